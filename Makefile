@@ -1,0 +1,90 @@
+# `make help` lists what there is. Everything runs in .venv, which is made on first use
+# and again when the pins change.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+PYTHON ?= python3
+NB ?=
+SCRIPT = .edit/$(basename $(notdir $(NB))).py
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test lab check docs export run open save clean require-nb require-script require-quarto
+
+help: ## List these targets
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1|\2/' | column -t -s '|'
+
+# --- environment ---------------------------------------------------------------------------------
+
+# The stamp is written last, so an environment that was interrupted half-way is made again.
+$(STAMP): constraints.txt pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON): not found: install Python 3.10 or newer, or run 'make PYTHON=/path/to/python3 ...'" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is `"$(PYTHON)" -V 2>&1`, older than 3.10: run 'make PYTHON=/path/to/python3.10-or-newer ...'" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) has no venv module: install it (Debian and Ubuntu: apt install python3-venv), or run 'make PYTHON=...' with one that has" >&2; exit 1; }
+	@rm -rf .venv
+	@echo "Making the environment .venv (some minutes the first time)"
+	@"$(PYTHON)" -m venv .venv
+	@$(PIP) install -c constraints.txt torch
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+# --- the main job --------------------------------------------------------------------------------
+
+demo: $(STAMP) ## Prepare this machine's Python sources, train a small GPT on them, write demo/report.html
+	$(BIN)/memtrain prepare --input_files "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')" \
+	  --out_dir demo/data --tokenization train-bpe --vocab_size 4096
+	$(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --max_iters 300 --report demo/report.html
+	@echo
+	@echo "The report is demo/report.html. Next: train longer with"
+	@echo "  $(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --max_iters 1000 --resume --report demo/report.html"
+	@echo "or read how it works: make lab"
+
+# --- developing ----------------------------------------------------------------------------------
+
+test: $(STAMP) ## Run every notebook, then the tests that come from them
+	$(BIN)/nbdev_test
+	$(BIN)/python -m pytest -q
+
+lab: $(STAMP) ## Open the book in JupyterLab
+	$(BIN)/jupyter lab nbs
+
+export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
+	$(BIN)/python tools/export.py
+
+run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/00_core.ipynb for one)
+	$(BIN)/python tools/run_notebooks.py $(if $(NB),"$(NB)")
+
+open: require-nb $(STAMP) ## Open NB=nbs/00_core.ipynb as a script, .edit/00_core.py
+	@mkdir -p .edit
+	$(BIN)/jupytext --quiet --to py:percent --output "$(SCRIPT)" "$(NB)"
+	@echo "Edit $(SCRIPT), then: make save NB=$(NB)"
+
+save: require-script $(STAMP) ## Put the script back into NB=nbs/00_core.ipynb, keeping ids and outputs, and export
+	$(BIN)/jupytext --quiet --update --to ipynb --output "$(NB)" "$(SCRIPT)"
+	$(BIN)/python tools/export.py
+
+check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, docs, tests
+	$(BIN)/python tools/check_sync.py
+	$(BIN)/ruff check --quiet .
+	$(BIN)/python tools/check_docs.py
+	$(BIN)/nbdev_test
+	$(BIN)/python -m pytest -q
+
+# README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
+docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
+	touch README.md
+	$(BIN)/nbdev_docs
+
+clean: ## Remove the environment and everything that can be made again, except demo/
+	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml
+
+require-nb:
+	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/00_core.ipynb" >&2; exit 1; }
+	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*.ipynb" >&2; exit 1; }
+
+require-script: require-nb
+	@[ -f "$(SCRIPT)" ] || { echo "$(SCRIPT): not there: run 'make open NB=$(NB)' first" >&2; exit 1; }
+
+require-quarto:
+	@command -v quarto >/dev/null || { echo "quarto: not found, and the site is rendered with it: get it from https://quarto.org/docs/get-started" >&2; exit 1; }

@@ -1,0 +1,369 @@
+"Find what Quarto passes over in silence: broken links, stale outputs, undocumented names, typos in _quarto.yml. Needs no Quarto."
+import ast,re,sys,tempfile
+from pathlib import Path
+
+import yaml
+
+from check_sync import copy_tree,run_in_copy
+from common import cell_name,default_exp,find_root,notebooks,read_page,report
+
+EXPORTS = {"export", "exports"}
+DEFS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+FUNCS = ast.FunctionDef, ast.AsyncFunctionDef
+MACHINE_PATH = re.compile(r"(?<![\w.~])(/home/\w|/root\b|/Users/\w|/tmp/|/work/|/var/folders/|/private/var/|[A-Z]:\\+Users)")
+KNOWN_KEYS = {
+    "": "project website format metadata-files execute lang author toc number-sections bibliography filters brand",
+    "project": "type title output-dir lib-dir resources render preview pre-render post-render execute-dir",
+    "website": "title image description favicon site-url site-path repo-url repo-subdir repo-branch repo-actions repo-link-target repo-link-rel "
+               "reader-mode google-analytics cookie-consent search navbar sidebar body-header body-footer margin-header margin-footer "
+               "page-navigation back-to-top-navigation bread-crumbs page-footer comments open-graph twitter-card other-links code-links "
+               "draft-mode drafts announcement llms-txt",
+    "website.sidebar": "id title logo logo-alt logo-href search tools contents style background foreground border alignment "
+                       "collapse-level pinned header footer",
+    "website.navbar": "title logo logo-alt logo-href background foreground search left right pinned collapse collapse-below "
+                      "tools-collapse toggle-position",
+    "format": "html",
+    "format.html": "theme css toc toc-depth toc-location toc-title toc-expand number-sections code-fold code-summary code-tools code-copy "
+                   "code-overflow code-line-numbers code-link code-annotations fig-dpi fig-width fig-height fig-format fig-align "
+                   "fig-responsive fig-cap-location tbl-cap-location anchor-sections link-external-icon link-external-newwindow "
+                   "highlight-style mainfont monofont fontsize linestretch max-width grid page-layout smooth-scroll "
+                   "lightbox embed-resources self-contained html-math-method df-print include-in-header include-before-body "
+                   "include-after-body email-obfuscation citations-hover footnotes-hover crossrefs-hover keep-md",
+}
+
+
+# --- markdown ------------------------------------------------------------------------------------
+
+def without_code(md: str) -> str:
+    "`md` without fenced blocks, inline code and comments: what is left can hold links and headings."
+    md = re.sub(r"^(```+|~~~+).*?^\1\s*$", "", md, flags=re.M | re.S)
+    md = re.sub(r"<!--.*?-->", "", md, flags=re.S)
+    return re.sub(r"(`+)[^`].*?\1", "", md, flags=re.S)
+
+
+def links(md: str) -> list[tuple[str, bool]]:
+    "(target, is an image) of every link in `md`."
+    md,res = without_code(md),[]
+    for bang,url in re.findall(r"(!?)\[(?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*\]\(<?([^)\s>]+)>?[^)]*\)", md): res.append((url, bool(bang)))
+    res += [(o, True) for o in re.findall(r"!\[[^\]]*\]\(([^)\s]+)", md) if (o, True) not in res]
+    for attr,url in re.findall(r"""<\w[^>]*?\b(href|src)=["']([^"']+)["']""", md): res.append((url, attr == "src"))
+    res += [(o, False) for o in re.findall(r"^\[[^\]^]+\]:\s*(\S+)", md, re.M)]
+    return res
+
+
+def heading_id(text: str, github: bool = False) -> str:
+    "The id that pandoc (Quarto), or GitHub with `github`, gives a heading with `text`."
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"[`*]|(?<!\w)_|_(?!\w)", "", text).strip().lower()
+    if github: return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", text))
+    text = re.sub(r"\s+", "-", re.sub(r"[^\w\s.-]", "", text))
+    return re.sub(r"^[^a-z]+", "", text) or "section"
+
+
+def anchors(md: str, github: bool = False) -> set[str]:
+    "Every id that can be linked to in `md`."
+    res,seen = set(),{}
+    md = re.sub(r"^(```+|~~~+).*?^\1\s*$", "", md, flags=re.M | re.S)
+    for text in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", md, re.M):
+        m = re.search(r"\s*\{#([\w.:-]+)[^}]*\}$", text)
+        if m: res.add(m.group(1)); continue
+        o = heading_id(re.sub(r"\s*\{[^}]*\}$", "", text), github)
+        n = seen[o] = seen.get(o, -1) + 1
+        res.add(f"{o}-{n}" if n else o)
+    return res | set(re.findall(r"""(?:\bid|\bname)=["']([^"']+)["']""", md)) | set(re.findall(r"\]\{#([\w.:-]+)", md))
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+class Page:
+    "A notebook, with what the checks ask of it."
+    def __init__(self, path: Path):
+        self.path,self.nb = path,read_page(path)
+        self.cells,self.module = self.nb.cells,default_exp(self.nb)
+        self.name = f"nbs/{path.name}"
+
+    def code(self): return [o for o in self.cells if o.cell_type == "code"]
+    def exported(self): return [o for o in self.code() if EXPORTS & o.directives_.keys()]
+
+    def markdown(self) -> str:
+        "All its prose, and markdown that its code printed."
+        parts = []
+        for c in self.cells:
+            if c.cell_type == "markdown": parts.append(c.source)
+            parts += ["".join(o["data"]["text/markdown"]) for o in c.get("outputs", []) if "text/markdown" in o.get("data", {})]
+        return "\n\n".join(parts)
+
+    def anchors(self) -> set[str]:
+        "Its headings, and the names that nbdev documents on it."
+        names = [o for c in self.exported() for o in public_defs(c)]
+        names = [o.name for o in names] + [f"{o.name}.{m.name}" for o in names if isinstance(o, ast.ClassDef) for m in methods(o)]
+        return anchors(self.markdown()) | {o.lower() for o in names} | set(names)
+
+
+def parsed(cell) -> list[ast.stmt]:
+    "The statements of `cell`; none where it isn't plain Python."
+    try: return ast.parse(cell.source).body
+    except SyntaxError: return []
+
+
+def public_defs(cell) -> list:
+    "Functions and classes that `cell` makes public, `@patch`ed methods included."
+    return [o for o in parsed(cell) if isinstance(o, DEFS) and not o.name.startswith("_")]
+
+
+def methods(cls: ast.ClassDef) -> list:
+    "Public methods of `cls`; a setter has its getter's docs."
+    return [o for o in cls.body if isinstance(o, FUNCS) and not o.name.startswith("_")
+            and not any(getattr(d, "attr", "") in ("setter", "deleter") for d in o.decorator_list)]
+
+
+def assigned(cell) -> list[str]:
+    "Public names that `cell` assigns at its top level."
+    targets = [t for o in parsed(cell) if isinstance(o, (ast.Assign, ast.AnnAssign)) for t in getattr(o, "targets", [getattr(o, "target", None)])]
+    names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return [o for o in names if not o.startswith("_")]
+
+
+def texts(output) -> str:
+    "The text of one stored `output`."
+    parts = [output.get("text", "")] + [v for k,v in output.get("data", {}).items() if k.startswith("text/")]
+    return "\n".join("".join(o) for o in parts)
+
+
+# --- what can be wrong ---------------------------------------------------------------------------
+
+def check_links(root: Path, pages: list[Page]) -> list[str]:
+    "Links between pages, to files and to headings; images."
+    docs = {o.path: (o.name, o.markdown()) for o in pages}
+    docs |= {o: (o.name, o.read_text(encoding="utf-8")) for o in sorted(root.glob("*.md"))}
+    ids = {o.path: o.anchors() for o in pages}
+    res = []
+    for path,(name,md) in docs.items():
+        for url,image in links(md):
+            if re.match(r"[a-z][a-z0-9+.-]*:|//", url, re.I): continue
+            what = broken(root, path, url, image, ids)
+            if what: res.append(f"{name}: {what}")
+    return res
+
+
+def broken(root: Path, path: Path, url: str, image: bool, ids: dict) -> str|None:
+    "What is wrong with the relative `url` in the document at `path`, if anything."
+    file,_,frag = url.partition("#")
+    target = (path.parent/file).resolve() if file else path
+    nbs = root/"nbs"
+    if not target.exists():
+        if image: return f"image {url} isn't there: add the file, or take it out"
+        return f"link to {url}, which isn't there: correct it" + (" (link to the notebook, not to its .html)" if file.endswith(".html") else "")
+    if path.parent == nbs and not target.is_relative_to(nbs):
+        return f"link to {url}, which lies outside nbs/ and so isn't on the site: link to its page on the repository's host"
+    if not frag: return None
+    if target not in ids and target.suffix == ".md": ids[target] = anchors(target.read_text(encoding="utf-8"), github=True)
+    if target in ids and frag not in ids[target]: return f"link to {url}, but {target.name} has no heading with the id {frag}: correct it"
+
+
+def check_outputs(root: Path, pages: list[Page]) -> list[str]:
+    "Stored errors and stderr, paths of one machine, notebooks that were never run."
+    res = []
+    for page in pages:
+        for c in page.cells:
+            where = cell_name(page.path, c)
+            found = [(c.source, "source")] + [(texts(o), "output") for o in c.get("outputs", [])]
+            for text,kind in found:
+                m = MACHINE_PATH.search(text)
+                hit = m.group(0) if m else str(root) if len(root.parts) > 2 and str(root) in text else None
+                if hit: res.append(f"{where}: its {kind} has a path of one machine, {hit}: use a relative path or a temporary folder, and run it again")
+            for o in c.get("outputs", []):
+                if o.get("output_type") == "error": res.append(f"{where}: a stored error, {o.get('ename')}: repair the cell and run 'make run NB={page.name}'")
+                if o.get("name") == "stderr": res.append(f"{where}: its output has stderr: silence what writes there and run 'make run NB={page.name}'")
+        run = [c for c in page.code() if not {"export", "exports", "exporti", "hide", "test", "default_exp"} & c.directives_.keys() and c.source.strip()]
+        if run and not any(c.get("outputs") for c in page.code()): res.append(f"{page.name}: no cell has an output: run 'make run NB={page.name}'")
+    return res
+
+
+def check_titles(root: Path, pages: list[Page]) -> list[str]:
+    "A title with a subtitle, in a cell of their own; a module named as its page."
+    res = []
+    for page in pages:
+        title = next((c for c in page.cells if c.cell_type == "markdown"), None)
+        lines = title.source.strip().splitlines() if title else []
+        if not lines or not re.match(r"# \S", lines[0]) or not any(re.match(r"> \S", o) for o in lines):
+            res.append(f"{page.name}: its first text cell isn't '# Title' and '> one-line subtitle': write them")
+        elif any(o.strip() and not re.match(r"# |> ", o) for o in lines):
+            res.append(f"{page.name}: the title cell has more than title and subtitle, and the site leaves the rest out: move it to the next cell")
+        m = re.fullmatch(r"\d\d_(\w+)", page.path.stem)
+        if m and page.module != m.group(1): res.append(f"{page.name}: its default_exp is {page.module}: make it '#| default_exp {m.group(1)}', or rename the notebook")
+    return res
+
+
+def arguments(fn) -> list[ast.arg]:
+    "Arguments of `fn` that need a type."
+    a = fn.args
+    return [o for o in a.posonlyargs + a.args + a.kwonlyargs if o.arg not in ("self", "cls")]
+
+
+def check_def(where: str, name: str, node, doc: bool = True) -> list[str]:
+    "Docstring and argument types of one function, method or class."
+    res = []
+    if doc and not ast.get_docstring(node): res.append(f"{where}: `{name}` has no docstring: write one line")
+    for o in arguments(node) if isinstance(node, FUNCS) else []:
+        if o.annotation is None: res.append(f"{where}: argument `{o.arg}` of `{name}` has no type: annotate it")
+    return res
+
+
+def check_cell_defs(where: str, cell) -> list[str]:
+    "Docstrings and types of everything public in `cell`."
+    res = []
+    for o in public_defs(cell):
+        res += check_def(where, o.name, o)
+        if not isinstance(o, ast.ClassDef): continue
+        for m in methods(o): res += check_def(where, f"{o.name}.{m.name}", m)
+        for m in o.body:
+            if isinstance(m, FUNCS) and m.name == "__init__": res += check_def(where, f"{o.name}.__init__", m, doc=False)
+    return res
+
+
+def mentions(page: Page, name: str, home) -> bool:
+    "Is `name` used or spoken of on `page`, beside its own definition in cell `home`, tests and hidden cells?"
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    for c in page.cells:
+        if {"test", "hide"} & c.directives_.keys(): continue
+        if c is not home:
+            if word.search(c.source): return True
+            continue
+        for o in parsed(c):
+            own = getattr(o, "name", None) == name or isinstance(o, (ast.Assign, ast.AnnAssign)) and name in assigned(c)
+            if not own and word.search(ast.get_source_segment(c.source, o) or ""): return True
+    return False
+
+
+def check_names(root: Path, pages: list[Page]) -> list[str]:
+    "Every public name is documented, typed and shown on its page."
+    res = []
+    for page in pages:
+        for c in page.exported():
+            where = cell_name(page.path, c)
+            res += check_cell_defs(where, c)
+            for name in [o.name for o in public_defs(c)] + assigned(c):
+                if "hide" in c.directives_: res.append(f"{where}: public `{name}` is defined in a hidden cell: take '#| hide' out, or use '#| exporti'")
+                elif not mentions(page, name, c): res.append(f"{where}: public `{name}` is never shown on its page: add an example, or a _ before its name")
+    return res
+
+
+def check_rerun(root: Path, pages: list[Page]) -> list[str]:
+    "Cells that are left out of ordinary runs, but that nbdev executes when it renders the site because they import something."
+    res = []
+    for page in pages:
+        for c in page.code():
+            flags = {"slow", "cuda", "net"} & c.directives_.keys()
+            if not flags or {"exporti", *EXPORTS} & c.directives_.keys() or c.directives_.get("eval:", [""])[0].lower() == "false": continue
+            tree = parsed(c)
+            imports = any(isinstance(n, (ast.Import, ast.ImportFrom)) for o in tree for n in ast.walk(o))
+            work = [o for o in tree if isinstance(o, (ast.Assign, ast.For, ast.With)) or isinstance(o, ast.Expr) and not isinstance(o.value, ast.Constant)]
+            if imports and work: res.append(f"{cell_name(page.path, c)}: imports and other code in a '#| {min(flags)}' cell, and rendering the site runs it all the same: "
+                                            "put the imports in a cell of their own")
+    return res
+
+
+def mapping(conf, key: str) -> dict:
+    "The mapping at the dotted `key` of `conf`, empty where there is none."
+    for o in key.split("."): conf = conf.get(o, {}) if isinstance(conf, dict) else {}
+    return conf if isinstance(conf, dict) else {}
+
+
+def named_files(item) -> list[str]:
+    "Every file that a sidebar's or navbar's `item` names."
+    if isinstance(item, str): return [item]
+    if isinstance(item, list): return [f for o in item for f in named_files(o)]
+    if not isinstance(item, dict): return []
+    return [f for k in ("href", "file", "contents", "menu", "left", "right") if k in item for f in named_files(item[k])]
+
+
+def check_quarto(root: Path, pages: list[Page]) -> list[str]:
+    "Keys and files of _quarto.yml, the link to it, and a place in the sidebar for every notebook."
+    link,path = root/"nbs/_quarto.yml",root/"_quarto.yml"
+    if not path.is_file(): return ["_quarto.yml: isn't there: restore it"]
+    try: conf = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as e: return [f"_quarto.yml: not YAML: correct it ({' '.join(str(e).split())})"]
+    res = []
+    if not link.is_symlink() or link.resolve() != path.resolve():
+        res.append("nbs/_quarto.yml: isn't a link to ../_quarto.yml, so nbdev would write its own: ln -sfn ../_quarto.yml nbs/_quarto.yml")
+    for key,known in KNOWN_KEYS.items():
+        for o in mapping(conf, key) if key else conf:
+            if o not in known.split(): res.append(f"_quarto.yml: unknown key {key + '.' if key else ''}{o}: Quarto ignores it; correct or remove it")
+    sidebar = named_files(mapping(conf, "website.sidebar").get("contents", []))
+    html,project,web = mapping(conf, "format.html"),mapping(conf, "project"),mapping(conf, "website")
+    files = sidebar + named_files(mapping(conf, "website.navbar")) + [o for k in ("css", "include-in-header", "include-before-body", "include-after-body") for o in named_files(html.get(k, []))]
+    files += named_files(project.get("resources", [])) + [web[k] for k in ("favicon", "image") if isinstance(web.get(k), str)]
+    for o in dict.fromkeys(files):
+        if re.match(r"[a-z][a-z0-9+.-]*:|#", o) or o == "auto": continue
+        if not any((root/"nbs").glob(o)): res.append(f"_quarto.yml: names {o}, which isn't in nbs/: correct it, or add the file")
+    for page in pages:
+        if page.path.name not in sidebar: res.append(f"{page.name}: isn't in the sidebar: add it under website.sidebar.contents in _quarto.yml")
+    return res
+
+
+CHECKS = check_links, check_outputs, check_titles, check_names, check_rerun, check_quarto
+
+
+def findings(root: Path) -> list[str]:
+    "Everything that reading the project at `root` finds wrong, a line each."
+    root = Path(root).resolve()
+    res,pages = [],[]
+    for o in notebooks(root):
+        try: pages.append(Page(o))
+        except ValueError as e: res.append(f"nbs/{o.name}: not a notebook: restore it ({e})")
+    return res + [line for check in CHECKS for line in check(root, pages)]
+
+
+# --- does it render ------------------------------------------------------------------------------
+
+# Both run in a copy, in a process of their own: nbdev executes every exported cell to make the docs.
+PROC = "from nbdev.serve import proc_nbs\nif __name__ == '__main__': proc_nbs(n_workers={workers})\n"
+
+
+def last_line(text: str) -> str:
+    "The last line of a traceback: what went wrong."
+    return (text.strip().splitlines() or ["no message"])[-1]
+
+
+def render(path: Path) -> str|None:
+    "Render the processed notebook at `path`; what is wrong with it, if anything."
+    from nbconvert import HTMLExporter
+    try: html,_ = HTMLExporter().from_filename(str(path))
+    except Exception as e: return f"nbs/{path.name}: doesn't render: {type(e).__name__}: {last_line(str(e))}: repair the notebook"
+    if "<body" not in html: return f"nbs/{path.name}: renders to an empty page: repair the notebook"
+    path.with_suffix(".html").write_text(html, encoding="utf-8")
+
+
+def build_findings(root: Path, workers: int = 2) -> list[str]:
+    "What goes wrong when nbdev prepares the pages of `root` for the site and nbconvert renders them."
+    root = Path(root).resolve()
+    with tempfile.TemporaryDirectory() as tmp:
+        copy = Path(tmp).resolve()/root.name
+        copy_tree(root, copy)
+        script = Path(tmp)/"proc.py"
+        script.write_text(PROC.format(workers=workers))
+        res = run_in_copy(copy, str(script))
+        if res.returncode: return [f"nbs/: nbdev can't prepare the pages for the site: {describe_failure(res.stderr)}"]
+        pages = sorted((copy/"_proc").glob("*.ipynb"))
+        missing = {o.name for o in notebooks(root)} - {o.name for o in pages}
+        return [f"nbs/{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + [o for o in map(render, pages) if o]
+
+
+def describe_failure(stderr: str) -> str:
+    "The notebook and the error in what nbdev wrote to `stderr`, in one line."
+    where = re.search(r"Error in notebook: (.+?) in cell \d+ :\n((?:#\|.*\n)*)(.*)", stderr)
+    errors = re.findall(r"^(\w+(?:Error|Exception|Interrupt)\b.*)$", stderr, re.M)
+    what = errors[0] if errors else last_line(stderr)
+    if not where: return what
+    return (f"page '{where.group(1)}', cell starting `{where.group(3)}`: {what}: rendering runs only exported cells and cells with imports, "
+            "so put the imports in a cell of their own")
+
+
+def main() -> int:
+    "Print the findings."
+    root = find_root()
+    return report(findings(root) or build_findings(root))
+
+
+if __name__ == "__main__": sys.exit(main())

@@ -1,0 +1,41 @@
+"Regenerate everything that is made from the notebooks: clean notebooks, modules, tests and README.md."
+import os,sys
+from pathlib import Path
+
+from execnb.nbio import read_nb,write_nb
+from nbdev.clean import nbdev_clean
+from nbdev.config import get_config
+from nbdev.doclinks import nbdev_export
+
+from common import default_exp,find_root,generated_from,notebooks,read_page,report
+from export_tests import export_tests
+from make_readme import make_readme
+
+
+def drop_jupytext(root: Path):
+    "Take jupytext's own metadata out of the notebooks: `make save` adds it, nbdev_clean leaves it."
+    for o in notebooks(root):
+        nb = read_nb(o)
+        if nb.metadata.pop("jupytext", None) is not None: write_nb(nb, o)
+
+
+def remove_stale(root: Path):
+    "Delete the generated modules under `root` that no notebook exports to any more: nbdev leaves them."
+    modules = {default_exp(read_page(o)) for o in notebooks(root)}
+    for o in (root/"memtrain").glob("*.py"):
+        if o.stem not in modules and generated_from(o): o.unlink()
+
+
+def export(root: Path) -> list[str]:
+    "Regenerate the project at `root`; returns what is wrong with it."
+    os.chdir(root)
+    os.environ.pop("IN_TEST", None)  # nbdev_export does nothing, silently, where this is set
+    get_config.cache_clear()
+    nbdev_clean.__wrapped__()
+    drop_jupytext(root)
+    remove_stale(root)
+    nbdev_export.__wrapped__()
+    return export_tests(root) + make_readme(root)
+
+
+if __name__ == "__main__": sys.exit(report(export(find_root())))

@@ -1,0 +1,109 @@
+"Write tests/test_<module>.py from the cells marked `#| test`: what they define, without the calls that run it in the notebook."
+import ast,re,sys
+from pathlib import Path
+
+from execnb.nbio import mk_cell
+from nbdev.maker import ModuleMaker
+from nbdev.process import NBProcessor
+
+from common import cell_name,find_root,generated_from,notebooks,report
+
+MARKS = "slow", "cuda", "net"
+
+
+def test_names(source: str) -> list[str]:
+    "Names of the `test_*` functions that `source` defines, at any depth; a cell with magics is read line by line."
+    try: found = [o.name for o in ast.walk(ast.parse(source)) if isinstance(o, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    except SyntaxError: found = re.findall(r"^\s*(?:async\s+)?def\s+(\w+)", source, re.M)
+    return [o for o in found if o.startswith("test_")]
+
+
+def is_call_of(stmt: ast.stmt, names: set[str]) -> bool:
+    "Is `stmt` nothing but a call of one of `names`?"
+    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call) and getattr(stmt.value.func, "id", None) in names
+
+
+def first_line(stmt: ast.stmt) -> int:
+    "Line where `stmt` starts, decorators included."
+    return min([stmt.lineno] + [o.lineno for o in getattr(stmt, "decorator_list", [])])
+
+
+def split_cell(source: str, marks: list[str]) -> tuple[str, str, list[str]]:
+    "`source` of a test cell as (its `__future__` imports, the rest without calls and with `marks`, names never called)."
+    tree,lines = ast.parse(source).body,source.splitlines()
+    names = {o.name for o in tree if isinstance(o, ast.FunctionDef) and o.name.startswith("test_")}
+    calls = [o for o in tree if is_call_of(o, names)]
+    future = [o for o in tree if isinstance(o, ast.ImportFrom) and o.module == "__future__"]
+    kept = {i for o in tree if o not in calls and o not in future for i in range(first_line(o), o.end_lineno + 1)}
+    gone = {i for o in calls + future for i in range(o.lineno, o.end_lineno + 1)}
+    if kept & gone: raise ValueError(f"`{lines[min(kept & gone) - 1].strip()}`: put the call on a line of its own")
+    marked = {first_line(o) for o in tree if isinstance(o, ast.FunctionDef) and o.name in names}
+    out = []
+    for i,line in enumerate(lines, 1):
+        if i in gone: continue
+        if i in marked: out += [f"@pytest.mark.{o}" for o in marks]
+        out.append(line)
+    body = re.sub(r"\n{4,}", "\n\n\n", "\n".join(out)).strip("\n")
+    head = "\n".join(ast.get_source_segment(source, o) for o in future)
+    return head, body, sorted(names - {o.value.func.id for o in calls})
+
+
+class TestProc:
+    "Collect the test cells of one notebook, and what is wrong with them."
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+    def __init__(self, path: Path): self.path,self.module,self.cells,self.future,self.errors,self.seen = path,None,[],[],[],{}
+    def begin(self): pass
+    def _default_exp_(self, cell, name): self.module = name
+    def wrong(self, cell, what: str): self.errors.append(f"{cell_name(self.path, cell)}: {what}")
+
+    def __call__(self, cell):
+        if cell.cell_type != "code": return
+        names = test_names(cell.source)
+        if "test" not in cell.directives_:
+            for o in names: self.wrong(cell, f"`{o}` is a test without '#| test': put the directive at the top of the cell")
+        for o in names:
+            if o in self.seen: self.wrong(cell, f"`{o}` is defined in cell {self.seen[o]} too: rename one of them")
+            self.seen[o] = cell.idx_ + 1
+
+    def _test_(self, cell, *args):
+        if {"export", "exports", "exporti"} & cell.directives_.keys():
+            return self.wrong(cell, "'#| test' and '#| export' in one cell: split it")
+        marks = [o for o in MARKS if o in cell.directives_]
+        try: future,body,uncalled = split_cell(cell.source, marks)
+        except SyntaxError as e: return self.wrong(cell, f"a test cell has to be plain Python, without magics ({e.msg})")
+        except ValueError as e: return self.wrong(cell, str(e))
+        for o in uncalled: self.wrong(cell, f"`{o}` is never called: add `{o}()` on a line of its own at the end of the cell")
+        self.future += future.splitlines()
+        if body: self.cells.append(mk_cell(body, id=cell.id))
+
+
+def export_notebook(path: Path, dest: Path) -> tuple[list[str], ModuleMaker|None]:
+    "What is wrong with the tests of notebook `path`, and the maker and cells of its test file under `dest`."
+    proc = TestProc(path)
+    NBProcessor(path, procs=[proc], process=True)
+    if proc.cells and not proc.module: proc.errors.append(f"nbs/{path.name}: has tests but no '#| default_exp': add it, or move the tests")
+    if proc.errors or not proc.cells: return proc.errors, None
+    head = list(dict.fromkeys(proc.future))
+    if any("@pytest.mark." in o.source for o in proc.cells): head.append("import pytest")
+    head.append(f"from memtrain.{proc.module} import *")
+    # parse=False: no __all__, and imports of memtrain stay absolute.
+    maker = ModuleMaker(dest=dest, name=f"test_{proc.module}", nb_path=path, parse=False)
+    return [], (maker, [mk_cell("\n".join(head), id="auto"), *proc.cells])
+
+
+def export_tests(root: Path) -> list[str]:
+    "Write the test file of every notebook under `root`, delete those that none writes; nothing is written if there are errors."
+    dest,errors,jobs = root/"tests",[],[]
+    for path in notebooks(root):
+        errs,job = export_notebook(path, dest)
+        errors += errs
+        if job: jobs.append(job)
+    if errors: return errors
+    for maker,cells in jobs: maker.make(cells)
+    written = {maker.fname for maker,_ in jobs}
+    for o in dest.glob("test_*.py"):
+        if o not in written and generated_from(o): o.unlink()
+    return []
+
+
+if __name__ == "__main__": sys.exit(report(export_tests(find_root())))
