@@ -31,14 +31,17 @@ $(STAMP): constraints.txt pyproject.toml
 
 # --- the main job --------------------------------------------------------------------------------
 
+# --resume: run again after an interruption it goes on, and run again after its end it finds all done.
 demo: $(STAMP) ## Prepare this machine's Python sources, train a small GPT on them, write demo/report.html
-	$(BIN)/memtrain prepare --input_files "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')" \
-	  --out_dir demo/data --tokenization train-bpe --vocab_size 4096
-	$(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --max_iters 300 --report demo/report.html
+	$(BIN)/memtrain prepare --input_files "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')/**/*.py" \
+	  --exclude site-packages --out_dir demo/data --vocab_size 2048 --resume
+	$(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --batch_size 8 --max_iters 600 \
+	  --resume --report demo/report.html
 	@echo
-	@echo "The report is demo/report.html. Next: train longer with"
-	@echo "  $(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --max_iters 1000 --resume --report demo/report.html"
-	@echo "or read how it works: make lab"
+	@echo "Open demo/report.html in a browser. What to try next:"
+	@echo "  a larger model:     $(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/larger --target_params 5M --report demo/larger.html"
+	@echo "  your own text:      $(BIN)/memtrain prepare --input_files 'FOLDER/**/*.txt' --out_dir demo/mine"
+	@echo "  how it works:       make lab"
 
 # --- developing ----------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'MemtrainError', 'format_size', 'parse_size', 'parse_count', 'format_count', 'nbytes', 'publish',
            'atomic_write', 'write_json', 'read_json', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress',
-           'Result', 'get_machine', 'get_versions', 'results_dir', 'save_result', 'load_result']
+           'Result', 'get_machine', 'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result',
+           'recorded']
 
 # %% ../nbs/00_core.ipynb #e9ea55e4
 import contextlib, json, os, platform, random, re, subprocess, sys
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any, IO, Iterable, Iterator
+from typing import Any, Callable, IO, Iterable, Iterator
 
 import numpy as np
 import psutil
@@ -159,9 +160,10 @@ def seed_everything(
     torch.manual_seed(seed)
 
 def get_rng_state() -> dict:
-    "The state of Python's, NumPy's and torch's global generators, for a checkpoint"
+    "The state of Python's, NumPy's and torch's global generators, in types that `torch.load(weights_only=True)` takes"
     import torch
-    return {'python': random.getstate(), 'numpy': np.random.get_state(), 'torch': torch.get_rng_state(),
+    name, key, *rest = np.random.get_state()
+    return {'python': random.getstate(), 'numpy': [name, key.tolist(), *rest], 'torch': torch.get_rng_state(),
             'cuda': torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
 
 def set_rng_state(
@@ -170,7 +172,7 @@ def set_rng_state(
     "Put the generators back to `state`"
     import torch
     random.setstate(state['python'])
-    np.random.set_state(state['numpy'])
+    np.random.set_state(tuple(state['numpy']))
     torch.set_rng_state(state['torch'])
     if torch.cuda.is_available() and len(state['cuda']) == torch.cuda.device_count(): torch.cuda.set_rng_state_all(state['cuda'])
 
@@ -190,17 +192,22 @@ class _LineBar(tqdm):
         if not self.disable and self._time() >= self.start_t + self.delay: self.last_print_t = self._time()
         super().close()
 
+def _progress_out():
+    "The standard error, where it doesn't mix with what a program prints; in a notebook the standard output, since a red box isn't progress"
+    ipython = sys.modules.get('IPython')
+    return sys.stdout if ipython and ipython.get_ipython() else sys.stderr
+
 # %% ../nbs/00_core.ipynb #836b99a1
 def progress(
     items: Iterable | None = None,  # what to go through; None to count by hand with `.update(n)`
     total: float | None = None,  # how many there will be, where `len(items)` doesn't tell
     desc: str = '',  # what is being done
     unit: str = 'it',  # what is counted; 'B' is shown in kB, MB, …
-    out: IO | None = None,  # where it is shown; the standard error by default
+    out: IO | None = None,  # where it is shown; by default the standard error, in a notebook the standard output
     initial: float = 0,  # how many were done in an earlier run
 ) -> tqdm:
     "Show how far along `items` are: a bar in a terminal, a plain line every ten seconds elsewhere"
-    out = sys.stderr if out is None else out
+    out = _progress_out() if out is None else out
     kw = dict(total=total, desc=desc, unit=unit, unit_scale=unit == 'B', initial=initial, delay=1)
     if out.isatty(): return tqdm(items, file=out, dynamic_ncols=True, **kw)
     known = total is not None or hasattr(items, '__len__')
@@ -222,9 +229,7 @@ class Result:
     @property
     def stamp(self) -> str:
         "Machine, date and commit in one line"
-        m = self.machine
-        hardware = [f"{m['cores']} cores {m['processor']}", format_size(m['memory']), *([m['gpu']] if m['gpu'] else [])]
-        return f"{', '.join(hardware)}; torch {self.versions.get('torch', '–')}; {self.date}; {self.commit}"
+        return f"{describe_machine(self.machine)}; torch {self.versions.get('torch', '–')}; {self.date}; {self.commit}"
 
 # %% ../nbs/00_core.ipynb #86893235
 def _processor():
@@ -258,6 +263,13 @@ def get_machine() -> dict:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     return {'processor': _processor(), 'cores': cores, 'memory': psutil.virtual_memory().total, 'gpu': _gpu()}
 
+def describe_machine(
+    machine: dict,  # from `get_machine`
+) -> str:  # one line
+    "Cores, processor, memory and GPU of `machine`"
+    parts = [f"{machine['cores']} cores {machine['processor']}", format_size(machine['memory']), machine['gpu']]
+    return ', '.join(part for part in parts if part)
+
 def get_versions() -> dict:
     "Versions of Python and of the libraries that numbers depend on"
     return _versions('memtrain', 'torch', 'numpy', 'tokenizers')
@@ -290,3 +302,13 @@ def load_result(
     found = read_json(path, hint='measure it with the command its page names')
     try: return Result(**found)
     except TypeError as e: raise MemtrainError(f'{path}: not a stamped result ({e}); measure it anew') from None
+
+# %% ../nbs/00_core.ipynb #d9c3189f
+def recorded(
+    name: str,  # file name without `.json`
+    measure: Callable[[], dict],  # measures the values; may take minutes
+    command: str,  # what to run to measure it again
+    folder: str | Path | None = None,  # `results_dir()` by default
+) -> Result:
+    "The result saved as `name`; where the environment variable `MEMTRAIN_MEASURE` is set, measured anew and saved"
+    return save_result(name, measure(), command, folder) if os.environ.get('MEMTRAIN_MEASURE') else load_result(name, folder)

@@ -103,6 +103,8 @@ def test_seeds_and_states_repeat_every_generator():
     state = get_rng_state(); b = draw()
     seed_everything(3); test_eq(draw(), a)
     set_rng_state(state); test_eq(draw(), b)
+    saved = io.BytesIO(); torch.save(state, saved); saved.seek(0)
+    set_rng_state(torch.load(saved, weights_only=True)); test_eq(draw(), b)  # through a checkpoint, without running code
     assert len({*a, *b}) == 6
     for bad in (-1, 2**32): test_fail(seed_everything, args=(bad,), contains=str(bad))
 
@@ -120,6 +122,11 @@ def test_progress_is_silent_for_a_short_job_and_passes_items_on():
     test_eq(list(progress(iter('abc'), out=log)), ['a', 'b', 'c'])
     test_eq(log.getvalue(), '')
 
+def test_progress_keeps_out_of_what_a_program_prints():
+    code = "from memtrain.core import progress; import time\nfor _ in progress(range(2)): time.sleep(0.6)"
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert run.stdout == '' and '100% 2/2' in run.stderr
+
 def test_progress_draws_a_bar_in_a_terminal():
     class Terminal(io.StringIO):
         def isatty(self): return True
@@ -134,11 +141,26 @@ def test_results_come_back_with_their_stamp():
         test_eq(load_result('x', folder=Path(d)/'results'), saved)
         assert saved.date in saved.stamp and f"{saved.machine['cores']} cores" in saved.stamp
         test_eq(saved.versions['torch'], torch.__version__)
+        test_eq(describe_machine({'cores': 2, 'processor': 'P', 'memory': 2**30, 'gpu': ''}), '2 cores P, 1.00 GiB')
+        test_eq(describe_machine({'cores': 2, 'processor': 'P', 'memory': 2**30, 'gpu': 'G'}), '2 cores P, 1.00 GiB, G')
         test_fail(lambda: load_result('y', folder=d), contains='y.json')
         (Path(d)/'z.json').write_text('{"name": "z"}')
         test_fail(lambda: load_result('z', folder=d), contains='not a stamped result')
 
-def test_results_are_found_from_a_folder_below(monkeypatch=None):
+def test_recorded_measures_only_when_asked():
+    with tempfile.TemporaryDirectory() as d:
+        measure = lambda: {'seconds': 2}
+        kept = os.environ.pop('MEMTRAIN_MEASURE', None)
+        try:
+            test_fail(lambda: recorded('x', measure, 'c', folder=d), contains='x.json')
+            os.environ['MEMTRAIN_MEASURE'] = '1'
+            test_eq(recorded('x', measure, 'c', folder=d).values, {'seconds': 2})
+            del os.environ['MEMTRAIN_MEASURE']
+            test_eq(recorded('x', lambda: 1/0, 'c', folder=d).values, {'seconds': 2})
+        finally:
+            if kept is not None: os.environ['MEMTRAIN_MEASURE'] = kept
+
+def test_results_are_found_from_a_folder_below():
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as d:
         d = Path(d).resolve()

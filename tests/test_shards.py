@@ -4,7 +4,7 @@
 from memtrain.shards import *
 
 # %% ../nbs/10_shards.ipynb #211f139d
-import json, os, pickle, shutil, subprocess, sys, tempfile
+import json, os, pickle, shutil, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
