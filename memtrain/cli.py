@@ -133,7 +133,7 @@ def _usage():
 def _parse(name, argv):
     "The command called `name` with its flags set, and the settings it takes besides"
     command, settings = _COMMANDS[name]
-    kw = dict(args=argv, prog=f'memtrain {name}', description=command.__doc__)
+    kw = dict(args=argv, prog=f'memtrain {name}', description=command.__doc__, use_underscores=True)
     if not settings: return tyro.cli(command, **kw), ()
     module, cls = settings.split(':')
     both = make_dataclass('both', [('command', command), ('settings', getattr(import_module(module), cls))])

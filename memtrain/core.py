@@ -245,9 +245,10 @@ def _gpu():
     return torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() else ''
 
 def _commit():
-    "Short commit of the checkout the current folder lies in, with a + where tracked files have changed; '' outside of one"
+    "Short commit of the checkout the current folder lies in, with a + where code has changed since; '' outside of one"
     def git(*args): return subprocess.run(['git', *args], capture_output=True, text=True, check=True).stdout.strip()
-    try: return git('rev-parse', '--short=10', 'HEAD') + ('+' if git('status', '--porcelain', '-uno') else '')
+    outputs = [':(top,exclude)results', ':(top,exclude)*.ipynb', ':(top,exclude)README.md']  # a page that measures changes these itself
+    try: return git('rev-parse', '--short=10', 'HEAD') + ('+' if git('status', '--porcelain', '-uno', '--', ':/', *outputs) else '')
     except (OSError, subprocess.CalledProcessError): return ''
 
 def _versions(*names):

@@ -45,7 +45,7 @@ class TokenLoader(IterableDataset):
         self.batch_size, self.block_size, self.seed, self.shuffle = batch_size, block_size, seed, shuffle
         self.epoch = self.seen = 0  # the epoch under way, and how many of its windows were handed out
 
-    def __len__(self) -> int: return -(-len(self.windows) // self.batch_size)
+    def __len__(self) -> int: return (len(self.windows) + self.batch_size - 1) // self.batch_size
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # x and y, (B, T) int64 each
         n, info = len(self.windows), get_worker_info()

@@ -20,7 +20,8 @@ def rss(
     children: bool = False,  # add all processes below it
 ) -> int:  # bytes
     "Bytes in RAM of process `pid`, shared pages counted in each process that has them"
-    process = psutil.Process(pid)
+    try: process = psutil.Process(pid)
+    except psutil.NoSuchProcess: raise MemtrainError(f'no process {pid}: it has ended, or never was') from None
     total = process.memory_info().rss
     for child in process.children(recursive=True) if children else ():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied): total += child.memory_info().rss
@@ -40,7 +41,7 @@ def _high_water(pid):
 
 def _tree_peak(pid):
     "The larger of: the tree's RSS now, the high-water mark of any one process in it"
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(psutil.Error, MemtrainError):
         pids = [pid, *(c.pid for c in psutil.Process(pid).children(recursive=True))]
         return max(rss(pid, children=True), *map(_high_water, pids))
     return _high_water(pid)

@@ -252,6 +252,7 @@ def read_manifest(
     for folder in (path, path.parent):  # the parent: somebody opened DIR/train of an unfinished DIR
         if (folder/UNFINISHED).exists() and not (folder/MANIFEST).exists():
             raise MemtrainError(f'{folder} is unfinished, its preparation was interrupted: go on with `memtrain prepare --resume`')
+    if (path.parent/MANIFEST).exists() and not (path/MANIFEST).exists(): raise MemtrainError(f'{path} lies inside the data set {path.parent}: open that, with split={path.name!r}')
     if not path.is_dir(): raise MemtrainError(f'{path}: no such folder; make a data set with `memtrain prepare`')
     if not (path/MANIFEST).exists(): raise MemtrainError(f'{path} has no {MANIFEST}: not a data set; make one with `memtrain prepare`')
     m = read_json(path/MANIFEST, hint='prepare the data set again')
@@ -272,7 +273,8 @@ def _bare_files(path, split):
 
 def _shard_files(path, split):
     "(manifest or None, dtype, [(file, tokens)]) of one split, lengths checked"
-    if path.is_dir() and not (path/MANIFEST).exists() and not (path/UNFINISHED).exists() and not (path.parent/UNFINISHED).exists():
+    ours = any((folder/name).exists() for folder in (path, path.parent) for name in (MANIFEST, UNFINISHED))
+    if path.is_dir() and not ours:
         bare = _bare_files(path, split)
         if bare: return None, np.dtype('<u4'), bare
     m = read_manifest(path)

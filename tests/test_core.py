@@ -147,6 +147,21 @@ def test_results_come_back_with_their_stamp():
         (Path(d)/'z.json').write_text('{"name": "z"}')
         test_fail(lambda: load_result('z', folder=d), contains='not a stamped result')
 
+def test_the_commit_says_when_code_has_changed():
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as d:
+        git = lambda *args: subprocess.run(['git', '-c', 'user.name=n', '-c', 'user.email=e', *args], cwd=d, capture_output=True, text=True, check=True).stdout.strip()
+        git('init'); (Path(d)/'results').mkdir(); (Path(d)/'code.py').write_text('1'); (Path(d)/'results/x.json').write_text('1')
+        git('add', '.'); git('commit', '-m', 'm')
+        try:
+            os.chdir(Path(d)/'results')
+            clean = git('rev-parse', '--short=10', 'HEAD')
+            test_eq(save_result('x', {}, 'c').commit, clean)  # though x.json is changed by it
+            test_eq(save_result('x', {}, 'c').commit, clean)
+            (Path(d)/'code.py').write_text('2')
+            test_eq(save_result('x', {}, 'c').commit, clean + '+')
+        finally: os.chdir(here)
+
 def test_recorded_measures_only_when_asked():
     with tempfile.TemporaryDirectory() as d:
         measure = lambda: {'seconds': 2}

@@ -12,12 +12,13 @@ from fastcore.test import test_eq, test_fail
 def test_rss_sees_what_is_touched_and_children():
     base = rss()
     a = np.ones(64 * 2**20, dtype=np.uint8)
-    assert 60 * 2**20 < rss() - base < 80 * 2**20
+    assert 60 * 2**20 < rss() - base < 80 * 2**20 and a[-1] == 1
     child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
     time.sleep(0.3)
     assert rss(children=True) > rss() + 2**20
     assert rss(child.pid) > 2**20
     child.communicate(b'\n')
+    test_fail(lambda: rss(child.pid), contains=f'no process {child.pid}')
 
 # %% ../nbs/01_measure.ipynb #469fce56
 def test_measure_command_finds_the_peak_and_not_the_parents():

@@ -180,6 +180,12 @@ def test_an_unfinished_folder_never_opens():
         assert (d/'x/train/shard_00001.bin').exists()
         for path in (d/'x', d/'x/train'): test_fail(lambda: TokenShards(path), contains='is unfinished')
 
+def test_a_split_is_opened_through_its_data_set():
+    with tempfile.TemporaryDirectory() as d:
+        write_docs(Path(d)/'x', [('train', [1, 2, 3])])
+        test_fail(lambda: TokenShards(Path(d)/'x/train'), contains="open that, with split='train'")
+        test_fail(lambda: TokenShards(Path(d)/'x/train/shard_00000.bin'), contains='no such folder')
+
 def test_bare_uint32_files_open_without_a_manifest():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d); (d/'a').mkdir(); (d/'b/val').mkdir(parents=True)

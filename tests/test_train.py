@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, format_size, nbytes, seed_everything
+from memtrain.loader import TokenLoader
 from memtrain.model import GPT, GPTConfig, size_model
 from memtrain.prepare import prepare
 from memtrain.shards import ShardWriter, TokenShards
