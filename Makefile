@@ -35,7 +35,7 @@ $(STAMP): constraints.txt pyproject.toml
 demo: $(STAMP) ## Prepare this machine's Python sources, train a small GPT on them, write demo/report.html
 	$(BIN)/memtrain prepare --input_files "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')/**/*.py" \
 	  --exclude site-packages --out_dir demo/data --vocab_size 2048 --resume
-	$(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --batch_size 8 --max_iters 600 \
+	$(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --batch_size 8 --max_iters 600 --lr 0.002 \
 	  --resume --report demo/report.html
 	@echo
 	@echo "Open demo/report.html in a browser. What to try next:"
@@ -49,8 +49,8 @@ test: $(STAMP) ## Run every notebook, then the tests that come from them
 	$(BIN)/nbdev_test
 	$(BIN)/python -m pytest -q
 
-lab: $(STAMP) ## Open the book in JupyterLab
-	$(BIN)/jupyter lab nbs
+lab: $(STAMP) ## Open the book in JupyterLab (ARGS=--allow-root and the like are passed on)
+	$(BIN)/jupyter lab nbs $(ARGS)
 
 export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 	$(BIN)/python tools/export.py
@@ -81,6 +81,10 @@ docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
 
 clean: ## Remove the environment and everything that can be made again, except demo/
 	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml
+
+# Anything else: say what there is.
+.DEFAULT:
+	@echo "make $@: no such target: 'make help' lists them" >&2; exit 2
 
 require-nb:
 	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/00_core.ipynb" >&2; exit 1; }

@@ -6,7 +6,7 @@
 __all__ = ['Prepare', 'Verify', 'Train', 'main']
 
 # %% ../nbs/50_cli.ipynb #c50dc752
-import os, sys
+import math, os, re, shlex, sys
 from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 
 from . import __version__
-from .core import MemtrainError, format_count, format_size, seed_everything
+from .core import MemtrainError, check_writable, format_count, format_size, seed_everything
 from .prepare import prepare
 from .shards import TokenShards, read_manifest, verify
 
@@ -40,7 +40,7 @@ class Prepare:
     def run(self) -> int:  # exit status
         "Prepare, and say what came of it"
         print(prepare(**vars(self)))
-        print(f'Next: memtrain train --dataset_dir {self.out_dir} --out_dir RUN')
+        print(f'Next: memtrain train --dataset_dir {shlex.quote(self.out_dir)} --out_dir RUN')
         return 0
 
 # %% ../nbs/50_cli.ipynb #c598bcc9
@@ -69,7 +69,7 @@ class Train:
     epochs: float | None = None  # passes over the data instead of max_iters
     device: str = 'auto'  # cpu, cuda, cuda:1, mps; auto is cuda where there is one
     resume: bool = False  # go on from the checkpoint in out_dir, if there is one
-    report: str | None = None  # HTML file to write when the run is finished
+    report: str | None = None  # HTML file to write when the run is finished, such as report.html
 
     def run(
         self,
@@ -78,6 +78,7 @@ class Train:
         "Train to the end, and say what came of it"
         from memtrain.model import GPT
         from memtrain.train import Trainer
+        if self.report: _check_report(self.report)
         seed_everything(config.seed)
         shape = _choose_model(self, TokenShards(self.dataset_dir).vocab_size)
         trainer = Trainer(GPT(shape), self.dataset_dir, _with_epochs(self, config, shape), self.out_dir, self.device, self.resume)
@@ -91,16 +92,23 @@ def _choose_model(args, vocab_size):
     from memtrain.model import GPTConfig, named_config, size_model
     given = [f'--{k}' for k in ('target_params', 'model_name', 'config_file') if getattr(args, k) is not None]
     if len(given) > 1: raise MemtrainError(f"{' and '.join(given)} each name a model: give one of them")
-    if vocab_size is None: raise MemtrainError(f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it: prepare it with `memtrain prepare`')
+    if vocab_size is None:
+        raise MemtrainError(f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it: '
+                            f'prepare it with `memtrain prepare`')
     if args.model_name: return named_config(args.model_name, vocab_size=vocab_size, block_size=args.seq_len)
-    if not args.config_file: return size_model(args.target_params or '2M', vocab_size, args.seq_len or 256)
+    if not args.config_file: return size_model(args.target_params or '2M', vocab_size, 256 if args.seq_len is None else args.seq_len)
     shape = GPTConfig.from_json(args.config_file)
-    return replace(shape, block_size=args.seq_len) if args.seq_len else shape
+    return shape if args.seq_len is None else replace(shape, block_size=args.seq_len)
+
+def _check_report(path):
+    "A report that can't be written is told before the training, not after it"
+    if Path(path).is_dir(): raise MemtrainError(f'--report {path} is a folder: give the name of a file in it')
+    check_writable(path)
 
 def _with_epochs(args, config, shape):
     "`config` with `max_iters` for as many passes over the data as `--epochs` says"
     if args.epochs is None: return config
-    if args.epochs <= 0: raise MemtrainError(f'--epochs {args.epochs:g}: give a number above 0')
+    if not 0 < args.epochs < math.inf: raise MemtrainError(f'--epochs {args.epochs:g}: give a number above 0')
     from memtrain.loader import TokenLoader
     batches = len(TokenLoader(args.dataset_dir, config.batch_size, shape.block_size))
     return replace(config, max_iters=max(1, round(args.epochs * batches / config.gradient_accumulation_steps)))
@@ -110,7 +118,8 @@ def _describe(t):
     c, m = t.config, t.model.config
     batch = c.batch_size * c.gradient_accumulation_steps * m.block_size
     from memtrain.model import count_params
-    return (f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}), {batch:,} tokens a step, on {t.device}'
+    return (f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}), '
+            f'{batch:,} tokens a step, on {t.device}'
             + (f'; going on behind iteration {t.iter}' if 0 < t.iter < c.max_iters else '; this run was finished before' if t.iter else ''))
 
 def _conclude(s, args):
@@ -153,9 +162,14 @@ def main(
         return 2
     try:
         command, settings = _parse(argv[0], argv[1:])
-        return command.run(*settings)
+        status = command.run(*settings)
+        sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
+        return status
     except MemtrainError as e: return _fail(e)
-    except KeyboardInterrupt: return _fail('interrupted; what was finished is kept, go on with --resume', 130)
+    except KeyboardInterrupt: return _fail('interrupted; nothing is half-written, and --resume goes on behind what was finished', 130)
+    except (MemoryError, RuntimeError) as e:  # torch has an error of its own for a GPU and none for RAM
+        if not isinstance(e, MemoryError) and not re.search("out of memory|can't allocate", str(e)): raise
+        return _fail('out of memory; choose a smaller --target_params, --batch_size or --seq_len')
     except BrokenPipeError: return _fail('', 1)
     except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 

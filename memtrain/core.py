@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'MemtrainError', 'format_size', 'parse_size', 'parse_count', 'format_count', 'nbytes', 'publish',
-           'atomic_write', 'write_json', 'read_json', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress',
-           'Result', 'get_machine', 'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result',
-           'recorded']
+           'atomic_write', 'check_writable', 'write_json', 'read_json', 'seed_everything', 'get_rng_state',
+           'set_rng_state', 'progress', 'Result', 'get_machine', 'describe_machine', 'get_versions', 'results_dir',
+           'save_result', 'load_result', 'recorded']
 
 # %% ../nbs/00_core.ipynb #e9ea55e4
 import contextlib, json, os, platform, random, re, subprocess, sys
@@ -51,7 +51,13 @@ def parse_size(
     if m is None or (m[3] and not m[2]):
         raise MemtrainError(f"{text!r} is not a size: write bytes, or a number with kB, MB, GB (1000) or KiB, MiB, GiB (1024)")
     power = ' kmgtp'.index(m[2].lower() or ' ')
-    return round(float(m[1].replace('_', '')) * (1024 if m[3] else 1000)**power)
+    return _whole(m[1], (1024 if m[3] else 1000)**power, text)
+
+def _whole(digits, factor, text):
+    "The number in `digits` times `factor`, as the whole number that it is nearest to"
+    value = float(digits.replace('_', '') or 'nan') * factor
+    if not value < 2**63: raise MemtrainError(f'{text!r} is more than any machine has: write a smaller number')
+    return round(value)
 
 # %% ../nbs/00_core.ipynb #1cc33112
 _COUNT = re.compile(r'\s*([\d_]*\.?\d+(?:e\d+)?)\s*([kmbgt]?)\s*', re.I)
@@ -63,7 +69,7 @@ def parse_count(
     if isinstance(text, int) and not isinstance(text, bool) and text >= 0: return text
     m = _COUNT.fullmatch(text) if isinstance(text, str) else None
     if m is None: raise MemtrainError(f"{text!r} is not a count: write a number, or one with k, M, B or T, such as 124M or 1.3B")
-    return round(float(m[1].replace('_', '')) * 10**{'': 0, 'k': 3, 'm': 6, 'b': 9, 'g': 9, 't': 12}[m[2].lower()])
+    return _whole(m[1], 10**{'': 0, 'k': 3, 'm': 6, 'b': 9, 'g': 9, 't': 12}[m[2].lower()], text)
 
 def format_count(
     n: float,  # how many
@@ -122,7 +128,10 @@ def atomic_write(
 ) -> Iterator[IO]:
     "Open a file that appears at `path` whole or not at all"
     path = Path(path)
-    f = open(path.with_name(f'.{path.name}.{os.getpid()}.tmp'), mode, encoding=None if 'b' in mode else 'utf-8')
+    if path.is_dir(): raise MemtrainError(f'{path} is a folder: give the name of a file in it')
+    try: f = open(path.with_name(f'.{path.name}.{os.getpid()}.tmp'), mode, encoding=None if 'b' in mode else 'utf-8')
+    except OSError as e:
+        raise MemtrainError(f"{path} can't be written ({e.strerror}): choose a folder that is there and may be written to") from None
     try:
         yield f
         publish(f, path)
@@ -130,6 +139,18 @@ def atomic_write(
         f.close()
         Path(f.name).unlink(missing_ok=True)
         raise
+
+# %% ../nbs/00_core.ipynb #9e4f5746
+def check_writable(
+    path: str | Path,  # file or folder that a job is going to make
+) -> None:
+    "Raise a `MemtrainError` unless `path` can be made, with the folders above it"
+    path = Path(path).absolute()
+    above = next(p for p in path.parents if p.exists())
+    if not above.is_dir(): raise MemtrainError(f"{path} can't be made, {above} is a file: choose another place")
+    target = path if path.is_dir() else above
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise MemtrainError(f"{path} can't be made, {target} may not be written to: choose another place")
 
 # %% ../nbs/00_core.ipynb #1688c8b7
 def write_json(

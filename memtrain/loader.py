@@ -37,11 +37,12 @@ class TokenLoader(IterableDataset):
         shuffle: bool = True,  # False: in the order of the files, for evaluation
     ):
         if batch_size < 1: raise MemtrainError(f'batch_size {batch_size} is less than 1')
+        if seed < 0: raise MemtrainError(f'seed {seed} is negative: give 0 or more')
         self.shards = shards if isinstance(shards, TokenShards) else TokenShards(shards)
         self.windows = self.shards.windows(block_size)
         if not len(self.windows):
-            raise MemtrainError(f'{self.shards.path}: {self.shards.split} has {len(self.shards)} tokens, a window of block_size {block_size} needs '
-                                f'{block_size + 1}; choose a smaller block_size, or prepare more text')
+            raise MemtrainError(f'{self.shards.path}: {self.shards.split} has {len(self.shards)} tokens, a window of block_size {block_size} '
+                                f'needs {block_size + 1}; choose a smaller block_size, or prepare more text')
         self.batch_size, self.block_size, self.seed, self.shuffle = batch_size, block_size, seed, shuffle
         self.epoch = self.seen = 0  # the epoch under way, and how many of its windows were handed out
 
@@ -67,7 +68,11 @@ class TokenLoader(IterableDataset):
     ) -> None:
         "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or another seed"
         for name, value in self._identity().items():
-            if state.get(name) != value: raise MemtrainError(f'{self.shards.path}: the checkpoint was made with {name} {state.get(name)}, this is {name} {value}: use the same data and settings')
+            if state.get(name) != value:
+                raise MemtrainError(f'{self.shards.path}: the checkpoint was made with {name} {state.get(name)}, this is {name} {value}: '
+                                    f'use the same data and settings')
         self.epoch, self.seen = state['epoch'], state['seen']
 
-    def _identity(self): return {'seed': self.seed, 'shuffle': self.shuffle, 'block_size': self.block_size, 'windows': len(self.windows)}
+    def _identity(self):
+        data = self.shards.manifest and self.shards.manifest['checksum'][:12]
+        return {'seed': self.seed, 'shuffle': self.shuffle, 'block_size': self.block_size, 'windows': len(self.windows), 'data': data}

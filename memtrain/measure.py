@@ -6,7 +6,7 @@
 __all__ = ['rss', 'CommandRun', 'measure_command']
 
 # %% ../nbs/01_measure.ipynb #24bfb57e
-import contextlib, os, re, subprocess, tempfile, time
+import contextlib, re, subprocess, tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +31,11 @@ def rss(
 _HWM = re.compile(rb'VmHWM:\s*(\d+) kB')
 
 def _high_water(pid):
-    "The peak RSS of `pid`'s address space so far, or its RSS now where the kernel keeps no peak; 0 when it is gone"
-    try:
-        found = _HWM.search(Path(f'/proc/{pid}/status').read_bytes())
-        return int(found[1]) * 1024 if found else 0
-    except OSError:
-        with contextlib.suppress(psutil.Error): return 0 if os.path.isdir('/proc/self') else psutil.Process(pid).memory_info().rss
-        return 0
+    "The peak RSS of `pid`'s address space so far; 0 when it is gone, or where the kernel doesn't tell"
+    try: status = Path(f'/proc/{pid}/status').read_bytes()
+    except OSError: return 0
+    found = _HWM.search(status)
+    return int(found[1]) * 1024 if found else 0
 
 def _tree_peak(pid):
     "The larger of: the tree's RSS now, the high-water mark of any one process in it"
@@ -54,7 +52,7 @@ class CommandRun:
     stdout: str  # what it printed
     stderr: str  # what it complained of
     seconds: float  # wall time
-    peak_rss: int  # bytes, the most that it and all processes below it held at one time
+    peak_rss: int  # bytes, the most that was seen at one time in it and all processes below it
 
 def measure_command(
     argv: list[str],  # program and arguments; no shell
@@ -69,7 +67,7 @@ def measure_command(
             while process.poll() is None:
                 peak = max(peak, _tree_peak(process.pid))
                 if timeout and time.perf_counter() - started > timeout:
-                    process.kill()
+                    for p in [*psutil.Process(process.pid).children(recursive=True), process]: p.kill()
                     raise MemtrainError(f'{argv[0]}: still running after {timeout:g} s, killed; give it a longer timeout')
                 time.sleep(interval)
         seconds = time.perf_counter() - started

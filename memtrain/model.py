@@ -17,7 +17,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from .core import MemtrainError, format_count, parse_count, read_json
+from .core import MemtrainError, parse_count, read_json
 
 # %% ../nbs/20_model.ipynb #290d0f22
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _no_shape(target, sizes, rest):
     "Why no shape has `target` parameters, when those there are have `sizes`, ascending"
     start = f"target_params={target}: with vocab_size={rest['vocab_size']} and block_size={rest['block_size']}"
     if target < sizes[0]:
-        return f'{start} the smallest GPT (one layer, 8 wide) has {sizes[0]} parameters; ask for more, or take a smaller vocabulary'
+        return f'{start} the smallest GPT (one layer, 8 wide) has {sizes[0]} parameters; ask for more, or take a smaller vocabulary or block size'
     below, above = max(n for n in sizes if n < target), min(n for n in sizes if n > target)
     return (f'{start} no GPT comes within 5 %, the nearest have {below} and {above} parameters; '
-            'ask for one of these, or take a smaller vocabulary')
+            'ask for one of these, or take a smaller vocabulary or block size')

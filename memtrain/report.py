@@ -13,7 +13,7 @@ from string import Template
 import matplotlib, torch
 from matplotlib.figure import Figure
 
-from .core import atomic_write, describe_machine, format_count, format_size, get_machine, get_versions, read_json
+from .core import atomic_write, describe_machine, format_count, format_size, read_json
 from .model import GPTConfig, count_params
 from .train import read_metrics
 
@@ -59,8 +59,9 @@ def _draw_loss(ax, steps, evals, entropy):
 def _draw_speed(ax, steps):
     width = max(1, len(steps)//30)
     tokens, seconds, waited = (_moving_average([m[k] for m in steps], width) for k in ('tokens', 'seconds', 'waited'))
-    ax.plot([m['iter'] for m in steps], [n/s/1000 for n, s in zip(tokens, seconds)], color='C2', label='all of a step')
-    ax.plot([m['iter'] for m in steps], [n/(s - w)/1000 for n, s, w in zip(tokens, seconds, waited)], color='C3', lw=1, ls=':', label='without waiting for data')
+    its, computing = [m['iter'] for m in steps], [s - w for s, w in zip(seconds, waited)]
+    ax.plot(its, [n/s/1000 for n, s in zip(tokens, seconds)], color='C2', label='all of a step')
+    ax.plot(its, [n/s/1000 for n, s in zip(tokens, computing)], color='C3', lw=1, ls=':', label='without waiting for data')
     ax.set(ylabel='thousand tokens/s', xlabel='iteration', ylim=(0, None)); ax.legend(frameon=False)
 
 # %% ../nbs/23_report.ipynb #6f0dce3a
@@ -91,7 +92,8 @@ _PAGE = Template("""<!doctype html>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } svg { width: 100%; height: auto }
 table { border-collapse: collapse; width: 100% } td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; vertical-align: top }
-td + td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere } pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; white-space: pre-wrap; font-size: .85rem }
+td + td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
+pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; white-space: pre-wrap; font-size: .85rem }
 </style>
 <h1>$title</h1><p>$verdict</p>
 <h2>What came of it</h2>$results
@@ -103,18 +105,21 @@ td + td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere } pre { ba
 
 def _table(rows):
     "An HTML table of (name, value) pairs"
-    return '<table>' + ''.join(f'<tr><td>{html.escape(str(k))}</td><td>{html.escape(str(v))}</td></tr>' for k, v in rows.items()) + '</table>'
+    cells = ((html.escape(str(k)), html.escape(str(v))) for k, v in rows.items())
+    return '<table>' + ''.join(f'<tr><td>{k}</td><td>{v}</td></tr>' for k, v in cells) + '</table>'
 
 def _svg(fig):
     "`fig` as an SVG element, the same bytes each time"
     out = io.StringIO()
-    with matplotlib.rc_context({'svg.hashsalt': 'memtrain', 'svg.fonttype': 'none'}): fig.savefig(out, format='svg', metadata={'Date': None})
+    with matplotlib.rc_context({'svg.hashsalt': 'memtrain', 'svg.fonttype': 'none'}):
+        fig.savefig(out, format='svg', metadata={'Date': None})
     return out.getvalue()[out.getvalue().index('<svg'):]
 
 def _verdict(s):
     "One sentence: did it learn?"
     below = s['val_loss'] < s['unigram_entropy']
-    return (f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} the unigram entropy of that data, {s['unigram_entropy']:.3f}: "
+    return (f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} "
+            f"the unigram entropy of that data, {s['unigram_entropy']:.3f}: "
             + ('the model has learned from context.' if below else 'the model has not learned anything from context yet.'))
 
 # %% ../nbs/23_report.ipynb #db954421
@@ -127,13 +132,14 @@ def _results(s, rate):
             'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
             'speed': f"{s['tokens_per_second']:,.0f} tokens/s", 'waiting for data': f"{s['waiting']:.2%} of the time",
             'against the limit': f"{used/1e9:.1f} of {rate/1e9:.1f} GFLOP/s that large matrix products reach here ({used/rate:.0%})",
-            'most memory': f"{format_size(s['peak_memory'])} {'in RAM' if s['device'] == 'cpu' else 'of tensors on the GPU'}"}
+            'most memory seen after a step': f"{format_size(s['peak_memory'])} {'in RAM' if s['device'] == 'cpu' else 'of tensors on the GPU'}"}
 
 def _settings(s):
     "What was run, on what"
-    return {'parameters': f"{s['params']:,}", **{f'model: {k}': v for k, v in s['model'].items()}, **{f'training: {k}': v for k, v in s['config'].items()},
-            'device': s['device'], 'machine': describe_machine(get_machine()),
-            'versions': ', '.join(f'{k} {v}' for k, v in get_versions().items())}
+    chosen = {f'{group}: {k}': v for group, key in (('model', 'model'), ('training', 'config')) for k, v in s[key].items()}
+    return {'parameters': f"{s['params']:,}", **chosen,
+            'data set': f"{s['data']}, checksum {s['data_checksum'][:12]}", 'device': s['device'], 'date': s['date'],
+            'machine': describe_machine(s['machine']), 'versions': ', '.join(f'{k} {v}' for k, v in s['versions'].items())}
 
 # %% ../nbs/23_report.ipynb #e50f62c6
 def write_report(
@@ -142,7 +148,8 @@ def write_report(
 ) -> None:
     "Write what there is to know of the run at `run_dir` to `dest`, a single file that needs nothing else"
     s, _ = _read_run(run_dir)
-    page = _PAGE.substitute(title=f"A GPT of {format_count(s['params'])} parameters, {s['iters']} iterations", verdict=html.escape(_verdict(s)),
+    title = f"A GPT of {format_count(s['params'])} parameters, {s['iters']} iterations"
+    page = _PAGE.substitute(title=title, verdict=html.escape(_verdict(s)),
                             results=_table(_results(s, matmul_rate(s['device']))), curves=_svg(plot_run(run_dir)),
                             sample=html.escape(s['sample']), settings=_table(_settings(s)))
     Path(dest).parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'dtype_for_vocab', 'file_sha25
            'read_manifest', 'TokenShards', 'gather', 'TokenWindows', 'verify']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
-import hashlib, json, re
+import hashlib, json, re, shutil
 from array import array
 from bisect import bisect_right
 from pathlib import Path
@@ -77,16 +77,17 @@ class _OpenShard:
 
 # %% ../nbs/10_shards.ipynb #3b9826f8
 class _SplitWriter:
-    "One split: its open shard, and how far it has come in finished shards (`done`, `partial`, `chain`) and in this run (`seen`, `running`)"
-    def __init__(self, writer, split, done=0, partial=0, chain=''):
+    "One split: its open shard, and how far it has come in finished shards and in this run"
+    def __init__(self, writer, split, done=0, partial=0, chain='', next=''):
         self.writer, self.split, self.shard = writer, split, None
-        self.done, self.partial, self.chain, self.seen, self.running, self.before = done, partial, chain, 0, '', ''
+        self.done, self.partial, self.chain, self.next, self.seen, self.running, self.before = done, partial, chain, next, 0, '', ''
+        self.expected = {n: c for n, c in ((done, chain), (done + 1, next)) if c}  # what the running hash must be after n documents
 
     def see(self, key):
         "Count the next document"
         self.seen, self.before = self.seen + 1, self.running
         self.running = hashlib.blake2b(self.running.encode() + key, digest_size=16).hexdigest()
-        if self.seen == self.done and self.running != self.chain: raise self.changed()
+        if self.expected.get(self.seen, self.running) != self.running: raise self.changed()
 
     def changed(self):
         return MemtrainError(f'{self.writer.dest}: the documents are not those of the run that was interrupted; '
@@ -105,9 +106,10 @@ class _SplitWriter:
 
     def finish(self, at, length):
         "Publish the shard, of whose last document `at` of `length` tokens are written"
-        self.done, self.chain, self.partial = (self.seen, self.running, 0) if at == length else (self.seen - 1, self.before, at)
+        if at == length: self.done, self.chain, self.partial, self.next = self.seen, self.running, 0, ''
+        else: self.done, self.chain, self.partial, self.next = self.seen - 1, self.before, at, self.running
         shard, self.shard = self.shard, None
-        self.writer._finished(shard.publish(len(self.writer.shards)))
+        self.writer.add_shard(shard.publish(len(self.writer.shards)))
 
 # %% ../nbs/10_shards.ipynb #7a58aa40
 def find_unfinished(
@@ -119,10 +121,15 @@ def find_unfinished(
     if (dest/MANIFEST).exists(): raise MemtrainError(f'{dest} holds a finished data set: choose another folder, or remove it first')
     if not (dest/UNFINISHED).exists():
         if dest.is_file(): raise MemtrainError(f'{dest} is a file: choose a folder')
-        if dest.is_dir() and any(dest.iterdir()): raise MemtrainError(f"{dest} isn't empty and holds no data set: choose an empty folder")
+        if dest.is_dir() and any(not p.match('.*.tmp') for p in dest.iterdir()):
+            raise MemtrainError(f"{dest} isn't empty and holds no data set: choose an empty folder")
         return None
     found = read_json(dest/UNFINISHED, hint='remove the folder and start anew')
-    if not resume: raise MemtrainError(f"{dest} holds an unfinished data set ({len(found['shards'])} shards are whole): go on with --resume, or remove it")
+    if not isinstance(found, dict) or not {'plan', 'shards', 'progress'} <= found.keys():
+        raise MemtrainError(f'{dest/UNFINISHED}: damaged; remove the folder and start anew')
+    if not resume:
+        raise MemtrainError(f"{dest} holds an unfinished data set ({len(found['shards'])} shards are whole): go on with --resume, "
+                            f"or remove it")
     return found
 
 # %% ../nbs/10_shards.ipynb #680c1638
@@ -130,17 +137,18 @@ def _open_folder(dest, plan, resume):
     "The shards and progress that an interrupted run with the same `plan` left in `dest`; nothing for a fresh folder, which is made"
     found = find_unfinished(dest, resume)
     dest.mkdir(parents=True, exist_ok=True)
+    for tmp in dest.glob('.*.tmp'): tmp.unlink()  # half a file of a killed run
     if found is None: return [], {}
     changed = [k for k in plan if found['plan'].get(k) != plan[k]]
     if changed: raise MemtrainError(f"{dest} was begun with another {', '.join(changed)}: use the same to resume, or choose another folder")
-    for tmp in dest.glob('.*.tmp'): tmp.unlink()  # half a shard of the killed run
     return found['shards'], found['progress']
 
 # %% ../nbs/10_shards.ipynb #5e03ae65
 def _checked(ids, vocab_size, name):
     "`ids` as a one-dimensional array of integers, each below `vocab_size`"
     a = np.asarray(ids)
-    if a.ndim != 1 or (a.size and a.dtype.kind not in 'iu'): raise MemtrainError(f'{name}: a document is a flat list of integers, not {a.dtype} of shape {a.shape}')
+    if a.ndim != 1 or (a.size and a.dtype.kind not in 'iu'):
+        raise MemtrainError(f'{name}: a document is a flat list of integers, not {a.dtype} of shape {a.shape}')
     if a.size and (a.min() < 0 or a.max() >= vocab_size):
         bad = a[(a < 0) | (a >= vocab_size)][0]
         raise MemtrainError(f'{name}: token id {bad} is outside the vocabulary of {vocab_size}; is this the right tokenizer?')
@@ -149,13 +157,72 @@ def _checked(ids, vocab_size, name):
 # %% ../nbs/10_shards.ipynb #240c9c0a
 def _make_manifest(writer):
     "The manifest of what `writer` has written"
-    total = lambda what: {split: sum(s[what] for s in writer.shards if s['split'] == split) for split in sorted(writer.splits)}
+    splits = sorted({s['split'] for s in writer.shards})
+    total = lambda what: {split: sum(s[what] for s in writer.shards if s['split'] == split) for split in splits}
     manifest = {'format': 'memtrain-tokens', 'version': 1, 'library': f'memtrain {__version__}', **writer.plan,
                 'tokens': total('tokens'), 'documents': total('documents'), **writer.extra, 'shards': writer.shards}
     return {**manifest, 'checksum': _checksum(manifest)}
 
 # %% ../nbs/10_shards.ipynb #a112c0ac
-class ShardWriter:
+class _WriterState:
+    "What is to be written to `dest`, and what of it is finished"
+    def __init__(self, dest, vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options, resume):
+        if tokens_per_shard < 1: raise MemtrainError(f'tokens_per_shard {tokens_per_shard} is less than 1')
+        if eod_id is not None and not 0 <= eod_id < vocab_size:
+            raise MemtrainError(f'eod_id {eod_id} is outside the vocabulary of {vocab_size}')
+        self.dest, self.vocab_size, self.eod_id, self.tokens_per_shard = Path(dest), int(vocab_size), eod_id, int(tokens_per_shard)
+        self.dtype, self.extra = dtype_for_vocab(vocab_size, dtype), {}
+        self.plan = dict(dtype=self.dtype.name, vocab_size=self.vocab_size, eod_id=eod_id, tokens_per_shard=self.tokens_per_shard,
+                         tokenizer_sha256=hashlib.sha256(tokenizer.encode()).hexdigest() if tokenizer else None, options=options or {})
+        self.shards, progress = _open_folder(self.dest, self.plan, resume)
+        self.splits = {split: _SplitWriter(self, split, **p) for split, p in progress.items()}
+        self.note()
+        if tokenizer:
+            with atomic_write(self.dest/TOKENIZER) as f: f.write(tokenizer.encode())
+
+    def note(self):
+        progress = {k: {'done': s.done, 'partial': s.partial, 'chain': s.chain, 'next': s.next} for k, s in self.splits.items()}
+        write_json(self.dest/UNFINISHED, {'plan': self.plan, 'shards': self.shards, 'progress': progress})
+
+    def add_shard(self, entry):
+        self.shards.append(entry)
+        self.note()
+
+# %% ../nbs/10_shards.ipynb #b7d78809
+class _WriterEnd(_WriterState):
+    "How writing ends: `close` when the `with` block ends well, `abort` when it doesn't"
+    def close(self) -> dict:  # the manifest
+        "Publish the last shards, then the manifest"
+        for name in sorted(self.splits):
+            s = self.splits[name]
+            if s.seen < max(s.expected, default=0): raise s.changed()
+            if s.shard: s.finish(0, 0)
+        if not self.shards: raise MemtrainError(f'{self.dest}: there was nothing to write; the sources hold no tokens')
+        manifest = _make_manifest(self)
+        write_json(self.dest/MANIFEST, manifest)
+        (self.dest/UNFINISHED).unlink()
+        return manifest
+
+    def abort(self) -> None:
+        "Drop what isn't whole; without a finished shard, everything"
+        for s in self.splits.values():
+            if s.shard: s.shard.file.close()
+        for tmp in self.dest.glob('.*.tmp'): tmp.unlink()
+        if self.shards: return
+        for split in self.splits: shutil.rmtree(self.dest/split, ignore_errors=True)  # a shard that was published but not noted
+        for name in (TOKENIZER, UNFINISHED): (self.dest/name).unlink(missing_ok=True)
+        if not any(self.dest.iterdir()): self.dest.rmdir()
+
+    def __enter__(self): return self
+
+    def __exit__(self, kind, value, trace):
+        try:
+            if kind is None: self.close()
+        finally:
+            if (self.dest/UNFINISHED).exists(): self.abort()
+
+# %% ../nbs/10_shards.ipynb #ef190947
+class ShardWriter(_WriterEnd):
     "Writes documents of token ids into shards; the manifest appears when the `with` block ends without an exception"
     def __init__(
         self,
@@ -167,27 +234,7 @@ class ShardWriter:
         tokenizer: str | None = None,  # the tokenizer's state, kept as `tokenizer_state.json`
         options: dict | None = None,  # kept in the manifest
         resume: bool = False,  # go on behind the finished shards of an interrupted run with the same arguments
-    ):
-        if tokens_per_shard < 1: raise MemtrainError(f'tokens_per_shard {tokens_per_shard} is less than 1')
-        if eod_id is not None and not 0 <= eod_id < vocab_size: raise MemtrainError(f'eod_id {eod_id} is outside the vocabulary of {vocab_size}')
-        self.dest, self.vocab_size, self.eod_id, self.tokens_per_shard = Path(dest), int(vocab_size), eod_id, int(tokens_per_shard)
-        self.dtype, self.extra = dtype_for_vocab(vocab_size, dtype), {}
-        sha = hashlib.sha256(tokenizer.encode()).hexdigest() if tokenizer else None
-        self.plan = dict(dtype=self.dtype.name, vocab_size=self.vocab_size, eod_id=eod_id, tokens_per_shard=self.tokens_per_shard,
-                         tokenizer_sha256=sha, options=options or {})
-        self.shards, progress = _open_folder(self.dest, self.plan, resume)
-        self.splits = {split: _SplitWriter(self, split, **p) for split, p in progress.items()}
-        self._note()
-        if tokenizer:
-            with atomic_write(self.dest/TOKENIZER) as f: f.write(tokenizer.encode())
-
-    def _note(self):
-        progress = {k: {'done': s.done, 'partial': s.partial, 'chain': s.chain} for k, s in self.splits.items()}
-        write_json(self.dest/UNFINISHED, {'plan': self.plan, 'shards': self.shards, 'progress': progress})
-
-    def _finished(self, entry):
-        self.shards.append(entry)
-        self._note()
+    ): super().__init__(dest, vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options, resume)
 
     def skip(
         self,
@@ -214,35 +261,6 @@ class ShardWriter:
         s.see(key)
         s.append(np.append(ids, self.eod_id or 0).astype(self.dtype)[:len(ids) + (self.eod_id is not None)])
 
-    def close(self) -> dict:  # the manifest
-        "Publish the last shards, then the manifest"
-        for name in sorted(self.splits):
-            s = self.splits[name]
-            if s.seen < s.done: raise s.changed()
-            if s.shard: s.finish(0, 0)
-        if not self.shards: raise MemtrainError(f'{self.dest}: there was nothing to write; the sources hold no tokens')
-        manifest = _make_manifest(self)
-        write_json(self.dest/MANIFEST, manifest)
-        (self.dest/UNFINISHED).unlink()
-        return manifest
-
-    def abort(self) -> None:
-        "Drop what isn't whole; without a finished shard, everything"
-        for s in self.splits.values():
-            if s.shard: s.shard.file.close()
-        for tmp in self.dest.glob('.*.tmp'): tmp.unlink()
-        if self.shards: return
-        for name in (TOKENIZER, UNFINISHED): (self.dest/name).unlink(missing_ok=True)
-        if not any(self.dest.iterdir()): self.dest.rmdir()
-
-    def __enter__(self): return self
-
-    def __exit__(self, kind, value, trace):
-        try:
-            if kind is None: self.close()
-        finally:
-            if (self.dest/UNFINISHED).exists(): self.abort()
-
 # %% ../nbs/10_shards.ipynb #551b27cc
 def read_manifest(
     path: str | Path,  # folder of a data set
@@ -252,13 +270,19 @@ def read_manifest(
     for folder in (path, path.parent):  # the parent: somebody opened DIR/train of an unfinished DIR
         if (folder/UNFINISHED).exists() and not (folder/MANIFEST).exists():
             raise MemtrainError(f'{folder} is unfinished, its preparation was interrupted: go on with `memtrain prepare --resume`')
-    if (path.parent/MANIFEST).exists() and not (path/MANIFEST).exists(): raise MemtrainError(f'{path} lies inside the data set {path.parent}: open that, with split={path.name!r}')
+    if (path.parent/MANIFEST).exists() and not (path/MANIFEST).exists():
+        raise MemtrainError(f'{path} lies inside the data set {path.parent}: open that, with split={path.name!r}')
+    if path.exists() and not path.is_dir(): raise MemtrainError(f'{path} is a file: give the folder of a data set')
     if not path.is_dir(): raise MemtrainError(f'{path}: no such folder; make a data set with `memtrain prepare`')
     if not (path/MANIFEST).exists(): raise MemtrainError(f'{path} has no {MANIFEST}: not a data set; make one with `memtrain prepare`')
     m = read_json(path/MANIFEST, hint='prepare the data set again')
-    if not isinstance(m, dict) or m.get('format') != 'memtrain-tokens': raise MemtrainError(f"{path/MANIFEST} isn't the manifest of a token data set")
-    if m.get('version', 0) > 1: raise MemtrainError(f"{path/MANIFEST} has format version {m['version']}, this memtrain reads 1: upgrade memtrain")
-    if m.get('checksum') != _checksum(m): raise MemtrainError(f"{path/MANIFEST}: changed since it was written (its checksum differs); restore it, or prepare the data set again")
+    if not isinstance(m, dict) or m.get('format') != 'memtrain-tokens':
+        raise MemtrainError(f"{path/MANIFEST} isn't the manifest of a token data set")
+    if m.get('version') != 1:
+        raise MemtrainError(f"{path/MANIFEST} has format version {m.get('version')}, this memtrain reads 1: upgrade memtrain")
+    if m.get('checksum') != _checksum(m):
+        raise MemtrainError(f"{path/MANIFEST}: changed since it was written (its checksum differs); restore it, "
+                            f"or prepare the data set again")
     return m
 
 # %% ../nbs/10_shards.ipynb #ab91aa25
@@ -268,7 +292,9 @@ def _bare_files(path, split):
         files = sorted(folder.glob('*.bin'))
         if files: break
     for f in files:
-        if f.stat().st_size % 4: raise MemtrainError(f'{f}: {f.stat().st_size} bytes is no whole number of uint32 ids; without a {MANIFEST} files are read as uint32')
+        if f.stat().st_size % 4:
+            raise MemtrainError(f'{f}: {f.stat().st_size} bytes is no whole number of uint32 ids; '
+                                f'without a {MANIFEST} files are read as uint32')
     return [(f, f.stat().st_size // 4) for f in files]
 
 def _shard_files(path, split):
@@ -278,24 +304,23 @@ def _shard_files(path, split):
         bare = _bare_files(path, split)
         if bare: return None, np.dtype('<u4'), bare
     m = read_manifest(path)
-    if split not in m['tokens']: raise MemtrainError(f"{path} has no split {split!r}: it has {', '.join(m['tokens']) or 'none'}")
+    if split not in m['tokens']:
+        raise MemtrainError(f"{path} has no split {split!r}: it has {', '.join(m['tokens'])}; "
+                            f"`memtrain prepare` makes val where --val_fraction is above 0")
     dtype, files = np.dtype(m['dtype']).newbyteorder('<'), []
     for s in m['shards']:
         if s['split'] == split: files.append((path/s['file'], s['tokens']))
     for f, tokens in files:
         if not f.exists(): raise MemtrainError(f'{f} is missing: copy it again, or prepare the data set anew')
         if (size := f.stat().st_size) != tokens*dtype.itemsize:
-            raise MemtrainError(f'{f}: {size:,} bytes, the manifest says {tokens*dtype.itemsize:,}; copy it again, or prepare the data set anew')
+            raise MemtrainError(f'{f}: {size:,} bytes, the manifest says {tokens*dtype.itemsize:,}; copy it again, '
+                                f'or prepare the data set anew')
     return m, dtype, files
 
 # %% ../nbs/10_shards.ipynb #e4d4e51a
-class TokenShards:
-    "One split of a data set as one long, read-only array of token ids"
-    def __init__(
-        self,
-        path: str | Path,  # folder with a manifest; or bare uint32 `.bin` files, in it or in its subfolder `split`
-        split: str = 'train',  # or 'val'
-    ):
+class _MappedShards:
+    "The shards of one split, each mapped when it is first used"
+    def __init__(self, path, split):
         self.path, self.split = Path(path), split
         self.manifest, self.dtype, files = _shard_files(self.path, split)
         self.files = [f for f, _ in files]
@@ -303,17 +328,9 @@ class TokenShards:
         self._maps = [None]*len(files)
 
     def __len__(self) -> int: return self.starts[-1]
-    def __repr__(self) -> str: return f'TokenShards({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.files)} shards)'
-
-    @property
-    def vocab_size(self) -> int | None:
-        "How many different ids there are; None without a manifest"
-        return self.manifest and self.manifest['vocab_size']
-
-    @property
-    def eod_id(self) -> int | None:
-        "The id behind each document; None where there is none"
-        return self.manifest and self.manifest['eod_id']
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.files)} shards)'
+    def __getstate__(self): return {**self.__dict__, '_maps': [None]*len(self.files)}  # a worker process maps for itself
 
     def shard(
         self,
@@ -324,6 +341,25 @@ class TokenShards:
             empty = self.starts[i] == self.starts[i + 1]  # an empty file can't be mapped
             self._maps[i] = np.empty(0, self.dtype) if empty else np.memmap(self.files[i], self.dtype, mode='r')
         return self._maps[i]
+
+# %% ../nbs/10_shards.ipynb #40e22d90
+class TokenShards(_MappedShards):
+    "One split of a data set as one long, read-only array of token ids"
+    def __init__(
+        self,
+        path: str | Path,  # folder with a manifest; or bare uint32 `.bin` files, in it or in its subfolder `split`
+        split: str = 'train',  # or 'val'
+    ): super().__init__(path, split)
+
+    @property
+    def vocab_size(self) -> int | None:
+        "How many different ids there are; None without a manifest"
+        return self.manifest and self.manifest['vocab_size']
+
+    @property
+    def eod_id(self) -> int | None:
+        "The id behind each document; None where there is none"
+        return self.manifest and self.manifest['eod_id']
 
     def read(
         self,
@@ -359,8 +395,6 @@ class TokenShards:
         "The split cut into windows of `block_size` tokens, each with its targets"
         return TokenWindows(self, block_size)
 
-    def __getstate__(self): return {**self.__dict__, '_maps': [None]*len(self.files)}  # a worker maps for itself
-
 # %% ../nbs/10_shards.ipynb #5a6093dd
 def _rows(tokens, starts, length):
     "The rows `tokens[s:s + length]` for each of `starts`, (B, length)"
@@ -376,7 +410,8 @@ def gather(
     "Copy the windows of `length` tokens that begin at `starts` into one array"
     starts = np.asarray(starts, dtype=np.int64)
     if not length or not starts.size: return np.empty((len(starts), length), shards.dtype)
-    if starts.min() < 0 or starts.max() + length > len(shards): raise MemtrainError(f'{shards.path}: a window reaches outside the {len(shards)} tokens of {shards.split}')
+    if starts.min() < 0 or starts.max() + length > len(shards):
+        raise MemtrainError(f'{shards.path}: a window reaches outside the {len(shards)} tokens of {shards.split}')
     edges = np.asarray(shards.starts)
     first, last = np.searchsorted(edges, starts, side='right') - 1, np.searchsorted(edges, starts + length - 1, side='right') - 1
     if first.min() == last.max(): return _rows(shards.shard(int(first[0])), starts - edges[first[0]], length)

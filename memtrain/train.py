@@ -4,25 +4,27 @@
 
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'unigram_entropy', 'evaluate', 'load_checkpoint',
-           'MetricsLog', 'read_metrics', 'choose_device', 'Trainer', 'losses']
+           'MetricsLog', 'read_metrics', 'choose_device', 'Trainer', 'sample_text', 'summarise', 'losses']
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
 import itertools, json, math, os, time
 from dataclasses import asdict, dataclass, fields
+from datetime import date
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any
 
 import numpy as np
 import torch
 
-from .core import MemtrainError, atomic_write, format_count, get_rng_state, progress, set_rng_state, write_json
+from .core import MemtrainError, atomic_write, check_writable, get_machine, get_rng_state, get_versions, progress, set_rng_state, write_json
 from .loader import TokenLoader
 from .measure import rss
-from .model import GPT, GPTConfig, count_params, generate
+from .model import GPT, count_params, generate
 from .prepare import load_tokenizer
 from .shards import TokenShards
 
 # %% ../nbs/21_train.ipynb #7578e51b
+_BELOW_ONE = {'beta1', 'beta2'}
 _MAY_BE_ZERO = {'warmup_iters', 'min_lr', 'weight_decay', 'beta1', 'beta2', 'seed'}
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class TrainConfig:
     max_iters: int = 300  # optimizer steps
     batch_size: int = 16  # windows per micro-batch
     gradient_accumulation_steps: int = 1  # micro-batches per step
-    lr: float = 2e-3  # highest learning rate; small models take more than the 6e-4 of GPT-2 124M
-    min_lr: float = 2e-4  # what the schedule ends at
+    lr: float = 1e-3  # highest learning rate; small models take more than the 6e-4 that is usual for 124M parameters
+    min_lr: float = 1e-4  # what the schedule ends at
     warmup_iters: int = 20  # steps of linear warm-up
     weight_decay: float = 0.1  # on matrices; not on vectors such as norms and biases
     beta1: float = 0.9  # AdamW
@@ -46,7 +48,9 @@ class TrainConfig:
     def __post_init__(self):
         for f in fields(self):
             value, whole = getattr(self, f.name), isinstance(f.default, int)
-            if type(value) is not int and (whole or type(value) is not float): raise MemtrainError(f'{f.name}={value!r}: give a number like {f.default}')
+            if type(value) is not int and (whole or type(value) is not float) or not math.isfinite(value):
+                raise MemtrainError(f'{f.name}={value!r}: give a number like {f.default}')
+            if f.name in _BELOW_ONE and value >= 1: raise MemtrainError(f'{f.name}={value!r}: give a number from 0 up to, but not, 1')
             if value < 0 or (value == 0 and f.name not in _MAY_BE_ZERO):
                 raise MemtrainError(f"{f.name}={value!r}: give {'0 or more' if f.name in _MAY_BE_ZERO else 'a number above 0'}")
 
@@ -78,9 +82,11 @@ def accumulate_gradients(
     batches: list[tuple[torch.Tensor, torch.Tensor]],  # micro-batches (x, y), (B, T) int64 each
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
-    total, loss = sum(y.numel() for _, y in batches), 0.0
-    for x, y in batches:
-        part = model.loss(x, y) * (y.numel() / total)
+    tokens = [int((y != -100).sum()) for _, y in batches]  # -100: nothing to learn there
+    total, loss = sum(tokens), 0.0
+    for n, (x, y) in zip(tokens, batches):
+        if not n: continue
+        part = model.loss(x, y) * (n / total)
         part.backward()
         loss += part.item()
     return loss
@@ -124,7 +130,9 @@ def load_checkpoint(
     "The checkpoint at `path`, read without running any code it may hold"
     try: return torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint; train first') from None
-    except Exception as e: raise MemtrainError(f"{path}: can't be read as a checkpoint ({str(e).splitlines()[0]}); remove the run's folder and train anew") from None
+    except Exception as e:
+        raise MemtrainError(f"{path}: can't be read as a checkpoint ({str(e).splitlines()[0]}); "
+                            f"remove the run's folder and train anew") from None
 
 # %% ../nbs/21_train.ipynb #47664f8e
 class MetricsLog:
@@ -135,7 +143,9 @@ class MetricsLog:
         keep: int,  # last iteration whose lines stay; -1 for a new file
     ):
         kept = [m for m in read_metrics(path) if m['iter'] <= keep] if keep >= 0 else []
-        with atomic_write(path, 'w') as f: f.writelines(json.dumps(m) + '\n' for m in kept)
+        self.kept = {m['iter'] for m in kept}  # iterations whose lines stay
+        if keep in self.kept or keep <= 0:
+            with atomic_write(path, 'w') as f: f.writelines(json.dumps(m) + '\n' for m in kept)
         self.file = open(path, 'a', encoding='utf-8')
 
     def write(
@@ -168,8 +178,65 @@ def choose_device(
     "The device called `name`; 'auto' is CUDA where there is one, else the CPU"
     if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
     try: return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as e: raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
+    except (RuntimeError, AssertionError) as e:
+        raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
 
+def _open_split(dataset_dir, split, config, shape):
+    "The loader of one split, for a model of `shape`"
+    shards = TokenShards(dataset_dir, split)
+    if shards.vocab_size is None:
+        raise MemtrainError(f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it: prepare it with `memtrain prepare`')
+    if shards.vocab_size > shape.vocab_size:
+        raise MemtrainError(f'{dataset_dir} has a vocabulary of {shards.vocab_size}, the model one of {shape.vocab_size}: '
+                            f'give the model the same')
+    return TokenLoader(shards, config.batch_size, shape.block_size, seed=config.seed)
+
+# %% ../nbs/21_train.ipynb #e64ae667
+class _Run:
+    "The parts of a run: model, optimizer, data of both splits, device and folder"
+    def __init__(self, model, dataset_dir, config, out_dir, device):
+        self.config, self.out, self.device, self.iter = config, Path(out_dir), choose_device(device), 0
+        self.loader, self.val = (_open_split(dataset_dir, split, config, model.config) for split in ('train', 'val'))
+        self.tokenizer = load_tokenizer(dataset_dir)
+        self.belongs = {'model': asdict(model.config), 'tokenizer_sha256': self.loader.shards.manifest['tokenizer_sha256']}
+        self.model = model.to(self.device).train()
+        self.optimizer = make_optimizer(self.model, config)
+        self.stream = itertools.chain.from_iterable(itertools.repeat(self.loader))
+
+# %% ../nbs/21_train.ipynb #50080803
+_MAY_DIFFER = ('max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval')
+
+def _check_same(path, found, wanted):
+    "Raise where what the checkpoint at `path` was made with differs from what is `wanted`"
+    for k in wanted:
+        if isinstance(wanted[k], dict) and isinstance(found.get(k), dict): _check_same(path, found[k], wanted[k])
+        elif k not in _MAY_DIFFER and found.get(k) != wanted[k]:
+            raise MemtrainError(f'{path} was made with {k} {found.get(k)}, this is {k} {wanted[k]}: resume with the same, '
+                                f'or choose another --out_dir')
+
+# %% ../nbs/21_train.ipynb #e258b642
+class _KeptRun(_Run):
+    "A run that can be saved and taken up again"
+    def save(self) -> None:
+        "Write the checkpoint: everything that a resumed run needs"
+        self.log.sync()
+        state = {'iter': self.iter, 'config': asdict(self.config), 'belongs': self.belongs, 'model_state': self.model.state_dict(),
+                 'optimizer': self.optimizer.state_dict(), 'loader': self.loader.state_dict(), 'rng': get_rng_state()}
+        with atomic_write(self.out/'checkpoint.pt') as f: torch.save(state, f)
+
+    def restore(self) -> None:
+        "Go back to the checkpoint, after making sure that it belongs to this run"
+        path = self.out/'checkpoint.pt'
+        c = load_checkpoint(path)
+        _check_same(path, c['belongs'], self.belongs)
+        _check_same(path, c['config'], asdict(self.config))
+        self.model.load_state_dict(c['model_state'])
+        self.optimizer.load_state_dict(c['optimizer'])
+        self.loader.load_state_dict(c['loader'])
+        set_rng_state(c['rng'])
+        self.iter = c['iter']
+
+# %% ../nbs/21_train.ipynb #6d50ac60
 def _memory(device):
     "Peak bytes of tensors since the last call on a GPU; bytes in RAM elsewhere"
     if device.type != 'cuda': return rss()
@@ -177,52 +244,23 @@ def _memory(device):
     torch.cuda.reset_peak_memory_stats(device)
     return peak
 
-def _check_same(path, found, wanted, free=()):
-    "Raise where the checkpoint's `found` differs from `wanted`, but for the keys in `free`"
-    for k in wanted:
-        if k not in free and found.get(k) != wanted[k]:
-            raise MemtrainError(f'{path} was made with {k} {found.get(k)}, this is {k} {wanted[k]}: resume with the same, or choose another --out_dir')
-
-# %% ../nbs/21_train.ipynb #e64ae667
-class Trainer:
-    "Trains `model` on the data set at `dataset_dir`, with everything that belongs to the run in `out_dir`"
-    def __init__(
-        self,
-        model: GPT,  # fresh, or any start; its block size is the length of the windows
-        dataset_dir: str | Path,  # folder with splits 'train' and 'val'
-        config: TrainConfig,  # how
-        out_dir: str | Path,  # folder of the run
-        device: str = 'auto',  # 'cpu', 'cuda', …
-        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
-    ):
-        self.config, self.out, self.device = config, Path(out_dir), choose_device(device)
-        self.tokenizer, (self.loader, self.val) = load_tokenizer(dataset_dir), (self._loader(dataset_dir, model, s) for s in ('train', 'val'))
-        self.belongs = {'model': asdict(model.config), 'tokenizer_sha256': self.loader.shards.manifest['tokenizer_sha256']}
-        self.model, self.iter = model.to(self.device).train(), 0
-        self.optimizer = make_optimizer(self.model, config)
-        if (self.out/'checkpoint.pt').exists():
-            if not resume: raise MemtrainError(f'{self.out} holds a run already: go on with --resume, or choose another --out_dir')
-            self._load()
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
-        self.stream = itertools.chain.from_iterable(itertools.repeat(self.loader))
-
-    def _loader(self, dataset_dir, model, split):
-        shards, m = TokenShards(dataset_dir, split), model.config
-        if shards.vocab_size is None: raise MemtrainError(f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it: prepare it with `memtrain prepare`')
-        if shards.vocab_size > m.vocab_size: raise MemtrainError(f'{dataset_dir} has a vocabulary of {shards.vocab_size}, the model one of {m.vocab_size}: give the model the same')
-        return TokenLoader(shards, self.config.batch_size, m.block_size, seed=self.config.seed)
-
-    def step(self) -> dict:  # what is logged: loss, learning rate, gradient norm, tokens, seconds, seconds waited for data, bytes of memory
+# %% ../nbs/21_train.ipynb #788d0e7d
+class _Steps(_KeptRun):
+    "A run that can take a step"
+    def step(self) -> dict:  # for the log: loss, learning rate, gradient norm, tokens, seconds, seconds waited, bytes of memory
         "One iteration: a global batch through the model, and one step of the optimizer"
-        started = time.perf_counter()
-        batches = [tuple(t.to(self.device) for t in next(self.stream)) for _ in range(self.config.gradient_accumulation_steps)]
-        waited, lr = time.perf_counter() - started, cosine_lr(self.iter, self.config)
+        c, started = self.config, time.perf_counter()
+        batches = [tuple(t.to(self.device) for t in next(self.stream)) for _ in range(c.gradient_accumulation_steps)]
+        waited, lr = time.perf_counter() - started, cosine_lr(self.iter, c)
         for group in self.optimizer.param_groups: group['lr'] = lr
         self.optimizer.zero_grad()
-        loss = accumulate_gradients(self.model, batches)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip).item()
-        if not math.isfinite(loss + norm): raise MemtrainError(f'iteration {self.iter + 1}: the loss is {loss:.4g} and its gradient {norm:.4g}; try a smaller --lr than {self.config.lr:g}')
+        try: loss = accumulate_gradients(self.model, batches)
+        except IndexError:
+            raise MemtrainError(f'{self.loader.shards.path} holds ids outside its vocabulary: look with `memtrain verify`') from None
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), c.grad_clip).item()
+        if not math.isfinite(loss + norm):
+            raise MemtrainError(f'iteration {self.iter + 1}: the loss is {loss:.4g}, its gradient {norm:.4g}; '
+                                f'try a smaller --lr than {c.lr:g}')
         self.optimizer.step()
         self.iter += 1
         return {'iter': self.iter, 'loss': loss, 'lr': lr, 'grad_norm': norm, 'tokens': sum(y.numel() for _, y in batches),
@@ -234,23 +272,31 @@ class Trainer:
         self.log.write(iter=self.iter, val_loss=loss)
         return loss
 
-    def save(self) -> None:
-        "Write the checkpoint: everything that a resumed run needs"
-        self.log.sync()
-        state = {'iter': self.iter, 'config': asdict(self.config), 'belongs': self.belongs, 'model_state': self.model.state_dict(),
-                 'optimizer': self.optimizer.state_dict(), 'loader': self.loader.state_dict(), 'rng': get_rng_state()}
-        with atomic_write(self.out/'checkpoint.pt') as f: torch.save(state, f)
-
-    def _load(self):
-        path = self.out/'checkpoint.pt'
-        c = load_checkpoint(path)
-        _check_same(path, c['belongs'], self.belongs)
-        _check_same(path, c['config'], asdict(self.config), free=('max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval'))
-        self.model.load_state_dict(c['model_state'])
-        self.optimizer.load_state_dict(c['optimizer'])
-        self.loader.load_state_dict(c['loader'])
-        set_rng_state(c['rng'])
-        self.iter = c['iter']
+# %% ../nbs/21_train.ipynb #d036debe
+class Trainer(_Steps):
+    "Trains `model` on the data set at `dataset_dir`, with everything that belongs to the run in `out_dir`"
+    def __init__(
+        self,
+        model: GPT,  # fresh, or any start; its block size is the length of the windows
+        dataset_dir: str | Path,  # folder with splits 'train' and 'val'
+        config: TrainConfig,  # how
+        out_dir: str | Path,  # folder of the run
+        device: str = 'auto',  # 'cpu', 'cuda', …
+        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
+    ):
+        super().__init__(model, dataset_dir, config, out_dir, device)
+        check_writable(self.out)
+        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out/'metrics.jsonl').exists():
+            raise MemtrainError(f"{self.out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
+        if (self.out/'checkpoint.pt').exists():
+            if not resume: raise MemtrainError(f'{self.out} holds a run already: go on with --resume, or choose another --out_dir')
+            self.restore()
+        self.out.mkdir(parents=True, exist_ok=True)
+        for tmp in self.out.glob('.*.tmp'): tmp.unlink()  # half a checkpoint of a killed run
+        self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
+        if self.iter and self.iter not in self.log.kept:
+            raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {self.iter}: restore it, '
+                                f'or train anew in another folder')
 
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train up to `max_iters`, evaluating, logging and saving on the way"
@@ -265,31 +311,36 @@ class Trainer:
                 if last or self.iter % c.checkpoint_interval == 0: self.save()
                 bar.set_postfix_str(f"loss {m['loss']:.3f}" + (f', val {val:.3f}' if val else ''), refresh=False)
                 bar.update()
-        return self.finish()
-
-    def sample(
-        self,
-        tokens: int = 300,  # how many
-        temperature: float = 0.8,  # below 1: a little bolder than the model is
-    ) -> str:
-        "A document that the model makes up, from its first token on"
-        generator = torch.Generator(self.device).manual_seed(self.config.seed)
-        start = torch.full((1, 1), self.tokenizer.eod_id, device=self.device)
-        ids = generate(self.model, start, tokens, temperature=temperature, generator=generator)
-        return self.tokenizer.decode(ids[0, 1:].tolist())
-
-    def finish(self) -> dict:
-        "Say in `summary.json` what came of the run"
-        metrics = read_metrics(self.out/'metrics.jsonl')
-        steps, shards = [m for m in metrics if 'loss' in m], self.val.shards
-        seconds, tokens = sum(m['seconds'] for m in steps), sum(m['tokens'] for m in steps)
-        summary = {'iters': self.iter, 'params': count_params(self.model.config), 'model': asdict(self.model.config), 'config': asdict(self.config),
-                   'train_loss': steps[-1]['loss'], 'val_loss': [m['val_loss'] for m in metrics if 'val_loss' in m][-1],
-                   'unigram_entropy': unigram_entropy(shards), 'uniform_loss': math.log(shards.vocab_size), 'val_tokens': len(shards),
-                   'tokens': tokens, 'seconds': seconds, 'tokens_per_second': tokens / seconds, 'waiting': sum(m['waited'] for m in steps) / seconds,
-                   'peak_memory': max(m['memory'] for m in steps), 'device': str(self.device), 'sample': self.sample()}
+        summary = summarise(self)
         write_json(self.out/'summary.json', summary)
         return summary
+
+# %% ../nbs/21_train.ipynb #17a77b60
+def sample_text(
+    trainer: Trainer,  # its model, tokenizer and seed are used
+    tokens: int = 300,  # how many
+    temperature: float = 0.8,  # below 1: more careful than the model is
+) -> str:
+    "A document that the model of `trainer` makes up, from its first token on"
+    generator = torch.Generator(trainer.device).manual_seed(trainer.config.seed)
+    start = torch.full((1, 1), trainer.tokenizer.eod_id, device=trainer.device)
+    ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator)
+    return trainer.tokenizer.decode(ids[0, 1:].tolist())
+
+def summarise(
+    trainer: Trainer,  # whose run is finished
+) -> dict:  # what `summary.json` holds; losses in nats per token, memory in bytes
+    "What came of a run"
+    metrics, shards, shape = read_metrics(trainer.out/'metrics.jsonl'), trainer.val.shards, trainer.model.config
+    steps = [m for m in metrics if 'loss' in m]
+    seconds, tokens = sum(m['seconds'] for m in steps), sum(m['tokens'] for m in steps)
+    return {'iters': trainer.iter, 'params': count_params(shape), 'model': asdict(shape), 'config': asdict(trainer.config),
+            'train_loss': steps[-1]['loss'], 'val_loss': [m['val_loss'] for m in metrics if 'val_loss' in m][-1],
+            'unigram_entropy': unigram_entropy(shards), 'uniform_loss': math.log(shards.vocab_size), 'val_tokens': len(shards),
+            'tokens': tokens, 'seconds': seconds, 'tokens_per_second': tokens / seconds,
+            'waiting': sum(m['waited'] for m in steps) / seconds, 'peak_memory': max(m['memory'] for m in steps),
+            'data': str(shards.path), 'data_checksum': shards.manifest['checksum'], 'device': str(trainer.device),
+            'machine': get_machine(), 'versions': get_versions(), 'date': date.today().isoformat(), 'sample': sample_text(trainer)}
 
 # %% ../nbs/21_train.ipynb #e7151265
 def losses(

@@ -7,7 +7,7 @@ from memtrain.core import *
 import io, os, random, re, subprocess, sys, tempfile, time
 from pathlib import Path
 import numpy as np, torch
-from fastcore.test import test_eq, test_fail, test_stdout
+from fastcore.test import test_eq, test_fail
 from hypothesis import given, strategies as st
 
 # %% ../nbs/00_core.ipynb #81b8e458
@@ -20,11 +20,17 @@ def test_sizes_read_and_print():
     test_eq(format_size(1024), '1.00 KiB')
     test_eq(format_size(-3*2**20), '-3.00 MiB')
     test_eq(format_size(5*2**60), '5120 PiB')
+    for n, text in ((9.99*2**10, '9.99 KiB'), (9.996*2**10, '10.0 KiB'), (99.94*2**10, '99.9 KiB'), (99.96*2**10, '100 KiB')):
+        test_eq(format_size(n), text)
 
+# %% ../nbs/00_core.ipynb #9ed47c4d
 def test_a_size_without_sense_names_itself():
     for bad in ('', 'GB', '4XB', '-1MB', '4ib', '1e3', 'nan', True, -5, None, 3.5):
         test_fail(parse_size, args=(bad,), contains=repr(bad))
+    for bad in ('9'*400 + 'P', '99999P'): test_fail(parse_size, args=(bad,), contains='more than any machine has')
+    for bad in ('1e400', '1e300T'): test_fail(parse_count, args=(bad,), contains='more than any machine has')
 
+# %% ../nbs/00_core.ipynb #1b733248
 @given(st.integers(1, 2**60))
 def test_a_printed_size_reads_back_within_its_digits(n):
     assert abs(parse_size(format_size(n)) - n) <= 0.0051 * n
@@ -34,13 +40,15 @@ def test_counts_read_and_print():
     for text, n in (('124M', 124_000_000), ('1.3B', 1_300_000_000), ('1.3g', 1_300_000_000), ('2_000', 2000), ('1e6', 10**6), (7, 7), ('3T', 3*10**12)):
         test_eq(parse_count(text), n)
     for bad in ('', 'M', '1.3 GB', '12 apples', True, -1): test_fail(parse_count, args=(bad,), contains=repr(bad))
-    for n, text in ((999_900, '1M'), (1000, '1k'), (999, '999'), (0, '0'), (1_300_000_000, '1.3B'), (2*10**12, '2T')): test_eq(format_count(n), text)
+    for n, text in ((999_900, '1M'), (1000, '1k'), (999, '999'), (0, '0'), (0.12345, '0.123'), (1_300_000_000, '1.3B'), (2*10**12, '2T')):
+        test_eq(format_count(n), text)
 
 # %% ../nbs/00_core.ipynb #1284190a
 def test_nbytes_counts_each_storage_once_and_whole():
     a = np.zeros(1000, dtype=np.int64)
     test_eq(nbytes(a), 8000)
     test_eq(nbytes([a, a[5:], {'b': a[:1]}]), 8000)
+    test_eq(nbytes(a.reshape(10, 100)[2:][3]), 8000)  # a view of a view
     t = torch.zeros(10, 10)
     test_eq(nbytes((t, t[0], t.T)), 400)
     m = torch.nn.Linear(4, 4); m.register_buffer('b', torch.zeros(2))
@@ -48,6 +56,7 @@ def test_nbytes_counts_each_storage_once_and_whole():
     test_eq(nbytes([torch.empty(3, device='meta'), torch.empty(5, device='meta')]), 32)
     test_eq(nbytes([b'abc', bytearray(4), None, 3, 'text', {1.5}]), 7)
 
+# %% ../nbs/00_core.ipynb #9ccd2efe
 def test_nbytes_of_an_optimizer_is_its_states():
     p = torch.nn.Parameter(torch.zeros(100))
     opt = torch.optim.AdamW([p])
@@ -55,12 +64,26 @@ def test_nbytes_of_an_optimizer_is_its_states():
     p.sum().backward(); opt.step()
     test_eq(nbytes(opt), 2*400 + 4)  # two moments, and a step counter
 
+# %% ../nbs/00_core.ipynb #c192b394
 def test_nbytes_leaves_maps_out_and_refuses_the_unknown():
     with tempfile.TemporaryDirectory() as d:
         m = np.memmap(Path(d)/'x', dtype=np.uint16, mode='w+', shape=100)
         test_eq(nbytes([m, m[3:7], np.asarray(m)]), 0)
         del m
     test_fail(nbytes, args=(object(),), contains='object')
+
+# %% ../nbs/00_core.ipynb #f6a848d5
+def test_a_place_for_a_result_is_checked_beforehand():
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'file').touch()
+        for good in ('new', 'a/b/c', 'file', '.'): check_writable(Path(d)/good)
+        test_fail(lambda: check_writable(Path(d)/'file/x'), contains='file is a file')
+        kept, os.access = os.access, lambda *args: False  # root may write anywhere
+        try: test_fail(lambda: check_writable(Path(d)/'x'), contains='may not be written to')
+        finally: os.access = kept
+        def write():
+            with atomic_write(Path(d)/'none/x'): pass
+        test_fail(write, contains="x can't be written (No such file or directory)")
 
 # %% ../nbs/00_core.ipynb #2c6b74e1
 def test_atomic_write_leaves_the_old_file_or_the_new_one():
@@ -73,9 +96,15 @@ def test_atomic_write_leaves_the_old_file_or_the_new_one():
         def fail():
             with atomic_write(path) as f: f.write(b'half'); raise ValueError('x')
         test_fail(fail, exc=ValueError)
+        def stop():
+            with atomic_write(path) as f: f.write(b'half'); raise KeyboardInterrupt
+        try: stop()
+        except KeyboardInterrupt: pass
         test_eq(os.listdir(d), ['x.txt'])
+        for folder in (d, '/'): test_fail(lambda: atomic_write(folder).__enter__(), contains='is a folder')
         test_eq(path.read_text(encoding='utf-8'), 'größe')
 
+# %% ../nbs/00_core.ipynb #57f5843d
 def test_a_killed_write_shows_no_file():
     with tempfile.TemporaryDirectory() as d:
         code = f"import os\nfrom memtrain.core import atomic_write\nwith atomic_write(r'{d}/x') as f:\n    f.write(b'1'*100000); f.flush(); os.kill(os.getpid(), 9)"
@@ -117,16 +146,19 @@ def test_progress_writes_plain_lines_to_a_log():
     assert re.fullmatch(r'read: 100% 2.00M/2.00M \[00:01, .*B/s\]', lines[-1]), lines
     assert '\r' not in log.getvalue() and all(lines)
 
+# %% ../nbs/00_core.ipynb #cf69b4ca
 def test_progress_is_silent_for_a_short_job_and_passes_items_on():
     log = io.StringIO()
     test_eq(list(progress(iter('abc'), out=log)), ['a', 'b', 'c'])
     test_eq(log.getvalue(), '')
 
+# %% ../nbs/00_core.ipynb #a698181e
 def test_progress_keeps_out_of_what_a_program_prints():
     code = "from memtrain.core import progress; import time\nfor _ in progress(range(2)): time.sleep(0.6)"
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert run.stdout == '' and '100% 2/2' in run.stderr
 
+# %% ../nbs/00_core.ipynb #e2aa8011
 def test_progress_draws_a_bar_in_a_terminal():
     class Terminal(io.StringIO):
         def isatty(self): return True
@@ -147,6 +179,7 @@ def test_results_come_back_with_their_stamp():
         (Path(d)/'z.json').write_text('{"name": "z"}')
         test_fail(lambda: load_result('z', folder=d), contains='not a stamped result')
 
+# %% ../nbs/00_core.ipynb #3af2cd34
 def test_the_commit_says_when_code_has_changed():
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as d:
@@ -162,6 +195,7 @@ def test_the_commit_says_when_code_has_changed():
             test_eq(save_result('x', {}, 'c').commit, clean + '+')
         finally: os.chdir(here)
 
+# %% ../nbs/00_core.ipynb #5ced40ba
 def test_recorded_measures_only_when_asked():
     with tempfile.TemporaryDirectory() as d:
         measure = lambda: {'seconds': 2}
@@ -175,6 +209,7 @@ def test_recorded_measures_only_when_asked():
         finally:
             if kept is not None: os.environ['MEMTRAIN_MEASURE'] = kept
 
+# %% ../nbs/00_core.ipynb #02ba055f
 def test_results_are_found_from_a_folder_below():
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as d:

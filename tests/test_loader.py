@@ -6,6 +6,7 @@ from memtrain.loader import *
 # %% ../nbs/12_loader.ipynb #5bcbcc8c
 import tempfile, time
 from pathlib import Path
+from types import SimpleNamespace
 import numpy as np, psutil, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
@@ -18,6 +19,7 @@ def make_shards(folder, n=100, **kwargs):
     with ShardWriter(Path(folder)/f'{n}', vocab_size=max(n, 1), tokens_per_shard=37, **kwargs) as w: w.write(range(n))
     return TokenShards(Path(folder)/f'{n}')
 
+# %% ../nbs/12_loader.ipynb #870de412
 @given(st.integers(2, 150), st.integers(1, 9), st.integers(1, 20), st.integers(0, 5))
 @settings(max_examples=60, deadline=None)
 def test_an_epoch_visits_every_window_once(n, batch_size, block_size, seed):
@@ -35,6 +37,7 @@ def test_an_epoch_visits_every_window_once(n, batch_size, block_size, seed):
                 assert (y - x == 1).all() and x.is_contiguous() and y.is_contiguous()
             test_eq({len(x) for x, _ in batches[:-1]} - {batch_size}, set())
 
+# %% ../nbs/12_loader.ipynb #ea86dcf3
 @given(st.integers(0, 40), st.integers(1, 7), st.integers(1, 7))
 @settings(max_examples=40, deadline=None)
 def test_a_resumed_loader_gives_the_batches_that_would_have_come(stop, batch_size, other_size):
@@ -56,17 +59,19 @@ def test_a_resumed_loader_gives_the_batches_that_would_have_come(stop, batch_siz
         flat = lambda batches: [row for b in batches for row in b]
         test_eq(flat(take(other, 4))[:4], flat(rest)[:4])
 
-# %% ../nbs/12_loader.ipynb #870de412
+# %% ../nbs/12_loader.ipynb #dd7e3eaf
 def test_order_depends_on_seed_and_epoch_alone():
     test_eq(epoch_order(50, 1, 2).tolist(), epoch_order(50, 1, 2).tolist())
     assert len({tuple(epoch_order(50, s, e)) for s in range(3) for e in range(3)}) == 9
     test_eq(sorted(epoch_order(50, 1, 2)), list(range(50))); test_eq(len(epoch_order(0, 0, 0)), 0)
 
+# %% ../nbs/12_loader.ipynb #5b9ef2f3
 def test_unshuffled_batches_follow_the_files():
     with tempfile.TemporaryDirectory() as d:
         loader = TokenLoader(make_shards(d), 5, 10, shuffle=False)
         for _ in range(2): test_eq([int(i) for x, _ in loader for i in x[:, 0]], list(range(0, 90, 10)))
 
+# %% ../nbs/12_loader.ipynb #7b1d8d50
 def test_states_of_others_are_refused():
     with tempfile.TemporaryDirectory() as d:
         shards = make_shards(d)
@@ -74,13 +79,43 @@ def test_states_of_others_are_refused():
         for kw, said in (({'seed': 1}, 'seed 0, this is seed 1'), ({'block_size': 11}, 'block_size 10'), ({'shuffle': False}, 'shuffle True')):
             test_fail(lambda: TokenLoader(shards, **{'batch_size': 5, 'block_size': 10, **kw}).load_state_dict(state), contains=said)
         test_fail(lambda: TokenLoader(make_shards(d, 200), 5, 10).load_state_dict(state), contains='windows 9, this is windows 19')
+        test_fail(lambda: TokenLoader(make_shards(d, 99), 5, 10).load_state_dict(state), contains='made with data')  # as many windows, other tokens
         test_fail(lambda: TokenLoader(shards, 0, 10), contains='batch_size 0')
+        test_fail(lambda: TokenLoader(shards, 1, 10, seed=-1), contains='seed -1')
+        TokenLoader(shards, 3, 10).load_state_dict(state)  # another batch size is fine
 
+# %% ../nbs/12_loader.ipynb #821348d8
 def test_worker_processes_change_nothing_but_who_does_it():
     with tempfile.TemporaryDirectory() as d:
         shards = make_shards(d, 300)
-        epoch = lambda workers: [x.tolist() for x, _ in torch.utils.data.DataLoader(TokenLoader(shards, 4, 7), batch_size=None, num_workers=workers)]
+        def epoch(workers):
+            loader = torch.utils.data.DataLoader(TokenLoader(shards, 4, 7), batch_size=None, num_workers=workers)
+            return [x.tolist() for x, _ in loader]
         test_eq(epoch(2), epoch(0)); test_eq(len(epoch(0)), 11)
+
+# %% ../nbs/12_loader.ipynb #6ac22672
+def test_each_worker_makes_its_own_share(monkeypatch=None):
+    with tempfile.TemporaryDirectory() as d:
+        shards, kept = make_shards(d, 300), TokenLoader.__iter__.__globals__['get_worker_info']
+        whole = [x.tolist() for x, _ in TokenLoader(shards, 4, 7)]
+        try:
+            for w in range(3):
+                TokenLoader.__iter__.__globals__['get_worker_info'] = lambda: SimpleNamespace(id=w, num_workers=3)
+                test_eq([x.tolist() for x, _ in TokenLoader(shards, 4, 7)], whole[w::3])
+        finally: TokenLoader.__iter__.__globals__['get_worker_info'] = kept
+
+# %% ../nbs/12_loader.ipynb #d500871d
+def test_a_state_from_the_end_of_an_epoch_begins_the_next():
+    with tempfile.TemporaryDirectory() as d:
+        shards = make_shards(d)
+        loader, again = TokenLoader(shards, 4, 6), TokenLoader(shards, 4, 6)
+        for _, state in zip(range(len(loader)), (loader.state_dict() for _ in loader)): pass  # taken while the last batch is being used
+        test_eq((state['epoch'], state['seen']), (0, len(loader.windows)))
+        again.load_state_dict(state)
+        rest = [x.tolist() for x, _ in again]
+        test_eq((again.epoch, len(rest)), (2, len(loader)))
+        fresh = TokenLoader(shards, 4, 6); fresh.epoch = 1
+        test_eq(rest, [x.tolist() for x, _ in fresh])
 
 # %% ../nbs/12_loader.ipynb #3a449c90
 def private_rss():
@@ -88,11 +123,13 @@ def private_rss():
     m = psutil.Process().memory_info()
     return m.rss - getattr(m, 'shared', 0)
 
+# %% ../nbs/12_loader.ipynb #323392e7
 def test_an_epoch_needs_no_memory_but_the_page_cache():
     with tempfile.TemporaryDirectory() as d:
         with ShardWriter(Path(d)/'x', vocab_size=50257) as w: w.write(np.zeros(32_000_000, dtype=np.uint16))
         loader = TokenLoader(Path(d)/'x', 16, 1024)
         next(iter(loader))
         base = private_rss()
-        for _ in loader: pass
-        assert private_rss() - base < 16 * MIB, (private_rss() - base)/MIB
+        for k, _ in enumerate(loader):
+            if k % 100 == 0: assert private_rss() - base < 16 * MIB, (k, (private_rss() - base)/MIB)
+        assert k > 1000

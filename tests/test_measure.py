@@ -5,12 +5,14 @@ from memtrain.measure import *
 
 # %% ../nbs/01_measure.ipynb #eb4a9754
 import os, subprocess, sys, time
-import numpy as np
+import numpy as np, psutil
 from fastcore.test import test_eq, test_fail
 
 # %% ../nbs/01_measure.ipynb #f662368b
 def test_rss_sees_what_is_touched_and_children():
     base = rss()
+    untouched = np.empty(64 * 2**20, dtype=np.uint8)
+    assert rss() - base < 8 * 2**20 and untouched.size  # allocated is not resident
     a = np.ones(64 * 2**20, dtype=np.uint8)
     assert 60 * 2**20 < rss() - base < 80 * 2**20 and a[-1] == 1
     child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
@@ -30,14 +32,20 @@ def test_measure_command_finds_the_peak_and_not_the_parents():
     test_eq(big.stdout, 'done\n')
     assert big.seconds > 0.05 and ballast[0] == 1
 
+# %% ../nbs/01_measure.ipynb #63e64531
 def test_measure_command_adds_up_the_children():
     child = 'import time; b = bytearray(80 * 2**20); time.sleep(0.6)'
-    code = f'import subprocess, sys; ps = [subprocess.Popen([sys.executable, "-c", {child!r}]) for _ in range(2)]; [p.wait() for p in ps]'
-    assert measure_command([sys.executable, '-c', code]).peak_rss > 160 * 2**20
+    def two(code): return f'import subprocess, sys; ps = [subprocess.Popen([sys.executable, "-c", {code!r}]) for _ in range(2)]; [p.wait() for p in ps]'
+    assert measure_command([sys.executable, '-c', two(child)]).peak_rss > 160 * 2**20
+    deeper = two(two(child))  # four grandchildren
+    assert measure_command([sys.executable, '-c', deeper]).peak_rss > 320 * 2**20
 
-# %% ../nbs/01_measure.ipynb #63e64531
+# %% ../nbs/01_measure.ipynb #9743c3b4
 def test_measure_command_tells_how_it_ended():
     run = measure_command([sys.executable, '-c', 'import sys, os; print(os.getcwd()); sys.exit("no")'], cwd='/')
     test_eq((run.returncode, run.stdout, run.stderr), (1, '/\n', 'no\n'))
     test_eq(measure_command([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)']).returncode, -9)
-    test_fail(lambda: measure_command([sys.executable, '-c', 'while True: pass'], timeout=0.3), contains='still running after 0.3 s')
+    endless = 'import subprocess, sys; subprocess.run([sys.executable, "-c", "import time; time.sleep(4321)"])'
+    test_fail(lambda: measure_command([sys.executable, '-c', endless], timeout=0.5), contains='still running after 0.5 s')
+    assert not any('time.sleep(4321)' in ' '.join(p.info['cmdline'] or []) for p in psutil.process_iter(['cmdline'])), 'its child lives on'
+    test_eq(measure_command([sys.executable, '-c', 'print(input())']).returncode, 1)  # nothing to read

@@ -8,7 +8,7 @@ import gzip, json, os, random, shutil, signal, subprocess, sys, sysconfig, tempf
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq, zstandard
 from fastcore.test import ExceptionExpected, test_eq, test_fail
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 from memtrain.core import MIB, MemtrainError, recorded
 from memtrain.measure import measure_command
 from memtrain.shards import MANIFEST, TokenShards, verify
@@ -33,6 +33,21 @@ def test_files_folders_and_patterns_are_found_once():
         test_fail(lambda: find_files([]), contains='no input files')
         (d/'empty').mkdir(); test_fail(lambda: find_files(d/'empty'), contains='no text in it (0 files')
 
+# %% ../nbs/11_prepare.ipynb #d4218691
+def test_odd_inputs_are_told_apart():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d/'a.txt').write_text('text'); (d/'b.txt').write_text('text'); os.symlink('.', d/'loop'); os.mkfifo(d/'pipe')
+        test_eq([p.name for p in find_files(f'{d}/**/*.txt')], ['a.txt', 'b.txt'])  # though the pattern goes round the loop
+        test_eq([p.name for p in find_files([d/'a.txt', d/'b.txt', d], exclude=['b*'])], ['a.txt'])
+        test_fail(lambda: find_files(d/'a.txt', exclude=['a*']), contains='all input files are excluded')
+        test_fail(lambda: find_files(d/'pipe'), contains='pipe: neither a file nor a folder')
+        test_fail(lambda: find_files(''), contains='an empty name')
+        test_fail(lambda: find_files('~nobody_of_that_name/*.txt'), contains='~nobody_of_that_name')
+        kept, os.scandir = os.scandir, lambda *args: (_ for _ in ()).throw(PermissionError(13, 'Permission denied', 'dir'))
+        try: test_fail(lambda: find_files(d), contains='dir: Permission denied')
+        finally: os.scandir = kept
+
 # %% ../nbs/11_prepare.ipynb #f4a5f5de
 def test_cut_documents_join_to_the_file():
     rng = random.Random(0)
@@ -47,6 +62,7 @@ def test_cut_documents_join_to_the_file():
     test_eq(b''.join(cut_text([b'\x80'*9], 4)), b'\x80'*9)  # not UTF-8 at all: still ends
     test_eq(list(cut_text([], 4)), [])
 
+# %% ../nbs/11_prepare.ipynb #89d6d2e6
 def test_every_kind_of_file_gives_its_documents():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -55,7 +71,14 @@ def test_every_kind_of_file_gives_its_documents():
         (d/'x.ndjson.gz').write_bytes(gzip.compress(lines))
         (d/'x.jsonl.zst').write_bytes(zstandard.compress(lines[:25]) + zstandard.compress(lines[25:]))
         pq.write_table(pa.table({'text': ['a\nb', None, 'c'], 'n': [1, 2, 3]}), d/'x.parquet')
-        for name in ('x.jsonl', 'x.ndjson.gz', 'x.jsonl.zst', 'x.parquet'): test_eq(list(read_documents(d/name)), [('a\nb', 0), ('c', 0)])
+        for name in ('x.jsonl', 'x.ndjson.gz', 'x.jsonl.zst', 'x.parquet'):
+            positions = []
+            test_eq(list(read_documents(d/name, moved=positions.append)), [('a\nb', 0), ('c', 0)])
+            test_eq(positions[-1], (d/name).stat().st_size)
+        pq.write_table(pa.table({'text': ['', 'c']}), d/'y.parquet')
+        test_eq(list(read_documents(d/'y.parquet')), [('', 0), ('c', 0)])
+        (d/'long.txt.zst').write_bytes(zstandard.compress(b'a'*200_000) + zstandard.compress(b'b'*200_000))  # two frames
+        test_eq(''.join(t for t, _ in read_documents(d/'long.txt.zst')), 'a'*200_000 + 'b'*200_000)
         (d/'x.txt.gz').write_bytes(gzip.compress('a ß'.encode()) + gzip.compress(b' c'))
         test_eq(list(read_documents(d/'x.txt.gz')), [('a ß c', 0)])
         (d/'big.txt').write_text('line\n'*30_000)
@@ -65,22 +88,26 @@ def test_every_kind_of_file_gives_its_documents():
         list(read_documents(d/'big.txt', moved=positions.append))
         test_eq((positions[-1], positions), (150_000, sorted(positions)))
 
+# %% ../nbs/11_prepare.ipynb #1556b08a
 def test_damaged_files_are_named():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         whole = gzip.compress(os.urandom(100_000))
         (d/'cut.gz').write_bytes(whole[:50_000]); (d/'flipped.gz').write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 255]) + whole[50_001:])
         (d/'no.gz').write_bytes(b'plain text'); (d/'no.zst').write_bytes(b'plain text'); (d/'no.parquet').write_bytes(b'plain text')
-        for name in ('cut.gz', 'flipped.gz', 'no.gz', 'no.zst', 'no.parquet'): test_fail(lambda: list(read_documents(d/name)), contains=f'{name}: damaged', exc=MemtrainError)
+        for name in ('cut.gz', 'flipped.gz', 'no.gz', 'no.zst', 'no.parquet'):
+            test_fail(lambda: list(read_documents(d/name)), contains=f'{name}: damaged', exc=MemtrainError)
         (d/'x.jsonl').write_text('{"text": "a"}\n{"body": "b", "id": 1}\n')
         test_fail(lambda: list(read_documents(d/'x.jsonl')), contains="x.jsonl, line 2: no text under 'text'; it has body, id")
         (d/'x.jsonl').write_text('{"text": \n'); test_fail(lambda: list(read_documents(d/'x.jsonl')), contains='line 1: not JSON')
+        (d/'x.jsonl').write_bytes(b'\xef\xbb\xbf{"text": "a"}\n{"text": null}\n')
+        test_eq(list(read_documents(d/'x.jsonl')), [('a', 0), ('', 0)])
         (d/'x.jsonl').write_text('[1]\n'); test_fail(lambda: list(read_documents(d/'x.jsonl')), contains='a list, not an object')
         pq.write_table(pa.table({'body': ['a']}), d/'x.parquet')
         test_fail(lambda: list(read_documents(d/'x.parquet')), contains="no column 'text'; it has body")
         test_eq(list(read_documents(d/'x.parquet', text_key='body')), [('a', 0)])
 
-# %% ../nbs/11_prepare.ipynb #89d6d2e6
+# %% ../nbs/11_prepare.ipynb #a5396b5f
 def test_missing_extras_say_what_to_install():
     for module, name, extra in (('zstandard', 'x.zst', 'zstd'), ('pyarrow.parquet', 'x.parquet', 'parquet')):
         with tempfile.TemporaryDirectory() as d:
@@ -91,6 +118,7 @@ def test_missing_extras_say_what_to_install():
             try: test_fail(lambda: list(read_documents(Path(d)/name)), contains=f"pip install 'memtrain[{extra}]'")
             finally: sys.modules.pop(module); sys.modules.update(kept)
 
+# %% ../nbs/11_prepare.ipynb #63a5f94c
 def test_replaced_bytes_are_counted():
     with tempfile.TemporaryDirectory() as d:
         path = Path(d)/'x.txt'
@@ -100,10 +128,11 @@ def test_replaced_bytes_are_counted():
 
 # %% ../nbs/11_prepare.ipynb #c7753e2b
 def test_normalizing_settles_the_form_and_nothing_else():
-    for text, want in (('a\r\nb\rc\n', 'a\nb\nc\n'), ('e\u0301', 'é'), ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'), ('  keep  \n\n', '  keep  \n\n'), ('', '')):
+    for text, want in (('a\r\nb\rc\n', 'a\nb\nc\n'), ('e\u0301', 'é'), ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'), ('\x0b\x0e\x1fy', 'y'), ('  keep  \n\n', '  keep  \n\n'), ('', '')):
         test_eq(normalize_text(text), want)
         test_eq(normalize_text(want), want)
 
+# %% ../nbs/11_prepare.ipynb #2cab9c10
 def test_the_split_belongs_to_the_document():
     keys = [hash_document(str(i)) for i in range(20_000)]
     val = [choose_split(k, 0.1) for k in keys].count('val')
@@ -128,6 +157,7 @@ def test_every_tokenizer_gives_the_text_back():
             test_eq((again.kind, again.vocab_size, again.eod_id, again.state()), (t.kind, t.vocab_size, t.eod_id, t.state()))
             test_eq(again.encode_batch([text])[0].tolist(), ids.tolist())
 
+# %% ../nbs/11_prepare.ipynb #eff78c7f
 def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
     texts = [p.read_text() for p in find_files(f'{sysconfig.get_paths()["stdlib"]}/json/*.py')]
     a, b = train_bpe(texts, 500), train_bpe(texts, 500)
@@ -135,13 +165,15 @@ def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
     assert len(a.encode_batch([texts[0]])[0]) < 0.5*len(texts[0])
     test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
 
+# %% ../nbs/11_prepare.ipynb #027dc306
 def test_tokenizers_say_what_they_cannot_do():
     test_fail(lambda: CharTokenizer('abc').encode_batch(['abd']), contains="'d' is not in the alphabet")
     test_fail(lambda: CharTokenizer('').encode_batch(['a']), contains='is not in the alphabet')
     for t in (ByteTokenizer(), train_bpe(['abc'], 257)): assert len(t.encode_batch(['\ud800'])[0]) > 0
     with tempfile.TemporaryDirectory() as d:
         test_fail(lambda: load_tokenizer(Path(d)/'none.json'), contains='none.json: No such file')
-        (Path(d)/'x.json').write_text('{"a": 1}'); test_fail(lambda: load_tokenizer(Path(d)/'x.json'), contains='x.json: not a tokenizer')
+        for wrong in ('{"a": 1}', '{"kind": "char"}', '[]'):
+            (Path(d)/'x.json').write_text(wrong); test_fail(lambda: load_tokenizer(Path(d)/'x.json'), contains='x.json: not a tokenizer')
 
 # %% ../nbs/11_prepare.ipynb #c89730af
 def test_a_foreign_tokenizer_keeps_its_own_end_of_text_or_gets_one():
@@ -149,7 +181,10 @@ def test_a_foreign_tokenizer_keeps_its_own_end_of_text_or_gets_one():
     assert plain.eod_id not in (0, 7)
     test_eq(plain.vocab_size, max(7, plain.eod_id) + 1)
     named = Tokenizer(models.BPE({'a': 0, '</s>': 1}, []))
+    named.enable_truncation(2); named.enable_padding(length=9)
+    named.post_processor = processors.TemplateProcessing(single='$A </s>', special_tokens=[('</s>', 1)])
     test_eq(BPETokenizer(named).eod_id, 1)
+    test_eq(BPETokenizer(named).encode_batch(['aaaa'])[0].tolist(), [0, 0, 0, 0])  # all of the text and nothing else
 
 # %% ../nbs/11_prepare.ipynb #d127a20c
 def make_corpus(folder, files=30, seed=0):
@@ -171,6 +206,7 @@ def contents(folder):
     "Every file below `folder` with its bytes"
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
 
+# %% ../nbs/11_prepare.ipynb #065e0965
 def test_every_document_is_in_one_split_word_for_word():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -185,6 +221,7 @@ def test_every_document_is_in_one_split_word_for_word():
             test_eq(verify(d/kind), [])
             assert len(done.manifest['shards']) > 3
 
+# %% ../nbs/11_prepare.ipynb #dccf4ba2
 def test_the_same_seed_gives_the_same_bytes_in_any_order():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -196,7 +233,7 @@ def test_the_same_seed_gives_the_same_bytes_in_any_order():
         prepare(files[:20], d/'few', vocab_size=300, val_fraction=0.3)
         assert set(documents_of(d/'few', 'val')) <= set(documents_of(d/'a', 'val'))  # ten more files moved none
 
-# %% ../nbs/11_prepare.ipynb #065e0965
+# %% ../nbs/11_prepare.ipynb #6d520363
 def test_a_saved_tokenizer_and_other_options_are_honoured():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -212,6 +249,7 @@ def test_a_saved_tokenizer_and_other_options_are_honoured():
         prepare(d/'in', d/'c', tokenization='bytes', val_fraction=0)
         test_eq(list(TokenShards(d/'c').manifest['tokens']), ['train'])
 
+# %% ../nbs/11_prepare.ipynb #d1cfab60
 def test_a_second_run_changes_nothing_or_says_why_not():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -221,13 +259,20 @@ def test_a_second_run_changes_nothing_or_says_why_not():
         again = prepare(d/'in', d/'a', tokenization='bytes')
         assert again.seconds is None and 'nothing was done' in str(again)
         test_fail(lambda: prepare(d/'in', d/'a', tokenization='char'), contains="was prepared with tokenization 'bytes'")
+        text = (d/'in/000.txt').read_text(encoding='utf-8')
+        (d/'in/000.txt').write_text(text + '!', encoding='utf-8')
+        test_fail(lambda: prepare(d/'in', d/'a', tokenization='bytes'), contains='prepared from other files (30, now 30 or changed')
+        (d/'in/000.txt').write_text(text, encoding='utf-8')
         (d/'in/new.txt').write_text('more')
         test_fail(lambda: prepare(d/'in', d/'a', tokenization='bytes'), contains='prepared from other files (30, now 31')
         test_eq(contents(d/'a'), before)
+        (d/'in/new.txt').unlink(); shard = next((d/'a/val').glob('*.bin')); data = shard.read_bytes(); shard.unlink()
+        test_fail(lambda: prepare(d/'in', d/'a', tokenization='bytes'), contains=f'{shard.name} is missing')
+        shard.write_bytes(data)
         prepare(d, d/'inside', tokenization='bytes', exclude=['a'])  # the output's own folder lies in the input's
         test_eq(prepare(d, d/'inside', tokenization='bytes', exclude=['a']).seconds, None)
 
-# %% ../nbs/11_prepare.ipynb #dccf4ba2
+# %% ../nbs/11_prepare.ipynb #305bfe4b
 def test_bad_input_is_one_line_and_leaves_nothing():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -236,16 +281,69 @@ def test_bad_input_is_one_line_and_leaves_nothing():
         (d/'one.txt').write_text('just one document')
         (d/'folder').mkdir(); (d/'folder/x.bin').write_bytes(b'\0\1')
         for inputs, said in (('none.txt', 'no such file'), ('empty.txt', 'empty.txt: empty'), ('blank.txt', 'blank.txt: empty'), ('folder', 'folder: no text in it'),
-                             ('bad.gz', 'bad.gz: damaged .gz'), ('one.txt', 'none of the 1 documents fell into')):
+                             ('bad.gz', 'bad.gz: damaged .gz'), ('one.txt', 'one.txt, cut it finer with --document_kib 4')):
             with ExceptionExpected(MemtrainError, said): prepare(d/inputs, d/'out', tokenization='bytes')
             assert not (d/'out').exists()
         test_fail(lambda: prepare([d/'empty.txt', d/'blank.txt'], d/'out', tokenization='bytes'), contains='nor in the other 1 files')
-        for kw, said in (({'val_fraction': 1}, 'val_fraction 1'), ({'val_fraction': -.1}, 'val_fraction -0.1'), ({'document_kib': 0}, 'document_kib 0'), ({'dtype': 'int8'}, 'int8')):
+        for kw, said in (({'val_fraction': 1}, 'val_fraction 1'), ({'val_fraction': -.1}, 'val_fraction -0.1'), ({'document_kib': 0}, 'document_kib 0'), ({'dtype': 'int8'}, 'int8'),
+                         ({'seed': -1}, 'seed -1'), ({'seed': 2**63}, 'seed 9'), ({'vocab_size': 10**20}, 'vocab_size 1')):
             test_fail(lambda: prepare(d/'one.txt', d/'out', **{'tokenization': 'bytes', **kw}), contains=said)
         assert not (d/'out').exists()
         (d/'latin.txt').write_bytes('größe '.encode('latin-1')*100 + b'\n\n' + b'more text')
         assert "200 byte sequences that aren't UTF-8" in str(prepare(d/'latin.txt', d/'out', tokenization='bytes', val_fraction=0))
+        (d/'latin2.txt').write_bytes(b'\xff text')
+        done = prepare([d/'latin.txt', d/'latin2.txt', d/'empty.txt', d/'blank.txt'], d/'out2', tokenization='bytes', val_fraction=0)
+        test_eq(done.manifest['counts'] | {'bytes': 0}, {'documents': 2, 'bytes': 0, 'empty': 1, 'replaced': 201})
+        assert '1 documents had no text in them' in str(done)
+        (d/'out2'/'tokenizer_state.json').write_text('{"kind": "char", "chars": "ab"}')
+        test_fail(lambda: load_tokenizer(d/'out2'), contains="isn't the tokenizer that made these shards")
 
+# %% ../nbs/11_prepare.ipynb #9af92498
+class Counting(ByteTokenizer):
+    "Counts the documents it is given"
+    count = 0
+    def encode_batch(self, texts): Counting.count += len(texts); return super().encode_batch(texts)
+
+# %% ../nbs/11_prepare.ipynb #72a898e3
+def test_a_resumed_run_tokenises_only_what_is_missing():
+    with tempfile.TemporaryDirectory() as d:
+        d, g = Path(d), prepare.__globals__
+        make_corpus(d/'in', files=100)
+        tokenizer, writer, options = ByteTokenizer, g['ShardWriter'], dict(tokenization='bytes', tokens_per_shard=5000)
+        prepare(d/'in', d/'whole', **options)
+        calls = iter(range(80))
+        def stop(self, ids, *args):
+            if next(calls, None) is None: raise KeyboardInterrupt
+            return writer.write(self, ids, *args)
+        g['ByteTokenizer'] = Counting
+        g['ShardWriter'] = type('Stopping', (writer,), {'write': stop})
+        try:
+            try: prepare(d/'in', d/'cut', **options)
+            except KeyboardInterrupt: pass
+            g['ShardWriter'], Counting.count = writer, 0
+            prepare(d/'in', d/'cut', resume=True, **options)
+        finally: g['ShardWriter'], g['ByteTokenizer'] = writer, tokenizer
+        test_eq(contents(d/'cut'), contents(d/'whole'))
+        assert 10 < Counting.count < 60, Counting.count
+
+# %% ../nbs/11_prepare.ipynb #1b11e9ca
+def test_the_vocabulary_is_learned_from_a_bounded_sample_of_train():
+    g = prepare.__globals__
+    with tempfile.TemporaryDirectory() as d:
+        corpus = g['_Corpus'](sorted(make_corpus(Path(d)/'in', files=300).iterdir()), dict(text_key='text', document_kib=64, normalize=True, val_fraction=.5, seed=0))
+        every = {t for t, _, split in corpus.documents('') if split == 'train'}
+        test_eq(set(g['_bpe_sample'](corpus)), every)  # a small corpus is taken whole, but for val
+        kept, g['BPE_SAMPLE'] = g['BPE_SAMPLE'], corpus.bytes // 4
+        try: some = list(g['_bpe_sample'](corpus))
+        finally: g['BPE_SAMPLE'] = kept
+        assert set(some) < every and 0.1 < len(some)/len(every) < 0.5, len(some)/len(every)
+        kept, g['BPE_SAMPLE'] = g['BPE_SAMPLE'], 1000
+        (corpus.files[0]).write_bytes(gzip.compress(b'x y\n'*90_000)); packed = corpus.files[0].rename(Path(d)/'in/x.txt.gz')
+        try: some = list(g['_bpe_sample'](g['_Corpus']([packed], {**corpus.options, 'val_fraction': 0})))
+        finally: g['BPE_SAMPLE'] = kept
+        assert len(some) == 1, len(some)  # one document of 64 KiB, and the limit is reached
+
+# %% ../nbs/11_prepare.ipynb #b5a444ef
 def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'x.txt').write_text('text')
@@ -285,6 +383,7 @@ def kill_and_resume(source, folder, kills=10, **options):
         shutil.rmtree(folder/'cut')
     return states
 
+# %% ../nbs/11_prepare.ipynb #e7478e82
 def test_a_killed_run_opens_as_nothing_and_resumes_to_the_same_bytes():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -295,10 +394,12 @@ def test_a_killed_run_opens_as_nothing_and_resumes_to_the_same_bytes():
 
 # %% ../nbs/11_prepare.ipynb #bfdfa857
 def peak_of_prepare(source, out):
-    run = measure_command([sys.executable, '-c', 'import sys; from memtrain.prepare import prepare; prepare(sys.argv[1], sys.argv[2], vocab_size=4096)', source, out])
+    code = 'import sys; from memtrain.prepare import prepare; prepare(sys.argv[1], sys.argv[2], vocab_size=4096)'
+    run = measure_command([sys.executable, '-c', code, source, out])
     test_eq((run.returncode, 'Error' in run.stderr), (0, False))
     return run.peak_rss
 
+# %% ../nbs/11_prepare.ipynb #5bb98611
 def test_ten_times_the_text_needs_hardly_more_memory():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)

@@ -4,7 +4,7 @@
 from memtrain.report import *
 
 # %% ../nbs/23_report.ipynb #df4a5a8d
-import json, re, sysconfig, tempfile
+import json, re, sysconfig, tempfile, timeit
 from html.parser import HTMLParser
 from pathlib import Path
 import matplotlib.pyplot as plt
@@ -13,6 +13,7 @@ from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, seed_everything
 from memtrain.model import GPT, GPTConfig, size_model
 from memtrain.prepare import prepare
+from memtrain.report import _moving_average, _results, _svg, _verdict
 from memtrain.train import TrainConfig, Trainer
 
 # %% ../nbs/23_report.ipynb #c68cdf10
@@ -24,19 +25,26 @@ def test_flops_are_those_of_the_matrix_products():
         norms = sum(p.numel() for n, p in model.named_parameters() if 'norm' in n)  # counted along, some thousandths of real models
         test_eq(flops_per_token(c), 6*(inner + norms) + 12*3*8*16)
 
+# %% ../nbs/23_report.ipynb #7178a7c6
 def test_the_rate_is_measured():
     few, many = matmul_rate(n=8, seconds=0.02), matmul_rate(n=512, seconds=0.2)
     assert 1e5 < few < many, (few, many)  # tiny products can't reach the rate of large ones
+    a = torch.randn(512, 512)
+    seconds = min(timeit.repeat(lambda: a @ a, number=1, repeat=20))
+    assert 0.3 < many / (2*512**3 / seconds) < 3
 
-# %% ../nbs/23_report.ipynb #54318b4a
+# %% ../nbs/23_report.ipynb #071695b1
 def make_run(folder, **changes):
     "A finished run as `Trainer` leaves it, without the training"
     c = GPTConfig(vocab_size=40, block_size=16, n_layer=1, n_head=2, n_embd=8)
-    summary = {'iters': 3, 'params': 1000, 'model': vars(c), 'config': {'lr': 0.1}, 'train_loss': 2.5, 'val_loss': 2.25, 'unigram_entropy': 3.5, 'uniform_loss': 3.7,
-               'val_tokens': 99, 'tokens': 192, 'seconds': 2.0, 'tokens_per_second': 96.0, 'waiting': 0.125, 'peak_memory': 3*2**20, 'device': 'cpu', 'sample': 'def f(): pass', **changes}
+    summary = {'iters': 3, 'params': 1000, 'model': vars(c), 'config': {'lr': 0.1}, 'train_loss': 2.5, 'val_loss': 2.25,
+               'unigram_entropy': 3.5, 'uniform_loss': 3.7, 'val_tokens': 99, 'tokens': 192, 'seconds': 2.0, 'tokens_per_second': 96.0,
+               'waiting': 0.125, 'peak_memory': 3*2**20, 'device': 'cpu', 'sample': 'def f(): pass', 'data': 'da<ta', 'data_checksum': 'c'*64,
+               'machine': {'processor': 'P', 'cores': 3, 'memory': 2**30, 'gpu': ''}, 'versions': {'torch': '9.9'}, 'date': '2020-02-02', **changes}
     Path(folder).mkdir()
     (Path(folder)/'summary.json').write_text(json.dumps(summary))
-    lines = [{'iter': 0, 'val_loss': 3.7}] + [{'iter': i, 'loss': 4 - i, 'tokens': 64, 'seconds': 0.5, 'waited': 0.1, 'memory': 2**20*i} for i in (1, 2, 3)] + [{'iter': 3, 'val_loss': 2.25}]
+    steps = [{'iter': i, 'loss': 4 - i, 'tokens': 64, 'seconds': 0.5, 'waited': 0.1, 'memory': 2**20*i} for i in (1, 2, 3)]
+    lines = [{'iter': 0, 'val_loss': 3.7}, *steps, {'iter': 3, 'val_loss': 2.25}]
     (Path(folder)/'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
     return folder
 
@@ -46,15 +54,19 @@ class Tags(HTMLParser):
         self.tags.append(tag)
         self.links += [v for k, v in attrs if k in ('src', 'href', 'xlink:href') and v and not v.startswith('#')]
 
+# %% ../nbs/23_report.ipynb #e7b8a9ac
 def test_the_report_stands_alone_and_says_what_happened():
     with tempfile.TemporaryDirectory() as d:
         write_report(make_run(Path(d)/'run'), Path(d)/'new/report.html')
         page = (Path(d)/'new/report.html').read_text()
         tags = Tags(); tags.feed(page)
         test_eq((tags.tags.count('svg'), tags.tags.count('script'), tags.links), (1, 0, []))
-        for said in ('2.250 nats per token, below the unigram entropy', 'has learned from context', '2.2500', '3.5000', '96 tokens/s', '12.50% of the time', '3.00 MiB in RAM', 'def f(): pass', 'training: lr', 'torch'):
+        for said in ('2.250 nats per token, below the unigram entropy', 'has learned from context', '2.2500', '3.5000',
+                     '96 tokens/s', '12.50% of the time', '3.00 MiB in RAM', 'def f(): pass', 'training: lr', 'torch 9.9',
+                     '3 cores P, 1.00 GiB', '2020-02-02', 'da&lt;ta', 'perplexity 9.5'):
             assert said in page, said
 
+# %% ../nbs/23_report.ipynb #7a99e3f5
 def test_what_a_model_writes_is_only_text():
     with tempfile.TemporaryDirectory() as d:
         write_report(make_run(Path(d)/'run', sample='<script>alert(1)</script>', val_loss=3.6), Path(d)/'r.html')
@@ -62,18 +74,41 @@ def test_what_a_model_writes_is_only_text():
         assert '<script>' not in page and '&lt;script&gt;' in page
         assert 'not below the unigram entropy' in page and 'not learned anything' in page
 
+# %% ../nbs/23_report.ipynb #9a3722c0
 def test_a_run_that_is_not_finished_has_no_report():
     with tempfile.TemporaryDirectory() as d:
         test_fail(lambda: write_report(d, Path(d)/'r.html'), contains='summary.json: No such file or directory; a report is made of a finished run')
         assert not (Path(d)/'r.html').exists()
 
 # %% ../nbs/23_report.ipynb #4ceb1795
+def test_the_share_of_the_limit_is_what_was_used_of_it():
+    with tempfile.TemporaryDirectory() as d:
+        s = json.loads((make_run(Path(d)/'run')/'summary.json').read_text())
+        used = 96.0 * flops_per_token(GPTConfig(**s['model']))
+        test_eq(_results(s, 4*used)['against the limit'].split('(')[1], '25%)')
+        test_eq(_verdict({**s, 'val_loss': 3.5}).count('not below'), 1)
+
+# %% ../nbs/23_report.ipynb #90bceac5
+def test_a_moving_average_is_the_mean_of_the_last_few():
+    test_eq(_moving_average([1, 2, 3, 6], 1), [1, 2, 3, 6])
+    test_eq(_moving_average([1, 3, 5, 9], 2), [1, 2, 4, 7])
+    test_eq(_moving_average([2, 4], 9), [2, 3])
+
+# %% ../nbs/23_report.ipynb #4ef22902
+def test_a_drawing_has_the_same_bytes_each_time():
+    with tempfile.TemporaryDirectory() as d:
+        run = make_run(Path(d)/'run')
+        test_eq(_svg(plot_run(run)), _svg(plot_run(run)))
+        assert '<dc:date>' not in _svg(plot_run(run))
+
+# %% ../nbs/23_report.ipynb #ddb39f9d
 def test_the_panels_show_the_log():
     with tempfile.TemporaryDirectory() as d:
         fig = plot_run(make_run(Path(d)/'run'))
         loss, memory, speed = fig.axes
         test_eq([len(line.get_xdata()) for line in loss.lines[:3]], [3, 3, 2])
         test_eq(list(loss.lines[0].get_ydata()), [3, 2, 1]); test_eq(list(loss.lines[2].get_ydata()), [3.7, 2.25])
+        test_eq(list(loss.lines[3].get_ydata()), [3.5, 3.5])  # the unigram entropy
         test_eq(list(memory.lines[0].get_ydata()), [1, 2, 3]); test_eq(memory.get_ylim()[0], 0)
         test_close(list(speed.lines[0].get_ydata()), [0.128]*3); test_close(list(speed.lines[1].get_ydata()), [0.16]*3)
         test_eq(plot_run(make_run(Path(d)/'gpu', device='cuda')).axes[1].get_ylabel(), 'peak MiB on GPU')

@@ -31,6 +31,7 @@ def contents(folder):
     "Every file below `folder` with its bytes"
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
 
+# %% ../nbs/10_shards.ipynb #01bae711
 def test_shards_hold_the_documents_in_order():
     with tempfile.TemporaryDirectory() as d:
         docs = [('train', [1]*6), ('train', [2]*20), ('val', [3]), ('train', [4]), ('val', [])]  # exact fit, three shards, one, none
@@ -39,13 +40,15 @@ def test_shards_hold_the_documents_in_order():
         test_eq(m['tokens'], {'train': 7 + 21 + 2, 'val': 3})
         test_eq(m['documents'], {'train': 3, 'val': 2})
         test_eq([s['file'] for s in m['shards']], [f'train/shard_0000{i}.bin' for i in range(5)] + ['val/shard_00005.bin'])
-        read = lambda split: np.concatenate([np.fromfile(Path(d)/'x'/s['file'], '<u2') for s in m['shards'] if s['split'] == split]).tolist()
+        def read(split):
+            return [i for s in m['shards'] if s['split'] == split for i in np.fromfile(Path(d)/'x'/s['file'], '<u2').tolist()]
         test_eq(read('train'), [1]*6 + [0] + [2]*20 + [0] + [4, 0])
         test_eq(read('val'), [3, 0, 0])
         test_eq([np.fromfile(Path(d)/f'x/train/shard_0000{i}.idx', '<u8').tolist() for i in range(5)], [[7], [], [], [7], [2]])
         for s in m['shards']: test_eq(file_sha256(Path(d)/'x'/s['file']), s['sha256'])
         test_eq({p.name for p in (Path(d)/'x').iterdir()}, {'train', 'val', MANIFEST})
 
+# %% ../nbs/10_shards.ipynb #0f42bc0e
 def test_an_id_outside_the_vocabulary_is_named_and_nothing_stays():
     for bad, said in (([5, 1000], 'token id 1000'), ([-1], 'token id -1'), ([1.5], 'float64'), ([[1]], 'shape (1, 1)')):
         with tempfile.TemporaryDirectory() as d:
@@ -65,25 +68,53 @@ def test_a_resumed_run_leaves_the_same_bytes():
             for s in w.splits.values():
                 if s.shard: s.shard.file.flush()  # as a killed process would leave it: no close, no abort
             test_fail(lambda: write_docs(d/'cut', docs), contains='unfinished data set')
+            (d/'cut/.half.tmp').write_bytes(b'half of something')  # as a kill inside an atomic write leaves it
             write_docs(d/'cut', docs, resume=True)
             test_eq(contents(d/'cut'), contents(d/'whole'))
             shutil.rmtree(d/'cut')
 
+# %% ../nbs/10_shards.ipynb #820d0b4c
+def test_an_interruption_while_a_shard_is_published_leaves_nothing_that_opens():
+    with tempfile.TemporaryDirectory() as d:
+        for stop_after in range(1, 9):
+            calls, kept = [0], os.replace
+            def replace(*args):
+                kept(*args)
+                calls[0] += 1
+                if calls[0] == stop_after: raise KeyboardInterrupt  # right behind the rename
+            os.replace = replace
+            try: write_docs(Path(d)/'x', [('train', [1]*20)])
+            except KeyboardInterrupt: pass
+            finally: os.replace = kept
+            if not (Path(d)/'x'/MANIFEST).exists():
+                for path in (Path(d)/'x', Path(d)/'x/train'): test_fail(lambda: TokenShards(path), exc=MemtrainError)
+                write_docs(Path(d)/'x', [('train', [1]*20)], resume=True)
+            test_eq(TokenShards(Path(d)/'x')[:].tolist(), [1]*20 + [0])
+            shutil.rmtree(Path(d)/'x')
+
+# %% ../nbs/10_shards.ipynb #8193cce2
 def test_resuming_with_other_sources_or_options_is_refused():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         w = ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7)
         for i in range(9): w.write([i + 1]*3, key=bytes([i]))
-        redo = lambda keys, **kw: [w.write([i + 1]*3, key=bytes([i])) for w in [ShardWriter(d/'x', 1000, **{'eod_id': 0, 'tokens_per_shard': 7, 'resume': True, **kw})] for i in keys]
+        def redo(keys, **kw):
+            w = ShardWriter(d/'x', 1000, **{'eod_id': 0, 'tokens_per_shard': 7, 'resume': True, **kw})
+            for i in keys: w.write([i + 1]*3, key=bytes([i]))
         test_fail(lambda: redo([8, 1, 2, 3, 4, 5, 6, 7]), contains='not those of the run')
+        test_fail(lambda: redo([0, 1, 2, 3, 4, 5, 6, 7, 9]), contains='not those of the run')  # the ninth is half written
         test_fail(lambda: redo(range(9), eod_id=1), contains='another eod_id')
         test_fail(lambda: redo(range(9), options={'a': 1}), contains='another options')
         def too_few():
             with ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7, resume=True) as w: w.write([1]*3, key=b'\0')
         test_fail(too_few, contains='not those of the run')
+        def one_too_few():
+            with ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7, resume=True) as w:
+                for i in range(8): w.write([i + 1]*3, key=bytes([i]))
+        test_fail(one_too_few, contains='not those of the run')
         assert (d/'x'/UNFINISHED).exists() and (d/'x/train/shard_00000.bin').exists()  # finished work is kept
 
-# %% ../nbs/10_shards.ipynb #8193cce2
+# %% ../nbs/10_shards.ipynb #045e9e1e
 def test_folders_of_others_and_bad_arguments_are_refused():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -94,10 +125,16 @@ def test_folders_of_others_and_bad_arguments_are_refused():
         test_fail(lambda: write_docs(d/'y', []), contains='nothing to write')
         assert not (d/'y').exists()
         test_fail(lambda: write_docs(d/'y', [('../out', [1])]), contains='no name for a split')
+        test_fail(lambda: write_docs(d/'x'/MANIFEST, []), contains='is a file')
+        (d/'z').mkdir(); (d/'z'/UNFINISHED).write_text('{}')
+        test_fail(lambda: write_docs(d/'z', [], resume=True), contains='unfinished.json: damaged')
+        write_docs(d/'e', [('train', [1]), ('val', [])], eod_id=None)  # an empty document without an end leaves nothing
+        test_eq(read_json(d/'e'/MANIFEST)['tokens'], {'train': 1})
         test_fail(lambda: write_docs(d/'y', [], tokens_per_shard=0), contains='tokens_per_shard 0')
         test_fail(lambda: write_docs(d/'y', [], eod_id=1000), contains='eod_id 1000')
         assert not (d/'y').exists() and (d/'photos/a.jpg').exists()
 
+# %% ../nbs/10_shards.ipynb #ef3219fd
 def test_the_tokenizer_lies_beside_the_shards():
     with tempfile.TemporaryDirectory() as d:
         write_docs(Path(d)/'x', [('train', [1])], tokenizer='{"kind": "x"}', eod_id=None)
@@ -125,6 +162,7 @@ def test_token_shards_read_like_a_list():
         test_eq((s.vocab_size, s.eod_id), (1000, 0))
         test_eq(pickle.loads(pickle.dumps(s))[:].tolist(), flat)
 
+# %% ../nbs/10_shards.ipynb #6f20fabf
 @given(st.integers(1, 12), st.integers(1, 30), st.integers(1, 12), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_gathered_windows_equal_slices(tokens_per_shard, n, length, rnd):
@@ -139,7 +177,7 @@ def test_gathered_windows_equal_slices(tokens_per_shard, n, length, rnd):
         test_eq([w[i][0].tolist() for i in range(len(w))], [list(range(1 + i*length, 1 + (i + 1)*length)) for i in range(len(w))])
         for x, y in map(w.__getitem__, range(len(w))): test_eq((y - x).tolist(), [1]*length)
 
-# %% ../nbs/10_shards.ipynb #6f20fabf
+# %% ../nbs/10_shards.ipynb #54c4984a
 def test_gather_and_windows_know_their_bounds():
     with tempfile.TemporaryDirectory() as d:
         write_docs(Path(d)/'x', [('train', [1, 2, 3])])
@@ -152,6 +190,7 @@ def test_gather_and_windows_know_their_bounds():
         test_fail(lambda: s.windows(0), contains='block_size 0')
         assert 'train: 4 tokens, uint16, 1 shards' in repr(s)
 
+# %% ../nbs/10_shards.ipynb #3df13a74
 def test_windows_feed_a_torch_dataloader():
     with tempfile.TemporaryDirectory() as d:
         write_docs(Path(d)/'x', [('train', list(range(1, 30)))])
@@ -172,6 +211,7 @@ def test_opening_says_what_is_wrong():
             test_fail(lambda: TokenShards(d/'x'), contains=said)
         (d/'x'/MANIFEST).write_text('[]'); test_fail(lambda: TokenShards(d/'x'), contains="isn't the manifest")
 
+# %% ../nbs/10_shards.ipynb #6ef99093
 def test_an_unfinished_folder_never_opens():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -180,12 +220,15 @@ def test_an_unfinished_folder_never_opens():
         assert (d/'x/train/shard_00001.bin').exists()
         for path in (d/'x', d/'x/train'): test_fail(lambda: TokenShards(path), contains='is unfinished')
 
+# %% ../nbs/10_shards.ipynb #594f7f2b
 def test_a_split_is_opened_through_its_data_set():
     with tempfile.TemporaryDirectory() as d:
         write_docs(Path(d)/'x', [('train', [1, 2, 3])])
         test_fail(lambda: TokenShards(Path(d)/'x/train'), contains="open that, with split='train'")
-        test_fail(lambda: TokenShards(Path(d)/'x/train/shard_00000.bin'), contains='no such folder')
+        test_fail(lambda: TokenShards(Path(d)/'x/train/shard_00000.bin'), contains='is a file')
+        test_fail(lambda: TokenShards(Path(d)/'x', 'val'), contains="no split 'val': it has train; `memtrain prepare` makes val")
 
+# %% ../nbs/10_shards.ipynb #1ca47c7d
 def test_bare_uint32_files_open_without_a_manifest():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d); (d/'a').mkdir(); (d/'b/val').mkdir(parents=True)
@@ -220,7 +263,8 @@ def test_ten_billion_tokens_open_in_no_memory():
         entries = [{'file': f'train/s{i}.bin', 'split': 'train', 'tokens': 10**9} for i in range(10)]
         for e in entries:
             with open(d/e['file'], 'wb') as f: f.truncate(2*10**9)
-        manifest = {'format': 'memtrain-tokens', 'version': 1, 'dtype': 'uint16', 'vocab_size': 9, 'eod_id': None, 'tokens': {'train': 10**10}, 'shards': entries}
+        manifest = {'format': 'memtrain-tokens', 'version': 1, 'dtype': 'uint16', 'vocab_size': 9, 'eod_id': None,
+                    'tokens': {'train': 10**10}, 'shards': entries}
         write_json(d/MANIFEST, {**manifest, 'checksum': _checksum(manifest)})
         base = rss()
         s = TokenShards(d)
@@ -228,6 +272,7 @@ def test_ten_billion_tokens_open_in_no_memory():
         test_eq(s.windows(1024)[len(s.windows(1024)) - 1][0].sum(), 0)
         assert rss() - base < 16 * 2**20
 
+# %% ../nbs/10_shards.ipynb #03d6d161
 def test_importing_shards_does_not_import_torch():
     code = 'import sys, memtrain.shards; print([m for m in ("torch", "tokenizers", "matplotlib", "tyro") if m in sys.modules])'
     test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout, '[]\n')

@@ -24,6 +24,7 @@ def test_the_schedule_warms_up_and_falls():
     test_eq(cosine_lr(0, replace(c, warmup_iters=0)), 1.0)
     test_eq(cosine_lr(10, replace(c, max_iters=10)), 1.0)  # a run that ends in its warm-up
 
+# %% ../nbs/21_train.ipynb #d5d9389c
 def test_decay_is_for_matrices_only():
     model = GPT(GPTConfig(vocab_size=32, block_size=8, n_layer=1, n_head=2, n_embd=8, bias=True))
     opt = make_optimizer(model, TrainConfig(weight_decay=0.3))
@@ -32,8 +33,10 @@ def test_decay_is_for_matrices_only():
     test_eq(opt.param_groups[0]['betas'], (0.9, 0.95))
     test_eq(len(make_optimizer(torch.nn.Linear(2, 2, bias=False), TrainConfig()).param_groups), 1)
 
+# %% ../nbs/21_train.ipynb #e14952fd
 def test_settings_without_sense_name_themselves():
-    for name, bad in (('max_iters', 0), ('batch_size', -1), ('lr', 0.0), ('grad_clip', -1.0), ('seed', -1), ('max_iters', 1.5), ('lr', '1'), ('min_lr', -.1), ('batch_size', True)):
+    for name, bad in (('max_iters', 0), ('batch_size', -1), ('lr', 0.0), ('grad_clip', -1.0), ('seed', -1), ('max_iters', 1.5), ('lr', '1'), ('min_lr', -.1), ('batch_size', True),
+                      ('lr', math.nan), ('grad_clip', math.inf), ('beta1', 1.0), ('beta2', 1.5)):
         test_fail(lambda: TrainConfig(**{name: bad}), contains=f'{name}={bad!r}')
     TrainConfig(warmup_iters=0, seed=0, min_lr=0, weight_decay=0)
 
@@ -51,22 +54,30 @@ def test_accumulation_is_exact_also_with_a_ragged_end():
     for sizes in ((3, 4), (6, 1), (1,)*7):
         l, g = grads(*sizes)
         assert abs(l - loss) < 1e-12 and (g - whole).norm() < 1e-12 * whole.norm()
+    y[0] = -100; y[3, 5:] = -100  # masked targets don't count: neither a few nor all of a micro-batch
+    (loss, whole), (l, g) = grads(7), grads(*(1,)*7)
+    assert abs(l - loss) < 1e-12 and (g - whole).norm() < 1e-12 * whole.norm()
 
 # %% ../nbs/21_train.ipynb #4b2b3adb
 def make_data(folder, train=20_000, val=5_000, vocab=50):
     "Shards of a sequence in which each token nearly follows from the last"
     rng = np.random.default_rng(0)
-    with ShardWriter(folder, vocab_size=vocab, tokens_per_shard=7_000, tokenizer='{"kind": "char", "chars": "' + ''.join(chr(97 + i) for i in range(vocab - 1)) + '"}') as w:
+    tokenizer = json.dumps({'kind': 'char', 'chars': ''.join(chr(97 + i) for i in range(vocab - 1))})
+    with ShardWriter(folder, vocab_size=vocab, tokens_per_shard=7_000, tokenizer=tokenizer) as w:
         for split, n in (('train', train), ('val', val)): w.write((np.cumsum(rng.choice([1, 1, 1, 7], n)) % vocab).tolist(), split)
     return folder
 
+# %% ../nbs/21_train.ipynb #eeb73379
 def test_unigram_entropy_is_that_of_the_counts():
     with tempfile.TemporaryDirectory() as d:
         with ShardWriter(Path(d)/'x', vocab_size=9, tokens_per_shard=3) as w: w.write([1, 1, 1, 1, 2, 2, 5, 7])
         test_close(unigram_entropy(TokenShards(Path(d)/'x')), math.log(2)*1.75, eps=1e-12)
         with ShardWriter(Path(d)/'y', vocab_size=9) as w: w.write([3]*5)
         test_eq(unigram_entropy(TokenShards(Path(d)/'y')), 0)
+        with ShardWriter(Path(d)/'z', vocab_size=9) as w: w.write(np.repeat([1, 2, 3, 4], [2**20, 2**19, 2**18, 2**18]))  # more than one piece
+        test_close(unigram_entropy(TokenShards(Path(d)/'z')), math.log(2)*1.75, eps=1e-12)
 
+# %% ../nbs/21_train.ipynb #2b2ad7bd
 def test_evaluation_repeats_weighs_by_tokens_and_leaves_no_trace():
     with tempfile.TemporaryDirectory() as d:
         shards = TokenShards(make_data(Path(d)/'x'), 'val')
@@ -103,6 +114,7 @@ def run_killed(data, out, gpt, config, at):
     assert subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0
     return found
 
+# %% ../nbs/21_train.ipynb #188a0e53
 def test_a_killed_run_ends_with_the_same_losses():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -121,9 +133,13 @@ def test_a_killed_run_ends_with_the_same_losses():
 def tiny(folder, **kwargs):
     "A trainer of a tiny model on the data in `folder`"
     model = GPT(GPTConfig(vocab_size=50, block_size=16, n_layer=1, n_head=2, n_embd=16))
-    config = TrainConfig(**{'max_iters': 6, 'batch_size': 4, 'eval_interval': 3, 'checkpoint_interval': 3, 'eval_batches': 2, 'warmup_iters': 2, **kwargs})
-    return lambda out='run', resume=False, data='data', device='cpu', model=model: Trainer(model, Path(folder)/data, config, Path(folder)/out, device, resume)
+    usual = dict(max_iters=6, batch_size=4, eval_interval=3, checkpoint_interval=3, eval_batches=2, warmup_iters=2)
+    config = TrainConfig(**{**usual, **kwargs})
+    def make(out='run', resume=False, data='data', device='cpu', model=model):
+        return Trainer(model, Path(folder)/data, config, Path(folder)/out, device, resume)
+    return make
 
+# %% ../nbs/21_train.ipynb #b9f3159e
 def test_a_run_learns_and_says_what_came_of_it():
     with tempfile.TemporaryDirectory() as d:
         seed_everything(0)
@@ -131,6 +147,7 @@ def test_a_run_learns_and_says_what_came_of_it():
         s = tiny(d, max_iters=120, lr=1e-2, warmup_iters=5)().run()
         assert s['val_loss'] < s['unigram_entropy'] < s['uniform_loss'], s
         test_eq((s['iters'], s['tokens'], len(s['sample'].replace('<|endoftext|>', '.'))), (120, 120*4*16, 300))
+        assert s['data'].endswith('data') and s['machine']['cores'] > 0 and s['versions']['torch'] == torch.__version__
         assert 0 < s['waiting'] < 1 and s['peak_memory'] > 2**20 and s['tokens_per_second'] > 0
         test_eq(json.loads((Path(d)/'run/summary.json').read_text())['val_loss'], s['val_loss'])
         steps = [m for m in read_metrics(Path(d)/'run/metrics.jsonl') if 'loss' in m]
@@ -140,32 +157,77 @@ def test_a_run_learns_and_says_what_came_of_it():
         test_eq(tiny(d, max_iters=120, lr=1e-2, warmup_iters=5)(resume=True).run()['val_loss'], s['val_loss'])  # finished: nothing is trained
         test_eq((Path(d)/'run/metrics.jsonl').read_bytes(), before)
 
+# %% ../nbs/21_train.ipynb #bf547e71
 def test_a_run_in_the_wrong_place_says_so():
     with tempfile.TemporaryDirectory() as d:
         make_data(Path(d)/'data'); make_data(Path(d)/'other', vocab=49); make_data(Path(d)/'big', vocab=51)
         tiny(d)().run()
         test_fail(lambda: tiny(d)(), contains='holds a run already')
         test_fail(lambda: tiny(d)(resume=True, data='other'), contains='tokenizer_sha256')
-        test_fail(lambda: tiny(d, lr=1.0)(resume=True), contains='made with lr 0.002, this is lr 1.0')
-        test_fail(lambda: tiny(d)(resume=True, model=GPT(GPTConfig(50, 16, 2, 2, 16))), contains='made with model')
+        test_fail(lambda: tiny(d, lr=1.0)(resume=True), contains='made with lr 0.001, this is lr 1.0')
+        test_fail(lambda: tiny(d)(resume=True, model=GPT(GPTConfig(50, 16, 2, 2, 16))), contains='made with n_layer 1, this is n_layer 2')
         test_fail(lambda: tiny(d)('new', data='big'), contains='vocabulary of 51, the model one of 50')
         test_fail(lambda: tiny(d)('new', device='cuda:99'), contains="device 'cuda:99' can't be used")
+        (Path(d)/'bare').mkdir(); np.arange(99, dtype='<u4').tofile(Path(d)/'bare/x.bin')
+        test_fail(lambda: tiny(d)('new', data='bare'), contains='bare has no manifest')
         (Path(d)/'data/tokenizer_state.json').write_text('{"kind": "bytes"}')
         test_fail(lambda: tiny(d)('new'), contains="tokenizer_state.json isn't the tokenizer that made these shards")
         assert not (Path(d)/'new').exists()
+
+# %% ../nbs/21_train.ipynb #ae6a0683
+def test_a_folder_of_others_is_left_alone():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); (Path(d)/'photos').mkdir(); (Path(d)/'photos/a.jpg').touch()
+        for out in ('photos', 'data'): test_fail(lambda: tiny(d)(out), contains=f"{out} isn't empty")
+        test_eq([p.name for p in (Path(d)/'photos').iterdir()], ['a.jpg'])
+
+# %% ../nbs/21_train.ipynb #48570e39
+def test_damage_is_named():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); make_data(Path(d)/'bad')
+        tiny(d)().run()
+        (Path(d)/'run/.checkpoint.pt.1.tmp').touch()
+        tiny(d)(resume=True)
+        assert not (Path(d)/'run/.checkpoint.pt.1.tmp').exists()  # half a checkpoint of a killed run
+        metrics = Path(d)/'run/metrics.jsonl'
+        log = metrics.read_bytes()
+        metrics.write_bytes(log[:100])
+        test_fail(lambda: tiny(d)(resume=True), contains='metrics.jsonl ends before the checkpoint at iteration 6')
+        test_eq(metrics.read_bytes(), log[:100])
+        for shard in (Path(d)/'bad/train').glob('*.bin'): shard.write_bytes(b'\xff'*shard.stat().st_size)
+        test_fail(lambda: tiny(d)('new', data='bad').step(), contains='bad holds ids outside its vocabulary')
         (Path(d)/'run/checkpoint.pt').write_bytes(b'x'*100)
-        test_fail(lambda: tiny(d)(resume=True, data='other'), contains="checkpoint.pt: can't be read")
+        test_fail(lambda: tiny(d)(resume=True), contains="checkpoint.pt: can't be read")
         test_fail(lambda: load_checkpoint(Path(d)/'none.pt'), contains='none.pt: no such checkpoint')
 
-# %% ../nbs/21_train.ipynb #b9f3159e
+# %% ../nbs/21_train.ipynb #7a39cb24
 class Harmful:
     def __reduce__(self): return (print, ('this must not run',))
 
+# %% ../nbs/21_train.ipynb #7393b243
 def test_a_checkpoint_runs_nothing():
     with tempfile.TemporaryDirectory() as d:
         torch.save({'iter': Harmful()}, Path(d)/'checkpoint.pt')
         test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint", exc=MemtrainError)
 
+# %% ../nbs/21_train.ipynb #8e3f3e52
+def test_a_step_is_one_update_by_the_gradient_of_its_own_batch():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        seed_everything(0)
+        t = tiny(d, grad_clip=0.05)()
+        model = GPT(t.model.config); model.load_state_dict(t.model.state_dict())
+        opt, loader = make_optimizer(model, t.config), iter(TokenLoader(Path(d)/'data', 4, 16))
+        for i in range(3):
+            m, (x, y) = t.step(), next(loader)
+            for g in opt.param_groups: g['lr'] = cosine_lr(i, t.config)
+            opt.zero_grad(); loss = model.loss(x, y); loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            opt.step()
+            test_close((m['loss'], m['grad_norm']), (loss.item(), norm.item()), eps=1e-6)
+        for a, b in zip(t.model.parameters(), model.parameters()): torch.testing.assert_close(a, b)
+
+# %% ../nbs/21_train.ipynb #bb995278
 def test_a_loss_that_explodes_stops_the_run_where_it_happens():
     with tempfile.TemporaryDirectory() as d:
         make_data(Path(d)/'data')
@@ -175,6 +237,7 @@ def test_a_loss_that_explodes_stops_the_run_where_it_happens():
         test_fail(t.step, contains='iteration 2: the loss is nan')
         test_eq(t.iter, 1)
 
+# %% ../nbs/21_train.ipynb #fc60b297
 def test_a_torn_log_is_cut_to_its_checkpoint():
     with tempfile.TemporaryDirectory() as d:
         path = Path(d)/'m.jsonl'
@@ -186,6 +249,7 @@ def test_a_torn_log_is_cut_to_its_checkpoint():
         MetricsLog(path, keep=-1)
         test_eq(path.read_text(), '')
 
+# %% ../nbs/21_train.ipynb #dad5a7bd
 def test_the_device_is_chosen_or_refused():
     test_eq(choose_device('cpu').type, 'cpu')
     test_eq(choose_device().type, 'cuda' if torch.cuda.is_available() else 'cpu')

@@ -52,7 +52,16 @@ def prepare(cell):
     d = cell.directives_
     cell.source = "" if d.get("echo:") == ["false"] else re.sub(r"^\s*#\s*\|.*\n?", "", cell.source, flags=re.M).strip()
     if d.get("output:") == ["false"]: cell.outputs = []
+    if not cell.source: as_markdown(cell)
     return cell
+
+
+def as_markdown(cell):
+    "Turn a code `cell` without a source into the markdown that it printed: an empty code block says nothing."
+    printed = ["".join(o["data"]["text/markdown"]) for o in cell.get("outputs", []) if "text/markdown" in o.get("data", {})]
+    if len(printed) < len(cell.get("outputs", [])): return  # something else is shown, and stays an output
+    cell.cell_type, cell.source = "markdown", "\n\n".join(printed)
+    for k in ("outputs", "execution_count"): cell.pop(k, None)
 
 
 def readme_text(path: Path, modidx: Path) -> str:
