@@ -176,9 +176,13 @@ class _WriterState:
                          tokenizer_sha256=hashlib.sha256(tokenizer.encode()).hexdigest() if tokenizer else None, options=options or {})
         self.shards, progress = _open_folder(self.dest, self.plan, resume)
         self.splits = {split: _SplitWriter(self, split, **p) for split, p in progress.items()}
-        self.note()
-        if tokenizer:
-            with atomic_write(self.dest/TOKENIZER) as f: f.write(tokenizer.encode())
+        try:
+            self.note()
+            if tokenizer:
+                with atomic_write(self.dest/TOKENIZER) as f: f.write(tokenizer.encode())
+        except BaseException:  # an interruption before the `with` block is entered
+            self.abort()
+            raise
 
     def note(self):
         progress = {k: {'done': s.done, 'partial': s.partial, 'chain': s.chain, 'next': s.next} for k, s in self.splits.items()}

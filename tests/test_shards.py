@@ -73,25 +73,6 @@ def test_a_resumed_run_leaves_the_same_bytes():
             test_eq(contents(d/'cut'), contents(d/'whole'))
             shutil.rmtree(d/'cut')
 
-# %% ../nbs/10_shards.ipynb #820d0b4c
-def test_an_interruption_while_a_shard_is_published_leaves_nothing_that_opens():
-    with tempfile.TemporaryDirectory() as d:
-        for stop_after in range(1, 9):
-            calls, kept = [0], os.replace
-            def replace(*args):
-                kept(*args)
-                calls[0] += 1
-                if calls[0] == stop_after: raise KeyboardInterrupt  # right behind the rename
-            os.replace = replace
-            try: write_docs(Path(d)/'x', [('train', [1]*20)])
-            except KeyboardInterrupt: pass
-            finally: os.replace = kept
-            if not (Path(d)/'x'/MANIFEST).exists():
-                for path in (Path(d)/'x', Path(d)/'x/train'): test_fail(lambda: TokenShards(path), exc=MemtrainError)
-                write_docs(Path(d)/'x', [('train', [1]*20)], resume=True)
-            test_eq(TokenShards(Path(d)/'x')[:].tolist(), [1]*20 + [0])
-            shutil.rmtree(Path(d)/'x')
-
 # %% ../nbs/10_shards.ipynb #8193cce2
 def test_resuming_with_other_sources_or_options_is_refused():
     with tempfile.TemporaryDirectory() as d:
@@ -210,6 +191,25 @@ def test_opening_says_what_is_wrong():
             (d/'x'/MANIFEST).write_text(json.dumps({**m, **change}))
             test_fail(lambda: TokenShards(d/'x'), contains=said)
         (d/'x'/MANIFEST).write_text('[]'); test_fail(lambda: TokenShards(d/'x'), contains="isn't the manifest")
+
+# %% ../nbs/10_shards.ipynb #820d0b4c
+def test_an_interruption_while_a_shard_is_published_leaves_nothing_that_opens():
+    with tempfile.TemporaryDirectory() as d:
+        for stop_after in range(1, 9):
+            calls, kept = [0], os.replace
+            def replace(*args):
+                kept(*args)
+                calls[0] += 1
+                if calls[0] == stop_after: raise KeyboardInterrupt  # right behind the rename
+            os.replace = replace
+            try: write_docs(Path(d)/'x', [('train', [1]*20)])
+            except KeyboardInterrupt: pass
+            finally: os.replace = kept
+            if not (Path(d)/'x'/MANIFEST).exists():
+                for path in (Path(d)/'x', Path(d)/'x/train'): test_fail(lambda: TokenShards(path), exc=MemtrainError)
+                write_docs(Path(d)/'x', [('train', [1]*20)], resume=True)
+            test_eq(TokenShards(Path(d)/'x')[:].tolist(), [1]*20 + [0])
+            shutil.rmtree(Path(d)/'x')
 
 # %% ../nbs/10_shards.ipynb #6ef99093
 def test_an_unfinished_folder_never_opens():
