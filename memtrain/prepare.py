@@ -405,8 +405,15 @@ def _batches(documents, limit=2**20):
 def _tokenise(corpus, tokenizer, writer, counts):
     "Write every document of `corpus` that finished shards don't hold yet"
     for batch in _batches(corpus.documents('tokenising', counts)):
-        todo = [d for d in batch if not writer.skip(d[2], d[1])]
+        todo = [d for d in batch if not _pass_over(writer, d[2], d[1])]
         for (_, key, split), ids in zip(todo, tokenizer.encode_batch([text for text, _, _ in todo])): writer.write(ids, split, key)
+
+def _pass_over(writer, split, key):
+    "Is the next document in a finished shard? Then it is passed over"
+    s = writer._split(split)
+    held = s.seen < s.done
+    if held: writer.skip_many(key, split)
+    return held
 
 def _check_splits(corpus, writer, counts):
     "Nobody wants a data set with nothing to train on, or nothing to validate with"

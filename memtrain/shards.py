@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'dtype_for_vocab', 'file_sha256', 'find_unfinished', 'ShardWriter',
-           'read_manifest', 'TokenShards', 'gather', 'TokenWindows', 'verify']
+           'read_manifest', 'TokenShards', 'gather', 'TokenWindows', 'verify', 'read_keys']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
 import hashlib, json, re, shutil
 from array import array
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def dtype_for_vocab(
     return np.dtype(dtype).newbyteorder('<')
 
 # %% ../nbs/10_shards.ipynb #5eecaf54
-_SPLIT = re.compile(r'[\w-]+')
+_SPLIT, _SHARD = re.compile(r'[\w-]+'), re.compile(r'shard_(\d{5,})\.(bin|idx|key)')
 MANIFEST, UNFINISHED, TOKENIZER = 'dataset_metadata.json', 'unfinished.json', 'tokenizer_state.json'
 
 def _checksum(manifest):
@@ -54,102 +54,150 @@ def file_sha256(
 class _OpenShard:
     "The shard of one split that is being filled, under a temporary name"
     def __init__(self, folder, split):
-        self.folder, self.split, self.tokens, self.ends, self.digest = folder, split, 0, array('Q'), hashlib.sha256()
+        self.folder, self.split, self.tokens, self.digest = folder, split, 0, hashlib.sha256()
+        self.ends, self.keys = [], []  # of the documents that end in this shard
         self.file = open(folder/f'.{split}.tmp', 'wb')
 
-    def write(self, ids):
+    def write(self, ids, ends, keys):
+        "Append `ids`, in which documents end behind `ends` tokens"
         data = ids.tobytes()
         self.file.write(data)
         self.digest.update(data)
+        self.ends.append(self.tokens + ends)
+        self.keys.append(keys)
         self.tokens += len(ids)
 
-    def publish(self, number):
-        "Give the shard and its index their names; returns the shard's entry in the manifest"
-        name = f'{self.split}/shard_{number:05d}.bin'
-        (self.folder/self.split).mkdir(exist_ok=True)
-        ends = np.frombuffer(self.ends, np.uint64).astype('<u8').tobytes()
-        with open(self.folder/f'.{self.split}.idx.tmp', 'wb') as f:
-            f.write(ends)
-            publish(f, (self.folder/name).with_suffix('.idx'))
-        publish(self.file, self.folder/name)
-        return {'file': name, 'split': self.split, 'tokens': self.tokens, 'documents': len(self.ends),
-                'sha256': self.digest.hexdigest(), 'idx_sha256': hashlib.sha256(ends).hexdigest()}
+# %% ../nbs/10_shards.ipynb #dcd89458
+def _publish_beside(shard, name, suffix, data):
+    "Write `data` to the file of `name` with another `suffix`; returns its sha256"
+    with open(shard.folder/f'.{shard.split}{suffix}.tmp', 'wb') as f:
+        f.write(data)
+        publish(f, (shard.folder/name).with_suffix(suffix))
+    return hashlib.sha256(data).hexdigest()
+
+def _publish_shard(shard, number):
+    "Give a full shard, its index and its keys their names; returns the shard's entry in the manifest"
+    name = f'{shard.split}/shard_{number:05d}.bin'
+    (shard.folder/shard.split).mkdir(exist_ok=True)
+    ends, keys = np.concatenate(shard.ends).astype('<u8').tobytes(), b''.join(shard.keys)
+    entry = {'file': name, 'split': shard.split, 'tokens': shard.tokens, 'documents': len(ends)//8, 'sha256': shard.digest.hexdigest(),
+             'idx_sha256': _publish_beside(shard, name, '.idx', ends)}
+    if keys: entry['key_sha256'] = _publish_beside(shard, name, '.key', keys)
+    publish(shard.file, shard.folder/name)
+    return entry
 
 # %% ../nbs/10_shards.ipynb #3b9826f8
-class _SplitWriter:
-    "One split: its open shard, and how far it has come in finished shards and in this run"
-    def __init__(self, writer, split, done=0, partial=0, chain='', next=''):
-        self.writer, self.split, self.shard = writer, split, None
-        self.done, self.partial, self.chain, self.next, self.seen, self.running, self.before = done, partial, chain, next, 0, '', ''
-        self.expected = {n: c for n, c in ((done, chain), (done + 1, next)) if c}  # what the running hash must be after n documents
+class _Progress:
+    "How far one split has come: in finished shards, and in this run"
+    def __init__(self, dest, done=0, partial=0, chain='', next='', mark=0):
+        self.dest, self.done, self.partial, self.chain, self.next, self.mark = dest, done, partial, chain, next, mark
+        self.seen, self.hash = 0, hashlib.blake2b(digest_size=16)
+        self.expected = {n: c for n, c in ((done, chain), (done + 1, next)) if c}  # what the hash must be after n documents
 
-    def see(self, key):
-        "Count the next document"
-        self.seen, self.before = self.seen + 1, self.running
-        self.running = hashlib.blake2b(self.running.encode() + key, digest_size=16).hexdigest()
-        if self.expected.get(self.seen, self.running) != self.running: raise self.changed()
+    def with_keys(self, keys):
+        "The hash with more `keys`"
+        more = self.hash.copy()
+        more.update(keys)
+        return more
+
+    def see(self, n, keys):
+        "Count the next `n` documents"
+        for k, chain in self.expected.items():
+            if self.seen < k <= self.seen + n and self.with_keys(keys[:16*(k - self.seen)]).hexdigest() != chain: raise self.changed()
+        self.seen, self.hash = self.seen + n, self.with_keys(keys)
 
     def changed(self):
-        return MemtrainError(f'{self.writer.dest}: the documents are not those of the run that was interrupted; '
+        return MemtrainError(f'{self.dest}: the documents are not those of the run that was interrupted; '
                              'restore the sources, or start anew in another folder')
 
-    def append(self, ids):
-        "Write the document last seen, less what finished shards hold of it"
-        at = self.partial if self.seen == self.done + 1 else 0
+    def note(self): return {k: getattr(self, k) for k in ('done', 'partial', 'chain', 'next', 'mark')}
+
+# %% ../nbs/10_shards.ipynb #3d9a9146
+class _SplitWriter(_Progress):
+    "One split: its open shard and its progress"
+    def __init__(self, writer, split, **progress):
+        super().__init__(writer.dest, **progress)
+        self.writer, self.split, self.shard = writer, split, None
+
+    def append(self, ids, lengths, keys):
+        "Write documents, less what finished shards hold of them"
+        ends, held = np.cumsum(lengths), min(len(lengths), max(0, self.done - self.seen))
+        self.see(held, keys[:16*held])
+        at = int(ends[held - 1]) if held else 0
+        if held < len(lengths) and self.seen == self.done: at += self.partial
         while at < len(ids):
             if self.shard is None: self.shard = _OpenShard(self.writer.dest, self.split)
-            piece = ids[at:at + self.writer.tokens_per_shard - self.shard.tokens]
-            self.shard.write(piece)
-            at += len(piece)
-            if at == len(ids): self.shard.ends.append(self.shard.tokens)
-            if self.shard.tokens == self.writer.tokens_per_shard: self.finish(at, len(ids))
+            stop = min(len(ids), at + self.writer.tokens_per_shard - self.shard.tokens)
+            last = int(np.searchsorted(ends, stop, side='right'))
+            self.shard.write(ids[at:stop], ends[held:last] - at, keys[16*held:16*last])
+            self.see(last - held, keys[16*held:16*last])
+            at, held = stop, last
+            if self.shard.tokens == self.writer.tokens_per_shard: self.finish(at - (int(ends[held - 1]) if held else 0), keys[16*held:16*held + 16])
 
-    def finish(self, at, length):
-        "Publish the shard, of whose last document `at` of `length` tokens are written"
-        if at == length: self.done, self.chain, self.partial, self.next = self.seen, self.running, 0, ''
-        else: self.done, self.chain, self.partial, self.next = self.seen - 1, self.before, at, self.running
+    def finish(self, partial=0, key=b''):
+        "Publish the shard, which ends with `partial` tokens of the document with `key`"
+        self.done, self.chain, self.partial, self.mark = self.seen, self.hash.hexdigest(), partial, self.writer.mark
+        self.next = self.with_keys(key).hexdigest() if partial else ''
         shard, self.shard = self.shard, None
-        self.writer.add_shard(shard.publish(len(self.writer.shards)))
+        self.writer.add_shard(_publish_shard(shard, len(self.writer.shards)))
 
 # %% ../nbs/10_shards.ipynb #7a58aa40
 def find_unfinished(
     dest: str | Path,  # folder to write a data set to
     resume: bool = False,  # an unfinished data set is welcome
-) -> dict | None:  # what `unfinished.json` says; None for a folder that is empty or not there
+    append: bool = False,  # it holds a finished data set that is to grow
+) -> dict | None:  # what `unfinished.json` says; None where nothing was begun
     "What an interrupted run left in `dest`; a `MemtrainError` if nothing may be written there"
     dest = Path(dest)
-    if (dest/MANIFEST).exists(): raise MemtrainError(f'{dest} holds a finished data set: choose another folder, or remove it first')
+    if (dest/MANIFEST).exists() and not append:
+        raise MemtrainError(f'{dest} holds a finished data set: choose another folder, remove it first, or add to it with --append')
+    if append: checksum = read_manifest(dest)['checksum']
     if not (dest/UNFINISHED).exists():
-        if dest.is_file(): raise MemtrainError(f'{dest} is a file: choose a folder')
-        if dest.is_dir() and any(not p.match('.*.tmp') for p in dest.iterdir()):
-            raise MemtrainError(f"{dest} isn't empty and holds no data set: choose an empty folder")
+        if not append: _check_empty(dest)
         return None
-    found = read_json(dest/UNFINISHED, hint='remove the folder and start anew')
+    found = read_json(dest/UNFINISHED, hint='remove it' if append else 'remove the folder and start anew')
     if not isinstance(found, dict) or not {'plan', 'shards', 'progress'} <= found.keys():
-        raise MemtrainError(f'{dest/UNFINISHED}: damaged; remove the folder and start anew')
+        raise MemtrainError(f"{dest/UNFINISHED}: damaged; remove {'it' if append else 'the folder and start anew'}")
+    if append and found.get('appends_to') != checksum: return None  # it was finished, and killed before it could remove the note
     if not resume:
         raise MemtrainError(f"{dest} holds an unfinished data set ({len(found['shards'])} shards are whole): go on with --resume, "
                             f"or remove it")
     return found
 
+def _check_empty(dest):
+    if dest.is_file(): raise MemtrainError(f'{dest} is a file: choose a folder')
+    if dest.is_dir() and any(not p.match('.*.tmp') for p in dest.iterdir()):
+        raise MemtrainError(f"{dest} isn't empty and holds no data set: choose an empty folder")
+
 # %% ../nbs/10_shards.ipynb #680c1638
-def _open_folder(dest, plan, resume):
-    "The shards and progress that an interrupted run with the same `plan` left in `dest`; nothing for a fresh folder, which is made"
-    found = find_unfinished(dest, resume)
+def _open_folder(dest, plan, resume, base):
+    "The shards and progress that a run with the same `plan` left in `dest`, behind those of the manifest `base` if there is one"
+    found = find_unfinished(dest, resume, append=base is not None)
+    changed = [k for k in plan if base and k != 'options' and base.get(k) != plan[k]]
+    if changed: raise MemtrainError(f"{dest} was made with another {', '.join(changed)}: use the same to add to it, or choose another folder")
     dest.mkdir(parents=True, exist_ok=True)
-    for tmp in dest.glob('.*.tmp'): tmp.unlink()  # half a file of a killed run
-    if found is None: return [], {}
-    changed = [k for k in plan if found['plan'].get(k) != plan[k]]
+    changed = [k for k in plan if found and found['plan'].get(k) != plan[k]]
     if changed: raise MemtrainError(f"{dest} was begun with another {', '.join(changed)}: use the same to resume, or choose another folder")
-    return found['shards'], found['progress']
+    shards = found['shards'] if found else list(base['shards']) if base else []
+    _remove_half(dest, len(shards))
+    return shards, found['progress'] if found else {}
+
+def _remove_half(dest, whole):
+    "Remove what a killed run left half: temporary files, and shards that it had named but not noted, with numbers from `whole` on"
+    for tmp in dest.glob('.*.tmp'): tmp.unlink()
+    for p in dest.glob('*/shard_*'):
+        if (m := _SHARD.match(p.name)) and int(m[1]) >= whole: p.unlink()
+    for folder in dest.iterdir() if dest.is_dir() and not whole else ():
+        if folder.is_dir() and _SPLIT.fullmatch(folder.name) and not any(folder.iterdir()): folder.rmdir()
 
 # %% ../nbs/10_shards.ipynb #5e03ae65
 def _checked(ids, vocab_size, name):
     "`ids` as a one-dimensional array of integers, each below `vocab_size`"
     a = np.asarray(ids)
-    if a.ndim != 1 or (a.size and a.dtype.kind not in 'iu'):
+    if not a.size: a = a.astype(np.uint16)  # an empty list is an array of floats
+    if a.ndim != 1 or a.dtype.kind not in 'iu':
         raise MemtrainError(f'{name}: a document is a flat list of integers, not {a.dtype} of shape {a.shape}')
-    if a.size and (a.min() < 0 or a.max() >= vocab_size):
+    if a.size and (a.max() >= vocab_size or (a.dtype.kind == 'i' and a.min() < 0)):
         bad = a[(a < 0) | (a >= vocab_size)][0]
         raise MemtrainError(f'{name}: token id {bad} is outside the vocabulary of {vocab_size}; is this the right tokenizer?')
     return a
@@ -159,34 +207,42 @@ def _make_manifest(writer):
     "The manifest of what `writer` has written"
     splits = sorted({s['split'] for s in writer.shards})
     total = lambda what: {split: sum(s[what] for s in writer.shards if s['split'] == split) for split in splits}
-    manifest = {'format': 'memtrain-tokens', 'version': 1, 'library': f'memtrain {__version__}', **writer.plan,
+    grown = {'options': writer.manifest['options']} if writer.manifest else {}
+    manifest = {**(writer.manifest or {}), 'format': 'memtrain-tokens', 'version': 1, 'library': f'memtrain {__version__}', **writer.plan, **grown,
                 'tokens': total('tokens'), 'documents': total('documents'), **writer.extra, 'shards': writer.shards}
     return {**manifest, 'checksum': _checksum(manifest)}
 
 # %% ../nbs/10_shards.ipynb #a112c0ac
+def _plan_of(vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options):
+    "What a data set is to be, as the manifest says it"
+    if tokens_per_shard < 1: raise MemtrainError(f'tokens_per_shard {tokens_per_shard} is less than 1')
+    dtype = dtype_for_vocab(vocab_size, dtype).name
+    if eod_id is not None and not 0 <= eod_id < vocab_size: raise MemtrainError(f'eod_id {eod_id} is outside the vocabulary of {vocab_size}')
+    return dict(dtype=dtype, vocab_size=int(vocab_size), eod_id=eod_id, tokens_per_shard=int(tokens_per_shard),
+                tokenizer_sha256=hashlib.sha256(tokenizer.encode()).hexdigest() if tokenizer else None, options=options or {})
+
+# %% ../nbs/10_shards.ipynb #c0527ad7
 class _WriterState:
     "What is to be written to `dest`, and what of it is finished"
-    def __init__(self, dest, vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options, resume):
-        if tokens_per_shard < 1: raise MemtrainError(f'tokens_per_shard {tokens_per_shard} is less than 1')
-        if eod_id is not None and not 0 <= eod_id < vocab_size:
-            raise MemtrainError(f'eod_id {eod_id} is outside the vocabulary of {vocab_size}')
-        self.dest, self.vocab_size, self.eod_id, self.tokens_per_shard = Path(dest), int(vocab_size), eod_id, int(tokens_per_shard)
-        self.dtype, self.extra = dtype_for_vocab(vocab_size, dtype), {}
-        self.plan = dict(dtype=self.dtype.name, vocab_size=self.vocab_size, eod_id=eod_id, tokens_per_shard=self.tokens_per_shard,
-                         tokenizer_sha256=hashlib.sha256(tokenizer.encode()).hexdigest() if tokenizer else None, options=options or {})
-        self.shards, progress = _open_folder(self.dest, self.plan, resume)
+    def __init__(self, dest, plan, tokenizer, resume, append):
+        self.dest, self.plan, self.extra, self.mark, self.keyed = Path(dest), plan, {}, 0, None
+        self.dtype = np.dtype(plan['dtype']).newbyteorder('<')
+        self.tokens_per_shard, self.vocab_size, self.eod_id = plan['tokens_per_shard'], plan['vocab_size'], plan['eod_id']
+        self.manifest = read_manifest(dest) if append else None  # of the data set that grows
+        self.shards, progress = _open_folder(self.dest, self.plan, resume, self.manifest)
         self.splits = {split: _SplitWriter(self, split, **p) for split, p in progress.items()}
         try:
             self.note()
-            if tokenizer:
+            if tokenizer and not append:
                 with atomic_write(self.dest/TOKENIZER) as f: f.write(tokenizer.encode())
         except BaseException:  # an interruption before the `with` block is entered
             self.abort()
             raise
 
     def note(self):
-        progress = {k: {'done': s.done, 'partial': s.partial, 'chain': s.chain, 'next': s.next} for k, s in self.splits.items()}
-        write_json(self.dest/UNFINISHED, {'plan': self.plan, 'shards': self.shards, 'progress': progress})
+        appends = {'appends_to': self.manifest['checksum']} if self.manifest else {}
+        write_json(self.dest/UNFINISHED, {'plan': self.plan, 'shards': self.shards, **appends,
+                                          'progress': {k: s.note() for k, s in self.splits.items()}})
 
     def add_shard(self, entry):
         self.shards.append(entry)
@@ -200,7 +256,7 @@ class _WriterEnd(_WriterState):
         for name in sorted(self.splits):
             s = self.splits[name]
             if s.seen < max(s.expected, default=0): raise s.changed()
-            if s.shard: s.finish(0, 0)
+            if s.shard: s.finish()
         if not self.shards: raise MemtrainError(f'{self.dest}: there was nothing to write; the sources hold no tokens')
         manifest = _make_manifest(self)
         write_json(self.dest/MANIFEST, manifest)
@@ -211,10 +267,9 @@ class _WriterEnd(_WriterState):
         "Drop what isn't whole; without a finished shard, everything"
         for s in self.splits.values():
             if s.shard: s.shard.file.close()
-        for tmp in self.dest.glob('.*.tmp'): tmp.unlink()
-        if self.shards: return
-        for split in self.splits: shutil.rmtree(self.dest/split, ignore_errors=True)  # a shard that was published but not noted
-        for name in (TOKENIZER, UNFINISHED): (self.dest/name).unlink(missing_ok=True)
+        _remove_half(self.dest, len(self.shards))
+        if len(self.shards) > len(self.manifest['shards'] if self.manifest else ()): return
+        for name in (UNFINISHED,) if self.manifest else (TOKENIZER, UNFINISHED): (self.dest/name).unlink(missing_ok=True)
         if not any(self.dest.iterdir()): self.dest.rmdir()
 
     def __enter__(self): return self
@@ -226,11 +281,35 @@ class _WriterEnd(_WriterState):
             if (self.dest/UNFINISHED).exists(): self.abort()
 
 # %% ../nbs/10_shards.ipynb #ef190947
-class ShardWriter(_WriterEnd):
+class _WriterResume(_WriterEnd):
+    "What a run that resumes may ask and pass over"
+    def _split(self, split):
+        if not _SPLIT.fullmatch(split): raise MemtrainError(f'{split!r} is no name for a split: use letters, digits, - and _')
+        return self.splits.setdefault(split, _SplitWriter(self, split))
+
+    def held_before(
+        self,
+        split: str = 'train',
+    ) -> int:  # a `mark`; 0 when nothing is held
+        "Finished shards hold every document of `split` that was written under a lower `mark` than this"
+        return self.splits[split].mark if split in self.splits else 0
+
+    def skip_many(
+        self,
+        keys: bytes,  # 16 bytes for each document, as in `write_many`
+        split: str = 'train',
+    ) -> None:
+        "Pass over the next documents of `split`, all of which finished shards hold"
+        s, n = self._split(split), len(keys)//16
+        if s.seen + n > s.done: raise s.changed()
+        s.see(n, keys)
+
+# %% ../nbs/10_shards.ipynb #a8c3bc31
+class ShardWriter(_WriterResume):
     "Writes documents of token ids into shards; the manifest appears when the `with` block ends without an exception"
     def __init__(
         self,
-        dest: str | Path,  # folder, made if missing; must be empty, or unfinished with `resume`
+        dest: str | Path,  # folder, made if missing; must be empty, unfinished with `resume`, or a data set with `append`
         vocab_size: int,  # every id is below it
         eod_id: int | None = None,  # end-of-document id, put behind each document
         tokens_per_shard: int = 10_000_000,  # 20 MB at two bytes: few files, each quickly copied or checked
@@ -238,32 +317,39 @@ class ShardWriter(_WriterEnd):
         tokenizer: str | None = None,  # the tokenizer's state, kept as `tokenizer_state.json`
         options: dict | None = None,  # kept in the manifest
         resume: bool = False,  # go on behind the finished shards of an interrupted run with the same arguments
-    ): super().__init__(dest, vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options, resume)
-
-    def skip(
-        self,
-        split: str = 'train',  # where the next document belongs
-        key: bytes = b'',  # identifies the document, as in `write`
-    ) -> bool:  # True: a finished shard holds it, it needn't be tokenised and written
-        "Pass over the next document of `split` if the interrupted run finished it"
-        s = self.splits.setdefault(split, _SplitWriter(self, split))
-        held = s.seen < s.done
-        if held: s.see(key)
-        return held
+        append: bool = False,  # add shards to a finished data set of the same kind
+    ): super().__init__(dest, _plan_of(vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options), tokenizer, resume, append)
 
     def write(
         self,
         ids: Any,  # (n,) integers: one document, without its end-of-document id
         split: str = 'train',  # letters, digits, - and _; the folder it goes to
-        key: bytes = b'',  # identifies the document, so that a resumed run notices other sources
+        key: bytes = b'',  # identifies the document, so that a resumed run notices other sources; its hash unless it has 16 bytes
     ) -> None:
         "Append the document `ids` to `split`"
-        if not _SPLIT.fullmatch(split): raise MemtrainError(f'{split!r} is no name for a split: use letters, digits, - and _')
-        if self.skip(split, key): return
-        s = self.splits[split]
-        ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} document {s.seen}')
-        s.see(key)
-        s.append(np.append(ids, self.eod_id or 0).astype(self.dtype)[:len(ids) + (self.eod_id is not None)])
+        ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} document {self._split(split).seen}')
+        if self.eod_id is not None: ids = np.append(ids, self.eod_id)
+        if key and len(key) != 16: key = hashlib.blake2b(key, digest_size=16).digest()
+        self.write_many(ids, [len(ids)], split, key)
+
+    def write_many(
+        self,
+        ids: np.ndarray,  # (n,) integers: documents one behind the other, each with its end-of-document id
+        lengths: Any,  # (d,) tokens in each document, that id included
+        split: str = 'train',  # as in `write`
+        keys: bytes = b'',  # 16 bytes for each document; all have one, or none
+    ) -> None:
+        "Append documents to `split`, but for those that finished shards hold"
+        s, lengths = self._split(split), np.asarray(lengths, dtype=np.int64)
+        ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} documents from {s.seen} on').astype(self.dtype, copy=False)
+        if len(keys) not in (0, 16*len(lengths)) or lengths.sum() != len(ids):
+            raise MemtrainError(f'{self.dest}: {len(lengths)} documents of {lengths.sum()} tokens came with {len(ids)} tokens and {len(keys)} bytes of keys')
+        if len(lengths) and self.keyed not in (None, bool(keys)): raise MemtrainError(f'{self.dest}: some documents have a key and some have none')
+        self.keyed = bool(keys) if len(lengths) else self.keyed
+        if not lengths.all():  # an empty document without an end leaves nothing
+            keys = b''.join(keys[16*i:16*i + 16] for i in np.flatnonzero(lengths))
+            lengths = lengths[lengths > 0]
+        s.append(ids, lengths, keys)
 
 # %% ../nbs/10_shards.ipynb #551b27cc
 def read_manifest(
@@ -465,9 +551,22 @@ def verify(
     try: m = read_manifest(path)
     except MemtrainError as e: return [str(e)]
     expected = [(s['file'], s['sha256']) for s in m['shards']]
-    expected += [(s['file'].removesuffix('.bin') + '.idx', s['idx_sha256']) for s in m['shards']]
+    expected += [(s['file'].removesuffix('bin') + kind, s[f'{kind}_sha256']) for s in m['shards'] for kind in ('idx', 'key') if f'{kind}_sha256' in s]
     if m['tokenizer_sha256']: expected.append((TOKENIZER, m['tokenizer_sha256']))
     for name, sha in expected:
         if not (path/name).exists(): problems.append(f'{path/name}: missing')
         elif file_sha256(path/name) != sha: problems.append(f"{path/name}: changed since it was written (its sha256 differs)")
     return problems
+
+# %% ../nbs/10_shards.ipynb #60db66c9
+def read_keys(
+    path: str | Path,  # folder of a data set whose writer was given keys
+) -> Iterator[np.ndarray]:  # (documents, 16) uint8 for each shard that a document ends in
+    "The keys of all documents in the data set at `path`, shard by shard"
+    path = Path(path)
+    for s in read_manifest(path)['shards']:
+        if not s['documents']: continue
+        if 'key_sha256' not in s: raise MemtrainError(f"{path/s['file']} has no keys: it was written without, so nothing can be compared with it")
+        file = (path/s['file']).with_suffix('.key')
+        if not file.exists(): raise MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew')
+        yield np.fromfile(file, np.uint8).reshape(-1, 16)

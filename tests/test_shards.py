@@ -4,7 +4,7 @@
 from memtrain.shards import *
 
 # %% ../nbs/10_shards.ipynb #211f139d
-import json, os, pickle, shutil, subprocess, sys, tempfile, timeit
+import hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
@@ -22,10 +22,23 @@ def test_the_dtype_holds_the_vocabulary():
     test_fail(lambda: dtype_for_vocab(10, 'int64'), contains='int64')
 
 # %% ../nbs/10_shards.ipynb #4b3116db
+def key_of(ids): return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
+
 def write_docs(dest, docs, **kwargs):
-    "Write (split, ids) pairs, each with its text as its key"
+    "Write (split, ids) pairs one by one"
     with ShardWriter(dest, **{'vocab_size': 1000, 'eod_id': 0, 'tokens_per_shard': 7, **kwargs}) as w:
-        for split, ids in docs: w.write(ids, split, key=repr(ids).encode())
+        for split, ids in docs: w.write(ids, split, key=key_of(ids))
+
+def write_batch(w, docs):
+    "Write the same at once, split by split"
+    for split in sorted({split for split, _ in docs}):
+        mine = [ids for s, ids in docs if s == split]
+        keys = b''.join(key_of(ids) for ids in mine)
+        w.write_many(np.array([i for ids in mine for i in [*ids, 0]], dtype=int), [len(ids) + 1 for ids in mine], split, keys)
+
+def joined(folder, split, suffix):
+    "The bytes of all files of a split with one suffix; the index as ends within its shard"
+    return b''.join(p.read_bytes() for p in sorted((folder/split).glob(f'*.{suffix}')))
 
 def contents(folder):
     "Every file below `folder` with its bytes"
@@ -55,6 +68,36 @@ def test_an_id_outside_the_vocabulary_is_named_and_nothing_stays():
             test_fail(lambda: write_docs(Path(d)/'x', [('train', [1]), ('train', bad)]), contains=said)
             assert not (Path(d)/'x').exists()
 
+# %% ../nbs/10_shards.ipynb #a3ad5073
+@given(st.lists(st.tuples(st.sampled_from(['train', 'val']), st.integers(0, 15)), min_size=1, max_size=30), st.integers(1, 9), st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_batches_of_documents_leave_the_same_bytes_as_single_ones(docs, tokens_per_shard, size):
+    docs = [(split, [i + 1]*n) for i, (split, n) in enumerate(docs)]
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        write_docs(d/'one', docs, tokens_per_shard=tokens_per_shard)
+        with ShardWriter(d/'many', 1000, eod_id=0, tokens_per_shard=tokens_per_shard) as w:
+            for a in range(0, len(docs), size): write_batch(w, docs[a:a + size])
+        test_eq(read_json(d/'many'/MANIFEST)['tokens'], read_json(d/'one'/MANIFEST)['tokens'])
+        for split in {s for s, _ in docs}:
+            for name in ('bin', 'idx', 'key'): test_eq(joined(d/'many', split, name), joined(d/'one', split, name))
+
+# %% ../nbs/10_shards.ipynb #e2d23a97
+def test_batches_must_be_what_they_say():
+    with tempfile.TemporaryDirectory() as d:
+        def write(ids, lengths, keys=b'', first=b''):
+            with ShardWriter(Path(d)/'x', 10, eod_id=0) as w:
+                if first: w.write([1], key=first)
+                w.write_many(np.array(ids), lengths, 'train', keys)
+        for ids, lengths, keys in (([1, 0], [3], b''), ([1, 0], [1], b''), ([1, 0], [2], b'short'), ([1, 0], [1, 1], bytes(16))):
+            test_fail(lambda: write(ids, lengths, keys), contains='came with 2 tokens')
+        test_fail(lambda: write([1, 0], [2], b'', b'key'), contains='some documents have a key')
+        test_fail(lambda: write([1, 10], [2]), contains='token id 10')
+        assert not (Path(d)/'x').exists()
+        write([], [], b'', b'key')
+        test_eq((Path(d)/'x/train/shard_00000.key').read_bytes(), hashlib.blake2b(b'key', digest_size=16).digest())
+        test_eq(file_sha256(Path(d)/'x/train/shard_00000.key'), read_json(Path(d)/'x'/MANIFEST)['shards'][0]['key_sha256'])
+
 # %% ../nbs/10_shards.ipynb #3dae98f9
 def test_a_resumed_run_leaves_the_same_bytes():
     rng = np.random.default_rng(0)
@@ -64,7 +107,7 @@ def test_a_resumed_run_leaves_the_same_bytes():
         write_docs(d/'whole', docs)
         for stop in range(1, 40):
             w = ShardWriter(d/'cut', 1000, eod_id=0, tokens_per_shard=7)
-            for split, ids in docs[:stop]: w.write(ids, split, key=repr(ids).encode())
+            for split, ids in docs[:stop]: w.write(ids, split, key=key_of(ids))
             for s in w.splits.values():
                 if s.shard: s.shard.file.flush()  # as a killed process would leave it: no close, no abort
             test_fail(lambda: write_docs(d/'cut', docs), contains='unfinished data set')
@@ -72,6 +115,32 @@ def test_a_resumed_run_leaves_the_same_bytes():
             write_docs(d/'cut', docs, resume=True)
             test_eq(contents(d/'cut'), contents(d/'whole'))
             shutil.rmtree(d/'cut')
+
+# %% ../nbs/10_shards.ipynb #2d3c7e8e
+def test_marks_and_skipping_save_what_is_held():
+    docs = [('val' if i % 5 == 4 else 'train', [i + 1]*(i % 4)) for i in range(40)]
+    pieces = [docs[a:a + 3] for a in range(0, 40, 3)]
+    def run(dest, pieces, **kw):
+        w, written = ShardWriter(dest, 1000, eod_id=0, tokens_per_shard=7, **kw), 0
+        held = {split: w.held_before(split) for split in ('train', 'val')}
+        for w.mark, piece in enumerate(pieces):
+            for split in ('train', 'val'):
+                mine = [(s, ids) for s, ids in piece if s == split]
+                if w.mark < held[split]: w.skip_many(b''.join(key_of(ids) for _, ids in mine), split)
+                else: write_batch(w, mine); written += len(mine)
+        return w, written
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        run(d/'whole', pieces)[0].close()
+        for stop in range(len(pieces) + 1):
+            run(d/'cut', pieces[:stop])
+            w, written = run(d/'cut', pieces, resume=True)
+            w.close()
+            test_eq(contents(d/'cut'), contents(d/'whole'))
+            if stop > 4: assert written < 40 - 3*(stop - 4)*.7, (stop, written)
+            shutil.rmtree(d/'cut')
+        w, _ = run(d/'cut', pieces[:9])
+        test_fail(lambda: ShardWriter(d/'cut', 1000, eod_id=0, tokens_per_shard=7, resume=True).skip_many(bytes(16*30)), contains='not those of the run')
 
 # %% ../nbs/10_shards.ipynb #8193cce2
 def test_resuming_with_other_sources_or_options_is_refused():
@@ -255,6 +324,56 @@ def test_verify_finds_any_changed_byte():
                 assert any(name in line for line in found), (name, wrong, found)
             (path/name).write_bytes(data)
         test_eq(verify(path), [])
+
+# %% ../nbs/10_shards.ipynb #75e9480d
+def test_keys_are_read_back_as_written():
+    with tempfile.TemporaryDirectory() as d:
+        docs = [('val' if i % 3 else 'train', [i]*i) for i in range(1, 12)]
+        write_docs(Path(d)/'x', docs)
+        got = [bytes(k) for keys in read_keys(Path(d)/'x') for k in keys]
+        test_eq(sorted(got), sorted(key_of(ids) for _, ids in docs))
+        with ShardWriter(Path(d)/'y', 10) as w: w.write([1])
+        test_fail(lambda: list(read_keys(Path(d)/'y')), contains='has no keys')
+        max((Path(d)/'x').glob('*/*.key')).unlink()
+        test_fail(lambda: list(read_keys(Path(d)/'x')), contains='.key is missing')
+
+# %% ../nbs/10_shards.ipynb #4c035c1b
+def test_a_data_set_grows_by_shards_alone():
+    docs = [('val' if i % 5 == 4 else 'train', [i + 1]*(i % 9)) for i in range(40)]
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        write_docs(d/'x', docs[:20], tokenizer='{}', options={'a': 1})
+        before, old = contents(d/'x'), TokenShards(d/'x')
+        write_docs(d/'x', docs[20:], tokenizer='{}', options={'a': 2}, append=True)
+        after = contents(d/'x')
+        test_eq({k: v for k, v in after.items() if k in before and k != MANIFEST}, {k: v for k, v in before.items() if k != MANIFEST})
+        for split in ('train', 'val'):
+            test_eq(TokenShards(d/'x', split)[:].tolist(), [i for s, ids in docs if s == split for i in [*ids, 0]])
+        test_eq((verify(d/'x'), read_json(d/'x'/MANIFEST)['options'], old[:].tolist()), ([], {'a': 1}, TokenShards(d/'x')[:len(old)].tolist()))
+        test_fail(lambda: write_docs(d/'x', docs, append=True), contains='made with another tokenizer_sha256')
+        test_fail(lambda: write_docs(d/'y', docs, append=True), contains='no such folder')
+
+# %% ../nbs/10_shards.ipynb #ddb8ee30
+def test_an_interrupted_addition_leaves_the_data_set_as_it_was():
+    docs = [('val' if i % 5 == 4 else 'train', [i + 1]*(i % 9)) for i in range(40)]
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        write_docs(d/'base', docs[:20])
+        shutil.copytree(d/'base', d/'whole'); write_docs(d/'whole', docs[20:], append=True)
+        for stop in range(21, 40):
+            shutil.copytree(d/'base', d/'cut')
+            w = ShardWriter(d/'cut', 1000, eod_id=0, tokens_per_shard=7, append=True)
+            for split, ids in docs[20:stop]: w.write(ids, split, key=key_of(ids))
+            test_eq(TokenShards(d/'cut')[:].tolist(), TokenShards(d/'base')[:].tolist()); test_eq(verify(d/'cut'), [])
+            test_fail(lambda: write_docs(d/'cut', docs, append=True), contains='unfinished data set')
+            write_docs(d/'cut', docs[20:], append=True, resume=True)
+            test_eq(contents(d/'cut'), contents(d/'whole'))
+            (d/'cut'/UNFINISHED).write_text(json.dumps({'plan': {}, 'shards': [], 'progress': {}, 'appends_to': 'old'}))  # killed at the very end
+            write_docs(d/'cut', [('train', [7])], append=True)
+            shutil.rmtree(d/'cut')
+        shutil.copytree(d/'base', d/'cut')
+        test_fail(lambda: write_docs(d/'cut', [('train', [1000])], append=True), contains='token id 1000')
+        test_eq(contents(d/'cut'), contents(d/'base'))
 
 # %% ../nbs/10_shards.ipynb #aaa12d9d
 def test_ten_billion_tokens_open_in_no_memory():
