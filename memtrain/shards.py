@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'dtype_for_vocab', 'file_sha256', 'find_unfinished', 'ShardWriter',
-           'read_manifest', 'TokenShards', 'gather', 'TokenWindows', 'verify', 'read_keys']
+           'read_manifest', 'TokenShards', 'take_windows', 'gather', 'TokenWindows', 'verify', 'read_keys']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
-import hashlib, json, re, shutil
-from array import array
+import contextlib, hashlib, json, os, re, weakref
 from bisect import bisect_right
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -385,61 +385,89 @@ def _bare_files(path, split):
         if f.stat().st_size % 4:
             raise MemtrainError(f'{f}: {f.stat().st_size} bytes is no whole number of uint32 ids; '
                                 f'without a {MANIFEST} files are read as uint32')
-    return [(f, f.stat().st_size // 4) for f in files]
+    return [(f, f.stat().st_size // 4, 0) for f in files]
+
+def _is_ours(path): return any((folder/name).exists() for folder in (path, path.parent) for name in (MANIFEST, UNFINISHED))
 
 def _shard_files(path, split):
-    "(manifest or None, dtype, [(file, tokens)]) of one split, lengths checked"
-    ours = any((folder/name).exists() for folder in (path, path.parent) for name in (MANIFEST, UNFINISHED))
-    if path.is_dir() and not ours:
+    "(manifest or None, dtype, [(file, tokens, offset of the first in bytes)]) of one split, lengths checked"
+    if path.is_dir() and not _is_ours(path):
         bare = _bare_files(path, split)
         if bare: return None, np.dtype('<u4'), bare
     m = read_manifest(path)
     if split not in m['tokens']:
         raise MemtrainError(f"{path} has no split {split!r}: it has {', '.join(m['tokens'])}; "
                             f"`memtrain prepare` makes val where --val_fraction is above 0")
-    dtype, files = np.dtype(m['dtype']).newbyteorder('<'), []
-    for s in m['shards']:
-        if s['split'] == split: files.append((path/s['file'], s['tokens']))
-    for f, tokens in files:
-        if not f.exists(): raise MemtrainError(f'{f} is missing: copy it again, or prepare the data set anew')
-        if (size := f.stat().st_size) != tokens*dtype.itemsize:
-            raise MemtrainError(f'{f}: {size:,} bytes, the manifest says {tokens*dtype.itemsize:,}; copy it again, '
-                                f'or prepare the data set anew')
+    dtype = np.dtype(m['dtype']).newbyteorder('<')
+    files = [(_check_length(path, s, dtype), s['tokens'], 0) for s in m['shards'] if s['split'] == split]
     return m, dtype, files
 
+def _check_length(path, s, dtype):
+    "The file of manifest entry `s`, which must be there and as long as it says"
+    file, expected = path/s['file'], s['tokens']*dtype.itemsize
+    try: size = os.stat(file).st_size
+    except FileNotFoundError: raise MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew') from None
+    if size == expected: return file
+    raise MemtrainError(f'{file}: {size:,} bytes, the manifest says {expected:,}; copy it again, or prepare the data set anew')
+
 # %% ../nbs/10_shards.ipynb #e4d4e51a
-class _MappedShards:
-    "The shards of one split, each mapped when it is first used"
-    def __init__(self, path, split):
-        self.path, self.split = Path(path), split
-        self.manifest, self.dtype, files = _shard_files(self.path, split)
-        self.files = [f for f, _ in files]
-        self.starts = np.cumsum([0] + [n for _, n in files]).tolist()  # where each shard begins, and the end
-        self._maps = [None]*len(files)
+class _OpenFiles:
+    "Descriptors of `paths`, each opened when first asked for; at most `limit` at a time"
+    def __init__(self, paths, limit=256):
+        self.paths, self.limit, self.fds = paths, limit, OrderedDict()
+        weakref.finalize(self, _close_all, self.fds)
+
+    def __getitem__(self, i):
+        if i in self.fds: self.fds.move_to_end(i)
+        else:
+            if len(self.fds) >= self.limit: os.close(self.fds.popitem(last=False)[1])
+            self.fds[i] = os.open(self.paths[i], os.O_RDONLY)
+            if hasattr(os, 'posix_fadvise'): os.posix_fadvise(self.fds[i], 0, 0, os.POSIX_FADV_RANDOM)  # read what is asked for and no more
+        return self.fds[i]
+
+def _close_all(fds):
+    for fd in fds.values():
+        with contextlib.suppress(OSError): os.close(fd)
+
+# %% ../nbs/10_shards.ipynb #40e22d90
+class _Sources:
+    "Where tokens lie: files, of which this process maps and opens what it uses, or arrays in memory"
+    def __init__(self, files, dtype, arrays=()):
+        self.files, self.dtype, self.arrays = [f for f, _, _ in files], dtype, list(arrays)
+        counts = [len(a) for a in self.arrays] or [n for _, n, _ in files]
+        self.offsets = [at for _, _, at in files]
+        self.starts = np.cumsum([0] + counts).tolist()  # where each shard begins, and the end
+        self.__setstate__(self.__dict__)
+
+    def __getstate__(self): return {**self.__dict__, 'maps': None, 'fds': None}
+    def __setstate__(self, state):  # in another process: map and open anew
+        self.__dict__.update(state)
+        self.maps, self.fds = [None]*(len(self.starts) - 1), _OpenFiles(self.files)
+
+    def array(self, i):
+        "Shard `i` as an array, mapped on first use"
+        if self.arrays: return self.arrays[i]
+        if self.maps[i] is None:
+            n = self.starts[i + 1] - self.starts[i]  # an empty file can't be mapped
+            self.maps[i] = np.memmap(self.files[i], self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)
+        return self.maps[i]
+
+    def copy(self, i, start, out):
+        "Copy the tokens of shard `i` from `start` on into `out`"
+        if self.arrays or not hasattr(os, 'preadv'): out[:] = self.array(i)[start:start + len(out)]
+        elif (got := os.preadv(self.fds[i], [out], self.offsets[i] + start*out.itemsize)) != out.nbytes:
+            raise MemtrainError(f'{self.files[i]}: {out.nbytes - got} bytes too short; it was cut after it was opened: restore it')
+
+# %% ../nbs/10_shards.ipynb #790d0eae
+class _Shards:
+    "One split as a line of tokens"
+    def __init__(self, path, split, manifest, sources):
+        self.path, self.split, self.manifest, self.sources = path, split, manifest, sources
+        self.dtype, self.files, self.starts = sources.dtype, sources.files, sources.starts
 
     def __len__(self) -> int: return self.starts[-1]
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.files)} shards)'
-    def __getstate__(self): return {**self.__dict__, '_maps': [None]*len(self.files)}  # a worker process maps for itself
-
-    def shard(
-        self,
-        i: int,  # 0 for the first shard of this split
-    ) -> np.ndarray:  # (tokens,), a memory map
-        "Shard `i`, mapped on first use"
-        if self._maps[i] is None:
-            empty = self.starts[i] == self.starts[i + 1]  # an empty file can't be mapped
-            self._maps[i] = np.empty(0, self.dtype) if empty else np.memmap(self.files[i], self.dtype, mode='r')
-        return self._maps[i]
-
-# %% ../nbs/10_shards.ipynb #40e22d90
-class TokenShards(_MappedShards):
-    "One split of a data set as one long, read-only array of token ids"
-    def __init__(
-        self,
-        path: str | Path,  # folder with a manifest; or bare uint32 `.bin` files, in it or in its subfolder `split`
-        split: str = 'train',  # or 'val'
-    ): super().__init__(path, split)
+        return f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.starts) - 1} shards)'
 
     @property
     def vocab_size(self) -> int | None:
@@ -451,20 +479,81 @@ class TokenShards(_MappedShards):
         "The id behind each document; None where there is none"
         return self.manifest and self.manifest['eod_id']
 
+    def _pieces(self, start, length):
+        "(shard, first token in it, tokens) of each shard that `length` tokens from `start` on lie in"
+        if start < 0 or length < 0 or start + length > len(self):
+            raise MemtrainError(f'{self.path}: tokens {start} .. {start + length} are outside {self.split}, which has {len(self)}')
+        i = bisect_right(self.starts, start, hi=len(self.starts) - 1) - 1
+        while length:
+            n = min(length, self.starts[i + 1] - start)
+            if n: yield i, start - self.starts[i], n
+            start, length, i = start + n, length - n, i + 1
+
+# %% ../nbs/10_shards.ipynb #93075acb
+class TokenShards(_Shards):
+    "One split of a data set as one long, read-only array of token ids"
+    def __init__(
+        self,
+        path: str | Path,  # folder with a manifest; or bare uint32 `.bin` files, in it or in its subfolder `split`
+        split: str = 'train',  # or 'val'
+    ):
+        manifest, dtype, files = _shard_files(Path(path), split)
+        super().__init__(Path(path), split, manifest, _Sources(files, dtype))
+
+    @classmethod
+    def from_array(
+        cls,
+        ids: Any,  # (n,) integers from 0 on
+        vocab_size: int | None = None,  # one more than the largest id by default
+        eod_id: int | None = None,  # the id behind each document
+        split: str = 'train',  # what it is called in messages
+    ) -> 'TokenShards':
+        "Tokens in memory, for what fits: everything that takes shards takes them"
+        ids = _checked(ids, 2**32, 'from_array')
+        vocab_size = int(ids.max(initial=0)) + 1 if vocab_size is None else vocab_size
+        ids = _checked(ids, vocab_size, 'from_array').astype(dtype_for_vocab(vocab_size))
+        shards = cls.__new__(cls)
+        _Shards.__init__(shards, 'tokens in memory', split, None, _Sources([], ids.dtype, [ids]))
+        shards.manifest = {'vocab_size': vocab_size, 'eod_id': eod_id, 'checksum': hashlib.sha256(ids).hexdigest()}
+        return shards
+
+    def shard(
+        self,
+        i: int,  # 0 for the first shard of this split
+    ) -> np.ndarray:  # (tokens,), a memory map
+        "Shard `i`, mapped on first use"
+        return self.sources.array(i)
+
     def read(
         self,
         start: int,  # first token
         length: int,  # how many; must lie within the split
     ) -> np.ndarray:  # (length,), a view of the map where one shard holds all of it
         "`length` tokens from `start` on"
-        if start < 0 or length < 0 or start + length > len(self):
-            raise MemtrainError(f'{self.path}: tokens {start} .. {start + length} are outside {self.split}, which has {len(self)}')
-        i, pieces = bisect_right(self.starts, start, hi=len(self.files)) - 1, []
-        while length:
-            piece = self.shard(i)[start - self.starts[i]:][:length]
-            pieces.append(piece)
-            start, length, i = start + len(piece), length - len(piece), i + 1
+        pieces = [self.shard(i)[at:at + n] for i, at, n in self._pieces(start, length)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.empty(0, self.dtype)])
+
+    def read_into(
+        self,
+        start: int,  # first token
+        out: np.ndarray,  # (n,) of the type on disk
+    ) -> None:
+        "Copy the tokens from `start` on into `out`, past the memory map"
+        done = 0
+        for i, at, n in self._pieces(start, len(out)):
+            self.sources.copy(i, at, out[done:done + n])
+            done += n
+
+    def will_need(
+        self,
+        start: int,  # first token
+        length: int,  # how many
+    ) -> None:
+        "Have the system read these tokens into the page cache, without waiting for them"
+        if self.sources.arrays or not hasattr(os, 'posix_fadvise'): return
+        for i, at, n in self._pieces(start, length):
+            at, size = self.sources.offsets[i] + at*self.dtype.itemsize, n*self.dtype.itemsize
+            os.posix_fadvise(self.sources.fds[i], at, size, os.POSIX_FADV_WILLNEED)
 
     def __getitem__(
         self,
@@ -486,8 +575,12 @@ class TokenShards(_MappedShards):
         return TokenWindows(self, block_size)
 
 # %% ../nbs/10_shards.ipynb #5a6093dd
-def _rows(tokens, starts, length):
-    "The rows `tokens[s:s + length]` for each of `starts`, (B, length)"
+def take_windows(
+    tokens: np.ndarray,  # (n,), contiguous
+    starts: np.ndarray,  # (B,) integers; every window must lie within `tokens`
+    length: int,  # tokens per window
+) -> np.ndarray:  # (B, length)
+    "The windows `tokens[s:s + length]` for each of `starts`, copied into one array"
     items = np.ndarray(len(tokens) - length + 1, f'V{length*tokens.itemsize}', tokens, strides=tokens.itemsize)
     return items[starts].view(tokens.dtype).reshape(len(starts), length)
 
@@ -502,14 +595,9 @@ def gather(
     if not length or not starts.size: return np.empty((len(starts), length), shards.dtype)
     if starts.min() < 0 or starts.max() + length > len(shards):
         raise MemtrainError(f'{shards.path}: a window reaches outside the {len(shards)} tokens of {shards.split}')
-    edges = np.asarray(shards.starts)
-    first, last = np.searchsorted(edges, starts, side='right') - 1, np.searchsorted(edges, starts + length - 1, side='right') - 1
-    if first.min() == last.max(): return _rows(shards.shard(int(first[0])), starts - edges[first[0]], length)
+    if len(shards.starts) == 2 and shards.sources.arrays: return take_windows(shards.shard(0), starts, length)
     out = np.empty((len(starts), length), shards.dtype)
-    for i in np.unique(first[first == last]):
-        rows = np.flatnonzero((first == i) & (last == i))
-        out[rows] = _rows(shards.shard(int(i)), starts[rows] - edges[i], length)
-    for row in np.flatnonzero(first != last): out[row] = shards.read(int(starts[row]), length)
+    for start, row in zip(starts.tolist(), out): shards.read_into(start, row)
     return out
 
 # %% ../nbs/10_shards.ipynb #fd03211a
