@@ -452,11 +452,22 @@ class _Sources:
             self.maps[i] = np.memmap(self.files[i], self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)
         return self.maps[i]
 
-    def copy(self, i, start, out):
-        "Copy the tokens of shard `i` from `start` on into `out`"
-        if self.arrays or not hasattr(os, 'preadv'): out[:] = self.array(i)[start:start + len(out)]
-        elif (got := os.preadv(self.fds[i], [out], self.offsets[i] + start*out.itemsize)) != out.nbytes:
-            raise MemtrainError(f'{self.files[i]}: {out.nbytes - got} bytes too short; it was cut after it was opened: restore it')
+    def copy(self, pieces, out):
+        "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
+        mapped, view, to, size = self.arrays or not hasattr(os, 'preadv'), memoryview(out).cast('B'), 0, out.itemsize
+        fd = shard = None
+        for i, at, n in pieces:
+            if i != shard and not mapped: fd, shard = self.fds[i], i
+            if mapped: out[to//size:to//size + n] = self.array(i)[at:at + n]
+            elif (got := os.preadv(fd, [view[to:to + n*size]], self.offsets[i] + at*size)) != n*size:
+                raise MemtrainError(f'{self.files[i]}: {n*size - got} bytes too short; it was cut after it was opened: restore it')
+            to += n*size
+
+    def announce(self, pieces):
+        "Have the system fetch each of `pieces` into the page cache, without waiting"
+        if self.arrays or not hasattr(os, 'posix_fadvise'): return
+        size, needed = self.dtype.itemsize, os.POSIX_FADV_WILLNEED
+        for i, at, n in pieces: os.posix_fadvise(self.fds[i], self.offsets[i] + at*size, n*size, needed)
 
 # %% ../nbs/10_shards.ipynb #790d0eae
 class _Shards:
@@ -479,15 +490,25 @@ class _Shards:
         "The id behind each document; None where there is none"
         return self.manifest and self.manifest['eod_id']
 
-    def _pieces(self, start, length):
-        "(shard, first token in it, tokens) of each shard that `length` tokens from `start` on lie in"
-        if start < 0 or length < 0 or start + length > len(self):
-            raise MemtrainError(f'{self.path}: tokens {start} .. {start + length} are outside {self.split}, which has {len(self)}')
-        i = bisect_right(self.starts, start, hi=len(self.starts) - 1) - 1
-        while length:
-            n = min(length, self.starts[i + 1] - start)
-            if n: yield i, start - self.starts[i], n
-            start, length, i = start + n, length - n, i + 1
+    def _pieces(self, starts, lengths):
+        "(shard, first token in it, tokens) of what lies at each of `starts`, in their order; more than one where a shard ends in between"
+        starts, lengths = np.asarray(starts, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
+        ends, edges = starts + lengths, np.asarray(self.starts)
+        wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (ends > len(self)))
+        if len(wrong):
+            raise MemtrainError(f'{self.path}: tokens {starts[wrong[0]]} .. {ends[wrong[0]]} are outside {self.split}, which has {len(self)}')
+        shard = np.minimum(np.searchsorted(edges, starts, side='right'), len(edges) - 1) - 1
+        inside = ends <= edges[shard + 1]
+        pieces = zip(shard.tolist(), (starts - edges[shard]).tolist(), lengths.tolist())
+        if inside.all(): return pieces
+        return (piece for p, whole in zip(pieces, inside.tolist()) for piece in ([p] if whole else self._split_piece(*p)))
+
+    def _split_piece(self, i, at, n):
+        "A piece that goes on in the next shards, shard by shard"
+        while n:
+            here = min(n, self.starts[i + 1] - self.starts[i] - at)
+            if here: yield i, at, here
+            i, at, n = i + 1, 0, n - here
 
 # %% ../nbs/10_shards.ipynb #93075acb
 class TokenShards(_Shards):
@@ -530,30 +551,29 @@ class TokenShards(_Shards):
         length: int,  # how many; must lie within the split
     ) -> np.ndarray:  # (length,), a view of the map where one shard holds all of it
         "`length` tokens from `start` on"
-        pieces = [self.shard(i)[at:at + n] for i, at, n in self._pieces(start, length)]
+        i = bisect_right(self.starts, start) - 1
+        if length > 0 <= start and start + length <= self.starts[min(i + 1, len(self.starts) - 1)]: return self.shard(i)[start - self.starts[i]:][:length]
+        pieces = [self.shard(i)[at:at + n] for i, at, n in self._pieces([start], [length])]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.empty(0, self.dtype)])
 
-    def read_into(
+    def read_many(
         self,
-        start: int,  # first token
-        out: np.ndarray,  # (n,) of the type on disk
+        starts: np.ndarray,  # (k,) integers, where each stretch of tokens begins
+        lengths: np.ndarray,  # (k,) integers, how many tokens each has
+        out: np.ndarray,  # of the type on disk, contiguous; as many tokens as `lengths` add up to
     ) -> None:
-        "Copy the tokens from `start` on into `out`, past the memory map"
-        done = 0
-        for i, at, n in self._pieces(start, len(out)):
-            self.sources.copy(i, at, out[done:done + n])
-            done += n
+        "Copy stretches of tokens into `out`, one behind the other, past the memory map"
+        if out.dtype != self.dtype or out.size != np.sum(lengths):
+            raise MemtrainError(f'{self.path}: an array of {out.size} {out.dtype} for {np.sum(lengths)} {self.dtype} tokens')
+        self.sources.copy(self._pieces(starts, lengths), out.reshape(-1))
 
-    def will_need(
+    def announce(
         self,
-        start: int,  # first token
-        length: int,  # how many
+        starts: np.ndarray,  # (k,) as in `read_many`
+        lengths: np.ndarray,  # (k,)
     ) -> None:
-        "Have the system read these tokens into the page cache, without waiting for them"
-        if self.sources.arrays or not hasattr(os, 'posix_fadvise'): return
-        for i, at, n in self._pieces(start, length):
-            at, size = self.sources.offsets[i] + at*self.dtype.itemsize, n*self.dtype.itemsize
-            os.posix_fadvise(self.sources.fds[i], at, size, os.POSIX_FADV_WILLNEED)
+        "Have the system read these stretches into the page cache, without waiting for them"
+        self.sources.announce(self._pieces(starts, lengths))
 
     def __getitem__(
         self,
@@ -566,6 +586,38 @@ class TokenShards(_Shards):
         start, stop, step = i.indices(len(self))
         if step != 1: raise MemtrainError(f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of the array')
         return self.read(start, max(0, stop - start))
+
+    @classmethod
+    def join(
+        cls,
+        parts: list['TokenShards'],  # of one vocabulary; all in files, or all in memory
+    ) -> 'TokenShards':
+        "Several data sets as one, one behind the other"
+        a, sources = parts[0], [p.sources for p in parts]
+        for p in parts[1:]:
+            if p.dtype != a.dtype or p.vocab_size != a.vocab_size or p.eod_id != a.eod_id:
+                raise MemtrainError(f'{p.path} has {p.dtype.name} ids of a vocabulary of {p.vocab_size}, {a.path} {a.dtype.name} of {a.vocab_size}: '
+                                    f'prepare both with one tokenizer')
+        files = [f for s in sources for f in zip(s.files, np.diff(s.starts).tolist(), s.offsets)]
+        arrays = [array for s in sources for array in s.arrays]
+        if files and arrays: raise MemtrainError('data sets in files and in memory can\'t be joined: write the ones in memory with ShardWriter')
+        joined = cls.__new__(cls)
+        _Shards.__init__(joined, ' and '.join(str(p.path) for p in parts), a.split, a.manifest, _Sources(files, a.dtype, arrays))
+        if a.manifest: joined.manifest = {**a.manifest, 'checksum': _checksum({str(i): p.manifest['checksum'] for i, p in enumerate(parts)})}
+        return joined
+
+    def document_ends(self) -> np.ndarray:  # (documents,) int64, ascending; the last is the number of tokens
+        "Behind which token each document ends; eight bytes a document in memory"
+        ends = [self.starts[i] + self._ends_in(i) for i in range(len(self.starts) - 1)]
+        ends = np.concatenate(ends or [np.empty(0, np.int64)])
+        return ends if len(ends) and ends[-1] == len(self) else np.append(ends, len(self))
+
+    def _ends_in(self, i):
+        "Behind which token of shard `i` documents end: as its index tells, else behind each end-of-document id"
+        index = self.files[i].with_suffix('.idx') if self.files else None
+        if index and index.exists() and self.manifest: return np.fromfile(index, '<u8').astype(np.int64)
+        if self.eod_id is None: raise MemtrainError(f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id')
+        return np.flatnonzero(self.shard(i) == self.eod_id) + 1
 
     def windows(
         self,
@@ -597,7 +649,7 @@ def gather(
         raise MemtrainError(f'{shards.path}: a window reaches outside the {len(shards)} tokens of {shards.split}')
     if len(shards.starts) == 2 and shards.sources.arrays: return take_windows(shards.shard(0), starts, length)
     out = np.empty((len(starts), length), shards.dtype)
-    for start, row in zip(starts.tolist(), out): shards.read_into(start, row)
+    shards.read_many(starts, np.full(len(starts), length), out)
     return out
 
 # %% ../nbs/10_shards.ipynb #fd03211a
