@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'dtype_for_vocab', 'file_sha256', 'find_unfinished', 'ShardWriter',
-           'read_manifest', 'TokenShards', 'take_windows', 'gather', 'TokenWindows', 'verify', 'read_keys']
+           'read_manifest', 'TokenShards', 'take_windows', 'gather', 'TokenWindows', 'verify', 'compress_shards',
+           'decompress_shards', 'read_keys']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
-import contextlib, hashlib, json, os, re, weakref
+import hashlib, json, os, re, weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
@@ -403,8 +404,9 @@ def _shard_files(path, split):
     return m, dtype, files
 
 def _check_length(path, s, dtype):
-    "The file of manifest entry `s`, which must be there and as long as it says"
+    "The file of manifest entry `s`, plain or compressed, which must be there and as long as it says"
     file, expected = path/s['file'], s['tokens']*dtype.itemsize
+    if 'zst' in s and not file.exists(): file, expected = Path(f'{file}.zst'), s['zst']['bytes']
     try: size = os.stat(file).st_size
     except FileNotFoundError: raise MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew') from None
     if size == expected: return file
@@ -415,7 +417,7 @@ class _OpenFiles:
     "Descriptors of `paths`, each opened when first asked for; at most `limit` at a time"
     def __init__(self, paths, limit=256):
         self.paths, self.limit, self.fds = paths, limit, OrderedDict()
-        weakref.finalize(self, _close_all, self.fds)
+        weakref.finalize(self, _close_all, self.fds).atexit = False  # the system closes them then
 
     def __getitem__(self, i):
         if i in self.fds: self.fds.move_to_end(i)
@@ -425,11 +427,26 @@ class _OpenFiles:
             if hasattr(os, 'posix_fadvise'): os.posix_fadvise(self.fds[i], 0, 0, os.POSIX_FADV_RANDOM)  # read what is asked for and no more
         return self.fds[i]
 
-def _close_all(fds):
+def _close_all(fds, close=os.close):  # kept here, since at the end of a program a module's names go before its objects
     for fd in fds.values():
-        with contextlib.suppress(OSError): os.close(fd)
+        try: close(fd)
+        except OSError: pass
 
 # %% ../nbs/10_shards.ipynb #40e22d90
+def _zstd():
+    try: import zstandard
+    except ImportError: raise MemtrainError("compressed files need zstandard: pip install 'memtrain[zstd]'") from None
+    return zstandard
+
+def _unpack(path):
+    "The content of a .zst file, in pieces; damage is an error that names the file"
+    try:
+        with open(path, 'rb') as f:
+            reader = _zstd().ZstdDecompressor().stream_reader(f)
+            while piece := reader.read(2**20): yield piece
+    except _zstd().ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
+
+# %% ../nbs/10_shards.ipynb #b6a023c8
 class _Sources:
     "Where tokens lie: files, of which this process maps and opens what it uses, or arrays in memory"
     def __init__(self, files, dtype, arrays=()):
@@ -447,14 +464,28 @@ class _Sources:
     def array(self, i):
         "Shard `i` as an array, mapped on first use"
         if self.arrays: return self.arrays[i]
+        if self.files[i].suffix == '.zst': return self._unpacked(i)
         if self.maps[i] is None:
             n = self.starts[i + 1] - self.starts[i]  # an empty file can't be mapped
             self.maps[i] = np.memmap(self.files[i], self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)
         return self.maps[i]
 
+    @property
+    def compressed(self): return any(f.suffix == '.zst' for f in self.files)
+
+    def _unpacked(self, i):
+        "A compressed shard, whole in memory; the last two are kept"
+        if self.maps[i] is None:
+            data = b''.join(_unpack(self.files[i]))
+            if len(data) != (expected := (self.starts[i + 1] - self.starts[i])*self.dtype.itemsize):
+                raise MemtrainError(f'{self.files[i]}: holds {len(data):,} bytes, the manifest says {expected:,}; copy it again')
+            for k in [k for k, m in enumerate(self.maps) if isinstance(m, np.ndarray) and k not in (i - 1, i)]: self.maps[k] = None
+            self.maps[i] = np.frombuffer(data, self.dtype)
+        return self.maps[i]
+
     def copy(self, pieces, out):
         "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
-        mapped, view, to, size = self.arrays or not hasattr(os, 'preadv'), memoryview(out).cast('B'), 0, out.itemsize
+        mapped, view, to, size = self.arrays or self.compressed or not hasattr(os, 'preadv'), memoryview(out).cast('B'), 0, out.itemsize
         fd = shard = None
         for i, at, n in pieces:
             if i != shard and not mapped: fd, shard = self.fds[i], i
@@ -465,7 +496,7 @@ class _Sources:
 
     def announce(self, pieces):
         "Have the system fetch each of `pieces` into the page cache, without waiting"
-        if self.arrays or not hasattr(os, 'posix_fadvise'): return
+        if self.arrays or self.compressed or not hasattr(os, 'posix_fadvise'): return
         size, needed = self.dtype.itemsize, os.POSIX_FADV_WILLNEED
         for i, at, n in pieces: os.posix_fadvise(self.fds[i], self.offsets[i] + at*size, n*size, needed)
 
@@ -693,10 +724,46 @@ def verify(
     expected = [(s['file'], s['sha256']) for s in m['shards']]
     expected += [(s['file'].removesuffix('bin') + kind, s[f'{kind}_sha256']) for s in m['shards'] for kind in ('idx', 'key') if f'{kind}_sha256' in s]
     if m['tokenizer_sha256']: expected.append((TOKENIZER, m['tokenizer_sha256']))
+    packed = {s['file']: s['zst']['sha256'] for s in m['shards'] if 'zst' in s and not (path/s['file']).exists()}
     for name, sha in expected:
+        if name in packed: name, sha = f'{name}.zst', packed[name]
         if not (path/name).exists(): problems.append(f'{path/name}: missing')
         elif file_sha256(path/name) != sha: problems.append(f"{path/name}: changed since it was written (its sha256 differs)")
     return problems
+
+# %% ../nbs/10_shards.ipynb #5b6a4fcc
+def _rewrite(path, change):
+    "Put `zst`, from `change(file)`, into each entry of the manifest, or take it out where that is None; returns the files"
+    m = read_manifest(path)
+    for s in m['shards']:
+        s.pop('zst', None)
+        if (packed := change(path/s['file'])) is not None: s['zst'] = packed
+    write_json(path/MANIFEST, {**m, 'checksum': _checksum(m)})
+    return [path/s['file'] for s in m['shards']]
+
+def compress_shards(
+    path: str | Path,  # folder of a data set
+    level: int = 9,  # zstd's, from 1 (fast) to 22 (small)
+) -> None:
+    "Compress the shards of the data set at `path` with zstd; one that is interrupted can be run again"
+    path = Path(path)
+    def pack(file):
+        packed = Path(f'{file}.zst')
+        if file.exists():
+            with open(file, 'rb') as plain, atomic_write(packed) as f: _zstd().ZstdCompressor(level).copy_stream(plain, f, size=file.stat().st_size)
+        return {'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}
+    for file in _rewrite(path, pack): file.unlink(missing_ok=True)
+
+def decompress_shards(
+    path: str | Path,  # folder of a data set
+) -> None:
+    "Unpack the shards of the data set at `path`"
+    path = Path(path)
+    def unpack(file):
+        if file.exists(): return None
+        with atomic_write(file) as f:
+            for piece in _unpack(Path(f'{file}.zst')): f.write(piece)
+    for file in _rewrite(path, unpack): Path(f'{file}.zst').unlink(missing_ok=True)
 
 # %% ../nbs/10_shards.ipynb #60db66c9
 def read_keys(
