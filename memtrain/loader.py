@@ -63,12 +63,13 @@ class WindowOrder:
         n: int,  # windows
         seed: int = 0,  # of the run
         shuffle: str | bool = 'block',  # 'block' (also True), 'global', or False for the order of the files
-        block: int = 8,  # windows in a block
-        pool: int = 512,  # blocks that are shuffled into each other
+        block: int = 16,  # windows in a block
+        pool: int = 256,  # blocks that are shuffled into each other
     ):
         if shuffle not in ('block', 'global', True, False): raise MemtrainError(f"shuffle {shuffle!r} isn't one of 'block', 'global', False")
         self.n, self.seed, self.shuffle = n, seed, 'block' if shuffle is True else shuffle
         self.block, self.pool = max(1, min(block, n // pool)), max(1, pool)  # few windows: small blocks, so that one pool has all of them
+        self.known = (None, None, None)
         self.blocks, over = divmod(n, self.block)
         self.spread = (2*np.arange(over) + 1)*n // (2*over or 1)  # where the windows come that are too few for a block
 
@@ -88,9 +89,16 @@ class WindowOrder:
             out[mine] = self._pool(epoch, int(q), min(self.pool, self.blocks - int(q)*self.pool))[place[mine] - q*size]
         return out
 
+    def _blocks_of(self, epoch, q, k):
+        "The `k` blocks of pool `q`; those of 16 pools are computed together"
+        if self.known[:2] != (epoch, q//16):
+            size = 16*self.pool
+            self.known = epoch, q//16, permute(np.arange(q//16*size, min((q//16 + 1)*size, self.blocks)), self.blocks, self.seed, epoch)
+        return self.known[2][q % 16*self.pool:][:k]
+
     def _pool(self, epoch, q, k):
         "The windows of pool `q`, which has `k` blocks, in their order"
-        blocks = permute(q*self.pool + np.arange(k), self.blocks, self.seed, epoch)
+        blocks = self._blocks_of(epoch, q, k)
         noise = _noise(2*self.block*k, self.seed, epoch, q, 1)
         rounds, within = noise[:self.block*k].reshape(self.block, k), noise[self.block*k:].reshape(k, self.block)
         order = np.argsort(rounds, axis=1)  # (block, k): in each round, the order of the blocks
@@ -109,20 +117,44 @@ def _blocks_read():
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 class _WindowReader:
-    "Windows of `length` tokens and the one behind, read many at a time"
+    "Windows of `length` tokens and the one behind, read many at a time into `rows`"
     def __init__(self, shards, length):
-        self.shards, self.length, self.buffer, self.read = shards, length, np.empty(0, shards.dtype), None
+        self.shards, self.length, self.read = shards, length, None
+        self.rows, self.bodies, self.tails = np.empty((0, length + 1), shards.dtype), [], []
+
+    def _make_room(self, n):
+        "Rows for `n` windows; of each, a view of the first `length` places and one of the last"
+        self.rows = np.empty((n, self.length + 1), self.shards.dtype)
+        if self.scatters: self.bodies, self.tails = [memoryview(r[:-1]) for r in self.rows], [memoryview(r[-1:]) for r in self.rows]
+
+    @property
+    def scatters(self): return self.shards.sources.plain and self.length >= 256  # the views of short rows would take more room than the rows
 
     def load(self, starts):
-        "Read the windows at `starts`; returns where each lies in the buffer"
-        sorting = np.argsort(starts, kind='stable')
-        first, sizes, run = _runs(starts[sorting], self.length)
-        at = np.cumsum(sizes) - sizes
-        if sizes.sum() > len(self.buffer): self.buffer = np.empty(sizes.sum(), self.shards.dtype)
-        self.shards.read_many(*self._wrapped(first, sizes), self.buffer[:sizes.sum()])
-        places = np.empty(len(starts), np.int64)
-        places[sorting] = at[run] + starts[sorting] - first[run]
-        return places
+        "Read the windows at `starts` into as many rows"
+        if len(starts) > len(self.rows): self._make_room(len(starts))
+        sorting = np.argsort(starts)
+        starts = starts[sorting]
+        first, sizes, run = _runs(starts, self.length)
+        easy = self.shards.inside(first, sizes) if self.scatters else np.zeros(len(first), bool)
+        if easy.any(): self._scatter(first[easy], sizes[easy], sorting[easy[run]], run[easy[run]])
+        if not easy.all(): self._gather(starts[~easy[run]], sorting[~easy[run]])
+
+    def _scatter(self, first, sizes, rows, run):
+        "Read runs that each lie in one shard straight into their rows"
+        ends = np.cumsum((sizes - 1)//self.length).tolist()
+        order, bodies, tails = rows.tolist(), self.bodies, self.tails
+        into = ([*[bodies[r] for r in order[a:b]], tails[order[b - 1]]] for a, b in zip([0, *ends], ends))
+        self.shards.sources.scatter(self.shards._pieces(first, sizes), into)
+        inner = np.flatnonzero(run[1:] == run[:-1])  # their last token is the first of the next window
+        self.rows[rows[inner], -1] = self.rows[rows[inner + 1], 0]
+
+    def _gather(self, starts, rows):
+        "Read windows wherever they lie, one behind the other, and cut them out"
+        first, sizes, run = _runs(starts, self.length)
+        flat = np.empty(sizes.sum(), self.shards.dtype)
+        self.shards.read_many(*self._wrapped(first, sizes), flat)
+        self.rows[rows] = take_windows(flat, (np.cumsum(sizes) - sizes)[run] + starts - first[run], self.length + 1)
 
     def _wrapped(self, first, sizes):
         "Runs over the end of the data go on at its beginning"
@@ -136,8 +168,6 @@ class _WindowReader:
         if read == self.read is not None: return
         first, sizes, _ = _runs(np.sort(starts), self.length)
         self.shards.announce(*self._wrapped(first, sizes))
-
-    def take(self, places): return take_windows(self.buffer, places, self.length + 1)
 
 # %% ../nbs/12_loader.ipynb #5789166a
 class _Cuts:
@@ -239,8 +269,8 @@ class _Settings(IterableDataset):
         for p in parts:
             if len(p) <= block_size: raise MemtrainError(f'{p.path}: {p.split} has {len(p)} tokens, a window of block_size {block_size} '
                                                          f'needs {block_size + 1}; choose a smaller block_size, or prepare more text')
-        # blocks of 8,192 tokens and a pool of 512 of them: 8 MB of uint16, whatever the block size
-        order = dict(seed=seed, shuffle=shuffle, block=max(1, 8192//block_size), pool=max(1, 2**22//max(block_size, 8192)))
+        # blocks of 16,384 tokens and a pool of 256 of them: 8 MB of uint16, whatever the block size
+        order = dict(seed=seed, shuffle=shuffle, block=max(1, 2**14//block_size), pool=max(1, 2**22//max(block_size, 2**14)))
         bases = np.cumsum([0] + [len(p) for p in parts]).tolist()
         cuts = [_Cuts(p, block_size, order, shift and not weights and shuffle is not False, documents, b) for p, b in zip(parts, bases)]
         self.cuts = cuts[0] if weights is None else _Mixture(cuts, weights)
@@ -295,11 +325,11 @@ class _Reading(_State):
         ahead = next(pools, None)
         if ahead: reader.announce(ahead[1])
         while ahead:
-            (batches, starts, targets), ahead = ahead, next(pools, None)
-            places, at = reader.load(starts), 0
+            (batches, starts, targets), ahead, at = ahead, next(pools, None), 0
+            reader.load(starts)
             if ahead: reader.announce(ahead[1])
             for a, b, seen in batches:
-                yield reader.take(places[at:at + b - a]), targets[at:at + b - a], seen
+                yield reader.rows[at:at + b - a], targets[at:at + b - a], seen
                 at += b - a
 
 # %% ../nbs/12_loader.ipynb #9b16b544
@@ -308,7 +338,7 @@ class _Batches(_Reading):
     def _batch(self, rows, targets):
         if self.device is None: x, y = torch.from_numpy(rows[:, :-1].astype(np.int64)), torch.from_numpy(rows[:, 1:].astype(np.int64))
         else:
-            narrow = torch.from_numpy(rows)
+            narrow = torch.from_numpy(rows.copy())  # the rows are used again
             if self.device.type == 'cuda': narrow = narrow.pin_memory()  # torch keeps these and uses them again
             wide = narrow.to(self.device, non_blocking=True).to(torch.int64)
             x, y = wide[:, :-1].contiguous(), wide[:, 1:].contiguous()
@@ -323,8 +353,7 @@ class _Batches(_Reading):
             beyond = torch.arange(y.shape[1], device=y.device) >= torch.from_numpy(targets).to(y.device)[:, None]
             x[beyond], y[beyond] = self.shards.eod_id, -100
 
-    def _here(self):
-        for rows, targets, seen in self._rows(): yield self._batch(rows, targets), seen
+    def _here(self): return ((self._batch(rows, targets), seen) for rows, targets, seen in self._rows())
 
     def _by_workers(self):
         "The same from worker processes; this process counts what has arrived"

@@ -483,20 +483,28 @@ class _Sources:
             self.maps[i] = np.frombuffer(data, self.dtype)
         return self.maps[i]
 
+    @property
+    def plain(self): return not (self.arrays or self.compressed) and hasattr(os, 'preadv')
+
     def copy(self, pieces, out):
         "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
-        mapped, view, to, size = self.arrays or self.compressed or not hasattr(os, 'preadv'), memoryview(out).cast('B'), 0, out.itemsize
-        fd = shard = None
-        for i, at, n in pieces:
-            if i != shard and not mapped: fd, shard = self.fds[i], i
-            if mapped: out[to//size:to//size + n] = self.array(i)[at:at + n]
-            elif (got := os.preadv(fd, [view[to:to + n*size]], self.offsets[i] + at*size)) != n*size:
+        pieces = list(pieces)
+        ends = np.cumsum([n for _, _, n in pieces], dtype=np.int64).tolist()
+        outs = [out[end - n:end] for (_, _, n), end in zip(pieces, ends)]
+        if self.plain: return self.scatter(pieces, ((o,) for o in outs))
+        for (i, at, n), o in zip(pieces, outs): o[:] = self.array(i)[at:at + n]
+
+    def scatter(self, pieces, buffers):
+        "Read each of `pieces` into a list of buffers, one system call each"
+        fd, shard, size = None, None, self.dtype.itemsize
+        for (i, at, n), into in zip(pieces, buffers):
+            if i != shard: fd, shard = self.fds[i], i
+            if (got := os.preadv(fd, into, self.offsets[i] + at*size)) != n*size:
                 raise MemtrainError(f'{self.files[i]}: {n*size - got} bytes too short; it was cut after it was opened: restore it')
-            to += n*size
 
     def announce(self, pieces):
         "Have the system fetch each of `pieces` into the page cache, without waiting"
-        if self.arrays or self.compressed or not hasattr(os, 'posix_fadvise'): return
+        if not self.plain or not hasattr(os, 'posix_fadvise'): return
         size, needed = self.dtype.itemsize, os.POSIX_FADV_WILLNEED
         for i, at, n in pieces: os.posix_fadvise(self.fds[i], self.offsets[i] + at*size, n*size, needed)
 
@@ -597,6 +605,16 @@ class TokenShards(_Shards):
         if out.dtype != self.dtype or out.size != np.sum(lengths):
             raise MemtrainError(f'{self.path}: an array of {out.size} {out.dtype} for {np.sum(lengths)} {self.dtype} tokens')
         self.sources.copy(self._pieces(starts, lengths), out.reshape(-1))
+
+    def inside(
+        self,
+        starts: np.ndarray,  # (k,) as in `read_many`
+        lengths: np.ndarray,  # (k,)
+    ) -> np.ndarray:  # (k,) bool
+        "Which stretches lie in one shard"
+        ends = np.asarray(starts) + lengths
+        shard = np.searchsorted(self.starts, starts, side='right') - 1
+        return (ends <= len(self)) & (ends <= np.asarray(self.starts)[np.minimum(shard + 1, len(self.starts) - 1)])
 
     def announce(
         self,
