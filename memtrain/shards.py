@@ -595,6 +595,18 @@ class TokenShards(_Shards):
         pieces = [self.shard(i)[at:at + n] for i, at, n in self._pieces([start], [length])]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.empty(0, self.dtype)])
 
+    def fetch(
+        self,
+        start: int,  # first token
+        length: int,  # how many; must lie within the split
+    ) -> np.ndarray:  # (length,), a copy
+        "`length` tokens from `start` on, past the memory map"
+        out, i = np.empty(length, self.dtype), bisect_right(self.starts, start) - 1
+        if self.sources.plain and 0 <= start and start + length <= self.starts[min(i + 1, len(self.starts) - 1)]:
+            self.sources.scatter([(i, start - self.starts[i], length)], [[out]])
+        else: self.read_many([start], [length], out)
+        return out
+
     def read_many(
         self,
         starts: np.ndarray,  # (k,) integers, where each stretch of tokens begins
@@ -728,8 +740,8 @@ class TokenWindows:
     ) -> tuple[np.ndarray, np.ndarray]:  # x and y, (block_size,) int64 each
         "Example `i`"
         if not 0 <= i < len(self): raise IndexError(f'window {i} of {len(self)}')
-        x, y = self.batch([i])
-        return x[0], y[0]
+        tokens = self.shards.fetch(i*self.block_size, self.block_size + 1)
+        return tokens[:-1].astype(np.int64), tokens[1:].astype(np.int64)
 
 # %% ../nbs/10_shards.ipynb #56ea37ee
 def verify(
