@@ -10,7 +10,7 @@ import numpy as np, torch, zstandard
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError, read_json, write_json
 from memtrain.measure import rss
-from memtrain.shards import _checksum
+from memtrain.shards import _checksum, _split_in
 from hypothesis import given, settings, strategies as st
 
 # %% ../nbs/10_shards.ipynb #c0a0a0f8
@@ -193,6 +193,15 @@ def test_the_tokenizer_lies_beside_the_shards():
         test_eq(m['tokenizer_sha256'], file_sha256(Path(d)/'x'/TOKENIZER))
         test_eq(m['tokens'], {'train': 1})  # no end-of-document id asked for, none written
 
+# %% ../nbs/10_shards.ipynb #4b30f538
+def test_a_split_is_a_word_in_a_name():
+    for name, split in (('edu_fineweb_val_000000', 'val'),
+                        ('my-corpus_text_document', 'train'), ('wiki.validation', 'val'), ('VALID-3', 'val'),
+                        ('test', 'test'), ('retrain', 'train'), ('contest_x', 'train'), ('medieval', 'train'), ('evaluation', 'train'),
+                        ('test_train', 'train'), ('train_test', 'test'),
+                        ('train2', 'train'), ('val2', 'val'), ('2val', 'val'), ('', 'train')):
+        test_eq((name, _split_in(name)), (name, split))
+
 # %% ../nbs/10_shards.ipynb #194db394
 def test_token_shards_read_like_a_list():
     with tempfile.TemporaryDirectory() as d:
@@ -353,16 +362,17 @@ def test_a_split_is_opened_through_its_data_set():
         test_fail(lambda: TokenShards(Path(d)/'x', 'val'), contains="no split 'val': it has train; `memtrain prepare` makes val")
 
 # %% ../nbs/10_shards.ipynb #1ca47c7d
-def test_bare_uint32_files_open_without_a_manifest():
+def test_files_of_others_open_by_what_they_are():
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); (d/'a').mkdir(); (d/'b/val').mkdir(parents=True)
-        np.arange(5, dtype='<u4').tofile(d/'a/s0.bin'); np.array([70_000], dtype='<u4').tofile(d/'a/s1.bin'); (d/'a/s2.bin').touch()
-        np.arange(3, dtype='<u4').tofile(d/'b/val/s.bin')
-        s = TokenShards(d/'a')
-        test_eq(s[:].tolist(), [0, 1, 2, 3, 4, 70_000]); test_eq((s.vocab_size, s.eod_id), (None, None))
-        test_eq(TokenShards(d/'b', 'val')[:].tolist(), [0, 1, 2])
-        (d/'a/s1.bin').write_bytes(b'xyz')
-        test_fail(lambda: TokenShards(d/'a'), contains='3 bytes')
+        d = Path(d); (d/'nano').mkdir(); (d/'bare').mkdir()
+        np.array([1, 50_256], '<u2').tofile(d/'nano/val.bin'); np.array([70_000], '<u4').tofile(d/'bare/x.bin'); (d/'bare/y.bin').touch()
+        s = TokenShards(d/'bare')
+        test_eq((s[:].tolist(), s.vocab_size, s.eod_id), ([70_000], None, None)); test_eq(TokenShards(d/'bare', dtype='uint16')[:].tolist(), [4464, 1])
+        test_eq(TokenShards(d/'nano', 'val')[:].tolist(), [1, 50_256])
+        test_eq((list_splits(d/'nano'), list_splits(d/'bare')), (['val'], ['train']))
+        write_docs(d/'x', [('train', [1]), ('val', [1])]); test_eq(list_splits(d/'x'), ['train', 'val'])
+        test_fail(lambda: TokenShards(d/'x', dtype='uint32'), contains='has uint16 ids, not uint32')
+        test_eq(TokenShards(d/'x', dtype='uint16')[:].tolist(), [1, 0])
 
 # %% ../nbs/10_shards.ipynb #b90ef919
 def test_verify_finds_any_changed_byte():
