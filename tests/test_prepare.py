@@ -5,9 +5,9 @@ import pytest
 from memtrain.prepare import *
 
 # %% ../nbs/11_prepare.ipynb #d0491602
-import gzip, importlib.util, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, time, tracemalloc
+import contextlib, gzip, importlib.util, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
 from pathlib import Path
-import numpy as np, pyarrow as pa, pyarrow.parquet as pq, zstandard
+import numpy as np, psutil, pyarrow as pa, pyarrow.parquet as pq, zstandard
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
@@ -625,6 +625,182 @@ def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
         assert not (Path(d)/'out').exists()
 
 # %% ../nbs/11_prepare.ipynb #fd9ad5a9
+@contextlib.contextmanager
+def small_chunks(size=400):
+    "Chunks of `size` bytes, so that a small corpus has many"
+    g = prepare.__globals__
+    kept, g['CHUNK'] = g['CHUNK'], size
+    try: yield
+    finally: g['CHUNK'] = kept
+
+def make_repetitive_corpus(folder, files=60):
+    "Files of which every third is a copy of another, and most end with the same line"
+    make_corpus(folder, files)
+    paths = sorted(Path(folder).iterdir())
+    for i, p in enumerate(paths):
+        if i % 3 == 2: p.write_bytes(paths[i // 2].read_bytes())
+        elif i % 4: p.write_text(p.read_text(encoding='utf-8') + '\nAll rights reserved by whoever wrote this', encoding='utf-8')
+    return folder
+
+# %% ../nbs/11_prepare.ipynb #e7478e82
+def test_the_bytes_do_not_depend_on_workers_chunks_or_memory():
+    with tempfile.TemporaryDirectory() as d:
+        d, g = Path(d), prepare.__globals__
+        make_repetitive_corpus(d/'in')
+        options = dict(vocab_size=300, tokens_per_shard=1500, val_fraction=0.3, dedup_lines=True)
+        kept, found = g['KEY_BYTES'], []
+        try:
+            for i, (workers, key_bytes) in enumerate(((1, kept), (4, kept), (3, 2**20 // 10))):  # a set of ten keys, the rest in runs
+                g['KEY_BYTES'] = key_bytes
+                with small_chunks(): found.append(prepare(d/'in', d/str(i), workers=workers, dedup_memory='1MiB', **options))
+                test_eq(contents(d/str(i)), contents(d/'0'))
+                test_eq(verify(d/str(i)), [])
+        finally: g['KEY_BYTES'] = kept
+        counts = found[0].manifest['counts']
+        assert counts['duplicates'] >= 5 and counts['duplicate_lines'] >= 20 and len(found[0].manifest['shards']) > 5
+        prepare(d/'in', d/'whole', **{**options, 'vocab_size': 300})  # one chunk
+        test_eq({k: v for k, v in contents(d/'whole').items() if k.endswith(('.bin', '.key'))}, {k: v for k, v in contents(d/'0').items() if k.endswith(('.bin', '.key'))})
+
+# %% ../nbs/11_prepare.ipynb #d102da1b
+def test_of_copies_the_first_stays():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_repetitive_corpus(d/'in')
+        texts = [p.read_text(encoding='utf-8') for p in sorted((d/'in').iterdir())]
+        for dedup, want in ((True, list(dict.fromkeys(texts))), (False, texts)):
+            with small_chunks(): done = prepare(d/'in', d/str(dedup), tokenization='bytes', val_fraction=0.3, dedup=dedup)
+            for split in ('train', 'val'): test_eq(documents_of(d/str(dedup), split), [t for t in want if choose_split(hash_document(t), 0.3) == split])
+            test_eq(done.manifest['counts']['duplicates'], len(texts) - len(want))
+            test_eq([p.name for p in (d/str(dedup)).iterdir() if p.name.startswith('.')], [])
+        assert f'dropped: {len(texts) - len(set(texts))} documents that were there before' in str(prepare(d/'in', d/'True', tokenization='bytes', val_fraction=0.3))
+
+# %% ../nbs/11_prepare.ipynb #37c28d0a
+def test_nearly_the_same_is_dropped_where_asked():
+    if not importlib.util.find_spec('datasketch'):
+        return test_fail(lambda: prepare('x', 'y', near_dedup=0.8), contains="pip install 'memtrain[minhash]'")
+    with tempfile.TemporaryDirectory() as d:
+        d, rng = Path(d), random.Random(0)
+        (d/'in').mkdir()
+        for i in range(12):
+            words = [rng.choice('alpha beta gamma delta epsilon zeta eta theta'.split()) + str(rng.randrange(99)) for _ in range(300)]
+            (d/f'in/{i:02d}a.txt').write_text(' '.join(words))
+            (d/f'in/{i:02d}b.txt').write_text(' '.join(words[:299] + [f'version{i}']))
+        done = prepare(d/'in', d/'out', tokenization='bytes', val_fraction=0.5, near_dedup=0.8)
+        test_eq((done.manifest['counts']['near_duplicates'], done.manifest['counts']['documents']), (12, 12))
+        test_fail(lambda: prepare(d/'in', d/'out2', tokenization='bytes', near_dedup=2), contains='near_dedup 2 is outside')
+
+# %% ../nbs/11_prepare.ipynb #4acec902
+def test_appending_only_adds_shards():
+    with tempfile.TemporaryDirectory() as d:
+        d, options = Path(d), dict(vocab_size=300, tokens_per_shard=1500, val_fraction=0.3, append=True)
+        make_repetitive_corpus(d/'in'); make_corpus(d/'more', seed=1)
+        shutil.copy(d/'in/000.txt', d/'more/copy.txt')
+        first = prepare(d/'in', d/'out', **{**options, 'append': False}); before = contents(d/'out')
+        old = TokenShards(d/'out')
+        second = prepare([d/'in', d/'more'], d/'out', **options)  # files that are known are passed over
+        after = contents(d/'out')
+        test_eq([k for k in before if before[k] != after[k]], [MANIFEST])
+        test_eq(old[:].tolist(), TokenShards(d/'out')[:len(old)].tolist())
+        test_eq(verify(d/'out'), [])
+        test_eq((second.run['counts']['documents'], second.run['counts']['duplicates']), (30, 1))
+        test_eq(second.manifest['counts']['documents'], first.manifest['counts']['documents'] + 30)
+        test_eq(len(second.manifest['sources']), 60 + 31)
+        test_eq(prepare([d/'in', d/'more'], d/'out', **options).seconds, None)
+        test_eq(prepare([d/'in', d/'more'], d/'out', **{**options, 'append': False}).seconds, None)
+        test_fail(lambda: prepare(d/'more', d/'out', **{**options, 'normalize': False}), contains='was prepared with normalize True')
+        test_fail(lambda: prepare(d/'more', d/'none', **options), contains='no such folder')
+
+# %% ../nbs/11_prepare.ipynb #113dec49
+def test_an_interrupted_append_reads_as_before_and_resumes():
+    with tempfile.TemporaryDirectory() as d:
+        d, g, options = Path(d), prepare.__globals__, dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3)
+        make_corpus(d/'in'); make_corpus(d/'more', seed=1)
+        for name in ('whole', 'cut'): prepare(d/'in', d/name, **options)
+        with small_chunks(): prepare(d/'more', d/'whole', append=True, **options)
+        old, kept = TokenShards(d/'cut')[:].tolist(), g['ShardWriter']
+        g['ShardWriter'] = stop_after(20)
+        try:
+            with small_chunks(), ExceptionExpected(KeyboardInterrupt): prepare(d/'more', d/'cut', append=True, **options)
+        finally: g['ShardWriter'] = kept
+        test_eq(TokenShards(d/'cut')[:].tolist(), old)
+        test_fail(lambda: prepare(d/'more', d/'cut', append=True, **options), contains='--resume')
+        with small_chunks(): prepare(d/'more', d/'cut', append=True, resume=True, **options)
+        test_eq(contents(d/'cut'), contents(d/'whole'))
+
+# %% ../nbs/11_prepare.ipynb #8052a779
+def test_a_disk_that_is_too_small_is_noticed_before_anything_is_written():
+    with tempfile.TemporaryDirectory() as d:
+        d, kept = Path(d), shutil.disk_usage
+        make_corpus(d/'in', files=100)
+        size = sum(p.stat().st_size for p in (d/'in').iterdir())
+        for name, packed in (('plain', lambda b: b), ('x.gz', gzip.compress)):
+            (d/name).write_bytes(packed(b''.join(p.read_bytes() + b'\n\n' for p in sorted((d/'in').iterdir()))))
+            for free, fits in ((1.8*size, False), (2.4*size, True)):  # two bytes for each byte, and what documents need
+                shutil.disk_usage = lambda p: kept(p)._replace(free=int(free))
+                try:
+                    if fits: prepare(d/name, d/f'{name}.out', tokenization='bytes', document_kib=1)
+                    else: test_fail(lambda: prepare(d/name, d/f'{name}.out', tokenization='bytes', document_kib=1), contains='are free: make room')
+                finally: shutil.disk_usage = kept
+                test_eq((d/f'{name}.out').exists(), fits)
+
+# %% ../nbs/11_prepare.ipynb #06325b37
+def test_an_error_in_a_worker_ends_the_run_and_leaves_nothing():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d/'x.jsonl').write_text('{"text": "some words of text"}\n'*500 + '{"no": 1}\n' + '{"text": "more words"}\n'*500)
+        with small_chunks(): test_fail(lambda: prepare(d/'x.jsonl', d/'out', tokenization='bytes', dedup=False), contains='x.jsonl, line 501: no text under')
+        assert not (d/'out').exists()
+
+# %% ../nbs/11_prepare.ipynb #533fd6f5
+def test_the_summary_says_what_was_done():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_repetitive_corpus(d/'in')
+        (d/'in/crlf.txt').write_bytes(b'a line\r\nand another\r\n')
+        done = prepare(d/'in', d/'out', vocab_size=300, val_fraction=0.3, workers=3)
+        for said in ('tokenised by tiktoken in 3 threads', 'peak RSS', 'MB/s', '1 documents were normalised', 'documents that were there before'): assert said in str(done), said
+        test_eq(done.run['bytes'], done.manifest['counts']['bytes'])
+        with small_chunks(): again = prepare(d/'in', d/'plain', tokenization=str(d/'out'/'tokenizer_state.json'), val_fraction=0.3, filter=False, dedup=False, normalize=False)
+        assert again.manifest['counts']['documents'] == 61 and 'dropped' not in str(again) and 'normalised' not in str(again)
+
+# %% ../nbs/11_prepare.ipynb #54d65df4
+def kill_one_worker(after=1):
+    "Kill the first Ray worker that is seen at work on a chunk, from another thread"
+    def look():
+        time.sleep(after)
+        for _ in range(500):
+            with contextlib.suppress(psutil.Error):
+                for p in psutil.Process().children(recursive=True):
+                    if 'process_chunk' in ' '.join(p.cmdline()): p.kill(); killed.append(p.pid); return
+            time.sleep(0.02)
+    killed, thread = [], threading.Thread(target=look)
+    thread.start()
+    return killed, thread
+
+# %% ../nbs/11_prepare.ipynb #bd6f7dd7
+def test_ray_gives_the_same_bytes_and_survives_a_dead_worker():
+    if not importlib.util.find_spec('ray'): return
+    import ray
+    from ray.cluster_utils import Cluster
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_corpus(d/'in', files=1500)
+        options = dict(vocab_size=300, tokens_per_shard=20_000, dedup_lines=True)
+        cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1))
+        cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False)
+        try:
+            with small_chunks(2000):
+                local = prepare(d/'in', d/'local', **options)
+                killed, thread = kill_one_worker()
+                far = prepare(d/'in', d/'ray', engine='ray', **options)
+                thread.join()
+        finally: ray.shutdown(); cluster.shutdown()
+        print(f'{len(killed)} worker killed; local {local.seconds:.1f} s, {far.run["workers"]} {far.seconds:.1f} s')
+        test_eq(contents(d/'ray'), contents(d/'local'))
+        test_eq((len(killed), far.run['workers']), (1, 'ray, 2 CPUs on 2 nodes'))
+
+# %% ../nbs/11_prepare.ipynb #3c8acbdf
 def start_prepare(source, dest, **kwargs):
     "`prepare` in a process of its own"
     code = f'from memtrain.prepare import prepare; prepare({str(source)!r}, {str(dest)!r}, **{kwargs!r})'
@@ -638,7 +814,7 @@ def opens(path):
             except MemtrainError: pass
     return False
 
-def kill_and_resume(source, folder, kills=10, **options):
+def kill_and_resume(source, folder, kills, **options):
     "Kill `kills` runs at random moments; returns in what state each was found"
     rng, states = random.Random(0), []
     started = time.perf_counter()
@@ -655,14 +831,24 @@ def kill_and_resume(source, folder, kills=10, **options):
         shutil.rmtree(folder/'cut')
     return states
 
-# %% ../nbs/11_prepare.ipynb #e7478e82
+# %% ../nbs/11_prepare.ipynb #49a639c5
 def test_a_killed_run_opens_as_nothing_and_resumes_to_the_same_bytes():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_corpus(d/'in', files=2000)
-        states = kill_and_resume(d/'in', d, vocab_size=500, tokens_per_shard=5_000)
+        states = kill_and_resume(d/'in', d, 6, vocab_size=500, tokens_per_shard=5_000)
         print('found after the kill:', {s: states.count(s) for s in sorted(set(states))})
         assert 'unfinished' in states
+
+# %% ../nbs/11_prepare.ipynb #80632e88
+@pytest.mark.slow
+def test_twenty_killed_runs_resume_to_the_same_bytes():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_repetitive_corpus(d/'in', files=3000)
+        states = kill_and_resume(d/'in', d, 20, vocab_size=500, tokens_per_shard=20_000, dedup_lines=True)
+        print('found after the kill:', {s: states.count(s) for s in sorted(set(states))})
+        assert states.count('unfinished') >= 5
 
 # %% ../nbs/11_prepare.ipynb #bfdfa857
 def peak_of_prepare(source, out):
