@@ -441,10 +441,12 @@ def _datasketch():
     except ImportError: raise MemtrainError("near_dedup needs datasketch: pip install 'memtrain[minhash]'") from None
     return datasketch
 
+@lru_cache
+def _empty_minhash(): return _datasketch().MinHash(num_perm=128, seed=1)  # to be copied: making the hash functions takes longer than using them
+
 def _sign(text):
     "(128,) the MinHash signature of `text`"
-    words = text.split()
-    minhash = _datasketch().MinHash(num_perm=128, seed=1)
+    words, minhash = text.split(), _empty_minhash().copy()
     minhash.update_batch([' '.join(words[i:i + 5]).encode('utf-8', 'surrogatepass') for i in range(max(1, len(words) - 4))])
     return minhash.hashvalues
 
@@ -457,7 +459,8 @@ class _NearKeys:
         return np.array([self._add_one(s) for s in signatures], bool)
 
     def _add_one(self, signature):
-        minhash = _datasketch().MinHash(num_perm=128, seed=1, hashvalues=signature)
+        minhash = _empty_minhash().copy()
+        minhash.hashvalues = signature
         if any((self.signatures[i] == signature).mean() >= self.threshold for i in self.index.query(minhash)): return False
         self.index.insert(len(self.signatures), minhash)
         self.signatures.append(signature.astype(np.uint32))
