@@ -543,7 +543,7 @@ def _to_bytes(token):
     try: return bytes(_LETTERS[c] for c in token)
     except KeyError: raise ValueError(f'its token {token!r} is not made of bytes') from None
 
-_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_GPT2_WORDS = r"(?:'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s+(?!\S)|\s+"  # GPT-2's, but for the brackets
 
 def _words_of(state):
     "The regular expression that cuts a text into words, from the JSON of a tokenizer"
