@@ -167,13 +167,18 @@ def datasets_map(work, out):
     return time.perf_counter() - started, at
 
 
+def stand_in(name):
+    if name.startswith("__"): raise AttributeError(name)
+    return type(name, (), {})
+
+
 def import_streaming():
     "The package; where torchvision isn't there, which it imports for data sets of pictures, with something in its place"
     import types
     if not importlib.util.find_spec("torchvision"):
         for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.io"):
             sys.modules[name] = module = types.ModuleType(name)
-            module.__getattr__ = lambda attribute: type(attribute, (), {})
+            module.__getattr__ = stand_in
     import streaming
     return streaming
 
@@ -208,7 +213,7 @@ def run_one(way: str, work: Path):
 
 
 def is_there(python: str, module: str) -> bool:
-    return subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
+    return subprocess.run([python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"], capture_output=True).returncode == 0
 
 
 def measure(args) -> dict:
