@@ -178,7 +178,7 @@ def import_streaming():
     if not importlib.util.find_spec("torchvision"):
         for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.io"):
             sys.modules[name] = module = types.ModuleType(name)
-            module.__getattr__ = stand_in
+            module.__getattr__, module.__spec__ = stand_in, importlib.util.spec_from_loader(name, None)
     import streaming
     return streaming
 

@@ -42,6 +42,7 @@ def _expand(item):
     if not files: raise MemtrainError(f'{item}: the pattern matches no file; check --input_files')
     return root, files
 
+# %% ../nbs/11_prepare.ipynb #3a1fae65
 def _walk(folder):
     "All files below `folder`; links to folders aren't followed"
     def refuse(e): raise MemtrainError(f'{e.filename}: {e.strerror}; make it readable, or name what may be read')
@@ -92,6 +93,7 @@ def _cut_at(buffer, start, limit):
     while at > start + 1 and stop - at < 3 and buffer[at] & 0xC0 == 0x80: at -= 1  # a byte inside a character
     return at
 
+# %% ../nbs/11_prepare.ipynb #5f724ff6
 def cut_text(
     pieces: Iterable[bytes],  # the file, in pieces of any size
     limit: int,  # bytes that a document may have
@@ -166,6 +168,7 @@ def _text_parts(path, options):
 def _too_long(where, options):
     return MemtrainError(f"{where}: a record of more than {options['record_mib']} MiB; raise --record_mib, or mend the file")
 
+# %% ../nbs/11_prepare.ipynb #3e346ac2
 def _line_parts(path, options):
     "The lines of a .jsonl file, in blocks of whole lines"
     with _open_bytes(path) as (stream, raw):
@@ -193,6 +196,7 @@ def _rows_at_a_time(file, column):
     size = sum(g.column(i).total_uncompressed_size for g in groups for i in range(g.num_columns) if g.column(i).path_in_schema == column)
     return max(1, min(4096, CHUNK * file.metadata.num_rows // max(1, size)))
 
+# %% ../nbs/11_prepare.ipynb #c16d66bc
 def _row_parts(path, options):
     "The rows of a Parquet file"
     pa, key = _parquet(), options['text_key']
@@ -405,6 +409,7 @@ class _Runs:
 # %% ../nbs/11_prepare.ipynb #550d14ec
 KEY_BYTES = 200  # what a key in the set is counted as: the object, its slot, and the old table while the set grows
 
+# %% ../nbs/11_prepare.ipynb #978f7134
 class SeenKeys:
     "The keys met so far: in memory up to a limit, beyond it in sorted files"
     def __init__(
@@ -442,7 +447,7 @@ def _datasketch():
     return datasketch
 
 @lru_cache
-def _empty_minhash(): return _datasketch().MinHash(num_perm=128, seed=1)  # to be copied: making the hash functions takes longer than using them
+def _empty_minhash(): return _datasketch().MinHash(num_perm=128, seed=1)  # to be copied: making hash functions takes longer than using them
 
 def _sign(text):
     "(128,) the MinHash signature of `text`"
@@ -452,7 +457,9 @@ def _sign(text):
 
 class _NearKeys:
     "The signatures met so far"
-    def __init__(self, threshold): self.threshold, self.index, self.signatures = threshold, _datasketch().MinHashLSH(threshold, num_perm=128), []
+    def __init__(self, threshold):
+        self.threshold, self.signatures = threshold, []
+        self.index = _datasketch().MinHashLSH(threshold, num_perm=128)
 
     def add(self, signatures):
         "(n,) bool: which of the documents with these signatures are new"
@@ -550,7 +557,8 @@ def _words_of(state):
     pre = state['pre_tokenizer'] or {}
     steps = pre['pretokenizers'] if pre.get('type') == 'Sequence' else [pre]
     last = steps[-1]
-    if state['normalizer'] or last.get('type') != 'ByteLevel' or last.get('add_prefix_space'): raise ValueError('it changes the text before it cuts it')
+    if state['normalizer'] or last.get('type') != 'ByteLevel' or last.get('add_prefix_space'):
+        raise ValueError('it changes the text before it cuts it')
     if len(steps) == 1 and last.get('use_regex', True): return _GPT2_WORDS
     first = steps[0]
     if len(steps) != 2 or last.get('use_regex', True) or first.get('type') != 'Split' or 'Regex' not in first['pattern'] \
@@ -571,6 +579,7 @@ def _learned(model):
         met = token
     return list(order)
 
+# %% ../nbs/11_prepare.ipynb #35bdd0de
 def _encoded_as_itself(tokenizer, model, tokens):
     "Those of `tokens` that, taken as a text, are encoded as themselves by the BPE alone"
     from tokenizers import Tokenizer
@@ -583,13 +592,14 @@ def _encoded_as_itself(tokenizer, model, tokens):
 def _check_kind(state):
     "A `ValueError` unless `state` is a plain byte-level BPE"
     model = state['model']
-    if model.get('type') != 'BPE' or any(model.get(k) for k in ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback')):
+    other = ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback')
+    if model.get('type') != 'BPE' or any(model.get(k) for k in other):
         raise ValueError('it is no plain byte-level BPE')
     if any(not t['special'] for t in state['added_tokens']): raise ValueError('it has added tokens that are found in any text')
     missing = [letter for letter in _LETTERS if letter not in model['vocab']]
     if missing: raise ValueError(f'it has no token for {len(missing)} of the bytes')
 
-# %% ../nbs/11_prepare.ipynb #35bdd0de
+# %% ../nbs/11_prepare.ipynb #eb0ebac2
 _END = '\0<|end of document|>'  # between the documents of a chunk; no part of it is both its beginning and its end
 
 def to_tiktoken(
@@ -604,13 +614,15 @@ def to_tiktoken(
     learned = _learned(model)
     alive = _encoded_as_itself(tokenizer, model, learned)
     special = {t['content'] for t in state['added_tokens']}
-    if model.get('ignore_merges') and len(alive) + 256 < len(model['vocab'].keys() - special): raise ValueError('it takes whole words as tokens')
+    if model.get('ignore_merges') and len(alive) + 256 < len(model['vocab'].keys() - special):
+        raise ValueError('it takes whole words as tokens')
     tokens = [*_LETTERS, *alive]
     ids = np.array([model['vocab'][t] for t in tokens], dtype=np.int64)
     same = bool((np.diff(ids[256:]) > 0).all()) and eod_id not in ids  # ids in the order of learning can serve as ranks
     ranks = ids.tolist() if same else list(range(len(ids)))
     end = eod_id if same else len(ids)
-    encoding = tiktoken.Encoding('memtrain', pat_str=words, special_tokens={_END: end}, mergeable_ranks=dict(zip(map(_to_bytes, tokens), ranks)))
+    by_bytes = dict(zip(map(_to_bytes, tokens), ranks))
+    encoding = tiktoken.Encoding('memtrain', pat_str=words, special_tokens={_END: end}, mergeable_ranks=by_bytes)
     return encoding, None if same else np.append(ids, eod_id)
 
 # %% ../nbs/11_prepare.ipynb #0fdcaf6c
@@ -658,12 +670,15 @@ class BPETokenizer:
         "Let tiktoken do the work of `encode_documents`, if it gives the same ids"
         try: self.fast, self.engine = to_tiktoken(self.tokenizer, self.eod_id), 'tiktoken'
         except ValueError as e: self.engine = f'tokenizers ({e})'
-        if self.fast and not _agree(self, [*_DIFFICULT, *sample]): self.fast, self.engine = None, 'tokenizers (tiktoken cuts words in another way)'
+        if self.fast and not _agree(self, [*_DIFFICULT, *sample]):
+            self.fast, self.engine = None, 'tokenizers (tiktoken cuts words in another way)'
         return self.engine
 
 # %% ../nbs/11_prepare.ipynb #4a08328f
-_DIFFICULT = ['', ' ', '  a  b   c ', "I'll can't HE'S\u2019s", 'a\r\n\r\n b\t\t\tc\n\n\n d ', '1234567 12 3.14e-10 ½²', 'größe 天地玄黃 שלום नमस्ते 👩‍👩‍👧🙂', '\u00a0\u2003\u3000x\u0085 \u200b',
-              '__init__(self, *args):\n        return {}\n\n\n', '<|endoftext|> </s>', 'ſK\u0130ﬁ e\u0301\u0301', '\0\x01\x7f\ufeff\ufffd\U0010ffff', '!?!?...---___==', 'x'*1000 + ' '*1000 + '\n'*1000 + '-'*1000]
+_DIFFICULT = ['', ' ', '  a  b   c ', "I'll can't HE'S\u2019s", 'a\r\n\r\n b\t\t\tc\n\n\n d ', '1234567 12 3.14e-10 ½²',
+              'größe 天地玄黃 שלום नमस्ते 👩‍👩‍👧🙂', '\u00a0\u2003\u3000x\u0085 \u200b',
+              '__init__(self, *args):\n        return {}\n\n\n', '<|endoftext|> </s>',
+              'ſK\u0130ﬁ e\u0301\u0301', '\0\x01\x7f\ufeff\ufffd\U0010ffff', '!?!?...---___==', 'x'*1000 + ' '*1000 + '\n'*1000 + '-'*1000]
 
 def _with_ends(batch, eod_id):
     "One array of the arrays in `batch`, each with its end, and how long each is"
@@ -732,7 +747,8 @@ def _tokenizer_of(text, state):
     return BPETokenizer(Tokenizer.from_str(text))
 
 # %% ../nbs/11_prepare.ipynb #08c7f812
-COUNTS = ('documents', 'bytes', 'empty', 'replaced', 'normalized', 'too_short', 'not_text', 'no_words', 'repetitive', 'duplicates', 'near_duplicates', 'duplicate_lines')
+COUNTS = ('documents', 'bytes', 'empty', 'replaced', 'normalized', 'too_short', 'not_text', 'no_words', 'repetitive', 'duplicates',
+          'near_duplicates', 'duplicate_lines')
 
 @dataclass(frozen=True)
 class Settings:
@@ -783,6 +799,7 @@ def _read_clean(chunk, options, counts):
         texts[i] = clean
     return texts
 
+# %% ../nbs/11_prepare.ipynb #fea949a1
 def hash_lines(
     chunk: Chunk,
     settings: Settings,
@@ -861,6 +878,7 @@ class _RayTask:
             if isinstance(cause, MemtrainError): raise MemtrainError(str(cause)) from None
             raise
 
+# %% ../nbs/11_prepare.ipynb #392b8d29
 class _Ray:
     "Workers that Ray starts, here or on the cluster that this process belongs to"
     def __init__(self, workers):
@@ -869,7 +887,8 @@ class _Ray:
         self.ray, self.started = ray, not ray.is_initialized()
         if self.started:  # a cluster that is named in RAY_ADDRESS is joined, and has its CPUs already
             joins = bool(os.environ.get('RAY_ADDRESS'))
-            ray.init(num_cpus=None if joins else workers, include_dashboard=None if joins else False, log_to_driver=False, logging_level='ERROR')
+            here = {} if joins else dict(num_cpus=workers, include_dashboard=False)
+            ray.init(**here, log_to_driver=False, logging_level='ERROR')
         cpus, nodes = int(ray.cluster_resources().get('CPU', 1)), len([n for n in ray.nodes() if n['Alive']])
         self.workers = min(workers, cpus) if workers else cpus
         self.ahead, self.name, self.known = 2*self.workers + 1, f'ray, {cpus} CPUs on {nodes} nodes', {}
@@ -928,7 +947,8 @@ def _sample(chunk, settings, share):
     "About `share` of the training documents of a chunk, chosen by their hash"
     o, (texts, data, _) = settings.options, _clean(chunk, settings.options)
     keys = [hash_document(d, o['seed']) for d in data]
-    return [text for text, key in zip(texts, keys) if int.from_bytes(key[8:], 'little') < share * 2**64 and choose_split(key, o['val_fraction']) == 'train']
+    chosen = [int.from_bytes(key[8:], 'little') < share * 2**64 and choose_split(key, o['val_fraction']) == 'train' for key in keys]
+    return [text for text, taken in zip(texts, chosen) if taken]
 
 def _bpe_sample(corpus):
     "Training documents of about `BPE_SAMPLE` bytes"
@@ -941,6 +961,7 @@ def _bpe_sample(corpus):
 
 def _letters(chunk, settings): return set().union(*_clean(chunk, settings.options)[0])
 
+# %% ../nbs/11_prepare.ipynb #fcfbd846
 def _from_hub(name):
     "The tokenizer that the Hugging Face hub knows as `name`"
     from huggingface_hub.utils import logging
@@ -981,6 +1002,7 @@ def _look_ahead(corpus, wanted):
         _check_splits(corpus, {split: len(d.sizes) for split, d in found.items()}, wanted)
     return first
 
+# %% ../nbs/11_prepare.ipynb #8852ee68
 def _take_sample(chunk, options, size=2**16):
     "The first texts of a chunk, about `size` characters of them"
     texts, taken = [], 0
@@ -1082,13 +1104,15 @@ class Prepared:
         tokens = ', '.join(f"{split} {n:,} tokens in {m['documents'][split]:,} documents" for split, n in m['tokens'].items())
         lines = [f"{self.path}: {tokens}", f"{len(m['shards'])} shards of {m['dtype']}, vocabulary {m['vocab_size']:,}, "
                  f"{c['bytes']/sum(m['tokens'].values()):.2f} bytes of text a token", *_describe_counts(c)]
-        if self.seconds is None: return '\n'.join([*lines, 'It was prepared before, from files of the same names and sizes; nothing was done'])
+        if self.seconds is None:
+            return '\n'.join([*lines, 'It was prepared before, from files of the same names and sizes; nothing was done'])
         r = self.run
-        return '\n'.join([*lines, f"{format_size(r['bytes'])} of text in {self.seconds:.1f} s, {r['bytes']/1e6/self.seconds:.1f} MB/s, tokenised by {r['engine']} "
-                          f"in {r['workers']}, peak RSS {format_size(r['peak'])}"])
+        speed = f"{format_size(r['bytes'])} of text in {self.seconds:.1f} s, {r['bytes']/1e6/self.seconds:.1f} MB/s"
+        return '\n'.join([*lines, f"{speed}, tokenised by {r['engine']} in {r['workers']}, peak RSS {format_size(r['peak'])}"])
 
 _TOLD = {'empty': '{} documents had no text in them', 'replaced': "{} byte sequences that aren't UTF-8 were replaced by U+FFFD",
-         'normalized': '{} documents were normalised', 'too_short': 'dropped: {} documents shorter than min_chars', 'not_text': 'dropped: {} documents that are not text',
+         'normalized': '{} documents were normalised', 'too_short': 'dropped: {} documents shorter than min_chars',
+         'not_text': 'dropped: {} documents that are not text',
          'no_words': 'dropped: {} documents with hardly any letters or digits', 'repetitive': 'dropped: {} documents that repeat one line',
          'duplicates': 'dropped: {} documents that were there before', 'near_duplicates': 'dropped: {} documents much like one before',
          'duplicate_lines': 'dropped: {} lines that were there before'}
@@ -1100,7 +1124,8 @@ def _sources(files): return [{'path': str(p), 'bytes': p.stat().st_size} for p i
 
 def _check_same_options(out, m, options):
     changed = [f'{k} {m["options"].get(k)!r}' for k in options if m['options'].get(k) != options[k]]
-    if changed: raise MemtrainError(f"{out} was prepared with {', '.join(changed)}: use the same, choose another --out_dir, or remove it first")
+    if changed:
+        raise MemtrainError(f"{out} was prepared with {', '.join(changed)}: use the same, choose another --out_dir, or remove it first")
 
 def _finished_before(out, options, files):
     "The manifest of a data set at `out` that was made from the same; an error if from something else"
@@ -1126,7 +1151,8 @@ def _check_numbers(o):
     val, near = o['val_fraction'], o['near_dedup']
     if not 0 <= val < 1: raise MemtrainError(f'val_fraction {val} is outside 0 .. 1; 0.1 is a tenth of the documents')
     if not 0 <= o['seed'] < 2**63: raise MemtrainError(f"seed {o['seed']} is outside 0 .. 9223372036854775807")
-    if near and not 0.1 <= near <= 1: raise MemtrainError(f'near_dedup {near} is outside 0.1 .. 1; 0.8 drops what is 80 % the same, 0 drops nothing')
+    if near and not 0.1 <= near <= 1:
+        raise MemtrainError(f'near_dedup {near} is outside 0.1 .. 1; 0.8 drops what is 80 % the same, 0 drops nothing')
     for name, least in (('document_kib', 1), ('record_mib', 1), ('min_chars', 0)):
         if o[name] < least: raise MemtrainError(f'{name} {o[name]} is less than {least}')
     if parse_size(o['dedup_memory']) < 2**20: raise MemtrainError(f"dedup_memory {o['dedup_memory']} is less than 1 MiB")
@@ -1196,8 +1222,8 @@ def prepare(
 ) -> Prepared:
     "Turn the text of `input_files` into token shards in `out_dir`, in memory that doesn't grow with the text"
     started, out = time.perf_counter(), Path(out_dir)
-    options = dict(text_key=text_key, document_kib=document_kib, record_mib=record_mib, normalize=normalize, filter=filter, min_chars=min_chars, dedup=dedup,
-                   dedup_lines=dedup_lines, near_dedup=near_dedup, dedup_memory=dedup_memory, val_fraction=val_fraction, seed=seed)
+    options = dict(text_key=text_key, document_kib=document_kib, record_mib=record_mib, normalize=normalize, filter=filter, min_chars=min_chars,
+                   dedup=dedup, dedup_lines=dedup_lines, near_dedup=near_dedup, dedup_memory=dedup_memory, val_fraction=val_fraction, seed=seed)
     _check_numbers(options)
     dtype_for_vocab(vocab_size); dtype_for_vocab(1, dtype)
     plan = {k: v for k, v in options.items() if k not in _HOW}

@@ -11,7 +11,7 @@ import numpy as np, psutil, pyarrow as pa, pyarrow.parquet as pq, zstandard
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
-from memtrain.core import MIB, MemtrainError, recorded
+from memtrain.core import MIB, MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
 from memtrain.prepare import _agree, _is_val, _open_pool, _texts, _in_order, _Threads
 from memtrain.shards import MANIFEST, TokenShards, verify
@@ -659,7 +659,7 @@ def test_the_bytes_do_not_depend_on_workers_chunks_or_memory():
         counts = found[0].manifest['counts']
         assert counts['duplicates'] >= 5 and counts['duplicate_lines'] >= 20 and len(found[0].manifest['shards']) > 5
         prepare(d/'in', d/'whole', **{**options, 'vocab_size': 300})  # one chunk
-        test_eq({k: v for k, v in contents(d/'whole').items() if k.endswith(('.bin', '.key'))}, {k: v for k, v in contents(d/'0').items() if k.endswith(('.bin', '.key'))})
+        for split in ('train', 'val'): test_eq(documents_of(d/'whole', split), documents_of(d/'0', split))
 
 # %% ../nbs/11_prepare.ipynb #d102da1b
 def test_of_copies_the_first_stays():
@@ -814,6 +814,7 @@ def opens(path):
             except MemtrainError: pass
     return False
 
+# %% ../nbs/11_prepare.ipynb #c3a858e7
 def kill_and_resume(source, folder, kills, **options):
     "Kill `kills` runs at random moments; returns in what state each was found"
     rng, states = random.Random(0), []
