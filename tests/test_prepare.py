@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from memtrain.core import MIB, MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
-from memtrain.prepare import _agree, _is_val, _open_pool, _texts, _in_order, _Threads
+from memtrain.prepare import _encode_fast, _is_val, _open_pool, _texts, _in_order, _Threads
 from memtrain.shards import MANIFEST, TokenShards, verify
 
 # %% ../nbs/11_prepare.ipynb #feadc3cf
@@ -309,6 +309,17 @@ def test_texts_that_tiktoken_refuses_get_the_same_ids():
         ids, lengths = bpe.encode_documents(['a', text, 'b'])
         test_eq(ids[lengths[0]:lengths[0] + lengths[1] - 1].tolist(), slow[i])
         test_eq((int(lengths.sum()), int((ids == bpe.eod_id).sum())), (len(ids), 3))
+
+# %% ../nbs/11_prepare.ipynb #f2eb8d97
+class FailingEncoding:
+    "What `_encode_fast` asks of an encoding, with an error instead of an answer"
+    def __init__(self, error): self._core_bpe, self.error = self, error
+    def encode_to_tiktoken_buffer(self, text, special): raise self.error
+
+def test_only_what_tiktoken_is_known_for_is_forgiven():
+    panic = type('PanicException', (BaseException,), {})
+    for error in (ValueError(), UnicodeEncodeError('utf-8', 'x', 0, 1, ''), panic()): test_eq(_encode_fast((FailingEncoding(error), None), ['a']), None)
+    with ExceptionExpected(KeyboardInterrupt): _encode_fast((FailingEncoding(KeyboardInterrupt()), None), ['a'])
 
 # %% ../nbs/11_prepare.ipynb #09be435a
 def test_engines_that_disagree_are_found_out():
