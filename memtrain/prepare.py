@@ -985,7 +985,8 @@ def _check_splits(corpus, documents, wanted):
     first, more = corpus.files[0], corpus.files[1:]
     if not sum(documents.values()):
         others = f', nor in the other {len(more)} files' if more else ''
-        raise MemtrainError(f'{first}: empty, there is no text in it{others}; give files with text')
+        passed = ' that passes the filter' if corpus.options['filter'] else ''
+        raise MemtrainError(f'{first}: empty, there is no text in it{passed}{others}; give files with text')
     kib = corpus.options['document_kib']
     finer = f', cut it finer with --document_kib {max(1, kib // 16)}' if kib > 1 else ''
     for split in wanted:

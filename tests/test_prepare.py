@@ -15,6 +15,7 @@ from memtrain.core import MIB, MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
 from memtrain.prepare import _encode_fast, _is_val, _open_pool, _texts, _in_order, _Threads
 from memtrain.shards import MANIFEST, TokenShards, verify
+settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
 
 # %% ../nbs/11_prepare.ipynb #feadc3cf
 def test_files_folders_and_patterns_are_found_once():
