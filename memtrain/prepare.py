@@ -80,7 +80,7 @@ def find_files(
                                 f'check --input_files and --exclude')
         for p in sorted(texts, key=lambda p: (len(str(p)), p)): found.setdefault(p.resolve(), p)  # a link can lead to the same file again
     if not found: raise MemtrainError('all input files are excluded: check --exclude')
-    return sorted(found.values())
+    return [Path(str(p)) for p in sorted(found.values())]  # new ones: a Path that was compared keeps a kilobyte of its parts
 
 # %% ../nbs/11_prepare.ipynb #347786e9
 def _cut_at(buffer, start, limit):
@@ -231,6 +231,7 @@ def read_chunks(
     "The documents of `files` as chunks of raw bytes; small files share a chunk"
     parts, size, number, base, at = [], 0, 0, 0, 0
     for path in files:
+        path = Path(str(path))  # what it keeps of its parts goes with it
         for part in _parts(path, options):
             parts.append(part)
             size, at = size + sum(map(len, part.data)), base + part.at

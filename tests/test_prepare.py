@@ -849,7 +849,7 @@ def test_a_killed_run_opens_as_nothing_and_resumes_to_the_same_bytes():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_corpus(d/'in', files=2000)
-        states = kill_and_resume(d/'in', d, 6, vocab_size=500, tokens_per_shard=5_000)
+        states = kill_and_resume(d/'in', d, 10, vocab_size=500, tokens_per_shard=5_000)
         print('found after the kill:', {s: states.count(s) for s in sorted(set(states))})
         assert 'unfinished' in states
 
