@@ -860,7 +860,7 @@ def _in_order(pool, tasks):
 class _Threads:
     "Workers in this process"
     def __init__(self, workers):
-        self.workers, self.ahead, self.name = workers, 2*workers + 1, f'{workers} threads'
+        self.workers, self.ahead, self.name = workers, workers + 2, f'{workers} threads'
         self.executor = ThreadPoolExecutor(workers)
         self.submit = self.executor.submit
 
