@@ -30,12 +30,22 @@ class Prepare:
     tokens_per_shard: int = 10_000_000  # tokens per file
     val_fraction: float = 0.1  # share of the documents that go to val
     normalize: bool = True  # Unicode NFC, plain line ends, no control characters
+    filter: bool = True  # drop what is plainly not text
+    min_chars: int = 0  # also drop documents shorter than this
+    dedup: bool = True  # drop documents that were there before
+    dedup_lines: bool = False  # drop lines of 20 characters or more that were there before
+    near_dedup: float = 0  # drop documents that are so much like one before, such as 0.8; needs datasketch
+    dedup_memory: str = '1GB'  # for remembering what was there before; more of it goes to disk
     dtype: str = 'auto'  # uint16 where the vocabulary allows it, else uint32
     text_key: str = 'text'  # where records of .jsonl and .parquet keep their text
     document_kib: int = 64  # longer text files are cut into several documents
+    record_mib: int = 64  # a longer record of .jsonl or .parquet is an error
     exclude: tuple[str, ...] = ()  # patterns for names of files and folders to leave out
+    workers: int | None = None  # how many chunks of the corpus are worked on at a time; all cores by default
+    engine: str = 'local'  # local, or ray for a cluster
     seed: int = 0  # of the split into train and val
     resume: bool = False  # go on where an interrupted run stopped
+    append: bool = False  # add files to a finished data set
 
     def run(self) -> int:  # exit status
         "Prepare, and say what came of it"

@@ -49,7 +49,7 @@ def test_flags_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in')
-        flags = '--tokenization char --val_fraction 0.4 --no_normalize --dtype uint32 --document_kib 2 --exclude 1* 2?.txt --seed 3'
+        flags = '--tokenization char --val_fraction 0.4 --no_normalize --dtype uint32 --document_kib 2 --exclude 1* 2?.txt --seed 3 --workers 1 --engine local --dedup_memory 2MB'
         test_eq(run_memtrain('prepare', '--input_files', 'in/*.txt', 'in/1.txt', '--out_dir', 'data', *flags.split(), cwd=d).returncode, 0)
         m = TokenShards(d/'data').manifest
         for key, value in (('tokenization', 'char'), ('val_fraction', 0.4), ('normalize', False), ('dtype', 'uint32'), ('document_kib', 2), ('seed', 3)):
@@ -63,6 +63,21 @@ def test_flags_reach_what_they_name():
         test_eq((s['model']['block_size'], s['model']['n_embd'], s['config']['batch_size'], s['config']['lr'], s['config']['seed']), (16, 16, 5, 0.005, 7))
         windows = (m['tokens']['train'] - 1)//16
         test_eq(s['iters'], round(0.1 * -(-windows//5) / 2))
+
+# %% ../nbs/50_cli.ipynb #feae6cfc
+def test_flags_for_cleaning_reach_what_they_name():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); (d/'in/copy.txt').write_text((d/'in/1.txt').read_text()); (d/'in/short.txt').write_text('short'); (d/'later').mkdir()
+        (d/'later/new.txt').write_text('a new document of its own')
+        prep = lambda out, *flags: run_memtrain('prepare', '--input_files', 'in', '--out_dir', out, '--tokenization', 'bytes', '--val_fraction', 0.2, *flags, cwd=d).returncode
+        count = lambda out: {k: n for k, n in TokenShards(d/out).manifest['counts'].items() if n and k != 'bytes'}
+        test_eq(prep('a'), 0); test_eq(count('a'), {'documents': 61, 'duplicates': 1})
+        test_eq(prep('b', '--no_dedup', '--min_chars', 9), 0); test_eq(count('b'), {'documents': 61, 'too_short': 1})
+        test_eq(prep('c', '--no-filter', '--dedup_lines'), 0); test_eq(count('c'), {'documents': 61, 'empty': 1, 'duplicate_lines': 1})
+        test_eq(prep('a', '--append', '--input_files', 'later'), 0); test_eq(count('a'), {'documents': 62, 'duplicates': 1})
+        test_eq([prep('d', *flags) for flags in (('--workers', 0), ('--engine', 'spark'), ('--near_dedup', 2), ('--record_mib', 0), ('--dedup_memory', 'much'))], [1]*5)
+        assert not (d/'d').exists()
 
 # %% ../nbs/50_cli.ipynb #fabeabbc
 def test_errors_are_one_line_with_the_right_status():
