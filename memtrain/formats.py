@@ -67,7 +67,7 @@ def _write_export(dest, plan, dtype, bar):
 def _clear_export(dest, names, made):
     "Remove what an export that failed has left in `dest`, and `dest` if it was `made` for it"
     for file in [*dest.glob('.*.tmp'), *(dest/name for name in names)]: file.unlink(missing_ok=True)
-    if made: dest.rmdir()
+    if made and not any(dest.iterdir()): dest.rmdir()
 
 # %% ../nbs/15_formats.ipynb #8f7eaab9
 def export_shards(

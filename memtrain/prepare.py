@@ -9,7 +9,7 @@ __all__ = ['CHUNK', 'KEY_BYTES', 'COUNTS', 'LINE_CHARS', 'BPE_SAMPLE', 'find_fil
            'Settings', 'Documents', 'Processed', 'hash_lines', 'process_chunk', 'Prepared', 'prepare']
 
 # %% ../nbs/11_prepare.ipynb #28071ebd
-import contextlib, glob, gzip, hashlib, io, json, math, os, re, shutil, sys, time, unicodedata, zlib
+import contextlib, ctypes, glob, gzip, hashlib, io, json, math, os, re, shutil, sys, time, unicodedata, zlib
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -860,6 +860,7 @@ def _in_order(pool, tasks):
 class _Threads:
     "Workers in this process"
     def __init__(self, workers):
+        with contextlib.suppress(OSError, AttributeError): ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: glibc's threads share one heap
         self.workers, self.ahead, self.name = workers, workers + 2, f'{workers} threads'
         self.executor = ThreadPoolExecutor(workers)
         self.submit = self.executor.submit

@@ -411,7 +411,7 @@ def _find_splits(folder, split):
     "{split: its files} in `folder`: those of a subfolder with its name (`split` is one to look for), else those whose names say it"
     found = {}
     for f in _bins(folder): found.setdefault(_split_in(f.stem), []).append(f)
-    for word in [*reversed(_SPLIT_WORDS), *_SPLIT.findall(split)[:1]]:
+    for word in [*reversed(_SPLIT_WORDS), *([split] if _SPLIT.fullmatch(split) else [])]:
         if inside := _bins(folder/word): found[_SPLIT_WORDS.get(word, word)] = inside
     return found
 

@@ -166,7 +166,7 @@ def test_bare_files_open_without_a_manifest():
         test_eq(read_ids(d/'a').tolist(), [0, 1, 2, 3, 4, 70_000]); test_eq([n for _, n, _ in files], [5, 1, 0])
         test_eq(read_ids(d/'b', 'val').tolist(), [0, 1, 2]); test_eq(read_ids(d/'b', 'held-out', 'uint16').tolist(), [0, 1, 2, 3])
         test_fail(lambda: read_ids(d/'a', 'val'), contains="no split 'val': it has train")
-        for split in ('train', '../a', ''): test_fail(lambda: read_ids(d/'b', split), contains=f'no split {split!r}: it has ')
+        for split in ('train', '../a', ''): test_fail(lambda: read_ids(d/'b', split), contains=f'no split {split!r}: it has val;')
         (d/'a/s1.bin').write_bytes(b'xyz')
         test_fail(lambda: read_ids(d/'a'), contains='3 bytes')
         for name in ('s0.bin', 's1.bin'): (d/'a'/name).write_bytes(b'')
@@ -241,7 +241,9 @@ def test_every_cut_is_noticed_that_the_format_can_tell():
         make_llm_c(d/'one/x_train_000001.bin', [1, 2, 3])
         for i in (1, 2): make_llm_c(d/f'two/x_train_{i:06d}.bin', [1, 2, 3], 20240801, 7)
         make_megatron(d/'mega/x', [[1, 2], [], [3]], 4); make_megatron(d/'mega/y', [[4]], 4)
+        make_megatron(d/'alone/x', [[1, 2], [], [3]], 4)
         test_eq(opens_when_cut(d/'two', d/'two/x_train_000002.bin'), [])
+        test_eq(opens_when_cut(d/'alone', d/'alone/x.idx'), [])
         for path in (d/'mega', d/'mega/x'):
             for file in ('x.bin', 'x.idx'): test_eq(opens_when_cut(path, d/'mega'/file), [])
         test_eq(opens_when_cut(d/'one', d/'one/x_train_000001.bin'), [])  # nothing beside it has the magic number
