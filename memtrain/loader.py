@@ -312,15 +312,16 @@ class _Reading(_State):
         size = order.block*order.pool if order and order.shuffle == 'block' else max(1, 2**19//self.block_size)
         epoch, seen, begin = self.epoch, self.seen, self.seen if self.begin is None else self.begin
         batches = share_batches(begin, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last)
-        mine = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from its workers in turn
-        for _, pool in itertools.groupby(mine, key=lambda b: b[0]//size):
+        if workers > 1: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
+        for _, pool in itertools.groupby(batches, key=lambda b: b[0]//size):
             pool = list(pool)
-            first, sizes = np.array([a for a, _, _ in pool]), np.array([b - a for a, b, _ in pool])
+            first, behind, _ = np.array(pool).T
+            sizes = behind - first
             positions = np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
             yield pool, *self.cuts.starts(epoch, positions)
 
-    def _rows(self):
-        "((B, T + 1) ids, (B,) targets, windows then seen) of each batch"
+    def _here(self):
+        "(batch, windows then seen) of each batch"
         reader, pools = _WindowReader(self.shards, self.block_size), self._pools()
         ahead = next(pools, None)
         if ahead: reader.announce(ahead[1])
@@ -329,20 +330,20 @@ class _Reading(_State):
             reader.load(starts)
             if ahead: reader.announce(ahead[1])
             for a, b, seen in batches:
-                yield reader.rows[at:at + b - a], targets[at:at + b - a], seen
+                yield self._batch(reader.rows[at:at + b - a], targets, at), seen
                 at += b - a
 
 # %% ../nbs/12_loader.ipynb #9b16b544
 class _Batches(_Reading):
     "How rows become batches"
-    def _batch(self, rows, targets):
+    def _batch(self, rows, targets, at):
         if self.device is None: x, y = torch.from_numpy(rows[:, :-1].astype(np.int64)), torch.from_numpy(rows[:, 1:].astype(np.int64))
         else:
             narrow = torch.from_numpy(rows.copy())  # the rows are used again
             if self.device.type == 'cuda': narrow = narrow.pin_memory()  # torch keeps these and uses them again
             wide = narrow.to(self.device, non_blocking=True).to(torch.int64)
             x, y = wide[:, :-1].contiguous(), wide[:, 1:].contiguous()
-        if self.documents != 'join': self._mask(x, y, targets)
+        if self.documents != 'join': self._mask(x, y, targets[at:at + len(rows)])
         if self.pin_memory: x, y = x.pin_memory(), y.pin_memory()
         return self.transform(x, y) if self.transform else (x, y)
 
@@ -352,8 +353,6 @@ class _Batches(_Reading):
         else:
             beyond = torch.arange(y.shape[1], device=y.device) >= torch.from_numpy(targets).to(y.device)[:, None]
             x[beyond], y[beyond] = self.shards.eod_id, -100
-
-    def _here(self): return ((self._batch(rows, targets), seen) for rows, targets, seen in self._rows())
 
     def _by_workers(self):
         "The same from worker processes; this process counts what has arrived"
