@@ -6,7 +6,7 @@
 __all__ = ['permute', 'WindowOrder', 'share_batches', 'read_ahead', 'TokenLoader', 'GPTDataLoader']
 
 # %% ../nbs/12_loader.ipynb #46523c39
-import copy, itertools, os, queue, threading
+import copy, itertools, mmap, os, queue, threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import MemtrainError
+from .core import MIB, MemtrainError
 from .shards import TokenShards, take_windows
 
 # %% ../nbs/12_loader.ipynb #b7982913
@@ -63,14 +63,16 @@ class WindowOrder:
         n: int,  # windows
         seed: int = 0,  # of the run
         shuffle: str | bool = 'block',  # 'block' (also True), 'global', or False for the order of the files
-        block: int = 16,  # windows in a block
-        pool: int = 256,  # blocks that are shuffled into each other
+        block: int = 32,  # windows in a block
+        pool: int = 128,  # blocks that are shuffled into each other
     ):
         if shuffle not in ('block', 'global', True, False): raise MemtrainError(f"shuffle {shuffle!r} isn't one of 'block', 'global', False")
+        if block < 1 or pool < 1: raise MemtrainError(f'block {block} and pool {pool}: give 1 or more')
         self.n, self.seed, self.shuffle = n, seed, 'block' if shuffle is True else shuffle
-        self.block, self.pool = max(1, min(block, n // pool)), max(1, pool)  # few windows: small blocks, so that one pool has all of them
-        self.known = (None, None, None)
+        self.block, self.known = max(1, min(block, n // pool)), (None, None, None)  # few windows: smaller blocks
         self.blocks, over = divmod(n, self.block)
+        pools = -(-self.blocks // pool) or 1
+        self.pool = -(-self.blocks // pools) or 1  # pools of about the same size, so that the last one isn't a handful of blocks
         self.spread = (2*np.arange(over) + 1)*n // (2*over or 1)  # where the windows come that are too few for a block
 
     def at(
@@ -116,58 +118,89 @@ def _blocks_read():
     "How often this process has made the disk read so far; None where the system doesn't tell"
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
+def _wrapped(first, sizes, n):
+    "Runs over the end of `n` tokens go on at the beginning"
+    over = np.maximum(0, first + sizes - n)
+    at = np.flatnonzero(over) + 1
+    return np.insert(first, at, 0), np.insert(sizes - over, at, over[at - 1])
+
+# %% ../nbs/12_loader.ipynb #cbdcd544
+def _blocks_read():
+    "How often this process has made the disk read so far; None where the system doesn't tell"
+    return resource and resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+
 class _WindowReader:
-    "Windows of `length` tokens and the one behind, read many at a time into `rows`"
+    "Windows of `length` tokens and the one behind, of which many are read at a time into one array"
     def __init__(self, shards, length):
-        self.shards, self.length, self.read = shards, length, None
-        self.rows, self.bodies, self.tails = np.empty((0, length + 1), shards.dtype), [], []
-
-    def _make_room(self, n):
-        "Rows for `n` windows; of each, a view of the first `length` places and one of the last"
-        self.rows = np.empty((n, self.length + 1), self.shards.dtype)
-        if self.scatters: self.bodies, self.tails = [memoryview(r[:-1]) for r in self.rows], [memoryview(r[-1:]) for r in self.rows]
-
-    @property
-    def scatters(self): return self.shards.sources.plain and self.length >= 256  # the views of short rows would take more room than the rows
+        self.shards, self.length, self.read, self.flat = shards, length, None, np.empty(0, shards.dtype)
 
     def load(self, starts):
-        "Read the windows at `starts` into as many rows"
-        if len(starts) > len(self.rows): self._make_room(len(starts))
+        "Read the windows at `starts`"
         sorting = np.argsort(starts)
-        starts = starts[sorting]
-        first, sizes, run = _runs(starts, self.length)
-        easy = self.shards.inside(first, sizes) if self.scatters else np.zeros(len(first), bool)
-        if easy.any(): self._scatter(first[easy], sizes[easy], sorting[easy[run]], run[easy[run]])
-        if not easy.all(): self._gather(starts[~easy[run]], sorting[~easy[run]])
+        first, sizes, run = _runs(starts[sorting], self.length)
+        at, n = np.cumsum(sizes) - sizes, sizes.sum()
+        if n > len(self.flat): self.flat = np.empty(n, self.shards.dtype)
+        self.shards.read_many(*_wrapped(first, sizes, len(self.shards)), self.flat[:n])
+        self.places = np.empty(len(starts), np.int64)
+        self.places[sorting] = at[run] + starts[sorting] - first[run]
 
-    def _scatter(self, first, sizes, rows, run):
-        "Read runs that each lie in one shard straight into their rows"
-        ends = np.cumsum((sizes - 1)//self.length).tolist()
-        order, bodies, tails = rows.tolist(), self.bodies, self.tails
-        into = ([*[bodies[r] for r in order[a:b]], tails[order[b - 1]]] for a, b in zip([0, *ends], ends))
-        self.shards.sources.scatter(self.shards._pieces(first, sizes), into)
-        inner = np.flatnonzero(run[1:] == run[:-1])  # their last token is the first of the next window
-        self.rows[rows[inner], -1] = self.rows[rows[inner + 1], 0]
-
-    def _gather(self, starts, rows):
-        "Read windows wherever they lie, one behind the other, and cut them out"
-        first, sizes, run = _runs(starts, self.length)
-        flat = np.empty(sizes.sum(), self.shards.dtype)
-        self.shards.read_many(*self._wrapped(first, sizes), flat)
-        self.rows[rows] = take_windows(flat, (np.cumsum(sizes) - sizes)[run] + starts - first[run], self.length + 1)
-
-    def _wrapped(self, first, sizes):
-        "Runs over the end of the data go on at its beginning"
-        over = np.maximum(0, first + sizes - len(self.shards))
-        at = np.flatnonzero(over) + 1
-        return np.insert(first, at, 0), np.insert(sizes - over, at, over[at - 1])
+    def rows(self, a, b):
+        "Windows `a` to `b` of those that were loaded, (b - a, length + 1)"
+        return take_windows(self.flat, self.places[a:b], self.length + 1)
 
     def announce(self, starts):
         "Have the system fetch the windows at `starts`, unless the last ones were all in the page cache"
         read, self.read = self.read, _blocks_read()
         if read == self.read is not None: return
         first, sizes, _ = _runs(np.sort(starts), self.length)
-        self.shards.announce(*self._wrapped(first, sizes))
+        self.shards.announce(*_wrapped(first, sizes, len(self.shards)))
+
+# %% ../nbs/12_loader.ipynb #dd914d7a
+def _mapped_bytes():
+    "Bytes of mapped files that count as this process's memory; 0 where the system doesn't tell"
+    try:
+        with open('/proc/self/statm', 'rb', buffering=0) as f: return int(f.read(100).split()[2])*mmap.PAGESIZE
+    except OSError: return 0
+
+class _MapReader(_WindowReader):
+    "The same from the memory map"
+    def __init__(self, shards, length):
+        super().__init__(shards, length)
+        self.items, at = shards.sources.span((length + 1)*shards.dtype.itemsize)
+        self.edges = np.array(shards.starts)
+        self.offsets = at - self.edges[:-1]*shards.dtype.itemsize
+        self.before = self.seen = _mapped_bytes()
+        self.calls, self.wait = 0, 1  # batches since memory was looked at, and to wait until it is again
+
+    def load(self, starts):
+        "Find the windows at `starts`"
+        if not _mapped_bytes(): self.shards.sources.release()  # where the system doesn't tell: every time
+        shard = np.searchsorted(self.edges, starts, side='right') - 1
+        self.starts, self.places = starts, self.offsets[shard] + starts*self.shards.dtype.itemsize
+        self.apart = starts + self.length + 1 > self.edges[shard + 1]  # in more than one shard
+        self.any_apart = bool(self.apart.any())
+
+    def rows(self, a, b):
+        "Windows `a` to `b` of those that were loaded"
+        self.calls += 1
+        if self.calls >= self.wait: self._limit()
+        if not self.any_apart or not self.apart[a:b].any(): return self._take(self.places[a:b])
+        out, apart = np.empty((b - a, self.length + 1), self.shards.dtype), self.apart[a:b]
+        out[~apart] = self._take(self.places[a:b][~apart])
+        for i in np.flatnonzero(apart):
+            self.shards.read_many(*_wrapped(self.starts[a + i:a + i + 1], np.array([self.length + 1]), len(self.shards)), out[i])
+        return out
+
+    def _limit(self, most=24*MIB):
+        "Give mapped pages back when there are too many, and look again when there could be: a page fault maps 64 kB or, with a new kernel, 2 MB"
+        now = _mapped_bytes()
+        growth = max(1, (now - self.seen)//self.calls)
+        if now - self.before > most:
+            self.shards.sources.release()
+            now = self.before
+        self.seen, self.calls, self.wait = now, 0, max(1, min(16, (most - now + self.before)//(2*growth)))
+
+    def _take(self, places): return self.items[places].view(self.shards.dtype).reshape(len(places), self.length + 1)
 
 # %% ../nbs/12_loader.ipynb #5789166a
 class _Cuts:
@@ -197,6 +230,7 @@ class _Mixture:
     "Windows of several data sets, in exact proportion to `weights`"
     def __init__(self, cuts, weights, period=10_000):
         self.cuts, share = cuts, np.asarray(weights, dtype=float)
+        if not all(c.n for c in cuts): raise MemtrainError('one of the data sets has no window: leave it out')
         if len(share) != len(cuts) or not (share > 0).all():
             raise MemtrainError(f'weights {list(weights)}: {len(cuts)} data sets need {len(cuts)} numbers above 0')
         exact = share / share.sum() * period
@@ -269,10 +303,10 @@ class _Settings(IterableDataset):
         for p in parts:
             if len(p) <= block_size: raise MemtrainError(f'{p.path}: {p.split} has {len(p)} tokens, a window of block_size {block_size} '
                                                          f'needs {block_size + 1}; choose a smaller block_size, or prepare more text')
-        # blocks of 16,384 tokens and a pool of 256 of them: 8 MB of uint16, whatever the block size
-        order = dict(seed=seed, shuffle=shuffle, block=max(1, 2**14//block_size), pool=max(1, 2**22//max(block_size, 2**14)))
+        # blocks of 32,768 tokens and a pool of 128 of them: 8 MB of uint16, whatever the block size
+        order = dict(seed=seed, shuffle=shuffle, block=max(1, 2**15//block_size), pool=max(1, 2**22//max(block_size, 2**15)))
         bases = np.cumsum([0] + [len(p) for p in parts]).tolist()
-        cuts = [_Cuts(p, block_size, order, shift and not weights and shuffle is not False, documents, b) for p, b in zip(parts, bases)]
+        cuts = [_Cuts(p, block_size, order, shift and weights is None and shuffle is not False, documents, b) for p, b in zip(parts, bases)]
         self.cuts = cuts[0] if weights is None else _Mixture(cuts, weights)
         self.batch_size, self.block_size, self.drop_last, self.documents = batch_size, block_size, drop_last, documents
         self._identity = {'seed': seed, 'shuffle': cuts[0].order.shuffle, 'block_size': block_size, 'documents': documents,
@@ -312,7 +346,7 @@ class _Reading(_State):
         size = order.block*order.pool if order and order.shuffle == 'block' else max(1, 2**19//self.block_size)
         epoch, seen, begin = self.epoch, self.seen, self.seen if self.begin is None else self.begin
         batches = share_batches(begin, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last)
-        if workers > 1: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
+        if workers > 1 or seen > begin: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
         for _, pool in itertools.groupby(batches, key=lambda b: b[0]//size):
             pool = list(pool)
             first, behind, _ = np.array(pool).T
@@ -322,7 +356,9 @@ class _Reading(_State):
 
     def _here(self):
         "(batch, windows then seen) of each batch"
-        reader, pools = _WindowReader(self.shards, self.block_size), self._pools()
+        blocks = isinstance(self.cuts, _Cuts) and not self.cuts.split and self.cuts.order.shuffle != 'global' and self.world_size == 1
+        reader = (_MapReader if blocks and self.shards.sources.mappable else _WindowReader)(self.shards, self.block_size)
+        pools = self._pools()
         ahead = next(pools, None)
         if ahead: reader.announce(ahead[1])
         while ahead:
@@ -330,7 +366,7 @@ class _Reading(_State):
             reader.load(starts)
             if ahead: reader.announce(ahead[1])
             for a, b, seen in batches:
-                yield self._batch(reader.rows[at:at + b - a], targets, at), seen
+                yield self._batch(reader.rows(at, at + b - a), targets, at), seen
                 at += b - a
 
 # %% ../nbs/12_loader.ipynb #9b16b544
@@ -339,10 +375,10 @@ class _Batches(_Reading):
     def _batch(self, rows, targets, at):
         if self.device is None: x, y = torch.from_numpy(rows[:, :-1].astype(np.int64)), torch.from_numpy(rows[:, 1:].astype(np.int64))
         else:
-            narrow = torch.from_numpy(rows.copy())  # the rows are used again
+            narrow = torch.from_numpy(rows)
             if self.device.type == 'cuda': narrow = narrow.pin_memory()  # torch keeps these and uses them again
             wide = narrow.to(self.device, non_blocking=True).to(torch.int64)
-            x, y = wide[:, :-1].contiguous(), wide[:, 1:].contiguous()
+            x, y = (part.clone(memory_format=torch.contiguous_format) for part in (wide[:, :-1], wide[:, 1:]))  # never views of one another
         if self.documents != 'join': self._mask(x, y, targets[at:at + len(rows)])
         if self.pin_memory: x, y = x.pin_memory(), y.pin_memory()
         return self.transform(x, y) if self.transform else (x, y)
@@ -415,8 +451,18 @@ class TokenLoader(_Batches):
         self.rank, self.world_size = _rank_of(rank, world_size)
         self.device, self.pin_memory, self.transform = device and torch.device(device), pin_memory, transform
         self.prefetch, self.num_workers = prefetch, num_workers
+        self._check_ways()
 
-    def __len__(self) -> int:
+    def _check_ways(self):
+        step, n = self.batch_size*self.world_size, self.cuts.n
+        if self.drop_last and n < step:
+            raise MemtrainError(f'{self.shards.path}: {n} windows don\'t fill batches of {self.batch_size} on {self.world_size} ranks, and drop_last '
+                                f'would leave nothing: choose a smaller batch_size')
+        if self.prefetch < 0 or self.num_workers < 0: raise MemtrainError('prefetch and num_workers are 0 or more')
+        if self.device and (self.pin_memory or self.num_workers):
+            raise MemtrainError('device sends batches from this process: leave pin_memory and num_workers out')
+
+    def __len__(self) -> int:  # batches of this rank in a whole epoch
         step, r = self.batch_size*self.world_size, self.rank
         rest = self.cuts.n % step
         return self.cuts.n // step + (not self.drop_last and (r + 1)*rest//self.world_size > r*rest//self.world_size)
@@ -484,6 +530,7 @@ class GPTDataLoader:
 
     def _batches(self, split):
         c = self.config
-        loader = TokenLoader(self.shards[split], min(c.batch_size, (len(self.shards[split]) - 1)//c.block_size or 1), c.block_size,
-                             getattr(c, 'seed', 0), device=getattr(c, 'device', None), drop_last=True)
+        world_size, windows = _rank_of(None, None)[1], len(self.shards[split].windows(c.block_size))
+        loader = TokenLoader(self.shards[split], max(1, min(c.batch_size, windows//world_size)), c.block_size, getattr(c, 'seed', 0),
+                             device=getattr(c, 'device', None), drop_last=True)
         while True: yield from loader

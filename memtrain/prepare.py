@@ -61,10 +61,11 @@ def _is_excluded(relative, exclude):
 # %% ../nbs/11_prepare.ipynb #65c24e69
 def find_files(
     inputs: str | Path | Iterable[str | Path],  # files, folders and glob patterns (`**` goes into subfolders)
-    exclude: Iterable[str] = (),  # patterns for the names of files and folders to leave out, below what was given
+    exclude: str | Iterable[str] = (),  # patterns for the names of files and folders to leave out, below what was given
 ) -> list[Path]:  # each once, sorted, so that the order of `inputs` doesn't matter
     "The files with text in them that `inputs` name"
     inputs = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    exclude = [exclude] if isinstance(exclude, str) else list(exclude)
     if not inputs: raise MemtrainError('no input files: name some with --input_files')
     found = {}
     for item in inputs:
@@ -113,13 +114,29 @@ def cut_text(
     if size: yield b''.join(held)
 
 # %% ../nbs/11_prepare.ipynb #a77d8e12
+class _ZstdFile(io.RawIOBase):
+    "The content of a .zst file, which may have several frames; an error if the last one is cut"
+    def __init__(self, raw): self.raw, self.frame, self.left, self.out = raw, None, b'', b''
+    def readable(self): return True
+
+    def readinto(self, buffer):
+        while not self.out:
+            data = self.left or self.raw.read(4096)  # little, because it may unpack to a thousand times as much
+            if not data and self.frame and not self.frame.eof: raise EOFError('the last frame is cut')
+            if not data: return 0
+            if self.frame is None or self.frame.eof: self.frame = _zstd().ZstdDecompressor().decompressobj()
+            self.out, self.left = self.frame.decompress(data), self.frame.unused_data
+        n = min(len(buffer), len(self.out))
+        buffer[:n], self.out = self.out[:n], self.out[n:]
+        return n
+
 @contextlib.contextmanager
 def _open_bytes(path):
     "(stream of decompressed bytes, file it comes from) of `path`; damage is an error that names the file"
     try:
         with open(path, 'rb') as raw:
             if path.suffix == '.gz': yield gzip.GzipFile(fileobj=raw), raw
-            elif path.suffix == '.zst': yield io.BufferedReader(_zstd().ZstdDecompressor().stream_reader(raw, read_across_frames=True)), raw
+            elif path.suffix == '.zst': yield io.BufferedReader(_ZstdFile(raw)), raw
             else: yield raw, raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as e: raise _damaged(path, e) from None
     except Exception as e:
@@ -211,11 +228,11 @@ def _row_parts(path, options):
     except pa.ArrowException as e: raise _damaged(path, str(e).splitlines()[0]) from None
 
 def _strings(pa, column, path, key):
-    "The values of a column of text as bytes, without nulls"
+    "The values of a column of text as bytes; a null is an empty text"
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise MemtrainError(f'{path}: column {key!r} holds {kind}, not text: choose with --text_key')
-    return column.cast(pa.large_string()).cast(pa.large_binary()).drop_null().to_numpy(zero_copy_only=False).tolist()
+    return column.cast(pa.large_string()).fill_null('').cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
 
 # %% ../nbs/11_prepare.ipynb #ec1357cf
 def _parts(path, options):
@@ -958,7 +975,7 @@ def _bpe_sample(corpus):
     for texts in corpus.results('learning the vocabulary', _sample, BPE_SAMPLE / max(1, corpus.bytes)):
         for text in texts:
             yield text
-            taken += len(text)
+            taken += len(text.encode('utf-8', 'surrogatepass'))
             if taken > 2*BPE_SAMPLE: return  # compressed files hold more than their size tells
 
 def _letters(chunk, settings): return set().union(*_clean(chunk, settings.options)[0])
@@ -1216,7 +1233,7 @@ def prepare(
     text_key: str = 'text',  # where records keep their text
     document_kib: int = 64,  # longer text files are cut into several documents
     record_mib: int = 64,  # a longer record of a .jsonl or .parquet file is an error
-    exclude: tuple | list = (),  # patterns for names of files and folders to leave out
+    exclude: str | tuple | list = (),  # patterns for names of files and folders to leave out
     workers: int | None = None,  # how many chunks are worked on at a time; all cores by default
     engine: str = 'local',  # or 'ray'
     seed: int = 0,  # of the split into train and val

@@ -8,7 +8,7 @@ __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'LLM_C', 'LLM_C_HEADER', 'dtyp
            'verify', 'compress_shards', 'decompress_shards', 'read_keys']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
-import hashlib, json, os, re, struct, weakref
+import hashlib, json, mmap, os, re, struct, weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
@@ -329,7 +329,7 @@ class ShardWriter(_WriterResume):
     ) -> None:
         "Append the document `ids` to `split`"
         ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} document {self._split(split).seen}')
-        if self.eod_id is not None: ids = np.append(ids, self.eod_id)
+        if self.eod_id is not None: ids = np.append(ids.astype(self.dtype), self.dtype.type(self.eod_id))
         if key and len(key) != 16: key = hashlib.blake2b(key, digest_size=16).digest()
         self.write_many(ids, [len(ids)], split, key)
 
@@ -604,6 +604,13 @@ def _unpack(path):
     except _zstd().ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
 
 # %% ../nbs/10_shards.ipynb #b6a023c8
+class _Span:
+    "A stretch of this process's addresses as an array; what lies between the maps is never touched, since nobody asks for it"
+    def __init__(self, maps, address, n, nbytes):
+        self.maps = maps  # kept open as long as the array is in use
+        self.__array_interface__ = {'data': (address, True), 'shape': (n,), 'strides': (1,), 'typestr': f'|V{nbytes}', 'version': 3}
+
+# %% ../nbs/10_shards.ipynb #2cb74731
 class _Sources:
     "Where tokens lie: files, of which this process maps and opens what it uses, or arrays in memory"
     def __init__(self, files, dtype, arrays=()):
@@ -616,6 +623,8 @@ class _Sources:
     def __getstate__(self): return {**self.__dict__, 'maps': None, 'fds': None}
     def __setstate__(self, state):  # in another process: map and open anew
         self.__dict__.update(state)
+        self.compressed = any(f.suffix == '.zst' for f in self.files)
+        self.plain = not (self.arrays or self.compressed) and hasattr(os, 'preadv')
         self.maps, self.fds = [None]*(len(self.starts) - 1), _OpenFiles(self.files)
 
     def array(self, i):
@@ -627,9 +636,6 @@ class _Sources:
             self.maps[i] = np.memmap(self.files[i], self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)
         return self.maps[i]
 
-    @property
-    def compressed(self): return any(f.suffix == '.zst' for f in self.files)
-
     def _unpacked(self, i):
         "A compressed shard, whole in memory; the last two are kept"
         if self.maps[i] is None:
@@ -640,24 +646,37 @@ class _Sources:
             self.maps[i] = np.frombuffer(data, self.dtype)
         return self.maps[i]
 
-    @property
-    def plain(self): return not (self.arrays or self.compressed) and hasattr(os, 'preadv')
-
     def copy(self, pieces, out):
         "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
         pieces = list(pieces)
         ends = np.cumsum([n for _, _, n in pieces], dtype=np.int64).tolist()
         outs = [out[end - n:end] for (_, _, n), end in zip(pieces, ends)]
-        if self.plain: return self.scatter(pieces, ((o,) for o in outs))
+        if self.plain: return self.pread(pieces, outs)
         for (i, at, n), o in zip(pieces, outs): o[:] = self.array(i)[at:at + n]
 
-    def scatter(self, pieces, buffers):
-        "Read each of `pieces` into a list of buffers, one system call each"
+    def pread(self, pieces, outs):
+        "Read each of `pieces` into its array, one system call each"
         fd, shard, size = None, None, self.dtype.itemsize
-        for (i, at, n), into in zip(pieces, buffers):
+        for (i, at, n), out in zip(pieces, outs):
             if i != shard: fd, shard = self.fds[i], i
-            if (got := os.preadv(fd, into, self.offsets[i] + at*size)) != n*size:
+            if (got := os.preadv(fd, [out], self.offsets[i] + at*size)) != n*size:
                 raise MemtrainError(f'{self.files[i]}: {n*size - got} bytes too short; it was cut after it was opened: restore it')
+
+    @property
+    def mappable(self): return self.plain and len(self.files) <= 256 and hasattr(mmap, 'MADV_DONTNEED')  # each map holds a descriptor
+
+    def span(self, nbytes):
+        "All shards as one array of items of `nbytes`, one beginning at every byte, and for each shard the byte where its token 0 would lie"
+        maps = [self.array(i) for i in range(len(self.files))]
+        for m in maps: m.size and m._mmap.madvise(mmap.MADV_RANDOM)
+        at = np.array([m.ctypes.data for m in maps])
+        low, high = at[[m.size > 0 for m in maps]].min(), max(a + m.nbytes for a, m in zip(at, maps))
+        return np.asarray(_Span(maps, int(low), max(1, int(high - low) - nbytes + 1), nbytes)), at - low
+
+    def release(self):
+        "Give back the pages that are mapped; they stay in the page cache"
+        for m in self.maps:
+            if m is not None and m.size: m._mmap.madvise(mmap.MADV_DONTNEED)
 
     def announce(self, pieces):
         "Have the system fetch each of `pieces` into the page cache, without waiting"
@@ -712,7 +731,7 @@ class TokenShards(_Shards):
     def __init__(
         self,
         path: str | Path,  # folder with a manifest, or somebody else's: nanoGPT's, llm.c's, Megatron-LM's, bare `.bin` files
-        split: str = 'train',  # or 'val'
+        split: str = 'train',  # or 'val', or any other that is there
         dtype: str | None = None,  # 'uint16' or 'uint32' for files that don't say it
     ):
         manifest, dtype, files = _shard_files(Path(path), split, dtype)
@@ -761,7 +780,7 @@ class TokenShards(_Shards):
         "`length` tokens from `start` on, past the memory map"
         out, i = np.empty(length, self.dtype), bisect_right(self.starts, start) - 1
         if self.sources.plain and 0 <= start < start + length <= self.starts[min(i + 1, len(self.starts) - 1)]:
-            self.sources.scatter([(i, start - self.starts[i], length)], [[out]])
+            self.sources.pread([(i, start - self.starts[i], length)], [out])
         else: self.read_many([start], [length], out)
         return out
 
@@ -815,7 +834,7 @@ class TokenShards(_Shards):
         a, sources = parts[0], [p.sources for p in parts]
         for p in parts[1:]:
             if p.dtype != a.dtype or p.vocab_size != a.vocab_size or p.eod_id != a.eod_id:
-                raise MemtrainError(f'{p.path} has {p.dtype.name} ids of a vocabulary of {p.vocab_size}, {a.path} {a.dtype.name} of {a.vocab_size}: '
+                raise MemtrainError(f'{p.path} has {p.dtype.name} ids of a vocabulary of {p.vocab_size} with end {p.eod_id}, {a.path} {a.dtype.name} of {a.vocab_size} with end {a.eod_id}: '
                                     f'prepare both with one tokenizer')
         files = [f for s in sources for f in zip(s.files, np.diff(s.starts).tolist(), s.offsets)]
         arrays = [array for s in sources for array in s.arrays]
@@ -833,8 +852,12 @@ class TokenShards(_Shards):
 
     def _ends_in(self, i):
         "Behind which token of shard `i` documents end: as its index tells, else behind each end-of-document id"
-        index = self.files[i].with_suffix('.idx') if self.files else None
-        if index and index.exists() and self.manifest: return np.fromfile(index, '<u8').astype(np.int64)
+        index = self.files and self.manifest and Path(re.sub(r'\.bin(\.zst)?$', '.idx', str(self.files[i])))
+        if index and index.exists():
+            ends = np.fromfile(index, '<u8').astype(np.int64)
+            if index.stat().st_size % 8 or (np.diff(ends, prepend=0) < 0).any() or (len(ends) and ends[-1] > self.starts[i + 1] - self.starts[i]):
+                raise MemtrainError(f'{index}: damaged; `memtrain verify` tells what else is, copy it again')
+            return ends
         if self.eod_id is None: raise MemtrainError(f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id')
         return np.flatnonzero(self.shard(i) == self.eod_id) + 1
 
@@ -905,8 +928,9 @@ class TokenWindows:
 def verify(
     path: str | Path,  # folder of a data set
 ) -> list[str]:  # one line per problem, each naming its file; empty when all is well
-    "Check the manifest, every shard, every index and the tokenizer of the data set at `path`"
+    "Check the manifest, every shard with its index and keys, and the tokenizer of the data set at `path`"
     path, problems = Path(path), []
+    if _foreign_splits(path): return [f'{path} has no {MANIFEST}: there is nothing to check it against']
     try: m = read_manifest(path)
     except MemtrainError as e: return [str(e)]
     expected = [(s['file'], s['sha256']) for s in m['shards']]
@@ -921,36 +945,48 @@ def verify(
 
 # %% ../nbs/10_shards.ipynb #5b6a4fcc
 def _rewrite(path, change):
-    "Put `zst`, from `change(file)`, into each entry of the manifest, or take it out where that is None; returns the files"
+    "Put `zst`, from `change(file, entry)`, into each entry of the manifest, or take it out where that is None; returns the files"
     m = read_manifest(path)
     for s in m['shards']:
+        packed = change(path/s['file'], s)
         s.pop('zst', None)
-        if (packed := change(path/s['file'])) is not None: s['zst'] = packed
+        if packed: s['zst'] = packed
     write_json(path/MANIFEST, {**m, 'checksum': _checksum(m)})
     return [path/s['file'] for s in m['shards']]
+
+def _checked_pieces(pieces, entry, file):
+    "Pass on the content of a shard; behind the last piece, an error if it isn't what was written"
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+    if digest.hexdigest() != entry['sha256']: raise MemtrainError(f'{file}: changed since it was written (its sha256 differs), nothing was removed; copy it again')
 
 def compress_shards(
     path: str | Path,  # folder of a data set
     level: int = 9,  # zstd's, from 1 (fast) to 22 (small)
 ) -> None:
-    "Compress the shards of the data set at `path` with zstd; one that is interrupted can be run again"
+    "Compress the shards of the data set at `path` with zstd, each checked on the way; one that is interrupted can be run again"
     path = Path(path)
-    def pack(file):
+    def pack(file, entry):
         packed = Path(f'{file}.zst')
+        if not file.exists() and not packed.exists(): raise MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew')
         if file.exists():
-            with open(file, 'rb') as plain, atomic_write(packed) as f: _zstd().ZstdCompressor(level).copy_stream(plain, f, size=file.stat().st_size)
+            with open(file, 'rb') as plain, atomic_write(packed) as f, _zstd().ZstdCompressor(level).stream_writer(f, closefd=False) as z:
+                for piece in _checked_pieces(iter(lambda: plain.read(2**20), b''), entry, file): z.write(piece)
         return {'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}
     for file in _rewrite(path, pack): file.unlink(missing_ok=True)
 
 def decompress_shards(
     path: str | Path,  # folder of a data set
 ) -> None:
-    "Unpack the shards of the data set at `path`"
+    "Unpack the shards of the data set at `path`, each checked on the way"
     path = Path(path)
-    def unpack(file):
+    def unpack(file, entry):
         if file.exists(): return None
+        if not Path(f'{file}.zst').exists(): raise MemtrainError(f'{file}.zst is missing: copy it again, or prepare the data set anew')
         with atomic_write(file) as f:
-            for piece in _unpack(Path(f'{file}.zst')): f.write(piece)
+            for piece in _checked_pieces(_unpack(Path(f'{file}.zst')), entry, f'{file}.zst'): f.write(piece)
     for file in _rewrite(path, unpack): Path(f'{file}.zst').unlink(missing_ok=True)
 
 # %% ../nbs/10_shards.ipynb #60db66c9
@@ -964,4 +1000,5 @@ def read_keys(
         if 'key_sha256' not in s: raise MemtrainError(f"{path/s['file']} has no keys: it was written without, so nothing can be compared with it")
         file = (path/s['file']).with_suffix('.key')
         if not file.exists(): raise MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew')
+        if file.stat().st_size != 16*s['documents']: raise MemtrainError(f"{file}: {file.stat().st_size:,} bytes, not 16 for each of {s['documents']:,} documents; copy it again")
         yield np.fromfile(file, np.uint8).reshape(-1, 16)

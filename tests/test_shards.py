@@ -260,7 +260,7 @@ def test_joined_shards_are_one_line_and_know_their_documents():
         test_eq(TokenShards.from_array([1, 2], eod_id=0).document_ends().tolist(), [2])
         assert both.manifest['checksum'] != TokenShards.join([b, a]).manifest['checksum']
         test_fail(lambda: TokenShards.join([a, memory]), contains="can't be joined")
-        test_fail(lambda: TokenShards.join([a, TokenShards.from_array([1])]), contains='vocabulary of 2, ')
+        test_fail(lambda: TokenShards.join([a, TokenShards.from_array([1])]), contains='vocabulary of 2 with end None, ')
         test_fail(lambda: TokenShards.from_array([1]).document_ends(), contains='nothing tells where documents end')
 
 # %% ../nbs/10_shards.ipynb #24364d99
@@ -410,9 +410,14 @@ def test_compressed_shards_read_verify_and_unpack():
             packed.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1:])
             assert packed.name in verify(path)[0]
         packed.unlink(); test_fail(lambda: TokenShards(path), contains='is missing'); assert verify(path)
+        for act in (compress_shards, decompress_shards): test_fail(lambda: act(path), contains='is missing')
+        packed.write_bytes(data[:-3]); test_fail(lambda: decompress_shards(path), contains=packed.name); assert packed.exists()
         packed.write_bytes(data)
+        test_eq(TokenShards(path).document_ends().tolist(), [60])
         decompress_shards(path)
         test_eq(contents(path), plain)
+        damaged = TokenShards(path).files[0]; damaged.write_bytes(bytes(14))
+        test_fail(lambda: compress_shards(path), contains='its sha256 differs'); assert damaged.exists() and verify(path)
 
 # %% ../nbs/10_shards.ipynb #1b9299e3
 def test_a_frame_of_another_length_is_refused():
