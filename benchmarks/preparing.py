@@ -5,12 +5,12 @@
 The text: Python sources of the interpreter's standard library and site-packages, each file once, as one .jsonl and as plain files.
 The tokenizer: a byte-level BPE of 32,000 ids, trained once; all ways use tiktoken with the same ids and, but for memtrain, with GPT-2's
 expression for words as it is published; one line says what memtrain's form of it does for bare tiktoken. Both are kept in FOLDER.
-Every way runs in a process of its own, in interleaved rounds; seconds are those inside the process, imports not counted, the best of
-all rounds, since what else the machine does can only add to them; the peak is the highest and that of the resident memory of the whole process tree (pages shared between processes are counted in each).
+Every way runs in a process of its own, in interleaved rounds; seconds are those inside the process, imports not counted, medians of
+all rounds; the peak is the highest and that of the resident memory of the whole process tree (pages shared between processes are counted in each).
 --peers is a Python in which litdata, datasets and mosaicml-streaming are installed; what isn't there is skipped and named.
 The result goes to results/prepare_speed.json.
 """
-import argparse,contextlib,functools,glob,importlib.util,json,os,pickle,shutil,subprocess,sys,sysconfig,tempfile,time
+import argparse,contextlib,functools,glob,importlib.util,json,os,pickle,shutil,statistics,subprocess,sys,sysconfig,tempfile,time
 from pathlib import Path
 
 CORES = 2 if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
@@ -247,11 +247,11 @@ def main():
     make_corpus(work, args.megabytes)
     make_tokenizer(work)
     ways = measure(args)
-    bare = min(min(ways[w]["seconds"]) for w in ("tiktoken, threads", "tiktoken, processes"))
+    bare = min(statistics.median(ways[w]["seconds"]) for w in ("tiktoken, threads", "tiktoken, processes"))
     result = save_result("prepare_speed", {"bytes": (work/"text.jsonl").stat().st_size, "documents": len(read_texts(work)), "cores": CORES, "ways": ways},
                          "python benchmarks/preparing.py --peers PYTHON")
     for way, found in ways.items():
-        s = min(found["seconds"])
+        s = statistics.median(found["seconds"])
         print(f"{way:50} {s:6.2f} s  {bare/s:5.2f} of bare tiktoken  {max(found['peak'])/2**20:6.0f} MiB")
     print(result.stamp)
 

@@ -6,7 +6,7 @@
 __all__ = ['export_shards']
 
 # %% ../nbs/15_formats.ipynb #868cc2fa
-import os, shutil, struct
+import shutil, struct
 from pathlib import Path
 
 import numpy as np

@@ -6,7 +6,7 @@
 __all__ = ['permute', 'WindowOrder', 'share_batches', 'read_ahead', 'TokenLoader', 'GPTDataLoader']
 
 # %% ../nbs/12_loader.ipynb #46523c39
-import copy, itertools, mmap, os, queue, threading
+import copy, itertools, os, queue, threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import MIB, MemtrainError
+from .core import MemtrainError
 from .shards import TokenShards, take_windows
 
 # %% ../nbs/12_loader.ipynb #b7982913
@@ -154,53 +154,6 @@ class _WindowReader:
         if read == self.read is not None: return
         first, sizes, _ = _runs(np.sort(starts), self.length)
         self.shards.announce(*_wrapped(first, sizes, len(self.shards)))
-
-# %% ../nbs/12_loader.ipynb #dd914d7a
-def _mapped_bytes():
-    "Bytes of mapped files that count as this process's memory; 0 where the system doesn't tell"
-    try:
-        with open('/proc/self/statm', 'rb', buffering=0) as f: return int(f.read(100).split()[2])*mmap.PAGESIZE
-    except OSError: return 0
-
-class _MapReader(_WindowReader):
-    "The same from the memory map"
-    def __init__(self, shards, length):
-        super().__init__(shards, length)
-        self.items, at = shards.sources.span((length + 1)*shards.dtype.itemsize)
-        self.edges = np.array(shards.starts)
-        self.offsets = at - self.edges[:-1]*shards.dtype.itemsize
-        self.before = self.seen = _mapped_bytes()
-        self.calls, self.wait = 0, 1  # batches since memory was looked at, and to wait until it is again
-
-    def load(self, starts):
-        "Find the windows at `starts`"
-        if not _mapped_bytes(): self.shards.sources.release()  # where the system doesn't tell: every time
-        shard = np.searchsorted(self.edges, starts, side='right') - 1
-        self.starts, self.places = starts, self.offsets[shard] + starts*self.shards.dtype.itemsize
-        self.apart = starts + self.length + 1 > self.edges[shard + 1]  # in more than one shard
-        self.any_apart = bool(self.apart.any())
-
-    def rows(self, a, b):
-        "Windows `a` to `b` of those that were loaded"
-        self.calls += 1
-        if self.calls >= self.wait: self._limit()
-        if not self.any_apart or not self.apart[a:b].any(): return self._take(self.places[a:b])
-        out, apart = np.empty((b - a, self.length + 1), self.shards.dtype), self.apart[a:b]
-        out[~apart] = self._take(self.places[a:b][~apart])
-        for i in np.flatnonzero(apart):
-            self.shards.read_many(*_wrapped(self.starts[a + i:a + i + 1], np.array([self.length + 1]), len(self.shards)), out[i])
-        return out
-
-    def _limit(self, most=24*MIB):
-        "Give mapped pages back when there are too many, and look again when there could be: a page fault maps 64 kB or, with a new kernel, 2 MB"
-        now = _mapped_bytes()
-        growth = max(1, (now - self.seen)//self.calls)
-        if now - self.before > most:
-            self.shards.sources.release()
-            now = self.before
-        self.seen, self.calls, self.wait = now, 0, max(1, min(16, (most - now + self.before)//(2*growth)))
-
-    def _take(self, places): return self.items[places].view(self.shards.dtype).reshape(len(places), self.length + 1)
 
 # %% ../nbs/12_loader.ipynb #5789166a
 class _Cuts:
@@ -356,8 +309,7 @@ class _Reading(_State):
 
     def _here(self):
         "(batch, windows then seen) of each batch"
-        blocks = isinstance(self.cuts, _Cuts) and not self.cuts.split and self.cuts.order.shuffle != 'global' and self.world_size == 1
-        reader = (_MapReader if blocks and self.shards.sources.mappable else _WindowReader)(self.shards, self.block_size)
+        reader = _WindowReader(self.shards, self.block_size)
         pools = self._pools()
         ahead = next(pools, None)
         if ahead: reader.announce(ahead[1])

@@ -8,7 +8,7 @@ __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'LLM_C', 'LLM_C_HEADER', 'dtyp
            'verify', 'compress_shards', 'decompress_shards', 'read_keys']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
-import hashlib, json, mmap, os, re, struct, weakref
+import hashlib, json, os, re, struct, weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
@@ -604,13 +604,6 @@ def _unpack(path):
     except _zstd().ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
 
 # %% ../nbs/10_shards.ipynb #b6a023c8
-class _Span:
-    "A stretch of this process's addresses as an array; what lies between the maps is never touched, since nobody asks for it"
-    def __init__(self, maps, address, n, nbytes):
-        self.maps = maps  # kept open as long as the array is in use
-        self.__array_interface__ = {'data': (address, True), 'shape': (n,), 'strides': (1,), 'typestr': f'|V{nbytes}', 'version': 3}
-
-# %% ../nbs/10_shards.ipynb #2cb74731
 class _Sources:
     "Where tokens lie: files, of which this process maps and opens what it uses, or arrays in memory"
     def __init__(self, files, dtype, arrays=()):
@@ -661,22 +654,6 @@ class _Sources:
             if i != shard: fd, shard = self.fds[i], i
             if (got := os.preadv(fd, [out], self.offsets[i] + at*size)) != n*size:
                 raise MemtrainError(f'{self.files[i]}: {n*size - got} bytes too short; it was cut after it was opened: restore it')
-
-    @property
-    def mappable(self): return self.plain and len(self.files) <= 256 and hasattr(mmap, 'MADV_DONTNEED')  # each map holds a descriptor
-
-    def span(self, nbytes):
-        "All shards as one array of items of `nbytes`, one beginning at every byte, and for each shard the byte where its token 0 would lie"
-        maps = [self.array(i) for i in range(len(self.files))]
-        for m in maps: m.size and m._mmap.madvise(mmap.MADV_RANDOM)
-        at = np.array([m.ctypes.data for m in maps])
-        low, high = at[[m.size > 0 for m in maps]].min(), max(a + m.nbytes for a, m in zip(at, maps))
-        return np.asarray(_Span(maps, int(low), max(1, int(high - low) - nbytes + 1), nbytes)), at - low
-
-    def release(self):
-        "Give back the pages that are mapped; they stay in the page cache"
-        for m in self.maps:
-            if m is not None and m.size: m._mmap.madvise(mmap.MADV_DONTNEED)
 
     def announce(self, pieces):
         "Have the system fetch each of `pieces` into the page cache, without waiting"

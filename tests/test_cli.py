@@ -36,6 +36,8 @@ def test_the_main_job_runs_from_a_shell():
         test_eq((run.returncode, run.stderr), (0, ''))
         assert 'data: train' in run.stdout and 'Next: memtrain train --dataset_dir data' in run.stdout
         test_eq(run_memtrain('verify', 'data', cwd=d).returncode, 0)
+        run = run_memtrain('export', 'data', 'llmc', '--format', 'llm.c', '--split', 'train', cwd=d)
+        test_eq((run.returncode, run.stdout.split(':')[0], [p.name for p in (d/'llmc').iterdir()]), (0, 'llmc/tokens_train_000001.bin', ['tokens_train_000001.bin']))
         train = ['train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 32, '--max_iters', 8, '--device', 'cpu', '--report', 'r.html']
         run = run_memtrain(*train, cwd=d)
         test_eq(run.returncode, 0)
@@ -109,7 +111,7 @@ def test_wrong_usage_exits_with_two():
     for args in (['prepair'], [], ['prepare'], ['train', '--no_such_flag', '1'], ['prepare', '--input_files', 'x', '--out_dir', 'y', '--vocab_size', 'many']):
         run = run_memtrain(*args, env={**os.environ, 'NO_COLOR': '1'})
         test_eq(run.returncode, 2); assert 'Traceback' not in run.stderr and run.stdout == '', run.stdout
-    for args in (['--help'], ['-h'], ['--version'], ['prepare', '--help'], ['train', '--help'], ['verify', '--help']):
+    for args in (['--help'], ['-h'], ['--version'], ['prepare', '--help'], ['train', '--help'], ['verify', '--help'], ['export', '--help']):
         run = run_memtrain(*args)
         test_eq((run.returncode, run.stderr), (0, '')); assert 'memtrain' in run.stdout
 
