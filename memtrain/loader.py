@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .core import MemtrainError
-from .shards import TokenShards, take_windows
+from .shards import TokenShards, as_windows
 
 # %% ../nbs/12_loader.ipynb #b7982913
 def _hash(x):
@@ -85,10 +85,12 @@ class WindowOrder:
         if self.shuffle == 'global': return permute(positions, self.n, self.seed, epoch)
         positions, size = np.asarray(positions, dtype=np.int64), self.block * self.pool
         before = np.searchsorted(self.spread, positions)
-        out, place, odd = self.blocks*self.block + before, positions - before, np.isin(positions, self.spread)
-        for q in np.unique(place[~odd] // size):
-            mine = ~odd & (place // size == q)
-            out[mine] = self._pool(epoch, int(q), min(self.pool, self.blocks - int(q)*self.pool))[place[mine] - q*size]
+        odd = np.searchsorted(self.spread, positions, side='right') != before
+        out, place = self.blocks*self.block + before, positions - before
+        which = np.where(odd, -1, place // size)
+        for q in range(max(0, which.min(initial=0)), which.max(initial=-1) + 1):
+            mine = which == q
+            if mine.any(): out[mine] = self._pool(epoch, q, min(self.pool, self.blocks - q*self.pool))[place[mine] - q*size]
         return out
 
     def _blocks_of(self, epoch, q, k):
@@ -143,10 +145,11 @@ class _WindowReader:
         self.shards.read_many(*_wrapped(first, sizes, len(self.shards)), self.flat[:n])
         self.places = np.empty(len(starts), np.int64)
         self.places[sorting] = at[run] + starts[sorting] - first[run]
+        self.items = as_windows(self.flat, self.length + 1)
 
     def rows(self, a, b):
         "Windows `a` to `b` of those that were loaded, (b - a, length + 1)"
-        return take_windows(self.flat, self.places[a:b], self.length + 1)
+        return self.items[self.places[a:b]].view(self.flat.dtype).reshape(b - a, -1)
 
     def announce(self, starts):
         "Have the system fetch the windows at `starts`, unless the last ones were all in the page cache"

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MANIFEST', 'UNFINISHED', 'TOKENIZER', 'LLM_C', 'LLM_C_HEADER', 'dtype_for_vocab', 'file_sha256', 'find_unfinished',
-           'ShardWriter', 'read_manifest', 'list_splits', 'TokenShards', 'take_windows', 'gather', 'TokenWindows',
-           'verify', 'compress_shards', 'decompress_shards', 'read_keys']
+           'ShardWriter', 'read_manifest', 'list_splits', 'TokenShards', 'as_windows', 'take_windows', 'gather',
+           'TokenWindows', 'verify', 'compress_shards', 'decompress_shards', 'read_keys']
 
 # %% ../nbs/10_shards.ipynb #d8df7b22
 import hashlib, json, os, re, struct, weakref
@@ -846,14 +846,20 @@ class TokenShards(_Shards):
         return TokenWindows(self, block_size)
 
 # %% ../nbs/10_shards.ipynb #5a6093dd
+def as_windows(
+    tokens: np.ndarray,  # (n,), contiguous
+    length: int,  # tokens per window
+) -> np.ndarray:  # (n - length + 1,) of a type as wide as a window; a view
+    "All windows of `tokens` as items of an array, one beginning at every token"
+    return np.ndarray(len(tokens) - length + 1, f'V{length*tokens.itemsize}', tokens, strides=tokens.itemsize)
+
 def take_windows(
     tokens: np.ndarray,  # (n,), contiguous
     starts: np.ndarray,  # (B,) integers; every window must lie within `tokens`
     length: int,  # tokens per window
 ) -> np.ndarray:  # (B, length)
     "The windows `tokens[s:s + length]` for each of `starts`, copied into one array"
-    items = np.ndarray(len(tokens) - length + 1, f'V{length*tokens.itemsize}', tokens, strides=tokens.itemsize)
-    return items[starts].view(tokens.dtype).reshape(len(starts), length)
+    return as_windows(tokens, length)[starts].view(tokens.dtype).reshape(len(starts), length)
 
 # %% ../nbs/10_shards.ipynb #ec90cf15
 def gather(
