@@ -671,6 +671,13 @@ def run_warm(args, data):
 
 PEER_KEYS = [k for k in ALL if k not in LIMITS and not k.startswith('ours') and k != 'gather']
 
+def add_fetched(values, found):
+    "To each way: bytes read over bytes needed, as the process and as the device counts them, and its runs"
+    for key, v in values['ways'].items():
+        for kind in ('fetched', 'device'): v[f'{kind}_over_needed'] = median([m[kind]/(m['tokens']*DTYPE.itemsize) for m in found[key]])
+        v['runs'] = found[key]
+
+
 def summarize_rates(ways, rates):
     "Medians of rates and of per-round ratios to the limit and to the fastest peer; the limit is the fastest of the sequential reads"
     limit = max((k for k in LIMITS if rates.get(k)), key=lambda k: median(rates[k]))
@@ -776,10 +783,7 @@ def run_cold(args, data):
                 rates.setdefault(w.key, []).append(m['tokens']/m['seconds'])
                 found.setdefault(w.key, []).append(m)
     values = summarize_rates(ways, rates)
-    for key, v in values['ways'].items():
-        v['fetched_over_needed'] = median([m['fetched']/(m['tokens']*DTYPE.itemsize) for m in found[key]])
-        v['device_over_needed'] = median([m['device']/(m['tokens']*DTYPE.itemsize) for m in found[key]])
-        v['runs'] = found[key]
+    add_fetched(values, found)
     print_rates(f"cold: {rounds} rounds, limit is '{WAYS[values['limit']].label}', read-ahead {read_ahead_kb(device)} kB", values)
     print_skipped(skipped)
     return {**values, 'rounds': rounds, 'skipped': skipped, 'tokens': data.tokens, 'device': device, 'read_ahead_kb': read_ahead_kb(device)}
@@ -856,11 +860,9 @@ def run_small_cache(args, data):
             rates.setdefault(w.key, []).append(m['tokens']/m['seconds'])
             found.setdefault(w.key, []).append(m)
     values = summarize_rates(ways, rates)
+    add_fetched(values, found)
     for key, v in values['ways'].items():
-        v['fetched_over_needed'] = median([m['fetched']/(m['tokens']*DTYPE.itemsize) for m in found[key]])
-        v['device_over_needed'] = median([m['device']/(m['tokens']*DTYPE.itemsize) for m in found[key]])
         v['resident_share'] = max(m['resident'] for m in found[key])/(data.tokens*DTYPE.itemsize)
-        v['runs'] = found[key]
     print_rates(f"small-cache: {kind}, {cache/MIB:.0f} MiB of cache for {4*cache/MIB:.0f} MiB of data, limit is "
                 f"'{WAYS[values['limit']].label}', read-ahead {read_ahead_kb(device)} kB", values)
     print('data resident at the end, of all: ' + ', '.join(f"{k} {v['resident_share']:.0%}" for k, v in values['ways'].items()))

@@ -57,7 +57,7 @@ def permute(
 
 # %% ../nbs/12_loader.ipynb #79653914
 class WindowOrder:
-    "The order in which `n` windows are visited, a function of seed and epoch that holds nothing in memory"
+    "The order in which `n` windows are visited, a function of seed and epoch, computed a few pools at a time"
     def __init__(
         self,
         n: int,  # windows
@@ -115,10 +115,6 @@ def _runs(starts, length):
     new = np.flatnonzero(np.diff(starts, prepend=starts[:1] - length - 1) != length)
     sizes = (np.diff(new, append=len(starts)))*length + 1
     return starts[new], sizes, np.repeat(np.arange(len(new)), np.diff(new, append=len(starts)))
-
-def _blocks_read():
-    "How often this process has made the disk read so far; None where the system doesn't tell"
-    return resource and resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 def _wrapped(first, sizes, n):
     "Runs over the end of `n` tokens go on at the beginning"
