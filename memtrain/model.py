@@ -185,8 +185,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         with torch.autocast(kind, enabled=False):
-            n, w = (targets != -100).sum(), weight.to(dtype)
             loss = torch.zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
+            n, w = (targets != -100).sum().to(loss.dtype), weight.to(dtype)
             ctx.grads = torch.empty_like(hidden), torch.zeros_like(weight)
             for h, t, g in zip(hidden.split(chunk_size), targets.split(chunk_size), ctx.grads[0].split(chunk_size)):
                 with mark('logits and loss'):
