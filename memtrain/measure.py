@@ -8,10 +8,11 @@ __all__ = ['CATEGORIES', 'LOSS_OPS', 'rss', 'pss', 'log_memory_usage', 'CommandR
            'track_memory', 'export_memory_viz', 'MemoryMonitor']
 
 # %% ../nbs/01_measure.ipynb #24bfb57e
-import contextlib, gc, os, pickle, re, subprocess, tempfile, threading, time
+import contextlib, gc, os, pickle, re, subprocess, tempfile, threading, time, weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from time import sleep
 from typing import IO, Any, Callable, Iterator
 
 import numpy as np
@@ -493,10 +494,12 @@ class MemoryMonitor:
 
     def _start(self):
         "Have a thread look every few milliseconds"
+        monitor = weakref.ref(self)  # the thread ends when nobody has the monitor any more
         def look():
-            while True:
-                self._top = max(self._top, self._now())
-                time.sleep(0.005)
+            while (m := monitor()) is not None:
+                m._top = max(m._top, m._now())
+                del m
+                sleep(0.005)
         threading.Thread(target=look, daemon=True).start()
 
 def _reset_high_water():
