@@ -18,6 +18,8 @@ from typing import IO, Any, Callable, Iterator
 import numpy as np
 import psutil, torch
 from matplotlib.figure import Figure
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from .core import MIB, MemtrainError, atomic_write, format_size
@@ -337,6 +339,7 @@ def _trace_of(prof, builder, device):
     for _, kind, *rest in _records(prof.profiler.kineto_results.experimental_event_tree()):
         if kind == 'phase': builder.phase(rest[0])
         elif kind == 'name': builder.name(int(rest[0]), rest[1])
+        elif kind == 'gone': builder.free(int(rest[0]))
         elif str(rest[0].device) == device: _take(builder, *rest)
     return builder.finish(device=device)
 
@@ -378,13 +381,12 @@ def plot_trace(
     ax.stackplot(np.arange(trace.events), mib.T, labels=CATEGORIES, colors=[_COLORS[c] for c in CATEGORIES], step='post')
     top = mib.sum(1).max(initial=0) or 1
     _draw_phases(ax, trace, top)
-    if trace.events:
-        ax.annotate(f'{format_size(trace.peak)}: {trace.peak_op}', (trace.peak_event, top), (0.02, 0.97), textcoords='axes fraction', va='top',
-                    arrowprops=dict(arrowstyle='-', lw=0.8))
-    ax.set(xlabel='event: an allocation or a free', ylabel=f'MiB of tensors on {trace.device}', ylim=(0, 1.3*top), xlim=(0, max(1, trace.events - 1)))
+    if trace.events: ax.plot(trace.peak_event, top, 'v', color='k', ms=5, clip_on=False)
+    ax.set_title(f'peak {format_size(trace.peak)}: {trace.peak_op}', loc='left', fontsize=9)
+    ax.set(xlabel='event: an allocation or a free', ylabel=f'MiB of tensors on {trace.device}', ylim=(0, 1.12*top), xlim=(0, max(1, trace.events - 1)))
     ax.spines[['top', 'right']].set_visible(False)
     handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize=8, loc='upper right', ncols=2)
+    ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
 def _draw_phases(ax, trace, top):
@@ -423,19 +425,28 @@ class track_memory:
 
     def __enter__(self):
         gc.collect()
-        self._builder, self._stack = TraceBuilder(), contextlib.ExitStack()
+        self._builder, self._stack, self._before = TraceBuilder(), contextlib.ExitStack(), {}
         self._builder.phase('forward')
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
         for category, tensors in (('weights', [*self.model.parameters(), *self.model.buffers()]), ('gradients', grads),
                                   ('optimizer state', state_tensors(self.optimizer))): self._add(category, tensors)
         self._profile = self._stack.enter_context(_profile(self.device))
+        self._stack.callback(register_module_forward_pre_hook(lambda *_: self._miss()).remove)
         self._stack.enter_context(follow(self.model, self.optimizer, _name_in_profile))
         return self
 
     def _add(self, category, tensors):
         "What is there when the block begins"
         for storage in (t.untyped_storage() for t in tensors if str(t.device) == self.device):
-            if storage.data_ptr() not in self._builder.live: self._builder.alloc(storage.data_ptr(), storage.nbytes(), 'there before', category)
+            if storage.data_ptr() in self._builder.live: continue
+            self._builder.alloc(storage.data_ptr(), storage.nbytes(), 'there before', category)
+            self._before[storage.data_ptr()] = StorageWeakRef(storage)
+
+    def _miss(self):
+        "Note in the profile what was there before and is gone: of these the profiler doesn't see the free"
+        for ptr in [ptr for ptr, ref in self._before.items() if ref.expired()]:
+            del self._before[ptr]
+            with record_function(f'{_SAYS}gone {ptr}'): pass
 
     def __exit__(self, *exc):
         self._stack.__exit__(*exc)
