@@ -32,9 +32,10 @@ $(STAMP): constraints.txt pyproject.toml
 # --- the main job --------------------------------------------------------------------------------
 
 # --resume: run again after an interruption it goes on, and run again after its end it finds all done.
-demo: $(STAMP) ## Prepare this machine's Python sources, train a small GPT on them, write demo/report.html
+demo: $(STAMP) ## Prepare this machine's Python sources, plan, train a small GPT on them, write demo/report.html
 	$(BIN)/memtrain prepare --input_files "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')/**/*.py" \
 	  --exclude site-packages --out_dir demo/data --vocab_size 2048 --resume
+	$(BIN)/memtrain plan --gpu cpu --dataset_dir demo/data --target_params 2M --seq_len 256 --global_batch 8
 	$(BIN)/memtrain train --dataset_dir demo/data --out_dir demo/run --target_params 2M --batch_size 8 --max_iters 600 --lr 0.002 \
 	  --resume --report demo/report.html
 	@echo
