@@ -20,7 +20,8 @@ import torch
 
 from memory import make_functions
 from memtrain.core import format_size, load_result, progress, save_result
-from memtrain.estimate import PROFILES, Step, reserve, simulate
+from memtrain.allocator import reserve
+from memtrain.estimate import PROFILES, Step, simulate
 from memtrain.measure import measure_step
 from memtrain.model import count_params, named_config
 

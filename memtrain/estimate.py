@@ -96,7 +96,7 @@ class _Sizes:
         c.chunk = step.loss_chunk_size and min(step.loss_chunk_size, c.N)
         c.h = 2 if c.half else 4  # bytes of a number that a matrix product makes
         c.x, c.y = 4*c.N*c.d, c.h*c.N*c.d  # the residual stream; as wide, made by a matrix product
-        c.cuda, c.threads = device == 'cuda', threads or torch.get_num_threads()
+        c.cuda, c.threads, c.probe = device == 'cuda', threads or torch.get_num_threads(), True
 
 # %% ../nbs/02_estimate.ipynb #d382e82d
 def _norm(c):
@@ -115,6 +115,18 @@ def _residual(c):
 
 def _undo(changes): return [(category, -n) for category, n in changes]
 
+# %% ../nbs/02_estimate.ipynb #1f42a38e
+def _scratch(c, m, k, n, left=False, right=False, bias=False):
+    "What oneDNN holds during a bf16 product of (m, k) and (k, n); `left` and `right` tell which operand lies transposed"
+    if not c.half or c.cuda or not c.probe: return []
+    def empty(*shape): return torch.empty(shape, dtype=torch.bfloat16, device='meta')
+    a, b = empty(k, m).t() if left else empty(m, k), empty(n, k).t() if right else empty(k, n)
+    args = (empty(n), a, b) if bias else (a, b)
+    size = sum(_ask_kernel((torch.ops.aten.addmm if bias else torch.ops.aten.mm).default, args, {}, empty(m, n)))
+    return [(_T, size), (_T, -size)]
+
+def _work(c, i, o): return _scratch(c, c.N, i, o, right=True, bias=bool(c.bias))  # of a linear layer, forward
+
 # %% ../nbs/02_estimate.ipynb #ef6c4553
 def _mask(c): return c.N * c.d if c.cuda else c.y
 
@@ -124,8 +136,8 @@ def _drop(c):
 
 def _mlp_forward(c):
     "The MLP, from norm to sum: 4·d wide inside"
-    wide = [*_casts(c, c.d, 4*c.d, True), (_A, 4*c.y), (_A, 4*c.y)]  # first layer, GELU
-    return [*_norm(c), *wide, *_casts(c, 4*c.d, c.d), (_T, c.y), *_drop(c), *_residual(c)]
+    wide = [*_casts(c, c.d, 4*c.d, True), (_A, 4*c.y), *_work(c, c.d, 4*c.d), (_A, 4*c.y)]  # first layer, GELU
+    return [*_norm(c), *wide, *_casts(c, 4*c.d, c.d), (_T, c.y), *_work(c, 4*c.d, c.d), *_drop(c), *_residual(c)]
 
 # %% ../nbs/02_estimate.ipynb #efd53acb
 def _tile(c, back=False):
@@ -169,8 +181,8 @@ def _merged(c): return c.n_head == 1 or c.T == 1  # heads lie side by side alrea
 # %% ../nbs/02_estimate.ipynb #30ca1cfc
 def _attention_forward(c):
     "Attention, from norm to sum"
-    q = [*_norm(c), *_casts(c, c.d, 3*c.d, True), (_T if _textbook(c) else _A, 3*c.y), *_attend(c)]
-    q += [*_casts(c, c.d, c.d), (_T, c.y), *_drop(c)]
+    q = [*_norm(c), *_casts(c, c.d, 3*c.d, True), (_T if _textbook(c) else _A, 3*c.y), *_work(c, c.d, 3*c.d), *_attend(c)]
+    q += [*_casts(c, c.d, c.d), (_T, c.y), *_work(c, c.d, c.d), *_drop(c)]
     if _textbook(c):  # nobody saved qkv and the output of the heads
         q += [(_T, 0 if _views(c) and not c.half else -3*c.y), (_T, 0 if _merged(c) else -c.y)]
     return q + _residual(c)
@@ -184,7 +196,7 @@ def _embed(c):
 def _head(c):
     "The last norm, the logits, the loss"
     nv = c.N * c.V
-    q = [*_norm(c), (_A, 2*c.V*c.d), (_A, c.y), (_L, 2*nv), (_T, -c.x)] if c.half else _norm(c)
+    q = [*_norm(c), (_A, 2*c.V*c.d), (_A, c.y), (_L, 2*nv), *_scratch(c, c.N, c.d, c.V, right=True), (_T, -c.x)] if c.half else _norm(c)
     q += [(_L, 4*nv), (_L, 4*nv), (_L, 8), (_L, -4*nv), (_L, -2*nv * c.half)]
     return q + [(_A, 16), (_L, -4)]  # the loss, its weighted copy, what backward starts from
 
@@ -212,7 +224,8 @@ def _linear_back(c,
     "A linear layer, backward"
     w, b, dx = i*o, o*c.bias, c.h*c.N*i
     if not c.half: return [(_T, dx), *_grad(c, w), *_grad(c, b), (_T, -came), (_A, -saved), *_added(c, w), *_added(c, b)]
-    q = [(_T, dx), (_T, 2*w), (_T, 2*b), (_T, -came), (_A, -saved), (_A, -2*w)]
+    dx_made, dw_made = [(_T, dx), *_scratch(c, c.N, o, i)], [(_T, 2*w), *_scratch(c, o, c.N, i, left=True)]
+    q = [*(dx_made + dw_made if c.bias else dw_made + dx_made), (_T, 2*b), (_T, -came), (_A, -saved), (_A, -2*w)]
     if to_norm: q += [(_T, c.x), (_T, -dx)]
     return q + [*_grad(c, w), (_T, -2*w), *_added(c, w), *_grad(c, b), (_T, -2*b), *_added(c, b)]
 
@@ -269,7 +282,8 @@ def _head_back(c):
     "The head and the last norm, backward"
     nv, w = c.N * c.V, c.V * c.d
     if c.half:
-        q = [(_T, 2*nv), (_L, -4*nv), (_T, 2*w), (_T, c.y), (_T, -2*nv), (_A, -2*w), (_A, -c.y)]
+        q = [(_T, 2*nv), (_L, -4*nv), (_T, 2*w), *_scratch(c, c.V, c.N, c.d, left=True), (_T, c.y), *_scratch(c, c.N, c.V, c.d)]
+        q += [(_T, -2*nv), (_A, -2*w), (_A, -c.y)]
         q += [(_T, c.x), (_T, -c.y), *_grad(c, w), (_T, -2*w)]
     else: q = [*_grad(c, w), (_T, c.x), (_L, -4*nv), (_A, -c.x)]
     return q + ([] if c.tied else _added(c, w)) + _norm_back(c, True)
@@ -289,7 +303,7 @@ def _rng(c): return 0 if c.cuda else 5056
 def _checkpointed(c):
     "A block forward, keeping its input only; its input is counted where it was made"
     def casts(n, biases): return [(_T, 2*n*c.d**2), (_T, 2*biases*c.d*c.bias)] if c.half else []
-    wide = [(_T, 2*c.x + 8*c.y), (_T, -4*c.y), *casts(4, 1), (_T, c.y), (_T, -4*c.y)]
+    wide = [(_T, 2*c.x + 8*c.y), (_T, -4*c.y), *casts(4, 1), (_T, c.y), *_work(c, 4*c.d, c.d), (_T, -4*c.y)]
     return [(_A, _rng(c)), *casts(8, 8), *wide, (_T, 0 if c.half else -c.x), *_residual(c), (_T, -c.x)]
 
 def _recompute(c):
@@ -307,8 +321,8 @@ def _chunked_loss(c):
     few = 29 * k  # a dozen numbers a token
     start = [(_T, c.x), (_A, 8*c.N), (_T, 9*c.N), (_T, -9*c.N), (_T, 2*w * c.half), (_A, c.x), *_grad(c, w)]
     if c.half:
-        q = [(_L, 2*k*(d + c.V)), (_L, -2*k*d), (_L, 4*k*c.V), (_L, -2*k*c.V), (_L, few), (_L, -few), (_L, 2*k*c.V), (_L, -4*k*c.V)]
-        q += [(_T, 2*k*d + 2*w), (_T, -2*k*d), (_T, 4*w), (_T, -6*w), (_L, -2*k*c.V)]
+        q = [(_L, 2*k*(d + c.V)), *_scratch(c, k, d, c.V, right=True), (_L, -2*k*d), (_L, 4*k*c.V), (_L, -2*k*c.V), (_L, few), (_L, -few), (_L, 2*k*c.V), (_L, -4*k*c.V)]
+        q += [(_T, 2*k*d), *_scratch(c, k, c.V, d), (_T, 2*w), *_scratch(c, c.V, k, d, left=True), (_T, -2*k*d), (_T, 4*w), (_T, -6*w), (_L, -2*k*c.V)]
     else: q = [(_L, 4*k*c.V), (_L, few), (_L, -few), (_T, 4*k*d), (_T, -4*k*d), (_L, -4*k*c.V)]
     return start + q + [(_T, -2*w * c.half), (_T, -c.x), (_A, 8)]
 
@@ -384,11 +398,13 @@ def estimate(
     shape: Any,  # a GPT's: anything with the fields of `GPTConfig`
     step: Step = Step(),  # how the step is made
     device: str = 'cpu',  # or 'cuda', whose differences are listed below and await a GPU to be confirmed
+    probe: bool = True,  # ask oneDNN for the working memory of bf16 products on a CPU; without, a few MB can be missing
 ) -> Estimate:
     "The peak memory of `step` for a GPT of `shape` on `device`, in closed form"
     _check_step(shape, step)
     if device not in ('cpu', 'cuda'): raise MemtrainError(f"device={device!r}: take 'cpu' or 'cuda'")
     c, sizes = _Sizes(shape, step, device), parameter_sizes(shape)
+    c.probe = probe
     book = _Ledger(512 if c.cuda else 1)
     _build(book, c, sizes, step.optimizer)
     _forward(book, c)
@@ -563,7 +579,8 @@ class _Storages:
     "Tells a `TraceBuilder` of storages that appear and go"
     def __init__(self, builder, profile):
         self.builder, self.profile = builder, profile
-        self.held, self.marks, self.stepping, self.notes = {}, [], False, []  # held: key of a storage to its weak reference and bytes
+        self.held, self.marks, self.notes = {}, [], []  # held: key of a storage to its weak reference and bytes
+        self.stepping = self.recorded = False  # in a step of the optimizer; in an operation that autograd takes notes of
 
     def alloc(self, key, size, op, category):
         self._phase(grows=True)
@@ -583,7 +600,7 @@ class _Storages:
         if now == 'build': return
         if self.stepping: self.builder.phase('optimizer')
         elif torch._C._current_graph_task_id() != -1: self.builder.phase('backward')
-        elif grows and (torch.is_grad_enabled() or now == 'optimizer'): self.builder.phase('forward')
+        elif grows and (self.recorded or now == 'optimizer'): self.builder.phase('forward')
 
 # %% ../nbs/02_estimate.ipynb #776ce1eb
 class _Watch(_Storages):
@@ -640,7 +657,8 @@ class _WatchSums(_Watch):
     pending = None
 
     def appear(self, key, size, op, category, first):
-        if torch.is_tensor(first) and not first._is_view() and _by_engine(): self.pending = _Sum((key, size, op, category), first.untyped_storage()._cdata)
+        alone = torch.is_tensor(first) and not first._is_view() and _by_engine()
+        if alone: self.pending = _Sum((key, size, op, category), first.untyped_storage()._cdata)
         else: self.alloc(key, size, op, category)
 
     def gone(self, key):
@@ -729,7 +747,8 @@ CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, resu
     'aten::_scaled_dot_product_flash_attention_for_cpu_backward': _attention_backward,
     **dict.fromkeys(('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::baddbmm'), _product),
     **dict.fromkeys((f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions),
-    **dict.fromkeys(('aten::convolution', 'aten::convolution_backward', 'aten::native_group_norm', 'aten::native_group_norm_backward'), _ask_kernel),
+    **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _ask_kernel),
+    **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), _ask_kernel),
 }
 KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'}
 OPAQUE = {'aten::mkldnn_rnn_layer': 'an LSTM'}
@@ -792,8 +811,10 @@ class _Tracer(_Rules, TorchDispatchMode):
         kwargs, op = kwargs or {}, func._schema.name
         if op.startswith(('prim::', 'profiler::')): return self.listen(func, op, args, kwargs)
         self.decide()
+        self.recorded = bool(types) and torch.is_grad_enabled()  # `types` is empty where no tensor comes in
         if op in OPAQUE: self.note(op)
         if op in LOSS_OPS: self.name('logits and loss', [x for x in (*args, *kwargs.values()) if torch.is_tensor(x)])
+        if op in KERNELS_IN_PYTHON and self.profile.name != 'cpu': return None  # elsewhere it is one kernel, which works in place
         if op in KERNELS_IN_PYTHON:
             with self: return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
         out, category = self.run(func, op, args, kwargs), self.category(op)
@@ -832,7 +853,7 @@ def _swap(t, new):
 def _seen_rng_state(tracer, get):
     "`torch.get_rng_state`, whose result is seen"
     def get_rng_state():
-        state = get()
+        state, tracer.recorded = get(), False
         tracer.see(state, 'get_rng_state', tracer.category(''))
         return state
     return get_rng_state
@@ -913,7 +934,7 @@ def _profile_named(device):
 # %% ../nbs/02_estimate.ipynb #5944c4be
 def simulate(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
-    optimizer_fn: Callable[[list], torch.optim.Optimizer],  # takes its parameters; say `foreach` or `fused`, their defaults differ between devices
+    optimizer_fn: Callable[[list], torch.optim.Optimizer],  # takes its parameters; give `foreach` or `fused`, a GPU has other defaults
     step_fn: Callable[[torch.nn.Module, torch.optim.Optimizer], Any],  # one training step, data included
     device: Any = 'cpu',  # cpu, cuda, a card such as rtx3090, or anything with `name`, `round_size` (bytes to bytes) and `temporaries` (see CPU_TEMPORARIES)
     steps: int = 2,  # the first makes the optimizer's state, the second has it from its start
