@@ -345,6 +345,7 @@ def test_the_memory_in_the_log_is_the_peak_of_its_own_step():
         assert t.step()['memory'] > before + 0.8*n
         t.evaluate()
         t.model.loss = plain
+        torch.ones(n, dtype=torch.uint8)  # between two steps
         assert t.step()['memory'] < before + 0.2*n
         evaluation, = (m for m in read_metrics(Path(d)/'run/metrics.jsonl') if 'val_loss' in m)
         assert evaluation['memory'] > before + 0.8*n
