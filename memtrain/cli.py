@@ -194,7 +194,8 @@ def main(
     except KeyboardInterrupt: return _fail('interrupted; nothing is half-written, and --resume goes on behind what was finished', 130)
     except (MemoryError, RuntimeError) as e:  # torch has an error of its own for a GPU and none for RAM
         if not isinstance(e, MemoryError) and not re.search("out of memory|can't allocate", str(e)): raise
-        return _fail('out of memory; choose a smaller --target_params, --batch_size or --seq_len')
+        return _fail('out of memory; try --activation_checkpointing with --loss_chunk_size 1024, '
+                     'or a smaller --batch_size, --seq_len or --target_params')
     except BrokenPipeError: return _fail('', 1)
     except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 

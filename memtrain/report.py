@@ -29,11 +29,12 @@ def flops_per_token(
 # %% ../nbs/23_report.ipynb #dd3505bc
 def matmul_rate(
     device: str | torch.device = 'cpu',  # where
-    n: int = 1024,  # the matrices are n × n, float32
+    n: int = 1024,  # the matrices are n × n
+    dtype: torch.dtype = torch.float32,  # of the matrices
     seconds: float = 0.5,  # how long to try; the best product counts
 ) -> float:  # floating-point operations per second
-    "The rate at which this machine multiplies matrices"
-    a, best, until = torch.randn(n, n, device=device), float('inf'), time.perf_counter() + seconds
+    "The rate at which `device` multiplies matrices of n × n in `dtype`, trying for some `seconds`"
+    a, best, until = torch.randn(n, n, device=device, dtype=dtype), float('inf'), time.perf_counter() + seconds
     while time.perf_counter() < until or best == float('inf'):
         started = time.perf_counter()
         b = a @ a
@@ -75,10 +76,14 @@ def plot_run(
     top, middle, bottom = fig.subplots(3, 1, sharex=True, height_ratios=[2, 1, 1])
     _draw_loss(top, steps, evals, summary['unigram_entropy'])
     middle.plot([m['iter'] for m in steps], [m['memory']/2**20 for m in steps], color='C4')
-    middle.set(ylabel='MiB in RAM' if summary['device'] == 'cpu' else 'peak MiB on GPU', ylim=(0, None))
+    middle.set(ylabel=f"MiB {_whose(summary['device'])}\npeak of each step", ylim=(0, None))
     _draw_speed(bottom, steps)
     for ax in (top, middle, bottom): ax.spines[['top', 'right']].set_visible(False)
     return fig
+
+def _whose(device):
+    "What the memory that is logged on `device` is part of"
+    return 'of RAM, whole process' if device == 'cpu' else 'of tensors on the GPU'
 
 def _read_run(run_dir):
     "(summary, metrics) of the finished run at `run_dir`"
@@ -131,8 +136,13 @@ def _results(s, rate):
             'loss of a uniform guess': f"{s['uniform_loss']:.4f}", 'training loss, last step': f"{s['train_loss']:.4f}",
             'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
             'speed': f"{s['tokens_per_second']:,.0f} tokens/s", 'waiting for data': f"{s['waiting']:.2%} of the time",
-            'against the limit': f"{used/1e9:.1f} of {rate/1e9:.1f} GFLOP/s that large matrix products reach here ({used/rate:.0%})",
-            'most memory seen after a step': f"{format_size(s['peak_memory'])} {'in RAM' if s['device'] == 'cpu' else 'of tensors on the GPU'}"}
+            'against the limit': (f"{used/1e9:.1f} of {rate/1e9:.1f} GFLOP/s that large matrix products reach here"
+                                  f"{' in bfloat16' if _mixed(s) else ''} ({used/rate:.0%})"),
+            'most memory in a step': f"{format_size(s['peak_memory'])} {_whose(s['device'])}"}
+
+def _mixed(s):
+    "Whether a run has computed in bfloat16"
+    return s['config'].get('use_mixed_precision', False)
 
 def _settings(s):
     "What was run, on what"
@@ -149,8 +159,8 @@ def write_report(
     "Write what there is to know of the run at `run_dir` to `dest`, a single file that needs nothing else"
     s, _ = _read_run(run_dir)
     title = f"A GPT of {format_count(s['params'])} parameters, {s['iters']} iterations"
-    page = _PAGE.substitute(title=title, verdict=html.escape(_verdict(s)),
-                            results=_table(_results(s, matmul_rate(s['device']))), curves=_svg(plot_run(run_dir)),
-                            sample=html.escape(s['sample']), settings=_table(_settings(s)))
+    rate = matmul_rate(s['device'], dtype=torch.bfloat16 if _mixed(s) else torch.float32)
+    page = _PAGE.substitute(title=title, verdict=html.escape(_verdict(s)), results=_table(_results(s, rate)),
+                            curves=_svg(plot_run(run_dir)), sample=html.escape(s['sample']), settings=_table(_settings(s)))
     Path(dest).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(dest, 'w') as f: f.write(page)

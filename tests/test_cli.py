@@ -66,6 +66,21 @@ def test_flags_reach_what_they_name():
         windows = (m['tokens']['train'] - 1)//16
         test_eq(s['iters'], round(0.1 * -(-windows//5) / 2))
 
+# %% ../nbs/50_cli.ipynb #05583fab
+def test_flags_for_memory_reach_what_they_name():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in')
+        test_eq(run_memtrain('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d).returncode, 0)
+        train = ['train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 32, '--max_iters', 3, '--device', 'cpu', '--batch_size', 4]
+        run = run_memtrain(*train, '--use_mixed_precision', '--use-8bit-optimizer', '--activation_checkpointing', '--loss-chunk-size', 100, cwd=d)
+        test_eq(run.returncode, 0); assert 'gemm' not in run.stderr and 'Warning' not in run.stderr, run.stderr
+        c = json.loads((d/'run/summary.json').read_text())['config']
+        test_eq([c[k] for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size')], [True, True, True, 100])
+        said = only_line(run_memtrain(*train, '--resume', cwd=d))
+        assert 'made with use_mixed_precision True, this is use_mixed_precision False' in said, said
+        assert 'loss_chunk_size=-1' in only_line(run_memtrain(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
+
 # %% ../nbs/50_cli.ipynb #feae6cfc
 def test_flags_for_cleaning_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:

@@ -8,9 +8,10 @@ import math, tempfile, time
 from dataclasses import asdict, replace
 from pathlib import Path
 import torch, torch.nn.functional as F
-from fastcore.test import test_eq, test_fail, test_ne
+from fastcore.test import test_close, test_eq, test_fail, test_ne
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError, format_count, format_size, nbytes, save_result, write_json
+from memtrain.measure import measure_peak
 
 # %% ../nbs/20_model.ipynb #b0deafd8
 def test_a_bad_field_names_itself_and_its_value():
@@ -82,6 +83,68 @@ def test_the_mlp_is_gpt2s():
     h = mlp.fc(x := 5*torch.randn(10, 4))
     gelu = 0.5 * h * (1 + torch.tanh(math.sqrt(2/math.pi) * (h + 0.044715*h**3)))
     torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)  # the exact GELU isn't that near
+
+# %% ../nbs/20_model.ipynb #de7f1183
+def both_ways(plain, other, *inputs):
+    "How far the values and the gradients of two functions of the same tensors are apart, relative to those of the first"
+    found = []
+    for f in (plain, other):
+        leaves = [t.detach().clone().requires_grad_() for t in inputs]
+        value = f(*leaves)
+        value.backward()
+        found.append((value.detach().double(), torch.cat([t.grad.flatten() for t in leaves]).double()))
+    (v, g), (v2, g2) = found
+    return max(((v2 - v).abs() / v.abs()).item(), ((g2 - g).norm() / g.norm()).item())
+
+# %% ../nbs/20_model.ipynb #3ba47108
+def test_chunked_cross_entropy_is_the_plain_one():
+    torch.manual_seed(0)
+    for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        h, w, t = 3*torch.randn(50, 8, dtype=dtype), torch.randn(300, 8, dtype=dtype), torch.randint(300, (50,))
+        for masked in (0, 1, 49):
+            t[:masked] = -100
+            plain = lambda h, w: F.cross_entropy(h @ w.t(), t)
+            for size in (1, 7, 25, 49, 50, 51, 1000):  # ragged ends, whole, and more than there is
+                assert both_ways(plain, lambda h, w: chunked_cross_entropy(h, w, t, size), h, w) < eps, (dtype, masked, size)
+                with torch.no_grad(): assert abs(chunked_cross_entropy(h, w, t, size) / plain(h, w) - 1) < eps
+
+# %% ../nbs/20_model.ipynb #e2a4d7cb
+def test_chunks_hold_no_more_than_themselves():
+    h, w, t = torch.randn(512, 16), torch.randn(4096, 16), torch.randint(4096, (512,))
+    def work():
+        a, b = h.clone().requires_grad_(), w.clone().requires_grad_()
+        chunked_cross_entropy(a, b, t, 32).backward()
+    def look():
+        with torch.no_grad(): chunked_cross_entropy(h, w, t, 32)
+    logits, chunk = 4*512*4096, 4*32*4096
+    assert measure_peak(look) < 3*chunk < logits / 5
+    assert measure_peak(work) < 4*chunk + 4*nbytes_of(h, w) < logits / 2
+
+def nbytes_of(*tensors): return sum(t.nbytes for t in tensors)
+
+# %% ../nbs/20_model.ipynb #934487e3
+def test_chunked_cross_entropy_scales_with_the_gradient_that_comes_in():
+    torch.manual_seed(0)
+    h, w, t = torch.randn(20, 8).double(), torch.randn(30, 8).double(), torch.randint(30, (20,))
+    assert both_ways(lambda h, w: -3*F.cross_entropy(h @ w.t(), t)**2, lambda h, w: -3*chunked_cross_entropy(h, w, t, 6)**2, h, w) < 1e-12
+    a = h.clone().requires_grad_()
+    chunked_cross_entropy(a, w, t, 6).backward()  # a head that isn't trained
+    b = h.clone().requires_grad_()
+    F.cross_entropy(b @ w.t(), t).backward()
+    torch.testing.assert_close(a.grad, b.grad)
+
+# %% ../nbs/20_model.ipynb #31a9886e
+def test_chunked_cross_entropy_bears_large_logits():
+    h, w, t = torch.tensor([[1e4], [-1e4], [0.0]]), torch.tensor([[1.0], [-1.0], [0.5]]), torch.tensor([0, 0, 2])
+    assert both_ways(lambda h, w: F.cross_entropy(h @ w.t(), t), lambda h, w: chunked_cross_entropy(h, w, t, 2), h, w) < 1e-6
+
+# %% ../nbs/20_model.ipynb #7ac764ed
+def test_chunked_cross_entropy_refuses_what_it_cannot_do():
+    h, w, t = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4), torch.randint(9, (6,))
+    for bad in (0, -1): test_fail(chunked_cross_entropy, args=(h, w, t, bad), exc=MemtrainError, contains=f'chunk_size={bad}: give 1 or more')
+    loss = chunked_cross_entropy(h, w, t, 2)
+    loss.backward(retain_graph=True)
+    test_fail(loss.backward, exc=RuntimeError, contains='has given its gradients away')
 
 # %% ../nbs/20_model.ipynb #a0b4400d
 def _tiny(seed=0, **kw):
@@ -175,6 +238,76 @@ def test_every_parameter_gets_a_gradient():
         model, x = _tiny(**kw), torch.randint(50, (4, 17))
         model.loss(x[:, :-1], x[:, 1:]).backward()
         for name, p in model.named_parameters(): assert p.grad is not None and p.grad.any(), name
+
+# %% ../nbs/20_model.ipynb #1c1304a5
+def gradients(model, x, **settings):
+    "The loss of `model` on the windows `x`, and its gradients, with attributes set as in `settings`"
+    for k, v in settings.items(): setattr(model, k, v)
+    torch.manual_seed(5)
+    model.zero_grad()
+    loss = model.loss(x[:, :-1], x[:, 1:])
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+# %% ../nbs/20_model.ipynb #72a1ba37
+def test_blocks_computed_twice_give_the_same_digits():
+    for dropout in (0.0, 0.3):
+        for mixed in (False, True):
+            model, x = _tiny(dropout=dropout, bias=True), torch.randint(50, (3, 17))
+            with torch.autocast('cpu', torch.bfloat16, enabled=mixed):
+                (loss, once), (loss2, twice) = (gradients(model, x, checkpointing=c) for c in (False, True))
+            test_eq(loss, loss2)
+            assert torch.equal(once, twice), (dropout, mixed)
+
+# %% ../nbs/20_model.ipynb #09a6cac3
+def test_checkpointing_keeps_the_input_of_a_block_only():
+    def peak(layers, again):
+        model, x = _tiny(n_layer=layers, n_embd=64), torch.randint(50, (32, 17))
+        model.checkpointing = again
+        def work(): model.loss(x[:, :-1], x[:, 1:]).backward()
+        work()  # gradients are there from now on
+        return measure_peak(work)
+    one = 32*16*64  # tokens · C
+    test_close((peak(6, False) - peak(4, False)) / one, 2*64, eps=4)
+    test_close((peak(6, True) - peak(4, True)) / one, 2*4, eps=4)
+
+# %% ../nbs/20_model.ipynb #634e63bc
+def test_chunks_of_the_loss_leave_every_gradient_as_it_was():
+    for tied in (True, False):
+        for double, eps in ((True, 1e-12), (False, 1e-6)):
+            model, x = _tiny(tie_weights=tied, n_layer=1), torch.randint(50, (3, 17))
+            if double: model.double()
+            (loss, plain), (loss2, chunked) = (gradients(model, x, loss_chunk_size=n) for n in (None, 10))  # 48 tokens
+            assert abs(loss2/loss - 1) < eps and (chunked - plain).norm() < eps*plain.norm(), (tied, double)
+            loss3, all_ = gradients(model, x, loss_chunk_size=10, checkpointing=True)
+            test_eq(loss3, loss2); assert torch.equal(all_, chunked)
+
+# %% ../nbs/20_model.ipynb #92430374
+def test_chunks_of_the_loss_under_autocast_are_as_near_as_autocast_is():
+    for tied in (True, False):
+        model, x = _tiny(tie_weights=tied), torch.randint(50, (3, 17))
+        loss, exact = gradients(model, x)
+        with torch.autocast('cpu', torch.bfloat16):
+            mixed, chunked = (gradients(model, x, loss_chunk_size=n) for n in (None, 10))
+            test_eq([model.loss(x[:, :-1], x[:, 1:]).dtype for model.loss_chunk_size in (None, 10)], [torch.float32]*2)
+            with torch.no_grad(): assert abs(model.loss(x[:, :-1], x[:, 1:]).item() - chunked[0]) < 1e-2
+        off = [max(abs(l/loss - 1), ((g - exact).norm() / exact.norm()).item()) for l, g in (mixed, chunked)]
+        assert 1e-6 < off[0] < 0.05 and off[1] < 2*off[0], off
+        test_eq({p.grad.dtype for p in model.parameters()}, {torch.float32})
+
+# %% ../nbs/20_model.ipynb #c5e03243
+def test_what_is_only_looked_at_is_not_computed_twice():
+    model, x = _tiny(), torch.randint(50, (2, 8))
+    model.checkpointing, calls = True, []
+    model.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    def count(f):
+        calls.clear(); f()
+        return len(calls)
+    test_eq(count(lambda: model.loss(x, x).backward()), 2)
+    model.eval()
+    test_eq(count(lambda: model.loss(x, x).backward()), 1)
+    model.train()
+    with torch.no_grad(): test_eq(count(lambda: model.loss(x, x)), 1)
 
 # %% ../nbs/20_model.ipynb #3f77ae3b
 def test_the_same_generator_draws_the_same_tokens():

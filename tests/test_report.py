@@ -62,7 +62,7 @@ def test_the_report_stands_alone_and_says_what_happened():
         tags = Tags(); tags.feed(page)
         test_eq((tags.tags.count('svg'), tags.tags.count('script'), tags.links), (1, 0, []))
         for said in ('2.250 nats per token, below the unigram entropy', 'has learned from context', '2.2500', '3.5000',
-                     '96 tokens/s', '12.50% of the time', '3.00 MiB in RAM', 'def f(): pass', 'training: lr', 'torch 9.9',
+                     '96 tokens/s', '12.50% of the time', '3.00 MiB of RAM, whole process', 'MiB of RAM, whole process', 'peak of each step', 'def f(): pass', 'training: lr', 'torch 9.9',
                      '3 cores P, 1.00 GiB', '2020-02-02', 'da&lt;ta', 'perplexity 9.5'):
             assert said in page, said
 
@@ -87,6 +87,8 @@ def test_the_share_of_the_limit_is_what_was_used_of_it():
         used = 96.0 * flops_per_token(GPTConfig(**s['model']))
         test_eq(_results(s, 4*used)['against the limit'].split('(')[1], '25%)')
         test_eq(_verdict({**s, 'val_loss': 3.5}).count('not below'), 1)
+        assert 'bfloat16' not in _results(s, used)['against the limit']
+        assert 'reach here in bfloat16 (100%)' in _results({**s, 'config': {'use_mixed_precision': True}}, used)['against the limit']
 
 # %% ../nbs/23_report.ipynb #90bceac5
 def test_a_moving_average_is_the_mean_of_the_last_few():
@@ -111,4 +113,4 @@ def test_the_panels_show_the_log():
         test_eq(list(loss.lines[3].get_ydata()), [3.5, 3.5])  # the unigram entropy
         test_eq(list(memory.lines[0].get_ydata()), [1, 2, 3]); test_eq(memory.get_ylim()[0], 0)
         test_close(list(speed.lines[0].get_ydata()), [0.128]*3); test_close(list(speed.lines[1].get_ydata()), [0.16]*3)
-        test_eq(plot_run(make_run(Path(d)/'gpu', device='cuda')).axes[1].get_ylabel(), 'peak MiB on GPU')
+        test_eq(plot_run(make_run(Path(d)/'gpu', device='cuda')).axes[1].get_ylabel(), 'MiB of tensors on the GPU\npeak of each step')

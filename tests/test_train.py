@@ -4,13 +4,15 @@
 from memtrain.train import *
 
 # %% ../nbs/21_train.ipynb #c0ba1b47
-import json, math, random, shutil, signal, subprocess, sys, sysconfig, tempfile, time
+import json, logging, math, random, shutil, signal, subprocess, sys, sysconfig, tempfile, time
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import patch
 import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
-from memtrain.core import MemtrainError, format_size, nbytes, seed_everything
+from memtrain.core import MemtrainError, format_size, nbytes, save_result, seed_everything
 from memtrain.loader import TokenLoader
+from memtrain.measure import CATEGORIES, measure_command, measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig, size_model
 from memtrain.prepare import prepare
 from memtrain.shards import ShardWriter, TokenShards
@@ -34,11 +36,40 @@ def test_decay_is_for_matrices_only():
     test_eq(len(make_optimizer(torch.nn.Linear(2, 2, bias=False), TrainConfig()).param_groups), 1)
 
 # %% ../nbs/21_train.ipynb #e14952fd
+def test_8bit_states_are_a_byte_a_moment_with_the_same_decay():
+    model = GPT(GPTConfig(vocab_size=512, block_size=8, n_layer=1, n_head=2, n_embd=64, bias=True))
+    opt = make_optimizer(model, TrainConfig(weight_decay=0.3, use_8bit_optimizer=True))
+    test_eq([(g['weight_decay'], {p.ndim for p in g['params']}) for g in opt.param_groups], [(0.3, {2}), (0.0, {1})])
+    test_eq((opt.param_groups[0]['betas'], opt.param_groups[0]['lr']), ((0.9, 0.95), 1e-3))
+    model.loss(*torch.randint(512, (2, 2, 8))).backward(); opt.step()
+    large, small = ([p for p in model.parameters() if (p.numel() >= 4096) == is_large] for is_large in (True, False))
+    for p in large: test_eq([opt.state[p][k].dtype for k in ('state1', 'state2')], [torch.uint8]*2)
+    for p in small: test_eq([opt.state[p][k].dtype for k in ('state1', 'state2')], [torch.float32]*2)
+    bytes_ = sum(t.nbytes for t in {t.data_ptr(): t for t in state_tensors(opt)}.values())
+    elements = sum(p.numel() for p in large)
+    test_eq(bytes_, 2*elements + 2*4*elements//256 + 8*sum(p.numel() for p in small) + 2*4*256)  # with the largest values, and two tables
+
+# %% ../nbs/21_train.ipynb #f8a8706d
+def test_8bit_states_come_without_a_warning_and_only_when_asked_for():
+    code = '''import sys, torch, memtrain.train as t
+m = torch.nn.Linear(2, 2)
+t.make_optimizer(m, t.TrainConfig())
+assert 'bitsandbytes' not in sys.modules
+t.make_optimizer(m, t.TrainConfig(use_8bit_optimizer=True))
+assert 'bitsandbytes' in sys.modules'''
+    run = measure_command([sys.executable, '-c', code])
+    test_eq((run.returncode, run.stderr), (0, ''))
+    with patch.dict(sys.modules, {'bitsandbytes.optim': None}):  # as if it weren't installed
+        test_fail(lambda: make_optimizer(torch.nn.Linear(2, 2), TrainConfig(use_8bit_optimizer=True)), exc=MemtrainError, contains='pip install bitsandbytes')
+    test_eq(logging.getLogger('bitsandbytes.backends.cpu.ops').level, logging.NOTSET)
+
+# %% ../nbs/21_train.ipynb #121dff55
 def test_settings_without_sense_name_themselves():
     for name, bad in (('max_iters', 0), ('batch_size', -1), ('lr', 0.0), ('grad_clip', -1.0), ('seed', -1), ('max_iters', 1.5), ('lr', '1'), ('min_lr', -.1), ('batch_size', True),
-                      ('lr', math.nan), ('grad_clip', math.inf), ('beta1', 1.0), ('beta2', 1.5)):
+                      ('lr', math.nan), ('grad_clip', math.inf), ('beta1', 1.0), ('beta2', 1.5), ('loss_chunk_size', -1), ('loss_chunk_size', True),
+                      ('use_mixed_precision', 1), ('use_8bit_optimizer', 'yes'), ('activation_checkpointing', None)):
         test_fail(lambda: TrainConfig(**{name: bad}), contains=f'{name}={bad!r}')
-    TrainConfig(warmup_iters=0, seed=0, min_lr=0, weight_decay=0)
+    TrainConfig(warmup_iters=0, seed=0, min_lr=0, weight_decay=0, loss_chunk_size=0, use_mixed_precision=True)
 
 # %% ../nbs/21_train.ipynb #0e613333
 def test_accumulation_is_exact_also_with_a_ragged_end():
@@ -57,6 +88,69 @@ def test_accumulation_is_exact_also_with_a_ragged_end():
     y[0] = -100; y[3, 5:] = -100  # masked targets don't count: neither a few nor all of a micro-batch
     (loss, whole), (l, g) = grads(7), grads(*(1,)*7)
     assert abs(l - loss) < 1e-12 and (g - whole).norm() < 1e-12 * whole.norm()
+
+# %% ../nbs/21_train.ipynb #cc2a3362
+def test_each_setting_takes_from_its_own_category():
+    small = GPTConfig(vocab_size=1024, block_size=128, n_layer=3, n_head=2, n_embd=64)
+    trace = lambda **kw: trace_small(small, batch_size=8, **kw)
+    base = trace()
+    ratio = lambda t, k: t.by_category[k] / base.by_category[k]
+    eight, half, twice, chunks = (trace(**kw) for kw in (dict(use_8bit_optimizer=True), dict(use_mixed_precision=True), dict(activation_checkpointing=True), dict(loss_chunk_size=64)))
+    assert 0.24 < ratio(eight, 'optimizer state') < 0.3 and ratio(eight, 'activations') == 1
+    assert 0.5 < ratio(half, 'activations') < 0.7 and ratio(half, 'weights') == ratio(half, 'optimizer state') == 1
+    assert ratio(twice, 'activations') < 0.2 and ratio(twice, 'logits and loss') == 1
+    assert ratio(chunks, 'logits and loss') < 0.1 and chunks.peak < 0.75*base.peak
+    all_ = trace(use_8bit_optimizer=True, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=64)
+    assert all_.peak < 0.3*base.peak and all_.peak < min(t.peak for t in (eight, half, twice, chunks))
+
+def trace_small(shape, **settings):
+    "The trace of two steps with `settings`"
+    c = TrainConfig(**settings)
+    def step(model, optimizer):
+        batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size))) for _ in range(c.gradient_accumulation_steps)]
+        optimizer.zero_grad()
+        accumulate_gradients(model, batches, c.use_mixed_precision)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip).item()
+        optimizer.step()
+    return measure_step(lambda: apply_settings(GPT(shape), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step)
+
+# %% ../nbs/21_train.ipynb #df12434c
+def test_a_micro_batch_leaves_nothing_but_gradients():
+    small = GPTConfig(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64)
+    for settings in ({}, dict(use_mixed_precision=True), dict(activation_checkpointing=True, loss_chunk_size=256)):
+        one, four = (trace_small(small, batch_size=8, gradient_accumulation_steps=n, **settings) for n in (1, 4))
+        held = one.by_category['weights'] + 3*2*8*8*64  # gradients, and three more micro-batches of ids
+        assert one.peak < four.peak <= one.peak + held + 4096, settings
+
+# %% ../nbs/21_train.ipynb #777309e4
+def test_settings_for_memory_leave_the_gradient_as_it_was():
+    for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        torch.manual_seed(0)
+        model = GPT(GPTConfig(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32)).to(dtype)
+        x, y = torch.randint(64, (2, 7, 16))
+        y[2, 3:] = -100
+        def slope(sizes, **settings):
+            apply_settings(model, TrainConfig(**settings)).zero_grad()
+            loss = accumulate_gradients(model, list(zip(x.split(sizes), y.split(sizes))))
+            return torch.cat([torch.tensor([loss], dtype=dtype), *(p.grad.flatten() for p in model.parameters())])
+        plain = slope(7)
+        for sizes, settings in ((7, dict(activation_checkpointing=True)), (7, dict(loss_chunk_size=10)), ((3, 3, 1), {}),
+                                ((3, 3, 1), dict(activation_checkpointing=True, loss_chunk_size=10))):
+            assert (slope(sizes, **settings) - plain).norm() < eps * plain.norm(), (dtype, sizes, settings)
+        assert torch.equal(slope(7, activation_checkpointing=True), plain)
+
+# %% ../nbs/21_train.ipynb #72b5565a
+def test_mixed_precision_is_near_and_keeps_float32_gradients():
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32))
+    batches = [tuple(torch.randint(64, (2, 8, 16)))]
+    def slope(mixed):
+        model.zero_grad()
+        loss = accumulate_gradients(model, batches, mixed)
+        test_eq({p.grad.dtype for p in model.parameters()}, {torch.float32})
+        return loss, torch.cat([p.grad.flatten() for p in model.parameters()])
+    (loss, exact), (loss2, mixed) = slope(False), slope(True)
+    assert 0 < abs(loss2 - loss) < 0.01*loss and 1e-4 < (mixed - exact).norm() / exact.norm() < 0.05
 
 # %% ../nbs/21_train.ipynb #4b2b3adb
 def make_data(folder, train=20_000, val=5_000, vocab=50):
@@ -86,6 +180,7 @@ def test_evaluation_repeats_weighs_by_tokens_and_leaves_no_trace():
         state = torch.get_rng_state()
         whole = evaluate(model, loader, 10**6)
         test_eq(evaluate(model, loader, 10**6), whole)
+        assert 0 < abs(evaluate(model, loader, 10**6, use_mixed_precision=True) - whole) < 0.01*whole
         assert model.training and (torch.get_rng_state() == state).all()
         x, y = map(torch.from_numpy, shards.windows(16).batch(range(len(shards.windows(16)))))
         with torch.no_grad(): test_close(whole, model.eval().loss(x, y).item(), eps=1e-5)
@@ -128,6 +223,20 @@ def test_a_killed_run_ends_with_the_same_losses():
         a, b = (load_checkpoint(d/x/'checkpoint.pt') for x in ('whole', 'cut'))
         assert all((a['model_state'][k] == b['model_state'][k]).all() for k in a['model_state'])
         test_eq(a['loader'], b['loader'])
+
+# %% ../nbs/21_train.ipynb #71682a00
+def test_a_killed_run_in_less_memory_ends_with_the_same_losses():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_data(d/'data')
+        gpt = GPTConfig(vocab_size=50, block_size=32, n_layer=2, n_head=2, n_embd=64, dropout=0.1)
+        config = TrainConfig(max_iters=15, batch_size=8, gradient_accumulation_steps=2, eval_interval=7, checkpoint_interval=5, eval_batches=3,
+                             use_mixed_precision=True, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=100)
+        run_killed(d/'data', d/'whole', gpt, config, at=[])
+        found = run_killed(d/'data', d/'cut', gpt, config, at=[8])
+        test_eq(len(losses(d/'whole')), 15 + 1 + 2 + 1)
+        test_eq(losses(d/'cut'), losses(d/'whole'))
+        assert 8 <= found[0] < 15
 
 # %% ../nbs/21_train.ipynb #ff93ec42
 def tiny(folder, **kwargs):
@@ -173,6 +282,73 @@ def test_a_run_in_the_wrong_place_says_so():
         (Path(d)/'data/tokenizer_state.json').write_text('{"kind": "bytes"}')
         test_fail(lambda: tiny(d)('new'), contains="tokenizer_state.json isn't the tokenizer that made these shards")
         assert not (Path(d)/'new').exists()
+
+# %% ../nbs/21_train.ipynb #3efc2750
+def test_every_setting_resumes_to_the_digit():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        for n, settings in enumerate((dict(use_mixed_precision=True), dict(use_8bit_optimizer=True), dict(activation_checkpointing=True), dict(loss_chunk_size=9))):
+            def make(resume):
+                model = GPT(GPTConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=64, dropout=0.2))  # matrices of 4,096 and more
+                return tiny(d, **settings)(f'run{n}', resume, model=model)
+            seed_everything(0)
+            t = make(False)
+            for _ in range(3): t.log.write(**t.step())
+            t.save()
+            test_eq(t.evaluate(), evaluate(t.model, t.val, 2, settings.get('use_mixed_precision', False)))
+            whole = [t.step()['loss'] for _ in range(3)]
+            t = make(True)
+            test_eq([t.step()['loss'] for _ in range(3)], whole)
+
+# %% ../nbs/21_train.ipynb #f3659dc9
+def test_what_a_step_computes_must_stay_and_how_may_change():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        seed_everything(0)
+        t = tiny(d)()
+        for _ in range(3): t.log.write(**t.step())
+        t.save()
+        whole = t.step()['loss']
+        for name in ('use_mixed_precision', 'use_8bit_optimizer'):
+            test_fail(lambda: tiny(d, **{name: True})(resume=True), contains=f'made with {name} False, this is {name} True')
+        test_eq(tiny(d, activation_checkpointing=True)(resume=True).step()['loss'], whole)
+        test_close(tiny(d, loss_chunk_size=7)(resume=True).step()['loss'], whole, eps=1e-5)
+        c = torch.load(Path(d)/'run/checkpoint.pt', weights_only=True)  # as an earlier version wrote it
+        for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size'): del c['config'][k]
+        torch.save(c, Path(d)/'run/checkpoint.pt')
+        test_eq(tiny(d)(resume=True).step()['loss'], whole)
+        test_fail(lambda: tiny(d, use_8bit_optimizer=True)(resume=True), contains='use_8bit_optimizer')
+
+# %% ../nbs/21_train.ipynb #f890c22e
+def test_the_trainer_takes_what_its_settings_say():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data', vocab=50)
+        shape = GPTConfig(vocab_size=50, block_size=64, n_layer=2, n_head=2, n_embd=64)
+        saving = dict(use_mixed_precision=True, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=64)
+        for n, settings in enumerate(({}, {'gradient_accumulation_steps': 2}, saving)):
+            def build():
+                build.trainer = tiny(d, batch_size=16, **settings)(f'run{n}', model=GPT(shape))
+                return build.trainer.model
+            trace = measure_step(build, lambda _: build.trainer.optimizer, lambda *_: build.trainer.step())
+            plain = trace_small(shape, batch_size=16, **settings)
+            assert abs(trace.peak / plain.peak - 1) < 0.01, (settings, trace.peak, plain.peak)
+
+# %% ../nbs/21_train.ipynb #e06b0125
+def test_the_memory_in_the_log_is_the_peak_of_its_own_step():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        t, n = tiny(d)(), 200 * 2**20
+        plain = t.model.loss
+        t.step()
+        before = t.step()['memory']
+        t.model.loss = lambda x, y: (torch.ones(n, dtype=torch.uint8), plain(x, y))[1]  # held for an instant
+        assert t.step()['memory'] > before + 0.8*n
+        t.evaluate()
+        t.model.loss = plain
+        torch.ones(n, dtype=torch.uint8)  # between two steps
+        assert t.step()['memory'] < before + 0.2*n
+        evaluation, = (m for m in read_metrics(Path(d)/'run/metrics.jsonl') if 'val_loss' in m)
+        assert evaluation['memory'] > before + 0.8*n
 
 # %% ../nbs/21_train.ipynb #ae6a0683
 def test_a_folder_of_others_is_left_alone():
