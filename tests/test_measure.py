@@ -4,9 +4,13 @@
 from memtrain.measure import *
 
 # %% ../nbs/01_measure.ipynb #eb4a9754
-import os, subprocess, sys, time
-import numpy as np, psutil
-from fastcore.test import test_eq, test_fail
+import io, os, pickle, subprocess, sys, tempfile, time
+from pathlib import Path
+import numpy as np, psutil, torch
+from fastcore.test import test_close, test_eq, test_fail
+from matplotlib.figure import Figure
+from memtrain.core import MIB, format_size, nbytes
+from memtrain.model import GPT, GPTConfig
 
 # %% ../nbs/01_measure.ipynb #f662368b
 def test_rss_sees_what_is_touched_and_children():
@@ -21,6 +25,28 @@ def test_rss_sees_what_is_touched_and_children():
     assert rss(child.pid) > 2**20
     child.communicate(b'\n')
     test_fail(lambda: rss(child.pid), contains=f'no process {child.pid}')
+
+# %% ../nbs/01_measure.ipynb #95093700
+def test_pss_counts_shared_pages_once():
+    forks = 'import os, sys; a = b"x" * (64 << 20); os.fork(); print(flush=True); sys.stdin.read()'
+    tree = subprocess.Popen([sys.executable, '-c', forks], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    tree.stdout.readline(); time.sleep(0.2)
+    try:
+        assert rss(tree.pid, children=True) > 128 * 2**20
+        assert 60 * 2**20 < pss(tree.pid, children=True) < 100 * 2**20
+        assert 0 < pss() <= rss() * 1.05 and pss() > 2**20
+        test_fail(lambda: pss(2**22 + 5), contains='no process')
+    finally: tree.communicate(b'')
+
+# %% ../nbs/01_measure.ipynb #89fd60d3
+def test_log_memory_usage_prints_what_it_returns():
+    out = io.StringIO()
+    found = log_memory_usage('here', out)
+    line = out.getvalue()
+    assert line.startswith('here: ') and line.count('\n') == 1 and format_size(found['rss']) in line and format_size(found['total']) in line
+    assert abs(found['rss'] - rss()) < 8 * 2**20 and found['available'] < found['total'] == psutil.virtual_memory().total
+    out = io.StringIO(); log_memory_usage(out=out)
+    assert not out.getvalue().startswith(':')
 
 # %% ../nbs/01_measure.ipynb #469fce56
 def test_measure_command_finds_the_peak_and_not_the_parents():
@@ -49,3 +75,169 @@ def test_measure_command_tells_how_it_ended():
     test_fail(lambda: measure_command([sys.executable, '-c', endless], timeout=0.5), contains='still running after 0.5 s')
     assert not any('time.sleep(4321)' in ' '.join(p.info['cmdline'] or []) for p in psutil.process_iter(['cmdline'])), 'its child lives on'
     test_eq(measure_command([sys.executable, '-c', 'print(input())']).returncode, 1)  # nothing to read
+
+# %% ../nbs/01_measure.ipynb #829abf45
+def _tiny_trace():
+    b = TraceBuilder()
+    b.phase('build');    b.alloc('w', 400, 'empty', 'weights')
+    b.phase('forward');  b.alloc('tmp', 600, 'mul'); b.alloc('h', 1000, 'mm'); b.free('tmp')
+    b.phase('backward'); b.alloc('g', 400, 'mm', 'gradients'); b.free('h'); b.free('never seen')
+    return b.finish(notes=('a note',))
+
+def test_a_trace_adds_up():
+    t = _tiny_trace()
+    test_eq((t.peak, t.peak_event, t.peak_op, t.events, t.device, t.notes), (2000, 2, 'mm', 6, 'cpu', ('a note',)))
+    test_eq(t.by_category, {**dict.fromkeys(CATEGORIES, 0), 'weights': 400, 'activations': 1000, 'temporaries': 600})
+    test_eq(t.by_phase, {'build': 400, 'forward': 2000, 'backward': 1800})
+    test_eq(t.spans, [('build', 0, 1), ('forward', 1, 4), ('backward', 4, 6)])
+    test_eq(t.timeline.sum(1).tolist(), [400, 1000, 2000, 1400, 1800, 800])
+    test_eq([b.size for b in t.alive()], [1000, 600, 400])
+    test_eq([(b.op, b.phase, b.start, b.end) for b in t.alive(5)], [('empty', 'build', 0, None), ('mm', 'backward', 4, None)])
+
+# %% ../nbs/01_measure.ipynb #4df190a6
+def test_builder_keeps_keys_phases_and_names_apart():
+    b = TraceBuilder()
+    b.phase('build'); b.phase('forward')  # a phase without events leaves nothing
+    for _ in range(2):  # an address is used again
+        b.alloc(7, 10, 'a'); b.name(7, 'activations'); b.name(7, 'gradients'); b.name(7, 'logits and loss'); b.free(7)
+    b.name(7, 'weights'); b.name('who', 'weights')
+    b.alloc(7, 10, 'kept'); b.phase('forward'); b.phase('backward'); b.phase('optimizer'); b.phase('backward')
+    t = b.finish()
+    test_eq([x.category for x in t.blocks], ['gradients', 'gradients', 'activations'])
+    test_eq(t.phases, [(0, 'forward'), (5, 'backward')])
+    empty = TraceBuilder().finish()
+    test_eq((empty.peak, empty.by_phase, empty.peak_op, empty.alive()), (0, {}, '', []))
+
+# %% ../nbs/01_measure.ipynb #93647d21
+def test_plots_stand_also_for_nothing():
+    for t in (_tiny_trace(), TraceBuilder().finish()): assert t.plot().axes
+    ax = _tiny_trace().plot().axes[0]
+    test_eq(ax.get_title(loc='left'), 'peak 1.95 KiB: mm')
+    test_eq([t.get_text() for t in ax.texts], ['build', 'forward', 'backward'])
+
+# %% ../nbs/01_measure.ipynb #a4483271
+def _step(seed=0, vocab=64, batch=(4, 16), **kw):
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model.loss(*torch.randint(vocab, (2, *batch))).backward()
+        optimizer.step()
+    return step
+
+def _measured(steps=2, checkpointing=False, **kw):
+    shape = GPTConfig(**{**dict(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32), **kw})
+    def build():
+        model = GPT(shape)
+        model.checkpointing = checkpointing
+        return model
+    return measure_step(build, lambda params: torch.optim.AdamW(params, fused=True), _step(), steps), shape
+
+def test_measured_categories_are_the_tensors_own_bytes():
+    t, shape = _measured(vocab_size=1024)
+    n = nbytes(GPT(shape))
+    end = dict(zip(CATEGORIES, t.timeline[-1].tolist()))
+    count = len(list(GPT(shape).parameters()))
+    test_eq(end, {**dict.fromkeys(CATEGORIES, 0), 'weights': n, 'gradients': n, 'optimizer state': 2*n + 4*count})  # a step number per tensor
+    assert (t.timeline >= 0).all() and (t.timeline.sum(1) <= t.peak).all()
+    test_eq(t.by_category['logits and loss'], 3*64*1024*4 + 1024 + 8)  # logits, log-softmax, gradient of 64 tokens; their batch; loss and its weight
+    test_eq(t.peak_op, 'aten::_log_softmax_backward_data')
+    test_eq(sum(t.by_category.values()), t.peak)
+    test_eq([name for name, *_ in t.spans], ['build'] + ['forward', 'backward', 'optimizer']*2)
+
+# %% ../nbs/01_measure.ipynb #8390ca83
+def test_measured_peak_is_computed_by_hand_for_a_chain():
+    def step(model, optimizer):  # y = exp(exp(x·w)): exp keeps its result, the product its factor x
+        optimizer.zero_grad()
+        x = torch.ones(1000)
+        (x * model.w).exp().exp().sum().backward()
+        optimizer.step()
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(1000))
+    t = measure_step(Model, lambda p: torch.optim.SGD(p, lr=1.0, foreach=False), step)
+    test_eq(t.by_phase['forward'], 4*4000 + 8)  # w; x; two of the product and its exponentials at a time; the sum and the gradient it starts with
+    test_eq(t.peak, 5*4000 + 8)  # the gradient of the second exponential comes on top
+    test_eq(t.timeline[-1].sum(), 8000)  # w and its gradient
+
+# %% ../nbs/01_measure.ipynb #f702cc10
+def test_recomputed_activations_are_activations_and_checkpointing_needs_less():
+    kw = dict(n_layer=4, n_embd=64)
+    (plain, _), (again, _) = _measured(**kw), _measured(checkpointing=True, **kw)
+    kept = [max(t.timeline[start:end, CATEGORIES.index('activations')].max() for name, start, end in t.spans if name == 'forward') for t in (plain, again)]
+    assert kept[1] < 0.3 * kept[0]  # one input per block instead of a dozen tensors
+    recomputed = [b for b in again.blocks if b.phase == 'backward' and b.category == 'activations']
+    assert sum(b.size for b in recomputed) > kept[0] and not [b for b in plain.blocks if b.phase == 'backward' and b.category == 'activations']
+    assert again.peak < plain.peak
+
+# %% ../nbs/01_measure.ipynb #3b454d88
+def test_mark_names_what_nothing_else_does():
+    def step(model, optimizer):
+        with mark('logits and loss'): a = torch.ones(500)
+        b = torch.ones(300)
+        del a, b
+    t = measure_step(lambda: torch.nn.Linear(2, 2), lambda p: torch.optim.SGD(p, lr=1.0), step, steps=1)
+    test_eq([(b.size, b.category) for b in t.blocks if b.phase == 'forward'], [(2000, 'logits and loss'), (1200, 'temporaries')])
+    test_eq(t.by_category['weights'], 24)
+
+# %% ../nbs/01_measure.ipynb #04d40e34
+def test_track_memory_agrees_with_measuring_from_the_start():
+    whole, shape = _measured(3)
+    model = GPT(shape)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    tracked = track_memory(model, optimizer)
+    test_fail(lambda: tracked.peak, contains='nothing measured yet', exc=MemtrainError)
+    with tracked as first: _step()(model, optimizer)
+    _step()(model, optimizer)  # unseen, so its gradients are made and freed behind the profiler's back
+    with track_memory(model, optimizer) as m: _step()(model, optimizer)
+    test_eq((m.peak, m.by_category, m.peak_op), (whole.peak, whole.by_category, whole.peak_op))
+    test_eq(m.timeline[-1].tolist(), whole.timeline[-1].tolist())
+    assert first.peak < m.peak  # the first step has no optimizer state yet
+    test_eq(first.by_category['optimizer state'], 0)
+    assert isinstance(m.plot(), Figure) and isinstance(m.trace, Trace)
+    test_fail(lambda: m.nonsense, contains='nonsense')
+
+# %% ../nbs/01_measure.ipynb #1cb3aadb
+def test_track_memory_leaves_no_hooks_and_passes_errors_on():
+    model, before = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).weight._post_accumulate_grad_hooks
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def bad():
+        with track_memory(model, optimizer) as m: raise KeyError('mine')
+    test_fail(bad, exc=KeyError)
+    test_eq(len(model.weight._post_accumulate_grad_hooks or ()), len(before or ()))
+    with track_memory(model, optimizer) as m: pass
+    test_eq((m.peak, m.by_category['weights']), (48, 48))
+    test_eq(measure_peak(lambda: None), 0)
+    test_eq(measure_peak(lambda: [torch.ones(100), torch.ones(10)]), 440)
+    test_eq(measure_peak(lambda: [torch.ones(n) and None for n in (1,)*5]), 4)  # one at a time
+
+# %% ../nbs/01_measure.ipynb #8759ae40
+def test_memory_viz_reads_what_we_write():
+    from torch.cuda import _memory_viz
+    t = _tiny_trace()
+    with tempfile.TemporaryDirectory() as d:
+        export_memory_viz(t, Path(d)/'x.pickle')
+        snapshot = pickle.loads((Path(d)/'x.pickle').read_bytes())
+    assert 'html' in _memory_viz.trace_plot(snapshot)
+    said = _memory_viz.trace(snapshot)  # replays the events, and complains of a free of what isn't there
+    test_eq((said.count(' = MEM['), said.count('# free completed')), (4, 2))
+    sizes = [e['size'] * (1 if e['action'] == 'alloc' else -1) for e in snapshot['device_traces'][0]]
+    test_eq(np.cumsum(sizes).tolist(), t.timeline.sum(1).tolist())
+    test_eq([snapshot['categories'][e['category']] for e in snapshot['device_traces'][0][:3]], ['weights', 'temporaries', 'activations'])
+
+# %% ../nbs/01_measure.ipynb #133e9d02
+def test_monitor_gives_each_step_its_own_peak():
+    monitors = [MemoryMonitor()]
+    if sys.platform == 'linux': assert monitors[0].exact
+    watching = MemoryMonitor.__new__(MemoryMonitor)  # as where the kernel keeps no mark
+    watching.device, watching.exact, watching._top = torch.device('cpu'), False, 0
+    watching._start()
+    for monitor in (*monitors, watching):
+        monitor.take()
+        peaks = []
+        for size in (0, 150, 40):
+            held = np.ones(size*MIB + 1, dtype=np.uint8)
+            time.sleep(0.05)
+            del held
+            peaks.append(monitor.take())
+        assert 140*MIB < peaks[1] - peaks[0] < 160*MIB and 30*MIB < peaks[2] - peaks[0] < 50*MIB, peaks
+        assert peaks[0] > 2**20
