@@ -733,6 +733,18 @@ def _product(func, args, kwargs, out):
     copies = [t.numel() * t.itemsize for t in args[-2:] if not _blas_reads(t)]
     return _ask_kernel(func, args, kwargs, out, copies) if copies or out.itemsize < 4 else ()
 
+# %% ../nbs/02_estimate.ipynb #555b11f8
+def _convolution(func, args, kwargs, out):
+    "What a convolution takes besides; of large ones, in proportion to the batch"
+    batch, inputs = args[0].shape[0], 2 if 'backward' in str(func) else 1  # the gradient and the input of the layer; the input
+    def cut(t, n): return torch.empty_strided((n, *t.shape[1:]), t.stride(), dtype=t.dtype, device='meta')
+    def ask(n): return sum(_ask_kernel(func, [cut(t, n) if i < inputs else t for i, t in enumerate(args)], kwargs, ()))
+    n = ASK_LIMIT // max(1, _bytes_of(args[:inputs]) // max(1, batch)) // 2
+    if n >= batch: return (ask(batch),)
+    if n < 2: return ()
+    few, more = ask(n//2), ask(n)
+    return (max(0, round(more + (more - few) * (batch - n) / (n - n//2))),)
+
 # %% ../nbs/02_estimate.ipynb #9b8b4b7d
 def _promotions(func, args, kwargs, out):
     "Copies of operands that are of a narrower dtype than the result of their promotion"
@@ -747,7 +759,7 @@ CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, resu
     'aten::_scaled_dot_product_flash_attention_for_cpu_backward': _attention_backward,
     **dict.fromkeys(('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::baddbmm'), _product),
     **dict.fromkeys((f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions),
-    **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _ask_kernel),
+    **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _convolution),
     **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), _ask_kernel),
 }
 KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'}

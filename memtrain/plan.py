@@ -164,7 +164,7 @@ def _kind(device): return 'cpu' if device == 'cpu' else 'cuda'
 def _predict_shape(shape, steps, device, budget):
     "An `Option` for each of `steps`, in closed form"
     for step in steps:
-        e = estimate(shape, step, _kind(device))
+        e = estimate(shape, step, _kind(device), probe=False)
         yield Option(step, e.peak, predict_seconds(shape, step, device), e.peak_op)
 
 def _price(option):

@@ -46,6 +46,59 @@ def test_the_main_job_runs_from_a_shell():
         again = run_memtrain(*train, '--resume', cwd=d)
         assert again.returncode == 0 and 'finished before' in again.stdout
 
+# %% ../nbs/50_cli.ipynb #039b8050
+def test_estimate_prints_what_the_closed_form_says():
+    from memtrain.estimate import Step, estimate
+    from memtrain.model import size_model
+    flags = '--target_params 5M --vocab_size 4096 --seq_len 128 --batch_size 4 --gradient_accumulation_steps 2 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 64'
+    run = run_memtrain('estimate', *flags.split(), '--device', 'cpu', '--json')
+    test_eq((run.returncode, run.stderr), (0, ''))
+    shape = size_model('5M', 4096, 128)
+    wanted = estimate(shape, Step(4, 128, 2, True, 'adamw8bit', True, 64), 'cpu')
+    found = json.loads(run.stdout)
+    test_eq((found['peak'], found['by_category'], found['by_phase']), (wanted.peak, wanted.by_category, wanted.by_phase))
+    test_eq(sum(found['by_category'].values()), found['peak'])
+    run = run_memtrain('estimate', '--model_name', 'gpt2', '--batch_size', 64, '--device', 'rtx3090')
+    test_eq((run.returncode, run.stderr), (0, ''))
+    assert 'too much for rtx3090: try memtrain plan' in run.stdout and 'activation checkpointing' in run.stdout
+    assert 'to spare' in run_memtrain('estimate', '--model_name', 'gpt2', '--batch_size', 1, '--device', '24gb').stdout
+
+# %% ../nbs/50_cli.ipynb #0cc4ff7f
+def test_the_line_of_a_plan_is_accepted_by_train():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        with ShardWriter(d/'data', vocab_size=256, tokenizer=json.dumps({'kind': 'bytes'})) as w:
+            for split in ('train', 'val'): w.write([7, 8, 9]*3000, split)
+        run = run_memtrain('plan', '--gpu', 'cpu', '--budget', '4MB', '--dataset_dir', 'data', '--target_params', '100k', '--seq_len', 64, '--global_batch', 8, cwd=d)
+        test_eq((run.returncode, run.stderr), (0, ''))
+        line = run.stdout.splitlines()[-1]
+        assert line.startswith('memtrain train --dataset_dir data --out_dir RUN --target_params 100k --batch_size') and 'for tensors on cpu' in run.stdout
+        run = run_memtrain(*shlex.split(line)[1:], '--max_iters', 2, '--device', 'cpu', cwd=d)
+        test_eq(run.returncode, 0)
+        assert 'val loss' in run.stdout and (d/'RUN/summary.json').exists()
+
+# %% ../nbs/50_cli.ipynb #cd01509c
+def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
+    for argv, message in (
+            ('estimate', 'which model? give --target_params'), ('estimate --model_name gpt3', "'gpt3' is not a model with a name"),
+            ('estimate --target_params 1M --model_name gpt2', '--target_params and --model_name each name a model'),
+            ('estimate --model_name gpt2 --batch_size 0', 'batch_size=0'), ('estimate --model_name gpt2 --device toaster', "'toaster'"),
+            ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
+            ('estimate --model_name gpt2 --plot nowhere/at/all/', 'nowhere'), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
+            ('plan --model_name gpt2 --without sleep', '--without sleep: it is one of'), ('plan --model_name gpt2 --global_batch 0', 'global_batch=0'),
+            ('plan --target_params 13B --gpu 8gb', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json')):
+        run = run_memtrain(*argv.split())
+        test_eq(run.returncode, 1)
+        assert message in only_line(run), (argv, run.stderr)
+
+# %% ../nbs/50_cli.ipynb #a466c73b
+def test_a_plot_of_the_step_is_written_whole():
+    with tempfile.TemporaryDirectory() as d:
+        run = run_memtrain('estimate', '--target_params', '200k', '--vocab_size', 256, '--seq_len', 64, '--plot', 'step.svg', '--json', cwd=d)
+        test_eq(run.returncode, 0)
+        assert json.loads(run.stdout)['peak'] > 0 and '<svg' in (Path(d)/'step.svg').read_text()
+        test_eq(os.listdir(d), ['step.svg'])
+
 # %% ../nbs/50_cli.ipynb #ab76202d
 def test_flags_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:

@@ -201,7 +201,7 @@ def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     model, before = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).weight._post_accumulate_grad_hooks
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     def bad():
-        with track_memory(model, optimizer) as m: raise KeyError('mine')
+        with track_memory(model, optimizer): raise KeyError('mine')
     test_fail(bad, exc=KeyError)
     test_eq(len(model.weight._post_accumulate_grad_hooks or ()), len(before or ()))
     with track_memory(model, optimizer) as m: pass

@@ -5,7 +5,6 @@ from memtrain.plan import *
 
 # %% ../nbs/03_plan.ipynb #95bee6c2
 from dataclasses import replace
-from importlib import import_module
 from statistics import median
 from time import perf_counter
 import psutil, torch
@@ -14,6 +13,7 @@ from memtrain.core import GIB, MIB, MemtrainError
 from memtrain.estimate import Step, estimate, get_profile
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, named_config, size_model
+from memtrain.train import TrainConfig, gpt_step
 
 # %% ../nbs/03_plan.ipynb #f53e26d8
 def test_all_steps_keep_the_global_batch_and_differ():
@@ -157,22 +157,8 @@ def test_the_batch_size_of_any_model_and_confirming_it():
 # %% ../nbs/03_plan.ipynb #73a50c6a
 def make_step(shape, s):
     "Model, optimizer and step of a GPT of `shape` as the settings `s` say, for `measure_step` and `simulate`"
-    def model_fn():
-        model = GPT(shape)
-        model.checkpointing, model.loss_chunk_size = s.activation_checkpointing, s.loss_chunk_size
-        return model
-    def optimizer_fn(params):
-        if s.optimizer == 'adamw8bit': return import_module('bitsandbytes').optim.AdamW8bit(params)
-        return torch.optim.AdamW(params, fused=True) if s.optimizer == 'adamw' else torch.optim.SGD(params, lr=0.1)
-    def step_fn(model, optimizer):
-        batches = [torch.randint(shape.vocab_size, (2, s.batch_size, s.seq_len or shape.block_size)) for _ in range(s.gradient_accumulation_steps)]
-        optimizer.zero_grad()
-        for x, y in batches:
-            with torch.autocast('cpu', torch.bfloat16, enabled=s.use_mixed_precision): loss = model.loss(x, y) * (1/len(batches))
-            loss.backward(); loss.item(); del loss
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return model_fn, optimizer_fn, step_fn
+    return gpt_step(shape, TrainConfig(batch_size=s.batch_size, gradient_accumulation_steps=s.gradient_accumulation_steps, use_mixed_precision=s.use_mixed_precision,
+                                       use_8bit_optimizer=s.optimizer == 'adamw8bit', activation_checkpointing=s.activation_checkpointing, loss_chunk_size=s.loss_chunk_size or 0))
 
 # %% ../nbs/03_plan.ipynb #e2aefa80
 def test_every_switch_does_something_and_the_table_is_predicted():

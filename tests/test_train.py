@@ -105,14 +105,7 @@ def test_each_setting_takes_from_its_own_category():
 
 def trace_small(shape, **settings):
     "The trace of two steps with `settings`"
-    c = TrainConfig(**settings)
-    def step(model, optimizer):
-        batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size))) for _ in range(c.gradient_accumulation_steps)]
-        optimizer.zero_grad()
-        accumulate_gradients(model, batches, c.use_mixed_precision)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip).item()
-        optimizer.step()
-    return measure_step(lambda: apply_settings(GPT(shape), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step)
+    return measure_step(*gpt_step(shape, TrainConfig(**settings)))
 
 # %% ../nbs/21_train.ipynb #df12434c
 def test_a_micro_batch_leaves_nothing_but_gradients():
