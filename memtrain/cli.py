@@ -199,6 +199,7 @@ class Estimate(Shaped):
         "Print the prediction"
         from memtrain.estimate import Step, estimate
         if self.plot: _check_output('--plot', self.plot)
+        if self.plot and Path(self.plot).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {self.plot}: give a name that ends in .png, .svg or .pdf')
         shape = self.shape()
         step = Step(self.batch_size, shape.block_size, self.gradient_accumulation_steps, self.use_mixed_precision,
                     'adamw8bit' if self.use_8bit_optimizer else 'adamw', self.activation_checkpointing, self.loss_chunk_size or None)
@@ -246,7 +247,8 @@ def _plot_step(shape, args, dest):
     from memtrain.train import TrainConfig, gpt_step
     config = TrainConfig(**{f.name: getattr(args, f.name) for f in fields(TrainConfig) if hasattr(args, f.name)})
     trace = simulate(*gpt_step(shape, config), device='cpu' if args.device == 'cpu' else 'cuda')
-    with atomic_write(dest) as f: trace.plot().savefig(f, format=Path(dest).suffix[1:] or 'png')
+    Path(dest).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(dest) as f: trace.plot().savefig(f, format=Path(dest).suffix[1:])
     print(f'Plot: {dest}', file=sys.stderr)  # the standard output may be JSON
 
 # %% ../nbs/50_cli.ipynb #3fb8ae87

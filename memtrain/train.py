@@ -108,14 +108,17 @@ def accumulate_gradients(
     use_mixed_precision: bool = False,  # compute the loss in bfloat16 by autocast
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
-    tokens = [int((y != -100).sum()) for _, y in batches]  # -100: nothing to learn there
+    return _accumulate(model, batches, [int((y != -100).sum()) for _, y in batches], use_mixed_precision)  # -100: nothing to learn there
+
+def _accumulate(model, batches, tokens, use_mixed_precision):
+    "The gradient of the mean loss over `batches`, of which each has so many `tokens` to learn"
     total, loss = sum(tokens), 0.0
     for n, (x, y) in zip(tokens, batches):
         if not n: continue
         with _autocast(x.device, use_mixed_precision): part = model.loss(x, y) * (n / total)
         part.backward()
         loss += part.item()
-        del part  # or it would live through the next forward pass
+        del part  # it would hold its graph while the next one is made
     return loss
 
 def _autocast(device, enabled):
@@ -141,7 +144,7 @@ def gpt_step(
         device = next(model.parameters()).device
         batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size), device=device)) for _ in range(c.gradient_accumulation_steps)]
         optimizer.zero_grad()
-        accumulate_gradients(model, batches, c.use_mixed_precision)
+        _accumulate(model, batches, [x.numel() for x, _ in batches], c.use_mixed_precision)  # counting targets would need their values
         torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip)
         optimizer.step()
     return lambda: apply_settings(GPT(shape), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn

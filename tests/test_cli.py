@@ -67,7 +67,7 @@ def test_estimate_prints_what_the_closed_form_says():
 def test_the_line_of_a_plan_is_accepted_by_train():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        with ShardWriter(d/'data', vocab_size=256, tokenizer=json.dumps({'kind': 'bytes'})) as w:
+        with ShardWriter(d/'data', vocab_size=257, tokenizer=json.dumps({'kind': 'bytes'})) as w:
             for split in ('train', 'val'): w.write([7, 8, 9]*3000, split)
         run = run_memtrain('plan', '--gpu', 'cpu', '--budget', '4MB', '--dataset_dir', 'data', '--target_params', '100k', '--seq_len', 64, '--global_batch', 8, cwd=d)
         test_eq((run.returncode, run.stderr), (0, ''))
@@ -84,7 +84,7 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
             ('estimate --target_params 1M --model_name gpt2', '--target_params and --model_name each name a model'),
             ('estimate --model_name gpt2 --batch_size 0', 'batch_size=0'), ('estimate --model_name gpt2 --device toaster', "'toaster'"),
             ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
-            ('estimate --model_name gpt2 --plot nowhere/at/all/', 'nowhere'), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
+            ('estimate --model_name gpt2 --plot .', '--plot . is a folder'), ('estimate --model_name gpt2 --plot a.doc', '--plot a.doc'), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
             ('plan --model_name gpt2 --without sleep', '--without sleep: it is one of'), ('plan --model_name gpt2 --global_batch 0', 'global_batch=0'),
             ('plan --target_params 13B --gpu 8gb', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json')):
         run = run_memtrain(*argv.split())

@@ -31,9 +31,9 @@ def test_all_steps_keep_the_global_batch_and_differ():
 def _shape(**kw): return GPTConfig(**{**dict(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64), **kw})
 
 def test_a_plan_is_what_trying_everything_gives():
-    shape, budget = _shape(), 6*MIB
-    steps = list_steps(16, 64)
+    shape, steps = _shape(), list_steps(16, 64)
     need = {s: estimate(shape, s, 'cuda').peak for s in steps}
+    budget = sorted(need.values())[len(need)//2]
     p = plan(shape, budget=budget, global_batch=16)
     fits = {s for s in steps if need[s] <= budget}
     assert 0 < len(fits) < len(steps)
