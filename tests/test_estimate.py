@@ -4,7 +4,7 @@
 from memtrain.estimate import *
 
 # %% ../nbs/02_estimate.ipynb #b7514f33
-import copy, importlib.util, itertools, math, sys, time, tracemalloc
+import copy, importlib.util, itertools, logging, math, sys, time, tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 import torch, torch.nn.functional as F
@@ -15,6 +15,8 @@ from memtrain.core import GIB, MIB, MemtrainError, format_size, nbytes
 from memtrain.measure import CATEGORIES, measure_step, rss, state_tensors
 from memtrain.model import GPT, GPTConfig, count_params, named_config
 from memtrain.estimate import _Sizes, _mlp_forward, _attention_forward, _mlp_back, _attention_back, _embed_back, _check_step, _workspace
+
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)  # it misses kernels that are not used here
 
 # %% ../nbs/02_estimate.ipynb #a5dfed25
 def test_step_refuses_nonsense():
