@@ -8,6 +8,8 @@ import io, json, os, shlex, signal, subprocess, sys, sysconfig, tempfile, time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from fastcore.test import test_eq
+from memtrain.estimate import Step, estimate
+from memtrain.model import size_model
 from memtrain.shards import ShardWriter, TokenShards
 
 # %% ../nbs/50_cli.ipynb #e41c741f
@@ -49,8 +51,6 @@ def test_the_main_job_runs_from_a_shell():
 
 # %% ../nbs/50_cli.ipynb #039b8050
 def test_estimate_prints_what_the_closed_form_says():
-    from memtrain.estimate import Step, estimate
-    from memtrain.model import size_model
     flags = '--target_params 5M --vocab_size 4096 --seq_len 128 --batch_size 4 --gradient_accumulation_steps 2 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 64'
     run = run_memtrain('estimate', *flags.split(), '--device', 'cpu', '--json')
     test_eq((run.returncode, run.stderr), (0, ''))

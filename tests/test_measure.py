@@ -11,6 +11,7 @@ from fastcore.test import test_close, test_eq, test_fail
 from matplotlib.figure import Figure
 from memtrain.core import MIB, MemtrainError, format_size, nbytes
 from memtrain.model import GPT, GPTConfig
+from torch.cuda import _memory_viz
 
 # %% ../nbs/01_measure.ipynb #f662368b
 def test_rss_sees_what_is_touched_and_children():
@@ -212,7 +213,6 @@ def test_track_memory_leaves_no_hooks_and_passes_errors_on():
 
 # %% ../nbs/01_measure.ipynb #8759ae40
 def test_memory_viz_reads_what_we_write():
-    from torch.cuda import _memory_viz
     t = _tiny_trace()
     with tempfile.TemporaryDirectory() as d:
         export_memory_viz(t, Path(d)/'x.pickle')
