@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
-from memtrain.core import GIB, MIB, format_size
+from memtrain.core import GIB, MIB, format_size, load_result
 from memtrain.estimate import PROFILES, DeviceProfile, get_profile, simulate
 from memtrain.measure import TraceBuilder, measure_step
 
