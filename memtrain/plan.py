@@ -16,7 +16,7 @@ from typing import Any, Callable
 import psutil, torch
 
 from .core import MemtrainError, format_size
-from .estimate import Step, estimate, get_profile, simulate
+from .estimate import Step, estimate, get_profile, parameter_sizes, simulate
 from .measure import track_memory
 
 # %% ../nbs/03_plan.ipynb #92b77f61
@@ -43,7 +43,7 @@ def predict_seconds(
 ) -> float:
     "The time that a training step of `shape` would take by arithmetic, bytes and launches alone; good for comparing settings"
     rates = RATES.get(device, RATES['rtx3090'])
-    params, passes = estimate(shape, step).by_category['weights'] / 4, step.gradient_accumulation_steps
+    params, passes = sum(parameter_sizes(shape)), step.gradient_accumulation_steps
     tokens = step.batch_size * passes * (step.seq_len or shape.block_size)
     flops = tokens * flops_per_token(replace(shape, block_size=step.seq_len or shape.block_size), step.activation_checkpointing)
     weights = params * (12*(passes - 1) + 6*step.use_mixed_precision*passes + {'adamw': 28, 'adamw8bit': 280 if device == 'cpu' else 30, 'sgd': 12}[step.optimizer])
