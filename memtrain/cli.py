@@ -170,10 +170,10 @@ class Shaped:
         "The `GPTConfig`"
         if not (self.target_params or self.model_name or self.config_file):
             raise MemtrainError('which model? give --target_params 124M, --model_name gpt2, or --config_file FILE')
-        if self.dataset_dir and self.vocab_size: raise MemtrainError('--vocab_size and --dataset_dir both tell the vocabulary: give one of them')
-        if self.config_file and (self.dataset_dir or self.vocab_size):
+        if self.dataset_dir and self.vocab_size is not None: raise MemtrainError('--vocab_size and --dataset_dir both tell the vocabulary: give one of them')
+        if self.config_file and (self.dataset_dir or self.vocab_size is not None):
             raise MemtrainError(f'--config_file {self.config_file} tells the vocabulary itself: leave out --vocab_size and --dataset_dir')
-        vocab = TokenShards(self.dataset_dir).vocab_size if self.dataset_dir else self.vocab_size or 50257
+        vocab = TokenShards(self.dataset_dir).vocab_size if self.dataset_dir else 50257 if self.vocab_size is None else self.vocab_size
         return _choose_model(self, vocab, seq_len=1024)
 
     def flags(self) -> str:
@@ -266,6 +266,7 @@ class PlanCommand(Shaped):
         from memtrain.plan import TECHNIQUES, plan
         for name in self.without:
             if name not in TECHNIQUES: raise MemtrainError(f'--without {name}: it is one of {", ".join(TECHNIQUES)}')
+        if self.rows < 1: raise MemtrainError(f'--rows {self.rows}: give 1 or more')
         shape = self.shape()
         found = plan(shape, self.gpu, parse_size(self.budget) if self.budget else None, self.global_batch,
                      allow=tuple(t for t in TECHNIQUES if t not in self.without))

@@ -254,7 +254,7 @@ def follow(
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
     name('weights', [*model.parameters(), *model.buffers()])
-    hooks = [p.register_post_accumulate_grad_hook(lambda p: name('gradients', [p.grad])) for p in model.parameters() if p.requires_grad]
+    hooks = [p.register_post_accumulate_grad_hook(lambda p: name('gradients', _dense([p.grad]))) for p in model.parameters() if p.requires_grad]
     hooks.append(optimizer.register_step_post_hook(lambda *_: name('optimizer state', state_tensors(optimizer))))
     try: yield
     finally:
@@ -277,6 +277,7 @@ def mark(
     category: str,  # one of `CATEGORIES`
 ) -> record_function:  # a context manager
     "What is allocated inside, and nothing else tells, is of `category`"
+    if category not in CATEGORIES: raise MemtrainError(f'{category!r} is not a category: take one of {", ".join(CATEGORIES)}')
     return record_function(f'{_SAYS}category {category}')
 
 # %% ../nbs/01_measure.ipynb #d4a1ee18
@@ -284,6 +285,10 @@ def _name_in_profile(category, tensors):
     "Leave events in the profile that say what the storages of `tensors` are"
     for t in tensors:
         with record_function(f'{_SAYS}name {t.untyped_storage().data_ptr()} {category}'): pass
+
+def _dense(tensors):
+    "Those that have one storage; a sparse gradient's parts count as temporaries"
+    return [t for t in tensors if t.layout == torch.strided]
 
 @dataclass(frozen=True)
 class _Where:
@@ -343,8 +348,16 @@ def _trace_of(prof, builder, device):
         elif str(rest[0].device) == device: _take(builder, *rest)
     return builder.finish(device=device)
 
+def _check_device(device, kinds=('cpu', 'cuda')):
+    "The device as a profile names it; an error where this machine hasn't got it"
+    kind = str(device).split(':')[0]
+    if kind not in kinds: raise MemtrainError(f'device {str(device)!r} is not one of {", ".join(kinds)}')
+    if kind == 'cuda' and not torch.cuda.is_available(): raise MemtrainError(f'device {str(device)!r}: there is no CUDA here, take cpu')
+    return str(device) if kind != 'cuda' or ':' in str(device) else f'cuda:{torch.cuda.current_device()}'
+
 def _profile(device):
     "A profiler of allocations on `device`"
+    if torch.autograd._profiler_enabled(): raise MemtrainError('a measurement or a profile is running already: measure one thing at a time')
     os.environ.setdefault('KINETO_LOG_LEVEL', '99')  # it greets on the standard error
     gpu = [ProfilerActivity.CUDA] if device != 'cpu' else []
     return profile(activities=[ProfilerActivity.CPU, *gpu], profile_memory=True, record_shapes=True, acc_events=True)
@@ -358,8 +371,9 @@ def measure_step(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> Trace:
     "The true bytes of building the model and its optimizer and of `steps` training steps"
+    if type(steps) is not int or steps < 1: raise MemtrainError(f'steps={steps!r}: give a whole number, 1 or more')
+    device, builder = _check_device(device), TraceBuilder()
     gc.collect()
-    builder = TraceBuilder()
     builder.phase('build')
     with _profile(device) as prof:
         model = model_fn()
@@ -401,6 +415,7 @@ def measure_peak(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> int:  # bytes
     "The most bytes of tensors that `fn` holds at one time, beyond what was there before"
+    device = _check_device(device)
     gc.collect()
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats(device)
@@ -420,14 +435,15 @@ class track_memory:
         optimizer: torch.optim.Optimizer,  # of its parameters
     ):
         self.model, self.optimizer = model, optimizer
-        self.device = str(next(model.parameters()).device)
+        self.device = str(next((p.device for p in model.parameters()), 'cpu'))
         self._trace = None
 
     def __enter__(self):
         gc.collect()
+        self._trace = None
         self._builder, self._stack, self._before = TraceBuilder(), contextlib.ExitStack(), {}
         self._builder.phase('forward')
-        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        grads = _dense(p.grad for p in self.model.parameters() if p.grad is not None)
         for category, tensors in (('weights', [*self.model.parameters(), *self.model.buffers()]), ('gradients', grads),
                                   ('optimizer state', state_tensors(self.optimizer))): self._add(category, tensors)
         self._profile = self._stack.enter_context(_profile(self.device))
@@ -483,7 +499,7 @@ class MemoryMonitor:
     def __init__(self,
         device: str | torch.device = 'cpu',  # cpu, cuda, cuda:1 or mps
     ):
-        self.device = torch.device(device)
+        self.device = torch.device(_check_device(device, ('cpu', 'cuda', 'mps')))
         self.exact = self.device.type == 'cuda' or _reset_high_water()  # else a thread looks every few milliseconds
         self._top = 0
         if not self.exact: self._start()

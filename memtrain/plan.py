@@ -153,8 +153,9 @@ def plan(
     if not shaped and seq_len is None: raise MemtrainError('seq_len=None: a model that is not a GPT does not tell how long its windows are, give seq_len')
     if not shaped and not callable(model): raise MemtrainError(f'{type(model).__name__} is neither the shape of a GPT nor a function of a Step: see plan')
     if budget is None: budget = usable_memory(device)
+    if type(budget) is not int or budget < 1: raise MemtrainError(f'budget={budget!r}: give bytes, 1 or more')
     predict = _predict_shape if shaped else _predict_any
-    found = list(predict(model, list_steps(global_batch, seq_len or model.block_size, allow), device, budget))
+    found = list(predict(model, list_steps(global_batch, model.block_size if seq_len is None else seq_len, allow), device, budget))
     best = {}
     for o in sorted((o for o in found if o.peak <= budget), key=_price): best.setdefault(o.techniques, o)
     return Plan(budget, list(best.values()), min(found, key=lambda o: o.peak), min((o.seconds for o in found if o.seconds), default=None))
@@ -224,11 +225,12 @@ def find_optimal_batch_size(
     loss_fn: Callable | None = None,  # of the model and a batch size n, makes a batch and gives its loss; for a GPT not needed
     budget: int | None = None,  # bytes for tensors; what is free on this machine's CPU or GPU, or `usable_memory` of a card
     optimizer_fn: Callable | None = None,  # takes parameters; fused AdamW by default
-    confirm: bool | None = None,  # take one real step of that size; by default where `device` is this machine's GPU
+    confirm: bool | None = None,  # take two real steps of that size; by default where `device` is this machine's GPU
 ) -> int:  # samples; 0 if not even one fits
     "The largest batch with which a whole training step of `model` fits"
     loss_fn, optimizer_fn = loss_fn or _gpt_loss, optimizer_fn or (lambda params: torch.optim.AdamW(params, fused=True))
     here = device.startswith('cuda')
+    if here and not torch.cuda.is_available(): raise MemtrainError(f'device {device!r}: there is no CUDA here, take cpu or a card such as rtx3090')
     if budget is None: budget = int(torch.cuda.mem_get_info(device)[0] * 0.88) if here else usable_memory(device)
     def need(n): return simulate(lambda: _empty_copy(model), optimizer_fn, _whole_step(loss_fn, n), device=_kind(device)).peak
     n = find_largest(need, budget)

@@ -304,6 +304,23 @@ def test_simulate_knows_what_large_convolutions_take():
     error, simulated, true = _error(fns)
     assert error <= 5e-3 and true.peak > 4 * 33e6, (simulated.peak, true.peak)  # beyond what is asked in one piece
 
+# %% ../nbs/02_estimate.ipynb #7f7f875a
+def test_simulate_knows_losses_of_regression_and_attention_of_others():
+    def adam(params): return torch.optim.Adam(params, foreach=False)
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.MultiheadAttention(64, 4, batch_first=True)
+        def forward(self, x): return self.a(x, x, x, need_weights=False)[0]
+    def pair(): return torch.randn(512, 16), torch.rand(512, 128)
+    for loss in (F.mse_loss, F.smooth_l1_loss, lambda a, b: F.binary_cross_entropy(a.sigmoid(), b), lambda a, b: F.mse_loss(a, b, reduction='none').sum()):
+        error, simulated, true = _error((lambda: nn.Linear(16, 128), adam, _plain_step(pair, lambda m, x, y: loss(m(x), y))))
+        assert error <= 5e-3, (loss, simulated.peak, true.peak)
+    error, simulated, true = _error((Attention, adam, _plain_step(lambda: (torch.randn(4, 64, 64),), lambda m, x: m(x).sum())))
+    assert error <= 5e-3, (simulated.peak, true.peak)
+    branch = lambda: nn.Linear(64, 64), adam, _plain_step(lambda: (torch.randn(8, 64),), lambda m, x: m(x[x.sum(1) > 0]).sum())
+    test_fail(lambda: simulate(*branch, device='rtx3090'), contains='needs the values of its tensors', exc=MemtrainError)
+
 # %% ../nbs/02_estimate.ipynb #c356ca2a
 def test_simulate_knows_which_sums_are_in_place():
     class Matrix(nn.Module):

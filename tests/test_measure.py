@@ -198,12 +198,29 @@ def test_track_memory_agrees_with_measuring_from_the_start():
     test_fail(lambda: m.nonsense, contains='nonsense')
 
 # %% ../nbs/01_measure.ipynb #1cb3aadb
+def _fail_in(tracked):
+    with tracked: raise KeyError('mine')
+
 def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     model, before = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).weight._post_accumulate_grad_hooks
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     def bad():
         with track_memory(model, optimizer): raise KeyError('mine')
     test_fail(bad, exc=KeyError)
+    def nested():
+        with track_memory(model, optimizer): measure_peak(lambda: None)
+    test_fail(nested, contains='measure one thing at a time', exc=MemtrainError)
+    again = track_memory(model, optimizer)
+    with again: pass
+    test_fail(lambda: _fail_in(again), exc=KeyError)
+    test_fail(lambda: again.peak, contains='nothing measured yet')  # not what it measured before
+    test_fail(lambda: mark('bogus'), contains="'bogus' is not a category", exc=MemtrainError)
+    for bad_steps in (0, -1, 1.5): test_fail(lambda: measure_step(None, None, None, steps=bad_steps), contains=f'steps={bad_steps}', exc=MemtrainError)
+    for fn in (lambda d: measure_peak(len, d), MemoryMonitor, lambda d: measure_step(None, None, None, device=d)): test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
+    if not torch.cuda.is_available(): test_fail(lambda: measure_peak(len, 'cuda:0'), contains='no CUDA here', exc=MemtrainError)
+    embedding = torch.nn.Embedding(100, 4, sparse=True)
+    def sparse(m, o): o.zero_grad(); m(torch.arange(3)).sum().backward(); o.step()
+    assert measure_step(lambda: embedding, lambda p: torch.optim.SGD(p, lr=0.1), sparse).peak > 0
     test_eq(len(model.weight._post_accumulate_grad_hooks or ()), len(before or ()))
     with track_memory(model, optimizer) as m: pass
     test_eq((m.peak, m.by_category['weights']), (48, 48))

@@ -13,6 +13,7 @@ from memtrain.core import GIB, MIB, MemtrainError
 from memtrain.estimate import Step, estimate, get_profile
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, named_config, size_model
+from memtrain.plan import _price
 from memtrain.train import TrainConfig, gpt_step
 
 # %% ../nbs/03_plan.ipynb #f53e26d8
@@ -71,6 +72,11 @@ def test_a_plan_prefers_what_costs_less():
     test_eq(flops_per_token(shape, recompute=True) - flops_per_token(shape), 2*2*12*64**2 + 2*4*64*256)
     only = plan(shape, budget=10**12, global_batch=8, allow=('8bit_optimizer',))
     test_eq({o.techniques for o in only.options}, {(), ('8bit_optimizer',)})
+    sgd, adamw, small = (predict_seconds(shape, replace(base, optimizer=name), 'cpu') for name in ('sgd', 'adamw', 'adamw8bit'))
+    assert small - sgd > 5*(adamw - sgd) > 0
+    unpriced = [Option(Step(batch_size=n, activation_checkpointing=again, use_mixed_precision=half), 1, None) for n in (1, 4) for again in (True, False) for half in (True, False)]
+    test_eq([(o.step.activation_checkpointing, o.step.use_mixed_precision, o.step.batch_size) for o in sorted(unpriced, key=_price)],
+            [(again, half, n) for again in (False, True) for half in (False, True) for n in (4, 1)])
 
 # %% ../nbs/03_plan.ipynb #f34c22fb
 def test_options_name_their_flags():
@@ -85,6 +91,10 @@ def test_budgets_leave_room_for_context_and_holes():
     p = get_profile('24gb')
     test_eq(usable_memory('24gb', margin=0), p.memory - p.context)
     test_eq(usable_memory('24gb', margin=0.5), (p.memory - p.context)//2)
+    test_eq(usable_memory('24gb'), int((p.memory - p.context)*0.88))
+    for bad in (0, -5, '20GiB'): test_fail(lambda: plan(_shape(), budget=bad), contains=f'budget={bad!r}', exc=MemtrainError)
+    test_fail(lambda: plan(_shape(), seq_len=0), contains='seq_len=0', exc=MemtrainError)
+    if not torch.cuda.is_available(): test_fail(lambda: find_optimal_batch_size(GPT(_shape()), 'cuda'), contains='no CUDA here', exc=MemtrainError)
     assert usable_memory('rtx3090') < usable_memory('24gb') < usable_memory('a100') < usable_memory('h200')
     for bad in (-0.1, 1, 2): test_fail(lambda: usable_memory('24gb', bad), contains=f'margin={bad}')
     assert 0 < usable_memory('cpu') < psutil.virtual_memory().total
@@ -162,7 +172,7 @@ def make_step(shape, s):
 
 # %% ../nbs/03_plan.ipynb #e2aefa80
 def test_every_switch_does_something_and_the_table_is_predicted():
-    shape, on, before = GPTConfig(vocab_size=2048, block_size=128, n_layer=4, n_head=4, n_embd=128), {}, None
+    shape, on, before = GPTConfig(vocab_size=2048, block_size=64, n_layer=4, n_head=4, n_embd=64), {}, None
     for change in (dict(), dict(use_mixed_precision=True), dict(optimizer='adamw8bit'), dict(activation_checkpointing=True), dict(loss_chunk_size=256)):
         step = Step(batch_size=16, **(on := {**on, **change}))
         peak = measure_step(*make_step(shape, step)).peak
