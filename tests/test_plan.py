@@ -94,7 +94,6 @@ def test_budgets_leave_room_for_context_and_holes():
     test_eq(usable_memory('24gb'), int((p.memory - p.context)*0.88))
     for bad in (0, -5, '20GiB'): test_fail(lambda: plan(_shape(), budget=bad), contains=f'budget={bad!r}', exc=MemtrainError)
     test_fail(lambda: plan(_shape(), seq_len=0), contains='seq_len=0', exc=MemtrainError)
-    if not torch.cuda.is_available(): test_fail(lambda: find_optimal_batch_size(GPT(_shape()), 'cuda'), contains='no CUDA here', exc=MemtrainError)
     assert usable_memory('rtx3090') < usable_memory('24gb') < usable_memory('a100') < usable_memory('h200')
     for bad in (-0.1, 1, 2): test_fail(lambda: usable_memory('24gb', bad), contains=f'margin={bad}')
     assert 0 < usable_memory('cpu') < psutil.virtual_memory().total
@@ -161,6 +160,7 @@ def test_the_batch_size_of_any_model_and_confirming_it():
     assert 0 < find_optimal_batch_size(model, 'cpu', confirm=True, **kw) <= n  # confirming can only take away
     assert all((a == b).all() for a, b in zip(before, model.buffers())) and (model[0].weight.grad == 1).all()
     test_fail(lambda: find_optimal_batch_size(model, 'cpu', budget=MIB), contains='loss_fn=None: Sequential has no config')
+    if not torch.cuda.is_available(): test_fail(lambda: find_optimal_batch_size(GPT(_shape()), 'cuda'), contains='no CUDA here', exc=MemtrainError)
     def bad(model, n): raise KeyError('mine')
     test_fail(lambda: find_optimal_batch_size(model, 'cpu', loss_fn=bad, budget=MIB), exc=KeyError)
 
