@@ -722,9 +722,7 @@ def _attention_backward(func, args, kwargs, out):
     "Scores and their gradients of each thread; under bf16 both once more"
     q, k = args[1:3]
     scores = 4 * torch.get_num_threads() * 2 * _rows(q) * min(512, k.shape[-2])
-    grad, result = args[0], args[4]
-    copy = grad.numel() * grad.itemsize if grad.stride() != result.stride() else 0  # the kernel reads the gradient as the result lies
-    return copy, scores, 4 * _rows(q), scores // 2 if q.itemsize == 2 else 0
+    return scores, 4 * _rows(q), scores // 2 if q.itemsize == 2 else 0
 
 # %% ../nbs/02_estimate.ipynb #34167582
 def _blas_reads(t):
@@ -779,19 +777,12 @@ KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandby
 OPAQUE = {'aten::mkldnn_rnn_layer': 'an LSTM'}
 
 # %% ../nbs/02_estimate.ipynb #3f22a624
-def _as_real(op, out):
-    "The results as the kernel lays them out, where fake ones lie otherwise: attention on a CPU writes (B, T, H, C/H)"
-    if op != 'aten::_scaled_dot_product_flash_attention_for_cpu': return out
-    B, H, T, size = out[0].shape
-    return out[0].new_empty(B, T, H, size).transpose(1, 2), *out[1:]
-
-# %% ../nbs/02_estimate.ipynb #ab273d84
 class _Calls(_WatchSums):
     "Runs operations on fake tensors"
     def run(self, func, op, args, kwargs):
         "What the operation gives"
         if not op.startswith('aten::lift_fresh'): args, kwargs = tree_map_only(torch.Tensor, self.outside, (args, kwargs))
-        try: return _as_real(op, func(*args, **kwargs))
+        try: return func(*args, **kwargs)
         except DataDependentOutputException:
             if op == 'aten::_local_scalar_dense' and args[0].dtype.is_floating_point: return 0.0
             raise

@@ -216,7 +216,7 @@ def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     test_fail(lambda: again.peak, contains='nothing measured yet')  # not what it measured before
     test_fail(lambda: mark('bogus'), contains="'bogus' is not a category", exc=MemtrainError)
     for bad_steps in (0, -1, 1.5): test_fail(lambda: measure_step(None, None, None, steps=bad_steps), contains=f'steps={bad_steps}', exc=MemtrainError)
-    for fn in (lambda d: measure_peak(len, d), MemoryMonitor, lambda d: measure_step(None, None, None, device=d)): test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
+    for fn in (lambda d: measure_peak(len, d), lambda d: measure_step(None, None, None, device=d)): test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
     if not torch.cuda.is_available(): test_fail(lambda: measure_peak(len, 'cuda:0'), contains='no CUDA here', exc=MemtrainError)
     embedding = torch.nn.Embedding(100, 4, sparse=True)
     def sparse(m, o): o.zero_grad(); m(torch.arange(3)).sum().backward(); o.step()
@@ -258,6 +258,7 @@ for size in (0, 0, 150, 40):
     del held
     peaks.append(monitor.take())
 print([round((peak - peaks[1]) / 2**20) for peak in peaks[2:]])"""
+    test_fail(lambda: MemoryMonitor('tpu'), contains="'tpu'", exc=MemtrainError)
     for how in ('mark', 'watch'):
         run = measure_command([sys.executable, '-c', code, how])
         large, small = eval(run.stdout)
