@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import GIB, MIB, MemtrainError, format_count, format_size
-from .measure import CATEGORIES, LOSS_OPS, Trace, TraceBuilder, _SAYS, _profile, _trace_of, follow, measure_step
+from .measure import CATEGORIES, LOSS_OPS, Trace, TraceBuilder, _COLORS, _SAYS, _profile, _trace_of, follow, measure_step
 
 # %% ../nbs/02_estimate.ipynb #fe17b2bf
 OPTIMIZERS = ('adamw', 'adamw8bit', 'sgd')
@@ -469,8 +469,6 @@ def _backward(book, c):
     book.add([(_A, -8)])
 
 # %% ../nbs/02_estimate.ipynb #5e56d9db
-_HUES = dict(zip(CATEGORIES, ('#3b4a6b', '#c0504d', '#8064a2', '#e6a23c', '#4f9d8f', '#b8b8b8')))
-
 def plot_waterfall(
     shape: Any,  # a GPT's: anything with the fields of `GPTConfig`
     step: Step = Step(),  # how the step is made
@@ -481,7 +479,7 @@ def plot_waterfall(
     bars = [('16 bytes\na parameter', 0, 16*n, '#555555')]
     for name, size in e.by_category.items():
         change, at = size - usual.get(name, 0), sum(bars[-1][1:3])
-        if abs(change) > 1e-3 * e.peak: bars.append((name.replace(' ', '\n', 1), at, change, _HUES[name]))
+        if abs(change) > 1e-3 * e.peak: bars.append((name.replace(' ', '\n', 1), at, change, _COLORS[name]))
     return _draw_waterfall([*bars, ('peak', 0, e.peak, '#555555')], f'{format_count(n)} parameters: {e.peak_op}')
 
 # %% ../nbs/02_estimate.ipynb #a0c25ae4
@@ -551,7 +549,6 @@ class DeviceProfile:
     memory: int  # bytes, as the driver reports them
     context: int = 0  # bytes that CUDA takes for itself; an assumption
     workspace: int = 0  # bytes of one cuBLAS workspace; the forward and the backward pass have one each
-    optimizer: str = 'foreach'  # how torch.optim steps when it isn't told: foreach makes temporaries, fused and loop don't
     caching: bool = True  # PyTorch's caching allocator; False where memory goes back to the system at once
     granularity: int = 512  # bytes; every size is rounded up to a multiple
     expandable: bool = False  # expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF
@@ -565,7 +562,7 @@ class DeviceProfile:
 _AMPERE = dict(context=400*MIB, workspace=_workspace('', (8, 0)))
 _HOPPER = dict(context=550*MIB, workspace=_workspace('', (9, 0)))
 PROFILES = {p.name: p for p in (
-    DeviceProfile('cpu', 2**63 - 1, caching=False, granularity=1, optimizer='loop'),
+    DeviceProfile('cpu', 2**63 - 1, caching=False, granularity=1),
     DeviceProfile('rtx3090', int(23.56*GIB), **_AMPERE),
     DeviceProfile('a6000', int(47.40*GIB), **_AMPERE),
     DeviceProfile('a100', int(79.14*GIB), **_AMPERE),
