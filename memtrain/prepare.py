@@ -341,6 +341,10 @@ def _line_at(data, at):
     end = data.find(b'\n', at)
     return data[data.rfind(b'\n', 0, at) + 1:end if end >= 0 else len(data)]
 
+def _lacks_words(data):
+    least = 0.1*len(data)  # which most texts have in their first quarter
+    return len(data[:len(data)//4].translate(None, _NOT_WORDS)) < least and len(data.translate(None, _NOT_WORDS)) < least
+
 def _is_repetitive(data):
     line = _line_at(data, len(data) // 2)
     if not line.strip() or line != _line_at(data, len(data) // 4): return False
@@ -355,7 +359,7 @@ def find_fault(
     "What is wrong with a document"
     if len(text) < min_chars: return 'too_short'
     if '\ufffd' in text and text.count('\ufffd') > 0.2*len(text): return 'not_text'
-    if len(data) >= 100 and len(data.translate(None, _NOT_WORDS)) < 0.1*len(data): return 'no_words'
+    if len(data) >= 100 and _lacks_words(data): return 'no_words'
     if len(data) >= 500 and _is_repetitive(data): return 'repetitive'
 
 # %% ../nbs/11_prepare.ipynb #ec6b5fef
