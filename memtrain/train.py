@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'apply_settings', 'gpt_step', 'unigram_entropy',
            'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'load_checkpoint', 'MetricsLog',
-           'read_metrics', 'choose_device', 'Trainer', 'sample_text', 'summarise', 'losses', 'chunked_cross_entropy']
+           'read_metrics', 'choose_device', 'check_run_dir', 'Trainer', 'sample_text', 'summarise', 'losses',
+           'chunked_cross_entropy']
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
 import hashlib, itertools, json, logging, math, os, time
@@ -412,6 +413,19 @@ class _Steps(_KeptRun):
         return loss
 
 # %% ../nbs/21_train.ipynb #788d0e7d
+def check_run_dir(
+    out_dir: str | Path,  # folder of a run, there or not
+    resume: bool = False,  # a run in it is welcome
+) -> None:
+    "An error where a run can't be kept in `out_dir`, or where one is that isn't to be gone on with"
+    out = Path(out_dir)
+    check_writable(out)
+    if out.is_dir() and any(out.iterdir()) and not (out/'metrics.jsonl').exists():
+        raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
+    if (out/'checkpoint.pt').exists() and not resume:
+        raise MemtrainError(f'{out} holds a run already: go on with --resume, or choose another --out_dir')
+
+# %% ../nbs/21_train.ipynb #2a218476
 class Trainer(_Steps):
     "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
     def __init__(
@@ -424,12 +438,8 @@ class Trainer(_Steps):
         resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
     ):
         super().__init__(model, data, config, out_dir, device)
-        check_writable(self.out)
-        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out/'metrics.jsonl').exists():
-            raise MemtrainError(f"{self.out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
-        if (self.out/'checkpoint.pt').exists():
-            if not resume: raise MemtrainError(f'{self.out} holds a run already: go on with --resume, or choose another --out_dir')
-            self.restore()
+        check_run_dir(self.out, resume)
+        if (self.out/'checkpoint.pt').exists(): self.restore()
         self.out.mkdir(parents=True, exist_ok=True)
         for tmp in self.out.glob('.*.tmp'): tmp.unlink()  # half a checkpoint of a killed run
         self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
