@@ -272,7 +272,7 @@ def test_what_to_learn_from_is_asked_for_in_one_line():
                 ('--input_file in --tokenization bytes --vocab_size 300', '--vocab_size 300 is for --tokenization train-bpe'), ('--dataset_id x --exclude y', '--exclude is for --input_file'),
                 ('--input_file in --use_streaming --tokenization char', 'leave out --use_streaming, or take bytes'), ('--input_file in --use_streaming --stride 99 --tokenization bytes', 'stride 99'),
                 ('--input_file in --use_streaming --tokenization bytes --cache_size much', 'much'), ('--input_file in --use_streaming --tokenization bytes --max_examples 0', 'max_examples 0'),
-                ('--input_file in --val_fraction 0 --tokenization bytes', 'val_fraction 0'), ('--input_file in --tokenization no/such.json', 'no/such.json'), ('--input_file in --vocab_size 9', 'vocab_size 9')):
+                ('--input_file in --val_fraction 0 --tokenization bytes', 'val_fraction 0'), ('--input_file in --tokenization empty.txt', 'empty.txt'), ('--input_file in --vocab_size 9', 'vocab_size 9')):
             run = run_here('train', *flags.split(), '--out_dir', 'new', *_small, cwd=d)
             assert run.returncode == 1 and said in only_line(run), (flags, run.stderr)
         assert 'run isn\'t empty and holds no run' in only_line(run_here('train', '--input_file', 'in', '--out_dir', 'run', cwd=d))
