@@ -177,7 +177,7 @@ def _text_parts(path, options):
         for doc in cut_text(iter(lambda: stream.read(2**18), b''), options['document_kib']*1024):
             docs.append(doc)
             size += len(doc)
-            if size >= CHUNK:
+            if size >= options.get('part_bytes', CHUNK):
                 yield Part(path, 'text', 0, docs, raw.tell())
                 docs, size = [], 0
         if docs: yield Part(path, 'text', 0, docs, raw.tell())
@@ -189,16 +189,17 @@ def _too_long(where, options):
 def _line_parts(path, options):
     "The lines of a .jsonl file, in blocks of whole lines"
     with _open_bytes(path) as (stream, raw):
-        held, size, line = [], 0, 1
-        while piece := stream.read(CHUNK):
+        held, size, line, limit = [], 0, 1, options['record_mib'] * 2**20
+        while piece := stream.read(options.get('part_bytes', CHUNK)):
             end = piece.rfind(b'\n') + 1
             if end:
                 block = b''.join((*held, piece[:end]))
                 yield Part(path, 'lines', line, [block], raw.tell())
                 held, size, line = [], 0, line + block.count(b'\n')
-            held.append(piece[end:])
-            size += len(held[-1])
-            if size > options['record_mib'] * 2**20: raise _too_long(f'{path}, line {line}', options)
+            if size <= limit:  # of a longer line no more is kept than shows that it is longer
+                held.append(piece[end:])
+                size += len(held[-1])
+            if size > limit and not options.get('skip_broken'): raise _too_long(f'{path}, line {line}', options)
         if size: yield Part(path, 'lines', line, [b''.join(held)], raw.tell())
 
 # %% ../nbs/11_prepare.ipynb #b7eb877b
@@ -207,11 +208,11 @@ def _parquet():
     except ImportError: raise MemtrainError("reading .parquet files needs pyarrow: pip install 'memtrain[parquet]'") from None
     return pyarrow
 
-def _rows_at_a_time(file, column):
-    "How many rows of `column` have about a chunk of text, by the footer of the file"
+def _rows_at_a_time(file, column, wanted):
+    "How many rows of `column` have about `wanted` bytes of text, by the footer of the file"
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     size = sum(g.column(i).total_uncompressed_size for g in groups for i in range(g.num_columns) if g.column(i).path_in_schema == column)
-    return max(1, min(4096, CHUNK * file.metadata.num_rows // max(1, size)))
+    return max(1, min(4096, wanted * file.metadata.num_rows // max(1, size)))
 
 # %% ../nbs/11_prepare.ipynb #c16d66bc
 def _row_parts(path, options):
@@ -221,7 +222,7 @@ def _row_parts(path, options):
         file, first = pa.parquet.ParquetFile(path), 1
         names = file.schema_arrow.names
         if key not in names: raise MemtrainError(f"{path}: no column {key!r}; it has {', '.join(names)}: choose with --text_key")
-        for batch in file.iter_batches(batch_size=_rows_at_a_time(file, key), columns=[key]):
+        for batch in file.iter_batches(batch_size=_rows_at_a_time(file, key, options.get('part_bytes', CHUNK)), columns=[key]):
             first += len(batch)
             at = path.stat().st_size * (first - 1) // file.metadata.num_rows
             yield Part(path, 'rows', first - len(batch), _strings(pa, batch.column(0), path, key), at)
@@ -279,18 +280,24 @@ def _parse(line, text_key, where):
     return text, replaced
 
 # %% ../nbs/11_prepare.ipynb #9ff5d666
+def _record(part, number, data, options):
+    "(text, replaced bytes) of the record `data`, a row or a line"
+    where = lambda: f"{part.path}, {'row' if part.kind == 'rows' else 'line'} {number}"
+    if not isinstance(data, bytes): raise MemtrainError(f'{where()}: {type(data).__name__}, not text')
+    if len(data) > options['record_mib'] * 2**20: raise _too_long(where(), options)
+    return _decode(data) if part.kind == 'rows' else _parse(data, options['text_key'], where)
+
 def _texts(part, options):
-    "(text, replaced bytes) of each document in `part`"
-    limit = options['record_mib'] * 2**20
-    if part.kind == 'text': yield from map(_decode, part.data)
-    elif part.kind == 'rows':
-        for row, data in enumerate(part.data, part.first):
-            if len(data) > limit: raise _too_long(f'{part.path}, row {row}', options)
-            yield _decode(data)
-    else:
-        for number, line in enumerate(part.data[0].split(b'\n'), part.first):
-            if len(line) > limit: raise _too_long(f'{part.path}, line {number}', options)
-            if line and not line.isspace(): yield _parse(line, options['text_key'], lambda: f'{part.path}, line {number}')
+    "(text, replaced bytes) of each document in `part`; with the option `skip_broken`, (error, 0) for a record that is broken"
+    if part.kind == 'text': return (yield from map(_decode, part.data))
+    rows = part.kind == 'rows'
+    for number, data in enumerate(part.data if rows else part.data[0].split(b'\n'), part.first):
+        if not rows and (not data or data.isspace()): continue
+        try: found = _record(part, number, data, options)
+        except MemtrainError as e:
+            if not options.get('skip_broken'): raise
+            found = e, 0
+        yield found
 
 # %% ../nbs/11_prepare.ipynb #33af4385
 def read_documents(
@@ -334,6 +341,10 @@ def _line_at(data, at):
     end = data.find(b'\n', at)
     return data[data.rfind(b'\n', 0, at) + 1:end if end >= 0 else len(data)]
 
+def _lacks_words(data):
+    least = 0.1*len(data)  # which most texts have in their first quarter
+    return len(data[:len(data)//4].translate(None, _NOT_WORDS)) < least and len(data.translate(None, _NOT_WORDS)) < least
+
 def _is_repetitive(data):
     line = _line_at(data, len(data) // 2)
     if not line.strip() or line != _line_at(data, len(data) // 4): return False
@@ -348,7 +359,7 @@ def find_fault(
     "What is wrong with a document"
     if len(text) < min_chars: return 'too_short'
     if '\ufffd' in text and text.count('\ufffd') > 0.2*len(text): return 'not_text'
-    if len(data) >= 100 and len(data.translate(None, _NOT_WORDS)) < 0.1*len(data): return 'no_words'
+    if len(data) >= 100 and _lacks_words(data): return 'no_words'
     if len(data) >= 500 and _is_repetitive(data): return 'repetitive'
 
 # %% ../nbs/11_prepare.ipynb #ec6b5fef
@@ -783,6 +794,7 @@ class Documents:
     ids: np.ndarray  # (n,) the ids of all, each with its end; empty if they weren't asked for
     lengths: np.ndarray  # (d,) ids of each
     signatures: list  # for finding near duplicates
+    parts: np.ndarray  # (d,) which part of the chunk each is from
 
 @dataclass
 class Processed:
@@ -791,6 +803,7 @@ class Processed:
     at: int  # bytes of all files up to here
     counts: dict
     splits: dict[str, Documents]
+    broken: list[str]  # with the option `skip_broken`: what was wrong with the records that were left out
 
 # %% ../nbs/11_prepare.ipynb #4124a849
 LINE_CHARS = 20  # shorter lines are never dropped as duplicates: `}` and `return None` mean nothing by themselves
@@ -806,16 +819,28 @@ def _drop_lines(texts, flags):
 
 def _utf8(text): return text.encode('utf-8', 'surrogatepass')
 
-def _read_clean(chunk, options, counts):
-    "The texts of a chunk, normalised"
-    found = [doc for part in chunk.parts for doc in _texts(part, options)]
-    if replaced := sum(n for _, n in found): counts['replaced'] = replaced
-    texts = [text for text, _ in found]
+@dataclass
+class _Cleaned:
+    "The documents of a chunk that are to be kept"
+    texts: list = field(default_factory=list)
+    data: list = field(default_factory=list)  # the same in UTF-8
+    parts: list = field(default_factory=list)  # which part of the chunk each is from
+    counts: Counter = field(default_factory=Counter)
+    broken: list = field(default_factory=list)
+
+def _read_clean(chunk, options, into):
+    "The texts of a chunk, normalised, and which part each is from; what was found on the way goes `into` what is known of the chunk"
+    found = [(text, n, i) for i, part in enumerate(chunk.parts) for text, n in _texts(part, options)]
+    if options.get('skip_broken'):
+        into.broken = [str(text) for text, *_ in found if isinstance(text, MemtrainError)]
+        found = [f for f in found if isinstance(f[0], str)]
+    if replaced := sum(n for _, n, _ in found): into.counts['replaced'] = replaced
+    texts = [text for text, *_ in found]
     for i in find_unclean(list(map(_utf8, texts))) if options['normalize'] else ():
         clean = normalize_text(texts[i])
-        if clean != texts[i]: counts['normalized'] += 1
+        if clean != texts[i]: into.counts['normalized'] += 1
         texts[i] = clean
-    return texts
+    return texts, [i for *_, i in found]
 
 # %% ../nbs/11_prepare.ipynb #fea949a1
 def hash_lines(
@@ -823,27 +848,31 @@ def hash_lines(
     settings: Settings,
 ) -> bytes:  # 16 for each line of at least `LINE_CHARS` characters
     "The keys of the lines of a chunk"
-    texts = _read_clean(chunk, settings.options, Counter())
+    texts, _ = _read_clean(chunk, settings.options, _Cleaned())
     return b''.join(hash_document(line) for text in texts for line in text.split('\n') if len(line.strip()) >= LINE_CHARS)
 
 # %% ../nbs/11_prepare.ipynb #0594c313
 def _clean(chunk, options, drop=()):
-    "The texts of a chunk that are to be kept, in UTF-8 too, and what was counted"
-    counts, kept = Counter(), []
-    texts = _read_clean(chunk, options, counts)
-    if len(drop): counts['duplicate_lines'] = _drop_lines(texts, drop)
-    for text in texts:
-        if not text or text.isspace(): counts['empty'] += 1
+    "The documents of a chunk that are to be kept"
+    kept = _Cleaned()
+    texts, parts = _read_clean(chunk, options, kept)
+    if len(drop): kept.counts['duplicate_lines'] = _drop_lines(texts, drop)
+    for text, part in zip(texts, parts):
+        if not text or text.isspace(): kept.counts['empty'] += 1
         else:
             data = _utf8(text)
             fault = find_fault(text, data, options['min_chars']) if options['filter'] else None
-            if fault: counts[fault] += 1
-            else: kept.append((text, data))
-    return [text for text, _ in kept], [data for _, data in kept], counts
+            if fault: kept.counts[fault] += 1
+            else: kept.texts.append(text); kept.data.append(data); kept.parts.append(part)
+    return kept
 
 def _is_val(keys, val_fraction):
     "`choose_split` for all of `keys` at once"
     return np.frombuffer(keys, '<u8')[::2] < np.uint64(math.ceil(val_fraction * 2**64))
+
+def _is_mine(keys, share=(0, 1)):
+    "Which documents belong to share k of n, `share` = (k, n), by the half of their keys that doesn't decide the split"
+    return np.frombuffer(keys, '<u8')[1::2] % np.uint64(share[1]) == np.uint64(share[0])
 
 # %% ../nbs/11_prepare.ipynb #412795c8
 def process_chunk(
@@ -854,16 +883,17 @@ def process_chunk(
 ) -> Processed:
     "Decode, normalise, filter, hash and tokenise the documents of a chunk"
     o, tokenizer = settings.options, settings.tokenizer
-    texts, data, counts = _clean(chunk, o, drop)
-    keys = [hash_document(d, o['seed']) for d in data]
-    val, found = _is_val(b''.join(keys), o['val_fraction']), {}
-    for split, rows in (('train', np.flatnonzero(~val).tolist()), ('val', np.flatnonzero(val).tolist())):
-        chosen, sizes = [texts[i] for i in rows], np.array([len(data[i]) for i in rows], np.int64)
+    clean = _clean(chunk, o, drop)
+    keys = [hash_document(d, o['seed']) for d in clean.data]
+    joined, found = b''.join(keys), {}
+    val, mine, parts = _is_val(joined, o['val_fraction']), _is_mine(joined, o.get('share', (0, 1))), np.array(clean.parts, np.int32)
+    for split, rows in (('train', np.flatnonzero(mine & ~val).tolist()), ('val', np.flatnonzero(mine & val).tolist())):
+        chosen, sizes = [clean.texts[i] for i in rows], np.array([len(clean.data[i]) for i in rows], np.int64)
         wanted = tokenizer and split in splits
         ids, lengths = tokenizer.encode_documents(chosen) if wanted else (np.empty(0, np.uint16), np.zeros(len(rows), np.int64))
         signatures = [_sign(text) for text in chosen] if o['near_dedup'] else []
-        found[split] = Documents(b''.join(keys[i] for i in rows), sizes, ids.astype(settings.dtype), lengths, signatures)
-    return Processed(chunk.number, chunk.at, counts, found)
+        found[split] = Documents(b''.join(keys[i] for i in rows), sizes, ids.astype(settings.dtype), lengths, signatures, parts[rows])
+    return Processed(chunk.number, chunk.at, clean.counts, found, clean.broken)
 
 # %% ../nbs/11_prepare.ipynb #dbb4095b
 def _in_order(pool, tasks):
@@ -964,21 +994,22 @@ BPE_SAMPLE = 16 * 2**20  # bytes of text that a vocabulary is learned from
 
 def _sample(chunk, settings, share):
     "About `share` of the training documents of a chunk, chosen by their hash"
-    o, (texts, data, _) = settings.options, _clean(chunk, settings.options)
-    keys = [hash_document(d, o['seed']) for d in data]
+    o, clean = settings.options, _clean(chunk, settings.options)
+    keys = [hash_document(d, o['seed']) for d in clean.data]
     chosen = [int.from_bytes(key[8:], 'little') < share * 2**64 and choose_split(key, o['val_fraction']) == 'train' for key in keys]
-    return [text for text, taken in zip(texts, chosen) if taken]
+    return [text for text, taken in zip(clean.texts, chosen) if taken]
 
-def _bpe_sample(corpus):
-    "Training documents of about `BPE_SAMPLE` bytes"
+def _bpe_sample(corpus, size=None):
+    "Training documents of about `size` bytes, `BPE_SAMPLE` by default"
+    size = size or BPE_SAMPLE
     taken = 0
-    for texts in corpus.results('learning the vocabulary', _sample, BPE_SAMPLE / max(1, corpus.bytes)):
+    for texts in corpus.results('learning the vocabulary', _sample, size / max(1, corpus.bytes)):
         for text in texts:
             yield text
             taken += len(text.encode('utf-8', 'surrogatepass'))
-            if taken > 2*BPE_SAMPLE: return  # compressed files hold more than their size tells
+            if taken > 2*size: return  # compressed files hold more than their size tells
 
-def _letters(chunk, settings): return set().union(*_clean(chunk, settings.options)[0])
+def _letters(chunk, settings): return set().union(*_clean(chunk, settings.options).texts)
 
 # %% ../nbs/11_prepare.ipynb #fcfbd846
 def _from_hub(name):
@@ -1026,7 +1057,7 @@ def _look_ahead(corpus, wanted):
 def _take_sample(chunk, options, size=2**16):
     "The first texts of a chunk, about `size` characters of them"
     texts, taken = [], 0
-    for text in _clean(chunk, options)[0]:
+    for text in _clean(chunk, options).texts:
         if taken >= size: break
         texts.append(text[:size])
         taken += len(texts[-1])
@@ -1089,7 +1120,7 @@ def _select(docs, rows):
     "Those of the documents `docs` that `rows`, a mask, keeps"
     keys = np.frombuffer(docs.keys, 'V16')[rows].tobytes()
     signatures = [s for s, kept in zip(docs.signatures, rows) if kept]
-    return Documents(keys, docs.sizes[rows], docs.ids[np.repeat(rows, docs.lengths)], docs.lengths[rows], signatures)
+    return Documents(keys, docs.sizes[rows], docs.ids[np.repeat(rows, docs.lengths)], docs.lengths[rows], signatures, docs.parts[rows])
 
 def _flagged(corpus, sink, settings):
     "(chunk, for each of its lines: was it seen before?)"
