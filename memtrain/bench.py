@@ -12,10 +12,10 @@ __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'enco
            'format_table', 'format_number', 'Bench', 'plot_bench', 'measure_waiting', 'format_waiting']
 
 # %% ../nbs/40_bench.ipynb #24e0590d
-import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, itertools, json, math, mmap, os, re, select, shutil, signal
+import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
 import statistics, subprocess, sys, tempfile, threading, time, types, warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -421,8 +421,12 @@ def stack_rows(rows): return widen(np.stack(rows))
 
 def in_batches(rows, size):
     "Full batches of the rows that an iterator gives one by one"
-    rows = iter(rows)
-    while len(batch := list(itertools.islice(rows, size))) == size: yield stack_rows(batch)
+    batch = []
+    for row in rows:  # one loop: asking LitData's data set for an iterator begins anew
+        batch.append(row)
+        if len(batch) == size:
+            yield stack_rows(batch)
+            batch = []
 
 @way('litdata', 'LitData, rows stacked', ['litdata'], needs=['litdata'], source='https://lightning.ai/docs/litdata/features/llm-pre-training')
 def _(data, epoch): return in_batches(open_litdata(data, epoch), data.batch_size)
@@ -577,7 +581,7 @@ class _Process:
     "The process of a way"
     def __init__(self, way, data, timeout=100, **settings):
         told = {f.name: getattr(data, f.name) for f in fields(data) if f.name != 'source'}
-        code = f'import sys; from memtrain.bench import serve; serve(*sys.argv[1:])'
+        code = 'import sys; from memtrain.bench import serve; serve(*sys.argv[1:])'
         argv = [sys.executable, '-c', code, way.key, json.dumps({**told, 'folder': str(data.folder)}), json.dumps({'seconds': 0.2, **settings})]
         self.way, self.timeout = way, timeout
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
