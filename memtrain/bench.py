@@ -9,7 +9,7 @@ __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'enco
            'open_arrow', 'write_litdata', 'open_litdata', 'stack_rows', 'in_batches', 'write_mds', 'select_ways',
            'held_memory', 'read_bytes', 'timed', 'Orders', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of',
            'resident_bytes', 'drop_cache', 'summarize_rates', 'is_peer', 'run_bench', 'installed_versions',
-           'format_table', 'format_number', 'Bench', 'plot_bench', 'measure_waiting', 'format_waiting']
+           'format_table', 'format_number', 'Bench', 'plot_bench', 'measure_waiting', 'format_waiting', 'shown']
 
 # %% ../nbs/40_bench.ipynb #24e0590d
 import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, Result, atomic_write, check_writable, progress, results_dir, save_result
+from .core import MIB, MemtrainError, Result, atomic_write, check_writable, load_result, progress, results_dir, save_result
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards
 
@@ -590,8 +590,9 @@ class _Process:
     def ask(self, order, **kw):
         "What the process answers"
         late = threading.Timer(self.timeout, self._kill)
-        late.start()
+        late.daemon = True  # an interrupted bench doesn't wait for it
         try:
+            late.start()
             print(json.dumps([order, kw]), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
         except BrokenPipeError: line = ''
@@ -1008,3 +1009,12 @@ def format_waiting(
     "It as a table"
     rows = [[v['label'], f"{v['share_waiting']:.2%}", f"{1e6*v['wait_seconds']:,.0f}", f"{1e3*v['step_seconds']:,.0f}", f"{v['step_over_alone']:.2f}"] for v in found['ways'].values()]
     return format_table(['', 'waiting', 'median wait, µs', 'step, ms', 'over the step alone'], rows)
+
+# %% ../nbs/40_bench.ipynb #23dab2e3
+def shown(
+    name: str,  # file name in the results folder, without .json
+) -> Bench:
+    "A recorded bench; its stamp and the line that repeats it are printed"
+    r = load_result(name)
+    print(f'{r.stamp}\n{r.command}')
+    return Bench(**r.values)

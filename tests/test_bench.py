@@ -4,14 +4,14 @@
 from memtrain.bench import *
 
 # %% ../nbs/40_bench.ipynb #d6b7b859
-import functools, json, os, shutil, signal, subprocess, sys, tempfile, time
+import contextlib, functools, os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-import numpy as np
+import numpy as np, psutil
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.bench import _Process, _check_numbers, _make_data
+from memtrain.bench import _Process
 
 # %% ../nbs/40_bench.ipynb #65e378ae
 @settings(max_examples=200, deadline=None)
@@ -133,3 +133,107 @@ def test_ratios_are_of_the_same_round():
     ours = found['ways']['ours_block']
     test_eq([ours[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high', 'ratio_to_best_peer')], [0.5, 0.5, 0.5, 5])
     test_fail(lambda: summarize_rates([WAYS['nanogpt']], {'nanogpt': [1]}), contains='no limit')
+
+# %% ../nbs/40_bench.ipynb #460accd0
+@functools.cache
+def a_bench():
+    "One that several tests look at"
+    return run_bench(num_batches=2, batch_size=4, block_size=64, rounds=2, tokens=100_000, ways=['ours_block', 'ours_workers', 'torch_loader'])
+
+def test_a_bench_holds_together():
+    b = a_bench()
+    test_eq(list(b.ways), [*LIMITS, 'ours_block', 'ours_workers', 'torch_loader'])
+    test_eq([b.ways[b.limit][k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')], [1, 1, 1])
+    test_eq((b.best_peer, b.left_out), ('torch_loader', {}))
+    for row in b.ways.values():
+        assert row['ratio_low'] <= row['ratio_to_limit'] <= row['ratio_high'] and row['first_seconds'] > 0 and row['memory'] >= 0
+        assert len(row['rounds_tokens_per_second']) == 2 and row['label'] in str(b)
+    assert b.ways['ours_workers']['memory'] > b.ways['ours_block']['memory'] + MIB  # two more processes
+    assert b.ways['torch_loader']['ratio_to_limit'] < 0.5 and b.ways['ours_block']['ratio_to_best_peer'] > 1
+
+# %% ../nbs/40_bench.ipynb #3b543ea5
+def test_a_bench_is_saved_with_the_line_that_repeats_it_and_drawn():
+    with tempfile.TemporaryDirectory() as d:
+        dest = Path(d)/'sub'/'mine.json'
+        b = a_bench()
+        test_eq(b.save(dest).values['ways']['ours_block'], load_result('mine', dest.parent).values['ways']['ours_block'])
+        test_eq(b.command, 'memtrain bench --num_batches 2 --batch_size 4 --block_size 64 --rounds 2 --save')
+        labels = {t.get_text() for t in b.plot().axes[0].get_yticklabels()}
+        test_eq(labels, {row['label'] for row in b.ways.values()})
+
+# %% ../nbs/40_bench.ipynb #c50f818b
+def test_a_data_set_of_yours_is_benched_and_the_plot_written():
+    with tempfile.TemporaryDirectory() as d:
+        ids = np.random.default_rng(0).integers(0, 90_000, 30_000)
+        with ShardWriter(Path(d)/'data', vocab_size=90_000, tokens_per_shard=7000) as w: w.write(ids)
+        b = run_bench(1, 4, 64, rounds=1, dataset_dir=Path(d)/'data', plot=Path(d)/'new'/'b.svg', save=Path(d)/'b.json', ways=['ours_block', 'nanogpt'])
+        test_eq((b.work['tokens'], b.work['bytes_per_id']), (30_000, 4))
+        assert '<svg' in (Path(d)/'new'/'b.svg').read_text() and (Path(d)/'b.json').exists()
+        assert min(row['tokens_per_second'] for row in b.ways.values()) > 0
+
+# %% ../nbs/40_bench.ipynb #5493dba0
+def test_what_cannot_be_benched_is_one_line():
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(Path(d)/'data', vocab_size=300) as w: w.write(np.arange(200))
+        for kw, says in [(dict(num_batches=0), 'num_batches 0'), (dict(rounds=0), 'rounds 0'), (dict(batch_size=0), 'batch_size 0'), (dict(tokens=0), 'tokens 0'),
+                         (dict(dataset_dir=Path(d)/'none'), 'none'), (dict(dataset_dir=Path(d)/'data', batch_size=2, block_size=100), 'smaller batch_size'),
+                         (dict(tokens=1000), '1,000 made tokens'), (dict(tokens=2*10**9), '1,262,850,000'), (dict(batch_size=10**6), 'made tokens'),
+                         (dict(plot=Path(d)/'b.jpeg'), '.svg'), (dict(save=Path(d)/'b.txt'), '.json'), (dict(plot=Path(d)/'data'/'dataset_metadata.json'/'b.png'), "can't be made"),
+                         (dict(ways=['none']), "'none'")]:
+            test_fail(lambda: run_bench(**kw), contains=says, exc=MemtrainError)
+
+# %% ../nbs/40_bench.ipynb #632227da
+@contextlib.contextmanager
+def fails():
+    "Collects what is said by what must fail"
+    said = []
+    try:
+        yield said
+        said.append('')
+    except Exception as e: said.append(str(e))
+    assert said[0], 'it should have failed'
+
+def test_a_loader_whose_process_dies_is_named():
+    with tempfile.TemporaryDirectory() as d:
+        data = small_data(d)
+        with _Process(WAYS['limit_read'], data) as p:
+            p.ask('prepare')
+            with fails() as failed: p.ask('nonsense')
+            assert 'nonsense' in failed[0]
+            p.process.kill()
+            with fails() as failed: p.ask('open')
+            assert 'process ended' in failed[0]
+        with _Process(WAYS['limit_read'], data, timeout=0.01) as p:
+            with fails() as failed: p.ask('prepare')
+            assert 'not done within' in failed[0]
+
+# %% ../nbs/40_bench.ipynb #2480033f
+def test_ctrl_c_leaves_no_folder_and_no_process():
+    code = 'from memtrain.bench import run_bench; run_bench(tokens=2_000_000, rounds=1000, ways=["ours_workers"])'
+    with tempfile.TemporaryDirectory() as d:
+        child = subprocess.Popen([sys.executable, '-c', code], env={**os.environ, 'TMPDIR': d}, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 60
+        while not list(Path(d).glob('memtrain-bench-*/shards*.done')) and time.monotonic() < end: time.sleep(0.05)
+        started = psutil.Process(child.pid).children(recursive=True)
+        child.send_signal(signal.SIGINT)
+        assert 'KeyboardInterrupt' in child.communicate(timeout=60)[1]
+        gone, alive = psutil.wait_procs(started, timeout=20)
+        assert len(started) >= 4 and not alive, (started, alive)
+        test_eq(list(Path(d).glob('memtrain-bench-*')), [])
+
+# %% ../nbs/40_bench.ipynb #1b3b09c6
+def test_a_cold_bench_reads_from_the_disk():
+    if not hasattr(os, 'posix_fadvise'): return
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'file'
+        path.write_bytes(bytes(2**20))
+        if drop_cache([path]) > 0: return  # a RAM disk
+        b = run_bench(1, 4, 256, rounds=1, cold=True, tokens=2_000_000, ways=['ours_block', 'nanogpt'])
+        for key in ('limit_fresh', 'ours_block', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
+        assert 'read / needed' in str(b) and b.command.endswith('--cold --save')
+
+# %% ../nbs/40_bench.ipynb #d6f4cc84
+def test_a_model_waits_for_a_slow_loader():
+    found = measure_waiting(steps=4, batch_size=4, block_size=64, rounds=1, tokens=200_000, ways=['limit_fresh', 'ours_block'])
+    for v in found['ways'].values(): assert 0 < v['share_waiting'] < 1 and v['wait_seconds'] <= v['wait_most'] and v['step_seconds'] > 0
+    assert found['ways']['limit_fresh']['label'] in format_waiting(found)
