@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the first system's documents claimed about loading data, measured one claim at a time.
 
-    python benchmarks/claims.py tokenizers|batches|cache|workers|all [--mb 20] [--rounds 5]
+    python benchmarks/claims.py tokenizers|batches|cache|workers|waiting|all [--mb 20] [--rounds 5]
 
 Each subcommand prints a table and writes `results/bench_<name>.json`. The text is this Python's own sources; the vocabulary, 8,192 ids, is
 learned from it, and every tokenizer has to give the same ids. transformers, where it is installed, must be a 4.x: 5 has no slow tokenizers.
@@ -15,7 +15,7 @@ os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 
 import numpy as np  # noqa: E402
 
-from memtrain.bench import format_number, format_table, installed_versions  # noqa: E402
+from memtrain.bench import format_number, format_table, format_waiting, installed_versions, measure_waiting  # noqa: E402
 from memtrain.core import save_result  # noqa: E402
 from memtrain.prepare import prepare, train_bpe  # noqa: E402
 
@@ -190,9 +190,18 @@ def run_workers(args):
     return {**found, 'bytes': size}
 
 
+# --------------------------------------------------------------------------------------------------------------------------- waiting
+
+def run_waiting(args):
+    "No claim, but what they are about: the share of a training step spent waiting for each loader"
+    found = measure_waiting(rounds=args.rounds)
+    print(format_waiting(found))
+    return found
+
+
 # ------------------------------------------------------------------------------------------------------------------------------ main
 
-COMMANDS = {'tokenizers': run_tokenizers, 'batches': run_batches, 'cache': run_cache, 'workers': run_workers}
+COMMANDS = {'tokenizers': run_tokenizers, 'batches': run_batches, 'cache': run_cache, 'workers': run_workers, 'waiting': run_waiting}
 
 def main():
     warnings.filterwarnings('ignore')
