@@ -385,6 +385,23 @@ def test_a_foreign_tokenizer_keeps_its_own_end_of_text_or_gets_one():
     test_eq(BPETokenizer(named).eod_id, 1)
     test_eq(BPETokenizer(named).encode_batch(['aaaa'])[0].tolist(), [0, 0, 0, 0])  # all of the text and nothing else
 
+# %% ../nbs/11_prepare.ipynb #c0dfe477
+def test_shares_parts_and_broken_records_of_a_chunk():
+    with tempfile.TemporaryDirectory() as d:
+        for i in range(3): (Path(d)/f'{i}.jsonl').write_text(''.join(json.dumps({'text': f'text {i} {j}'}) + '\n' for j in range(40)) + 'broken\n')
+        options = {**OPTIONS, 'normalize': True, 'filter': True, 'min_chars': 0, 'near_dedup': 0, 'val_fraction': 0.3, 'seed': 0, 'skip_broken': True}
+        chunk, = read_chunks(sorted(Path(d).iterdir()), options)
+        whole = process_chunk(chunk, Settings(options, ByteTokenizer()))
+        test_eq([line.partition(': not JSON')[0][-16:] for line in whole.broken], [f'{i}.jsonl, line 41' [-16:] for i in range(3)])
+        test_eq(sum((np.bincount(docs.parts, minlength=3) for docs in whole.splits.values())).tolist(), [40, 40, 40])
+        shares = [process_chunk(chunk, Settings({**options, 'share': (k, 3)}, ByteTokenizer())) for k in range(3)]
+        for split, docs in whole.splits.items():
+            keys = [np.frombuffer(s.splits[split].keys, 'V16').tolist() for s in shares]
+            test_eq(sorted(sum(keys, [])), sorted(np.frombuffer(docs.keys, 'V16').tolist()))
+            assert all(5 < len(k) for k in keys)
+        small = [p for c in read_chunks([Path(d)/'0.jsonl'], {**options, 'part_bytes': 100}) for p in c.parts]
+        assert len(small) > 5 and b''.join(p.data[0] for p in small) == (Path(d)/'0.jsonl').read_bytes()
+
 # %% ../nbs/11_prepare.ipynb #29281168
 def chunk_of(*texts, kind='text'): return Chunk(0, [Part(Path('x'), kind, 1, [t.encode() if isinstance(t, str) else t for t in texts], 0)], 0)
 

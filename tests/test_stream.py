@@ -3,6 +3,414 @@
 # %% ../nbs/13_stream.ipynb #auto
 from memtrain.stream import *
 
+# %% ../nbs/13_stream.ipynb #e72f2aaa
+import contextlib, gzip, importlib.util, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
+from pathlib import Path
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq, zstandard
+from fastcore.test import test_eq, test_fail
+from tokenizers import Tokenizer
+from memtrain.core import MemtrainError, format_size
+from memtrain.prepare import ByteTokenizer, CharTokenizer, hash_document, prepare, read_documents, train_bpe
+from memtrain.shards import TokenShards
+from memtrain.stream import _exists, _is_name
+
+# %% ../nbs/13_stream.ipynb #cf2e9dcd
+def test_names_and_texts_are_told_apart():
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'here').write_text('text')
+        for name in (Path(d)/'here', str(Path(d)/'here'), 'gone.txt', 'a/b', Path('x')): test_eq(_is_name(name), True)
+        for text in ('hello', 'see a/b', 'x'*10_000, '', 'a.b c', '\0', 'end.', 3): test_eq(_is_name(text), False)
+        test_eq(len(open_source([str(Path(d)/'here')])), 1)
+        test_fail(lambda: open_source(['some words', 'gone.txt']), contains='some words: no such file or folder', exc=MemtrainError)
+        test_fail(lambda: open_source(str(Path(d)/'gone.txt')), contains='no such file or folder', exc=MemtrainError)
+        for wrong, said in (([], 'an empty list'), (3, 'a int is no source'), ({'a': 1}, 'a dict is no source'), (b'x', 'a bytes is no source')):
+            test_fail(lambda: open_source(wrong), contains=said, exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #818431c9
+def hub_error(code, **env):
+    "The last line that a fresh process without a network writes when it runs `code`"
+    env = {**os.environ, 'HF_HUB_OFFLINE': '', 'HF_HUB_DISABLE_PROGRESS_BARS': '1', **env}
+    run = subprocess.run([sys.executable, '-c', f'from memtrain.stream import *; {code}'], capture_output=True, text=True, env=env, timeout=120)
+    return run.stderr.strip().splitlines()
+
+def test_a_hub_that_cannot_be_reached_is_one_line_and_no_retries():
+    if not importlib.util.find_spec('datasets'): return
+    for env in ({'HF_HUB_OFFLINE': '1'}, {'HF_ENDPOINT': 'http://127.0.0.1:9'}):
+        lines = hub_error("open_source('someone/stories:v2')", **env)
+        assert lines[-1].startswith("memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging Face hub can't be reached"), lines
+        assert 'save_to_disk' in lines[-1] and not any('Retrying' in line for line in lines), lines
+
+# %% ../nbs/13_stream.ipynb #3c3abca9
+def test_a_data_set_without_datasets_says_what_to_install():
+    kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == 'datasets'}
+    for k in kept: del sys.modules[k]
+    sys.modules['datasets'] = None  # what Python takes as "can't be imported"
+    try: test_fail(lambda: open_source('someone/stories'), contains="pip install 'memtrain[hub]'", exc=MemtrainError)
+    finally: sys.modules.pop('datasets'); sys.modules.update(kept)
+
+# %% ../nbs/13_stream.ipynb #e7627901
+def test_tokenizers_of_others_give_their_own_ids():
+    import tiktoken
+    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
+    encoding = tiktoken.Encoding('x', pat_str=r"\S+|\s+", mergeable_ranks={bytes([i]): i for i in range(256)}, special_tokens={'<|endoftext|>': 256})
+    class Fast:  # as in transformers
+        backend_tokenizer, eos_token_id = bpe.tokenizer, bpe.eod_id
+        def encode(self, text, add_special_tokens=True): return bpe.tokenizer.encode(text).ids + [bpe.eod_id]*add_special_tokens
+    class Slow(Fast): backend_tokenizer, vocab_size = None, 300; __len__ = lambda self: 310
+    class Other(Fast): eos_token_id = 7
+    texts = ['some text', '<|endoftext|>', '', 'größe']
+    for given, end, size in ((bpe.tokenizer, bpe.eod_id, bpe.vocab_size), (Fast(), bpe.eod_id, bpe.vocab_size), (Slow(), bpe.eod_id, 310), (encoding, 256, 257)):
+        t = open_tokenizer(given)
+        test_eq((t.eod_id, t.vocab_size), (end, size))
+        ids, lengths = t.encode_documents(texts)
+        test_eq(lengths.sum(), len(ids)); test_eq(ids[np.cumsum(lengths) - 1].tolist(), [end]*4)
+        want = encoding.encode_ordinary(texts[0]) if given is encoding else bpe.tokenizer.encode(texts[0]).ids
+        test_eq(ids[:lengths[0] - 1].tolist(), want)
+    assert open_tokenizer(bpe) is bpe and bpe.engine == 'tokenizers'  # nothing of the copies came back
+
+# %% ../nbs/13_stream.ipynb #8aa5376d
+def test_a_tokenizer_that_contradicts_itself_is_an_error():
+    class Silent:
+        def encode(self, text): return [len(word) - 1 for word in text.split()]
+    class Liar(Silent): vocab_size = 2
+    test_fail(lambda: open_tokenizer(Liar()).encode_documents(['ccc ccc']), contains='gave the id 2 and says that it has 2', exc=MemtrainError)
+    test_fail(lambda: open_tokenizer(Silent()), contains='how many ids it has', exc=MemtrainError)
+    test_fail(lambda: open_tokenizer(3), contains='a int is no tokenizer', exc=MemtrainError)
+    test_fail(lambda: open_tokenizer('gone/tokenizer.json'), contains='gone/tokenizer.json: No such file', exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #943c4f6d
+def make_corpus(folder, files=6, seed=0):
+    "Files of all kinds in `folder`, with some 30 documents each"
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(seed)
+    words = lambda n: ' '.join(rng.choice('alpha beta gamma größe delta 天地 epsilon'.split()) + str(rng.randrange(999)) for _ in range(n))
+    for i in range(files):
+        docs = [rng.choice(['', '\r\n', '\ufeff']) + words(rng.randrange(1, 150)) for _ in range(30)] + ['the same text everywhere', '!'*200, '', words(1500)]
+        lines = ''.join(json.dumps({'text': t, 'n': 1}) + '\n' for t in docs)
+        (folder/f'{i}.jsonl').write_text(lines)
+        (folder/f'{i}.jsonl.gz').write_bytes(gzip.compress(lines.replace('alpha', 'omega').encode(), mtime=0))
+        (folder/f'{i}.txt.zst').write_bytes(zstandard.compress('\n\n'.join(docs).encode()))
+        (folder/f'{i}.txt').write_bytes('\r'.join(docs[:9]).encode('latin-1', 'replace'))
+        pq.write_table(pa.table({'text': [*docs[::-1], None], 'n': range(len(docs) + 1)}), folder/f'{i}.parquet')
+    return folder
+
+# %% ../nbs/13_stream.ipynb #872f89d9
+SMALL = dict(part_kib=4, document_kib=2)  # so that a small corpus has many parts
+
+def digests(ids, ends): return [hash_document(a.tobytes()).hex() for a in np.split(ids, ends[:-1])]
+
+def documents_of(groups): return [digest for ids, lengths, *_ in groups for digest in digests(ids, np.cumsum(lengths))]
+
+def test_a_streamed_epoch_has_the_documents_that_prepare_writes():
+    with tempfile.TemporaryDirectory() as d:
+        d, n = Path(d), 0
+        make_corpus(d/'in')
+        for options in ({}, {'dedup': False}, {'normalize': False, 'filter': False}, {'min_chars': 200, 'val_fraction': 0.5}):
+            options = {'val_fraction': 0.2, 'document_kib': 2, **options}
+            prepare(d/'in', d/f'out{(n := n + 1)}', 'bytes', seed=3, **options)
+            for split in ('train', 'val'):
+                shards = TokenShards(d/f'out{n}', split)
+                want = digests(shards[:], shards.document_ends())
+                for part_kib in (1, 4, 256):
+                    streams = [DocumentStream(d/'in', 'bytes', split, split_seed=3, shuffle_files=s, part_kib=part_kib, **options) for s in (False, True)]
+                    test_eq(documents_of(streams[0].groups(0)), want)
+                    test_eq(sorted(documents_of(streams[1].groups(0))), sorted(want))
+                assert len(want) > 50 and documents_of(streams[1].groups(0)) != want
+
+# %% ../nbs/13_stream.ipynb #d44eb6fb
+def test_shares_have_every_document_once():
+    with tempfile.TemporaryDirectory() as d:
+        source = open_source(make_corpus(Path(d), files=4))
+        for options in ({}, {'dedup': False}, {'split': 'val', 'val_fraction': 0.3}):
+            want = sorted(documents_of(DocumentStream(source, 'bytes', **SMALL, **options).groups(1)))
+            for shares in range(1, 6):
+                got = [documents_of(DocumentStream(source, 'bytes', share=k, shares=shares, **SMALL, **options).groups(1)) for k in range(shares)]
+                test_eq(sorted(sum(got, [])), want)
+                assert max(map(len, got)) < 1.5*len(want)/shares + 20, list(map(len, got))
+
+# %% ../nbs/13_stream.ipynb #c53a171e
+def assert_same_groups(got, want):
+    for (ids, lengths, position), (ids2, lengths2, position2) in zip(got, want, strict=True):
+        assert np.array_equal(ids, ids2) and np.array_equal(lengths, lengths2)
+        test_eq([position[k] for k in ('file', 'part', 'documents', 'tokens', 'broken')], [position2[k] for k in ('file', 'part', 'documents', 'tokens', 'broken')])
+
+def test_an_epoch_goes_on_from_every_position():
+    with tempfile.TemporaryDirectory() as d:
+        source = open_source(make_corpus(Path(d), files=2))
+        for options in ({}, {'dedup': False}, {'share': 1, 'shares': 3}, {'share': 1, 'shares': 3, 'dedup': False}, {'max_documents': 100}):
+            stream = DocumentStream(source, 'bytes', **SMALL, **options)
+            groups = list(stream.groups(2))
+            for i, (*_, position) in enumerate(groups): assert_same_groups(stream.groups(2, json.loads(json.dumps(position))), groups[i + 1:])
+            assert len(groups) > 8, len(groups)
+
+# %% ../nbs/13_stream.ipynb #55807e33
+def test_what_is_gone_over_again_is_not_tokenised():
+    class Counting(ByteTokenizer):
+        seen = 0
+        def encode_documents(self, texts):
+            Counting.seen += len(texts)
+            return super().encode_documents(texts)
+    with tempfile.TemporaryDirectory() as d:
+        for dedup in (True, False):
+            stream = DocumentStream(make_corpus(Path(d)/'in', files=3), Counting(), dedup=dedup, threads=1, **SMALL)
+            Counting.seen = 0
+            groups = list(stream.groups(0))
+            whole, Counting.seen = Counting.seen, 0
+            list(stream.groups(0, groups[-3][2]))
+            assert 0 < Counting.seen < whole/10, (Counting.seen, whole)
+
+# %% ../nbs/13_stream.ipynb #9be3a094
+def test_the_seed_and_the_epoch_decide_the_order_and_threads_do_not():
+    with tempfile.TemporaryDirectory() as d:
+        source = open_source(make_corpus(Path(d), files=3))
+        epochs = [documents_of(DocumentStream(source, 'bytes', seed=seed, dedup=False, **SMALL).groups(epoch)) for seed in (0, 1) for epoch in (0, 1)]
+        test_eq(len(set(map(tuple, epochs))), 4)
+        test_eq(len(set(map(tuple, map(sorted, epochs)))), 1)
+        for threads in (1, 3, 8): test_eq(documents_of(DocumentStream(source, 'bytes', threads=threads, dedup=False, **SMALL).groups(1)), epochs[1])
+        fixed = DocumentStream(source, 'bytes', shuffle_files=False, **SMALL)
+        test_eq(documents_of(fixed.groups(0)), documents_of(fixed.groups(7)))
+
+# %% ../nbs/13_stream.ipynb #b0c7319d
+def test_at_most_max_documents_come_over_all_shares():
+    texts = [f'text number {i}' for i in range(100)]
+    for n in (1, 7, 50):
+        got = [documents_of(DocumentStream(texts, 'bytes', share=k, shares=3, max_documents=n).groups(0)) for k in range(3)]
+        test_eq(len(set(sum(got, []))), n)
+    stream = DocumentStream(texts, 'bytes', max_documents=7)
+    *_, position = list(stream.groups(0))[-1]
+    test_eq((position['documents'], list(stream.groups(0, position))), (7, []))
+
+# %% ../nbs/13_stream.ipynb #325336c5
+def test_broken_records_are_skipped_counted_and_named():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d/'a.jsonl').write_text('{"text": "one"}\n{"text": \n\n[1]\n{"body": "x"}\n{"text": "two"}\n{"text": 1}\n')
+        pq.write_table(pa.table({'text': ['three', 'x'*(2**20 + 1)]}), d/'b.parquet')
+        stream = DocumentStream(d, 'bytes', record_mib=1, shuffle_files=False)
+        test_eq(documents_of(stream.groups(0)), documents_of(DocumentStream(['one', 'two', 'three'], 'bytes').groups(0)))
+        test_eq((stream.counts['broken'], len(stream.broken)), (5, 5))
+        for line, said in zip(stream.broken, ('a.jsonl, line 2: not JSON', 'a.jsonl, line 4: a list, not an object', "a.jsonl, line 5: no text under 'text'; it has body",
+                                              "a.jsonl, line 7: no text under 'text'", 'b.parquet, row 2: a record of more than 1 MiB')): assert said in line, line
+        strict = DocumentStream(d, 'bytes', record_mib=1, shuffle_files=False, max_broken=4)
+        test_fail(lambda: list(strict.groups(0)), contains='more than 4 broken records; the first is', exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #1f9c0ae1
+def test_a_line_above_the_limit_is_skipped_and_not_kept():
+    with tempfile.TemporaryDirectory() as d:
+        long = json.dumps({'text': 'x'*(5*2**20)})
+        (Path(d)/'x.jsonl').write_text('{"text": "a"}\n' + long + '\n{"text": "b"}\n' + long)
+        stream = DocumentStream(Path(d), 'bytes', record_mib=1, part_kib=16)
+        test_eq(np.concatenate([ids for ids, *_ in stream.groups(0)]).tolist(), [97, 256, 98, 256])
+        test_eq([' '.join(line.split(':')[0].split()[-2:]) for line in stream.broken], ['line 2', 'line 4'])
+
+# %% ../nbs/13_stream.ipynb #5649c2c4
+def test_an_empty_stream_is_an_error():
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'x.txt').write_text(' \n')
+        for source, options, said in ((Path(d), {}, 'no document for train in it (1 empty)'), ([''], {}, 'no document'), (lambda: iter([]), {}, 'no document'),
+                                      (['a text'], {'min_chars': 99}, '1 too_short'), (['a text'], {'split': 'val', 'val_fraction': 1e-9}, 'the other split has them all')):
+            stream = DocumentStream(source, 'bytes', **options)
+            test_fail(lambda: list(stream.groups(0)), contains=said, exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #69f68dfe
+def test_an_iterator_is_gone_through_once():
+    stream = DocumentStream(iter(['a text', 3, {'text': 'more'}, None]), 'bytes')
+    test_eq((len(documents_of(stream.groups(0))), [line.split(': ')[1] for line in stream.broken]), (2, ['int, not text', 'NoneType, not text']))
+    test_fail(lambda: list(stream.groups(1)), contains='can be gone through only once, and was: give a list, or a function', exc=MemtrainError)
+    again = DocumentStream(lambda: (t for t in ['a text', 'more']), 'bytes')
+    test_eq(documents_of(again.groups(0)), documents_of(again.groups(1)))
+
+# %% ../nbs/13_stream.ipynb #292ea596
+def test_wrong_options_are_one_line():
+    for options, said in (({'split': 'test'}, "split 'test'"), ({'split': 'val'}, 'val is empty with val_fraction 0'), ({'shares': 2, 'share': 2}, 'share 2 of 2'),
+                          ({'threads': 0}, 'threads 0'), ({'max_documents': 0}, 'max_documents 0'), ({'val_fraction': 1}, 'val_fraction 1'), ({'seed': -1}, 'seed -1'),
+                          ({'dedup_memory': '1kB'}, 'dedup_memory 1kB'), ({'cache_dir': 'x'}, 'nothing tells whether it will be the same'), ({'part_kib': 0}, 'part_kib 0')):
+        test_fail(lambda: DocumentStream(['a text'], 'bytes', **options), contains=said, exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #2dd67d86
+def test_threads_end_with_the_generator():
+    before = threading.active_count()
+    groups = DocumentStream([f'text {i} ' + 'x'*3000 for i in range(200)], 'bytes', threads=3, **SMALL).groups(0)
+    next(groups)
+    assert threading.active_count() > before
+    groups.close()
+    test_eq(threading.active_count(), before)
+
+# %% ../nbs/13_stream.ipynb #4b647120
+def test_a_file_that_is_gone_is_named():
+    with tempfile.TemporaryDirectory() as d:
+        stream = DocumentStream(make_corpus(Path(d), files=1), 'bytes')
+        (Path(d)/'0.txt').unlink()
+        test_fail(lambda: list(stream.groups(0)), contains='0.txt: No such file or directory; was it moved', exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #3606ca08
+def test_data_sets_give_their_texts():
+    if not importlib.util.find_spec('datasets'): return
+    import datasets
+    datasets.disable_progress_bars()
+    texts = [f'text {i} ' + 'größe '*(i % 50) for i in range(3000)]
+    want = sorted(documents_of(DocumentStream(texts, 'bytes').groups(0)))
+    table = datasets.Dataset.from_dict({'text': texts, 'n': range(len(texts))})
+    with tempfile.TemporaryDirectory() as d:
+        table.save_to_disk(f'{d}/one', num_shards=2)
+        datasets.DatasetDict(train=table, test=table.select([0])).save_to_disk(f'{d}/splits')
+        rows = table.to_iterable_dataset(num_shards=5)
+        for source in (table, rows, f'{d}/one', Path(d)/'splits', table.shuffle(seed=1), table.rename_column('text', 'body')):
+            options = dict(SMALL, text_key='body' if not isinstance(source, (str, Path)) and 'body' in source.column_names else 'text')
+            stream = DocumentStream(source, 'bytes', **options)
+            groups = list(stream.groups(1))
+            test_eq(sorted(documents_of(groups)), want)
+            assert_same_groups(stream.groups(1, groups[5][2]), groups[6:])
+            for dedup in (True, False):
+                shares = [documents_of(DocumentStream(source, 'bytes', share=k, shares=3, dedup=dedup, **options).groups(1)) for k in range(3)]
+                test_eq(sorted(sum(shares, [])), want)
+        test_eq(len(open_source(rows)), 5)
+        test_fail(lambda: open_source(table, text_key='body'), contains="no column 'body'; it has text, n", exc=MemtrainError)
+        test_fail(lambda: open_source(datasets.DatasetDict(a=table, b=table)), contains='has the splits a, b', exc=MemtrainError)
+
+# %% ../nbs/13_stream.ipynb #06e40440
+def peak_of_an_epoch(folder, **options):
+    "The most that an epoch over `folder` allocates, bytes"
+    stream = DocumentStream(folder, 'bytes', threads=2, dedup=False, **options)
+    tracemalloc.start()
+    for _ in stream.groups(0): pass
+    try: return tracemalloc.get_traced_memory()[1]
+    finally: tracemalloc.stop()
+
+def test_memory_does_not_grow_with_the_corpus():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for name, files, size in (('small', 2, 2**20), ('more', 16, 2**20), ('longer', 2, 8*2**20)):
+            (d/name).mkdir()
+            for i in range(files): (d/name/f'{i}.txt').write_text(''.join(f'line {i} {j}\n' for j in range(size//13)))
+        peaks = {p.name: peak_of_an_epoch(p, part_kib=64) for p in sorted(d.iterdir())}
+        assert max(peaks.values()) < 1.3*peaks['small'], peaks
+
+# %% ../nbs/13_stream.ipynb #34032387
+CACHES = (dict(cache_size='1GB'), dict(cache_size='60kB'), dict(cache_size='60kB', cache_dir='a'), dict(cache_dir='b'))
+
+def cached(d, source, cache, **options):
+    "A stream with a cache, in a folder below `d` if it has one"
+    return DocumentStream(source, 'bytes', **SMALL, **options, **cache | ({'cache_dir': Path(d)/cache['cache_dir']} if 'cache_dir' in cache else {}))
+
+def test_a_cache_changes_nothing_about_the_documents():
+    with tempfile.TemporaryDirectory() as d:
+        source = open_source(make_corpus(Path(d)/'in', files=2))
+        for options in ({'dedup': False}, {}, {'share': 1, 'shares': 2}, {'share': 1, 'shares': 2, 'dedup': False, 'split': 'val', 'val_fraction': 0.4}):
+            want = [list(DocumentStream(source, 'bytes', **SMALL, **options).groups(epoch)) for epoch in range(3)]
+            for cache in CACHES:
+                stream = cached(d, source, cache, **options)
+                for epoch in range(3): assert_same_groups(stream.groups(epoch), want[epoch])
+                for i in range(0, len(want[2]), 7): assert_same_groups(stream.groups(2, want[2][i][2]), want[2][i + 1:])
+
+# %% ../nbs/13_stream.ipynb #21d90fe8
+def test_a_second_epoch_does_not_touch_the_source():
+    with tempfile.TemporaryDirectory() as d:
+        for cache in (c for c in CACHES if c != dict(cache_size='60kB')):
+            source = open_source(make_corpus(Path(d)/'in', files=2))
+            stream = cached(d, source, cache)
+            first = documents_of(stream.groups(0))
+            shutil.rmtree(Path(d)/'in')
+            test_eq(sorted(documents_of(stream.groups(1))), sorted(first))
+            test_eq(bool(stream.cache.disk), 'cache_dir' in cache)
+
+# %% ../nbs/13_stream.ipynb #0ffa0cd9
+def test_memory_holds_what_fits_and_the_disk_the_rest():
+    with tempfile.TemporaryDirectory() as d:
+        source = open_source(make_corpus(Path(d)/'in', files=3))
+        small, disk = (cached(d, source, c) for c in (dict(cache_size='60kB'), dict(cache_size='60kB', cache_dir='x')))
+        for stream in (small, disk): list(stream.groups(0))
+        assert 0 < len(small.cache.memory) < len(source) and small.cache.bytes <= 60_000
+        assert disk.cache.disk and not disk.cache.memory
+        tokens = sum(disk.cache.disk.manifest['tokens'].values())
+        assert tokens >= disk.counts['tokens'] and len(list((Path(d)/'x').iterdir())) == 1
+
+# %% ../nbs/13_stream.ipynb #5158b4b5
+def test_another_process_finds_the_cache_and_another_stream_does_not():
+    with tempfile.TemporaryDirectory() as d:
+        make_corpus(Path(d)/'in', files=1)
+        source, cache = (lambda: open_source(Path(d)/'in')), dict(cache_dir='x')
+        list(cached(d, source(), cache).groups(0))
+        assert cached(d, source(), cache, seed=5).cache.disk and pickle.loads(pickle.dumps(cached(d, source(), cache))).cache.disk
+        for options in (dict(dedup=False), dict(min_chars=3), dict(val_fraction=0.1), dict(share=1, shares=2)): assert not cached(d, source(), cache, **options).cache.disk
+        other = CharTokenizer({*'abc'})
+        assert not DocumentStream(source(), other, cache_dir=Path(d)/'x', **SMALL).cache.disk
+        os.utime(Path(d)/'in/0.txt', (1, 1))
+        assert not cached(d, source(), cache).cache.disk
+
+# %% ../nbs/13_stream.ipynb #219a7765
+def test_a_killed_run_leaves_no_cache():
+    with tempfile.TemporaryDirectory() as d:
+        make_corpus(Path(d)/'in', files=2)
+        code = ("import os, signal\nfrom memtrain.stream import DocumentStream\n"
+                f"groups = DocumentStream({str(Path(d)/'in')!r}, 'bytes', part_kib=4, document_kib=2, cache_dir={str(Path(d)/'x')!r}).groups(0)\n"
+                "for _ in range(20): next(groups)\nos.kill(os.getpid(), signal.SIGKILL)")
+        test_eq(subprocess.run([sys.executable, '-c', code]).returncode, -signal.SIGKILL)
+        half, = (Path(d)/'x').iterdir()
+        stream = cached(d, Path(d)/'in', dict(cache_dir='x'))
+        assert half.name.endswith('.tmp') and stream.cache.disk is None
+        assert_same_groups(stream.groups(0), DocumentStream(Path(d)/'in', 'bytes', **SMALL).groups(0))
+        assert stream.cache.disk and not half.exists()
+
+# %% ../nbs/13_stream.ipynb #c8fc5fd0
+def test_an_interrupted_epoch_leaves_what_is_whole():
+    with tempfile.TemporaryDirectory() as d:
+        source = open_source(make_corpus(Path(d)/'in', files=2))
+        plain = DocumentStream(source, 'bytes', **SMALL)
+        want = [list(plain.groups(epoch)) for epoch in range(2)]
+        for cache in CACHES:
+            stream = cached(d, source, cache)
+            groups = stream.groups(0)
+            for _ in range(9): next(groups)
+            groups.close()
+            assert_same_groups(stream.groups(0, want[0][8][2]), want[0][9:])
+            for epoch in (1, 0): assert_same_groups(stream.groups(epoch), want[epoch])
+            test_eq(bool(stream.cache.disk), 'cache_dir' in cache)
+
+# %% ../nbs/13_stream.ipynb #602d15a6
+def test_clear_cache_removes_caches_and_nothing_else():
+    with tempfile.TemporaryDirectory() as d:
+        list(cached(d, make_corpus(Path(d)/'in', files=1), dict(cache_dir='x')).groups(0))
+        (Path(d)/'x/mine').mkdir(); (Path(d)/'x/mine/notes.txt').write_text('keep')
+        assert clear_cache(Path(d)/'x') > 1000
+        test_eq([p.name for p in (Path(d)/'x').rglob('*')], ['mine', 'notes.txt'])
+        test_eq((clear_cache(Path(d)/'x'), clear_cache(Path(d)/'gone')), (0, 0))
+
+# %% ../nbs/13_stream.ipynb #68ff229a
+def test_a_vocabulary_and_tokens_are_those_of_prepare():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_corpus(d/'in', files=3)
+        for options in ({}, {'dedup': False, 'val_fraction': 0.4}):
+            options = {'val_fraction': 0.1, 'document_kib': 2, **options}
+            prepare(d/'in', d/f'out{len(options)}', 'train-bpe', vocab_size=400, **options)
+            made = train_bpe(sample_texts(d/'in', **options), 400)
+            test_eq(made.state(), (d/f'out{len(options)}/tokenizer_state.json').read_text())
+            tokens = collect_tokens(d/'in', made, **options)
+            for split in ('train', 'val'): assert np.array_equal(tokens[split][:], TokenShards(d/f'out{len(options)}', split)[:])
+            shutil.rmtree(d/f'out{len(options)}')
+
+# %% ../nbs/13_stream.ipynb #8c50d1fa
+def test_collecting_stops_at_a_limit_and_says_what_is_missing():
+    texts, read = [f'text number {i}' for i in range(5000)], []
+    whole = collect_tokens(texts, 'bytes')
+    def watched():
+        for i, text in enumerate(texts): read.append(i); yield text
+    some = collect_tokens(watched, 'bytes', limit={'train': 0, 'val': 500}, threads=1, part_kib=1)
+    test_eq((list(some), some['val'][:].tolist()), (['val'], whole['val'][:500].tolist()))
+    assert len(read) < 2500, len(read)
+    test_eq({s: len(t) for s, t in collect_tokens(texts, 'bytes', limit={'val': 10}).items()}, {'train': len(whole['train']), 'val': 10})
+    test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='no document for val', exc=MemtrainError)
+    test_eq(list(collect_tokens(['one'], 'bytes', val_fraction=0)), ['train'])
+
+# %% ../nbs/13_stream.ipynb #4b8d04e2
+def test_a_sample_of_unknown_size_is_the_beginning():
+    texts = [f'{i:04d} ' + 'word '*200 for i in range(1000)]
+    some = list(sample_texts(lambda: iter(texts), 100_000))
+    test_eq(some, texts[:len(some)])
+    assert 95 < len(some) < 105
+    test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
+
 # %% ../nbs/13_stream.ipynb #7ba56ac2
 import io, json, os, random, signal, subprocess, sys, tempfile, threading, time
 from collections import Counter
