@@ -164,7 +164,7 @@ def _choose_tokenizer(a, source, options):
     out, how = Path(a.out_dir), _tokenization(a)
     if a.resume and (out/'checkpoint.pt').exists() and (out/TOKENIZER).exists(): return load_tokenizer(out/TOKENIZER)
     if how == 'train-bpe': return train_bpe(sample_texts(source, **options), _vocab_size(a))
-    if how == 'char': return CharTokenizer(set().union(*sample_texts(source, math.inf, **{**options, 'val_fraction': 0})))
+    if how == 'char': return CharTokenizer(set().union(*sample_texts(source, 2**60, **{**options, 'val_fraction': 0})))
     return open_tokenizer(how)
 
 # %% ../nbs/50_cli.ipynb #74681ab0

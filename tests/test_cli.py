@@ -184,7 +184,7 @@ def test_each_way_to_the_data_trains_on_real_text():
         d = Path(d)
         real_text(d/'in')
         test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--vocab_size', 400, cwd=d).returncode, 0)
-        ways = {'shards': ['--dataset_dir', 'data'], 'held': ['--input_file', 'in', '--tokenization', 'data'], 'stream': ['--input_file', 'in/a*.py', 'in/b*.py', '--tokenization', 'data', '--use_streaming'],
+        ways = {'shards': ['--dataset_dir', 'data'], 'held': ['--input_file', 'in', '--vocab_size', 400], 'stream': ['--input_file', 'in/a*.py', 'in/b*.py', '--tokenization', 'data', '--use_streaming'],
                 'packed': ['--input_file', 'in', '--vocab_size', 300, '--use_streaming', '--documents', 'pack', '--shuffle_buffer_size', 50]}
         for name, flags in ways.items():
             run = run_here('train', *flags, '--out_dir', name, '--report', f'{name}.html', *_small, cwd=d)
