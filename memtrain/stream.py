@@ -6,7 +6,7 @@
 __all__ = ['PART_KIB', 'open_source', 'open_tokenizer', 'DocumentStream', 'clear_cache', 'collect_tokens', 'sample_texts',
            'TokenStream', 'StreamingDataLoader']
 
-# %% ../nbs/13_stream.ipynb #7d61d6a5
+# %% ../nbs/13_stream.ipynb #307ad02b
 import array, contextlib, hashlib, itertools, json, math, os, re, shutil, socket, tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from .prepare import (_bpe_sample, _check_numbers, _Corpus, _DIFFICULT, _from_hu
                               _Threads, _utf8, _with_ends)
 from .shards import MANIFEST, ShardWriter, TokenShards, dtype_for_vocab, read_manifest
 
-# %% ../nbs/13_stream.ipynb #36c956f3
+# %% ../nbs/13_stream.ipynb #a9ad2e54
 PART_KIB = 256  # of text in a part: what a thread gets at a time, and how finely a place is known
 
 class _Source:
@@ -40,7 +40,7 @@ def _sha256(items):
     for item in items: digest.update(json.dumps(item).encode() + b'\n')
     return digest.hexdigest()
 
-# %% ../nbs/13_stream.ipynb #4bf8bd99
+# %% ../nbs/13_stream.ipynb #b427f010
 class _Files(_Source):
     "Files on disk"
     def __init__(self, inputs, exclude=()):
@@ -64,7 +64,7 @@ class _Files(_Source):
 
 _RECORDS = ('.gz', '.zst', '.jsonl', '.ndjson', '.parquet')
 
-# %% ../nbs/13_stream.ipynb #886a1b65
+# %% ../nbs/13_stream.ipynb #da8534df
 def _text_in(item, key):
     "The text of one thing an iterable gave, in UTF-8; what isn't text stays as it is"
     if isinstance(item, dict) and key in item: item = '' if item[key] is None else item[key]
@@ -98,7 +98,7 @@ class _Texts(_Source):
             self.spent = texts
         return _collect_parts(texts, self.name, options)
 
-# %% ../nbs/13_stream.ipynb #dd7c09e0
+# %% ../nbs/13_stream.ipynb #8cbf17ae
 def _datasets():
     try: import datasets
     except ImportError: raise MemtrainError("a Hugging Face data set needs datasets: pip install 'memtrain[hub]'") from None
@@ -127,7 +127,7 @@ class _Table(_Source):
             column = self.data[at:min(stop, at + step)].column(self.key).combine_chunks()
             yield Part(self.name, 'rows', at + 1, _strings(_parquet(), column, self.name, self.key), 0)
 
-# %% ../nbs/13_stream.ipynb #d5a51d20
+# %% ../nbs/13_stream.ipynb #29548d36
 class _Rows(_Source):
     "A `datasets.IterableDataset`, such as one that comes over the network; its shards are the files"
     whole = True
@@ -147,7 +147,7 @@ class _Rows(_Source):
 
 def _first_line(e): return (str(e).strip().splitlines() or ['no more is said'])[0]
 
-# %% ../nbs/13_stream.ipynb #f700a5b5
+# %% ../nbs/13_stream.ipynb #3f88a86e
 def _pick(data, key, name, revision=None):
     "The source for an open `datasets` object; of several splits, train"
     if isinstance(data, dict):
@@ -169,7 +169,7 @@ def _open_hub(name, key):
     except Exception as e: raise MemtrainError(f'{name}: {type(e).__name__}: {_first_line(e)}; {way_out}') from None
     return _pick(data, key, name, _sha256([name, revision]))
 
-# %% ../nbs/13_stream.ipynb #27046316
+# %% ../nbs/13_stream.ipynb #0c114a56
 _HUB_NAME = re.compile(r'[\w-][\w.-]*(/[\w-][\w.-]*)?(:[\w.-]+)?')
 _FILE_NAME = re.compile(r'.*\.(txt|text|md|py|csv|tsv|json|jsonl|ndjson|parquet|gz|zst|bin|html|xml|log|arrow)')
 
@@ -191,7 +191,7 @@ def _open_name(name, key, exclude):
     hub = isinstance(name, str) and _HUB_NAME.fullmatch(name) and not _FILE_NAME.fullmatch(name)
     return _open_hub(name, key) if hub and not path.exists() else _Files(name, exclude)
 
-# %% ../nbs/13_stream.ipynb #3ac9703c
+# %% ../nbs/13_stream.ipynb #16589baf
 def open_source(
     source: Any,  # path, pattern or list of them; name on the hub; `datasets` object; iterable of texts, or function that returns one
     text_key: str = 'text',  # where records keep their text
@@ -207,7 +207,7 @@ def open_source(
     if usable and not isinstance(source, (bytes, bytearray, dict, set, type)): return _Texts(source)
     raise MemtrainError(f'a {type(source).__name__} is no source of text: give paths, a name on the hub, a data set, texts, or a function that returns texts')
 
-# %% ../nbs/13_stream.ipynb #1f4d5206
+# %% ../nbs/13_stream.ipynb #c01ee1c4
 class _OtherTokenizer:
     "Any object with `encode(text)` as one of ours"
     kind, engine = 'other', 'its own'
@@ -240,7 +240,7 @@ class _OtherTokenizer:
         return json.dumps({'kind': self.kind, 'type': type(self.inner).__name__, 'vocab_size': self.vocab_size,
                            'ids': _sha256(self._encode(t).tolist() for t in _DIFFICULT)})
 
-# %% ../nbs/13_stream.ipynb #f3414a13
+# %% ../nbs/13_stream.ipynb #e0e0e5ec
 def open_tokenizer(
     tokenizer: Any,  # one of ours, a path, 'bytes', a name on the hub, or an object of tokenizers, transformers, tiktoken or with `encode(text)`
 ) -> Any:  # with `encode_documents`, `vocab_size`, `eod_id`
@@ -256,7 +256,7 @@ def open_tokenizer(
     if not hasattr(tokenizer, 'encode'): raise MemtrainError(f'a {type(tokenizer).__name__} is no tokenizer: give a path, or an object with encode(text)')
     return _OtherTokenizer(tokenizer)
 
-# %% ../nbs/13_stream.ipynb #26af6aee
+# %% ../nbs/13_stream.ipynb #fc755103
 class _Unit:
     "One part on its way: where it stands in the epoch, and what its documents are made from"
     __slots__ = ('place', 'file', 'part', 'size', 'source')
@@ -284,7 +284,7 @@ class _Order:
         for n, part in enumerate(self.source.parts(file, self.options)):
             if self.dedup or self._is_mine(file, n): yield n, sum(len(d) for d in part.data if isinstance(d, bytes)), part
 
-# %% ../nbs/13_stream.ipynb #c8d7805e
+# %% ../nbs/13_stream.ipynb #1740891f
 class _Groups(_Order):
     "The parts of an epoch, as they go through the threads"
     def _units(self, epoch, start):
@@ -322,7 +322,7 @@ class _Groups(_Order):
         t, fresh = self.tokenizer, [u.source for u in units if isinstance(u.source, Part)]
         if getattr(t, 'kind', '') == 'bpe' and t.engine == 'tokenizers' and fresh: t.speed_up(_take_sample(Chunk(0, fresh, 0), self.options))
 
-# %% ../nbs/13_stream.ipynb #761c0e4a
+# %% ../nbs/13_stream.ipynb #d8bdae6d
 def _merge(pieces, dtype):
     "Several `Documents` as one"
     join = lambda arrays, kind: np.concatenate([*arrays, np.empty(0, kind)]).astype(kind, copy=False)
@@ -337,7 +337,7 @@ def _split_parts(docs, n):
     return [Documents(docs.keys[16*a:16*b], docs.sizes[a:b].copy(), docs.ids[ends[a]:ends[b]].copy(), docs.lengths[a:b].copy(), [], docs.parts[a:b])
             for a, b in itertools.pairwise(rows.tolist())]
 
-# %% ../nbs/13_stream.ipynb #fa4d2176
+# %% ../nbs/13_stream.ipynb #17e6d9e2
 def _process(units, settings, splits, tokenise=True):
     "The documents of `units` in `splits`: those of the source tokenised, unless only their keys are wanted, those of the cache read"
     fresh = [u.source for u in units if isinstance(u.source, Part)]
@@ -347,7 +347,7 @@ def _process(units, settings, splits, tokenise=True):
         done.splits = {splits[0]: _merge([next(made) if isinstance(u.source, Part) else u.source(tokenise) for u in units], settings.dtype)}
     return done
 
-# %% ../nbs/13_stream.ipynb #54e2b806
+# %% ../nbs/13_stream.ipynb #40a5be3d
 class _Epoch(_Groups):
     "What is done with the results"
     def _epoch(self, epoch, position, splits):
@@ -381,7 +381,7 @@ class _Epoch(_Groups):
         if self.counts['broken'] <= self.max_broken: return
         raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {(self.broken + done.broken)[0]}; mend them, or raise max_broken")
 
-# %% ../nbs/13_stream.ipynb #48ff369e
+# %% ../nbs/13_stream.ipynb #744aca75
 class _Checked(_Epoch):
     "What is checked when a stream is opened, and when it ends"
     def _check(self, threads):
@@ -410,7 +410,7 @@ class _Checked(_Epoch):
         other = f"; with val_fraction {self.options['val_fraction']} the other split has them all" if self.options['val_fraction'] else ''
         return MemtrainError(f"{self.name}: there is no document for {self.split} in it{f' ({told})' if told else ''}{other}; give more text")
 
-# %% ../nbs/13_stream.ipynb #5b1f2f3a
+# %% ../nbs/13_stream.ipynb #29c1822f
 class DocumentStream(_Checked):
     "The documents of `source`, cleaned, without duplicates and tokenised, in an order that `seed` and the epoch decide"
     def __init__(
@@ -479,7 +479,7 @@ class DocumentStream(_Checked):
         return {'names of files': names, 'parts under way': 8*self.options['part_bytes']*(self.threads + 3), 'keys': self.dedup_memory if self.dedup else 0,
                 'cache': self.cache.size if self.cache else 0}
 
-# %% ../nbs/13_stream.ipynb #b754352a
+# %% ../nbs/13_stream.ipynb #39e8e11b
 def _cost(entries): return 64 + sum(512 + len(d.keys) + d.sizes.nbytes + d.ids.nbytes + d.lengths.nbytes for *_, d in entries)
 
 class _Kept:
@@ -487,7 +487,7 @@ class _Kept:
     def __init__(self, docs): self.docs = docs
     def __call__(self, tokenise): return self.docs
 
-# %% ../nbs/13_stream.ipynb #2506f05b
+# %% ../nbs/13_stream.ipynb #759afc11
 class _DiskCache:
     "The finished cache in `folder`"
     def __init__(self, folder, split):
@@ -509,7 +509,7 @@ class _DiskCache:
             path = (self.folder/s['file']).with_suffix(suffix)
             if a < b: yield self.shards.starts[i], np.fromfile(path, dtype, int(b - a), offset=int(a - self.documents[i])*np.dtype(dtype).itemsize)
 
-# %% ../nbs/13_stream.ipynb #34abf0f2
+# %% ../nbs/13_stream.ipynb #4f319050
 class _OnDisk:
     "The documents of one part, on disk"
     def __init__(self, cache, row): self.cache, self.row = cache, row
@@ -522,7 +522,7 @@ class _OnDisk:
         lengths = np.diff(np.concatenate([*ends, np.empty(0, np.int64)]), prepend=end - tokens)
         return Documents(keys, np.zeros(documents, np.int64), ids, lengths, [], np.zeros(documents, np.int32))
 
-# %% ../nbs/13_stream.ipynb #8145f721
+# %% ../nbs/13_stream.ipynb #b57a0f33
 class _CacheWriter:
     "A cache being written, under a name that only this process uses"
     def __init__(self, cache):
@@ -554,7 +554,7 @@ def _remove_dead(folder):
         pid = p.name.removesuffix('.tmp').split('.')[-2]
         if pid.isdigit() and not psutil.pid_exists(int(pid)): shutil.rmtree(p, ignore_errors=True)
 
-# %% ../nbs/13_stream.ipynb #852b511f
+# %% ../nbs/13_stream.ipynb #fbb7129a
 class _Cache:
     "Documents as they come from the tokenizer, before duplicates are dropped, file by file: in memory, then on disk"
     def __init__(self, key, count, size, folder, split, keyed, vocab_size, eod_id):
@@ -588,7 +588,7 @@ class _Cache:
         if self.writer and len(self.writer.files) == self.count and any(self.writer.table[4::5]):
             self.disk, self.writer = self.writer.publish(), None
 
-# %% ../nbs/13_stream.ipynb #fa270b89
+# %% ../nbs/13_stream.ipynb #49c3bfa4
 class _Filling:
     "What an epoch that begins at `start` leaves in the cache: the files that it goes through from beginning to end"
     def __init__(self, cache, order, start):
@@ -611,7 +611,7 @@ class _Filling:
         self.advance(math.inf)
         self.cache.finish()
 
-# %% ../nbs/13_stream.ipynb #358b8853
+# %% ../nbs/13_stream.ipynb #ab723eb1
 def clear_cache(
     cache_dir: str | Path,  # as given to a stream
 ) -> int:  # bytes of disk that became free
@@ -626,7 +626,7 @@ def clear_cache(
         shutil.rmtree(p)
     return before - size()
 
-# %% ../nbs/13_stream.ipynb #2b17e7a6
+# %% ../nbs/13_stream.ipynb #39bc9d08
 def collect_tokens(
     source: Any,  # as for `open_source`
     tokenizer: Any,  # as for `open_tokenizer`
@@ -647,7 +647,7 @@ def collect_tokens(
     if empty: raise MemtrainError(f"{stream.name}: no document for {' and '.join(empty)} with val_fraction {val_fraction}; give more text, or cut it finer with document_kib")
     return {s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s) for s, data in taken.items()}
 
-# %% ../nbs/13_stream.ipynb #49de38aa
+# %% ../nbs/13_stream.ipynb #a160e4f3
 class _StreamCorpus(_Corpus):
     "The source of a stream, `files`, as `prepare` sees its files"
     @property
@@ -847,6 +847,7 @@ def _choose(k, n, *key):
         moved[r] = moved.get(n - 1 - i, n - 1 - i)
     return np.array(chosen)
 
+# %% ../nbs/13_stream.ipynb #6bd7a4a9
 class _ShuffleBuffer:
     "At most `size` rows, of which a batch takes some at random; with `size` 0, in order"
     def __init__(self, size, batch_size, kind, *key):
@@ -942,7 +943,7 @@ class _Share(_Standing):
         return self.cutter.add(ids[:n], lengths[:_AT_ONCE])
 
 # %% ../nbs/13_stream.ipynb #3e86d943
-_PROCESS = 30*2**20  # bytes that a worker process has for itself, measured further down
+_PROCESS = 30*2**20  # bytes that a worker process has for itself, by the memory measured further down
 
 class _Worker(IterableDataset):
     "What a worker process does: (rows, its state now and then, counts at the end, what went wrong) of one share"
@@ -1032,16 +1033,31 @@ def _make_share(arguments, where, worker=0):
     return _Share(_open_documents(*arguments, where[0] + worker, where[1]), arguments[2], where[0] + worker)
 
 # %% ../nbs/13_stream.ipynb #766deddd
-class _Running(IterableDataset):
-    "Who this is among ranks and workers, and what makes its batches"
-    _run = _shares = None  # what makes them; for which share, of how many
-
+class _Sharing(IterableDataset):
+    "Who this is among ranks and workers, and what shares are made of"
     def _where(self):
         "(share, shares) of this process; where it starts workers, of the first of them"
         info, workers = get_worker_info(), self.wanted['num_workers']
         if info and workers: raise MemtrainError('both the DataLoader and the stream have worker processes: give num_workers to one of them')
         worker, workers = (info.id, info.num_workers) if info else (0, max(1, workers))
         return self.rank*workers + worker, self.world_size*workers
+
+    def _warm_up(self):
+        "Make the fast form of the tokenizer before processes are forked from this one: it takes a second"
+        source = self._documents.source
+        if hasattr(getattr(source, 'texts', None), '__next__'): return  # what is read here, workers wouldn't see
+        first = next(self._documents._units(0, (0, 0)), None)
+        if first: self._documents._speed_up([first])
+
+    def _arguments(self):
+        "What a share is made of; workers use one thread each"
+        alone = get_worker_info() is None and not self.wanted['num_workers']
+        return self._source, self._tokenizer, self.wanted, self.options, self.threads or (None if alone else 1)
+
+# %% ../nbs/13_stream.ipynb #dadd1765
+class _Running(_Sharing):
+    "What makes the batches here"
+    _run = _shares = None  # what makes them; for which share, of how many
 
     def _running(self):
         where = self._where()
@@ -1056,18 +1072,6 @@ class _Running(IterableDataset):
         self._run.begin(old.epoch if old else 0)
         self._shares = where
         return self._run
-
-    def _warm_up(self):
-        "Make the fast form of the tokenizer before processes are forked from this one: it takes a second"
-        source = self._documents.source
-        if hasattr(getattr(source, 'texts', None), '__next__'): return  # what is read here, workers wouldn't see
-        first = next(self._documents._units(0, (0, 0)), None)
-        if first: self._documents._speed_up([first])
-
-    def _arguments(self):
-        "What a share is made of; workers use one thread each"
-        alone = get_worker_info() is None and not self.wanted['num_workers']
-        return self._source, self._tokenizer, self.wanted, self.options, self.threads or (None if alone else 1)
 
 # %% ../nbs/13_stream.ipynb #13a07459
 class _Counted(_Running):
@@ -1095,8 +1099,8 @@ class _Counted(_Running):
         return [(run.documents.counts, run.documents.broken)] if isinstance(run, _Share) else [f for f in run.found if f]
 
 # %% ../nbs/13_stream.ipynb #881f708e
-class _Resumable(_Counted):
-    "Going through epochs, and on from where a state was taken"
+class _Epochs(_Counted):
+    "Going through epochs"
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:  # x and y, (B, T) int64 each; for 'pack' also documents and positions
         run = self._running()
         for again in (False, True):  # a state may have been taken behind the last batch of its epoch
@@ -1110,9 +1114,12 @@ class _Resumable(_Counted):
 
     def _empty(self):
         share, shares = self._shares
-        why = ('no document gave a row' if shares == 1 else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares')
+        why = 'no document gave a row' if shares == 1 else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares'
         return f"{self._documents.name}: {why}; give more text{', or leave drop_last out' if self.wanted['drop_last'] else ', or check its options'}"
 
+# %% ../nbs/13_stream.ipynb #718304ec
+class _Resumable(_Epochs):
+    "Going on from where a state was taken"
     def state_dict(self) -> dict:  # of numbers, strings and tensors; torch.load(…, weights_only=True) reads it
         "Where the stream stands, with the rows it holds, and what its order depends on"
         run = self._running()
@@ -1123,12 +1130,11 @@ class _Resumable(_Counted):
         state: dict,  # from `state_dict`, of the same rank
     ) -> None:
         "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or settings"
-        now = {**self._documents.identity, **self.wanted, 'share': list(self._where())}
-        then = {**state['data'], **state['wanted'], 'share': state['share']}
-        for name in {**now, **then}:
-            if now.get(name) != then.get(name):
-                raise MemtrainError(f'{self._documents.name}: the checkpoint was made with {name} {then.get(name)}, this is {name} {now.get(name)}: '
-                                    f'use the same data and settings')
+        for then, now in ((state['data'], self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
+            for name in {**now, **then}:
+                if now.get(name) != then.get(name):
+                    raise MemtrainError(f'{self._documents.name}: the checkpoint was made with {name} {then.get(name)}, this is {name} {now.get(name)}: '
+                                        f'use the same data and settings')
         if self._run: self._run.begin(0)
         self._running().load(state['at'])
 
