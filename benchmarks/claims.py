@@ -13,11 +13,11 @@ from pathlib import Path
 
 os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from memtrain.bench import format_number, format_table, format_waiting, installed_versions, measure_waiting  # noqa: E402
-from memtrain.core import save_result  # noqa: E402
-from memtrain.prepare import prepare, train_bpe  # noqa: E402
+from memtrain.bench import format_number, format_table, format_waiting, installed_versions, measure_waiting
+from memtrain.core import save_result
+from memtrain.prepare import prepare, train_bpe
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ text

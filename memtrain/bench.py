@@ -9,7 +9,7 @@ __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'enco
            'open_arrow', 'write_litdata', 'open_litdata', 'stack_rows', 'in_batches', 'write_mds', 'select_ways',
            'held_memory', 'read_bytes', 'timed', 'Orders', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of',
            'resident_bytes', 'drop_cache', 'summarize_rates', 'is_peer', 'run_bench', 'installed_versions',
-           'format_table', 'format_number', 'Bench', 'plot_bench', 'measure_waiting', 'format_waiting', 'shown']
+           'format_table', 'format_number', 'Bench', 'plot_bench', 'measure_waiting', 'format_waiting', 'load_bench']
 
 # %% ../nbs/40_bench.ipynb #24e0590d
 import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
@@ -29,6 +29,7 @@ from .shards import ShardWriter, TokenShards
 
 # %% ../nbs/40_bench.ipynb #d2b6e1ed
 VOCAB, HALF = 50257, 25_000  # of the made ids: how many there are, and the base of their code
+
 LARGEST = 2*HALF*(VOCAB - HALF)  # positions that can be told apart
 
 def encode_positions(
@@ -40,6 +41,7 @@ def encode_positions(
     pair = p >> 1
     return np.where(p & 1, HALF + pair//HALF, pair % HALF).astype('<u2')
 
+# %% ../nbs/40_bench.ipynb #97cb0908
 def decode_positions(
     first: np.ndarray,  # ids, any shape
     second: np.ndarray,  # the id behind each of them
@@ -122,6 +124,7 @@ def write_raw(data, dest, step=2**20):
             j = min(i + step, data.tokens)
             f.write((encode_positions(i, j) if data.made else np.asarray(data.source[i:j], data.dtype)).tobytes())
 
+# %% ../nbs/40_bench.ipynb #df94658d
 @data_format('shards')
 def write_shards(data, dest, step=2**20):
     "memtrain's own"
@@ -146,6 +149,7 @@ def find_row(
     inside = 0 <= at <= data.tokens - len(row)
     return at if inside and (encode_positions(at, at + len(row)) == row).all() else -1
 
+# %% ../nbs/40_bench.ipynb #60a0cc12
 def check_batch(
     label: str,  # who made it
     x: np.ndarray,  # (B, T) int64
@@ -187,6 +191,7 @@ def in_child(
     if 'error' in out: raise RuntimeError(out['error'])
     return out['value']
 
+# %% ../nbs/40_bench.ipynb #34b9aad6
 def _run_child(fn, args, read, write):
     "What the child does; it never returns"
     os.close(read)
@@ -200,6 +205,7 @@ def _run_child(fn, args, read, write):
 # %% ../nbs/40_bench.ipynb #dc296f0e
 WAYS = {}
 
+# %% ../nbs/40_bench.ipynb #3a5979f9
 @dataclass
 class Way:
     "One way of making batches"
@@ -234,6 +240,7 @@ class Way:
             if not given: raise MemtrainError(f'{self.label}: no batch in epoch {epoch}')
             epoch += 1
 
+# %% ../nbs/40_bench.ipynb #1ab0b00e
 def way(
     key: str,  # short name
     label: str,  # name for people
@@ -268,6 +275,7 @@ def _(data, epoch):
         np.copyto(y, ids[i + 1:i + n + 1])
         yield x.reshape(shape), y.reshape(shape)
 
+# %% ../nbs/40_bench.ipynb #753d3fc5
 @way('limit_read', 'limit: in order, read(), preallocated')
 def _(data, epoch, batches=16):
     shape, n = (data.batch_size, data.block_size), data.batch_size*data.block_size
@@ -323,6 +331,7 @@ def torch_loader(data, epoch, **kw):
 @way('torch_loader', 'torch DataLoader over windows', ['shards'], source='https://docs.pytorch.org/docs/stable/data.html')
 def _(data, epoch): return torch_loader(data, epoch)
 
+# %% ../nbs/40_bench.ipynb #afc3eda7
 @way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source='https://docs.pytorch.org/docs/stable/data.html')
 def _(data, epoch): return torch_loader(data, epoch, num_workers=2)
 
@@ -388,6 +397,7 @@ def write_arrow(data, dest, width=None, rows=None):
             column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).ravel()), width)
             out.write_batch(pa.record_batch([column], schema=schema))
 
+# %% ../nbs/40_bench.ipynb #04974891
 def open_arrow(data, name='arrow'):
     "The table as a data set"
     import datasets
@@ -399,7 +409,7 @@ def _(data, epoch):
     ds = open_arrow(data).with_format('numpy')
     for indices in shuffled(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
 
-# %% ../nbs/40_bench.ipynb #04974891
+# %% ../nbs/40_bench.ipynb #0f580d03
 def _litdata_piece(raw, dtype, span): yield np.array(np.memmap(raw, dtype, mode='r')[span[0]:span[1]])
 
 @data_format('litdata')
@@ -419,6 +429,7 @@ def open_litdata(data, epoch, **kw):
 
 def stack_rows(rows): return widen(np.stack(rows))
 
+# %% ../nbs/40_bench.ipynb #81f13814
 def in_batches(rows, size):
     "Full batches of the rows that an iterator gives one by one"
     batch = []
@@ -483,6 +494,7 @@ def read_bytes() -> int | None:
         with contextlib.suppress(psutil.Error): total += p.io_counters().read_bytes
     return total
 
+# %% ../nbs/40_bench.ipynb #e3058ada
 def timed(
     batches: Iterator,  # of (x, y)
     seconds: float,  # go on until these have passed
@@ -556,6 +568,7 @@ class Orders:
         self.running = None
         gc.collect()
 
+# %% ../nbs/40_bench.ipynb #3916288d
 def serve(
     key: str,  # of the way
     data: str,  # fields of the data, as JSON
@@ -577,15 +590,18 @@ def serve(
 # %% ../nbs/40_bench.ipynb #4a90a887
 class _Failed(Exception): "A way can't be measured"
 
+# %% ../nbs/40_bench.ipynb #177a284d
 class _Process:
     "The process of a way"
     def __init__(self, way, data, timeout=100, **settings):
         told = {f.name: getattr(data, f.name) for f in fields(data) if f.name != 'source'}
         code = 'import sys; from memtrain.bench import serve; serve(*sys.argv[1:])'
-        argv = [sys.executable, '-c', code, way.key, json.dumps({**told, 'folder': str(data.folder)}), json.dumps({'seconds': 0.2, **settings})]
-        self.way, self.timeout = way, timeout
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-                                        env=_environment(data.folder))
+        self.argv = [sys.executable, '-c', code, way.key, json.dumps({**told, 'folder': str(data.folder)}), json.dumps({'seconds': 0.2, **settings})]
+        self.way, self.timeout, self.env = way, timeout, _environment(data.folder)
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, env=self.env)
 
     def ask(self, order, **kw):
         "What the process answers"
@@ -609,12 +625,17 @@ class _Process:
         with contextlib.suppress(psutil.Error):
             for p in [*psutil.Process(self.process.pid).children(recursive=True), self.process]: p.kill()
 
-    def __exit__(self, *_):
+    def stop(self, *_):
+        if self.process is None: return
         self._kill()
         self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError): self.process.stdin.close()
         self.process.stdout.close()
+        self.process = None
 
+    __exit__ = stop
+
+# %% ../nbs/40_bench.ipynb #abc571c0
 def _environment(folder):
     "Nobody looks for a newer version of himself, or leaves files elsewhere than in `folder`"
     found = {name: '1' for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')} | {'TF_CPP_MIN_LOG_LEVEL': '3'}
@@ -644,6 +665,7 @@ def import_peer(
     with contextlib.redirect_stderr(io.StringIO()), _torchvision_stood_in() if module == 'streaming' else contextlib.nullcontext():
         importlib.import_module(module)
 
+# %% ../nbs/40_bench.ipynb #a4b866e3
 @contextlib.contextmanager
 def shared_memory_cleaned():
     "Unlink the segments that MosaicML's loader leaves in /dev/shm"
@@ -676,6 +698,7 @@ def resident_bytes(
     if failed: raise OSError('mincore failed')
     return int((pages & 1).sum())*mmap.PAGESIZE
 
+# %% ../nbs/40_bench.ipynb #5a16df0e
 @functools.cache
 def _libc():
     "The C library with the calls that Python has no names for"
@@ -750,7 +773,7 @@ class _Crew:
         try: return self.members[key].ask(order, **kw)
         except _Failed as e:
             if not is_peer(key): raise MemtrainError(f'{way.label}: {e}') from None
-            self.members.pop(key).__exit__()
+            self.members.pop(key).stop()
             self.left_out[way.label] = f'it failed: {e}'
         finally:
             if self.bar is not None: self.bar.update()
@@ -763,6 +786,7 @@ class _Crew:
     @property
     def ways(self): return [p.way for p in self.members.values()]
 
+# %% ../nbs/40_bench.ipynb #c4af3647
 @contextlib.contextmanager
 def _assembled(ways, left_out, steps, data_args, **settings):
     "A crew that is ready, and the data, in a temporary folder; nothing of it stays behind"
@@ -819,15 +843,20 @@ def _measure_warm(crew, data, num_batches, rounds):
         for key, answer in crew.ask_all('round', backwards=r % 2, num_batches=num_batches).items(): runs.setdefault(key, []).append(answer)
     return {k: (begun[k], runs[k]) for k in crew.members}
 
+# %% ../nbs/40_bench.ipynb #8a5636fd
 def _measure_cold(crew, data, num_batches, rounds):
     "The same with the files out of the page cache before each start and round"
     begun, runs = {}, {}
     os.sync()
     def ask(key, order):
-        if key not in crew.members: return None
-        left = drop_cache(files_of(crew.members[key].way, data))
+        if (p := crew.members.get(key)) is None: return None
+        if p.process is None:
+            p.start()
+            p.ask('prepare')
+        left = drop_cache(files_of(p.way, data))
         if left > 0.001: raise MemtrainError(f'{data.folder}: {left:.1%} of the data stays in the page cache; set TMPDIR to a folder on a disk')
-        return crew.ask(key, order, num_batches=num_batches)
+        try: return crew.ask(key, order, num_batches=num_batches)
+        finally: p.stop()  # some libraries keep files mapped as long as they live
     for key in list(crew.members): begun[key] = ask(key, 'begin')
     for r in range(rounds):
         for key in list(crew.members)[::-1 if r % 2 else 1]: runs.setdefault(key, []).append(ask(key, 'cold'))
@@ -839,6 +868,7 @@ def _quietly(crew, order):
     crew.ask_all(order)
     crew.bar = bar
 
+# %% ../nbs/40_bench.ipynb #ec6dd655
 def _fetched(runs, work):
     "What was read from the disk, over what was needed"
     got = [m['fetched']/(m['tokens']*work['bytes_per_id']) for m in runs if m.get('fetched') is not None]
@@ -869,6 +899,7 @@ def format_number(
     "`v` in few digits"
     return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
 
+# %% ../nbs/40_bench.ipynb #f5ca14b1
 @dataclass
 class Bench:
     "What `run_bench` measured"
@@ -910,9 +941,10 @@ class Bench:
         if w['data'] != 'made': parts.append('--dataset_dir DIR')
         return ' '.join([*parts, *(['--cold'] if w['cold'] else []), '--save'])
 
-# %% ../nbs/40_bench.ipynb #f5ca14b1
+# %% ../nbs/40_bench.ipynb #d9950db2
 _HUES = {'limit': '#999999', 'ours': '#1f77b4', 'peer': '#d98c3f'}
 
+# %% ../nbs/40_bench.ipynb #6a3d6529
 def plot_bench(
     bench: Bench,
 ) -> Figure:
@@ -921,19 +953,20 @@ def plot_bench(
     kinds = ['peer' if is_peer(k) else k.split('_')[0] for k, _ in rows]
     colors, at = [_HUES.get(kind, _HUES['peer']) for kind in kinds], np.arange(len(rows))
     fig = Figure(figsize=(7.2, 0.8 + 0.24*len(rows)), dpi=100, layout='constrained')
-    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[2, 1])
+    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     ratio = np.array([[r[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')] for _, r in rows]).T
     left.hlines(at, ratio[1], ratio[2], color=colors, lw=2, alpha=0.5)
     left.scatter(ratio[0], at, c=colors, s=24, zorder=3)
     left.set(xscale='log', xlabel='tokens/s, of the limit', yticks=at)
     left.set_yticklabels([r['label'] for _, r in rows], fontsize=8)
     right.barh(at, [r['memory']/MIB for _, r in rows], color=colors)
-    right.set_xlabel(f'{bench.memory_kind} over the imports, MiB')
+    right.set_xlabel(f'{bench.memory_kind} beyond imports, MiB')
     for ax in (left, right):
         ax.spines[['top', 'right']].set_visible(False)
         ax.grid(axis='x', lw=0.3)
     return fig
 
+# %% ../nbs/40_bench.ipynb #80d47509
 def _check_outputs(plot, save):
     "Fail before anything is measured if the results can't be written"
     if plot and Path(plot).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {plot}: give a name that ends in .png, .svg or .pdf')
@@ -964,6 +997,7 @@ class _ModelOrders(Orders):
         return {'share_waiting': sum(waits)/(sum(waits) + sum(took)), 'wait_seconds': statistics.median(waits), 'wait_most': max(waits),
                 'step_seconds': statistics.median(took), 'alone_seconds': statistics.median(alone)}
 
+# %% ../nbs/40_bench.ipynb #e72fe052
 def _make_step(block_size, vocab=512):
     "A training step of a small GPT, as a function of a batch"
     import torch
@@ -984,6 +1018,7 @@ def _clock(fn, *args):
     fn(*args)
     return time.perf_counter() - started
 
+# %% ../nbs/40_bench.ipynb #ca0ffdb8
 def measure_waiting(
     steps: int = 20,  # training steps of each loader in each round
     batch_size: int = 16,  # windows in a batch (B)
@@ -1003,6 +1038,7 @@ def measure_waiting(
     for v in found.values(): v['step_over_alone'] = v['step_seconds']/v['alone_seconds']
     return {'ways': found, 'left_out': left_out, 'work': {'steps': steps, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'tokens': tokens}}
 
+# %% ../nbs/40_bench.ipynb #d25258d0
 def format_waiting(
     found: dict,  # from `measure_waiting`
 ) -> str:
@@ -1011,7 +1047,7 @@ def format_waiting(
     return format_table(['', 'waiting', 'median wait, µs', 'step, ms', 'over the step alone'], rows)
 
 # %% ../nbs/40_bench.ipynb #23dab2e3
-def shown(
+def load_bench(
     name: str,  # file name in the results folder, without .json
 ) -> Bench:
     "A recorded bench; its stamp and the line that repeats it are printed"
