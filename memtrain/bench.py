@@ -641,7 +641,7 @@ def _environment(folder):
     found = {name: '1' for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')} | {'TF_CPP_MIN_LOG_LEVEL': '3'}
     scratch = {name: str(Path(folder)/name) for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')}
     for path in scratch.values(): Path(path).mkdir(exist_ok=True)  # one each: LitData empties its own
-    above = str(Path(__file__).resolve().parents[1])  # so that the same memtrain is imported
+    above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])  # so that the same memtrain is imported
     return {**os.environ, **found, **scratch, 'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')]))}
 
 # %% ../nbs/40_bench.ipynb #d0fcab61
