@@ -4,12 +4,10 @@
 
 # %% auto #0
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
-           'data_format', 'write_raw', 'write_shards', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen',
-           'open_ours', 'open_windows', 'torch_loader', 'grain_map', 'tf_batches', 'shuffled', 'write_arrow',
-           'open_arrow', 'write_litdata', 'open_litdata', 'stack_rows', 'in_batches', 'write_mds', 'select_ways',
-           'held_memory', 'read_bytes', 'timed', 'Orders', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of',
-           'resident_bytes', 'drop_cache', 'summarize_rates', 'is_peer', 'run_bench', 'installed_versions',
-           'format_table', 'format_number', 'Bench', 'plot_bench', 'measure_waiting', 'format_waiting', 'load_bench']
+           'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
+           'read_bytes', 'timed', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes',
+           'drop_cache', 'summarize_rates', 'is_peer', 'format_table', 'format_number', 'Bench', 'plot_bench',
+           'run_bench', 'installed_versions', 'measure_waiting', 'format_waiting', 'load_bench']
 
 # %% ../nbs/40_bench.ipynb #24e0590d
 import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
@@ -69,13 +67,19 @@ class BenchData:
         self.folder, self.made = Path(self.folder), self.made and self.source is None
 
     @property
-    def row(self) -> int: return self.block_size + 1  # ids of a window with its last target
+    def row(self) -> int:
+        "Ids of a window with its last target"
+        return self.block_size + 1
 
     @property
-    def windows(self) -> int: return (self.tokens - 1)//self.block_size
+    def windows(self) -> int:
+        "Windows in an epoch"
+        return (self.tokens - 1)//self.block_size
 
     @property
-    def width(self) -> int: return np.dtype(self.dtype).itemsize  # bytes of an id
+    def width(self) -> int:
+        "Bytes of an id"
+        return np.dtype(self.dtype).itemsize
 
     def path(self,
         name: str,  # one of `FORMATS`
@@ -91,9 +95,13 @@ class BenchData:
         return dest
 
     @property
-    def raw(self) -> Path: return self.path('raw')/'train.bin'
+    def raw(self) -> Path:
+        "The file with the bare ids"
+        return self.path('raw')/'train.bin'
 
-    def ids(self) -> np.ndarray: return np.memmap(self.raw, self.dtype, mode='r')
+    def ids(self) -> np.ndarray:
+        "They, mapped"
+        return np.memmap(self.raw, self.dtype, mode='r')
 
     def rows(self,
         step: int = 1024,  # rows in a piece, at most
@@ -117,7 +125,7 @@ def data_format(
     return register
 
 @data_format('raw')
-def write_raw(data, dest, step=2**20):
+def _write_raw(data, dest, step=2**20):
     "One file of bare ids"
     with open(dest/'train.bin', 'wb') as f:
         for i in range(0, data.tokens, step):
@@ -126,7 +134,7 @@ def write_raw(data, dest, step=2**20):
 
 # %% ../nbs/40_bench.ipynb #df94658d
 @data_format('shards')
-def write_shards(data, dest, step=2**20):
+def _write_shards(data, dest, step=2**20):
     "memtrain's own"
     ids = data.ids()
     dest.rmdir()
@@ -292,7 +300,7 @@ def _(data, epoch, batches=16):
 LIMITS = ('limit_fresh', 'limit_preallocated', 'limit_read')
 
 # %% ../nbs/40_bench.ipynb #a2de64bb
-def open_ours(data, epoch, **kw):
+def _open_ours(data, epoch, **kw):
     "An epoch of `TokenLoader`; later ones cut the windows at other places"
     from memtrain.loader import TokenLoader
     loader = TokenLoader(data.path('shards'), data.batch_size, data.block_size, drop_last=True, **kw)
@@ -300,13 +308,13 @@ def open_ours(data, epoch, **kw):
     return iter(loader)
 
 @way('ours_block', 'memtrain', ['shards'], source='page 12')
-def _(data, epoch): return open_ours(data, epoch)
+def _(data, epoch): return _open_ours(data, epoch)
 
 @way('ours_prefetch', 'memtrain, prefetch=4', ['shards'], lead=32, source='page 12')
-def _(data, epoch): return open_ours(data, epoch, prefetch=4)
+def _(data, epoch): return _open_ours(data, epoch, prefetch=4)
 
 @way('ours_workers', 'memtrain, num_workers=2', ['shards'], lead=32, source='page 12')
-def _(data, epoch): return open_ours(data, epoch, num_workers=2)
+def _(data, epoch): return _open_ours(data, epoch, num_workers=2)
 
 # %% ../nbs/40_bench.ipynb #6dbda588
 @way('nanogpt', "memory map, as nanoGPT's get_batch", source='https://github.com/karpathy/nanoGPT/blob/master/train.py')
@@ -318,49 +326,49 @@ def _(data, epoch):
         at = torch.randint(len(ids) - n, (data.batch_size,), generator=g).tolist()
         yield tuple(torch.stack([torch.from_numpy(ids[i + k:i + k + n].astype(np.int64)) for i in at]) for k in (0, 1))
 
-def open_windows(data):
+def _open_windows(data):
     "The map-style data set"
     return TokenShards(data.path('shards')).windows(data.block_size)
 
-def torch_loader(data, epoch, **kw):
+def _torch_loader(data, epoch, **kw):
     "torch's DataLoader over the windows"
     import torch
     g = torch.Generator().manual_seed(epoch)
-    return iter(torch.utils.data.DataLoader(open_windows(data), data.batch_size, shuffle=True, drop_last=True, generator=g, **kw))
+    return iter(torch.utils.data.DataLoader(_open_windows(data), data.batch_size, shuffle=True, drop_last=True, generator=g, **kw))
 
 @way('torch_loader', 'torch DataLoader over windows', ['shards'], source='https://docs.pytorch.org/docs/stable/data.html')
-def _(data, epoch): return torch_loader(data, epoch)
+def _(data, epoch): return _torch_loader(data, epoch)
 
 # %% ../nbs/40_bench.ipynb #afc3eda7
 @way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source='https://docs.pytorch.org/docs/stable/data.html')
-def _(data, epoch): return torch_loader(data, epoch, num_workers=2)
+def _(data, epoch): return _torch_loader(data, epoch, num_workers=2)
 
 # %% ../nbs/40_bench.ipynb #1a98c275
-def grain_map(data, epoch):
+def _grain_map(data, epoch):
     "The shuffled windows"
     import grain
-    return grain.MapDataset.source(open_windows(data)).shuffle(seed=epoch)
+    return grain.MapDataset.source(_open_windows(data)).shuffle(seed=epoch)
 
 _GRAIN = dict(formats=['shards'], needs=['grain'], lead=40)
 
 @way('grain_map', 'Grain MapDataset, indexed', **_GRAIN, source='https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html')
 def _(data, epoch):
-    ds = grain_map(data, epoch).batch(data.batch_size, drop_remainder=True)
+    ds = _grain_map(data, epoch).batch(data.batch_size, drop_remainder=True)
     for i in range(len(ds)): yield ds[i]
 
 @way('grain_iter', 'Grain MapDataset, its reading threads', **_GRAIN, source='https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html')
-def _(data, epoch): return iter(grain_map(data, epoch).to_iter_dataset().batch(data.batch_size, drop_remainder=True))
+def _(data, epoch): return iter(_grain_map(data, epoch).to_iter_dataset().batch(data.batch_size, drop_remainder=True))
 
 @way('grain_loader', 'Grain DataLoader', **_GRAIN, source='https://google-grain.readthedocs.io/en/latest/tutorials/data_loader_tutorial.html')
 def _(data, epoch):
     import grain
-    source = open_windows(data)
+    source = _open_windows(data)
     sampler = grain.samplers.IndexSampler(num_records=len(source), num_epochs=1, shuffle=True, seed=epoch)
     ops = [grain.transforms.Batch(data.batch_size, drop_remainder=True)]
     return iter(grain.DataLoader(data_source=source, sampler=sampler, operations=ops, worker_count=0))
 
 # %% ../nbs/40_bench.ipynb #4cbcc259
-def tf_batches(data, epoch, buffer=1000):
+def _tf_batches(data, epoch, buffer=1000):
     "x and y as TensorFlow has them"
     import tensorflow as tf
     tf.config.set_visible_devices([], 'GPU')
@@ -378,16 +386,16 @@ def tf_batches(data, epoch, buffer=1000):
 @way('tf', 'tf.data, converted to torch', needs=['tensorflow'], lead=40, source='https://www.tensorflow.org/guide/data_performance')
 def _(data, epoch):
     import torch
-    for x, y in tf_batches(data, epoch): yield torch.from_dlpack(x), torch.from_dlpack(y)
+    for x, y in _tf_batches(data, epoch): yield torch.from_dlpack(x), torch.from_dlpack(y)
 
 # %% ../nbs/40_bench.ipynb #d9c8d060
-def shuffled(data, n, epoch):
+def _shuffled(data, n, epoch):
     "A permutation of `n` indices, cut into full batches"
     order = np.random.default_rng([1, epoch]).permutation(n)
     return order[:n//data.batch_size*data.batch_size].reshape(-1, data.batch_size)
 
 @data_format('arrow')
-def write_arrow(data, dest, width=None, rows=None):
+def _write_arrow(data, dest, width=None, rows=None):
     "An Arrow table of rows"
     import pyarrow as pa
     width = width or data.row
@@ -398,7 +406,7 @@ def write_arrow(data, dest, width=None, rows=None):
             out.write_batch(pa.record_batch([column], schema=schema))
 
 # %% ../nbs/40_bench.ipynb #04974891
-def open_arrow(data, name='arrow'):
+def _open_arrow(data, name='arrow'):
     "The table as a data set"
     import datasets
     datasets.disable_progress_bars()
@@ -406,14 +414,14 @@ def open_arrow(data, name='arrow'):
 
 @way('hf', 'Hugging Face datasets, numpy format', ['arrow'], needs=['datasets', 'pyarrow'], source='https://huggingface.co/docs/datasets/use_with_pytorch')
 def _(data, epoch):
-    ds = open_arrow(data).with_format('numpy')
-    for indices in shuffled(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
+    ds = _open_arrow(data).with_format('numpy')
+    for indices in _shuffled(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
 
 # %% ../nbs/40_bench.ipynb #0f580d03
 def _litdata_piece(raw, dtype, span): yield np.array(np.memmap(raw, dtype, mode='r')[span[0]:span[1]])
 
 @data_format('litdata')
-def write_litdata(data, dest, chunk_bytes='64MB'):
+def _write_litdata(data, dest, chunk_bytes='64MB'):
     "LitData's chunks of tokens"
     import litdata
     step, end = 1024*data.row, data.tokens//data.row*data.row
@@ -421,30 +429,30 @@ def write_litdata(data, dest, chunk_bytes='64MB'):
                      output_dir=str(dest), chunk_bytes=chunk_bytes, num_workers=1, start_method='fork', keep_data_ordered=True,
                      item_loader=litdata.TokensLoader(block_size=data.row))
 
-def open_litdata(data, epoch, **kw):
+def _open_litdata(data, epoch, **kw):
     "LitData's data set of rows"
     import litdata
     return litdata.StreamingDataset(str(data.path('litdata')), item_loader=litdata.TokensLoader(block_size=data.row), shuffle=True,
                                     seed=42 + epoch, **kw)
 
-def stack_rows(rows): return widen(np.stack(rows))
+def _stack_rows(rows): return widen(np.stack(rows))
 
 # %% ../nbs/40_bench.ipynb #81f13814
-def in_batches(rows, size):
+def _in_batches(rows, size):
     "Full batches of the rows that an iterator gives one by one"
     batch = []
     for row in rows:  # one loop: asking LitData's data set for an iterator begins anew
         batch.append(row)
         if len(batch) == size:
-            yield stack_rows(batch)
+            yield _stack_rows(batch)
             batch = []
 
 @way('litdata', 'LitData, rows stacked', ['litdata'], needs=['litdata'], source='https://lightning.ai/docs/litdata/features/llm-pre-training')
-def _(data, epoch): return in_batches(open_litdata(data, epoch), data.batch_size)
+def _(data, epoch): return _in_batches(_open_litdata(data, epoch), data.batch_size)
 
 # %% ../nbs/40_bench.ipynb #6238bc8a
 @data_format('mds')
-def write_mds(data, dest):
+def _write_mds(data, dest):
     "MosaicML's files of rows"
     from streaming import MDSWriter
     with MDSWriter(out=str(dest), columns={'tokens': f'ndarray:{np.dtype(data.dtype).name}:{data.row}'}) as w:
@@ -456,7 +464,7 @@ def _(data, epoch):
     import torch
     from streaming import StreamingDataset
     ds = StreamingDataset(local=str(data.path('mds')), shuffle=True, shuffle_seed=epoch, batch_size=data.batch_size, num_canonical_nodes=1)
-    join = lambda rows: stack_rows([r['tokens'] for r in rows])
+    join = lambda rows: _stack_rows([r['tokens'] for r in rows])
     return iter(torch.utils.data.DataLoader(ds, batch_size=data.batch_size, drop_last=True, collate_fn=join))
 
 # %% ../nbs/40_bench.ipynb #dc5c2d13
@@ -521,7 +529,7 @@ def _use_torch():
     next(iter(torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True, generator=torch.Generator())))
 
 # %% ../nbs/40_bench.ipynb #978ec5ac
-class Orders:
+class _Orders:
     "What the process of a way can be told to do"
     def __init__(self, key, data, settings):
         self.way, self.data, self.settings, self.running = WAYS[key], BenchData(**data), settings, None
@@ -580,7 +588,7 @@ def serve(
     for fd in (1, 2): os.dup2(null, fd)
     warnings.filterwarnings('ignore')  # what libraries say about each other's deprecations
     settings = json.loads(settings)
-    orders = globals()[settings.get('orders', 'Orders')](key, json.loads(data), settings)
+    orders = globals()[settings.get('orders', '_Orders')](key, json.loads(data), settings)
     for line in sys.stdin:
         name, kw = json.loads(line)
         try: answer = {'value': getattr(orders, name)(**kw)}
@@ -641,7 +649,7 @@ def _environment(folder):
     found = {name: '1' for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')} | {'TF_CPP_MIN_LOG_LEVEL': '3'}
     scratch = {name: str(Path(folder)/name) for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')}
     for path in scratch.values(): Path(path).mkdir(exist_ok=True)  # one each: LitData empties its own
-    above = str(Path(__file__).resolve().parents[1])  # so that the same memtrain is imported
+    above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])  # so that the same memtrain is imported
     return {**os.environ, **found, **scratch, 'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')]))}
 
 # %% ../nbs/40_bench.ipynb #d0fcab61
@@ -736,7 +744,108 @@ def summarize_rates(
                 'ratio_low': min(to_limit), 'ratio_high': max(to_limit), 'ratio_to_best_peer': med(ratios(w.key, peer)) if peer else None}
     return {'limit': limit, 'best_peer': peer, 'ways': {w.key: row(w) for w in ways if rates.get(w.key)}}
 
-def is_peer(key): return not key.startswith(('limit', 'ours', 'gather'))
+def is_peer(
+    key: str,  # of a way
+) -> bool:
+    "Whether `key` is somebody else's loader"
+    return not key.startswith(('limit', 'ours', 'gather'))
+
+# %% ../nbs/40_bench.ipynb #895bf52b
+def format_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence],  # cells, as strings or as what `str` makes of them
+) -> str:
+    "A table for a terminal, the first column left, the others right"
+    cells = [[str(c) for c in row] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ['  '.join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip() for row in cells]
+    return '\n'.join([lines[0], '  '.join('-'*w for w in widths), *lines[1:]])
+
+def format_number(
+    v: float | None,
+    digits: int = 3,  # that count
+) -> str:
+    "`v` in few digits"
+    return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
+
+# %% ../nbs/40_bench.ipynb #f5ca14b1
+@dataclass
+class Bench:
+    "What `run_bench` measured"
+    limit: str  # key of the fastest limit
+    best_peer: str | None  # key of the fastest of the others' loaders
+    ways: dict[str, dict]  # of each key what was measured; seconds and bytes unless a name says otherwise
+    left_out: dict[str, str]  # label: why, and how to add it
+    work: dict  # what was asked for
+    seconds: float = 0  # the whole bench
+    versions: dict = field(default_factory=dict)  # of the libraries
+    memory_kind: str = 'PSS'  # or RSS
+
+    def __str__(self):
+        w, cold = self.work, any('fetched_over_needed' in row for row in self.ways.values())
+        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit']), f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}",
+                 *([format_number(r.get('fetched_over_needed'))] if cold else [])] for r in self.ways.values()]
+        head = ['', 'M tokens/s', 'of the limit', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
+        title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
+                 f"median of {w['rounds']} rounds of {w['num_batches']} batches or more; the limit is '{self.ways[self.limit]['label']}'")
+        return '\n'.join([title, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
+
+    def plot(self) -> Figure:
+        "Ratios to the limit and memory, fastest first"
+        return plot_bench(self)
+
+    def save(self,
+        path: str | Path | bool = True,  # a .json file; True for bench.json in the results folder
+    ) -> Result:
+        "Write what was measured, with a stamp"
+        path = results_dir()/('bench_cold.json' if self.work['cold'] else 'bench.json') if path is True else Path(path)
+        return save_result(path.stem, asdict(self), self.command, path.parent)
+
+    @property
+    def command(self) -> str:
+        "The line that measures it again"
+        w, parts = self.work, ['memtrain bench']
+        for name, default in (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5)):
+            if w[name] != default: parts.append(f'--{name} {w[name]}')
+        if w['data'] != 'made': parts.append('--dataset_dir DIR')
+        return ' '.join([*parts, *(['--cold'] if w['cold'] else []), '--save'])
+
+# %% ../nbs/40_bench.ipynb #d9950db2
+_HUES = {'limit': '#999999', 'ours': '#1f77b4', 'peer': '#d98c3f'}
+
+# %% ../nbs/40_bench.ipynb #6a3d6529
+def plot_bench(
+    bench: Bench,
+) -> Figure:
+    "For each way of `bench` its ratio to the limit, from lowest to highest round, and its memory"
+    rows = sorted(bench.ways.items(), key=lambda kv: kv[1]['ratio_to_limit'])
+    kinds = ['peer' if is_peer(k) else k.split('_')[0] for k, _ in rows]
+    colors, at = [_HUES.get(kind, _HUES['peer']) for kind in kinds], np.arange(len(rows))
+    fig = Figure(figsize=(7.2, 0.8 + 0.24*len(rows)), dpi=100, layout='constrained')
+    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+    ratio = np.array([[r[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')] for _, r in rows]).T
+    left.hlines(at, ratio[1], ratio[2], color=colors, lw=2, alpha=0.5)
+    left.scatter(ratio[0], at, c=colors, s=24, zorder=3)
+    left.set(xscale='log', xlabel='tokens/s, of the limit', yticks=at)
+    left.set_yticklabels([r['label'] for _, r in rows], fontsize=8)
+    right.barh(at, [r['memory']/MIB for _, r in rows], color=colors)
+    right.set_xlabel(f'{bench.memory_kind} beyond imports, MiB')
+    for ax in (left, right):
+        ax.spines[['top', 'right']].set_visible(False)
+        ax.grid(axis='x', lw=0.3)
+    return fig
+
+# %% ../nbs/40_bench.ipynb #80d47509
+def _check_outputs(plot, save):
+    "Fail before anything is measured if the results can't be written"
+    if plot and Path(plot).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {plot}: give a name that ends in .png, .svg or .pdf')
+    if save and save is not True and Path(save).suffix != '.json': raise MemtrainError(f'--save {save}: give a name that ends in .json')
+    for path in (plot, save):
+        if path and path is not True: check_writable(path)
+
+def _write_plot(bench, path):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as f: bench.plot().savefig(f, format=Path(path).suffix[1:])
 
 # %% ../nbs/40_bench.ipynb #7e149342
 def _make_data(folder, num_batches, batch_size, block_size, dataset_dir, tokens):
@@ -881,105 +990,8 @@ def installed_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError): found[name] = importlib.metadata.version(name)
     return found
 
-# %% ../nbs/40_bench.ipynb #895bf52b
-def format_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence],  # cells, as strings or as what `str` makes of them
-) -> str:
-    "A table for a terminal, the first column left, the others right"
-    cells = [[str(c) for c in row] for row in (header, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = ['  '.join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip() for row in cells]
-    return '\n'.join([lines[0], '  '.join('-'*w for w in widths), *lines[1:]])
-
-def format_number(
-    v: float | None,
-    digits: int = 3,  # that count
-) -> str:
-    "`v` in few digits"
-    return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
-
-# %% ../nbs/40_bench.ipynb #f5ca14b1
-@dataclass
-class Bench:
-    "What `run_bench` measured"
-    limit: str  # key of the fastest limit
-    best_peer: str | None  # key of the fastest of the others' loaders
-    ways: dict[str, dict]  # of each key what was measured; seconds and bytes unless a name says otherwise
-    left_out: dict[str, str]  # label: why, and how to add it
-    work: dict  # what was asked for
-    seconds: float = 0  # the whole bench
-    versions: dict = field(default_factory=dict)  # of the libraries
-    memory_kind: str = 'PSS'  # or RSS
-
-    def __str__(self):
-        w, cold = self.work, any('fetched_over_needed' in row for row in self.ways.values())
-        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit']), f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}",
-                 *([format_number(r.get('fetched_over_needed'))] if cold else [])] for r in self.ways.values()]
-        head = ['', 'M tokens/s', 'of the limit', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
-        title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
-                 f"median of {w['rounds']} rounds of {w['num_batches']} batches or more; the limit is '{self.ways[self.limit]['label']}'")
-        return '\n'.join([title, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
-
-    def plot(self) -> Figure:
-        "Ratios to the limit and memory, fastest first"
-        return plot_bench(self)
-
-    def save(self,
-        path: str | Path | bool = True,  # a .json file; True for bench.json in the results folder
-    ) -> Result:
-        "Write what was measured, with a stamp"
-        path = results_dir()/('bench_cold.json' if self.work['cold'] else 'bench.json') if path is True else Path(path)
-        return save_result(path.stem, asdict(self), self.command, path.parent)
-
-    @property
-    def command(self) -> str:
-        "The line that measures it again"
-        w, parts = self.work, ['memtrain bench']
-        for name, default in (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5)):
-            if w[name] != default: parts.append(f'--{name} {w[name]}')
-        if w['data'] != 'made': parts.append('--dataset_dir DIR')
-        return ' '.join([*parts, *(['--cold'] if w['cold'] else []), '--save'])
-
-# %% ../nbs/40_bench.ipynb #d9950db2
-_HUES = {'limit': '#999999', 'ours': '#1f77b4', 'peer': '#d98c3f'}
-
-# %% ../nbs/40_bench.ipynb #6a3d6529
-def plot_bench(
-    bench: Bench,
-) -> Figure:
-    "For each way of `bench` its ratio to the limit, from lowest to highest round, and its memory"
-    rows = sorted(bench.ways.items(), key=lambda kv: kv[1]['ratio_to_limit'])
-    kinds = ['peer' if is_peer(k) else k.split('_')[0] for k, _ in rows]
-    colors, at = [_HUES.get(kind, _HUES['peer']) for kind in kinds], np.arange(len(rows))
-    fig = Figure(figsize=(7.2, 0.8 + 0.24*len(rows)), dpi=100, layout='constrained')
-    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[3, 2])
-    ratio = np.array([[r[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')] for _, r in rows]).T
-    left.hlines(at, ratio[1], ratio[2], color=colors, lw=2, alpha=0.5)
-    left.scatter(ratio[0], at, c=colors, s=24, zorder=3)
-    left.set(xscale='log', xlabel='tokens/s, of the limit', yticks=at)
-    left.set_yticklabels([r['label'] for _, r in rows], fontsize=8)
-    right.barh(at, [r['memory']/MIB for _, r in rows], color=colors)
-    right.set_xlabel(f'{bench.memory_kind} beyond imports, MiB')
-    for ax in (left, right):
-        ax.spines[['top', 'right']].set_visible(False)
-        ax.grid(axis='x', lw=0.3)
-    return fig
-
-# %% ../nbs/40_bench.ipynb #80d47509
-def _check_outputs(plot, save):
-    "Fail before anything is measured if the results can't be written"
-    if plot and Path(plot).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {plot}: give a name that ends in .png, .svg or .pdf')
-    if save and save is not True and Path(save).suffix != '.json': raise MemtrainError(f'--save {save}: give a name that ends in .json')
-    for path in (plot, save):
-        if path and path is not True: check_writable(path)
-
-def _write_plot(bench, path):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as f: bench.plot().savefig(f, format=Path(path).suffix[1:])
-
 # %% ../nbs/40_bench.ipynb #fc2ded0d
-class _ModelOrders(Orders):
+class _ModelOrders(_Orders):
     "With a model that steps"
     def loop(self, steps):
         "The share of `steps` training steps spent waiting, and how long a step takes, alone and in the loop"
