@@ -46,6 +46,9 @@ demo: $(STAMP) ## Prepare this machine's Python sources, plan, train a small GPT
 
 # --- developing ----------------------------------------------------------------------------------
 
+# Threads that wait for work sleep: two pages run side by side, and spinning would take the cores from the one that works.
+test check run: export OMP_WAIT_POLICY ?= PASSIVE
+
 test: $(STAMP) ## Run every notebook, then the tests that come from them
 	$(BIN)/nbdev_test
 	$(BIN)/python -m pytest -q

@@ -26,7 +26,7 @@ from .measure import MemoryMonitor
 from .model import GPT, GPTConfig, chunked_cross_entropy, count_params, generate
 from .prepare import load_tokenizer
 from .shards import TOKENIZER, TokenShards
-from .stream import DocumentStream, TokenStream, collect_tokens, open_source
+from .stream import TokenStream, collect_tokens, open_source
 
 _all_ = ['chunked_cross_entropy']  # built with the model, looked for with training: both have it
 

@@ -2,6 +2,7 @@
 import inspect,os
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # before matplotlib is imported: no test opens a window
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported: threads that wait leave the cores to the processes that tests start
 
 import pytest
 
