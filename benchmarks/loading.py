@@ -11,8 +11,7 @@ the batches it really gave.
 """
 from __future__ import annotations
 
-import argparse, contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, inspect, io, json, math
-import mmap, os, re, select, shutil, signal, statistics, subprocess, sys, tempfile, time, types, warnings
+import argparse, contextlib, gc, importlib, importlib.metadata, json, math, os, re, shutil, statistics, subprocess, sys, tempfile, time, warnings
 from pathlib import Path
 
 for name in ('OMP_NUM_THREADS', 'HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK'):
@@ -20,108 +19,25 @@ for name in ('OMP_NUM_THREADS', 'HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDAT
 
 import numpy as np  # noqa: E402 - the number of threads is set before it
 
-BATCH, BLOCK, VOCAB = 16, 1024, 50257
+from memtrain.bench import (  # noqa: E402
+    LARGEST, LIMITS, VOCAB, WAYS, BenchData, data_format, decode_positions, drop_cache, files_of, format_number, format_table, import_peer,
+    _in_batches, in_child, _open_arrow, _open_litdata, _open_ours, _open_windows, resident_bytes, shared_memory_cleaned, _shuffled,
+    _stack_rows, summarize_rates, timed, way, widen, _write_arrow)
+
+BATCH, BLOCK = 16, 1024
 ROW = BLOCK + 1       # ids of a stored row, where a format stores rows
 DTYPE = np.dtype('<u2')
-HALF = 25_000         # base of the position code; positions below 2 * 25,000 * 25,257 fit into the vocabulary
 PEERS = {'torch': 'torch', 'torchdata': 'torchdata', 'litdata': 'litdata', 'datasets': 'datasets', 'grain': 'grain',
          'streaming': 'mosaicml-streaming', 'webdataset': 'webdataset', 'pyarrow': 'pyarrow'}  # module: distribution
+NOT_IMPORTED = {}     # module: the reason
 MIB = 2**20
-
-
-# ---------------------------------------------------------------------------------------------------------------- ids and checks
-
-def encode_positions(start: int, stop: int) -> np.ndarray:
-    "The ids at positions `start` .. `stop - 1`: even ones hold the low digit of the pair's number, odd ones the high digit"
-    p = np.arange(start, stop, dtype=np.int64)
-    pair = p >> 1
-    return np.where(p & 1, HALF + pair//HALF, pair % HALF).astype(DTYPE)
-
-def decode_positions(first, second) -> np.ndarray:
-    "The position of id `first`, given the id behind it"
-    first, second = np.asarray(first, np.int64), np.asarray(second, np.int64)
-    even = first < HALF
-    high, low = np.where(even, second, first) - HALF, np.where(even, first, (second - 1) % HALF)
-    return 2*(high*HALF + low) + ~even
-
-def check_batch(label, x, y, total):
-    "Fail unless `x` and `y` are int64 batches cut from the data, `y` one ahead"
-    x, y = np.asarray(x), np.asarray(y)
-    assert x.dtype == y.dtype == np.int64 and x.shape == y.shape and x.shape[1:] == (BLOCK,), f'{label}: {x.dtype} {x.shape}'
-    for row, target in zip(x, y):
-        at = int(decode_positions(row[0], row[1]))
-        assert 0 <= at <= total - ROW, f'{label}: a window at {at}'
-        ids = encode_positions(at, at + ROW)
-        assert (row == ids[:-1]).all() and (target == ids[1:]).all(), f'{label}: not the ids at {at}'
 
 
 # ------------------------------------------------------------------------------------------------------------- the data, per format
 
-class Data:
-    "The same ids in the format of each loader, written when first asked for"
-    def __init__(self, folder, tokens):
-        self.folder, self.tokens, self.seconds = Path(folder), tokens, {}
-        self.windows = (tokens - 1)//BLOCK
-
-    def path(self, name):
-        dest = self.folder/f'{name}-{self.tokens}'
-        done = dest.with_suffix('.done')
-        if not done.exists():
-            shutil.rmtree(dest, ignore_errors=True)
-            dest.mkdir(parents=True)
-            started = time.perf_counter()
-            in_child(FORMATS[name], self, dest)
-            self.seconds[name] = time.perf_counter() - started
-            done.touch()
-        return dest
-
-    @property
-    def raw(self): return self.path('raw')/'train.bin'
-
-    def ids(self): return np.memmap(self.raw, DTYPE, mode='r')
-
-    def rows(self, step=1024):
-        "Pieces of up to `step` rows of `ROW` ids, which don't overlap, (n, ROW)"
-        ids, n = self.ids(), self.tokens//ROW
-        for i in range(0, n, step):
-            k = min(step, n - i)
-            yield np.asarray(ids[i*ROW:(i + k)*ROW]).reshape(k, ROW)
-
-def write_raw(data, dest):
-    with open(dest/'train.bin', 'wb') as f:
-        for i in range(0, data.tokens, 2**20): f.write(encode_positions(i, min(i + 2**20, data.tokens)).tobytes())
-
-def write_shards(data, dest):
-    from memtrain.shards import ShardWriter
-    ids = data.ids()
-    dest.rmdir()
-    with ShardWriter(dest, vocab_size=VOCAB) as w:
-        for i in range(0, data.tokens, 2**20): w.write(np.asarray(ids[i:i + 2**20]))
-
-def _litdata_piece(raw, span): yield np.array(np.memmap(raw, DTYPE, mode='r')[span[0]:span[1]])
-
-def write_litdata(data, dest, chunk_bytes='64MB'):
-    import litdata
-    step, end = 1024*ROW, data.tokens//ROW*ROW
-    litdata.optimize(functools.partial(_litdata_piece, data.raw), [(i, min(i + step, end)) for i in range(0, end, step)],
-                     output_dir=str(dest), chunk_bytes=chunk_bytes, num_workers=1, start_method='fork', keep_data_ordered=True,
-                     item_loader=litdata.TokensLoader(block_size=ROW))
-
-def write_arrow(data, dest, width=ROW, rows=None):
-    import pyarrow as pa
-    schema = pa.schema({'input_ids': pa.list_(pa.uint16(), width)})
-    with pa.OSFile(str(dest/'data.arrow'), 'wb') as f, pa.ipc.new_stream(f, schema) as out:
-        for block in rows or data.rows(1000):
-            column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).ravel()), width)
-            out.write_batch(pa.record_batch([column], schema=schema))
-
-def write_mds(data, dest):
-    from streaming import MDSWriter
-    with MDSWriter(out=str(dest), columns={'tokens': f'ndarray:uint16:{ROW}'}) as w:
-        for block in data.rows():
-            for row in block: w.write({'tokens': row})
-
+@data_format('tar')
 def write_tar(data, dest, rows=None, per_shard=10_000):
+    "WebDataset's tar files of rows"
     import webdataset
     with webdataset.ShardWriter(str(dest/'%05d.tar'), maxcount=per_shard, verbose=0) as w:
         n = 0
@@ -134,197 +50,57 @@ def short_rows(data, width=16):
     "The first `width` ids of each row: a shuffle buffer that counts rows does to them what it does to whole ones"
     for block in data.rows(1000): yield block[:, :width]
 
-FORMATS = {'raw': write_raw, 'shards': write_shards, 'litdata': write_litdata, 'arrow': write_arrow, 'mds': write_mds, 'tar': write_tar,
-           'arrow-short': lambda data, dest: write_arrow(data, dest, 16, short_rows(data)),
-           'tar-short': lambda data, dest: write_tar(data, dest, short_rows(data))}
+data_format('arrow-short')(lambda data, dest: _write_arrow(data, dest, 16, short_rows(data)))
+data_format('tar-short')(lambda data, dest: write_tar(data, dest, short_rows(data)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------- the ways
 
-WAYS, NOT_IMPORTED = {}, {}  # NOT_IMPORTED: module to the reason
+# The bench's own ways come first, with the other orders of ours; the loaders below are measured here only.
 
-class Way:
-    "One way of making batches: `epoch(data, number)` iterates over the batches of one epoch"
-    def __init__(self, key, label, epoch, formats, needs, lead):
-        self.key, self.label, self.epoch, self.formats, self.needs, self.lead = key, label, epoch, formats, needs, lead
+@way('ours_narrow', "memtrain, device='cpu' (widened there)", ['shards'])
+def _(data, epoch): return _open_ours(data, epoch, device='cpu')
 
-    def missing(self): return [NOT_IMPORTED[m] for m in self.needs if m in NOT_IMPORTED]
-
-    def prepare(self, data):
-        for name in self.formats: data.path(name)
-
-    def batches(self, data, first=0):
-        "Batches without end from epoch `first` on, the first of them checked"
-        epoch = first
-        while True:
-            given = 0
-            for x, y in self.epoch(data, epoch):
-                if epoch == first and given < 2: check_batch(self.label, x, y, data.tokens)
-                given += 1
-                yield x, y
-            if not given: raise RuntimeError(f'{self.label}: no batch in epoch {epoch}')
-            epoch += 1
-
-def way(key, label, formats=('raw',), needs=(), lead=4):
-    "Register a function of (data, epoch); `lead` batches are taken, untimed, before each timed round (what may have been prefetched)"
-    def register(fn):
-        WAYS[key] = Way(key, label, fn, formats, needs, lead)
-        return fn
-    return register
-
-def widen(rows):
-    "x and y as int64 from (B, T + 1) ids"
-    return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
-
-def shuffled(n, epoch):
-    "A permutation of `n` indices, cut into full batches"
-    order = np.random.default_rng([1, epoch]).permutation(n)
-    return order[:n//BATCH*BATCH].reshape(-1, BATCH)
-
-@way('limit_fresh', 'limit: in order, fresh arrays')
-def _(data, epoch):
-    ids, n = np.asarray(data.ids()), BATCH*BLOCK
-    for i in range(0, len(ids) - n, n):
-        yield ids[i:i + n].astype(np.int64).reshape(BATCH, BLOCK), ids[i + 1:i + n + 1].astype(np.int64).reshape(BATCH, BLOCK)
-
-@way('limit_preallocated', 'limit: in order, preallocated')
-def _(data, epoch):
-    ids, n = np.asarray(data.ids()), BATCH*BLOCK
-    x, y = np.empty(n, np.int64), np.empty(n, np.int64)
-    for i in range(0, len(ids) - n, n):
-        np.copyto(x, ids[i:i + n])
-        np.copyto(y, ids[i + 1:i + n + 1])
-        yield x.reshape(BATCH, BLOCK), y.reshape(BATCH, BLOCK)
-
-@way('limit_read', 'limit: in order, read(), preallocated')
-def _(data, epoch, batches=16):
-    n = BATCH*BLOCK
-    x, y, buffer = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n*batches + 1, DTYPE)
-    with open(data.raw, 'rb', buffering=0) as f:
-        f.readinto(memoryview(buffer[:1]).cast('B'))
-        while got := f.readinto(memoryview(buffer[1:]).cast('B'))//DTYPE.itemsize:
-            for i in range(0, got - n + 1, n):
-                np.copyto(x, buffer[i:i + n])
-                np.copyto(y, buffer[i + 1:i + n + 1])
-                yield x.reshape(BATCH, BLOCK), y.reshape(BATCH, BLOCK)
-            buffer[0] = buffer[got]
-
-LIMITS = ['limit_fresh', 'limit_preallocated', 'limit_read']
-
-def knows_blocks():
-    "Whether the installed TokenLoader has the block shuffle (an older one takes any true value for its global one)"
-    from memtrain.loader import TokenLoader
-    return inspect.signature(TokenLoader).parameters['shuffle'].default == 'block'
-
-def open_ours(folder, shuffle, seed=0, **kw):
-    from memtrain.loader import TokenLoader
-    from memtrain.shards import TokenShards
-    return TokenLoader(TokenShards(folder), batch_size=BATCH, block_size=BLOCK, seed=seed, shuffle=shuffle, **kw)
-
-def our_epoch(data, epoch, shuffle, **kw):
-    loader = open_ours(data.path('shards'), shuffle, **kw)
-    loader.epoch = epoch  # later epochs cut the windows at other places
-    return iter(loader)
-
-@way('ours_block', "memtrain, shuffle='block'", ['shards'], ['torch'])
-def _(data, epoch): return our_epoch(data, epoch, 'block')
-
-@way('ours_prefetch', "memtrain, shuffle='block', prefetch=4", ['shards'], ['torch'], lead=32)
-def _(data, epoch): return our_epoch(data, epoch, 'block', prefetch=4)
-
-@way('ours_narrow', "memtrain, shuffle='block', device='cpu' (widened there)", ['shards'], ['torch'])
-def _(data, epoch): return our_epoch(data, epoch, 'block', device='cpu')
-
-@way('ours_global', "memtrain, shuffle='global'", ['shards'], ['torch'])
-def _(data, epoch): return our_epoch(data, epoch, 'global' if knows_blocks() else True)
+@way('ours_global', "memtrain, shuffle='global'", ['shards'])
+def _(data, epoch): return _open_ours(data, epoch, shuffle='global')
 
 @way('gather', 'one NumPy gather over a memmap, global')
 def _(data, epoch):
     ids = data.ids()
     rows = np.ndarray(len(ids) - BLOCK, f'V{ROW*DTYPE.itemsize}', ids, strides=DTYPE.itemsize)  # row i begins at id i
-    for indices in shuffled(data.windows, epoch): yield widen(rows[indices*BLOCK].view(DTYPE).reshape(BATCH, ROW))
+    for indices in _shuffled(data, data.windows, epoch): yield widen(rows[indices*BLOCK].view(DTYPE).reshape(BATCH, ROW))
 
-@way('torch_loader', 'torch DataLoader over windows', ['shards'], ['torch'])
+@way('stateful_loader', 'torchdata StatefulDataLoader over windows', ['shards'], needs=['torch', 'torchdata'])
 def _(data, epoch):
     import torch
-    from memtrain.shards import TokenShards
-    g = torch.Generator().manual_seed(epoch)
-    windows = TokenShards(data.path('shards')).windows(BLOCK)
-    return iter(torch.utils.data.DataLoader(windows, batch_size=BATCH, shuffle=True, drop_last=True, generator=g))
-
-@way('stateful_loader', 'torchdata StatefulDataLoader over windows', ['shards'], ['torch', 'torchdata'])
-def _(data, epoch):
-    import torch
-    from memtrain.shards import TokenShards
     from torchdata.stateful_dataloader import StatefulDataLoader
     g = torch.Generator().manual_seed(epoch)
-    windows = TokenShards(data.path('shards')).windows(BLOCK)
-    return iter(StatefulDataLoader(windows, batch_size=BATCH, shuffle=True, drop_last=True, generator=g))
+    return iter(StatefulDataLoader(_open_windows(data), batch_size=BATCH, shuffle=True, drop_last=True, generator=g))
 
-def open_litdata(data, epoch, **kw):
-    import litdata
-    return litdata.StreamingDataset(str(data.path('litdata')), item_loader=litdata.TokensLoader(block_size=ROW), shuffle=True,
-                                    seed=42 + epoch, **kw)
+@way('litdata_full', 'LitData, the same, whole chunks shuffled', ['litdata'], needs=['litdata'])
+def _(data, epoch): return _in_batches(_open_litdata(data, epoch, item_shuffle_window='full'), BATCH)
 
-def stack_rows(rows): return widen(np.stack(rows))
-
-def in_batches(rows):
-    "Full batches of the rows that an iterator gives one by one"
-    batch = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == BATCH:
-            yield stack_rows(batch)
-            batch = []
-
-@way('litdata', 'LitData, dataset iterated, rows stacked', ['litdata'], ['litdata'])
-def _(data, epoch): return in_batches(open_litdata(data, epoch))
-
-@way('litdata_full', 'LitData, the same, whole chunks shuffled', ['litdata'], ['litdata'])
-def _(data, epoch): return in_batches(open_litdata(data, epoch, item_shuffle_window='full'))
-
-@way('litdata_loader', 'LitData, its StreamingDataLoader', ['litdata'], ['litdata'])
+@way('litdata_loader', 'LitData, its StreamingDataLoader', ['litdata'], needs=['litdata'])
 def _(data, epoch):
     import litdata
-    return iter(litdata.StreamingDataLoader(open_litdata(data, epoch), batch_size=BATCH, num_workers=0, drop_last=True,
-                                            collate_fn=stack_rows))
+    return iter(litdata.StreamingDataLoader(_open_litdata(data, epoch), batch_size=BATCH, num_workers=0, drop_last=True,
+                                            collate_fn=_stack_rows))
 
 LITDATA = ['litdata', 'litdata_full', 'litdata_loader']
 
-def open_arrow(data, name='arrow'):
-    import datasets
-    datasets.disable_progress_bars()
-    return datasets.Dataset.from_file(str(data.path(name)/'data.arrow'))
-
-@way('hf', 'HF datasets, numpy format, batched', ['arrow'], ['datasets', 'pyarrow'])
-def _(data, epoch):
-    ds = open_arrow(data).with_format('numpy')
-    for indices in shuffled(len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
-
-@way('hf_torch', 'HF datasets, torch format, DataLoader', ['arrow'], ['datasets', 'pyarrow', 'torch'])
+@way('hf_torch', 'HF datasets, torch format, DataLoader', ['arrow'], needs=['datasets', 'pyarrow', 'torch'])
 def _(data, epoch):
     import torch
     g, join = torch.Generator().manual_seed(epoch), lambda rows: torch.stack([r['input_ids'] for r in rows])
-    ds = open_arrow(data).with_format('torch')
+    ds = _open_arrow(data).with_format('torch')
     for rows in torch.utils.data.DataLoader(ds, batch_size=BATCH, shuffle=True, drop_last=True, collate_fn=join, generator=g):
         rows = rows.long()
         yield rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
-@way('hf_iterable', 'HF iterable, buffer of 1,000', ['arrow'], ['datasets', 'pyarrow'])
+@way('hf_iterable', 'HF iterable, buffer of 1,000', ['arrow'], needs=['datasets', 'pyarrow'])
 def _(data, epoch):
-    ds = open_arrow(data).to_iterable_dataset(num_shards=20).shuffle(seed=epoch, buffer_size=1000).with_format('numpy')
+    ds = _open_arrow(data).to_iterable_dataset(num_shards=20).shuffle(seed=epoch, buffer_size=1000).with_format('numpy')
     for batch in ds.iter(batch_size=BATCH, drop_last_batch=True): yield widen(np.asarray(batch['input_ids']))
-
-@way('nanogpt', "nanoGPT's get_batch (own form), with replacement", needs=['torch'])
-def _(data, epoch):
-    import torch
-    g = torch.Generator().manual_seed(epoch)
-    for _ in range(data.windows//BATCH):
-        ids = np.memmap(data.raw, dtype=DTYPE, mode='r')  # a new map per batch, so that no old one grows
-        at = torch.randint(len(ids) - BLOCK, (BATCH,), generator=g).tolist()
-        x = [torch.from_numpy(ids[i:i + BLOCK].astype(np.int64)) for i in at]
-        y = [torch.from_numpy(ids[i + 1:i + 1 + BLOCK].astype(np.int64)) for i in at]
-        yield torch.stack(x), torch.stack(y)
 
 class DocumentSamples:
     "Samples as Megatron's GPTDataset cuts them (own form): documents end to end, a table of where samples begin, a shuffle index"
@@ -356,149 +132,36 @@ def _(data, epoch):
     import torch
     for b in torch.utils.data.DataLoader(DocumentSamples(data, epoch), batch_size=BATCH, drop_last=True): yield b['tokens'], b['labels']
 
-def open_windows(data):
-    from memtrain.shards import TokenShards
-    return TokenShards(data.path('shards')).windows(BLOCK)
-
-@way('grain_map', 'Grain MapDataset over windows', ['shards'], ['grain'])
-def _(data, epoch):
-    import grain
-    ds = grain.MapDataset.source(open_windows(data)).shuffle(seed=epoch).batch(BATCH, drop_remainder=True)
-    for i in range(len(ds)): yield ds[i]
-
-@way('grain_iter', 'Grain, the same with its prefetching threads', ['shards'], ['grain'], lead=40)
-def _(data, epoch):
-    import grain
-    return iter(grain.MapDataset.source(open_windows(data)).shuffle(seed=epoch).to_iter_dataset().batch(BATCH, drop_remainder=True))
-
-@way('grain_loader', "Grain's DataLoader over windows", ['shards'], ['grain'], lead=40)
-def _(data, epoch):
-    import grain
-    source = open_windows(data)
-    sampler = grain.samplers.IndexSampler(num_records=len(source), num_epochs=1, shuffle=True, seed=epoch)
-    ops = [grain.transforms.Batch(BATCH, drop_remainder=True)]
-    return iter(grain.DataLoader(data_source=source, sampler=sampler, operations=ops, worker_count=0))
-
-@way('mosaic', 'MosaicML StreamingDataset, DataLoader', ['mds'], ['streaming', 'torch'])
-def _(data, epoch):
-    import torch
-    from streaming import StreamingDataset
-    ds = StreamingDataset(local=str(data.path('mds')), shuffle=True, shuffle_seed=epoch, batch_size=BATCH, num_canonical_nodes=1)
-    join = lambda rows: stack_rows([r['tokens'] for r in rows])
-    return iter(torch.utils.data.DataLoader(ds, batch_size=BATCH, drop_last=True, collate_fn=join))
-
 def open_tar(data, epoch, name='tar'):
     import webdataset
     files = sorted(str(p) for p in data.path(name).glob('*.tar'))
     return webdataset.WebDataset(files, shardshuffle=len(files), seed=epoch).shuffle(1000)
 
-@way('webdataset', 'WebDataset, shards and buffer of 1,000', ['tar'], ['webdataset'])
-def _(data, epoch): return in_batches(np.frombuffer(s['ids'], DTYPE) for s in open_tar(data, epoch))
+@way('webdataset', 'WebDataset, shards and buffer of 1,000', ['tar'], needs=['webdataset'])
+def _(data, epoch): return _in_batches((np.frombuffer(s['ids'], DTYPE) for s in open_tar(data, epoch)), BATCH)
 
 
-def select_ways(keys, only=None):
+def choose_ways(keys, only=None):
     "The ways that can run here, and {label: why not} for the others"
     chosen, skipped = [], {}
-    for key in keys:
-        w = WAYS[key]
-        if only and key not in only and key not in LIMITS: continue
-        if missing := w.missing(): skipped[w.label] = ', '.join(missing)
-        elif key == 'ours_block' and not knows_blocks(): skipped[w.label] = 'this TokenLoader has no block shuffle'
-        elif key in NEEDS_ARGUMENT and not takes(NEEDS_ARGUMENT[key]): skipped[w.label] = f'this TokenLoader has no {NEEDS_ARGUMENT[key]}'
+    for w in (WAYS[key] for key in keys if not only or key in only or key in LIMITS):
+        missing = [NOT_IMPORTED[m] for m in w.needs if m in NOT_IMPORTED]
+        if missing: skipped[w.label] = ', '.join(missing)
         else: chosen.append(w)
     return chosen, skipped
 
-NEEDS_ARGUMENT = {'ours_narrow': 'device', 'ours_prefetch': 'prefetch'}
-
-def takes(argument):
-    "Whether the installed TokenLoader has this argument, and the block shuffle"
-    from memtrain.loader import TokenLoader
-    return knows_blocks() and argument in inspect.signature(TokenLoader).parameters
-
+LITDATA = ['litdata', 'litdata_full', 'litdata_loader']
 ALL = list(WAYS)
 
 
 # -------------------------------------------------------------------------------------------------------- processes, cache, memory
 
-def in_child(fn, *args, timeout=400):
-    "What `fn(*args)` returns, run in a forked process: nothing that it maps, opens or starts stays behind"
-    read, write = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        null = os.open(os.devnull, os.O_WRONLY)
-        for fd in (1, 2): os.dup2(null, fd)  # progress bars, and complaints about how it ends; errors are reported below
-        try: out = {'value': fn(*args)}
-        except BaseException as e: out = {'error': f'{type(e).__name__}: {str(e)[:300]}'}
-        with os.fdopen(write, 'w') as f: json.dump(out, f)
-        os._exit(0)
-    os.close(write)
-    end, text, done = time.monotonic() + timeout, b'', False
-    try:
-        while not done and select.select([read], [], [], max(0, end - time.monotonic()))[0]:
-            piece = os.read(read, 2**20)
-            done, text = not piece, text + piece
-    finally:
-        os.close(read)
-        if not done: os.kill(pid, signal.SIGKILL)  # too slow, or we were interrupted
-        status = os.waitpid(pid, 0)[1]
-    if not done: raise RuntimeError(f'not done after {timeout} s')
-    if not text: raise RuntimeError(f'killed by signal {status & 127}')
-    out = json.loads(text)
-    if 'error' in out: raise RuntimeError(out['error'])
-    return out['value']
-
-@contextlib.contextmanager
-def torchvision_stood_in():
-    "MosaicML's package imports torchvision for its image sets; where there is none, empty names let it load, since token data needs none"
-    names = {'torchvision': (), 'torchvision.datasets': ('VisionDataset', 'CIFAR10'), 'torchvision.transforms': (),
-             'torchvision.transforms.functional': ('to_tensor',)}
-    with contextlib.suppress(ImportError): importlib.import_module('transformers.feature_extraction_utils')  # asks whether there is one
-    if importlib.util.find_spec('torchvision'): names = {}
-    for name, members in names.items():
-        sys.modules[name] = types.ModuleType(name)
-        for m in members: setattr(sys.modules[name], m, type(m, (), {}))
-    try: yield
-    finally:
-        for name in names: del sys.modules[name]
-
 def import_peers():
     "Import what is installed, once, so that children needn't; note in `NOT_IMPORTED` what isn't, or doesn't import"
     for m, distribution in PEERS.items():
-        try:
-            with contextlib.redirect_stderr(io.StringIO()), torchvision_stood_in() if m == 'streaming' else contextlib.nullcontext():
-                importlib.import_module(m)
+        try: import_peer(m)
         except Exception as e:
             NOT_IMPORTED[m] = f'{distribution} is not installed' if getattr(e, 'name', '') == m else f"{distribution} doesn't import: {e}"
-
-def files_of(way, data): return [p for name in way.formats for p in sorted(data.path(name).rglob('*')) if p.is_file() and p.stat().st_size]
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype, _libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int]*3 + [ctypes.c_long]
-_libc.munmap.argtypes, _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-
-def resident_bytes(path):
-    "Bytes of the file `path` that are in the page cache, by mincore"
-    size = os.path.getsize(path)
-    fd = os.open(path, os.O_RDONLY)
-    try: at = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    finally: os.close(fd)
-    pages = np.zeros(-(-size//mmap.PAGESIZE), np.uint8)
-    failed = _libc.mincore(at, size, pages.ctypes.data)
-    _libc.munmap(at, size)
-    if failed: raise OSError(ctypes.get_errno(), 'mincore')
-    return int((pages & 1).sum())*mmap.PAGESIZE
-
-def drop_cache(files):
-    "Put `files` out of the page cache; the share of them that is still there afterwards"
-    for p in files:
-        fd = os.open(p, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally: os.close(fd)
-    return sum(map(resident_bytes, files))/sum(map(os.path.getsize, files))
 
 def fetched_bytes():
     "Bytes that this process made the disk deliver so far"
@@ -535,17 +198,6 @@ def run_fresh(*args):
     done = subprocess.run([sys.executable, __file__, *map(str, args)], capture_output=True, text=True, timeout=300)
     if done.returncode: raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f'exit {done.returncode}')
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-@contextlib.contextmanager
-def shared_memory_cleaned():
-    "Unlink the segments that MosaicML's loader leaves in /dev/shm"
-    folder = Path('/dev/shm')
-    before = set(os.listdir(folder)) if folder.exists() else set()
-    try: yield
-    finally:
-        for name in set(os.listdir(folder) if folder.exists() else ()) - before:
-            if re.fullmatch(r'\d{6}_\w+', name):
-                with contextlib.suppress(OSError): (folder/name).unlink()
 
 
 # -------------------------------------------------------------------------------------------------------- a cgroup for the page cache
@@ -591,19 +243,10 @@ class MemoryGroup:
 
 # ------------------------------------------------------------------------------------------------------------- tables and results
 
-def print_table(title, header, rows):
-    cells = [[str(c) for c in row] for row in (header, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    print(f'\n{title}')
-    for k, row in enumerate(cells):
-        print('  '.join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip())
-        if k == 0: print('  '.join('-'*w for w in widths))
-    sys.stdout.flush()
+def print_table(title, header, rows): print(f'\n{title}\n{format_table(header, rows)}', flush=True)
 
 def print_skipped(skipped):
     for label, why in skipped.items(): print(f'left out: {label}: {why}')
-
-def number(v, digits=3): return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 100 else f'{v:,.0f}'
 
 def versions():
     found = {}
@@ -623,17 +266,6 @@ def save(args, values):
 
 def median(values): return statistics.median(values) if values else None
 
-def timed(batches, seconds, max_batches=None):
-    "(tokens, seconds) of what `batches` gives in about `seconds`"
-    tokens, count, started = 0, 0, time.perf_counter()
-    end = started + seconds
-    for x, y in batches:
-        tokens += math.prod(x.shape)
-        count += 1
-        now = time.perf_counter()
-        if now >= end or count == max_batches: break
-    return tokens, now - started
-
 
 # -------------------------------------------------------------------------------------------------------------------------- warm
 
@@ -641,11 +273,11 @@ def run_warm(args, data):
     "One process, page cache warm: rounds of all ways in turn, each round against the limit of that round"
     import torch
     torch.set_num_threads(1)
-    ways, skipped = select_ways(ALL, args.ways)
+    ways, skipped = choose_ways(ALL, args.ways)
     running, rates = {}, {}
     for w in list(ways):
         try:
-            w.prepare(data)
+            w.write(data)
             for p in files_of(w, data): p.read_bytes()
             running[w.key] = w.batches(data)
             timed(running[w.key], 0.3)
@@ -654,13 +286,13 @@ def run_warm(args, data):
             skipped[w.label] = f'{type(e).__name__}: {str(e)[:200]}'
     for r in range(args.rounds):
         for w in ways if r % 2 else reversed(ways):
-            timed(running[w.key], 10, w.lead)
+            timed(running[w.key], 10, at_most=w.lead)
             tokens, seconds = timed(running[w.key], args.seconds or 0.25)
             rates.setdefault(w.key, []).append(tokens/seconds)
     values = summarize_rates(ways, rates)
-    rows = [(w.label, number(v['tokens_per_second']/1e6), number(v['ratio_to_limit']),
-             f"{number(v['ratio_low'])} – {number(v['ratio_high'])}",
-             number(v['ratio_to_best_peer'])) for w in ways for v in [values['ways'][w.key]]]
+    rows = [(w.label, format_number(v['tokens_per_second']/1e6), format_number(v['ratio_to_limit']),
+             f"{format_number(v['ratio_low'])} – {format_number(v['ratio_high'])}",
+             format_number(v['ratio_to_best_peer'])) for w in ways for v in [values['ways'][w.key]]]
     print_table(f"warm: {args.rounds} rounds, limit is '{WAYS[values['limit']].label}'",
                 ['way', 'M tokens/s', 'of the limit', 'lowest – highest', 'to the best peer'], rows)
     print_skipped(skipped)
@@ -669,29 +301,11 @@ def run_warm(args, data):
     return {**values, 'rounds': args.rounds, 'skipped': skipped, 'tokens': data.tokens, 'batch_size': BATCH, 'block_size': BLOCK,
             'best_litdata': max((k for k in LITDATA if k in rates), key=lambda k: median(rates[k]), default=None)}
 
-PEER_KEYS = [k for k in ALL if k not in LIMITS and not k.startswith('ours') and k != 'gather']
-
 def add_fetched(values, found):
     "To each way: bytes read over bytes needed, as the process and as the device counts them, and its runs"
     for key, v in values['ways'].items():
         for kind in ('fetched', 'device'): v[f'{kind}_over_needed'] = median([m[kind]/(m['tokens']*DTYPE.itemsize) for m in found[key]])
         v['runs'] = found[key]
-
-
-def summarize_rates(ways, rates):
-    "Medians of rates and of per-round ratios to the limit and to the fastest peer; the limit is the fastest of the sequential reads"
-    limit = max((k for k in LIMITS if rates.get(k)), key=lambda k: median(rates[k]))
-    peers = [k for k in PEER_KEYS if rates.get(k)]
-    peer = max(peers, key=lambda k: median(rates[k])) if peers else None
-    out = {}
-    for w in ways:
-        mine = rates.get(w.key)
-        if not mine: continue
-        ratios = [a/b for a, b in zip(mine, rates[limit])]
-        out[w.key] = {'label': w.label, 'tokens_per_second': median(mine), 'rounds_tokens_per_second': mine,
-                      'ratio_to_limit': median(ratios), 'ratio_low': min(ratios), 'ratio_high': max(ratios),
-                      'ratio_to_best_peer': median([a/b for a, b in zip(mine, rates[peer])]) if peer else None}
-    return {'limit': limit, 'best_peer': peer, 'ways': out}
 
 
 # -------------------------------------------------------------------------------------------------------------------------- wait
@@ -708,10 +322,10 @@ def run_wait(args, data):
     work(50)
     times = max(1, round(0.02/(min(work(50) for _ in range(5))/50)))
     keys = ['ours_block', 'ours_prefetch', 'ours_narrow', 'ours_global', 'torch_loader', 'litdata', 'nanogpt', 'hf', 'mosaic']
-    ways, skipped = select_ways(keys, args.ways)
+    ways, skipped = choose_ways(keys, args.ways)
     running, found, lengths, took, steps = {}, {w.key: [] for w in ways}, {}, {'alone': []}, 60
     for w in ways:
-        w.prepare(data)
+        w.write(data)
         for p in files_of(w, data): p.read_bytes()
         running[w.key] = w.batches(data)
         timed(running[w.key], 0.5)
@@ -757,9 +371,9 @@ def run_cold(args, data):
     "The page cache is emptied of the data's files before each measurement, each of which is a process of its own"
     keys = [*LIMITS, 'ours_block', 'ours_global', 'gather', 'torch_loader', *LITDATA, 'hf', 'nanogpt', 'megatron', 'grain_map', 'mosaic',
             'webdataset']
-    ways, skipped = select_ways(keys, args.ways)
+    ways, skipped = choose_ways(keys, args.ways)
     for w in list(ways):
-        try: w.prepare(data)
+        try: w.write(data)
         except RuntimeError as e:
             ways.remove(w)
             skipped[w.label] = str(e)
@@ -790,8 +404,8 @@ def run_cold(args, data):
 
 def print_rates(title, values):
     print_table(title, ['way', 'M tokens/s', 'of the limit', 'to the best peer', 'fetched/needed', 'device/needed'],
-                [(v['label'], number(v['tokens_per_second']/1e6), number(v['ratio_to_limit']), number(v['ratio_to_best_peer']),
-                  number(v['fetched_over_needed']), number(v['device_over_needed'])) for v in values['ways'].values()])
+                [(v['label'], format_number(v['tokens_per_second']/1e6), format_number(v['ratio_to_limit']), format_number(v['ratio_to_best_peer']),
+                  format_number(v['fetched_over_needed']), format_number(v['device_over_needed'])) for v in values['ways'].values()])
 
 
 # -------------------------------------------------------------------------------------------------------------------- small-cache
@@ -802,7 +416,7 @@ def measure_small(way, data, group, cache, warm_seconds, seconds, device):
     torch.set_num_threads(1)
     if group: group.join()
     files, batches, since, opened = files_of(way, data), way.batches(data), fetched_bytes(), 0
-    timed(batches, 1, 20)
+    timed(batches, 1, at_most=20)
     if group: group.limit(group.stat()[0] + cache)
     def run(length):
         "Batches for `length` seconds; without a cgroup the data is closed and dropped from the cache when a quarter of it was fetched"
@@ -815,7 +429,7 @@ def measure_small(way, data, group, cache, warm_seconds, seconds, device):
                 gc.collect()
                 if (left := drop_cache(files)) > 0.1: raise RuntimeError(f'{left:.0%} of the data stays in the page cache')
                 batches = way.batches(data, opened)
-                timed(batches, 1, 1)
+                timed(batches, 1, at_most=1)
                 since, dropping = fetched_bytes(), dropping + time.perf_counter() - before
         return tokens, time.perf_counter() - started - dropping
     filled = time.perf_counter() + warm_seconds
@@ -833,10 +447,10 @@ def measure_small(way, data, group, cache, warm_seconds, seconds, device):
 def run_small_cache(args, data):
     "The page cache held at a quarter of the data"
     keys = [*LIMITS, 'ours_block', 'ours_global', 'gather', 'nanogpt', 'torch_loader', 'litdata', 'litdata_full', 'hf']
-    ways, skipped = select_ways(keys, args.ways)
+    ways, skipped = choose_ways(keys, args.ways)
     device, cache = device_of(data.folder), data.tokens*DTYPE.itemsize//4
     if cache < 48*MIB: raise SystemExit(f'--tokens {data.tokens}: a quarter of it is too little for a loader to work in; take 120M or more')
-    for w in ways: w.prepare(data)
+    for w in ways: w.write(data)
     os.sync()
     rates, found = {}, {}
     seconds = args.seconds or 3
@@ -894,7 +508,7 @@ def judge_order(order, n, near=128):
 def order_of_buffer(which, data):
     "Orders of the loaders whose buffer counts rows, over shortened rows"
     if which == 'hf_iterable':
-        ds = open_arrow(data, 'arrow-short').to_iterable_dataset(num_shards=20).shuffle(seed=0, buffer_size=1000).with_format('numpy')
+        ds = _open_arrow(data, 'arrow-short').to_iterable_dataset(num_shards=20).shuffle(seed=0, buffer_size=1000).with_format('numpy')
         batches = ((np.asarray(b['input_ids']), None) for b in ds.iter(batch_size=BATCH, drop_last_batch=True))
     else:
         rows = (np.frombuffer(s['ids'], DTYPE) for s in open_tar(data, 0, 'tar-short'))
@@ -904,7 +518,7 @@ def order_of_buffer(which, data):
 def run_shuffle(args, data):
     "How well each order mixes, read off one epoch of real batches"
     keys = ['ours_block', 'ours_global', 'gather', 'litdata', 'litdata_full', 'hf_iterable', 'webdataset', 'mosaic', 'nanogpt']
-    ways, skipped = select_ways(keys, args.ways)
+    ways, skipped = choose_ways(keys, args.ways)
     short = {'hf_iterable': 'arrow-short', 'webdataset': 'tar-short'}
     values = {}
     for w in ways:
@@ -913,14 +527,14 @@ def run_shuffle(args, data):
                 data.path(short[w.key])
                 found = in_child(order_of_buffer, w.key, data)
             else:
-                w.prepare(data)
+                w.write(data)
                 stored = w.key in ('litdata', 'litdata_full', 'mosaic')  # rows that don't overlap
                 width, n = (ROW, data.tokens//ROW) if stored else (BLOCK, data.windows)
                 with shared_memory_cleaned(): found = in_child(lambda: judge_order(visited(w.epoch(data, 0), width), n))
             values[w.key] = {'label': w.label, **found}
         except RuntimeError as e: skipped[w.label] = str(e)
     print_table('shuffle: one epoch, relative to a true shuffle', ['way', 'near pairs', 'wander', 'displacement', 'windows seen'],
-                [(v['label'], number(v['near_pairs']), number(v['wander']), number(v['displacement']), f"{v['windows_seen']:.2%}")
+                [(v['label'], format_number(v['near_pairs']), format_number(v['wander']), format_number(v['displacement']), f"{v['windows_seen']:.2%}")
                  for v in values.values()])
     print_skipped(skipped)
     return {'ways': values, 'skipped': skipped, 'tokens': data.tokens, 'windows': data.windows, 'near': 128}
@@ -945,11 +559,15 @@ def write_sparse(folder, shards, per_shard):
     write_json(folder/MANIFEST, {**manifest, 'checksum': _checksum(manifest)})
     return folder
 
+def open_folder(folder, shuffle):
+    from memtrain.loader import TokenLoader
+    return TokenLoader(folder, BATCH, BLOCK, shuffle=shuffle)
+
 def child_start(folder, shuffle):
     "Hidden subcommand: time to the first batch and memory, after imports"
     importlib.import_module('memtrain.loader')  # what follows is counted from after it
     before, started = memory_now(), time.perf_counter()
-    opened = open_ours(Path(folder), shuffle if knows_blocks() else True)
+    opened = open_folder(folder, shuffle)
     ready = time.perf_counter()
     batches = iter(opened)
     x, y = next(batches)
@@ -961,7 +579,7 @@ def child_epoch(folder, shuffle):
     "Hidden subcommand: memory while and after an epoch is read"
     importlib.import_module('memtrain.loader')
     before, started = memory_now(), time.perf_counter()
-    most, tokens, loader = dict(before), 0, open_ours(Path(folder), shuffle if knows_blocks() else True)
+    most, tokens, loader = dict(before), 0, open_folder(folder, shuffle)
     step = max(1, len(loader)//50)
     for i, (x, y) in enumerate(loader):
         tokens += math.prod(x.shape)
@@ -977,21 +595,21 @@ def child_order(which, folder):
     before, started = memory_now(), time.perf_counter()
     if which == 'random_sampler': first = next(iter(torch.utils.data.RandomSampler(range(n))))
     elif which == 'numpy_permutation': first = int(np.random.default_rng(0).permutation(n)[0])
-    else: first = next(iter(open_ours(Path(folder), which if knows_blocks() else True)))[0].shape[0]
+    else: first = next(iter(open_folder(folder, which)))[0].shape[0]
     return {'seconds': time.perf_counter() - started, 'memory': max(0, peak_rss() - before['rss']), 'windows': n, 'first': first}
 
-def our_shuffles(): return ['block', 'global'] if knows_blocks() else ['global']
+OUR_SHUFFLES = ('block', 'global')
 
 def run_start(args, data):
     "Time to the first batch of 10 billion tokens, and memory then and after an epoch of 1 GB, each in fresh processes"
     rounds, values = args.rounds if args.rounds_given else 5, {}
     with tempfile.TemporaryDirectory(dir=data.folder) as d:
         big = write_sparse(Path(d)/'sparse', 1000, 10_000_000)
-        for s in our_shuffles(): values[f'start_{s}'] = [run_fresh('_start', big, s) for _ in range(rounds)]
+        for s in OUR_SHUFFLES: values[f'start_{s}'] = [run_fresh('_start', big, s) for _ in range(rounds)]
     folder = data.path('shards')
-    for s in our_shuffles(): values[f'epoch_{s}'] = run_fresh('_epoch', folder, s)
+    for s in OUR_SHUFFLES: values[f'epoch_{s}'] = run_fresh('_epoch', folder, s)
     rows = []
-    for s in our_shuffles():
+    for s in OUR_SHUFFLES:
         runs, epoch = values[f'start_{s}'], values[f'epoch_{s}']
         growth = lambda key: median([r['after'][key] - r['imports'][key] for r in runs])/MIB
         rows.append((f'first batch of 10 billion tokens, {s}', f"{median([r['seconds'] for r in runs])*1e3:.0f} ms",
@@ -1001,7 +619,7 @@ def run_start(args, data):
             rows.append((f"{label} an epoch of {epoch['tokens']*2/1e9:.2g} GB, {s}", f"{epoch['seconds']:.1f} s",
                          *(f"{(epoch[at][k] - epoch['imports'][k])/MIB:+.0f}" for k in ('rss', 'pss', 'pss_anon', 'pss_file')),
                          f"{(epoch['peak_rss'] - epoch['imports']['rss'])/MIB:+.0f}"))
-    imports = values[f'start_{our_shuffles()[0]}'][0]['imports']
+    imports = values[f'start_{OUR_SHUFFLES[0]}'][0]['imports']
     print_table(f"start: MiB over what the imports take (RSS {imports['rss']/MIB:.0f} MiB, PSS {imports['pss']/MIB:.0f} MiB)",
                 ['', 'time', 'RSS', 'PSS', 'PSS anonymous', 'PSS file', 'peak RSS'], rows)
     return {**values, 'tokens': data.tokens, 'sparse_tokens': 10_000_000_000}
@@ -1011,7 +629,7 @@ def run_order(args, data):
     rounds, values = args.rounds if args.rounds_given else 3, {}
     with tempfile.TemporaryDirectory(dir=data.folder) as d:
         big = write_sparse(Path(d)/'sparse', 512, 100_000_000)
-        for which in ('random_sampler', 'numpy_permutation', *our_shuffles()):
+        for which in ('random_sampler', 'numpy_permutation', *OUR_SHUFFLES):
             values[which] = [run_fresh('_order', which, big) for _ in range(rounds)]
     labels = {'random_sampler': 'torch RandomSampler, first index', 'numpy_permutation': 'NumPy permutation, first index',
               'block': 'memtrain, block, opened, first batch', 'global': 'memtrain, global, opened, first batch'}
@@ -1046,7 +664,7 @@ def run_command(args, name):
     from memtrain.core import parse_count
     run, tokens = COMMANDS[name]
     args.command, tokens = name, parse_count(args.tokens) if args.tokens else tokens
-    if not 10*ROW*BATCH < tokens <= 2*HALF*(VOCAB - HALF): raise SystemExit(f'--tokens {tokens}: choose from 1M to 1,200M')
+    if not 10*ROW*BATCH < tokens <= LARGEST: raise SystemExit(f'--tokens {tokens}: choose from 1M to 1,200M')
     parent = Path(args.work) if args.work else None
     if parent: parent.mkdir(parents=True, exist_ok=True)
     folder = parent if parent and args.keep else Path(tempfile.mkdtemp(prefix='loading-', dir=parent))
@@ -1054,7 +672,7 @@ def run_command(args, name):
     tempfile.tempdir = os.environ['TMPDIR'] = str(scratch)  # some loaders leave locks and caches behind
     for variable in ('DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER'): os.environ[variable] = str(scratch/variable)
     try:
-        values = run(args, Data(folder, tokens))
+        values = run(args, BenchData(folder, tokens, BATCH, BLOCK))
         save(args, values)
         print(f'{name}: {time.perf_counter() - started:.0f} s in all')
     finally:

@@ -83,12 +83,13 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self,
         x: torch.Tensor,  # (B, T, C)
+        mask: torch.Tensor | None = None,  # added to the scores, (B, 1, T, T), 0 where a position reads and -inf where not; None for all of the past
     ) -> torch.Tensor:  # (B, T, C)
-        "What each position of `x` reads from itself and its past"
+        "What each position of `x` reads from itself and its past, as far as `mask` lets it"
         B, T, C = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C//self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, C/H)
         # the functional form knows nothing of train and eval mode
-        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.dropout if self.training else 0.0, is_causal=mask is None)
         return self.drop(self.proj(y.transpose(1, 2).reshape(B, T, C)))
 
 # %% ../nbs/20_model.ipynb #86534b88
@@ -122,9 +123,10 @@ class Block(nn.Module):
 
     def forward(self,
         x: torch.Tensor,  # (B, T, C)
+        mask: torch.Tensor | None = None,  # for the attention, (B, 1, T, T)
     ) -> torch.Tensor:  # (B, T, C)
-        "The residual stream `x` after this layer"
-        x = x + self.attn(self.norm1(x))
+        "The residual stream `x` after this layer, whose attention heeds `mask`"
+        x = x + self.attn(self.norm1(x), mask)
         return x + self.mlp(self.norm2(x))
 
 # %% ../nbs/20_model.ipynb #3a706cba
@@ -134,11 +136,24 @@ def _init_weights(model, n_layer):
         if name.endswith('bias'): nn.init.zeros_(p)
         elif p.ndim > 1: nn.init.normal_(p, std=0.02 / math.sqrt(2*n_layer) if name.endswith('proj.weight') else 0.02)
 
-def _check_ids(idx, block_size):
-    "Raise a one-line error where `idx` isn't (B, T) with T from 1 to `block_size`"
+def _check_ids(idx, block_size, **beside):
+    "Raise a one-line error where `idx` isn't (B, T) with T from 1 to `block_size`, or what comes `beside` it isn't int64 of that shape"
     if idx.ndim != 2 or not 1 <= idx.shape[1] <= block_size:
         raise MemtrainError(f'token ids of shape {tuple(idx.shape)}: give (B, T) with T from 1 to block_size={block_size}, '
                             'cut longer sequences into windows')
+    for name, t in beside.items():
+        if t is not None and (t.shape != idx.shape or t.dtype != torch.int64):
+            raise MemtrainError(f'{name} of shape {tuple(t.shape)} and {t.dtype}: give int64 of the shape of the token ids, {tuple(idx.shape)}')
+
+def _document_mask(documents, dtype):
+    "What is added to attention's scores, (B, 1, T, T) of `dtype`: 0 for the past of the same document, -inf for the rest"
+    reads = (documents[:, :, None] == documents[:, None, :]).tril_()
+    return torch.zeros((), dtype=dtype, device=documents.device).where(reads, -math.inf)[:, None]
+
+def _attention_dtype(x):
+    "The type in which attention reads what comes of `x`"
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 # %% ../nbs/20_model.ipynb #36fee3a3
 class Decoder(nn.Module):
@@ -158,12 +173,15 @@ class Decoder(nn.Module):
 
     def hidden(self,
         idx: torch.Tensor,  # token ids (B, T), int64, T up to `block_size`
+        documents: torch.Tensor | None = None,  # which document of its row each id belongs to, (B, T), int64, -1 for padding; None: attention over all of the row
+        positions: torch.Tensor | None = None,  # which position each id is at, (B, T), int64, below `block_size`; its place in the row by default
     ) -> torch.Tensor:  # (B, T, C)
-        "Features of `idx` after the final norm, what the output layer reads"
-        _check_ids(idx, self.config.block_size)
-        x = self.drop(self.wte(idx) + self.wpe.weight[:idx.shape[1]])
+        "Features of `idx` at `positions` after the final norm, what the output layer reads; nothing is read across `documents`"
+        _check_ids(idx, self.config.block_size, documents=documents, positions=positions)
+        x = self.drop(self.wte(idx) + (self.wpe.weight[:idx.shape[1]] if positions is None else self.wpe(positions)))
+        mask = None if documents is None else _document_mask(documents, _attention_dtype(x))
         again = self.checkpointing and self.training and torch.is_grad_enabled()
-        for block in self.blocks: x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+        for block in self.blocks: x = checkpoint(block, x, mask, use_reentrant=False) if again else block(x, mask)
         return self.norm(x)
 
 # %% ../nbs/20_model.ipynb #79d7c438
@@ -234,18 +252,23 @@ class GPT(Decoder):
 
     def forward(self,
         idx: torch.Tensor,  # token ids (B, T), int64, T up to `block_size`
+        documents: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
+        positions: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
     ) -> torch.Tensor:  # (B, T, V)
-        "Logits for the token that follows each position of `idx`"
-        return self.head(self.hidden(idx))
+        "Logits for the token that follows each position of `idx`, with `documents` and `positions` as in `hidden`"
+        return self.head(self.hidden(idx, documents, positions))
 
     def loss(self,
         idx: torch.Tensor,  # token ids (B, T), int64
         targets: torch.Tensor,  # the ids that follow, (B, T), int64; -100 where none is to be learnt
+        documents: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
+        positions: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
     ) -> torch.Tensor:  # scalar, in nats per token
-        "Mean cross-entropy of the logits of `idx` against `targets`"
+        "Mean cross-entropy of the logits of `idx` against `targets`, with `documents` and `positions` as in `hidden`"
         if self.loss_chunk_size:
-            return chunked_cross_entropy(self.hidden(idx).flatten(0, 1), self.head.weight, targets.flatten(), self.loss_chunk_size)
-        return F.cross_entropy(self(idx).flatten(0, 1), targets.flatten(), ignore_index=-100)
+            hidden = self.hidden(idx, documents, positions).flatten(0, 1)
+            return chunked_cross_entropy(hidden, self.head.weight, targets.flatten(), self.loss_chunk_size)
+        return F.cross_entropy(self(idx, documents, positions).flatten(0, 1), targets.flatten(), ignore_index=-100)
 
 # %% ../nbs/20_model.ipynb #3e02c579
 def _draw(logits, temperature, top_k, generator):

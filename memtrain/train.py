@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'apply_settings', 'gpt_step', 'unigram_entropy',
-           'evaluate', 'load_checkpoint', 'MetricsLog', 'read_metrics', 'choose_device', 'Trainer', 'sample_text',
-           'summarise', 'losses', 'chunked_cross_entropy']
+           'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'load_checkpoint', 'MetricsLog',
+           'read_metrics', 'choose_device', 'check_run_dir', 'Trainer', 'sample_text', 'summarise', 'losses',
+           'chunked_cross_entropy']
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
-import itertools, json, logging, math, os, time
+import hashlib, itertools, json, logging, math, os, time
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from importlib import import_module
@@ -24,7 +25,8 @@ from .loader import TokenLoader
 from .measure import MemoryMonitor
 from .model import GPT, GPTConfig, chunked_cross_entropy, count_params, generate
 from .prepare import load_tokenizer
-from .shards import TokenShards
+from .shards import TOKENIZER, TokenShards
+from .stream import DocumentStream, TokenStream, collect_tokens, open_source
 
 _all_ = ['chunked_cross_entropy']  # built with the model, looked for with training: both have it
 
@@ -104,18 +106,20 @@ def _adamw8bit():
 # %% ../nbs/21_train.ipynb #4240c31d
 def accumulate_gradients(
     model: GPT,  # gradients are added to its parameters'
-    batches: list[tuple[torch.Tensor, torch.Tensor]],  # micro-batches (x, y), (B, T) int64 each
+    batches: list[tuple[torch.Tensor, ...]],  # micro-batches (x, y), or (x, y, documents, positions) of packed documents; (B, T) int64 each
     use_mixed_precision: bool = False,  # compute the loss in bfloat16 by autocast
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
-    return _accumulate(model, batches, [int((y != -100).sum()) for _, y in batches], use_mixed_precision)  # -100: nothing to learn there
+    return _accumulate(model, batches, list(map(_count_targets, batches)), use_mixed_precision)
+
+def _count_targets(batch): return int((batch[1] != -100).sum())  # -100: nothing to learn there
 
 def _accumulate(model, batches, tokens, use_mixed_precision):
     "The gradient of the mean loss over `batches`, of which each has so many `tokens` to learn"
     total, loss = sum(tokens), 0.0
-    for n, (x, y) in zip(tokens, batches):
+    for n, batch in zip(tokens, batches):
         if not n: continue
-        with _autocast(x.device, use_mixed_precision): part = model.loss(x, y) * (n / total)
+        with _autocast(batch[0].device, use_mixed_precision): part = model.loss(*batch) * (n / total)
         part.backward()
         loss += part.item()
         del part  # it would hold its graph while the next one is made
@@ -155,7 +159,7 @@ def unigram_entropy(
 ) -> float:  # nats per token
     "The entropy of the token frequencies in `shards`: the loss of the best model without context"
     counts = np.zeros(shards.vocab_size or 2**32, dtype=np.int64)
-    for i in range(len(shards.files)):
+    for i in range(len(shards.starts) - 1):
         for at in range(0, len(shards.shard(i)), 2**20):  # bincount makes int64 of what it gets
             part = np.bincount(shards.shard(i)[at:at + 2**20])
             counts[:len(part)] += part
@@ -175,11 +179,93 @@ def evaluate(
     model.eval()
     loader.epoch = loader.seen = 0
     loss = tokens = 0
-    for x, y in itertools.islice(loader, batches):
-        with _autocast(device, use_mixed_precision): loss += model.loss(x.to(device), y.to(device)).item() * y.numel()
-        tokens += y.numel()
+    for batch in itertools.islice(loader, batches):
+        if not (n := _count_targets(batch)): continue
+        with _autocast(device, use_mixed_precision): loss += model.loss(*(t.to(device) for t in batch)).item() * n
+        tokens += n
     model.train(was_training)
-    return loss / tokens
+    return loss / tokens if tokens else math.nan
+
+# %% ../nbs/21_train.ipynb #6ab0443c
+@dataclass
+class TrainingData:
+    "What a run learns from, and what it is measured on"
+    train: Any  # one pass is one epoch of batches (x, y) or (x, y, documents, positions); has `state_dict` and `load_state_dict`
+    val: TokenLoader  # its first batches are an evaluation
+    tokenizer: Any  # that made the tokens
+    name: str  # where they come from
+    checksum: str  # of what they come from
+    identity: dict  # what a checkpoint belongs to; resuming with another is refused
+
+# %% ../nbs/21_train.ipynb #9f754ce5
+def open_shards(
+    dataset_dir: str | Path,  # folder with splits 'train' and 'val'
+    c: TrainConfig,  # `batch_size` and `seed` are used
+    block_size: int,  # tokens per window
+    documents: str = 'join',  # 'join', 'mask' or 'split': what windows do at the ends of documents
+) -> TrainingData:
+    "The data set at `dataset_dir`, as `prepare` has made it"
+    train = TokenShards(dataset_dir)
+    if (m := train.manifest) is None:
+        raise MemtrainError(f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it: prepare it with `memtrain prepare`')
+    loaders = _make_loaders([train, TokenShards(dataset_dir, 'val')], c, block_size, documents)
+    identity = {'data': 'shards', 'tokenizer_sha256': m['tokenizer_sha256']}
+    return TrainingData(*loaders, load_tokenizer(dataset_dir), str(dataset_dir), m['checksum'], identity)
+
+def _make_loaders(splits, c, block_size, documents):
+    "A loader for each of `splits`"
+    return [TokenLoader(shards, c.batch_size, block_size, seed=c.seed, documents=documents) for shards in splits]
+
+def _sha256(text): return hashlib.sha256(text.encode()).hexdigest()
+
+# %% ../nbs/21_train.ipynb #c8194aba
+def hold_text(
+    source: Any,  # files, folders and patterns, a Hugging Face data set, or texts: what `TokenStream` takes
+    tokenizer: Any,  # as `load_tokenizer` gives it
+    c: TrainConfig,  # `batch_size` and `seed` are used
+    block_size: int,  # tokens per window
+    val_fraction: float = 0.1,  # share of the documents that go to 'val', chosen as `prepare` does
+    documents: str = 'join',  # 'join', 'mask' or 'split'
+    **options: Any,  # `DocumentStream`'s, such as `dedup` and `text_key`; a broken record is an error, unless `max_broken` allows some
+) -> TrainingData:
+    "The tokens that `prepare` would make of `source`, in memory"
+    source = _open(source, val_fraction, options)
+    splits = collect_tokens(source, tokenizer, val_fraction, **{'max_broken': 0, **options})
+    loaders = _make_loaders([_called(source.name, splits[k]) for k in ('train', 'val')], c, block_size, documents)
+    checksum = _sha256(''.join(splits[k].manifest['checksum'] for k in ('train', 'val')))
+    return TrainingData(*loaders, tokenizer, source.name, checksum, {'data': 'held', 'tokenizer_sha256': _sha256(tokenizer.state())})
+
+def _open(source, val_fraction, options):
+    "The `source` of documents of which some are to be measured on"
+    if not 0 < val_fraction < 1: raise MemtrainError(f'val_fraction {val_fraction}: give a number between 0 and 1, a run is measured on documents that it does not learn from')
+    return open_source(source, options.get('text_key', 'text'), options.get('exclude', ()))
+
+def _called(name, shards):
+    "Tokens in memory that errors know by the `name` of their source"
+    shards.path = name
+    return shards
+
+# %% ../nbs/21_train.ipynb #2ce8974d
+def open_stream(
+    source: Any,  # what `TokenStream` takes
+    tokenizer: Any,  # as `load_tokenizer` gives it
+    c: TrainConfig,  # `batch_size`, `eval_batches` and `seed` are used
+    block_size: int,  # tokens per row
+    val_fraction: float = 0.1,  # share of the documents that go to 'val', chosen as `prepare` does
+    documents: str = 'join',  # 'join', 'mask', 'split' or 'pack': what rows do at the ends of documents
+    **options: Any,  # the rest of `TokenStream`'s, such as `shuffle_buffer_size`
+) -> TrainingData:
+    "Text that is tokenised while it is read, and enough of its 'val' for an evaluation in memory"
+    source = _open(source, val_fraction, options)
+    train = TokenStream(source, tokenizer, c.batch_size, block_size, c.seed, documents=documents, val_fraction=val_fraction, **options)
+    reading = {k: v for k, v in options.items() if k not in _OF_ROWS}
+    limit = {'train': 0, 'val': c.eval_batches*c.batch_size*block_size + 1}
+    val = _called(source.name, collect_tokens(source, tokenizer, val_fraction, limit, **reading)['val'])
+    val, = _make_loaders([val], c, block_size, 'split' if documents == 'pack' else documents)
+    identity = {'data': 'stream', 'tokenizer_sha256': _sha256(tokenizer.state())}
+    return TrainingData(train, val, tokenizer, source.name, _sha256(json.dumps(source.identity, sort_keys=True)), identity)
+
+_OF_ROWS = ('shuffle', 'shuffle_buffer_size', 'stride', 'rank', 'world_size', 'num_workers', 'max_examples', 'drop_last', 'cache_size', 'cache_dir')  # not of documents
 
 # %% ../nbs/21_train.ipynb #cb21d841
 def load_checkpoint(
@@ -240,27 +326,19 @@ def choose_device(
     except (RuntimeError, AssertionError) as e:
         raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
 
-def _open_split(dataset_dir, split, config, shape):
-    "The loader of one split, for a model of `shape`"
-    shards = TokenShards(dataset_dir, split)
-    if shards.vocab_size is None:
-        raise MemtrainError(f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it: prepare it with `memtrain prepare`')
-    if shards.vocab_size > shape.vocab_size:
-        raise MemtrainError(f'{dataset_dir} has a vocabulary of {shards.vocab_size}, the model one of {shape.vocab_size}: '
-                            f'give the model the same')
-    return TokenLoader(shards, config.batch_size, shape.block_size, seed=config.seed)
-
 # %% ../nbs/21_train.ipynb #e64ae667
 class _Run:
     "The parts of a run: model, optimizer, data of both splits, device and folder"
-    def __init__(self, model, dataset_dir, config, out_dir, device):
+    def __init__(self, model, data, config, out_dir, device):
         self.config, self.out, self.device, self.iter = config, Path(out_dir), choose_device(device), 0
-        self.loader, self.val = (_open_split(dataset_dir, split, config, model.config) for split in ('train', 'val'))
-        self.tokenizer = load_tokenizer(dataset_dir)
-        self.belongs = {'model': asdict(model.config), 'tokenizer_sha256': self.loader.shards.manifest['tokenizer_sha256']}
+        self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
+        if (known := data.val.shards.vocab_size) > model.config.vocab_size:
+            raise MemtrainError(f'{data.name} has a vocabulary of {known}, the model one of {model.config.vocab_size}: give the model the same')
+        self.loader, self.val, self.tokenizer = data.train, data.val, data.tokenizer
+        self.belongs = {'model': asdict(model.config), **data.identity}
         self.model = apply_settings(model.to(self.device).train(), config)
         self.optimizer = make_optimizer(self.model, config)
-        self.stream = itertools.chain.from_iterable(itertools.repeat(self.loader))
+        self.stream, self.told = itertools.chain.from_iterable(itertools.repeat(self.loader)), {}
         self.memory = MemoryMonitor(self.device)
 
 # %% ../nbs/21_train.ipynb #50080803
@@ -280,7 +358,8 @@ class _KeptRun(_Run):
     def save(self) -> None:
         "Write the checkpoint: everything that a resumed run needs"
         self.log.sync()
-        state = {'iter': self.iter, 'config': asdict(self.config), 'belongs': self.belongs, 'model_state': self.model.state_dict(),
+        self.told = _tell(self.loader, self.told)
+        state = {'iter': self.iter, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs, 'model_state': self.model.state_dict(),
                  'optimizer': self.optimizer.state_dict(), 'loader': self.loader.state_dict(), 'rng': get_rng_state()}
         with atomic_write(self.out/'checkpoint.pt') as f: torch.save(state, f)
 
@@ -288,13 +367,19 @@ class _KeptRun(_Run):
         "Go back to the checkpoint, after making sure that it belongs to this run"
         path = self.out/'checkpoint.pt'
         c = load_checkpoint(path)
-        _check_same(path, c['belongs'], self.belongs)
+        _check_same(path, {'data': 'shards', **c['belongs']}, self.belongs)  # an older one doesn't say
         _check_same(path, asdict(TrainConfig()) | c['config'], asdict(self.config))
         self.model.load_state_dict(c['model_state'])
         self.optimizer.load_state_dict(c['optimizer'])
         self.loader.load_state_dict(c['loader'])
         set_rng_state(c['rng'])
-        self.iter = c['iter']
+        self.iter, self.told = c['iter'], c.get('told', {})
+
+def _tell(loader, before):
+    "What a stream has read so far in its epoch, and every broken record that was ever named; nothing of a loader of shards"
+    if not isinstance(loader, TokenStream): return {}
+    named = dict.fromkeys([*before.get('broken', ()), *loader.broken])
+    return {'epoch': loader.epoch, **{k: int(n) for k, n in loader.counts.items() if n and k != 'broken'}, 'broken': list(named)}
 
 # %% ../nbs/21_train.ipynb #6d50ac60
 class _Steps(_KeptRun):
@@ -303,20 +388,21 @@ class _Steps(_KeptRun):
         "One iteration: a global batch through the model, and one step of the optimizer"
         self.memory.take()
         c, started = self.config, time.perf_counter()
-        batches = [tuple(t.to(self.device) for t in next(self.stream)) for _ in range(c.gradient_accumulation_steps)]
+        batches = [next(self.stream) for _ in range(c.gradient_accumulation_steps)]
+        tokens, batches = list(map(_count_targets, batches)), [tuple(t.to(self.device) for t in batch) for batch in batches]
         waited, lr = time.perf_counter() - started, cosine_lr(self.iter, c)
         for group in self.optimizer.param_groups: group['lr'] = lr
         self.optimizer.zero_grad()
-        try: loss = accumulate_gradients(self.model, batches, c.use_mixed_precision)
+        try: loss = _accumulate(self.model, batches, tokens, c.use_mixed_precision)
         except IndexError:
-            raise MemtrainError(f'{self.loader.shards.path} holds ids outside its vocabulary: look with `memtrain verify`') from None
+            raise MemtrainError(f'{self.data.name} holds ids outside its vocabulary: look with `memtrain verify`') from None
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), c.grad_clip).item()
         if not math.isfinite(loss + norm):
             raise MemtrainError(f'iteration {self.iter + 1}: the loss is {loss:.4g}, its gradient {norm:.4g}; '
                                 f'try a smaller --lr than {c.lr:g}')
         self.optimizer.step()
         self.iter += 1
-        return {'iter': self.iter, 'loss': loss, 'lr': lr, 'grad_norm': norm, 'tokens': sum(y.numel() for _, y in batches),
+        return {'iter': self.iter, 'loss': loss, 'lr': lr, 'grad_norm': norm, 'tokens': sum(tokens),
                 'seconds': time.perf_counter() - started, 'waited': waited, 'memory': self.memory.take()}
 
     def evaluate(self) -> float:
@@ -327,27 +413,38 @@ class _Steps(_KeptRun):
         return loss
 
 # %% ../nbs/21_train.ipynb #788d0e7d
+def check_run_dir(
+    out_dir: str | Path,  # folder of a run, there or not
+    resume: bool = False,  # a run in it is welcome
+) -> None:
+    "An error where a run can't be kept in `out_dir`, or where one is that isn't to be gone on with"
+    out = Path(out_dir)
+    check_writable(out)
+    if out.is_dir() and any(out.iterdir()) and not (out/'metrics.jsonl').exists():
+        raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
+    if (out/'checkpoint.pt').exists() and not resume:
+        raise MemtrainError(f'{out} holds a run already: go on with --resume, or choose another --out_dir')
+
+# %% ../nbs/21_train.ipynb #2a218476
 class Trainer(_Steps):
-    "Trains `model` on the data set at `dataset_dir`, with everything that belongs to the run in `out_dir`"
+    "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
     def __init__(
         self,
         model: GPT,  # fresh, or any start; its block size is the length of the windows
-        dataset_dir: str | Path,  # folder with splits 'train' and 'val'
+        data: str | Path | TrainingData,  # folder of a data set with splits 'train' and 'val', or what `open_shards`, `hold_text` and `open_stream` give
         config: TrainConfig,  # how
         out_dir: str | Path,  # folder of the run
         device: str = 'auto',  # 'cpu', 'cuda', …
         resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
     ):
-        super().__init__(model, dataset_dir, config, out_dir, device)
-        check_writable(self.out)
-        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out/'metrics.jsonl').exists():
-            raise MemtrainError(f"{self.out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
-        if (self.out/'checkpoint.pt').exists():
-            if not resume: raise MemtrainError(f'{self.out} holds a run already: go on with --resume, or choose another --out_dir')
-            self.restore()
+        super().__init__(model, data, config, out_dir, device)
+        check_run_dir(self.out, resume)
+        if (self.out/'checkpoint.pt').exists(): self.restore()
         self.out.mkdir(parents=True, exist_ok=True)
         for tmp in self.out.glob('.*.tmp'): tmp.unlink()  # half a checkpoint of a killed run
         self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
+        if not self.iter:
+            with atomic_write(self.out/TOKENIZER, 'w') as f: f.write(self.tokenizer.state())
         if self.iter and self.iter not in self.log.kept:
             raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {self.iter}: restore it, '
                                 f'or train anew in another folder')
@@ -394,7 +491,7 @@ def summarise(
             'unigram_entropy': unigram_entropy(shards), 'uniform_loss': math.log(shards.vocab_size), 'val_tokens': len(shards),
             'tokens': tokens, 'seconds': seconds, 'tokens_per_second': tokens / seconds,
             'waiting': sum(m['waited'] for m in steps) / seconds, 'peak_memory': max(m['memory'] for m in metrics if 'memory' in m),
-            'data': str(shards.path), 'data_checksum': shards.manifest['checksum'], 'device': str(trainer.device),
+            'data': trainer.data.name, 'data_checksum': trainer.data.checksum, **({'stream': trainer.told} if trainer.told else {}), 'device': str(trainer.device),
             'machine': get_machine(), 'versions': get_versions(), 'date': date.today().isoformat(), 'sample': sample_text(trainer)}
 
 # %% ../nbs/21_train.ipynb #e7151265

@@ -4,19 +4,33 @@
 from memtrain.cli import *
 
 # %% ../nbs/50_cli.ipynb #809eb8ac
-import io, json, os, shlex, signal, subprocess, sys, sysconfig, tempfile, time
+import io, json, os, random, shlex, shutil, signal, subprocess, sys, sysconfig, tempfile, time
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 from fastcore.test import test_eq
 from memtrain.estimate import Step, estimate
 from memtrain.model import size_model
 from memtrain.shards import ShardWriter, TokenShards
+from memtrain.train import load_checkpoint, losses
 
 # %% ../nbs/50_cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):
     "Run a command in a process of its own"
     argv = [sys.executable, '-m', 'memtrain', *map(str, args)]
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=300, **kwargs)
+
+def run_here(*args, cwd=None):
+    "Run a command in this process, which is quicker, from the folder `cwd`"
+    out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
+    os.chdir(cwd or before)
+    try:
+        with redirect_stdout(out), redirect_stderr(err): status = main(list(map(str, args)))
+    except SystemExit as e: status = e.code
+    finally: os.chdir(before)
+    return subprocess.CompletedProcess(args, status, out.getvalue(), err.getvalue())
 
 def only_line(run):
     "The one line that an error is told in"
@@ -52,7 +66,7 @@ def test_the_main_job_runs_from_a_shell():
 # %% ../nbs/50_cli.ipynb #039b8050
 def test_estimate_prints_what_the_closed_form_says():
     flags = '--target_params 5M --vocab_size 4096 --seq_len 128 --batch_size 4 --gradient_accumulation_steps 2 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 64'
-    run = run_memtrain('estimate', *flags.split(), '--device', 'cpu', '--json')
+    run = run_here('estimate', *flags.split(), '--device', 'cpu', '--json')
     test_eq((run.returncode, run.stderr), (0, ''))
     shape = size_model('5M', 4096, 128)
     wanted = estimate(shape, Step(4, 128, 2, True, 'adamw8bit', True, 64), 'cpu')
@@ -98,7 +112,7 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
 # %% ../nbs/50_cli.ipynb #a466c73b
 def test_a_plot_of_the_step_is_written_whole():
     with tempfile.TemporaryDirectory() as d:
-        run = run_memtrain('estimate', '--target_params', '200k', '--vocab_size', 256, '--seq_len', 64, '--plot', 'step.svg', '--json', cwd=d)
+        run = run_here('estimate', '--target_params', '200k', '--vocab_size', 256, '--seq_len', 64, '--plot', 'step.svg', '--json', cwd=d)
         test_eq(run.returncode, 0)
         assert json.loads(run.stdout)['peak'] > 0 and '<svg' in (Path(d)/'step.svg').read_text()
         test_eq(os.listdir(d), ['step.svg'])
@@ -109,13 +123,13 @@ def test_flags_reach_what_they_name():
         d = Path(d)
         make_texts(d/'in')
         flags = '--tokenization char --val_fraction 0.4 --no_normalize --dtype uint32 --document_kib 2 --exclude 1* 2?.txt --seed 3 --workers 1 --engine local --dedup_memory 2MB'
-        test_eq(run_memtrain('prepare', '--input_files', 'in/*.txt', 'in/1.txt', '--out_dir', 'data', *flags.split(), cwd=d).returncode, 0)
+        test_eq(run_here('prepare', '--input_files', 'in/*.txt', 'in/1.txt', '--out_dir', 'data', *flags.split(), cwd=d).returncode, 0)
         m = TokenShards(d/'data').manifest
         for key, value in (('tokenization', 'char'), ('val_fraction', 0.4), ('normalize', False), ('dtype', 'uint32'), ('document_kib', 2), ('seed', 3)):
             test_eq(m['options'][key], value)
         test_eq(m['counts']['documents'], 39)  # 60, less 11 of 1*, though one of them is named, and 10 of 2?.txt
         (d/'m.json').write_text(json.dumps(dict(vocab_size=m['vocab_size'], block_size=64, n_layer=1, n_head=2, n_embd=16)))
-        run = run_memtrain('train', '--dataset_dir', 'data', '--out_dir', 'run', '--config_file', 'm.json', '--seq-len', 16, '--batch_size', 5, '--gradient_accumulation_steps', 2,
+        run = run_here('train', '--dataset_dir', 'data', '--out_dir', 'run', '--config_file', 'm.json', '--seq-len', 16, '--batch_size', 5, '--gradient_accumulation_steps', 2,
                            '--epochs', 0.1, '--lr', 0.005, '--seed', 7, '--device', 'cpu', cwd=d)
         test_eq(run.returncode, 0)
         s = json.loads((d/'run/summary.json').read_text())
@@ -144,7 +158,7 @@ def test_flags_for_cleaning_reach_what_they_name():
         d = Path(d)
         make_texts(d/'in'); (d/'in/copy.txt').write_text((d/'in/1.txt').read_text()); (d/'in/short.txt').write_text('short'); (d/'later').mkdir()
         (d/'later/new.txt').write_text('a new document of its own')
-        prep = lambda out, *flags: run_memtrain('prepare', '--input_files', 'in', '--out_dir', out, '--tokenization', 'bytes', '--val_fraction', 0.2, *flags, cwd=d).returncode
+        prep = lambda out, *flags: run_here('prepare', '--input_files', 'in', '--out_dir', out, '--tokenization', 'bytes', '--val_fraction', 0.2, *flags, cwd=d).returncode
         count = lambda out: {k: n for k, n in TokenShards(d/out).manifest['counts'].items() if n and k != 'bytes'}
         test_eq(prep('a'), 0); test_eq(count('a'), {'documents': 61, 'duplicates': 1})
         test_eq(prep('b', '--no_dedup', '--min_chars', 9), 0); test_eq(count('b'), {'documents': 61, 'too_short': 1})
@@ -154,17 +168,138 @@ def test_flags_for_cleaning_reach_what_they_name():
         assert not (d/'d').exists()
 
 # %% ../nbs/50_cli.ipynb #fabeabbc
+_small = ['--target_params', '60k', '--seq_len', 32, '--max_iters', 6, '--batch_size', 4, '--eval_interval', 3, '--eval_batches', 2, '--device', 'cpu']
+
+def real_text(folder):
+    "A few of Python's own sources"
+    folder.mkdir()
+    for path in sorted(Path(sysconfig.get_paths()['stdlib']).glob('[a-b]*.py')): shutil.copy(path, folder)
+    return folder
+
+def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
+
+# %% ../nbs/50_cli.ipynb #f77eba36
+def test_each_way_to_the_data_trains_on_real_text():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        real_text(d/'in')
+        test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--vocab_size', 400, cwd=d).returncode, 0)
+        ways = {'shards': ['--dataset_dir', 'data'], 'held': ['--input_file', 'in', '--vocab_size', 400], 'stream': ['--input_file', 'in/a*.py', 'in/b*.py', '--tokenization', 'data', '--use_streaming'],
+                'packed': ['--input_file', 'in', '--vocab_size', 300, '--use_streaming', '--documents', 'pack', '--shuffle_buffer_size', 50]}
+        for name, flags in ways.items():
+            run = run_here('train', *flags, '--out_dir', name, '--report', f'{name}.html', *_small, cwd=d)
+            test_eq(run.returncode, 0); assert 'val loss' in run.stdout and ('streamed in at most' in run.stdout) == (name in ('stream', 'packed')), run.stdout
+            s, page = summary(d/name), (d/f'{name}.html').read_text()
+            assert s['data'] in page and s['data_checksum'][:12] in page and s['val_loss'] < 1.1*s['uniform_loss'] and ('stream' in s) == (name in ('stream', 'packed'))
+            test_eq((d/name/'tokenizer_state.json').read_bytes() == (d/'data/tokenizer_state.json').read_bytes(), name != 'packed')
+        test_eq(losses(d/'held'), losses(d/'shards'))
+        test_eq(summary(d/'packed')['model']['vocab_size'], 300)
+
+# %% ../nbs/50_cli.ipynb #27573e1f
+def test_a_data_set_of_others_trains_held_and_streamed():
+    if not find_spec('datasets'): return  # an extra
+    with tempfile.TemporaryDirectory() as d:
+        d, text = Path(d), [p.read_text() for p in real_text(Path(d)/'in').iterdir()]
+        import datasets
+        datasets.Dataset.from_dict({'content': text}).save_to_disk(str(d/'hub'))
+        for name, flags in (('held', []), ('stream', ['--use_streaming'])):
+            run = run_here('train', '--dataset_id', 'hub', '--text_key', 'content', '--tokenization', 'bytes', *flags, '--out_dir', name, *_small, cwd=d)
+            test_eq(run.returncode, 0); assert 'val loss' in run.stdout and summary(d/name)['data'] == 'hub', run.stderr
+        assert "no column 'text'; it has content" in only_line(run_here('train', '--dataset_id', 'hub', '--out_dir', 'new', cwd=d))
+
+# %% ../nbs/50_cli.ipynb #3993aada
+def test_a_killed_streamed_run_resumes_from_a_shell_with_the_same_losses():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        real_text(d/'in')
+        train = lambda out: ['train', '--input_file', 'in', '--use_streaming', '--vocab_size', 300, '--documents', 'pack', '--shuffle_buffer_size', 40, '--out_dir', out, *_small,
+                             '--max_iters', 60, '--checkpoint_interval', 5]
+        test_eq(run_memtrain(*train('whole'), cwd=d).returncode, 0)
+        argv = [sys.executable, '-m', 'memtrain', *map(str, train('cut'))]
+        process = subprocess.Popen(argv, cwd=d, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while process.poll() is None and not any(n >= 22 for n, _ in losses(d/'cut')): time.sleep(0.002)
+        process.kill(); process.wait()
+        assert 22 <= losses(d/'cut')[-1][0] < 60
+        run = run_memtrain(*train('cut'), '--resume', cwd=d)
+        test_eq(run.returncode, 0); assert 'going on behind iteration' in run.stdout
+        test_eq(losses(d/'cut'), losses(d/'whole'))
+        (d/'in/zz.py').write_text('new = 1\n'*99)
+        assert 'made with source' in only_line(run_here(*train('cut'), '--resume', cwd=d))
+
+# %% ../nbs/50_cli.ipynb #40cf237d
+def test_flags_for_text_and_streams_reach_what_they_name():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); (d/'in/1.log').write_text('left out')
+        rng = random.Random(0)
+        lines = [json.dumps({'body': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat'], k=60))}) for i in range(90)]
+        (d/'a.jsonl').write_text('\n'.join([*lines, '{broken']))
+        flags = '--text_key body --val_fraction 0.3 --no_normalize --no_filter --no-dedup --tokenization bytes --stride 8 --shuffle_buffer_size 17 --max_examples 40 --num_workers 1'
+        run = run_here('train', '--input_file', 'a.jsonl', '--use_streaming', *flags.split(), '--documents', 'mask', '--out_dir', 'run', *_small, '--seed', 5, cwd=d)
+        test_eq(run.returncode, 0)
+        state = load_checkpoint(d/'run/checkpoint.pt')['loader']
+        for key, value in dict(stride=8, shuffle_buffer_size=17, max_examples=40, num_workers=1, documents='mask', seed=5).items(): test_eq(state['wanted'][key], value)
+        for key, value in dict(text_key='body', val_fraction=0.3, normalize=False, filter=False, dedup=False).items(): test_eq(state['data'][key], value)
+        said = only_line(run_here('train', '--input_file', 'a.jsonl', '--text_key', 'body', '--out_dir', 'new', *_small, cwd=d))
+        assert 'a.jsonl, line 91' in said, said  # held text is as strict as prepare
+        run = run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'char', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small, cwd=d)
+        test_eq(run.returncode, 0); assert '48 other files' in run.stdout and summary(d/'char')['iters'] > 6, run.stdout
+        said = only_line(run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'bytes', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small, '--resume', cwd=d))
+        assert 'made with tokenization char, this is tokenization bytes' in said, said
+
+# %% ../nbs/50_cli.ipynb #d9c0210a
+def test_what_was_left_out_of_a_stream_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        d, rng = Path(d), random.Random(0)
+        lines = [json.dumps({'text': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat'], k=60))}) for i in range(90)]
+        (d/'a.jsonl').write_text('\n'.join([lines[0], '{broken', *lines[1:]]))
+        run = run_here('train', '--input_file', 'a.jsonl', '--use_streaming', '--tokenization', 'bytes', '--out_dir', 'run', *_small, cwd=d)
+        test_eq(run.returncode, 0); assert 'left out: a.jsonl, line 2: not JSON' in run.stdout, run.stdout
+
+# %% ../nbs/50_cli.ipynb #6a9cd8db
+def test_what_to_learn_from_is_asked_for_in_one_line():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in', n=20); (d/'empty.txt').touch(); (d/'run').mkdir(); (d/'run/photo.jpg').touch()
+        for flags, said in (
+                ('', 'what to learn from? give --dataset_dir DIR'), ('--dataset_dir a --input_file b', '--dataset_dir and --input_file each name'),
+                ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'), ('--input_file none.txt', 'none.txt: no such file or folder; check --input_file'),
+                ('--input_file none.txt --use_streaming', 'none.txt: no such file'), ('--input_file empty.txt', 'empty.txt'), ('--input_file empty.txt --use_streaming', 'empty.txt'),
+                ('--input_file in --use_streaming --epochs 2', 'how long to train with --max_iters'), ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
+                ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'), ('--dataset_dir in --vocab_size 300', '--vocab_size is for --input_file'), ('--dataset_dir in --no_filter', '--no_filter is for'),
+                ('--dataset_dir in --use_streaming', '--use_streaming is for --input_file'), ('--dataset_dir in --documents pack', '--documents pack is for a stream: take split'),
+                ('--input_file in --documents pack', '--documents pack is for a stream: add'), ('--input_file in --documents some --tokenization bytes', "'some'"),
+                ('--input_file in --tokenization bytes --vocab_size 300', '--vocab_size 300 is for --tokenization train-bpe'), ('--dataset_id x --exclude y', '--exclude is for --input_file'),
+                ('--input_file in --use_streaming --tokenization char', 'leave out --use_streaming, or take bytes'), ('--input_file in --use_streaming --stride 99 --tokenization bytes', 'stride 99'),
+                ('--input_file in --use_streaming --tokenization bytes --cache_size much', 'much'), ('--input_file in --use_streaming --tokenization bytes --max_examples 0', 'max_examples 0'),
+                ('--input_file in --val_fraction 0 --tokenization bytes', 'val_fraction 0'), ('--input_file in --tokenization empty.txt', 'empty.txt'), ('--input_file in --vocab_size 9', 'vocab_size 9')):
+            run = run_here('train', *flags.split(), '--out_dir', 'new', *_small, cwd=d)
+            assert run.returncode == 1 and said in only_line(run), (flags, run.stderr)
+        assert 'run isn\'t empty and holds no run' in only_line(run_here('train', '--input_file', 'in', '--out_dir', 'run', cwd=d))
+        assert "an empty name is among the --input_file" in only_line(run_here('train', '--input_file', '', 'in', '--out_dir', 'new', cwd=d))
+        assert not (d/'new').exists()
+
+# %% ../nbs/50_cli.ipynb #5f05a5d2
+def test_flags_of_bench_reach_it():
+    asked = {}
+    with patch.dict(sys.modules, {'memtrain.bench': SimpleNamespace(run_bench=lambda **kw: asked.update(kw) or 'the table')}):
+        run = run_here('bench', '--num_batches', 7, '--batch-size', 3, '--skip_tf', '--skip_grain', '--cold', '--save', 'b.json')
+    test_eq((run.returncode, run.stdout), (0, 'the table\n'))
+    test_eq(asked, dict(num_batches=7, batch_size=3, block_size=1024, rounds=5, skip_tf=True, skip_grain=True, cold=True, dataset_dir=None, plot=None, save='b.json'))
+    assert '--plot . is a folder' in only_line(run_here('bench', '--plot', '.'))
+
+# %% ../nbs/50_cli.ipynb #4f483680
 def test_errors_are_one_line_with_the_right_status():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in'); (d/'empty.txt').touch(); (d/'bare').mkdir(); (d/'bad.gz').write_bytes(b'\x1f\x8b\x08\0broken')
-        prep = lambda what: run_memtrain('prepare', '--input_files', what, '--out_dir', 'new', '--tokenization', 'bytes', cwd=d)
+        prep = lambda what: run_here('prepare', '--input_files', what, '--out_dir', 'new', '--tokenization', 'bytes', cwd=d)
         for what, said in (('none.txt', 'none.txt: no such file'), ('empty.txt', 'empty.txt: empty'), ('bare', 'bare: no text in it'), ('bad.gz', 'bad.gz: damaged')):
             run = prep(what)
             test_eq(run.returncode, 1); assert said in only_line(run), run.stderr
         assert not (d/'new').exists()
         test_eq(prep('in').returncode, 0)
-        train = lambda *args: run_memtrain('train', '--dataset_dir', 'new', '--out_dir', 'run', *args, cwd=d)
+        train = lambda *args: run_here('train', '--dataset_dir', 'new', '--out_dir', 'run', *args, cwd=d)
         for args, said in ((('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'), (('--model_name', 'gpt3'), 'gpt2-xl'), (('--epochs', 0), '--epochs 0'),
                            (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), 'lr=nan'), (('--seq_len', 0), 'block_size=0'), (('--seed', -1), 'seed=-1'),
                            (('--target_params', '1e400'), 'more than any machine has'), (('--target_params', '100T'), 'memory'),
@@ -174,17 +309,17 @@ def test_errors_are_one_line_with_the_right_status():
         shard = d/'new/train/shard_00000.bin'
         shard.write_bytes(shard.read_bytes()[:-2])
         assert 'shard_00000.bin: ' in only_line(train())
-        run = run_memtrain('verify', 'new', cwd=d)
+        run = run_here('verify', 'new', cwd=d)
         test_eq(run.returncode, 1); assert 'shard_00000.bin' in only_line(run)
         assert not (d/'run').exists()
 
-# %% ../nbs/50_cli.ipynb #f77eba36
+# %% ../nbs/50_cli.ipynb #3d59ad30
 def test_wrong_usage_exits_with_two():
     for args in (['prepair'], [], ['prepare'], ['train', '--no_such_flag', '1'], ['prepare', '--input_files', 'x', '--out_dir', 'y', '--vocab_size', 'many']):
-        run = run_memtrain(*args, env={**os.environ, 'NO_COLOR': '1'})
+        run = run_here(*args)
         test_eq(run.returncode, 2); assert 'Traceback' not in run.stderr and run.stdout == '', run.stdout
     for args in (['--help'], ['-h'], ['--version'], ['prepare', '--help'], ['train', '--help'], ['verify', '--help'], ['export', '--help']):
-        run = run_memtrain(*args)
+        run = run_here(*args)
         test_eq((run.returncode, run.stderr), (0, '')); assert 'memtrain' in run.stdout
 
 # %% ../nbs/50_cli.ipynb #d58b7edf
@@ -221,7 +356,7 @@ def test_a_disk_error_names_the_file():
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'x.txt').write_text('text')
         (Path(d)/'file').write_text('')
-        run = run_memtrain('prepare', '--input_files', 'x.txt', '--out_dir', 'file/out', '--tokenization', 'bytes', '--val_fraction', 0, cwd=d)
+        run = run_here('prepare', '--input_files', 'x.txt', '--out_dir', 'file/out', '--tokenization', 'bytes', '--val_fraction', 0, cwd=d)
         test_eq(run.returncode, 1); assert 'file/out' in only_line(run), run.stderr
-        run = run_memtrain('prepare', '--input_files', 'x.txt', '--out_dir', 'out', '--seed', -1, cwd=d)
+        run = run_here('prepare', '--input_files', 'x.txt', '--out_dir', 'out', '--seed', -1, cwd=d)
         test_eq(run.returncode, 1); assert 'seed -1' in only_line(run), run.stderr

@@ -309,6 +309,114 @@ def test_what_is_only_looked_at_is_not_computed_twice():
     model.train()
     with torch.no_grad(): test_eq(count(lambda: model.loss(x, x)), 1)
 
+# %% ../nbs/20_model.ipynb #02d6b5ea
+def pack(pieces, T):
+    "(idx, targets, documents, positions), (1, T) each, of the `pieces` (n,) of ids in one row"
+    row = torch.zeros(4, T, dtype=torch.long)
+    row[1], row[2] = -100, -1
+    at = 0
+    for d, ids in enumerate(pieces):
+        n = len(ids) - 1
+        row[0, at:at + n], row[1, at:at + n], row[2, at:at + n], row[3, at:at + n] = ids[:-1], ids[1:], d, torch.arange(n)
+        at += n
+    return row[:, None]
+
+def cut(T, V, seed):
+    "Documents of random lengths that fill a row of `T` positions but for some"
+    g = torch.Generator().manual_seed(seed)
+    pieces, left = [], T
+    while left > 3:
+        n = int(torch.randint(1, max(2, left//2), (), generator=g))
+        pieces.append(torch.randint(V, (n + 1,), generator=g))
+        left -= n
+    return pieces
+
+# %% ../nbs/20_model.ipynb #331be741
+def test_a_packed_document_is_as_if_alone():
+    for double, T, kw in ((True, 16, {}), (True, 16, dict(bias=True, tie_weights=False)), (False, 16, {}), (False, 1100, dict(n_head=1))):  # beyond one block of the kernel
+        eps = 1e-10 if double else 1e-5
+        model = _tiny(block_size=T, **kw)
+        if double: model.double()
+        rows = [cut(T, 50, seed) for seed in range(3)]
+        batch = torch.cat([pack(pieces, T) for pieces in rows], 1)
+        logits = model(batch[0], *batch[2:])
+        for row, pieces in enumerate(rows):
+            at = 0
+            for ids in pieces:
+                n = len(ids) - 1
+                torch.testing.assert_close(logits[row, at:at + n], model(ids[None, :-1])[0], atol=eps, rtol=eps)
+                at += n
+
+# %% ../nbs/20_model.ipynb #c1c3308f
+def slopes_of(model, loss):
+    "The gradients of the `loss` of `model`"
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+def test_gradients_of_packed_documents_are_those_of_each_alone():
+    for double, eps in ((True, 1e-10), (False, 1e-5)):
+        for settings in ({}, dict(checkpointing=True), dict(loss_chunk_size=7), dict(checkpointing=True, loss_chunk_size=7)):
+            model = _tiny(tie_weights=False)
+            if double: model.double()
+            pieces = [cut(16, 50, seed) for seed in range(3)]
+            alone, n = sum(F.cross_entropy(model(ids[None, :-1])[0], ids[1:], reduction='sum') for row in pieces for ids in row), sum(len(ids) - 1 for row in pieces for ids in row)
+            wanted, value = slopes_of(model, alone/n), (alone/n).item()
+            for k, v in settings.items(): setattr(model, k, v)
+            loss = model.loss(*torch.cat([pack(row, 16) for row in pieces], 1))
+            assert abs(loss.item()/value - 1) < eps and (slopes_of(model, loss) - wanted).norm() < eps*wanted.norm(), (double, settings)
+
+# %% ../nbs/20_model.ipynb #2376e5d0
+def test_nothing_is_read_across_documents_or_from_padding():
+    model, (idx, _, documents, positions) = _tiny().eval(), pack([torch.arange(5), torch.arange(7), torch.arange(3)], 16)
+    before = model(idx, documents, positions)
+    for changed in (0, 1, 2, -1):
+        there = documents == changed
+        after = model(idx.where(~there, (idx + 1) % 50), documents, positions)
+        assert torch.equal(after[~there], before[~there]) and not torch.equal(after[there], before[there]), changed
+        later = there & (torch.cumsum(there, 1) > 1)  # and within a document nothing from later on
+        after = model(idx.where(~later, (idx + 1) % 50), documents, positions)
+        torch.testing.assert_close(after[~later], before[~later])
+
+# %% ../nbs/20_model.ipynb #94ff702e
+def test_padding_teaches_nothing():
+    model, batch = _tiny(), pack([torch.arange(5), torch.arange(7)], 16)
+    found = []
+    for token in (0, 33):
+        batch[0][batch[2] == -1] = token
+        loss = model.loss(*batch)
+        found.append((loss.item(), slopes_of(model, loss)))
+    test_eq(found[0][0], found[1][0]); assert torch.equal(found[0][1], found[1][1]) and found[0][1].isfinite().all()
+
+# %% ../nbs/20_model.ipynb #3c1ee222
+def test_one_document_in_a_row_is_the_plain_row():
+    for mixed in (False, True):
+        model, x = _tiny(), torch.randint(50, (3, 16))
+        zeros, places = torch.zeros_like(x), torch.arange(16).expand(3, 16)
+        with torch.autocast('cpu', torch.bfloat16, enabled=mixed):
+            eps = 2e-2 if mixed else 1e-6
+            torch.testing.assert_close(model(x, zeros, places), model(x), atol=eps, rtol=eps)
+            torch.testing.assert_close(model(x, zeros), model(x), atol=eps, rtol=eps)
+            assert torch.equal(model(x, positions=places), model(x))
+
+# %% ../nbs/20_model.ipynb #68da27a3
+def test_documents_and_positions_of_another_shape_are_refused():
+    model, x = _tiny(), torch.zeros(2, 8, dtype=torch.long)
+    test_fail(model, args=(x, x[:1]), exc=MemtrainError, contains='documents of shape (1, 8)')
+    test_fail(model.loss, args=(x, x, x, x[:, :4]), exc=MemtrainError, contains='positions of shape (2, 4)')
+    test_fail(model, args=(x, x.float()), exc=MemtrainError, contains='documents of shape (2, 8) and torch.float32: give int64')
+
+# %% ../nbs/20_model.ipynb #2654da3c
+def test_a_mask_costs_its_own_bytes_once_for_all_layers():
+    def peak(layers, packed):
+        model, x = _tiny(n_layer=layers, block_size=256, n_embd=8, n_head=1, vocab_size=8), torch.randint(8, (4, 256))
+        def work(): model.loss(x, x, *([torch.zeros_like(x)] if packed else [])).backward()
+        work()
+        return measure_peak(work)
+    mask = 4*4*256*256
+    more = [peak(layers, True) - peak(layers, False) for layers in (1, 4)]
+    for m in more: assert 0.9*mask < m < 1.6*mask, (more, mask)
+
 # %% ../nbs/20_model.ipynb #3f77ae3b
 def test_the_same_generator_draws_the_same_tokens():
     model, x = _tiny(), torch.randint(50, (2, 3))

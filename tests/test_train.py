@@ -14,8 +14,9 @@ from memtrain.core import MemtrainError, format_size, nbytes, save_result, seed_
 from memtrain.loader import TokenLoader
 from memtrain.measure import CATEGORIES, measure_command, measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig, size_model
-from memtrain.prepare import prepare
+from memtrain.prepare import ByteTokenizer, load_tokenizer, prepare, train_bpe
 from memtrain.shards import ShardWriter, TokenShards
+from memtrain.stream import TokenStream
 
 # %% ../nbs/21_train.ipynb #71e1eaaf
 def test_the_schedule_warms_up_and_falls():
@@ -181,20 +182,31 @@ def test_evaluation_repeats_weighs_by_tokens_and_leaves_no_trace():
         first = next(iter(TokenLoader(shards, 32, 16, seed=3)))
         with torch.no_grad(): test_close(evaluate(model, loader, 1), model.loss(*first).item(), eps=1e-6)
 
+# %% ../nbs/21_train.ipynb #bf78bfdf
+def write_words(folder, n=40, seed=0, most=120):
+    "Text files of `most` random words at most"
+    rng, words = random.Random(seed), 'the cat sat on a mat and saw no dog at all'.split()
+    folder.mkdir()
+    for i in range(n): (folder/f'{i:03}.txt').write_text(f'{i}: ' + ' '.join(rng.choices(words, k=rng.randint(2, most))))
+    return folder
+
 # %% ../nbs/21_train.ipynb #cd2035b2
 resumable = """
 import json, sys
 from memtrain.core import seed_everything
 from memtrain.model import GPT, GPTConfig
-from memtrain.train import TrainConfig, Trainer
-data, out, gpt, config = sys.argv[1:]
+from memtrain.prepare import ByteTokenizer
+from memtrain.train import TrainConfig, Trainer, open_stream
+data, out, gpt, config, stream = sys.argv[1:]
 seed_everything(0)
-Trainer(GPT(GPTConfig(**json.loads(gpt))), data, TrainConfig(**json.loads(config)), out, device='cpu', resume=True).run()
+gpt, config = GPTConfig(**json.loads(gpt)), TrainConfig(**json.loads(config))
+if stream != 'null': data = open_stream(data, ByteTokenizer(), config, gpt.block_size, **json.loads(stream))
+Trainer(GPT(gpt), data, config, out, device='cpu', resume=True).run()
 """
 
-def run_killed(data, out, gpt, config, at):
+def run_killed(data, out, gpt, config, at, stream=None):
     "Run to the end in processes of their own, killing one when it has logged iteration `i`, for each of `at`; returns the iterations found"
-    argv, found = [sys.executable, '-c', resumable, str(data), str(out), json.dumps(asdict(gpt)), json.dumps(asdict(config))], []
+    argv, found = [sys.executable, '-c', resumable, str(data), str(out), *(json.dumps(x) for x in (asdict(gpt), asdict(config), stream))], []
     for i in at:
         process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
         while process.poll() is None and not any(n >= i for n, _ in losses(out)): time.sleep(0.002)
@@ -231,6 +243,20 @@ def test_a_killed_run_in_less_memory_ends_with_the_same_losses():
         test_eq(len(losses(d/'whole')), 15 + 1 + 2 + 1)
         test_eq(losses(d/'cut'), losses(d/'whole'))
         assert 8 <= found[0] < 15
+
+# %% ../nbs/21_train.ipynb #41779f36
+def test_a_killed_streamed_run_ends_with_the_same_losses():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        write_words(d/'texts')
+        gpt = GPTConfig(vocab_size=257, block_size=64, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
+        config = TrainConfig(max_iters=60, batch_size=8, eval_interval=10, checkpoint_interval=10, eval_batches=2)
+        stream = dict(documents='pack', shuffle_buffer_size=30, val_fraction=0.2)
+        run_killed(d/'texts', d/'whole', gpt, config, [], stream)
+        run_killed(d/'texts', d/'cut', gpt, config, [13, 34], stream)
+        test_eq(losses(d/'cut'), losses(d/'whole'))
+        a, b = (json.loads((d/x/'summary.json').read_text()) for x in ('whole', 'cut'))
+        test_eq(a['stream'], b['stream']); assert a['stream']['epoch'] > 1
 
 # %% ../nbs/21_train.ipynb #ff93ec42
 def tiny(folder, **kwargs):
@@ -326,6 +352,124 @@ def test_the_trainer_takes_what_its_settings_say():
             trace = measure_step(build, lambda _: build.trainer.optimizer, lambda *_: build.trainer.step())
             plain = trace_small(shape, batch_size=16, **settings)
             assert abs(trace.peak / plain.peak - 1) < 0.01, (settings, trace.peak, plain.peak)
+
+# %% ../nbs/21_train.ipynb #5ba39031
+def small_run(folder, data, out='run', resume=False, **kwargs):
+    "A trainer of a tiny model of bytes; `data` makes the data of a configuration and a block size, or is a folder"
+    seed_everything(0)
+    usual = dict(max_iters=9, batch_size=4, eval_interval=3, checkpoint_interval=3, eval_batches=2, warmup_iters=2)
+    c = TrainConfig(**{**usual, **kwargs})
+    model = GPT(GPTConfig(vocab_size=257, block_size=32, n_layer=1, n_head=2, n_embd=16))
+    return Trainer(model, data(c, 32) if callable(data) else data, c, Path(folder)/out, 'cpu', resume)
+
+def streamed(source, **options): return lambda c, block_size: open_stream(source, ByteTokenizer(), c, block_size, **{'val_fraction': 0.2, 'shuffle_buffer_size': 20, **options})
+
+# %% ../nbs/21_train.ipynb #6fa4447e
+def test_text_held_in_memory_trains_like_its_shards():
+    with tempfile.TemporaryDirectory() as d:
+        texts = write_words(Path(d)/'texts')
+        prepare(texts, Path(d)/'data', tokenization='bytes', val_fraction=0.2, tokens_per_shard=3000)
+        for documents in ('join', 'mask', 'split'):
+            held = lambda c, T: hold_text(texts, ByteTokenizer(), c, T, 0.2, documents)
+            shards = lambda c, T: open_shards(Path(d)/'data', c, T, documents)
+            a, b = (small_run(d, data, f'{name}_{documents}').run() for name, data in (('a', held), ('b', shards)))
+            test_eq(losses(Path(d)/f'a_{documents}'), losses(Path(d)/f'b_{documents}'))
+            test_eq([a[k] for k in ('tokens', 'val_tokens', 'unigram_entropy', 'sample')], [b[k] for k in ('tokens', 'val_tokens', 'unigram_entropy', 'sample')])
+            assert 'stream' not in a and len(a['data_checksum']) == 64
+
+# %% ../nbs/21_train.ipynb #cbc855ce
+def test_every_kind_of_stream_resumes_to_the_digit():
+    with tempfile.TemporaryDirectory() as d:
+        texts = write_words(Path(d)/'texts')
+        kinds = [dict(documents=k) for k in ('join', 'mask', 'split', 'pack')] + [dict(stride=9), dict(shuffle_buffer_size=0), dict(num_workers=2), dict(max_examples=11)]
+        for n, options in enumerate(kinds):
+            data, out = streamed(texts, **options), f'run{n}'
+            t = small_run(d, data, out)
+            for _ in range(3): t.log.write(**t.step())
+            t.save()
+            whole = [t.step()['loss'] for _ in range(4)]
+            t = small_run(d, data, out, resume=True)
+            test_eq([t.step()['loss'] for _ in range(4)], whole)
+
+# %% ../nbs/21_train.ipynb #1638a1ba
+def test_a_packed_step_keeps_documents_apart():
+    with tempfile.TemporaryDirectory() as d:
+        data = streamed(write_words(Path(d)/'texts', n=200, most=4), documents='pack')  # several to a row
+        t = small_run(d, data)
+        x, y, documents, positions = next(iter(data(t.config, 32).train))
+        with torch.no_grad(): apart, mixed = t.model.loss(x, y, documents, positions).item(), t.model.loss(x, y).item()
+        m = t.step()
+        test_close(m['loss'], apart, eps=1e-6); assert abs(apart - mixed) > 1e-4
+        test_eq(m['tokens'], int((y != -100).sum()))
+
+# %% ../nbs/21_train.ipynb #d48f1a37
+def test_a_stream_is_measured_on_the_same_documents_each_time():
+    with tempfile.TemporaryDirectory() as d:
+        texts, c = write_words(Path(d)/'texts'), TrainConfig(batch_size=2, eval_batches=2)
+        prepare(texts, Path(d)/'data', tokenization='bytes', val_fraction=0.2)
+        wanted = TokenShards(Path(d)/'data', 'val')[:2*2*32 + 1]
+        for options in ({}, dict(documents='pack'), dict(num_workers=2)):
+            data = streamed(texts, **options)(c, 32)
+            assert (data.val.shards[:] == wanted).all() and len(data.val.shards) == len(wanted)
+            ids = np.concatenate([b[0].flatten() for b in data.train])
+            text, held = ByteTokenizer().decode(ids.tolist()), ByteTokenizer().decode(wanted.tolist()).split('<|endoftext|>')[0]
+            assert held not in text
+
+# %% ../nbs/21_train.ipynb #32428507
+def test_what_a_stream_left_out_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        rng = random.Random(0)
+        lines = [json.dumps({'text': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat', 'sat'], k=40))}) for i in range(60)]
+        lines[7], lines[31] = '{"text": ', '{"words": "none"}'
+        (Path(d)/'a.jsonl').write_text('\n'.join(lines))
+        s = small_run(d, streamed(Path(d)/'a.jsonl', shuffle_buffer_size=500)).run()
+        test_eq([line.split(': ')[0].rsplit('/', 1)[1] for line in s['stream']['broken']], ['a.jsonl, line 8', 'a.jsonl, line 32'])
+        test_eq(s['stream']['epoch'], 0); assert 40 < s['stream']['documents'] < 58 and s['stream']['tokens'] > 5000, s['stream']
+        again = small_run(d, streamed(Path(d)/'a.jsonl', shuffle_buffer_size=500), resume=True).run()
+        test_eq(again['stream'], s['stream'])
+        test_fail(lambda: hold_text(Path(d)/'a.jsonl', ByteTokenizer(), TrainConfig(), 32), exc=MemtrainError, contains='a.jsonl, line 8')  # as in `prepare`
+
+# %% ../nbs/21_train.ipynb #acd3bd9c
+def test_an_evaluation_counts_targets_and_not_padding():
+    with tempfile.TemporaryDirectory() as d:
+        data = streamed(write_words(Path(d)/'texts', n=200, most=4), documents='pack')(TrainConfig(batch_size=4, eval_batches=3), 32)
+        model, total, n = GPT(GPTConfig(vocab_size=257, block_size=32, n_layer=1, n_head=2, n_embd=16)), 0, 0
+        for x, y in list(data.val)[:3]:
+            with torch.no_grad(): total += torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum').item()
+            n += int((y != -100).sum())
+        assert n < 3*4*32
+        data.val.epoch = data.val.seen = 0
+        test_close(evaluate(model, data.val, 3), total/n, eps=1e-5)
+
+# %% ../nbs/21_train.ipynb #c084538e
+def test_a_run_keeps_its_tokenizer_and_its_way():
+    with tempfile.TemporaryDirectory() as d:
+        texts = write_words(Path(d)/'texts')
+        prepare(texts, Path(d)/'data', tokenization='bytes', val_fraction=0.2)
+        small_run(d, streamed(texts)).run()
+        test_eq(load_tokenizer(Path(d)/'run').state(), ByteTokenizer().state())
+        test_fail(lambda: small_run(d, Path(d)/'data', resume=True), exc=MemtrainError, contains='made with data stream, this is data shards')
+        test_fail(lambda: small_run(d, streamed(texts, shuffle_buffer_size=21), resume=True), exc=MemtrainError, contains='shuffle_buffer_size 20, this is shuffle_buffer_size 21')
+        test_fail(lambda: small_run(d, streamed(texts, dedup=False), resume=True), exc=MemtrainError, contains='dedup True, this is dedup False')
+        (texts/'000.txt').write_text('changed')
+        test_fail(lambda: small_run(d, streamed(texts), resume=True), exc=MemtrainError, contains='the checkpoint was made with source')
+        learned = train_bpe((p.read_text() for p in texts.glob('*')), 300)
+        other = lambda c, T: open_stream(texts, learned, c, T, 0.2)
+        test_fail(lambda: small_run(d, other, 'new'), exc=MemtrainError, contains=f'vocabulary of {learned.vocab_size}, the model one of 257')
+        test_eq((Path(d)/'run/checkpoint.pt').exists() and not (Path(d)/'new').exists(), True)
+
+# %% ../nbs/21_train.ipynb #3f65b62f
+def test_data_without_sense_is_told_in_one_line():
+    with tempfile.TemporaryDirectory() as d:
+        texts, c = write_words(Path(d)/'texts', n=12), TrainConfig(batch_size=2, eval_batches=2)
+        (Path(d)/'empty.txt').touch()
+        for way in (hold_text, open_stream):
+            make = lambda source, T=8, **kw: way(source, ByteTokenizer(), c, T, **{'val_fraction': 0.2, **kw})
+            for args, kw, said in (((texts,), dict(val_fraction=0), 'val_fraction 0'), ((texts,), dict(val_fraction=1.5), 'val_fraction 1.5'), ((Path(d)/'none.txt',), {}, 'none.txt: no such file'),
+                                   ((Path(d)/'empty.txt',), {}, 'empty.txt'), ((texts, 100_000), {}, 'a window of block_size 100000 needs'), ((texts,), dict(documents='some'), "'some'")):
+                try: make(*args, **kw)
+                except MemtrainError as e: assert said in str(e) and len(str(e).splitlines()) == 1, (said, str(e))
+                else: raise AssertionError(f'{way.__name__} {args} {kw}: no error')
 
 # %% ../nbs/21_train.ipynb #e06b0125
 def test_the_memory_in_the_log_is_the_peak_of_its_own_step():

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""What the first system's documents claimed about loading data, measured one claim at a time.
+
+    python benchmarks/claims.py tokenizers|batches|cache|workers|waiting|all [--mb 20] [--rounds 5]
+
+Each subcommand prints a table and writes `results/bench_<name>.json`. The text is this Python's own sources; the vocabulary, 8,192 ids, is
+learned from it, and every tokenizer has to give the same ids. transformers, where it is installed, must be a 4.x: 5 has no slow tokenizers.
+"""
+from __future__ import annotations
+
+import argparse, importlib.util, json, os, statistics, sysconfig, tempfile, time, warnings
+from pathlib import Path
+
+os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
+
+import numpy as np
+
+from memtrain.bench import format_number, format_table, format_waiting, installed_versions, measure_waiting
+from memtrain.core import save_result
+from memtrain.prepare import prepare, train_bpe
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ text
+
+def read_texts(mb):
+    "Python sources of about `mb` MB in all, always the same ones"
+    texts, size = [], 0
+    for p in sorted(Path(sysconfig.get_paths()['stdlib']).rglob('*.py')):
+        if 'site-packages' in p.parts or size >= mb*1e6: continue
+        text = p.read_text(encoding='utf-8', errors='ignore')
+        if text.strip():
+            texts.append(text)
+            size += len(text.encode())
+    return texts
+
+def write_texts(folder, mb):
+    "The same as files, repeated with a number in front until there is enough; every copy counts as another document"
+    texts, size, k = read_texts(mb), 0, 0
+    folder.mkdir()
+    while size < mb*1e6:
+        text = f'# copy {k//len(texts)}\n' + texts[k % len(texts)]
+        (folder/f'{k:05d}.py').write_text(text)
+        size, k = size + len(text.encode()), k + 1
+    return folder
+
+def learn(texts, fast=True):
+    "A tokenizer of 8,192 ids"
+    tokenizer = train_bpe(texts, 8192)
+    if fast: tokenizer.speed_up()
+    return tokenizer
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- rounds
+
+def in_turn(ways, rounds):
+    "Seconds of each of {name: function}, in interleaved rounds, every second one backwards"
+    took = {name: [] for name in ways}
+    for r in range(rounds):
+        for name in list(ways)[::-1 if r % 2 else 1]:
+            started = time.perf_counter()
+            ways[name]()
+            took[name].append(time.perf_counter() - started)
+    return took
+
+def compare(took, base, work):
+    "Rates, and the ratio to `base` of the same round"
+    return {name: {'per_second': work/statistics.median(s), 'ratio': statistics.median(b/a for a, b in zip(s, took[base])),
+                   'ratio_low': min(b/a for a, b in zip(s, took[base])), 'ratio_high': max(b/a for a, b in zip(s, took[base])), 'seconds': s}
+            for name, s in took.items()}
+
+def show(title, found, unit, base, scale=1e6):
+    rows = [[name, format_number(v['per_second']/scale), f"{v['ratio']:.2f}", f"{v['ratio_low']:.2f} – {v['ratio_high']:.2f}"] for name, v in found.items()]
+    print(f"\n{title}\n{format_table(['', unit, f'over {base}', 'lowest – highest'], rows)}", flush=True)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ tokenizers
+
+def as_transformers(tokenizer, folder):
+    "(slow, fast): the same vocabulary as transformers' two GPT-2 tokenizers"
+    from transformers import GPT2Tokenizer, GPT2TokenizerFast
+    model = json.loads(tokenizer.state())['model']
+    vocab, merges = folder/'vocab.json', folder/'merges.txt'
+    vocab.write_text(json.dumps(model['vocab']))
+    merges.write_text('#version: 0.2\n' + '\n'.join(' '.join(m) if isinstance(m, list) else m for m in model['merges']) + '\n')
+    return GPT2Tokenizer(str(vocab), str(merges)), GPT2TokenizerFast(vocab_file=str(vocab), merges_file=str(merges))
+
+def run_tokenizers(args):
+    "A fast tokenizer against a slow one: the Rust ones of `tokenizers` and tiktoken against transformers' in Python"
+    texts = read_texts(args.mb/10)
+    tokenizer = learn(read_texts(args.mb))
+    size, rust = sum(len(t.encode()) for t in texts), tokenizer.tokenizer
+    one = lambda encode: lambda: [encode(t) for t in texts]
+    ways = {'tokenizers, one text at a time': one(lambda t: rust.encode(t, add_special_tokens=False).ids),
+            'tokenizers, a batch, all cores': lambda: [e.ids for e in rust.encode_batch(texts, add_special_tokens=False)],
+            'memtrain (tiktoken), one thread': lambda: np.split(*_cuts(tokenizer.encode_documents(texts)))}
+    left_out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if importlib.util.find_spec('transformers'):
+            slow, fast = as_transformers(tokenizer, Path(folder))
+            call = lambda t, x: t(x, add_special_tokens=False)['input_ids']
+            ways = {'transformers, slow': one(lambda t: call(slow, t)), 'transformers, fast, one at a time': one(lambda t: call(fast, t)),
+                    'transformers, fast, a batch': lambda: call(fast, texts), **ways}
+        else: left_out['transformers'] = "pip install 'transformers<5'"
+        ids = {name: [list(map(int, i)) for i in fn()] for name, fn in ways.items()}
+        first = next(iter(ids))
+        for name, found in ids.items():
+            if name.startswith('memtrain'): found = [i[:-1] for i in found]  # its documents have an end
+            assert found == ids[first], f'{name}: not the ids of {first}'
+        took = in_turn(ways, args.rounds)
+    found = compare(took, first, size)
+    show(f'{size/1e6:.1f} MB of text, the same ids by all', found, 'MB/s', first)
+    return {'ways': found, 'base': first, 'bytes': size, 'texts': len(texts), 'left_out': left_out}
+
+def _cuts(documents):
+    ids, lengths = documents
+    return ids, np.cumsum(lengths)[:-1]
+
+
+# --------------------------------------------------------------------------------------------------------------------------- batches
+
+def run_batches(args):
+    "Documents handed to the tokenizer at a time: 512 against 256, and others"
+    texts = [t[i:i + 2000] for t in read_texts(args.mb) for i in range(0, len(t), 2000)][:4096]
+    tokenizer, size = learn(read_texts(args.mb)), sum(len(t.encode()) for t in texts)
+    out = {}
+    for engine, encode in (('tokenizers', tokenizer.encode_batch), ('tiktoken', tokenizer.encode_documents)):
+        ways = {f'{engine}, {n} at a time': (lambda n=n, encode=encode: [encode(texts[i:i + n]) for i in range(0, len(texts), n)])
+                for n in (16, 64, 256, 512, 1024, 4096)}
+        out[engine] = compare(in_turn(ways, args.rounds), f'{engine}, 256 at a time', size)
+        show(f'{engine}: {len(texts)} texts of up to 2,000 characters, {size/1e6:.1f} MB', out[engine], 'MB/s', '256')
+    return {'engines': out, 'bytes': size, 'texts': len(texts)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- cache
+
+def stream_epoch(stream):
+    "An epoch, and how many tokens it had"
+    return sum(batch[0].numel() for batch in stream)
+
+def run_cache(args):
+    "A second epoch of a stream: tokenised again, from a cache in memory, from one on disk, and from prepared shards"
+    from memtrain.loader import TokenLoader
+    from memtrain.stream import TokenStream
+    with tempfile.TemporaryDirectory() as d:
+        files = write_texts(Path(d)/'text', args.mb)
+        tokenizer = learn(read_texts(args.mb))
+        kinds = {'no cache': {}, 'cache in memory': {'cache_size': 2**30}, 'cache on disk': {'cache_dir': Path(d)/'cache'}}
+        streams = {name: TokenStream(files, tokenizer, 16, 1024, threads=1, **kw) for name, kw in kinds.items()}
+        prepare([str(files)], Path(d)/'shards', tokenization=_saved(tokenizer, Path(d)), val_fraction=0, workers=1)
+        first = {name: [_seconds(stream_epoch, s)] for name, s in streams.items()}
+        ways = {name: (lambda s=s: stream_epoch(s)) for name, s in streams.items()}
+        ways['prepared shards'] = lambda: stream_epoch(TokenLoader(Path(d)/'shards', 16, 1024))
+        tokens = stream_epoch(streams['no cache'])
+        found = compare(in_turn(ways, args.rounds), 'no cache', tokens)
+    show(f'second and later epochs of {args.mb} MB, {tokens/1e6:.1f}M tokens', found, 'M tokens/s', 'none')
+    print('the first epoch: ' + ', '.join(f'{k} {v[0]:.1f} s' for k, v in first.items()))
+    return {'ways': found, 'first_epoch_seconds': first, 'tokens': tokens, 'mb': args.mb}
+
+def _saved(tokenizer, folder):
+    path = folder/'tokenizer.json'
+    path.write_text(tokenizer.state(), encoding='utf-8')
+    return str(path)
+
+def _seconds(fn, *args):
+    started = time.perf_counter()
+    fn(*args)
+    return time.perf_counter() - started
+
+
+# --------------------------------------------------------------------------------------------------------------------------- workers
+
+def run_workers(args):
+    "One worker against several, where there is work: preparing, and tokenising on the fly"
+    with tempfile.TemporaryDirectory() as d:
+        files = write_texts(Path(d)/'text', args.mb)
+        tokenizer, number = learn(read_texts(args.mb)), iter(range(10**6))
+        saved = _saved(tokenizer, Path(d))
+        def prepared(workers): return lambda: prepare([str(files)], Path(d)/f'out{next(number)}', tokenization=saved, val_fraction=0, workers=workers)
+        ways = {f'prepare, {n} worker{"s"*(n > 1)}': prepared(n) for n in (1, 2)}
+        size = sum(p.stat().st_size for p in files.iterdir())
+        found = {'prepare': compare(in_turn(ways, args.rounds), 'prepare, 1 worker', size)}
+        show(f'preparing {size/1e6:.0f} MB', found['prepare'], 'MB/s', 'one')
+        if importlib.util.find_spec('memtrain.stream'):
+            from memtrain.stream import TokenStream
+            def streamed(**kw): return lambda: stream_epoch(TokenStream(files, tokenizer, 16, 1024, **kw))
+            ways = {'stream, 1 thread': streamed(threads=1), 'stream, 2 threads': streamed(threads=2),
+                    'stream, 1 worker process': streamed(threads=1, num_workers=1), 'stream, 2 worker processes': streamed(threads=1, num_workers=2)}
+            found['stream'] = compare(in_turn(ways, args.rounds), 'stream, 1 thread', size)
+            show(f'streaming {size/1e6:.0f} MB, an epoch with its start', found['stream'], 'MB/s', 'one')
+    return {**found, 'bytes': size}
+
+
+# --------------------------------------------------------------------------------------------------------------------------- waiting
+
+def run_waiting(args):
+    "No claim, but what they are about: the share of a training step spent waiting for each loader"
+    found = measure_waiting(rounds=args.rounds)
+    print(format_waiting(found))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ main
+
+COMMANDS = {'tokenizers': run_tokenizers, 'batches': run_batches, 'cache': run_cache, 'workers': run_workers, 'waiting': run_waiting}
+
+def main():
+    warnings.filterwarnings('ignore')
+    p = argparse.ArgumentParser(description=__doc__.split('\n\n')[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument('command', choices=[*COMMANDS, 'all'])
+    p.add_argument('--mb', type=float, default=20, help='megabytes of text; for tokenizers a tenth of it')
+    p.add_argument('--rounds', type=int, default=5, help='interleaved rounds')
+    p.add_argument('--results', help='folder for the results; by default `results` of the checkout')
+    args = p.parse_args()
+    for name in COMMANDS if args.command == 'all' else [args.command]:
+        values = COMMANDS[name](args)
+        flags = [f'--{k} {v:g}' for k, v in (('mb', args.mb), ('rounds', args.rounds)) if v != p.get_default(k)]
+        result = save_result(f'bench_{name}', {**values, 'rounds': args.rounds, 'libraries': _libraries()}, ' '.join(['python benchmarks/claims.py', name, *flags]), args.results)
+        print(result.stamp)
+
+def _libraries():
+    from importlib import metadata
+    found = installed_versions()
+    for name in ('tokenizers', 'tiktoken', 'transformers'):
+        try: found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError: pass
+    return found
+
+if __name__ == '__main__': main()
