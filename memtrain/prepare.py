@@ -9,7 +9,7 @@ __all__ = ['CHUNK', 'KEY_BYTES', 'COUNTS', 'LINE_CHARS', 'BPE_SAMPLE', 'find_fil
            'Settings', 'Documents', 'Processed', 'hash_lines', 'process_chunk', 'Prepared', 'prepare']
 
 # %% ../nbs/11_prepare.ipynb #28071ebd
-import contextlib, ctypes, glob, gzip, hashlib, io, json, math, os, re, shutil, sys, time, unicodedata, zlib
+import contextlib, ctypes, glob, gzip, hashlib, io, json, math, os, re, shutil, sys, threading, time, unicodedata, weakref, zlib
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -714,11 +714,21 @@ def _with_ends(batch, eod_id):
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))
     return np.insert(np.concatenate([*batch, np.empty(0, np.int64)]), np.cumsum(lengths), eod_id), lengths + 1
 
+_own = threading.local()
+
+def _own_copy(encoding):
+    "A copy of `encoding` for this thread: of one that is shared, only the first thread gets at the regular expressions without a lock for each word"
+    if threading.current_thread() is threading.main_thread(): return encoding
+    copies = _own.__dict__.setdefault('copies', weakref.WeakKeyDictionary())
+    if encoding not in copies:
+        copies[encoding] = type(encoding)(encoding.name, pat_str=encoding._pat_str, mergeable_ranks=encoding._mergeable_ranks, special_tokens=encoding._special_tokens)
+    return copies[encoding]
+
 def _encode_fast(fast, texts):
     "The same as `_with_ends`, by tiktoken; None where it can't"
     (encoding, ids_of_ranks), joined = fast, _END.join([*texts, ''])
     if joined.count(_END) != len(texts): return None
-    try: buffer = encoding._core_bpe.encode_to_tiktoken_buffer(joined, {_END})
+    try: buffer = _own_copy(encoding)._core_bpe.encode_to_tiktoken_buffer(joined, {_END})
     except (ValueError, UnicodeError): return None  # its expressions ran out of space; a lone surrogate
     except BaseException as e:
         if type(e).__name__ != 'PanicException': raise  # what older versions raise instead

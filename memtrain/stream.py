@@ -476,8 +476,9 @@ class DocumentStream(_Checked):
     def predict_memory(self) -> dict[str, int]:  # bytes, the most that each thing takes
         "What an epoch keeps in memory, told beforehand"
         names = 250*len(self.source) if isinstance(self.source, _Files) else 0
-        return {'names of files': names, 'parts under way': 8*self.options['part_bytes']*(self.threads + 3), 'keys': self.dedup_memory if self.dedup else 0,
-                'cache': self.cache.size if self.cache else 0}
+        copies = 220*self.vocab_size*self.threads if getattr(self.tokenizer, 'kind', '') == 'bpe' else 0
+        return {'names of files': names, 'parts under way': 8*self.options['part_bytes']*(self.threads + 3), 'tokenizers of the threads': copies,
+                'keys': self.dedup_memory if self.dedup else 0, 'cache': self.cache.size if self.cache else 0}
 
 # %% ../nbs/13_stream.ipynb #39e8e11b
 def _cost(entries): return 64 + sum(512 + len(d.keys) + d.sizes.nbytes + d.ids.nbytes + d.lengths.nbytes for *_, d in entries)

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from memtrain.core import MIB, MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
-from memtrain.prepare import _encode_fast, _is_val, _open_pool, _texts, _in_order, _Threads
+from memtrain.prepare import _encode_fast, _is_val, _open_pool, _own_copy, _texts, _in_order, _Threads
 from memtrain.shards import MANIFEST, TokenShards, verify
 settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
 
@@ -232,6 +232,16 @@ def test_keys_on_disk_need_little_memory():
         for block in blocks: assert not seen.add(block).any()
         assert 1 <= len(seen.runs.paths) < 8
         seen.close()
+
+# %% ../nbs/11_prepare.ipynb #b7aaae53
+def test_threads_encode_with_copies_of_their_own():
+    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
+    test_eq(bpe.speed_up(), 'tiktoken')
+    encoding, texts, found = bpe.fast[0], ['some text', 'and größe', ''], []
+    def work(): found.append((_own_copy(encoding), _own_copy(encoding), bpe.encode_documents(texts)))
+    for thread in [threading.Thread(target=work) for _ in range(2)]: thread.start(); thread.join()
+    test_eq(len({id(copy) for copy, again, _ in found if copy is again} | {id(_own_copy(encoding))}), 3)
+    for *_, encoded in found: assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
 
 # %% ../nbs/11_prepare.ipynb #7675f830
 NESTED = ['abcabc', 'abcd', 'bc', 'ab abc', "the cat's hat", 'größe 🙂', 'aaaa', '    x']

@@ -59,12 +59,12 @@ def test_tokenizers_of_others_give_their_own_ids():
     class Slow(Fast): backend_tokenizer, vocab_size = None, 300; __len__ = lambda self: 310
     class Other(Fast): eos_token_id = 7
     texts = ['some text', '<|endoftext|>', '', 'größe']
-    for given, end, size in ((bpe.tokenizer, bpe.eod_id, bpe.vocab_size), (Fast(), bpe.eod_id, bpe.vocab_size), (Slow(), bpe.eod_id, 310), (encoding, 256, 257)):
-        t = open_tokenizer(given)
+    for theirs, end, size in ((bpe.tokenizer, bpe.eod_id, bpe.vocab_size), (Fast(), bpe.eod_id, bpe.vocab_size), (Slow(), bpe.eod_id, 310), (encoding, 256, 257)):
+        t = open_tokenizer(theirs)
         test_eq((t.eod_id, t.vocab_size), (end, size))
         ids, lengths = t.encode_documents(texts)
         test_eq(lengths.sum(), len(ids)); test_eq(ids[np.cumsum(lengths) - 1].tolist(), [end]*4)
-        want = encoding.encode_ordinary(texts[0]) if given is encoding else bpe.tokenizer.encode(texts[0]).ids
+        want = encoding.encode_ordinary(texts[0]) if theirs is encoding else bpe.tokenizer.encode(texts[0]).ids
         test_eq(ids[:lengths[0] - 1].tolist(), want)
     assert open_tokenizer(bpe) is bpe and bpe.engine == 'tokenizers'  # nothing of the copies came back
 
