@@ -45,6 +45,7 @@ class _Files(_Source):
     "Files on disk"
     def __init__(self, inputs, exclude=()):
         self.files = find_files(inputs, exclude)
+        self.folders = [Path(p).resolve() for p in ([inputs] if isinstance(inputs, (str, Path)) else inputs) if Path(p).is_dir()]
         stats = [p.stat() for p in self.files]
         self.bytes, first = sum(s.st_size for s in stats), str(self.files[0])
         self.name = first if len(self.files) == 1 else f'{first} and {len(self.files) - 1:,} other files'
@@ -402,9 +403,17 @@ class _Checked(_Epoch):
         "The cache for documents made of this source in this way"
         if folder and not self.source.lasting:
             raise MemtrainError(f'{self.name}: nothing tells whether it will be the same next time, so a cache_dir is of no use: leave it out, or write the texts to files')
-        if folder: check_writable(folder)
+        if folder: self._check_folder(folder)
         key = _sha256([1, self.source.lasting, self.identity['tokenizer'], self.options, self.split, self.dedup, self.share, self.shares])[:32]
         return _Cache(key, len(self.source), size, folder, self.split, self.dedup, self.vocab_size, self.eod_id)
+
+    def _check_folder(self, folder):
+        "An error unless the cache can be kept in `folder`"
+        inside = next((p for p in getattr(self.source, 'folders', ()) if p in (folder.resolve(), *folder.resolve().parents)), None)
+        if inside: raise MemtrainError(f'cache_dir {folder} lies in {inside}, where it would become part of the text: choose another folder')
+        check_writable(folder)
+        try: folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e: raise MemtrainError(f"cache_dir {folder} can't be made ({e.strerror}): choose another folder") from None
 
     def _limit(self):
         "How many documents of an epoch this share hands out at most"
@@ -1142,6 +1151,8 @@ class _Resumable(_Epochs):
         state: dict,  # from `state_dict`, of the same rank
     ) -> None:
         "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or settings"
+        if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys():
+            raise MemtrainError(f"{self._documents.name}: a {type(state).__name__} that isn't the state of a stream: give what state_dict() returned")
         for then, now in ((state['data'], self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
             for name in {**now, **then}:
                 if now.get(name) != then.get(name):

@@ -380,6 +380,9 @@ def test_another_process_finds_the_cache_and_another_stream_does_not():
         assert not cached(d, source(), cache, val_fraction=0.3, split='val').cache.disk
         list(cached(d, source(), cache, dedup=False, share=0, shares=2).groups(0))
         assert not cached(d, source(), cache, dedup=False, share=1, shares=2).cache.disk
+        (Path(d)/'file').touch()
+        for folder, said in ((Path(d)/'in', 'lies in'), (Path(d)/'in/deep/er', 'lies in'), (Path(d)/'file', "can't be made"), (Path(d)/'file/x', "can't be made")):
+            test_fail(lambda: DocumentStream(source(), 'bytes', cache_dir=folder), contains=said, exc=MemtrainError)
         other = CharTokenizer({*'abc'})
         assert not DocumentStream(source(), other, cache_dir=Path(d)/'x', **SMALL).cache.disk
         os.utime(Path(d)/'in/0.txt', (1, 1))
@@ -459,6 +462,7 @@ def test_a_sample_of_unknown_size_is_the_beginning():
     test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
 
 # %% ../nbs/13_stream.ipynb #7ba56ac2
+from matplotlib.figure import Figure
 import io, json, os, random, signal, subprocess, sys, tempfile, threading, time
 from collections import Counter
 from pathlib import Path
@@ -530,7 +534,7 @@ def test_packed_rows_cross_no_document_and_lose_nothing(lengths, T, pieces, pool
     ids, lengths = make_documents(lengths)
     x, y, document, position = _to_batch(cut_all(_Packed(_row_type(T, np.uint32, 'pack'), 0, pool), ids, lengths, pieces), 0, 'pack')
     place = {int(t): (d, i) for d, tokens in enumerate(np.split(ids, np.cumsum(lengths)[:-1])) for i, t in enumerate(tokens[:-1])}
-    documents, seen, cuts = np.split(ids, np.cumsum(lengths)[:-1]), [], 0
+    documents, seen = np.split(ids, np.cumsum(lengths)[:-1]), []
     for row in zip(x.tolist(), y.tolist(), document.tolist(), position.tolist()):
         used = sum(d >= 0 for d in row[2])
         test_eq(set(zip(*[part[used:] for part in row])), {(0, -100, -1, 0)} if used < T else set())
@@ -813,6 +817,7 @@ def test_states_that_belong_elsewhere_are_refused():
     for kw, said in (({'seed': 1}, 'seed 2, this is'), ({'block_size': 16}, 'block_size 32'), ({'documents': 'pack'}, 'documents join'), ({'num_workers': 2}, 'num_workers 0'),
                      ({'rank': 0, 'world_size': 2}, 'share [0, 1], this is share [0, 2]'), ({'split': 'val', 'val_fraction': 0.5}, 'made with'), ({'split_seed': 1}, 'seed 0, this is seed 1'), ({'batch_size': 5}, 'batch_size 4')):
         test_fail(lambda: open_stream(**kw).load_state_dict(state), contains=said)
+    for state in ({}, None, {'epoch': 1}): test_fail(lambda: open_stream().load_state_dict(state), contains="isn't the state of a stream", exc=MemtrainError)
     for kw, said in (({'stride': 33}, 'outside 1 .. 32'), ({'stride': 0}, 'outside'), ({'stride': 16, 'documents': 'pack'}, "'pack' cuts at"), ({'batch_size': 0}, 'batch_size 0'),
                      ({'documents': 'cut'}, "documents 'cut'"), ({'shuffle_buffer_size': -1}, 'less than 0'), ({'max_examples': 0}, 'max_examples 0'), ({'num_workers': -1}, 'num_workers -1'),
                      ({'num_workers': 1, 'cache_size': 5}, 'give a cache_dir')):
