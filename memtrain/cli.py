@@ -15,9 +15,9 @@ from typing import Any
 import tyro
 
 from . import __version__
-from .core import MemtrainError, atomic_write, check_writable, format_count, format_size, parse_size, seed_everything
+from .core import MemtrainError, atomic_write, check_writable, format_count, format_size, get_machine, parse_size, seed_everything
 from .prepare import prepare
-from .shards import TOKENIZER, TokenShards, read_manifest, verify
+from .shards import MANIFEST, TOKENIZER, TokenShards, read_manifest, verify
 
 # %% ../nbs/50_cli.ipynb #dea22c87
 @dataclass
@@ -153,9 +153,15 @@ def _read_text(a, options):
     from memtrain.stream import open_source
     files = [Path(p) if p else p for p in a.input_file]  # a Path is never taken for a text
     if '' in files: raise MemtrainError('an empty name is among the --input_file; is a shell variable unset?')
-    try: source = open_source(files or a.dataset_id, options['text_key'], a.exclude)
-    except MemtrainError as e: raise MemtrainError(str(e).replace('--input_files', '--input_file')) from None
+    for f in files: _check_folder(f)
+    source = open_source(files or a.dataset_id, options['text_key'], a.exclude)
     return source, _choose_tokenizer(a, source, {k: v for k, v in options.items() if k not in _OF_STREAMS})
+
+def _check_folder(path):
+    "A folder of tokens or of a data set has files of JSON in it that nobody wants to learn"
+    if (path/MANIFEST).exists(): raise MemtrainError(f'--input_file {path}: its text has been prepared: give it as --dataset_dir')
+    if any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')):
+        raise MemtrainError(f'--input_file {path}: a data set that was saved with save_to_disk: give it as --dataset_id')
 
 def _choose_tokenizer(a, source, options):
     "The tokenizer of the run that is resumed, or the one that the flags `a` name, learned from `source` where that is asked for"
@@ -186,6 +192,10 @@ class Train(DataFlags):
         config: Any,  # `TrainConfig`
     ) -> int:  # exit status
         "Train to the end, and say what came of it"
+        try: return self._train(config)
+        except MemtrainError as e: raise MemtrainError(_in_flags(str(e), self)) from None
+
+    def _train(self, config):
         from memtrain.model import GPT
         from memtrain.train import Trainer, check_run_dir
         _check_data(self)
@@ -195,12 +205,21 @@ class Train(DataFlags):
         shape = _choose_model(self, vocab_size)
         data = make_data(shape.block_size)
         seed_everything(config.seed)
+        told = _describe_data(data)
         trainer = Trainer(GPT(shape), data, _with_epochs(self, config, data), self.out_dir, self.device, self.resume)
-        print('\n'.join([*_describe_data(data), _describe(trainer)]), flush=True)
+        print('\n'.join([*told, _describe(trainer)]), flush=True)
         _conclude(trainer.run(), self)
         return 0
 
 # %% ../nbs/50_cli.ipynb #acf31f3f
+_SAID = {'; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
+
+def _in_flags(message, a):
+    "A `message` of the functions beneath, in the words of the flags `a`"
+    for here, there in {'--input_files': '--dataset_id' if a.dataset_id else '--input_file', **_SAID}.items(): message = message.replace(here, there)
+    return message
+
+# %% ../nbs/50_cli.ipynb #ef905cf7
 def _choose_model(args, vocab_size, seq_len=256):
     "The `GPTConfig` that the flags ask for, for a vocabulary of `vocab_size` ids and, unless they say more, windows of `seq_len` tokens"
     from memtrain.model import GPTConfig, named_config, size_model
@@ -230,7 +249,10 @@ def _describe_data(data):
     if data.identity['data'] == 'shards': return []
     val = f'{len(data.val.shards):,} tokens to be measured on'
     if data.identity['data'] == 'held': return [f'{data.name}: {len(data.train.shards):,} tokens to learn from, {val}']
-    parts = data.train.predict_memory()
+    parts, memory = data.train.predict_memory(), get_machine()['memory']
+    if sum(parts.values()) > memory:
+        raise MemtrainError(f'{data.name}: the stream would take up to {format_size(sum(parts.values()))}, most of it for the {max(parts, key=parts.get)}; this machine has '
+                            f'{format_size(memory)}: choose a smaller --shuffle_buffer_size, or fewer --num_workers')
     buffer = f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer" if parts.get('shuffle buffer') else ''
     return [f'{data.name}: streamed in at most {format_size(sum(parts.values()))}{buffer}; {val}']
 

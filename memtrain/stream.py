@@ -45,6 +45,7 @@ class _Files(_Source):
     "Files on disk"
     def __init__(self, inputs, exclude=()):
         self.files = find_files(inputs, exclude)
+        self.folders = [Path(p).resolve() for p in ([inputs] if isinstance(inputs, (str, Path)) else inputs) if Path(p).is_dir()]
         stats = [p.stat() for p in self.files]
         self.bytes, first = sum(s.st_size for s in stats), str(self.files[0])
         self.name = first if len(self.files) == 1 else f'{first} and {len(self.files) - 1:,} other files'
@@ -273,14 +274,18 @@ class _Order:
             places = np.arange(at, min(len(self.source), at + 1024))
             yield from zip(places.tolist(), (permute(places, len(self.source), self.seed, epoch) if self.shuffle_files else places).tolist())
 
-    def _is_mine(self, file, part):
-        whole = self.source.whole and len(self.source) >= self.shares  # files from the network: nobody should fetch what another needs
-        return (file + (0 if whole else part)) % self.shares == self.share
+    def _deals_whole(self): return self.source.whole and len(self.source) >= self.shares  # files from the network: nobody should fetch what another needs
+
+    def _is_mine(self, file, part): return (file + (0 if self._deals_whole() else part)) % self.shares == self.share
+
+    def _is_foreign(self, file):
+        "Is it plain, before `file` is opened, that nothing in it is for this share?"
+        return not self.dedup and not self._is_mine(file, 0) and (self._deals_whole() or self.source.is_single(file, self.options))
 
     def _read(self, file):
         "(number, bytes, what documents are made from) of the parts of `file` that this share has to look at"
         if self.cache and (kept := self.cache.find(file)) is not None: return (yield from kept)
-        if not self.dedup and self.shares > 1 and not self._is_mine(file, 0) and self.source.is_single(file, self.options): return
+        if self._is_foreign(file): return
         for n, part in enumerate(self.source.parts(file, self.options)):
             if self.dedup or self._is_mine(file, n): yield n, sum(len(d) for d in part.data if isinstance(d, bytes)), part
 
@@ -362,7 +367,7 @@ class _Epoch(_Groups):
                 if filling and new: filling.add(units, done.splits[self.split])
                 found = {split: self._leave_out(done.splits[split], seen, new) for split in splits}
                 if not new: continue
-                self._note(done)
+                self._note(done, units[0])
                 yield found, units[-1]
             if filling: filling.finish()
 
@@ -373,13 +378,15 @@ class _Epoch(_Groups):
         self.counts['duplicates'] += int((~fresh).sum())
         return _select(docs, fresh)
 
-    def _note(self, done):
-        "Count what was met, broken records too"
+    def _note(self, done, first):
+        "Count what was met from the part `first` on, broken records too; what all shares read is counted by the one that `first` would belong to"
+        if self.dedup and not self._is_mine(first.file, first.part): return
         for name, n in done.counts.items(): self.counts[name] += n
         self.counts['broken'] += len(done.broken)
         self.broken += done.broken[:max(0, self.max_broken - len(self.broken))]
         if self.counts['broken'] <= self.max_broken: return
-        raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {(self.broken + done.broken)[0]}; mend them, or raise max_broken")
+        raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {(self.broken + done.broken)[0].rpartition(';')[0]}; "
+                            f'mend them, or raise max_broken')
 
 # %% ../nbs/13_stream.ipynb #744aca75
 class _Checked(_Epoch):
@@ -396,9 +403,17 @@ class _Checked(_Epoch):
         "The cache for documents made of this source in this way"
         if folder and not self.source.lasting:
             raise MemtrainError(f'{self.name}: nothing tells whether it will be the same next time, so a cache_dir is of no use: leave it out, or write the texts to files')
-        if folder: check_writable(folder)
+        if folder: self._check_folder(folder)
         key = _sha256([1, self.source.lasting, self.identity['tokenizer'], self.options, self.split, self.dedup, self.share, self.shares])[:32]
         return _Cache(key, len(self.source), size, folder, self.split, self.dedup, self.vocab_size, self.eod_id)
+
+    def _check_folder(self, folder):
+        "An error unless the cache can be kept in `folder`"
+        inside = next((p for p in getattr(self.source, 'folders', ()) if p in (folder.resolve(), *folder.resolve().parents)), None)
+        if inside: raise MemtrainError(f'cache_dir {folder} lies in {inside}, where it would become part of the text: choose another folder')
+        check_writable(folder)
+        try: folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e: raise MemtrainError(f"cache_dir {folder} can't be made ({e.strerror}): choose another folder") from None
 
     def _limit(self):
         "How many documents of an epoch this share hands out at most"
@@ -426,16 +441,16 @@ class DocumentStream(_Checked):
         shares: int = 1,  # ranks × workers
         threads: int | None = None,  # that tokenise; all cores by default
         max_documents: int | None = None,  # of an epoch, over all shares
-        normalize: bool = True,  # this and the next five as in `prepare`
-        filter: bool = True,
-        min_chars: int = 0,
-        dedup: bool = True,
+        normalize: bool = True,  # Unicode NFC, `\n` line ends, no control characters
+        filter: bool = True,  # drop what is plainly not text
+        min_chars: int = 0,  # a rule of the filter: drop shorter documents
+        dedup: bool = True,  # drop documents that were there before in the epoch
         dedup_memory: str | int = '16MB',  # beyond it keys go to a temporary folder
-        text_key: str = 'text',
+        text_key: str = 'text',  # where records keep their text
         document_kib: int = 64,  # longer text files are cut into several documents
         record_mib: int = 64,  # a longer record is broken
         exclude: str | Iterable[str] = (),  # patterns for names of files and folders to leave out
-        max_broken: int = 100,  # so many broken records are skipped in an epoch, one more is an error
+        max_broken: int = 100,  # so many broken records of a share are skipped in an epoch, one more is an error
         cache_size: str | int = 0,  # bytes of tokenised documents to keep in memory for the next epochs
         cache_dir: str | Path | None = None,  # folder where they go when they are more than that
         part_kib: int = PART_KIB,  # of text that a thread gets at a time
@@ -645,7 +660,9 @@ def collect_tokens(
             data += found[split].ids[:min(len(found[split].ids), most[split] - len(data)//stream.dtype.itemsize)].tobytes()
         if all(len(data) >= most[s]*stream.dtype.itemsize for s, data in taken.items()): break
     empty = [s for s, data in taken.items() if not data]
-    if empty: raise MemtrainError(f"{stream.name}: no document for {' and '.join(empty)} with val_fraction {val_fraction}; give more text, or cut it finer with document_kib")
+    if empty:
+        told = ', '.join(f'{n:,} {name}' for name, n in stream.counts.items() if n)
+        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{f' ({told})' if told else ''}, with val_fraction {val_fraction}; give more text")
     return {s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s) for s, data in taken.items()}
 
 # %% ../nbs/13_stream.ipynb #a160e4f3
@@ -893,6 +910,8 @@ class _Standing:
         self.buffer.held = 0
         self.cutter.end()  # leaves nothing
 
+    def found(self): return dict(self.documents.counts), list(self.documents.broken)
+
     def state(self):
         "Where the share stands, in tensors and numbers"
         tensors = {'pending': _to_tensor(self.pending), 'buffer': _to_tensor(self.buffer.items[:self.buffer.held]),
@@ -947,7 +966,7 @@ class _Share(_Standing):
 _PROCESS = 30*2**20  # bytes that a worker process has for itself, by the memory measured further down
 
 class _Worker(IterableDataset):
-    "What a worker process does: (rows, its state now and then, counts at the end, what went wrong) of one share"
+    "What a worker process does: (rows, its state now and then, its counts, what went wrong) of one share"
     def __init__(self, make, worker, epoch, state, skip, every):
         self.make, self.worker, self.epoch, self.state, self.skip, self.every = make, worker, epoch, state, skip, every
 
@@ -957,8 +976,8 @@ class _Worker(IterableDataset):
             if self.state is None: share.begin(self.epoch)
             else: share.load(self.state)
             for number, rows in enumerate(share.batches(), 1):
-                if number > self.skip: yield _as_items(rows), share.state() if number % self.every == 0 else None, None, None
-            yield None, None, (dict(share.documents.counts), list(share.documents.broken)), None
+                if number > self.skip: yield _as_items(rows), share.state() if number % self.every == 0 else None, share.found(), None
+            yield None, None, share.found(), None
         except MemtrainError as e: yield None, None, None, str(e)
 
 def _same(item): return item
@@ -966,12 +985,12 @@ def _same(item): return item
 class _Turns:
     "Where several shares stand that take turns: the last state of each, how many batches came after it, and whose turn it is"
     def __init__(self, make, workers, kind, every):
-        self.make, self.workers, self.kind, self.every = make, workers, kind, every
+        self.make, self.workers, self.kind, self.every, self.found = make, workers, kind, every, [None]*workers
         self.begin(0)
 
     def begin(self, epoch):
         self.epoch, self.made, self.turn = epoch, 0, 0
-        self.states, self.after, self.found = [None]*self.workers, [0]*self.workers, [None]*self.workers
+        self.states, self.after = [None]*self.workers, [0]*self.workers
 
     def state(self): return {'epoch': self.epoch, 'made': self.made, 'turn': self.turn, 'after': list(self.after), 'states': list(self.states)}
 
@@ -1007,8 +1026,8 @@ class _Workers(_Turns):
             if 'DataLoader worker' not in str(e) or 'exited' not in str(e) and 'killed' not in str(e): raise
             raise MemtrainError(f'worker {k} of the stream died ({str(e).splitlines()[0].strip()}): was it killed for want of memory? Take fewer num_workers') from None
         if fault: raise MemtrainError(fault)
-        if items is None: self.found[k] = found
-        else: self.states[k], self.after[k] = (self.states[k], self.after[k] + 1) if state is None else (state, 0)
+        self.found[k] = found
+        if items is not None: self.states[k], self.after[k] = (self.states[k], self.after[k] + 1) if state is None else (state, 0)
         return None if items is None else items.view(self.kind)
 
 # %% ../nbs/13_stream.ipynb #f7392ec3
@@ -1087,7 +1106,7 @@ class _Counted(_Running):
 
     @property
     def counts(self) -> Counter:
-        "What has been read in the epoch under way; of worker processes, when they are through"
+        "What has been read in the epoch under way, or, when it has just ended, in that one"
         return sum((Counter(counts) for counts, _ in self._found()), Counter())
 
     @property
@@ -1097,7 +1116,7 @@ class _Counted(_Running):
 
     def _found(self):
         run = self._running()
-        return [(run.documents.counts, run.documents.broken)] if isinstance(run, _Share) else [f for f in run.found if f]
+        return [run.found()] if isinstance(run, _Share) else [f for f in run.found if f]
 
 # %% ../nbs/13_stream.ipynb #881f708e
 class _Epochs(_Counted):
@@ -1115,8 +1134,9 @@ class _Epochs(_Counted):
 
     def _empty(self):
         share, shares = self._shares
-        why = 'no document gave a row' if shares == 1 else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares'
-        return f"{self._documents.name}: {why}; give more text{', or leave drop_last out' if self.wanted['drop_last'] else ', or check its options'}"
+        told = ', '.join(f'{n:,} {name}' for name, n in self.counts.items() if n)
+        why = 'no document gave a row' if self.world_size == 1 else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares'
+        return f"{self._documents.name}: {why}{f' ({told})' if told else ''}; give more text{', or leave drop_last out' if self.wanted['drop_last'] else ', or check its options'}"
 
 # %% ../nbs/13_stream.ipynb #718304ec
 class _Resumable(_Epochs):
@@ -1131,6 +1151,8 @@ class _Resumable(_Epochs):
         state: dict,  # from `state_dict`, of the same rank
     ) -> None:
         "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or settings"
+        if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys():
+            raise MemtrainError(f"{self._documents.name}: a {type(state).__name__} that isn't the state of a stream: give what state_dict() returned")
         for then, now in ((state['data'], self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
             for name in {**now, **then}:
                 if now.get(name) != then.get(name):
@@ -1154,7 +1176,7 @@ class TokenStream(_Resumable):
         stride: int | None = None,  # tokens from the beginning of a row to that of the next; block_size by default, less overlaps
         documents: str = 'join',  # 'join', 'mask', 'split' or 'pack': what rows do at the ends of documents
         rank: int | None = None,  # which of `world_size` processes this is; torch.distributed's or torchrun's by default
-        world_size: int | None = None,
+        world_size: int | None = None,  # how many there are
         drop_last: bool = False,  # leave out rows at the end of an epoch that don't fill a batch
         threads: int | None = None,  # that tokenise; all cores by default, one in each worker process
         num_workers: int = 0,  # processes that do all the work; 0 for threads in this one
@@ -1162,15 +1184,15 @@ class TokenStream(_Resumable):
         split: str = 'train',  # or 'val'
         val_fraction: float = 0.0,  # share of the documents in 'val', chosen as `prepare` does
         split_seed: int = 0,  # `prepare`'s seed
-        normalize: bool = True,  # these as `prepare` has them
-        filter: bool = True,
-        min_chars: int = 0,
-        dedup: bool = True,
+        normalize: bool = True,  # Unicode NFC, `\n` line ends, no control characters
+        filter: bool = True,  # drop what is plainly not text
+        min_chars: int = 0,  # a rule of the filter: drop shorter documents
+        dedup: bool = True,  # drop documents that were there before in the epoch; then every rank and worker reads all of the text
         dedup_memory: str | int = '16MB',  # for the keys of documents seen; more go to disk
-        text_key: str = 'text',
-        document_kib: int = 64,
-        record_mib: int = 64,
-        exclude: str | tuple | list = (),
+        text_key: str = 'text',  # where records keep their text
+        document_kib: int = 64,  # longer text files are cut into several documents
+        record_mib: int = 64,  # a longer record is broken
+        exclude: str | tuple | list = (),  # patterns for names of files and folders to leave out
         max_broken: int = 100,  # broken records are left out, up to so many
         cache_size: int | str = 0,  # bytes of tokens kept in memory for later epochs
         cache_dir: str | Path | None = None,  # where tokens are kept that don't fit there

@@ -361,7 +361,11 @@ class _KeptRun(_Run):
         self.told = _tell(self.loader, self.told)
         state = {'iter': self.iter, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs, 'model_state': self.model.state_dict(),
                  'optimizer': self.optimizer.state_dict(), 'loader': self.loader.state_dict(), 'rng': get_rng_state()}
-        with atomic_write(self.out/'checkpoint.pt') as f: torch.save(state, f)
+        with atomic_write(self.out/'checkpoint.pt') as f:
+            try: torch.save(state, f)
+            except RuntimeError as e:  # what torch's writer makes of Ctrl-C
+                if isinstance(e.__context__, KeyboardInterrupt): raise KeyboardInterrupt from None
+                raise
 
     def restore(self) -> None:
         "Go back to the checkpoint, after making sure that it belongs to this run"

@@ -313,6 +313,25 @@ def test_errors_are_one_line_with_the_right_status():
         test_eq(run.returncode, 1); assert 'shard_00000.bin' in only_line(run)
         assert not (d/'run').exists()
 
+# %% ../nbs/50_cli.ipynb #08136579
+def test_what_is_wrong_with_a_text_is_told_in_the_words_of_the_flags():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        (d/'saved').mkdir(); (d/'saved/dataset_info.json').write_text('{}')
+        (d/'empty.txt').touch()
+        (d/'x.jsonl').write_text('{"text": "a"}\n{\n' + '{"text": "b"}\n'*50)
+        stream = ('--input_file', 'in', '--use_streaming')
+        for args, said in ((('--input_file', 'data'), 'give it as --dataset_dir'), (('--input_file', 'saved'), 'give it as --dataset_id'), (('--dataset_id', './gone'), 'check --dataset_id'),
+                           (('--input_file', 'gone'), 'check --input_file'), (('--input_file', 'empty.txt'), 'empty.txt: there is no document for'), ((*stream, '--num_workers', 100_000), 'fewer --num_workers'),
+                           ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'), ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the seq_len'),
+                           (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'), ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'), ((*stream, '--cache_dir', 'empty.txt'), "empty.txt can't be made")):
+            run = run_here('train', *args, '--out_dir', 'run', '--tokenization', 'bytes', '--target_params', '20k', '--max_iters', 1, cwd=d)
+            assert run.returncode == 1 and said in run.stderr and len(run.stderr.strip().splitlines()) == 1, (args, run.stderr)
+            assert not any(word in run.stderr for word in ('max_broken', 'document_kib', 'Traceback', '--input_files'))
+            assert not (d/'run').exists(), args
+
 # %% ../nbs/50_cli.ipynb #3d59ad30
 def test_wrong_usage_exits_with_two():
     for args in (['prepair'], [], ['prepare'], ['train', '--no_such_flag', '1'], ['prepare', '--input_files', 'x', '--out_dir', 'y', '--vocab_size', 'many']):

@@ -356,13 +356,13 @@ def slopes_of(model, loss):
 
 def test_gradients_of_packed_documents_are_those_of_each_alone():
     for double, eps in ((True, 1e-10), (False, 1e-5)):
-        for settings in ({}, dict(checkpointing=True), dict(loss_chunk_size=7), dict(checkpointing=True, loss_chunk_size=7)):
+        for ways in ({}, dict(checkpointing=True), dict(loss_chunk_size=7), dict(checkpointing=True, loss_chunk_size=7)):
             model = _tiny(tie_weights=False)
             if double: model.double()
             pieces = [cut(16, 50, seed) for seed in range(3)]
             alone, n = sum(F.cross_entropy(model(ids[None, :-1])[0], ids[1:], reduction='sum') for row in pieces for ids in row), sum(len(ids) - 1 for row in pieces for ids in row)
             wanted, value = slopes_of(model, alone/n), (alone/n).item()
-            for k, v in settings.items(): setattr(model, k, v)
+            for k, v in ways.items(): setattr(model, k, v)
             loss = model.loss(*torch.cat([pack(row, 16) for row in pieces], 1))
             assert abs(loss.item()/value - 1) < eps and (slopes_of(model, loss) - wanted).norm() < eps*wanted.norm(), (double, settings)
 

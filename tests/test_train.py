@@ -268,6 +268,22 @@ def tiny(folder, **kwargs):
         return Trainer(model, Path(folder)/data, config, Path(folder)/out, device, resume)
     return make
 
+# %% ../nbs/21_train.ipynb #48f4c0e9
+def test_an_interruption_while_a_checkpoint_is_written_is_one():
+    def cut(state, f):  # what torch.save does with Ctrl-C
+        try: raise KeyboardInterrupt
+        except KeyboardInterrupt: raise RuntimeError('unexpected pos 64 vs 0')
+    def full(state, f): raise RuntimeError('the disk is full')
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        trainer = tiny(d)()
+        trainer.save()
+        before = (trainer.out/'checkpoint.pt').read_bytes()
+        for save, error in ((cut, KeyboardInterrupt), (full, RuntimeError)):
+            with patch('torch.save', save): test_fail(trainer.save, exc=error)
+        test_eq((trainer.out/'checkpoint.pt').read_bytes(), before)
+        test_eq(sorted(p.name for p in trainer.out.glob('.*')), [])
+
 # %% ../nbs/21_train.ipynb #b9f3159e
 def test_a_run_learns_and_says_what_came_of_it():
     with tempfile.TemporaryDirectory() as d:
