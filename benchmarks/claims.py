@@ -68,9 +68,12 @@ def compare(took, base, work):
                    'ratio_low': min(b/a for a, b in zip(s, took[base])), 'ratio_high': max(b/a for a, b in zip(s, took[base])), 'seconds': s}
             for name, s in took.items()}
 
+def _rounds(args): return f'medians of {args.rounds} rounds in turn, ratios of the same round'
+
 def show(title, found, unit, base, scale=1e6):
     rows = [[name, format_number(v['per_second']/scale), f"{v['ratio']:.2f}", f"{v['ratio_low']:.2f} – {v['ratio_high']:.2f}"] for name, v in found.items()]
     print(f"\n{title}\n{format_table(['', unit, f'over {base}', 'lowest – highest'], rows)}", flush=True)
+    return title
 
 
 # ------------------------------------------------------------------------------------------------------------------------ tokenizers
@@ -108,8 +111,8 @@ def run_tokenizers(args):
             assert found == ids[first], f'{name}: not the ids of {first}'
         took = in_turn(ways, args.rounds)
     found = compare(took, first, size)
-    show(f'{size/1e6:.1f} MB of text, the same ids by all', found, 'MB/s', first)
-    return {'ways': found, 'base': first, 'bytes': size, 'texts': len(texts), 'left_out': left_out}
+    caption = show(f"{size/1e6:.1f} MB of Python's sources in {len(texts)} texts of {size/len(texts)/1e3:.0f} kB, a vocabulary of 8,192, the same ids by all; {_rounds(args)}", found, 'MB/s', first)
+    return {'ways': found, 'caption': caption, 'base': first, 'bytes': size, 'texts': len(texts), 'left_out': left_out}
 
 def _cuts(documents):
     ids, lengths = documents
@@ -122,13 +125,13 @@ def run_batches(args):
     "Documents handed to the tokenizer at a time: 512 against 256, and others"
     texts = [t[i:i + 2000] for t in read_texts(args.mb) for i in range(0, len(t), 2000)][:4096]
     tokenizer, size = learn(read_texts(args.mb)), sum(len(t.encode()) for t in texts)
-    out = {}
+    out, captions = {}, {}
     for engine, encode in (('tokenizers', tokenizer.encode_batch), ('tiktoken', tokenizer.encode_documents)):
         ways = {f'{engine}, {n} at a time': (lambda n=n, encode=encode: [encode(texts[i:i + n]) for i in range(0, len(texts), n)])
-                for n in (16, 64, 256, 512, 1024, 4096)}
+                for n in (1, 16, 64, 256, 512, 1024, 4096)}
         out[engine] = compare(in_turn(ways, args.rounds), f'{engine}, 256 at a time', size)
-        show(f'{engine}: {len(texts)} texts of up to 2,000 characters, {size/1e6:.1f} MB', out[engine], 'MB/s', '256')
-    return {'engines': out, 'bytes': size, 'texts': len(texts)}
+        captions[engine] = show(f"{engine}: {size/1e6:.1f} MB of Python's sources in {len(texts):,} texts of up to 2,000 characters, a vocabulary of 8,192; {_rounds(args)}", out[engine], 'MB/s', '256')
+    return {'engines': out, 'captions': captions, 'bytes': size, 'texts': len(texts)}
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- cache
@@ -147,24 +150,30 @@ def run_cache(args):
         kinds = {'no cache': {}, 'cache in memory': {'cache_size': 2**30}, 'cache on disk': {'cache_dir': Path(d)/'cache'}}
         streams = {name: TokenStream(files, tokenizer, 16, 1024, threads=1, **kw) for name, kw in kinds.items()}
         prepare([str(files)], Path(d)/'shards', tokenization=_saved(tokenizer, Path(d)), val_fraction=0, workers=1)
-        first = {name: [_seconds(stream_epoch, s)] for name, s in streams.items()}
+        first = compare(in_turn({name: _first_epoch(files, tokenizer, name, kinds, Path(d)) for name in kinds}, args.rounds), 'no cache', 1)
+        for stream in streams.values(): stream_epoch(stream)  # which fills the caches
         ways = {name: (lambda s=s: stream_epoch(s)) for name, s in streams.items()}
         ways['prepared shards'] = lambda: stream_epoch(TokenLoader(Path(d)/'shards', 16, 1024))
         tokens = stream_epoch(streams['no cache'])
         found = compare(in_turn(ways, args.rounds), 'no cache', tokens)
-    show(f'second and later epochs of {args.mb} MB, {tokens/1e6:.1f}M tokens', found, 'M tokens/s', 'none')
-    print('the first epoch: ' + ', '.join(f'{k} {v[0]:.1f} s' for k, v in first.items()))
-    return {'ways': found, 'first_epoch_seconds': first, 'tokens': tokens, 'mb': args.mb}
+    for name, v in first.items(): v['per_second'] *= tokens
+    about = f"{args.mb:g} MB of Python's sources, {tokens/1e6:.1f}M tokens, batches of 16 × 1,024, one thread; {_rounds(args)}"
+    captions = {'later': show(f'later epochs of {about}', found, 'M tokens/s', 'none'), 'first': show(f'first epochs of {about}', first, 'M tokens/s', 'none')}
+    return {'ways': found, 'first': first, 'captions': captions, 'tokens': tokens}
+
+def _first_epoch(files, tokenizer, name, kinds, folder):
+    "The first epoch of a stream with that kind of cache, which is empty each time"
+    from memtrain.stream import TokenStream
+    number = iter(range(10**6))
+    def run():
+        kw = {**kinds[name], **({'cache_dir': folder/f'first{next(number)}'} if 'cache_dir' in kinds[name] else {})}
+        return stream_epoch(TokenStream(files, tokenizer, 16, 1024, threads=1, **kw))
+    return run
 
 def _saved(tokenizer, folder):
     path = folder/'tokenizer.json'
     path.write_text(tokenizer.state(), encoding='utf-8')
     return str(path)
-
-def _seconds(fn, *args):
-    started = time.perf_counter()
-    fn(*args)
-    return time.perf_counter() - started
 
 
 # --------------------------------------------------------------------------------------------------------------------------- workers
@@ -179,15 +188,15 @@ def run_workers(args):
         ways = {f'prepare, {n} worker{"s"*(n > 1)}': prepared(n) for n in (1, 2)}
         size = sum(p.stat().st_size for p in files.iterdir())
         found = {'prepare': compare(in_turn(ways, args.rounds), 'prepare, 1 worker', size)}
-        show(f'preparing {size/1e6:.0f} MB', found['prepare'], 'MB/s', 'one')
+        captions = {'prepare': show(f"preparing {size/1e6:.0f} MB of Python's sources, {os.cpu_count()} cores; {_rounds(args)}", found['prepare'], 'MB/s', 'one')}
         if importlib.util.find_spec('memtrain.stream'):
             from memtrain.stream import TokenStream
             def streamed(**kw): return lambda: stream_epoch(TokenStream(files, tokenizer, 16, 1024, **kw))
             ways = {'stream, 1 thread': streamed(threads=1), 'stream, 2 threads': streamed(threads=2),
                     'stream, 1 worker process': streamed(threads=1, num_workers=1), 'stream, 2 worker processes': streamed(threads=1, num_workers=2)}
             found['stream'] = compare(in_turn(ways, args.rounds), 'stream, 1 thread', size)
-            show(f'streaming {size/1e6:.0f} MB, an epoch with its start', found['stream'], 'MB/s', 'one')
-    return {**found, 'bytes': size}
+            captions['stream'] = show(f"streaming {size/1e6:.0f} MB, an epoch with its start, batches of 16 × 1,024, {os.cpu_count()} cores; {_rounds(args)}", found['stream'], 'MB/s', 'one')
+    return {**found, 'captions': captions, 'bytes': size}
 
 
 # --------------------------------------------------------------------------------------------------------------------------- waiting
@@ -212,9 +221,10 @@ def main():
     p.add_argument('--results', help='folder for the results; by default `results` of the checkout')
     args = p.parse_args()
     for name in COMMANDS if args.command == 'all' else [args.command]:
+        started = time.perf_counter()
         values = COMMANDS[name](args)
         flags = [f'--{k} {v:g}' for k, v in (('mb', args.mb), ('rounds', args.rounds)) if v != p.get_default(k)]
-        result = save_result(f'bench_{name}', {**values, 'rounds': args.rounds, 'libraries': _libraries()}, ' '.join(['python benchmarks/claims.py', name, *flags]), args.results)
+        result = save_result(f'bench_{name}', {**values, 'rounds': args.rounds, 'mb': args.mb, 'seconds': time.perf_counter() - started, 'libraries': _libraries()}, ' '.join(['python benchmarks/claims.py', name, *flags]), args.results)
         print(result.stamp)
 
 def _libraries():

@@ -151,7 +151,7 @@ def choose_ways(keys, only=None):
     return chosen, skipped
 
 LITDATA = ['litdata', 'litdata_full', 'litdata_loader']
-ALL = list(WAYS)
+ALL = [k for k in WAYS if k != 'ours_stream']  # which tokenises
 
 
 # -------------------------------------------------------------------------------------------------------- processes, cache, memory

@@ -6,12 +6,13 @@
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
            'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
            'read_bytes', 'timed', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes',
-           'drop_cache', 'summarize_rates', 'is_peer', 'format_table', 'format_number', 'Bench', 'plot_bench',
-           'run_bench', 'installed_versions', 'measure_waiting', 'format_waiting', 'load_bench']
+           'drop_cache', 'summarize_rates', 'is_peer', 'format_table', 'format_number', 'format_range', 'Bench',
+           'plot_bench', 'run_bench', 'installed_versions', 'summarize_waits', 'measure_waiting', 'format_waiting',
+           'load_bench']
 
 # %% ../nbs/40_bench.ipynb #24e0590d
 import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
-import statistics, subprocess, sys, tempfile, threading, time, types, warnings
+import statistics, subprocess, sys, sysconfig, tempfile, threading, time, types, warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -143,7 +144,7 @@ def _write_shards(data, dest, step=2**20):
 
 # %% ../nbs/40_bench.ipynb #b4f70fbb
 def find_row(
-    data: BenchData,
+    data: BenchData,  # where to look
     row: np.ndarray,  # (n,) ids
 ) -> int:  # position of the first, -1 if they don't follow each other anywhere
     "Where `row` stands in `data`"
@@ -224,9 +225,10 @@ class Way:
     needs: Sequence[str] = ()  # modules that may not be installed
     lead: int = 4  # batches it may have made ahead
     source: str = ''  # whose recommendation it follows
+    known: Callable | None = None  # function of data: what its batches are cut from, where that isn't `data`
 
     def write(self,
-        data: BenchData,
+        data: BenchData,  # what to write
     ) -> None:
         "Write what it reads, in a child process, where there is a fork without risk"
         for name in self.formats:
@@ -234,15 +236,15 @@ class Way:
             else: data.path(name)
 
     def batches(self,
-        data: BenchData,
+        data: BenchData,  # what to deliver
         first: int = 0,  # epoch to begin with
     ) -> Iterator:  # (x, y)
         "Batches without end, the first two of them checked"
-        epoch = first
+        epoch, known = first, self.known(data) if self.known else data
         while True:
             given = 0
             for x, y in self.epoch(data, epoch):
-                if epoch == first and given < 2: check_batch(self.label, x, y, data)
+                if epoch == first and given < 2: check_batch(self.label, x, y, known)
                 given += 1
                 yield x, y
             if not given: raise MemtrainError(f'{self.label}: no batch in epoch {epoch}')
@@ -316,6 +318,36 @@ def _(data, epoch): return _open_ours(data, epoch, prefetch=4)
 @way('ours_workers', 'memtrain, num_workers=2', ['shards'], lead=32, source='page 12')
 def _(data, epoch): return _open_ours(data, epoch, num_workers=2)
 
+# %% ../nbs/40_bench.ipynb #38abe393
+_TEXT_TOKENS = 1_500_000  # ids of the text, at least
+
+@data_format('text')
+def _write_text(data, dest, size=6e6):
+    "Sources of Python as records, a tokenizer learned from them, and their ids as `prepare` has them"
+    from memtrain.prepare import prepare, train_bpe
+    texts, found = [], 0
+    for p in sorted(Path(sysconfig.get_paths()['stdlib']).rglob('*.py')):
+        if 'site-packages' in p.parts or found >= size: continue
+        texts.append(p.read_text(encoding='utf-8', errors='ignore'))
+        found += len(texts[-1])
+    (dest/'text.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
+    (dest/'tokenizer.json').write_text(train_bpe(texts[::4], 8192).state(), encoding='utf-8')
+    prepare([str(dest/'text.jsonl')], dest/'shards', tokenization=str(dest/'tokenizer.json'), val_fraction=0, workers=1)
+
+def _known_text(data):
+    "The ids that a stream of the text has to give"
+    ids = TokenShards(data.path('text')/'shards')
+    return BenchData(data.path('text'), len(ids), data.batch_size, data.block_size, np.dtype(ids.dtype).str, ids.vocab_size, ids)
+
+@way('ours_stream', 'memtrain TokenStream, tokenising', ['text'], known=_known_text, source='page 13')
+def _(data, epoch):
+    from memtrain.stream import TokenStream
+    folder = data.path('text')
+    buffer = min(1000, _TEXT_TOKENS//data.block_size//2)  # so that the last row, which isn't full, comes late
+    stream = TokenStream(folder/'text.jsonl', folder/'tokenizer.json', data.batch_size, data.block_size, shuffle_buffer_size=buffer, drop_last=True)
+    stream.epoch = epoch
+    return iter(stream)
+
 # %% ../nbs/40_bench.ipynb #6dbda588
 @way('nanogpt', "memory map, as nanoGPT's get_batch", source='https://github.com/karpathy/nanoGPT/blob/master/train.py')
 def _(data, epoch):
@@ -383,10 +415,17 @@ def _tf_batches(data, epoch, buffer=1000):
     ds = tf.data.FixedLengthRecordDataset(str(data.raw), size, footer_bytes=rest).shuffle(buffer, seed=epoch).batch(data.batch_size, drop_remainder=True)
     return ds.map(widen_rows, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE).with_options(options)
 
-@way('tf', 'tf.data, converted to torch', needs=['tensorflow'], lead=40, source='https://www.tensorflow.org/guide/data_performance')
+_TF = dict(needs=['tensorflow'], lead=40, source='https://www.tensorflow.org/guide/data_performance')
+
+@way('tf', 'tf.data, to torch by DLPack', **_TF)
 def _(data, epoch):
     import torch
     for x, y in _tf_batches(data, epoch): yield torch.from_dlpack(x), torch.from_dlpack(y)
+
+@way('tf_copied', 'tf.data, copied to torch', **_TF)
+def _(data, epoch):
+    import torch
+    for x, y in _tf_batches(data, epoch): yield torch.tensor(x.numpy()), torch.tensor(y.numpy())
 
 # %% ../nbs/40_bench.ipynb #d9c8d060
 def _shuffled(data, n, epoch):
@@ -475,6 +514,7 @@ def select_ways(
     keys: Sequence[str] | None = None,  # of `WAYS`; all by default
     skip_tf: bool = False,  # leave tf.data out
     skip_grain: bool = False,  # leave Grain out
+    cold: bool = False,  # leave out what would only be measured at tokenising
 ) -> tuple[list[Way], dict[str, str]]:  # the ways, and {label: why it is left out}
     "The ways that can run here, and why the others can't"
     for key in keys or ():
@@ -484,6 +524,7 @@ def select_ways(
         missing = [ADD[m] for m in w.needs if not importlib.util.find_spec(m)]
         if skip_tf and 'tensorflow' in w.needs: left_out[w.label] = 'skipped (--skip_tf)'
         elif skip_grain and 'grain' in w.needs: left_out[w.label] = 'skipped (--skip_grain)'
+        elif cold and 'text' in w.formats: left_out[w.label] = 'tokenises, and has read its text long before its batches'
         elif missing: left_out[w.label] = f"to add it: {' && '.join(missing)}"
         else: chosen.append(w)
     return chosen, left_out
@@ -687,14 +728,14 @@ def shared_memory_cleaned():
 
 # %% ../nbs/40_bench.ipynb #1fb08db1
 def files_of(
-    way: Way,
-    data: BenchData,
+    way: Way,  # whose files
+    data: BenchData,  # written in its formats
 ) -> list[Path]:
     "The files that `way` reads"
     return [p for name in way.formats for p in sorted(data.path(name).rglob('*')) if p.is_file() and p.stat().st_size]
 
 def resident_bytes(
-    path: str | Path,
+    path: str | Path,  # of a file that isn't empty
 ) -> int:
     "Bytes of the file `path` that are in the page cache, by mincore; Linux only"
     size = os.path.getsize(path)
@@ -717,7 +758,7 @@ def _libc():
     return libc
 
 def drop_cache(
-    files: Sequence[Path],
+    files: Sequence[Path],  # that nobody has mapped
 ) -> float:  # 0 to 1
     "Put `files` out of the page cache; the share of them that is still there afterwards. Linux only"
     for p in files:
@@ -768,6 +809,14 @@ def format_number(
     "`v` in few digits"
     return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
 
+
+def format_range(
+    low: float,  # lowest
+    high: float,  # highest
+) -> str:
+    "Both in few digits"
+    return f'{format_number(low, 2)} – {format_number(high, 2)}'
+
 # %% ../nbs/40_bench.ipynb #f5ca14b1
 @dataclass
 class Bench:
@@ -783,12 +832,19 @@ class Bench:
 
     def __str__(self):
         w, cold = self.work, any('fetched_over_needed' in row for row in self.ways.values())
-        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit']), f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}",
+        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit'], 2), format_range(r['ratio_low'], r['ratio_high']), f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}",
                  *([format_number(r.get('fetched_over_needed'))] if cold else [])] for r in self.ways.values()]
-        head = ['', 'M tokens/s', 'of the limit', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
+        head = ['', 'M tokens/s', 'of the limit', 'lowest – highest', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
         title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
                  f"median of {w['rounds']} rounds of {w['num_batches']} batches or more; the limit is '{self.ways[self.limit]['label']}'")
-        return '\n'.join([title, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
+        return '\n'.join([title, *self.warnings, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
+
+    @property
+    def warnings(self) -> list[str]:
+        "What is to be said against the figures: a line where the rounds of the limit itself are far apart"
+        rates = self.ways[self.limit]['rounds_tokens_per_second']
+        if max(rates) <= 2*min(rates): return []
+        return [f"warning: the limit's own rounds differ by a factor of {max(rates)/min(rates):.1f}: something else was at work, so measure again"]
 
     def plot(self) -> Figure:
         "Ratios to the limit and memory, fastest first"
@@ -901,6 +957,9 @@ def _assembled(ways, left_out, steps, data_args, **settings):
     "A crew that is ready, and the data, in a temporary folder; nothing of it stays behind"
     with tempfile.TemporaryDirectory(prefix='memtrain-bench-', ignore_cleanup_errors=True) as folder, shared_memory_cleaned(), contextlib.ExitStack() as stack:
         data = _make_data(folder, *data_args)
+        short = [w for w in ways if 'text' in w.formats and 2*data.batch_size*data.row > _TEXT_TOKENS]
+        left_out.update({w.label: 'its text is less than two batches' for w in short})
+        ways = [w for w in ways if w not in short]
         crew = _Crew(ways, data, left_out, stack, **settings)  # they start while the data is written
         data.path('shards')
         crew.bar = stack.enter_context(progress(total=len(ways)*steps, desc='bench', unit='measurements'))
@@ -926,7 +985,7 @@ def run_bench(
     _check_numbers(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=rounds, tokens=1 if tokens is None else tokens)
     _check_outputs(plot, save)
     if cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError('--cold needs Linux: this system has no way to put files out of its page cache')
-    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain)
+    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain, cold)
     started = time.perf_counter()
     with _assembled(chosen, left_out, rounds + 2, (num_batches, batch_size, block_size, dataset_dir, tokens)) as (crew, data, prepared):
         measure = _measure_cold if cold else _measure_warm
@@ -991,23 +1050,27 @@ def installed_versions() -> dict[str, str]:
     return found
 
 # %% ../nbs/40_bench.ipynb #fc2ded0d
+_MODEL = dict(n_layer=2, n_head=2, n_embd=64)  # of the GPT that steps
+
 class _ModelOrders(_Orders):
     "With a model that steps"
-    def loop(self, steps):
-        "The share of `steps` training steps spent waiting, and how long a step takes, alone and in the loop"
+    def loop(self, steps, together=4):
+        "Seconds of `steps` training steps alone, of as many in the loop, and of each wait; `together` of a kind in turn"
         if self.running is None: self.open()
         step, fixed = self.settings.get('step') or _make_step(self.data.block_size), next(self.running)
         self.settings['step'] = step
-        alone = [_clock(step, *fixed) for _ in range(max(2, steps//4))]
-        timed(self.running, 0, self.way.lead)
-        waits, took = [], []
-        for _ in range(steps):
-            started = time.perf_counter()
-            batch = next(self.running)
-            waits.append(time.perf_counter() - started)
-            took.append(_clock(step, *batch))
-        return {'share_waiting': sum(waits)/(sum(waits) + sum(took)), 'wait_seconds': statistics.median(waits), 'wait_most': max(waits),
-                'step_seconds': statistics.median(took), 'alone_seconds': statistics.median(alone)}
+        found = {'alone': [], 'took': [], 'waits': []}
+        for first in range(0, steps, together):
+            for i in range(1 + min(together, steps - first)):
+                seconds = _clock(step, *fixed)
+                if i: found['alone'].append(seconds)
+            timed(self.running, 0, self.way.lead)
+            for _ in range(min(together, steps - first)):
+                started = time.perf_counter()
+                batch = next(self.running)
+                found['waits'].append(time.perf_counter() - started)
+                found['took'].append(_clock(step, *batch))
+        return found
 
 # %% ../nbs/40_bench.ipynb #e72fe052
 def _make_step(block_size, vocab=512):
@@ -1016,7 +1079,7 @@ def _make_step(block_size, vocab=512):
     from memtrain.model import GPT, GPTConfig
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = GPT(GPTConfig(vocab, block_size, n_layer=2, n_head=2, n_embd=64))
+    model = GPT(GPTConfig(vocab, block_size, **_MODEL))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     def step(x, y):
         loss = model.loss(torch.as_tensor(x) % vocab, torch.as_tensor(y) % vocab)
@@ -1031,32 +1094,49 @@ def _clock(fn, *args):
     return time.perf_counter() - started
 
 # %% ../nbs/40_bench.ipynb #ca0ffdb8
+def summarize_waits(
+    runs: list[dict[str, list[float]]],  # of each round, seconds of steps 'alone', of steps in the loop ('took') and of 'waits' for them
+) -> dict:
+    "The share of the loop spent waiting and the step in the loop over the step alone, as medians of rounds, with the lowest and the highest"
+    med, found = statistics.median, {}
+    for name, values in (('share_waiting', [sum(m['waits'])/(sum(m['waits']) + sum(m['took'])) for m in runs]),
+                         ('step_over_alone', [med(m['took'])/med(m['alone']) for m in runs])):
+        found |= {name: med(values), f'{name}_low': min(values), f'{name}_high': max(values)}
+    every = {name: [s for m in runs for s in m[name]] for name in runs[0]}
+    return found | {'wait_seconds': med(every['waits']), 'wait_most': max(every['waits']), 'step_seconds': med(every['took']), 'alone_seconds': med(every['alone'])}
+
+# %% ../nbs/40_bench.ipynb #d25258d0
 def measure_waiting(
-    steps: int = 20,  # training steps of each loader in each round
+    steps: int = 12,  # training steps in the loop, and alone, of each loader in each round
     batch_size: int = 16,  # windows in a batch (B)
     block_size: int = 256,  # tokens in a window (T)
     rounds: int = 2,  # rounds of all loaders in turn
     ways: Sequence[str] | None = None,  # keys of `WAYS`; all that are installed by default
     tokens: int = 16_000_000,  # made tokens to read from
-) -> dict:  # 'ways': {key: share_waiting and seconds}, 'left_out', 'work'
+) -> dict:  # 'ways': {key: shares, ratios and seconds}, 'left_out', 'work', 'seconds'
     "How long a small GPT that trains on the processor waits for each loader"
     _check_numbers(steps=steps, batch_size=batch_size, block_size=block_size, rounds=rounds)
     chosen, left_out = select_ways(ways or [k for k in WAYS if k not in LIMITS[1:]])
+    started, runs = time.perf_counter(), {}
     with _assembled(chosen, left_out, rounds + 1, (1, batch_size, block_size, None, tokens), orders='_ModelOrders') as (crew, data, _):
-        runs = {}
         for r in range(rounds):
             for key, answer in crew.ask_all('loop', backwards=r % 2, steps=steps).items(): runs.setdefault(key, []).append(answer)
-        found = {w.key: {'label': w.label, **{k: statistics.median(m[k] for m in runs[w.key]) for k in runs[w.key][0]}} for w in crew.ways}
-    for v in found.values(): v['step_over_alone'] = v['step_seconds']/v['alone_seconds']
-    return {'ways': found, 'left_out': left_out, 'work': {'steps': steps, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'tokens': tokens}}
+        found = {w.key: {'label': w.label, **summarize_waits(runs[w.key])} for w in crew.ways}
+    work = {'steps': steps, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'tokens': tokens, 'model': _MODEL}
+    return {'ways': found, 'left_out': left_out, 'work': work, 'seconds': time.perf_counter() - started}
 
-# %% ../nbs/40_bench.ipynb #d25258d0
+# %% ../nbs/40_bench.ipynb #c1d5e8f9
 def format_waiting(
     found: dict,  # from `measure_waiting`
 ) -> str:
     "It as a table"
-    rows = [[v['label'], f"{v['share_waiting']:.2%}", f"{1e6*v['wait_seconds']:,.0f}", f"{1e3*v['step_seconds']:,.0f}", f"{v['step_over_alone']:.2f}"] for v in found['ways'].values()]
-    return format_table(['', 'waiting', 'median wait, µs', 'step, ms', 'over the step alone'], rows)
+    w = found['work']
+    title = (f"a GPT of {w['model']['n_layer']} layers of {w['model']['n_embd']} on one core, steps of {w['batch_size']} × {w['block_size']:,} tokens; "
+             f"in each of {w['rounds']} rounds {w['steps']} steps alone and {w['steps']} in the loop, in turn")
+    rows = [[v['label'], f"{v['share_waiting']:.2%}", f"{v['share_waiting_low']:.2%} – {v['share_waiting_high']:.2%}", f"{1e6*v['wait_seconds']:,.0f}", f"{1e3*v['step_seconds']:,.0f}",
+             f"{v['step_over_alone']:.2f}", f"{v['step_over_alone_low']:.2f} – {v['step_over_alone_high']:.2f}"] for v in found['ways'].values()]
+    table = format_table(['', 'waiting', 'lowest – highest', 'median wait, µs', 'step, ms', 'over alone', 'lowest – highest'], rows)
+    return '\n'.join([title, '', table, *(f'left out: {k}: {v}' for k, v in found['left_out'].items())])
 
 # %% ../nbs/40_bench.ipynb #23dab2e3
 def load_bench(
