@@ -864,7 +864,7 @@ class Bench:
         for name, default in (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5)):
             if w[name] != default: parts.append(f'--{name} {w[name]}')
         if w['data'] != 'made': parts.append('--dataset_dir DIR')
-        return ' '.join([*parts, *(['--cold'] if w['cold'] else []), '--save'])
+        return ' '.join([*parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
 
 # %% ../nbs/40_bench.ipynb #d9950db2
 _HUES = {'limit': '#999999', 'ours': '#1f77b4', 'peer': '#d98c3f'}
