@@ -861,7 +861,7 @@ def _command_of(w):
     defaults = (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5))
     parts = [f'--{name} {w[name]}' for name, default in defaults if w[name] != default]
     if w['data'] != 'made': parts.append('--dataset_dir DIR')
-    return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save'])
+    return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
 
 def format_bench(
     bench: Bench,  # what was measured

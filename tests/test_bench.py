@@ -228,7 +228,7 @@ def test_a_bench_is_saved_with_the_line_that_repeats_it_and_drawn():
         dest = Path(d)/'sub'/'mine.json'
         b = a_bench()
         test_eq(b.save(dest).values['ways']['ours_block'], load_result('mine', dest.parent).values['ways']['ours_block'])
-        test_eq(b.command, 'memtrain bench --num_batches 2 --batch_size 4 --block_size 64 --rounds 2 --save')
+        test_eq(b.command, 'memtrain bench --num_batches 2 --batch_size 4 --block_size 64 --rounds 2 --save FILE.json')
         labels = {t.get_text() for t in b.plot().axes[0].get_yticklabels()}
         test_eq(labels, {row['label'] for row in b.ways.values()})
 
@@ -301,7 +301,7 @@ def test_a_cold_bench_reads_from_the_disk():
         if drop_cache([path]) > 0 and not on_a_disk(path): return
         b = run_bench(1, 4, 256, rounds=1, cold=True, tokens=2_000_000, ways=['ours_block', 'nanogpt'])
         for key in ('limit_fresh', 'ours_block', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
-        assert 'read / needed' in str(b) and b.command.endswith('--cold --save')
+        assert 'read / needed' in str(b) and b.command.endswith('--cold --save FILE.json')
 
 # %% ../nbs/40_bench.ipynb #d6f4cc84
 def test_a_model_waits_for_a_slow_loader():
