@@ -7,8 +7,8 @@ __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'enco
            'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
            'read_bytes', 'timed', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes',
            'drop_cache', 'summarize_rates', 'is_peer', 'format_table', 'format_number', 'format_range', 'Bench',
-           'plot_bench', 'run_bench', 'installed_versions', 'summarize_waits', 'measure_waiting', 'format_waiting',
-           'load_bench']
+           'format_bench', 'plot_bench', 'run_bench', 'installed_versions', 'summarize_waits', 'measure_waiting',
+           'format_waiting', 'load_bench']
 
 # %% ../nbs/40_bench.ipynb #24e0590d
 import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
@@ -830,14 +830,7 @@ class Bench:
     versions: dict = field(default_factory=dict)  # of the libraries
     memory_kind: str = 'PSS'  # or RSS
 
-    def __str__(self):
-        w, cold = self.work, any('fetched_over_needed' in row for row in self.ways.values())
-        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit'], 2), format_range(r['ratio_low'], r['ratio_high']), f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}",
-                 *([format_number(r.get('fetched_over_needed'))] if cold else [])] for r in self.ways.values()]
-        head = ['', 'M tokens/s', 'of the limit', 'lowest – highest', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
-        title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
-                 f"median of {w['rounds']} rounds of {w['num_batches']} batches or more; the limit is '{self.ways[self.limit]['label']}'")
-        return '\n'.join([title, *self.warnings, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
+    def __str__(self): return format_bench(self)
 
     @property
     def warnings(self) -> list[str]:
@@ -850,6 +843,11 @@ class Bench:
         "Ratios to the limit and memory, fastest first"
         return plot_bench(self)
 
+    @property
+    def command(self) -> str:
+        "The line that measures it again"
+        return _command_of(self.work)
+
     def save(self,
         path: str | Path | bool = True,  # a .json file; True for bench.json in the results folder
     ) -> Result:
@@ -857,14 +855,26 @@ class Bench:
         path = results_dir()/('bench_cold.json' if self.work['cold'] else 'bench.json') if path is True else Path(path)
         return save_result(path.stem, asdict(self), self.command, path.parent)
 
-    @property
-    def command(self) -> str:
-        "The line that measures it again"
-        w, parts = self.work, ['memtrain bench']
-        for name, default in (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5)):
-            if w[name] != default: parts.append(f'--{name} {w[name]}')
-        if w['data'] != 'made': parts.append('--dataset_dir DIR')
-        return ' '.join([*parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
+# %% ../nbs/40_bench.ipynb #85be6ab2
+def _command_of(w):
+    "The line that measures the work `w` again"
+    defaults = (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5))
+    parts = [f'--{name} {w[name]}' for name, default in defaults if w[name] != default]
+    if w['data'] != 'made': parts.append('--dataset_dir DIR')
+    return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
+
+def format_bench(
+    bench: Bench,  # what was measured
+) -> str:
+    "It as a table, with what it was measured at above and what was left out below"
+    w, cold = bench.work, any('fetched_over_needed' in row for row in bench.ways.values())
+    head = ['', 'M tokens/s', 'of the limit', 'lowest – highest', f'{bench.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
+    rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit'], 2), format_range(r['ratio_low'], r['ratio_high']),
+             f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}", *([format_number(r.get('fetched_over_needed'))] if cold else [])]
+            for r in bench.ways.values()]
+    title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
+             f"median of {w['rounds']} rounds of {w['num_batches']} batches{' or more' * (not w['cold'])}; the limit is '{bench.ways[bench.limit]['label']}'")
+    return '\n'.join([title, *bench.warnings, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in bench.left_out.items())])
 
 # %% ../nbs/40_bench.ipynb #d9950db2
 _HUES = {'limit': '#999999', 'ours': '#1f77b4', 'peer': '#d98c3f'}
@@ -985,20 +995,24 @@ def run_bench(
     _check_numbers(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=rounds, tokens=1 if tokens is None else tokens)
     _check_outputs(plot, save)
     if cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError('--cold needs Linux: this system has no way to put files out of its page cache')
-    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain, cold)
+    chosen = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain, cold)
+    bench = _measure_all(*chosen, num_batches, batch_size, block_size, cold, rounds, dataset_dir, tokens)
+    if plot: _write_plot(bench, plot)
+    if save: bench.save(save)
+    return bench
+
+# %% ../nbs/40_bench.ipynb #5c2170ea
+def _measure_all(chosen, left_out, num_batches, batch_size, block_size, cold, rounds, dataset_dir, tokens):
+    "The `Bench` of the chosen ways"
     started = time.perf_counter()
-    with _assembled(chosen, left_out, rounds + 2, (num_batches, batch_size, block_size, dataset_dir, tokens)) as (crew, data, prepared):
-        measure = _measure_cold if cold else _measure_warm
-        rows = measure(crew, data, num_batches, rounds)
+    with _assembled(chosen, left_out, rounds + 2, (num_batches, batch_size, block_size, dataset_dir, tokens)) as (crew, data, _):
+        rows = (_measure_cold if cold else _measure_warm)(crew, data, num_batches, rounds)
         work = {'num_batches': num_batches, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'cold': cold, 'tokens': data.tokens,
                 'data': 'made' if data.made else str(dataset_dir), 'bytes_per_id': data.width}
         found = summarize_rates(crew.ways, {k: [m['tokens']/m['seconds'] for m in runs] for k, (_, runs) in rows.items()})
     for key, row in found['ways'].items(): row |= rows[key][0] | {'source': WAYS[key].source, **_fetched(rows[key][1], work)}
-    bench = Bench(**found, left_out=left_out, work=work, seconds=time.perf_counter() - started, versions=installed_versions(),
-                  memory_kind='PSS' if sys.platform == 'linux' else 'RSS')
-    if plot: _write_plot(bench, plot)
-    if save: bench.save(save)
-    return bench
+    return Bench(**found, left_out=left_out, work=work, seconds=time.perf_counter() - started, versions=installed_versions(),
+                 memory_kind='PSS' if sys.platform == 'linux' else 'RSS')
 
 # %% ../nbs/40_bench.ipynb #2fc0daa1
 def _measure_warm(crew, data, num_batches, rounds):
