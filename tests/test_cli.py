@@ -301,7 +301,7 @@ def test_errors_are_one_line_with_the_right_status():
         test_eq(prep('in').returncode, 0)
         train = lambda *args: run_here('train', '--dataset_dir', 'new', '--out_dir', 'run', *args, cwd=d)
         for args, said in ((('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'), (('--model_name', 'gpt3'), 'gpt2-xl'), (('--epochs', 0), '--epochs 0'),
-                           (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), 'lr=nan'), (('--seq_len', 0), 'block_size=0'), (('--seed', -1), 'seed=-1'),
+                           (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), 'lr=nan'), (('--seq_len', 0), '--seq_len 0'), (('--seed', -1), 'seed=-1'),
                            (('--target_params', '1e400'), 'more than any machine has'), (('--target_params', '100T'), 'memory'),
                            (('--lr', -1), 'lr=-1.0'), (('--target_params', 'many'), "'many' is not a count"), (('--config_file', 'no.json'), 'no.json'), (('--device', 'abacus'), "'abacus'"), (('--report', '.'), 'is a folder'), (('--report', 'empty.txt/r.html'), 'empty.txt is a file')):
             run = train(*args)
