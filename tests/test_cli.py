@@ -201,7 +201,9 @@ def test_a_data_set_of_others_trains_held_and_streamed():
     if not find_spec('datasets'): return  # an extra
     with tempfile.TemporaryDirectory() as d:
         d, text = Path(d), [p.read_text() for p in real_text(Path(d)/'in').iterdir()]
-        import_module('datasets').Dataset.from_dict({'content': text}).save_to_disk(str(d/'hub'))
+        datasets = import_module('datasets')
+        datasets.disable_progress_bars()
+        datasets.Dataset.from_dict({'content': text}).save_to_disk(str(d/'hub'))
         for name, flags in (('held', []), ('stream', ['--use_streaming'])):
             run = run_here('train', '--dataset_id', 'hub', '--text_key', 'content', '--tokenization', 'bytes', *flags, '--out_dir', name, *_small, cwd=d)
             test_eq(run.returncode, 0); assert 'val loss' in run.stdout and summary(d/name)['data'] == 'hub', run.stderr

@@ -6,6 +6,8 @@ from memtrain.stream import *
 # %% ../nbs/13_stream.ipynb #b7882dba
 import contextlib, gzip, importlib, importlib.util, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq, zstandard
 from fastcore.test import test_eq, test_fail
 from tokenizers import Tokenizer
@@ -296,6 +298,22 @@ def test_nobody_fetches_a_shard_that_another_needs():
     few = [documents_of(make(1, share, 3, dedup=False, part_kib=1).groups(0)) for share in range(3)]  # fewer shards than shares: each reads all, and takes its part
     test_eq(len(set(sum(few, []))), 20)
 
+# %% ../nbs/13_stream.ipynb #a63b138d
+def test_the_hub_is_asked_for_the_revision_that_was_found():
+    if not importlib.util.find_spec('datasets'): return
+    asked, rows = [], hf_datasets().Dataset.from_dict({'text': ['a', 'b']}).to_iterable_dataset()
+    def info(self, repo, timeout): return asked.append((repo, timeout)) or SimpleNamespace(sha='abc')
+    def load(*args, **kw): return asked.append((args, kw)) or rows
+    with patch('huggingface_hub.HfApi.dataset_info', info), patch('datasets.load_dataset', load): source = open_source('owner/name:config')
+    test_eq(asked, [('owner/name', 10), (('owner/name', 'config'), dict(revision='abc', streaming=True))])
+    test_eq(documents_of(DocumentStream(source, 'bytes').groups(0)), documents_of(DocumentStream(['a', 'b'], 'bytes').groups(0)))
+
+# %% ../nbs/13_stream.ipynb #ad4d9a25
+def test_two_data_sets_of_one_length_are_not_taken_for_each_other():
+    if not importlib.util.find_spec('datasets'): return
+    a, b = (hf_datasets().Dataset.from_dict({'text': [letter]*5}) for letter in 'ab')
+    assert open_source(a).lasting != open_source(b).lasting
+
 # %% ../nbs/13_stream.ipynb #3a63a869
 def test_one_large_file_is_dealt_out_evenly():
     with tempfile.TemporaryDirectory() as d:
@@ -571,6 +589,12 @@ def shuffled(n, size, batch_size, *key):
     while len(left := buffer.put(left)) or buffer.held: out.append(buffer.draw(len(out)).view(np.int64))
     return np.concatenate(out)
 
+# %% ../nbs/13_stream.ipynb #7fba2320
+def test_a_row_without_a_target_is_no_row():
+    kind = _row_type(4, np.dtype(np.uint16), 'mask')
+    for mask, rows in ((True, 1), (False, 2)):  # x of a second row would be the end of the first document alone
+        test_eq(len(cut_all(_Joined(kind, 0, 4, mask), np.array([1, 2, 3, 4, 0, 0], np.uint16), np.array([5, 1]))), rows)
+
 # %% ../nbs/13_stream.ipynb #480e3358
 def test_what_is_chosen_is_distinct_and_even():
     for k, n in ((1, 1), (5, 5), (3, 10), (16, 1000)): assert len(set(_choose(k, n, 4, n).tolist())) == k and max(_choose(k, n, 4, n)) < n
@@ -645,6 +669,13 @@ def test_streams_resume_exactly_in_a_corpus_of_many_parts():
 def test_streams_with_workers_resume_exactly_at_any_batch():
     for mode, kw in zip(('pack', 'join', 'mask'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})):
         resumes_exactly(20, dict(documents=mode, num_workers=2, **kw))
+
+# %% ../nbs/13_stream.ipynb #dc927e0a
+def test_shares_draw_each_in_its_own_way():
+    for workers in (0, 2):
+        keys = [run.buffer.key if not workers else run.make(k).buffer.key for rank in (0, 1) for run in [open_stream(rank=rank, world_size=2, num_workers=workers)._running()]
+                for k in range(max(1, workers))]
+        test_eq(len(set(keys)), len(keys))
 
 # %% ../nbs/13_stream.ipynb #70cccb5b
 def test_an_epoch_begun_in_the_middle_of_another_has_nothing_of_it():
