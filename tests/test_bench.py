@@ -282,7 +282,8 @@ def test_a_loader_whose_process_dies_is_named():
 def test_ctrl_c_leaves_no_folder_and_no_process():
     code = 'from memtrain.bench import run_bench; run_bench(tokens=2_000_000, rounds=1000, ways=["ours_workers"])'
     with tempfile.TemporaryDirectory() as d:
-        child = subprocess.Popen([sys.executable, '-c', code], env={**os.environ, 'TMPDIR': d}, stderr=subprocess.PIPE, text=True)
+        hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job is started deaf to it
+        child = subprocess.Popen([sys.executable, '-c', code], env={**os.environ, 'TMPDIR': d}, stderr=subprocess.PIPE, text=True, preexec_fn=hears)
         end = time.monotonic() + 60
         while not list(Path(d).glob('memtrain-bench-*/shards*.done')) and time.monotonic() < end: time.sleep(0.05)
         started = psutil.Process(child.pid).children(recursive=True)
