@@ -7,7 +7,7 @@ __all__ = ['PART_KIB', 'open_source', 'open_tokenizer', 'DocumentStream', 'clear
            'TokenStream', 'StreamingDataLoader']
 
 # %% ../nbs/13_stream.ipynb #307ad02b
-import array, contextlib, hashlib, itertools, json, math, os, re, shutil, socket, tempfile
+import array, bisect, contextlib, copy, functools, hashlib, itertools, json, math, os, re, shutil, socket, tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .core import MemtrainError, check_writable, get_machine, parse_size
-from .loader import permute
+from .loader import _noise, _rank_of, permute
 from .prepare import (BPE_SAMPLE, BPETokenizer, ByteTokenizer, Chunk, Documents, Part, Processed, SeenKeys, Settings, find_files, load_tokenizer,
                               process_chunk)
 from .prepare import (_bpe_sample, _check_numbers, _Corpus, _DIFFICULT, _from_hub, _in_order, _parquet, _parts, _select, _strings, _take_sample,
                               _Threads, _utf8, _with_ends)
-from .shards import MANIFEST, ShardWriter, TokenShards, dtype_for_vocab, read_manifest
+from .shards import MANIFEST, ShardWriter, TokenShards, as_windows, dtype_for_vocab, read_manifest
 
 # %% ../nbs/13_stream.ipynb #a9ad2e54
 PART_KIB = 256  # of text in a part: what a thread gets at a time, and how finely a place is known
@@ -389,6 +391,11 @@ class _Epoch(_Groups):
                             f'mend them, or raise max_broken')
 
 # %% ../nbs/13_stream.ipynb #744aca75
+def _told(counts):
+    "What was counted, in brackets for an error; '' where it was nothing"
+    found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
+    return f' ({found})' if found else ''
+
 class _Checked(_Epoch):
     "What is checked when a stream is opened, and when it ends"
     def _check(self, threads):
@@ -421,9 +428,8 @@ class _Checked(_Epoch):
         return self.max_documents // self.shares + (self.share < self.max_documents % self.shares)
 
     def _empty(self):
-        told = ', '.join(f'{n:,} {name}' for name, n in self.counts.items() if n)
         other = f"; with val_fraction {self.options['val_fraction']} the other split has them all" if self.options['val_fraction'] else ''
-        return MemtrainError(f"{self.name}: there is no document for {self.split} in it{f' ({told})' if told else ''}{other}; give more text")
+        return MemtrainError(f"{self.name}: there is no document for {self.split} in it{_told(self.counts)}{other}; give more text")
 
 # %% ../nbs/13_stream.ipynb #29c1822f
 class DocumentStream(_Checked):
@@ -661,8 +667,7 @@ def collect_tokens(
         if all(len(data) >= most[s]*stream.dtype.itemsize for s, data in taken.items()): break
     empty = [s for s, data in taken.items() if not data]
     if empty:
-        told = ', '.join(f'{n:,} {name}' for name, n in stream.counts.items() if n)
-        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{f' ({told})' if told else ''}, with val_fraction {val_fraction}; give more text")
+        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{_told(stream.counts)}, with val_fraction {val_fraction}; give more text")
     return {s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s) for s, data in taken.items()}
 
 # %% ../nbs/13_stream.ipynb #a160e4f3
@@ -689,15 +694,6 @@ def sample_texts(
             yield text
             taken += len(_utf8(text))
             if not stream.source.bytes and taken >= size: return
-
-# %% ../nbs/13_stream.ipynb #2367fffa
-import bisect, copy, functools
-
-import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
-from .loader import _noise, _rank_of
-from .shards import as_windows
 
 # %% ../nbs/13_stream.ipynb #915368ef
 def _row_type(block_size, dtype, documents):
@@ -1134,9 +1130,8 @@ class _Epochs(_Counted):
 
     def _empty(self):
         share, shares = self._shares
-        told = ', '.join(f'{n:,} {name}' for name, n in self.counts.items() if n)
         why = 'no document gave a row' if self.world_size == 1 else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares'
-        return f"{self._documents.name}: {why}{f' ({told})' if told else ''}; give more text{', or leave drop_last out' if self.wanted['drop_last'] else ', or check its options'}"
+        return f"{self._documents.name}: {why}{_told(self.counts)}; give more text{', or leave drop_last out' if self.wanted['drop_last'] else ', or check its options'}"
 
 # %% ../nbs/13_stream.ipynb #718304ec
 class _Resumable(_Epochs):
@@ -1196,6 +1191,7 @@ class TokenStream(_Resumable):
         max_broken: int = 100,  # broken records are left out, up to so many
         cache_size: int | str = 0,  # bytes of tokens kept in memory for later epochs
         cache_dir: str | Path | None = None,  # where tokens are kept that don't fit there
+        part_kib: int = PART_KIB,  # of text that a thread or worker gets at a time
     ):
         super().__init__()
         self.wanted = dict(batch_size=batch_size, block_size=block_size, seed=seed, shuffle=shuffle, shuffle_buffer_size=shuffle_buffer_size,
@@ -1204,7 +1200,7 @@ class TokenStream(_Resumable):
         self.rank, self.world_size = _rank_of(rank, world_size)
         self.options = dict(split=split, val_fraction=val_fraction, split_seed=split_seed, normalize=normalize, filter=filter, min_chars=min_chars, dedup=dedup,
                             dedup_memory=dedup_memory, text_key=text_key, document_kib=document_kib, record_mib=record_mib, exclude=exclude,
-                            max_broken=max_broken, cache_size=cache_size, cache_dir=cache_dir)
+                            max_broken=max_broken, cache_size=cache_size, cache_dir=cache_dir, part_kib=part_kib)
         self._open(source, tokenizer, threads)
 
     def _open(self, source, tokenizer, threads):
@@ -1242,7 +1238,7 @@ class StreamingDataLoader:
         dataset_id: Any,  # a name on the Hugging Face hub, a folder or file, or whatever `TokenStream` takes
         tokenizer: Any,  # has `encode(text)`
         seq_len: int = 1024,  # T
-        batch_size: int = 16,
+        batch_size: int = 16,  # rows per batch
         streaming: bool = True,  # False: keep all tokens in memory after the first epoch
         **options: Any,  # of `TokenStream`
     ):

@@ -626,10 +626,9 @@ class Texts:
 
 def open_stream(n=300, **kw):
     "A small stream of bytes"
-    every, part_kib = kw.pop('every', 7), kw.pop('part_kib', None)
+    every = kw.pop('every', 7)
     stream = TokenStream(kw.pop('source', None) or Texts(n), ByteTokenizer(), **{'batch_size': 4, 'block_size': 32, 'shuffle_buffer_size': 60, 'filter': False, 'seed': 2, **kw})
     stream._every = every  # more states from workers than in earnest
-    if part_kib: stream._documents.options['part_bytes'] = 1024*part_kib
     return stream
 
 def same(a, b): return len(a) == len(b) and all(torch.equal(s, t) for p, q in zip(a, b) for s, t in zip(p, q, strict=True))
