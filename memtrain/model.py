@@ -199,29 +199,33 @@ def _chunk_gradient(logits, targets, n):
 class _ChunkedCrossEntropy(torch.autograd.Function):
     "Cross-entropy whose gradients are made in the forward pass, chunk by chunk"
     @staticmethod
-    def forward(ctx, hidden, weight, targets, chunk_size):
+    def forward(ctx, hidden, weight, targets, chunk_size, divide_by):
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         with torch.autocast(kind, enabled=False):
             loss = torch.zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
-            n, w = (targets != -100).sum().to(loss.dtype), weight.to(dtype)
+            n = (targets != -100).sum().to(loss.dtype) if divide_by is None else loss.new_full((), divide_by)
+            # what fp16 holds must not be too small for it: a loss scale comes only with the backward pass
+            part = n if dtype != torch.float16 else loss.new_full((), 2.0**math.ceil(math.log2(chunk_size / 1024)))
+            ctx.rest, w = part / n, weight.to(dtype)
             ctx.grads = torch.empty_like(hidden), torch.zeros_like(weight)
             for h, t, g in zip(hidden.split(chunk_size), targets.split(chunk_size), ctx.grads[0].split(chunk_size)):
                 with mark('logits and loss'):
                     logits = (h.to(dtype) @ w.t()).to(loss.dtype)
-                    loss += _chunk_gradient(logits, t, n)
+                    loss += _chunk_gradient(logits, t, part)
                     logits = logits.to(dtype)
                 g.copy_(logits @ w)
                 if dtype == weight.dtype: ctx.grads[1].addmm_(logits.t(), h)
                 else: ctx.grads[1].add_(logits.t() @ h.to(dtype))
                 del logits
-        return (loss / n).to(hidden.dtype) if dtype == hidden.dtype else loss / n
+        return loss / n
 
     @staticmethod
     def backward(ctx, grad):
         grads, ctx.grads = ctx.grads, None
         if grads is None: raise RuntimeError('chunked_cross_entropy has given its gradients away: call it again instead of retaining the graph')
-        return grads[0].mul_(grad), grads[1].mul_(grad), None, None
+        grad = grad * ctx.rest
+        return grads[0].mul_(grad), grads[1].mul_(grad), None, None, None
 
 # %% ../nbs/20_model.ipynb #736df95b
 def chunked_cross_entropy(
@@ -229,14 +233,27 @@ def chunked_cross_entropy(
     weight: torch.Tensor,  # of the output layer, (V, C)
     targets: torch.Tensor,  # (N,), int64; -100 where none is to be learnt
     chunk_size: int,  # tokens whose logits exist at a time
-) -> torch.Tensor:  # scalar, in nats per token
-    "Mean cross-entropy of the logits `hidden @ weight.T` against `targets`, `chunk_size` tokens at a time, with exact gradients"
+    divide_by: int | None = None,  # what the summed loss is divided by; the number of targets by default, which makes it the mean
+) -> torch.Tensor:  # scalar, in nats per token, at least float32
+    "Cross-entropy of the logits `hidden @ weight.T` against `targets`, summed and divided by `divide_by`, `chunk_size` tokens at a time, with exact gradients"
     if chunk_size < 1: raise MemtrainError(f'chunk_size={chunk_size}: give 1 or more tokens')
+    _check_divisor(divide_by)
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
-        return _ChunkedCrossEntropy.apply(hidden, weight, targets, chunk_size)
+        return _ChunkedCrossEntropy.apply(hidden, weight, targets, chunk_size, divide_by)
     parts = zip(hidden.split(chunk_size), targets.split(chunk_size))
-    total = sum(F.cross_entropy(h @ weight.t(), t, ignore_index=-100, reduction='sum') for h, t in parts)
-    return total / (targets != -100).sum()
+    total = sum(F.cross_entropy(_widen(h @ weight.t()), t, ignore_index=-100, reduction='sum') for h, t in parts)
+    return total / ((targets != -100).sum() if divide_by is None else divide_by)
+
+# %% ../nbs/20_model.ipynb #e75ceb77
+def _check_divisor(divide_by):
+    "Raise a one-line error where a loss can't be divided by `divide_by`"
+    if divide_by is not None and (type(divide_by) is not int or divide_by < 1):
+        raise MemtrainError(f'divide_by={divide_by!r}: give the number of targets of the whole step, 1 or more, or None')
+
+def _widen(logits):
+    "`logits` for a loss in float32 at least; autocast does that itself"
+    if torch.is_autocast_enabled(logits.device.type): return logits
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 # %% ../nbs/20_model.ipynb #299afc66
 class GPT(Decoder):
@@ -263,12 +280,15 @@ class GPT(Decoder):
         targets: torch.Tensor,  # the ids that follow, (B, T), int64; -100 where none is to be learnt
         documents: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
         positions: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
-    ) -> torch.Tensor:  # scalar, in nats per token
-        "Mean cross-entropy of the logits of `idx` against `targets`, with `documents` and `positions` as in `hidden`"
+        divide_by: int | None = None,  # what the summed loss is divided by; the number of targets by default, which makes it the mean
+    ) -> torch.Tensor:  # scalar, in nats per token, at least float32
+        "Cross-entropy of the logits of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions` as in `hidden`"
+        _check_divisor(divide_by)
         if self.loss_chunk_size:
             hidden = self.hidden(idx, documents, positions).flatten(0, 1)
-            return chunked_cross_entropy(hidden, self.head.weight, targets.flatten(), self.loss_chunk_size)
-        return F.cross_entropy(self(idx, documents, positions).flatten(0, 1), targets.flatten(), ignore_index=-100)
+            return chunked_cross_entropy(hidden, self.head.weight, targets.flatten(), self.loss_chunk_size, divide_by)
+        def loss(**how): return F.cross_entropy(_widen(self(idx, documents, positions).flatten(0, 1)), targets.flatten(), ignore_index=-100, **how)
+        return loss() if divide_by is None else loss(reduction='sum') / divide_by
 
 # %% ../nbs/20_model.ipynb #3e02c579
 def _draw(logits, temperature, top_k, generator):
