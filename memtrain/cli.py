@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 
 from . import __version__
-from .core import MemtrainError, atomic_write, check_writable, format_count, format_size, get_machine, parse_size, seed_everything
+from .core import MemtrainError, atomic_write, check_writable, format_count, format_size, get_machine, is_out_of_memory, parse_size, seed_everything
 from .prepare import prepare
 from .shards import MANIFEST, TOKENIZER, TokenShards, read_manifest, verify
 
@@ -186,30 +186,77 @@ class Train(DataFlags):
     device: str = 'auto'  # cpu, cuda, cuda:1, mps; auto is cuda where there is one
     resume: bool = False  # go on from the checkpoint in out_dir, if there is one
     report: str | None = None  # HTML file to write when the run is finished, such as report.html
+    plot: str | None = None  # image of the curves to write when the run is finished, such as curves.png
+    tensorboard: str | None = None  # folder to write the log to for TensorBoard as well; needs the extra tensorboard
 
     def run(
         self,
         config: Any,  # `TrainConfig`
     ) -> int:  # exit status
-        "Train to the end, and say what came of it"
-        try: return self._train(config)
+        "Train to the end, and say what came of it; under torchrun, with all ranks together"
+        from memtrain.ranks import start_ranks
+        from memtrain.train import OutOfMemory, Stopped, ToldElsewhere
+        try:
+            with start_ranks(self.device) as ranks: return self._train(config, ranks)
+        except OutOfMemory as e: raise MemtrainError(_with_line(e, self, config)) from None
+        except Stopped as e: return _fail(e if ranks.main else '', e.status, quiet=True)
+        except ToldElsewhere: return 1
         except MemtrainError as e: raise MemtrainError(_in_flags(str(e), self)) from None
+        except RuntimeError as e:
+            if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)): raise
+            raise MemtrainError('another rank has ended: its own line says why') from None
 
-    def _train(self, config):
+    def _train(self, config, ranks):
         from memtrain.model import GPT
-        from memtrain.train import Trainer, check_run_dir
+        from memtrain.train import Trainer, check_run_dir, write_tensorboard
         _check_data(self)
-        if self.report: _check_output('--report', self.report)
+        for flag in ('report', 'plot'):
+            if getattr(self, flag): _check_output(f'--{flag}', getattr(self, flag))
+        if self.plot: _check_image(self.plot)
         if not self.dataset_dir: check_run_dir(self.out_dir, self.resume)  # before any text is read
         vocab_size, make_data = _choose_data(self, config)
         shape = _choose_model(self, vocab_size)
         data = make_data(shape.block_size)
         seed_everything(config.seed)
         told = _describe_data(data)
-        trainer = Trainer(GPT(shape), data, _with_epochs(self, config, data), self.out_dir, self.device, self.resume)
-        print('\n'.join([*told, _describe(trainer)]), flush=True)
-        _conclude(trainer.run(), self)
+        listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
+        trainer = Trainer(GPT(shape), data, _with_epochs(self, config, data), self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners)
+        if ranks.main: print('\n'.join([*told, _describe(trainer)]), flush=True)
+        summary = trainer.run()
+        if ranks.main: _conclude(summary, self)
         return 0
+
+# %% ../nbs/50_cli.ipynb #13201738
+def _with_line(error, a, config):
+    "What is wrong, and the whole line to run instead, for the flags `a` and the `config` that ran out of memory"
+    if (o := error.option) is None: return str(error)
+    step = o.step
+    config = replace(config, batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
+                     use_8bit_optimizer=config.use_8bit_optimizer or step.optimizer == 'adamw8bit', activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0)
+    going = Path(a.out_dir, 'checkpoint.pt').exists()
+    if going and error.resumable: a = replace(a, resume=True)
+    elif going: a = replace(a, out_dir=f'{a.out_dir}_2', resume=False)  # other numbers: another run
+    ranks = os.environ.get('WORLD_SIZE')
+    program = f'torchrun --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
+    return f"{error}; run: {program} train {' '.join([*_flags_of(a), *_flags_of(config)])}"
+
+def _flags_of(settings):
+    "The flags that make the dataclass `settings`, as a shell takes them"
+    found = []
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if value == f.default: continue
+        if type(value) is bool: found.append(f"--{'' if value else 'no_'}{f.name}")
+        else: found.append(f"--{f.name} {' '.join(shlex.quote(str(v)) for v in (value if isinstance(value, tuple) else [value]))}")
+    return found
+
+def _check_image(path):
+    if Path(path).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {path}: give a name that ends in .png, .svg or .pdf')
+
+def _save_figure(figure, dest):
+    "Write `figure` to the image `dest`, whole or not at all"
+    Path(dest).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(dest) as f: figure.savefig(f, format=Path(dest).suffix[1:])
 
 # %% ../nbs/50_cli.ipynb #acf31f3f
 _SAID = {'; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
@@ -242,7 +289,7 @@ def _with_epochs(args, config, data):
     "`config` with `max_iters` for as many passes over the data as `--epochs` says"
     if args.epochs is None: return config
     if not 0 < args.epochs < math.inf: raise MemtrainError(f'--epochs {args.epochs:g}: give a number above 0')
-    return replace(config, max_iters=max(1, round(args.epochs * len(data.train) / config.gradient_accumulation_steps)))
+    return replace(config, max_iters=max(1, round(args.epochs * len(data.train))))
 
 def _describe_data(data):
     "What is there to learn from, where the command has made it; of a stream, the memory it is going to take"
@@ -259,9 +306,9 @@ def _describe_data(data):
 def _describe(t):
     "What is about to be trained, in one line"
     c, m = t.config, t.model.config
-    batch = c.batch_size * c.gradient_accumulation_steps * m.block_size
+    batch, n = t.belongs['global_batch'] * m.block_size, t.ranks.world_size
     return (f'{_describe_shape(m)}, '
-            f'{batch:,} tokens a step, on {t.device}'
+            f'{batch:,} tokens a step, on {t.device}' + f' of {n} ranks, {t.spread.how}'*(n > 1)
             + (f'; going on behind iteration {t.iter}' if 0 < t.iter < c.max_iters else '; this run was finished before' if t.iter else ''))
 
 def _conclude(s, args):
@@ -273,6 +320,10 @@ def _conclude(s, args):
         from memtrain.report import write_report
         write_report(args.out_dir, args.report)
         print(f'Report: {args.report}')
+    if args.plot:
+        from memtrain.report import plot_run
+        _save_figure(plot_run(args.out_dir), args.plot)
+        print(f'Plot: {args.plot}')
 
 # %% ../nbs/50_cli.ipynb #d72f29c9
 @dataclass
@@ -310,6 +361,11 @@ class Estimate(Shaped):
     use_8bit_optimizer: bool = False  # AdamW with states of 8 bits
     activation_checkpointing: bool = False  # keep each block's input only, and compute the rest again
     loss_chunk_size: int = 0  # tokens whose logits exist at a time; 0 for all
+    optimizer: str = 'adamw'  # or lion, sgd; this and the next four are simulated, which takes seconds
+    weights: str = 'float32'  # or bfloat16, bfloat16-master
+    checkpoint_every: int = 1  # of activation checkpointing: every how many layers
+    checkpoint_keep: str = 'nothing'  # of activation checkpointing: or attention
+    optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there
     device: str = 'cuda'  # whose memory: cuda, cpu, or a card such as rtx3090 or 24gb, to be told whether it fits
     plot: str | None = None  # image of the memory over the step to write, such as step.png; simulates the step, which takes seconds
     json: bool = False  # print JSON instead of tables
@@ -318,12 +374,12 @@ class Estimate(Shaped):
         "Print the prediction"
         from memtrain.estimate import Step, estimate
         if self.plot: _check_output('--plot', self.plot)
-        if self.plot and Path(self.plot).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {self.plot}: give a name that ends in .png, .svg or .pdf')
+        if self.plot: _check_image(self.plot)
         shape = self.shape()
         step = Step(self.batch_size, shape.block_size, self.gradient_accumulation_steps, self.use_mixed_precision,
                     'adamw8bit' if self.use_8bit_optimizer else 'adamw', self.activation_checkpointing, self.loss_chunk_size or None)
         usable = _usable(self.device)
-        found = estimate(shape, step, 'cpu' if self.device == 'cpu' else 'cuda')
+        found = _simulate(shape, self) if _beyond(self) else estimate(shape, step, 'cpu' if self.device == 'cpu' else 'cuda')
         print(json.dumps(_as_json(shape, step, found, self.device), indent=1) if self.json else _as_text(shape, step, found, self.device, usable))
         if self.plot: _plot_step(shape, self, self.plot)
         return 0
@@ -347,6 +403,7 @@ def _as_text(shape, step, found, device, usable):
              f'peak {format_size(found.peak)}, in the {found.peak_op}' + (_verdict(found.peak, usable, device) if usable else '')]
     lines += [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
     lines += ['', 'most at one time in each phase'] + [f'  {name:<16} {format_size(n):>9}' for name, n in found.by_phase.items()]
+    if not hasattr(found, 'moments'): return '\n'.join(lines)  # simulated
     lines += ['', 'what would change it'] + [f'  {name:<40} {format_size(e.peak):>9} {e.peak/found.peak - 1:>+6.0%}'
                                              for name, e in what_if(shape, step, 'cpu' if device == 'cpu' else 'cuda').items()]
     return '\n'.join(lines)
@@ -360,14 +417,21 @@ def _describe_shape(m):
     from memtrain.model import count_params
     return f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, vocabulary {m.vocab_size:,})'
 
-def _plot_step(shape, args, dest):
-    "Simulate the step that the flags ask for, and write the plot of its trace to `dest`"
+def _beyond(args):
+    "Whether the flags name a technique that the closed form doesn't know"
+    return any(getattr(args, f.name) != f.default for f in fields(Estimate) if f.name in ('optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'))
+
+def _simulate(shape, args):
+    "The trace of the step that the flags ask for, simulated"
     from memtrain.estimate import simulate
     from memtrain.train import TrainConfig, gpt_step
-    config = TrainConfig(**{f.name: getattr(args, f.name) for f in fields(TrainConfig) if hasattr(args, f.name)})
-    trace = simulate(*gpt_step(shape, config), device='cpu' if args.device == 'cpu' else 'cuda')
-    Path(dest).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(dest) as f: trace.plot().savefig(f, format=Path(dest).suffix[1:])
+    given = {f.name: getattr(args, f.name) for f in fields(TrainConfig) if hasattr(args, f.name)}
+    config = TrainConfig(**given, **({'grad_clip': 0} if args.optimizer_in_backward else {}))  # which has nothing to clip
+    return simulate(*gpt_step(shape, config), device='cpu' if args.device == 'cpu' else 'cuda')
+
+def _plot_step(shape, args, dest):
+    "Write the plot of the simulated step to `dest`"
+    _save_figure(_simulate(shape, args).plot(), dest)
     print(f'Plot: {dest}', file=sys.stderr)  # the standard output may be JSON
 
 # %% ../nbs/50_cli.ipynb #3fb8ae87
@@ -458,14 +522,15 @@ def main(
         return status
     except MemtrainError as e: return _fail(e)
     except KeyboardInterrupt: return _fail('interrupted; nothing is half-written, and --resume goes on behind what was finished', 130)
-    except (MemoryError, RuntimeError) as e:  # torch has an error of its own for a GPU and none for RAM
-        if not isinstance(e, MemoryError) and not re.search("out of memory|can't allocate", str(e)): raise
+    except (MemoryError, RuntimeError) as e:
+        if not is_out_of_memory(e): raise
         return _fail('out of memory; try --activation_checkpointing with --loss_chunk_size 1024, '
                      'or a smaller --batch_size, --seq_len or --target_params')
     except BrokenPipeError: return _fail('', 1)
     except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 
-def _fail(message, status=1):
-    if message: print(f"memtrain: {' '.join(str(message).split())}", file=sys.stderr)
-    else: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
+def _fail(message, status=1, quiet=False):
+    rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it
+    if message: print(f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}", file=sys.stderr)
+    elif not quiet: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
     return status

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'apply_settings', 'gpt_step', 'unigram_entropy',
            'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'load_checkpoint', 'MetricsLog',
-           'read_metrics', 'OutOfMemory', 'Stopped', 'check_run_dir', 'Trainer', 'write_tensorboard', 'sample_text',
-           'summarise', 'losses', 'chunked_cross_entropy', 'choose_device']
+           'read_metrics', 'OutOfMemory', 'Stopped', 'check_run_dir', 'ToldElsewhere', 'Trainer', 'write_tensorboard',
+           'sample_text', 'summarise', 'losses', 'chunked_cross_entropy', 'choose_device']
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
-import contextlib, hashlib, itertools, json, math, os, re, shutil, signal, threading, time
+import contextlib, hashlib, itertools, json, math, os, re, shutil, signal, threading, time, traceback
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from importlib import import_module
@@ -21,12 +21,12 @@ import torch
 
 from .core import MemtrainError, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, \
     is_out_of_memory, progress, read_json, set_rng_state, write_json
-from .estimate import Step
+from .estimate import Step, estimate
 from .loader import TokenLoader
 from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy, count_params, generate
 from .optim import BF16AdamW, make_8bit, step_in_backward
-from .plan import find_cheaper
+from .plan import find_cheaper, usable_memory
 from .prepare import load_tokenizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, full_states, load_full_states, load_sharded, save_sharded, spread_model
 from .shards import TOKENIZER, TokenShards
@@ -612,11 +612,16 @@ def _step_of(c, shape):
     return Step(c.batch_size, shape.block_size, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else c.optimizer,
                 c.activation_checkpointing, c.loss_chunk_size or None)
 
+def _room(device):
+    "Bytes for tensors on `device`"
+    return int(torch.cuda.mem_get_info(device)[1]*0.88) if device.type == 'cuda' else usable_memory('cpu')
+
 def _out_of_memory(trainer):
     "The error of a `trainer` whose step didn't fit"
     c, shape = trainer.config, trainer.model.config
     step = _step_of(c, shape)
-    option = find_cheaper(shape, step, 'cpu' if trainer.device.type == 'cpu' else 'cuda')
+    below = 0.9*estimate(shape, step, 'cpu' if trainer.device.type == 'cpu' else 'cuda', probe=False).peak
+    option = find_cheaper(shape, step, trainer.device.type, int(min(below, _room(trainer.device))))
     said = f'out of memory in iteration {trainer.iter + 1}'
     if option is None: return OutOfMemory(f'{said}, and no settings are predicted to need less: take a smaller model or a shorter --seq_len')
     same = (option.step.use_mixed_precision, option.step.optimizer) == (step.use_mixed_precision, step.optimizer)
@@ -647,6 +652,18 @@ def check_run_dir(
     if (out/'checkpoint.pt').exists() and not resume:
         raise MemtrainError(f'{out} holds a run already: go on with --resume, or choose another --out_dir')
 
+class ToldElsewhere(MemtrainError): "An error of rank 0, which tells it; the others end with it"
+
+def _on_main(ranks, work):
+    "Do `work` on rank 0; an error of it ends all ranks"
+    error = None
+    if ranks.main:
+        try: work()
+        except MemtrainError as e: error = e
+    said = ranks.gather(error and str(error))[0]
+    if error: raise error
+    if said: raise ToldElsewhere(said)
+
 def _own_ranks(device):
     "The ranks of a `Trainer` that was given none"
     rank, world_size = find_ranks()
@@ -670,12 +687,10 @@ class Trainer(_Checked):
     ):
         super().__init__(model, data, config, out_dir, ranks or _own_ranks(device))
         self.listeners, self.log, self.saved = listeners if self.ranks.main else (), _NoLog(), 0
-        if self.ranks.main: check_run_dir(self.out, resume)
-        self.ranks.barrier()
+        _on_main(self.ranks, lambda: check_run_dir(self.out, resume))
         if (self.out/'checkpoint.pt').exists(): self.restore()
         self.saved = self.iter  # where a checkpoint is
-        if self.ranks.main: self._open_folder()
-        self.ranks.barrier()
+        _on_main(self.ranks, self._open_folder)
 
     def _open_folder(self):
         "Make the folder, or put that of an earlier run in order"
@@ -699,6 +714,7 @@ class Trainer(_Checked):
             try: self._go_on(told, bar)
             except (MemoryError, RuntimeError) as e:
                 if not is_out_of_memory(e): raise
+                traceback.clear_frames(e.__traceback__)  # what didn't fit is still held there
                 raise _out_of_memory(self) from None
         sample = sample_text(self)  # with parts of the model on other ranks, all must be there
         if self.ranks.main: write_json(self.out/'summary.json', summarise(self, sample))

@@ -5,17 +5,22 @@ from memtrain.cli import *
 
 # %% ../nbs/50_cli.ipynb #809eb8ac
 import io, json, os, random, shlex, shutil, signal, subprocess, sys, sysconfig, tempfile, time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 from fastcore.test import test_eq
-from memtrain.estimate import Step, estimate
+from dataclasses import replace
+from memtrain.estimate import Step, estimate, simulate
 from memtrain.model import size_model
+from memtrain.plan import Option
+from memtrain.core import MemtrainError
+from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.train import load_checkpoint, losses
+from memtrain.train import OutOfMemory, Stopped, ToldElsewhere, TrainConfig, gpt_step, load_checkpoint, losses
+from memtrain.cli import _parse, _with_line
 
 # %% ../nbs/50_cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):
@@ -178,6 +183,122 @@ def real_text(folder):
     return folder
 
 def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
+
+# %% ../nbs/50_cli.ipynb #9882866e
+def test_two_ranks_train_from_a_shell_and_one_goes_on():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        flags = ['train', '--dataset_dir', 'data', *map(str, _small)]
+        alone = run_memtrain(*flags, '--out_dir', 'one', '--gradient_accumulation_steps', 2, cwd=d)
+        test_eq(alone.returncode, 0)
+        for how in ('ddp', 'fsdp'):
+            run = launch_ranks(2, ['-m', 'memtrain', *flags, '--out_dir', how, '--parallel', how], cwd=d)
+            test_eq((run.returncode, run.stdout.count('val loss')), (0, 1)); assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
+            s, one = summary(d/how), summary(d/'one')
+            test_eq((s['world_size'], s['parallel'], s['tokens']), (2, how, one['tokens']))
+            assert abs(s['val_loss']/one['val_loss'] - 1) < 1e-6
+            again = run_here(*flags, '--out_dir', how, '--gradient_accumulation_steps', 2, '--max_iters', 8, '--resume', cwd=d)
+            assert again.returncode == 0 and 'going on behind iteration 6' in again.stdout, again.stderr
+
+# %% ../nbs/50_cli.ipynb #894bf21f
+def test_each_rank_tells_what_is_its_own():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        flags = ['train', '--dataset_dir', 'data', *_small, '--out_dir', 'run']
+        def end_with(error): return patch('memtrain.train.Trainer', side_effect=error)
+        with end_with(ToldElsewhere('of another')):
+            run = run_here(*flags, cwd=d)
+            test_eq((run.returncode, run.stderr), (1, ''))
+        with patch.dict(os.environ, RANK='1'), patch('memtrain.ranks.start_ranks', lambda device: nullcontext(Ranks(1, 2))):
+            with end_with(RuntimeError('[gloo/transport/tcp/pair.cc:537] Connection closed by peer')):
+                test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: another rank has ended: its own line says why')
+            with end_with(MemtrainError('no room')): test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: no room')
+            with end_with(Stopped('stopped')):
+                run = run_here(*flags, cwd=d)
+                test_eq((run.returncode, run.stderr), (143, ''))
+
+# %% ../nbs/50_cli.ipynb #6a46ba66
+def test_sigterm_saves_and_resuming_gives_the_same_losses():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        flags = ['train', '--dataset_dir', 'data', *map(str, _small), '--max_iters', '300', '--eval_interval', '100']
+        process = subprocess.Popen([sys.executable, '-m', 'memtrain', *flags, '--out_dir', 'cut'], cwd=d, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and len(losses(d/'cut')) < 5: time.sleep(0.005)
+        process.terminate()
+        err = process.communicate()[1]
+        test_eq(process.returncode, 143)
+        assert 'memtrain: stopped by SIGTERM behind iteration' in err and 'Traceback' not in err, err
+        test_eq([run_here(*flags, '--out_dir', out, *more, cwd=d).returncode for out, more in (('cut', ['--resume']), ('whole', []))], [0, 0])
+        test_eq(losses(d/'cut'), losses(d/'whole'))
+
+# %% ../nbs/50_cli.ipynb #9d7221a9
+limited = """
+import resource, sys
+import psutil, torch, memtrain.train, memtrain.report, bitsandbytes, torch._dynamo
+from memtrain.cli import main
+torch.set_num_threads(1)
+torch.nn.Linear(9, 9)(torch.randn(9, 9)).sum().backward()  # threads have their stacks
+resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + int(sys.argv[1]), -1))
+sys.exit(main(sys.argv[2:]))
+"""
+
+def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in', 100); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        line = 'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 --max_iters 2 --eval_batches 1 --device cpu'
+        for tried in range(9):
+            run = subprocess.run([sys.executable, '-c', limited, str(280 << 20), *shlex.split(line)], cwd=d, capture_output=True, text=True, timeout=300)
+            if not run.returncode: break
+            assert run.returncode == 1 and 'out of memory in iteration' in run.stderr and 'Traceback' not in run.stderr, run.stderr
+            line = run.stderr.split('; run: memtrain ')[1].strip()
+        assert 1 <= tried < 9, run.stderr
+        found = summary(d/'run')['config']
+        test_eq((found['batch_size']*found['gradient_accumulation_steps'], found['max_iters'], found['eval_batches']), (512, 2, 1))
+
+# %% ../nbs/50_cli.ipynb #b8a409b8
+def test_the_line_to_run_instead_has_every_flag_that_was_given():
+    train = Train(input_file=('my file.txt',), out_dir='run', normalize=False, seq_len=64, use_streaming=True)
+    config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
+    step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
+    def said(resumable): return _with_line(OutOfMemory('out of memory', Option(step, 1, 1.0), resumable), train, config)
+    with tempfile.TemporaryDirectory() as d:
+        train.out_dir = f'{d}/run'
+        flags = f"--out_dir {d}/run --seq_len 64 --batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
+        test_eq(said(True), f"out of memory; run: memtrain train --input_file 'my file.txt' --use_streaming --no_normalize {flags}")
+        command, (settings,) = _parse('train', shlex.split(said(True).split('memtrain train ')[1]))
+        test_eq((command, settings), (train, replace(config, batch_size=8, gradient_accumulation_steps=8, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=256)))
+        (Path(d)/'run').mkdir(); (Path(d)/'run/checkpoint.pt').touch()
+        assert ' --resume' in said(True) and f'--out_dir {d}/run_2' in said(False) and '--resume' not in said(False)
+        with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}): assert 'run: torchrun --nproc_per_node 4 -m memtrain train' in said(True)
+        test_eq(_with_line(OutOfMemory('out of memory, and nothing helps'), train, config), 'out of memory, and nothing helps')
+
+# %% ../nbs/50_cli.ipynb #8fe35b4b
+def test_curves_and_events_are_written_beside_the_run():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        flags = ['train', '--dataset_dir', 'data', *_small]
+        run = run_here(*flags, '--out_dir', 'run', '--plot', 'plots/curves.png', '--tensorboard', 'events', cwd=d)
+        test_eq(run.returncode, 0); assert 'Plot: plots/curves.png' in run.stdout
+        assert (d/'plots/curves.png').read_bytes()[:4] == b'\x89PNG' and [p for p in (d/'events').iterdir() if 'tfevents' in p.name]
+        assert 'give a name that ends in' in only_line(run_here(*flags, '--out_dir', 'other', '--plot', 'curves.txt', cwd=d)) and not (d/'other').exists()
+
+# %% ../nbs/50_cli.ipynb #75f4f9d2
+def test_estimate_simulates_what_the_closed_form_does_not_know():
+    model = '--target_params 300k --vocab_size 512 --seq_len 64 --batch_size 4 --device cpu --json'.split()
+    shape = size_model('300k', 512, 64)
+    for flags, settings in ((['--weights', 'bfloat16'], dict(weights='bfloat16')), (['--optimizer_in_backward'], dict(optimizer_in_backward=True, grad_clip=0)),
+                            (['--activation_checkpointing', '--checkpoint_every', 2, '--checkpoint_keep', 'attention'], dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'))):
+        run = run_here('estimate', *model, *flags)
+        test_eq(run.returncode, 0)
+        test_eq(json.loads(run.stdout)['peak'], simulate(*gpt_step(shape, TrainConfig(batch_size=4, **settings)), device='cpu').peak)
+    run = run_here('estimate', *model[:-1], '--optimizer', 'sgd')
+    assert 'optimizer state         0 B' in run.stdout and 'what would change it' not in run.stdout
+    assert 'in 8 bits only' in only_line(run_here('estimate', *model, '--optimizer', 'lion'))
 
 # %% ../nbs/50_cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():

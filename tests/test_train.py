@@ -4,13 +4,15 @@
 from memtrain.train import *
 
 # %% ../nbs/21_train.ipynb #c0ba1b47
-import json, math, random, re, resource, shutil, signal, subprocess, sys, sysconfig, tempfile, time
+import json, math, os, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
-from memtrain.core import MemtrainError, format_size, nbytes, seed_everything
+from importlib import import_module
+from memtrain.core import MemtrainError, format_size, nbytes, progress, seed_everything
+from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_command, measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig, size_model
@@ -18,6 +20,7 @@ from memtrain.prepare import ByteTokenizer, load_tokenizer, prepare, train_bpe
 from memtrain.ranks import Ranks, launch_ranks, spread_model
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import TokenStream
+from memtrain.train import _on_main
 
 # %% ../nbs/21_train.ipynb #71e1eaaf
 def test_the_schedule_warms_up_and_falls():
@@ -130,10 +133,37 @@ def test_settings_for_memory_leave_the_gradient_as_it_was():
             loss = accumulate_gradients(model, list(zip(x.split(sizes), y.split(sizes))))
             return torch.cat([torch.tensor([loss], dtype=dtype), *(p.grad.flatten() for p in model.parameters())])
         plain = slope(7)
-        for sizes, settings in ((7, dict(activation_checkpointing=True)), (7, dict(loss_chunk_size=10)), ((3, 3, 1), {}),
+        for sizes, settings in ((7, dict(activation_checkpointing=True)), (7, dict(loss_chunk_size=10)), ((3, 3, 1), {}), (7, dict(activation_checkpointing=True, checkpoint_every=2)),
+                                (7, dict(activation_checkpointing=True, checkpoint_keep='attention')),
                                 ((3, 3, 1), dict(activation_checkpointing=True, loss_chunk_size=10))):
             assert (slope(sizes, **settings) - plain).norm() < eps * plain.norm(), (dtype, sizes, settings)
         assert torch.equal(slope(7, activation_checkpointing=True), plain)
+
+# %% ../nbs/21_train.ipynb #947fbe36
+def test_settings_that_change_no_number_leave_the_weights_as_they_were():
+    shape = GPTConfig(vocab_size=512, block_size=16, n_layer=2, n_head=2, n_embd=32)
+    def train(**settings):
+        torch.manual_seed(0)
+        c = TrainConfig(batch_size=4, grad_clip=0, **settings)
+        model_fn, optimizer_fn, step_fn = gpt_step(shape, c)
+        model = model_fn()
+        optimizer = optimizer_fn(model.parameters())
+        for _ in range(3): step_fn(model, optimizer)
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+    plain, again = train(), dict(activation_checkpointing=True)
+    for settings in (again, dict(optimizer_in_backward=True), dict(optimizer_in_backward=True, **again), dict(keep_gradients=True), dict(offload_activations=True), dict(offload_activations=True, **again)):
+        assert torch.equal(train(**settings), plain), settings
+    for settings in (dict(use_8bit_optimizer=True), dict(use_8bit_optimizer=True, optimizer='lion'), dict(weights='bfloat16'), dict(weights='bfloat16-master'), dict(optimizer='sgd')):
+        assert torch.equal(train(**settings), train(optimizer_in_backward=True, **settings)), settings
+        assert not torch.equal(train(**settings).float(), plain), settings
+
+# %% ../nbs/21_train.ipynb #e24784c2
+def test_gradients_that_are_kept_or_never_there_count_in_the_peak():
+    small = GPTConfig(vocab_size=512, block_size=16, n_layer=4, n_head=2, n_embd=64)  # few tokens: the peak is where the gradients are
+    plain, kept, never = (trace_small(small, batch_size=1, grad_clip=0, **kw) for kw in ({}, dict(keep_gradients=True), dict(optimizer_in_backward=True)))
+    weights = plain.by_category['weights']
+    assert kept.by_phase['forward'] > plain.by_phase['forward'] + 0.9*weights
+    assert never.peak < plain.peak - 0.7*weights  # but for the largest of them
 
 # %% ../nbs/21_train.ipynb #72b5565a
 def test_mixed_precision_is_near_and_keeps_float32_gradients():
@@ -259,6 +289,91 @@ def test_a_killed_streamed_run_ends_with_the_same_losses():
         a, b = (json.loads((d/x/'summary.json').read_text()) for x in ('whole', 'cut'))
         test_eq(a['stream'], b['stream']); assert a['stream']['epoch'] > 1
 
+# %% ../nbs/21_train.ipynb #64ba1579
+ranked = """
+import json, sys
+from memtrain.core import seed_everything
+from memtrain.model import GPT, GPTConfig
+from memtrain.prepare import ByteTokenizer
+from memtrain.ranks import start_ranks
+from memtrain.train import TrainConfig, Trainer, open_stream
+with start_ranks('cpu') as ranks:
+    for data, out, config, steps, stream in json.loads(sys.argv[1]):
+        seed_everything(0)
+        gpt, config = GPTConfig(vocab_size=257, block_size=16, n_layer=2, n_head=2, n_embd=32), TrainConfig(**config)
+        if stream: data = open_stream(data, ByteTokenizer(), config, 16, 0.2, **stream)
+        t = Trainer(GPT(gpt), data, config, out, ranks=ranks, resume=True)
+        if not t.iter: t.evaluate()
+        for _ in range(steps):
+            plain, seen = t._next_batches, []
+            def noted():
+                found = plain()
+                seen.extend(row for batch in found[0] for row, targets in zip(batch[0].tolist(), batch[1].tolist()) if set(targets) != {-100})
+                return found
+            t._next_batches = noted
+            line, t._next_batches = t.step(), plain
+            t.write(**line, rows=sorted(row for rows in ranks.gather(seen) for row in rows))
+        t.evaluate()
+        t.save()
+"""
+
+def run_jobs(folder, jobs, n=1):
+    "Train one after the other: (data, out, settings, steps, stream) of each of `jobs`, on `n` ranks"
+    jobs = [(str(folder/data), str(folder/out), {'max_iters': 12, 'warmup_iters': 2, 'eval_batches': 3, **kw}, steps, stream) for data, out, kw, steps, stream in jobs]
+    (folder/'ranked.py').write_text(ranked)
+    run = launch_ranks(n, [folder/'ranked.py', json.dumps(jobs)]) if n > 1 else measure_command([sys.executable, folder/'ranked.py', json.dumps(jobs)])
+    assert run.returncode == 0, run.stderr[-3000:]
+
+# %% ../nbs/21_train.ipynb #a62a68ec
+def test_two_ranks_and_one_and_two_again_learn_from_the_same_batches():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_data(d/'data', train=49*16 + 1, val=500, vocab=257)  # three global batches of 16 windows, and one window
+        write_words(d/'texts')
+        stream = dict(documents='pack', shuffle_buffer_size=10)
+        two, one = dict(batch_size=4, gradient_accumulation_steps=2), dict(batch_size=4, gradient_accumulation_steps=4)
+        run_jobs(d, [('data', 'a', two, 4, None), ('texts', 'b', two, 4, stream), ('texts', 'whole_b', two, 12, stream)], n=2)
+        run_jobs(d, [('data', 'a', one, 4, None), ('texts', 'b', one, 4, stream), ('data', 'whole_a', one, 12, None)])
+        run_jobs(d, [('data', 'a', {**two, 'parallel': 'fsdp'}, 4, None), ('texts', 'b', {**two, 'parallel': 'fsdp'}, 4, stream)], n=2)
+        for name in 'ab':
+            parts, whole = ([m for m in read_metrics(d/out/'metrics.jsonl') if 'loss' in m] for out in (name, f'whole_{name}'))
+            test_eq([m['rows'] for m in parts], [m['rows'] for m in whole]); test_eq(len(parts), 12)
+            for k in ('loss', 'grad_norm'): test_close([m[k] for m in parts], [m[k] for m in whole], eps=1e-5)
+            test_eq(losses(d/name)[0], losses(d/f'whole_{name}')[0])
+            test_close(losses(d/name)[-1][1], losses(d/f'whole_{name}')[-1][1], eps=1e-5)
+            if name == 'a': test_eq({len(m['rows']) for m in parts}, {16, 1})
+        assert (d/'a/checkpoint_00000012').is_dir()
+
+# %% ../nbs/21_train.ipynb #cde46f5b
+def test_what_ranks_cannot_do_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        ranks = Ranks(0, 2, torch.device('cpu'))
+        c = TrainConfig(optimizer_in_backward=True, grad_clip=0)
+        test_fail(lambda: Trainer(GPT(GPTConfig(50, 16, 1, 2, 16)), Path(d)/'data', c, Path(d)/'run', ranks=ranks), exc=MemtrainError, contains='for one process')
+        with patch.dict(os.environ, {'RANK': '1', 'WORLD_SIZE': '2'}):
+            test_fail(lambda: tiny(d)(), exc=MemtrainError, contains='rank 1 of 2: train inside `with start_ranks()')
+        texts = write_words(Path(d)/'texts')
+        t = small_run(d, streamed(texts)); t.step(); t.log.write(iter=1, loss=1.0); t.save()
+        c = torch.load(t.out/'checkpoint.pt', weights_only=True)
+        torch.save({**c, 'loaders': c['loaders']*3}, t.out/'checkpoint.pt')
+        with patch.object(t.ranks, 'world_size', 2), patch.object(t.ranks, 'rank', 1):
+            test_fail(t.restore, exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
+
+        t.ranks.world_size = 1
+        said = []
+        class Second(Ranks):
+            def gather(self, obj): return [said[0], obj]
+        def fail(): raise MemtrainError('no room')
+        for make, error in ((Ranks, MemtrainError), (lambda: Second(1, 2), ToldElsewhere)):
+            said[:] = ['no room']
+            try: _on_main(make(), fail)
+            except MemtrainError as e: test_eq((type(e), str(e)), (error, 'no room'))
+            else: raise AssertionError('no error')
+        said[:] = [None]
+        _on_main(Second(1, 2), fail); _on_main(Ranks(), lambda: said.append('done'))
+        test_eq(said, [None, 'done'])
+
 # %% ../nbs/21_train.ipynb #ff93ec42
 def tiny(folder, **kwargs):
     "A trainer of a tiny model on the data in `folder`"
@@ -324,7 +439,10 @@ def test_a_run_in_the_wrong_place_says_so():
 def test_every_setting_resumes_to_the_digit():
     with tempfile.TemporaryDirectory() as d:
         make_data(Path(d)/'data')
-        for n, settings in enumerate((dict(use_mixed_precision=True), dict(use_8bit_optimizer=True), dict(activation_checkpointing=True), dict(loss_chunk_size=9))):
+        half = dict(use_mixed_precision=True, autocast_dtype='float16')
+        for n, settings in enumerate((dict(use_mixed_precision=True), dict(use_8bit_optimizer=True), dict(activation_checkpointing=True), dict(loss_chunk_size=9), half, dict(weights='bfloat16'),
+                                      dict(weights='bfloat16-master'), dict(use_8bit_optimizer=True, optimizer='lion'), dict(optimizer='sgd'), dict(optimizer_in_backward=True, grad_clip=0),
+                                      dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'), dict(keep_gradients=True, gradient_accumulation_steps=3))):
             def make(resume):
                 model = GPT(GPTConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=64, dropout=0.2))  # matrices of 4,096 and more
                 return tiny(d, **settings)(f'run{n}', resume, model=model)
@@ -332,7 +450,7 @@ def test_every_setting_resumes_to_the_digit():
             t = make(False)
             for _ in range(3): t.log.write(**t.step())
             t.save()
-            test_eq(t.evaluate(), evaluate(t.model, t.val, 2, settings.get('use_mixed_precision', False)))
+            test_eq(t.evaluate(), evaluate(t.model, t.val, 2, settings.get('use_mixed_precision', False), settings.get('autocast_dtype', 'bfloat16')))
             whole = [t.step()['loss'] for _ in range(3)]
             t = make(True)
             test_eq([t.step()['loss'] for _ in range(3)], whole)
@@ -348,10 +466,17 @@ def test_what_a_step_computes_must_stay_and_how_may_change():
         whole = t.step()['loss']
         for name in ('use_mixed_precision', 'use_8bit_optimizer'):
             test_fail(lambda: tiny(d, **{name: True})(resume=True), contains=f'made with {name} False, this is {name} True')
+        test_fail(lambda: tiny(d, weights='bfloat16')(resume=True), contains='made with weights float32, this is weights bfloat16')
+        test_fail(lambda: tiny(d, batch_size=2)(resume=True), contains='made with global_batch 4, this is global_batch 2')
+        test_close(tiny(d, batch_size=1, gradient_accumulation_steps=4)(resume=True).step()['loss'], whole, eps=1e-5)
         test_eq(tiny(d, activation_checkpointing=True)(resume=True).step()['loss'], whole)
         test_close(tiny(d, loss_chunk_size=7)(resume=True).step()['loss'], whole, eps=1e-5)
         c = torch.load(Path(d)/'run/checkpoint.pt', weights_only=True)  # as an earlier version wrote it
-        for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size'): del c['config'][k]
+        usual = asdict(TrainConfig())
+        c = {**c, 'config': {k: v for k, v in c['config'].items() if list(usual).index(k) < list(usual).index('optimizer') and k not in ('keep_checkpoints', 'keep_best', 'stop_loss')},
+             'loader': c['loaders'][0], 'rng': c['rng'][0]}
+        for k in ('loaders', 'scaler', 'best'): del c[k]
+        del c['belongs']['global_batch']
         torch.save(c, Path(d)/'run/checkpoint.pt')
         test_eq(tiny(d)(resume=True).step()['loss'], whole)
         test_fail(lambda: tiny(d, use_8bit_optimizer=True)(resume=True), contains='use_8bit_optimizer')
@@ -570,6 +695,109 @@ def test_a_loss_that_explodes_stops_the_run_where_it_happens():
         before = [p.clone() for p in t.model.parameters()]
         test_fail(t.step, exc=MemtrainError, contains='iteration 2: the loss is nan; try a smaller --lr than 0.001')
         assert t.iter == 1 and all(torch.equal(a, b) or a.isnan().any() for a, b in zip(t.model.parameters(), before))
+
+# %% ../nbs/21_train.ipynb #598e12eb
+def test_a_gradient_that_is_not_finite_is_named_and_a_huge_loss_stops_the_run():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        t = tiny(d)()
+        for _ in range(3): t.write(**t.step())
+        t.save()
+        before = [p.clone() for p in t.model.parameters()]
+        t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g*math.inf)
+        test_fail(t.step, exc=MemtrainError, contains='the gradient of blocks.0.mlp.fc.weight is not finite; try a smaller --lr than 0.001, or go on from iteration 3 with --resume')
+        t = tiny(d)(resume=True)
+        with torch.no_grad(): t.model.wte.weight.mul_(1e4)
+        test_fail(t.step, exc=MemtrainError, contains=', 3 times that of a uniform guess are 11.74')
+        assert all(torch.equal(a, b) for a, b in zip(list(t.model.parameters())[1:], before[1:]))
+        t = tiny(d, stop_loss=0)(resume=True)
+        with torch.no_grad(): t.model.wte.weight.mul_(1e4)
+        assert t.step()['loss'] > 100
+
+# %% ../nbs/21_train.ipynb #ea33655f
+def test_an_infinite_gradient_in_float16_leaves_the_step_out():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        t = tiny(d, use_mixed_precision=True, autocast_dtype='float16')()
+        t.step()
+        scale, before = t.scaler.get_scale(), [p.clone() for p in t.model.parameters()]
+        hook = t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g*math.inf)
+        m = t.step()
+        test_eq((t.scaler.get_scale(), t.iter), (scale/2, 2))
+        assert math.isfinite(m['loss']) and all(torch.equal(a, b) for a, b in zip(t.model.parameters(), before))
+        with patch.object(t.scaler, 'get_scale', lambda: 0.5): test_fail(t.step, exc=MemtrainError, contains='infinite in float16 whatever')
+        hook.remove()
+        t.step()
+        assert not all(torch.equal(a, b) for a, b in zip(t.model.parameters(), before))
+
+# %% ../nbs/21_train.ipynb #1d8aceac
+def test_a_run_that_is_told_to_stop_saves_and_goes_on_with_the_same_losses():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        def trainer(out, **kw):
+            seed_everything(0)
+            return Trainer(GPT(GPTConfig(50, 16, 1, 2, 16, dropout=0.1)), Path(d)/'data', TrainConfig(max_iters=9, batch_size=4, eval_interval=4, eval_batches=2), Path(d)/out, 'cpu', **kw)
+        trainer('whole').run()
+        def tell(line): line['iter'] == 3 and 'loss' in line and os.kill(os.getpid(), signal.SIGTERM)
+        before = signal.getsignal(signal.SIGTERM)
+        try: trainer('cut', listeners=[tell]).run()
+        except Stopped as e: test_eq((str(e), e.status), ('stopped by SIGTERM behind iteration 3, which is saved; go on with --resume', 143))
+        else: raise AssertionError('it went on')
+        test_eq((signal.getsignal(signal.SIGTERM), losses(Path(d)/'cut')[-1][0]), (before, 3))
+        trainer('cut', resume=True).run()
+        test_eq(losses(Path(d)/'cut'), losses(Path(d)/'whole'))
+
+# %% ../nbs/21_train.ipynb #9639cd8e
+def test_the_last_checkpoints_and_the_best_weights_are_kept():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        seed_everything(0)
+        t = tiny(d, max_iters=12, keep_checkpoints=2, eval_interval=2)()
+        with patch.object(t, 'evaluate', side_effect=[9, 3.5, 2.5, 3.0, 2.75, 2.9, 2.95]): t._go_on(threading.Event(), progress(disable=True))
+        test_eq(sorted(p.name for p in t.out.glob('*.pt')), ['best.pt', 'checkpoint.pt', 'checkpoint_00000009.pt', 'checkpoint_00000012.pt'])
+        test_eq((t.out/'checkpoint.pt').read_bytes(), (t.out/'checkpoint_00000012.pt').read_bytes())
+        best = load_checkpoint(t.out/'best.pt')
+        test_eq((best['iter'], best['val_loss'], set(best['model_state'])), (4, 2.5, set(t.model.state_dict())))
+        test_eq(load_checkpoint(t.out/'checkpoint.pt')['best'], 2.5)
+        shutil.copy(t.out/'checkpoint_00000009.pt', t.out/'checkpoint.pt')  # back to an earlier one
+        t = tiny(d, max_iters=12, keep_checkpoints=1, keep_best=False, eval_interval=2)(resume=True)
+        test_eq((t.iter, t.best), (9, 2.5))
+        t.save_best(1.0); t.save()
+        test_eq(load_checkpoint(t.out/'best.pt')['val_loss'], 2.5)
+        test_eq(sorted(p.name for p in t.out.glob('checkpoint*')), ['checkpoint.pt'])
+
+# %% ../nbs/21_train.ipynb #fc2dbdce
+def test_out_of_memory_is_answered_with_the_cheapest_change():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        def full(*batch, **kw): raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+        def broken(*batch, **kw): raise RuntimeError('shapes do not match')
+        t = tiny(d)()
+        t.spread.loss = full
+        try: t.run()
+        except OutOfMemory as e: error = e
+        assert str(error).startswith('out of memory in iteration 1; the cheapest change predicted to need less (') and error.resumable, error
+        step = error.option.step
+        test_eq(step.batch_size*step.gradient_accumulation_steps, 4)
+        assert ' '.join(error.option.flags) in str(error) and estimate(t.model.config, step).peak < estimate(t.model.config, Step(4)).peak
+        t.spread.loss = broken
+        test_fail(t.run, exc=RuntimeError, contains='shapes')
+        with patch('memtrain.train.find_cheaper', lambda *_: None):
+            t.spread.loss = full
+            test_fail(t.run, exc=OutOfMemory, contains='no settings are predicted to need less')
+
+# %% ../nbs/21_train.ipynb #1b94e5f7
+def test_tensorboard_gets_every_number_of_the_log():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        t = tiny(d)()
+        t.listeners = [write_tensorboard(Path(d)/'events')]
+        t.run()
+        events = import_module('tensorboard.backend.event_processing.event_accumulator').EventAccumulator(str(Path(d)/'events')).Reload()
+        found = [(e.step, e.value) for e in events.Scalars('loss')]
+        test_eq(found, [(m['iter'], np.float32(m['loss'])) for m in read_metrics(t.out/'metrics.jsonl') if 'loss' in m])
+        assert {'val_loss', 'lr', 'grad_norm', 'tokens', 'seconds', 'waited', 'memory'} <= set(events.Tags()['scalars'])
+        with patch.dict(sys.modules, {'torch.utils.tensorboard': None}): test_fail(lambda: write_tensorboard(d), exc=MemtrainError, contains="pip install 'memtrain[tensorboard]'")
 
 # %% ../nbs/21_train.ipynb #fc60b297
 def test_a_torn_log_is_cut_to_its_checkpoint():
