@@ -373,7 +373,7 @@ def test_simulate_measures_what_cannot_be_faked():
               'numpy': lambda m, x: m(x).sum() * x.numpy().sum().item()}
     for said, loss in losses.items():
         trace = simulate(lambda: nn.Linear(64, 64), sgd, _plain_step(points, loss))
-        assert trace.notes[0].startswith('measured in a real run') and said in trace.notes[0] and trace.peak > 3 * 4 * 64 * 64, trace.notes
+        assert trace.notes[0].startswith('measured in a real run') and said in trace.notes[0] and trace.peak > 2 * 4 * 64 * 64, trace.notes
     test_eq(simulate(lambda: nn.Linear(64, 64), sgd, _plain_step(points, lambda m, x: m(x).mean() * float(x.mean()))).notes, ())
     large = (lambda: nn.Linear(300000, 100000), sgd, _plain_step(lambda: (torch.randn(8, 300000),), losses['aten.nonzero']))
     test_fail(lambda: simulate(*large), contains='and a real run may need', exc=MemtrainError)

@@ -252,6 +252,26 @@ def test_bf16_takes_tensors_that_lie_otherwise_and_the_memory_of_a_slice():
     empty.grad = torch.zeros_like(empty)
     BF16AdamW([empty]).step()
 
+# %% ../nbs/05_optim.ipynb #e5966d2d
+def test_bf16_updates_shards():
+    torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh('cpu', (1,))
+        def shard(t): return torch.distributed.tensor.distribute_tensor(t, mesh, [torch.distributed.tensor.Shard(0)])
+        for rounding in ('stochastic', 'master'):
+            whole = torch.nn.Parameter(torch.linspace(-1, 1, 600).view(30, 20).bfloat16())
+            p = torch.nn.Parameter(shard(whole.detach().clone()))
+            opts = [BF16AdamW([t], 1e-2, rounding=rounding) for t in (p, whole)]
+            for step in range(3):
+                whole.grad = torch.full((30, 20), 0.1 + step, dtype=torch.bfloat16)
+                p.grad = shard(whole.grad.clone())
+                for o in opts: o.step()
+            assert all(hasattr(v, 'to_local') for v in opts[0].state[p].values() if torch.is_tensor(v))
+            if rounding == 'master': assert torch.equal(p.full_tensor(), whole)
+            else: assert (p.full_tensor() - whole).abs().max() < 0.03 and not torch.equal(p.full_tensor(), whole)  # a rank's own noise
+        test_fail(lambda: make_8bit('adamw', [p], 1e-3, (0.9, 0.95)), exc=MemtrainError, contains='not for shards')
+    finally: torch.distributed.destroy_process_group()
+
 # %% ../nbs/05_optim.ipynb #fb544e1e
 def test_bf16_says_what_is_wrong_in_a_line():
     p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
