@@ -67,6 +67,7 @@ def parameter_sizes(
 
 # %% ../nbs/02_estimate.ipynb #c0845430
 _SMALL, _BLOCK, _TABLE = 4096, 256, 256 * 4  # of bitsandbytes: below it fp32, numbers to a scale, bytes of a table
+_SLICE = 2**18  # of `memtrain.optim`: numbers that are updated at a time
 
 def state_bytes(
     sizes: list[int],  # numbers in each parameter
@@ -359,10 +360,10 @@ def _chunked_back(c):
 
 # %% ../nbs/02_estimate.ipynb #587438dd
 def _optimize(c, sizes, optimizer):
-    "The update of the tensor that needs most"
+    "The update of the tensor, or the slice of it, that needs most"
     if optimizer == 'sgd': return []
     if optimizer == 'adamw' or c.cuda: return [(_T, 12)]  # numbers on the way
-    return [(_T, 12 + max(20*n if n >= _SMALL else 12*n for n in sizes))]
+    return [(_T, 12 + max(20*min(n, _SLICE) if n >= _SMALL else 12*n for n in sizes))]
 
 # %% ../nbs/02_estimate.ipynb #b3fda97d
 class _Ledger:

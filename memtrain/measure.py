@@ -254,8 +254,15 @@ def follow(
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
     name('weights', [*model.parameters(), *model.buffers()])
-    hooks = [p.register_post_accumulate_grad_hook(lambda p: name('gradients', _dense([p.grad]))) for p in model.parameters() if p.requires_grad]
-    hooks.append(optimizer.register_step_post_hook(lambda *_: name('optimizer state', state_tensors(optimizer))))
+    known = {}  # states are named once; a storage's address is its own while a weak reference to it is held
+    def name_gradients(params): name('gradients', _dense(p.grad for p in params if p.grad is not None))
+    def name_states(*_):
+        new = [t for t in state_tensors(optimizer) if t.untyped_storage()._cdata not in known]
+        known.update({t.untyped_storage()._cdata: StorageWeakRef(t.untyped_storage()) for t in new})
+        name('optimizer state', new)
+    hooks = [p.register_post_accumulate_grad_hook(lambda p: name_gradients([p])) for p in model.parameters() if p.requires_grad]
+    hooks.append(optimizer.register_step_pre_hook(lambda *_: name_gradients(model.parameters())))  # a step in the backward pass drops them before our hook
+    hooks.append(optimizer.register_step_post_hook(name_states))
     try: yield
     finally:
         for h in hooks: h.remove()

@@ -14,6 +14,7 @@ from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import GIB, MIB, MemtrainError, format_size, nbytes
 from memtrain.measure import CATEGORIES, measure_step, rss, state_tensors
 from memtrain.model import GPT, GPTConfig, count_params, named_config
+from memtrain.optim import make_8bit
 from memtrain.estimate import _Sizes, _mlp_forward, _attention_forward, _mlp_back, _attention_back, _embed_back, _check_step, _workspace
 
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)  # it misses kernels that are not used here
@@ -48,8 +49,7 @@ def make_optimizer(name, params):
     "The optimizer that `Step.optimizer` names"
     if name == 'adamw': return torch.optim.AdamW(params, fused=True)
     if name == 'sgd': return torch.optim.SGD(params, lr=0.001)
-    from bitsandbytes.optim import AdamW8bit
-    return AdamW8bit(params)
+    return make_8bit('adamw', params, 1e-3, (0.9, 0.999))
 
 # %% ../nbs/02_estimate.ipynb #6a181daf
 def test_a_block_gives_back_what_it_kept():
@@ -106,6 +106,16 @@ def test_estimate_knows_dropout_and_its_edges():
         step = Step(batch, optimizer='sgd', use_mixed_precision=half, loss_chunk_size=16 if heads == 4 and not half else None)
         true, told = measure(shape, step), estimate(shape, step)
         assert abs(told.peak / true.peak - 1) < 0.005, (heads, batch, half, told.peak, true.peak)
+
+# %% ../nbs/02_estimate.ipynb #e8b0205f
+def test_estimate_knows_slices_of_large_tensors():
+    for vocab, slices in ((8192, 2), (8200, 2.001), (4096, 1), (2048, 0.5)):
+        shape, step = GPTConfig(vocab, 16, 1, 1, 64, tie_weights=False), Step(1, optimizer='adamw8bit')
+        true, told = measure(shape, step), estimate(shape, step)
+        test_eq(told.by_phase['optimizer'], true.by_phase['optimizer'])
+        test_eq(told.peak_op, 'optimizer step')
+        kept = sum(told.by_category[k] for k in ('weights', 'gradients', 'optimizer state'))
+        test_close(told.peak - kept, 20 * min(slices, 1) * 2**18, eps=400)
 
 # %% ../nbs/02_estimate.ipynb #bde223e8
 def test_estimate_adds_up():
@@ -179,8 +189,7 @@ def _gpt_fns(size=64, window=32, batch=4, mixed=False, optimizer='adamw', checkp
     def optimizer_fn(params):
         if optimizer == 'adamw': return torch.optim.AdamW(params, fused=True)
         if optimizer == 'sgd': return torch.optim.SGD(params, lr=0.1, foreach=False)
-        from bitsandbytes.optim import AdamW8bit
-        return AdamW8bit(params)
+        return make_8bit('adamw', params, 1e-3, (0.9, 0.999))
     def step_fn(model, optimizer):
         batches = [tuple(torch.randint(1000, (2, batch, window))) for _ in range(accumulation)]
         optimizer.zero_grad()
@@ -364,7 +373,7 @@ def test_simulate_measures_what_cannot_be_faked():
               'numpy': lambda m, x: m(x).sum() * x.numpy().sum().item()}
     for said, loss in losses.items():
         trace = simulate(lambda: nn.Linear(64, 64), sgd, _plain_step(points, loss))
-        assert trace.notes[0].startswith('measured in a real run') and said in trace.notes[0] and trace.peak > 3 * 4 * 64 * 64, trace.notes
+        assert trace.notes[0].startswith('measured in a real run') and said in trace.notes[0] and trace.peak > 2 * 4 * 64 * 64, trace.notes
     test_eq(simulate(lambda: nn.Linear(64, 64), sgd, _plain_step(points, lambda m, x: m(x).mean() * float(x.mean()))).notes, ())
     large = (lambda: nn.Linear(300000, 100000), sgd, _plain_step(lambda: (torch.randn(8, 300000),), losses['aten.nonzero']))
     test_fail(lambda: simulate(*large), contains='and a real run may need', exc=MemtrainError)

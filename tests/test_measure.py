@@ -170,6 +170,22 @@ def test_recomputed_activations_are_activations_and_checkpointing_needs_less():
     assert sum(b.size for b in recomputed) > kept[0] and not [b for b in plain.blocks if b.phase == 'backward' and b.category == 'activations']
     assert again.peak < plain.peak
 
+# %% ../nbs/01_measure.ipynb #d951c237
+def test_steps_in_the_backward_pass_are_followed_too():
+    def optimizer_fn(params):
+        opt = torch.optim.AdamW(params, fused=True)
+        def update(p):
+            opt.step()
+            p.grad = None
+        for p in params: p.register_post_accumulate_grad_hook(update)
+        return opt
+    def net(): return torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(4)))
+    def step(model, optimizer): model(torch.ones(1, 100)).sum().backward()
+    t = measure_step(net, optimizer_fn, step)
+    sizes = {c: [b.size for b in t.blocks if b.category == c and b.size >= 40000] for c in ('gradients', 'optimizer state')}
+    test_eq(sizes, {'gradients': 8 * [40000], 'optimizer state': 8 * [40000]})
+    test_eq(t.timeline[:, CATEGORIES.index('gradients')].max(), 40000)  # one at a time
+
 # %% ../nbs/01_measure.ipynb #3b454d88
 def test_mark_names_what_nothing_else_does():
     def step(model, optimizer):
