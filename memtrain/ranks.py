@@ -6,8 +6,8 @@
 __all__ = ['find_ranks', 'Ranks', 'start_ranks', 'launch_ranks', 'Spread', 'spread_model', 'clip_gradients', 'full_states',
            'load_full_states', 'save_sharded', 'load_sharded']
 
-# %% ../nbs/06_ranks.ipynb #026a3e80
-import contextlib, hashlib, json, os, pickle, shutil, sys, warnings
+# %% ../nbs/06_ranks.ipynb #9e8bd9bd
+import contextlib, hashlib, json, os, pickle, shutil, sys, time, warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from .core import MemtrainError, read_json, write_json
 from .measure import CommandRun, measure_command
 
-# %% ../nbs/06_ranks.ipynb #78e80bbc
+# %% ../nbs/06_ranks.ipynb #3e0f415f
 def find_ranks() -> tuple[int, int]:  # rank, and world size
     "This process among those that train together: of torch.distributed if it runs, else as torchrun has set it, else 0 of 1"
     if dist.is_available() and dist.is_initialized(): return dist.get_rank(), dist.get_world_size()
@@ -33,7 +33,7 @@ def find_ranks() -> tuple[int, int]:  # rank, and world size
         raise MemtrainError(f"RANK={found['RANK']!r} and WORLD_SIZE={found['WORLD_SIZE']!r} in the environment are no rank of a world: start with torchrun")
     return rank, world_size
 
-# %% ../nbs/06_ranks.ipynb #a15350a5
+# %% ../nbs/06_ranks.ipynb #f953fabe
 @dataclass
 class Ranks:
     "This process among those that train together; `Ranks()` is alone"
@@ -68,20 +68,7 @@ class Ranks:
         "Wait until every rank is here"
         self.sum(0)
 
-# %% ../nbs/06_ranks.ipynb #8f9a9199
-def _choose_device(name, local_rank, world_size):
-    "The device called `name`, of the process `local_rank` on this machine"
-    if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    if world_size > 1 and name not in ('cpu', 'cuda'): raise MemtrainError(f'device {name!r}: ranks choose theirs themselves, give cpu or cuda')
-    if name == 'cuda' and torch.cuda.is_available():
-        if local_rank >= (n := torch.cuda.device_count()):
-            raise MemtrainError(f'local rank {local_rank} finds {n} GPU{"s"*(n > 1)} here: start torchrun with --nproc_per_node {n}, or take --device cpu')
-        name = f'cuda:{local_rank}'
-    try: return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as e:
-        raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
-
-# %% ../nbs/06_ranks.ipynb #d3723857
+# %% ../nbs/06_ranks.ipynb #d059e92f
 @contextlib.contextmanager
 def start_ranks(
     device: str = 'auto',  # 'auto', 'cpu', 'cuda'; alone also 'cuda:1' or 'mps'
@@ -99,9 +86,24 @@ def start_ranks(
         raise MemtrainError(f"rank {rank} can't reach the others at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
                             f"({str(e).splitlines()[0]}): start with torchrun") from None
     try: yield Ranks(rank, world_size, device)
-    finally: dist.destroy_process_group()
+    finally:
+        dist.destroy_process_group()
+        _let_go()
 
-# %% ../nbs/06_ranks.ipynb #ec846d70
+# %% ../nbs/06_ranks.ipynb #30b22826
+def _choose_device(name, local_rank, world_size):
+    "The device called `name`, of the process `local_rank` on this machine"
+    if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    if world_size > 1 and name not in ('cpu', 'cuda'): raise MemtrainError(f'device {name!r}: ranks choose theirs themselves, give cpu or cuda')
+    if name == 'cuda' and torch.cuda.is_available():
+        if local_rank >= (n := torch.cuda.device_count()):
+            raise MemtrainError(f'local rank {local_rank} finds {n} GPU{"s"*(n > 1)} here: start torchrun with --nproc_per_node {n}, or take --device cpu')
+        name = f'cuda:{local_rank}'
+    try: return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as e:
+        raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
+
+# %% ../nbs/06_ranks.ipynb #3cd0d671
 _TORCHRUN = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'
 
 def _local_rank():
@@ -114,7 +116,23 @@ def _local_rank():
     if not os.environ['LOCAL_RANK'].isdecimal(): raise MemtrainError(f"LOCAL_RANK={os.environ['LOCAL_RANK']!r} in the environment is no rank: start with torchrun")
     return int(os.environ['LOCAL_RANK'])
 
-# %% ../nbs/06_ranks.ipynb #49dba4f1
+# %% ../nbs/06_ranks.ipynb #b7d08021
+def _let_go():
+    "Wait until gloo's threads rest: one that gives up its last tensor while the interpreter ends aborts the process"
+    rest = 0
+    for _ in range(500):
+        time.sleep(0.01)
+        rest = rest + 1 if all(state == 'S' for name, state in _threads() if 'gloo' in name) else 0
+        if rest == 3: return
+
+def _threads():
+    "(name, state) of this process's threads; none where the system doesn't tell"
+    for stat in Path('/proc/self/task').glob('*/stat'):
+        with contextlib.suppress(OSError):
+            name, _, rest = stat.read_text().partition('(')[2].rpartition(')')
+            yield name, rest.split()[0]
+
+# %% ../nbs/06_ranks.ipynb #573ffd93
 def launch_ranks(
     n: int,  # processes
     argv: list[str],  # a script and its arguments, or -m, a module and its arguments
@@ -126,7 +144,7 @@ def launch_ranks(
     torchrun = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', n]
     return measure_command([*torchrun, *argv], env=env, **kwargs)
 
-# %% ../nbs/06_ranks.ipynb #ac956628
+# %% ../nbs/06_ranks.ipynb #73c0d084
 class _Loss(torch.nn.Module):
     "A module whose forward pass is the `loss` of `model`, with its gradient made `times` larger"
     def __init__(self, model, times):
@@ -142,7 +160,7 @@ def _spread_ddp(model, ranks):
     "A loss of `model` whose gradients are summed over all `ranks` while they are made: DDP takes the mean, of what is larger by as much"
     return torch.nn.parallel.DistributedDataParallel(_Loss(model, ranks.world_size), gradient_as_bucket_view=True)
 
-# %% ../nbs/06_ranks.ipynb #593b74e4
+# %% ../nbs/06_ranks.ipynb #e6f6887d
 def _spread_fsdp(model, blocks, ranks, offload):
     "Leave each rank its part of every parameter of `model`; whole ones are there for one of `blocks` at a time"
     from torch.distributed.device_mesh import init_device_mesh
@@ -157,7 +175,7 @@ def _spread_fsdp(model, blocks, ranks, offload):
     for name in ('loss', 'hidden'):
         if hasattr(model, name): register_fsdp_forward_method(model, name)
 
-# %% ../nbs/06_ranks.ipynb #857b79e1
+# %% ../nbs/06_ranks.ipynb #84093f3c
 @dataclass
 class Spread:
     "A `model` on the way `how` over `ranks`: call this one's `loss`"
@@ -190,14 +208,7 @@ def spread_model(
     else: model.to(ranks.device)
     return Spread(model, how, ranks, _spread_ddp(model, ranks) if how == 'ddp' else model.loss)
 
-# %% ../nbs/06_ranks.ipynb #3d7bdcd8
-def _is_part(x):
-    "Whether `x` is one rank's part of a tensor"
-    return hasattr(x, 'to_local') and hasattr(x, 'placements')
-
-def _local(x): return x.to_local() if _is_part(x) else x
-
-# %% ../nbs/06_ranks.ipynb #aebb6504
+# %% ../nbs/06_ranks.ipynb #e9d5902e
 @torch.no_grad()
 def clip_gradients(
     params: Iterable[torch.nn.Parameter],  # whole ones, or this rank's parts
@@ -221,25 +232,14 @@ def _norms(grads):
     "The norm of each of `grads`, in float32 where they have fewer bits"
     return [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)) for g in grads]
 
-# %% ../nbs/06_ranks.ipynb #78a0c7bd
-def _named_tensors(model):
-    "Parameters and buffers of `model` as they are kept, each once, by their first name"
-    _reshard(model)
-    kept = model.state_dict(keep_vars=True)
-    found, seen = {}, set()
-    for name, t in kept.items():
-        if torch.is_tensor(t) and id(t) not in seen: found[name] = t
-        seen.add(id(t))
-    return found
+# %% ../nbs/06_ranks.ipynb #3883432d
+def _is_part(x):
+    "Whether `x` is one rank's part of a tensor"
+    return hasattr(x, 'to_local') and hasattr(x, 'placements')
 
-def _reshard(model):
-    "Give up whole parameters that an evaluation has left"
-    for m in model.modules():
-        if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'): m.reshard()
+def _local(x): return x.to_local() if _is_part(x) else x
 
-def _params_of(optimizer): return [p for g in optimizer.param_groups for p in g['params']]
-
-# %% ../nbs/06_ranks.ipynb #166db97a
+# %% ../nbs/06_ranks.ipynb #b54fa41a
 def full_states(
     model: torch.nn.Module,  # spread or not
     optimizer: torch.optim.Optimizer,  # of its parameters
@@ -263,7 +263,25 @@ def _whole_tensor(x, ranks):
     if _is_part(x): x = x.full_tensor()
     return x.cpu() if ranks.main else None
 
-# %% ../nbs/06_ranks.ipynb #4d825f5e
+# %% ../nbs/06_ranks.ipynb #863ffcca
+def _named_tensors(model):
+    "Parameters and buffers of `model` as they are kept, each once, by their first name"
+    _reshard(model)
+    kept = model.state_dict(keep_vars=True)
+    found, seen = {}, set()
+    for name, t in kept.items():
+        if torch.is_tensor(t) and id(t) not in seen: found[name] = t
+        seen.add(id(t))
+    return found
+
+def _reshard(model):
+    "Give up whole parameters that an evaluation has left"
+    for m in model.modules():
+        if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'): m.reshard()
+
+def _params_of(optimizer): return [p for g in optimizer.param_groups for p in g['params']]
+
+# %% ../nbs/06_ranks.ipynb #57a32184
 @torch.no_grad()
 def load_full_states(
     states: dict,  # from `full_states`, whole on every rank
@@ -287,7 +305,7 @@ def _part_like(x, like):
     part.to_local().copy_(distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None).to_local())
     return part
 
-# %% ../nbs/06_ranks.ipynb #14a1aa34
+# %% ../nbs/06_ranks.ipynb #8e0b9ccf
 def _check_names(wanted, found, where='the states'):
     "Raise unless the tensors `found` have the names and shapes `wanted`"
     for name in [*wanted, *found]:
@@ -302,7 +320,7 @@ def _check_groups(optimizer, groups, where='the states'):
     if (saved := [len(g['params']) for g in groups]) != sizes:
         raise MemtrainError(f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: make it the same way')
 
-# %% ../nbs/06_ranks.ipynb #de72b3e4
+# %% ../nbs/06_ranks.ipynb #5170569e
 def save_sharded(
     folder: str | Path,  # appears, or is replaced, when all of it is there
     model: torch.nn.Module,  # spread or not
@@ -329,7 +347,34 @@ def save_sharded(
         _put_in_place(tmp, folder)
     ranks.barrier()
 
-# %% ../nbs/06_ranks.ipynb #aa51bf2c
+# %% ../nbs/06_ranks.ipynb #79283b74
+def _flatten_states(model, optimizer):
+    "({name: tensor}, what else there is for the index)"
+    saved = optimizer.state_dict()
+    tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
+    state = {}
+    for i, entries in saved['state'].items():
+        for k, v in entries.items():
+            if torch.is_tensor(v): tensors[f'optimizer.{i}.{k}'] = v
+            else: state.setdefault(str(i), {})[k] = v
+    rest = {'param_groups': saved['param_groups'], 'state': state}
+    try: json.dumps(rest)
+    except TypeError as e: raise MemtrainError(f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save it whole') from None
+    return tensors, rest
+
+@contextlib.contextmanager
+def _quiet():
+    "Without the warning that one process saves alone"
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield
+
+def _write_parts(folder, tensors):
+    "Every rank's part of `tensors`, by torch.distributed.checkpoint"
+    import torch.distributed.checkpoint as dcp
+    with _quiet(): dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder, overwrite=True), no_dist=not dist.is_initialized())
+
+# %% ../nbs/06_ranks.ipynb #98449445
 _INDEX, _EXTRA, _FORMAT = 'checkpoint.json', 'extra.pt', 'memtrain sharded checkpoint'
 
 def _checkpoint_error():
@@ -385,34 +430,7 @@ def _sha256_of(f):
     while part := f.read(2**20): h.update(part)
     return h.hexdigest()
 
-# %% ../nbs/06_ranks.ipynb #0c2e6406
-def _flatten_states(model, optimizer):
-    "({name: tensor}, what else there is for the index)"
-    saved = optimizer.state_dict()
-    tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
-    state, kinds = {}, {}
-    for i, entries in saved['state'].items():
-        for k, v in entries.items():
-            if torch.is_tensor(v): tensors[f'optimizer.{i}.{k}'] = v
-            else: state.setdefault(str(i), {})[k] = v
-    rest = {'param_groups': saved['param_groups'], 'state': state}
-    try: json.dumps(rest)
-    except TypeError as e: raise MemtrainError(f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save it whole') from None
-    return tensors, rest
-
-@contextlib.contextmanager
-def _quiet():
-    "Without the warning that one process saves alone"
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        yield
-
-def _write_parts(folder, tensors):
-    "Every rank's part of `tensors`, by torch.distributed.checkpoint"
-    import torch.distributed.checkpoint as dcp
-    with _quiet(): dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder, overwrite=True), no_dist=not dist.is_initialized())
-
-# %% ../nbs/06_ranks.ipynb #efbcb4e3
+# %% ../nbs/06_ranks.ipynb #e7b38fca
 _METADATA = {'torch.distributed.checkpoint.metadata': {'Metadata', 'TensorStorageMetadata', 'TensorProperties', 'ChunkStorageMetadata', 'MetadataIndex', 'StorageMeta', '_MEM_FORMAT_ENCODING'},
              'torch.distributed.checkpoint.filesystem': {'_StorageInfo'}, 'torch.serialization': {'_get_layout'}, 'torch': {'Size'},
              'pathlib': {'Path', 'PosixPath', 'PurePosixPath', 'WindowsPath', 'PureWindowsPath'}}
@@ -432,7 +450,7 @@ def _reader(folder):
             with open(folder/'.metadata', 'rb') as f: return _Unpickler(f).load()
     return Reader(folder)
 
-# %% ../nbs/06_ranks.ipynb #0aa3d0c9
+# %% ../nbs/06_ranks.ipynb #d81cb56a
 def load_sharded(
     folder: str | Path,  # from `save_sharded`, by any number of ranks
     model: torch.nn.Module,  # spread over any number of ranks, or not
@@ -448,7 +466,7 @@ def load_sharded(
     except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, _checkpoint_error()) as e:
         raise MemtrainError(f"{folder} can't be read ({_first_line(e)}): take another checkpoint") from None
 
-# %% ../nbs/06_ranks.ipynb #47c21250
+# %% ../nbs/06_ranks.ipynb #80ad155d
 def _check_files(folder):
     "The index of the checkpoint in `folder`, when all its files are as they were written; each rank looks at some"
     index = read_json(folder/_INDEX, 'give the folder of a sharded checkpoint')
