@@ -291,9 +291,9 @@ def load_full_states(
     "Take up whole `states`: of each tensor the part that this rank has"
     tensors, found = model.state_dict(keep_vars=True), states['model']
     _check_names(tensors, found)
+    _check_groups(optimizer, states['optimizer']['param_groups'])
     for name, t in _named_tensors(model).items(): _local(t).copy_(_local(_part_like(found[name], t)))
     params, saved = _params_of(optimizer), states['optimizer']
-    _check_groups(optimizer, saved['param_groups'])
     state = {i: {k: _part_like(v, params[i]) for k, v in s.items()} for i, s in saved['state'].items()}
     optimizer.load_state_dict({**saved, 'state': state})
 
@@ -337,15 +337,11 @@ def save_sharded(
     try:
         _write_parts(tmp, tensors)
         sums = {p.name: _sha256(p) for p in tmp.glob(f'__{ranks.rank}_*')}
-        if ranks.main: torch.save(extra, tmp/_EXTRA)
     except (OSError, RuntimeError, _checkpoint_error()) as e: problem = _first_line(e)
     _agree(ranks, problem, folder, tmp)
     sums = {k: v for part in ranks.gather(sums) for k, v in part.items()}
-    if ranks.main:
-        sums |= {name: _sha256(tmp/name) for name in (_EXTRA, '.metadata')}
-        write_json(tmp/_INDEX, {'format': _FORMAT, 'version': 1, 'world_size': ranks.world_size, 'sha256': sums, **rest})
-        _put_in_place(tmp, folder)
-    ranks.barrier()
+    if ranks.main: problem = _finish_folder(tmp, folder, sums, {'world_size': ranks.world_size, **rest}, extra)
+    _agree(ranks, problem, folder, tmp)
 
 # %% ../nbs/06_ranks.ipynb #79283b74
 def _flatten_states(model, optimizer):
@@ -394,6 +390,20 @@ def _make_folder(tmp):
     except OSError as e: return e.strerror or str(e)
     return ''
 
+def _finish_folder(tmp, folder, sums, rest, extra):
+    "Write to `tmp` what rank 0 has to, and put it in place; what is wrong, or ''"
+    try:
+        with open(tmp/_EXTRA, 'wb') as f:
+            torch.save(extra, f)
+            f.flush()
+            os.fsync(f.fileno())
+        sums = sums | {name: _sha256(tmp/name) for name in (_EXTRA, '.metadata')}
+        index = {'format': _FORMAT, 'version': 1, 'sha256': sums, **rest}
+        write_json(tmp/_INDEX, {**index, 'checksum': _checksum(index)})
+        _put_in_place(tmp, folder)
+    except (OSError, RuntimeError) as e: return _first_line(e)
+    return ''
+
 def _agree(ranks, problem, folder, tmp=None):
     "Raise on all ranks where one has a `problem`"
     problems = [p for p in ranks.gather(problem) if p]
@@ -424,6 +434,10 @@ def _old(folder): return folder.with_name(f'.{folder.name}.old')
 def _sha256(path):
     "SHA-256 of the file `path`"
     with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest() if hasattr(hashlib, 'file_digest') else _sha256_of(f)
+
+def _checksum(index):
+    "SHA-256 of the `index` but for its own checksum"
+    return hashlib.sha256(json.dumps({k: v for k, v in index.items() if k != 'checksum'}, sort_keys=True).encode()).hexdigest()
 
 def _sha256_of(f):
     h = hashlib.sha256()
@@ -472,6 +486,7 @@ def _check_files(folder):
     index = read_json(folder/_INDEX, 'give the folder of a sharded checkpoint')
     if not isinstance(index, dict) or index.get('format') != _FORMAT or index.get('version') != 1:
         raise MemtrainError(f'{folder/_INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint')
+    if index.get('checksum') != _checksum(index): raise MemtrainError(f"{folder/_INDEX} isn't what was written: take another checkpoint")
     ranks = Ranks(*find_ranks()) if dist.is_available() and dist.is_initialized() else Ranks()
     names, problem = sorted(index['sha256']), ''
     for name in names[ranks.rank::ranks.world_size]:

@@ -12,7 +12,7 @@ import torch
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 import memtrain
 from memtrain.core import MemtrainError, format_size, load_result, nbytes, recorded, write_json
-from memtrain.ranks import _Unpickler, _choose_device, _local_rank, _old
+from memtrain.ranks import _checksum, _choose_device, _old
 
 # %% ../nbs/06_ranks.ipynb #802e8bb6
 def test_ranks_are_found_in_the_environment_or_refused():
@@ -196,7 +196,7 @@ def hold(how, ranks):
         optimizer.zero_grad()
         spread.loss(x, y, 1024).backward()
         optimizer.step()
-    step()
+    step(), step()  # DDP makes its buffers anew after the first
     with track_memory(model, optimizer) as m: step()
     held, most = m.timeline[-1], m.timeline.max(0)
     return {**sizes, 'peak': m.peak, 'at the peak': m.by_category, **{k: int((held if i < 3 else most)[i]) for i, k in enumerate(m.by_category)}}
@@ -217,8 +217,7 @@ def test_ddp_replicates_and_fsdp_divides():
     alone, ddp, fsdp = (held[how][0] for how in ('none', 'ddp', 'fsdp'))
     test_eq(tuple(r['at the peak']['gradients'] for r in (alone, ddp, fsdp)), (0, 4*p, 0))
     assert 0.45 < fsdp['peak'] / alone['peak'] < 0.6 and fsdp['peak'] < ddp['peak'] < alone['peak']
-    whole = 4*(fsdp['table'] + 4*fsdp['block'])  # the table, and of a block: weights, the next one's weights, gradients, what is sent
-    assert 4*fsdp['table'] <= fsdp['temporaries'] <= whole, fsdp['temporaries']
+    for rank in held['fsdp']: assert 4*rank['table'] <= rank['at the peak']['temporaries'] <= 4*(rank['table'] + 4*rank['block'])
 
 # %% ../nbs/06_ranks.ipynb #e681bd9e
 TRAIN = '''
@@ -301,7 +300,7 @@ def test_a_damaged_folder_is_one_line():
         good, bad = Path(d)/'good', Path(d)/'bad'
         save_sharded(good, *small(), Ranks())
         for name in ('__0_0.distcp', '.metadata', 'checkpoint.json', 'extra.pt'):
-            for damage in (lambda b: b[:-1], lambda b: b[:len(b)//2] + bytes([b[len(b)//2] ^ 1]) + b[len(b)//2 + 1:], None):
+            for damage in (lambda b: b[:-2], lambda b: b[:len(b)//2] + bytes([b[len(b)//2] ^ 1]) + b[len(b)//2 + 1:], None):
                 shutil.rmtree(bad, ignore_errors=True), shutil.copytree(good, bad)
                 (bad/name).write_bytes(damage((bad/name).read_bytes())) if damage else (bad/name).unlink()
                 test_fail(load_sharded, args=(bad, *small()), exc=MemtrainError, contains='take another checkpoint' if name != 'checkpoint.json' else str(bad))
@@ -318,8 +317,8 @@ def test_a_list_of_parts_runs_no_code():
         save_sharded(folder, *small(), Ranks())
         (folder/'.metadata').write_bytes(pickle.dumps(Evil()))
         index = json.loads((folder/'checkpoint.json').read_text())
-        del index['sha256']['.metadata']  # whoever writes a pickle can write a checksum
-        write_json(folder/'checkpoint.json', index)
+        del index['sha256']['.metadata']  # who writes a pickle can write checksums
+        write_json(folder/'checkpoint.json', {**index, 'checksum': _checksum(index)})
         test_fail(load_sharded, args=(folder, *small()), exc=MemtrainError, contains='it names posix.mkdir' if os.name == 'posix' else 'it names')
         assert not (Path(d)/'was run').exists()
 
