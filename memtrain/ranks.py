@@ -371,6 +371,14 @@ def _write_parts(folder, tensors):
     with _quiet(): dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder, overwrite=True), no_dist=not dist.is_initialized())
 
 # %% ../nbs/06_ranks.ipynb #98449445
+def _agree(ranks, problem, folder, tmp=None):
+    "Raise on all ranks where one has a `problem`"
+    problems = [p for p in ranks.gather(problem) if p]
+    if not problems: return
+    if tmp and ranks.main: shutil.rmtree(tmp, ignore_errors=True)
+    raise MemtrainError(f"{folder} can't be written ({problems[0]}): make room, or choose another folder")
+
+# %% ../nbs/06_ranks.ipynb #145fa8f9
 _INDEX, _EXTRA, _FORMAT = 'checkpoint.json', 'extra.pt', 'memtrain sharded checkpoint'
 
 def _checkpoint_error():
@@ -390,6 +398,7 @@ def _make_folder(tmp):
     except OSError as e: return e.strerror or str(e)
     return ''
 
+# %% ../nbs/06_ranks.ipynb #45684321
 def _finish_folder(tmp, folder, sums, rest, extra):
     "Write to `tmp` what rank 0 has to, and put it in place; what is wrong, or ''"
     try:
@@ -404,13 +413,7 @@ def _finish_folder(tmp, folder, sums, rest, extra):
     except (OSError, RuntimeError) as e: return _first_line(e)
     return ''
 
-def _agree(ranks, problem, folder, tmp=None):
-    "Raise on all ranks where one has a `problem`"
-    problems = [p for p in ranks.gather(problem) if p]
-    if not problems: return
-    if tmp and ranks.main: shutil.rmtree(tmp, ignore_errors=True)
-    raise MemtrainError(f"{folder} can't be written ({problems[0]}): make room, or choose another folder")
-
+# %% ../nbs/06_ranks.ipynb #a3fc1bd2
 def _put_in_place(tmp, folder):
     "Give the finished folder its name; the one before it goes when this is done"
     old = _old(folder)
@@ -431,6 +434,7 @@ def _sync_folder(path):
 
 def _old(folder): return folder.with_name(f'.{folder.name}.old')
 
+# %% ../nbs/06_ranks.ipynb #6143d919
 def _sha256(path):
     "SHA-256 of the file `path`"
     with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest() if hasattr(hashlib, 'file_digest') else _sha256_of(f)
