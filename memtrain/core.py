@@ -98,6 +98,7 @@ def nbytes(
 # %% ../nbs/00_core.ipynb #0cda17fb
 def _collect(x, storages):
     "Note in `storages` (key to bytes) what `x` keeps alive"
+    if hasattr(x, 'to_local') and hasattr(x, 'placements'): x = x.to_local()  # of a tensor spread over ranks, this one's part
     if hasattr(x, 'untyped_storage'):
         s = x.untyped_storage()
         storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0

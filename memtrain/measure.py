@@ -253,9 +253,9 @@ def follow(
     name: Callable[[str, list[torch.Tensor]], None],  # called with a category and tensors of it
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
-    name('weights', [*model.parameters(), *model.buffers()])
+    name('weights', _here([*model.parameters(), *model.buffers()]))
     known = {}  # states are named once; a storage's address is its own while a weak reference to it is held
-    def name_gradients(params): name('gradients', _dense(p.grad for p in params if p.grad is not None))
+    def name_gradients(params): name('gradients', _dense(_here(p.grad for p in params if p.grad is not None)))
     def name_states(*_):
         new = [t for t in state_tensors(optimizer) if t.untyped_storage()._cdata not in known]
         known.update({t.untyped_storage()._cdata: StorageWeakRef(t.untyped_storage()) for t in new})
@@ -271,7 +271,11 @@ def state_tensors(
     optimizer: torch.optim.Optimizer,  # any
 ) -> list[torch.Tensor]:
     "The tensors in the state of `optimizer`"
-    return [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
+    return _here(v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v))
+
+def _here(tensors):
+    "What this process holds of `tensors`: of one that is spread over ranks, its part"
+    return [t.to_local() if hasattr(t, 'to_local') else t for t in tensors]
 
 # %% ../nbs/01_measure.ipynb #beee7e83
 LOSS_OPS = frozenset('aten::' + op for op in """_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward nll_loss2d_forward
@@ -450,8 +454,9 @@ class track_memory:
         self._trace = None
         self._builder, self._stack, self._before = TraceBuilder(), contextlib.ExitStack(), {}
         self._builder.phase('forward')
-        grads = _dense(p.grad for p in self.model.parameters() if p.grad is not None)
-        for category, tensors in (('weights', [*self.model.parameters(), *self.model.buffers()]), ('gradients', grads),
+        weights = _here([*self.model.parameters(), *self.model.buffers()])
+        grads = _dense(_here(p.grad for p in self.model.parameters() if p.grad is not None))
+        for category, tensors in (('weights', weights), ('gradients', grads),
                                   ('optimizer state', state_tensors(self.optimizer))): self._add(category, tensors)
         self._profile = self._stack.enter_context(_profile(self.device))
         self._stack.callback(register_module_forward_pre_hook(lambda *_: self._miss()).remove)
