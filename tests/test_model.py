@@ -5,13 +5,16 @@ from memtrain.model import *
 
 # %% ../nbs/20_model.ipynb #a35f41a7
 import math, tempfile, time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 import torch, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 from hypothesis import given, settings, strategies as st
-from memtrain.core import MemtrainError, format_count, format_size, nbytes, save_result, write_json
-from memtrain.measure import measure_peak
+from torch.utils._python_dispatch import TorchDispatchMode
+from memtrain.core import MIB, MemtrainError, format_count, format_size, nbytes, recorded, save_result, write_json
+from memtrain.estimate import simulate
+from memtrain.measure import measure_peak, measure_step
 
 # %% ../nbs/20_model.ipynb #b0deafd8
 def test_a_bad_field_names_itself_and_its_value():
@@ -84,6 +87,19 @@ def test_the_mlp_is_gpt2s():
     gelu = 0.5 * h * (1 + torch.tanh(math.sqrt(2/math.pi) * (h + 0.044715*h**3)))
     torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)  # the exact GELU isn't that near
 
+# %% ../nbs/20_model.ipynb #aecc7b15
+def test_a_head_gradient_is_the_floor_of_a_chunked_loss():
+    h, w, t = torch.randn(64, 32), torch.randn(4096, 32), torch.randint(4096, (64,))
+    def peak(size):
+        def work():
+            a, b = h.detach().requires_grad_(), w.detach().requires_grad_()
+            torch.autograd.grad(chunked_cross_entropy(a, b, t, size), (a, b))
+        return measure_peak(work)
+    floor = nbytes_of(h, w)
+    assert floor <= peak(2) < floor + 8*2*4*4096 and peak(64) - peak(32) > 4*32*4096
+
+def nbytes_of(*tensors): return sum(t.nbytes for t in tensors)
+
 # %% ../nbs/20_model.ipynb #de7f1183
 def both_ways(plain, other, *inputs):
     "How far the values and the gradients of two functions of the same tensors are apart, relative to those of the first"
@@ -120,8 +136,6 @@ def test_chunks_hold_no_more_than_themselves():
     assert measure_peak(look) < 3*chunk < logits / 5
     assert measure_peak(work) < 4*chunk + 4*nbytes_of(h, w) < logits / 2
 
-def nbytes_of(*tensors): return sum(t.nbytes for t in tensors)
-
 # %% ../nbs/20_model.ipynb #934487e3
 def test_chunked_cross_entropy_scales_with_the_gradient_that_comes_in():
     torch.manual_seed(0)
@@ -132,6 +146,19 @@ def test_chunked_cross_entropy_scales_with_the_gradient_that_comes_in():
     b = h.clone().requires_grad_()
     F.cross_entropy(b @ w.t(), t).backward()
     torch.testing.assert_close(a.grad, b.grad)
+
+# %% ../nbs/20_model.ipynb #40b8e787
+def test_float16_keeps_gradients_that_a_loss_scale_saves():
+    torch.manual_seed(0)
+    h, w, t, n = torch.randn(40, 16), 0.3*torch.randn(90, 16), torch.randint(90, (40,)), 2**24  # 1/n is below what float16 holds
+    found = {}
+    for half in (False, True):
+        a, b = h.clone().requires_grad_(), w.clone().requires_grad_()
+        with torch.autocast('cpu', torch.float16, enabled=half): loss = chunked_cross_entropy(a, b, t, 7, n)
+        (loss * n).backward()
+        test_eq((loss.dtype, a.grad.dtype), (torch.float32, torch.float32))
+        found[half] = torch.cat([a.grad.flatten(), b.grad.flatten()])
+    assert 1e-6 < (found[True] - found[False]).norm() / found[False].norm() < 0.005
 
 # %% ../nbs/20_model.ipynb #31a9886e
 def test_chunked_cross_entropy_bears_large_logits():
@@ -296,6 +323,21 @@ def test_every_parameter_gets_a_gradient():
         model.loss(x[:, :-1], x[:, 1:]).backward()
         for name, p in model.named_parameters(): assert p.grad is not None and p.grad.any(), name
 
+# %% ../nbs/20_model.ipynb #ae001dae
+def checkpointed_step(shape, batch_size, how, use_mixed_precision=False):
+    "What `measure_step` and `simulate` take, for a GPT of `shape` with `how` it is checkpointed"
+    def make():
+        model = GPT(shape)
+        model.checkpointing, model.loss_chunk_size = how, 256
+        return model
+    def step(model, optimizer):
+        x = torch.randint(shape.vocab_size, (batch_size, shape.block_size))
+        optimizer.zero_grad()
+        with torch.autocast('cpu', torch.bfloat16, enabled=use_mixed_precision): loss = model.loss(x, x)
+        loss.backward()
+        optimizer.step()
+    return make, lambda params: torch.optim.AdamW(params, fused=True), step
+
 # %% ../nbs/20_model.ipynb #1c1304a5
 def gradients(model, x, **settings):
     "The loss of `model` on the windows `x`, and its gradients, with attributes set as in `settings`"
@@ -307,16 +349,63 @@ def gradients(model, x, **settings):
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 # %% ../nbs/20_model.ipynb #72a1ba37
+WAYS = [True, *(Checkpointing(every, keep) for every in (1, 2, 3) for keep in ('nothing', 'attention'))]
+
 def test_blocks_computed_twice_give_the_same_digits():
-    for dropout in (0.0, 0.3):
-        for mixed in (False, True):
-            model, x = _tiny(dropout=dropout, bias=True), torch.randint(50, (3, 17))
-            with torch.autocast('cpu', torch.bfloat16, enabled=mixed):
-                (loss, once), (loss2, twice) = (gradients(model, x, checkpointing=c) for c in (False, True))
-            test_eq(loss, loss2)
-            assert torch.equal(once, twice), (dropout, mixed)
+    for double in (True, False):
+        for dropout in (0.0, 0.3):
+            for mixed in (False, not double):
+                for tied in (True, False):
+                    model, x = _tiny(dropout=dropout, bias=True, n_layer=3, tie_weights=tied), torch.randint(50, (3, 17))
+                    if double: model.double()
+                    with torch.autocast('cpu', torch.bfloat16, enabled=mixed):
+                        (loss, once), *others = (gradients(model, x, checkpointing=c) for c in (False, *WAYS))
+                    for way, (loss2, twice) in zip(WAYS, others):
+                        test_eq(loss, loss2)
+                        assert torch.equal(once, twice), (double, dropout, mixed, tied, way)
 
 # %% ../nbs/20_model.ipynb #09a6cac3
+def test_micro_batches_and_documents_computed_twice_give_the_same_digits():
+    documents = (torch.arange(16) // 5).expand(4, 16)
+    for dropout in (0.0, 0.3):
+        model, x, found = _tiny(dropout=dropout, n_layer=3), torch.randint(50, (4, 17)), []
+        for model.checkpointing in (False, *WAYS):
+            for model.loss_chunk_size in (None, 7):
+                torch.manual_seed(5); model.zero_grad()
+                for i in (slice(0, 3), slice(3, 4)): model.loss(x[i, :-1], x[i, 1:], documents[i], divide_by=64).backward()
+                found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        for g, other in zip(found[2:], found[:2] * len(WAYS)): assert torch.equal(g, other), dropout
+        assert (found[1] - found[0]).norm() < 1e-6 * found[0].norm()
+
+# %% ../nbs/20_model.ipynb #1933677b
+def times_called(model, x):
+    "How often each block was computed in a step, and how often attention"
+    calls = Counter()
+    hooks = [b.register_forward_pre_hook(lambda *_, n=n: calls.update([n])) for n, b in enumerate(model.blocks)]
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            if 'attention' in str(op) and 'backward' not in str(op): calls['attention'] += 1
+            return op(*args, **(kwargs or {}))
+    with Counting(): model.loss(x, x).backward()
+    for h in hooks: h.remove()
+    return [calls[n] for n in range(len(model.blocks))], calls['attention']
+
+def test_each_kth_block_from_the_back_is_computed_twice_and_kept_attention_once():
+    model, x = _tiny(n_layer=4), torch.randint(50, (2, 8))
+    for how, blocks in ((False, [1]*4), (True, [2]*4), (Checkpointing(2), [2, 1, 2, 1]), (Checkpointing(3), [1, 2, 1, 1]), (Checkpointing(4), [2, 1, 1, 1])):
+        model.checkpointing = how
+        test_eq(times_called(model, x), (blocks, sum(blocks)))
+        if how: model.checkpointing = Checkpointing(1 if how is True else how.every, 'attention')
+        test_eq(times_called(model, x), (blocks, 4))
+
+# %% ../nbs/20_model.ipynb #445ded39
+def test_the_simulation_knows_every_way_to_the_byte():
+    shape = GPTConfig(200, 64, 3, 2, 64)
+    for how, mixed in ((Checkpointing(2), False), (Checkpointing(keep='attention'), True), (Checkpointing(3, 'attention'), False)):
+        step = checkpointed_step(shape, 8, how, mixed)
+        assert abs(simulate(*step).peak / measure_step(*step).peak - 1) < 1e-3, (how, mixed)
+
+# %% ../nbs/20_model.ipynb #48f368ac
 def test_checkpointing_keeps_the_input_of_a_block_only():
     def peak(layers, again):
         model, x = _tiny(n_layer=layers, n_embd=64), torch.randint(50, (32, 17))
@@ -325,8 +414,8 @@ def test_checkpointing_keeps_the_input_of_a_block_only():
         work()  # gradients are there from now on
         return measure_peak(work)
     one = 32*16*64  # tokens · C
-    test_close((peak(6, False) - peak(4, False)) / one, 2*64, eps=4)
-    test_close((peak(6, True) - peak(4, True)) / one, 2*4, eps=4)
+    for how, more in ((False, 2*64), (True, 2*4), (Checkpointing(2), 64 + 4), (Checkpointing(keep='attention'), 2*8)):
+        test_close((peak(6, how) - peak(4, how)) / one, more, eps=4)
 
 # %% ../nbs/20_model.ipynb #634e63bc
 def test_chunks_of_the_loss_leave_every_gradient_as_it_was():
@@ -348,9 +437,24 @@ def test_chunks_of_the_loss_under_autocast_are_as_near_as_autocast_is():
             mixed, chunked = (gradients(model, x, loss_chunk_size=n) for n in (None, 10))
             test_eq([model.loss(x[:, :-1], x[:, 1:]).dtype for model.loss_chunk_size in (None, 10)], [torch.float32]*2)
             with torch.no_grad(): assert abs(model.loss(x[:, :-1], x[:, 1:]).item() - chunked[0]) < 1e-2
-        off = [max(abs(l/loss - 1), ((g - exact).norm() / exact.norm()).item()) for l, g in (mixed, chunked)]
-        assert 1e-6 < off[0] < 0.05 and off[1] < 2*off[0], off
+            added = 0, 0
+            for rows in (slice(0, 2), slice(2, 3)):  # two micro-batches of different sizes
+                model.zero_grad()
+                part = model.loss(x[rows, :-1], x[rows, 1:], divide_by=48)
+                part.backward()
+                added = added[0] + part.item(), added[1] + torch.cat([p.grad.flatten() for p in model.parameters()])
+        off = [max(abs(l/loss - 1), ((g - exact).norm() / exact.norm()).item()) for l, g in (mixed, chunked, added)]
+        assert 1e-6 < off[0] < 0.05 and max(off[1:]) < 2*off[0], off
         test_eq({p.grad.dtype for p in model.parameters()}, {torch.float32})
+
+# %% ../nbs/20_model.ipynb #7c0ea13a
+def test_ways_of_checkpointing_that_make_no_sense_are_refused():
+    model = _tiny(n_layer=2)
+    for bad in (0, -1, 2.0, True, None): test_fail(Checkpointing, args=(bad,), exc=MemtrainError, contains=f'every={bad!r}')
+    test_fail(Checkpointing, kwargs={'keep': 'all'}, exc=MemtrainError, contains="keep='all': give 'nothing' or 'attention'")
+    for bad in (None, 1, 'attention'): test_fail(setattr, args=(model, 'checkpointing', bad), exc=MemtrainError, contains=f'checkpointing={bad!r}')
+    test_fail(setattr, args=(model, 'checkpointing', Checkpointing(3)), exc=MemtrainError, contains='every=3: of 2 blocks none')
+    test_eq(model.checkpointing, False)  # as it was
 
 # %% ../nbs/20_model.ipynb #c5e03243
 def test_what_is_only_looked_at_is_not_computed_twice():
