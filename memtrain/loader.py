@@ -145,7 +145,7 @@ class _WindowReader:
 
     def rows(self, a, b):
         "Windows `a` to `b` of those that were loaded, (b - a, length + 1)"
-        return self.items[self.places[a:b]].view(self.flat.dtype).reshape(b - a, -1)
+        return self.items[self.places[a:b]].view(self.flat.dtype).reshape(b - a, self.length + 1)
 
     def announce(self, starts):
         "Have the system fetch the windows at `starts`, unless the last ones were all in the page cache"
@@ -213,6 +213,7 @@ def share_batches(
     rank: int = 0,  # which of the ranks
     world_size: int = 1,  # how many ranks
     drop_last: bool = False,  # leave out the windows that don't fill a batch on every rank
+    keep_empty: bool = False,  # also give the batches in which this rank has nothing, so that all ranks have as many
 ) -> Iterator[tuple[int, int, int]]:  # (first position, position behind the last, windows then seen by all ranks)
     "The batches of one rank, as positions in the order of the epoch"
     step = batch_size*world_size
@@ -220,7 +221,7 @@ def share_batches(
         n = min(step, end - a)
         if n < step and drop_last: return
         first, last = a + rank*n//world_size, a + (rank + 1)*n//world_size
-        if last > first: yield first, last, a + n
+        if last > first or keep_empty: yield first, last, a + n
 
 # %% ../nbs/12_loader.ipynb #9166a3ea
 def _rank_of(rank, world_size):
@@ -242,7 +243,7 @@ def _open_parts(shards, weights):
 # %% ../nbs/12_loader.ipynb #cfa46e48
 class _Settings(IterableDataset):
     "What a loader was asked for"
-    def __init__(self, shards, batch_size, block_size, seed, shuffle, weights, documents, shift, drop_last):
+    def __init__(self, shards, batch_size, block_size, seed, shuffle, weights, documents, shift, drop_last, keep_empty):
         if batch_size < 1: raise MemtrainError(f'batch_size {batch_size} is less than 1')
         if block_size < 1: raise MemtrainError(f'block_size {block_size} is less than 1')
         if seed < 0: raise MemtrainError(f'seed {seed} is negative: give 0 or more')
@@ -260,7 +261,7 @@ class _Settings(IterableDataset):
         bases = np.cumsum([0] + [len(p) for p in parts]).tolist()
         cuts = [_Cuts(p, block_size, order, shift and weights is None and shuffle is not False, documents, b) for p, b in zip(parts, bases)]
         self.cuts = cuts[0] if weights is None else _Mixture(cuts, weights)
-        self.batch_size, self.block_size, self.drop_last, self.documents = batch_size, block_size, drop_last, documents
+        self.batch_size, self.block_size, self.drop_last, self.keep_empty, self.documents = batch_size, block_size, drop_last, keep_empty, documents
         self._identity = {'seed': seed, 'shuffle': cuts[0].order.shuffle, 'block_size': block_size, 'documents': documents,
                           'weights': None if weights is None else list(weights), 'windows': self.cuts.n,
                           'data': self.shards.manifest and self.shards.manifest['checksum'][:12]}
@@ -297,7 +298,7 @@ class _Reading(_State):
         order = self.cuts.order if isinstance(self.cuts, _Cuts) else None
         size = order.block*order.pool if order and order.shuffle == 'block' else max(1, 2**19//self.block_size)
         epoch, seen, begin = self.epoch, self.seen, self.seen if self.begin is None else self.begin
-        batches = share_batches(begin, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last)
+        batches = share_batches(begin, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)
         if workers > 1 or seen > begin: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
         for _, pool in itertools.groupby(batches, key=lambda b: b[0]//size):
             pool = list(pool)
@@ -346,7 +347,7 @@ class _Batches(_Reading):
         each = copy.copy(self)
         each.num_workers = each.prefetch = 0
         batches = DataLoader(each, batch_size=None, num_workers=self.num_workers)
-        shares = share_batches(self.seen, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last)
+        shares = share_batches(self.seen, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)
         for batch, (_, _, seen) in zip(batches, shares): yield batch, seen
 
 # %% ../nbs/12_loader.ipynb #da101212
@@ -392,13 +393,14 @@ class TokenLoader(_Batches):
         documents: str = 'join',  # 'join', 'mask' or 'split': what windows do at the ends of documents
         shift: bool = True,  # cut the windows of later epochs at other places
         drop_last: bool = False,  # leave out windows at the end of an epoch that don't fill a batch on every rank
+        keep_empty: bool = False,  # where there are fewer windows left than ranks: a batch without rows, so that all ranks have as many batches
         device: str | torch.device | None = None,  # send ids there as they are on disk, and widen them there
         pin_memory: bool = False,  # hand out page-locked tensors, for a copy to the GPU by the caller
         transform: Callable | None = None,  # called with (x, y); what it returns is handed out instead
         prefetch: int = 0,  # batches that a thread makes ahead
         num_workers: int = 0,  # processes that make batches; worth it for a slow `transform` alone
     ):
-        super().__init__(shards, batch_size, block_size, seed, shuffle, weights, documents, shift, drop_last)
+        super().__init__(shards, batch_size, block_size, seed, shuffle, weights, documents, shift, drop_last, keep_empty)
         self.rank, self.world_size = _rank_of(rank, world_size)
         self.device, self.pin_memory, self.transform = device and torch.device(device), pin_memory, transform
         self.prefetch, self.num_workers = prefetch, num_workers
@@ -416,7 +418,8 @@ class TokenLoader(_Batches):
     def __len__(self) -> int:  # batches of this rank in a whole epoch
         step, r = self.batch_size*self.world_size, self.rank
         rest = self.cuts.n % step
-        return self.cuts.n // step + (not self.drop_last and (r + 1)*rest//self.world_size > r*rest//self.world_size)
+        mine = (r + 1)*rest//self.world_size > r*rest//self.world_size or self.keep_empty and rest > 0
+        return self.cuts.n // step + (mine and not self.drop_last)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # x and y, (B, T) int64 each
         if self.cuts.n - self.seen < (self.batch_size*self.world_size if self.drop_last else 1): self._next_epoch()

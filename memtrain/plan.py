@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RATES', 'TECHNIQUES', 'flops_per_token', 'predict_seconds', 'list_steps', 'usable_memory', 'Option', 'Plan', 'plan',
-           'find_largest', 'find_optimal_batch_size']
+           'find_cheaper', 'find_largest', 'find_optimal_batch_size']
 
 # %% ../nbs/03_plan.ipynb #606d416d
 import math
@@ -24,7 +24,7 @@ def flops_per_token(
     shape: Any,  # of a GPT: vocab_size, block_size, n_layer, n_embd
     recompute: bool = False,  # whether the blocks' forward pass is done twice
 ) -> int:  # floating-point operations, forward and backward
-    "The arithmetic of one training token of a GPT: 6 per matrix parameter, and attention's scores"
+    "The arithmetic of one training token of a GPT of `shape`: 6 per matrix parameter, and attention's scores; with `recompute` the blocks' forward pass again"
     block = shape.n_layer * (2*12*shape.n_embd**2 + 4*shape.n_embd*shape.block_size)
     return 3*(block + 2*shape.vocab_size*shape.n_embd) + (block if recompute else 0)
 
@@ -183,6 +183,26 @@ def _predict_any(build, steps, device, budget):
         trace = simulate(*build(step), device=_kind(device))
         if trace.peak <= budget: done.add(key)
         yield Option(step, trace.peak, None, trace.peak_op)
+
+# %% ../nbs/03_plan.ipynb #8c2ec279
+def find_cheaper(
+    shape: Any,  # of a GPT
+    step: Step,  # the settings that didn't fit
+    device: str = 'cpu',  # 'cpu', or a key of `RATES`; another counts as an RTX 3090
+    below: int | None = None,  # bytes that it must stay below; 0.9 of what `step` is predicted to need by default
+    global_batch: int | None = None,  # windows per step of the optimizer; those of `step` by default
+) -> Option | None:  # None where nothing needs less
+    "The cheapest other way to train `shape` as `step` does, over the same `global_batch`, that needs less than `below` on `device`"
+    if below is None: below = math.ceil(0.9 * estimate(shape, step, _kind(device), probe=False).peak)
+    steps = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len or shape.block_size)
+    steps = {_changed(step, s) for s in steps} - {step}
+    return min((o for o in _predict_shape(shape, steps, device, below) if o.peak < below), key=_price, default=None)
+
+def _changed(step, to):
+    "`step` with what a plan may change as in `to`; an optimizer without states of 8 bits stays"
+    optimizer = to.optimizer if step.optimizer.startswith('adamw') else step.optimizer
+    return replace(step, batch_size=to.batch_size, gradient_accumulation_steps=to.gradient_accumulation_steps, use_mixed_precision=to.use_mixed_precision,
+                   optimizer=optimizer, activation_checkpointing=to.activation_checkpointing, loss_chunk_size=to.loss_chunk_size)
 
 # %% ../nbs/03_plan.ipynb #2b8f43d4
 def find_largest(

@@ -5,34 +5,40 @@
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'apply_settings', 'gpt_step', 'unigram_entropy',
            'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'load_checkpoint', 'MetricsLog',
-           'read_metrics', 'choose_device', 'check_run_dir', 'Trainer', 'sample_text', 'summarise', 'losses',
-           'chunked_cross_entropy']
+           'read_metrics', 'OutOfMemory', 'Stopped', 'check_run_dir', 'Trainer', 'write_tensorboard', 'sample_text',
+           'summarise', 'losses', 'chunked_cross_entropy', 'choose_device']
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
-import hashlib, itertools, json, logging, math, os, time
+import contextlib, hashlib, itertools, json, math, os, re, shutil, signal, threading, time
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import torch
 
 from .core import MemtrainError, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, \
-    progress, set_rng_state, write_json
+    is_out_of_memory, progress, read_json, set_rng_state, write_json
+from .estimate import Step
 from .loader import TokenLoader
 from .measure import MemoryMonitor
-from .model import GPT, GPTConfig, chunked_cross_entropy, count_params, generate
+from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy, count_params, generate
+from .optim import BF16AdamW, make_8bit, step_in_backward
+from .plan import find_cheaper
 from .prepare import load_tokenizer
+from .ranks import Ranks, choose_device, clip_gradients, find_ranks, full_states, load_full_states, load_sharded, save_sharded, spread_model
 from .shards import TOKENIZER, TokenShards
 from .stream import TokenStream, collect_tokens, open_source
 
-_all_ = ['chunked_cross_entropy']  # built with the model, looked for with training: both have it
+_all_ = ['chunked_cross_entropy', 'choose_device']  # built earlier, looked for with training: both have them
 
 # %% ../nbs/21_train.ipynb #7578e51b
 _BELOW_ONE = {'beta1', 'beta2'}
-_MAY_BE_ZERO = {'warmup_iters', 'min_lr', 'weight_decay', 'beta1', 'beta2', 'seed', 'loss_chunk_size'}
+_MAY_BE_ZERO = {'warmup_iters', 'min_lr', 'weight_decay', 'beta1', 'beta2', 'seed', 'loss_chunk_size', 'grad_clip', 'stop_loss'}
+_CHOICES = {'optimizer': ('adamw', 'lion', 'sgd'), 'autocast_dtype': ('bfloat16', 'float16'), 'weights': ('float32', 'bfloat16', 'bfloat16-master'),
+            'checkpoint_keep': ('nothing', 'attention'), 'parallel': ('ddp', 'fsdp')}
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -46,27 +52,69 @@ class TrainConfig:
     weight_decay: float = 0.1  # on matrices; not on vectors such as norms and biases
     beta1: float = 0.9  # AdamW
     beta2: float = 0.95  # AdamW; shorter memory than its default, as in GPT-3
-    grad_clip: float = 1.0  # largest norm of the gradient
+    grad_clip: float = 1.0  # largest norm of the gradient; 0 for any
     eval_interval: int = 50  # steps between two evaluations
     eval_batches: int = 20  # micro-batches of 'val' per evaluation, always the same ones
     checkpoint_interval: int = 50  # steps between two checkpoints
+    keep_checkpoints: int = 1  # how many of the last ones stay
+    keep_best: bool = True  # keep the weights with the lowest loss on 'val' in best.pt
+    stop_loss: float = 3.0  # stop where the loss is so many times that of a uniform guess; 0 for never
     seed: int = 0  # of the data order
+    optimizer: str = 'adamw'  # or lion, whose state is one moment, in 8 bits; or sgd, without a state
+    use_8bit_optimizer: bool = False  # keep the optimizer's moments in 8 bits each; needs bitsandbytes
+    paged_optimizer: bool = False  # of 8-bit states on CUDA: pages that don't fit the GPU go to RAM
     use_mixed_precision: bool = False  # compute in bfloat16 by autocast; weights, gradients and moments stay float32
-    use_8bit_optimizer: bool = False  # keep AdamW's moments in 8 bits each; needs bitsandbytes
+    autocast_dtype: str = 'bfloat16'  # or float16, whose loss is scaled, for GPUs without fast bfloat16
+    weights: str = 'float32'  # or bfloat16, rounded stochastically, or bfloat16-master, with a float32 copy in the optimizer
     activation_checkpointing: bool = False  # keep only the input of each layer, and compute the rest again in the backward pass
+    checkpoint_every: int = 1  # of activation checkpointing: every how many layers
+    checkpoint_keep: str = 'nothing'  # of activation checkpointing: beside a layer's input; or attention, which isn't computed again
     loss_chunk_size: int = 0  # tokens whose logits exist at a time, such as 1024; 0 for all of a micro-batch
+    optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there, and drop that; needs grad_clip 0
+    keep_gradients: bool = False  # set gradients to zero between steps instead of freeing them
+    offload_activations: bool = False  # keep what the backward pass needs in RAM; for GPUs
+    parallel: str = 'ddp'  # under torchrun: ddp, each rank holds the whole model, or fsdp, each holds its part
 
     def __post_init__(self):
-        for f in fields(self):
-            value, kind = getattr(self, f.name), type(f.default)
-            if kind is bool:
-                if type(value) is not bool: raise MemtrainError(f'{f.name}={value!r}: give True or False')
-                continue
-            if type(value) is not int and (kind is int or type(value) is not float) or not math.isfinite(value):
-                raise MemtrainError(f'{f.name}={value!r}: give a number like {f.default}')
-            if f.name in _BELOW_ONE and value >= 1: raise MemtrainError(f'{f.name}={value!r}: give a number from 0 up to, but not, 1')
-            if value < 0 or (value == 0 and f.name not in _MAY_BE_ZERO):
-                raise MemtrainError(f"{f.name}={value!r}: give {'0 or more' if f.name in _MAY_BE_ZERO else 'a number above 0'}")
+        for f in fields(self): _check_setting(f, getattr(self, f.name))
+        _check_together(self)
+
+# %% ../nbs/21_train.ipynb #4224d901
+def _check_setting(f, value):
+    "Raise where `value` makes no sense for the field `f`"
+    kind = type(f.default)
+    if f.name in _CHOICES:
+        if value not in _CHOICES[f.name]: raise MemtrainError(f"{f.name}={value!r}: give one of {', '.join(_CHOICES[f.name])}")
+    elif kind is bool:
+        if type(value) is not bool: raise MemtrainError(f'{f.name}={value!r}: give True or False')
+    elif type(value) is not int and (kind is int or type(value) is not float) or not math.isfinite(value):
+        raise MemtrainError(f'{f.name}={value!r}: give a number like {f.default}')
+    elif f.name in _BELOW_ONE and value >= 1: raise MemtrainError(f'{f.name}={value!r}: give a number from 0 up to, but not, 1')
+    elif value < 0 or (value == 0 and f.name not in _MAY_BE_ZERO):
+        raise MemtrainError(f"{f.name}={value!r}: give {'0 or more' if f.name in _MAY_BE_ZERO else 'a number above 0'}")
+
+# %% ../nbs/21_train.ipynb #a4dc57c1
+def _check_together(c):
+    "Raise where two settings of `c` don't go together"
+    half, fsdp = c.autocast_dtype == 'float16', c.parallel == 'fsdp'
+    for wrong, said in (
+        (c.optimizer == 'lion' and not c.use_8bit_optimizer, 'optimizer=lion is there in 8 bits only: add use_8bit_optimizer'),
+        (c.optimizer == 'sgd' and c.use_8bit_optimizer, 'optimizer=sgd has no moments that use_8bit_optimizer could store: leave it out'),
+        (c.paged_optimizer and not c.use_8bit_optimizer, 'paged_optimizer is for 8-bit states: add use_8bit_optimizer'),
+        (half and not c.use_mixed_precision, 'autocast_dtype=float16 is for use_mixed_precision: add it'),
+        (c.weights != 'float32' and c.use_mixed_precision, f'weights={c.weights} compute in bfloat16 already: leave out use_mixed_precision'),
+        (c.weights != 'float32' and c.use_8bit_optimizer, f'weights={c.weights} have an optimizer of their own: leave out use_8bit_optimizer'),
+        (c.weights != 'float32' and c.optimizer != 'adamw', f'weights={c.weights} are updated by adamw alone: leave out optimizer={c.optimizer}'),
+        (not c.activation_checkpointing and c.checkpoint_every > 1, f'checkpoint_every={c.checkpoint_every} is for activation_checkpointing: add it'),
+        (not c.activation_checkpointing and c.checkpoint_keep != 'nothing', f'checkpoint_keep={c.checkpoint_keep} is for activation_checkpointing: add it'),
+        (c.optimizer_in_backward and c.gradient_accumulation_steps > 1, 'optimizer_in_backward has no gradients to add up: take gradient_accumulation_steps 1'),
+        (c.optimizer_in_backward and c.grad_clip > 0, f'optimizer_in_backward never has the whole gradient whose norm grad_clip={c.grad_clip:g} limits: set grad_clip to 0'),
+        (c.optimizer_in_backward and half, 'optimizer_in_backward updates before a float16 gradient is known to be finite: take bfloat16'),
+        (c.optimizer_in_backward and fsdp, 'parallel=fsdp divides gradients already: leave out optimizer_in_backward'),
+        (fsdp and half, 'parallel=fsdp does not scale the loss for float16: take bfloat16'),
+        (fsdp and c.use_8bit_optimizer, "parallel=fsdp divides states already, and blocks of 256 don't end where parts do: leave out use_8bit_optimizer"),
+        (fsdp and c.weights != 'float32', f'parallel=fsdp keeps float32 weights, in parts: leave out weights={c.weights}')):
+        if wrong: raise MemtrainError(said)
 
 # %% ../nbs/21_train.ipynb #264a2c9e
 def cosine_lr(
@@ -81,27 +129,24 @@ def cosine_lr(
 # %% ../nbs/21_train.ipynb #435897c1
 def make_optimizer(
     model: torch.nn.Module,  # its parameters are taken as they are
-    c: TrainConfig,  # `lr`, `beta1`, `beta2`, `weight_decay` and `use_8bit_optimizer` are used
-) -> torch.optim.Optimizer:  # `torch.optim.AdamW` or `bitsandbytes.optim.AdamW8bit`
-    "AdamW for `model`, with weight decay on matrices only"
+    c: TrainConfig,  # `optimizer`, `lr`, `beta1`, `beta2`, `weight_decay`, `weights`, `seed` and the settings that change an optimizer are used
+) -> torch.optim.Optimizer:  # which one is a matter of `c`
+    "The optimizer for `model` that `c` asks for, with weight decay on matrices only"
     params = [p for p in model.parameters() if p.requires_grad]
     groups = [{'params': [p for p in params if p.ndim >= 2], 'weight_decay': c.weight_decay},
               {'params': [p for p in params if p.ndim < 2], 'weight_decay': 0.0}]
-    groups, settings = [g for g in groups if g['params']], dict(lr=c.lr, betas=(c.beta1, c.beta2))
-    if c.use_8bit_optimizer: return _adamw8bit()(groups, **settings)
-    return torch.optim.AdamW(groups, **settings, fused=all(p.device.type in ('cpu', 'cuda') for p in params))
+    optimizer = _choose_optimizer([g for g in groups if g['params']], c)
+    if c.optimizer_in_backward: step_in_backward(optimizer)
+    return optimizer
 
-# %% ../nbs/21_train.ipynb #5b8a5d41
-def _adamw8bit():
-    "The class `AdamW8bit` of bitsandbytes"
-    log = logging.getLogger('bitsandbytes.backends.cpu.ops')  # it warns of a missing kernel for 4-bit layers, of which there are none here
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try: return import_module('bitsandbytes.optim').AdamW8bit
-    except (ImportError, OSError, RuntimeError) as e:  # the latter two: no library for this machine in it
-        raise MemtrainError(f"use_8bit_optimizer needs bitsandbytes, which can't be imported ({str(e).splitlines()[0]}): "
-                            f"pip install bitsandbytes, or train without") from None
-    finally: log.setLevel(level)
+def _choose_optimizer(groups, c):
+    "The optimizer that `c` asks for"
+    settings = dict(lr=c.lr, betas=(c.beta1, c.beta2))
+    fused = all(p.device.type in ('cpu', 'cuda') for g in groups for p in g['params'])
+    if c.use_8bit_optimizer: return make_8bit(c.optimizer, groups, **settings, paged=c.paged_optimizer)
+    if c.weights != 'float32': return BF16AdamW(groups, **settings, rounding='master' if c.weights == 'bfloat16-master' else 'stochastic', seed=c.seed)
+    if c.optimizer == 'sgd': return torch.optim.SGD(groups, lr=c.lr, fused=fused)
+    return torch.optim.AdamW(groups, **settings, fused=fused)
 
 # %% ../nbs/21_train.ipynb #4240c31d
 def accumulate_gradients(
@@ -110,33 +155,60 @@ def accumulate_gradients(
     use_mixed_precision: bool = False,  # compute the loss in bfloat16 by autocast
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
-    return _accumulate(model, batches, list(map(_count_targets, batches)), use_mixed_precision)
+    c, spread = TrainConfig(use_mixed_precision=use_mixed_precision), spread_model(model, 'none', Ranks(device=next(model.parameters()).device))
+    return _accumulate(spread, batches, sum(map(_count_targets, batches)), c)
 
 def _count_targets(batch): return int((batch[1] != -100).sum())  # -100: nothing to learn there
 
-def _accumulate(model, batches, tokens, use_mixed_precision):
-    "The gradient of the mean loss over `batches`, of which each has so many `tokens` to learn"
-    total, loss = sum(tokens), 0.0
-    for n, batch in zip(tokens, batches):
-        if not n: continue
-        with _autocast(batch[0].device, use_mixed_precision): part = model.loss(*batch) * (n / total)
-        part.backward()
+def _accumulate(spread, batches, total, c, scaler=None):
+    "The gradient of the loss over `batches` of this rank, out of `total` targets on all ranks, and this rank's part of that loss"
+    loss = 0.0
+    for i, batch in enumerate(batches):
+        with spread.syncing(last=i == len(batches) - 1):
+            with _forward(c, batch[0].device): part = spread.loss(*batch, divide_by=max(1, total))
+            if c.optimizer_in_backward: _check_finite(part, i, batches)  # the backward pass is going to change the weights
+            (scaler.scale(part) if scaler else part).backward()
+        _check_finite(part, i, batches)
         loss += part.item()
         del part  # it would hold its graph while the next one is made
     return loss
 
-def _autocast(device, enabled):
-    "Matrix products and what else bears it in bfloat16, whose exponent is float32's, so that gradients need no scaling"
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+def _check_finite(part, i, batches):
+    "Raise where the loss of micro-batch `i` of `batches` isn't a number"
+    if not math.isfinite(part.item()): raise _Diverged(f'the loss is {part.item():.4g}' + f' in micro-batch {i + 1} of {len(batches)}'*(len(batches) > 1))
+
+class _Diverged(Exception): "Numbers that nothing can be learnt from"
+
+# %% ../nbs/21_train.ipynb #65be033d
+@contextlib.contextmanager
+def _forward(c, device):
+    "What a forward pass runs in: matrix products and what else bears it in 16 bits, and what is kept for the backward pass in RAM"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.autocast(device.type, getattr(torch, c.autocast_dtype), enabled=c.use_mixed_precision))
+        if c.offload_activations: stack.enter_context(torch.autograd.graph.save_on_cpu(pin_memory=device.type == 'cuda'))
+        yield
 
 # %% ../nbs/21_train.ipynb #856eee9e
 def apply_settings(
     model: GPT,  # changed in place
-    c: TrainConfig,  # `activation_checkpointing` and `loss_chunk_size` are used
+    c: TrainConfig,  # `activation_checkpointing` and its two, `loss_chunk_size` and `weights` are used
 ) -> GPT:  # `model`
-    "Have `model` compute its loss as `c` says"
-    model.checkpointing, model.loss_chunk_size = c.activation_checkpointing, c.loss_chunk_size or None
-    return model
+    "Have `model` keep its weights and compute its loss as `c` says"
+    model.checkpointing = Checkpointing(c.checkpoint_every, c.checkpoint_keep) if c.activation_checkpointing else False
+    model.loss_chunk_size = c.loss_chunk_size or None
+    return model if c.weights == 'float32' else model.to(torch.bfloat16)
+
+def _make_scaler(c, device):
+    "What scales the loss for float16; None for other types"
+    return torch.amp.GradScaler(device.type) if c.autocast_dtype == 'float16' else None
+
+def _take_gradients(spread, optimizer, batches, total, c, scaler=None):
+    "This rank's part of the loss over `total` targets, and the norm of the gradient, which is clipped; None where no gradient is left"
+    if not c.optimizer_in_backward: optimizer.zero_grad(set_to_none=not c.keep_gradients)
+    loss = _accumulate(spread, batches, total, c, scaler)
+    if c.optimizer_in_backward: return loss, None
+    if scaler: scaler.unscale_(optimizer)
+    return loss, clip_gradients(spread.model.parameters(), c.grad_clip)
 
 # %% ../nbs/21_train.ipynb #ab70950a
 def gpt_step(
@@ -145,12 +217,11 @@ def gpt_step(
 ) -> tuple[Callable, Callable, Callable]:  # model, optimizer and step function
     "What `measure_step` and `simulate` take, for a GPT of `shape` trained as `c` says, on random tokens"
     def step_fn(model, optimizer):
-        device = next(model.parameters()).device
-        batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size), device=device)) for _ in range(c.gradient_accumulation_steps)]
-        optimizer.zero_grad()
-        _accumulate(model, batches, [x.numel() for x, _ in batches], c.use_mixed_precision)  # counting targets would need their values
-        torch.nn.utils.clip_grad_norm_(model.parameters(), c.grad_clip)
-        optimizer.step()
+        spread = spread_model(model, 'none', Ranks(device=next(model.parameters()).device))
+        batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size), device=spread.ranks.device)) for _ in range(c.gradient_accumulation_steps)]
+        total = c.gradient_accumulation_steps * c.batch_size * shape.block_size  # counting targets would need their values
+        _take_gradients(spread, optimizer, batches, total, c)
+        if not c.optimizer_in_backward: optimizer.step()
     return lambda: apply_settings(GPT(shape), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
 
 # %% ../nbs/21_train.ipynb #27eaba5c
@@ -172,19 +243,32 @@ def evaluate(
     model: GPT,  # put into eval mode and back
     loader: TokenLoader,  # its first batches are taken, the same ones each time
     batches: int,  # how many at most
-    use_mixed_precision: bool = False,  # compute the loss in bfloat16 by autocast, as training does
-) -> float:  # mean loss per token, in nats
+    use_mixed_precision: bool = False,  # compute the loss in 16 bits by autocast, as training does
+    autocast_dtype: str = 'bfloat16',  # or float16
+    ranks: Ranks = Ranks(),  # that share the work; the model is on the device of each
+) -> float:  # mean loss per token, in nats, the same on all ranks
     "The mean loss of `model` over the first `batches` of `loader`"
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     loader.epoch = loader.seen = 0
     loss = tokens = 0
-    for batch in itertools.islice(loader, batches):
-        if not (n := _count_targets(batch)): continue
-        with _autocast(device, use_mixed_precision): loss += model.loss(*(t.to(device) for t in batch)).item() * n
+    for batch in _deal(itertools.islice(loader, batches), ranks):
+        n = _count_targets(batch)
+        with torch.autocast(device.type, getattr(torch, autocast_dtype), enabled=use_mixed_precision):
+            loss += model.loss(*(t.to(device) for t in batch), divide_by=max(1, n)).item() * n
         tokens += n
     model.train(was_training)
+    loss, tokens = ranks.sum(loss, tokens)
     return loss / tokens if tokens else math.nan
+
+def _deal(batches, ranks):
+    "Those of `batches` that this rank gets, in turn with the others; nothing to learn where there are too few for a last turn"
+    while turn := list(itertools.islice(batches, ranks.world_size)):
+        yield turn[ranks.rank] if ranks.rank < len(turn) else _nothing_like(turn[0])
+
+def _nothing_like(batch):
+    "A row of a batch like this one in which there is nothing to learn: (x, y, …), y is -100"
+    return tuple(t.new_full((1, t.shape[1]), -100 if i == 1 else 0) for i, t in enumerate(batch))
 
 # %% ../nbs/21_train.ipynb #6ab0443c
 @dataclass
@@ -196,11 +280,12 @@ class TrainingData:
     name: str  # where they come from
     checksum: str  # of what they come from
     identity: dict  # what a checkpoint belongs to; resuming with another is refused
+    share: Callable | None = None  # of a stream: from rank, world size and batch size to the stream of that share
 
 # %% ../nbs/21_train.ipynb #9f754ce5
 def open_shards(
     dataset_dir: str | Path,  # folder with splits 'train' and 'val'
-    c: TrainConfig,  # `batch_size` and `seed` are used
+    c: TrainConfig,  # `batch_size`, `gradient_accumulation_steps` and `seed` are used
     block_size: int,  # tokens per window
     documents: str = 'join',  # 'join', 'mask' or 'split': what windows do at the ends of documents
 ) -> TrainingData:
@@ -208,13 +293,17 @@ def open_shards(
     train = TokenShards(dataset_dir)
     if (m := train.manifest) is None:
         raise MemtrainError(f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it: prepare it with `memtrain prepare`')
-    loaders = _make_loaders([train, TokenShards(dataset_dir, 'val')], c, block_size, documents)
+    loaders = _train_loader(train, c, block_size, documents), _val_loader(TokenShards(dataset_dir, 'val'), c, block_size, documents)
     identity = {'data': 'shards', 'tokenizer_sha256': m['tokenizer_sha256']}
     return TrainingData(*loaders, load_tokenizer(dataset_dir), str(dataset_dir), m['checksum'], identity)
 
-def _make_loaders(splits, c, block_size, documents):
-    "A loader for each of `splits`"
-    return [TokenLoader(shards, c.batch_size, block_size, seed=c.seed, documents=documents) for shards in splits]
+def _train_loader(shards, c, block_size, documents):
+    "A rank's part of each global batch"
+    return TokenLoader(shards, c.batch_size*c.gradient_accumulation_steps, block_size, seed=c.seed, documents=documents, keep_empty=True)
+
+def _val_loader(shards, c, block_size, documents):
+    "Micro-batches to be measured on, the same on all ranks, which deal them out among themselves"
+    return TokenLoader(shards, c.batch_size, block_size, seed=c.seed, rank=0, world_size=1, documents=documents)
 
 def _sha256(text): return hashlib.sha256(text.encode()).hexdigest()
 
@@ -222,7 +311,7 @@ def _sha256(text): return hashlib.sha256(text.encode()).hexdigest()
 def hold_text(
     source: Any,  # files, folders and patterns, a Hugging Face data set, or texts: what `TokenStream` takes
     tokenizer: Any,  # as `load_tokenizer` gives it
-    c: TrainConfig,  # `batch_size` and `seed` are used
+    c: TrainConfig,  # `batch_size`, `gradient_accumulation_steps` and `seed` are used
     block_size: int,  # tokens per window
     val_fraction: float = 0.1,  # share of the documents that go to 'val', chosen as `prepare` does
     documents: str = 'join',  # 'join', 'mask' or 'split'
@@ -231,7 +320,8 @@ def hold_text(
     "The tokens that `prepare` would make of `source`, in memory"
     source = _open(source, val_fraction, options)
     splits = collect_tokens(source, tokenizer, val_fraction, **{'max_broken': 0, **options})
-    loaders = _make_loaders([_called(source.name, splits[k]) for k in ('train', 'val')], c, block_size, documents)
+    train, val = (_called(source.name, splits[k]) for k in ('train', 'val'))
+    loaders = _train_loader(train, c, block_size, documents), _val_loader(val, c, block_size, documents)
     checksum = _sha256(''.join(splits[k].manifest['checksum'] for k in ('train', 'val')))
     return TrainingData(*loaders, tokenizer, source.name, checksum, {'data': 'held', 'tokenizer_sha256': _sha256(tokenizer.state())})
 
@@ -249,7 +339,7 @@ def _called(name, shards):
 def open_stream(
     source: Any,  # what `TokenStream` takes
     tokenizer: Any,  # as `load_tokenizer` gives it
-    c: TrainConfig,  # `batch_size`, `eval_batches` and `seed` are used
+    c: TrainConfig,  # `batch_size`, `gradient_accumulation_steps`, `eval_batches` and `seed` are used
     block_size: int,  # tokens per row
     val_fraction: float = 0.1,  # share of the documents that go to 'val', chosen as `prepare` does
     documents: str = 'join',  # 'join', 'mask', 'split' or 'pack': what rows do at the ends of documents
@@ -257,15 +347,17 @@ def open_stream(
 ) -> TrainingData:
     "Text that is tokenised while it is read, and enough of its 'val' for an evaluation in memory"
     source = _open(source, val_fraction, options)
-    train = TokenStream(source, tokenizer, c.batch_size, block_size, c.seed, documents=documents, val_fraction=val_fraction, **options)
+    def share(rank, world_size, batch_size):
+        return TokenStream(source, tokenizer, batch_size, block_size, c.seed, documents=documents, val_fraction=val_fraction, rank=rank, world_size=world_size, **options)
+    train = share(*find_ranks(), c.batch_size*c.gradient_accumulation_steps)
     reading = {k: v for k, v in options.items() if k not in _OF_ROWS}
     limit = {'train': 0, 'val': c.eval_batches*c.batch_size*block_size + 1}
     val = _called(source.name, collect_tokens(source, tokenizer, val_fraction, limit, **reading)['val'])
-    val, = _make_loaders([val], c, block_size, 'split' if documents == 'pack' else documents)
+    val = _val_loader(val, c, block_size, 'split' if documents == 'pack' else documents)
     identity = {'data': 'stream', 'tokenizer_sha256': _sha256(tokenizer.state())}
-    return TrainingData(train, val, tokenizer, source.name, _sha256(json.dumps(source.identity, sort_keys=True)), identity)
+    return TrainingData(train, val, tokenizer, source.name, _sha256(json.dumps(source.identity, sort_keys=True)), identity, share)
 
-_OF_ROWS = ('shuffle', 'shuffle_buffer_size', 'stride', 'rank', 'world_size', 'num_workers', 'max_examples', 'drop_last', 'cache_size', 'cache_dir')  # not of documents
+_OF_ROWS = ('shuffle', 'shuffle_buffer_size', 'stride', 'num_workers', 'max_examples', 'drop_last', 'cache_size', 'cache_dir')  # not of documents
 
 # %% ../nbs/21_train.ipynb #cb21d841
 def load_checkpoint(
@@ -305,6 +397,11 @@ class MetricsLog:
         "Wait until all lines are on the disk"
         os.fsync(self.file.fileno())
 
+class _NoLog:
+    "The log of a rank that keeps none"
+    def write(self, **values): pass
+    def sync(self): pass
+
 def read_metrics(
     path: str | Path,  # `metrics.jsonl` of a run
 ) -> list[dict]:
@@ -317,32 +414,27 @@ def read_metrics(
     return lines
 
 # %% ../nbs/21_train.ipynb #f181601c
-def choose_device(
-    name: str = 'auto',  # 'auto', 'cpu', 'cuda', 'cuda:1', 'mps'
-) -> torch.device:
-    "The device called `name`; 'auto' is CUDA where there is one, else the CPU"
-    if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    try: return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as e:
-        raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
-
-# %% ../nbs/21_train.ipynb #e64ae667
 class _Run:
-    "The parts of a run: model, optimizer, data of both splits, device and folder"
-    def __init__(self, model, data, config, out_dir, device):
-        self.config, self.out, self.device, self.iter = config, Path(out_dir), choose_device(device), 0
+    "The parts of a run: model, optimizer, data of both splits, ranks and folder"
+    def __init__(self, model, data, config, out_dir, ranks):
+        self.config, self.out, self.ranks, self.device, self.iter, self.best = config, Path(out_dir), ranks, ranks.device, 0, math.inf
         self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
         if (known := data.val.shards.vocab_size) > model.config.vocab_size:
             raise MemtrainError(f'{data.name} has a vocabulary of {known}, the model one of {model.config.vocab_size}: give the model the same')
-        self.loader, self.val, self.tokenizer = data.train, data.val, data.tokenizer
-        self.belongs = {'model': asdict(model.config), **data.identity}
-        self.model = apply_settings(model.to(self.device).train(), config)
-        self.optimizer = make_optimizer(self.model, config)
-        self.stream, self.told = itertools.chain.from_iterable(itertools.repeat(self.loader)), {}
-        self.memory = MemoryMonitor(self.device)
+        if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('optimizer_in_backward is for one process: gradients have to meet those of the other ranks first')
+        self.loaders, self.val, self.tokenizer = [data.train], data.val, data.tokenizer
+        self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
+        self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks)
+        self.model = self.spread.model
+        self.optimizer, self.scaler = make_optimizer(self.model, config), _make_scaler(config, ranks.device)
+        self.told, self.memory = {}, MemoryMonitor(self.device)
+        if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
 
-# %% ../nbs/21_train.ipynb #50080803
-_MAY_DIFFER = ('max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'activation_checkpointing', 'loss_chunk_size')
+def _rows(c): return c['batch_size']*c['gradient_accumulation_steps'] if isinstance(c, dict) else _rows(asdict(c))  # windows of a rank in a step
+
+# %% ../nbs/21_train.ipynb #e64ae667
+_MAY_DIFFER = {'max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps', 'activation_checkpointing',
+               'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'paged_optimizer', 'parallel'}
 
 def _check_same(path, found, wanted):
     "Raise where what the checkpoint at `path` was made with differs from what is `wanted`"
@@ -352,38 +444,89 @@ def _check_same(path, found, wanted):
             raise MemtrainError(f'{path} was made with {k} {found.get(k)}, this is {k} {wanted[k]}: resume with the same, '
                                 f'or choose another --out_dir')
 
-# %% ../nbs/21_train.ipynb #e258b642
+# %% ../nbs/21_train.ipynb #50080803
 class _KeptRun(_Run):
     "A run that can be saved and taken up again"
     def save(self) -> None:
         "Write the checkpoint: everything that a resumed run needs"
         self.log.sync()
-        self.told = _tell(self.loader, self.told)
-        state = {'iter': self.iter, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs, 'model_state': self.model.state_dict(),
-                 'optimizer': self.optimizer.state_dict(), 'loader': self.loader.state_dict(), 'rng': get_rng_state()}
-        with atomic_write(self.out/'checkpoint.pt') as f:
-            try: torch.save(state, f)
-            except RuntimeError as e:  # what torch's writer makes of Ctrl-C
-                if isinstance(e.__context__, KeyboardInterrupt): raise KeyboardInterrupt from None
-                raise
+        found = self.ranks.gather({'loaders': [loader.state_dict() for loader in self.loaders], 'rng': get_rng_state(), 'told': [_tell(loader) for loader in self.loaders]})
+        self.told = _tell_all([t for f in found for t in f['told']], self.told)
+        loaders = [state for f in found for state in f['loaders']]
+        state = {'iter': self.iter, 'best': self.best, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs,
+                 'loaders': loaders if self.data.share else loaders[:1], 'rng': [f['rng'] for f in found], 'scaler': self.scaler and self.scaler.state_dict()}
+        if self.spread.how == 'fsdp':
+            state['sharded'] = f'checkpoint_{self.iter:08}'
+            save_sharded(self.out/state['sharded'], self.model, self.optimizer, self.ranks)
+        else: state |= {'model_state': self.model.state_dict(), 'optimizer': self.optimizer.state_dict()}
+        if self.ranks.main:
+            _write_checkpoint(self.out/'checkpoint.pt', state)
+            _keep_last(self.out, self.iter, self.config.keep_checkpoints)
+        self.ranks.barrier()
+
+    def save_best(self,
+        loss: float,  # on 'val', now
+    ) -> None:
+        "Keep the weights in `best.pt` if `loss` is the lowest so far"
+        if not self.config.keep_best or not loss < self.best: return
+        self.best = loss
+        weights = full_states(self.model, self.optimizer, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
+        if self.ranks.main: _write_checkpoint(self.out/'best.pt', {'iter': self.iter, 'val_loss': loss, 'belongs': self.belongs, 'model_state': weights})
 
     def restore(self) -> None:
         "Go back to the checkpoint, after making sure that it belongs to this run"
         path = self.out/'checkpoint.pt'
         c = load_checkpoint(path)
-        _check_same(path, {'data': 'shards', **c['belongs']}, self.belongs)  # an older one doesn't say
+        _check_same(path, {'data': 'shards', 'global_batch': _rows(c['config']), **c['belongs']}, self.belongs)  # an older one doesn't say
         _check_same(path, asdict(TrainConfig()) | c['config'], asdict(self.config))
-        self.model.load_state_dict(c['model_state'])
-        self.optimizer.load_state_dict(c['optimizer'])
-        self.loader.load_state_dict(c['loader'])
-        set_rng_state(c['rng'])
-        self.iter, self.told = c['iter'], c.get('told', {})
+        if 'sharded' in c: load_sharded(self.out/c['sharded'], self.model, self.optimizer)
+        else: load_full_states({'model': c['model_state'], 'optimizer': c['optimizer']}, self.model, self.optimizer)
+        self._take_up(path, c['loaders'] if 'loaders' in c else [c['loader']])
+        states = c['rng'] if isinstance(c['rng'], list) else [c['rng']]
+        if self.ranks.rank < len(states): set_rng_state(states[self.ranks.rank])
+        if self.scaler: self.scaler.load_state_dict(c['scaler'])
+        self.iter, self.best, self.told = c['iter'], c.get('best', math.inf), c.get('told', {})
 
-def _tell(loader, before):
-    "What a stream has read so far in its epoch, and every broken record that was ever named; nothing of a loader of shards"
+    def _take_up(self, path, states):
+        "Go on reading where `states` were taken: one of a loader of windows, or one of each share of a stream"
+        n, r, shares = self.ranks.world_size, self.ranks.rank, len(states)
+        if self.data.share is None: return self.loaders[0].load_state_dict(states[0])
+        if shares % n: raise MemtrainError(f'{path} has a stream for each of {shares} ranks, which {n} can\'t share evenly: resume on a number of ranks that divides {shares}')
+        mine = range(r*shares//n, (r + 1)*shares//n)
+        if shares != n: self.loaders = [self.data.share(i, shares, self.belongs['global_batch']//shares) for i in mine]
+        for loader, i in zip(self.loaders, mine): loader.load_state_dict(states[i])
+
+# %% ../nbs/21_train.ipynb #e258b642
+def _write_checkpoint(path, state):
+    "Write `state` to `path`, whole or not at all"
+    with atomic_write(path) as f:
+        try: torch.save(state, f)
+        except RuntimeError as e:  # what torch's writer makes of Ctrl-C
+            if isinstance(e.__context__, KeyboardInterrupt): raise KeyboardInterrupt from None
+            raise
+
+def _keep_last(out, iter, n):
+    "Leave the last `n` checkpoints in `out`, of which the one of `iter` has just been written"
+    if n > 1:
+        kept = out/f'checkpoint_{iter:08}.pt'
+        kept.unlink(missing_ok=True)
+        try: os.link(out/'checkpoint.pt', kept)
+        except OSError: shutil.copyfile(out/'checkpoint.pt', kept)  # a file system without links
+    numbered = sorted(p for p in out.glob('checkpoint_*') if re.fullmatch(r'checkpoint_\d{8,}(\.pt)?', p.name))
+    for path in [p for p in numbered if p.suffix][:-n if n > 1 else None]: path.unlink()
+    for path in [p for p in numbered if p.is_dir()][:-n]: shutil.rmtree(path)
+
+def _tell(loader):
+    "What a stream has read so far in its epoch, and the broken records that it named; nothing of a loader of shards"
     if not isinstance(loader, TokenStream): return {}
-    named = dict.fromkeys([*before.get('broken', ()), *loader.broken])
-    return {'epoch': loader.epoch, **{k: int(n) for k, n in loader.counts.items() if n and k != 'broken'}, 'broken': list(named)}
+    return {'epoch': loader.epoch, **{k: int(n) for k, n in loader.counts.items() if n and k != 'broken'}, 'broken': list(loader.broken)}
+
+def _tell_all(told, before):
+    "The same of all shares of a stream together, with every broken record that was ever named"
+    told = [t for t in told if t]
+    if not told: return {}
+    counts = {k: sum(t.get(k, 0) for t in told) for k in {k: 0 for t in told for k in t if k not in ('epoch', 'broken')}}
+    return {'epoch': max(t['epoch'] for t in told), **counts, 'broken': list(dict.fromkeys(line for t in [before, *told] for line in t.get('broken', ())))}
 
 # %% ../nbs/21_train.ipynb #6d50ac60
 class _Steps(_KeptRun):
@@ -392,31 +535,106 @@ class _Steps(_KeptRun):
         "One iteration: a global batch through the model, and one step of the optimizer"
         self.memory.take()
         c, started = self.config, time.perf_counter()
-        batches = [next(self.stream) for _ in range(c.gradient_accumulation_steps)]
-        tokens, batches = list(map(_count_targets, batches)), [tuple(t.to(self.device) for t in batch) for batch in batches]
-        waited, lr = time.perf_counter() - started, cosine_lr(self.iter, c)
-        for group in self.optimizer.param_groups: group['lr'] = lr
-        self.optimizer.zero_grad()
-        try: loss = _accumulate(self.model, batches, tokens, c.use_mixed_precision)
+        batches, tokens, waited = self._next_batches()
+        for group in self.optimizer.param_groups: group['lr'] = cosine_lr(self.iter, c)
+        try: loss, norm = _take_gradients(self.spread, self.optimizer, batches, tokens, c, self.scaler)
         except IndexError:
             raise MemtrainError(f'{self.data.name} holds ids outside its vocabulary: look with `memtrain verify`') from None
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), c.grad_clip).item()
-        if not math.isfinite(loss + norm):
-            raise MemtrainError(f'iteration {self.iter + 1}: the loss is {loss:.4g}, its gradient {norm:.4g}; '
-                                f'try a smaller --lr than {c.lr:g}')
-        self.optimizer.step()
+        except _Diverged as e: raise self._stop(str(e)) from None
+        loss, = self.ranks.sum(loss)
+        self._update(loss, norm)
         self.iter += 1
-        return {'iter': self.iter, 'loss': loss, 'lr': lr, 'grad_norm': norm, 'tokens': sum(tokens),
-                'seconds': time.perf_counter() - started, 'waited': waited, 'memory': self.memory.take()}
+        return {'iter': self.iter, 'loss': loss, 'lr': cosine_lr(self.iter - 1, c), 'grad_norm': norm, 'tokens': tokens,
+                'seconds': time.perf_counter() - started, 'waited': waited, 'memory': max(self.ranks.gather(self.memory.take()))}
+
+    def _next_batches(self):
+        "(micro-batches of this rank, targets of all ranks, seconds waited for them)"
+        if not hasattr(self, 'streams'): self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
+        started, rows = time.perf_counter(), self.config.batch_size
+        parts = [next(stream) for stream in self.streams]
+        batches = [part for batch in parts for part in zip(*(t.split(rows) for t in batch)) if len(part[0])]
+        waited, found = time.perf_counter() - started, self.ranks.gather((sum(map(_count_targets, batches)), len(batches)))
+        batches += [_nothing_like(parts[0])] * (max(n for _, n in found) - len(batches))
+        return [tuple(t.to(self.device) for t in batch) for batch in batches], sum(n for n, _ in found), waited
 
     def evaluate(self) -> float:
         "The loss on the first `eval_batches` of 'val', logged with the peak of its memory"
         self.memory.take()
-        loss = evaluate(self.model, self.val, self.config.eval_batches, self.config.use_mixed_precision)
-        self.log.write(iter=self.iter, val_loss=loss, memory=self.memory.take())
+        loss = evaluate(self.model, self.val, self.config.eval_batches, self.config.use_mixed_precision, self.config.autocast_dtype, self.ranks)
+        self.write(iter=self.iter, val_loss=loss, memory=max(self.ranks.gather(self.memory.take())))
         return loss
 
+    def write(self,
+        **values: Any,  # `iter` and what was measured
+    ) -> None:
+        "Append a line to the log, and tell the listeners"
+        self.log.write(**values)
+        for listen in self.listeners: listen(values)
+
 # %% ../nbs/21_train.ipynb #788d0e7d
+class _Checked(_Steps):
+    "A run that stops where there is nothing more to learn"
+    def _update(self, loss, norm):
+        "Step the optimizer, unless `loss` or the `norm` of the gradient speak against it"
+        limit = self.config.stop_loss * math.log(self.model.config.vocab_size)
+        if limit and loss > limit: raise self._stop(f'the loss is {loss:.4g}, {self.config.stop_loss:g} times that of a uniform guess are {limit:.4g}')
+        if self.scaler:
+            self.scaler.step(self.optimizer)  # which leaves a step with infinite gradients out
+            self.scaler.update()
+            if self.scaler.get_scale() < 1: raise self._stop('the gradient is infinite in float16 whatever the loss is scaled by')
+        elif norm is not None:
+            if not math.isfinite(norm): raise self._stop(f'the loss is {loss:.4g}, the gradient of {self._first_bad()} is not finite')
+            self.optimizer.step()
+
+    def _first_bad(self):
+        "The first parameter with a gradient that isn't finite"
+        parts = ((name, getattr(p.grad, 'to_local', lambda p=p: p.grad)()) for name, p in self.model.named_parameters() if p.grad is not None)
+        return next((name for name, grad in parts if not grad.isfinite().all()), 'all parameters together')
+
+    def _stop(self, what):
+        "The error of a run that has diverged"
+        back = f', or go on from iteration {self.saved} with --resume' if self.saved else ''
+        return MemtrainError(f'iteration {self.iter + 1}: {what}; try a smaller --lr than {self.config.lr:g}{back}')
+
+# %% ../nbs/21_train.ipynb #2a218476
+class OutOfMemory(MemtrainError):
+    "A step didn't fit; `option` is the cheapest one predicted to need less, None where there is none, and `resumable` whether the run may go on with it"
+    def __init__(self, message, option=None, resumable=False):
+        super().__init__(message)
+        self.option, self.resumable = option, resumable
+
+class Stopped(MemtrainError):
+    "The run was told to stop, and is saved"
+    status = 128 + signal.SIGTERM
+
+def _step_of(c, shape):
+    "What the closed form knows of the settings `c`"
+    return Step(c.batch_size, shape.block_size, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else c.optimizer,
+                c.activation_checkpointing, c.loss_chunk_size or None)
+
+def _out_of_memory(trainer):
+    "The error of a `trainer` whose step didn't fit"
+    c, shape = trainer.config, trainer.model.config
+    step = _step_of(c, shape)
+    option = find_cheaper(shape, step, 'cpu' if trainer.device.type == 'cpu' else 'cuda')
+    said = f'out of memory in iteration {trainer.iter + 1}'
+    if option is None: return OutOfMemory(f'{said}, and no settings are predicted to need less: take a smaller model or a shorter --seq_len')
+    same = (option.step.use_mixed_precision, option.step.optimizer) == (step.use_mixed_precision, step.optimizer)
+    return OutOfMemory(f"{said}; the cheapest change predicted to need less ({format_size(option.peak)}): {' '.join(option.flags)}", option, same or not trainer.saved)
+
+# %% ../nbs/21_train.ipynb #d6fe58b8
+@contextlib.contextmanager
+def _hearing_sigterm():
+    "An event that SIGTERM sets, instead of ending the process, while the block runs"
+    told = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    try: yield told
+    finally: signal.signal(signal.SIGTERM, before)
+
+# %% ../nbs/21_train.ipynb #1c8c0bc0
 def check_run_dir(
     out_dir: str | Path,  # folder of a run, there or not
     resume: bool = False,  # a run in it is welcome
@@ -429,23 +647,40 @@ def check_run_dir(
     if (out/'checkpoint.pt').exists() and not resume:
         raise MemtrainError(f'{out} holds a run already: go on with --resume, or choose another --out_dir')
 
-# %% ../nbs/21_train.ipynb #2a218476
-class Trainer(_Steps):
+def _own_ranks(device):
+    "The ranks of a `Trainer` that was given none"
+    rank, world_size = find_ranks()
+    if world_size > 1 and not torch.distributed.is_initialized():
+        raise MemtrainError(f'this is rank {rank} of {world_size}: train inside `with start_ranks() as ranks:` and give Trainer(..., ranks=ranks)')
+    return Ranks(rank, world_size, choose_device(device))
+
+# %% ../nbs/21_train.ipynb #da39f201
+class Trainer(_Checked):
     "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
     def __init__(
         self,
-        model: GPT,  # fresh, or any start; its block size is the length of the windows
+        model: GPT,  # fresh, or any start, the same on all ranks; its block size is the length of the windows
         data: str | Path | TrainingData,  # folder of a data set with splits 'train' and 'val', or what `open_shards`, `hold_text` and `open_stream` give
         config: TrainConfig,  # how
-        out_dir: str | Path,  # folder of the run
-        device: str = 'auto',  # 'cpu', 'cuda', …
+        out_dir: str | Path,  # folder of the run; all ranks must see the same
+        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
         resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
+        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
+        listeners: Sequence[Callable[[dict], None]] = (),  # called with each line of the log
     ):
-        super().__init__(model, data, config, out_dir, device)
-        check_run_dir(self.out, resume)
+        super().__init__(model, data, config, out_dir, ranks or _own_ranks(device))
+        self.listeners, self.log, self.saved = listeners if self.ranks.main else (), _NoLog(), 0
+        if self.ranks.main: check_run_dir(self.out, resume)
+        self.ranks.barrier()
         if (self.out/'checkpoint.pt').exists(): self.restore()
+        self.saved = self.iter  # where a checkpoint is
+        if self.ranks.main: self._open_folder()
+        self.ranks.barrier()
+
+    def _open_folder(self):
+        "Make the folder, or put that of an earlier run in order"
         self.out.mkdir(parents=True, exist_ok=True)
-        for tmp in self.out.glob('.*.tmp'): tmp.unlink()  # half a checkpoint of a killed run
+        for tmp in self.out.glob('.*.tmp'): shutil.rmtree(tmp) if tmp.is_dir() else tmp.unlink()  # half a checkpoint of a killed run
         self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
         if not self.iter:
             with atomic_write(self.out/TOKENIZER, 'w') as f: f.write(self.tokenizer.state())
@@ -453,23 +688,53 @@ class Trainer(_Steps):
             raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {self.iter}: restore it, '
                                 f'or train anew in another folder')
 
+    def save(self) -> None:
+        "Write the checkpoint: everything that a resumed run needs"
+        super().save()
+        self.saved = self.iter
+
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train up to `max_iters`, evaluating, logging and saving on the way"
-        c, val = self.config, None
-        with progress(total=c.max_iters, initial=self.iter, desc='training') as bar:
-            if self.iter == 0: val = self.evaluate()
-            while self.iter < c.max_iters:
-                m = self.step()
-                self.log.write(**m)
-                last = self.iter == c.max_iters
-                if last or self.iter % c.eval_interval == 0: val = self.evaluate()
-                if last or self.iter % c.checkpoint_interval == 0: self.save()
-                memory = format_size(m['memory'])
-                bar.set_postfix_str(f"loss {m['loss']:.3f}, {f'val {val:.3f}, ' if val else ''}{memory}", refresh=False)
-                bar.update()
-        summary = summarise(self)
-        write_json(self.out/'summary.json', summary)
-        return summary
+        with _hearing_sigterm() as told, progress(total=self.config.max_iters, initial=self.iter, desc='training', disable=not self.ranks.main) as bar:
+            try: self._go_on(told, bar)
+            except (MemoryError, RuntimeError) as e:
+                if not is_out_of_memory(e): raise
+                raise _out_of_memory(self) from None
+        sample = sample_text(self)  # with parts of the model on other ranks, all must be there
+        if self.ranks.main: write_json(self.out/'summary.json', summarise(self, sample))
+        self.ranks.barrier()
+        return read_json(self.out/'summary.json')
+
+    def _go_on(self, told, bar):
+        "Iterate to the end, or until `told` to stop"
+        c, val = self.config, self.evaluate() if self.iter == 0 else None
+        while self.iter < c.max_iters:
+            m = self.step()
+            self.write(**m)
+            last, stop = self.iter == c.max_iters, self.ranks.any(told.is_set())
+            if last or self.iter % c.eval_interval == 0: self.save_best(val := self.evaluate())
+            if last or stop or self.iter % c.checkpoint_interval == 0: self.save()
+            bar.set_postfix_str(_postfix(m, val), refresh=False)
+            bar.update()
+            if stop and not last: raise Stopped(f'stopped by SIGTERM behind iteration {self.iter}, which is saved; go on with --resume')
+
+def _postfix(m, val):
+    "What the progress bar tells of the step `m`"
+    return (f"loss {m['loss']:.3f}, {f'val {val:.3f}, ' if val else ''}{m['tokens']/m['seconds']:,.0f} tokens/s, {format_size(m['memory'])}, "
+            f"waiting {m['waited']/m['seconds']:.0%}")
+
+# %% ../nbs/21_train.ipynb #7c4d2b6e
+def write_tensorboard(
+    folder: str | Path,  # of the event files
+) -> Callable[[dict], None]:  # a listener of `Trainer`
+    "Write every number of the log into `folder`, for TensorBoard; needs the extra `tensorboard`"
+    try: writer = import_module('torch.utils.tensorboard').SummaryWriter(folder)
+    except ImportError: raise MemtrainError("writing for TensorBoard needs tensorboard: pip install 'memtrain[tensorboard]'") from None
+    def listen(line):
+        for name, value in line.items():
+            if name != 'iter' and value is not None: writer.add_scalar(name, value, line['iter'])
+        writer.flush()
+    return listen
 
 # %% ../nbs/21_train.ipynb #17a77b60
 def sample_text(
@@ -485,6 +750,7 @@ def sample_text(
 
 def summarise(
     trainer: Trainer,  # whose run is finished
+    sample: str,  # what its model has made up
 ) -> dict:  # what `summary.json` holds; losses in nats per token, memory in bytes
     "What came of a run"
     metrics, shards, shape = read_metrics(trainer.out/'metrics.jsonl'), trainer.val.shards, trainer.model.config
@@ -496,7 +762,8 @@ def summarise(
             'tokens': tokens, 'seconds': seconds, 'tokens_per_second': tokens / seconds,
             'waiting': sum(m['waited'] for m in steps) / seconds, 'peak_memory': max(m['memory'] for m in metrics if 'memory' in m),
             'data': trainer.data.name, 'data_checksum': trainer.data.checksum, **({'stream': trainer.told} if trainer.told else {}), 'device': str(trainer.device),
-            'machine': get_machine(), 'versions': get_versions(), 'date': date.today().isoformat(), 'sample': sample_text(trainer)}
+            'world_size': trainer.ranks.world_size, 'parallel': trainer.spread.how,
+            'machine': get_machine(), 'versions': get_versions(), 'date': date.today().isoformat(), 'sample': sample}
 
 # %% ../nbs/21_train.ipynb #e7151265
 def losses(

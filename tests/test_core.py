@@ -10,6 +10,13 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, strategies as st
 
+# %% ../nbs/00_core.ipynb #b21ba612
+def test_running_out_of_memory_is_told_from_other_errors():
+    try: torch.empty(2**50)
+    except RuntimeError as e: error = e
+    assert is_out_of_memory(error) and is_out_of_memory(MemoryError()) and is_out_of_memory(RuntimeError('CUDA out of memory. Tried to allocate 20 MiB'))
+    assert not is_out_of_memory(RuntimeError('shape mismatch')) and not is_out_of_memory(ValueError('out of memory'))
+
 # %% ../nbs/00_core.ipynb #81b8e458
 def test_sizes_read_and_print():
     test_eq(parse_size('400MB'), 400_000_000)

@@ -138,6 +138,9 @@ def test_ranks_share_an_epoch_without_loss_or_overlap(begin, n, batch_size, worl
     shares = [list(share_batches(begin, begin + n, batch_size, r, world_size)) for r in range(world_size)]
     test_eq(sorted(p for s in shares for a, b, _ in s for p in range(a, b)), list(range(begin, begin + n)))
     assert all(1 <= b - a <= batch_size for s in shares for a, b, _ in s)
+    kept = [list(share_batches(begin, begin + n, batch_size, r, world_size, keep_empty=True)) for r in range(world_size)]
+    test_eq([[b for b in s if b[0] < b[1]] for s in kept], shares)
+    test_eq([[seen for *_, seen in s] for s in kept], [[begin + min(k, n) for k in range(batch_size*world_size, n + batch_size*world_size, batch_size*world_size)]]*world_size)
     even = [list(share_batches(begin, begin + n, batch_size, r, world_size, drop_last=True)) for r in range(world_size)]
     test_eq({len(s) for s in even}, {n // (batch_size*world_size)})
     assert all(b - a == batch_size for s in even for a, b, _ in s)
@@ -345,6 +348,15 @@ def test_ranks_are_given_or_found():
     for rank in (-1, 2): test_fail(lambda: TokenLoader(shards, 2, 9, rank=rank, world_size=2), contains='outside 0 .. 1')
     test_eq([len(TokenLoader(shards, 2, 9, rank=r, world_size=3)) for r in range(3)], [2, 2, 2])  # 11 windows: 6, and 1, 2, 2
     test_eq([len(TokenLoader(shards, 2, 9, rank=r, world_size=2, drop_last=True)) for r in range(2)], [2, 2])
+    for documents in ('join', 'mask', 'split'):
+        tokens = TokenShards.from_array(np.arange(64) % 7, eod_id=0) if documents != 'join' else TokenShards.from_array(np.arange(64))
+        loaders = [TokenLoader(tokens, 3, 9, rank=r, world_size=3, documents=documents, keep_empty=True) for r in range(3)]
+        batches = [list(l) for l in loaders]
+        assert len({len(l) for l in loaders} | {len(b) for b in batches}) == 1
+        test_eq(sum(len(x) for b in batches for x, _ in b), loaders[0].cuts.n)
+        assert all(x.shape == y.shape and x.shape[1] == 9 for b in batches for x, y in b)
+    batches = [list(TokenLoader(TokenShards.from_array(np.arange(92)), 3, 9, rank=r, world_size=3, keep_empty=True)) for r in range(3)]
+    test_eq([[len(x) for x, _ in b] for b in batches], [[3, 0], [3, 0], [3, 1]])  # ten windows: nine, and one
 
 # %% ../nbs/12_loader.ipynb #385171ac
 def test_dropped_windows_are_others_each_epoch_and_states_at_the_end_begin_the_next():

@@ -177,6 +177,63 @@ def test_loss_is_cross_entropy_of_the_logits_and_skips_minus_100():
     targets[:, :10] = -100
     torch.testing.assert_close(model.loss(idx, targets), F.cross_entropy(logits[:, 10:].reshape(-1, 50), targets[:, 10:].reshape(-1)))
 
+# %% ../nbs/20_model.ipynb #9b924d64
+def test_losses_divided_by_all_targets_add_up_to_the_whole():
+    for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        for tied, chunk in ((True, None), (False, None), (True, 7), (False, 7)):
+            model, x = _tiny(tie_weights=tied, n_layer=1).to(dtype), torch.randint(50, (5, 17))
+            idx, targets = x[:, :-1], x[:, 1:].clone()
+            targets[0, 3:] = targets[4] = -100  # a ragged row, and one without a target
+            model.loss(idx, targets).backward()
+            whole, n = [p.grad for p in model.parameters()], 16*3 + 3
+            model.zero_grad(); model.loss_chunk_size = chunk
+            total = sum(_backward(model.loss(i[None], t[None], divide_by=n)) for i, t in zip(idx, targets))
+            assert abs(total / model.loss(idx, targets).item() - 1) < eps
+            for p, g in zip(model.parameters(), whole): assert (p.grad - g).norm() <= eps*g.norm(), (dtype, tied, chunk)
+
+def _backward(loss):
+    loss.backward()
+    return loss.item()
+
+# %% ../nbs/20_model.ipynb #1a0ed5f0
+def test_a_batch_without_targets_has_a_loss_of_zero_and_zeros_for_every_parameter():
+    for chunk in (None, 7):
+        for checkpointing in (False, True):
+            model, x = _tiny(tie_weights=False), torch.randint(50, (2, 16))
+            model.loss_chunk_size, model.checkpointing = chunk, checkpointing
+            test_eq(_backward(model.loss(x, torch.full_like(x, -100), divide_by=9)), 0)
+            for name, p in model.named_parameters(): assert p.grad is not None and not p.grad.any(), name
+            with torch.no_grad(): test_eq(model.loss(x, torch.full_like(x, -100), divide_by=9).item(), 0)
+
+# %% ../nbs/20_model.ipynb #642fff85
+def test_the_default_divisor_is_the_number_of_targets():
+    model, x = _tiny(), torch.randint(50, (2, 16))
+    targets = x.clone(); targets[0, :5] = -100
+    for model.loss_chunk_size in (None, 7):
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad): test_close(model.loss(x, targets, divide_by=27).item(), model.loss(x, targets).item(), eps=1e-6)
+        for bad in (0, -1, 2.0, '3', True): test_fail(model.loss, args=(x, targets), kwargs={'divide_by': bad}, exc=MemtrainError, contains=f'divide_by={bad!r}: give')
+
+# %% ../nbs/20_model.ipynb #aff06228
+def test_half_weights_have_a_loss_in_float32():
+    model, x = _tiny(), torch.randint(50, (3, 17))
+    loss, exact = gradients_of(model, x, None)
+    for half, eps in ((torch.bfloat16, 0.03), (torch.float16, 0.004)):
+        model.to(half)
+        for chunk in (None, 10):
+            value, slope = gradients_of(model, x, chunk)
+            test_eq((value.dtype, slope.dtype), (torch.float32, half))
+            assert abs(value/loss - 1) < eps/10 and (slope.float() - exact).norm() < eps*exact.norm(), (half, chunk)
+            with torch.no_grad(): test_eq(model.loss(x[:, 1:], x[:, 1:]).dtype, torch.float32)
+
+def gradients_of(model, x, chunk):
+    "The loss of `model` on the windows `x`, in chunks, and its gradients"
+    model.loss_chunk_size = chunk
+    model.zero_grad()
+    loss = model.loss(x[:, :-1], x[:, 1:])
+    loss.backward()
+    return loss.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
 # %% ../nbs/20_model.ipynb #87777918
 def test_a_tied_head_is_the_token_table():
     tied, untied = _tiny(), _tiny(tie_weights=False)

@@ -4,17 +4,18 @@
 from memtrain.train import *
 
 # %% ../nbs/21_train.ipynb #c0ba1b47
-import json, logging, math, random, shutil, signal, subprocess, sys, sysconfig, tempfile, time
+import json, math, random, re, resource, shutil, signal, subprocess, sys, sysconfig, tempfile, time
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
-from memtrain.core import MemtrainError, format_size, nbytes, save_result, seed_everything
+from memtrain.core import MemtrainError, format_size, nbytes, seed_everything
 from memtrain.loader import TokenLoader
-from memtrain.measure import CATEGORIES, measure_command, measure_step, state_tensors
+from memtrain.measure import measure_command, measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig, size_model
 from memtrain.prepare import ByteTokenizer, load_tokenizer, prepare, train_bpe
+from memtrain.ranks import Ranks, launch_ranks, spread_model
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import TokenStream
 
@@ -51,27 +52,27 @@ def test_8bit_states_are_a_byte_a_moment_with_the_same_decay():
     test_eq(bytes_, 2*elements + 2*4*elements//256 + 8*sum(p.numel() for p in small) + 2*4*256)  # with the largest values, and two tables
 
 # %% ../nbs/21_train.ipynb #f8a8706d
-def test_8bit_states_come_without_a_warning_and_only_when_asked_for():
-    level = logging.getLogger('bitsandbytes.backends.cpu.ops').level
-    code = '''import sys, torch, memtrain.train as t
-m = torch.nn.Linear(2, 2)
-t.make_optimizer(m, t.TrainConfig())
-assert 'bitsandbytes' not in sys.modules
-t.make_optimizer(m, t.TrainConfig(use_8bit_optimizer=True))
-assert 'bitsandbytes' in sys.modules'''
-    run = measure_command([sys.executable, '-c', code])
-    test_eq((run.returncode, run.stderr), (0, ''))
-    with patch.dict(sys.modules, {'bitsandbytes.optim': None}):  # as if it weren't installed
-        test_fail(lambda: make_optimizer(torch.nn.Linear(2, 2), TrainConfig(use_8bit_optimizer=True)), exc=MemtrainError, contains='pip install bitsandbytes')
-    test_eq(logging.getLogger('bitsandbytes.backends.cpu.ops').level, level)  # as it was
-
-# %% ../nbs/21_train.ipynb #121dff55
 def test_settings_without_sense_name_themselves():
     for name, bad in (('max_iters', 0), ('batch_size', -1), ('lr', 0.0), ('grad_clip', -1.0), ('seed', -1), ('max_iters', 1.5), ('lr', '1'), ('min_lr', -.1), ('batch_size', True),
                       ('lr', math.nan), ('grad_clip', math.inf), ('beta1', 1.0), ('beta2', 1.5), ('loss_chunk_size', -1), ('loss_chunk_size', True),
-                      ('use_mixed_precision', 1), ('use_8bit_optimizer', 'yes'), ('activation_checkpointing', None)):
-        test_fail(lambda: TrainConfig(**{name: bad}), contains=f'{name}={bad!r}')
+                      ('use_mixed_precision', 1), ('use_8bit_optimizer', 'yes'), ('activation_checkpointing', None), ('optimizer', 'adam'), ('weights', 'bf16'), ('parallel', 3),
+                      ('checkpoint_every', 0), ('keep_checkpoints', 0), ('stop_loss', -1.0), ('autocast_dtype', 'fp16'), ('checkpoint_keep', None), ('keep_best', 'no')):
+        test_fail(lambda: TrainConfig(**{name: bad}), exc=MemtrainError, contains=f'{name}={bad!r}')
     TrainConfig(warmup_iters=0, seed=0, min_lr=0, weight_decay=0, loss_chunk_size=0, use_mixed_precision=True)
+
+# %% ../nbs/21_train.ipynb #121dff55
+def test_settings_that_exclude_each_other_say_so():
+    half = dict(use_mixed_precision=True, autocast_dtype='float16')
+    wrong = [(dict(optimizer='lion'), 'in 8 bits only'), (dict(optimizer='sgd', use_8bit_optimizer=True), 'no moments'), (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
+             (dict(autocast_dtype='float16'), 'for use_mixed_precision'), (dict(checkpoint_every=2), 'add it'), (dict(checkpoint_keep='attention'), 'add it'),
+             (dict(optimizer_in_backward=True), 'set grad_clip to 0'), (dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2), 'no gradients to add up'),
+             (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
+             (dict(parallel='fsdp', **half), 'take bfloat16'), (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'), (dict(parallel='fsdp', weights='bfloat16'), 'in parts')]
+    wrong += [(dict(weights=w, **kw), said) for w in ('bfloat16', 'bfloat16-master') for kw, said in
+              ((dict(use_mixed_precision=True), 'leave out use_mixed_precision'), (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'), (dict(optimizer='sgd'), 'optimizer=sgd'))]
+    for settings, said in wrong: test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
+    for settings in (dict(optimizer='lion', use_8bit_optimizer=True), half, dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
+                     dict(optimizer_in_backward=True, grad_clip=0), dict(parallel='fsdp', use_mixed_precision=True)): TrainConfig(**settings)
 
 # %% ../nbs/21_train.ipynb #0e613333
 def test_accumulation_is_exact_also_with_a_ragged_end():
@@ -228,7 +229,7 @@ def test_a_killed_run_ends_with_the_same_losses():
         test_eq(losses(d/'cut'), losses(d/'whole'))
         a, b = (load_checkpoint(d/x/'checkpoint.pt') for x in ('whole', 'cut'))
         assert all((a['model_state'][k] == b['model_state'][k]).all() for k in a['model_state'])
-        test_eq(a['loader'], b['loader'])
+        test_eq(a['loaders'], b['loaders'])
 
 # %% ../nbs/21_train.ipynb #71682a00
 def test_a_killed_run_in_less_memory_ends_with_the_same_losses():
@@ -493,12 +494,14 @@ def test_the_memory_in_the_log_is_the_peak_of_its_own_step():
         make_data(Path(d)/'data')
         t, n = tiny(d)(), 200 * 2**20
         plain = t.model.loss
+        def huge(*batch, **kw):  # held for an instant
+            return torch.ones(n, dtype=torch.uint8), plain(*batch, **kw)
         t.step()
         before = t.step()['memory']
-        t.model.loss = lambda x, y: (torch.ones(n, dtype=torch.uint8), plain(x, y))[1]  # held for an instant
+        t.model.loss = t.spread.loss = lambda *batch, **kw: huge(*batch, **kw)[1]
         assert t.step()['memory'] > before + 0.8*n
         t.evaluate()
-        t.model.loss = plain
+        t.model.loss = t.spread.loss = plain
         torch.ones(n, dtype=torch.uint8)  # between two steps
         assert t.step()['memory'] < before + 0.2*n
         evaluation, = (m for m in read_metrics(Path(d)/'run/metrics.jsonl') if 'val_loss' in m)
@@ -564,8 +567,9 @@ def test_a_loss_that_explodes_stops_the_run_where_it_happens():
         t = tiny(d)()
         t.step()
         with torch.no_grad(): next(t.model.parameters()).fill_(math.nan)
-        test_fail(t.step, contains='iteration 2: the loss is nan')
-        test_eq(t.iter, 1)
+        before = [p.clone() for p in t.model.parameters()]
+        test_fail(t.step, exc=MemtrainError, contains='iteration 2: the loss is nan; try a smaller --lr than 0.001')
+        assert t.iter == 1 and all(torch.equal(a, b) or a.isnan().any() for a, b in zip(t.model.parameters(), before))
 
 # %% ../nbs/21_train.ipynb #fc60b297
 def test_a_torn_log_is_cut_to_its_checkpoint():
