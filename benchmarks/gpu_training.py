@@ -7,7 +7,7 @@
 ablation  every technique of `memtrain.ablation`, and those that only a GPU has: peak (predicted, measured), tokens/s, model FLOPs utilisation
 largest   the largest micro-batch that trains within a budget of memory, 24 GiB, for some of them, and for nanoGPT
 nanogpt   `Trainer` and the train.py of a nanoGPT checkout (--nanogpt) on the same model, batch and card, in turns, each in a fresh process
-loss      head and loss alone, forward and backward: plain, in chunks, torch's linear_cross_entropy, Liger, cut-cross-entropy (where installed)
+loss      head and loss alone, forward and backward: plain, in chunks, in torch's chunks, Liger, cut-cross-entropy (where installed)
 
 Each writes `results/gpu_training_<name>.json` as it goes, so that a run that is cut off has lost only the rest. Matrix products in float32 may
 use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate (`memtrain.plan.RATES`), whatever the type, by
@@ -332,7 +332,9 @@ def peers_of_loss(args):
     ways = {'plain': plain_loss}
     ways |= {f'memtrain, {n} tokens at a time': lambda h, w, t, n=n: chunked_cross_entropy(h, w, t, n) for n in (args.loss_chunk_size, 4*args.loss_chunk_size)}
     missing = {}
-    if hasattr(F, 'linear_cross_entropy'): ways['torch linear_cross_entropy'] = lambda h, w, t: F.linear_cross_entropy(h, w, t)
+    if hasattr(torch.nn, 'LinearCrossEntropyOptions'):  # from torch 2.13 on
+        options = torch.nn.LinearCrossEntropyOptions()
+        ways['torch, its own chunks'] = lambda h, w, t: F.linear_cross_entropy(h, w, t, options=options)
     try:
         liger = importlib.import_module('liger_kernel.transformers').LigerFusedLinearCrossEntropyLoss()
         ways['Liger'] = lambda h, w, t: liger(w, h, t)

@@ -24,23 +24,22 @@ from .train import TrainConfig, Trainer, gpt_step, read_metrics
 
 # %% ../nbs/24_ablation.ipynb #f235dc59
 REFERENCE = GPTConfig(vocab_size=2048, block_size=128, n_layer=4, n_head=4, n_embd=128)
-COMMON = dict(batch_size=32, max_iters=150, warmup_iters=15, lr=2e-3, min_lr=2e-4, grad_clip=0.0, eval_interval=50, eval_batches=10, checkpoint_interval=150)
+COMMON = dict(batch_size=32, max_iters=150, warmup_iters=15, lr=2e-3, min_lr=2e-4, grad_clip=0.0, eval_interval=50, eval_batches=10,
+              checkpoint_interval=150, keep_best=False)
 
 # %% ../nbs/24_ablation.ipynb #9bfacd63
 def list_techniques(
-    batch_size: int = 32,  # windows of a step of the optimizer
+    batch_size: int = 32,  # windows of a step of the optimizer; a multiple of 4
     loss_chunk_size: int = 256,  # tokens whose logits exist at a time
 ) -> dict[str, dict]:  # name: settings of `TrainConfig` that differ from the plain step's
     "Every technique alone, and some together, for steps of `batch_size` windows"
-    four = dict(batch_size=max(1, batch_size//4), gradient_accumulation_steps=min(4, batch_size))
-    eight, half, twice = dict(use_8bit_optimizer=True), dict(use_mixed_precision=True), dict(activation_checkpointing=True)
-    chunks = dict(loss_chunk_size=loss_chunk_size)
+    if batch_size < 4 or batch_size % 4: raise MemtrainError(f'batch_size={batch_size}: give a multiple of 4, it is cut into four micro-batches too')
+    four = dict(batch_size=batch_size//4, gradient_accumulation_steps=4)
+    eight, half, twice, chunks = dict(use_8bit_optimizer=True), dict(use_mixed_precision=True), dict(activation_checkpointing=True), dict(loss_chunk_size=loss_chunk_size)
     together = {**half, **eight, **twice, **chunks}
     return {
-        'plain': {},
-        'gradients kept': dict(keep_gradients=True),
-        '4 micro-batches': four,
-        'bf16 autocast': half,
+        'plain': {}, 'gradients kept': dict(keep_gradients=True),
+        '4 micro-batches': four, 'bf16 autocast': half,
         'bf16 weights, stochastic': dict(weights='bfloat16'),
         'bf16 weights, fp32 master': dict(weights='bfloat16-master'),
         '8-bit AdamW': eight,
@@ -48,14 +47,14 @@ def list_techniques(
         'checkpointing': twice,
         'checkpointing, every 2nd block': dict(**twice, checkpoint_every=2),
         'checkpointing, attention kept': dict(**twice, checkpoint_keep='attention'),
-        'loss in chunks': chunks,
-        'checkpointing, loss in chunks': {**twice, **chunks},
+        'loss in chunks': chunks, 'checkpointing, loss in chunks': {**twice, **chunks},
         'optimizer in backward': dict(optimizer_in_backward=True),
         'activations offloaded': dict(offload_activations=True),
         'all together': together,
         'all, optimizer in backward': dict(**together, optimizer_in_backward=True),
         'all, 4 micro-batches': {**together, **four}}
 
+# %% ../nbs/24_ablation.ipynb #14daf6eb
 def _configure(common, settings):
     "The `TrainConfig` of a technique; evaluated on as many windows, however they are cut"
     c, known = {**common, **settings}, {f.name for f in fields(TrainConfig)}
@@ -65,7 +64,8 @@ def _configure(common, settings):
 
 # %% ../nbs/24_ablation.ipynb #acbb7013
 _IN_STEP = {'batch_size', 'gradient_accumulation_steps', 'use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size'}
-_NOT_MEMORY = {'max_iters', 'lr', 'min_lr', 'warmup_iters', 'weight_decay', 'beta1', 'beta2', 'grad_clip', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'seed'}
+_NOT_MEMORY = {'max_iters', 'lr', 'min_lr', 'warmup_iters', 'weight_decay', 'beta1', 'beta2', 'grad_clip', 'eval_interval', 'eval_batches', 'checkpoint_interval',
+               'keep_checkpoints', 'keep_best', 'stop_loss', 'seed'}
 
 def _as_step(c):
     "The `Step` that the closed form knows `c` as; None where a setting is beyond it"
@@ -172,8 +172,8 @@ class Row:
 
 # %% ../nbs/24_ablation.ipynb #4f7d61b1
 @dataclass
-class Ablation:
-    "Every technique on the same model: `str` is the table, `compare` a closer look, `plot` the curves"
+class _Rows:
+    "Techniques on the same model"
     shape: dict  # of the model
     common: dict  # settings of all of them
     rows: list[Row]  # the first is what the others are compared with
@@ -197,6 +197,9 @@ class Ablation:
         "How much higher the loss on 'val' of `name` is than the first row's, as a share of it"
         return self[name].val_loss/self.rows[0].val_loss - 1
 
+# %% ../nbs/24_ablation.ipynb #8b8bc590
+class Ablation(_Rows):
+    "Every technique on the same model: `str` is the table, `compare` a closer look, `plot` the curves"
     def __str__(self): return _format_table(self)
 
     def compare(self,
@@ -206,7 +209,7 @@ class Ablation:
         print(_format_compared(self, names))
 
     def plot(self) -> Figure:
-        "The losses of all runs: smoothed, and relative to the first one's"
+        "The losses of all runs, and how far each is from the first one's"
         return plot_losses(self)
 
     def save(self,
@@ -219,6 +222,7 @@ class Ablation:
         del values['stamp']  # a result has one of its own
         return save_result(name, values, command, folder)
 
+# %% ../nbs/24_ablation.ipynb #0cf39a0f
 def load_ablation(
     name: str = 'ablation',  # of the file in the folder of results
     folder: str | Path | None = None,  # `results_dir()` by default
@@ -228,7 +232,7 @@ def load_ablation(
     try: return Ablation(**{**found.values, 'rows': [Row(**row) for row in found.values['rows']]}, stamp=found.stamp)
     except (KeyError, TypeError) as e: raise MemtrainError(f'{name}.json holds no ablation ({e}): measure it anew') from None
 
-# %% ../nbs/24_ablation.ipynb #8b8bc590
+# %% ../nbs/24_ablation.ipynb #5145a5b8
 def _format_table(a):
     "A line for each technique"
     base, trained, timed = a.rows[0], bool(a.rows[0].val), bool(a.rows[0].seconds)
@@ -243,6 +247,7 @@ def _format_table(a):
     widths = [max(map(len, column)) for column in zip(*lines)]
     return '\n'.join('  '.join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]).rstrip() for line in lines)
 
+# %% ../nbs/24_ablation.ipynb #c9648415
 def _format_compared(a, names):
     "A column for each of `names`"
     width = max(12, *(len(n) + 2 for n in names))
@@ -309,18 +314,15 @@ def run_ablation(
     common = COMMON if common is None else common
     techniques = list_techniques(common['batch_size']) if techniques is None else techniques
     configs = _check_tokens({name: asdict(_configure(common, s)) for name, s in techniques.items()})
-    vast, where = asdict(shape), dict(device=device)
     with progress(total=len(configs)*(2 if data else 1) + bool(rounds) + bool(data), desc='ablation') as bar:
         def measure(function, **kwargs):
-            found = _in_fresh_process(function, shape=vast, **kwargs)
+            found = _in_fresh_process(function, shape=asdict(shape), device=device, **kwargs)
             bar.update()
             return found
-        rows = [Row(name, techniques[name], **measure('measure_settings', settings=c, **where)) for name, c in configs.items()]
-        a = Ablation(vast, common, rows, rounds)
-        if rounds:
-            seconds = measure('time_settings', techniques=configs, rounds=rounds, threads=threads, **where)
-            for row in rows: row.seconds = seconds[row.name]
-        if data: _train_all(a, configs, lambda **kw: measure('train_settings', data=str(data), threads=threads, **where, **kw), workers, data)
+        a = Ablation(asdict(shape), common, [Row(name, techniques[name], **measure('measure_settings', settings=c)) for name, c in configs.items()], rounds)
+        seconds = measure('time_settings', techniques=configs, rounds=rounds, threads=threads) if rounds else {}
+        for row in a.rows: row.seconds = seconds.get(row.name, [])
+        if data: _train_all(a, configs, lambda **kw: measure('train_settings', data=str(data), threads=threads, **kw), workers, data)
     return a
 
 # %% ../nbs/24_ablation.ipynb #40e931a1
@@ -332,6 +334,7 @@ def _check_tokens(configs):
         if n != windows[first]: raise MemtrainError(f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: only the same work can be compared')
     return configs
 
+# %% ../nbs/24_ablation.ipynb #68d129d9
 def _train_all(a, configs, train, workers, data):
     "Fill in what the rows of `a` learn, some runs at a time; and what the first one does from another start"
     first = next(iter(configs.values()))

@@ -4,13 +4,13 @@
 from memtrain.ablation import *
 
 # %% ../nbs/24_ablation.ipynb #11eb9330
-import json, random, tempfile
+import json, random, sysconfig, tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.ablation import _configure, _in_fresh_process
-from memtrain.core import MIB, MemtrainError
+from memtrain.core import MIB, MemtrainError, format_size
 from memtrain.model import GPTConfig
 from memtrain.prepare import prepare
 from memtrain.train import TrainConfig
@@ -39,12 +39,14 @@ def direct(function, **kwargs):
     "As in a process of its own, in this one"
     return json.loads(json.dumps(run_ablation.__globals__[function](**json.loads(json.dumps(kwargs)))))
 
+# %% ../nbs/24_ablation.ipynb #ac24697d
 def run_small(techniques, data=None, **kwargs):
     "An ablation of a tiny model of bytes, in this process"
     common = dict(batch_size=4, max_iters=6, warmup_iters=2, lr=1e-3, grad_clip=0.0, eval_interval=3, eval_batches=2)
     with patch.dict(run_ablation.__globals__, {'_in_fresh_process': direct}):
         return run_ablation(GPTConfig(vocab_size=257, block_size=32, n_layer=2, n_head=2, n_embd=32), techniques, common, data, threads=None, **kwargs)
 
+# %% ../nbs/24_ablation.ipynb #5570c8c8
 def write_bytes(folder):
     "Shards of made-up text"
     (Path(folder)/'texts').mkdir()
@@ -93,7 +95,18 @@ def test_an_ablation_is_kept_whole_and_shown():
 def test_what_can_not_be_compared_is_refused():
     test_fail(lambda: run_small({'plain': {}, 'more': dict(batch_size=8)}), exc=MemtrainError, contains="a step of 'more' takes 8 windows, one of 'plain' 4")
     test_fail(lambda: run_small({'plain': {}, 'odd': dict(speed=2)}), exc=MemtrainError, contains='speed is not a setting of TrainConfig')
-    for kwargs, said in ((dict(shape={}, settings={}), 'measure_settings failed with 1: TypeError'),):
-        try: _in_fresh_process('measure_settings', **kwargs)
-        except MemtrainError as e: assert said in str(e) and len(str(e).splitlines()) == 1, str(e)
-        else: raise AssertionError('no error')
+    test_fail(lambda: list_techniques(6), exc=MemtrainError, contains='batch_size=6: give a multiple of 4')
+    test_fail(lambda: _in_fresh_process('measure_settings', shape={}, settings={}), exc=MemtrainError, contains='measure_settings failed with 1: TypeError')
+
+# %% ../nbs/24_ablation.ipynb #fa174a0c
+def test_all_together_keeps_its_promise():
+    r = load_ablation()
+    plain, every = r['plain'], r['all together']
+    assert 230*MIB < plain.peak < 250*MIB and every.peak <= 42*MIB
+    assert r.speed('all together') >= 0.5 and abs(r.loss_difference('all together')) < 0.01
+    for row in r.rows:
+        assert abs(row.predicted/row.peak - 1) < 0.01, (row.name, row.predicted, row.peak)
+        test_eq((row.tokens, len(row.losses)), (plain.tokens, len(plain.losses)))
+    for name in ('gradients kept', 'checkpointing', 'checkpointing, every 2nd block', 'optimizer in backward', 'activations offloaded'):
+        test_eq(r[name].losses, plain.losses)  # to the last digit
+    assert abs(r['4 micro-batches'].val_loss/plain.val_loss - 1) < 0.002
