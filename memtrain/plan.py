@@ -184,7 +184,7 @@ def _predict_any(build, steps, device, budget):
         if trace.peak <= budget: done.add(key)
         yield Option(step, trace.peak, None, trace.peak_op)
 
-# %% ../nbs/03_plan.ipynb #8c2ec279
+# %% ../nbs/03_plan.ipynb #5aafff77
 def find_cheaper(
     shape: Any,  # of a GPT
     step: Step,  # the settings that didn't fit
@@ -193,9 +193,10 @@ def find_cheaper(
     global_batch: int | None = None,  # windows per step of the optimizer; those of `step` by default
 ) -> Option | None:  # None where nothing needs less
     "The cheapest other way to train `shape` as `step` does, over the same `global_batch`, that needs less than `below` on `device`"
+    step = replace(step, seq_len=step.seq_len or shape.block_size)
     if below is None: below = math.ceil(0.9 * estimate(shape, step, _kind(device), probe=False).peak)
-    steps = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len or shape.block_size)
-    steps = {_changed(step, s) for s in steps} - {step}
+    found = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len)
+    steps = sorted({_changed(step, s) for s in found} - {step}, key=repr)  # in one order, so that of two equals it is always the same
     return min((o for o in _predict_shape(shape, steps, device, below) if o.peak < below), key=_price, default=None)
 
 def _changed(step, to):
