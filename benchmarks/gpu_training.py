@@ -262,7 +262,7 @@ def run_nanogpt(args, folder, batch_size, iters, compiled, budget=0):
                  gradient_accumulation_steps=1, max_iters=iters, log_interval=1, eval_interval=10**6, eval_iters=1, device=args.device.name, dtype='bfloat16',
                  compile=compiled, wandb_log=False, out_dir='out')
     argv = [sys.executable, '-c', WRAPPER, args.nanogpt/'train.py', args.nanogpt, str(budget), *(f'--{k}={v}' for k, v in flags.items())]
-    run = measure_command(argv, timeout=max(60, args.left()), cwd=folder)
+    run = measure_command(argv, interval=0.2, timeout=max(60, args.left()), cwd=folder)
     if run.returncode: return None, (run.stderr.strip() or 'killed').splitlines()[-1][:300]
     ms = [float(x) for x in re.findall(r'^iter \d+: .*?time ([\d.]+)ms', run.stdout, re.M)]
     return {'seconds': [x/1000 for x in ms], **json.loads(run.stdout.strip().splitlines()[-1])}, None
@@ -290,7 +290,7 @@ def run_ours(args, data, config, iters, compiled):
     "`train_here` in a fresh process"
     code = 'import json, sys; sys.path.insert(0, sys.argv[1]); import gpu_training as g; print(json.dumps(g.train_here(**json.loads(sys.argv[2]))))'
     given = dict(shape=asdict(args.shape), config=asdict(config), device=args.device.name, data=str(data), iters=iters, compiled=compiled)
-    run = measure_command([sys.executable, '-c', code, Path(__file__).resolve().parent, json.dumps(given)], timeout=max(60, args.left()))
+    run = measure_command([sys.executable, '-c', code, Path(__file__).resolve().parent, json.dumps(given)], interval=0.2, timeout=max(60, args.left()))
     if run.returncode: return None, (run.stderr.strip() or 'killed').splitlines()[-1][:300]
     return json.loads(run.stdout.strip().splitlines()[-1]), None
 

@@ -144,7 +144,7 @@ def train_settings(
 def _in_fresh_process(function, **kwargs):
     "What the function of this module called `function` gives for `kwargs`, in a process of its own"
     code = 'import json, sys; from memtrain import ablation; print(json.dumps(getattr(ablation, sys.argv[1])(**json.loads(sys.argv[2]))))'
-    run = measure_command([sys.executable, '-c', code, function, json.dumps(kwargs)])
+    run = measure_command([sys.executable, '-c', code, function, json.dumps(kwargs)], interval=0.2)  # looking more often takes a part of a core
     if run.returncode: raise MemtrainError(f"{function} failed with {run.returncode}: {(run.stderr.strip() or 'it was killed').splitlines()[-1]}")
     return json.loads(run.stdout.splitlines()[-1])
 
