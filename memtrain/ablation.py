@@ -265,7 +265,7 @@ def plot_losses(
     smooth: int = 10,  # steps of the mean that a difference is drawn from
 ) -> Figure:
     "The loss of each step, and how far each technique is from the first row, on the same batches"
-    fig = Figure(figsize=(8.4, 3.2), dpi=70, layout='constrained')
+    fig = Figure(figsize=(8, 2.9), dpi=70, layout='constrained')
     left, right = fig.subplots(1, 2)
     base = torch.tensor(a.rows[0].losses)
     def mean(x): return x.unfold(0, min(smooth, len(x)), 1).mean(-1)
@@ -273,10 +273,10 @@ def plot_losses(
     for i, row in enumerate(a.rows):
         losses = torch.tensor(row.losses)
         off = 100*(mean(losses) - mean(base))/mean(base)
-        left.plot(range(1, len(losses) + 1), losses, lw=0.8)
         if i and off.abs().max() < 0.01: exact.append(row.name)
-        elif i: right.plot(steps, off, label=row.name, lw=1.2)
-    left.set(xlabel='step', ylabel='training loss, nats per token', title=f'all {len(a.rows)} runs')
+        else: left.plot(range(1, len(losses) + 1), losses, lw=0.8, color=f'C{i}' if i else 'k')
+        if i and row.name not in exact: right.plot(steps, off, label=row.name, lw=1.2, color=f'C{i}')
+    left.set(xlabel='step', ylabel='training loss, nats per token', title=f'{len(a.rows) - len(exact)} runs that differ')
     right.axhline(0, color='k', lw=0.8)
     right.set_yscale('symlog', linthresh=0.1)  # one that is far off doesn't hide what the others do
     right.set(xlabel='step', ylabel=f'% from {a.rows[0].name}, mean of {smooth} steps', title=f'{len(exact)} others stay within 0.01 %')
@@ -289,7 +289,7 @@ def plot_tradeoff(
     a: Ablation,  # with rounds
 ) -> Figure:
     "The peak of each technique against its speed"
-    fig = Figure(figsize=(7.2, 3.8), dpi=70, layout='constrained')
+    fig = Figure(figsize=(6.8, 3.4), dpi=70, layout='constrained')
     ax = fig.subplots()
     for row in a.rows:
         together = row.name.startswith('all')
