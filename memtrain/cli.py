@@ -403,7 +403,7 @@ def _as_text(shape, step, found, device, usable):
              f'peak {format_size(found.peak)}, in the {found.peak_op}' + (_verdict(found.peak, usable, device) if usable else '')]
     lines += [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
     lines += ['', 'most at one time in each phase'] + [f'  {name:<16} {format_size(n):>9}' for name, n in found.by_phase.items()]
-    if not hasattr(found, 'moments'): return '\n'.join(lines)  # simulated
+    if not hasattr(found, 'moments'): return '\n'.join([*lines, '', *(found.notes or ('simulated',))])
     lines += ['', 'what would change it'] + [f'  {name:<40} {format_size(e.peak):>9} {e.peak/found.peak - 1:>+6.0%}'
                                              for name, e in what_if(shape, step, 'cpu' if device == 'cpu' else 'cuda').items()]
     return '\n'.join(lines)

@@ -12,7 +12,7 @@ import torch
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 import memtrain
 from memtrain.core import MemtrainError, format_size, load_result, nbytes, recorded, write_json
-from memtrain.ranks import _checksum, _choose_device, _old
+from memtrain.ranks import _checksum, _old
 
 # %% ../nbs/06_ranks.ipynb #802e8bb6
 def test_ranks_are_found_in_the_environment_or_refused():
@@ -42,13 +42,13 @@ def test_half_an_environment_and_a_wrong_device_are_refused():
         test_fail(start, kwargs={n: v for n, v in torchrun.items() if n != k}, exc=MemtrainError, contains=f'but not {k}')
     test_fail(start, kwargs={**torchrun, 'LOCAL_RANK': 'x'}, exc=MemtrainError, contains="LOCAL_RANK='x'")
     test_fail(start, kwargs={'device': 'gpu'}, exc=MemtrainError, contains="device 'gpu' can't be used")
-    test_fail(_choose_device, args=('mps', 0, 2), exc=MemtrainError, contains='give cpu or cuda')
+    test_fail(choose_device, args=('mps', 0, 2), exc=MemtrainError, contains='give cpu or cuda')
     if not torch.cuda.is_available(): test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='try --device cpu')
 
 # %% ../nbs/06_ranks.ipynb #deed3fcb
 def test_more_ranks_than_gpus_are_refused():
     with patch('torch.cuda.is_available', lambda: True), patch('torch.cuda.device_count', lambda: 2):
-        test_fail(_choose_device, args=('auto', 2, 4), exc=MemtrainError, contains='--nproc_per_node 2')
+        test_fail(choose_device, args=('auto', 2, 4), exc=MemtrainError, contains='--nproc_per_node 2')
 
 # %% ../nbs/06_ranks.ipynb #a91d06f2
 TOY = '''
