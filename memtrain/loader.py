@@ -6,7 +6,7 @@
 __all__ = ['permute', 'WindowOrder', 'share_batches', 'read_ahead', 'TokenLoader', 'GPTDataLoader']
 
 # %% ../nbs/12_loader.ipynb #46523c39
-import copy, itertools, os, queue, threading
+import copy, itertools, queue, threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ except ImportError: resource = None  # Windows
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .core import MemtrainError
@@ -225,10 +224,10 @@ def share_batches(
 
 # %% ../nbs/12_loader.ipynb #9166a3ea
 def _rank_of(rank, world_size):
-    "(rank, world_size), asked of torch.distributed, or of what torchrun has set, where they aren't given"
+    "(rank, world_size), those of `find_ranks` where they aren't given"
+    from memtrain.ranks import find_ranks  # which brings more along than a loader needs
     if (rank is None) != (world_size is None): raise MemtrainError('give both rank and world_size, or neither')
-    if rank is None and dist.is_available() and dist.is_initialized(): rank, world_size = dist.get_rank(), dist.get_world_size()
-    elif rank is None: rank, world_size = int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1))
+    if rank is None: rank, world_size = find_ranks()
     if not 0 <= rank < world_size: raise MemtrainError(f'rank {rank} is outside 0 .. {world_size - 1}')
     return rank, world_size
 

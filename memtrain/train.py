@@ -73,6 +73,7 @@ class TrainConfig:
     optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there, and drop that; needs grad_clip 0
     keep_gradients: bool = False  # set gradients to zero between steps instead of freeing them
     offload_activations: bool = False  # keep what the backward pass needs in RAM; for GPUs
+    offload_to_cpu: bool = False  # of fsdp on GPUs: weights, gradients and optimizer state in RAM between uses
     parallel: str = 'ddp'  # under torchrun: ddp, each rank holds the whole model, or fsdp, each holds its part
 
     def __post_init__(self):
@@ -111,6 +112,7 @@ def _check_together(c):
         (c.optimizer_in_backward and c.grad_clip > 0, f'optimizer_in_backward never has the whole gradient whose norm grad_clip={c.grad_clip:g} limits: set grad_clip to 0'),
         (c.optimizer_in_backward and half, 'optimizer_in_backward updates before a float16 gradient is known to be finite: take bfloat16'),
         (c.optimizer_in_backward and fsdp, 'parallel=fsdp divides gradients already: leave out optimizer_in_backward'),
+        (c.offload_to_cpu and not fsdp, 'offload_to_cpu is what FSDP2 does: add parallel=fsdp'),
         (fsdp and half, 'parallel=fsdp does not scale the loss for float16: take bfloat16'),
         (fsdp and c.use_8bit_optimizer, "parallel=fsdp divides states already, and blocks of 256 don't end where parts do: leave out use_8bit_optimizer"),
         (fsdp and c.weights != 'float32', f'parallel=fsdp keeps float32 weights, in parts: leave out weights={c.weights}')):
@@ -424,7 +426,7 @@ class _Run:
         if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('optimizer_in_backward is for one process: gradients have to meet those of the other ranks first')
         self.loaders, self.val, self.tokenizer = [data.train], data.val, data.tokenizer
         self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
-        self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks)
+        self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks, offload=config.offload_to_cpu)
         self.model = self.spread.model
         self.optimizer, self.scaler = make_optimizer(self.model, config), _make_scaler(config, ranks.device)
         self.told, self.memory = {}, MemoryMonitor(self.device)
@@ -434,7 +436,7 @@ def _rows(c): return c['batch_size']*c['gradient_accumulation_steps'] if isinsta
 
 # %% ../nbs/21_train.ipynb #e64ae667
 _MAY_DIFFER = {'max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps', 'activation_checkpointing',
-               'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'paged_optimizer', 'parallel'}
+               'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'offload_to_cpu', 'paged_optimizer', 'parallel'}
 
 def _check_same(path, found, wanted):
     "Raise where what the checkpoint at `path` was made with differs from what is `wanted`"

@@ -70,7 +70,7 @@ def test_settings_that_exclude_each_other_say_so():
              (dict(autocast_dtype='float16'), 'for use_mixed_precision'), (dict(checkpoint_every=2), 'add it'), (dict(checkpoint_keep='attention'), 'add it'),
              (dict(optimizer_in_backward=True), 'set grad_clip to 0'), (dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2), 'no gradients to add up'),
              (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
-             (dict(parallel='fsdp', **half), 'take bfloat16'), (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'), (dict(parallel='fsdp', weights='bfloat16'), 'in parts')]
+             (dict(offload_to_cpu=True), 'add parallel=fsdp'), (dict(parallel='fsdp', **half), 'take bfloat16'), (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'), (dict(parallel='fsdp', weights='bfloat16'), 'in parts')]
     wrong += [(dict(weights=w, **kw), said) for w in ('bfloat16', 'bfloat16-master') for kw, said in
               ((dict(use_mixed_precision=True), 'leave out use_mixed_precision'), (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'), (dict(optimizer='sgd'), 'optimizer=sgd'))]
     for settings, said in wrong: test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
@@ -362,6 +362,7 @@ def test_what_ranks_cannot_do_is_told():
             test_fail(t.restore, exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
 
         t.ranks.world_size = 1
+        test_fail(lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'), exc=MemtrainError, contains='offload is FSDP2')
         said = []
         class Second(Ranks):
             def gather(self, obj): return [said[0], obj]
