@@ -210,6 +210,7 @@ class Train(DataFlags):
         from memtrain.model import GPT
         from memtrain.train import Trainer, check_run_dir, write_tensorboard
         _check_data(self)
+        listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
         for flag in ('report', 'plot'):
             if getattr(self, flag): _check_output(f'--{flag}', getattr(self, flag))
         if self.plot: _check_image(self.plot)
@@ -219,7 +220,6 @@ class Train(DataFlags):
         data = make_data(shape.block_size)
         seed_everything(config.seed)
         told = _describe_data(data)
-        listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
         trainer = Trainer(GPT(shape), data, _with_epochs(self, config, data), self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners)
         if ranks.main: print('\n'.join([*told, _describe(trainer)]), flush=True)
         summary = trainer.run()
@@ -230,14 +230,13 @@ class Train(DataFlags):
 def _with_line(error, a, config):
     "What is wrong, and the whole line to run instead, for the flags `a` and the `config` that ran out of memory"
     if (o := error.option) is None: return str(error)
-    step = o.step
-    config = replace(config, batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
-                     use_8bit_optimizer=config.use_8bit_optimizer or step.optimizer == 'adamw8bit', activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0)
+    from memtrain.train import apply_step
+    config = apply_step(config, o.step)
     going = Path(a.out_dir, 'checkpoint.pt').exists()
     if going and error.resumable: a = replace(a, resume=True)
     elif going: a = replace(a, out_dir=f'{a.out_dir}_2', resume=False)  # other numbers: another run
-    ranks = os.environ.get('WORLD_SIZE')
-    program = f'torchrun --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
+    ranks = os.environ.get('LOCAL_WORLD_SIZE', os.environ.get('WORLD_SIZE'))
+    program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
     return f"{error}; run: {program} train {' '.join([*_flags_of(a), *_flags_of(config)])}"
 
 def _flags_of(settings):
@@ -259,10 +258,11 @@ def _save_figure(figure, dest):
     with atomic_write(dest) as f: figure.savefig(f, format=Path(dest).suffix[1:])
 
 # %% ../nbs/50_cli.ipynb #acf31f3f
-_SAID = {'; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
+_SAID = {'paged=True: paged': '--paged_optimizer: paged', 'leave paged out, or move the model to cuda first': 'leave it out', '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
 
 def _in_flags(message, a):
     "A `message` of the functions beneath, in the words of the flags `a`"
+    if message.startswith('every='): message = '--checkpoint_every ' + message.removeprefix('every=')
     for here, there in {'--input_files': '--dataset_id' if a.dataset_id else '--input_file', **_SAID}.items(): message = message.replace(here, there)
     return message
 
@@ -288,6 +288,7 @@ def _check_output(flag, path):
 def _with_epochs(args, config, data):
     "`config` with `max_iters` for as many passes over the data as `--epochs` says"
     if args.epochs is None: return config
+    if config.max_iters != type(config).max_iters: raise MemtrainError(f'--epochs {args.epochs:g} and --max_iters {config.max_iters} both tell how long to train: give one of them')
     if not 0 < args.epochs < math.inf: raise MemtrainError(f'--epochs {args.epochs:g}: give a number above 0')
     return replace(config, max_iters=max(1, round(args.epochs * len(data.train))))
 

@@ -230,7 +230,7 @@ class Decoder(nn.Module):
 def _chunk_gradient(logits, targets, n):
     "The summed loss of `logits` (c, V), which become their gradient in place: (softmax - onehot) / n, 0 where nothing is to be learnt"
     learn = targets != -100
-    at = targets.clamp(min=0)[:, None]
+    at = torch.where(learn, targets, 0)[:, None]  # any other number below 0 is an error of gather's
     logits -= logits.amax(-1, keepdim=True)
     picked = logits.gather(1, at).squeeze(1)
     logits.exp_()
@@ -279,6 +279,8 @@ def chunked_cross_entropy(
 ) -> torch.Tensor:  # scalar, in nats per token, at least float32
     "Cross-entropy of the logits `hidden @ weight.T` against `targets`, summed and divided by `divide_by`, `chunk_size` tokens at a time, with exact gradients"
     if chunk_size < 1: raise MemtrainError(f'chunk_size={chunk_size}: give 1 or more tokens')
+    if hidden.ndim != 2 or targets.shape != hidden.shape[:1] or weight.ndim != 2 or weight.shape[1] != hidden.shape[1]:
+        raise MemtrainError(f'hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, targets {tuple(targets.shape)}: give (N, C), (V, C) and (N,)')
     _check_divisor(divide_by)
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
         return _ChunkedCrossEntropy.apply(hidden, weight, targets, chunk_size, divide_by)

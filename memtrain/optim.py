@@ -83,7 +83,7 @@ def make_8bit(
     try: made = _sliced(base)(params, lr=lr, betas=betas, weight_decay=weight_decay, is_paged=paged)
     except (ValueError, TypeError) as e: raise MemtrainError(f'8-bit {kind}: {str(e).splitlines()[0]}') from None
     for p in _all_params(made):
-        if hasattr(p, 'to_local'): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW or BF16AdamW with FSDP')
+        if hasattr(p, 'to_local'): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP')
         if paged and p.device.type != 'cuda':
             raise MemtrainError(f'paged=True: paged states lie on a GPU, and there is a parameter on {p.device}: leave paged out, or move the model to cuda first')
     return made

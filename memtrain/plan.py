@@ -191,12 +191,14 @@ def find_cheaper(
     device: str = 'cpu',  # 'cpu', or a key of `RATES`; another counts as an RTX 3090
     below: int | None = None,  # bytes that it must stay below; 0.9 of what `step` is predicted to need by default
     global_batch: int | None = None,  # windows per step of the optimizer; those of `step` by default
+    accept: Callable[[Step], bool] | None = None,  # whether a step may be taken; any by default
 ) -> Option | None:  # None where nothing needs less
     "The cheapest other way to train `shape` as `step` does, over the same `global_batch`, that needs less than `below` on `device`"
     step = replace(step, seq_len=step.seq_len or shape.block_size)
     if below is None: below = math.ceil(0.9 * estimate(shape, step, _kind(device), probe=False).peak)
     found = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len)
-    steps = sorted({_changed(step, s) for s in found} - {step}, key=repr)  # in one order, so that of two equals it is always the same
+    steps = {s for s in (_changed(step, s) for s in found) if s != step and (accept is None or accept(s))}
+    steps = sorted(steps, key=repr)  # in one order, so that of two equals it is always the same
     return min((o for o in _predict_shape(shape, steps, device, below) if o.peak < below), key=_price, default=None)
 
 def _changed(step, to):

@@ -246,7 +246,7 @@ def _local(x): return x.to_local() if _is_part(x) else x
 # %% ../nbs/06_ranks.ipynb #b54fa41a
 def full_states(
     model: torch.nn.Module,  # spread or not
-    optimizer: torch.optim.Optimizer,  # of its parameters
+    optimizer: torch.optim.Optimizer | None,  # of its parameters; None for the model alone
     ranks: Ranks,  # every one of them has to call this
 ) -> dict:  # {'model', 'optimizer'} on rank 0, {} on the others; what isn't in parts on a GPU is not copied
     "Whole states of `model` and `optimizer` on the CPU, as a plain model and a plain optimizer load them"
@@ -258,7 +258,7 @@ def full_states(
         if not torch.is_tensor(x): return x
         if id(x) not in done: done[id(x)] = x, _whole_tensor(x, ranks)  # a tied weight once; x itself keeps its id taken
         return done[id(x)][1]
-    states = {'model': whole(dict(model.state_dict(keep_vars=True))), 'optimizer': whole(optimizer.state_dict())}
+    states = {'model': whole(dict(model.state_dict(keep_vars=True))), **({'optimizer': whole(optimizer.state_dict())} if optimizer else {})}
     return states if ranks.main else {}
 
 def _whole_tensor(x, ranks):

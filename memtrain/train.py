@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'apply_settings', 'gpt_step', 'unigram_entropy',
            'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'load_checkpoint', 'MetricsLog',
-           'read_metrics', 'OutOfMemory', 'Stopped', 'check_run_dir', 'ToldElsewhere', 'Trainer', 'write_tensorboard',
-           'sample_text', 'summarise', 'losses', 'chunked_cross_entropy', 'choose_device']
+           'read_metrics', 'OutOfMemory', 'Stopped', 'apply_step', 'check_run_dir', 'ToldElsewhere', 'Trainer',
+           'write_tensorboard', 'sample_text', 'summarise', 'losses', 'chunked_cross_entropy', 'choose_device']
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
 import contextlib, hashlib, itertools, json, math, os, re, shutil, signal, threading, time, traceback
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib import import_module
 from pathlib import Path
@@ -110,6 +110,8 @@ def _check_together(c):
         (not c.activation_checkpointing and c.checkpoint_keep != 'nothing', f'checkpoint_keep={c.checkpoint_keep} is for activation_checkpointing: add it'),
         (c.optimizer_in_backward and c.gradient_accumulation_steps > 1, 'optimizer_in_backward has no gradients to add up: take gradient_accumulation_steps 1'),
         (c.optimizer_in_backward and c.grad_clip > 0, f'optimizer_in_backward never has the whole gradient whose norm grad_clip={c.grad_clip:g} limits: set grad_clip to 0'),
+        (c.min_lr > c.lr, f'min_lr={c.min_lr:g} is above lr={c.lr:g}: take a tenth of the lr'),
+        (c.optimizer_in_backward and c.keep_gradients, 'optimizer_in_backward drops each gradient at once: leave out keep_gradients'),
         (c.optimizer_in_backward and half, 'optimizer_in_backward updates before a float16 gradient is known to be finite: take bfloat16'),
         (c.optimizer_in_backward and fsdp, 'parallel=fsdp divides gradients already: leave out optimizer_in_backward'),
         (c.offload_to_cpu and not fsdp, 'offload_to_cpu is what FSDP2 does: add parallel=fsdp'),
@@ -254,12 +256,13 @@ def evaluate(
     model.eval()
     loader.epoch = loader.seen = 0
     loss = tokens = 0
-    for batch in _deal(itertools.islice(loader, batches), ranks):
-        n = _count_targets(batch)
-        with torch.autocast(device.type, getattr(torch, autocast_dtype), enabled=use_mixed_precision):
-            loss += model.loss(*(t.to(device) for t in batch), divide_by=max(1, n)).item() * n
-        tokens += n
-    model.train(was_training)
+    try:
+        for batch in _deal(itertools.islice(loader, batches), ranks):
+            n = _count_targets(batch)
+            with torch.autocast(device.type, getattr(torch, autocast_dtype), enabled=use_mixed_precision):
+                loss += model.loss(*(t.to(device) for t in batch), divide_by=max(1, n)).item() * n
+            tokens += n
+    finally: model.train(was_training)
     loss, tokens = ranks.sum(loss, tokens)
     return loss / tokens if tokens else math.nan
 
@@ -429,7 +432,7 @@ class _Run:
         self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks, offload=config.offload_to_cpu)
         self.model = self.spread.model
         self.optimizer, self.scaler = make_optimizer(self.model, config), _make_scaler(config, ranks.device)
-        self.told, self.memory = {}, MemoryMonitor(self.device)
+        self.told, self.memory, self.measured_on = {}, MemoryMonitor(self.device), config.eval_batches*config.batch_size
         if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
 
 def _rows(c): return c['batch_size']*c['gradient_accumulation_steps'] if isinstance(c, dict) else _rows(asdict(c))  # windows of a rank in a step
@@ -443,7 +446,8 @@ def _check_same(path, found, wanted):
     for k in wanted:
         if isinstance(wanted[k], dict) and isinstance(found.get(k), dict): _check_same(path, found[k], wanted[k])
         elif k not in _MAY_DIFFER and found.get(k) != wanted[k]:
-            raise MemtrainError(f'{path} was made with {k} {found.get(k)}, this is {k} {wanted[k]}: resume with the same, '
+            how = ' (--batch_size x --gradient_accumulation_steps x ranks)' if k == 'global_batch' else ''
+            raise MemtrainError(f'{path} was made with {k} {found.get(k)}, this is {k} {wanted[k]}{how}: resume with the same, '
                                 f'or choose another --out_dir')
 
 # %% ../nbs/21_train.ipynb #50080803
@@ -455,7 +459,7 @@ class _KeptRun(_Run):
         found = self.ranks.gather({'loaders': [loader.state_dict() for loader in self.loaders], 'rng': get_rng_state(), 'told': [_tell(loader) for loader in self.loaders]})
         self.told = _tell_all([t for f in found for t in f['told']], self.told)
         loaders = [state for f in found for state in f['loaders']]
-        state = {'iter': self.iter, 'best': self.best, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs,
+        state = {'iter': self.iter, 'best': self.best, 'measured_on': self.measured_on, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs,
                  'loaders': loaders if self.data.share else loaders[:1], 'rng': [f['rng'] for f in found], 'scaler': self.scaler and self.scaler.state_dict()}
         if self.spread.how == 'fsdp':
             state['sharded'] = f'checkpoint_{self.iter:08}'
@@ -472,7 +476,7 @@ class _KeptRun(_Run):
         "Keep the weights in `best.pt` if `loss` is the lowest so far"
         if not self.config.keep_best or not loss < self.best: return
         self.best = loss
-        weights = full_states(self.model, self.optimizer, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
+        weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
         if self.ranks.main: _write_checkpoint(self.out/'best.pt', {'iter': self.iter, 'val_loss': loss, 'belongs': self.belongs, 'model_state': weights})
 
     def restore(self) -> None:
@@ -487,7 +491,8 @@ class _KeptRun(_Run):
         states = c['rng'] if isinstance(c['rng'], list) else [c['rng']]
         if self.ranks.rank < len(states): set_rng_state(states[self.ranks.rank])
         if self.scaler: self.scaler.load_state_dict(c['scaler'])
-        self.iter, self.best, self.told = c['iter'], c.get('best', math.inf), c.get('told', {})
+        self.iter, self.told = c['iter'], c.get('told', {})
+        self.best = c.get('best', math.inf) if c.get('measured_on') == self.measured_on else math.inf  # losses on other windows don't compare
 
     def _take_up(self, path, states):
         "Go on reading where `states` were taken: one of a loader of windows, or one of each share of a stream"
@@ -511,12 +516,16 @@ def _keep_last(out, iter, n):
     "Leave the last `n` checkpoints in `out`, of which the one of `iter` has just been written"
     if n > 1:
         kept = out/f'checkpoint_{iter:08}.pt'
-        kept.unlink(missing_ok=True)
-        try: os.link(out/'checkpoint.pt', kept)
-        except OSError: shutil.copyfile(out/'checkpoint.pt', kept)  # a file system without links
-    numbered = sorted(p for p in out.glob('checkpoint_*') if re.fullmatch(r'checkpoint_\d{8,}(\.pt)?', p.name))
-    for path in [p for p in numbered if p.suffix][:-n if n > 1 else None]: path.unlink()
-    for path in [p for p in numbered if p.is_dir()][:-n]: shutil.rmtree(path)
+        with atomic_write(kept) as to, open(out/'checkpoint.pt', 'rb') as source: shutil.copyfileobj(source, to)  # no link: whoever copies an older one over checkpoint.pt would write into this
+    written = sorted(k for k in {k for k, _ in _numbered(out)} if k <= iter)  # a later one is of a run that was given up
+    for k, path in _numbered(out):
+        if n > 1 and k in written[-n:] or path.is_dir() and k == iter: continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+def _numbered(out):
+    "(iteration, path) of the checkpoints in `out` that have one in their name"
+    found = ((re.fullmatch(r'checkpoint_(\d{8,})(\.pt)?', p.name), p) for p in out.glob('checkpoint_*'))
+    return [(int(m[1]), p) for m, p in found if m]
 
 def _tell(loader):
     "What a stream has read so far in its epoch, and the broken records that it named; nothing of a loader of shards"
@@ -546,7 +555,7 @@ class _Steps(_KeptRun):
         loss, = self.ranks.sum(loss)
         self._update(loss, norm)
         self.iter += 1
-        return {'iter': self.iter, 'loss': loss, 'lr': cosine_lr(self.iter - 1, c), 'grad_norm': norm, 'tokens': tokens,
+        return {'iter': self.iter, 'loss': loss, 'lr': cosine_lr(self.iter - 1, c), 'grad_norm': norm if norm is not None and math.isfinite(norm) else None, 'tokens': tokens,
                 'seconds': time.perf_counter() - started, 'waited': waited, 'memory': max(self.ranks.gather(self.memory.take()))}
 
     def _next_batches(self):
@@ -591,17 +600,22 @@ class _Checked(_Steps):
     def _first_bad(self):
         "The first parameter with a gradient that isn't finite"
         parts = ((name, getattr(p.grad, 'to_local', lambda p=p: p.grad)()) for name, p in self.model.named_parameters() if p.grad is not None)
-        return next((name for name, grad in parts if not grad.isfinite().all()), 'all parameters together')
+        bad = next((name for name, grad in parts if not grad.isfinite().all()), None)
+        return next((name for name in self.ranks.gather(bad) if name), 'all parameters together')
 
     def _stop(self, what):
         "The error of a run that has diverged"
-        back = f', or go on from iteration {self.saved} with --resume' if self.saved else ''
-        return MemtrainError(f'iteration {self.iter + 1}: {what}; try a smaller --lr than {self.config.lr:g}{back}')
+        kept = f'; {self.out} keeps iteration {self.saved}' if self.saved else ''
+        return MemtrainError(f'iteration {self.iter + 1}: {what}; try a smaller --lr than {self.config.lr:g} in another --out_dir{kept}')
 
 # %% ../nbs/21_train.ipynb #2a218476
 class OutOfMemory(MemtrainError):
     "A step didn't fit; `option` is the cheapest one predicted to need less, None where there is none, and `resumable` whether the run may go on with it"
-    def __init__(self, message, option=None, resumable=False):
+    def __init__(self,
+        message: str,  # what happened, and the flags of `option`
+        option: Any = None,  # the `Option` of the plan
+        resumable: bool = False,  # whether its settings are among those that may differ from the checkpoint's
+    ):
         super().__init__(message)
         self.option, self.resumable = option, resumable
 
@@ -618,16 +632,32 @@ def _room(device):
     "Bytes for tensors on `device`"
     return int(torch.cuda.mem_get_info(device)[1]*0.88) if device.type == 'cuda' else usable_memory('cpu')
 
+def apply_step(
+    c: TrainConfig,  # how it is trained
+    step: Step,  # of a plan
+) -> TrainConfig:  # `MemtrainError` where what else `c` says doesn't go with it
+    "The settings `c` with what `step` says of memory"
+    again = step.activation_checkpointing
+    return replace(c, batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
+                   use_8bit_optimizer=c.use_8bit_optimizer or step.optimizer == 'adamw8bit', activation_checkpointing=again, loss_chunk_size=step.loss_chunk_size or 0,
+                   checkpoint_every=c.checkpoint_every if again else 1, checkpoint_keep=c.checkpoint_keep if again else 'nothing')
+
+def _goes_with(c, step):
+    "Whether the settings `c` can be changed to `step`"
+    try: return bool(apply_step(c, step))
+    except MemtrainError: return False
+
 def _out_of_memory(trainer):
     "The error of a `trainer` whose step didn't fit"
     c, shape = trainer.config, trainer.model.config
     step = _step_of(c, shape)
     below = 0.9*estimate(shape, step, 'cpu' if trainer.device.type == 'cpu' else 'cuda', probe=False).peak
-    option = find_cheaper(shape, step, trainer.device.type, int(min(below, _room(trainer.device))))
+    def same(other): return other.use_mixed_precision == step.use_mixed_precision and (c.use_8bit_optimizer or other.optimizer == step.optimizer)
+    def find(accept): return find_cheaper(shape, step, trainer.device.type, int(min(below, _room(trainer.device))), accept=lambda other: accept(other) and _goes_with(c, other))
+    option = trainer.saved and find(same) or find(lambda other: True)  # a run that is there would rather be gone on with
     said = f'out of memory in iteration {trainer.iter + 1}'
     if option is None: return OutOfMemory(f'{said}, and no settings are predicted to need less: take a smaller model or a shorter --seq_len')
-    same = (option.step.use_mixed_precision, option.step.optimizer) == (step.use_mixed_precision, step.optimizer)
-    return OutOfMemory(f"{said}; the cheapest change predicted to need less ({format_size(option.peak)}): {' '.join(option.flags)}", option, same or not trainer.saved)
+    return OutOfMemory(f"{said}; the cheapest change predicted to need less ({format_size(option.peak)}): {' '.join(option.flags)}", option, same(option.step) or not trainer.saved)
 
 # %% ../nbs/21_train.ipynb #d6fe58b8
 @contextlib.contextmanager
@@ -692,6 +722,7 @@ class Trainer(_Checked):
         _on_main(self.ranks, lambda: check_run_dir(self.out, resume))
         if (self.out/'checkpoint.pt').exists(): self.restore()
         self.saved = self.iter  # where a checkpoint is
+        if self.iter > config.max_iters: raise MemtrainError(f'{self.out} is at iteration {self.iter} already, beyond max_iters {config.max_iters}: give --max_iters {self.iter} or more')
         _on_main(self.ranks, self._open_folder)
 
     def _open_folder(self):
@@ -700,6 +731,7 @@ class Trainer(_Checked):
         for tmp in self.out.glob('.*.tmp'): shutil.rmtree(tmp) if tmp.is_dir() else tmp.unlink()  # half a checkpoint of a killed run
         self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
         if not self.iter:
+            (self.out/'best.pt').unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
             with atomic_write(self.out/TOKENIZER, 'w') as f: f.write(self.tokenizer.state())
         if self.iter and self.iter not in self.log.kept:
             raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {self.iter}: restore it, '
@@ -746,12 +778,14 @@ def write_tensorboard(
     folder: str | Path,  # of the event files
 ) -> Callable[[dict], None]:  # a listener of `Trainer`
     "Write every number of the log into `folder`, for TensorBoard; needs the extra `tensorboard`"
-    try: writer = import_module('torch.utils.tensorboard').SummaryWriter(folder)
+    try: make = import_module('torch.utils.tensorboard').SummaryWriter
     except ImportError: raise MemtrainError("writing for TensorBoard needs tensorboard: pip install 'memtrain[tensorboard]'") from None
+    writers = []
     def listen(line):
+        if not writers: writers.append(make(folder, purge_step=line['iter']))  # what a killed run wrote behind its checkpoint is hidden
         for name, value in line.items():
-            if name != 'iter' and value is not None: writer.add_scalar(name, value, line['iter'])
-        writer.flush()
+            if name != 'iter' and value is not None: writers[0].add_scalar(name, value, line['iter'])
+        writers[0].flush()
     return listen
 
 # %% ../nbs/21_train.ipynb #17a77b60

@@ -273,7 +273,7 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
         test_eq((command, settings), (train, replace(config, batch_size=8, gradient_accumulation_steps=8, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=256)))
         (Path(d)/'run').mkdir(); (Path(d)/'run/checkpoint.pt').touch()
         assert ' --resume' in said(True) and f'--out_dir {d}/run_2' in said(False) and '--resume' not in said(False)
-        with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}): assert 'run: torchrun --nproc_per_node 4 -m memtrain train' in said(True)
+        with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}): assert 'run: torchrun --standalone --nproc_per_node 4 -m memtrain train' in said(True)
         test_eq(_with_line(OutOfMemory('out of memory, and nothing helps'), train, config), 'out of memory, and nothing helps')
 
 # %% ../nbs/50_cli.ipynb #8fe35b4b

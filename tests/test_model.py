@@ -87,6 +87,15 @@ def test_the_mlp_is_gpt2s():
     gelu = 0.5 * h * (1 + torch.tanh(math.sqrt(2/math.pi) * (h + 0.044715*h**3)))
     torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)  # the exact GELU isn't that near
 
+# %% ../nbs/20_model.ipynb #f5e61c7f
+def test_a_chunked_loss_refuses_what_the_plain_one_refuses():
+    hidden, weight = torch.randn(8, 4, requires_grad=True), torch.randn(9, 4)
+    for targets in (torch.zeros(4, dtype=torch.int64), torch.zeros(8, 1, dtype=torch.int64)):
+        test_fail(lambda: chunked_cross_entropy(hidden, weight, targets, 4), exc=MemtrainError, contains='give (N, C), (V, C) and (N,)')
+    for wrong in (-1, 9):
+        targets = torch.zeros(8, dtype=torch.int64); targets[3] = wrong
+        test_fail(lambda: chunked_cross_entropy(hidden, weight, targets, 4), exc=(RuntimeError, IndexError), contains='out of bounds')
+
 # %% ../nbs/20_model.ipynb #aecc7b15
 def test_a_head_gradient_is_the_floor_of_a_chunked_loss():
     h, w, t = torch.randn(64, 32), torch.randn(4096, 32), torch.randint(4096, (64,))

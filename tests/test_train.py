@@ -20,7 +20,7 @@ from memtrain.prepare import ByteTokenizer, load_tokenizer, prepare, train_bpe
 from memtrain.ranks import Ranks, launch_ranks, spread_model
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import TokenStream
-from memtrain.train import _on_main
+from memtrain.train import _keep_last, _on_main, _out_of_memory, _rows, _step_of, _tell_all
 
 # %% ../nbs/21_train.ipynb #71e1eaaf
 def test_the_schedule_warms_up_and_falls():
@@ -69,7 +69,7 @@ def test_settings_that_exclude_each_other_say_so():
     wrong = [(dict(optimizer='lion'), 'in 8 bits only'), (dict(optimizer='sgd', use_8bit_optimizer=True), 'no moments'), (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
              (dict(autocast_dtype='float16'), 'for use_mixed_precision'), (dict(checkpoint_every=2), 'add it'), (dict(checkpoint_keep='attention'), 'add it'),
              (dict(optimizer_in_backward=True), 'set grad_clip to 0'), (dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2), 'no gradients to add up'),
-             (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
+             (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, keep_gradients=True), 'leave out keep_gradients'), (dict(lr=5e-5), 'min_lr=0.0001 is above lr=5e-05'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
              (dict(offload_to_cpu=True), 'add parallel=fsdp'), (dict(parallel='fsdp', **half), 'take bfloat16'), (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'), (dict(parallel='fsdp', weights='bfloat16'), 'in parts')]
     wrong += [(dict(weights=w, **kw), said) for w in ('bfloat16', 'bfloat16-master') for kw, said in
               ((dict(use_mixed_precision=True), 'leave out use_mixed_precision'), (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'), (dict(optimizer='sgd'), 'optimizer=sgd'))]
@@ -345,37 +345,6 @@ def test_two_ranks_and_one_and_two_again_learn_from_the_same_batches():
             if name == 'a': test_eq({len(m['rows']) for m in parts}, {16, 1})
         assert (d/'a/checkpoint_00000012').is_dir()
 
-# %% ../nbs/21_train.ipynb #cde46f5b
-def test_what_ranks_cannot_do_is_told():
-    with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
-        ranks = Ranks(0, 2, torch.device('cpu'))
-        c = TrainConfig(optimizer_in_backward=True, grad_clip=0)
-        test_fail(lambda: Trainer(GPT(GPTConfig(50, 16, 1, 2, 16)), Path(d)/'data', c, Path(d)/'run', ranks=ranks), exc=MemtrainError, contains='for one process')
-        with patch.dict(os.environ, {'RANK': '1', 'WORLD_SIZE': '2'}):
-            test_fail(lambda: tiny(d)(), exc=MemtrainError, contains='rank 1 of 2: train inside `with start_ranks()')
-        texts = write_words(Path(d)/'texts')
-        t = small_run(d, streamed(texts)); t.step(); t.log.write(iter=1, loss=1.0); t.save()
-        c = torch.load(t.out/'checkpoint.pt', weights_only=True)
-        torch.save({**c, 'loaders': c['loaders']*3}, t.out/'checkpoint.pt')
-        with patch.object(t.ranks, 'world_size', 2), patch.object(t.ranks, 'rank', 1):
-            test_fail(t.restore, exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
-
-        t.ranks.world_size = 1
-        test_fail(lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'), exc=MemtrainError, contains='offload is FSDP2')
-        said = []
-        class Second(Ranks):
-            def gather(self, obj): return [said[0], obj]
-        def fail(): raise MemtrainError('no room')
-        for make, error in ((Ranks, MemtrainError), (lambda: Second(1, 2), ToldElsewhere)):
-            said[:] = ['no room']
-            try: _on_main(make(), fail)
-            except MemtrainError as e: test_eq((type(e), str(e)), (error, 'no room'))
-            else: raise AssertionError('no error')
-        said[:] = [None]
-        _on_main(Second(1, 2), fail); _on_main(Ranks(), lambda: said.append('done'))
-        test_eq(said, [None, 'done'])
-
 # %% ../nbs/21_train.ipynb #ff93ec42
 def tiny(folder, **kwargs):
     "A trainer of a tiny model on the data in `folder`"
@@ -507,6 +476,37 @@ def small_run(folder, data, out='run', resume=False, **kwargs):
     return Trainer(model, data(c, 32) if callable(data) else data, c, Path(folder)/out, 'cpu', resume)
 
 def streamed(source, **options): return lambda c, block_size: open_stream(source, ByteTokenizer(), c, block_size, **{'val_fraction': 0.2, 'shuffle_buffer_size': 20, **options})
+
+# %% ../nbs/21_train.ipynb #cde46f5b
+def test_what_ranks_cannot_do_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        ranks = Ranks(0, 2, torch.device('cpu'))
+        c = TrainConfig(optimizer_in_backward=True, grad_clip=0)
+        test_fail(lambda: Trainer(GPT(GPTConfig(50, 16, 1, 2, 16)), Path(d)/'data', c, Path(d)/'run', ranks=ranks), exc=MemtrainError, contains='for one process')
+        with patch.dict(os.environ, {'RANK': '1', 'WORLD_SIZE': '2'}):
+            test_fail(lambda: tiny(d)(), exc=MemtrainError, contains='rank 1 of 2: train inside `with start_ranks()')
+        texts = write_words(Path(d)/'texts')
+        t = small_run(d, streamed(texts)); t.step(); t.log.write(iter=1, loss=1.0); t.save()
+        c = torch.load(t.out/'checkpoint.pt', weights_only=True)
+        torch.save({**c, 'loaders': c['loaders']*3}, t.out/'checkpoint.pt')
+        with patch.object(t.ranks, 'world_size', 2), patch.object(t.ranks, 'rank', 1):
+            test_fail(t.restore, exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
+
+        t.ranks.world_size = 1
+        test_fail(lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'), exc=MemtrainError, contains='offload is FSDP2')
+        said = []
+        class Second(Ranks):
+            def gather(self, obj): return [said[0], obj]
+        def fail(): raise MemtrainError('no room')
+        for make, error in ((Ranks, MemtrainError), (lambda: Second(1, 2), ToldElsewhere)):
+            said[:] = ['no room']
+            try: _on_main(make(), fail)
+            except MemtrainError as e: test_eq((type(e), str(e)), (error, 'no room'))
+            else: raise AssertionError('no error')
+        said[:] = [None]
+        _on_main(Second(1, 2), fail); _on_main(Ranks(), lambda: said.append('done'))
+        test_eq(said, [None, 'done'])
 
 # %% ../nbs/21_train.ipynb #6fa4447e
 def test_text_held_in_memory_trains_like_its_shards():
@@ -707,7 +707,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_a_huge_loss_stops_the_run():
         t.save()
         before = [p.clone() for p in t.model.parameters()]
         t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g*math.inf)
-        test_fail(t.step, exc=MemtrainError, contains='the gradient of blocks.0.mlp.fc.weight is not finite; try a smaller --lr than 0.001, or go on from iteration 3 with --resume')
+        test_fail(t.step, exc=MemtrainError, contains=f'the gradient of blocks.0.mlp.fc.weight is not finite; try a smaller --lr than 0.001 in another --out_dir; {t.out} keeps iteration 3')
         t = tiny(d)(resume=True)
         with torch.no_grad(): t.model.wte.weight.mul_(1e4)
         test_fail(t.step, exc=MemtrainError, contains=', 3 times that of a uniform guess are 11.74')
@@ -784,7 +784,7 @@ def test_out_of_memory_is_answered_with_the_cheapest_change():
         assert ' '.join(error.option.flags) in str(error) and estimate(t.model.config, step).peak < estimate(t.model.config, Step(4)).peak
         t.spread.loss = broken
         test_fail(t.run, exc=RuntimeError, contains='shapes')
-        with patch('memtrain.train.find_cheaper', lambda *_: None):
+        with patch('memtrain.train.find_cheaper', lambda *_, **__: None):
             t.spread.loss = full
             test_fail(t.run, exc=OutOfMemory, contains='no settings are predicted to need less')
 
@@ -800,6 +800,167 @@ def test_tensorboard_gets_every_number_of_the_log():
         test_eq(found, [(m['iter'], np.float32(m['loss'])) for m in read_metrics(t.out/'metrics.jsonl') if 'loss' in m])
         assert {'val_loss', 'lr', 'grad_norm', 'tokens', 'seconds', 'waited', 'memory'} <= set(events.Tags()['scalars'])
         with patch.dict(sys.modules, {'torch.utils.tensorboard': None}): test_fail(lambda: write_tensorboard(d), exc=MemtrainError, contains="pip install 'memtrain[tensorboard]'")
+
+# %% ../nbs/21_train.ipynb #3e8579ab
+def test_float16_logs_the_norm_of_the_unscaled_gradient():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        def norm(**kw):
+            seed_everything(0)
+            return tiny(d, use_mixed_precision=True, **kw)('r' + str(len(kw))).step()['grad_norm']
+        test_close(norm(autocast_dtype='float16'), norm(), eps=0.05)
+
+# %% ../nbs/21_train.ipynb #d03a7552
+def test_evaluation_takes_its_dtype():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); seed_everything(0); t = tiny(d)()
+        whole, half, brain = (evaluate(t.model, t.val, 2, *how) for how in ((), (True, 'float16'), (True, 'bfloat16')))
+        assert 0 < abs(half - whole) < abs(brain - whole)
+
+# %% ../nbs/21_train.ipynb #09b738e5
+def test_the_scale_is_resumed():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); half = dict(use_mixed_precision=True, autocast_dtype='float16')
+        t = tiny(d, **half)(); t.model.wte.weight.register_hook(lambda g: g*math.inf)
+        t.log.write(**t.step()); t.save()
+        test_eq(tiny(d, **half)(resume=True).scaler.get_scale(), t.scaler.get_scale())
+
+# %% ../nbs/21_train.ipynb #57a388b6
+def test_nan_is_never_the_best():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d)()
+        t.save_best(math.nan); assert not (t.out/'best.pt').exists() and t.best == math.inf
+
+# %% ../nbs/21_train.ipynb #18e5a66e
+def test_folders_of_parts_go_too_and_others_stay():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d)(); t.save()
+        for n in (1, 2, 3): (t.out/f'checkpoint_{n:08}').mkdir()
+        (t.out/'checkpoint_mine.pt').touch()
+        _keep_last(t.out, 3, 1)
+        test_eq(sorted(p.name for p in t.out.glob('checkpoint_*')), ['checkpoint_00000003', 'checkpoint_mine.pt'])
+
+# %% ../nbs/21_train.ipynb #09903388
+def test_the_room_on_the_device_limits_the_answer():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t, asked = tiny(d)(), []
+        def look(shape, step, device, below, accept): asked.append((step, below))
+        with patch('memtrain.train.find_cheaper', look):
+            _out_of_memory(t)
+            with patch('memtrain.train._room', lambda _: 1000): _out_of_memory(t)
+        now = estimate(t.model.config, Step(4, 16), 'cpu', probe=False).peak
+        test_eq([b for _, b in asked], [int(0.9*now), 1000])
+
+# %% ../nbs/21_train.ipynb #3357bd8e
+def test_the_answer_is_for_the_optimizer_there_is():
+    test_eq([_step_of(TrainConfig(**kw), GPTConfig(50, 16, 1, 2, 16)).optimizer for kw in ({}, dict(use_8bit_optimizer=True), dict(optimizer='sgd'))], ['adamw', 'adamw8bit', 'sgd'])
+
+# %% ../nbs/21_train.ipynb #731e4040
+def test_an_answer_in_other_numbers_is_no_resuming():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d)(); t.write(**t.step()); t.save()
+        for changed, may in ((dict(use_mixed_precision=True), False), (dict(loss_chunk_size=8), True)):
+            option = type('O', (), dict(step=replace(_step_of(t.config, t.model.config), **changed), peak=1, flags=()))
+            with patch('memtrain.train.find_cheaper', lambda *_, **__: option): test_eq(_out_of_memory(t).resumable, may)
+
+# %% ../nbs/21_train.ipynb #f4fdf24b
+def test_a_resumed_run_names_its_checkpoint():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d)(); t.write(**t.step()); t.save()
+        t = tiny(d)(resume=True); t.spread.loss = lambda *a, **k: t.model.wte.weight.sum()*math.nan
+        test_fail(t.step, exc=MemtrainError, contains='keeps iteration 1')
+
+# %% ../nbs/21_train.ipynb #b1bbf7a4
+def test_a_run_in_a_thread_trains():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); done = []
+        th = threading.Thread(target=lambda: done.append(tiny(d)().run()['iters'])); th.start(); th.join()
+        test_eq(done, [6])
+
+# %% ../nbs/21_train.ipynb #55f2d2c9
+def test_half_a_folder_of_parts_is_removed():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); (Path(d)/'run/.checkpoint_00000003.tmp').mkdir(parents=True); (Path(d)/'run/metrics.jsonl').touch()
+        tiny(d)(); assert not (Path(d)/'run/.checkpoint_00000003.tmp').exists()
+
+# %% ../nbs/21_train.ipynb #63569365
+def test_the_best_loss_is_in_the_checkpoint_of_its_iteration():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d, max_iters=3)(); t.run()
+        test_eq(load_checkpoint(t.out/'checkpoint.pt')['best'], load_checkpoint(t.out/'best.pt')['val_loss'])
+
+# %% ../nbs/21_train.ipynb #5d7cf889
+def test_told_in_the_last_iteration_is_finished():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d)()
+        t.listeners = [lambda line: line['iter'] == 6 and 'loss' in line and os.kill(os.getpid(), signal.SIGTERM)]
+        test_eq(t.run()['iters'], 6)
+
+# %% ../nbs/21_train.ipynb #80351e7f
+def test_the_seed_is_that_of_the_noise_and_the_sample():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        a = make_optimizer(torch.nn.Linear(2, 2).bfloat16(), TrainConfig(weights='bfloat16', seed=7)); test_eq({g['seed'] for g in a.param_groups}, {7})
+        seed_everything(0); t = tiny(d, seed=7)(); u = tiny(d, seed=8)('other', model=t.model)
+        assert sample_text(t) == sample_text(t) != sample_text(u)
+
+# %% ../nbs/21_train.ipynb #08e34112
+def test_what_a_step_computes_stays():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d, grad_clip=0)(); t.write(**t.step()); t.save()
+        for k, v in (('min_lr', 0.0), ('weight_decay', 0.0), ('warmup_iters', 3), ('grad_clip', 1.0), ('beta1', .5), ('beta2', .5)):
+            test_fail(lambda: tiny(d, **{'grad_clip': 0, k: v})(resume=True), exc=MemtrainError, contains=f'made with {k}')
+        loss = t.step()['loss']
+        for kw in (dict(optimizer_in_backward=True), dict(keep_gradients=True), dict(offload_activations=True), dict(parallel='fsdp'), dict(stop_loss=9.0), dict(keep_best=False)):
+            test_eq(tiny(d, grad_clip=0, **kw)(resume=True).step()['loss'], loss)
+
+# %% ../nbs/21_train.ipynb #ba5374c3
+def test_broken_records_of_earlier_epochs_stay_named():
+    test_eq(_tell_all([{'epoch': 1, 'broken': ['b'], 'documents': 2}], {'broken': ['a']}), {'epoch': 1, 'documents': 2, 'broken': ['a', 'b']})
+
+# %% ../nbs/21_train.ipynb #e3780f8f
+def test_none_is_no_number_for_tensorboard():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data'); t = tiny(d, optimizer_in_backward=True, grad_clip=0)(); t.listeners = [write_tensorboard(Path(d)/'tb')]; t.write(**t.step())
+
+# %% ../nbs/21_train.ipynb #73e17d89
+def test_checkpoints_of_a_future_that_was_given_up_go_first():
+    with tempfile.TemporaryDirectory() as d:
+        out = Path(d)
+        (out/'checkpoint.pt').touch()
+        for k in (3, 6): (out/f'checkpoint_{k:08}').mkdir()
+        (out/'checkpoint_00000004').mkdir()
+        _keep_last(out, 4, 1)  # the one of 6 was written, and never named
+        test_eq([p.name for p in out.glob('checkpoint_*')], ['checkpoint_00000004'])
+        for k in (2, 3, 9): (out/f'checkpoint_{k:08}.pt').touch()
+        _keep_last(out, 4, 2)
+        test_eq(sorted(p.name for p in out.glob('checkpoint_*')), ['checkpoint_00000003.pt', 'checkpoint_00000004', 'checkpoint_00000004.pt'])
+
+# %% ../nbs/21_train.ipynb #577a12b7
+def test_an_answer_goes_with_what_else_was_asked_for():
+    shape = GPTConfig(512, 64, 2, 2, 64)
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        for n, kw in enumerate((dict(weights='bfloat16'), dict(activation_checkpointing=True, checkpoint_keep='attention'), dict(optimizer_in_backward=True, grad_clip=0), dict(optimizer='sgd'), dict(parallel='fsdp'))):
+            t = tiny(d, batch_size=8, **kw)(f'run{n}', model=GPT(shape))
+            error = _out_of_memory(t)
+            c = apply_step(t.config, error.option.step)  # which would raise
+            test_eq((_rows(c), c.weights, c.optimizer, c.parallel, c.optimizer_in_backward), (8, t.config.weights, t.config.optimizer, t.config.parallel, t.config.optimizer_in_backward))
+
+# %% ../nbs/21_train.ipynb #39d668d1
+def test_a_run_does_not_go_back_and_forgets_what_does_not_compare():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        tiny(d)().run()
+        test_fail(lambda: tiny(d, max_iters=3)(resume=True), exc=MemtrainError, contains='is at iteration 6 already, beyond max_iters 3')
+        best = tiny(d)(resume=True).best
+        assert best < 9 and tiny(d, eval_batches=3)(resume=True).best == math.inf
+        (Path(d)/'new').mkdir(); shutil.copy(Path(d)/'run/best.pt', Path(d)/'new'); (Path(d)/'new/metrics.jsonl').touch()
+        tiny(d)('new')
+        assert not (Path(d)/'new/best.pt').exists()
+        t = tiny(d)('third')
+        with patch.object(t.model, 'loss', side_effect=KeyboardInterrupt): test_fail(t.evaluate, exc=KeyboardInterrupt)
+        assert t.model.training
 
 # %% ../nbs/21_train.ipynb #fc60b297
 def test_a_torn_log_is_cut_to_its_checkpoint():
