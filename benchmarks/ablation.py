@@ -25,6 +25,7 @@ def parse_args(argv=None):
     p.add_argument('--rounds', type=int, default=15, help='in which steps are timed')
     p.add_argument('--threads', type=int, default=1, help='of a step that is timed, and of a run')
     p.add_argument('--workers', type=int, default=2, help='runs side by side')
+    p.add_argument('--grad_clip', type=float, default=COMMON['grad_clip'], help='largest norm of the gradient in the runs; 0 for any')
     p.add_argument('--only', action='append', help='techniques whose name contains this, besides the plain step; may be given again')
     p.add_argument('--data', help="a data set to train on, prepared with a vocabulary of 2,048; by default Python's standard library")
     p.add_argument('--small', action='store_true', help='a tiny model on little data, to see whether it runs; writes nothing unless --name is given')
@@ -38,7 +39,7 @@ def prepare_stdlib(folder, vocab_size, pattern='*.py'):
 
 def command_of(args):
     "What to run to measure it again"
-    given = [f'--{k} {getattr(args, k)}' for k, default in (('iters', 150), ('rounds', 15), ('threads', 1), ('workers', 2)) if getattr(args, k) != default]
+    given = [f'--{k} {getattr(args, k)}' for k, default in (('iters', 150), ('rounds', 15), ('threads', 1), ('workers', 2), ('grad_clip', COMMON['grad_clip'])) if getattr(args, k) != default]
     given += [f"--only '{x}'" for x in args.only or ()] + ['--small'] * args.small + ([f'--name {args.name}'] if args.name else [])
     return ' '.join(['python benchmarks/ablation.py', *given])
 
@@ -46,8 +47,9 @@ def main(argv=None):
     args = parse_args(argv)
     shape, batch, pattern = REFERENCE, COMMON['batch_size'], '*.py'
     if args.small: shape, batch, pattern = replace(REFERENCE, vocab_size=512, **SMALL), 8, '[a-d]*.py'
-    common = {**COMMON, 'batch_size': batch, 'max_iters': max(1, args.iters), 'warmup_iters': args.iters//10, 'checkpoint_interval': max(1, args.iters)}
+    common = {**COMMON, 'batch_size': batch, 'max_iters': max(1, args.iters), 'warmup_iters': args.iters//10, 'checkpoint_interval': max(1, args.iters), 'grad_clip': args.grad_clip}
     techniques = list_techniques(batch, 64 if args.small else 256)
+    if args.grad_clip: techniques = {n: s for n, s in techniques.items() if not s.get('optimizer_in_backward')}  # which knows no norm
     if args.only: techniques = {n: s for n, s in techniques.items() if not s or any(x in n for x in args.only)}
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

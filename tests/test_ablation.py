@@ -107,7 +107,8 @@ def test_all_together_keeps_its_promise():
     for row in r.rows:  # but for Lion, whose learning rate is a guess, no further off than another start
         assert 'Lion' in row.name or abs(row.val_loss - plain.val_loss) < abs(r.other_start - plain.val_loss), row.name
     longer = load_ablation('ablation_longer')
-    assert longer['plain'].tokens == longer['all together'].tokens > 3*plain.tokens and abs(longer.loss_difference('all together')) < 0.01
+    assert longer['plain'].tokens == longer['all together'].tokens > 3*plain.tokens
+    assert abs(longer.loss_difference('all together')) < min(0.02, abs(longer.other_start/longer['plain'].val_loss - 1))
     for row in r.rows:
         assert abs(row.predicted/row.peak - 1) < 0.01, (row.name, row.predicted, row.peak)
         test_eq((row.tokens, len(row.losses)), (plain.tokens, len(plain.losses)))

@@ -784,7 +784,7 @@ def test_out_of_memory_is_answered_with_the_cheapest_change():
         assert ' '.join(error.option.flags) in str(error) and estimate(t.model.config, step).peak < estimate(t.model.config, Step(4)).peak
         t.spread.loss = broken
         test_fail(t.run, exc=RuntimeError, contains='shapes')
-        with patch('memtrain.train.find_cheaper', lambda *_, **__: None):
+        with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: None):
             t.spread.loss = full
             test_fail(t.run, exc=OutOfMemory, contains='no settings are predicted to need less')
 
@@ -845,9 +845,9 @@ def test_the_room_on_the_device_limits_the_answer():
     with tempfile.TemporaryDirectory() as d:
         make_data(Path(d)/'data'); t, asked = tiny(d)(), []
         def look(shape, step, device, below, accept): asked.append((step, below))
-        with patch('memtrain.train.find_cheaper', look):
+        with patch.dict(_out_of_memory.__globals__, find_cheaper=look):
             _out_of_memory(t)
-            with patch('memtrain.train._room', lambda _: 1000): _out_of_memory(t)
+            with patch.dict(_out_of_memory.__globals__, _room=lambda _: 1000): _out_of_memory(t)
         now = estimate(t.model.config, Step(4, 16), 'cpu', probe=False).peak
         test_eq([b for _, b in asked], [int(0.9*now), 1000])
 
@@ -861,7 +861,7 @@ def test_an_answer_in_other_numbers_is_no_resuming():
         make_data(Path(d)/'data'); t = tiny(d)(); t.write(**t.step()); t.save()
         for changed, may in ((dict(use_mixed_precision=True), False), (dict(loss_chunk_size=8), True)):
             option = type('O', (), dict(step=replace(_step_of(t.config, t.model.config), **changed), peak=1, flags=()))
-            with patch('memtrain.train.find_cheaper', lambda *_, **__: option): test_eq(_out_of_memory(t).resumable, may)
+            with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: option): test_eq(_out_of_memory(t).resumable, may)
 
 # %% ../nbs/21_train.ipynb #f4fdf24b
 def test_a_resumed_run_names_its_checkpoint():
