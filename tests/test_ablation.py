@@ -109,6 +109,8 @@ def test_all_together_keeps_its_promise():
     longer = load_ablation('ablation_longer')
     assert longer['plain'].tokens == longer['all together'].tokens > 3*plain.tokens
     assert abs(longer.loss_difference('all together')) < min(0.02, abs(longer.other_start/longer['plain'].val_loss - 1))
+    clipped = load_ablation('ablation_clipped')  # as the trainer does by default
+    assert clipped.common['grad_clip'] == 1 and clipped['all together'].tokens == longer['plain'].tokens and abs(clipped.loss_difference('all together')) < 0.01
     for row in r.rows:
         assert abs(row.predicted/row.peak - 1) < 0.01, (row.name, row.predicted, row.peak)
         test_eq((row.tokens, len(row.losses)), (plain.tokens, len(plain.losses)))
