@@ -155,7 +155,7 @@ def test_flags_for_memory_reach_what_they_name():
         c = json.loads((d/'run/summary.json').read_text())['config']
         test_eq([c[k] for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size')], [True, True, True, 100])
         said = only_line(run_memtrain(*train, '--resume', cwd=d))
-        assert 'made with use_mixed_precision True, this is use_mixed_precision False' in said, said
+        assert 'made with use_8bit_optimizer True, this is use_8bit_optimizer False' in said, said
         assert 'loss_chunk_size=-1' in only_line(run_memtrain(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
 
 # %% ../nbs/50_cli.ipynb #feae6cfc
