@@ -360,7 +360,7 @@ def test_flags_for_text_and_streams_reach_what_they_name():
         flags = '--text_key body --val_fraction 0.3 --no_normalize --no_filter --no-dedup --tokenization bytes --stride 8 --shuffle_buffer_size 17 --max_examples 40 --num_workers 1'
         run = run_here('train', '--input_file', 'a.jsonl', '--use_streaming', *flags.split(), '--documents', 'mask', '--out_dir', 'run', *_small, '--seed', 5, cwd=d)
         test_eq(run.returncode, 0)
-        state = load_checkpoint(d/'run/checkpoint.pt')['loader']
+        state = load_checkpoint(d/'run/checkpoint.pt')['loaders'][0]
         for key, value in dict(stride=8, shuffle_buffer_size=17, max_examples=40, num_workers=1, documents='mask', seed=5).items(): test_eq(state['wanted'][key], value)
         for key, value in dict(text_key='body', val_fraction=0.3, normalize=False, filter=False, dedup=False).items(): test_eq(state['data'][key], value)
         said = only_line(run_here('train', '--input_file', 'a.jsonl', '--text_key', 'body', '--out_dir', 'new', *_small, cwd=d))
