@@ -365,10 +365,12 @@ def test_flags_for_text_and_streams_reach_what_they_name():
         for key, value in dict(text_key='body', val_fraction=0.3, normalize=False, filter=False, dedup=False).items(): test_eq(state['data'][key], value)
         said = only_line(run_here('train', '--input_file', 'a.jsonl', '--text_key', 'body', '--out_dir', 'new', *_small, cwd=d))
         assert 'a.jsonl, line 91' in said, said  # held text is as strict as prepare
-        run = run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'char', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small, cwd=d)
+        run = run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'char', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small[:4], *_small[6:], cwd=d)
         test_eq(run.returncode, 0); assert '48 other files' in run.stdout and summary(d/'char')['iters'] > 6, run.stdout
-        said = only_line(run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'bytes', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small, '--resume', cwd=d))
+        said = only_line(run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'bytes', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small[:4], *_small[6:], '--resume', cwd=d))
         assert 'made with tokenization char, this is tokenization bytes' in said, said
+        both = only_line(run_here('train', '--input_file', 'in', '--tokenization', 'bytes', '--epochs', 0.5, '--out_dir', 'both', *_small, cwd=d))
+        assert '--epochs 0.5 and --max_iters 6 both tell how long to train' in both, both
 
 # %% ../nbs/50_cli.ipynb #d9c0210a
 def test_what_was_left_out_of_a_stream_is_told():
