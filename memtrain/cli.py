@@ -145,6 +145,7 @@ def _choose_data(a, config):
         return data
     return tokenizer.vocab_size, make
 
+# %% ../nbs/50_cli.ipynb #1a7dd1b3
 def _tokenization(a): return a.tokenization or 'train-bpe'
 def _vocab_size(a): return (a.vocab_size or 8192) if _tokenization(a) == 'train-bpe' else None
 
@@ -199,7 +200,7 @@ class Train(DataFlags):
         try:
             with start_ranks(self.device) as ranks: return self._train(config, ranks)
         except OutOfMemory as e: raise MemtrainError(_with_line(e, self, config)) from None
-        except Stopped as e: return _fail(e if ranks.main else '', e.status, quiet=True)
+        except Stopped as e: return _fail(e, e.status) if ranks.main else e.status
         except ToldElsewhere: return 1
         except MemtrainError as e: raise MemtrainError(_in_flags(str(e), self)) from None
         except RuntimeError as e:
@@ -239,6 +240,7 @@ def _with_line(error, a, config):
     program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
     return f"{error}; run: {program} train {' '.join([*_flags_of(a), *_flags_of(config)])}"
 
+# %% ../nbs/50_cli.ipynb #c8d790e5
 def _flags_of(settings):
     "The flags that make the dataclass `settings`, as a shell takes them"
     found = []
@@ -258,12 +260,12 @@ def _save_figure(figure, dest):
     with atomic_write(dest) as f: figure.savefig(f, format=Path(dest).suffix[1:])
 
 # %% ../nbs/50_cli.ipynb #acf31f3f
-_SAID = {'paged=True: paged': '--paged_optimizer: paged', 'leave paged out, or move the model to cuda first': 'leave it out', '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
+# regular expressions
+_SAID = {r'\bevery=': '--checkpoint_every ', 'paged=True: paged': '--paged_optimizer: paged', 'leave paged out, or move the model to cuda first': 'leave it out', '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
 
 def _in_flags(message, a):
     "A `message` of the functions beneath, in the words of the flags `a`"
-    if message.startswith('every='): message = '--checkpoint_every ' + message.removeprefix('every=')
-    for here, there in {'--input_files': '--dataset_id' if a.dataset_id else '--input_file', **_SAID}.items(): message = message.replace(here, there)
+    for here, there in {'--input_files': '--dataset_id' if a.dataset_id else '--input_file', **_SAID}.items(): message = re.sub(here, there, message)
     return message
 
 # %% ../nbs/50_cli.ipynb #ef905cf7
@@ -280,6 +282,7 @@ def _choose_model(args, vocab_size, seq_len=256):
     shape = GPTConfig.from_json(args.config_file)
     return shape if args.seq_len is None else replace(shape, block_size=args.seq_len)
 
+# %% ../nbs/50_cli.ipynb #e9b05cb3
 def _check_output(flag, path):
     "A file that can't be written is told before the work, not after it"
     if Path(path).is_dir(): raise MemtrainError(f'{flag} {path} is a folder: give the name of a file in it')
@@ -304,6 +307,7 @@ def _describe_data(data):
     buffer = f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer" if parts.get('shuffle buffer') else ''
     return [f'{data.name}: streamed in at most {format_size(sum(parts.values()))}{buffer}; {val}']
 
+# %% ../nbs/50_cli.ipynb #28c1525d
 def _describe(t):
     "What is about to be trained, in one line"
     c, m = t.config, t.model.config
@@ -380,9 +384,12 @@ class Estimate(Shaped):
         step = Step(self.batch_size, shape.block_size, self.gradient_accumulation_steps, self.use_mixed_precision,
                     'adamw8bit' if self.use_8bit_optimizer else 'adamw', self.activation_checkpointing, self.loss_chunk_size or None)
         usable = _usable(self.device)
-        found = _simulate(shape, self) if _beyond(self) else estimate(shape, step, 'cpu' if self.device == 'cpu' else 'cuda')
+        trace = _simulate(shape, self) if self.plot or _beyond(self) else None
+        found = trace if _beyond(self) else estimate(shape, step, 'cpu' if self.device == 'cpu' else 'cuda')
         print(json.dumps(_as_json(shape, step, found, self.device), indent=1) if self.json else _as_text(shape, step, found, self.device, usable))
-        if self.plot: _plot_step(shape, self, self.plot)
+        if self.plot:
+            _save_figure(trace.plot(), self.plot)
+            print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
         return 0
 
 # %% ../nbs/50_cli.ipynb #4df83bd6
@@ -397,6 +404,7 @@ def _as_json(shape, step, found, device):
     return {'peak': found.peak, 'by_category': found.by_category, 'by_phase': found.by_phase, 'peak_op': found.peak_op, 'device': device,
             'params': count_params(shape), 'model': asdict(shape), 'step': asdict(step)}
 
+# %% ../nbs/50_cli.ipynb #8e286a88
 def _as_text(shape, step, found, device, usable):
     "A prediction for people"
     from memtrain.estimate import what_if
@@ -418,6 +426,7 @@ def _describe_shape(m):
     from memtrain.model import count_params
     return f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, vocabulary {m.vocab_size:,})'
 
+# %% ../nbs/50_cli.ipynb #b9f3ef12
 def _beyond(args):
     "Whether the flags name a technique that the closed form doesn't know"
     return any(getattr(args, f.name) != f.default for f in fields(Estimate) if f.name in ('optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'))
@@ -429,11 +438,6 @@ def _simulate(shape, args):
     given = {f.name: getattr(args, f.name) for f in fields(TrainConfig) if hasattr(args, f.name)}
     config = TrainConfig(**given, **({'grad_clip': 0} if args.optimizer_in_backward else {}))  # which has nothing to clip
     return simulate(*gpt_step(shape, config), device='cpu' if args.device == 'cpu' else 'cuda')
-
-def _plot_step(shape, args, dest):
-    "Write the plot of the simulated step to `dest`"
-    _save_figure(_simulate(shape, args).plot(), dest)
-    print(f'Plot: {dest}', file=sys.stderr)  # the standard output may be JSON
 
 # %% ../nbs/50_cli.ipynb #3fb8ae87
 @dataclass
@@ -530,8 +534,8 @@ def main(
     except BrokenPipeError: return _fail('', 1)
     except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 
-def _fail(message, status=1, quiet=False):
+def _fail(message, status=1):
     rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it
     if message: print(f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}", file=sys.stderr)
-    elif not quiet: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
+    else: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
     return status

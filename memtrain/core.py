@@ -96,9 +96,17 @@ def nbytes(
     return sum(storages.values())
 
 # %% ../nbs/00_core.ipynb #0cda17fb
+def _is_part(x):
+    "Whether `x` is a tensor that is spread over ranks"
+    return hasattr(x, 'to_local') and hasattr(x, 'placements')
+
+def _local(x):
+    "What this process holds of `x`: of a tensor that is spread over ranks its part, else `x`"
+    return x.to_local() if _is_part(x) else x
+
 def _collect(x, storages):
     "Note in `storages` (key to bytes) what `x` keeps alive"
-    if hasattr(x, 'to_local') and hasattr(x, 'placements'): x = x.to_local()  # of a tensor spread over ranks, this one's part
+    x = _local(x)
     if hasattr(x, 'untyped_storage'):
         s = x.untyped_storage()
         storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0

@@ -22,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from .core import MIB, MemtrainError, atomic_write, format_size
+from .core import MIB, MemtrainError, _local, atomic_write, format_size
 
 # %% ../nbs/01_measure.ipynb #ca25de7e
 def rss(
@@ -211,12 +211,13 @@ class TraceBuilder:
         if not self.phases or self.phases[-1][1] != name: self.phases.append((self.events, name))
 
     def alloc(self,
-        key: Any,  # hashable; no live block has it
+        key: Any,  # hashable; a live block that has it ends here
         size: int,  # bytes
         op: str,  # who asks for it
         category: str | None = None,  # if it is known already
     ) -> None:
         "A block appears"
+        self.free(key)  # its place is taken again: what was there went without a word
         self.live[key] = len(self.blocks)
         self.blocks.append(Block(size, self.events, None, op, self.phases[-1][1], 'temporaries'))
         self.events += 1
@@ -253,9 +254,9 @@ def follow(
     name: Callable[[str, list[torch.Tensor]], None],  # called with a category and tensors of it
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
-    name('weights', _here([*model.parameters(), *model.buffers()]))
+    name('weights', [_local(t) for t in (*model.parameters(), *model.buffers())])
     known = {}  # states are named once; a storage's address is its own while a weak reference to it is held
-    def name_gradients(params): name('gradients', _dense(_here(p.grad for p in params if p.grad is not None)))
+    def name_gradients(params): name('gradients', _dense(_local(p.grad) for p in params if p.grad is not None))
     def name_states(*_):
         new = [t for t in state_tensors(optimizer) if t.untyped_storage()._cdata not in known]
         known.update({t.untyped_storage()._cdata: StorageWeakRef(t.untyped_storage()) for t in new})
@@ -271,11 +272,7 @@ def state_tensors(
     optimizer: torch.optim.Optimizer,  # any
 ) -> list[torch.Tensor]:
     "The tensors in the state of `optimizer`"
-    return _here(v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v))
-
-def _here(tensors):
-    "What this process holds of `tensors`: of one that is spread over ranks, its part"
-    return [t.to_local() if hasattr(t, 'to_local') else t for t in tensors]
+    return [_local(v) for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
 
 # %% ../nbs/01_measure.ipynb #beee7e83
 LOSS_OPS = frozenset('aten::' + op for op in """_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward nll_loss2d_forward
@@ -352,10 +349,12 @@ def _take(b, event, where):
 
 def _trace_of(prof, builder, device):
     "The `Trace` of a profile, on top of what `builder` has already"
+    before = len(builder.blocks)
     for _, kind, *rest in _records(prof.profiler.kineto_results.experimental_event_tree()):
         if kind == 'phase': builder.phase(rest[0])
         elif kind == 'name': builder.name(int(rest[0]), rest[1])
-        elif kind == 'gone': builder.free(int(rest[0]))
+        elif kind == 'gone':
+            if builder.live.get(int(rest[0]), before) < before: builder.free(int(rest[0]))  # else another has its place
         elif str(rest[0].device) == device: _take(builder, *rest)
     return builder.finish(device=device)
 
@@ -454,8 +453,8 @@ class track_memory:
         self._trace = None
         self._builder, self._stack, self._before = TraceBuilder(), contextlib.ExitStack(), {}
         self._builder.phase('forward')
-        weights = _here([*self.model.parameters(), *self.model.buffers()])
-        grads = _dense(_here(p.grad for p in self.model.parameters() if p.grad is not None))
+        weights = [_local(t) for t in (*self.model.parameters(), *self.model.buffers())]
+        grads = _dense(_local(p.grad) for p in self.model.parameters() if p.grad is not None)
         for category, tensors in (('weights', weights), ('gradients', grads),
                                   ('optimizer state', state_tensors(self.optimizer))): self._add(category, tensors)
         self._profile = self._stack.enter_context(_profile(self.device))

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable
 
 import torch
 
-from .core import MemtrainError
+from .core import MemtrainError, _is_part, _local
 
 # %% ../nbs/05_optim.ipynb #97aa3c85
 def _import_8bit():
@@ -83,7 +83,7 @@ def make_8bit(
     try: made = _sliced(base)(params, lr=lr, betas=betas, weight_decay=weight_decay, is_paged=paged)
     except (ValueError, TypeError) as e: raise MemtrainError(f'8-bit {kind}: {str(e).splitlines()[0]}') from None
     for p in _all_params(made):
-        if hasattr(p, 'to_local'): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP')
+        if _is_part(p): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP')
         if paged and p.device.type != 'cuda':
             raise MemtrainError(f'paged=True: paged states lie on a GPU, and there is a parameter on {p.device}: leave paged out, or move the model to cuda first')
     return made
@@ -100,7 +100,7 @@ def round_stochastically(
 # %% ../nbs/05_optim.ipynb #cd566ca4
 def _generator(p, *key):
     "The generator of noise for the parameter `p` at `key`"
-    if hasattr(p, 'to_local'): key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
+    if _is_part(p): key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
     seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest())
     return torch.Generator(p.device).manual_seed(seed)
 
@@ -207,8 +207,6 @@ def _start(p, s, rounding):
     if master: s['master'] = p.detach().float().contiguous()
     def zeros(): return torch.zeros_like(p, dtype=torch.float32 if master else p.dtype, memory_format=torch.contiguous_format)
     s |= {'step': 0, 'exp_avg': zeros(), 'exp_avg_sq': zeros()}
-
-def _local(t): return t.to_local() if hasattr(t, 'to_local') else t  # of FSDP2's tensors, this rank's shard
 
 def _row(t): return _local(t).detach().contiguous().view(-1)
 

@@ -15,8 +15,9 @@ from typing import Any, Callable, Iterable, Iterator
 import torch
 import torch.distributed as dist
 
-from .core import MemtrainError, read_json, write_json
+from .core import MemtrainError, _is_part, _local, read_json, write_json
 from .measure import CommandRun, measure_command
+from .optim import _all_params
 
 # %% ../nbs/06_ranks.ipynb #3e0f415f
 def find_ranks() -> tuple[int, int]:  # rank, and world size
@@ -236,13 +237,6 @@ def _norms(grads):
     "The norm of each of `grads`, in float32 where they have fewer bits"
     return [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)) for g in grads]
 
-# %% ../nbs/06_ranks.ipynb #3883432d
-def _is_part(x):
-    "Whether `x` is one rank's part of a tensor"
-    return hasattr(x, 'to_local') and hasattr(x, 'placements')
-
-def _local(x): return x.to_local() if _is_part(x) else x
-
 # %% ../nbs/06_ranks.ipynb #b54fa41a
 def full_states(
     model: torch.nn.Module,  # spread or not
@@ -283,8 +277,6 @@ def _reshard(model):
     for m in model.modules():
         if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'): m.reshard()
 
-def _params_of(optimizer): return [p for g in optimizer.param_groups for p in g['params']]
-
 # %% ../nbs/06_ranks.ipynb #57a32184
 @torch.no_grad()
 def load_full_states(
@@ -297,7 +289,7 @@ def load_full_states(
     _check_names(tensors, found)
     _check_groups(optimizer, states['optimizer']['param_groups'])
     for name, t in _named_tensors(model).items(): _local(t).copy_(_local(_part_like(found[name], t)))
-    params, saved = _params_of(optimizer), states['optimizer']
+    params, saved = _all_params(optimizer), states['optimizer']
     state = {i: {k: _part_like(v, params[i]) for k, v in s.items()} for i, s in saved['state'].items()}
     optimizer.load_state_dict({**saved, 'state': state})
 
@@ -513,7 +505,7 @@ def _read_parts(folder, model, optimizer, index):
     tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
     _check_names(tensors, {k: t for k, t in saved.items() if k.startswith('model.')}, folder)
     _check_groups(optimizer, index['param_groups'], folder)
-    params, state = _params_of(optimizer), {int(i): dict(entries) for i, entries in index['state'].items()}
+    params, state = _all_params(optimizer), {int(i): dict(entries) for i, entries in index['state'].items()}
     for name, meta in saved.items():
         if not name.startswith('optimizer.'): continue
         _, i, key = name.split('.', 2)

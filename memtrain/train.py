@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Sequence
 
 import numpy as np
 import torch
 
-from .core import MemtrainError, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, \
+from .core import MemtrainError, _local, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, \
     is_out_of_memory, progress, read_json, set_rng_state, write_json
 from .estimate import Step, estimate
 from .loader import TokenLoader
@@ -40,6 +41,7 @@ _MAY_BE_ZERO = {'warmup_iters', 'min_lr', 'weight_decay', 'beta1', 'beta2', 'see
 _CHOICES = {'optimizer': ('adamw', 'lion', 'sgd'), 'autocast_dtype': ('bfloat16', 'float16'), 'weights': ('float32', 'bfloat16', 'bfloat16-master'),
             'checkpoint_keep': ('nothing', 'attention'), 'parallel': ('ddp', 'fsdp')}
 
+# %% ../nbs/21_train.ipynb #37bec226
 @dataclass(frozen=True)
 class TrainConfig:
     "How to train; the defaults suit a model of a few million parameters"
@@ -266,6 +268,7 @@ def evaluate(
     loss, tokens = ranks.sum(loss, tokens)
     return loss / tokens if tokens else math.nan
 
+# %% ../nbs/21_train.ipynb #b87cf009
 def _deal(batches, ranks):
     "Those of `batches` that this rank gets, in turn with the others; nothing to learn where there are too few for a last turn"
     while turn := list(itertools.islice(batches, ranks.world_size)):
@@ -302,9 +305,11 @@ def open_shards(
     identity = {'data': 'shards', 'tokenizer_sha256': m['tokenizer_sha256']}
     return TrainingData(*loaders, load_tokenizer(dataset_dir), str(dataset_dir), m['checksum'], identity)
 
+def _rows(c): return c.batch_size*c.gradient_accumulation_steps  # windows of a rank in a step
+
 def _train_loader(shards, c, block_size, documents):
     "A rank's part of each global batch"
-    return TokenLoader(shards, c.batch_size*c.gradient_accumulation_steps, block_size, seed=c.seed, documents=documents, keep_empty=True)
+    return TokenLoader(shards, _rows(c), block_size, seed=c.seed, documents=documents, keep_empty=True)
 
 def _val_loader(shards, c, block_size, documents):
     "Micro-batches to be measured on, the same on all ranks, which deal them out among themselves"
@@ -354,7 +359,7 @@ def open_stream(
     source = _open(source, val_fraction, options)
     def share(rank, world_size, batch_size):
         return TokenStream(source, tokenizer, batch_size, block_size, c.seed, documents=documents, val_fraction=val_fraction, rank=rank, world_size=world_size, **options)
-    train = share(*find_ranks(), c.batch_size*c.gradient_accumulation_steps)
+    train = share(*find_ranks(), _rows(c))
     reading = {k: v for k, v in options.items() if k not in _OF_ROWS}
     limit = {'train': 0, 'val': c.eval_batches*c.batch_size*block_size + 1}
     val = _called(source.name, collect_tokens(source, tokenizer, val_fraction, limit, **reading)['val'])
@@ -402,6 +407,7 @@ class MetricsLog:
         "Wait until all lines are on the disk"
         os.fsync(self.file.fileno())
 
+# %% ../nbs/21_train.ipynb #b29604b2
 class _NoLog:
     "The log of a rank that keeps none"
     def write(self, **values): pass
@@ -427,15 +433,13 @@ class _Run:
         if (known := data.val.shards.vocab_size) > model.config.vocab_size:
             raise MemtrainError(f'{data.name} has a vocabulary of {known}, the model one of {model.config.vocab_size}: give the model the same')
         if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('optimizer_in_backward is for one process: gradients have to meet those of the other ranks first')
-        self.loaders, self.val, self.tokenizer = [data.train], data.val, data.tokenizer
+        self.loaders, self.val, self.tokenizer, self.saved = [data.train], data.val, data.tokenizer, 0
         self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
         self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks, offload=config.offload_to_cpu)
         self.model = self.spread.model
         self.optimizer, self.scaler = make_optimizer(self.model, config), _make_scaler(config, ranks.device)
         self.told, self.memory, self.measured_on = {}, MemoryMonitor(self.device), config.eval_batches*config.batch_size
         if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
-
-def _rows(c): return c['batch_size']*c['gradient_accumulation_steps'] if isinstance(c, dict) else _rows(asdict(c))  # windows of a rank in a step
 
 # %% ../nbs/21_train.ipynb #e64ae667
 _MAY_DIFFER = {'max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps', 'activation_checkpointing',
@@ -451,8 +455,8 @@ def _check_same(path, found, wanted):
                                 f'or choose another --out_dir')
 
 # %% ../nbs/21_train.ipynb #50080803
-class _KeptRun(_Run):
-    "A run that can be saved and taken up again"
+class _SavedRun(_Run):
+    "A run that can be saved"
     def save(self) -> None:
         "Write the checkpoint: everything that a resumed run needs"
         self.log.sync()
@@ -469,6 +473,7 @@ class _KeptRun(_Run):
             _write_checkpoint(self.out/'checkpoint.pt', state)
             _keep_last(self.out, self.iter, self.config.keep_checkpoints)
         self.ranks.barrier()
+        self.saved = self.iter  # where a checkpoint is
 
     def save_best(self,
         loss: float,  # on 'val', now
@@ -479,11 +484,14 @@ class _KeptRun(_Run):
         weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
         if self.ranks.main: _write_checkpoint(self.out/'best.pt', {'iter': self.iter, 'val_loss': loss, 'belongs': self.belongs, 'model_state': weights})
 
+# %% ../nbs/21_train.ipynb #e258b642
+class _KeptRun(_SavedRun):
+    "A run that can be taken up again"
     def restore(self) -> None:
         "Go back to the checkpoint, after making sure that it belongs to this run"
         path = self.out/'checkpoint.pt'
         c = load_checkpoint(path)
-        _check_same(path, {'data': 'shards', 'global_batch': _rows(c['config']), **c['belongs']}, self.belongs)  # an older one doesn't say
+        _check_same(path, {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**c['config'])), **c['belongs']}, self.belongs)  # an older one doesn't say
         _check_same(path, asdict(TrainConfig()) | c['config'], asdict(self.config))
         if 'sharded' in c: load_sharded(self.out/c['sharded'], self.model, self.optimizer)
         else: load_full_states({'model': c['model_state'], 'optimizer': c['optimizer']}, self.model, self.optimizer)
@@ -493,6 +501,7 @@ class _KeptRun(_Run):
         if self.scaler: self.scaler.load_state_dict(c['scaler'])
         self.iter, self.told = c['iter'], c.get('told', {})
         self.best = c.get('best', math.inf) if c.get('measured_on') == self.measured_on else math.inf  # losses on other windows don't compare
+        self.saved = self.iter
 
     def _take_up(self, path, states):
         "Go on reading where `states` were taken: one of a loader of windows, or one of each share of a stream"
@@ -503,7 +512,7 @@ class _KeptRun(_Run):
         if shares != n: self.loaders = [self.data.share(i, shares, self.belongs['global_batch']//shares) for i in mine]
         for loader, i in zip(self.loaders, mine): loader.load_state_dict(states[i])
 
-# %% ../nbs/21_train.ipynb #e258b642
+# %% ../nbs/21_train.ipynb #1e34e4df
 def _write_checkpoint(path, state):
     "Write `state` to `path`, whole or not at all"
     with atomic_write(path) as f:
@@ -527,6 +536,7 @@ def _numbered(out):
     found = ((re.fullmatch(r'checkpoint_(\d{8,})(\.pt)?', p.name), p) for p in out.glob('checkpoint_*'))
     return [(int(m[1]), p) for m, p in found if m]
 
+# %% ../nbs/21_train.ipynb #fddc3d6d
 def _tell(loader):
     "What a stream has read so far in its epoch, and the broken records that it named; nothing of a loader of shards"
     if not isinstance(loader, TokenStream): return {}
@@ -540,7 +550,19 @@ def _tell_all(told, before):
     return {'epoch': max(t['epoch'] for t in told), **counts, 'broken': list(dict.fromkeys(line for t in [before, *told] for line in t.get('broken', ())))}
 
 # %% ../nbs/21_train.ipynb #6d50ac60
-class _Steps(_KeptRun):
+class _Fed(_KeptRun):
+    "A run that has something to learn from"
+    def _next_batches(self):
+        "(micro-batches of this rank, targets of all ranks, seconds waited for them)"
+        started, rows = time.perf_counter(), self.config.batch_size
+        parts = [next(stream) for stream in self.streams]
+        batches = [part for batch in parts for part in zip(*(t.split(rows) for t in batch)) if len(part[0])]
+        waited, found = time.perf_counter() - started, self.ranks.gather((sum(map(_count_targets, batches)), len(batches)))
+        batches += [_nothing_like(parts[0])] * (max(n for _, n in found) - len(batches))
+        return [tuple(t.to(self.device) for t in batch) for batch in batches], sum(n for n, _ in found), waited
+
+# %% ../nbs/21_train.ipynb #d6aaf078
+class _Steps(_Fed):
     "A run that can take a step"
     def step(self) -> dict:  # for the log: loss, learning rate, gradient norm, tokens, seconds, seconds waited, bytes at the step's peak
         "One iteration: a global batch through the model, and one step of the optimizer"
@@ -557,16 +579,6 @@ class _Steps(_KeptRun):
         self.iter += 1
         return {'iter': self.iter, 'loss': loss, 'lr': cosine_lr(self.iter - 1, c), 'grad_norm': norm if norm is not None and math.isfinite(norm) else None, 'tokens': tokens,
                 'seconds': time.perf_counter() - started, 'waited': waited, 'memory': max(self.ranks.gather(self.memory.take()))}
-
-    def _next_batches(self):
-        "(micro-batches of this rank, targets of all ranks, seconds waited for them)"
-        if not hasattr(self, 'streams'): self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
-        started, rows = time.perf_counter(), self.config.batch_size
-        parts = [next(stream) for stream in self.streams]
-        batches = [part for batch in parts for part in zip(*(t.split(rows) for t in batch)) if len(part[0])]
-        waited, found = time.perf_counter() - started, self.ranks.gather((sum(map(_count_targets, batches)), len(batches)))
-        batches += [_nothing_like(parts[0])] * (max(n for _, n in found) - len(batches))
-        return [tuple(t.to(self.device) for t in batch) for batch in batches], sum(n for n, _ in found), waited
 
     def evaluate(self) -> float:
         "The loss on the first `eval_batches` of 'val', logged with the peak of its memory"
@@ -599,7 +611,7 @@ class _Checked(_Steps):
 
     def _first_bad(self):
         "The first parameter with a gradient that isn't finite"
-        parts = ((name, getattr(p.grad, 'to_local', lambda p=p: p.grad)()) for name, p in self.model.named_parameters() if p.grad is not None)
+        parts = ((name, _local(p.grad)) for name, p in self.model.named_parameters() if p.grad is not None)
         bad = next((name for name, grad in parts if not grad.isfinite().all()), None)
         return next((name for name in self.ranks.gather(bad) if name), 'all parameters together')
 
@@ -623,6 +635,7 @@ class Stopped(MemtrainError):
     "The run was told to stop, and is saved"
     status = 128 + signal.SIGTERM
 
+# %% ../nbs/21_train.ipynb #4c188aa5
 def _step_of(c, shape):
     "What the closed form knows of the settings `c`"
     return Step(c.batch_size, shape.block_size, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else c.optimizer,
@@ -642,6 +655,7 @@ def apply_step(
                    use_8bit_optimizer=c.use_8bit_optimizer or step.optimizer == 'adamw8bit', activation_checkpointing=again, loss_chunk_size=step.loss_chunk_size or 0,
                    checkpoint_every=c.checkpoint_every if again else 1, checkpoint_keep=c.checkpoint_keep if again else 'nothing')
 
+# %% ../nbs/21_train.ipynb #ec7fd76d
 def _goes_with(c, step):
     "Whether the settings `c` can be changed to `step`"
     try: return bool(apply_step(c, step))
@@ -684,6 +698,7 @@ def check_run_dir(
     if (out/'checkpoint.pt').exists() and not resume:
         raise MemtrainError(f'{out} holds a run already: go on with --resume, or choose another --out_dir')
 
+# %% ../nbs/21_train.ipynb #da39f201
 class ToldElsewhere(MemtrainError): "An error of rank 0, which tells it; the others end with it"
 
 def _on_main(ranks, work):
@@ -703,45 +718,9 @@ def _own_ranks(device):
         raise MemtrainError(f'this is rank {rank} of {world_size}: train inside `with start_ranks() as ranks:` and give Trainer(..., ranks=ranks)')
     return Ranks(rank, world_size, choose_device(device))
 
-# %% ../nbs/21_train.ipynb #da39f201
-class Trainer(_Checked):
-    "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
-    def __init__(
-        self,
-        model: GPT,  # fresh, or any start, the same on all ranks; its block size is the length of the windows
-        data: str | Path | TrainingData,  # folder of a data set with splits 'train' and 'val', or what `open_shards`, `hold_text` and `open_stream` give
-        config: TrainConfig,  # how
-        out_dir: str | Path,  # folder of the run; all ranks must see the same
-        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
-        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
-        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
-        listeners: Sequence[Callable[[dict], None]] = (),  # called with each line of the log
-    ):
-        super().__init__(model, data, config, out_dir, ranks or _own_ranks(device))
-        self.listeners, self.log, self.saved = listeners if self.ranks.main else (), _NoLog(), 0
-        _on_main(self.ranks, lambda: check_run_dir(self.out, resume))
-        if (self.out/'checkpoint.pt').exists(): self.restore()
-        self.saved = self.iter  # where a checkpoint is
-        if self.iter > config.max_iters: raise MemtrainError(f'{self.out} is at iteration {self.iter} already, beyond max_iters {config.max_iters}: give --max_iters {self.iter} or more')
-        _on_main(self.ranks, self._open_folder)
-
-    def _open_folder(self):
-        "Make the folder, or put that of an earlier run in order"
-        self.out.mkdir(parents=True, exist_ok=True)
-        for tmp in self.out.glob('.*.tmp'): shutil.rmtree(tmp) if tmp.is_dir() else tmp.unlink()  # half a checkpoint of a killed run
-        self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
-        if not self.iter:
-            (self.out/'best.pt').unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
-            with atomic_write(self.out/TOKENIZER, 'w') as f: f.write(self.tokenizer.state())
-        if self.iter and self.iter not in self.log.kept:
-            raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {self.iter}: restore it, '
-                                f'or train anew in another folder')
-
-    def save(self) -> None:
-        "Write the checkpoint: everything that a resumed run needs"
-        super().save()
-        self.saved = self.iter
-
+# %% ../nbs/21_train.ipynb #f63e9489
+class _Running(_Checked):
+    "A run that goes on to its end"
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train up to `max_iters`, evaluating, logging and saving on the way"
         with _hearing_sigterm() as told, progress(total=self.config.max_iters, initial=self.iter, desc='training', disable=not self.ranks.main) as bar:
@@ -768,10 +747,45 @@ class Trainer(_Checked):
             bar.update()
             if stop and not last: raise Stopped(f'stopped by SIGTERM behind iteration {self.iter}, which is saved; go on with --resume')
 
+# %% ../nbs/21_train.ipynb #0a6f0518
 def _postfix(m, val):
     "What the progress bar tells of the step `m`"
     return (f"loss {m['loss']:.3f}, {f'val {val:.3f}, ' if val else ''}{m['tokens']/m['seconds']:,.0f} tokens/s, {format_size(m['memory'])}, "
             f"waiting {m['waited']/m['seconds']:.0%}")
+
+def _open_folder(run):
+    "Make the folder of `run`, or put that of an earlier one in order, and open the log"
+    run.out.mkdir(parents=True, exist_ok=True)
+    for tmp in run.out.glob('.*.tmp'): shutil.rmtree(tmp) if tmp.is_dir() else tmp.unlink()  # half a checkpoint of a killed run
+    run.log = MetricsLog(run.out/'metrics.jsonl', keep=run.iter if run.iter else -1)
+    if not run.iter:
+        (run.out/'best.pt').unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+        with atomic_write(run.out/TOKENIZER, 'w') as f: f.write(run.tokenizer.state())
+    if run.iter and run.iter not in run.log.kept:
+        raise MemtrainError(f'{run.out}/metrics.jsonl ends before the checkpoint at iteration {run.iter}: restore it, '
+                            f'or train anew in another folder')
+
+# %% ../nbs/21_train.ipynb #441c11d8
+class Trainer(_Running):
+    "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
+    def __init__(
+        self,
+        model: GPT,  # fresh, or any start, the same on all ranks; its block size is the length of the windows
+        data: str | Path | TrainingData,  # folder of a data set with splits 'train' and 'val', or what `open_shards`, `hold_text` and `open_stream` give
+        config: TrainConfig,  # how
+        out_dir: str | Path,  # folder of the run; all ranks must see the same
+        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
+        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
+        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
+        listeners: Sequence[Callable[[dict], None]] = (),  # called with each line of the log
+    ):
+        super().__init__(model, data, config, out_dir, ranks or _own_ranks(device))
+        self.listeners, self.log = listeners if self.ranks.main else (), _NoLog()
+        _on_main(self.ranks, lambda: check_run_dir(self.out, resume))
+        if (self.out/'checkpoint.pt').exists(): self.restore()
+        if self.iter > config.max_iters: raise MemtrainError(f'{self.out} is at iteration {self.iter} already, beyond max_iters {config.max_iters}: give --max_iters {self.iter} or more')
+        self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
+        _on_main(self.ranks, lambda: _open_folder(self))
 
 # %% ../nbs/21_train.ipynb #7c4d2b6e
 def write_tensorboard(
@@ -800,6 +814,7 @@ def sample_text(
     ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator)
     return trainer.tokenizer.decode(ids[0, 1:].tolist())
 
+# %% ../nbs/21_train.ipynb #23358910
 def summarise(
     trainer: Trainer,  # whose run is finished
     sample: str,  # what its model has made up

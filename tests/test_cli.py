@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
-from fastcore.test import test_eq
+from fastcore.test import test_eq, test_fail
 from dataclasses import replace
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.model import size_model
@@ -215,6 +215,7 @@ def test_each_rank_tells_what_is_its_own():
             with end_with(RuntimeError('[gloo/transport/tcp/pair.cc:537] Connection closed by peer')):
                 test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: another rank has ended: its own line says why')
             with end_with(MemtrainError('no room')): test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: no room')
+            with end_with(RuntimeError('of our own')): test_fail(lambda: run_here(*flags, cwd=d), exc=RuntimeError, contains='of our own')
             with end_with(Stopped('stopped')):
                 run = run_here(*flags, cwd=d)
                 test_eq((run.returncode, run.stderr), (143, ''))
