@@ -713,11 +713,11 @@ def _get(m, slot):
     except KeyError:
         try: value = m.kept[slot]
         except KeyError: m.refuse(f'memo slot {slot} is fetched and was never filled')
-    if slot < m.mark_puts and m.notes is not None: (m.notes if slot < m.item_puts else m.doubt)[slot] = value
     if isinstance(value, _MUTABLE):
         if isinstance(value, _TOP): m.refuse('something holds the whole that it is part of: a cycle, which is not read')
         m.fetched[id(value)] = value
-    m.stack.append(value)
+    m.stack.append(value)  # which may begin an item
+    if slot < m.mark_puts and m.notes is not None: (m.notes if slot < m.item_puts else m.doubt)[slot] = value
 
 # %% ../nbs/07_lazypickle.ipynb #6fb78929
 @_op(b'\x80')
