@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 try: import fcntl
 except ImportError: fcntl = None  # Windows
