@@ -41,6 +41,8 @@ def _is_tensor(
     return isinstance(value, LazyTensor) or hasattr(value, 'untyped_storage') or type(value).__module__ == 'numpy' and hasattr(value, '__array_finalize__')
 
 # %% ../nbs/14_traces.ipynb #d4c1d740
+_dump = json.JSONEncoder(separators=(',', ':')).encode
+
 def _tag(kind, value): return {'$': kind, 'v': value}
 
 class _Encoder:
@@ -119,7 +121,7 @@ def _line_of(item, number, place, where):
     record, encoder = _as_record(item), _Encoder(place, where)
     try:
         fields = encoder.encode_dict(record.fields, '')
-        parts = (str(number), *(json.dumps(o, separators=(',', ':')) for o in ([record.module, record.name], fields, encoder.tensors)))
+        parts = (str(number), *(_dump(o) for o in ([record.module, record.name], fields, encoder.tensors)))
     except (ValueError, RecursionError) as e: raise MemtrainError(f'{where}: a field that can\'t be written ({e})') from None
     layer = fields.get('layer_id')
     return '\t'.join(parts).encode(), layer if type(layer) is int and abs(layer) < 2**31 else -1, _key_of(fields)
@@ -398,7 +400,7 @@ class _Layout(_Draft):
         "Add `n` bytes at `at` to the header and the ranges; a type that safetensors doesn't know goes as bytes"
         if dtype not in _CODES: dtype, shape = 'uint8', [n]
         entry = {'dtype': _CODES[dtype], 'shape': shape, 'data_offsets': [self.data, self.data + n]}
-        self.head.write(f',{json.dumps(name)}:{json.dumps(entry, separators=(",", ":"))}'.encode())
+        self.head.write(f',{_dump(name)}:{_dump(entry)}'.encode())
         self.ranges.extend((source, at, n))
         self.data += n
 
@@ -427,7 +429,7 @@ class _Shard(_Layout):
             stored.append([*self.place(f'{self.traces}.{name}', dtype, shape, source, at, n), kind])
             nbytes += n
         self.files['idx'].write(struct.pack('<5q', self.files['jsonl'].tell(), layer, sample, int(number), nbytes))
-        stored = json.dumps(stored, separators=(',', ':')).encode()
+        stored = _dump(stored).encode()
         self.files['jsonl'].write(b'{"item":%s,"class":%s,"fields":%s,"tensors":%s}\n' % (number, cls, fields, stored))
         self.count(layer, cls, json.loads(fields), weight)
 
