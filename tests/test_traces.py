@@ -63,11 +63,6 @@ def test_plain_fields_survive_being_text(value):
     text = json.dumps(_Encoder(None, '').encode(value, 'x'))
     test_eq(repr(_decode(json.loads(text), [])), repr(value))
 
-# %% ../nbs/14_traces.ipynb #7680d91e
-def test_what_has_no_place_is_refused_by_name():
-    for bad, name in ((object(), 'builtins.object'), (range(3), 'builtins.range'), ([{'a': len}], 'builtin_function_or_method')):
-        test_fail(lambda: _Encoder(None, 'trace 7').encode(bad, 'field'), contains='trace 7: field'); test_fail(lambda: _Encoder(None, '').encode(bad, 'f'), contains=name)
-
 # %% ../nbs/14_traces.ipynb #4e1525f0
 @given(st.lists(st.sampled_from([None, *'abcdefgh']) | st.integers(0, 3000).map(str), max_size=60), st.booleans())
 @settings(max_examples=25, deadline=None)
@@ -496,7 +491,7 @@ def test_a_writer_that_fails_keeps_whole_shards():
                 for t in (written[0], written[3], written[1]): w.write(t)
         test_fail(again, contains='was complete before'); assert not (d/'p').exists()
         test_fail(lambda: TraceWriter(d/'p', group='layer'), contains="can't group by layer")
-        for bad, word in ((3.5, None), (object(), 'not a object'), ({'x': np.array(['a'])}, '<U1'), ({'x': torch.ones(2).to_sparse()}, 'sparse'), ({'x': np.array([None])}, 'object')):
+        for bad, word in ((3.5, None), (object(), 'not a object'), ({'f': [len]}, 'f.0 is a builtins.builtin_function_or_method'), ({'x': np.array(['a'])}, '<U1'), ({'x': torch.ones(2).to_sparse()}, 'sparse'), ({'x': np.array([None])}, 'object')):
             with TraceWriter(d/'q') as w: test_fail(lambda: w.write(bad), contains=word) if word else w.write(bad)
             shutil.rmtree(d/'q')
 
