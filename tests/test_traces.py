@@ -4,7 +4,7 @@
 from memtrain.traces import *
 
 # %% ../nbs/14_traces.ipynb #6d6e8aa6
-import contextlib, json, os, pickle, random, resource, shutil, signal, subprocess, sys, tempfile, time
+import contextlib, json, math, os, pickle, random, shutil, signal, subprocess, sys, tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
