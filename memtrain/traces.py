@@ -473,9 +473,8 @@ def _blob_head(storage, n):
 # %% ../nbs/14_traces.ipynb #6deffe93
 def _pickle_tensor(dtype, shape, at, n, kind):
     "The instructions that make a torch tensor, with (source, offset, bytes) where its contents go"
-    numel, strides = math.prod(shape), [math.prod(shape[i + 1:]) for i in range(len(shape))]
-    storage = _global('torch', f'{_STORAGES[dtype]}Storage') if dtype in _STORAGES else _global('torch.storage', 'UntypedStorage')
-    head = _blob_head(storage, numel if dtype in _STORAGES else n)
+    strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
+    head = _blob_head(_global('torch', f"{_STORAGES.get(dtype, 'Byte')}Storage"), math.prod(shape) if dtype in _STORAGES else n)
     yield _global('torch._utils', '_rebuild_tensor_v2' if dtype in _STORAGES else '_rebuild_tensor_v3') + b'('
     yield _global('torch.storage', '_load_from_bytes') + _bytes_head(len(head) + n) + head
     yield at
