@@ -13,13 +13,13 @@ from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
-import numpy as np  # noqa: E402 - the number of threads is set before it
-import torch  # noqa: E402
+import numpy as np
+import torch
 
-from memtrain.bench import drop_cache  # noqa: E402
-from memtrain.core import MIB, format_size, save_result  # noqa: E402
-from memtrain.trace_loader import TraceShards, _Ahead  # noqa: E402
-from memtrain.traces import TraceWriter, open_traces, shard_traces  # noqa: E402
+from memtrain.bench import drop_cache
+from memtrain.core import MIB, format_size, save_result
+from memtrain.trace_loader import TraceShards, _Ahead
+from memtrain.traces import TraceWriter, open_traces, shard_traces
 
 LAYERS, T, WIDTH, EXPERTS, BATCH = 8, 128, 512, 16, 8  # a trace of 256 KiB of hidden states, and its routing
 
