@@ -7,7 +7,7 @@ __all__ = ['REACH', 'BLOCK', 'collate_traces', 'join_windows', 'find_held_out', 
            'ShardedDataLoader']
 
 # %% ../nbs/16_trace_loader.ipynb #b5c92ae5
-import hashlib, itertools, math, os
+import hashlib, itertools, os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
