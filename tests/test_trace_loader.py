@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused():
     with tempfile.TemporaryDirectory() as d:
         write_traces(Path(d)/'t', make_traces(4)); t = Path(d)/'t'
         for kw, says in ((dict(batch_size=0), 'batch_size 0'), (dict(window=0), 'window 0'), (dict(lookahead=0), 'lookahead 0'), (dict(batch_by='sample'), "batch_by 'sample'"), (dict(collate='stack'), "collate 'stack'"),
-                         (dict(split='test'), "split 'test'"), (dict(fields=['hiden']), "no trace has a field 'hiden'; there are layer_id"), (dict(layers=[1, 9]), 'no traces of layer 9; there are 0 .. 5'),
+                         (dict(split='test'), "split 'test'"), (dict(fields=['hiden']), "have no field 'hiden'; there are layer_id"), (dict(layers=[1, 9]), 'no traces of layer 9; there are 0 .. 5'),
                          (dict(samples={77}), 'none of its traces'), (dict(batch_size=99, drop_last=True), "24 traces don't fill batches of 99"), (dict(seed=-1), 'seed -1'), (dict(shuffle='all'), "shuffle 'all'"),
                          (dict(split='val', val_fraction=2), 'val_fraction 2'), (dict(rank=2, world_size=2), 'rank 2'), (dict(pool='much'), "'much'"), (dict(fields={'windows': []}), "'windows'")):
             test_fail(lambda: TraceShards(t, **kw), contains=says)
