@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 try: import fcntl
 except ImportError: fcntl = None  # Windows
@@ -363,10 +363,9 @@ class _Seen:
 class _Draft:
     "A shard that is being planned: `head` holds what is written anew, `ranges` what is copied; both can be taken back to a mark"
     def __init__(self, folder, name, seen, head, start):
-        self.name, self.folder, self.seen, self.head, self.lines = name, folder, seen, head, None
-        self.table, self.ranges, self.data, self.pads, self.traces, self.weight, self.literal = array('q'), array('q'), 0, 0, 0, 0, 8
-        self.saved = 0
-        self.layers, self.classes, self.fields = Counter(), Counter(), {}
+        self.name, self.folder, self.seen, self.head, self.files, self.ranges = name, folder, seen, head, {}, array('q')
+        self.data, self.pads, self.traces, self.weight, self.literal, self.saved = 0, 0, 0, 0, 8, 0
+        self.layers, self.classes, self.fields = {}, {}, {}
         head.seek(8)
         head.truncate()
         head.write(start)
@@ -375,21 +374,22 @@ class _Draft:
     def size(self): return self.head.tell() + self.data
 
     def count(self, layer, cls, fields, weight):
-        self.layers[str(layer)] += 1
-        self.classes['.'.join(o for o in json.loads(cls) if o)] += 1
+        self.layers[layer] = self.layers.get(layer, 0) + 1
+        self.classes[cls] = self.classes.get(cls, 0) + 1
         for name in fields: self.fields.setdefault(name)
         self.traces, self.weight = self.traces + 1, self.weight + weight
 
     def mark(self):
         counts = self.data, self.pads, self.traces, self.weight, self.literal, self.saved
-        at = self.lines.tell() if self.lines else 0, self.head.tell(), len(self.table), len(self.ranges)
-        return at, counts, Counter(self.layers), Counter(self.classes), dict(self.fields)
+        at = [f.tell() for f in (self.head, *self.files.values())]
+        return at, counts, len(self.ranges), self.layers.copy(), self.classes.copy(), self.fields.copy()
 
     def roll_back(self, mark):
-        at, (self.data, self.pads, self.traces, self.weight, self.literal, self.saved), self.layers, self.classes, self.fields = mark
-        for file, n in zip((self.lines, self.head), at):
-            if file: file.seek(n); file.truncate()
-        del self.table[at[2]:], self.ranges[at[3]:]
+        at, (self.data, self.pads, self.traces, self.weight, self.literal, self.saved), ranges, self.layers, self.classes, self.fields = mark
+        for f, n in zip((self.head, *self.files.values()), at):
+            f.seek(n)
+            f.truncate()
+        del self.ranges[ranges:]
 
 # %% ../nbs/14_traces.ipynb #4e149ab0
 class _Layout(_Draft):
@@ -418,7 +418,7 @@ class _Shard(_Layout):
     "A safetensors shard that is being planned"
     def __init__(self, folder, number, seen, head):
         super().__init__(folder, f'shard_{number:05d}', seen, head, b'{"__metadata__":{"format":"memtrain traces"}')
-        self.lines = open(folder/f'.{self.name}.jsonl.tmp', 'w+b')
+        for suffix in ('jsonl', 'idx'): self.files[suffix] = open(folder/f'.{self.name}.{suffix}.tmp', 'w+b')
 
     def add(self, line, layer, sample, weight):
         number, cls, fields, tensors = line.split(b'\t')
@@ -426,9 +426,9 @@ class _Shard(_Layout):
         for name, dtype, shape, source, at, n, kind in json.loads(tensors):
             stored.append([*self.place(f'{self.traces}.{name}', dtype, shape, source, at, n), kind])
             nbytes += n
-        self.table.extend((self.lines.tell(), layer, sample, int(number), nbytes))
+        self.files['idx'].write(struct.pack('<5q', self.files['jsonl'].tell(), layer, sample, int(number), nbytes))
         stored = json.dumps(stored, separators=(',', ':')).encode()
-        self.lines.write(b'{"item":%s,"class":%s,"fields":%s,"tensors":%s}\n' % (number, cls, fields, stored))
+        self.files['jsonl'].write(b'{"item":%s,"class":%s,"fields":%s,"tensors":%s}\n' % (number, cls, fields, stored))
         self.count(layer, cls, json.loads(fields), weight)
 
     def place(self, name, dtype, shape, source, at, n):
@@ -712,18 +712,14 @@ class _OpenFolder(_Folder):
 
 # %% ../nbs/14_traces.ipynb #2057d66f
 def _entry_of(shard, path, sha256):
-    "What the manifest says of a shard, whose contents are in the temporary file `path`; the table is written, all is durable"
-    if not shard.lines: return {'file': f'{shard.name}.pkl', 'bytes': path.stat().st_size, 'sha256': sha256, 'traces': shard.traces}
+    "What the manifest says of a shard, whose contents are in the temporary file `path`; its index is made durable"
+    if not shard.files: return {'file': f'{shard.name}.pkl', 'bytes': path.stat().st_size, 'sha256': sha256, 'traces': shard.traces}
     entry = {'file': f'{shard.name}.safetensors', 'bytes': path.stat().st_size, 'sha256': sha256}
-    if sys.byteorder == 'big': shard.table.byteswap()
-    for key, suffix, file in (('index', 'jsonl', shard.lines), ('table', 'idx', open(shard.folder/f'.{shard.name}.idx.tmp', 'w+b'))):
-        with file:
-            if key == 'table': file.write(shard.table)
+    for key, suffix in (('index', 'jsonl'), ('table', 'idx')):
+        with shard.files[suffix] as file:
             file.flush()
             os.fsync(file.fileno())
-            file.seek(0)
-            size, digest = file.seek(0, 2), _file_sha256(file.name)
-        entry.update({key: f'{shard.name}.{suffix}', f'{key}_bytes': size, f'{key}_sha256': digest})
+            entry.update({key: f'{shard.name}.{suffix}', f'{key}_bytes': file.tell(), f'{key}_sha256': _file_sha256(file.name)})
     return {**entry, 'traces': shard.traces}
 
 def _give_names(dest, entry):
@@ -743,6 +739,14 @@ def _write_seed_metadata(dest, manifest, layers):
     with atomic_write(dest/SEED_METADATA) as f: f.write(data)
     return hashlib.sha256(data).hexdigest()
 
+def _class_name(cls): return '.'.join(o for o in json.loads(cls) if o)
+
+def _added(old, new, name):
+    "Counts in `old` with those in `new`, whose keys are named by `name`"
+    counts = Counter(old)
+    for key, n in new.items(): counts[name(key)] += n
+    return dict(counts)
+
 # %% ../nbs/14_traces.ipynb #fb6ea60a
 class _Output:
     "Writes planned shards into a folder"
@@ -756,7 +760,7 @@ class _Output:
     def write(self):
         "Write the open shard and give it its name"
         shard, self.shard, dest = self.shard, None, self.folder.dest
-        path = dest/f".{shard.name}{'.safetensors' if shard.lines else '.pkl'}.tmp"
+        path = dest/f".{shard.name}{'.safetensors' if shard.files else '.pkl'}.tmp"
         with open(path, 'wb', buffering=0) as f:
             sha256 = self.copier.copy(shard.whole(self.head_number), f.fileno())
             os.fsync(f.fileno())
@@ -766,14 +770,13 @@ class _Output:
         _give_names(dest, entry)
         old = self.state
         self.state = {'traces': old['traces'] + shard.traces, 'partial': self.partial, 'units': self.units,
-                      'layers': dict(Counter(old['layers']) + shard.layers), 'classes': dict(Counter(old['classes']) + shard.classes),
+                      'layers': _added(old['layers'], shard.layers, str), 'classes': _added(old['classes'], shard.classes, _class_name),
                       'fields': list(dict.fromkeys([*old['fields'], *shard.fields]))}
         self.folder.add_shard(entry, self.state)
 
     def close(self):
         self.copier.close()
-        for f in (self.head, self.shard and self.shard.lines):
-            if f: f.close()
+        for f in (self.head, *(self.shard.files.values() if self.shard else ())): f.close()
 
 # %% ../nbs/14_traces.ipynb #b934e975
 class _Packer(_Output):
