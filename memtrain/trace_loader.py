@@ -363,11 +363,12 @@ class _Reading(_Choice):
 
 def _fold(batch, window):
     "A batch of (B * window) traces as one of (B, window)"
-    def fold(name, v):
-        if isinstance(v, torch.Tensor): return v.unflatten(0, (-1, window))
-        if isinstance(v, list): return [fold('', t) for t in v] if f'{name}_count' in batch else [v[i:i + window] for i in range(0, len(v), window)]
-        return v
-    return {name: fold(name, v) for name, v in batch.items()}
+    return {name: _fold_field(v, window, f'{name}_count' in batch) for name, v in batch.items()}
+
+def _fold_field(v, window, of_tensors):
+    if isinstance(v, torch.Tensor): return v.unflatten(0, (-1, window))
+    if of_tensors: return [t.unflatten(0, (-1, window)) for t in v]
+    return [v[i:i + window] for i in range(0, len(v), window)] if isinstance(v, list) else v
 
 # %% ../nbs/16_trace_loader.ipynb #a204046a
 class TraceShards(_Reading):

@@ -236,15 +236,16 @@ import sys, psutil
 from memtrain.trace_loader import TraceShards
 rss = lambda: psutil.Process().memory_info().rss
 before, most, largest, n = rss(), 0, 0, 0
-for b in TraceShards(sys.argv[1], 8):
-    n, most, largest = n + len(b['trace']), max(most, rss()), max(largest, sum(t.nbytes for t in b.values() if hasattr(t, 'nbytes')))
+size = lambda v: sum(map(size, v.values())) if isinstance(v, dict) else getattr(v, 'nbytes', 0)
+for b in TraceShards(sys.argv[1], 8, window=int(sys.argv[2]) or None):
+    n, most, largest = n + len(b['trace']), max(most, rss()), max(largest, size(b))
 print(n, most - before, largest)
 """
     with tempfile.TemporaryDirectory() as d:
-        for mb in (2, 1000):
+        for mb, window in ((2, 0), (1000, 3)):
             write_traces(Path(d)/str(mb), ({'layer_id': i % 4, 'sample_id': str(i//4), 'x': torch.full((128, 256), float(i))} for i in range(768)), shard_size_mb=mb, dedupe=False)
-            n, grown, largest = map(int, measure_command([sys.executable, '-c', code, str(Path(d)/str(mb))], interval=0.05).stdout.split())
-            test_eq(n, 768); assert largest > MIB and grown <= 8*largest + 50*MIB, (mb, grown/MIB)
+            n, grown, largest = map(int, measure_command([sys.executable, '-c', code, str(Path(d)/str(mb)), str(window)], interval=0.05).stdout.split())
+            test_eq(n, 192 if window else 768); assert largest > MIB and grown <= 8*largest + 50*MIB, (mb, grown/MIB)
 
 # %% ../nbs/16_trace_loader.ipynb #aa265d28
 def first_loader(files, batch_size):
