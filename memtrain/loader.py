@@ -240,7 +240,69 @@ def _open_parts(shards, weights):
     return whole, parts if weights is not None else [whole]
 
 # %% ../nbs/12_loader.ipynb #cfa46e48
-class _Settings(IterableDataset):
+class _Epochs(IterableDataset):
+    "Epochs of `n` items: where a loader stands in them, and which batches are whose"
+    epoch = seen = 0  # the epoch under way, and how many of its items all ranks have handed out
+    begin = None  # under a worker process: where the epoch was entered, which decides whose batch is whose
+
+    def state_dict(self) -> dict:
+        "Where the loader stands, and what its order depends on"
+        begin = {} if self.begin is None else {'begin': self.begin}
+        return {'epoch': self.epoch, 'seen': self.seen, **begin, **self._identity}
+
+    def load_state_dict(
+        self,
+        state: dict,  # from `state_dict`; batch size, ranks and workers may be others
+    ) -> None:
+        "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or another seed"
+        for name, value in self._identity.items():
+            if state.get(name) != value:
+                raise MemtrainError(f'{self.path}: the checkpoint was made with {name} {state.get(name)}, this is {name} {value}: '
+                                    f'use the same data and settings')
+        self.epoch, self.seen, self.begin = state['epoch'], state['seen'], state.get('begin')
+
+    def _shares(self, begin):
+        "The batches of this rank from `begin` on"
+        return share_batches(begin, self.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)
+
+    def _left(self):
+        "The batches of this process that are left of the epoch"
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        seen, begin = self.seen, self.seen if self.begin is None else self.begin
+        batches = self._shares(begin)
+        if workers > 1 or seen > begin: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
+        return batches
+
+    def _by_workers(self):
+        "The batches from worker processes; this process counts what has arrived"
+        each = copy.copy(self)
+        each.num_workers = each.prefetch = 0
+        batches = DataLoader(each, batch_size=None, num_workers=self.num_workers)
+        for batch, (_, _, seen) in zip(batches, self._shares(self.seen)): yield batch, seen
+
+# %% ../nbs/12_loader.ipynb #df626c1e
+class _Passes(_Epochs):
+    "A pass is an epoch, or what is left of it"
+    def __len__(self) -> int:  # batches of this rank in a whole epoch
+        step, r = self.batch_size*self.world_size, self.rank
+        rest = self.n % step
+        mine = (r + 1)*rest//self.world_size > r*rest//self.world_size or self.keep_empty and rest > 0
+        return self.n // step + (mine and not self.drop_last)
+
+    def __iter__(self) -> Iterator:  # of what `_here` makes of the items
+        if self.n - self.seen < (self.batch_size*self.world_size if self.drop_last else 1): self._next_epoch()
+        if get_worker_info() and self.begin is None: self.begin = self.seen
+        batches = self._by_workers() if self.num_workers else self._here()
+        for batch, seen in read_ahead(batches, self.prefetch) if self.prefetch else batches:
+            self.seen = seen
+            yield batch
+        self._next_epoch()
+
+    def _next_epoch(self): self.epoch, self.seen, self.begin = self.epoch + 1, 0, None
+
+# %% ../nbs/12_loader.ipynb #60fb7979
+class _Settings(_Passes):
     "What a loader was asked for"
     def __init__(self, shards, batch_size, block_size, seed, shuffle, weights, documents, shift, drop_last, keep_empty):
         if batch_size < 1: raise MemtrainError(f'batch_size {batch_size} is less than 1')
@@ -260,46 +322,21 @@ class _Settings(IterableDataset):
         bases = np.cumsum([0] + [len(p) for p in parts]).tolist()
         cuts = [_Cuts(p, block_size, order, shift and weights is None and shuffle is not False, documents, b) for p, b in zip(parts, bases)]
         self.cuts = cuts[0] if weights is None else _Mixture(cuts, weights)
-        self.batch_size, self.block_size, self.drop_last, self.keep_empty, self.documents = batch_size, block_size, drop_last, keep_empty, documents
+        self.path, self.n, self.batch_size, self.block_size = self.shards.path, self.cuts.n, batch_size, block_size
+        self.drop_last, self.keep_empty, self.documents = drop_last, keep_empty, documents
         self._identity = {'seed': seed, 'shuffle': cuts[0].order.shuffle, 'block_size': block_size, 'documents': documents,
                           'weights': None if weights is None else list(weights), 'windows': self.cuts.n,
                           'data': self.shards.manifest and self.shards.manifest['checksum'][:12]}
 
-# %% ../nbs/12_loader.ipynb #563f5155
-class _State(_Settings):
-    "Where a loader stands"
-    epoch = seen = 0  # the epoch under way, and how many of its windows all ranks have handed out
-    begin = None  # under a worker process: where the epoch was entered, which decides whose batch is whose
-
-    def state_dict(self) -> dict:
-        "Where the loader stands, and what its order depends on"
-        begin = {} if self.begin is None else {'begin': self.begin}
-        return {'epoch': self.epoch, 'seen': self.seen, **begin, **self._identity}
-
-    def load_state_dict(
-        self,
-        state: dict,  # from `state_dict`; batch size, ranks and workers may be others
-    ) -> None:
-        "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or another seed"
-        for name, value in self._identity.items():
-            if state.get(name) != value:
-                raise MemtrainError(f'{self.shards.path}: the checkpoint was made with {name} {state.get(name)}, this is {name} {value}: '
-                                    f'use the same data and settings')
-        self.epoch, self.seen, self.begin = state['epoch'], state['seen'], state.get('begin')
-
 # %% ../nbs/12_loader.ipynb #1c94095a
-class _Reading(_State):
+class _Reading(_Settings):
     "How the windows of an epoch are read"
     def _pools(self):
         "(batches as slices of the pool with the windows then seen, starts, targets) of each pool of the epoch that is left"
-        info = get_worker_info()
-        worker, workers = (info.id, info.num_workers) if info else (0, 1)
         order = self.cuts.order if isinstance(self.cuts, _Cuts) else None
         size = order.block*order.pool if order and order.shuffle == 'block' else max(1, 2**19//self.block_size)
-        epoch, seen, begin = self.epoch, self.seen, self.seen if self.begin is None else self.begin
-        batches = share_batches(begin, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)
-        if workers > 1 or seen > begin: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
-        for _, pool in itertools.groupby(batches, key=lambda b: b[0]//size):
+        epoch = self.epoch
+        for _, pool in itertools.groupby(self._left(), key=lambda b: b[0]//size):
             pool = list(pool)
             first, behind, _ = np.array(pool).T
             sizes = behind - first
@@ -340,14 +377,6 @@ class _Batches(_Reading):
         else:
             beyond = torch.arange(y.shape[1], device=y.device) >= torch.from_numpy(targets).to(y.device)[:, None]
             x[beyond], y[beyond] = self.shards.eod_id, -100
-
-    def _by_workers(self):
-        "The same from worker processes; this process counts what has arrived"
-        each = copy.copy(self)
-        each.num_workers = each.prefetch = 0
-        batches = DataLoader(each, batch_size=None, num_workers=self.num_workers)
-        shares = share_batches(self.seen, self.cuts.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)
-        for batch, (_, _, seen) in zip(batches, shares): yield batch, seen
 
 # %% ../nbs/12_loader.ipynb #da101212
 def read_ahead(
@@ -413,23 +442,6 @@ class TokenLoader(_Batches):
         if self.prefetch < 0 or self.num_workers < 0: raise MemtrainError('prefetch and num_workers are 0 or more')
         if self.device and (self.pin_memory or self.num_workers):
             raise MemtrainError('device sends batches from this process: leave pin_memory and num_workers out')
-
-    def __len__(self) -> int:  # batches of this rank in a whole epoch
-        step, r = self.batch_size*self.world_size, self.rank
-        rest = self.cuts.n % step
-        mine = (r + 1)*rest//self.world_size > r*rest//self.world_size or self.keep_empty and rest > 0
-        return self.cuts.n // step + (mine and not self.drop_last)
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # x and y, (B, T) int64 each
-        if self.cuts.n - self.seen < (self.batch_size*self.world_size if self.drop_last else 1): self._next_epoch()
-        if get_worker_info() and self.begin is None: self.begin = self.seen
-        batches = self._by_workers() if self.num_workers else self._here()
-        for batch, seen in read_ahead(batches, self.prefetch) if self.prefetch else batches:
-            self.seen = seen
-            yield batch
-        self._next_epoch()
-
-    def _next_epoch(self): self.epoch, self.seen, self.begin = self.epoch + 1, 0, None
 
 # %% ../nbs/12_loader.ipynb #82d72d07
 def _encode(tokenizer, text):
