@@ -7,7 +7,7 @@ __all__ = ['MANIFEST', 'JOURNAL', 'SEED_METADATA', 'is_tensor', 'read_manifest',
            'verify_traces', 'shard_traces', 'TraceWriter', 'TraceDataSharder', 'iter_pickle']
 
 # %% ../nbs/14_traces.ipynb #51432df1
-import base64, contextlib, hashlib, json, math, os, pickle, queue, re, struct, sys, tempfile, threading
+import base64, contextlib, hashlib, io, json, math, os, pickle, queue, re, shutil, struct, sys, tempfile, threading
 from array import array
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -18,8 +18,8 @@ from typing import Any, Iterator
 try: import fcntl
 except ImportError: fcntl = None  # Windows
 
-from .core import MIB, MemtrainError, atomic_write, check_writable, progress, publish, read_json
-from .lazypickle import LazyTensor, PickleIndex, Record, build_index, iter_pickle
+from .core import MIB, MemtrainError, atomic_write, check_writable, format_size, progress, publish, read_json
+from .lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, _File, _ITEMSIZE, build_index, iter_pickle
 
 _all_ = ['iter_pickle']
 
@@ -31,15 +31,14 @@ def __getattr__(name):
     return getattr(trace_loader, name)
 
 # %% ../nbs/14_traces.ipynb #f6755392
-_ITEMSIZE = {'bool': 1, 'uint8': 1, 'int8': 1, 'int16': 2, 'uint16': 2, 'float16': 2, 'bfloat16': 2, 'int32': 4, 'uint32': 4, 'float32': 4,
-             'int64': 8, 'uint64': 8, 'float64': 8, 'float8_e4m3fn': 1, 'float8_e5m2': 1}
-_CODES = dict(zip(_ITEMSIZE, 'BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 I64 U64 F64 F8_E4M3 F8_E5M2'.split()))  # what safetensors calls them
+_CODES = {'bool': 'BOOL', 'uint8': 'U8', 'int8': 'I8', 'int16': 'I16', 'uint16': 'U16', 'float16': 'F16', 'bfloat16': 'BF16', 'int32': 'I32', 'uint32': 'U32',
+          'float32': 'F32', 'int64': 'I64', 'uint64': 'U64', 'float64': 'F64', 'float8_e4m3fn': 'F8_E4M3', 'float8_e5m2': 'F8_E5M2'}  # safetensors' names
 
 def is_tensor(
     value: Any,  # anything
 ) -> bool:  # true also of a LazyTensor
     "Whether `value` is a tensor or an array: torch's, NumPy's, or one that is still in its file"
-    return isinstance(value, LazyTensor) or hasattr(value, 'untyped_storage') or type(value).__module__ == 'numpy' and hasattr(value, 'tobytes')
+    return isinstance(value, LazyTensor) or hasattr(value, 'untyped_storage') or type(value).__module__ == 'numpy' and hasattr(value, '__array_finalize__')
 
 # %% ../nbs/14_traces.ipynb #d4c1d740
 def _tag(kind, value): return {'$': kind, 'v': value}
@@ -70,39 +69,62 @@ class _Encoder:
 # %% ../nbs/14_traces.ipynb #62653077
 def _encode_rare(encoder, value, t, name):
     "What is seldom in a trace; anything else is refused by name"
+    if isinstance(value, LazyBytes) or t in (bytes, bytearray) and len(value) >= 4096: return encoder.encode_tensor(value, name)
+    if t in (bytes, bytearray): return _tag('bytes', base64.b64encode(value).decode())
     if t in (tuple, set, frozenset):
         items = [encoder.encode(v, f'{name}.{i}') for i, v in enumerate(value)]
         return _tag(t.__name__, items if t is tuple else sorted(items, key=json.dumps))
-    if t in (bytes, bytearray): return _tag(t.__name__, base64.b64encode(value).decode())
     if t is complex: return _tag('complex', [repr(value.real), repr(value.imag)])
-    if isinstance(value, Record): return _tag('record', [*_class_of(value), encoder.encode(value.fields, name)])
+    if isinstance(value, Record): return _tag('record', [value.module, value.name, encoder.encode_dict(value.fields, name)])
+    simple = _simplify(value, t)
+    if simple is not value: return encoder.encode(simple, name)
     raise MemtrainError(f'{encoder.where}: {name} is a {t.__module__}.{t.__qualname__}, which has no place in a shard: '
                         'keep tensors, arrays, numbers, text, and lists, tuples or dicts of them')
 
+def _simplify(value, t):
+    "What a pickle of `value` would be read as: a NumPy number as a number, a torch.dtype as its name, an object as a record"
+    kind = f'{t.__module__}.{t.__qualname__}'
+    if kind in ('collections.OrderedDict', 'collections.defaultdict'): return dict(value)
+    if kind == 'torch.Size': return tuple(value)
+    if kind in ('torch.dtype', 'torch.device'): return str(value)
+    if t.__module__ == 'numpy' and hasattr(value, 'item'): return value.item()
+    own = t.__module__.partition('.')[0] not in ('builtins', 'torch', 'numpy', 'collections')
+    return _as_record(value) if own and _fields_of(value) is not None else value
+
 # %% ../nbs/14_traces.ipynb #82bcfd6c
-def _class_of(record): return [record.module, record.name]
+def _fields_of(item):
+    "The fields of an object, in order; None if it has none"
+    slots = [name for cls in reversed(type(item).__mro__) for name in getattr(cls, '__slots__', ()) if hasattr(item, name)]
+    if hasattr(item, '_asdict'): return item._asdict()
+    if hasattr(item, '__dict__') or slots: return {**getattr(item, '__dict__', {}), **{name: getattr(item, name) for name in slots}}
 
 def _as_record(item):
     "A trace of any kind as a record: dicts and lone values have a class of their own"
     if isinstance(item, Record): return item
     if isinstance(item, dict) and all(type(k) is str for k in item): return Record('builtins', 'dict', item)
-    if is_tensor(item) or isinstance(item, (list, tuple, dict, str, int, float, bytes, type(None))): return Record('', '', {'value': item})
-    if hasattr(item, '_asdict'): return Record(type(item).__module__, type(item).__qualname__, item._asdict())
-    if hasattr(item, '__dict__'): return Record(type(item).__module__, type(item).__qualname__, dict(vars(item)))
-    raise MemtrainError(f'a trace is a dict, a dataclass or another object with fields, not a {type(item).__qualname__}')
+    if is_tensor(item) or isinstance(item, (list, tuple, dict, str, int, float, bytes, LazyBytes, type(None))) and not hasattr(item, '_asdict'):
+        return Record('', '', {'value': item})
+    fields = _fields_of(item)
+    if fields is None: raise MemtrainError(f'a trace is a dict, a dataclass or another object with fields, not a {type(item).__qualname__}')
+    return Record(type(item).__module__, type(item).__qualname__, fields)
+
+# %% ../nbs/14_traces.ipynb #518aaea1
+def _key_of(fields):
+    "What tells the sample of a trace from others; None if nothing does. `fields` are encoded"
+    sample = fields.get('sample_id')
+    return None if sample is None or type(sample) in (dict, list) else json.dumps([fields.get('dataset_name'), sample])
 
 def _line_of(item, number, place, where):
     "The line of trace `number`, without its end, with the two things that the plan needs: its layer and the key of its sample"
     record, encoder = _as_record(item), _Encoder(place, where)
     try:
         fields = encoder.encode_dict(record.fields, '')
-        parts = (str(number), *(json.dumps(o, separators=(',', ':')) for o in (_class_of(record), fields, encoder.tensors)))
+        parts = (str(number), *(json.dumps(o, separators=(',', ':')) for o in ([record.module, record.name], fields, encoder.tensors)))
     except (ValueError, RecursionError) as e: raise MemtrainError(f'{where}: a field that can\'t be written ({e})') from None
-    layer, sample = fields.get('layer_id'), fields.get('sample_id')
-    key = None if sample is None or type(sample) is dict else json.dumps([fields.get('dataset_name'), sample])
-    return '\t'.join(parts).encode(), layer if type(layer) is int and abs(layer) < 2**31 else -1, key
+    layer = fields.get('layer_id')
+    return '\t'.join(parts).encode(), layer if type(layer) is int and abs(layer) < 2**31 else -1, _key_of(fields)
 
-# %% ../nbs/14_traces.ipynb #518aaea1
+# %% ../nbs/14_traces.ipynb #9adffb20
 _MAKE = {'tuple': tuple, 'set': set, 'frozenset': frozenset}
 
 def _decode(value, tensors):
@@ -117,7 +139,7 @@ def _decode(value, tensors):
     if kind in _MAKE: return _MAKE[kind](_decode(o, tensors) for o in v)
     if kind == 'dict': return {_decode(k, tensors): _decode(o, tensors) for k, o in v}
     if kind == 'record': return Record(v[0], v[1], _decode(v[2], tensors))
-    return {'bytes': bytes, 'bytearray': bytearray}[kind](base64.b64decode(v))
+    return base64.b64decode(v)  # bytes
 
 # %% ../nbs/14_traces.ipynb #34a08731
 class _Samples:
@@ -343,6 +365,7 @@ class _Draft:
     def __init__(self, folder, name, seen, head, start):
         self.name, self.folder, self.seen, self.head, self.lines = name, folder, seen, head, None
         self.table, self.ranges, self.data, self.pads, self.traces, self.weight, self.literal = array('q'), array('q'), 0, 0, 0, 0, 8
+        self.saved = 0
         self.layers, self.classes, self.fields = Counter(), Counter(), {}
         head.seek(8)
         head.truncate()
@@ -358,12 +381,12 @@ class _Draft:
         self.traces, self.weight = self.traces + 1, self.weight + weight
 
     def mark(self):
-        counts = self.data, self.pads, self.traces, self.weight, self.literal
+        counts = self.data, self.pads, self.traces, self.weight, self.literal, self.saved
         at = self.lines.tell() if self.lines else 0, self.head.tell(), len(self.table), len(self.ranges)
         return at, counts, Counter(self.layers), Counter(self.classes), dict(self.fields)
 
     def roll_back(self, mark):
-        at, (self.data, self.pads, self.traces, self.weight, self.literal), self.layers, self.classes, self.fields = mark
+        at, (self.data, self.pads, self.traces, self.weight, self.literal, self.saved), self.layers, self.classes, self.fields = mark
         for file, n in zip((self.lines, self.head), at):
             if file: file.seek(n); file.truncate()
         del self.table[at[2]:], self.ranges[at[3]:]
@@ -411,7 +434,9 @@ class _Shard(_Layout):
     def place(self, name, dtype, shape, source, at, n):
         "Store a tensor, or find it stored: its name, type, shape and place in the contents"
         found, key = self.seen.find(source, at, n) if self.seen else (None, None)
-        if found: return [found[0], dtype, shape, found[1]]
+        if found:
+            self.saved += n
+            return [found[0], dtype, shape, found[1]]
         gap = -self.data % 8 if self.data % _ITEMSIZE.get(dtype, 1) else 0
         if gap:
             self.store(f'_pad.{self.pads}', 'uint8', [gap], -1, 0, gap)
@@ -424,7 +449,13 @@ class _Shard(_Layout):
 _STORAGES = {'float32': 'Float', 'float64': 'Double', 'float16': 'Half', 'bfloat16': 'BFloat16', 'int64': 'Long', 'int32': 'Int', 'int16': 'Short',
              'int8': 'Char', 'uint8': 'Byte', 'bool': 'Bool', 'complex64': 'ComplexFloat', 'complex128': 'ComplexDouble'}
 
-def _plain(value): return pickle.dumps(value, 3)[2:-1]  # less PROTO and STOP
+def _plain(value):
+    "The instructions for a plain value, without PROTO and STOP and without filling the memo"
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, 3)
+    pickler.fast = True
+    pickler.dump(value)
+    return out.getvalue()[2:-1]
 
 def _global(module, name):
     if '\n' in module + name: raise MemtrainError(f'{module}.{name}: not the name of a class')
@@ -436,7 +467,7 @@ def _blob_head(storage, n):
     "What `torch.save` wrote in its first format before the contents of a storage with `n` elements"
     parts = 0x1950a86a20f9469cfc6c, 1001, {'protocol_version': 1001, 'little_endian': True, 'type_sizes': {'short': 2, 'int': 4, 'long': 4}}
     start = b''.join(pickle.dumps(p, 2) for p in parts)
-    made = b'\x80\x02(' + b''.join([_plain('storage'), storage, _plain('0'), _plain('cpu'), _plain(n), b'NtQ.'])
+    made = b'\x80\x02(' + _plain('storage') + b'q\0' + storage + b'q\1' + _plain('0') + b'q\2' + _plain('cpu') + b'q\3' + _plain(n) + b'Ntq\4Q.'
     return start + made + pickle.dumps(['0'], 2) + struct.pack('<Q', n)
 
 # %% ../nbs/14_traces.ipynb #6deffe93
@@ -453,14 +484,16 @@ def _pickle_tensor(dtype, shape, at, n, kind):
 
 def _pickle_array(dtype, shape, at, n, kind):
     "The instructions that make a NumPy array"
-    code = {'bool': 'b', 'float': 'f', 'int': 'i', 'uint': 'u', 'complex': 'c'}[dtype.rstrip('0123456789')] + str(n//math.prod(shape) if n else _width(dtype))
+    code = {'bool': 'b', 'float': 'f', 'int': 'i', 'uint': 'u', 'complex': 'c'}[dtype.rstrip('0123456789')] + str(_ITEMSIZE[dtype])
     yield _global('numpy.core.multiarray', '_reconstruct') + b'(' + _global('numpy', 'ndarray') + _plain((0,)) + _plain(b'b') + b'tR'
     yield b'(' + _plain(1) + _plain(tuple(shape)) + _global('numpy', 'dtype') + _plain((code, False, True)) + b'R'
     yield b'(' + b''.join(map(_plain, (3, '<' if code[1:] != '1' else '|', None, None, None, -1, -1, 0))) + b'tb' + _plain(False) + _bytes_head(n)
     yield at
     yield b'tb'
 
-def _width(dtype): return int(dtype.lstrip('abcdefghijklmnopqrstuvwxyz') or 8)//8
+def _pickle_bytes(dtype, shape, at, n, kind):
+    yield _bytes_head(n)
+    yield at
 
 # %% ../nbs/14_traces.ipynb #cace0bb5
 def _pickle(value, tensors):
@@ -470,7 +503,7 @@ def _pickle(value, tensors):
     elif '$' not in value: yield from _pickle_items(b'}(', _pairs(value), b'u', tensors)
     elif value['$'] == 'tensor':
         name, dtype, shape, source, at, n, kind = tensors[value['v']]
-        yield from (_pickle_array if kind == 'numpy' else _pickle_tensor)(dtype, shape, (source, at, n), n, kind)
+        yield from {'numpy': _pickle_array, 'bytes': _pickle_bytes}.get(kind, _pickle_tensor)(dtype, shape, (source, at, n), n, kind)
     elif value['$'] == 'dict': yield from _pickle_items(b'}(', [o for pair in value['v'] for o in pair], b'u', tensors)
     elif value['$'] == 'tuple': yield from _pickle_items(b'(', value['v'], b't', tensors)
     elif value['$'] in ('set', 'frozenset'):
@@ -491,9 +524,12 @@ def _pickle_object(cls, fields, tensors):
     if cls == ['', '']: yield from _pickle(fields['value'], tensors)
     elif cls == ['builtins', 'dict']: yield from _pickle(fields, tensors)
     else:
-        yield _global(*cls) + b')\x81'
-        yield from _pickle(fields, tensors)
-        yield b'b'
+        args = [v for i, (k, v) in enumerate(fields.items()) if k == f'_{i}']  # given to __new__, as those of a NamedTuple
+        yield _global(*cls)
+        yield from _pickle_items(b'(', args, b't\x81', tensors)
+        if len(args) < len(fields):
+            yield from _pickle({k: v for k, v in fields.items() if not k[1:].isdigit()} if args else fields, tensors)
+            yield b'b'
 
 # %% ../nbs/14_traces.ipynb #b2a8a68b
 class _PickleShard(_Draft):
@@ -713,6 +749,7 @@ class _Output:
         with open(dest/f".{entry['file']}.tmp", 'wb', buffering=0) as f:
             entry['sha256'] = self.copier.copy(shard.whole(self.head_number), f.fileno())
             entry['bytes'] = f.tell()
+            self.copier.tick(shard.saved)
             self.sources.check()
             if shard.lines: _write_index(shard, dest, entry)
             publish(f, dest/entry['file'])
@@ -790,14 +827,22 @@ def _make_plan(source, shard_size_mb, format, group, dedupe):
 # %% ../nbs/14_traces.ipynb #26846d6d
 def _place(tensor, sources, loose):
     "Where the contents of a lazy tensor lie; those that aren't in one piece are written to the file `loose` first"
-    dtype, shape, n = tensor.dtype, list(tensor.shape), tensor.nbytes
-    kind = tensor.kind + ('+grad' if tensor.requires_grad else '')
-    spans = list(islice(tensor.spans(), 2))
-    if len(spans) < 2: return [dtype, shape, sources.number(tensor.storage[0], watch=True), spans[0][0] if spans else 0, n, kind]
-    loose.seek(0, 2)
-    at = loose.tell()
-    loose.write(tensor.read())
-    return [dtype, shape, sources.number(loose.name), at, n, kind]
+    if isinstance(tensor, LazyBytes):
+        if type(tensor.file) is _File: return ['uint8', [tensor.nbytes], sources.number(tensor.file.path, watch=True), tensor.offset, tensor.nbytes, 'bytes']
+        return ['uint8', [tensor.nbytes], sources.number(loose.name), loose.tell(), loose.write(tensor.read()), 'bytes']
+    kind, n = tensor.kind + ('+grad' if tensor.requires_grad else ''), tensor.nbytes
+    spans = list(islice(tensor.spans(), 2)) if tensor.plain else [None]*2
+    if len(spans) < 2: source, at = sources.number(tensor.storage[0], watch=True), spans[0][0] if spans else 0
+    else:
+        source, at = sources.number(loose.name), loose.tell()
+        _check_room(loose, n)
+        for piece in tensor.chunks(): loose.write(piece)
+    return [tensor.dtype, list(tensor.shape), source, at, n, kind]
+
+def _check_room(file, n):
+    "A `MemtrainError` where a tensor that repeats its storage is larger than the disk"
+    free = shutil.disk_usage(Path(file.name).parent).free
+    if n > free: raise MemtrainError(f'{file.name}: a tensor that takes {format_size(n)} written out, {format_size(free)} are free: keep its storage, not a view that repeats it')
 
 def _scan(items, plan, sources, loose, where):
     "Read every trace of a source into the plan"
@@ -839,7 +884,8 @@ class _ShardPart:
         for key, n in _PARTS:
             if not (folder/entry[key]).exists() or (folder/entry[key]).stat().st_size != entry[n]:
                 raise MemtrainError(f'{folder/entry[key]}: missing or cut, it should have {entry[n]:,} bytes; copy it again')
-        with open(self.path, 'rb') as f: self.start = 8 + struct.unpack('<Q', f.read(8))[0]
+        self.contents = _File(self.path)
+        self.start = 8 + struct.unpack('<Q', self.contents.pread(8, 0))[0]
         with open(folder/entry['table'], 'rb') as f: self.table = array('q', f.read())
         if sys.byteorder == 'big': self.table.byteswap()
         self.lines, self.size = open(folder/entry['index'], 'rb', buffering=0), entry['index_bytes']
@@ -851,10 +897,15 @@ class _ShardPart:
         start = self.table[5*i]
         end = self.table[5*i + 5] if i + 1 < self.traces else self.size
         line = json.loads(os.pread(self.lines.fileno(), end - start, start))
-        tensors = [_lazy(self.path, self.start + at, dtype, shape, kind) for _, dtype, shape, at, kind in line['tensors']]
+        tensors = [_lazy(self.contents, self.start + at, dtype, shape, kind) for _, dtype, shape, at, kind in line['tensors']]
         return Record(*line['class'], _decode(line['fields'], tensors))
 
-def _lazy(path, offset, dtype, shape, kind): return LazyTensor.of_range(path, offset, dtype, shape, kind)
+def _lazy(file, offset, dtype, shape, kind):
+    "What lies at `offset` of a shard, still in it"
+    if kind == 'bytes': return LazyBytes(file, offset, *shape)
+    tensor = LazyTensor.of_range(file, offset, dtype, shape, kind.removesuffix('+grad'))
+    tensor.requires_grad = kind.endswith('+grad')
+    return tensor
 
 # %% ../nbs/14_traces.ipynb #1b7522b0
 class _PickledPart:
@@ -1055,11 +1106,12 @@ def shard_traces(
 def _write_shards(folder, sources, plan, stack):
     "Copy what is planned; whole shards of an earlier run are passed over"
     options = folder.plan
-    total = sum(os.path.getsize(p) for p in sources.paths)
-    bar = stack.enter_context(progress(total=total, desc='sharding', unit='B', initial=sum(s['bytes'] for s in folder.shards)))
+    total = sum(os.path.getsize(path) for path, seen in zip(sources.paths, sources.seen) if seen)
+    bar = stack.enter_context(progress(total=total, desc='sharding', unit='B', initial=min(total, sum(s['bytes'] for s in folder.shards))))
+    tick = lambda n: bar.update(min(n, bar.total - bar.n))
     load = lambda i: (plan.read(i), plan.layers[i], plan.samples[i], plan.sizes[i] if plan.seed else 0)
     folder.begin()
-    packer = _Packer(folder, sources, options, load, bar.update)
+    packer = _Packer(folder, sources, options, load, tick)
     stack.callback(packer.close)
     for unit in _units(plan, options['group'], packer.state['traces']): packer.add(unit)
     by_layer = dict(Counter(plan.layers)) if options['group'] == 'seed' and options['shard_format'] == 'pkl' else None
@@ -1100,7 +1152,9 @@ class _Spool:
 def _contents(tensor):
     "Type, shape, kind and bytes of a tensor of any sort"
     if isinstance(tensor, LazyTensor): return tensor.dtype, list(tensor.shape), tensor.kind + ('+grad' if tensor.requires_grad else ''), tensor.read()
+    if isinstance(tensor, (bytes, bytearray, LazyBytes)): return 'uint8', [len(tensor)], 'bytes', tensor.read() if isinstance(tensor, LazyBytes) else tensor
     if hasattr(tensor, 'untyped_storage'):
+        if str(tensor.layout) != 'torch.strided': raise MemtrainError(f'a {tensor.layout} tensor has no place in a shard: keep it dense')
         x = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
         grad = '+grad' if tensor.requires_grad else ''
         import torch
