@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RoutingTrace', 'Gate', 'find_gates', 'collect_traces', 'load_run', 'collect_run', 'check_traces', 'split_samples',
-           'open_windows', 'Baselines', 'measure_predictors', 'MultiExpertPredictor', 'train_predictor',
-           'load_predictor', 'evaluate_predictors', 'plot_recall', 'count_transfers']
+           'open_windows', 'Baselines', 'measure_predictors', 'WindowAttention', 'MultiExpertPredictor',
+           'train_predictor', 'load_predictor', 'evaluate_predictors', 'plot_recall', 'count_transfers']
 
 # %% ../nbs/22_routing.ipynb #f7c76c07
 import itertools, math, re, time
@@ -79,6 +79,7 @@ def _routing(gate, x, out):
     named = () if torch.is_tensor(out) else [t for t in out if torch.is_tensor(t) and not t.is_floating_point() and t.shape[-1] == gate.k]
     return x, p, named[0].reshape(len(p), gate.k) if named else p.topk(gate.k, -1).indices
 
+# %% ../nbs/22_routing.ipynb #cb4a7d63
 def _run_gates(model, gates, inputs):
     "What each of `gates` sees and does while `model` reads `inputs`, by layer"
     seen, hooks = {}, []
@@ -131,6 +132,7 @@ def _crop(batch):
         raise MemtrainError('attention_mask: samples are padded on the left or in between: have the tokenizer pad on the right')
     return {k: batch[k] for k in ('input_ids', 'attention_mask')}, lengths.tolist()
 
+# %% ../nbs/22_routing.ipynb #2b923450
 def _collect_batch(model, gates, batch, w, n, name, most):
     "Write the traces of `batch`, of which the first is number `n`, to `w`; the number of the next one"
     device = next(model.parameters()).device
@@ -168,6 +170,7 @@ def load_run(
     model.load_state_dict(found['model_state'])
     return model.to(choose_device(device)).eval(), found['belongs']
 
+# %% ../nbs/22_routing.ipynb #07ffd771
 def collect_run(
     run_dir: str | Path,  # folder of a run of a GPT with experts
     out: str | Path,  # folder of the traces
@@ -251,8 +254,8 @@ def open_windows(
     return TraceShards(path, batch_size, _FIELDS, layers, window=window, lookahead=lookahead, samples=samples, shuffle=shuffle, seed=seed, rank=0, world_size=1, num_workers=num_workers)
 
 # %% ../nbs/22_routing.ipynb #2d2735c9
-class Baselines:
-    "Counts of experts by layer, by the experts of the source layer and by token, from `batches` of windows; `gates` give the fifth answer"
+class _Counts:
+    "Counts of experts by layer, by the experts of the source layer and by token"
     def __init__(self,
         batches: Iterable[dict],  # of `open_windows`, to learn from
         gates: Iterable[Gate] = (),  # of the model that was traced; none for no 'next gate'
@@ -270,6 +273,9 @@ class Baselines:
         if (more := int(ids.max()) + 1 - len(table)) > 0: table = torch.cat([table, torch.zeros(more, E)])
         self.tokens[t] = table.index_add_(0, ids, chosen)
 
+# %% ../nbs/22_routing.ipynb #82ca423a
+class Baselines(_Counts):
+    "What counts of experts in `batches` of windows answer, and what the `gates` do"
     def predictors(self) -> dict[str, Callable[[dict], torch.Tensor]]:  # by name: from a batch to scores (B, T, E)
         "The answers, as functions of a batch"
         found = {'chance': lambda b: torch.rand(b['target']['target_routing'].shape), 'layer frequency': self._by(self._frequency),
@@ -326,6 +332,33 @@ def _summarise(layers, k):
     return {**shares(*total), 'tokens': total[1], 'layers': {t: {n: v for n, v in shares(*sums).items() if n != 'recall_at'} for t, sums in sorted(layers.items())}}
 
 # %% ../nbs/22_routing.ipynb #540f97ff
+class WindowAttention(nn.Module):
+    "What the target layers of `n_layer` read from a token's window of layers: (B, T, W, C) to (B, T, D)"
+    def __init__(self,
+        n_embd: int,  # C
+        hidden: int,  # D, width inside
+        n_layer: int,  # each has a question of its own
+        window: int,  # W, layers in a window; each has a mark of its own
+        n_head: int,  # attention heads; divides `hidden`
+    ):
+        super().__init__()
+        self.n_head, self.read, self.ask = n_head, nn.Linear(n_embd, hidden), nn.Embedding(n_layer, hidden)
+        self.place, self.norm = nn.Parameter(torch.zeros(window, hidden)), nn.LayerNorm(hidden)
+        self.q, self.kv = nn.Linear(hidden, hidden), nn.Linear(hidden, 2*hidden)
+
+    def forward(self,
+        x: torch.Tensor,  # (B, T, W, C), the nearest layer last
+        layer_id: torch.Tensor,  # target layers, (B,), int64
+    ) -> torch.Tensor:  # (B, T, D)
+        "What layer `layer_id` reads from `x`"
+        h = self.read(x) + self.place
+        def heads(t): return t.reshape(-1, t.shape[-2], self.n_head, t.shape[-1]//self.n_head).transpose(1, 2)
+        k, v = self.kv(h).chunk(2, -1)
+        q = h[:, :, -1:] + self.ask(layer_id)[:, None, None]  # the nearest layer asks, on behalf of the target
+        y = F.scaled_dot_product_attention(heads(self.q(q)), heads(k), heads(v))
+        return self.norm(q.squeeze(2) + y.transpose(1, 2).reshape(*x.shape[:2], -1))
+
+# %% ../nbs/22_routing.ipynb #e31d864c
 class MultiExpertPredictor(nn.Module):
     "Scores of the experts of a layer from what earlier layers saw: windows (B, W, T, C) to (B, T, E)"
     def __init__(self,
@@ -341,10 +374,8 @@ class MultiExpertPredictor(nn.Module):
         if kind not in ('attention', 'mlp', 'linear'): raise MemtrainError(f"kind={kind!r}: take 'attention', 'mlp' or 'linear'")
         if hidden % n_head: raise MemtrainError(f'hidden={hidden} is not divisible by n_head={n_head}')
         self.options = dict(n_embd=n_embd, n_experts=n_experts, n_layer=n_layer, window=window, kind=kind, hidden=hidden, n_head=n_head)
-        width = n_embd * window
-        if kind == 'attention':
-            self.read, self.place, self.ask = nn.Linear(n_embd, hidden), nn.Parameter(torch.zeros(window, hidden)), nn.Embedding(n_layer, hidden)
-            self.q, self.kv, self.norm, width = nn.Linear(hidden, hidden), nn.Linear(hidden, 2*hidden), nn.LayerNorm(hidden), hidden
+        width = n_embd * window if kind != 'attention' else hidden
+        self.attend = WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
         self.inner = None if kind == 'linear' else ExpertLinear(n_layer, width, hidden, bias=True)
         self.out = ExpertLinear(n_layer, width if kind == 'linear' else hidden, n_experts, bias=True)
         for name, p in self.named_parameters():
@@ -359,19 +390,9 @@ class MultiExpertPredictor(nn.Module):
         order = layer_id.argsort(stable=True)
         ends = (torch.bincount(layer_id, minlength=self.options['n_layer']).cumsum(0) * T).tolist()
         x = window[order].float().transpose(1, 2)  # a token's layers side by side
-        x = self._attend(x, layer_id[order]).flatten(0, 1) if self.options['kind'] == 'attention' else x.reshape(B*T, W*C)
+        x = x.reshape(B*T, W*C) if self.attend is None else self.attend(x, layer_id[order]).flatten(0, 1)
         if self.inner is not None: x = F.gelu(self.inner(x, ends))
         return self.out(x, ends).view(B, T, -1)[order.argsort()]
-
-    def _attend(self, x, layer):
-        "What the target layers (B,) read from the windows (B, T, W, C): (B, T, hidden)"
-        B, T, W, _ = x.shape
-        H, h = self.options['n_head'], self.read(x) + self.place
-        def heads(t): return t.reshape(B*T, -1, H, t.shape[-1]//H).transpose(1, 2)
-        k, v = self.kv(h).chunk(2, -1)
-        q = h[:, :, -1] + self.ask(layer)[:, None]
-        y = F.scaled_dot_product_attention(heads(self.q(q)), heads(k), heads(v))
-        return self.norm(q + y.transpose(1, 2).reshape(B, T, -1))
 
     def score(self,
         batch: dict,  # of `open_windows`
@@ -390,8 +411,8 @@ def _score_loss(scores, batch, target):
     return (loss * mask).sum()
 
 # %% ../nbs/22_routing.ipynb #27ea421e
-class _PredictorRun:
-    "A predictor in training: network, optimizer, data and folder"
+class _PredictorParts:
+    "What a predictor in training consists of: network, optimizer, data and folder"
     def __init__(self, shard_dir, out_dir, a, device):
         from memtrain.traces import open_traces
         self.a, self.path, self.out, self.device = a, shard_dir, out_dir and Path(out_dir), choose_device(device)
@@ -410,6 +431,9 @@ class _PredictorRun:
         a = self.a
         return open_windows(self.path, self.parts[part], a.window, a.lookahead, a.batch_size, shuffle, a.seed, num_workers=a.num_workers)
 
+# %% ../nbs/22_routing.ipynb #9e320e3a
+class _PredictorRun(_PredictorParts):
+    "A predictor that learns"
     def train_epoch(self):
         "One pass over the samples to learn from; the mean loss"
         loss = tokens = 0
@@ -549,6 +573,7 @@ def evaluate_predictors(
     for name, p in (predictors or {}).items(): asked[name] = (p if isinstance(p, nn.Module) else load_predictor(p, device)).score
     return measure_predictors(asked, open_windows(shard_dir, parts['test'], **how))
 
+# %% ../nbs/22_routing.ipynb #9ade0f5b
 def plot_recall(
     found: dict[str, dict],  # of `evaluate_predictors`
     k: int = 2,  # experts per token
