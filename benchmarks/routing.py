@@ -1,6 +1,6 @@
 """How well the experts of the next layer are known beforehand, on a small mixture of experts that is trained for the purpose.
 
-    python benchmarks/routing.py [--seeds 1 2 3] [--others 1] [--steps 400] [--samples 600] [--epochs 8] [--work FOLDER]
+    python benchmarks/routing.py [--seeds 1 2 3] [--others 1] [--steps 400] [--samples 600] [--epochs 4] [--work FOLDER]
 
 The text: Python's standard library without its tests, prepared with a vocabulary of 2,048. The model: 6 layers of 16 experts, two of which
 a token visits, 96 wide, 1.9 million parameters. For each seed a model is trained on 'train', traces of SAMPLES windows of 128 tokens of
@@ -9,7 +9,7 @@ text is on two sides, and neither the model nor a predictor has seen what is rep
 were chosen on the model of another seed (0).
 The seconds of the whole are those of training, collecting, and an MLP with its baselines at lookahead 1; the other predictors come after,
 for the first OTHERS seeds.
-FOLDER keeps data, runs and traces, and must be empty but for data.
+FOLDER keeps data, runs and traces: what is finished there is not made again, and its seconds are those that the run's log has, or none.
 The result goes to results/routing.json.
 """
 import argparse,os,sysconfig,tempfile,time
@@ -41,10 +41,14 @@ def train_model(work, seed, a):
 
 def measure_seed(work, seed, a):
     "Train, collect, predict: what the acceptance is about"
+    from memtrain.core import read_json
     from memtrain.routing import check_traces, collect_run, evaluate_predictors, find_gates, load_run, train_predictor
     run, traces = work/f"run{seed}", work/f"traces{seed}"
-    with Clock() as training: summary = train_model(work, seed, a)
-    with Clock() as collecting: manifest = collect_run(run, traces, samples=a.samples, device="cpu", seed=seed)
+    done = (run/"summary.json").exists(), (traces/"trace_metadata.json").exists()
+    with Clock() as training: summary = read_json(run/"summary.json") if done[0] else train_model(work, seed, a)
+    if done[0]: training.wall, training.cpu = summary["seconds"], None
+    with Clock() as collecting: manifest = read_json(traces/"trace_metadata.json") if done[1] else collect_run(run, traces, samples=a.samples, device="cpu", seed=seed)
+    if done[1]: collecting.wall = collecting.cpu = None
     model, _ = load_run(run, "cpu")
     with Clock() as predicting:
         p = train_predictor(traces, work/f"mlp{seed}", "mlp", epochs=a.epochs, device="cpu", seed=seed)
@@ -83,8 +87,9 @@ def keep(summary): return {k: summary[k] for k in ("recall", "exact", "recall_at
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    for name, n in (("steps", 400), ("samples", 600), ("epochs", 8), ("others", 1)): parser.add_argument(f"--{name}", type=int, default=n)
+    for name, n in (("steps", 400), ("samples", 600), ("epochs", 4), ("others", 1)): parser.add_argument(f"--{name}", type=int, default=n)
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--name", default="routing", help="of the result")
     a = parser.parse_args()
     from memtrain.core import save_result
     from memtrain.prepare import prepare
@@ -97,12 +102,12 @@ def main():
         for seed in a.seeds:
             r = measure_seed(work, seed, a)
             values["seeds"].append(r)
-            print(seed, {k: round(v["recall"], 3) for k, v in r["lookahead 1"].items()}, f"{sum(r['seconds'].values()):.0f} s, agreement {r['agreement']:.4%}", flush=True)
-        save_result("routing", values, "python benchmarks/routing.py")
+            print(seed, {k: round(v["recall"], 3) for k, v in r["lookahead 1"].items()}, f"{sum(filter(None, r['seconds'].values())):.0f} s, agreement {r['agreement']:.4%}", flush=True)
+        save_result(a.name, values, "python benchmarks/routing.py")
         for seed, r in zip(a.seeds[:a.others], values["seeds"]):
             r["others"] = measure_others(work, seed, a)
             print(seed, {k: round(v["recall"], 3) for k, v in r["others"]["lookahead 1"].items()}, {k: round(v["recall"], 3) for k, v in r["others"]["lookahead 2"].items()}, flush=True)
-            save_result("routing", values, "python benchmarks/routing.py")
+            save_result(a.name, values, "python benchmarks/routing.py")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 from memtrain.model import *
 
 # %% ../nbs/20_model.ipynb #a35f41a7
-import codecs, contextlib, io, math, tempfile, time
+import math, tempfile, time
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path

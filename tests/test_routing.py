@@ -166,7 +166,7 @@ def test_a_predictor_sorts_by_layer_and_gives_back_the_order():
 
 # %% ../nbs/22_routing.ipynb #b81177bc
 def _traces(folder, **kw):
-    _collect(folder, n=40, **kw)
+    _collect(folder, n=32, **kw)
     return folder
 
 def _lines(out): return [(m['iter'], m['loss'], m['val_loss']) for m in map(json.loads, (out/'metrics.jsonl').read_text().splitlines())]
@@ -176,22 +176,20 @@ def test_a_resumed_predictor_ends_with_the_same_digits():
     from memtrain.routing import _KeptPredictor
     with tempfile.TemporaryDirectory() as d:
         path, d = _traces(Path(d)/'t'), Path(d)
-        kw = dict(window=2, epochs=4, hidden=8, device='cpu', gradient_accumulation_steps=3)
-        for kind in ('mlp', 'attention'):
-            whole, save, saved = train_predictor(path, d/f'{kind}_whole', kind, **kw), _KeptPredictor.save, []
-            def cut(run):
-                if len(saved) == 2: raise KeyboardInterrupt  # in the third epoch, which is lost
-                saved.append(save(run))
-            with patch.object(_KeptPredictor, 'save', cut):
-                try: train_predictor(path, d/kind, kind, **kw)
-                except KeyboardInterrupt: pass
-            test_fail(lambda: train_predictor(path, d/kind, kind, **kw), exc=MemtrainError, contains='--resume')
-            test_fail(lambda: train_predictor(path, d/kind, kind, **{**kw, 'hidden': 12}, resume=True), exc=MemtrainError, contains='hidden 8')
-            again = train_predictor(path, d/kind, kind, **kw, resume=True)
-            test_eq(_lines(d/kind), _lines(d/f'{kind}_whole'))
-            test_eq({k: again[k] for k in ('recall', 'exact', 'val_loss', 'best_epoch')}, {k: whole[k] for k in ('recall', 'exact', 'val_loss', 'best_epoch')})
-            held = open_windows(path, split_samples(path)['test'], 2)
-            test_eq(measure_predictors({'p': load_predictor(d/kind).score}, held)['p']['recall'], again['recall'])
+        kw = dict(kind='attention', window=2, epochs=3, hidden=8, device='cpu', batch_size=8, gradient_accumulation_steps=3)
+        whole, save, saved = train_predictor(path, d/'whole', **kw), _KeptPredictor.save, []
+        def cut(run):
+            if saved: raise KeyboardInterrupt  # in the second epoch, which is lost
+            saved.append(save(run))
+        with patch.object(_KeptPredictor, 'save', cut):
+            try: train_predictor(path, d/'cut', **kw)
+            except KeyboardInterrupt: pass
+        test_fail(lambda: train_predictor(path, d/'cut', **kw), exc=MemtrainError, contains='--resume')
+        test_fail(lambda: train_predictor(path, d/'cut', **{**kw, 'hidden': 12}, resume=True), exc=MemtrainError, contains='hidden 8')
+        again, same = train_predictor(path, d/'cut', **kw, resume=True), ('recall', 'exact', 'val_loss', 'best_epoch')
+        test_eq((_lines(d/'cut'), [again[k] for k in same]), (_lines(d/'whole'), [whole[k] for k in same]))
+        held = open_windows(path, split_samples(path)['test'], 2)
+        test_eq(measure_predictors({'p': load_predictor(d/'cut').score}, held)['p']['recall'], again['recall'])
 
 # %% ../nbs/22_routing.ipynb #b77f1198
 def test_micro_batches_of_a_predictor_add_up():
@@ -218,7 +216,7 @@ def test_no_sample_is_on_both_sides():
     with tempfile.TemporaryDirectory() as d:
         path = _traces(Path(d)/'t')
         parts = split_samples(path)
-        test_eq(sorted(s for p in parts.values() for s in p), list(range(40)))
+        test_eq(sorted(s for p in parts.values() for s in p), list(range(32)))
         read = {k: {s for b in open_windows(path, v, 2) for s in b['sample'].tolist()} for k, v in parts.items()}
         test_eq(read, parts)
         for bad in (dict(val_fraction=0), dict(test_fraction=0.95)): test_fail(split_samples, args=(path,), kwargs=bad, exc=MemtrainError, contains='leave some samples')
