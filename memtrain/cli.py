@@ -16,8 +16,6 @@ import tyro
 
 from . import __version__
 from .core import MemtrainError, atomic_write, check_writable, format_count, format_size, get_machine, is_out_of_memory, parse_size, seed_everything
-from .prepare import prepare
-from .shards import MANIFEST, TOKENIZER, TokenShards, read_manifest, verify
 
 # %% ../nbs/50_cli.ipynb #dea22c87
 @dataclass
@@ -49,6 +47,7 @@ class Prepare:
 
     def run(self) -> int:  # exit status
         "Prepare, and say what came of it"
+        from memtrain.prepare import prepare
         print(prepare(**vars(self)))
         print(f'Next: memtrain train --dataset_dir {shlex.quote(self.out_dir)} --out_dir RUN')
         return 0
@@ -61,6 +60,7 @@ class Verify:
 
     def run(self) -> int:  # exit status
         "Print a line for each file that isn't what it was; 1 if there is any"
+        from memtrain.shards import read_manifest, verify
         problems = verify(self.path)
         for line in problems: print(f'memtrain: {line}', file=sys.stderr)
         if not problems: print(f"{self.path}: {len(read_manifest(self.path)['shards'])} shards, every byte as it was written")
@@ -134,6 +134,7 @@ def _check_tokenization(a):
 # %% ../nbs/50_cli.ipynb #b5ce5c20
 def _choose_data(a, config):
     "(ids in the vocabulary, what makes the `TrainingData` for a block size), as the flags `a` ask for"
+    from memtrain.shards import TokenShards
     from memtrain.train import hold_text, open_shards, open_stream
     if a.dataset_dir: return TokenShards(a.dataset_dir).vocab_size, lambda block_size: open_shards(a.dataset_dir, config, block_size, a.documents)
     val_fraction = 0.1 if a.val_fraction is None else a.val_fraction
@@ -160,6 +161,7 @@ def _read_text(a, options):
 
 def _check_folder(path):
     "A folder of tokens or of a data set has files of JSON in it that nobody wants to learn"
+    from memtrain.shards import MANIFEST
     if (path/MANIFEST).exists(): raise MemtrainError(f'--input_file {path}: its text has been prepared: give it as --dataset_dir')
     if any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')):
         raise MemtrainError(f'--input_file {path}: a data set that was saved with save_to_disk: give it as --dataset_id')
@@ -168,6 +170,7 @@ def _choose_tokenizer(a, source, options):
     "The tokenizer of the run that is resumed, or the one that the flags `a` name, learned from `source` where that is asked for"
     from memtrain.stream import open_tokenizer, sample_texts
     from memtrain.prepare import CharTokenizer, load_tokenizer, train_bpe
+    from memtrain.shards import TOKENIZER
     out, how = Path(a.out_dir), _tokenization(a)
     if a.resume and (out/'checkpoint.pt').exists() and (out/TOKENIZER).exists(): return load_tokenizer(out/TOKENIZER)
     if how == 'train-bpe': return train_bpe(sample_texts(source, **options), _vocab_size(a))
@@ -348,6 +351,7 @@ class Shaped:
         if self.dataset_dir and self.vocab_size is not None: raise MemtrainError('--vocab_size and --dataset_dir both tell the vocabulary: give one of them')
         if self.config_file and (self.dataset_dir or self.vocab_size is not None):
             raise MemtrainError(f'--config_file {self.config_file} tells the vocabulary itself: leave out --vocab_size and --dataset_dir')
+        from memtrain.shards import TokenShards
         vocab = TokenShards(self.dataset_dir).vocab_size if self.dataset_dir else 50257 if self.vocab_size is None else self.vocab_size
         return _choose_model(self, vocab, seq_len=1024)
 

@@ -16,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable, IO, Iterable, Iterator
 
-import numpy as np
 import psutil
 from tqdm import tqdm
 
@@ -110,7 +109,7 @@ def _collect(x, storages):
     if hasattr(x, 'untyped_storage'):
         s = x.untyped_storage()
         storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0
-    elif isinstance(x, np.ndarray):
+    elif (np := sys.modules.get('numpy')) and isinstance(x, np.ndarray):  # what nobody has imported isn't there
         while isinstance(x.base, np.ndarray): x = x.base
         storages[id(x)] = 0 if isinstance(x, np.memmap) else x.nbytes
     elif isinstance(x, (bytes, bytearray, memoryview)): storages[id(x)] = memoryview(x).nbytes
@@ -119,7 +118,7 @@ def _collect(x, storages):
         for o in x: _collect(o, storages)
     elif hasattr(x, 'named_parameters'): _collect([*x.parameters(), *x.buffers()], storages)
     elif hasattr(x, 'param_groups'): _collect(x.state, storages)
-    elif not (x is None or isinstance(x, (int, float, complex, str, np.generic))):
+    elif not (x is None or isinstance(x, (int, float, complex, str)) or np and isinstance(x, np.generic)):
         raise MemtrainError(f"nbytes can't look into a {type(x).__name__}: pass tensors, arrays, modules, optimizers or containers of them")
 
 # %% ../nbs/00_core.ipynb #7fea8f7b
@@ -190,7 +189,7 @@ def seed_everything(
     seed: int,  # from 0 to 2³² - 1, what NumPy takes
 ) -> None:
     "Seed Python's, NumPy's and torch's global generators, on all devices"
-    import torch
+    import numpy as np, torch
     if not 0 <= seed < 2**32: raise MemtrainError(f'seed {seed} is outside 0 .. 4294967295')
     random.seed(seed)
     np.random.seed(seed)
@@ -198,7 +197,7 @@ def seed_everything(
 
 def get_rng_state() -> dict:
     "The state of Python's, NumPy's and torch's global generators, in types that `torch.load(weights_only=True)` takes"
-    import torch
+    import numpy as np, torch
     name, key, *rest = np.random.get_state()
     return {'python': random.getstate(), 'numpy': [name, key.tolist(), *rest], 'torch': torch.get_rng_state(),
             'cuda': torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
@@ -207,7 +206,7 @@ def set_rng_state(
     state: dict,  # what `get_rng_state` gave
 ) -> None:
     "Put the generators back to `state`"
-    import torch
+    import numpy as np, torch
     random.setstate(state['python'])
     np.random.set_state(tuple(state['numpy']))
     torch.set_rng_state(state['torch'])

@@ -8,6 +8,7 @@ import json, random, sysconfig, tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
+import torch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.ablation import _configure, _in_fresh_process
 from memtrain.core import MIB, MemtrainError, format_size
@@ -72,6 +73,21 @@ def test_an_ablation_measures_what_it_says():
     test_eq((a.speed('plain'), a.loss_difference('plain')), (1.0, 0.0))
     assert 0 < a.speed('four') < 1 and abs(a.other_start - a['plain'].val_loss) > 1e-4
 
+# %% ../nbs/24_ablation.ipynb #d413d609
+def test_speed_is_a_median_of_ratios_and_the_loss_the_last():
+    row = lambda n, s: Row(n, {}, 1, 1, 'simulated', '', {}, {}, s)
+    a = Ablation({}, {}, [row('plain', [1.0, 10.0, 2.0]), row('x', [2.0, 40.0, 1.0])], 3)
+    test_eq(a.speed('x'), 0.5)  # of 0.5, 0.25 and 2; the medians' ratio is 1
+    a.rows[1].val = [(0, 3.0), (3, 1.0)]
+    test_eq(a.rows[1].val_loss, 1.0)
+
+# %% ../nbs/24_ablation.ipynb #3e3c1184
+def test_warm_up_rounds_are_not_counted():
+    n, nothing = iter(range(100)), lambda shape, config: (lambda: torch.nn.Linear(1, 1), lambda params: None, None)
+    with patch.dict(time_settings.__globals__, _seconds=lambda *a: next(n), gpt_step=nothing):
+        found = time_settings(dict(vocab_size=9, block_size=4, n_layer=1, n_head=1, n_embd=4), {'plain': {}}, rounds=3, threads=None)
+    test_eq(found, {'plain': [2, 3, 4]})
+
 # %% ../nbs/24_ablation.ipynb #edf903cf
 def test_an_ablation_is_kept_whole_and_shown():
     with tempfile.TemporaryDirectory() as d:
@@ -97,6 +113,13 @@ def test_what_can_not_be_compared_is_refused():
     test_fail(lambda: run_small({'plain': {}, 'odd': dict(speed=2)}), exc=MemtrainError, contains='speed is not a setting of TrainConfig')
     test_fail(lambda: list_techniques(6), exc=MemtrainError, contains='batch_size=6: give a multiple of 4')
     test_fail(lambda: _in_fresh_process('measure_settings', shape={}, settings={}), exc=MemtrainError, contains='measure_settings failed with 1: TypeError')
+
+# %% ../nbs/24_ablation.ipynb #7f6fc610
+def test_all_together_needs_a_sixth_here_and_now():
+    techniques = list_techniques()
+    plain, every = (measure_settings(asdict(REFERENCE), {**COMMON, **techniques[k]}) for k in ('plain', 'all together'))
+    assert 230*MIB < plain['peak'] < 250*MIB and every['peak'] <= 42*MIB, (plain['peak'], every['peak'])
+    for m in (plain, every): assert abs(m['predicted']/m['peak'] - 1) < 0.01
 
 # %% ../nbs/24_ablation.ipynb #fa174a0c
 def test_all_together_keeps_its_promise():

@@ -79,6 +79,11 @@ def test_nbytes_leaves_maps_out_and_refuses_the_unknown():
         del m
     test_fail(nbytes, args=(object(),), contains='object')
 
+# %% ../nbs/00_core.ipynb #cb2aae7d
+def test_neither_numpy_nor_torch_is_imported_before_it_is_needed():
+    code = 'import sys; from memtrain.core import *; n = nbytes([b"12", {"a": b"3"}, None]); print(n, "numpy" in sys.modules, "torch" in sys.modules)'
+    test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.split(), ['3', 'False', 'False'])
+
 # %% ../nbs/00_core.ipynb #f6a848d5
 def test_a_place_for_a_result_is_checked_beforehand():
     with tempfile.TemporaryDirectory() as d:

@@ -12,7 +12,7 @@ from memtrain.core import MemtrainError, nbytes
 from memtrain.estimate import simulate
 from memtrain.measure import measure_peak, measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig
-from memtrain.optim import _SLICE, _import_8bit, _noise
+from memtrain.optim import _SLICE, _generator, _import_8bit, _noise, _update_slice
 
 # %% ../nbs/05_optim.ipynb #c81355c7
 _SIZES = [(1,), (4095,), (4096,), (5000,), (70, 100), (_SLICE,), (_SLICE + 1,), (2*_SLICE + 300,), (3, 256, 512)]
@@ -271,6 +271,63 @@ def test_bf16_updates_shards():
             else: assert (p.full_tensor() - whole).abs().max() < 0.03 and not torch.equal(p.full_tensor(), whole)  # a rank's own noise
         test_fail(lambda: make_8bit('adamw', [p], 1e-3, (0.9, 0.95)), exc=MemtrainError, contains='not for shards')
     finally: torch.distributed.destroy_process_group()
+
+# %% ../nbs/05_optim.ipynb #e776059c
+def test_bf16_takes_a_closure_and_refuses_an_infinite_rate():
+    p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    test_fail(BF16AdamW, args=([p],), kwargs={'lr': float('inf')}, exc=MemtrainError, contains='inf')
+    o = BF16AdamW([p], 0.1)
+    def closure():
+        o.zero_grad()
+        loss = p.float().square().sum()
+        loss.backward()
+        return loss
+    test_eq(o.step(closure).item(), 3.0)
+    assert (p < 1).all()
+
+# %% ../nbs/05_optim.ipynb #25fc8f84
+def test_noise_of_different_seeds_never_meets():
+    p = torch.zeros(1)
+    test_eq(len({_generator(p, 0, i, 0).initial_seed() for i in range(3000)}), 3000)
+
+# %% ../nbs/05_optim.ipynb #185e098c
+def test_a_loaded_bf16_state_is_a_copy():
+    p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    p.grad, q = torch.ones_like(p), torch.nn.Parameter(p.detach().clone())
+    a, b = BF16AdamW([p]), BF16AdamW([q])
+    a.step()
+    b.load_state_dict(saved := a.state_dict())
+    assert b.state[q]['exp_avg'].data_ptr() != saved['state'][0]['exp_avg'].data_ptr()
+
+# %% ../nbs/05_optim.ipynb #d0eb4130
+def test_a_master_knows_its_weights_however_they_lie():
+    p = torch.nn.Parameter(torch.randn(30, 20).bfloat16().t())
+    q, g = torch.nn.Parameter(p.detach().clone(memory_format=torch.contiguous_format)), torch.randn(20, 30).bfloat16()
+    for x in (p, q):
+        x.grad = g.clone()
+        BF16AdamW([x], 0.01, rounding='master').step()
+    assert torch.equal(p, q)
+
+# %% ../nbs/05_optim.ipynb #1f35491e
+def test_float32_weights_are_updated_as_by_adamw_and_have_no_master():
+    p = torch.nn.Parameter(torch.randn(9, generator=torch.Generator().manual_seed(0)))
+    r = torch.nn.Parameter(p.detach().clone())
+    o = BF16AdamW([p], 0.1, eps=1.0, rounding='master', weight_decay=0.0)
+    t = torch.optim.AdamW([r], 0.1, eps=1.0, weight_decay=0.0, fused=True)
+    for x in (p, r): x.grad = torch.ones(9)
+    o.step(), t.step()
+    assert torch.equal(p, r) and 'master' not in o.state[p]
+
+# %% ../nbs/05_optim.ipynb #be79c398
+def test_weight_and_moments_are_rounded_by_noises_of_their_own():
+    seen, real = [], round_stochastically
+    def look(x, noise):
+        seen.append(tuple(noise.tolist()))
+        return real(x, noise)
+    p = torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16))
+    p.grad = torch.ones_like(p)
+    with patch.dict(_update_slice.__globals__, round_stochastically=look): BF16AdamW([p]).step()
+    test_eq(len(set(seen)), 3)
 
 # %% ../nbs/05_optim.ipynb #fb544e1e
 def test_bf16_says_what_is_wrong_in_a_line():
