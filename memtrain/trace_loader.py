@@ -7,7 +7,7 @@ __all__ = ['REACH', 'BLOCK', 'collate_traces', 'join_windows', 'find_held_out', 
            'ShardedDataLoader']
 
 # %% ../nbs/16_trace_loader.ipynb #b5c92ae5
-import hashlib, itertools, math, os
+import hashlib, itertools, os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,28 +51,28 @@ class _Layout:
         if (odd := next((t for t in some if kind(t) != kind(some[0])), None)) is not None:
             raise MemtrainError(f'{some[0].storage[0]}: {name} is {some[0].dtype} {tuple(some[0].shape)} in one trace of a batch and {odd.dtype} {tuple(odd.shape)} in another: '
                                 f'leave it out with fields=, or take batch_size=1')
-        if not some[0].shape: rows = out = torch.zeros(len(tensors), dtype=_dtype(some[0]))
-        else: out, rows = self._rows(name, [n if t is None else t.shape[0] for t, n in zip(tensors, self.lengths)], some[0].shape[1:], _dtype(some[0]))
-        for t, row in zip(tensors, rows):
-            if t is None: row.zero_()
-            elif t.nbytes: self.jobs.append((t, row))
-        return out
+        flat, rest = not some[0].shape, some[0].shape[1:]  # a number in a tensor is a row of its own
+        own = [1 if flat else n if t is None else t.shape[0] for t, n in zip(tensors, self.lengths)]
+        usual = flat or own == self.lengths
+        width = max(own + [self.pad_to]*usual)
+        begins = [0, *itertools.accumulate(own)] if self.pack or flat else [b*width for b in range(len(own) + 1)]
+        out = torch.empty((begins[-1], *rest), dtype=_dtype(some[0]))
+        self._note(tensors, own, begins, out)
+        self.long = self.long or not flat
+        if not usual: self.batch.update({f'{name}_cu_seqlens': _ends(own)} if self.pack else {f'{name}_mask': _mask(own, width)})
+        return out if self.pack or flat else out.view(len(own), width, *rest)
 
-    def _rows(self, name, own, rest, dtype):
-        "(the tensor, the part of it that is each trace's)"
-        usual, self.long = own == self.lengths, True
-        if self.pack:
-            out = torch.empty((sum(own), *rest), dtype=dtype)
-            if not usual: self.batch[f'{name}_cu_seqlens'] = _ends(own)
-            return out, out.split(own)
-        out = torch.empty((len(own), max(own + [self.pad_to]*usual), *rest), dtype=dtype)
-        for row, n in zip(out, own): row[n:] = 0
-        if not usual: self.batch[f'{name}_mask'] = _mask(own, out.shape[1])
-        return out, [row[:n] for row, n in zip(out, own)]
+    def _note(self, tensors, own, begins, out):
+        "What has to be read into the rows of `out`, and zeros where nothing is"
+        data = memoryview(out.reshape(-1).view(torch.uint8).numpy())
+        row = len(data)//(len(out) or 1)
+        for t, n, begin, end in zip(tensors, own, begins, begins[1:]):
+            if t is not None and t.nbytes: self.jobs.append((t, data[begin*row:begin*row + t.nbytes]))
+            if (filled := begin + (0 if t is None else n)) < end: out[filled:end] = 0
 
     def read(self):
         "Read everything, in the order in which it lies in the files"
-        for t, row in sorted(self.jobs, key=lambda job: _place(job[0])): t.read_into(memoryview(row.reshape(-1).view(torch.uint8).numpy()))
+        for t, place in sorted(self.jobs, key=lambda job: (job[0].storage[0], job[0].offset)): t.read_into(place)
 
 # %% ../nbs/16_trace_loader.ipynb #c4c52e52
 def _dtype(lazy):
@@ -85,7 +85,7 @@ def _place(lazy):
     "(file, first byte, bytes up to the last) of a lazy tensor"
     return lazy.storage[0], lazy.offset, (1 + sum((n - 1)*s for n, s in zip(lazy.shape, lazy.strides)))*lazy.itemsize if lazy.nbytes else 0
 
-def _mask(lengths, width): return torch.arange(width) < torch.tensor(lengths)[:, None]
+def _mask(lengths, width): return torch.from_numpy(np.arange(width) < np.array(lengths)[:, None])
 def _ends(lengths): return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
 
 # %% ../nbs/16_trace_loader.ipynb #22e4c4d0
@@ -216,7 +216,7 @@ class _Layered:
 # %% ../nbs/16_trace_loader.ipynb #86ed4a24
 class _Ahead:
     "Has the system fetch the traces of the next pool while this one is used"
-    def __init__(self, traces, fields): self.traces, self.fields, self.fds, self.todo, self.read = traces, fields, {}, iter(()), None
+    def __init__(self, traces, fields): self.traces, self.fields, self.fds, self.todo, self.read, self.kept = traces, fields, {}, iter(()), None, {}
 
     def plan(self, rows, steps):
         "`rows` of trace numbers will be needed after `steps` more batches"
@@ -227,12 +227,15 @@ class _Ahead:
     def step(self):
         "Announce a part"
         last = None
-        for path, start, n in sorted(_place(t) for i in next(self.todo, ()) for t in _tensors(self._values(self.traces[int(i)])) if t.plain):
+        for path, start, n in sorted(_place(t) for i in next(self.todo, ()) for t in _tensors(self._values(int(i))) if t.plain):
             if last and last[0] == path and start <= last[2] + 2**16: last = path, last[1], max(last[2], start + n)
             else: last, _ = (path, start, start + n), self._announce(last)
         self._announce(last)
 
-    def _values(self, trace): return [trace[name] for name in (trace if self.fields is None else self.fields) if name in trace]
+    def _values(self, i):
+        trace = self.traces[i]
+        if len(self.kept) < 1000: self.kept[i] = trace  # some megabytes, so that it isn't parsed again
+        return [trace[name] for name in (trace if self.fields is None else self.fields) if name in trace]
 
     def _announce(self, stretch):
         if stretch is None: return
@@ -326,14 +329,14 @@ class _Reading(_Choice):
                 now, coming = coming, next(pools, None)
                 ahead.plan([rows for rows, _ in coming or ()], len(now))
                 for rows, seen in now:
-                    yield self._batch(rows), seen
+                    yield self._batch(rows, ahead.kept), seen
                     ahead.step()
         finally: ahead.close()
 
-    def _batch(self, rows):
+    def _batch(self, rows, known):
         "The traces `rows` as a batch"
         if self.fields['target'] == [] and (self.window is None or self.fields['window'] == []): return {'trace': torch.from_numpy(rows[:, -1].copy())}
-        records = {i: self.traces[i] for i in np.unique(rows).tolist()}
+        records = {i: known.pop(i, None) or self.traces[i] for i in np.unique(rows).tolist()}
         targets = [records[i] for i in rows[:, -1].tolist()]
         if self.window is None: batch = collate_traces(targets, self.fields['target'], self.collate)
         else: batch = self._joined(targets, [records[i] for i in rows[:, :-1].ravel().tolist()], rows)
