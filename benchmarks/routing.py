@@ -1,6 +1,6 @@
 """How well the experts of the next layer are known beforehand, on a small mixture of experts that is trained for the purpose.
 
-    python benchmarks/routing.py [--seeds 1 2 3] [--others 1] [--steps 400] [--samples 600] [--epochs 4] [--work FOLDER]
+    python benchmarks/routing.py [--seeds 1 2 3] [--others 1] [--steps 400] [--samples 600] [--epochs 8] [--work FOLDER]
 
 The text: Python's standard library without its tests, prepared with a vocabulary of 2,048. The model: 6 layers of 16 experts, two of which
 a token visits, 96 wide, 1.9 million parameters. For each seed a model is trained on 'train', traces of SAMPLES windows of 128 tokens of
@@ -51,7 +51,7 @@ def measure_seed(work, seed, a):
     if done[1]: collecting.wall = collecting.cpu = None
     model, _ = load_run(run, "cpu")
     with Clock() as predicting:
-        p = train_predictor(traces, work/f"mlp{seed}", "mlp", epochs=a.epochs, device="cpu", seed=seed)
+        p = train_predictor(traces, work/f"mlp{seed}", "mlp", epochs=a.epochs, batch_size=16, gradient_accumulation_steps=1, device="cpu", seed=seed)
         found = evaluate_predictors(traces, {"mlp": work/f"mlp{seed}"}, find_gates(model))
     return {"seed": seed, "val_loss": summary["val_loss"], "params": summary["params"], "peak_memory": summary["peak_memory"], "traces": manifest["traces"], "samples": p["samples"],
             "bytes": sum(f.stat().st_size for f in traces.iterdir()), "agreement": check_traces(traces, model), "load": load_of(model, work),
@@ -74,7 +74,7 @@ def measure_others(work, seed, a):
     "The other predictors, at lookahead 1 and 2"
     from memtrain.routing import evaluate_predictors, find_gates, load_run, train_predictor
     traces, gates = work/f"traces{seed}", find_gates(load_run(work/f"run{seed}", "cpu")[0])
-    def train(name, **kw): return train_predictor(traces, work/f"{name}{seed}", **{"kind": "mlp", "epochs": a.epochs, "device": "cpu", "seed": seed, **kw})
+    def train(name, **kw): return train_predictor(traces, work/f"{name}{seed}", **{"kind": "mlp", "epochs": a.epochs, "batch_size": 16, "gradient_accumulation_steps": 1, "device": "cpu", "seed": seed, **kw})
     one = {name: train(name, **kw) for name, kw in (("linear", {"kind": "linear"}), ("attention", {"kind": "attention"}), ("topk", {"target": "topk"}))}
     narrow, far = train("narrow", window=1), train("far", lookahead=2)
     return {"lookahead 1": {k: keep(v) for k, v in one.items()}, "window 1": evaluate_predictors(traces, {"mlp": work/f"narrow{seed}"}, gates, window=1), "narrow": keep(narrow),
@@ -87,7 +87,7 @@ def keep(summary): return {k: summary[k] for k in ("recall", "exact", "recall_at
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    for name, n in (("steps", 400), ("samples", 600), ("epochs", 4), ("others", 1)): parser.add_argument(f"--{name}", type=int, default=n)
+    for name, n in (("steps", 400), ("samples", 600), ("epochs", 8), ("others", 1)): parser.add_argument(f"--{name}", type=int, default=n)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--name", default="routing", help="of the result")
     a = parser.parse_args()
