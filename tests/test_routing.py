@@ -173,7 +173,7 @@ def _lines(out): return [(m['iter'], m['loss'], m['val_loss']) for m in map(json
 
 def test_a_resumed_predictor_ends_with_the_same_digits():
     from unittest.mock import patch
-    from memtrain.routing import _KeptPredictor
+    _KeptPredictor = train_predictor.__globals__['_KeptPredictor']  # the page's own, or the module's
     with tempfile.TemporaryDirectory() as d:
         path, d = _traces(Path(d)/'t'), Path(d)
         kw = dict(kind='attention', window=2, epochs=3, hidden=8, device='cpu', batch_size=8, gradient_accumulation_steps=3)
@@ -201,7 +201,7 @@ def test_micro_batches_of_a_predictor_add_up():
 # %% ../nbs/22_routing.ipynb #01a4c1f1
 def test_training_stops_where_nothing_gets_better_and_keeps_the_best():
     from unittest.mock import patch
-    from memtrain.routing import _KeptPredictor
+    _KeptPredictor = train_predictor.__globals__['_KeptPredictor']  # the page's own, or the module's
     with tempfile.TemporaryDirectory() as d:
         path, weights, losses = _traces(Path(d)/'t'), [], iter([3.0, 2.0, 2.5, 2.2, 1.0])
         def evaluate(run):
