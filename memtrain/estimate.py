@@ -50,6 +50,8 @@ def _check_step(shape, step):
     for name in ('use_mixed_precision', 'activation_checkpointing'):
         if type(getattr(step, name)) is not bool: raise MemtrainError(f'{name}={getattr(step, name)!r}: give True or False')
     if step.optimizer not in OPTIMIZERS: raise MemtrainError(f'optimizer={step.optimizer!r}: take one of {", ".join(OPTIMIZERS)}')
+    if n := getattr(shape, 'n_experts', 0):
+        raise MemtrainError(f'n_experts={n}: the closed form knows no experts: simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step')
     if step.seq_len and step.seq_len > shape.block_size:
         raise MemtrainError(f'seq_len={step.seq_len} is more than the model sees at once: take block_size={shape.block_size} or less')
 
@@ -60,8 +62,10 @@ def parameter_sizes(
     "How many numbers are in each parameter of a GPT of `shape`"
     d, bias = shape.n_embd, int(shape.bias)
     norm = [d] * (1 + bias)
-    def linear(i, o): return [i*o] + [o] * bias
-    block = norm + linear(d, 3*d) + linear(d, d) + norm + linear(d, 4*d) + linear(4*d, d)
+    def linear(i, o, n=1): return [n*i*o] + [n*o] * bias
+    n = getattr(shape, 'n_experts', 0)
+    mlp = [n*d] + linear(d, shape.expert_width, n) + linear(shape.expert_width, d, n) if n else linear(d, 4*d) + linear(4*d, d)
+    block = norm + linear(d, 3*d) + linear(d, d) + norm + mlp
     head = [] if shape.tie_weights else [shape.vocab_size * d]
     return [shape.vocab_size * d, shape.block_size * d] + shape.n_layer * block + norm + head
 

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NAMED_MODELS', 'GPTConfig', 'CausalSelfAttention', 'MLP', 'Block', 'Checkpointing', 'Decoder',
-           'chunked_cross_entropy', 'GPT', 'generate', 'count_parts', 'count_params', 'named_config', 'size_model']
+           'chunked_cross_entropy', 'GPT', 'ExpertLinear', 'Experts', 'SparseBlock', 'expert_load', 'generate',
+           'count_parts', 'count_params', 'named_config', 'size_model']
 
 # %% ../nbs/20_model.ipynb #524be8b4
 import math
@@ -17,6 +18,7 @@ from typing import Iterator
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from .core import MemtrainError, parse_count, read_json
@@ -25,7 +27,7 @@ from .measure import mark
 # %% ../nbs/20_model.ipynb #290d0f22
 @dataclass(frozen=True)
 class GPTConfig:
-    "Shape of a `GPT`: `vocab_size` V, `block_size` T, `n_layer` L, `n_head` H, `n_embd` C, and `dropout`, `bias`, `tie_weights`"
+    "Shape of a `GPT`: `vocab_size` V, `block_size` T, `n_layer` L, `n_head` H, `n_embd` C, `dropout`, `bias`, `tie_weights`, and its experts"
     vocab_size: int  # V: token ids are 0 to V - 1
     block_size: int  # T: the most tokens the model can see at once
     n_layer: int  # L: blocks
@@ -34,8 +36,17 @@ class GPTConfig:
     dropout: float = 0.0  # probability, from 0 up to but not 1; off, for data seen once or twice
     bias: bool = False  # whether linear layers and norms have biases; GPT-2 has them
     tie_weights: bool = True  # whether the output layer is the token table; saves V·C parameters
+    n_experts: int = 0  # E: experts in the place of each MLP, of which a token visits some; 0 for the MLP
+    experts_per_token: int = 2  # k: how many
+    expert_hidden: int | None = None  # width inside an expert; 4·C/k by default, which makes a token's arithmetic that of the MLP
+    router_aux: float = 0.01  # weight of the balance of the experts beside the loss, in training; 0 for none
 
     def __post_init__(self): _check(self)
+
+    @property
+    def expert_width(self) -> int:
+        "The width inside an expert"
+        return self.expert_hidden or max(1, 4*self.n_embd // self.experts_per_token)
 
     @classmethod
     def from_json(cls,
@@ -57,6 +68,17 @@ def _check(c):
     if c.n_embd % c.n_head:
         wider = math.ceil(c.n_embd / c.n_head) * c.n_head
         raise MemtrainError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}: take n_embd={wider}, or another n_head')
+    _check_experts(c)
+
+def _check_experts(c):
+    "Raise a one-line error where the experts of the configuration `c` make no sense"
+    for name, least in (('n_experts', 0), ('experts_per_token', 1), ('expert_hidden', 1)):
+        n = getattr(c, name)
+        if name == 'expert_hidden' and n is None: continue
+        if type(n) is not int or n < least: raise MemtrainError(f'{name}={n!r}: give a whole number, {least} or more')
+    if c.n_experts and c.experts_per_token > c.n_experts:
+        raise MemtrainError(f'experts_per_token={c.experts_per_token} of n_experts={c.n_experts}: a token can visit each of them once')
+    if type(c.router_aux) not in (int, float) or not 0 <= c.router_aux < math.inf: raise MemtrainError(f'router_aux={c.router_aux!r}: give 0 for none, or a number such as 0.01')
 
 def _read_config(cls, path):
     "The `cls` whose fields stand in the JSON file `path`"
@@ -190,7 +212,7 @@ class Decoder(nn.Module):
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.blocks = nn.ModuleList((SparseBlock if config.n_experts else Block)(config) for _ in range(config.n_layer))
         self.norm = nn.LayerNorm(config.n_embd, bias=config.bias)
         _init_weights(self, config.n_layer)
         self.checkpointing = False
@@ -220,11 +242,18 @@ class Decoder(nn.Module):
         positions: torch.Tensor | None = None,  # which position each id is at, (B, T), int64, below `block_size`; its place in the row by default
     ) -> torch.Tensor:  # (B, T, C)
         "Features of `idx` at `positions` after the final norm, what the output layer reads; nothing is read across `documents`"
+        return self._features(idx, documents, positions)[0]
+
+    def _features(self, idx, documents, positions):
+        "The same, and of each layer with experts how unevenly the rows load them, [(B,)]"
         _check_ids(idx, self.config.block_size, documents=documents, positions=positions)
         x = self.drop(self.wte(idx) + (self.wpe.weight[:idx.shape[1]] if positions is None else self.wpe(positions)))
         mask = None if documents is None else _document_mask(documents, _attention_dtype(x))
-        for block in self._blocks(): x = block(x, mask)
-        return self.norm(x)
+        uneven = []
+        for block in self._blocks():
+            x = block(x, mask)
+            if self.config.n_experts: uneven.append(x[1]); x = x[0]
+        return self.norm(x), uneven
 
 # %% ../nbs/20_model.ipynb #79d7c438
 def _chunk_gradient(logits, targets, n):
@@ -328,11 +357,158 @@ class GPT(Decoder):
     ) -> torch.Tensor:  # scalar, in nats per token, at least float32
         "Cross-entropy of the logits of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions` as in `hidden`"
         _check_divisor(divide_by)
-        if self.loss_chunk_size:
-            hidden = self.hidden(idx, documents, positions).flatten(0, 1)
-            return chunked_cross_entropy(hidden, self.head.weight, targets.flatten(), self.loss_chunk_size, divide_by)
-        def loss(**how): return F.cross_entropy(_widen(self(idx, documents, positions).flatten(0, 1)), targets.flatten(), ignore_index=-100, **how)
+        hidden, uneven = self._features(idx, documents, positions)
+        loss = self._cross_entropy(hidden.flatten(0, 1), targets.flatten(), divide_by)
+        return loss + self._balance(uneven, targets, divide_by) if uneven and self.training and self.config.router_aux else loss
+
+    def _cross_entropy(self, hidden, targets, divide_by):
+        "The loss of features (N, C)"
+        if self.loss_chunk_size: return chunked_cross_entropy(hidden, self.head.weight, targets, self.loss_chunk_size, divide_by)
+        def loss(**how): return F.cross_entropy(_widen(self.head(hidden)), targets, ignore_index=-100, **how)
         return loss() if divide_by is None else loss(reduction='sum') / divide_by
+
+    def _balance(self, uneven, targets, divide_by):
+        "A zero whose gradient is that of the balance of the experts: each row counts as much as it has targets"
+        n = (targets != -100).sum(1)
+        aux = self.config.router_aux * (sum(uneven) * n).sum() / (n.sum() if divide_by is None else divide_by)
+        return aux - aux.detach()
+
+# %% ../nbs/20_model.ipynb #de791456
+class _ByExpert(torch.autograd.Function):
+    "Rows of `x` (M, i) times the matrix of their expert, `weight` (E, o, i), plus `bias` (E, o) where there is one; the rows of expert e end before `ends[e]`"
+    @staticmethod
+    def forward(ctx, x, weight, bias, ends):
+        ctx.save_for_backward(x, weight)
+        ctx.parts = list(zip([0, *ends], ends))
+        out = x.new_empty(len(x), weight.shape[1])
+        for e, (a, b) in enumerate(ctx.parts):
+            torch.mm(x[a:b], weight[e].t(), out=out[a:b])
+            if bias is not None: out[a:b] += bias[e]
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x, weight), dbias = ctx.saved_tensors, None
+        grad, dx, dweight = grad.contiguous(), torch.empty_like(x), torch.empty_like(weight)
+        for e, (a, b) in enumerate(ctx.parts):
+            torch.mm(grad[a:b], weight[e], out=dx[a:b])
+            torch.mm(grad[a:b].t(), x[a:b], out=dweight[e])  # zeros for an expert without a visit
+        if ctx.needs_input_grad[2]: dbias = torch.stack([grad[a:b].sum(0) for a, b in ctx.parts])
+        return dx, dweight, dbias, None
+
+# %% ../nbs/20_model.ipynb #3bc8a1ef
+class ExpertLinear(nn.Module):
+    "`n_experts` linear layers from `n_in` to `n_out`, each for rows of its own"
+    def __init__(self,
+        n_experts: int,  # E
+        n_in: int,  # i, width of the input
+        n_out: int,  # o, width of the output
+        bias: bool = False,  # whether each has one
+    ):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_experts, n_out, n_in))
+        self.bias = nn.Parameter(torch.zeros(n_experts*n_out)) if bias else None  # a vector, as any bias: no weight decay
+
+    def forward(self,
+        x: torch.Tensor,  # rows sorted by expert, (M, i)
+        ends: list[int],  # before which row those of each expert end, E numbers
+    ) -> torch.Tensor:  # (M, o)
+        "Each row of `x` through the layer of its expert"
+        dtype, E = _attention_dtype(x), len(self.weight)
+        bias = None if self.bias is None else self.bias.view(E, -1).to(dtype)
+        return _ByExpert.apply(x.to(dtype), self.weight.to(dtype), bias, ends)
+
+# %% ../nbs/20_model.ipynb #54ed7650
+class _Gather(torch.autograd.Function):
+    "Rows `take` of `x`, each of which is taken `times` in a row of the order that `back` restores"
+    @staticmethod
+    def forward(ctx, x, take, back, times):
+        ctx.back, ctx.times = back, times
+        return x.index_select(0, take)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.index_select(0, ctx.back)
+        return (grad.view(-1, ctx.times, grad.shape[1]).sum(1) if ctx.times > 1 else grad), None, None, None
+
+def _count_visits(chosen, n):
+    "How often each of `n` experts is among those `chosen` (B, T, k) by each row: (B, n)"
+    visits = chosen.flatten(1)
+    return torch.zeros(len(chosen), n, device=chosen.device).scatter_add_(1, visits, torch.ones_like(visits, dtype=torch.float32))
+
+def _ends(visits):
+    "Before which row the visits of each expert end; in a simulation nobody knows, and all are visited alike"
+    if isinstance(visits, FakeTensor): return [visits.shape[0] * (e + 1) // visits.shape[1] for e in range(visits.shape[1])]
+    return visits.sum(0).long().cumsum(0).tolist()
+
+# %% ../nbs/20_model.ipynb #b6dd465f
+class Experts(nn.Module):
+    "`n_experts` MLPs as `config` says, `experts_per_token` of which each token visits: (B, T, C) to (B, T, C), and how unevenly each row loads them, (B,)"
+    def __init__(self,
+        config: GPTConfig,  # `n_embd`, `n_experts`, `experts_per_token`, `expert_width`, `dropout` and `bias` are used
+    ):
+        super().__init__()
+        E, C, H = config.n_experts, config.n_embd, config.expert_width
+        self.k, self.gate = config.experts_per_token, nn.Linear(C, E, bias=False)
+        self.fc, self.proj = ExpertLinear(E, C, H, config.bias), ExpertLinear(E, H, C, config.bias)
+        self.drop = nn.Dropout(config.dropout)
+
+    def choose(self,
+        x: torch.Tensor,  # (B, T, C)
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # weights (B, T, k), experts (B, T, k), how unevenly each row loads them (B,)
+        "The experts that each position of `x` visits, by the gate's probabilities in float32 at least"
+        with torch.autocast(x.device.type, enabled=False):  # a choice by few bits is a choice by chance
+            p = self.gate(x).to(torch.promote_types(x.dtype, torch.float32)).softmax(-1)
+        weight, chosen = p.topk(self.k, -1)
+        share = _count_visits(chosen, p.shape[-1]) / (chosen.shape[1]*self.k)
+        return weight / weight.sum(-1, keepdim=True), chosen, p.shape[-1] * (share * p.mean(1)).sum(-1)
+
+    def forward(self,
+        x: torch.Tensor,  # (B, T, C)
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # (B, T, C), (B,)
+        "Each position of `x` through the experts that it visits"
+        weight, chosen, uneven = self.choose(x)
+        order = chosen.flatten().argsort(stable=True)  # visit i is the (i mod k)-th of token i // k
+        back, ends = order.argsort(), _ends(_count_visits(chosen.view(-1, 1, self.k), self.gate.out_features))
+        rows = _Gather.apply(x.flatten(0, 1), order // self.k, back, self.k)
+        y = self.proj(F.gelu(self.fc(rows, ends), approximate='tanh'), ends)
+        y = _Gather.apply(y, back, order, 1).view(*chosen.shape, -1)
+        return self.drop((weight.to(y.dtype)[..., None] * y).sum(-2)), uneven
+
+# %% ../nbs/20_model.ipynb #444f6087
+class SparseBlock(Block):
+    "One layer of the shape `config` with experts in the place of its MLP"
+    def __init__(self,
+        config: GPTConfig,  # shape of the model
+    ):
+        super().__init__(config)
+        self.mlp = Experts(config)
+
+    def forward(self,
+        x: torch.Tensor,  # (B, T, C)
+        mask: torch.Tensor | None = None,  # for the attention, (B, 1, T, T)
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # (B, T, C), (B,)
+        "The residual stream `x` after this layer, whose attention heeds `mask`, and how unevenly each row loads its experts"
+        x = x + self.attn(self.norm1(x), mask)
+        y, uneven = self.mlp(self.norm2(x))
+        return x + y, uneven
+
+# %% ../nbs/20_model.ipynb #455ebe6a
+@torch.no_grad()
+def expert_load(
+    model: GPT,  # with experts; in any mode
+    idx: torch.Tensor,  # token ids (B, T), int64
+) -> torch.Tensor:  # (L, E); the sum of each layer is 1
+    "The share of the visits of `idx` that each expert of each layer of `model` gets"
+    if not model.config.n_experts: raise MemtrainError('n_experts=0: this model has no experts whose load there would be')
+    found = []
+    def hook(experts, args): found.append(_count_visits(experts.choose(args[0])[1], experts.gate.out_features).sum(0))
+    hooks = [block.mlp.register_forward_pre_hook(hook) for block in model.blocks]
+    try: model.hidden(idx)
+    finally:
+        for h in hooks: h.remove()
+    load = torch.stack(found)
+    return load / load.sum(1, keepdim=True)
 
 # %% ../nbs/20_model.ipynb #3e02c579
 def _draw(logits, temperature, top_k, generator):
@@ -372,7 +548,9 @@ def count_parts(
 ) -> dict[str, int]:  # parameters of the token table, positions, blocks, norm and head; tied weights count once
     "Parameters of each part of a GPT of the shape `config`, in closed form"
     V, T, L, C, b = config.vocab_size, config.block_size, config.n_layer, config.n_embd, int(config.bias)
-    return {'tokens': V*C, 'positions': T*C, 'blocks': L * (12*C*C + 2*C + 11*b*C), 'norm': C + b*C,
+    E, H = config.n_experts, config.expert_width
+    mlp = E * (C + 2*C*H + b*(C + H)) if E else 8*C*C + 5*b*C
+    return {'tokens': V*C, 'positions': T*C, 'blocks': L * (4*C*C + 2*C + 6*b*C + mlp), 'norm': C + b*C,
             'head': 0 if config.tie_weights else V*C}
 
 def count_params(

@@ -25,7 +25,9 @@ def flops_per_token(
     recompute: bool = False,  # whether the blocks' forward pass is done twice
 ) -> int:  # floating-point operations, forward and backward
     "The arithmetic of one training token of a GPT of `shape`: 6 per matrix parameter, and attention's scores; with `recompute` the blocks' forward pass again"
-    block = shape.n_layer * (2*12*shape.n_embd**2 + 4*shape.n_embd*shape.block_size)
+    C, E = shape.n_embd, getattr(shape, 'n_experts', 0)
+    mlp = E*C + shape.experts_per_token*2*C*shape.expert_width if E else 8*C**2  # of the experts those that a token visits
+    block = shape.n_layer * (2*(4*C**2 + mlp) + 4*C*shape.block_size)
     return 3*(block + 2*shape.vocab_size*shape.n_embd) + (block if recompute else 0)
 
 # %% ../nbs/03_plan.ipynb #3bc5893d

@@ -10,7 +10,7 @@ __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients',
 
 # %% ../nbs/21_train.ipynb #9e28d3ee
 import contextlib, hashlib, itertools, json, math, os, re, shutil, signal, threading, time, traceback
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import date
 from importlib import import_module
 from pathlib import Path
@@ -445,6 +445,8 @@ class _Run:
 _MAY_DIFFER = {'max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps', 'activation_checkpointing',
                'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'offload_to_cpu', 'paged_optimizer', 'parallel'}
 
+_MODEL_DEFAULTS = {f.name: f.default for f in fields(GPTConfig) if f.default is not MISSING}  # of what a checkpoint may be too old to name
+
 def _check_same(path, found, wanted):
     "Raise where what the checkpoint at `path` was made with differs from what is `wanted`"
     for k in wanted:
@@ -491,7 +493,8 @@ class _KeptRun(_SavedRun):
         "Go back to the checkpoint, after making sure that it belongs to this run"
         path = self.out/'checkpoint.pt'
         c = load_checkpoint(path)
-        _check_same(path, {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**c['config'])), **c['belongs']}, self.belongs)  # an older one doesn't say
+        found = {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**c['config'])), **c['belongs']}  # an older one doesn't say
+        _check_same(path, {**found, 'model': {**_MODEL_DEFAULTS, **found['model']}}, self.belongs)
         _check_same(path, asdict(TrainConfig()) | c['config'], asdict(self.config))
         if 'sharded' in c: load_sharded(self.out/c['sharded'], self.model, self.optimizer)
         else: load_full_states({'model': c['model_state'], 'optimizer': c['optimizer']}, self.model, self.optimizer)
@@ -664,6 +667,7 @@ def _goes_with(c, step):
 def _out_of_memory(trainer):
     "The error of a `trainer` whose step didn't fit"
     c, shape = trainer.config, trainer.model.config
+    if shape.n_experts: return OutOfMemory(f'out of memory in iteration {trainer.iter + 1}; take a smaller --batch_size, --activation_checkpointing or --loss_chunk_size 1024')
     step = _step_of(c, shape)
     below = 0.9*estimate(shape, step, 'cpu' if trainer.device.type == 'cpu' else 'cuda', probe=False).peak
     def same(other): return other.use_mixed_precision == step.use_mixed_precision and (c.use_8bit_optimizer or other.optimizer == step.optimizer)

@@ -28,6 +28,7 @@ def test_step_refuses_nonsense():
                           (dict(gradient_accumulation_steps=True), 'gradient_accumulation_steps=True')):
         test_fail(lambda: _check_step(shape, Step(**setting)), contains=says)
     _check_step(shape, Step(1, 16, optimizer='sgd', loss_chunk_size=10**9))
+    test_fail(lambda: estimate(replace(shape, n_experts=4), Step()), exc=MemtrainError, contains='n_experts=4: the closed form knows no experts')
 
 # %% ../nbs/02_estimate.ipynb #fcd84803
 def _shapes():

@@ -587,6 +587,113 @@ def test_a_mask_costs_its_own_bytes_once_for_all_layers():
     more = [peak(layers, True) - peak(layers, False) for layers in (1, 4)]
     for m in more: assert 0.9*mask < m < 1.6*mask, (more, mask)
 
+# %% ../nbs/20_model.ipynb #25b4fda4
+def _sparse(seed=0, **kw): return _tiny(seed, **{**dict(n_experts=5, expert_hidden=12), **kw})
+
+def test_experts_are_the_weighted_sum_of_the_best_by_the_gate():
+    for bias, k in ((False, 2), (True, 3), (True, 1)):
+        m = _sparse(bias=bias, experts_per_token=k).double().blocks[0].mlp
+        for p in m.parameters(): torch.nn.init.normal_(p)
+        y, _ = m(x := torch.randn(3, 7, 16, dtype=torch.float64))
+        p = m.gate(x).softmax(-1)
+        def expert(e):
+            layers = [(l.weight[e], l.bias.view(5, -1)[e] if bias else None) for l in (m.fc, m.proj)]
+            return F.linear(F.gelu(F.linear(x, *layers[0]), approximate='tanh'), *layers[1])
+        kept = torch.where(p >= p.sort(-1, descending=True).values[..., k-1:k], p, 0)  # all of them computed everywhere
+        torch.testing.assert_close(y, sum((kept[..., e] / kept.sum(-1))[..., None] * expert(e) for e in range(5)))
+
+# %% ../nbs/20_model.ipynb #1c8fc2b6
+def test_gradients_of_experts_are_exact():
+    m = _sparse(bias=True).double().blocks[0].mlp
+    for p in m.parameters(): torch.nn.init.normal_(p, std=0.5)
+    x = torch.randn(2, 3, 16, dtype=torch.float64, requires_grad=True)
+    names, params = zip(*m.named_parameters())
+    def f(x, *params): return torch.func.functional_call(m, dict(zip(names, params)), (x,))
+    assert torch.autograd.gradcheck(f, (x, *params), fast_mode=True)
+
+# %% ../nbs/20_model.ipynb #2d0cf667
+def test_an_expert_without_a_visit_gets_zeros():
+    m = _sparse(n_experts=4, experts_per_token=1, bias=True).blocks[0].mlp
+    with torch.no_grad(): m.gate.weight.zero_()[2] = 1.0
+    y, uneven = m(torch.ones(2, 6, 16))
+    y.sum().backward()
+    for p in (*m.fc.parameters(), *m.proj.parameters()): test_eq([bool(g.any()) for g in p.grad.chunk(4)], [False, False, True, False])
+    torch.testing.assert_close(uneven, torch.full((2,), 4.0))  # all to one of four
+
+# %% ../nbs/20_model.ipynb #7f0ed7e0
+def test_micro_batches_of_experts_add_up_to_the_whole_balance_included():
+    for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
+        for chunk, checkpointing in ((None, False), (7, True), (7, Checkpointing(2)), (None, Checkpointing(1, 'attention'))):
+            model, x = _sparse(router_aux=0.5).to(dtype), torch.randint(50, (4, 17))
+            idx, targets = x[:, :-1], x[:, 1:].clone()
+            targets[0, 3:] = targets[3] = -100
+            model.loss(idx, targets).backward()
+            whole, n = [p.grad for p in model.parameters()], 16*2 + 3
+            model.zero_grad(); model.loss_chunk_size, model.checkpointing = chunk, checkpointing
+            total = sum(_backward(model.loss(i[None], t[None], divide_by=n)) for i, t in zip(idx, targets))
+            assert abs(total / model.loss(idx, targets).item() - 1) < eps
+            for p, g in zip(model.parameters(), whole): assert (p.grad - g).norm() <= eps*g.norm(), (dtype, chunk, checkpointing)
+
+# %% ../nbs/20_model.ipynb #90fe0c96
+def test_the_balance_is_in_the_gradient_and_not_in_the_value():
+    x = torch.randint(50, (4, 17))
+    def run(aux, train=True):
+        model = _sparse(router_aux=aux).train(train)
+        return _backward(model.loss(x[:, :-1], x[:, 1:])), model.blocks[0].mlp.gate.weight.grad
+    (loss, plain), (same, more), (_, still) = run(0.0), run(0.3), run(0.3, train=False)
+    test_eq((loss, torch.equal(plain, still)), (same, True))
+    model = _sparse()
+    F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()).add(sum(0.3*u.mean() for u in model._features(x[:, :-1], None, None)[1])).backward()
+    torch.testing.assert_close(more, model.blocks[0].mlp.gate.weight.grad)
+    assert not torch.allclose(more, plain)
+
+# %% ../nbs/20_model.ipynb #a73391eb
+def test_balance_is_one_where_all_are_visited_alike():
+    m = _sparse(n_experts=4, experts_per_token=1).blocks[0].mlp
+    with torch.no_grad(): m.gate.weight.copy_(torch.eye(4, 16)*50)
+    _, uneven = m(torch.eye(4, 16).repeat(2, 3, 1))
+    torch.testing.assert_close(uneven, torch.ones(2))
+
+# %% ../nbs/20_model.ipynb #2dfae4af
+def test_experts_under_autocast_and_with_half_weights_are_near():
+    model, x = _sparse(router_aux=0.0).eval(), torch.randint(50, (3, 17))
+    exact, slope = gradients_of(model, x, None)
+    with torch.autocast('cpu', torch.bfloat16): assert abs(gradients_of(model, x, None)[0] / exact - 1) < 0.01
+    test_eq(model.blocks[0].mlp.fc.weight.grad.dtype, torch.float32)
+    assert abs(gradients_of(model.to(torch.bfloat16), x, 10)[0] / exact - 1) < 0.01
+
+# %% ../nbs/20_model.ipynb #d014b686
+def test_the_load_of_experts_is_that_of_their_visits():
+    model, x = _sparse(), torch.randint(50, (3, 16))
+    load = expert_load(model, x)
+    chosen = model.blocks[0].mlp.choose(model.blocks[0].norm2((h := model.wte(x) + model.wpe.weight) + model.blocks[0].attn(model.blocks[0].norm1(h))))[1]
+    torch.testing.assert_close(load[0], torch.bincount(chosen.flatten(), minlength=5) / chosen.numel())
+    torch.testing.assert_close(load.sum(1), torch.ones(2))
+    assert not model.blocks[0].mlp._forward_pre_hooks
+    test_fail(expert_load, args=(_tiny(), x), exc=MemtrainError, contains='n_experts=0')
+
+# %% ../nbs/20_model.ipynb #321bcf62
+def test_no_position_of_experts_sees_its_future_or_another_row():
+    model, x = _sparse().eval(), torch.randint(50, (3, 16))
+    before, y = model(x), x.clone()
+    y[0], y[1:, 9:] = (y[0] + 1) % 50, (y[1:, 9:] + 1) % 50
+    torch.testing.assert_close(model(y)[1:, :9], before[1:, :9])
+
+# %% ../nbs/20_model.ipynb #07e71f28
+def test_a_bad_setting_of_experts_names_itself():
+    good = GPTConfig(10, 8, 2, 2, 8, n_experts=4)
+    test_eq((good.expert_width, replace(good, experts_per_token=1).expert_width, replace(good, expert_hidden=5).expert_width), (16, 32, 5))
+    for name, bad in (('n_experts', -1), ('n_experts', 2.0), ('experts_per_token', 0), ('experts_per_token', None), ('expert_hidden', 0), ('router_aux', -1), ('router_aux', math.nan), ('router_aux', '1')):
+        test_fail(replace, args=(good,), kwargs={name: bad}, exc=MemtrainError, contains=f'{name}={bad!r}')
+    test_fail(replace, args=(good,), kwargs={'experts_per_token': 5}, exc=MemtrainError, contains='experts_per_token=5 of n_experts=4')
+
+# %% ../nbs/20_model.ipynb #ab105f2e
+def test_a_step_with_experts_is_simulated():
+    shape = GPTConfig(256, 64, 2, 2, 32, n_experts=4, expert_hidden=32)
+    found = [simulate(*checkpointed_step(shape, 8, how)).peak for how in (False, True)]
+    real = [measure_step(*checkpointed_step(shape, 8, how)).peak for how in (False, True)]
+    assert found[1] < found[0] and all(abs(f/r - 1) < 0.01 for f, r in zip(found, real)), (found, real)
+
 # %% ../nbs/20_model.ipynb #3f77ae3b
 def test_the_same_generator_draws_the_same_tokens():
     model, x = _tiny(), torch.randint(50, (2, 3))
@@ -654,7 +761,7 @@ def test_a_model_learns_one_batch():
     assert loss.item() < math.log(50) / 4
 
 # %% ../nbs/20_model.ipynb #6e646ae5
-configs = st.builds(lambda heads, size, **kw: GPTConfig(n_head=heads, n_embd=heads*size, **kw), heads=st.integers(1, 4), size=st.integers(1, 16),
+configs = st.builds(lambda heads, size, **kw: GPTConfig(n_head=heads, n_embd=heads*size, **kw), n_experts=st.sampled_from((0, 2, 5)), expert_hidden=st.sampled_from((None, 3)), heads=st.integers(1, 4), size=st.integers(1, 16),
     vocab_size=st.integers(1, 300), block_size=st.integers(1, 64), n_layer=st.integers(1, 4), bias=st.booleans(), tie_weights=st.booleans())
 
 @settings(deadline=None)

@@ -70,6 +70,8 @@ def test_a_plan_prefers_what_costs_less():
     assert predict_seconds(shape, base, 'h100') < predict_seconds(shape, base) == predict_seconds(shape, base, '24gb') < predict_seconds(shape, base, 'cpu')
     test_eq(flops_per_token(shape), 3*(2*2*12*64**2 + 2*4*64*256 + 2*512*64))
     test_eq(flops_per_token(shape, recompute=True) - flops_per_token(shape), 2*2*12*64**2 + 2*4*64*256)
+    test_eq(flops_per_token(replace(shape, n_experts=8)) - flops_per_token(shape), 3*2*2*8*64)  # two of half the width: the gate is all there is more
+    test_fail(lambda: plan(replace(shape, n_experts=8)), exc=MemtrainError, contains='n_experts=8: the closed form knows no experts')
     only = plan(shape, budget=10**12, global_batch=8, allow=('8bit_optimizer',))
     test_eq({o.techniques for o in only.options}, {(), ('8bit_optimizer',)})
     sgd, adamw, small = (predict_seconds(shape, replace(base, optimizer=name), 'cpu') for name in ('sgd', 'adamw', 'adamw8bit'))

@@ -426,6 +426,43 @@ def test_every_setting_resumes_to_the_digit():
             t = make(True)
             test_eq([t.step()['loss'] for _ in range(3)], whole)
 
+# %% ../nbs/21_train.ipynb #da5aafc6
+def test_experts_train_alike_in_any_micro_batches_and_resume_to_the_digit():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        def run(name, resume=False, **kw):
+            torch.manual_seed(0)
+            return tiny(d, **kw)(name, resume, model=GPT(GPTConfig(50, 16, 2, 2, 16, n_experts=4, router_aux=0.5)))
+        runs = [run(f'run{n}', batch_size=8//n, gradient_accumulation_steps=n, loss_chunk_size=9*(n > 1), activation_checkpointing=n > 1) for n in (1, 4)]
+        for _ in range(4):
+            one, four = [t.step() for t in runs]
+            for k in ('loss', 'grad_norm'): test_close(one[k], four[k], eps=1e-5)
+        runs[0].log.write(iter=4); runs[0].save()
+        whole, again = [runs[0].step()['loss'] for _ in range(2)], run('run1', True, batch_size=8)
+        test_eq([again.step()['loss'] for _ in range(2)], whole)
+        c = load_checkpoint(Path(d)/'run1/checkpoint.pt')
+        test_eq(GPTConfig(**c['belongs']['model']).n_experts, 4)
+
+# %% ../nbs/21_train.ipynb #a05d09c2
+def test_a_checkpoint_from_before_there_were_experts_is_resumed():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        t = tiny(d)()
+        t.log.write(**t.step()); t.save()
+        c = load_checkpoint(t.out/'checkpoint.pt')
+        for name in ('n_experts', 'experts_per_token', 'expert_hidden', 'router_aux'): del c['belongs']['model'][name]
+        torch.save(c, t.out/'checkpoint.pt')
+        test_eq(tiny(d)('run', True).iter, 1)
+        test_fail(lambda: tiny(d)('run', True, model=GPT(replace(t.model.config, n_experts=4))), exc=MemtrainError, contains='was made with n_experts 0, this is n_experts 4')
+
+# %% ../nbs/21_train.ipynb #068e1828
+def test_too_little_memory_for_experts_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d)/'data')
+        t = tiny(d)(model=GPT(GPTConfig(50, 16, 1, 2, 16, n_experts=4)))
+        error = _out_of_memory(t)
+        test_eq((error.option, 'take a smaller --batch_size' in str(error)), (None, True))
+
 # %% ../nbs/21_train.ipynb #f3659dc9
 def test_what_a_step_computes_must_stay_and_how_may_change():
     with tempfile.TemporaryDirectory() as d:
