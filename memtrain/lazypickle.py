@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Truncated', 'Refused', 'LazyBytes', 'LazyTensor', 'Record', 'iter_pickle', 'build_index', 'PickleIndex']
 
-# %% ../nbs/07_lazypickle.ipynb #42f13baf
-import contextlib, json, math, os, re, struct, sys, tempfile, zlib
+# %% ../nbs/07_lazypickle.ipynb #fba18243
+import contextlib, gc, json, math, os, re, struct, sys, tempfile, zlib
 from array import array
 from pathlib import Path
 from typing import Any, Iterator
@@ -1466,7 +1466,8 @@ def _write_index(file, f):
     def each(first, notes):
         if notes: shared.append([first, source.machine.count, [[slot, _encode_value(v)] for slot, v in notes.items()]])
     source = _Source(file, sink)
-    for _ in source.walk(each): pass
+    with _without_gc():
+        for _ in source.walk(each): pass
     count, columns = source.machine.count, source.columns
     if source.whole is not None:
         f.seek(len(_INDEX_MAGIC))
@@ -1479,6 +1480,15 @@ def _write_index(file, f):
     tail = json.dumps(tail).encode()
     write(tail + struct.pack('<QI', len(tail), zlib.crc32(tail)))
     f.flush()
+
+@contextlib.contextmanager
+def _without_gc():
+    "No search for cycles, which a walk doesn't make, among what it holds"
+    was = gc.isenabled()
+    gc.disable()
+    try: yield
+    finally:
+        if was: gc.enable()
 
 def _rows_of(file, columns):
     "How many rows the lists of a dict make"
