@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Truncated', 'Refused', 'LazyBytes', 'LazyTensor', 'Record', 'iter_pickle', 'build_index', 'PickleIndex']
 
-# %% ../nbs/07_lazypickle.ipynb #42f13baf
-import contextlib, json, math, os, re, struct, sys, tempfile, zlib
+# %% ../nbs/07_lazypickle.ipynb #fba18243
+import contextlib, gc, json, math, os, re, struct, sys, tempfile, zlib
 from array import array
 from pathlib import Path
 from typing import Any, Iterator
@@ -16,13 +16,24 @@ from .core import MIB, MemtrainError, atomic_write, format_size
 # %% ../nbs/07_lazypickle.ipynb #987ae686
 class Truncated(MemtrainError):
     "The file ends before something that it promises"
-    def __init__(self, message='', path='', offset=None, item=None):
+    def __init__(self,
+        message: str = '',  # one line
+        path: str = '',  # of the file
+        offset: int | None = None,  # byte at which it was noticed
+        item: int | None = None,  # number of the item at work
+    ):
         super().__init__(message)
         self.path, self.offset, self.item = path, offset, item
 
 class Refused(MemtrainError):
     "The file asks for something that isn't done: `name` is the `module.name` that it names, where it names one"
-    def __init__(self, message='', path='', offset=None, item=None, name=None):
+    def __init__(self,
+        message: str = '',  # one line
+        path: str = '',  # of the file
+        offset: int | None = None,  # byte at which it was noticed
+        item: int | None = None,  # number of the item at work
+        name: str | None = None,  # the `module.name` that is asked for
+    ):
         super().__init__(message)
         self.path, self.offset, self.item, self.name = path, offset, item, name
 
@@ -132,7 +143,7 @@ class LazyBytes:
     "A byte string that stays in its file: where it lies, and how long it is"
     __slots__ = ('file', 'offset', 'nbytes')
     def __init__(self,
-        file,  # read by position
+        file: Any,  # read by position
         offset: int,  # of its first byte in the file
         nbytes: int,  # its length
     ): self.file, self.offset, self.nbytes = file, offset, nbytes
@@ -161,7 +172,16 @@ class LazyTensor:
     "A tensor or array that stays in its file: what it is, and where its bytes lie"
     __slots__ = ('kind', 'dtype', 'shape', 'strides', 'requires_grad', '_store', '_first', '_swap')
 
-    def __init__(self, kind=None, dtype=None, shape=None, strides=None, store=None, first=0, requires_grad=False, swap=False):
+    def __init__(self,
+        kind: str | None = None,  # 'torch' or 'numpy'
+        dtype: str | None = None,  # such as 'float32'
+        shape: tuple | None = None,  # elements of each axis; None until BUILD brings it
+        strides: tuple | None = None,  # elements from one to the next along each axis
+        store: Any = None,  # the storage that it looks at
+        first: int = 0,  # element of the storage where it begins
+        requires_grad: bool = False,  # as it was stored
+        swap: bool = False,  # whether the file holds it big-endian
+    ):
         self.kind, self.dtype, self.shape, self.strides = kind, dtype, shape, strides
         self._store, self._first, self.requires_grad, self._swap = store, first, requires_grad, swap
 
@@ -381,6 +401,7 @@ class _Machine:
         self.file, self.begin, self.end = file, start, file.size if end is None else end
         self.sink, self.persistent, self.level = sink, persistent, level
         self.buf, self.base, self.have, self.chunk = b'', start, 0, 4096
+        self.old, self.old_base, self.old_have = b'', start, 0
         self.names, self.kept, self.far, self.count, self.notes = {}, {}, None, 0, None
         self.reset(start)
 
@@ -415,10 +436,11 @@ class _Machine:
             self.next = at
             return None
         if not 0 <= at - self.base < self.have - _SLACK:
-            if at >= self.end: self.truncated(f'ends without STOP', at)
+            if at >= self.end: self.truncated('ends without STOP', at)
             self.chunk = min(4 * self.chunk, 65536) if at <= self.base + self.have else 4096
             data = self.file.pread(min(self.chunk, self.end - at), at)
             if not data: self.truncated('ends without STOP', at)
+            self.old, self.old_base, self.old_have = self.buf, self.base, self.have  # a blob's head, when its payload has been skipped
             self.buf, self.base, self.have = data + bytes(_SLACK), at, len(data)
         last = self.base + self.have >= self.end
         self.limit = self.have if last else self.have - _SLACK
@@ -574,7 +596,7 @@ def _empty_set(m, buf, i):
 @_op(b'(')
 def _mark(m, buf, i):
     stack = m.stack
-    if len(m.meta) > 1000: m.refuse(f'more than 1,000 open marks: nested too deep')
+    if len(m.meta) > 1000: m.refuse('more than 1,000 open marks: nested too deep')
     m.meta.append(stack)
     m.stack = [] if type(stack) is list else stack.frame()
     return i
@@ -752,7 +774,7 @@ def _unknown(m, buf, i):
 # %% ../nbs/07_lazypickle.ipynb #cd2039c4
 @_op(b'c')
 def _global(m, buf, i):
-    line, j = buf[i:i + 600], i
+    line = buf[i:i + 600]
     if line.count(b'\n') < 2: line, _ = m.take(i, min(600, m.end - m.base - i))
     parts = line.split(b'\n', 2)
     if len(parts) < 3: m.refuse('GLOBAL without a name that ends')
@@ -828,7 +850,7 @@ def _set_state(m, record, state):
 @_op(b'Q')
 def _binpersid(m, buf, i):
     pid = m.stack.pop()
-    if m.persistent is None: m.refuse(f'a persistent id in a file that is no torch.save archive', _name_of(pid[1]) if type(pid) is tuple and len(pid) > 1 else None)
+    if m.persistent is None: m.refuse('a persistent id in a file that is no torch.save archive', _name_of(pid[1]) if type(pid) is tuple and len(pid) > 1 else None)
     m.stack.append(m.persistent(m, pid))
     return i
 
@@ -955,8 +977,9 @@ _HEAD = re.compile(b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.'
 @_handles('torch.storage._load_from_bytes')
 def _load_from_bytes(m, blob):
     if type(blob) is not LazyBytes: raise TypeError('no bytes')
-    i = blob.offset - m.base
+    i, k = blob.offset - m.base, blob.offset - m.old_base
     if blob.file is m.file and 0 <= i and i + min(blob.nbytes, 600) <= m.have: hit = _HEAD.match(m.buf, i)
+    elif blob.file is m.file and 0 <= k and k + min(blob.nbytes, 600) <= m.old_have: i, hit = k, _HEAD.match(m.old, k)
     else: i, hit = 0, _HEAD.match(blob.file.pread(min(blob.nbytes, 600), blob.offset))
     if hit and hit[1].decode() in _TORCH_DTYPES and hit[2][0] == len(hit[3]):
         count, dtype, used = int.from_bytes(hit[4] or hit[5] or hit[6] or hit[7], 'little'), _TORCH_DTYPES[hit[1].decode()], hit.end() - i
@@ -1466,7 +1489,8 @@ def _write_index(file, f):
     def each(first, notes):
         if notes: shared.append([first, source.machine.count, [[slot, _encode_value(v)] for slot, v in notes.items()]])
     source = _Source(file, sink)
-    for _ in source.walk(each): pass
+    with _without_gc():
+        for _ in source.walk(each): pass
     count, columns = source.machine.count, source.columns
     if source.whole is not None:
         f.seek(len(_INDEX_MAGIC))
@@ -1479,6 +1503,15 @@ def _write_index(file, f):
     tail = json.dumps(tail).encode()
     write(tail + struct.pack('<QI', len(tail), zlib.crc32(tail)))
     f.flush()
+
+@contextlib.contextmanager
+def _without_gc():
+    "No search for cycles, which a walk doesn't make, among what it holds"
+    was = gc.isenabled()
+    gc.disable()
+    try: yield
+    finally:
+        if was: gc.enable()
 
 def _rows_of(file, columns):
     "How many rows the lists of a dict make"
