@@ -177,6 +177,7 @@ def collect_run(
     dataset_dir: str | Path | None = None,  # data set with the run's tokenizer; what the run was trained on by default
     split: str = 'val',  # of the data set
     samples: int = 600,  # windows of `block_size` tokens, at most; a trace of each for each layer
+    target_traces: int | None = None,  # traces, at most; says how many samples where it is given
     batch_size: int = 8,  # windows at a time
     device: str = 'auto',  # cpu, cuda, …
     seed: int = 0,  # of the order of the windows
@@ -185,13 +186,14 @@ def collect_run(
     "Collect traces in `out` from the model of `run_dir` on `samples` windows of `dataset_dir`"
     if type(samples) is not int or samples < 1: raise MemtrainError(f'samples={samples!r}: give 1 or more')
     model, belongs = load_run(run_dir, device)
-    data = dataset_dir or _data_of(run_dir)
+    if target_traces is None: target_traces = samples*model.config.n_layer
+    samples, data = -(-target_traces // model.config.n_layer), dataset_dir or _data_of(run_dir)
     shards = TokenShards(data, split)
     if (shards.manifest or {}).get('tokenizer_sha256') != belongs.get('tokenizer_sha256'):
         raise MemtrainError(f'{data} was made with another tokenizer than {run_dir}: give the data set of the run, or one prepared with --tokenization {Path(run_dir)/TOKENIZER}')
     loader = TokenLoader(shards, batch_size, model.config.block_size, seed=seed, rank=0, world_size=1)
     batches = itertools.islice(loader, -(-samples // batch_size))
-    return collect_traces(model, progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'), out, str(data), samples*model.config.n_layer, **writer)
+    return collect_traces(model, progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'), out, Path(data).resolve().name, target_traces, **writer)
 
 # %% ../nbs/22_routing.ipynb #540d5559
 def _data_of(run_dir):

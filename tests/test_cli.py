@@ -4,16 +4,18 @@
 from memtrain.cli import *
 
 # %% ../nbs/50_cli.ipynb #809eb8ac
-import io, json, os, random, re, shlex, shutil, signal, subprocess, sys, sysconfig, tempfile, time
+import io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys, sysconfig, tempfile, time
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
+import numpy as np
 from fastcore.test import test_eq, test_fail
 from dataclasses import replace
 from memtrain.estimate import Step, estimate, simulate
+from memtrain.lazypickle import iter_pickle
 from memtrain.model import size_model
 from memtrain.plan import Option
 from memtrain.core import MemtrainError
@@ -481,6 +483,70 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written():
         test_eq(process.returncode, 130)
         test_eq([line for line in err.splitlines() if line.startswith('memtrain')], ['memtrain: interrupted; nothing is half-written, and --resume goes on behind what was finished'])
         assert 'Traceback' not in err and not (d/'data').exists()
+
+# %% ../nbs/50_cli.ipynb #71a86e8e
+def write_traces(path, samples=5, layers=3):
+    "Pickle traces as dictionaries of NumPy arrays"
+    r = np.random.default_rng(0)
+    hidden = lambda: r.standard_normal((7, 16), np.float32)
+    traces = [{'layer_id': layer, 'hidden_states': (h := hidden()), 'input_embeddings': h.copy(), 'target_top_k': r.integers(9, size=(7, 2)), 'sample_id': f's{s}', 'dataset_name': 'x'}
+              for s in range(samples) for layer in range(layers)]
+    Path(path).write_bytes(pickle.dumps(traces))
+
+def test_traces_are_sharded_verified_and_indexed():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        write_traces(d/'t.pkl')
+        run = run_memtrain('shard-traces', '--input_file', 't.pkl', '--output-dir', 'out', '--shard_size_mb', 0.01, cwd=d)
+        test_eq((run.returncode, run.stdout.splitlines()[-1]), (0, 'Next: memtrain train-predictor --shard_dir out'))
+        assert '15 traces of 5 samples and 3 layers in ' in run.stdout, run.stdout
+        shards = sorted((d/'out').glob('*.safetensors'))
+        whole = sum(p.stat().st_size for p in shards)
+        run = run_here('verify', 'out', cwd=d)
+        test_eq((run.returncode, run.stdout.strip().splitlines()[-1]), (0, f'out: {len(shards)} shards, every byte as it was written'))
+        run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'all', '--no_dedupe', cwd=d)
+        assert whole < 0.75*sum(p.stat().st_size for p in (d/'all').glob('*.safetensors'))
+        data = bytearray(shards[0].read_bytes()); data[-1] ^= 1; shards[0].write_bytes(data)
+        run = run_here('verify', 'out', cwd=d)
+        assert run.returncode == 1 and shards[0].name in run.stderr, run.stderr
+        run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'index', '--index_only', cwd=d)
+        assert run.returncode == 0 and 'where 15 traces lie' in run.stdout and not list((d/'index').glob('shard*')), run
+
+# %% ../nbs/50_cli.ipynb #1b4bab7b
+def test_traces_take_the_first_systems_way_and_no_torch():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(Path(d)/'t.pkl')
+        code = 'import sys; from memtrain.cli import main; main(sys.argv[1:]); print("torch" in sys.modules, "numpy" in sys.modules)'
+        argv = [sys.executable, '-c', code, 'shard-traces', '--input_file', 't.pkl', '--output_dir', 'out', '--format', 'pkl', '--group', 'seed']
+        run = subprocess.run(argv, capture_output=True, text=True, cwd=d)
+        test_eq(run.stdout.split()[-2:], ['False', 'False'])
+        test_eq([t['layer_id'] for t in pickle.loads((Path(d)/'out/shard_000.pkl').read_bytes())], [0]*5 + [1]*5 + [2]*5)
+        for args, said in ((('none.pkl', 'a'), 'none.pkl'), (('t.pkl', 'out', '--group', 'expert'), 'expert'), (('t.pkl', 'b', '--shard_size_mb', '0'), 'shard_size_mb'), (('t.pkl', 't.pkl'), 't.pkl')):
+            run = run_here('shard-traces', '--input_file', args[0], '--output_dir', *args[1:], cwd=d)
+            assert run.returncode == 1 and said in run.stderr and len(run.stderr.splitlines()) == 1, run.stderr
+
+# %% ../nbs/50_cli.ipynb #765c50fe
+def test_a_model_with_experts_is_trained_traced_and_predicted():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', '--val_fraction', 0.5, cwd=d)
+        (d/'moe.json').write_text(json.dumps(dict(vocab_size=257, block_size=16, n_layer=4, n_head=1, n_embd=8, n_experts=4)))
+        run = run_here('train', '--dataset_dir', 'data', '--config_file', 'moe.json', '--out_dir', 'run', '--max_iters', 2, '--batch_size', 2, '--device', 'cpu', cwd=d)
+        test_eq((run.returncode, run.stderr), (0, ''))
+        run = run_here('collect-traces', '--run_dir', 'run', '--target_traces', 120, '--shard_data', '--output_suffix', 'x', cwd=d)
+        assert run.returncode == 0 and '120 traces of 30 samples and 4 layers' in run.stdout, (run.stdout, run.stderr)
+        test_eq(run_here('verify', 'routing_data/run_traces_x_shards', cwd=d).returncode, 0)
+        run = run_here('train-predictor', '--shard_dir', 'routing_data/run_traces_x_shards', '--kind', 'linear', '--epochs', 1, '--window', 1, '--device', 'cpu', cwd=d)
+        assert run.returncode == 0 and re.search('linear +recall@2 0', run.stdout) and 'token-id table' in run.stdout, (run.stdout, run.stderr)
+        run = run_here('collect-traces', '--run_dir', 'run', '--target_traces', 8, cwd=d)
+        test_eq((run.returncode, os.listdir(d/'routing_data')), (0, [*{'run_traces_x_shards', 'run_traces.pkl'} & set(os.listdir(d/'routing_data'))]))
+        test_eq([t.layer_id for t in iter_pickle(d/'routing_data/run_traces.pkl')], [0, 1, 2, 3]*2)
+        for args, said in ((('--run_dir', 'run'), 'run_traces.pkl is there already'), (('--run_dir', 'none', '--output_suffix', 'y'), 'none'), (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces')):
+            run = run_here('collect-traces', *args, cwd=d)
+            assert run.returncode == 1 and said in run.stderr, run.stderr
+        run = run_here('estimate', '--config_file', 'moe.json', '--batch_size', 2, cwd=d)
+        assert run.returncode == 0 and '4 experts' in run.stdout, (run.stdout, run.stderr)
 
 # %% ../nbs/50_cli.ipynb #1b0696a1
 def test_a_closed_pipe_is_no_error_to_read_about():
