@@ -309,7 +309,7 @@ def _row(batch, i):
 def measure_predictors(
     predictors: dict[str, Callable[[dict], torch.Tensor]],  # by name: from a batch to scores (B, T, E)
     batches: Iterable[dict],  # of `open_windows`, held out
-) -> dict[str, dict]:  # by name: 'recall', 'exact', 'recall_at' (for 1, 2, … E experts named), and 'layers' with recall and exact of each
+) -> dict[str, dict]:  # by name: 'recall' (with as many named as are needed, 'k'), 'exact', 'recall_at' (for 1, 2, … E experts named), and 'layers' with recall and exact of each
     "How well `predictors` tell the experts of the targets in `batches`"
     found, k = {name: {} for name in predictors}, 0
     for batch in batches:
@@ -331,7 +331,7 @@ def _summarise(layers, k):
     "Recall and exact sets of each layer, and of all"
     def shares(hits, tokens, exact): return {'recall': (hits[k - 1] / (tokens*k)).item(), 'exact': exact / tokens, 'recall_at': (hits / (tokens*k)).tolist()}
     total = [sum(part) for part in zip(*layers.values())]
-    return {**shares(*total), 'tokens': total[1], 'layers': {t: {n: v for n, v in shares(*sums).items() if n != 'recall_at'} for t, sums in sorted(layers.items())}}
+    return {**shares(*total), 'k': k, 'tokens': total[1], 'layers': {t: {n: v for n, v in shares(*sums).items() if n != 'recall_at'} for t, sums in sorted(layers.items())}}
 
 # %% ../nbs/22_routing.ipynb #540f97ff
 class WindowAttention(nn.Module):

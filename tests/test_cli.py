@@ -538,7 +538,7 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
         assert run.returncode == 0 and '120 traces of 30 samples and 4 layers' in run.stdout, (run.stdout, run.stderr)
         test_eq(run_here('verify', 'routing_data/run_traces_x_shards', cwd=d).returncode, 0)
         run = run_here('train-predictor', '--shard_dir', 'routing_data/run_traces_x_shards', '--kind', 'linear', '--epochs', 1, '--window', 1, '--device', 'cpu', cwd=d)
-        assert run.returncode == 0 and re.search('linear +recall@2 0', run.stdout) and 'token-id table' in run.stdout, (run.stdout, run.stderr)
+        assert run.returncode == 0 and re.search('linear +recall@2 0', run.stdout) and 'token table' in run.stdout, (run.stdout, run.stderr)
         run = run_here('collect-traces', '--run_dir', 'run', '--target_traces', 8, cwd=d)
         test_eq((run.returncode, os.listdir(d/'routing_data')), (0, [*{'run_traces_x_shards', 'run_traces.pkl'} & set(os.listdir(d/'routing_data'))]))
         test_eq([t.layer_id for t in iter_pickle(d/'routing_data/run_traces.pkl')], [0, 1, 2, 3]*2)
