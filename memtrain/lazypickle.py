@@ -68,7 +68,9 @@ class _File:
 
     def pread(self, n, offset):
         "Up to `n` bytes from `offset`; fewer only at the end of the file"
-        return os.pread(self._fd if self._fd is not None else self.open(), n, offset)
+        try: return os.pread(self._fd if self._fd is not None else self.open(), n, offset)
+        except (OSError, OverflowError) as e:  # such as an offset that a damaged archive names
+            raise Truncated(f"{self.path}: byte {offset} can't be read ({e}): copy or write the file again", self.path, offset) from None
 
     def read_into(self, view, offset):
         "Fill `view` from `offset`"
