@@ -51,7 +51,7 @@ test check run: export OMP_WAIT_POLICY ?= PASSIVE
 
 test: $(STAMP) ## Run every notebook, then the tests that come from them
 	$(BIN)/nbdev_test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lab: $(STAMP) ## Open the book in JupyterLab (ARGS=--allow-root and the like are passed on)
 	$(BIN)/jupyter lab nbs $(ARGS)
@@ -76,7 +76,7 @@ check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint
 	$(BIN)/ruff check --quiet .
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/nbdev_test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
 docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
