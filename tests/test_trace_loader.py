@@ -77,6 +77,10 @@ def test_odd_fields_follow_the_rules():
         t = open_traces(write_traces(d, [{'layer_id': 0, 'x': torch.ones(3, 2)}, {'layer_id': 1, 'x': torch.ones(3, 4)}, {'layer_id': 2, 'x': torch.ones(3, 2).double()}]))
         test_fail(lambda: collate_traces([t[0], t[1]]), contains='x is float32 (3, 2) in one trace of a batch and float32 (3, 4)')
         test_fail(lambda: collate_traces([t[0], t[2]]), contains='float64')
+    with tempfile.TemporaryDirectory() as d:
+        t = open_traces(write_traces(d, [{'layer_id': 0, 'blob': bytes(9000), 'by': {'a': torch.ones(3)}}]))
+        got = collate_traces([t[0]])  # what is neither a number nor a tensor is read, too
+        test_eq((got['blob'], got['by'][0]['a'].tolist(), read_tensors(t[0]).blob), ([bytes(9000)], [1, 1, 1], bytes(9000)))
 
 # %% ../nbs/16_trace_loader.ipynb #4b6ceaa1
 @settings(max_examples=40, deadline=None)
