@@ -117,7 +117,7 @@ class ShardTraces:
             return 0
         print(f"{self.output_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers in {len(m['shards'])} shards, "
               f"{format_size(sum(s['bytes'] for s in m['shards']))}")
-        print(f'Next: memtrain verify {out}' if self.format == 'pkl' else f'Next: memtrain train-predictor --shard_dir {out}')
+        print(f'Next: memtrain verify {out}' if self.format == 'pkl' or self.group != 'sample' or not m['layers'] else f'Next: memtrain train-predictor --shard_dir {out}')
         return 0
 
 # %% ../nbs/50_cli.ipynb #e48c0b86

@@ -271,9 +271,9 @@ class _Counts:
         E = chosen.shape[1]
         self.layer[t] = self.layer.get(t, 0) + chosen.sum(0)
         self.moves[t] = self.moves.get(t, 0) + before.T @ chosen
-        table = self.tokens.get(t, torch.zeros(0, E))
+        table, told = self.tokens.get(t, torch.zeros(1, E)), ids >= 0
         if (more := int(ids.max()) + 1 - len(table)) > 0: table = torch.cat([table, torch.zeros(more, E)])
-        self.tokens[t] = table.index_add_(0, ids, chosen)
+        self.tokens[t] = table.index_add_(0, ids[told], chosen[told])
 
 # %% ../nbs/22_routing.ipynb #82ca423a
 class Baselines(_Counts):
@@ -291,18 +291,20 @@ class Baselines(_Counts):
     def _frequency(self, t, before, chosen, ids): return self.layer[t].expand(len(ids), -1)
     def _transition(self, t, before, chosen, ids): return before @ (self.moves[t] / self.moves[t].sum(1, keepdim=True).clamp(min=1))
     def _token(self, t, before, chosen, ids):
-        known = torch.where((ids < len(self.tokens[t]))[:, None], self.tokens[t][ids.clamp(max=len(self.tokens[t]) - 1)], 0)
+        known = torch.where(((0 <= ids) & (ids < len(self.tokens[t])))[:, None], self.tokens[t][ids.clamp(0, len(self.tokens[t]) - 1)], 0)
         return known + self.layer[t] / self.layer[t].sum()  # of a token that wasn't seen: what the layer does most
     def _next_gate(self, b):
         return torch.stack([h.float() @ self.gates[t].T for h, t in zip(b['window']['hidden_states'][:, -1], b['layer_id'].tolist())])
 
 # %% ../nbs/22_routing.ipynb #03d07322
 def _row(batch, i):
-    "Of target `i` of a batch: experts before (T, E) and at the layer (T, E) as zeros and ones, token ids"
+    "Of target `i` of a batch: experts before (T, E) and at the layer (T, E) as zeros and ones, token ids, -1 where its trace has none"
     target, E = batch['target'], batch['target']['target_routing'].shape[-1]
     mask = batch['mask'][i][:, None].float()
     def onehot(top): return torch.zeros(len(top), E).scatter_(1, top, 1.0) * mask
-    return onehot(batch['window']['target_top_k'][i, -1]), onehot(target['target_top_k'][i]), target['token_ids'][i]
+    ids, told = target['token_ids'], target.get('token_ids_present')
+    if ids is None or told is not None and not told[i]: ids = torch.full_like(batch['mask'], -1, dtype=torch.int64)
+    return onehot(batch['window']['target_top_k'][i, -1]), onehot(target['target_top_k'][i]), ids[i]
 
 # %% ../nbs/22_routing.ipynb #b8598c3d
 @torch.no_grad()

@@ -949,7 +949,7 @@ class _PickledPart:
         if self.columns is None:
             self.columns = array('q')
             for i, item in enumerate(self.index):
-                line, layer, key = _line_of(item, i, lambda t: [t.dtype, [], 0, 0, t.nbytes, t.kind], f'{self.path}: trace {i:,}')
+                line, layer, key = _line_of(item, i, lambda t: ['', [], 0, 0, t.nbytes, ''], f'{self.path}: trace {i:,}')
                 self.columns.extend((0, layer, samples.number(key)[0], first + i, sum(t[5] for t in json.loads(line.split(b'\t')[3]))))
         return self.columns
 

@@ -505,6 +505,7 @@ def test_traces_are_sharded_verified_and_indexed():
         run = run_here('verify', 'out', cwd=d)
         test_eq((run.returncode, run.stdout.strip().splitlines()[-1]), (0, f'out: {len(shards)} shards, every byte as it was written'))
         run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'all', '--no_dedupe', cwd=d)
+        assert 'Next: memtrain verify by_layer' in run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'by_layer', '--group', 'layer', cwd=d).stdout  # which a predictor can't join
         assert whole < 0.75*sum(p.stat().st_size for p in (d/'all').glob('*.safetensors'))
         data = bytearray(shards[0].read_bytes()); data[-1] ^= 1; shards[0].write_bytes(data)
         run = run_here('verify', 'out', cwd=d)

@@ -127,6 +127,11 @@ def test_baselines_are_the_counts():
     asked = _batch(2, [[0, 1]]*3, [[0, 1]]*3, [5, 6, 9], hidden=torch.randn(1, 1, 3, 3))
     test_eq(by['token table'](asked)[0].topk(2).indices.sort(-1).values.tolist(), [[0, 1], [2, 3], [0, 1]])  # 9 was never seen: the layer's own
     test_close(by['next gate'](asked)[0], gate.module(asked['window']['hidden_states'][0, 0]).detach(), eps=1e-6)
+    untold, partly = _batch(2, [[0, 1]], [[2, 3]], [0]), _batch(2, [[0, 1]], [[2, 3]], [0])  # traces without token ids, alone and beside others
+    untold['target']['token_ids'], partly['target']['token_ids_present'] = None, torch.tensor([False])
+    by = Baselines([one, untold, partly]).predictors()
+    for b in (untold, partly, _batch(2, [[0, 1]], [[2, 3]], [0])): test_close(by['token table'](b)[0, 0], torch.tensor([2, 2, 3, 3])/10, eps=1e-6)
+    test_close(Baselines([untold]).predictors()['token table'](untold)[0, 0], torch.tensor([0, 0, 1, 1])/2, eps=1e-6)
 
 # %% ../nbs/22_routing.ipynb #b3154588
 def test_recall_and_exact_sets_are_counted_by_layer():

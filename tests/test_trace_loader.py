@@ -77,6 +77,10 @@ def test_odd_fields_follow_the_rules():
         t = open_traces(write_traces(d, [{'layer_id': 0, 'x': torch.ones(3, 2)}, {'layer_id': 1, 'x': torch.ones(3, 4)}, {'layer_id': 2, 'x': torch.ones(3, 2).double()}]))
         test_fail(lambda: collate_traces([t[0], t[1]]), contains='x is float32 (3, 2) in one trace of a batch and float32 (3, 4)')
         test_fail(lambda: collate_traces([t[0], t[2]]), contains='float64')
+    with tempfile.TemporaryDirectory() as d:
+        t = open_traces(write_traces(d, [{'layer_id': 0, 'blob': bytes(9000), 'by': {'a': torch.ones(3)}}]))
+        got = collate_traces([t[0]])  # what is neither a number nor a tensor is read, too
+        test_eq((got['blob'], got['by'][0]['a'].tolist(), read_tensors(t[0]).blob), ([bytes(9000)], [1, 1, 1], bytes(9000)))
 
 # %% ../nbs/16_trace_loader.ipynb #4b6ceaa1
 @settings(max_examples=40, deadline=None)
@@ -89,6 +93,7 @@ def test_windows_are_those_a_search_finds(pairs, window, lookahead):
     wanted = [[(s, k, layer - lookahead - w) for w in reversed(range(window))] for s, k, layer in place.values()]
     expected = [[*(where[w] for w in row), i] for i, row in enumerate(wanted) if all(w in where for w in row)]
     test_eq(join_windows({'sample': [p[0] for p in pairs], 'layer': [p[1] for p in pairs]}, window, lookahead).tolist(), expected)
+    test_eq(join_windows({'sample': [0]*4, 'layer': [0, 1, 0, 1]}, 1).tolist(), [[0, 1], [2, 3]])  # traced twice
 
 # %% ../nbs/16_trace_loader.ipynb #77837609
 def test_layers_far_apart_are_not_joined():
@@ -194,6 +199,11 @@ def test_what_cannot_be_is_refused():
         test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, seed=1).state_dict()), contains='made with seed 1, this is seed 0')
         test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, layers=[1]).state_dict()), contains='made with items 4')
         test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, samples=[0, 1]).state_dict()), contains='items')
+        write_traces(Path(d)/'u', make_traces(4, seed=1))  # as many traces, other ones
+        for a, b, says in ((dict(path=t), dict(path=Path(d)/'u'), 'data'), (dict(path=t, samples=[0, 1]), dict(path=t, samples=[2, 3]), 'data'),
+                           (dict(path=t, batch_by='layer'), dict(path=t, batch_by='layer', batch_size=3), 'batch_size 8, this is batch_size 3')):
+            test_fail(lambda: TraceShards(**b).load_state_dict(TraceShards(**a).state_dict()), contains=says)
+        test_fail(lambda: TraceShards(t, 9, drop_last=True, rank=0, world_size=3), contains='on 3 ranks')
         test_fail(lambda: TraceShards(t).read(24), contains='trace 24 is outside 0 .. 23'); test_fail(lambda: TraceShards(t).read(0, ['x']), contains="no field 'x'")
         write_traces(Path(d)/'none', [])
         test_fail(lambda: TraceShards(Path(d)/'none'), contains='has no traces')

@@ -223,7 +223,7 @@ def test_the_first_systems_shards():
 def test_equal_contents_are_stored_once():
     with tempfile.TemporaryDirectory() as d:
         shared, other = torch.arange(500.), torch.arange(500.) + 1
-        almost = shared.clone(); almost[7] += 1  # the same in the middle
+        almost = shared.clone(); almost[-1] += 1  # the same in the middle, and up to the last number
         written = [{'sample_id': i//2, 'a': shared, 'b': shared.clone(), 'c': almost, 'd': [other, shared.view(50, 10)], 'e': shared.view(torch.int32), 'tiny': torch.ones(2)} for i in range(6)]
         sizes = {}
         for dedupe in (True, False):
@@ -423,6 +423,9 @@ def test_sharding_again_is_sharding():
                 test_eq({k: v for k, v in a.items() if k != MANIFEST}, {k: v for k, v in b.items() if k != MANIFEST})
                 shutil.rmtree(d/'again')
             shutil.rmtree(d/'direct')
+        blobs = save([{'layer_id': i, 'blob': bytes(9000)} for i in range(3)], d/'blobs.pkl')
+        shard_traces(blobs, d/'blobs', format='pkl'); shard_traces(d/'blobs', d/'anew')
+        for o in (blobs, d/'blobs', d/'anew'): test_eq(list(open_traces(o).table['nbytes']), [9000]*3)
         m = shard_traces(d/'pkl-sample', d/'again', 0.03, group='layer')
         test_eq((m['traces'], m['samples']), (24, 8)); assert sorted(t.layer_id for t in open_traces(d/'again')) == [t.layer_id for t in open_traces(d/'again')]
         path.write_bytes(path.read_bytes() + b' '); test_fail(lambda: open_traces(index)[0], contains='changed')
