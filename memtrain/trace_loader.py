@@ -291,6 +291,7 @@ class _Choice(_Passes):
         if odd := set(self.fields) - {'window', 'target'}: raise MemtrainError(f"fields for {sorted(odd)}: there are 'window' and 'target'")
         self.fields = {'window': self.fields.get('window'), 'target': self.fields.get('target')}
         known = self._names()
+        if isinstance(fields, str): raise MemtrainError(f'fields={fields!r}: give a list of names; there are {", ".join(known)}')
         for name in [n for f in self.fields.values() for n in f or ()]:
             if name not in known: raise MemtrainError(f'{self.path}: its traces have no field {name!r}; there are {", ".join(known)}')
         taken = {'mask', 'cu_seqlens', 'trace'} & set(known if None in self.fields.values() else itertools.chain(*self.fields.values()))
@@ -308,6 +309,7 @@ class _Choice(_Passes):
         if window is not None: _check_reach(self.path, table, rows, window)
         for name, keep in (('layer', layers), ('sample', samples)):
             if keep is None: continue
+            if not callable(keep) and (isinstance(keep, str) or not isinstance(keep, Collection)): raise MemtrainError(f'{name}s={keep!r}: give a list of numbers')
             numbers = np.unique(table[name])
             chosen = np.array([k for k in numbers.tolist() if (keep(k) if callable(keep) else k in keep)], np.int64)
             if name == 'layer' and (absent := set(keep) - set(numbers.tolist())):
@@ -450,9 +452,10 @@ class TraceShards(_Reading):
 def _check_options(**o):
     "Each has a value that there is"
     for name in ('batch_size', 'lookahead', 'window'):
-        if o[name] is not None and o[name] < 1: raise MemtrainError(f'{name} {o[name]} is less than 1')
+        if name == 'window' and o[name] is None: continue
+        if type(o[name]) is not int or o[name] < 1: raise MemtrainError(f'{name} {o[name]!r} is no whole number of 1 or more')
     for name in ('seed', 'prefetch', 'num_workers'):
-        if o[name] < 0: raise MemtrainError(f'{name} {o[name]} is negative: give 0 or more')
+        if type(o[name]) is not int or o[name] < 0: raise MemtrainError(f'{name} {o[name]!r} is no whole number of 0 or more')
     for name, known in {'batch_by': ('trace', 'layer'), 'collate': ('pad', 'pack'), 'split': (None, 'train', 'val')}.items():
         if o[name] not in known: raise MemtrainError(f"{name} {o[name]!r} isn't one of {', '.join(map(repr, known))}")
 

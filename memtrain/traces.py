@@ -7,7 +7,7 @@ __all__ = ['MANIFEST', 'SEED_METADATA', 'read_manifest', 'is_traces', 'Traces', 
            'TraceDataSharder', 'TraceWriter', 'iter_pickle']
 
 # %% ../nbs/14_traces.ipynb #51432df1
-import base64, contextlib, hashlib, io, json, math, os, pickle, queue, re, shutil, struct, sys, tempfile, threading
+import base64, contextlib, errno, hashlib, io, json, math, os, pickle, queue, re, shutil, struct, sys, tempfile, threading
 from array import array
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -604,6 +604,7 @@ def _clear_errors(folder):
     "What the system says about a full disk and the like, as one line"
     try: yield
     except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): raise MemtrainError(f"{e.filename or folder} can't be written ({e.strerror}): choose another place") from None
         raise MemtrainError(f'{e.filename or folder}: {e.strerror}; whole shards stay in {folder}: make room there and go on with --resume') from None
     except MemoryError: raise MemtrainError(f'{folder}: out of memory; whole shards stay: free some and go on with --resume') from None
 
@@ -838,6 +839,7 @@ def _make_plan(source, shard_size_mb, format, group, dedupe):
     if group not in ('sample', 'layer', 'seed'): raise MemtrainError(f"group {group!r} isn't one of sample, layer, seed")
     if isinstance(shard_size_mb, bool) or not isinstance(shard_size_mb, (int, float)) or not 0 < shard_size_mb <= 1_000_000:
         raise MemtrainError(f'shard_size_mb {shard_size_mb!r} is outside 0 .. 1000000')
+    if shard_size_mb == int(shard_size_mb): shard_size_mb = int(shard_size_mb)  # 400 and 400.0 make the same manifest
     return {'shard_format': format, 'group': group, 'dedupe': bool(dedupe) and format == 'safetensors', 'shard_size_mb': shard_size_mb, 'source': source}
 
 # %% ../nbs/14_traces.ipynb #26846d6d

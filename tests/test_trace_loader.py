@@ -193,7 +193,8 @@ def test_what_cannot_be_is_refused():
         for kw, says in ((dict(batch_size=0), 'batch_size 0'), (dict(window=0), 'window 0'), (dict(lookahead=0), 'lookahead 0'), (dict(batch_by='sample'), "batch_by 'sample'"), (dict(collate='stack'), "collate 'stack'"),
                          (dict(split='test'), "split 'test'"), (dict(fields=['hiden']), "have no field 'hiden'; there are layer_id"), (dict(layers=[1, 9]), 'no traces of layer 9; there are 0 .. 5'),
                          (dict(samples={77}), 'none of its traces'), (dict(batch_size=99, drop_last=True), "24 traces don't fill batches of 99"), (dict(seed=-1), 'seed -1'), (dict(shuffle='all'), "shuffle 'all'"),
-                         (dict(split='val', val_fraction=2), 'val_fraction 2'), (dict(rank=2, world_size=2), 'rank 2'), (dict(pool='much'), "'much'"), (dict(fields={'windows': []}), "'windows'")):
+                         (dict(split='val', val_fraction=2), 'val_fraction 2'), (dict(rank=2, world_size=2), 'rank 2'), (dict(pool='much'), "'much'"), (dict(fields={'windows': []}), "'windows'"),
+                         (dict(batch_size=2.5), 'batch_size 2.5'), (dict(seed=1.5), 'seed 1.5'), (dict(layers=3), 'layers=3'), (dict(layers='1'), "layers='1'"), (dict(fields='layer_id'), 'list of names')):
             test_fail(lambda: TraceShards(t, **kw), contains=says)
         test_eq([len(b['trace']) for b in TraceShards(t, 99, [])], [24])  # a batch larger than the data
         test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, seed=1).state_dict()), contains='made with seed 1, this is seed 0')

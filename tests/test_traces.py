@@ -146,6 +146,15 @@ def test_other_tools_open_every_shard():
             seen += 1
         test_eq(k, len(written)); assert seen > 2
 
+# %% ../nbs/14_traces.ipynb #4b81d341
+def test_a_size_is_a_number_and_a_place_one_can_write_to():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        path = save(make_traces(1), d/'x.pkl')
+        made = [(shard_traces(path, d/f'{mb!r}', mb), (d/f'{mb!r}'/MANIFEST).read_bytes())[1] for mb in (2, 2.0)]
+        test_eq(*made)
+        test_fail(shard_traces, args=(path, '/proc/nowhere'), exc=MemtrainError, contains='choose another place')
+
 # %% ../nbs/14_traces.ipynb #dcc7f7c3
 def test_objects_of_other_kinds():
     with tempfile.TemporaryDirectory() as d:
