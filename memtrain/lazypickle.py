@@ -1308,7 +1308,7 @@ class _Outer(_Giving):
         if n and type(self[-1]) is _Column and self.height != n:
             self.start, self.height = self.mark if m.buf[m.at] in _CLOSES else (m.base + m.at, m.puts), n
             m.item_puts = m.mark_puts = self.start[1]
-        if not value and (type(value) is list and self.expects(n) or type(value) is dict and self.fresh and not self.inner):
+        if type(value) in (list, dict) and not value and (self.expects(n) if type(value) is list else self.fresh and not self.inner):
             value = _Column(m) if type(value) is list else _Columns()
         self.fresh = False
         list.append(self, value)
