@@ -1551,13 +1551,14 @@ def iter_pickle(
 
 # %% ../nbs/07_lazypickle.ipynb #fd3326df
 def _is_open(source):
-    "Whether only the end tells what the items are: of a dict of lists, and of a small tuple that begins with a list"
+    "Whether only the end tells what the items are: of a dict of lists, and of a small tuple that begins with a list or a larger tuple"
     m = source.machine
     head = source.file.pread(12, m.next)
     head = head[2:] if head[:1] == b'\x80' else head
     first = head[9:10] if head[:1] == b'\x95' else head[:1]
     tail = source.file.pread(6, max(m.end - 6, 0))
-    return first == b'}' or first == b']' and not re.search(rb'([ae]|\](\x94|q.|r....)?)\.$', tail, re.S)
+    small = re.search(rb'[\x85-\x87](\x94|q.|r....)?\.$', tail, re.S)  # or a memo slot that looks so, which costs an index and no more
+    return first == b'}' or first in b'](' and bool(small) or first == b']' and not re.search(rb'([ae]|\](\x94|q.|r....)?)\.$', tail, re.S)
 
 # %% ../nbs/07_lazypickle.ipynb #d5f19f75
 _INDEX_MAGIC = b'memtrain pickle index 1\n'
