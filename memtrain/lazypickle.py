@@ -48,24 +48,8 @@ _MAX_FAR = 1_000_000        # memo slots that are fetched from further away
 _SLACK = 16                 # no opcode's fixed part is longer
 
 # %% ../nbs/07_lazypickle.ipynb #8e27710d
-class _File:
-    "A file that is read by position: opened when first read, then shared by all that lies in it"
-    def __init__(self, path, size=None, mtime_ns=None):
-        self.path, self.size, self.mtime_ns, self._fd = os.fspath(path), size, mtime_ns, None
-        if size is None: self.open()
-
-    def open(self):
-        "The file descriptor; an error where the file has changed"
-        if self._fd is not None: return self._fd
-        try: fd = os.open(self.path, os.O_RDONLY | getattr(os, 'O_BINARY', 0))
-        except OSError as e: raise MemtrainError(f"{self.path} can't be read ({e.strerror}): check the name") from None
-        self._fd, now = fd, os.fstat(fd)
-        if not _is_file(now): raise MemtrainError(f'{self.path} is not a file: give a pickle or a torch.save file')
-        if self.size is None: self.size, self.mtime_ns = now.st_size, now.st_mtime_ns
-        elif (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
-            raise MemtrainError(f'{self.path} has changed since it was indexed: index it again')
-        return fd
-
+class _Positioned:
+    "Reads by position, with `self.open` for the descriptor"
     def pread(self, n, offset):
         "Up to `n` bytes from `offset`; fewer only at the end of the file"
         try: return os.pread(self._fd if self._fd is not None else self.open(), n, offset)
@@ -90,25 +74,34 @@ def _is_file(status):
     return stat.S_ISREG(status.st_mode)
 
 # %% ../nbs/07_lazypickle.ipynb #dad00d5d
+class _File(_Positioned):
+    "A file that is read by position: opened when first read, then shared by all that lies in it"
+    def __init__(self, path, size=None, mtime_ns=None):
+        self.path, self.size, self.mtime_ns, self._fd = os.fspath(path), size, mtime_ns, None
+        if size is None: self.open()
+
+    def open(self):
+        "The file descriptor; an error where the file has changed"
+        if self._fd is not None: return self._fd
+        try: fd = os.open(self.path, os.O_RDONLY | getattr(os, 'O_BINARY', 0))
+        except OSError as e: raise MemtrainError(f"{self.path} can't be read ({e.strerror}): check the name") from None
+        self._fd, now = fd, os.fstat(fd)
+        if not _is_file(now): raise MemtrainError(f'{self.path} is not a file: give a pickle or a torch.save file')
+        if self.size is None: self.size, self.mtime_ns = now.st_size, now.st_mtime_ns
+        elif (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise MemtrainError(f'{self.path} has changed since it was indexed: index it again')
+        return fd
+
+# %% ../nbs/07_lazypickle.ipynb #6157e8b2
 class _Memory:
     "A few decoded bytes that don't lie in the file as they are, read like a file"
     def __init__(self, data, path): self.data, self.size, self.path = data, len(data), path
     def pread(self, n, offset): return self.data[offset:offset + n]
     def read_into(self, view, offset): view[:] = self.data[offset:offset + len(view)]
 
-class _Text:
-    "Bytes that protocol 2 wrote as text: each above 127 takes two. Read by position like a file"
-    STEP = MIB // 4
-    def __init__(self, file, offset, length):
-        self.file, self.path, self.offset, self.length = file, file.path, offset, length
-        self.marks, self.size, at = array('q', [0]), 0, 0  # decoded bytes before every STEP encoded ones
-        while at < length:
-            piece = file.pread(min(self.STEP, length - at), offset + at)
-            if not piece: raise Truncated(f'{self.path}: ends at byte {offset + at}, in the middle of a payload', self.path, offset + at)
-            self.size += len(piece) - len(piece.translate(None, _PLAIN_BYTES))  # leads and plain ones, without what follows a lead
-            self.marks.append(self.size)
-            at += len(piece)
-
+# %% ../nbs/07_lazypickle.ipynb #9edb1439
+class _Decoding:
+    "Reads text that stands for bytes by position"
     def pread(self, n, offset):
         "Up to `n` decoded bytes from `offset`"
         out = bytearray(max(0, min(n, self.size - offset)))
@@ -133,12 +126,27 @@ class _Text:
         if len(data) != count: raise Refused(f'{self.path}: text at byte {self.offset} does not hold bytes: the file is damaged', self.path, self.offset)
         return data
 
+# %% ../nbs/07_lazypickle.ipynb #9f843f1a
 _PLAIN_BYTES = bytes(b for b in range(256) if not 0x80 <= b < 0xC0)
 
 def _bisect(marks, value):
     "The last step that begins at or before decoded byte `value`"
     from bisect import bisect_right
     return min(bisect_right(marks, value), len(marks) - 1) - 1
+
+# %% ../nbs/07_lazypickle.ipynb #e1b3f53a
+class _Text(_Decoding):
+    "Bytes that protocol 2 wrote as text: each above 127 takes two. Read by position like a file"
+    STEP = MIB // 4
+    def __init__(self, file, offset, length):
+        self.file, self.path, self.offset, self.length = file, file.path, offset, length
+        self.marks, self.size, at = array('q', [0]), 0, 0  # decoded bytes before every STEP encoded ones
+        while at < length:
+            piece = file.pread(min(self.STEP, length - at), offset + at)
+            if not piece: raise Truncated(f'{self.path}: ends at byte {offset + at}, in the middle of a payload', self.path, offset + at)
+            self.size += len(piece) - len(piece.translate(None, _PLAIN_BYTES))  # leads and plain ones, without what follows a lead
+            self.marks.append(self.size)
+            at += len(piece)
 
 # %% ../nbs/07_lazypickle.ipynb #ba601300
 class LazyBytes:
@@ -170,23 +178,9 @@ class _Storage:
     def __init__(self, file, offset, nbytes, dtype): self.file, self.offset, self.nbytes, self.dtype = file, offset, nbytes, dtype
 
 # %% ../nbs/07_lazypickle.ipynb #e571c15c
-class LazyTensor:
-    "A tensor or array that stays in its file: what it is, and where its bytes lie"
-    __slots__ = ('kind', 'dtype', 'shape', 'strides', 'requires_grad', '_store', '_first', '_swap')
-
-    def __init__(self,
-        kind: str | None = None,  # 'torch' or 'numpy'
-        dtype: str | None = None,  # such as 'float32'
-        shape: tuple | None = None,  # elements of each axis; None until BUILD brings it
-        strides: tuple | None = None,  # elements from one to the next along each axis
-        store: Any = None,  # the storage that it looks at
-        first: int = 0,  # element of the storage where it begins
-        requires_grad: bool = False,  # as it was stored
-        swap: bool = False,  # whether the file holds it big-endian
-    ):
-        self.kind, self.dtype, self.shape, self.strides = kind, dtype, shape, strides
-        self._store, self._first, self.requires_grad, self._swap = store, first, requires_grad, swap
-
+class _Facts:
+    "What follows from a `LazyTensor`'s shape, type and storage"
+    __slots__ = ()
     @property
     def itemsize(self) -> int:
         "Bytes of one element"
@@ -207,6 +201,24 @@ class LazyTensor:
     def plain(self) -> bool:
         "Whether the file's own bytes are the contents: not text (protocol 2), not big-endian"
         return type(self._store.file) is _File and not self._swap
+
+# %% ../nbs/07_lazypickle.ipynb #0c986d2a
+class LazyTensor(_Facts):
+    "A tensor or array that stays in its file: what it is, and where its bytes lie"
+    __slots__ = ('kind', 'dtype', 'shape', 'strides', 'requires_grad', '_store', '_first', '_swap')
+
+    def __init__(self,
+        kind: str | None = None,  # 'torch' or 'numpy'
+        dtype: str | None = None,  # such as 'float32'
+        shape: tuple | None = None,  # elements of each axis; None until BUILD brings it
+        strides: tuple | None = None,  # elements from one to the next along each axis
+        store: Any = None,  # the storage that it looks at
+        first: int = 0,  # element of the storage where it begins
+        requires_grad: bool = False,  # as it was stored
+        swap: bool = False,  # whether the file holds it big-endian
+    ):
+        self.kind, self.dtype, self.shape, self.strides = kind, dtype, shape, strides
+        self._store, self._first, self.requires_grad, self._swap = store, first, requires_grad, swap
     def __len__(self): return self.shape[0]
     def __repr__(self): return f"LazyTensor({self.kind} {self.dtype}{list(self.shape)}, {format_size(self.nbytes)} at {self.offset})"
 
@@ -235,22 +247,22 @@ def _starts(axes):
             for at in _starts(rest): yield k * step + at
 
 # %% ../nbs/07_lazypickle.ipynb #7b29b342
-class _Reading:
-    "How a `LazyTensor` is read"
+class _Whole:
+    "The contents of a `LazyTensor` at once"
     __slots__ = ()
-    def spans(self) -> Iterator[tuple[int, int]]:
-        "The (offset, bytes) in the file that make up the contents, in C order and merged"
-        if 0 in self.shape: return
-        run, axes = _rows(self)
-        first, at, end = self.offset, None, None
-        for start in _starts(axes):
-            start += first
-            if start == end: end += run
-            else:
-                if at is not None: yield at, end - at
-                at, end = start, start + run
-        yield at, end - at
+    def read(self) -> bytearray:
+        "The contents, in C order and the machine's byte order"
+        n = self.nbytes
+        if n > _MAX_EXPANDED and n > self._store.nbytes:
+            raise MemtrainError(f"{self.storage[0]}: a tensor of {format_size(n)} repeats {format_size(self._store.nbytes)}: read a part of it, or its storage")
+        out = bytearray(n)
+        self.read_into(memoryview(out))
+        return out
 
+# %% ../nbs/07_lazypickle.ipynb #c79e4d2f
+class _Pieces(_Whole):
+    "The contents of a `LazyTensor` piece by piece"
+    __slots__ = ()
     def chunks(self,
         size: int = MIB,  # bytes of the largest piece
     ) -> Iterator[memoryview]:  # pieces of the contents, in C order
@@ -268,31 +280,27 @@ class _Reading:
                 if self._swap: _swap_bytes(piece, self)
                 yield memoryview(piece)
 
-    def read(self) -> bytearray:
-        "The contents, in C order and the machine's byte order"
-        n = self.nbytes
-        if n > _MAX_EXPANDED and n > self._store.nbytes:
-            raise MemtrainError(f"{self.storage[0]}: a tensor of {format_size(n)} repeats {format_size(self._store.nbytes)}: read a part of it, or its storage")
-        out = bytearray(n)
-        self.read_into(memoryview(out))
-        return out
-
-    def read_into(self,
-        view: memoryview,  # of `nbytes` bytes that can be written to
-    ) -> None:
-        "Put the contents into `view`"
-        view = memoryview(view).cast('B')
-        if len(view) != self.nbytes: raise MemtrainError(f'{len(view)} bytes for a tensor of {self.nbytes}: give as many as .nbytes')
-        if not len(view): return
+# %% ../nbs/07_lazypickle.ipynb #67b35834
+class _Reading(_Pieces):
+    "How a `LazyTensor` is read"
+    __slots__ = ()
+    def spans(self) -> Iterator[tuple[int, int]]:
+        "The (offset, bytes) in the file that make up the contents, in C order and merged"
+        if 0 in self.shape: return
         run, axes = _rows(self)
-        if run >= 4096 or not axes:
-            at = 0
-            for start, n in self.spans():
-                self._store.file.read_into(view[at:at + n], start)
-                at += n
-        else: self._gather(view, run, axes)
-        if self._swap: _swap_bytes(view, self)
+        first, at, end = self.offset, None, None
+        for start in _starts(axes):
+            start += first
+            if start == end: end += run
+            else:
+                if at is not None: yield at, end - at
+                at, end = start, start + run
+        yield at, end - at
 
+# %% ../nbs/07_lazypickle.ipynb #a542388e
+class _Gathering:
+    "Contents that lie in short runs"
+    __slots__ = ()
     def _gather(self, view, run, axes):
         "Put short runs together from the bytes between the first and the last of them"
         extent = sum((n - 1) * step for n, step in axes) + run
@@ -309,7 +317,27 @@ class _Reading:
                 for k in range(n): view[at + k * run:at + k * run + run] = row[k * step:k * step + run]
             at += n * run
 
-# %% ../nbs/07_lazypickle.ipynb #c79e4d2f
+# %% ../nbs/07_lazypickle.ipynb #ff3b5017
+class _Filling(_Gathering):
+    "How a `LazyTensor` is put into memory"
+    __slots__ = ()
+    def read_into(self,
+        view: memoryview,  # of `nbytes` bytes that can be written to
+    ) -> None:
+        "Put the contents into `view`"
+        view = memoryview(view).cast('B')
+        if len(view) != self.nbytes: raise MemtrainError(f'{len(view)} bytes for a tensor of {self.nbytes}: give as many as .nbytes')
+        if not len(view): return
+        run, axes = _rows(self)
+        if run >= 4096 or not axes:
+            at = 0
+            for start, n in self.spans():
+                self._store.file.read_into(view[at:at + n], start)
+                at += n
+        else: self._gather(view, run, axes)
+        if self._swap: _swap_bytes(view, self)
+
+# %% ../nbs/07_lazypickle.ipynb #b8b8ef34
 def _swap_bytes(data, t):
     "Turn the bytes of big-endian elements round, in place"
     size = _ITEMSIZE[t.dtype] // (2 if t.dtype.startswith('complex') else 1)
@@ -334,6 +362,7 @@ def _torch(self):  # a tensor with memory of its own
     t = torch.frombuffer(data, dtype=dtype).reshape(self.shape) if data else torch.empty(self.shape, dtype=dtype)
     return t.requires_grad_() if self.requires_grad else t
 
+# %% ../nbs/07_lazypickle.ipynb #e29076d0
 def _same_as(self,
     other: 'LazyTensor',  # another tensor
 ) -> bool:
@@ -356,7 +385,8 @@ def _contiguous(shape):
         step *= max(n, 1)
     return tuple(reversed(strides))
 
-for _f in ('spans', 'chunks', 'read', 'read_into', '_gather'): setattr(LazyTensor, _f, getattr(_Reading, _f))
+for _f in ('spans', 'chunks', 'read'): setattr(LazyTensor, _f, getattr(_Reading, _f))
+for _f in ('read_into', '_gather'): setattr(LazyTensor, _f, getattr(_Filling, _f))
 LazyTensor.numpy, LazyTensor.torch, LazyTensor.same_as, LazyTensor.of_range = _numpy, _torch, _same_as, staticmethod(_of_range)
 
 # %% ../nbs/07_lazypickle.ipynb #fe7ec53b
@@ -415,52 +445,59 @@ class _Machine:
         self.at, self.proto, self.next = start - self.base, 2, start
         return self
 
-    def run(self, stop=None):
-        "Go to STOP, or to byte `stop`; yields whenever the buffer has been worked through"
-        table, i = _TABLE, self.next - self.base
-        try:
-            while True:
-                i = self.refill(self.base + i, stop)
-                if i is None: return
-                buf, limit = self.buf, self.limit
-                while i < limit:
-                    self.at = i
-                    i = table[buf[i]](self, buf, i + 1)
-                yield
-        except _Done: self.next = self.base + self.at + 1
-        except (IndexError, KeyError, TypeError, ValueError, OverflowError, AttributeError, struct.error) as e:
-            self.refuse(f"opcode {self.buf[self.at:self.at + 1]!r} doesn't fit what comes before it ({type(e).__name__}): the file is damaged")
-
-    def refill(self, at, stop):
-        "Have the bytes from `at` in the buffer; the index of `at` in it, None when `stop` is reached"
-        if stop is not None and at >= stop:
-            if at > stop: self.refuse('an item ends inside an opcode: the index belongs to another file')
-            self.next = at
-            return None
-        if not 0 <= at - self.base < self.have - _SLACK:
-            if at >= self.end: self.truncated('ends without STOP', at)
-            self.chunk = min(4 * self.chunk, 65536) if at <= self.base + self.have else 4096
-            data = self.file.pread(min(self.chunk, self.end - at), at)
-            if not data: self.truncated('ends without STOP', at)
-            self.old, self.old_base, self.old_have = self.buf, self.base, self.have  # a blob's head, when its payload has been skipped
-            self.buf, self.base, self.have = data + bytes(_SLACK), at, len(data)
-        last = self.base + self.have >= self.end
-        self.limit = self.have if last else self.have - _SLACK
-        if self.limit <= at - self.base: self.limit = at - self.base + 1
-        if stop is not None: self.limit = min(self.limit, stop - self.base)
-        return at - self.base
-
-    def load(self):
-        "Run one pickle to its STOP and give its value"
-        for _ in self.run(): pass
-        return self.result()
-
-    def result(self):
-        "The one value that is left"
-        if len(self.stack) != 1 or self.meta: self.refuse(f'{len(self.stack)} values are left where one should be: the file is damaged')
-        return self.stack[0]
-
 # %% ../nbs/07_lazypickle.ipynb #3c346877
+def _run(self, stop=None):
+    "Go to STOP, or to byte `stop`; yields whenever the buffer has been worked through"
+    table, i = _TABLE, self.next - self.base
+    try:
+        while True:
+            i = self.refill(self.base + i, stop)
+            if i is None: return
+            buf, limit = self.buf, self.limit
+            while i < limit:
+                self.at = i
+                i = table[buf[i]](self, buf, i + 1)
+            yield
+    except _Done: self.next = self.base + self.at + 1
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, AttributeError, struct.error) as e:
+        self.refuse(f"opcode {self.buf[self.at:self.at + 1]!r} doesn't fit what comes before it ({type(e).__name__}): the file is damaged")
+
+_Machine.run = _run
+
+# %% ../nbs/07_lazypickle.ipynb #e0bb1f59
+def _refill(self, at, stop):
+    "Have the bytes from `at` in the buffer; the index of `at` in it, None when `stop` is reached"
+    if stop is not None and at >= stop:
+        if at > stop: self.refuse('an item ends inside an opcode: the index belongs to another file')
+        self.next = at
+        return None
+    if not 0 <= at - self.base < self.have - _SLACK:
+        if at >= self.end: self.truncated('ends without STOP', at)
+        self.chunk = min(4 * self.chunk, 65536) if at <= self.base + self.have else 4096
+        data = self.file.pread(min(self.chunk, self.end - at), at)
+        if not data: self.truncated('ends without STOP', at)
+        self.old, self.old_base, self.old_have = self.buf, self.base, self.have  # a blob's head, when its payload has been skipped
+        self.buf, self.base, self.have = data + bytes(_SLACK), at, len(data)
+    last = self.base + self.have >= self.end
+    self.limit = self.have if last else self.have - _SLACK
+    if self.limit <= at - self.base: self.limit = at - self.base + 1
+    if stop is not None: self.limit = min(self.limit, stop - self.base)
+    return at - self.base
+
+# %% ../nbs/07_lazypickle.ipynb #e0b19673
+def _load(self):
+    "Run one pickle to its STOP and give its value"
+    for _ in self.run(): pass
+    return self.result()
+
+def _result(self):
+    "The one value that is left"
+    if len(self.stack) != 1 or self.meta: self.refuse(f'{len(self.stack)} values are left where one should be: the file is damaged')
+    return self.stack[0]
+
+_Machine.refill, _Machine.load, _Machine.result = _refill, _load, _result
+
+# %% ../nbs/07_lazypickle.ipynb #1cab4091
 def _where(self, offset):
     "File, byte and item, for an error"
     offset = self.base + self.at if offset is None else offset
@@ -476,6 +513,7 @@ def _truncated(self, message, offset=None):
     where, offset = _where(self, offset)
     raise Truncated(f'{where}: {message}: copy or write the file again', self.file.path, offset, self.count)
 
+# %% ../nbs/07_lazypickle.ipynb #69f9f38e
 def _take(self, i, n):
     "The `n` bytes at index `i` of the buffer, read if they aren't there, and the index after them"
     j = i + n
@@ -565,6 +603,7 @@ def _binunicode(m, buf, i): return _text(m, i + 4, _U4(buf, i)[0])
 @_op(b'\x8d')
 def _binunicode8(m, buf, i): return _text(m, i + 8, _U8(buf, i)[0])
 
+# %% ../nbs/07_lazypickle.ipynb #6a801304
 class _LazyText(LazyBytes):
     "A long text that stays in the file until it is known whether it stands for bytes"
     __slots__ = ()
@@ -579,7 +618,7 @@ def _text(m, i, n):
     m.stack.append(data.decode('utf-8', 'surrogatepass'))
     return i
 
-# %% ../nbs/07_lazypickle.ipynb #6a801304
+# %% ../nbs/07_lazypickle.ipynb #edae98c7
 @_op(b'}')
 def _empty_dict(m, buf, i):
     m.stack.append({})
@@ -609,6 +648,7 @@ def _pop_mark(m):
     m.stack = m.meta.pop()
     return items
 
+# %% ../nbs/07_lazypickle.ipynb #8d24ddd9
 @_op(b't')
 def _tuple(m, buf, i):
     items = _pop_mark(m)
@@ -625,6 +665,7 @@ def _frozenset_op(m, buf, i):
     m.stack.append(_set(m, items, frozenset))
     return i
 
+# %% ../nbs/07_lazypickle.ipynb #6fb78929
 @_op(b'\x85')
 def _tuple1(m, buf, i):
     m.stack.append((m.stack.pop(),))
@@ -644,7 +685,7 @@ def _tuple3(m, buf, i):
     stack.append((stack.pop(), b, c))
     return i
 
-# %% ../nbs/07_lazypickle.ipynb #edae98c7
+# %% ../nbs/07_lazypickle.ipynb #cd2039c4
 def _target(m, kind, what):
     "The top of the stack, to which something is added: a new container of our own"
     top = m.stack[-1]
@@ -673,6 +714,7 @@ def _setitem(m, buf, i):
     _target(m, dict, 'SETITEM')[key] = value
     return i
 
+# %% ../nbs/07_lazypickle.ipynb #b892d1dc
 @_op(b'u')
 def _setitems(m, buf, i):
     items = _pop_mark(m)
@@ -696,7 +738,7 @@ def _set(m, items, kind):
 
 _PLAIN = {int, str, float, bool, type(None), complex}
 
-# %% ../nbs/07_lazypickle.ipynb #8d24ddd9
+# %% ../nbs/07_lazypickle.ipynb #35596a6a
 @_op(b'\x94')
 def _memoize(m, buf, i):
     m.memo[m.puts] = m.stack[-1]
@@ -719,6 +761,7 @@ def _put(m, slot):
     m.memo[slot] = m.stack[-1]
     m.puts = slot + 1
 
+# %% ../nbs/07_lazypickle.ipynb #f8f4ae1a
 @_op(b'h')
 def _binget(m, buf, i):
     _get(m, buf[i])
@@ -743,7 +786,7 @@ def _get(m, slot):
     m.stack.append(value)  # which may begin an item
     if slot < m.mark_puts and m.notes is not None: (m.notes if slot < m.item_puts else m.doubt)[slot] = value
 
-# %% ../nbs/07_lazypickle.ipynb #6fb78929
+# %% ../nbs/07_lazypickle.ipynb #711214cb
 @_op(b'\x80')
 def _proto(m, buf, i):
     if m.base + i - 1 != m.begin: m.refuse('PROTO in the middle of a pickle')
@@ -760,6 +803,7 @@ def _frame(m, buf, i):
 @_op(b'.')
 def _stop(m, buf, i): raise _Done
 
+# %% ../nbs/07_lazypickle.ipynb #15178ace
 _WHY = {0x82: 'EXT1: an extension code', 0x83: 'EXT2: an extension code', 0x84: 'EXT4: an extension code', 0x97: 'NEXT_BUFFER: a buffer outside the file',
         ord('0'): 'POP: a cycle', ord('1'): 'POP_MARK: a cycle', ord('2'): 'DUP', ord('P'): 'PERSID: a persistent id in text'}
 _OLD = b'FILSUVTdgilop'
@@ -773,7 +817,7 @@ def _unknown(m, buf, i):
     if code in _OLD: m.refuse(f'opcode {chr(code)!r} of protocols 0 and 1 (or of Python 2): write the file again with protocol=4')
     m.refuse(f'{code:#04x} is no opcode: the file is damaged')
 
-# %% ../nbs/07_lazypickle.ipynb #cd2039c4
+# %% ../nbs/07_lazypickle.ipynb #fd64fda6
 @_op(b'c')
 def _global(m, buf, i):
     line = buf[i:i + 600]
@@ -790,6 +834,7 @@ def _stack_global(m, buf, i):
     m.stack.append(_resolve(m, module, name))
     return i
 
+# %% ../nbs/07_lazypickle.ipynb #15fec29c
 @_op(b'R')
 def _reduce(m, buf, i):
     args = m.stack.pop()
@@ -806,7 +851,7 @@ def _call(m, f, args):
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as e:
         m.refuse(f"{f} with arguments that it doesn't take ({e})", str(f))
 
-# %% ../nbs/07_lazypickle.ipynb #b892d1dc
+# %% ../nbs/07_lazypickle.ipynb #316eff25
 @_op(b'\x81')
 def _newobj(m, buf, i):
     args = m.stack.pop()
@@ -826,6 +871,7 @@ def _new(m, cls, args, kwargs):
     if type(args) is not tuple or type(kwargs) is not dict: m.refuse(f'NEWOBJ of {cls} with odd arguments', str(cls))
     return Record(cls.module, cls.name, {**{f'_{k}': v for k, v in enumerate(args)}, **kwargs})
 
+# %% ../nbs/07_lazypickle.ipynb #9f19cdf1
 @_op(b'b')
 def _build(m, buf, i):
     state, target = m.stack.pop(), m.stack[-1]
@@ -849,6 +895,7 @@ def _set_state(m, record, state):
             if type(key) is not str: m.refuse(f'{record.module}.{record.name} has a field called {key!r}', _name_of(record))
         record.fields.update(s)
 
+# %% ../nbs/07_lazypickle.ipynb #47c69105
 @_op(b'Q')
 def _binpersid(m, buf, i):
     pid = m.stack.pop()
@@ -858,7 +905,7 @@ def _binpersid(m, buf, i):
 
 _TABLE = [_OPS.get(code, _unknown) for code in range(256)]
 
-# %% ../nbs/07_lazypickle.ipynb #35596a6a
+# %% ../nbs/07_lazypickle.ipynb #c1cf2779
 _HANDLERS = {}
 
 def _handles(*names):
@@ -878,6 +925,7 @@ _OWN = sys.stdlib_module_names - {'trace'}  # modules of Python itself, where no
 
 _PYTHON2 = {'__builtin__': 'builtins', 'copy_reg': 'copyreg'}  # protocol 2 writes the old names
 
+# %% ../nbs/07_lazypickle.ipynb #5e1cd59d
 def _resolve(m, module, name):
     "What the global `name` of `module` stands for: a name, or a constant"
     found = m.names.get((module, name))
@@ -897,7 +945,7 @@ def _look_up(m, module, name):
     if len(m.names) >= 10_000: m.refuse('more than 10,000 different names')
     return _Name(module, name, m.base + m.at, call, not known)
 
-# %% ../nbs/07_lazypickle.ipynb #f8f4ae1a
+# %% ../nbs/07_lazypickle.ipynb #6be599be
 @_handles('collections.OrderedDict')
 def _ordered(m, *args): return _nothing(m, args, {})
 
@@ -927,6 +975,7 @@ def _encode(m, text, encoding):
     else: file = _Text(text.file, text.offset, text.nbytes)
     return LazyBytes(file, 0, file.size)
 
+# %% ../nbs/07_lazypickle.ipynb #2f18a5c8
 @_handles('torch.Size')
 def _size(m, items): return tuple(items)
 
@@ -1015,6 +1064,7 @@ def _persistent_of(found):
         return store
     return persistent
 
+# %% ../nbs/07_lazypickle.ipynb #4b69c02f
 def _storage_id(m, pid):
     "Key, dtype and bytes of the storage that `pid` names"
     if type(pid) is not tuple or not 5 <= len(pid) <= 6 or pid[0] != 'storage' or len(pid) == 6 and pid[5] is not None:
@@ -1037,7 +1087,7 @@ def _place(m, found, keys, at):
         store.offset = at + 8
         at += 8 + store.nbytes
 
-# %% ../nbs/07_lazypickle.ipynb #4b69c02f
+# %% ../nbs/07_lazypickle.ipynb #6b849da9
 _NUMPY = {'b1': 'bool', 'i1': 'int8', 'i2': 'int16', 'i4': 'int32', 'i8': 'int64', 'u1': 'uint8', 'u2': 'uint16', 'u4': 'uint32', 'u8': 'uint64',
           'f2': 'float16', 'f4': 'float32', 'f8': 'float64', 'c8': 'complex64', 'c16': 'complex128'}
 _CORE = ('numpy.core.', 'numpy._core.')
@@ -1064,6 +1114,7 @@ def _build_array(m, t, state):
     _, shape, dtype, fortran, data = state
     _set_array(m, t, data, dtype, shape, bool(fortran))
 
+# %% ../nbs/07_lazypickle.ipynb #5926cda2
 def _set_array(m, t, data, dtype, shape, fortran):
     "Make `t` the array of `data`, checked against its length"
     if type(dtype) is not _Dtype or type(data) is not LazyBytes: m.refuse('an array without a dtype or without bytes', 'numpy.ndarray')
@@ -1088,14 +1139,47 @@ def _scalar(m, dtype, data):
     values = struct.unpack('<' + code, t.read())
     return complex(*values) if len(values) == 2 else values[0]
 
-# %% ../nbs/07_lazypickle.ipynb #6b849da9
-_LEAVES = _PLAIN | {LazyTensor}
+# %% ../nbs/07_lazypickle.ipynb #e476fa4e
+_LEAVES = _PLAIN | {LazyTensor, bytes}  # bytes in something that was handed out before, and is fetched again
 
 def _finish(m, value):
     "Check everything that is reached from an item's `value`, and read its short byte strings and long texts"
     return _Finish(m).value(value, 0)
 
-class _Finish:
+# %% ../nbs/07_lazypickle.ipynb #bf7088c0
+class _Parts:
+    "Keys and long texts of an item"
+    def key(self, key):
+        "A dict's key is plain, or a tuple of what is"
+        if type(key) is not tuple: self.m.refuse(f'a {type(key).__name__} is the key of a dict', _name_of(key))
+        for k in key:
+            if type(k) not in _PLAIN: self.m.refuse(f'a {type(k).__name__} is in the key of a dict', _name_of(k))
+
+    def text(self, v):
+        "A long text, read"
+        if v.nbytes > _MAX_STR: self.m.refuse(f'a text of {format_size(v.nbytes)}: up to {format_size(_MAX_STR)} are read', offset=v.offset)
+        self.left -= v.nbytes // 64
+        return v.read().decode('utf-8', 'surrogatepass')
+
+# %% ../nbs/07_lazypickle.ipynb #3c4e9e7e
+class _Contents(_Parts):
+    "Lists, tuples, dicts and records of an item"
+    def container(self, v, kind, depth):
+        "A list, tuple, dict or record with all that it holds"
+        if kind is tuple: return tuple([x if type(x) in _PLAIN else self.value(x, depth) for x in v])
+        if kind is Record:
+            self.container(v.fields, dict, depth)
+            return v
+        if kind is not list and kind is not dict: self.m.refuse(f'a {kind.__name__} is handed out as a value')
+        for key, x in v.items() if kind is dict else enumerate(v):
+            if kind is dict and type(key) not in _PLAIN: self.key(key)
+            if type(x) not in _PLAIN:
+                new = self.value(x, depth)
+                if new is not x: v[key] = new
+        return v
+
+# %% ../nbs/07_lazypickle.ipynb #dc408f96
+class _Finish(_Contents):
     "Goes through one item: `left` values may still come"
     def __init__(self, m): self.m, self.left = m, _MAX_NODES
 
@@ -1116,34 +1200,34 @@ class _Finish:
         if self.left < 0: self.m.refuse(f'an item of more than {_MAX_NODES:,} values')
         return self.container(v, kind, depth + 1)
 
-    def container(self, v, kind, depth):
-        "A list, tuple, dict or record with all that it holds"
-        if kind is tuple: return tuple([x if type(x) in _PLAIN else self.value(x, depth) for x in v])
-        if kind is Record:
-            self.container(v.fields, dict, depth)
-            return v
-        if kind is not list and kind is not dict: self.m.refuse(f'a {kind.__name__} is handed out as a value')
-        for key, x in v.items() if kind is dict else enumerate(v):
-            if kind is dict and type(key) not in _PLAIN: self.key(key)
-            if type(x) not in _PLAIN:
-                new = self.value(x, depth)
-                if new is not x: v[key] = new
-        return v
+# %% ../nbs/07_lazypickle.ipynb #b11c12dd
+class _Handing(list):
+    "A stack that hands its lowest values on"
+    def emit(self, n):
+        "Hand the lowest `n` values to the sink"
+        m, starts = self.m, self.starts
+        ends = [at for at, _ in starts[1:n + 1]] + [m.base + m.at]
+        for value, (start, puts), end in zip(self[:n], starts, ends):
+            m.sink(value, start, end, puts)
+            m.count += 1
+        del self[:n], starts[:n]
+        if len(m.memo) > 4 * _NEAR: _forget(m)
 
-    def key(self, key):
-        "A dict's key is plain, or a tuple of what is"
-        if type(key) is not tuple: self.m.refuse(f'a {type(key).__name__} is the key of a dict', _name_of(key))
-        for k in key:
-            if type(k) not in _PLAIN: self.m.refuse(f'a {type(k).__name__} is in the key of a dict', _name_of(k))
+    def close(self):
+        "Hand out all"
+        self.m.fetched.clear()
+        del self.starts[len(self):]
+        self.emit(len(self))
 
-    def text(self, v):
-        "A long text, read"
-        if v.nbytes > _MAX_STR: self.m.refuse(f'a text of {format_size(v.nbytes)}: up to {format_size(_MAX_STR)} are read', offset=v.offset)
-        self.left -= v.nbytes // 64
-        return v.read().decode('utf-8', 'surrogatepass')
+    def frame(self):
+        "The stack above a mark: of a new tuple or set, or of what is put into the value on top"
+        m = self.m
+        self.mark, m.mark_puts = (m.base + m.at, m.puts), m.puts
+        m.doubt.clear()
+        return []
 
-# %% ../nbs/07_lazypickle.ipynb #5926cda2
-class _Items(list):
+# %% ../nbs/07_lazypickle.ipynb #00c6748b
+class _Items(_Handing):
     "The stack where the items of a top-level list or tuple stand, and the byte where each begins"
     def __init__(self, m, early):
         self.m, self.early, self.starts, self.taken, self.mark = m, early, [], None, None
@@ -1170,29 +1254,7 @@ class _Items(list):
             if self.early: self.emit(1024 - 4 * _MAX_DEPTH)  # an item of _MAX_DEPTH levels has no more values waiting on the stack
             elif len(self) > _MAX_NODES: m.refuse(f'more than {_MAX_NODES:,} values before they are put into their list')
 
-    def emit(self, n):
-        "Hand the lowest `n` values to the sink"
-        m, starts = self.m, self.starts
-        ends = [at for at, _ in starts[1:n + 1]] + [m.base + m.at]
-        for value, (start, puts), end in zip(self[:n], starts, ends):
-            m.sink(value, start, end, puts)
-            m.count += 1
-        del self[:n], starts[:n]
-        if len(m.memo) > 4 * _NEAR: _forget(m)
-
-    def close(self):
-        "Hand out all"
-        self.m.fetched.clear()
-        del self.starts[len(self):]
-        self.emit(len(self))
-
-    def frame(self):
-        "The stack above a mark: of a new tuple or set, or of what is put into the value on top"
-        m = self.m
-        self.mark, m.mark_puts = (m.base + m.at, m.puts), m.puts
-        m.doubt.clear()
-        return []
-
+# %% ../nbs/07_lazypickle.ipynb #53afb88e
 _CLOSES = (0x74, 0x91)  # TUPLE, FROZENSET
 
 def _forget(m):
@@ -1218,26 +1280,8 @@ class _Columns(dict):
 _TOP = (_Column, _Columns)
 
 # %% ../nbs/07_lazypickle.ipynb #b82322b9
-class _Outer(list):
-    "The stack on which a pickle begins, or on which the lists of a dict of lists stand"
-    def __init__(self, m, inner=False):
-        self.m, self.inner, self.start, self.height, self.fresh, self.mark = m, inner, None, None, True, None
-
-    def append(self, value):
-        m, n = self.m, len(self)
-        if n and type(self[-1]) is _Column and self.height != n:
-            self.start, self.height = self.mark if m.buf[m.at] in _CLOSES else (m.base + m.at, m.puts), n
-            m.item_puts = m.mark_puts = self.start[1]
-        if not value and (type(value) is list and self.expects(n) or type(value) is dict and self.fresh and not self.inner):
-            value = _Column(m) if type(value) is list else _Columns()
-        self.fresh = False
-        list.append(self, value)
-
-    def expects(self, n):
-        "Whether a list that begins at height `n` is the whole, or a value of the dict that is the whole"
-        if self.inner: return n % 2
-        return self.fresh or n == 2 and type(self[0]) is _Columns
-
+class _Giving(list):
+    "A stack under a list that is handed out as it is filled"
     def give(self, value):
         "Hand a single APPEND's value to the sink"
         m, (start, puts) = self.m, self.start
@@ -1252,6 +1296,27 @@ class _Outer(list):
         fresh, self.fresh, self.mark = self.fresh, False, (self.m.base + self.m.at, self.m.puts)
         if fresh and not self.inner or self and type(self[-1]) is _Column: return _Items(self.m, early=fresh)
         return _Outer(self.m, True) if len(self) == 1 and type(self[0]) is _Columns else []
+
+# %% ../nbs/07_lazypickle.ipynb #98f01bee
+class _Outer(_Giving):
+    "The stack on which a pickle begins, or on which the lists of a dict of lists stand"
+    def __init__(self, m, inner=False):
+        self.m, self.inner, self.start, self.height, self.fresh, self.mark = m, inner, None, None, True, None
+
+    def append(self, value):
+        m, n = self.m, len(self)
+        if n and type(self[-1]) is _Column and self.height != n:
+            self.start, self.height = self.mark if m.buf[m.at] in _CLOSES else (m.base + m.at, m.puts), n
+            m.item_puts = m.mark_puts = self.start[1]
+        if type(value) in (list, dict) and not value and (self.expects(n) if type(value) is list else self.fresh and not self.inner):
+            value = _Column(m) if type(value) is list else _Columns()
+        self.fresh = False
+        list.append(self, value)
+
+    def expects(self, n):
+        "Whether a list that begins at height `n` is the whole, or a value of the dict that is the whole"
+        if self.inner: return n % 2
+        return self.fresh or n == 2 and type(self[0]) is _Columns
 
 # %% ../nbs/07_lazypickle.ipynb #64d305a5
 def _scan(m):
@@ -1282,6 +1347,7 @@ def _scan(m):
         data = file.pread(min(chunk, end - base), base)
         buf, have = data + bytes(_SLACK), len(data)
 
+# %% ../nbs/07_lazypickle.ipynb #d58764ea
 def _length(buf, i, op):
     "Bytes of the opcode `op` at `i` whose length isn't fixed; of PUT the slots filled after it; -1 for what ends the scan"
     if op == 0x71: return buf[i + 1] + 1
@@ -1298,19 +1364,9 @@ _SIZES = [0] * 256
 for _c in b')]}Nteausb(RQ\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93': _SIZES[_c] = 1
 for _c, _n in ((b'K', 2), (b'M', 3), (b'J', 5), (b'G', 9), (b'\x80', 2), (b'\x95', 9)): _SIZES[_c[0]] = _n
 
-# %% ../nbs/07_lazypickle.ipynb #d58764ea
-class _Zip:
-    "The directory of a `torch.save` archive: where data.pkl and the storages lie"
-    def __init__(self, file):
-        self.file, self.offsets, self.sizes, self.cache, self.pickle, self.byteorder = file, array('q'), array('q'), {}, None, None
-        at, size, count = self.find()
-        self.directory(at, size, count)
-        if self.pickle is None: raise Refused(f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0)
-        if self.byteorder is not None and self.content(*self.byteorder) != b'little':
-            raise Refused(f'{file.path}: written on a big-endian machine: write it again on a little-endian one', file.path, self.byteorder[0])
-        self.start, size = self.locate(*self.pickle)
-        self.end = self.start + size
-
+# %% ../nbs/07_lazypickle.ipynb #2af87f45
+class _ZipEnd:
+    "Where the directory of a zip archive stands"
     def bad(self, why, at=0): raise Refused(f'{self.file.path}: byte {at:,}: {why}: the archive is damaged', self.file.path, at)
 
     def find(self):
@@ -1331,6 +1387,39 @@ class _Zip:
         if at + length > size: self.bad('the directory reaches beyond the file', tail_at + k)
         return at, length, count
 
+# %% ../nbs/07_lazypickle.ipynb #44e8c5c3
+class _ZipPlaces(_ZipEnd):
+    "Where entries lie"
+    def zip64(self, extra, packed, size, where, at):
+        "Sizes and offset that take more than 32 bits"
+        k = 0
+        while k + 4 <= len(extra):
+            tag, n = struct.unpack_from('<HH', extra, k)
+            if tag == 1:
+                values = iter(struct.unpack_from(f'<{n // 8}Q', extra, k + 4))
+                size, packed, where = (next(values, -1) if v == 0xffffffff else v for v in (size, packed, where))
+                return packed, size, where
+            k += 4 + n
+        self.bad('a size is missing', at)
+
+    def locate(self, where, size, name=None):
+        "Where the bytes of the entry begin whose local header stands at `where`, and how many they are"
+        head = self.file.pread(30, where)
+        if head[:4] != b'PK\3\4' or len(head) < 30: self.bad('an entry is not where the directory says', where)
+        n, extra = struct.unpack_from('<HH', head, 26)
+        start = where + 30 + n + extra
+        if name is not None and self.file.pread(n, where + 30) != name: self.bad(f'an entry is not called {name!r} where it lies', where)
+        if start + size > self.file.size: raise Truncated(f'{self.file.path}: byte {start:,}: an entry of {size:,} bytes reaches beyond the file', self.file.path, start)
+        return start, size
+
+    def content(self, where, size, name):
+        "A short entry's bytes"
+        start, size = self.locate(where, size, name)
+        return self.file.pread(min(size, 64), start)
+
+# %% ../nbs/07_lazypickle.ipynb #db9b5386
+class _ZipTable(_ZipPlaces):
+    "The entries of the directory"
     def directory(self, at, length, count):
         "Go through the directory, a buffer at a time"
         end, buf, i = at + length, b'', 0
@@ -1347,18 +1436,9 @@ class _Zip:
             self.enter(name, where, size, at + i)
             i += 46 + n + extra + comment
 
-    def zip64(self, extra, packed, size, where, at):
-        "Sizes and offset that take more than 32 bits"
-        k = 0
-        while k + 4 <= len(extra):
-            tag, n = struct.unpack_from('<HH', extra, k)
-            if tag == 1:
-                values = iter(struct.unpack_from(f'<{n // 8}Q', extra, k + 4))
-                size, packed, where = (next(values, -1) if v == 0xffffffff else v for v in (size, packed, where))
-                return packed, size, where
-            k += 4 + n
-        self.bad('a size is missing', at)
-
+# %% ../nbs/07_lazypickle.ipynb #aa424543
+class _ZipEntries(_ZipTable):
+    "What the entries stand for"
     def enter(self, name, where, size, at):
         "Note the entry `name`: storages are numbered from 0"
         if not 0 <= where < self.file.size or not 0 <= size <= self.file.size: self.bad(f'{name!r} lies outside the file', at)
@@ -1377,20 +1457,18 @@ class _Zip:
             if self.offsets[key] >= 0: self.bad(f'two storages {key}', at)
             self.offsets[key], self.sizes[key] = where, size
 
-    def locate(self, where, size, name=None):
-        "Where the bytes of the entry begin whose local header stands at `where`, and how many they are"
-        head = self.file.pread(30, where)
-        if head[:4] != b'PK\3\4' or len(head) < 30: self.bad('an entry is not where the directory says', where)
-        n, extra = struct.unpack_from('<HH', head, 26)
-        start = where + 30 + n + extra
-        if name is not None and self.file.pread(n, where + 30) != name: self.bad(f'an entry is not called {name!r} where it lies', where)
-        if start + size > self.file.size: raise Truncated(f'{self.file.path}: byte {start:,}: an entry of {size:,} bytes reaches beyond the file', self.file.path, start)
-        return start, size
-
-    def content(self, where, size, name):
-        "A short entry's bytes"
-        start, size = self.locate(where, size, name)
-        return self.file.pread(min(size, 64), start)
+# %% ../nbs/07_lazypickle.ipynb #c4ef59e2
+class _Zip(_ZipEntries):
+    "The directory of a `torch.save` archive: where data.pkl and the storages lie"
+    def __init__(self, file):
+        self.file, self.offsets, self.sizes, self.cache, self.pickle, self.byteorder = file, array('q'), array('q'), {}, None, None
+        at, size, count = self.find()
+        self.directory(at, size, count)
+        if self.pickle is None: raise Refused(f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0)
+        if self.byteorder is not None and self.content(*self.byteorder) != b'little':
+            raise Refused(f'{file.path}: written on a big-endian machine: write it again on a little-endian one', file.path, self.byteorder[0])
+        self.start, size = self.locate(*self.pickle)
+        self.end = self.start + size
 
     def persistent(self, m, pid):
         "The storage that `pid` names"
@@ -1400,7 +1478,7 @@ class _Zip:
         if size < nbytes: m.refuse(f'storage {key} has {size:,} bytes, not the {nbytes:,} that its tensors need')
         return _Storage(self.file, start, nbytes, dtype)
 
-# %% ../nbs/07_lazypickle.ipynb #2af87f45
+# %% ../nbs/07_lazypickle.ipynb #3b5e1535
 class _Source:
     "The pickles of a file, one after another"
     def __init__(self, file, sink=None):
@@ -1423,28 +1501,31 @@ class _Source:
             if n > 1 and (self.columns is not None or self.whole is not None): m.refuse('a dict of lists and another pickle in one file')
             if each: each(first, m.notes)
 
-    def one(self, m, start):
-        "Go through the pickle at `start`: what is no list, tuple or dict goes to the sink as one item"
-        m.begin, m.far, m.kept = start, None, {}
-        m.reset(start)
-        m.stack = _Outer(m)
-        yield from m.run()
-        value, stop = m.result(), m.base + m.at
-        if type(value) is _Column: return
-        if type(value) is _Columns:
-            firsts = [v.first for v in value.values() if type(v) is _Column] + [m.count]
-            if len(firsts) == len(value) + 1 > 1: self.columns = [(key, b - a) for key, a, b in zip(value, firsts, firsts[1:])]
-            else: self.whole = start, stop
-        elif type(value) is tuple and any(type(v) in _TOP for v in value): self.whole = start, stop  # a list that was only the beginning
-        elif type(value) is tuple:  # of up to three, which have no mark
-            for k, v in enumerate(value):
-                m.sink(v, start, stop, -1 - k)
-                m.count += 1
-        else:
-            m.sink(value, start, stop, 0)
+# %% ../nbs/07_lazypickle.ipynb #508c821c
+def _one(self, m, start):
+    "Go through the pickle at `start`: what is no list, tuple or dict goes to the sink as one item"
+    m.begin, m.far, m.kept = start, None, {}
+    m.reset(start)
+    m.stack = _Outer(m)
+    yield from m.run()
+    value, stop = m.result(), m.base + m.at
+    if type(value) is _Column: return
+    if type(value) is _Columns:
+        firsts = [v.first for v in value.values() if type(v) is _Column] + [m.count]
+        if len(firsts) == len(value) + 1 > 1: self.columns = [(key, b - a) for key, a, b in zip(value, firsts, firsts[1:])]
+        else: self.whole = start, stop
+    elif type(value) is tuple and any(type(v) in _TOP for v in value): self.whole = start, stop  # a list that was only the beginning
+    elif type(value) is tuple:  # of up to three, which have no mark
+        for k, v in enumerate(value):
+            m.sink(v, start, stop, -1 - k)
             m.count += 1
+    else:
+        m.sink(value, start, stop, 0)
+        m.count += 1
 
-# %% ../nbs/07_lazypickle.ipynb #44e8c5c3
+_Source.one = _one
+
+# %% ../nbs/07_lazypickle.ipynb #907a0d08
 def iter_pickle(
     path: str | Path,  # a pickle of protocol 2 to 5, several one after another, or what `torch.save` wrote
 ) -> Iterator[Any]:  # the items of a list, tuple or dict of lists; of anything else, itself
@@ -1468,16 +1549,18 @@ def iter_pickle(
         if not more: break
     if source.whole: source.machine.refuse('a dict, or a tuple that begins with a list, behind other pickles: keep it in a file of its own')
 
+# %% ../nbs/07_lazypickle.ipynb #fd3326df
 def _is_open(source):
-    "Whether only the end tells what the items are: of a dict of lists, and of a small tuple that begins with a list"
+    "Whether only the end tells what the items are: of a dict of lists, and of a small tuple that begins with a list or a larger tuple"
     m = source.machine
     head = source.file.pread(12, m.next)
     head = head[2:] if head[:1] == b'\x80' else head
     first = head[9:10] if head[:1] == b'\x95' else head[:1]
     tail = source.file.pread(6, max(m.end - 6, 0))
-    return first == b'}' or first == b']' and not re.search(rb'([ae]|\](\x94|q.|r....)?)\.$', tail, re.S)
+    small = re.search(rb'[\x85-\x87](\x94|q.|r....)?\.$', tail, re.S)  # or a memo slot that looks so, which costs an index and no more
+    return first == b'}' or first in b'](' and bool(small) or first == b']' and not re.search(rb'([ae]|\](\x94|q.|r....)?)\.$', tail, re.S)
 
-# %% ../nbs/07_lazypickle.ipynb #aa424543
+# %% ../nbs/07_lazypickle.ipynb #d5f19f75
 _INDEX_MAGIC = b'memtrain pickle index 1\n'
 
 def _write_index(file, f):
@@ -1506,6 +1589,7 @@ def _write_index(file, f):
     write(tail + struct.pack('<QI', len(tail), zlib.crc32(tail)))
     f.flush()
 
+# %% ../nbs/07_lazypickle.ipynb #32789cd6
 @contextlib.contextmanager
 def _without_gc():
     "No search for cycles, which a walk doesn't make, among what it holds"
@@ -1522,7 +1606,7 @@ def _rows_of(file, columns):
         raise Refused(f"{file.path}: a dict of lists of {', '.join(f'{n:,} ({key})' for key, n in columns[:20])} values: as rows they must be equally long", file.path, 0)
     return lengths.pop()
 
-# %% ../nbs/07_lazypickle.ipynb #c4ef59e2
+# %% ../nbs/07_lazypickle.ipynb #ee27ec65
 def _encode_value(v):
     "A value in the memo as JSON"
     kind = type(v)
@@ -1539,6 +1623,7 @@ def _encode_value(v):
     s = v._store
     return {'tensor': [v.kind, v.dtype, v.shape, v.strides, v._first, v.requires_grad, v._swap, _encode_file(s.file), s.offset, s.nbytes, s.dtype]}
 
+# %% ../nbs/07_lazypickle.ipynb #ae6962ef
 def _encode_file(file):
     "What is read by position, as JSON"
     if type(file) is _Memory: return file.data.hex()
@@ -1549,6 +1634,7 @@ def _decode_file(m, code):
     if code is None: return m.file
     return _Memory(bytes.fromhex(code), m.file.path) if isinstance(code, str) else _Text(m.file, *code)
 
+# %% ../nbs/07_lazypickle.ipynb #f394f0f6
 def _decode_value(m, code):
     "The value that `_encode_value` wrote"
     if not isinstance(code, dict): return code
@@ -1585,17 +1671,8 @@ class _Player:
         return _finish(m, value if puts >= 0 else value[-1 - puts])
 
 # %% ../nbs/07_lazypickle.ipynb #ea0800a4
-class PickleIndex:
-    "The items of a pickle by number: each is read from the pickle itself when it is asked for"
-    def __init__(self,
-        path: str | Path,  # what `build_index` wrote
-        source: str | Path | None = None,  # the pickle, where it has been moved since
-    ):
-        self.path = os.fspath(path)
-        try: f = open(path, 'rb')
-        except OSError as e: raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
-        self._open(f, None, source)
-
+class _IndexFile:
+    "An index file that is read by position"
     @classmethod
     def _of(cls, f, file):
         "The index in the open file `f`, of `file`"
@@ -1624,20 +1701,9 @@ class PickleIndex:
         if not good: raise MemtrainError(f'{name} is not a pickle index, or it is damaged: make it anew with build_index')
         return json.loads(tail)
 
-    def __len__(self): return self._len
-    def __enter__(self): return self
-    def __exit__(self, *exc): self.close()
-    def __reduce__(self): return PickleIndex, (self.path, self.source)
-
-    def close(self) -> None:
-        "Close the index file"
-        self._f.close()
-
-    def check(self) -> None:
-        "Raise a `MemtrainError` if the source is not what it was when it was indexed"
-        file = self._file
-        _File(file.path, file.size, file.mtime_ns).open()
-
+# %% ../nbs/07_lazypickle.ipynb #5d5955e3
+class _IndexTable(_IndexFile):
+    "The items of an index by number"
     def _entry(self, k):
         "Start, end and filled memo slots of item `k`"
         at = len(_INDEX_MAGIC) + 24 * k
@@ -1658,6 +1724,33 @@ class PickleIndex:
         return {}
 
     def _item(self, k): return self._player.item(k, *self._entry(k), self._memo(k))
+    def __enter__(self): return self
+    def __exit__(self, *exc): self.close()
+    def __reduce__(self): return PickleIndex, (self.path, self.source)
+
+# %% ../nbs/07_lazypickle.ipynb #de749bc7
+class PickleIndex(_IndexTable):
+    "The items of a pickle by number: each is read from the pickle itself when it is asked for"
+    def __init__(self,
+        path: str | Path,  # what `build_index` wrote
+        source: str | Path | None = None,  # the pickle, where it has been moved since
+    ):
+        self.path = os.fspath(path)
+        try: f = open(path, 'rb')
+        except OSError as e: raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
+        self._open(f, None, source)
+
+    def __len__(self): return self._len
+    def __iter__(self): return (self[k] for k in range(self._len))
+
+    def close(self) -> None:
+        "Close the index file"
+        self._f.close()
+
+    def check(self) -> None:
+        "Raise a `MemtrainError` if the source is not what it was when it was indexed"
+        file = self._file
+        _File(file.path, file.size, file.mtime_ns).open()
 
     def __getitem__(self,
         k: int,  # number of the item; negative from the end
@@ -1666,8 +1759,6 @@ class PickleIndex:
         if not 0 <= k < self._len: raise IndexError(f'item {k} of {self._len}')
         if not self._columns: return self._item(k)
         return {key: self._item(j * self._len + k) for j, (key, _) in enumerate(self._columns)}
-
-    def __iter__(self): return (self[k] for k in range(self._len))
 
 # %% ../nbs/07_lazypickle.ipynb #31c06d28
 def build_index(
