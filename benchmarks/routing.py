@@ -9,7 +9,7 @@ text is on two sides, and neither the model nor a predictor has seen what is rep
 were chosen on the model of another seed (0).
 The seconds of the whole are those of training, collecting, and an MLP with its baselines at lookahead 1; the other predictors come after,
 for the first OTHERS seeds.
-FOLDER keeps data, runs and traces: what is finished there is not made again, and its seconds are those that the run's log has, or none.
+With --go-on the other predictors are added to a result of which they are missing. FOLDER keeps data, runs and traces: what is finished there is not made again, and its seconds are those that the run's log has, or none.
 The result goes to results/routing.json.
 """
 import argparse,os,sysconfig,tempfile,time
@@ -72,9 +72,12 @@ def load_of(model, work):
 
 def measure_others(work, seed, a):
     "The other predictors, at lookahead 1 and 2"
+    from memtrain.core import read_json
     from memtrain.routing import evaluate_predictors, find_gates, load_run, train_predictor
     traces, gates = work/f"traces{seed}", find_gates(load_run(work/f"run{seed}", "cpu")[0])
-    def train(name, **kw): return train_predictor(traces, work/f"{name}{seed}", **{"kind": "mlp", "epochs": a.epochs, "batch_size": 16, "gradient_accumulation_steps": 1, "device": "cpu", "seed": seed, **kw})
+    def train(name, **kw):
+        done = work/f"{name}{seed}"/"summary.json"
+        return read_json(done) if done.exists() else train_predictor(traces, work/f"{name}{seed}", **{"kind": "mlp", "epochs": a.epochs, "batch_size": 16, "gradient_accumulation_steps": 1, "device": "cpu", "seed": seed, **kw})
     one = {name: train(name, **kw) for name, kw in (("linear", {"kind": "linear"}), ("attention", {"kind": "attention"}), ("topk", {"target": "topk"}))}
     narrow, far = train("narrow", window=1), train("far", lookahead=2)
     return {"lookahead 1": {k: keep(v) for k, v in one.items()}, "window 1": evaluate_predictors(traces, {"mlp": work/f"narrow{seed}"}, gates, window=1), "narrow": keep(narrow),
@@ -90,8 +93,9 @@ def main():
     for name, n in (("steps", 400), ("samples", 600), ("epochs", 8), ("others", 1)): parser.add_argument(f"--{name}", type=int, default=n)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--name", default="routing", help="of the result")
+    parser.add_argument("--go-on", action="store_true", help="with the other predictors of a result whose seeds are done in FOLDER")
     a = parser.parse_args()
-    from memtrain.core import save_result
+    from memtrain.core import load_result, save_result
     from memtrain.prepare import prepare
     with tempfile.TemporaryDirectory() as d:
         work = a.work or Path(d)
@@ -99,7 +103,8 @@ def main():
         with Clock() as preparing:
             if not (work/"data").exists(): print(prepare([sysconfig.get_paths()["stdlib"]], work/"data", vocab_size=2048, exclude=EXCLUDE))
         values = {"settings": {"shape": {"vocab_size": 2048, **SHAPE}, "steps": a.steps, "samples": a.samples, "epochs": a.epochs}, "prepare_seconds": preparing.wall, "seeds": []}
-        for seed in a.seeds:
+        if a.go_on: values = load_result(a.name).values
+        for seed in a.seeds[len(values["seeds"]):]:
             r = measure_seed(work, seed, a)
             values["seeds"].append(r)
             print(seed, {k: round(v["recall"], 3) for k, v in r["lookahead 1"].items()}, f"{sum(filter(None, r['seconds'].values())):.0f} s, agreement {r['agreement']:.4%}", flush=True)
