@@ -6,6 +6,7 @@ from memtrain.routing import *
 # %% ../nbs/22_routing.ipynb #1a445595
 import contextlib, importlib.util, io, json, sysconfig, tempfile
 from pathlib import Path
+from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, format_size, load_result, seed_everything
@@ -177,7 +178,6 @@ def _traces(folder, **kw):
 def _lines(out): return [(m['iter'], m['loss'], m['val_loss']) for m in map(json.loads, (out/'metrics.jsonl').read_text().splitlines())]
 
 def test_a_resumed_predictor_ends_with_the_same_digits():
-    from unittest.mock import patch
     _KeptPredictor = train_predictor.__globals__['_KeptPredictor']  # the page's own, or the module's
     with tempfile.TemporaryDirectory() as d:
         path, d = _traces(Path(d)/'t'), Path(d)
@@ -205,7 +205,6 @@ def test_micro_batches_of_a_predictor_add_up():
 
 # %% ../nbs/22_routing.ipynb #01a4c1f1
 def test_training_stops_where_nothing_gets_better_and_keeps_the_best():
-    from unittest.mock import patch
     _KeptPredictor = train_predictor.__globals__['_KeptPredictor']  # the page's own, or the module's
     with tempfile.TemporaryDirectory() as d:
         path, weights, losses = _traces(Path(d)/'t'), [], iter([3.0, 2.0, 2.5, 2.2, 1.0])
