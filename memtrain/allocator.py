@@ -24,6 +24,7 @@ def _segment_size(size):
     if size <= MIB: return _PAGE[_SMALL]
     return _PAGE[_LARGE] if size < 10*MIB else -(-size // (2*MIB)) * 2*MIB
 
+# %% ../nbs/04_allocator.ipynb #76287375
 class _Piece:
     "A stretch of a segment, between the pieces `prev` and `next`"
     __slots__ = 'at', 'size', 'pool', 'state', 'prev', 'next'
@@ -248,6 +249,7 @@ def reserve(
         line[event] = heap.allocated, heap.reserved
     return Reserved(profile, line, tuple(releases))
 
+# %% ../nbs/04_allocator.ipynb #99d24248
 def _op_at(trace, event):
     "The operation that allocates in `event`"
     return next((b.op for b in trace.blocks if b.start == event), '')

@@ -151,6 +151,7 @@ class CollectTraces:
         print('Next: memtrain ' + (f'train-predictor --shard_dir {shlex.quote(str(dest))}' if self.shard_data else f'shard-traces --input_file {shlex.quote(str(dest))} --output_dir SHARDS'))
         return 0
 
+# %% ../nbs/50_cli.ipynb #47e3e608
 def _only_file(folder, dest):
     "Give the one shard in the finished `folder` the name `dest`, and remove the rest"
     shard, = folder.glob('shard_*.pkl')
@@ -271,6 +272,7 @@ def _check_folder(path):
     if any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')):
         raise MemtrainError(f'--input_file {path}: a data set that was saved with save_to_disk: give it as --dataset_id')
 
+# %% ../nbs/50_cli.ipynb #fba57c6a
 def _choose_tokenizer(a, source, options):
     "The tokenizer of the run that is resumed, or the one that the flags `a` name, learned from `source` where that is asked for"
     from memtrain.stream import open_tokenizer, sample_texts
@@ -646,6 +648,7 @@ def main(
     except BrokenPipeError: return _fail('', 1)
     except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 
+# %% ../nbs/50_cli.ipynb #1446aebb
 def _fail(message, status=1):
     rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it
     if message: print(f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}", file=sys.stderr)

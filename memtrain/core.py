@@ -136,6 +136,7 @@ def publish(
         try: os.fsync(folder)
         finally: os.close(folder)
 
+# %% ../nbs/00_core.ipynb #9d84273a
 @contextlib.contextmanager
 def atomic_write(
     path: str | Path,  # file that appears, or is replaced, when the block ends without an exception

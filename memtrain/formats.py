@@ -90,6 +90,7 @@ def export_shards(
     splits = {name: TokenShards(path, name, dtype) for name in names}
     return _export(splits, dest, format, tokens_per_shard)
 
+# %% ../nbs/15_formats.ipynb #c941384d
 def _export(splits, dest, format, tokens_per_shard):
     "Write `splits` to the empty folder `dest`; see `export_shards`"
     plan, made = {}, not dest.exists()

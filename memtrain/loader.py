@@ -34,6 +34,7 @@ def _noise(n, *numbers):
     for k in numbers: key = _hash(key + np.uint64((k + 1)*0x9E3779B97F4A7C15 % 2**64))
     return _hash(key + np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
+# %% ../nbs/12_loader.ipynb #a8c1e04a
 def permute(
     i: np.ndarray,  # integers from 0 to n - 1, any shape
     n: int,  # how many there are to permute
@@ -126,6 +127,7 @@ def _blocks_read():
     "How often this process has made the disk read so far; None where the system doesn't tell"
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
+# %% ../nbs/12_loader.ipynb #43da4f99
 class _WindowReader:
     "Windows of `length` tokens and the one behind, of which many are read at a time into one array"
     def __init__(self, shards, length):

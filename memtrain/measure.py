@@ -95,6 +95,7 @@ class CommandRun:
     seconds: float  # wall time
     peak_rss: int  # bytes, the most that was seen at one time in it and all processes below it
 
+# %% ../nbs/01_measure.ipynb #a0a99a01
 def measure_command(
     argv: list[str],  # program and arguments; no shell
     interval: float = 0.004,  # seconds between two looks
@@ -307,6 +308,7 @@ class _Where:
     grad: bool = False  # whether autograd takes notes
     category: str | None = None
 
+# %% ../nbs/01_measure.ipynb #a9cc83d4
 def _enter(where, node, say):
     "The place inside `node`, of a `TorchOp`"
     name = node.name
@@ -325,6 +327,7 @@ def _enter(where, node, say):
         return replace(where, op=name, grad=where.grad or recorded)
     return where
 
+# %% ../nbs/01_measure.ipynb #4f1db5a9
 def _records(tree):
     "(time, kind, …) of what happened, in order of time"
     found = []
@@ -358,6 +361,7 @@ def _trace_of(prof, builder, device):
         elif str(rest[0].device) == device: _take(builder, *rest)
     return builder.finish(device=device)
 
+# %% ../nbs/01_measure.ipynb #55538139
 def _check_device(device, kinds=('cpu', 'cuda')):
     "The device as a profile names it; an error where this machine hasn't got it"
     kind = str(device).split(':')[0]
@@ -540,6 +544,7 @@ class MemoryMonitor:
                 sleep(0.005)
         threading.Thread(target=look, daemon=True).start()
 
+# %% ../nbs/01_measure.ipynb #9726e757
 def _reset_high_water():
     "Let the kernel's high-water mark of this process start again; False where that can't be done"
     try: Path('/proc/self/clear_refs').write_text('5')

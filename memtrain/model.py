@@ -70,6 +70,7 @@ def _check(c):
         raise MemtrainError(f'n_embd={c.n_embd} is not divisible by n_head={c.n_head}: take n_embd={wider}, or another n_head')
     _check_experts(c)
 
+# %% ../nbs/20_model.ipynb #577053a1
 def _check_experts(c):
     "Raise a one-line error where the experts of the configuration `c` make no sense"
     for name, least in (('n_experts', 0), ('experts_per_token', 1), ('expert_hidden', 1)):
@@ -267,6 +268,7 @@ def _chunk_gradient(logits, targets, n):
     logits.mul_((learn / (sums * n))[:, None]).scatter_add_(1, at, -(learn / n)[:, None].to(logits.dtype))
     return ((sums.log() - picked) * learn).sum()
 
+# %% ../nbs/20_model.ipynb #2e9caada
 class _ChunkedCrossEntropy(torch.autograd.Function):
     "Cross-entropy whose gradients are made in the forward pass, chunk by chunk"
     @staticmethod

@@ -134,6 +134,7 @@ def _table(options, plan):
     widths = [max(map(len, column)) for column in zip(*rows)]
     return '\n'.join('  '.join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
 
+# %% ../nbs/03_plan.ipynb #9bb531d8
 def _row(o, plan):
     "The cells of one line"
     marks = ['yes' if name in o.techniques else '-' for name in TECHNIQUES]
@@ -164,6 +165,7 @@ def plan(
 
 def _kind(device): return 'cpu' if device == 'cpu' else 'cuda'
 
+# %% ../nbs/03_plan.ipynb #25fd9691
 def _predict_shape(shape, steps, device, budget):
     "An `Option` for each of `steps`, in closed form"
     for step in steps:

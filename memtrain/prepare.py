@@ -130,6 +130,7 @@ class _ZstdFile(io.RawIOBase):
         buffer[:n], self.out = self.out[:n], self.out[n:]
         return n
 
+# %% ../nbs/11_prepare.ipynb #b5317709
 @contextlib.contextmanager
 def _open_bytes(path):
     "(stream of decompressed bytes, file it comes from) of `path`; damage is an error that names the file"
@@ -484,6 +485,7 @@ def _sign(text):
     minhash.update_batch([' '.join(words[i:i + 5]).encode('utf-8', 'surrogatepass') for i in range(max(1, len(words) - 4))])
     return minhash.hashvalues
 
+# %% ../nbs/11_prepare.ipynb #c521dea7
 class _NearKeys:
     "The signatures met so far"
     def __init__(self, threshold):
@@ -724,6 +726,7 @@ def _own_copy(encoding):
         copies[encoding] = type(encoding)(encoding.name, pat_str=encoding._pat_str, mergeable_ranks=encoding._mergeable_ranks, special_tokens=encoding._special_tokens)
     return copies[encoding]
 
+# %% ../nbs/11_prepare.ipynb #b69bb198
 def _encode_fast(fast, texts):
     "The same as `_with_ends`, by tiktoken; None where it can't"
     (encoding, ids_of_ranks), joined = fast, _END.join([*texts, ''])
@@ -838,6 +841,7 @@ class _Cleaned:
     counts: Counter = field(default_factory=Counter)
     broken: list = field(default_factory=list)
 
+# %% ../nbs/11_prepare.ipynb #73607418
 def _read_clean(chunk, options, into):
     "The texts of a chunk, normalised, and which part each is from; what was found on the way goes `into` what is known of the chunk"
     found = [(text, n, i) for i, part in enumerate(chunk.parts) for text, n in _texts(part, options)]

@@ -195,6 +195,7 @@ class Spread:
         "What to run a micro-batch in, forward and backward: 'ddp' talks in the `last` only, 'fsdp' in each"
         return contextlib.nullcontext() if last or self.how != 'ddp' else self.loss.no_sync()
 
+# %% ../nbs/06_ranks.ipynb #a3db2bcf
 def spread_model(
     model: torch.nn.Module,  # with a `loss` method; the same on every rank, or it becomes that of rank 0
     how: str,  # 'none': every process for itself; 'ddp': all hold everything; 'fsdp': each holds its part
@@ -496,6 +497,7 @@ def _check_files(folder):
     if problems: raise MemtrainError(f'{problems[0]}: take another checkpoint')
     return index
 
+# %% ../nbs/06_ranks.ipynb #f6ee9bae
 @torch.no_grad()
 def _read_parts(folder, model, optimizer, index):
     "Read tensors of the checkpoint in `folder` into `model` and `optimizer`"

@@ -108,6 +108,7 @@ def _table(rows):
     cells = ((html.escape(str(k)), html.escape(str(v))) for k, v in rows.items())
     return '<table>' + ''.join(f'<tr><td>{k}</td><td>{v}</td></tr>' for k, v in cells) + '</table>'
 
+# %% ../nbs/23_report.ipynb #4a53a07c
 def _svg(fig):
     "`fig` as an SVG element, the same bytes each time"
     out = io.StringIO()

@@ -530,6 +530,7 @@ def _foreign_files(path, split='train', dtype=None):
     info = {'format': format, 'vocab_size': None, 'eod_id': None}
     return _one_dtype(path, files, dtype), [(f, tokens, at) for f, _, tokens, at in files], info
 
+# %% ../nbs/10_shards.ipynb #c31a7af4
 def _one_dtype(path, files, dtype):
     "The type that all of `files` have, and `dtype` where that is given; there must be tokens in them"
     kinds = {kind: f for f, kind, *_ in files}
@@ -945,6 +946,7 @@ def _checked_pieces(pieces, entry, file):
         yield piece
     if digest.hexdigest() != entry['sha256']: raise MemtrainError(f'{file}: changed since it was written (its sha256 differs), nothing was removed; copy it again')
 
+# %% ../nbs/10_shards.ipynb #1dd7390d
 def compress_shards(
     path: str | Path,  # folder of a data set
     level: int = 9,  # zstd's, from 1 (fast) to 22 (small)
@@ -960,6 +962,7 @@ def compress_shards(
         return {'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}
     for file in _rewrite(path, pack): file.unlink(missing_ok=True)
 
+# %% ../nbs/10_shards.ipynb #fae12e33
 def decompress_shards(
     path: str | Path,  # folder of a data set
 ) -> None:

@@ -84,6 +84,7 @@ def _collect_parts(items, name, options):
             rows, size, first = [], 0, first + len(rows)
     if rows: yield Part(name, 'rows', first, rows, 0)
 
+# %% ../nbs/13_stream.ipynb #cd6e99ae
 class _Texts(_Source):
     "An iterable of texts, or a function that returns one: a single file"
     def __init__(self, texts):
@@ -396,6 +397,7 @@ def _told(counts):
     found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
     return f' ({found})' if found else ''
 
+# %% ../nbs/13_stream.ipynb #15b752db
 class _Checked(_Epoch):
     "What is checked when a stream is opened, and when it ends"
     def _check(self, threads):
@@ -570,6 +572,7 @@ class _CacheWriter:
         self.temporary.cleanup()
         return _DiskCache(dest, self.cache.split)
 
+# %% ../nbs/13_stream.ipynb #64f7445e
 def _remove_dead(folder):
     "Remove what killed processes of this machine left half"
     for p in folder.glob(f'.*.{socket.gethostname()}.*.tmp'):
@@ -978,6 +981,7 @@ class _Worker(IterableDataset):
 
 def _same(item): return item
 
+# %% ../nbs/13_stream.ipynb #29ee6a35
 class _Turns:
     "Where several shares stand that take turns: the last state of each, how many batches came after it, and whose turn it is"
     def __init__(self, make, workers, kind, every):

@@ -318,6 +318,7 @@ class _Choice(_Passes):
             if not len(rows): raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
         return rows, table
 
+# %% ../nbs/16_trace_loader.ipynb #b3b1c3ae
 def _ranges(numbers):
     "Ascending whole numbers in few words"
     runs = [[k for _, k in g] for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])]
@@ -374,6 +375,7 @@ class _Reading(_Choice):
     def _chosen(self, record, part):
         return [record[n] for n in (record if self.fields[part] is None else self.fields[part]) if n in record]
 
+# %% ../nbs/16_trace_loader.ipynb #39128948
 def _fold(batch, window):
     "A batch of (B * window) traces as one of (B, window)"
     return {name: _fold_field(v, window, f'{name}_count' in batch) for name, v in batch.items()}

@@ -520,6 +520,7 @@ def _pickle_items(start, values, end, tensors):
     for value in values: yield from _pickle(value, tensors)
     yield end
 
+# %% ../nbs/14_traces.ipynb #b9beb01b
 def _pickle_object(cls, fields, tensors):
     "A dict, a lone value, or an object of `cls` with its state"
     if cls == ['', '']: yield from _pickle(fields['value'], tensors)
@@ -734,6 +735,7 @@ def _give_names(dest, entry):
         try: os.fsync(folder)
         finally: os.close(folder)
 
+# %% ../nbs/14_traces.ipynb #d5492cc1
 def _write_seed_metadata(dest, manifest, layers):
     "What the first system's loader reads; returns its sha256"
     made = {'total_traces': manifest['traces'], 'num_shards': len(manifest['shards']), 'shard_size_mb': manifest['shard_size_mb'],
@@ -918,6 +920,7 @@ class _ShardPart:
         tensors = [_lazy(self.contents, self.start + at, dtype, shape, kind) for _, dtype, shape, at, kind in line['tensors']]
         return Record(*line['class'], _decode(line['fields'], tensors))
 
+# %% ../nbs/14_traces.ipynb #819fbcb9
 def _lazy(file, offset, dtype, shape, kind):
     "What lies at `offset` of a shard, still in it"
     if kind == 'bytes': return LazyBytes(file, offset, *shape)
@@ -1086,6 +1089,7 @@ def _is_index(path):
     "Whether the file at `path` is an index"
     return _File(path).pread(len(_INDEX_MAGIC), 0) == _INDEX_MAGIC
 
+# %% ../nbs/14_traces.ipynb #a2e3ac6f
 def _index_only(src, out):
     "Make the index of the pickle `src` in the folder `out`"
     dest = Path(out)/f'{Path(src).name}.index'
@@ -1208,6 +1212,7 @@ def _keys_in(folder):
         else:
             for item in iter_pickle(folder.dest/entry['file']): yield _key_of(_as_record(item).fields)
 
+# %% ../nbs/14_traces.ipynb #4815ee2a
 class _Samplewise:
     "Traces of one sample in a spool, until the sample is complete"
     def __init__(self, folder, plan):
