@@ -139,6 +139,7 @@ class CollectTraces:
 
     def run(self) -> int:  # exit status
         "Collect, and say what came of it"
+        if '/' in self.output_suffix: raise MemtrainError(f'--output_suffix {self.output_suffix}: give a part of a name, without a slash')
         from memtrain.routing import collect_run
         name = Path(self.out_dir)/f'{Path(self.run_dir).resolve().name}_traces{"_"*bool(self.output_suffix)}{self.output_suffix}'
         dest, folder = (Path(f'{name}_shards'),)*2 if self.shard_data else (Path(f'{name}.pkl'), Path(f'{name}.parts'))

@@ -441,7 +441,7 @@ class _Machine:
         "Begin a pickle, or a part of one, at byte `start`; `puts` memo slots were filled before"
         self.stack, self.meta, self.memo, self.fetched = [], [], {}, {}
         self.puts = self.item_puts = self.mark_puts = puts
-        self.doubt = {}
+        self.doubt, self.items = {}, None
         self.at, self.proto, self.next = start - self.base, 2, start
         return self
 
@@ -498,20 +498,29 @@ def _result(self):
 _Machine.refill, _Machine.load, _Machine.result = _refill, _load, _result
 
 # %% ../nbs/07_lazypickle.ipynb #1cab4091
+def _number(self):
+    "The number of the item at work: behind those handed out, and those that wait above them: up to the first class or container that isn't filled"
+    items = self.items or ()
+    return self.count + next((k for k, v in enumerate(items) if type(v) is _Name or isinstance(v, _MUTABLE) and not v), len(items))
+
 def _where(self, offset):
     "File, byte and item, for an error"
-    offset = self.base + self.at if offset is None else offset
-    return f'{self.file.path}: byte {offset:,}, item {self.count}', offset
+    offset, item = self.base + self.at if offset is None else offset, _number(self)
+    return f'{self.file.path}: byte {offset:,}, item {item}', offset, item
 
 def _refuse(self, message, name=None, offset=None):
     "Raise `Refused` for what stands at `offset`, by default the opcode at work"
-    where, offset = _where(self, offset)
-    raise Refused(f'{where}: {message}', self.file.path, offset, self.count, name)
+    first = self.file.pread(1, self.begin)
+    if self.sink and first not in _FIRST: message, offset = f'{first!r} begins no pickle of protocol 2 to 5: write it with protocol=4, or unpack the file', self.begin
+    where, offset, item = _where(self, offset)
+    raise Refused(f'{where}: {message}', self.file.path, offset, item, name)
 
 def _truncated(self, message, offset=None):
     "Raise `Truncated`"
-    where, offset = _where(self, offset)
-    raise Truncated(f'{where}: {message}: copy or write the file again', self.file.path, offset, self.count)
+    where, offset, item = _where(self, offset)
+    raise Truncated(f'{where}: {message}: copy or write the file again', self.file.path, offset, item)
+
+_FIRST = (b'\x80', b'(', b']', b'}', b'c')  # of any protocol: what a text or another kind of file begins with isn't among them
 
 # %% ../nbs/07_lazypickle.ipynb #69f9f38e
 def _take(self, i, n):
@@ -812,7 +821,6 @@ def _unknown(m, buf, i):
     "Refuse an opcode that isn't read, and say which it is"
     code = buf[i - 1]
     if m.base + i - 1 >= m.end or i - 1 >= m.have: m.truncated('ends without STOP')
-    if m.base + i - 1 == m.begin: m.refuse(f'{bytes([code])!r} begins no pickle of protocol 2 to 5: write it with protocol=4, or unpack the file')
     if code in _WHY: m.refuse(f'opcode {_WHY[code]}, which is not read')
     if code in _OLD: m.refuse(f'opcode {chr(code)!r} of protocols 0 and 1 (or of Python 2): write the file again with protocol=4')
     m.refuse(f'{code:#04x} is no opcode: the file is damaged')
@@ -1044,7 +1052,7 @@ def _load_legacy(m, blob):
     if m.level: m.refuse('a torch.save blob inside a torch.save blob', 'torch.storage._load_from_bytes')
     found = {}
     inner = _Machine(blob.file, blob.offset, blob.offset + blob.nbytes, persistent=_persistent_of(found), level=1)
-    inner.count = m.count
+    inner.count = _number(m)
     def load():
         inner.begin = inner.next
         return inner.reset(inner.next).load()
@@ -1205,12 +1213,13 @@ class _Handing(list):
     "A stack that hands its lowest values on"
     def emit(self, n):
         "Hand the lowest `n` values to the sink"
-        m, starts = self.m, self.starts
+        m, starts, self.m.items = self.m, self.starts, None
         ends = [at for at, _ in starts[1:n + 1]] + [m.base + m.at]
         for value, (start, puts), end in zip(self[:n], starts, ends):
             m.sink(value, start, end, puts)
             m.count += 1
         del self[:n], starts[:n]
+        m.items = self
         if len(m.memo) > 4 * _NEAR: _forget(m)
 
     def close(self):
@@ -1218,6 +1227,7 @@ class _Handing(list):
         self.m.fetched.clear()
         del self.starts[len(self):]
         self.emit(len(self))
+        self.m.items = None
 
     def frame(self):
         "The stack above a mark: of a new tuple or set, or of what is put into the value on top"
@@ -1231,6 +1241,7 @@ class _Items(_Handing):
     "The stack where the items of a top-level list or tuple stand, and the byte where each begins"
     def __init__(self, m, early):
         self.m, self.early, self.starts, self.taken, self.mark = m, early, [], None, None
+        m.items = self
 
     def pop(self, *k):
         self.taken = self.m.base + self.m.at

@@ -257,6 +257,7 @@ class _Epochs(IterableDataset):
         state: dict,  # from `state_dict`; batch size, ranks and workers may be others
     ) -> None:
         "Go on where `state` was taken; a `MemtrainError` if it belongs to other data or another seed"
+        if not isinstance(state, dict): raise MemtrainError(f'{self.path}: a state of {state!r}: give what state_dict returned')
         for name, value in self._identity.items():
             if state.get(name) != value:
                 raise MemtrainError(f'{self.path}: the checkpoint was made with {name} {state.get(name)}, this is {name} {value}: '

@@ -193,7 +193,8 @@ def collect_run(
         raise MemtrainError(f'{data} was made with another tokenizer than {run_dir}: give the data set of the run, or one prepared with --tokenization {Path(run_dir)/TOKENIZER}')
     loader = TokenLoader(shards, batch_size, model.config.block_size, seed=seed, rank=0, world_size=1)
     batches = itertools.islice(loader, -(-samples // batch_size))
-    return collect_traces(model, progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'), out, Path(data).resolve().name, target_traces, **writer)
+    options = dict(run=Path(run_dir).resolve().name, data=Path(data).resolve().name, split=split, seed=seed, target_traces=target_traces)  # a run that is resumed has the same
+    return collect_traces(model, progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'), out, Path(data).resolve().name, target_traces, options=options, **writer)
 
 # %% ../nbs/22_routing.ipynb #540d5559
 def _data_of(run_dir):

@@ -1051,7 +1051,7 @@ def verify_traces(
     "Check the manifest in the folder `path`, and every file that it names, against their checksums"
     path = Path(path)
     try: m = read_manifest(path)
-    except MemtrainError as e: return [(str(path/MANIFEST), str(e))]
+    except MemtrainError as e: return [(str(path/MANIFEST), re.sub(f'^{re.escape(str(path/MANIFEST))}:? ', '', str(e)))]
     problems = []
     if (path/MANIFEST).read_bytes() != _manifest_bytes({k: v for k, v in m.items() if k != 'checksum'}):
         problems.append((str(path/MANIFEST), 'changed since it was written'))
@@ -1092,10 +1092,16 @@ def _is_index(path):
 # %% ../nbs/14_traces.ipynb #a2e3ac6f
 def _index_only(src, out):
     "Make the index of the pickle `src` in the folder `out`"
-    dest = Path(out)/f'{Path(src).name}.index'
+    out, dest = Path(out), Path(out)/f'{Path(src).name}.index'
+    if dest.exists() and not _is_index(dest): raise MemtrainError(f'{dest} is there already and is no index: give another folder')
     check_writable(dest)
-    Path(out).mkdir(parents=True, exist_ok=True)
-    with _clear_errors(out): index = build_index(src, dest)
+    fresh = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with _clear_errors(out): index = build_index(src, dest)
+    except BaseException:
+        if fresh: out.rmdir()
+        raise
     return {'index': str(dest), 'traces': len(index), 'bytes': dest.stat().st_size}
 
 # %% ../nbs/14_traces.ipynb #8a09cf45

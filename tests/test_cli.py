@@ -543,7 +543,8 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
         run = run_here('collect-traces', '--run_dir', 'run', '--target_traces', 8, cwd=d)
         test_eq((run.returncode, sorted(os.listdir(d/'routing_data'))), (0, ['run_traces.pkl', 'run_traces_x_shards']))
         test_eq([t.layer_id for t in iter_pickle(d/'routing_data/run_traces.pkl')], [0, 1, 2, 3]*2)
-        for args, said in ((('--run_dir', 'run'), 'run_traces.pkl is there already'), (('--run_dir', 'none', '--output_suffix', 'y'), 'none'), (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces')):
+        for args, said in ((('--run_dir', 'run'), 'run_traces.pkl is there already'), (('--run_dir', 'run', '--shard_data', '--output_suffix', 'x', '--resume', '--target_traces', 8), 'holds 120 finished traces'),
+                           (('--run_dir', 'run', '--output_suffix', 'a/b'), 'without a slash'), (('--run_dir', 'none', '--output_suffix', 'y'), 'none'), (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces')):
             run = run_here('collect-traces', *args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, run.stderr
         run = run_here('estimate', '--config_file', 'moe.json', '--batch_size', 2, cwd=d)

@@ -154,6 +154,32 @@ def test_classes_of_every_kind_are_records():
         assert all(pickle.loads(pickle.dumps(r)) == r for r in (a, b, c)) and a != b and 'v' in b and len(c) == 2
         test_fail(lambda: c.nothing, contains='has no field')
 
+# %% ../nbs/07_lazypickle.ipynb #78f365ab
+def _error(data):
+    "What is raised by reading `data`"
+    try: list(iter_pickle(_write(data)))
+    except (Refused, Truncated) as e: return e
+
+def test_an_error_names_the_item():
+    class Bad:
+        def __reduce__(self): return exec, ('',)
+    whole = [{'a': [1, {}]}, [1], {'b': (2, [3])}, _Data(1, 2), 4, 'x', (5,)]
+    for protocol in (2, 4):
+        for n in (0, 1, 5, 7, 1000, 1003):
+            before = [whole[k % 7] for k in range(n)]
+            for bad in (Bad(), {'a': Bad()}, {'a': {'b': [Bad()]}}, [1, Bad()], [[Bad()]], _Data(1, Bad())):
+                e = _error(pickle.dumps(before + [bad, 1], protocol))
+                test_eq((e.item, e.name), (n, 'builtins.exec'))
+    data = pickle.dumps([b'x', b'y', b'z'*100_000], 4)
+    test_eq(_error(data[:-100]).item, 2)
+
+# %% ../nbs/07_lazypickle.ipynb #0123c155
+def test_what_is_no_pickle_is_told_so():
+    for data in (b'hello', b'a text', b'import os\n', b'Pickle', b'[1, 2]', b'{"a": 1}', b'\x1f\x8b\x08', b'PK\5\6', b'\x93NUMPY', b'I5\n.'):
+        e = _error(data)
+        assert f'{data[:1]!r} begins no pickle' in str(e) and e.offset == 0, e
+    for value in ([1], (1, 2), {'a': 1}): test_fail(lambda: list(iter_pickle(_write(pickle.dumps(value, 0)))), contains='protocols 0 and 1')
+
 # %% ../nbs/07_lazypickle.ipynb #365e1495
 def test_archives_of_torch_save_are_read():
     b = torch.randn(4, 5)

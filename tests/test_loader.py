@@ -225,6 +225,7 @@ def test_a_resumed_loader_gives_the_batches_that_would_have_come(stop, batch_siz
     other = TokenLoader(shards, other_size, 6, shuffle=shuffle); other.load_state_dict(state)  # another batch size: the same windows in the same order
     flat = lambda batches: [row for b in batches for row in b]
     test_eq(flat(take(other, 4))[:4], flat(rest)[:4])
+    test_fail(lambda: again.load_state_dict(None), exc=MemtrainError, contains='a state of None: give what state_dict returned')
 
 # %% ../nbs/12_loader.ipynb #7b1d8d50
 def test_an_epoch_goes_on_with_other_ranks_and_workers():

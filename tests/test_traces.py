@@ -412,7 +412,7 @@ def test_every_flipped_byte_is_found():
                     assert file.name in str(verify_traces(d/form)), (file.name, wrong)
                 file.write_bytes(data)
         test_fail(lambda: read_manifest(d/'none'), contains='no such folder'); test_fail(lambda: read_manifest(d), contains='holds no traces')
-        assert not is_traces(d) and verify_traces(d)
+        assert not is_traces(d); (name, problem), = verify_traces(d); assert name == str(d/MANIFEST) and name not in problem, problem
 
 # %% ../nbs/14_traces.ipynb #b941bac1
 def test_sharding_again_is_sharding():
@@ -438,6 +438,10 @@ def test_sharding_again_is_sharding():
         m = shard_traces(d/'pkl-sample', d/'again', 0.03, group='layer')
         test_eq((m['traces'], m['samples']), (24, 8)); assert sorted(t.layer_id for t in open_traces(d/'again')) == [t.layer_id for t in open_traces(d/'again')]
         path.write_bytes(path.read_bytes() + b' '); test_fail(lambda: open_traces(index)[0], contains='changed')
+        (d/'text').write_text('hello')
+        test_fail(lambda: shard_traces(d/'text', d/'none', index_only=True), contains='begins no pickle'); assert not (d/'none').exists()
+        (d/'i/text.index').write_text('mine')
+        test_fail(lambda: shard_traces(d/'text', d/'i', index_only=True), contains='is there already and is no index'); test_eq((d/'i/text.index').read_text(), 'mine')
 
 # %% ../nbs/14_traces.ipynb #07ea46d6
 def write_all(traces, out, mb, **kw):
