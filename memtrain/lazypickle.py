@@ -594,8 +594,14 @@ def _long(m, buf, i):
 @_op(b'C')
 def _short_binbytes(m, buf, i): return m.skip(i + 1, buf[i])
 
-@_op(b'B')
+@_op(b'B', b'T')  # T: a long string of Python 2, where bytes and text are one
 def _binbytes(m, buf, i): return m.skip(i + 4, _U4(buf, i)[0])
+
+@_op(b'U')
+def _short_binstring(m, buf, i):
+    data, j = m.take(i + 1, buf[i])
+    m.stack.append(data.decode('latin-1'))
+    return j
 
 @_op(b'\x8e', b'\x96')
 def _binbytes8(m, buf, i): return m.skip(i + 8, _U8(buf, i)[0])
@@ -815,14 +821,14 @@ def _stop(m, buf, i): raise _Done
 # %% ../nbs/07_lazypickle.ipynb #15178ace
 _WHY = {0x82: 'EXT1: an extension code', 0x83: 'EXT2: an extension code', 0x84: 'EXT4: an extension code', 0x97: 'NEXT_BUFFER: a buffer outside the file',
         ord('0'): 'POP: a cycle', ord('1'): 'POP_MARK: a cycle', ord('2'): 'DUP', ord('P'): 'PERSID: a persistent id in text'}
-_OLD = b'FILSUVTdgilop'
+_OLD = b'FILSVdgilop'
 
 def _unknown(m, buf, i):
     "Refuse an opcode that isn't read, and say which it is"
     code = buf[i - 1]
     if m.base + i - 1 >= m.end or i - 1 >= m.have: m.truncated('ends without STOP')
     if code in _WHY: m.refuse(f'opcode {_WHY[code]}, which is not read')
-    if code in _OLD: m.refuse(f'opcode {chr(code)!r} of protocols 0 and 1 (or of Python 2): write the file again with protocol=4')
+    if code in _OLD: m.refuse(f'opcode {chr(code)!r} of protocols 0 and 1: write the file again with protocol=4')
     m.refuse(f'{code:#04x} is no opcode: the file is damaged')
 
 # %% ../nbs/07_lazypickle.ipynb #fd64fda6
@@ -1125,6 +1131,7 @@ def _build_array(m, t, state):
 # %% ../nbs/07_lazypickle.ipynb #5926cda2
 def _set_array(m, t, data, dtype, shape, fortran):
     "Make `t` the array of `data`, checked against its length"
+    if type(data) is str: data = LazyBytes(_Memory(data.encode('latin-1'), m.file.path), 0, len(data))  # a short string of Python 2
     if type(dtype) is not _Dtype or type(data) is not LazyBytes: m.refuse('an array without a dtype or without bytes', 'numpy.ndarray')
     if type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape): m.refuse(f'an array of shape {shape!r}', 'numpy.ndarray')
     t.dtype, t.shape, t.requires_grad, t._first = _NUMPY[dtype.code], shape, False, 0
@@ -1363,8 +1370,8 @@ def _length(buf, i, op):
     "Bytes of the opcode `op` at `i` whose length isn't fixed; of PUT the slots filled after it; -1 for what ends the scan"
     if op == 0x71: return buf[i + 1] + 1
     if op == 0x72: return _U4(buf, i + 1)[0] + 1
-    if op == 0x43 or op == 0x8c or op == 0x8a: return 2 + buf[i + 1]
-    if op == 0x42 or op == 0x58 or op == 0x8b: return 5 + _U4(buf, i + 1)[0]
+    if op in b'C\x8c\x8aU': return 2 + buf[i + 1]
+    if op in b'BX\x8bT': return 5 + _U4(buf, i + 1)[0]
     if op == 0x8e or op == 0x96 or op == 0x8d: return 9 + _U8(buf, i + 1)[0]
     if op != 0x63: return -1
     first = buf.find(b'\n', i)

@@ -260,6 +260,12 @@ class _Sources:
         for path, seen in zip(self.paths, self.seen):
             if seen and _state(path) != seen: raise MemtrainError(f'{path}: changed while it was being read; leave it alone and go on with --resume, or start anew')
 
+    def twin(self):
+        "The same files with descriptors of its own, for another thread"
+        other = _Sources()
+        other.paths, other.numbers, other.seen = self.paths, self.numbers, self.seen
+        return other
+
     def close(self):
         while self.open: os.close(self.open.popitem()[1])
 
@@ -279,15 +285,20 @@ def _same_bytes(sources, a, b, n, buffers):
     return True
 
 # %% ../nbs/14_traces.ipynb #472df02d
+def _thread(f, *args):
+    "A thread that runs `f`, with a small stack: 8 MiB of address space is the default"
+    old = threading.stack_size(256*1024)
+    thread = threading.Thread(target=f, args=args, daemon=True)
+    thread.start()
+    threading.stack_size(old)
+    return thread
+
 class _Hasher:
     "Three buffers between a thread that fills and writes them and one that hashes them"
     def __init__(self, size=MIB):
         self.free, self.full, self.size = queue.SimpleQueue(), queue.SimpleQueue(), size
         for _ in range(3): self.free.put(bytearray(size))
-        old = threading.stack_size(256*1024)  # 8 MiB of address space by default
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-        threading.stack_size(old)
+        self.thread = _thread(self.run)
 
     def run(self):
         while (job := self.full.get()) is not None:
@@ -753,41 +764,76 @@ def _added(old, new, name):
     return dict(counts)
 
 # %% ../nbs/14_traces.ipynb #fb6ea60a
-class _Output:
-    "Writes planned shards into a folder"
-    def __init__(self, folder, sources, plan, tick):
-        self.folder, self.sources, self.plan, self.shard, self.partial = folder, sources, plan, None, 0
-        self.head = open(folder.dest/'.head.tmp', 'w+b')
-        self.head_number, self.copier = sources.number(self.head.name), _Copier(sources, tick)
+class _Behind:
+    "Does one thing at a time in a thread, while the caller goes on"
+    thread = error = None
+    def start(self, job):
+        "Begin `job` once the one before is done"
+        self.settle()
+        self.thread = _thread(self._run, job)
+
+    def _run(self, job):
+        try: job()
+        except BaseException as e: self.error = e
+
+    def settle(self):
+        "Wait until it is done; raises what it raised"
+        if self.thread: self.thread.join()
+        error, self.thread, self.error = self.error, None, None
+        if error: raise error
+
+# %% ../nbs/14_traces.ipynb #b934e975
+class _Output(_Behind):
+    "Writes planned shards into a folder; with `ahead`, the next one is planned meanwhile"
+    def __init__(self, folder, sources, plan, tick, ahead=False):
+        self.folder, self.sources, self.plan, self.ahead, self.shard, self.begun = folder, sources, plan, ahead, None, len(folder.shards)
+        self.heads = [open(folder.dest/f'.head{k}.tmp', 'w+b') for k in range(1 + ahead)]
+        self.copied = sources.twin()
+        self.copier = _Copier(self.copied, tick)
         self.state = folder.state or {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': []}
         self.partial, self.units = self.state['partial'], self.state['units']
 
+    @property
+    def head(self): return self.heads[self.begun % len(self.heads)]
+
     def write(self):
         "Write the open shard and give it its name"
-        shard, self.shard, dest = self.shard, None, self.folder.dest
-        path = dest/f".{shard.name}{'.safetensors' if shard.files else '.pkl'}.tmp"
-        with open(path, 'wb', buffering=0) as f:
-            sha256 = self.copier.copy(shard.whole(self.head_number), f.fileno())
-            os.fsync(f.fileno())
-        self.copier.tick(shard.saved)
-        self.sources.check()
-        entry = _entry_of(shard, path, sha256)
-        _give_names(dest, entry)
-        old = self.state
-        self.state = {'traces': old['traces'] + shard.traces, 'partial': self.partial, 'units': self.units,
-                      'layers': _added(old['layers'], shard.layers, str), 'classes': _added(old['classes'], shard.classes, _class_name),
-                      'fields': list(dict.fromkeys([*old['fields'], *shard.fields]))}
-        self.folder.add_shard(entry, self.state)
+        shard, partial, units, self.shard = self.shard, self.partial, self.units, None
+        job = lambda: self.put_down(shard, partial, units)
+        if self.ahead: self.start(job)
+        else: job()
+        self.begun += 1
 
     def close(self):
+        with contextlib.suppress(Exception): self.settle()
         self.copier.close()
-        for f in (self.head, *(self.shard.files.values() if self.shard else ())): f.close()
+        self.copied.close()
+        for f in (*self.heads, *(self.shard.files.values() if self.shard else ())): f.close()
 
-# %% ../nbs/14_traces.ipynb #b934e975
+# %% ../nbs/14_traces.ipynb #39a587ab
+def _put_down(self, shard, partial, units):
+    "Write `shard`, and note it with the state behind it"
+    dest, old = self.folder.dest, self.state
+    path = dest/f".{shard.name}{'.safetensors' if shard.files else '.pkl'}.tmp"
+    with open(path, 'wb', buffering=0) as f:
+        sha256 = self.copier.copy(shard.whole(self.copied.number(shard.head.name)), f.fileno())
+        os.fsync(f.fileno())
+    self.copier.tick(shard.saved)
+    self.sources.check()
+    entry = _entry_of(shard, path, sha256)
+    _give_names(dest, entry)
+    self.state = {'traces': old['traces'] + shard.traces, 'partial': partial, 'units': units,
+                  'layers': _added(old['layers'], shard.layers, str), 'classes': _added(old['classes'], shard.classes, _class_name),
+                  'fields': list(dict.fromkeys([*old['fields'], *shard.fields]))}
+    self.folder.add_shard(entry, self.state)
+
+_Output.put_down = _put_down
+
+# %% ../nbs/14_traces.ipynb #4e2ba950
 class _Packer(_Output):
     "Plans units of traces into shards, and writes each when it is full"
-    def __init__(self, folder, sources, plan, load, tick=lambda n: None):
-        super().__init__(folder, sources, plan, tick)
+    def __init__(self, folder, sources, plan, load, tick=lambda n: None, ahead=False):
+        super().__init__(folder, sources, plan, tick, ahead)
         self.load, self.seen = load, _Seen(sources) if plan['dedupe'] else None
         self.kind = _PickleShard if plan['shard_format'] == 'pkl' else _Shard
 
@@ -798,7 +844,7 @@ class _Packer(_Output):
 
     def begin(self):
         "Where a unit begins in the open shard"
-        if self.shard is None: self.shard = self.kind(self.folder.dest, len(self.folder.shards), self.seen, self.head)
+        if self.shard is None: self.shard = self.kind(self.folder.dest, self.begun, self.seen, self.head)
         if self.seen: self.seen.clear()
         return self.shard.mark()
 
@@ -821,10 +867,11 @@ class _Packer(_Output):
         self.write()
         return first if whole else at
 
-# %% ../nbs/14_traces.ipynb #39a587ab
+# %% ../nbs/14_traces.ipynb #99521217
 def _finish(packer, samples, layers=None):
     "Write what is left, and the manifest; returns it"
     if packer.shard is not None: packer.write()
+    packer.settle()
     state, plan = packer.state, packer.plan
     numbers = sorted((int(layer), n) for layer, n in state['layers'].items() if layer != '-1')
     manifest = {'format': 'memtrain traces', 'version': 1, **plan, 'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'},
@@ -1137,7 +1184,7 @@ def _write_shards(folder, sources, plan, stack):
     tick = lambda n: bar.update(min(n, bar.total - bar.n))
     load = lambda i: (plan.read(i), plan.layers[i], plan.samples[i], plan.sizes[i] if plan.seed else 0)
     folder.begin()
-    packer = _Packer(folder, sources, options, load, tick)
+    packer = _Packer(folder, sources, options, load, tick, ahead=True)
     stack.callback(packer.close)
     for unit in _units(plan, options['group'], packer.state['traces']): packer.add(unit)
     by_layer = dict(Counter(plan.layers)) if options['group'] == 'seed' and options['shard_format'] == 'pkl' else None

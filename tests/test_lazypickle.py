@@ -154,6 +154,20 @@ def test_classes_of_every_kind_are_records():
         assert all(pickle.loads(pickle.dumps(r)) == r for r in (a, b, c)) and a != b and 'v' in b and len(c) == 2
         test_fail(lambda: c.nothing, contains='has no field')
 
+# %% ../nbs/07_lazypickle.ipynb #6cef23b4
+def test_pickles_of_python_2_are_read():
+    "As CIFAR-10 is published: protocol 2, strings that are bytes and text at once, an array among lists"
+    for shape, size in ((b'K\2M\0\x0c\x86', 6144), (b'K\2K\x40\x86', 128)):
+        payload = bytes(k % 251 for k in range(size))
+        string = b'U' + bytes([size]) if size < 256 else b'T' + struct.pack('<I', size)
+        data = (b'\x80\2}q\1(U\x0bbatch_labelq\2U\x15training batch 1 of 5q\3U\6labelsq\4]q\5(K\6K\teU\4dataq\6cnumpy.core.multiarray\n_reconstruct\nq\7cnumpy\nndarray\nq\x08K\0\x85q\t'
+                b'U\1b\x87q\nRq\x0b(K\1' + shape + b'q\x0ccnumpy\ndtype\nq\rU\2u1q\x0eK\0K\1\x87q\x0fRq\x10(K\3U\1|q\x11NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tq\x12b\x89'
+                + string + payload + b'q\x13tq\x14bU\tfilenamesq\x15]q\x16(U\5a.pngq\x17U\5b.pngq\x18eu.')
+        wanted = pickle.loads(data, encoding='latin1')
+        for found in (*iter_pickle(_write(data)), build_index(_write(data))[0]):
+            test_eq({k: v for k, v in found.items() if k != 'data'}, {k: v for k, v in wanted.items() if k != 'data'})
+            assert (found['data'].numpy() == wanted['data']).all() and found['data'].shape == wanted['data'].shape
+
 # %% ../nbs/07_lazypickle.ipynb #78f365ab
 def _error(data):
     "What is raised by reading `data`"
