@@ -10,10 +10,9 @@ __all__ = ['POINTS', 'NOISE', 'STRATEGIES', 'make_points', 'true_log_prob', 'loa
            'setup_gradient_accumulation_training', 'ModelParallelTraining', 'setup_model_parallel_training']
 
 # %% ../nbs/31_wpo_train.ipynb #0546c373
-import copy, gzip, io, math, re, threading, time, zlib
+import contextlib, copy, gzip, importlib.util, io, math, re, threading, time, zlib
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
@@ -107,7 +106,7 @@ def load_digits(
 ) -> torch.Tensor:  # (1797, 64), float32, whole numbers from 0 to 16
     "The hand-written digits that scikit-learn ships"
     if path is None:
-        spec = find_spec('sklearn')
+        spec = importlib.util.find_spec('sklearn')
         if spec is None or not spec.origin: raise MemtrainError("digits.csv.gz comes with scikit-learn, which isn't installed: pip install scikit-learn, or give the file's path")
         path = Path(spec.origin).parent/'datasets'/'data'/'digits.csv.gz'
     try: table = np.loadtxt(io.BytesIO(gzip.decompress(Path(path).read_bytes())), delimiter=',', dtype=np.float32, ndmin=2)
@@ -618,7 +617,7 @@ def _bandwidth(centers, spare):
     apart = apart[(apart != 0).any(1)]  # the same center twice says nothing
     if not len(apart): width = spare.std(unbiased=False).item()
     elif centers.shape[1] <= 2: width = apart.norm(dim=1).median().item()
-    else: width = apart.square().mean(0).clamp(min=1e-12).reciprocal().mean().rsqrt().item()
+    else: width = apart.square().mean(0).clamp(min=1e-12).reciprocal().mean().mul(2).rsqrt().item()
     if not width > 0: raise MemtrainError('all samples are the same point: there is no width to begin with')
     return width
 
@@ -823,6 +822,14 @@ class _WPOSteps(_WPOJudged):
         return s
 
 # %% ../nbs/31_wpo_train.ipynb #92a22f81
+@contextlib.contextmanager
+def _without_denormals():
+    "Take denormal numbers for zeros in this thread while the block runs"
+    torch.set_flush_denormal(True)
+    try: yield
+    finally: torch.set_flush_denormal(False)
+
+# %% ../nbs/31_wpo_train.ipynb #0c51b71f
 class WPOTrainer(_WPOSteps):
     "Trains a mixture by the exact loss, with everything that belongs to the run in `out_dir`"
     def __init__(
@@ -853,7 +860,7 @@ class WPOTrainer(_WPOSteps):
     def _go_on(self):
         "Steps to the end, or until SIGTERM"
         c = self.config
-        with _hearing_sigterm() as told, progress(total=c.niters, initial=self.iter, desc='training', unit='step', disable=not self.ranks.main) as bar:
+        with _without_denormals(), _hearing_sigterm() as told, progress(total=c.niters, initial=self.iter, desc='training', unit='step', disable=not self.ranks.main) as bar:
             while self.iter < c.niters:
                 m = self.step()
                 self.log.write(**m)

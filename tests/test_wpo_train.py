@@ -86,7 +86,7 @@ def test_foreign_and_truncated_files_are_told():
         (d/'digits.csv.gz').write_bytes(gzip.compress((row*5).encode()))
         assert torch.equal(load_digits(d/'digits.csv.gz'), torch.full((5, 64), 3.))
         test_fail(lambda: load_digits(d/'other'), exc=MemtrainError, contains='pip install scikit-learn')
-    with patch('memtrain.wpo_train.find_spec', lambda name: None): test_fail(load_digits, exc=MemtrainError, contains='pip install scikit-learn')
+    with patch('importlib.util.find_spec', lambda name: None): test_fail(load_digits, exc=MemtrainError, contains='pip install scikit-learn')
 
 # %% ../nbs/31_wpo_train.ipynb #32fd32b4
 def test_images_are_split_and_scaled():
@@ -297,16 +297,15 @@ def test_the_budget_is_kept_to_the_byte():
 def test_a_choice_changes_no_loss():
     torch.manual_seed(0)
     net, x, mu = FactorNet(40), torch.randn(6, 40), torch.randn(30, 40)
-    for dtype, eps in ((torch.float32, 1e-6), (torch.float64, 1e-12)):
+    exact, rough = (backward_by('single_gpu', net.to(t), x.to(t), mu.to(t)).item() for t in (torch.float64, torch.float32))
+    for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, max(1e-6, 2*abs(rough/exact - 1)))):  # the dense loss has an error of its own
         net, x, mu, seen = net.to(dtype), x.to(dtype), mu.to(dtype), set()
-        net.zero_grad()
-        wanted = backward_by('single_gpu', net, x, mu)
         for budget in [b*MIB//8 for b in range(1, 400, 2)]:
             try: c = choose_strategy(40, 30, 6, budget, rates=RATES, itemsize=x.element_size())
             except MemtrainError: continue
             if (key := (c.strategy, c.chunk_size, c.accumulation_steps)) in seen: continue
             seen.add(key)
-            assert abs(backward_by(c.strategy, net, x, mu, c.chunk_size, c.accumulation_steps)/wanted - 1) <= eps, key
+            assert abs(backward_by(c.strategy, net, x, mu, c.chunk_size, c.accumulation_steps)/exact - 1) <= allowed, key
         assert len({s for s, _, _ in seen}) > 1, seen
 
 # %% ../nbs/31_wpo_train.ipynb #7657494d
@@ -335,7 +334,7 @@ def test_bandwidth_is_the_distance_of_neighbours():
     test_close(_bandwidth(at[:1], at), at.std(unbiased=False), eps=1e-4)
     test_close(_bandwidth(at[[0, 0]], at), at.std(unbiased=False), eps=1e-4)
     pairs = torch.tensor([[0., 0, 0], [2, 1, 0.5], [50, 50, 50], [52, 49, 50.5]])
-    test_close(_bandwidth(pairs, pairs), (3/(1/4 + 1 + 4))**0.5, eps=1e-5)
+    test_close(_bandwidth(pairs, pairs), (1.5/(1/4 + 1 + 4))**0.5, eps=1e-5)
     test_fail(lambda: _bandwidth(at[:1], at[:3]*0), exc=MemtrainError, contains='same point')
 
 # %% ../nbs/31_wpo_train.ipynb #d8f0c121
@@ -429,7 +428,7 @@ def test_what_is_not_finite_names_step_and_center():
     trainer = WPOTrainer(short(lr=1e30, grad_clip=0), device='cpu')
     test_fail(trainer.run, exc=MemtrainError, contains='step ')
     trainer = WPOTrainer(short(), device='cpu')
-    with patch('memtrain.wpo_train.backward_by', side_effect=RuntimeError('CUDA out of memory')): test_fail(trainer.run, exc=MemtrainError, contains='take strategy matrix_free')
+    with patch.object(trainer, '_loss_and_gradient', side_effect=RuntimeError('CUDA out of memory')): test_fail(trainer.run, exc=MemtrainError, contains='take strategy matrix_free')
 
 def test_a_set_that_is_too_small_is_told():
     with tempfile.TemporaryDirectory() as d:
