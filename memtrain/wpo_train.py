@@ -850,6 +850,9 @@ class WPOTrainer(_WPOSteps):
         "Train to the end, and measure what came of it"
         started = time.perf_counter()
         if self.out and self.ranks.main: self._open()
+        with _without_denormals(): return self._run(started)
+
+    def _run(self, started):
         try: self._go_on()
         except (MemoryError, RuntimeError) as e:
             if not is_out_of_memory(e): raise
@@ -860,7 +863,7 @@ class WPOTrainer(_WPOSteps):
     def _go_on(self):
         "Steps to the end, or until SIGTERM"
         c = self.config
-        with _without_denormals(), _hearing_sigterm() as told, progress(total=c.niters, initial=self.iter, desc='training', unit='step', disable=not self.ranks.main) as bar:
+        with _hearing_sigterm() as told, progress(total=c.niters, initial=self.iter, desc='training', unit='step', disable=not self.ranks.main) as bar:
             while self.iter < c.niters:
                 m = self.step()
                 self.log.write(**m)
