@@ -564,11 +564,16 @@ class WPOConfig:
 
     def __post_init__(self):
         for f in fields(self): _check_field(f, getattr(self, f.name))
-        if self.data not in (*POINTS, 'digits', 'cifar10'): raise MemtrainError(f"data={self.data!r}: take one of {', '.join(POINTS)}, digits or cifar10")
-        if self.strategy not in ('auto', *STRATEGIES): raise MemtrainError(f"strategy={self.strategy!r}: take one of auto, {', '.join(STRATEGIES)}")
-        if self.accumulation_steps > 1 and self.strategy != 'gradient_accumulation': raise MemtrainError(f'accumulation_steps={self.accumulation_steps} is for strategy gradient_accumulation: take that, or leave it out')
-        if self.chunk_size is not None and self.strategy not in ('chunked', 'matrix_free', 'model_parallel'): raise MemtrainError(f'chunk_size={self.chunk_size} is for chunked, matrix_free and model_parallel: take one of these as strategy, or leave it out')
-        if self.memory is not None: parse_size(self.memory)
+        _check_together(self)
+
+# %% ../nbs/31_wpo_train.ipynb #6bc495ca
+def _check_together(c):
+    "Raise where two settings of `c` don't go together, or a name is none"
+    if c.data not in (*POINTS, 'digits', 'cifar10'): raise MemtrainError(f"data={c.data!r}: take one of {', '.join(POINTS)}, digits or cifar10")
+    if c.strategy not in ('auto', *STRATEGIES): raise MemtrainError(f"strategy={c.strategy!r}: take one of auto, {', '.join(STRATEGIES)}")
+    if c.accumulation_steps > 1 and c.strategy != 'gradient_accumulation': raise MemtrainError(f'accumulation_steps={c.accumulation_steps} is for strategy gradient_accumulation: take that, or leave it out')
+    if c.chunk_size is not None and c.strategy not in ('chunked', 'matrix_free', 'model_parallel'): raise MemtrainError(f'chunk_size={c.chunk_size} is for chunked, matrix_free and model_parallel: take one of these as strategy, or leave it out')
+    if c.memory is not None: parse_size(c.memory)
 
 # %% ../nbs/31_wpo_train.ipynb #ab207e3b
 def _check_field(f, value):
@@ -672,7 +677,22 @@ def load_mixture(
     return Mixture(net, found['centers'], found['log_mixing'], found['data'])
 
 # %% ../nbs/31_wpo_train.ipynb #2fb3471a
-class _WPOParts:
+class _Chosen:
+    "A run whose strategy is chosen by what this machine has"
+    def _choose(self):
+        "The fastest strategy that fits"
+        c, device = self.config, self.device
+        rates = self.ranks.gather(measure_rates(str(device)))[0]
+        budget = min(self.ranks.gather(self._budget()))
+        return choose_strategy(self.net.dim, len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
+
+    def _budget(self):
+        "Bytes that tensors may take"
+        if self.config.memory is not None: return parse_size(self.config.memory)
+        return int(torch.cuda.mem_get_info(self.device)[0]*0.88) if self.device.type == 'cuda' else usable_memory('cpu')
+
+# %% ../nbs/31_wpo_train.ipynb #6064d252
+class _WPOParts(_Chosen):
     "What a run consists of: samples, network, optimizer, and the strategy"
     def __init__(self, config, device, ranks):
         self.config, self.ranks = config, ranks or _own_ranks(device)
@@ -691,19 +711,7 @@ class _WPOParts:
         if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel': raise MemtrainError(f'strategy={c.strategy!r} is for one process, and there are {self.ranks.world_size}: take model_parallel')
         self.generator, self.iter, self.log, self.saved = _generator(c.seed, 0), 0, _NoLog(), None
 
-    def _choose(self):
-        "The fastest strategy that fits"
-        c, device = self.config, self.device
-        rates = self.ranks.gather(measure_rates(str(device)))[0]
-        budget = min(self.ranks.gather(self._budget()))
-        return choose_strategy(self.net.dim, len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
-
-    def _budget(self):
-        "Bytes that tensors may take"
-        if self.config.memory is not None: return parse_size(self.config.memory)
-        return int(torch.cuda.mem_get_info(self.device)[0]*0.88) if self.device.type == 'cuda' else usable_memory('cpu')
-
-# %% ../nbs/31_wpo_train.ipynb #6064d252
+# %% ../nbs/31_wpo_train.ipynb #640ffddb
 class _WPOChecked(_WPOParts):
     "A run that computes loss and gradient, and says what went wrong, and where"
     def _loss_and_gradient(self, x, own):
@@ -729,6 +737,7 @@ class _WPOChecked(_WPOParts):
         bad = next(name for name, p in self.net.named_parameters() if not p.grad.isfinite().all())
         raise MemtrainError(f'step {self.iter + 1}: the gradient of {bad} is not finite: take a smaller lr than {self.config.lr:g}')
 
+# %% ../nbs/31_wpo_train.ipynb #52562dc4
 @torch.no_grad()
 def _find_bad(net, x, centers):
     "The first center whose part of the loss isn't finite; None where all are"
@@ -741,7 +750,7 @@ def _find_bad(net, x, centers):
 _HOW = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_every', 'data_dir'}  # may differ when a run is resumed
 
 class _WPOKept(_WPOChecked):
-    "A run that can be taken up again"
+    "A run that leaves checkpoints"
     def _belongs(self): return {k: v for k, v in asdict(self.config).items() if k not in _HOW} | {'dim': self.net.dim, 'samples': self.source.size}
 
     def save(self) -> None:
@@ -752,6 +761,9 @@ class _WPOKept(_WPOChecked):
             _write_checkpoint(self.out/'checkpoint.pt', {'iter': self.iter, 'belongs': self._belongs(), 'net': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'generator': self.generator.get_state(), 'how': self.how})
         self.saved = self.iter
 
+# %% ../nbs/31_wpo_train.ipynb #b06faf6e
+class _WPOResumed(_WPOKept):
+    "A run that goes on where its checkpoint is"
     def restore(self) -> None:
         "Go back to the checkpoint, after making sure that it belongs to this run"
         path = self.out/'checkpoint.pt'
@@ -772,7 +784,7 @@ class _WPOKept(_WPOChecked):
         self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
 
 # %% ../nbs/31_wpo_train.ipynb #a16deb76
-class _WPOJudged(_WPOKept):
+class _WPOJudged(_WPOResumed):
     "A run whose result is measured"
     def _some(self, n=5000):
         "Samples to learn from, which centers they are, and samples that are held out: `n` at most, and no more than were learnt from"
@@ -830,22 +842,8 @@ def _without_denormals():
     finally: torch.set_flush_denormal(False)
 
 # %% ../nbs/31_wpo_train.ipynb #0c51b71f
-class WPOTrainer(_WPOSteps):
-    "Trains a mixture by the exact loss, with everything that belongs to the run in `out_dir`"
-    def __init__(
-        self,
-        config: WPOConfig,  # what, and how
-        out_dir: str | Path | None = None,  # folder for checkpoint.pt, mixture.pt, metrics.jsonl and summary.json; nothing is written by default
-        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
-        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
-        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
-    ):
-        self.out = Path(out_dir) if out_dir is not None else None
-        if self.out: _on_main(ranks or Ranks(), lambda: check_run_dir(self.out, resume))
-        super().__init__(config, device, ranks)
-        if self.out and (self.out/'checkpoint.pt').exists(): self.restore()
-        self.mixture = None
-
+class _WPORun(_WPOSteps):
+    "A run that goes to its end"
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train to the end, and measure what came of it"
         started = time.perf_counter()
@@ -872,6 +870,23 @@ class WPOTrainer(_WPOSteps):
                 bar.set_postfix_str(f"loss {m['loss']:.4g}", refresh=False)
                 bar.update()
                 if stop and not last: raise Stopped(f"stopped by SIGTERM behind step {self.iter}" + (', which is saved; go on with --resume' if self.out else ''))
+
+# %% ../nbs/31_wpo_train.ipynb #96993d43
+class WPOTrainer(_WPORun):
+    "Trains a mixture by the exact loss, with everything that belongs to the run in `out_dir`"
+    def __init__(
+        self,
+        config: WPOConfig,  # what, and how
+        out_dir: str | Path | None = None,  # folder for checkpoint.pt, mixture.pt, metrics.jsonl and summary.json; nothing is written by default
+        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
+        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
+        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
+    ):
+        self.out = Path(out_dir) if out_dir is not None else None
+        if self.out: _on_main(ranks or Ranks(), lambda: check_run_dir(self.out, resume))
+        super().__init__(config, device, ranks)
+        if self.out and (self.out/'checkpoint.pt').exists(): self.restore()
+        self.mixture = None
 
 # %% ../nbs/31_wpo_train.ipynb #8848f5a5
 def _draw_plane(mixture, points, drawn, fig):
@@ -905,7 +920,7 @@ def plot_points(
     if points is None: points = make_points(mixture.data, n, torch.Generator().manual_seed(seed + 1)) if mixture.data in POINTS else mixture.centers
     draw = _draw_plane if d == 2 else _draw_images if d == 3072 or math.isqrt(d)**2 == d else None
     if draw is None: raise MemtrainError(f'{d} dimensions are neither the plane nor an image: plot two of them yourself')
-    fig = Figure(figsize=(7.2, 2.6), dpi=100, layout='constrained')
+    fig = Figure(figsize=(7.2, 2.6), dpi=80, layout='constrained')
     draw(mixture, points, mixture.sample(n if d == 2 else 36, seed), fig)
     return fig
 
@@ -928,6 +943,7 @@ class ChunkedTraining:
         _set_stab(self.factornet, stab)
         return ism_loss(self.factornet, samples, self.centers, 'chunked', self.chunk_size)
 
+# %% ../nbs/31_wpo_train.ipynb #d5a6f354
 def setup_chunked_training(
     factornet: nn.Module,  # as for `ChunkedTraining`
     centers: torch.Tensor,  # (K, d)
@@ -973,6 +989,7 @@ class AccumulatedTraining:
         optimizer.step()
         return loss.detach()
 
+# %% ../nbs/31_wpo_train.ipynb #36026e5c
 def setup_gradient_accumulation_training(
     factornet: nn.Module,  # as for `ChunkedTraining`
     centers: torch.Tensor,  # (K, d)
@@ -1021,19 +1038,8 @@ class _OverDevices(torch.autograd.Function):
         return None, None, *grads
 
 # %% ../nbs/31_wpo_train.ipynb #98ee447e
-class _ParallelLoss:
-    "The loss over the devices that `ModelParallelTraining` has set up"
-    def compute_loss(self,
-        samples: torch.Tensor,  # (B, d); the same on all ranks
-        stab: float | None = None,  # as for `ChunkedTraining`
-    ) -> torch.Tensor:  # scalar, on the network's device; `backward` gives the gradient of the whole, on every rank
-        "The loss of all centers on `samples`"
-        _set_stab(self.factornet, stab)
-        for net in self.nets:
-            net.load_state_dict(self.factornet.state_dict())
-            _set_stab(net, stab)
-        return _OverDevices.apply(self, samples, *self.factornet.parameters())
-
+class _Threads:
+    "A thread for each device"
     def run(self, samples):
         "The loss, for each device, with the graph of its part"
         meeting, found = _Meeting(len(self.nets), merge_over_ranks() if self.spread else None), [None]*len(self.nets)
@@ -1052,6 +1058,20 @@ class _ParallelLoss:
         return found
 
 # %% ../nbs/31_wpo_train.ipynb #b7c22ba8
+class _ParallelLoss(_Threads):
+    "The loss over the devices that `ModelParallelTraining` has set up"
+    def compute_loss(self,
+        samples: torch.Tensor,  # (B, d); the same on all ranks
+        stab: float | None = None,  # as for `ChunkedTraining`
+    ) -> torch.Tensor:  # scalar, on the network's device; `backward` gives the gradient of the whole, on every rank
+        "The loss of all centers on `samples`"
+        _set_stab(self.factornet, stab)
+        for net in self.nets:
+            net.load_state_dict(self.factornet.state_dict())
+            _set_stab(net, stab)
+        return _OverDevices.apply(self, samples, *self.factornet.parameters())
+
+# %% ../nbs/31_wpo_train.ipynb #83ea06ee
 class ModelParallelTraining(_ParallelLoss):
     "The exact loss of centers that are split over devices, or over the ranks of torchrun"
     def __init__(
@@ -1070,6 +1090,7 @@ class ModelParallelTraining(_ParallelLoss):
         self.centers = [centers[rank_slice(len(centers), i, len(devices))].to(d) for i, d in enumerate(devices)]
         self.method = 'matrix_free' if hasattr(factornet, 'spans') else 'chunked'
 
+# %% ../nbs/31_wpo_train.ipynb #4cc99f1d
 def setup_model_parallel_training(
     factornet: nn.Module,  # as for `ChunkedTraining`
     centers: torch.Tensor,  # (K, d)
