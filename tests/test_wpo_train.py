@@ -510,3 +510,15 @@ def test_setups_tell_what_is_wrong():
         test_fail(call, exc=MemtrainError, contains=says)
     for p in net.parameters(): p.data.fill_(math.nan)
     test_fail(lambda: setup_model_parallel_training(net, mu, ['cpu']*2).compute_loss(x), exc=MemtrainError, contains='center 0')
+
+# %% ../nbs/31_wpo_train.ipynb #90c895bb
+def test_the_figures_are_what_the_page_says():
+    v = load_result('wpo_train').values
+    for r in v['points']: assert r['nll_true'] - 0.05 < r['nll_held_out'] < (3.3 if r['centers'] == 64 else 4.0), r
+    exact = max(r['nll_held_out'] - r['nll_true'] for r in v['points'] if r['centers'] == 64)
+    assert all(r['nll_held_out'] - r['nll_true'] > exact for r in v['averaged'])
+    assert all(r['nll_held_out'] > 5 for r in v['averaged'] if r['size'] == 4)
+    more = v.get('centers', [])
+    assert all(a['nll_held_out'] > b['nll_held_out'] for a, b in zip(more, more[1:]))
+    for r in v['digits']: assert r['nll_held_out'] <= min(18.5, r['single_gaussian'])
+    assert v['images_seen'][0]['memorisation_gap'] > v['digits'][0]['memorisation_gap']
