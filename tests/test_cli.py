@@ -550,6 +550,33 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
         run = run_here('estimate', '--config_file', 'moe.json', '--batch_size', 2, cwd=d)
         assert run.returncode == 0 and '4 experts' in run.stdout, (run.stdout, run.stderr)
 
+# %% ../nbs/50_cli.ipynb #236af676
+def test_a_mixture_is_trained_shown_and_resumed():
+    with tempfile.TemporaryDirectory() as d:
+        short = ('wpo', '--data', 'moons', '--train_kernel_size', 16, '--batch-size', 32, '--niters', 20, '--device', 'cpu', '--seed', 3)
+        run = run_here(*short, '--save', 'run', '--plot', 'points.png', '--strategy', 'auto', cwd=d)
+        assert run.returncode == 0 and 'budget' in run.stdout and '16 centers in 2 dimensions' in run.stdout, (run.stdout, run.stderr)
+        test_eq(sorted(p.name for p in (Path(d)/'run').iterdir()), ['checkpoint.pt', 'metrics.jsonl', 'mixture.pt', 'summary.json'])
+        s = json.loads((Path(d)/'run/summary.json').read_text())
+        assert f"{s['nll_held_out']:.3f} nats" in run.stdout and (Path(d)/'points.png').stat().st_size > 5000
+        run = run_here(*short, '--save', 'run', '--resume', cwd=d)
+        assert run.returncode == 0 and f"{s['nll_held_out']:.3f} nats" in run.stdout, (run.stdout, run.stderr)
+        for args, said in (((*short, '--save', 'run'), '--resume, or choose another --save'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 0.003'), (('wpo', '--data', 'stars'), 'checkerboard'),
+                           (('wpo', '--data', 'cifar10'), 'data_dir'), (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'), ((*short, '--resume'), '--save DIR'), ((*short, '--memory', '1kB'), 'the closest'),
+                           ((*short, '--plot', 'x.txt'), '.png'), ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size=0'), ((*short, '--lr', '1e30', '--grad_clip', 0), 'step ')):
+            run = run_here(*args, cwd=d)
+            assert run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr, (args, run.stderr)
+
+# %% ../nbs/50_cli.ipynb #cdc35de1
+def test_ranks_train_one_mixture():
+    with tempfile.TemporaryDirectory() as d:
+        flags = ['wpo', '--data', 'rings', '--train_kernel_size', '5', '--batch_size', '32', '--niters', '5', '--device', 'cpu']
+        alone = run_here(*flags, '--strategy', 'matrix_free', '--save', 'alone', cwd=d)
+        both = launch_ranks(2, ['-m', 'memtrain', *flags, '--save', 'both'], cwd=d, timeout=120)
+        test_eq((alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, 1))
+        one, two = ([json.loads(line)['loss'] for line in (Path(d)/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
+        assert len(two) == 5 and all(abs(a - b) < 1e-3*abs(a) for a, b in zip(one, two)), (one, two)
+
 # %% ../nbs/50_cli.ipynb #1b0696a1
 def test_a_closed_pipe_is_no_error_to_read_about():
     with tempfile.TemporaryDirectory() as d:
