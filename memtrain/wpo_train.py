@@ -321,17 +321,21 @@ def _panel_moments(c):
     "The same for the loss panel by panel"
     D, moments = c.double, {}
     sums = D*c.batch*(c.dim + 2)
-    kept = c.layers + c.wide + c.k*c.hidden + (6 + D)*c.pairs + 3*D*c.weights + sums
-    before = 0, 0, 0
+    room = c.panels[0][1]  # what is below the first square, the largest
+    kept = c.layers + c.wide + c.k*c.hidden + (6 + D)*c.pairs + 3*D*c.weights + sums + c.k*room
+    old, pulled = 0, 0
     for i, (w, low, tri) in enumerate(c.panels):
-        here = kept + c.k*(low + before[1]) + 3*c.weights*w
-        moments |= {f'square of panel {i}': here + max(6*c.k*w*w, 4*c.k*w*w + 4*D*tri),
-                    f'y of panel {i}': here + c.k*(before[2] + 2*w*w) + 3*c.weights*before[0],
-                    f'h of panel {i}': here + c.k*(2*w*w + tri + 3*c.hidden - before[1])}
-        before = w, low, tri
-    two = (3 + D)*c.pairs + (3 + 2*D)*c.rest*c.batch*c.dim if c.rest else 0
+        moments |= {f'square of panel {i}': kept + c.k*(old + 2*w*w + tri) + pulled,
+                    f'y of panel {i}': kept + c.k*(old and c.panels[i - 1][2]) + 2*c.k*w*w + 4*c.weights*w + pulled,
+                    f'gradient of panel {i}': kept + c.k*max(4*w*w + (old and c.panels[i - 1][2]), 3*w*w + tri) + 3*c.weights*w,
+                    f'h of panel {i}': kept + c.k*(2*w*w + tri + 3*c.hidden) + 3*c.weights*w + 2*(low + tri)}
+        old, pulled = 2*w*w + tri, 3*c.weights*w
+    w, _, tri = c.panels[0]
+    rest = c.rest*c.batch*c.dim
+    two = (3 + D)*c.pairs + max((3 + 2*D)*rest + 3*D*c.rest*c.batch, 3*rest + c.rest*(room + 2*w*w + tri)) if c.rest else 0
+    one = max((3 + 3*D)*c.pairs, 3*c.pairs + c.k*(room + 2*w*w + tri))
     walked = 0 if c.rest else 3*c.pairs + 2*D*c.weights
-    return moments | {'walk': c.layers + c.wide + max((3 + 3*D)*c.pairs, two) + 4*D*c.weights + 2*sums,
+    return moments | {'walk': c.layers + c.wide + max(one, two) + 4*D*c.weights + 2*sums,
                       'trunk back': c.layers + max(2*c.wide, max(c.trunk)) + walked + sums}
 
 # %% ../nbs/31_wpo_train.ipynb #e2a0efad

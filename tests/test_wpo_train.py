@@ -50,11 +50,20 @@ def write_cifar(folder, n, kind, seed=0):
     for i, part in enumerate(images.split(n), 1):
         labels = torch.arange(n, dtype=torch.uint8) % 10
         if kind == 'bin': (folder/f'data_batch_{i}.bin').write_bytes(torch.cat([labels[:, None], part], 1).numpy().tobytes())
+        elif kind == 'python 2': (folder/f'data_batch_{i}').write_bytes(as_python_2(labels, part))
         else: (folder/f'data_batch_{i}').write_bytes(pickle.dumps({'batch_label': f'training batch {i} of 2', 'labels': labels.tolist(), 'data': part.numpy(), 'filenames': ['x.png']*n}, protocol=2))
     return images
 
+def as_python_2(labels, part):
+    "The pickle as Python 2 wrote it, with strings that are bytes and text at once"
+    data = part.numpy().tobytes()
+    return (b'\x80\2}q\1(U\x0bbatch_labelq\2U\x15training batch 1 of 2q\3U\6labelsq\4]q\5(' + b''.join(b'K' + bytes([k]) for k in labels.tolist())
+            + b'eU\4dataq\6cnumpy.core.multiarray\n_reconstruct\nq\7cnumpy\nndarray\nq\x08K\0\x85q\tU\1b\x87q\nRq\x0b(K\1K' + bytes([len(part)])
+            + b'M\0\x0c\x86q\x0ccnumpy\ndtype\nq\rU\2u1q\x0eK\0K\1\x87q\x0fRq\x10(K\3U\1|q\x11NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tq\x12b\x89T'
+            + len(data).to_bytes(4, 'little') + data + b'q\x13tq\x14bu.')
+
 def test_both_versions_of_cifar10_are_read():
-    for kind in ('bin', 'pickle'):
+    for kind in ('bin', 'pickle', 'python 2'):
         with tempfile.TemporaryDirectory() as d:
             images = write_cifar(d, 7, kind)
             assert torch.equal(load_cifar10(d), images)
