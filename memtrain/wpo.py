@@ -152,7 +152,7 @@ class _Sums:
 # %% ../nbs/30_wpo.ipynb #1b084f94
 def _slices(count, size): return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
-def _small(w): return w.masked_fill(w < 1e-30, 0)  # below the smallest float32 there is nothing to gain, and products get slow
+def _small(w): return w.masked_fill(w < 1e-30, 0)  # far below what a sum shows; near 1e-38 float32 products get slow
 
 class _Chunked(torch.autograd.Function):
     "The loss a chunk of centers at a time; the factors of a chunk by autograd, for any net with a `cholesky`"
@@ -226,7 +226,7 @@ class _Panels(torch.autograd.Function):
 def _pulls(kept, found, g):
     "What the loss, times `g`, pulls at a (K, B), at v (K, B, d) and at |L|² (K,)"
     (a, (_, _, v, _, _), r), (lse, v_mean, r_mean) = kept, found
-    w = _small((a - lse).exp()*g)
+    w = _small((a - lse).exp())*g
     v = v.double()
     at_a = w*(2*(r - r_mean) - 2*torch.einsum('bd,kbd->kb', v_mean, v - v_mean))
     return at_a, w[..., None]*(4*v - 2*v_mean), -2*w.sum(1)
@@ -259,6 +259,13 @@ def _add_panel_gradient(weight, grads, h, dsquare, dbelow, low, old):
     return dsquare @ weight[:t] + (dbelow @ weight[t:] if low is None else _product(dbelow, weight[t:], low))
 
 # %% ../nbs/30_wpo.ipynb #df09a67b
+def _check_alone(top, prior):
+    "A one-line error for the first sample of whose log weights the largest, `top`, is -inf"
+    if not (alone := top == -math.inf).any(): return
+    why = 'leave_one_out and log_mixing leave none; give more centers' if prior.leave_one_out is not None or prior.log_mixing is not None else 'its distance times a factor is too large for a number; scale the data'
+    raise MemtrainError(f'sample {alone.nonzero()[0, 0]} has no center with a weight: {why}')
+
+# %% ../nbs/30_wpo.ipynb #e611312b
 class _Job:
     "One computation of the loss, for its two passes"
     def __init__(self, net, x, centers, prior, size, low=None, merge=None, into_grad=False):
@@ -275,10 +282,14 @@ class _Job:
     def finish(self, sums):
         "The means of all centers"
         if self.merge is not None: self.merge(sums)
-        if (alone := sums.top == -math.inf).any(): raise MemtrainError(f'sample {alone.nonzero()[0, 0]} has no center with a weight: leave_one_out and log_mixing leave none; give more centers')
+        _check_alone(sums.top, self.prior)
         return sums.finish()
 
-    def value(self, found): return (2*found[2] - found[1].square().sum(1)).mean().to(self.x.dtype)
+    def value(self, found):
+        "The loss, if it is a number"
+        loss = (2*found[2] - found[1].square().sum(1)).mean().to(self.x.dtype)
+        if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor or a sample is too large for {self.x.dtype}; scale the data, or take a smaller lr or scale')
+        return loss
 
     def walk(self, h, part):
         "Log weights, the walk through the panels, and r, for the centers `part`"
@@ -307,8 +318,9 @@ def _choose_chunk(net, x, method):
     least, most = _PASS
     return int(max(1, min(most, max(least, nbytes(list(net.parameters()))/3))//_per_center(net, x, method)))
 
-def _check(net, x, centers, log_mixing, leave_one_out):
+def _check(net, x, centers, log_mixing, leave_one_out, chunk_size=None):
     "Raise a one-line error for the first argument that doesn't fit"
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1): raise MemtrainError(f'chunk_size={chunk_size!r}: give a whole number, 1 or more')
     for name, t in dict(x=x, centers=centers).items():
         if t.dim() != 2 or t.shape[1] != centers.shape[-1]: raise MemtrainError(f'{name} has shape {tuple(t.shape)}: give (B, d) samples and (K, d) centers of the same d')
         if t.requires_grad: raise MemtrainError(f'{name} asks for a gradient: the loss has one for the network and log_mixing only; give .detach()')
@@ -333,9 +345,10 @@ def ism_loss(
     into_grad: bool = False,  # the backward pass of 'matrix_free' adds to the panels' .grad itself: no second copy where they exist
 ) -> torch.Tensor:  # scalar
     "The implicit score matching loss of the mixture of all `centers` on `x`, whose `backward` gives the gradient of the whole"
-    _check(net, x, centers, log_mixing, leave_one_out)
+    _check(net, x, centers, log_mixing, leave_one_out, chunk_size)
     if method not in _ways: raise MemtrainError(f"method={method!r}: take 'dense', 'chunked' or 'matrix_free'")
     if not len(centers) and merge is None: raise MemtrainError('centers is empty: give at least one')
+    if method != 'matrix_free' and (matmul_dtype or into_grad): raise MemtrainError("matmul_dtype and into_grad are for method='matrix_free'")
     prior = _Prior(torch.arange(len(centers), device=x.device), log_mixing, leave_one_out)
     if screen is not None:
         chosen = _screen(net, x, centers, prior, screen, chunk_size)
@@ -345,7 +358,8 @@ def ism_loss(
 # %% ../nbs/30_wpo.ipynb #d16390e3
 def _run_dense(job):
     if job.merge is not None: raise MemtrainError("method='dense' knows no other processes: take 'chunked' or 'matrix_free'")
-    loss = _dense_loss(job.net, job.x, job.centers, job.prior)
+    if not len(job.centers): _check_alone(job.x.new_full((1,), -math.inf), job.prior)  # screening has left none
+    loss = _dense_loss(job.net, job.x, job.centers, job.prior).to(job.x.dtype)
     if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor is too large or not finite, or a sample has no center; method=\'chunked\' names it')
     return loss
 
@@ -383,7 +397,7 @@ def _screen(net, x, centers, prior, nats, size):
 @torch.no_grad()
 def _evaluate(net, x, centers, log_mixing, leave_one_out, chunk_size):
     "The log of the sum of weights, and the means of v and r, of the whole mixture"
-    _check(net, x, centers, log_mixing, leave_one_out)
+    _check(net, x, centers, log_mixing, leave_one_out, chunk_size)
     if not len(centers): raise MemtrainError('centers is empty: give at least one')
     method = 'matrix_free' if hasattr(net, 'spans') else 'chunked'
     log_mixing = (x.new_zeros(len(centers)) if log_mixing is None else log_mixing.detach()).double().log_softmax(0)
@@ -461,9 +475,10 @@ def fit_mixing(
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # log of the mixing weights (K,), float64
     "The mixing weights that make the samples `x` likely, by expectation and maximisation"
-    _check(net, x, centers, None, leave_one_out)
+    _check(net, x, centers, None, leave_one_out, chunk_size)
     prior = _Prior(torch.arange(len(centers), device=x.device), None, leave_one_out)
     a = _log_weights(net, x, centers, chunk_size) + prior(slice(None))
+    _check_alone(a.amax(0), prior)
     lm = torch.full((len(centers),), -math.log(len(centers)), dtype=torch.float64, device=x.device)
     for _ in range(steps): lm = (a + lm[:, None]).log_softmax(0).logsumexp(1) - math.log(len(x))
     return lm

@@ -10,7 +10,7 @@ __all__ = ['POINTS', 'NOISE', 'STRATEGIES', 'make_points', 'true_log_prob', 'loa
            'setup_gradient_accumulation_training', 'ModelParallelTraining', 'setup_model_parallel_training']
 
 # %% ../nbs/31_wpo_train.ipynb #0546c373
-import contextlib, copy, gzip, importlib.util, io, math, re, threading, time, zlib
+import contextlib, copy, gzip, importlib.util, io, math, os, re, threading, time, zlib
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -449,7 +449,7 @@ def predict_seconds(
     world_size: int = 1,  # as for `predict_peak`
     itemsize: int = 4,  # bytes of a number
     rates: Rates | None = None,  # of the device; of this CPU by default
-) -> float:  # seconds, within a factor of two or three
+) -> float:  # seconds, mostly within a factor of two
     "Roughly how long forward and backward by `strategy` take, without the optimizer"
     rates = rates or measure_rates()
     c = _size(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_size, accumulation_steps, world_size, itemsize)
@@ -553,7 +553,7 @@ class WPOConfig:
     batch_size: int = 256  # samples of a step, B
     strategy: str = 'auto'  # auto, single_gpu, model_parallel, chunked, gradient_accumulation or matrix_free: the same loss in more or less memory
     chunk_size: int | None = None  # of chunked and matrix_free: centers at a time; by default what a small pass takes
-    accumulation_steps: int = 1  # of gradient_accumulation: micro-batches of a step, at least 2
+    accumulation_steps: int = 1  # of gradient_accumulation: micro-batches of a step; 1 is taken as 2
     stability: float = 0.01  # least entry of a factor's diagonal
     niters: int = 600  # steps
     lr: float = 3e-3  # highest learning rate
@@ -693,7 +693,8 @@ class _Chosen:
     def _budget(self):
         "Bytes that tensors may take"
         if self.config.memory is not None: return parse_size(self.config.memory)
-        return int(torch.cuda.mem_get_info(self.device)[0]*0.88) if self.device.type == 'cuda' else usable_memory('cpu')
+        if self.device.type == 'cuda': return int(torch.cuda.mem_get_info(self.device)[0]*0.88)
+        return usable_memory('cpu')//int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
 
 # %% ../nbs/31_wpo_train.ipynb #6064d252
 class _WPOParts(_Chosen):
@@ -1005,8 +1006,8 @@ def setup_gradient_accumulation_training(
 # %% ../nbs/31_wpo_train.ipynb #e1c2efdb
 class _Meeting:
     "Adds up the sums of several threads: each calls it with its own, and has the total afterwards"
-    def __init__(self, n, merge=None):
-        self.all, self.total, self.merge = [None]*n, None, merge
+    def __init__(self, n):
+        self.all, self.total = [None]*n, None
         self.barrier = threading.Barrier(n, action=self._add, timeout=600)
 
     def _add(self):
@@ -1014,7 +1015,6 @@ class _Meeting:
         zero = top.masked_fill(top == -math.inf, 0)
         scale = [(s.top.cpu() - zero).exp() for s in self.all]
         self.total = SimpleNamespace(top=top, s=sum(s.s.cpu()*e for s, e in zip(self.all, scale)), r=sum(s.r.cpu()*e for s, e in zip(self.all, scale)), v=sum(s.v.cpu()*e[:, None] for s, e in zip(self.all, scale)))
-        if self.merge: self.merge(self.total)
 
     def join(self, i, sums):
         self.all[i] = sums
@@ -1046,11 +1046,12 @@ class _Threads:
     "A thread for each device"
     def run(self, samples):
         "The loss, for each device, with the graph of its part"
-        meeting, found = _Meeting(len(self.nets), merge_over_ranks() if self.spread else None), [None]*len(self.nets)
+        meeting, found = _Meeting(len(self.nets)), [None]*len(self.nets)
         def work(i):
             try:
                 with torch.enable_grad():
-                    found[i] = ism_loss(self.nets[i], samples.to(self.centers[i].device), self.centers[i], self.method, self.chunk_size, merge=lambda sums: meeting.join(i, sums))
+                    found[i] = ism_loss(self.nets[i], samples.to(self.centers[i].device), self.centers[i], self.method, self.chunk_size,
+                                        merge=merge_over_ranks() if self.spread else lambda sums: meeting.join(i, sums))
             except BaseException as e:
                 found[i] = e
                 meeting.barrier.abort()

@@ -140,6 +140,11 @@ def test_gradients_add_up_over_samples_and_in_place():
         net.zero_grad()
         for part in (x[:1], x[1:4], x[4:]): (ism_loss(net, part, mu, chunk_size=4, into_grad=into_grad)*len(part)/6).backward()
         assert (torch.cat([p.grad.flatten() for p in net.parameters()]) - g).norm() < 1e-12*g.norm()
+    for method in ('dense', 'chunked', 'matrix_free'):
+        for factor in (-1.0, 1e-32):
+            net.zero_grad()
+            (factor*ism_loss(net, x, mu, method)).backward()
+            assert (torch.cat([p.grad.flatten() for p in net.parameters()]) - factor*g).norm() < 1e-10*abs(factor)*g.norm(), (method, factor)
     found = torch.autograd.grad(ism_loss(net, x, mu), list(net.parameters()))
     assert (torch.cat([f.flatten() for f in found]) - g).norm() < 1e-12*g.norm()
 
@@ -175,6 +180,14 @@ def test_bad_input_is_told():
         test_fail(call, exc=MemtrainError, contains=says)
     for method in ('chunked', 'matrix_free'): test_fail(lambda: ism_loss(far, x.detach(), mu, method, screen=30), exc=MemtrainError, contains='center 0')
     test_fail(lambda: log_prob(net, x.detach(), mu[:0]), exc=MemtrainError, contains='centers is empty')
+    x, wide = x.detach(), FactorNet(3, 8, 2, scale=1e15)
+    for method in ('dense', 'chunked', 'matrix_free'):
+        test_fail(lambda: ism_loss(net, x, mu[:1], method, leave_one_out=own, screen=30), exc=MemtrainError, contains='has no center')
+        test_fail(lambda: ism_loss(wide, 1e6*x.float(), mu.float(), method), exc=MemtrainError)
+        if method != 'matrix_free': test_fail(lambda: ism_loss(net, x, mu, method, matmul_dtype=torch.bfloat16), exc=MemtrainError, contains='matmul_dtype')
+        for size in (0, -1, 2.5): test_fail(lambda: ism_loss(net, x, mu, method, chunk_size=size), exc=MemtrainError, contains=f'chunk_size={size}')
+    test_fail(lambda: fit_mixing(net, x, mu[:1], leave_one_out=own), exc=MemtrainError, contains='sample 0 has no center')
+    test_eq(ism_loss(net.float(), x.float(), mu.float(), 'dense', log_mixing=torch.zeros(4).double()).dtype, torch.float32)
 
 # %% ../nbs/30_wpo.ipynb #05ebbb1f
 def extra(d, K, B, method, **kw):

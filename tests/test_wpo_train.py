@@ -182,6 +182,14 @@ with start_ranks('cpu') as ranks:
                 for group in (None, pair) if ranks.rank < 2 else (None,):
                     for i, e in enumerate(compare(group, net, x, mu, method, chunk_size, *kw)): worst[i] = max(worst[i], e)
                     n += 1
+    for K in (1, 7):
+        net, x, mu = case(5, K, 4, 2)
+        wanted = backward_by('single_gpu', net, x, mu)
+        g = gradient(net)
+        net.zero_grad()
+        loss = setup_model_parallel_training(net, mu, ['cpu']).compute_loss(x)
+        loss.backward()
+        worst = [max(worst[0], float((loss - wanted).abs()/wanted.abs().clamp(min=1))), max(worst[1], float((gradient(net) - g).norm()/g.norm()))]
     found = ranks.gather((worst, n))
     if ranks.main: print(json.dumps(found))
 '''
