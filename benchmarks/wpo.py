@@ -10,7 +10,7 @@ objectives  8gaussians, 64 centers, 600 steps, three seeds: what is learnt by th
 large       one exact step at d 3072, K 1000, B 8 in a process of its own: seconds and peak RSS
 The results go to results/wpo_speed.json, wpo_memory_peaks.json, wpo_objectives.json, wpo_large.json.
 """
-import argparse, math, os, statistics, sys, time
+import argparse, functools, math, os, statistics, sys, time
 
 import torch
 
@@ -41,18 +41,14 @@ def averaged(net, x, centers, size=16): return torch.stack([ism_loss(net, x, par
 
 # --- speed and memory ----------------------------------------------------------------------------
 
-def ways(d, K, B):
-    "The steps that are compared, by name"
+def ways(d, K, B, **kw):
+    "A network, and the losses that are compared, by name; `kw` is for those without matrices"
     torch.manual_seed(0)
     net, mu = FactorNet(d, 64), torch.randn(K, d)
     x = mu[torch.randint(K, (B,))] + torch.randn(B, d)/2
     loss = {'first system': lambda: first_system(net, x, mu), 'dense': lambda: ism_loss(net, x, mu, 'dense'), 'chunked, 8': lambda: ism_loss(net, x, mu, 'chunked', chunk_size=8),
-            'matrix_free': lambda: ism_loss(net, x, mu), 'matrix_free, bfloat16': lambda: ism_loss(net, x, mu, matmul_dtype=torch.bfloat16), 'matrix_free, screened': lambda: ism_loss(net, x, mu, screen=30)}
-    if d > 1000: loss = {k: f for k, f in loss.items() if k != 'first system'}
-    def step(f):
-        for p in net.parameters(): p.grad = None
-        f().backward()
-    return net, {k: lambda f=f: step(f) for k, f in loss.items()}
+            'matrix_free': lambda: ism_loss(net, x, mu, **kw), 'matrix_free, bfloat16': lambda: ism_loss(net, x, mu, matmul_dtype=torch.bfloat16, **kw), 'matrix_free, screened': lambda: ism_loss(net, x, mu, screen=30, **kw)}
+    return net, {k: f for k, f in loss.items() if d <= 1000 or k != 'first system'}
 
 
 def seconds_of(f):
@@ -70,7 +66,11 @@ def product_rate():
 def measure_speed(args):
     found = []
     for d, K, B in SIZES:
-        net, steps = ways(d, K, B)
+        net, losses = ways(d, K, B)
+        def step(loss):
+            for p in net.parameters(): p.grad = None
+            loss().backward()
+        steps = {k: functools.partial(step, f) for k, f in losses.items()}
         p, H = d*(d + 1)//2, 64
         work = 4*K*p*H + 5*K*B*p
         for f in steps.values(): f()
@@ -89,11 +89,11 @@ def measure_speed(args):
 def measure_memory(args):
     found = []
     for d, K, B in ((256, 64, 8), (256, 2048, 8), *SIZES[:2]):
-        net, steps = ways(d, K, B)
+        net, losses = ways(d, K, B, into_grad=True)
+        for p in net.parameters(): p.grad = torch.zeros_like(p)
         row = {'d': d, 'K': K, 'B': B, 'parameters': 4*sum(q.numel() for q in net.parameters()), 'extra': {}}
-        for k, f in steps.items():
-            if K > 1000 and 'matrix_free' not in k: continue
-            row['extra'][k] = measure_peak(f) - row['parameters']  # the gradients
+        for k, f in losses.items():
+            if K <= 1000 or 'matrix_free' in k: row['extra'][k] = measure_peak(lambda: f().backward())
         print(f'd {d}, K {K}, B {B}:', ', '.join(f'{k} {format_size(n)}' for k, n in row['extra'].items()), flush=True)
         found.append(row)
     return save_result('wpo_memory_peaks', {'sizes': found}, 'python benchmarks/wpo.py memory')

@@ -78,6 +78,7 @@ def _room(net, h):
     "Memory for what is below the largest square: fresh pages for every panel cost more than the products"
     return h.new_empty(len(h)*max((net.dim - c1)*(c1 - c0) for c0, c1 in net.spans))
 
+# %% ../nbs/30_wpo.ipynb #a1f97dc7
 def _product(a, b, low):
     "The matrix product a b, its factors rounded to `low`"
     return (a.to(low) @ b.to(low)).to(a.dtype)
@@ -194,7 +195,7 @@ def _walk(net, h, x, centers, with_v=True, low=None):
         if not with_v: continue
         v[:, :, c0:c1] += part @ square.mT
         v[:, :, c1:] += part @ below.mT if low is None else _product(part, below.mT, low)
-        trace += sum(torch.linalg.vector_norm(part, dim=2).double().square().sum(1) for part in (square, below))
+        trace += sum(torch.linalg.vector_norm(rows, dim=2).double().square().sum(1) for rows in (square, below))
     return u, y, v, logdet, trace
 
 # %% ../nbs/30_wpo.ipynb #2a064714
@@ -231,6 +232,7 @@ def _pulls(kept, found, g):
     at_a = w*(2*(r - r_mean) - 2*torch.einsum('bd,kbd->kb', v_mean, v - v_mean))
     return at_a, w[..., None]*(4*v - 2*v_mean), -2*w.sum(1)
 
+# %% ../nbs/30_wpo.ipynb #36fa25d9
 def _pull_back(job, h, walked, pulls, grads, old):
     "Add a chunk's part of the gradients of weights and biases to `old` times `grads`; gives that of `h`"
     net, low, (u, y, _, _, _), dtype = job.net, job.low, walked, h.dtype
@@ -249,6 +251,7 @@ def _pull_back(job, h, walked, pulls, grads, old):
         dh += _add_panel_gradient(net.weights[k], grads[2*k:2*k + 2], h, dsquare, dbelow, low, old)
     return dh
 
+# %% ../nbs/30_wpo.ipynb #cc0d4bf2
 def _add_panel_gradient(weight, grads, h, dsquare, dbelow, low, old):
     "Add to `old` times the gradients of a panel's weight and bias; gives that of `h`"
     (dweight, dbias), t = grads, dsquare.shape[1]
@@ -266,12 +269,8 @@ def _check_alone(top, prior):
     raise MemtrainError(f'sample {alone.nonzero()[0, 0]} has no center with a weight: {why}')
 
 # %% ../nbs/30_wpo.ipynb #e611312b
-class _Job:
-    "One computation of the loss, for its two passes"
-    def __init__(self, net, x, centers, prior, size, low=None, merge=None, into_grad=False):
-        self.net, self.x, self.centers, self.prior, self.low, self.merge, self.into_grad = net, x, centers, prior, low, merge, into_grad
-        self.parts, self.params = _slices(len(centers), size), tuple(net.parameters())
-
+class _Checks:
+    "What a computation of the loss checks on its way"
     def check(self, a, part):
         "The log weights `a`, if they are numbers"
         if not (bad := ~(a < math.inf)).any(): return a
@@ -290,6 +289,13 @@ class _Job:
         loss = (2*found[2] - found[1].square().sum(1)).mean().to(self.x.dtype)
         if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor or a sample is too large for {self.x.dtype}; scale the data, or take a smaller lr or scale')
         return loss
+
+# %% ../nbs/30_wpo.ipynb #0892ef8a
+class _Job(_Checks):
+    "One computation of the loss, for its two passes"
+    def __init__(self, net, x, centers, prior, size, low=None, merge=None, into_grad=False):
+        self.net, self.x, self.centers, self.prior, self.low, self.merge, self.into_grad = net, x, centers, prior, low, merge, into_grad
+        self.parts, self.params = _slices(len(centers), size), tuple(net.parameters())
 
     def walk(self, h, part):
         "Log weights, the walk through the panels, and r, for the centers `part`"
@@ -423,6 +429,7 @@ def log_prob(
     "The log density of the mixture at `x`"
     return _evaluate(net, x, centers, log_mixing, leave_one_out, chunk_size)[0] - x.shape[1]/2*math.log(2*math.pi)
 
+# %% ../nbs/30_wpo.ipynb #58be30a7
 def score(
     net: nn.Module,  # as for `log_prob`
     x: torch.Tensor,  # points (B, d)
