@@ -552,4 +552,6 @@ def test_the_figures_are_what_the_page_says():
     more = v.get('centers', [])
     assert all(a['nll_held_out'] > b['nll_held_out'] for a, b in zip(more, more[1:]))
     for r in v['digits']: assert r['nll_held_out'] <= min(18.5, r['single_gaussian'])
-    assert v['images_seen'][0]['memorisation_gap'] > v['digits'][0]['memorisation_gap']
+    for seen, left_out in zip(v['images_seen'], v['digits']):
+        assert seen['memorisation_gap'] > left_out['memorisation_gap'] and seen['sliced_wasserstein'] < min(0.16, left_out['sliced_wasserstein']), (seen, left_out)
+        assert abs(seen['nll_held_out'] - left_out['nll_held_out']) < 0.2, (seen, left_out)
