@@ -32,8 +32,8 @@ def build(root: Path, dest: Path) -> tuple[Path, Path]|str:
 
 
 def package_files(root: Path) -> set[str]:
-    "What the package at `root` consists of."
-    return {f"memtrain/{o.name}" for o in (root/"memtrain").iterdir() if o.suffix == ".py" or o.name == "py.typed"}
+    "What the package at `root` consists of: its modules, and the file that tells type checkers to read them."
+    return {f"memtrain/{o.name}" for o in (root/"memtrain").glob("*.py")} | {"memtrain/py.typed"}
 
 
 def check_wheel_files(names: set[str], wanted: set[str], info: str) -> list[str]:

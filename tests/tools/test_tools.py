@@ -389,3 +389,13 @@ def test_run_leaves_a_notebook_that_fails(project, capfd):
     assert run(project) == 1
     assert (project.root/"nbs/00_core.ipynb").read_bytes() == before
     assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("source,said", [("import sys; print('careful', file=sys.stderr)", "careful"), ("import warnings; warnings.warn('soon gone')", "soon gone")])
+def test_run_refuses_a_page_that_writes_to_stderr(project, capfd, source, said):
+    project.add(("code", source))
+    before = (project.root/"nbs/00_core.ipynb").read_bytes()
+    assert run(project) == 1 and run_notebooks.main(["--check", str(project.root/"nbs/00_core.ipynb")]) == 1
+    assert (project.root/"nbs/00_core.ipynb").read_bytes() == before
+    told = capfd.readouterr()
+    assert "nbs/00_core.ipynb cell 8 wrote to stderr" in told.err and said in told.err and "left as it was" in told.out

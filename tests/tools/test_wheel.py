@@ -39,8 +39,8 @@ def test_a_clean_package_passes(project): assert check_wheel.findings(project) =
 
 
 @pytest.mark.parametrize("name,old,new,words", [
-    ("pyproject.toml", '["py.typed"]', '["py.typed", "*.json"]', ["the wheel has memtrain/extra.json", "the source distribution has memtrain/extra.json"]),
-    ("pyproject.toml", 'memtrain = ["py.typed"]', "", ["the wheel lacks memtrain/py.typed"]),
+    ("pyproject.toml", 'packages = ["memtrain"]', 'packages = ["memtrain"]\npackage-data = {memtrain = ["*.json"]}', ["the wheel has memtrain/extra.json", "the source distribution has memtrain/extra.json"]),
+    ("pyproject.toml", 'packages = ["memtrain"]', 'packages = ["memtrain", "tests"]', ["the wheel has tests/test_core.py"]),
     ("MANIFEST.in", "prune tests", "", ["the source distribution has tests/test_core.py"]),
     ("memtrain/cli.py", "def main", "def start", ["memtrain.cli:main, which the wheel hasn't"]),
     ("memtrain/core.py", "import numpy", "import pytest", ["pytest is imported"]),
@@ -52,6 +52,12 @@ def test_a_defect_is_found(project, name, old, new, words):
     change(project, name, old, new)
     lines = check_wheel.findings(project)
     assert len(lines) == len(words) and all(w in o for w,o in zip(words, lines)), lines
+
+
+def test_the_mark_of_typed_packages_is_there(project):
+    (project/"memtrain/py.typed").unlink()
+    lines = check_wheel.findings(project)
+    assert len(lines) == 2 and all("lacks memtrain/py.typed" in o for o in lines)
 
 
 def test_one_version_everywhere(project):
