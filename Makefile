@@ -53,8 +53,8 @@ test: $(STAMP) ## Run every notebook, then the tests that come from them
 	$(BIN)/nbdev_test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-lab: $(STAMP) ## Open the book in JupyterLab (ARGS=--allow-root and the like are passed on)
-	$(BIN)/jupyter lab nbs $(ARGS)
+lab: $(STAMP) ## Open the book in JupyterLab, at its index (ARGS=--allow-root and the like are passed on)
+	$(BIN)/jupyter lab nbs/index.ipynb $(ARGS)
 
 export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 	$(BIN)/python tools/export.py
