@@ -8,7 +8,7 @@ from memtrain.gpu import *
 import math, tempfile, time
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
@@ -124,8 +124,9 @@ def test_a_step_fits_its_peak_and_no_less():
     peak, reserved = peak_of_steps(shape, config)
     test_eq((peak, reserved), (measure_step(*gpt_step(shape, config)).peak, None))
     test_eq([fits_memory(shape, config, n) for n in (peak - 1, peak)], [False, True])
-    with patch('memtrain.gpu.peak_of_steps', side_effect=torch.OutOfMemoryError('CUDA out of memory.')): assert not fits_memory(shape, config, peak)
-    with patch('memtrain.gpu.peak_of_steps', side_effect=ValueError('no')): test_fail(lambda: fits_memory(shape, config, peak), exc=ValueError)
+    def failing(error): return patch.dict(fits_memory.__globals__, peak_of_steps=Mock(side_effect=error))
+    with failing(torch.OutOfMemoryError('CUDA out of memory.')): assert not fits_memory(shape, config, peak)
+    with failing(ValueError('no')): test_fail(lambda: fits_memory(shape, config, peak), exc=ValueError)
 
 # %% ../nbs/41_gpu.ipynb #d870cc3d
 @pytest.mark.cuda
@@ -218,7 +219,8 @@ def test_all_strategies_that_fit_are_run_and_agree():
 def test_a_strategy_that_fails_is_told():
     shape = dict(dim=24, centers=60, batch_size=8)
     choice = choose_strategy(**shape, budget=2**30, rates=card_rates('rtx3090'))
-    with patch('memtrain.gpu.measure_peak', side_effect=[torch.OutOfMemoryError('CUDA out of memory. Tried'), 1000, 1000, 1000]):
+    peaks = Mock(side_effect=[torch.OutOfMemoryError('CUDA out of memory. Tried'), 1000, 1000, 1000])
+    with patch.dict(measure_strategies.__globals__, measure_peak=peaks):
         found = measure_strategies(choice, **shape, tries=1)
     test_eq(['failed' in r for r in found], [True, False, False, False])
     assert 'CUDA out of memory' in found[0]['failed']
