@@ -86,7 +86,7 @@ numbers: $(STAMP) ## List the numbers in prose that come neither from a page's o
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
 docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
 	touch README.md
-	PYTHONPATH=tools $(BIN)/nbdev_docs
+	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
 
 clean: ## Remove the environment and everything that can be made again, except demo/
 	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml
