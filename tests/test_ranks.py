@@ -90,8 +90,9 @@ from toy import *
 '''
 
 @functools.cache
+@functools.cache
 def run_script(n, script, *args):
-    "What rank 0 of `n` ranks has printed last, of a `script` that knows the toy model"
+    "What rank 0 of `n` ranks has printed last, of a `script` that knows the toy model; each is run once"
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'toy.py').write_text(TOY + BATCH)
         (Path(d)/'script.py').write_text(HEAD + script)

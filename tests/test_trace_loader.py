@@ -272,6 +272,7 @@ def first_loader(files, batch_size):
             if len(batch) >= batch_size: yield batch; batch = []
     if batch: yield batch
 
+# %% ../nbs/16_trace_loader.ipynb #815e8967
 def test_the_first_loader_s_batches_come_out_with_its_seed():
     with tempfile.TemporaryDirectory() as d:
         write_traces(Path(d)/'a', make_traces(9)); old = Path(d)/'b'
