@@ -707,6 +707,7 @@ def main(
 
 # %% ../nbs/50_cli.ipynb #1446aebb
 def _fail(message, status=1):
+    "Tell what is wrong in one line; the exit `status`"
     rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it
     if message: print(f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}", file=sys.stderr)
     else: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
