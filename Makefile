@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lab check docs export run open save clean require-nb require-script require-quarto
+.PHONY: help demo test lab check numbers docs export run open save clean require-nb require-script require-quarto
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -53,8 +53,8 @@ test: $(STAMP) ## Run every notebook, then the tests that come from them
 	$(BIN)/nbdev_test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-lab: $(STAMP) ## Open the book in JupyterLab (ARGS=--allow-root and the like are passed on)
-	$(BIN)/jupyter lab nbs $(ARGS)
+lab: $(STAMP) ## Open the book in JupyterLab, at its index (ARGS=--allow-root and the like are passed on)
+	$(BIN)/jupyter lab nbs/index.ipynb $(ARGS)
 
 export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 	$(BIN)/python tools/export.py
@@ -71,20 +71,25 @@ save: require-script $(STAMP) ## Put the script back into NB=nbs/00_core.ipynb, 
 	$(BIN)/jupytext --quiet --update --to ipynb --output "$(NB)" "$(SCRIPT)"
 	$(BIN)/python tools/export.py
 
-check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, docs, tests
+check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, types, wheel, docs, tests
 	$(BIN)/python tools/check_sync.py
 	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/python tools/check_wheel.py
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/nbdev_test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+numbers: $(STAMP) ## List the numbers in prose that come neither from a page's own run nor from results/ (NB=... for one page)
+	$(BIN)/python tools/check_numbers.py --list $(if $(NB),"$(NB)")
+
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
 docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
 	touch README.md
-	$(BIN)/nbdev_docs
+	PYTHONPATH=tools $(BIN)/nbdev_docs
 
 clean: ## Remove the environment and everything that can be made again, except demo/
-	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml
+	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml
 
 # Anything else: say what there is.
 .DEFAULT:

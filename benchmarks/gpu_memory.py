@@ -3,6 +3,7 @@
 
     python benchmarks/gpu_memory.py predict                    # anywhere; writes results/gpu_memory_predicted.json
     python benchmarks/gpu_memory.py measure [--minutes 7]      # with a CUDA GPU; reads it, writes results/gpu_memory.json
+    python benchmarks/gpu_memory.py predict|measure --tiny --device cpu --results DIR   # small steps on the CPU, to see whether it runs
 
 72 configurations: GPTs of 124M and 355M parameters, windows of 512 and 1,024 tokens, fp32 and bf16 autocast, and nine combinations of batch
 size, optimizer, activation checkpointing and chunked loss. What is compared is the second training step: the first makes the optimizer's
@@ -16,14 +17,14 @@ import argparse, dataclasses, gc, importlib.util, os, statistics, time, tracebac
 from dataclasses import asdict
 
 import numpy as np
-import torch
+import psutil, torch
 
 from memory import make_functions
 from memtrain.core import format_size, load_result, progress, save_result
 from memtrain.allocator import reserve
 from memtrain.estimate import PROFILES, Step, simulate
 from memtrain.measure import measure_step
-from memtrain.model import count_params, named_config
+from memtrain.model import GPTConfig, count_params, named_config
 
 MISS = 0.03     # of the allocated bytes, above which a configuration is looked into
 BLOCKS = 12     # the largest blocks at a peak that are kept
@@ -38,19 +39,20 @@ WAYS = [dict(batch_size=2), dict(batch_size=2, optimizer='adamw8bit'), dict(batc
         dict(batch_size=8, activation_checkpointing=True, loss_chunk=True), dict(batch_size=16, activation_checkpointing=True),
         dict(batch_size=16, optimizer='adamw8bit', activation_checkpointing=True, loss_chunk=True)]
 CHUNK = 1024    # tokens of a chunked loss
+TINY = GPTConfig(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64)
 
-def configurations():
-    "{key: (shape, step)} of all 72"
+def configurations(tiny=False):
+    "{key: (shape, step)} of all 72; with `tiny` 18 of a model that takes no time"
     found = {}
-    for label, name in MODELS.items():
-        for tokens in (512, 1024):
+    for label, shape in {'tiny': TINY}.items() if tiny else ((label, named_config(name)) for label, name in MODELS.items()):
+        for tokens in (shape.block_size,) if tiny else (512, 1024):
             for half in (False, True):
                 for way in WAYS:
                     rest = {k: v for k, v in way.items() if k != 'loss_chunk'}
-                    step = Step(seq_len=tokens, use_mixed_precision=half, loss_chunk_size=CHUNK if 'loss_chunk' in way else None, **rest)
+                    step = Step(seq_len=tokens, use_mixed_precision=half, loss_chunk_size=min(CHUNK, tokens) if 'loss_chunk' in way else None, **rest)
                     extras = [n for n, on in (('checkpointing', step.activation_checkpointing), ('chunked', step.loss_chunk_size)) if on]
                     key = ' '.join([label, f'T{tokens}', f'B{step.batch_size}', 'bf16' if half else 'fp32', step.optimizer, *extras])
-                    found[key] = named_config(name), step
+                    found[key] = shape, step
     return found
 
 
@@ -67,7 +69,7 @@ def list_blocks(blocks):
 
 def predict_one(shape, step, profile):
     "What the second step takes on the device `profile`"
-    trace = simulate(*make_functions(shape, step), device='cuda')
+    trace = simulate(*make_functions(shape, step), device='cuda' if profile.caching else 'cpu')
     found = reserve(trace, profile)
     allocated = found.timeline[second_step(trace) - 1:, 0]
     at = second_step(trace) - 1 + int(allocated.argmax())
@@ -79,8 +81,8 @@ def predict_one(shape, step, profile):
 
 def run_predict(args):
     "Predict everything, and write it down"
-    profile, rows, started = PROFILES[args.profile], {}, time.perf_counter()
-    todo = configurations()
+    profile, rows, started = PROFILES['cpu' if args.device == 'cpu' else args.profile], {}, time.perf_counter()
+    todo = configurations(args.tiny)
     for key, (shape, step) in progress(todo.items(), total=len(todo), desc='predicting'):
         if args.only and args.only not in key: continue
         before = time.perf_counter()
@@ -90,7 +92,7 @@ def run_predict(args):
         print(f"{key:55} allocated {format_size(r['allocated']):>9} reserved {format_size(r['reserved']):>9}  {r['peak_op']}")
     print(f'predict: {len(rows)} configurations, {time.perf_counter() - started:.0f} s in all')
     if args.only: return
-    command = f'python benchmarks/gpu_memory.py predict --profile {args.profile}'
+    command = f'python benchmarks/gpu_memory.py predict --profile {profile.name}'
     print(save_result('gpu_memory_predicted', {'profile': asdict(profile), 'configurations': rows}, command, args.results).stamp)
 
 
@@ -134,6 +136,26 @@ class Gpu:
             except Exception: found[name] = None  # this torch hasn't got it
         return {**found, 'environment': {v: os.environ[v] for v in variables if v in os.environ}}
 
+class Cpu(Gpu):
+    "What stands in for a GPU, to see whether everything runs: peaks are those of a trace, and nothing is kept for later"
+    name = 'cpu'
+    def present(self): return True
+    def title(self): return 'cpu'
+    def sync(self): pass
+    def allocated(self): return 0
+    def reserved(self): return 0
+    def used(self): return 0
+    def total(self): return psutil.virtual_memory().total
+    def clear(self): gc.collect()
+    def settings(self): return {'torch': torch.__version__}
+
+def trace_two_steps(model_fn, optimizer_fn, step_fn):
+    "What `run_two_steps` gives, on a CPU"
+    trace = measure_step(model_fn, optimizer_fn, step_fn)
+    total, second = trace.timeline.sum(1), second_step(trace)
+    peak = int(total[second - 1:].max())
+    return {'allocated': peak, 'reserved': peak, 'first_allocated': int(total[:second].max()), 'between_steps': int(total[second - 1]), 'context': 0, 'retries': 0}
+
 def measure_one(shape, step, gpu, between=None):
     "What the second step really takes; `between` is called before it"
     gpu.clear()
@@ -145,6 +167,7 @@ def measure_one(shape, step, gpu, between=None):
 
 def run_two_steps(model_fn, optimizer_fn, step_fn, gpu, between):
     "The peaks of the second step; when this returns the model is gone"
+    if gpu.name == 'cpu': return trace_two_steps(model_fn, optimizer_fn, step_fn)
     model = model_fn()
     optimizer = optimizer_fn([*model.parameters()])
     gpu.reset()
@@ -224,10 +247,10 @@ def summarize(rows):
 
 def run_measure(args, gpu=None):
     "Measure every configuration that was predicted, in the time there is"
-    gpu = gpu or Gpu()
+    gpu = gpu or (Cpu() if args.device == 'cpu' else Gpu())
     if not gpu.present(): raise SystemExit('measure: no CUDA GPU here; `predict` works without one')
     predicted = load_result('gpu_memory_predicted', args.results)
-    started, rows, todo = time.perf_counter(), {}, configurations()
+    started, rows, todo = time.perf_counter(), {}, configurations(args.tiny)
     def left(): return args.minutes*60 - (time.perf_counter() - started)
     eight_bit = importlib.util.find_spec('bitsandbytes') is not None
     torch.zeros(1, device=gpu.name)
@@ -304,12 +327,17 @@ def print_table(values, misses):
 def parse_args(argv=None):
     p = argparse.ArgumentParser(description=__doc__.split('\n\n')[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     p.add_argument('command', choices=('predict', 'measure'))
+    p.add_argument('--device', default='cuda', choices=('cuda', 'cpu'), help='cpu: with --tiny, to try it')
+    p.add_argument('--tiny', action='store_true', help='18 steps of a tiny model; needs --results, so that nothing recorded is lost')
     p.add_argument('--profile', default='h100', choices=[n for n, q in PROFILES.items() if q.caching], help='device of predict')
     p.add_argument('--minutes', type=float, default=7, help='of measure, after which what is left is skipped')
     p.add_argument('--only', help='configurations whose name contains this; then nothing is written')
     p.add_argument('--results', help='folder of the results; by default `results` of the checkout')
     p.add_argument('--out', help='folder that measure writes to; by default the same')
-    return p.parse_args(argv)
+    args = p.parse_args(argv)
+    if args.device == 'cpu' and not args.tiny: p.error('--device cpu is for --tiny')
+    if args.tiny and not args.results: p.error('--tiny needs --results')
+    return args
 
 def main(argv=None):
     warnings.filterwarnings('ignore')

@@ -15,8 +15,7 @@ use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate
 """
 from __future__ import annotations
 
-import argparse, gc, importlib, importlib.util, json, pickle, re, statistics, sys, tempfile, time, traceback, warnings
-from contextlib import contextmanager
+import argparse, importlib, importlib.util, json, pickle, re, statistics, sys, tempfile, time, traceback, warnings
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,13 +26,13 @@ import torch.nn.functional as F
 from memtrain.ablation import list_techniques, predict_peak
 from memtrain.core import MIB, format_size, parse_size, progress, save_result
 from memtrain.estimate import get_profile
+from memtrain.gpu import clear_device, describe_device, fits_memory, limit_memory, peak_of_steps, search_largest, time_steps, utilisation
 from memtrain.loader import TokenLoader
-from memtrain.measure import measure_command, measure_peak, measure_step
+from memtrain.measure import measure_command, measure_peak
 from memtrain.model import GPT, GPTConfig, chunked_cross_entropy
-from memtrain.plan import RATES, flops_per_token
 from memtrain.prepare import ByteTokenizer
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.train import TrainConfig, Trainer, TrainingData, gpt_step
+from memtrain.train import TrainConfig, Trainer, TrainingData
 
 GPT2 = GPTConfig(vocab_size=50304, block_size=1024, n_layer=12, n_head=12, n_embd=768)  # 124M, the vocabulary padded as in nanoGPT
 TINY = GPTConfig(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64)
@@ -49,71 +48,13 @@ class Device:
         self.name, self.cuda = name, name.startswith('cuda')
         if self.cuda and not torch.cuda.is_available(): raise SystemExit('no CUDA GPU here: try --small --device cpu')
         torch.set_float32_matmul_precision('high')
-
-    @property
-    def title(self): return torch.cuda.get_device_name(0) if self.cuda else 'cpu'
-
-    @property
-    def card(self):
-        "The key of `RATES` for this device"
-        title = self.title.lower().replace(' ', '')
-        return next((k for k in ('h200', 'h100', 'a100', 'a6000', 'rtx3090') if k.removeprefix('rtx') in title), 'cpu' if not self.cuda else None)
+        found = describe_device(name)
+        self.title, self.card, self.total = found['device'], found['card'], found['total']
 
     def sync(self):
         if self.cuda: torch.cuda.synchronize()
 
-    def clear(self):
-        "Give back everything that can be given back"
-        gc.collect()
-        if self.cuda:
-            self.sync()
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-
-    @contextmanager
-    def limited(self, budget):
-        "No more than `budget` bytes for this process; the CPU is asked afterwards"
-        if self.cuda: torch.cuda.set_per_process_memory_fraction(min(1.0, budget/torch.cuda.get_device_properties(0).total_memory))
-        try: yield
-        finally:
-            if self.cuda: torch.cuda.set_per_process_memory_fraction(1.0)
-
-def make(shape, config, device):
-    "(model, optimizer, function that takes a step) on `device`"
-    build, optimizer_fn, step_fn = gpt_step(shape, config)
-    with torch.device(device.name): model = build()
-    optimizer = optimizer_fn([*model.parameters()])
-    return model, optimizer, lambda: step_fn(model, optimizer)
-
-def peak_of(shape, config, device):
-    "(most bytes allocated in building and two steps, most bytes reserved)"
-    device.clear()
-    if not device.cuda: return measure_step(*gpt_step(shape, config)).peak, None
-    before = torch.cuda.memory_allocated()
-    parts = make(shape, config, device)
-    for _ in range(2): parts[-1]()
-    device.sync()
-    found = torch.cuda.max_memory_allocated() - before, torch.cuda.max_memory_reserved()
-    del parts
-    device.clear()
-    return found
-
-def time_steps(shape, config, device, steps, warm=3):
-    "Seconds of each of `steps` steps, after some to get warm"
-    device.clear()
-    parts, found = make(shape, config, device), []
-    for i in range(warm + steps):
-        started = time.perf_counter()
-        parts[-1]()
-        device.sync()
-        if i >= warm: found.append(time.perf_counter() - started)
-    del parts
-    device.clear()
-    return found
-
-def utilisation(shape, rate, device):
-    "Share of the card's bfloat16 rate that `rate` tokens a second are"
-    return rate*flops_per_token(shape)/RATES[device.card][1] if device.card else None
+    def clear(self): clear_device(self.name)
 
 def tried(fn, *args):
     "(what `fn` gives, None), or (None, its error in a line)"
@@ -139,7 +80,7 @@ def run_ablation(args):
     values['rows'] = rows
     for name, c in progress(techniques.items(), total=len(techniques), desc='peaks'):
         row = rows[name] = {'config': asdict(c), 'seconds': []}
-        (found, failed), predicted = tried(peak_of, shape, c, device), tried(predict_peak, shape, c, 'cuda' if device.cuda else 'cpu')[0]
+        (found, failed), predicted = tried(peak_of_steps, shape, c, device.name), tried(predict_peak, shape, c, 'cuda' if device.cuda else 'cpu')[0]
         if found: row['peak'], row['reserved'] = found
         if failed: row['failed'] = failed
         if predicted: row['predicted'], row['predictor'] = predicted
@@ -148,7 +89,7 @@ def run_ablation(args):
         for name, c in progress(techniques.items(), total=len(techniques), desc=f'round {i + 1}'):
             if 'failed' in rows[name]: continue
             if args.left() < 30: break
-            seconds, failed = tried(time_steps, shape, c, device, args.steps)
+            seconds, failed = tried(time_steps, shape, c, device.name, args.steps)
             if failed: rows[name]['failed'] = failed
             else: rows[name]['seconds'].append(statistics.median(seconds))
             args.write('ablation', values)
@@ -161,7 +102,7 @@ def finish_speeds(rows, shape, batch_size, device):
     for row in rows.values():
         if not row.get('seconds'): continue
         row['tokens_per_second'] = batch_size*shape.block_size/statistics.median(row['seconds'])
-        row['mfu'] = utilisation(shape, row['tokens_per_second'], device)
+        row['mfu'] = utilisation(shape, row['tokens_per_second'], device.card)
 
 def print_rows(rows):
     "The table"
@@ -177,28 +118,6 @@ def print_rows(rows):
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ largest
-
-def fits(shape, config, device, budget):
-    "Whether two steps stay within `budget`"
-    def take():
-        with device.limited(budget): return peak_of(shape, config, device)[0]
-    peak, failed = tried(take)
-    device.clear()
-    if failed and 'OutOfMemory' not in failed and 'out of memory' not in failed: raise RuntimeError(failed)
-    return peak is not None and peak <= budget
-
-def search_largest(fits, start):
-    "The largest n for which `fits` is true, looked for around `start`; 0 if there is none"
-    good, bad, n = 0, None, max(1, start)
-    while bad is None or bad - good > 1:
-        if fits(n): good = n
-        else: bad = n
-        step = max(1, n//16)
-        if bad is None: n = good + step
-        elif good == 0: n = max(1, bad - 2*step) if bad > 1 else 0
-        else: n = (good + bad)//2
-        if bad == 1: return 0
-    return good
 
 def guess_largest(shape, settings, device, budget):
     "What the prediction says: from two sizes, along a line"
@@ -216,10 +135,10 @@ def run_largest(args):
         if args.left() < 30: break
         settings = every[name]
         start = guess_largest(shape, settings, device, budget)
-        found, failed = tried(search_largest, lambda n: fits(shape, TrainConfig(**{**COMMON, **settings, 'batch_size': n}), device, budget), start)
+        found, failed = tried(search_largest, lambda n: fits_memory(shape, TrainConfig(**{**COMMON, **settings, 'batch_size': n}), budget, device.name), start)
         rows[name] = {'guess': start, 'largest': found} if not failed else {'failed': failed}
         if found:
-            with device.limited(budget): seconds = time_steps(shape, TrainConfig(**{**COMMON, **settings, 'batch_size': found}), device, args.steps)
+            with limit_memory(budget, device.name): seconds = time_steps(shape, TrainConfig(**{**COMMON, **settings, 'batch_size': found}), device.name, args.steps)
             rows[name]['tokens_per_second'] = found*shape.block_size/statistics.median(seconds)
         args.write('largest', values)
     if args.nanogpt:
@@ -414,6 +333,7 @@ def parse_args(argv=None):
     args.shape, args.device, tiny = TINY if args.small else GPT2, Device(args.device), args.small
     args.batch_size, args.loss_chunk_size, args.steps = args.batch_size or (4 if tiny else 8), args.loss_chunk_size or (64 if tiny else 1024), args.steps or (2 if tiny else 8)
     args.budget = parse_size(args.budget) if args.budget else 12*MIB if tiny else get_profile('24gb').capacity
+    args.budget = min(args.budget, args.device.total or args.budget)  # a card of 24 GB has a little less
     if args.nanogpt: args.nanogpt = args.nanogpt.resolve()
     return args
 

@@ -6,7 +6,8 @@ Each setting is a strategy with its knobs, 2 to 512 dimensions, 1 to 2,000 cente
 units in 2 to 5 layers; WORK bounds its multiply-adds. Bytes are those of `measure_peak` over a forward and a backward pass, beyond parameters,
 gradients, centers and batch. Seconds are the least of three passes, on one thread. Then CHOICES problems of 16 dimensions or more are drawn, with a
 budget between what the closest needs and twice that, and of `choose_strategy`'s rows all that fit are run: how much slower is the chosen one than
-the fastest of them, and how far are its loss and the dense one, in float32, from the dense one in float64?
+the fastest of them, and how far are its loss and the dense one, in float32, from the dense one in float64? The loss is a difference, so this is told twice: relative
+to the loss, and to the sum of the sizes of its two terms, twice the Laplacian's part and the squared score.
 Last, whole training steps: the peak of network, gradients, AdamW and pass together.
 The result goes to results/wpo_memory.json.
 """
@@ -71,6 +72,7 @@ def measure_setting(s):
 def measure_choice(r, work):
     "Every row of a choice run, and how far the loss of the chosen one is from the dense loss"
     import torch
+    from memtrain.wpo import score
     from memtrain.wpo_train import backward_by, choose_strategy, predict_peak
     while True:
         s = {**draw_shape(r), "strategy": "single_gpu"}
@@ -86,8 +88,10 @@ def measure_choice(r, work):
         if row["fits"]: rows[row["strategy"]] = best(lambda: backward_by(row["strategy"], net, x, mu, row["chunk_size"], row["accumulation_steps"]), 5)
     def loss(strategy, dtype, *knobs): return backward_by(strategy, net.to(dtype), x.to(dtype), mu.to(dtype), *knobs).item()
     knobs, exact = (choice.strategy, choice.chunk_size, choice.accumulation_steps), loss("single_gpu", torch.float64)
-    error = {"float64": abs(loss(knobs[0], torch.float64, *knobs[1:])/exact - 1), "float32": abs(loss(knobs[0], torch.float32, *knobs[1:])/exact - 1),
-             "dense float32": abs(loss("single_gpu", torch.float32)/exact - 1)}
+    off = {"float64": loss(knobs[0], torch.float64, *knobs[1:]) - exact, "float32": loss(knobs[0], torch.float32, *knobs[1:]) - exact, "dense float32": loss("single_gpu", torch.float32) - exact}
+    squared = score(net.double(), x.double(), mu.double()).square().sum(1).mean().item()
+    terms = squared + abs(exact + squared)
+    error = {k: abs(v/exact) for k, v in off.items()} | {f"{k}, of its terms": abs(v)/terms for k, v in off.items()}
     return {**shape, "budget": choice.budget, "chosen": choice.strategy, "chunk_size": choice.chunk_size, "accumulation_steps": choice.accumulation_steps,
             "seconds": rows, "predicted_seconds": {row["strategy"]: row["seconds"] for row in choice.rows}, "slower": rows[choice.strategy]/min(rows.values()), "error": error}
 

@@ -93,19 +93,21 @@ def _assemble(net, h):
 
 # %% ../nbs/30_wpo.ipynb #a12ccec0
 def _terms(L, x, centers):
-    "For factors `L` (K, d, d): log weights without mixing (K, B), v (K, B, d), and |v|² - |L|² (K, B)"
+    "For factors `L` (K, d, d): log weights without mixing (K, B), v (K, B, d), and |v|² - |L|² (K, B); what is summed is summed in float64"
     u = x - centers[:, None]
     y = u @ L
     v = y @ L.mT
-    a = L.diagonal(dim1=1, dim2=2).log().sum(1)[:, None] - y.square().sum(2)/2
-    return a, v, v.square().sum(2) - L.square().sum((1, 2))[:, None]
+    a = L.diagonal(dim1=1, dim2=2).log().sum(1, dtype=torch.float64)[:, None] - _squares(y)/2
+    return a, v, _squares(v) - L.square().sum(2).sum(1, dtype=torch.float64)[:, None]
+
+def _squares(t): return t.square().sum(-1, dtype=torch.float64)
 
 def _dense_loss(net, x, centers, prior):
     "The loss by autograd, all factors at once"
     a, v, r = _terms(net.cholesky(centers), x, centers)
     w = (a + prior(slice(None))).softmax(0)
-    score = -(w[..., None]*v).sum(0)
-    return (2*(w*r).sum(0) - score.square().sum(1)).mean()
+    score = -(w.to(v.dtype)[..., None]*v).sum(0)
+    return (2*(w*r).sum(0) - _squares(score)).mean()
 
 # %% ../nbs/30_wpo.ipynb #a6afce94
 class _Prior:
@@ -151,6 +153,10 @@ class _Sums:
         return self.top + self.s.log(), self.v/self.s[:, None], self.r/self.s
 
 # %% ../nbs/30_wpo.ipynb #1b084f94
+def _refuse_second():
+    "Raise in a backward pass that is to be differentiated again: what is made by hand has no graph, and its part would be missing"
+    if torch.is_grad_enabled(): raise MemtrainError("create_graph asks for a second derivative: take method='dense', which has one")
+
 def _slices(count, size): return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 def _small(w): return w.masked_fill(w < 1e-30, 0)  # far below what a sum shows; near 1e-38 float32 products get slow
@@ -168,6 +174,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
+        _refuse_second()
         job, (lse, v_mean, r_mean) = ctx.job, ctx.found
         wanted = [p for p in [job.prior.log_mixing, *job.params] if p is not None and p.requires_grad]
         total = [torch.zeros_like(p) for p in wanted]
@@ -213,6 +220,7 @@ class _Panels(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
+        _refuse_second()
         job, (h,), lm = ctx.job, ctx.saved_tensors, ctx.job.prior.log_mixing
         grads = job.gradients()
         dh, mixed = torch.zeros_like(h), None if lm is None or not lm.requires_grad else torch.zeros_like(lm)
@@ -327,14 +335,22 @@ def _choose_chunk(net, x, method):
 def _check(net, x, centers, log_mixing, leave_one_out, chunk_size=None):
     "Raise a one-line error for the first argument that doesn't fit"
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1): raise MemtrainError(f'chunk_size={chunk_size!r}: give a whole number, 1 or more')
-    for name, t in dict(x=x, centers=centers).items():
+    for name, t in dict(centers=centers, x=x).items():
         if t.dim() != 2 or t.shape[1] != centers.shape[-1]: raise MemtrainError(f'{name} has shape {tuple(t.shape)}: give (B, d) samples and (K, d) centers of the same d')
+        _check_kind(name, t, next(net.parameters(), centers))
         if t.requires_grad: raise MemtrainError(f'{name} asks for a gradient: the loss has one for the network and log_mixing only; give .detach()')
         if not t.isfinite().all(): raise MemtrainError(f'{name}[{(~t.isfinite()).any(1).nonzero()[0, 0]}] is not finite: leave it out')
     if getattr(net, 'dim', x.shape[1]) != x.shape[1]: raise MemtrainError(f'x has {x.shape[1]} dimensions, the network {net.dim}')
     if not len(x): raise MemtrainError('x is empty: give at least one sample')
     for name, t, n in (('log_mixing', log_mixing, len(centers)), ('leave_one_out', leave_one_out, len(x))):
         if t is not None and t.shape != (n,): raise MemtrainError(f'{name} has shape {tuple(t.shape)}, it needs ({n},)')
+        if t is not None and t.device != x.device: raise MemtrainError(f'{name} is on {t.device}, the samples on {x.device}: give {name}.to({str(x.device)!r})')
+    if log_mixing is not None and (bad := ~(log_mixing < math.inf)).any():
+        raise MemtrainError(f'log_mixing[{bad.nonzero()[0, 0]}] is {log_mixing[bad][0]}: give the log of a weight, -inf for none')
+
+def _check_kind(name, t, like):
+    "Raise where `t` isn't of the dtype and on the device of the network's parameter `like`"
+    if (t.dtype, t.device) != (like.dtype, like.device): raise MemtrainError(f'{name} is {t.dtype} on {t.device}, the network {like.dtype} on {like.device}: give both alike, such as {name}.to({like.dtype})')
 
 # %% ../nbs/30_wpo.ipynb #11be9005
 def ism_loss(
@@ -400,24 +416,30 @@ def _screen(net, x, centers, prior, nats, size):
     return (~(a < a.amax(0) - nats) & (a > -math.inf) | a.isnan()).any(1).nonzero()[:, 0]  # what is no number is kept, and told
 
 # %% ../nbs/30_wpo.ipynb #432fae05
-@torch.no_grad()
-def _evaluate(net, x, centers, log_mixing, leave_one_out, chunk_size):
-    "The log of the sum of weights, and the means of v and r, of the whole mixture"
+def _answer_job(net, x, centers, log_mixing, leave_one_out, chunk_size):
+    "The job of one of the model's answers, its mixing weights summing to one"
     _check(net, x, centers, log_mixing, leave_one_out, chunk_size)
     if not len(centers): raise MemtrainError('centers is empty: give at least one')
-    method = 'matrix_free' if hasattr(net, 'spans') else 'chunked'
+    if log_mixing is not None and (log_mixing == -math.inf).all(): raise MemtrainError('log_mixing is -inf for all centers: give at least one a weight')
     log_mixing = (x.new_zeros(len(centers)) if log_mixing is None else log_mixing.detach()).double().log_softmax(0)
     prior = _Prior(torch.arange(len(centers), device=x.device), log_mixing, leave_one_out)
-    job, sums = _Job(net, x, centers, prior, chunk_size or _choose_chunk(net, x, method)), _Sums(x)
+    return _Job(net, x, centers, prior, chunk_size or _choose_chunk(net, x, 'matrix_free' if hasattr(net, 'spans') else 'chunked'))
+
+
+@torch.no_grad()
+def _means(job):
+    "The means of v (B, d) and of r (B,) over the whole mixture"
+    sums = _Sums(job.x)
     for part in job.parts:
-        if method == 'matrix_free': a, (_, _, v, _, _), r = job.walk(net.trunk(centers[part]), part)
+        if hasattr(job.net, 'spans'): a, (_, _, v, _, _), r = job.walk(job.net.trunk(job.centers[part]), part)
         else:
-            a, v, r = _terms(net.cholesky(centers[part]), x, centers[part])
-            a = a + prior(part)
+            a, v, r = _terms(job.net.cholesky(job.centers[part]), job.x, job.centers[part])
+            a = a + job.prior(part)
         sums.add(job.check(a, part), v, r)
-    return job.finish(sums)
+    return job.finish(sums)[1:]
 
 # %% ../nbs/30_wpo.ipynb #36b0f653
+@torch.no_grad()
 def log_prob(
     net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
     x: torch.Tensor,  # points (B, d)
@@ -427,7 +449,12 @@ def log_prob(
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # (B,), float64
     "The log density of the mixture at `x`"
-    return _evaluate(net, x, centers, log_mixing, leave_one_out, chunk_size)[0] - x.shape[1]/2*math.log(2*math.pi)
+    job, total = _answer_job(net, x, centers, log_mixing, leave_one_out, chunk_size), torch.full((len(x),), -math.inf, dtype=torch.float64, device=x.device)
+    for part in job.parts:
+        a = job.check(_log_weights(net, x, centers[part], len(centers[part])) + job.prior(part), part)
+        total = torch.logaddexp(total, a.logsumexp(0))
+    _check_alone(total, job.prior)
+    return total - x.shape[1]/2*math.log(2*math.pi)
 
 # %% ../nbs/30_wpo.ipynb #58be30a7
 def score(
@@ -438,7 +465,7 @@ def score(
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # (B, d), float64
     "The gradient of the log density at `x`"
-    return -_evaluate(net, x, centers, log_mixing, None, chunk_size)[1]
+    return -_means(_answer_job(net, x, centers, log_mixing, None, chunk_size))[0]
 
 def laplacian_over_density(
     net: nn.Module,  # as for `log_prob`
@@ -448,7 +475,7 @@ def laplacian_over_density(
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # (B,), float64
     "The Laplacian of the density, divided by the density, at `x`"
-    return _evaluate(net, x, centers, log_mixing, None, chunk_size)[2]
+    return _means(_answer_job(net, x, centers, log_mixing, None, chunk_size))[1]
 
 # %% ../nbs/30_wpo.ipynb #9eb07180
 @torch.no_grad()
@@ -460,8 +487,9 @@ def sample(
     generator: torch.Generator | None = None,  # of centers' device; torch's own by default
 ) -> torch.Tensor:  # (n, d), of centers' dtype
     "`n` points drawn from the mixture"
-    lm = torch.zeros(len(centers), device=centers.device) if log_mixing is None else log_mixing.detach()
-    drawn = torch.multinomial(lm.double().softmax(0), n, replacement=True, generator=generator).sort().values
+    if type(n) is not int or n < 1: raise MemtrainError(f'n={n!r}: give a whole number, 1 or more')
+    lm = _answer_job(net, centers, centers, log_mixing, None, None).prior.log_mixing
+    drawn = torch.multinomial(lm.exp(), n, replacement=True, generator=generator).sort().values
     noise = torch.randn(n, centers.shape[1], generator=generator, dtype=centers.dtype, device=centers.device)
     numbers, counts = drawn.unique_consecutive(return_counts=True)
     size, at, out = max(1, _PASS[1]//(2*centers[0].nbytes*centers.shape[1])), 0, torch.empty_like(noise)
@@ -475,19 +503,20 @@ def sample(
 @torch.no_grad()
 def fit_mixing(
     net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
-    x: torch.Tensor,  # samples (B, d); K x B numbers are held
+    x: torch.Tensor,  # samples (B, d); K x B float64 are held
     centers: torch.Tensor,  # (K, d)
     steps: int = 50,  # of EM
     leave_one_out: torch.Tensor | None = None,  # for each sample the number of the center that it is, or -1 (B,)
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # log of the mixing weights (K,), float64
     "The mixing weights that make the samples `x` likely, by expectation and maximisation"
-    _check(net, x, centers, None, leave_one_out, chunk_size)
-    prior = _Prior(torch.arange(len(centers), device=x.device), None, leave_one_out)
-    a = _log_weights(net, x, centers, chunk_size) + prior(slice(None))
-    _check_alone(a.amax(0), prior)
-    lm = torch.full((len(centers),), -math.log(len(centers)), dtype=torch.float64, device=x.device)
-    for _ in range(steps): lm = (a + lm[:, None]).log_softmax(0).logsumexp(1) - math.log(len(x))
+    if type(steps) is not int or steps < 0: raise MemtrainError(f'steps={steps!r}: give a whole number, 0 or more')
+    job = _answer_job(net, x, centers, None, leave_one_out, chunk_size)
+    a = _log_weights(net, x, centers, chunk_size)
+    for part in job.parts: a[part] += job.prior(part)  # in place: a is the largest thing here
+    _check_alone(job.check(a, slice(None)).amax(0), job.prior)
+    lm, some = job.prior.log_mixing, a.split(max(1, _PASS[0]//(24*len(a))), 1)
+    for _ in range(steps): lm = torch.stack([(t + lm[:, None]).log_softmax(0).logsumexp(1) for t in some]).logsumexp(0) - math.log(len(x))
     return lm
 
 # %% ../nbs/30_wpo.ipynb #b5a4fb06
@@ -499,7 +528,9 @@ def sliced_wasserstein(
     seed: int = 0,  # of the directions
 ) -> float:
     "The sliced Wasserstein distance of order 2 between the points `a` and `b`"
+    for name, t in dict(a=a, b=b).items():
+        if t.dim() != 2 or t.shape[1] != a.shape[-1] or not len(t): raise MemtrainError(f'{name} has shape {tuple(t.shape)}: give at least one point (n, d), of the same d in both')
     directions = torch.randn(a.shape[1], projections, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(a.device)
-    at = (torch.arange(n := max(len(a), len(b)), device=a.device) + 0.5)/n
+    at = (torch.arange(n := max(len(a), len(b)), device=a.device, dtype=torch.float64) + 0.5)/n
     p, q = ((t.double() @ (directions/directions.norm(dim=0))).sort(0).values[(at*len(t)).long()] for t in (a, b))
     return (p - q).square().mean().sqrt().item()

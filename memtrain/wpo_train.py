@@ -562,6 +562,7 @@ class WPOConfig:
     seed: int = 0  # of the weights, the centers and the samples
     grad_clip: float = 1.0  # largest norm of the gradient; 0 for any
     screen: float | None = None  # leave out centers that are so many nats behind the best for every sample; 30 changes nothing that float32 shows
+    leave_one_out: bool = True  # images that are centers are left out of their own sums; without it they can be learnt by heart
     em_steps: int = 50  # that fit the mixing weights at the end
     checkpoint_every: int = 100  # steps between two checkpoints
     memory: str | None = None  # that auto may use, such as 24GB; what is free by default
@@ -577,6 +578,7 @@ def _check_together(c):
     if c.strategy not in ('auto', *STRATEGIES): raise MemtrainError(f"strategy={c.strategy!r}: take one of auto, {', '.join(STRATEGIES)}")
     if c.accumulation_steps > 1 and c.strategy != 'gradient_accumulation': raise MemtrainError(f'accumulation_steps={c.accumulation_steps} is for strategy gradient_accumulation: take that, or leave it out')
     if c.chunk_size is not None and c.strategy not in ('chunked', 'matrix_free', 'model_parallel'): raise MemtrainError(f'chunk_size={c.chunk_size} is for chunked, matrix_free and model_parallel: take one of these as strategy, or leave it out')
+    if not c.leave_one_out and c.data in POINTS: raise MemtrainError(f'leave_one_out=False is for digits and cifar10: points of {c.data} are drawn anew, none is a center')
     if c.memory is not None: parse_size(c.memory)
 
 # %% ../nbs/31_wpo_train.ipynb #ab207e3b
@@ -586,6 +588,8 @@ def _check_field(f, value):
         kind = _MAY_BE_NONE[f.name]
         if value is None or kind is str and type(value) is str: return
         if type(value) is not int and (kind is not float or type(value) is not float) or not 0 < value < math.inf: raise MemtrainError(f'{f.name}={value!r}: give a number above 0, or leave it out')
+    elif type(f.default) is bool:
+        if type(value) is not bool: raise MemtrainError(f'{f.name}={value!r}: give True or False')
     elif type(f.default) is str:
         if type(value) is not str: raise MemtrainError(f'{f.name}={value!r}: give a name')
     elif type(value) is not int and (type(f.default) is int or type(value) is not float) or not math.isfinite(value): raise MemtrainError(f'{f.name}={value!r}: give a number like {f.default}')
@@ -611,9 +615,10 @@ class _Images:
         self.clean, self.K = load_data(c.data, c.data_dir, c.seed, noise=0)[0], c.train_kernel_size
         self.size = len(self.clean)
         if self.K > self.size: raise MemtrainError(f'train_kernel_size={self.K}: {c.data} has {self.size:,} samples to learn from, and centers are among them')
+        self.leave_out = c.leave_one_out
         self.centers, self.own = self.clean[:self.K], self._own(torch.arange(self.size))
 
-    def _own(self, i): return torch.where(i < self.K, i, -1)
+    def _own(self, i): return torch.where(i < self.K, i, -1) if self.leave_out else None
 
     def draw(self, n, g):
         i = torch.randint(self.size, (n,), generator=g)
@@ -842,9 +847,10 @@ class _WPOSteps(_WPOJudged):
 @contextlib.contextmanager
 def _without_denormals():
     "Take denormal numbers for zeros in this thread while the block runs"
+    before = not (torch.tensor(1e-38)*1e-3).item()  # torch tells nobody, but shows it
     torch.set_flush_denormal(True)
     try: yield
-    finally: torch.set_flush_denormal(False)
+    finally: torch.set_flush_denormal(before)
 
 # %% ../nbs/31_wpo_train.ipynb #0c51b71f
 class _WPORun(_WPOSteps):

@@ -5,13 +5,14 @@ from memtrain.wpo import *
 
 # %% ../nbs/30_wpo.ipynb #27c483ae
 import copy, math
+from unittest.mock import patch
 import torch
 from fastcore.test import test_close, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 from memtrain.core import MIB, MemtrainError, format_size, load_result, nbytes
 from memtrain.measure import measure_peak
-from memtrain.wpo import _Sums, _choose_chunk, _ways
+from memtrain.wpo import _Prior, _Sums, _choose_chunk, _screen, _ways
 
 # %% ../nbs/30_wpo.ipynb #0d3800bb
 def test_factors_are_lower_triangular_with_a_positive_diagonal():
@@ -49,6 +50,25 @@ def test_sums_in_parts_are_those_of_all():
         sums.add(a[:0], v[:0], r[:0])
         for found, wanted in zip(sums.finish(), (a.logsumexp(0), torch.einsum('kb,kbd->bd', w, v), (w*r).sum(0))): test_close(found, wanted, eps=1e-12)
 
+# %% ../nbs/30_wpo.ipynb #13f29f76
+def screened(nats, d=192, K=200):
+    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
+    torch.manual_seed(0)
+    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
+    x = mu[:8] + torch.randn(8, d).double()
+    grads, losses = [], []
+    for s in (None, nats):
+        net.zero_grad()
+        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
+        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+    left = len(_screen(net, x, mu, _Prior(torch.arange(K)), nats, None))
+    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
+
+def test_what_screening_leaves_out_is_nothing():
+    left, loss, gradient = screened(30.0)
+    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
+    assert screened(3.0)[0] < left
+
 # %% ../nbs/30_wpo.ipynb #3874c401
 def random_case(d, K, B, panel=3, seed=0, spread=1.0):
     "A network in float64 that isn't near its beginning, samples and centers"
@@ -62,12 +82,12 @@ def test_density_score_and_laplacian_are_those_of_torchs_mixture():
         net, x, mu = random_case(d, K, 4)
         mixing = torch.randn(K).double()
         law = MixtureSameFamily(Categorical(logits=mixing), MultivariateNormal(mu, precision_matrix=(L := net.cholesky(mu).detach()) @ L.mT))
-        test_close(log_prob(net, x, mu, mixing, chunk_size=3), law.log_prob(x), eps=1e-11)
+        test_close(log_prob(net, x, mu, mixing, chunk_size=3)/law.log_prob(x), torch.ones(4).double(), eps=1e-12)
         logp = lambda p: torch.logsumexp(_explicit(L, p, mu) + mixing, 0)
-        test_close(score(net, x, mu, mixing, chunk_size=3), torch.func.vmap(torch.func.grad(logp))(x), eps=1e-11)
+        test_close(score(net, x, mu, mixing, chunk_size=3), (g := torch.func.vmap(torch.func.grad(logp))(x)), eps=1e-12*g.abs().max().item())
         density = lambda p: logp(p).exp()
         lap = torch.stack([torch.func.hessian(density)(p).trace()/density(p) for p in x])
-        test_close(laplacian_over_density(net, x, mu, mixing, chunk_size=3)/lap, torch.ones_like(lap), eps=1e-10)
+        test_close(laplacian_over_density(net, x, mu, mixing, chunk_size=3), lap, eps=1e-12*lap.abs().max().item())
 
 def _explicit(L, p, mu):
     "Log weights at one point, as they are written"
@@ -92,8 +112,11 @@ def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spr
     mu = mu[torch.randint(K, (K,))] if seed % 3 == 0 else mu  # some centers twice
     lm = None if mixing == 'none' else torch.randn(K).double()
     if mixing == 'zeros': lm[1::2] = -math.inf
-    own = torch.randint(-1, K, (B,)) if leave and K > 2 and mixing != 'zeros' else None
+    own = torch.randint(-1, K, (B,)) if leave else None
     kw = dict(log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own)
+    if leave and any(all(k == o or mixing == 'zeros' and k % 2 for k in range(K)) for o in own.tolist()):
+        for m in ('dense', method): test_fail(lambda: ism_loss(net, x, mu, m, screen=screen, **kw), exc=MemtrainError)
+        return
     wanted, g = loss_and_gradient(net, x, mu, method='dense', **kw)
     found, h = loss_and_gradient(net, x, mu, method=method, chunk_size=size, screen=screen, **kw)
     assert abs(found - wanted) <= (1e-12 if spread < 1e3 else 1e-10)*max(abs(wanted), 1), (found, wanted)
@@ -160,6 +183,7 @@ def test_gradients_add_up_over_samples_and_in_place():
             assert (torch.cat([p.grad.flatten() for p in net.parameters()]) - factor*g).norm() < 1e-10*abs(factor)*g.norm(), (method, factor)
     found = torch.autograd.grad(ism_loss(net, x, mu), list(net.parameters()))
     assert (torch.cat([f.flatten() for f in found]) - g).norm() < 1e-12*g.norm()
+    for method in ('chunked', 'matrix_free'): test_fail(lambda: torch.autograd.grad(ism_loss(net, x, mu, method), net.weights[0], create_graph=True), exc=MemtrainError, contains="take method='dense'")
 
 # %% ../nbs/30_wpo.ipynb #a02788fb
 class Scaled(torch.nn.Module):
@@ -190,12 +214,17 @@ def test_bad_input_is_told():
                        'x is empty': lambda: ism_loss(net, x[:0], mu), 'asks for a gradient': lambda: ism_loss(net, x.requires_grad_(), mu), 'log_mixing has shape (3,)': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.zeros(3)),
                        'center 0: the log weight of a sample is nan': lambda: ism_loss(far, x.detach(), mu), 'sample 0 has no center': lambda: ism_loss(net, x.detach(), mu[:1], leave_one_out=own),
                        'leave_one_out has shape (1,)': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own[:1]), 'screen=0': lambda: ism_loss(net, x.detach(), mu, screen=0),
-                       'the network 3': lambda: log_prob(net, torch.zeros(1, 2), torch.zeros(1, 2)), 'the loss is nan': lambda: ism_loss(far, x.detach(), mu, 'dense')}.items():
+                       'x is torch.float32 on cpu, the network torch.float64': lambda: ism_loss(net, x.detach().float(), mu), 'centers is torch.float32': lambda: score(net, x.detach(), mu.float()),
+                       'centers is torch.float64 on meta': lambda: ism_loss(net, x.detach(), mu.to('meta')), 'log_mixing[2] is nan': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.tensor([0, 0, math.nan, 0])),
+                       'log_mixing[0] is inf': lambda: log_prob(net, x.detach(), mu, torch.full((4,), math.inf)), '-inf for all centers': lambda: log_prob(net, x.detach(), mu, torch.full((4,), -math.inf)),
+                       'leave_one_out is on meta': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own.to('meta')),
+                       'the network 3': lambda: log_prob(net, torch.zeros(1, 2).double(), torch.zeros(1, 2).double()), 'the loss is nan': lambda: ism_loss(far, x.detach(), mu, 'dense')}.items():
         test_fail(call, exc=MemtrainError, contains=says)
     for method in ('chunked', 'matrix_free'): test_fail(lambda: ism_loss(far, x.detach(), mu, method, screen=30), exc=MemtrainError, contains='center 0')
     test_fail(lambda: log_prob(net, x.detach(), mu[:0]), exc=MemtrainError, contains='centers is empty')
     x, wide = x.detach(), FactorNet(3, 8, 2, scale=1e15)
     for method in ('dense', 'chunked', 'matrix_free'):
+        test_fail(lambda: ism_loss(net, x, mu, method, log_mixing=torch.full((4,), -math.inf)), exc=MemtrainError, contains='has no center')
         test_fail(lambda: ism_loss(net, x, mu[:1], method, leave_one_out=own, screen=30), exc=MemtrainError, contains='has no center')
         test_fail(lambda: ism_loss(wide, 1e6*x.float(), mu.float(), method), exc=MemtrainError)
         if method != 'matrix_free': test_fail(lambda: ism_loss(net, x, mu, method, matmul_dtype=torch.bfloat16), exc=MemtrainError, contains='matmul_dtype')
@@ -220,7 +249,7 @@ def test_the_loss_is_hyvarinens():
         net, x, mu = random_case(3, 5, 40_000, seed=seed)
         s = score(net, x, mu)
         off = 2*laplacian_over_density(net, x, mu) - s.square().sum(1) - ((s + x).square().sum(1) - x.square().sum(1))
-        assert abs(off.mean()) < 4*off.std()/len(x)**0.5 and off.std()/len(x)**0.5 < 0.3, (off.mean(), off.std())
+        assert abs(off.mean()) < 3*off.std()/len(x)**0.5 and off.std()/len(x)**0.5 < 0.3, (off.mean(), off.std())
 
 # %% ../nbs/30_wpo.ipynb #a8fe0de9
 def test_samples_have_the_covariance_of_the_factors():
@@ -235,6 +264,9 @@ def test_samples_have_the_covariance_of_the_factors():
     y = sample(net, 10*mu, 4000, torch.tensor([0.25, 0.75]).log())
     share = (torch.cdist(y, 10*mu).argmin(1) == 1).double().mean()
     assert abs(share - 0.75) < 0.04 and not (y[1:] == y[:-1]).any()
+    for bad in (0, -1, 2.0): test_fail(lambda: sample(net, mu, bad), exc=MemtrainError, contains=f'n={bad}')
+    for says, lm in (('has shape (3,)', torch.zeros(3)), ('-inf for all', torch.full((2,), -math.inf)), ('log_mixing[1] is nan', torch.tensor([0, math.nan]))): test_fail(lambda: sample(net, mu, 2, lm), exc=MemtrainError, contains=says)
+    test_fail(lambda: sample(net, mu.float(), 2), exc=MemtrainError, contains='centers is torch.float32')
 
 # %% ../nbs/30_wpo.ipynb #278a68f5
 def test_em_finds_the_weights_and_never_loses():
@@ -244,10 +276,14 @@ def test_em_finds_the_weights_and_never_loses():
     nll = [-log_prob(net, x, mu*20, fit_mixing(net, x, mu*20, n)).mean() for n in (0, 1, 2, 30)]
     assert all(a >= b - 1e-12 for a, b in zip(nll, nll[1:])) and nll[0] > nll[-1]
     test_close(fit_mixing(net, x, mu*20).exp(), wanted, eps=0.02)
+    with patch.dict(fit_mixing.__wrapped__.__globals__, _PASS=(24*4*100, 1)): test_close(fit_mixing(net, x, mu*20).exp(), wanted, eps=0.02)  # 100 samples at a time
     for parts in (1, 3): test_close(fit_mixing(net, x[:50], mu, chunk_size=parts), fit_mixing(net, x[:50], mu), eps=1e-12)
     own = torch.arange(50) % 4
     test_close(fit_mixing(net, x[:50], mu, 1, own).exp().sum(), 1., eps=1e-12)
     test_fail(lambda: fit_mixing(net, x[:1], mu[:1], leave_one_out=own[:1]), exc=MemtrainError, contains='sample 0 has no center')
+    test_fail(lambda: fit_mixing(net, x, mu, -1), exc=MemtrainError, contains='steps=-1')
+    for b in net.biases: b.data.fill_(math.nan)
+    test_fail(lambda: fit_mixing(net, x, mu), exc=MemtrainError, contains='center 0')
 
 # %% ../nbs/30_wpo.ipynb #ef0bcae3
 def test_sliced_wasserstein_of_known_clouds():
@@ -257,3 +293,4 @@ def test_sliced_wasserstein_of_known_clouds():
     test_close(sliced_wasserstein(a[:, :1], 3*a[:, :1]), 2*a[:, 0].square().mean().sqrt().item(), eps=1e-4)
     test_close(sliced_wasserstein(a, a.repeat(2, 1)), 0, eps=1e-12)
     test_eq(sliced_wasserstein(a, a*2, seed=1), sliced_wasserstein(a, a*2, seed=1))
+    for x, y in ((a, a[:, :2]), (a, a[:0]), (a[0], a)): test_fail(lambda: sliced_wasserstein(x, y), exc=MemtrainError, contains='at least one point')

@@ -1,5 +1,5 @@
 "Find what Quarto passes over in silence: broken links, stale outputs, undocumented names, typos in _quarto.yml. Needs no Quarto."
-import ast,re,sys,tempfile
+import ast,configparser,json,re,sys,tempfile
 from pathlib import Path
 
 import yaml
@@ -302,7 +302,27 @@ def check_quarto(root: Path, pages: list[Page]) -> list[str]:
     return res
 
 
-CHECKS = check_links, check_outputs, check_titles, check_names, check_rerun, check_quarto
+def check_addresses(root: Path, pages: list[Page]) -> list[str]:
+    "One repository and one address of the site in settings.ini, _quarto.yml and pyproject.toml."
+    conf = configparser.ConfigParser()
+    conf.read(root/"settings.ini", encoding="utf-8")
+    conf,quarto,project = conf["DEFAULT"],root/"_quarto.yml",root/"pyproject.toml"
+    site,repo = conf.get("doc_host", "") + conf.get("doc_baseurl", ""),conf.get("git_url", "")
+    wanted = {("_quarto.yml", "website.site-url"): site, ("_quarto.yml", "website.repo-url"): repo, ("_quarto.yml", "website.repo-branch"): conf.get("branch"),
+              ("_quarto.yml", "website.repo-subdir"): conf.get("nbs_path")}
+    try: web = mapping(yaml.safe_load(quarto.read_text(encoding="utf-8")), "website")
+    except (OSError, yaml.YAMLError): web = {}  # check_quarto says it
+    found = {k: web.get(k[1].partition(".")[2]) for k in wanted}
+    if project.is_file():
+        text = project.read_text(encoding="utf-8")
+        for name,value in (("Homepage", site), ("Repository", repo)):
+            m = re.search(rf'^{name}\s*=\s*"([^"]*)"', text, re.M)
+            wanted["pyproject.toml", f"project.urls.{name}"],found["pyproject.toml", f"project.urls.{name}"] = value,m and m[1]
+    return [f"{file}: {key} is {found[file, key]}, settings.ini makes it {value}: correct one of them" for (file,key),value in wanted.items()
+            if found[file, key] not in (None, value)]
+
+
+CHECKS = check_addresses, check_links, check_outputs, check_titles, check_names, check_rerun, check_quarto
 
 
 def findings(root: Path) -> list[str]:
@@ -347,7 +367,25 @@ def build_findings(root: Path, workers: int = 2) -> list[str]:
         if res.returncode: return [f"nbs/: nbdev can't prepare the pages for the site: {describe_failure(res.stderr)}"]
         pages = sorted((copy/"_proc").glob("*.ipynb"))
         missing = {o.name for o in notebooks(root)} - {o.name for o in pages}
-        return [f"nbs/{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + [o for o in map(render, pages) if o]
+        return [f"nbs/{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + site_findings(copy) + [o for o in map(render, pages) if o]
+
+
+def site_findings(root: Path) -> list[str]:
+    "What the pages that nbdev prepared in `root` lack of what tools/site_pages.py gives them: links to Colab, pictures, the home page's list of all."
+    conf,res,listed = configparser.ConfigParser(),[],[]
+    conf.read(root/"settings.ini", encoding="utf-8")
+    repo = re.sub(r"^https://github.com/", "", conf["DEFAULT"].get("git_url", ""))
+    for path in sorted((root/"_proc").glob("*.ipynb")):
+        nb = json.loads(path.read_text(encoding="utf-8"))
+        text = ["".join(o["source"]) for o in nb["cells"]]
+        front = yaml.safe_load(text[0].strip().strip("-")) if text and nb["cells"][0]["cell_type"] == "raw" else {}
+        shown = any("image/png" in o.get("data", {}) for c in nb["cells"] for o in c.get("outputs", []))
+        if shown and not (root/"_proc"/str(front.get("image"))).is_file(): res.append(f"nbs/{path.name}: its first figure isn't its picture: see procs in settings.ini")
+        if path.stem == "index": listed = mapping(front, "listing").get("contents", []); continue
+        link = f"https://colab.research.google.com/github/{repo}/blob/{conf['DEFAULT'].get('branch')}/nbs/{path.name}"
+        if not any(f"]({link})" in o for o in text): res.append(f"nbs/{path.name}: no link to {link}: see procs in settings.ini")
+    names = [o.name for o in notebooks(root) if o.stem != "index"]
+    return res + [f"nbs/{o}: isn't on the home page's list: see procs in settings.ini" for o in names if o not in listed]
 
 
 def describe_failure(stderr: str) -> str:

@@ -26,8 +26,8 @@ def copy_tree(root: Path, dest: Path) -> list[str]:
 
 
 def run_in_copy(copy: Path, *args: str) -> subprocess.CompletedProcess:
-    "Run Python with `args` in `copy`, importing the memtrain that lies there whatever is installed."
-    env = {k: v for k, v in os.environ.items() if k != "IN_TEST"} | dict(PYTHONPATH=str(copy))
+    "Run Python with `args` in `copy`, importing the memtrain that lies there whatever is installed; tools/ is there for what settings.ini names."
+    env = {k: v for k, v in os.environ.items() if k != "IN_TEST"} | dict(PYTHONPATH=os.pathsep.join((str(copy), str(HERE))))
     return subprocess.run([sys.executable, *args], cwd=copy, env=env, capture_output=True, text=True)
 
 

@@ -34,7 +34,7 @@ def run_one(path: Path, write: bool):
     from execnb.nbio import nb2str
     from nbdev.clean import _nbdev_clean
     nb = run_cells(path)
-    warn_stderr(path, nb)
+    refuse_stderr(path, nb)
     if not write: return
     _nbdev_clean(nb)
     tmp = path.with_name(f".{path.name}.tmp")
@@ -42,11 +42,11 @@ def run_one(path: Path, write: bool):
     os.replace(tmp, path)
 
 
-def warn_stderr(path: Path, nb):
-    "Say which cells of `nb` wrote to stderr: the docs check won't have it."
+def refuse_stderr(path: Path, nb):
+    "End the process where a cell of `nb` wrote to stderr, with what it wrote: a page that warns isn't stored."
     for c in nb.cells:
-        if any(o.get("name") == "stderr" for o in c.get("outputs", [])):
-            print(f"warning: nbs/{path.name} cell {c.idx_ + 1} wrote to stderr", file=sys.stderr)
+        said = "".join("".join(o["text"]) for o in c.get("outputs", []) if o.get("name") == "stderr").strip()
+        if said: sys.exit(f"nbs/{path.name} cell {c.idx_ + 1} wrote to stderr: {said.splitlines()[-1]}")
 
 
 def run_fresh(path: Path, root: Path, check: bool) -> bool:

@@ -23,6 +23,7 @@ git_url = https://github.com/memtrain/memtrain
 nbs_path = nbs
 lib_path = memtrain
 custom_sidebar = True
+procs = site_pages:ForSite
 update_pyproject = False
 tst_flags = slow cuda net
 """
@@ -337,6 +338,28 @@ def test_sync_finds_stale_files_unclean_notebooks_and_bad_tests(project):
     only(check_sync.check_sync(project.save().root), "test_double_doubles", "#| test")
 
 
+def test_one_address_everywhere(project):
+    urls = '[project.urls]\nHomepage = "https://memtrain.github.io/memtrain"\nRepository = "https://github.com/memtrain/memtrain"\n'
+    address = "  title: memtrain\n  site-url: https://memtrain.github.io/memtrain\n  repo-url: https://github.com/memtrain/memtrain\n  repo-branch: main\n  repo-subdir: nbs"
+    quarto = QUARTO.replace("  title: memtrain", address)
+    assert project.write("pyproject.toml", urls).write("_quarto.yml", quarto).docs() == []
+    only(project.write("pyproject.toml", urls.replace("io/memtrain", "io/other")).docs(), "pyproject.toml", "Homepage", "io/other")
+    only(project.write("pyproject.toml", urls).write("_quarto.yml", quarto.replace("repo-branch: main", "repo-branch: trunk")).docs(), "repo-branch", "trunk")
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_pages_of_the_site_have_their_links_and_pictures(project):
+    project.export()
+    with_output(project, output_type="display_data", metadata={}, data={"image/png": PNG, "text/plain": ["<Figure>"]})
+    assert check_docs.build_findings(project.root, workers=0) == []
+    project.write("settings.ini", SETTINGS.replace("procs = site_pages:ForSite\n", ""))
+    lines = check_docs.build_findings(project.root, workers=0)
+    assert len(lines) == 3 and "picture" in lines[0] and "https://colab.research.google.com/github/memtrain/memtrain/blob/main/nbs/00_core.ipynb" in lines[1], lines
+    assert "home page's list" in lines[2] and all(o.startswith("nbs/00_core.ipynb") for o in lines)
+
+
 def test_build_passes_and_names_a_page_that_fails(project):
     project.export()
     assert check_docs.build_findings(project.root, workers=0) == []
@@ -389,3 +412,13 @@ def test_run_leaves_a_notebook_that_fails(project, capfd):
     assert run(project) == 1
     assert (project.root/"nbs/00_core.ipynb").read_bytes() == before
     assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("source,said", [("import sys; print('careful', file=sys.stderr)", "careful"), ("import warnings; warnings.warn('soon gone')", "soon gone")])
+def test_run_refuses_a_page_that_writes_to_stderr(project, capfd, source, said):
+    project.add(("code", source))
+    before = (project.root/"nbs/00_core.ipynb").read_bytes()
+    assert run(project) == 1 and run_notebooks.main(["--check", str(project.root/"nbs/00_core.ipynb")]) == 1
+    assert (project.root/"nbs/00_core.ipynb").read_bytes() == before
+    told = capfd.readouterr()
+    assert "nbs/00_core.ipynb cell 8 wrote to stderr" in told.err and said in told.err and "left as it was" in told.out
