@@ -91,10 +91,10 @@ def measure_settings(
     device: str = 'cpu',  # or 'cuda'
 ) -> dict:  # bytes: `peak`, `by_category` at the peak, `by_phase`, `predicted`; and who says so
     "The true peak of a step with `settings`, and the predicted one"
-    shape, c = GPTConfig(**shape), TrainConfig(**settings)
-    build, optimizer_fn, step_fn = gpt_step(shape, c)
+    model, c = GPTConfig(**shape), TrainConfig(**settings)
+    build, optimizer_fn, step_fn = gpt_step(model, c)
     trace = measure_step(lambda: build().to(device), optimizer_fn, step_fn, device=device)
-    predicted, predictor = predict_peak(shape, c, device.split(':')[0])
+    predicted, predictor = predict_peak(model, c, device.split(':')[0])
     return {'peak': trace.peak, 'peak_op': trace.peak_op, 'by_category': trace.by_category, 'by_phase': trace.by_phase, 'predicted': predicted, 'predictor': predictor}
 
 # %% ../nbs/24_ablation.ipynb #f4a6109e

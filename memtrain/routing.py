@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Collection, Iterable
 
 import torch
 import torch.nn as nn
@@ -249,7 +249,7 @@ def open_windows(
     batch_size: int = 4,  # targets in a batch
     shuffle: bool = False,  # in an order of `seed`
     seed: int = 0,  # of the order
-    layers: Iterable[int] | None = None,  # target layers; all that have a window by default
+    layers: Collection[int] | None = None,  # target layers; all that have a window by default
     num_workers: int = 0,  # processes that read
 ) -> Any:  # `TraceShards`
     "Batches of windows and targets of `samples` at `path`, with the fields that predictors read"

@@ -186,6 +186,7 @@ def test_ratios_are_of_the_same_round():
 
 # %% ../nbs/40_bench.ipynb #460accd0
 @functools.cache
+@functools.cache
 def a_bench():
     "One that several tests look at"
     return run_bench(num_batches=2, batch_size=4, block_size=64, rounds=2, tokens=100_000, ways=['ours_block', 'ours_workers', 'torch_loader'])

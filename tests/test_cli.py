@@ -67,8 +67,8 @@ def test_the_main_job_runs_from_a_shell():
         run = run_memtrain(*train, cwd=d)
         test_eq(run.returncode, 0)
         assert 'val loss' in run.stdout and (d/'r.html').exists() and 'Traceback' not in run.stderr
-        assert 'holds a run already' in only_line(run_memtrain(*train, cwd=d))
-        again = run_memtrain(*train, '--resume', cwd=d)
+        assert 'holds a run already' in only_line(run_here(*train, cwd=d))
+        again = run_here(*train, '--resume', cwd=d)
         assert again.returncode == 0 and 'finished before' in again.stdout
 
 # %% ../nbs/50_cli.ipynb #039b8050
@@ -94,11 +94,11 @@ def test_the_line_of_a_plan_is_accepted_by_train():
         d = Path(d)
         with ShardWriter(d/'data', vocab_size=257, tokenizer=json.dumps({'kind': 'bytes'})) as w:
             for split in ('train', 'val'): w.write([7, 8, 9]*3000, split)
-        run = run_memtrain('plan', '--gpu', 'cpu', '--budget', '4MB', '--dataset_dir', 'data', '--target_params', '100k', '--seq_len', 64, '--global_batch', 8, cwd=d)
+        run = run_here('plan', '--gpu', 'cpu', '--budget', '4MB', '--dataset_dir', 'data', '--target_params', '100k', '--seq_len', 64, '--global_batch', 8, cwd=d)
         test_eq((run.returncode, run.stderr), (0, ''))
         line = run.stdout.splitlines()[-1]
         assert line.startswith('memtrain train --dataset_dir data --out_dir RUN --target_params 100k --batch_size') and 'for tensors on cpu' in run.stdout
-        run = run_memtrain(*shlex.split(line)[1:], '--max_iters', 2, '--device', 'cpu', cwd=d)
+        run = run_here(*shlex.split(line)[1:], '--max_iters', 2, '--device', 'cpu', cwd=d)
         test_eq(run.returncode, 0)
         assert 'val loss' in run.stdout and (d/'RUN/summary.json').exists()
 
@@ -150,15 +150,15 @@ def test_flags_for_memory_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in')
-        test_eq(run_memtrain('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d).returncode, 0)
+        test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d).returncode, 0)
         train = ['train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 32, '--max_iters', 3, '--device', 'cpu', '--batch_size', 4]
         run = run_memtrain(*train, '--use_mixed_precision', '--use-8bit-optimizer', '--activation_checkpointing', '--loss-chunk-size', 100, cwd=d)
         test_eq(run.returncode, 0); assert 'gemm' not in run.stderr and 'Warning' not in run.stderr, run.stderr
         c = json.loads((d/'run/summary.json').read_text())['config']
         test_eq([c[k] for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size')], [True, True, True, 100])
-        said = only_line(run_memtrain(*train, '--resume', cwd=d))
+        said = only_line(run_here(*train, '--resume', cwd=d))
         assert 'made with use_8bit_optimizer True, this is use_8bit_optimizer False' in said, said
-        assert 'loss_chunk_size=-1' in only_line(run_memtrain(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
+        assert 'loss_chunk_size=-1' in only_line(run_here(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
 
 # %% ../nbs/50_cli.ipynb #feae6cfc
 def test_flags_for_cleaning_reach_what_they_name():
@@ -187,21 +187,33 @@ def real_text(folder):
 def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
 
 # %% ../nbs/50_cli.ipynb #9882866e
+def run_ranks(*lines, cwd):
+    "Run the commands in `lines` one after the other on two ranks that torchrun starts once"
+    script = Path(cwd)/'ranks.py'
+    script.write_text('import shlex, sys\n'
+                      'from memtrain.cli import main\n'
+                      'from memtrain.ranks import start_ranks\n'
+                      "with start_ranks('cpu'): sys.exit(max(main(shlex.split(line)) for line in sys.argv[1:]))  # which use the ranks that are there\n")
+    return launch_ranks(2, [script, *(shlex.join(map(str, line)) for line in lines)], cwd=cwd, timeout=300)
+
 def test_two_ranks_train_from_a_shell_and_one_goes_on():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        flags = ['train', '--dataset_dir', 'data', *map(str, _small)]
-        alone = run_memtrain(*flags, '--out_dir', 'one', '--gradient_accumulation_steps', 2, cwd=d)
-        test_eq(alone.returncode, 0)
-        for how in ('ddp', 'fsdp'):
-            run = launch_ranks(2, ['-m', 'memtrain', *flags, '--out_dir', how, '--parallel', how], cwd=d)
-            test_eq((run.returncode, run.stdout.count('val loss')), (0, 1)); assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
+        flags, ways = ['train', '--dataset_dir', 'data', *_small], ('ddp', 'fsdp')
+        mixture = ['wpo', '--data', 'rings', '--train_kernel_size', 5, '--batch_size', 32, '--niters', 5, '--device', 'cpu']
+        test_eq([run_here(*line, cwd=d).returncode for line in ([*flags, '--out_dir', 'one', '--gradient_accumulation_steps', 2], [*mixture, '--strategy', 'matrix_free', '--save', 'alone'])], [0, 0])
+        run = run_ranks(*([*flags, '--out_dir', how, '--parallel', how] for how in ways), [*mixture, '--save', 'both'], cwd=d)
+        test_eq((run.returncode, run.stdout.count('val loss'), run.stdout.count('nats')), (0, 2, 1))
+        for how in ways:
+            assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
             s, one = summary(d/how), summary(d/'one')
             test_eq((s['world_size'], s['parallel'], s['tokens']), (2, how, one['tokens']))
             assert abs(s['val_loss']/one['val_loss'] - 1) < 1e-6
             again = run_here(*flags, '--out_dir', how, '--gradient_accumulation_steps', 2, '--max_iters', 8, '--resume', cwd=d)
             assert again.returncode == 0 and 'going on behind iteration 6' in again.stdout, again.stderr
+        one, two = ([json.loads(line)['loss'] for line in (d/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
+        assert len(two) == 5 and all(abs(a - b) < 1e-3*abs(a) for a, b in zip(one, two)), (one, two)
 
 # %% ../nbs/50_cli.ipynb #894bf21f
 def test_each_rank_tells_what_is_its_own():
@@ -227,7 +239,7 @@ def test_sigterm_saves_and_resuming_gives_the_same_losses():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        flags = ['train', '--dataset_dir', 'data', *map(str, _small), '--max_iters', '300', '--eval_interval', '100']
+        flags = ['train', '--dataset_dir', 'data', *map(str, _small), '--max_iters', '150', '--eval_interval', '50']
         process = subprocess.Popen([sys.executable, '-m', 'memtrain', *flags, '--out_dir', 'cut'], cwd=d, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         while process.poll() is None and len(losses(d/'cut')) < 5: time.sleep(0.005)
         process.terminate()
@@ -239,26 +251,37 @@ def test_sigterm_saves_and_resuming_gives_the_same_losses():
 
 # %% ../nbs/50_cli.ipynb #9d7221a9
 limited = """
-import resource, sys
+import json, resource, shlex, sys
+from multiprocessing import get_context
 import psutil, torch, memtrain.train, memtrain.report, bitsandbytes, torch._dynamo
 from memtrain.cli import main
-torch.set_num_threads(1)
-torch.nn.Linear(9, 9)(torch.randn(9, 9)).sum().backward()  # threads have their stacks
-resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + int(sys.argv[1]), -1))
-sys.exit(main(sys.argv[2:]))
+
+def run(line, room):
+    sys.stdout = sys.stderr = open('said', 'w')
+    torch.set_num_threads(1)
+    torch.nn.Linear(9, 9)(torch.randn(9, 9)).sum().backward()  # threads have their stacks
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + room, -1))
+    sys.exit(main(shlex.split(line)))
+
+line, tries = sys.argv[1], []
+while len(tries) < 9 and line:
+    process = get_context('fork').Process(target=run, args=(line, int(sys.argv[2])))
+    process.start(); process.join()
+    tries.append((process.exitcode, said := open('said').read()))
+    line = said.partition('; run: memtrain ')[2].strip()
+print(json.dumps(tries))
 """
 
+# %% ../nbs/50_cli.ipynb #db337c6b
 def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in', 100); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
         line = 'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 --max_iters 2 --eval_batches 1 --device cpu'
-        for tried in range(9):
-            run = subprocess.run([sys.executable, '-c', limited, str(280 << 20), *shlex.split(line)], cwd=d, capture_output=True, text=True, timeout=300)
-            if not run.returncode: break
-            assert run.returncode == 1 and 'out of memory in iteration' in run.stderr and 'Traceback' not in run.stderr, run.stderr
-            line = run.stderr.split('; run: memtrain ')[1].strip()
-        assert 1 <= tried < 9, run.stderr
+        run = subprocess.run([sys.executable, '-c', limited, line, str(280 << 20)], cwd=d, capture_output=True, text=True, timeout=300)
+        *failed, (status, said) = json.loads(run.stdout)
+        assert failed and status == 0, (failed, said)
+        for status, said in failed: assert status == 1 and 'out of memory in iteration' in said and 'Traceback' not in said, said
         found = summary(d/'run')['config']
         test_eq((found['batch_size']*found['gradient_accumulation_steps'], found['max_iters'], found['eval_batches']), (512, 2, 1))
 
@@ -340,13 +363,13 @@ def test_a_killed_streamed_run_resumes_from_a_shell_with_the_same_losses():
         real_text(d/'in')
         train = lambda out: ['train', '--input_file', 'in', '--use_streaming', '--vocab_size', 300, '--documents', 'pack', '--shuffle_buffer_size', 40, '--out_dir', out, *_small,
                              '--max_iters', 60, '--checkpoint_interval', 5]
-        test_eq(run_memtrain(*train('whole'), cwd=d).returncode, 0)
+        test_eq(run_here(*train('whole'), cwd=d).returncode, 0)
         argv = [sys.executable, '-m', 'memtrain', *map(str, train('cut'))]
         process = subprocess.Popen(argv, cwd=d, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         while process.poll() is None and not any(n >= 22 for n, _ in losses(d/'cut')): time.sleep(0.002)
         process.kill(); process.wait()
         assert 22 <= losses(d/'cut')[-1][0] < 60
-        run = run_memtrain(*train('cut'), '--resume', cwd=d)
+        run = run_here(*train('cut'), '--resume', cwd=d)
         test_eq(run.returncode, 0); assert 'going on behind iteration' in run.stdout
         test_eq(losses(d/'cut'), losses(d/'whole'))
         (d/'in/zz.py').write_text('new = 1\n'*99)
@@ -567,16 +590,6 @@ def test_a_mixture_is_trained_shown_and_resumed():
             run = run_here(*args, cwd=d)
             assert run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr, (args, run.stderr)
 
-# %% ../nbs/50_cli.ipynb #cdc35de1
-def test_ranks_train_one_mixture():
-    with tempfile.TemporaryDirectory() as d:
-        flags = ['wpo', '--data', 'rings', '--train_kernel_size', '5', '--batch_size', '32', '--niters', '5', '--device', 'cpu']
-        alone = run_here(*flags, '--strategy', 'matrix_free', '--save', 'alone', cwd=d)
-        both = launch_ranks(2, ['-m', 'memtrain', *flags, '--save', 'both'], cwd=d, timeout=120)
-        test_eq((alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, 1))
-        one, two = ([json.loads(line)['loss'] for line in (Path(d)/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
-        assert len(two) == 5 and all(abs(a - b) < 1e-3*abs(a) for a, b in zip(one, two)), (one, two)
-
 # %% ../nbs/50_cli.ipynb #1b0696a1
 def test_a_closed_pipe_is_no_error_to_read_about():
     with tempfile.TemporaryDirectory() as d:
@@ -587,7 +600,7 @@ def test_a_closed_pipe_is_no_error_to_read_about():
 
 # %% ../nbs/50_cli.ipynb #48dd495e
 def test_main_can_be_called_and_prepare_needs_no_torch():
-    test_eq(main(['--version']), 0)
+    assert run_here('--version').stdout.startswith('memtrain ')
     code = 'import sys; from memtrain.cli import main; main(["prepare", "--input_files", "x", "--out_dir", "y"]); print("torch" in sys.modules)'
     test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout, 'False\n')
 

@@ -4,7 +4,7 @@
 from memtrain.routing import *
 
 # %% ../nbs/22_routing.ipynb #1a445595
-import contextlib, importlib.util, io, json, sysconfig, tempfile
+import contextlib, importlib.util, io, json, sys, sysconfig, tempfile
 from pathlib import Path
 from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -100,7 +100,6 @@ def test_hugging_face_models_are_hooked():
 
 def skip(why):
     "Leave a test out, for pytest and for a page"
-    import sys
     if 'pytest' in sys.modules and 'ipykernel' not in sys.modules and not hasattr(__builtins__, '__IPYTHON__'): sys.modules['pytest'].skip(why)
     print('skipped:', why)
 
