@@ -371,14 +371,20 @@ def build_findings(root: Path, workers: int = 2) -> list[str]:
 
 
 def site_findings(root: Path) -> list[str]:
-    "What the pages that nbdev prepared in `root` lack of what tools/site_pages.py gives them: links to Colab, pictures, the home page's list of all."
-    conf,res,listed = configparser.ConfigParser(),[],[]
+    "What the pages that nbdev prepared in `root` lack: a heading for each public name to link to, and what tools/site_pages.py gives them: links to Colab, pictures, the home page's list of all."
+    conf,res,listed,index = configparser.ConfigParser(),[],[],{}
+    exec((root/"memtrain/_modidx.py").read_text(encoding="utf-8"), index)
+    urls = [url for names in index["d"]["syms"].values() for k,(url,_) in names.items() if not re.search(r"\._|\.\w+\.\w+\.\w+", k)]
     conf.read(root/"settings.ini", encoding="utf-8")
     repo = re.sub(r"^https://github.com/", "", conf["DEFAULT"].get("git_url", ""))
     for path in sorted((root/"_proc").glob("*.ipynb")):
         nb = json.loads(path.read_text(encoding="utf-8"))
         text = ["".join(o["source"]) for o in nb["cells"]]
         front = yaml.safe_load(text[0].strip().strip("-")) if text and nb["cells"][0]["cell_type"] == "raw" else {}
+        heads = anchors("\n\n".join([*text, *("".join(v) for c in nb["cells"] for o in c.get("outputs", []) for k,v in o.get("data", {}).items() if k == "text/markdown")]))
+        for url in urls:
+            file,_,name = url.partition("#")
+            if file == front.get("output-file") and name not in heads: res.append(f"nbs/{path.name}: `{name}` has no heading that links could go to: nbdev shows no documentation of it")
         shown = any("image/png" in o.get("data", {}) for c in nb["cells"] for o in c.get("outputs", []))
         if shown and not (root/"_proc"/str(front.get("image"))).is_file(): res.append(f"nbs/{path.name}: its first figure isn't its picture: see procs in settings.ini")
         if path.stem == "index": listed = mapping(front, "listing").get("contents", []); continue

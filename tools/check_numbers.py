@@ -44,6 +44,7 @@ NAMES = re.compile(r"(?:\b(?:(?i:pages?|section|part|chapter|figure|table|equati
 # What somebody has is given, not measured: a card of 24 GB.
 CARD = re.compile(r"\b(?:cards?|GPUs?|machines?)(?:'s| of| with| that reports| that says)(?: \w+)? ?$")
 WORDS = {"half": .5, "twice": 2, "double": 2, "thrice": 3} | {f"{w} times": i for i,w in enumerate("one two three four five six seven eight nine ten".split(), 1)}
+SPELLED = {w: i for i,w in enumerate("one two three four five six seven eight nine ten eleven twelve".split(), 1)}
 DATE = re.compile(r"\b\d{4}-\d\d(-\d\d)?\b|\b(?:19|20)\d\d\b(?![\s\u00a0]?(?:%|[kMGT]i?B\b|ms\b|s\b|tokens|bytes|samples))")
 # In a file of this many values any one or two digits are found: only numbers with three say that they come from there.
 MANY,MANY_MARK = 400,".json, among many values"
@@ -77,6 +78,12 @@ def numbers(text: str) -> list[Number]:
         joined = a.kind is None and b.kind is not None and (gap in ("–", "-", "to", "and", "or", "against", "instead of") or joined and gap == ",")
         if joined: res[i] = a._replace(kind=b.kind, factor=b.factor)
     return res
+
+
+def spelled(text: str) -> list[Number]:
+    "Small numbers that `text` spells before a unit: 'ten billion', 'two bytes'."
+    found = re.findall(rf"\b({'|'.join(SPELLED)}) (thousand|million|billion|bytes?)\b", text, re.I)
+    return [n for a,b in found for n in numbers(f"{SPELLED[a.lower()]} {b}")]
 
 
 def looked_at(n: Number, text: str) -> bool:
@@ -249,25 +256,28 @@ def meets(n: Number, lo: float, hi: float) -> bool:
 
 
 def chains(ns: list[Number], text: str):
-    "The value of every product and sum that `text` writes out: '16 · 1024 · 4 bytes', '2 × 4 MiB + 8 × 16 KiB'; with the places of its numbers."
+    "The value of every product and sum that `text` writes out: '16 · 1024 · 4 bytes', '2 × 4 MiB + 8 × 16 KiB', '24.8 + 49.6 GiB'; with the places of its numbers."
+    def term(n, sign=1): return [sign*n.value*n.factor, n.kind in ("bytes", "time")]
     i = 0
     while i < len(ns):
-        total,product,used = 0.,ns[i].value*ns[i].factor,[i]
+        terms,used = [term(ns[i])],[i]
         for j in range(i + 1, len(ns)):
-            gap = (ns[j - 1].text[-1:].strip("0123456789.,kMGBbytesiµn ") + text[ns[j - 1].end:ns[j].start]).strip(" \u00a0")
-            if gap not in OPS: break
-            v = ns[j].value*ns[j].factor
-            if gap in "+−-": total,product = total + product,v if gap == "+" else -v
-            else: product = OPS[gap](product, v)
+            op = text[ns[j - 1].end:ns[j].start].strip(" \u00a0") or ("×" if ns[j - 1].text[-1] in "×x" else "")
+            if op not in OPS: break
+            if op in "+−-": terms.append(term(ns[j], 1 if op == "+" else -1))
+            else: terms[-1] = [OPS[op](terms[-1][0], term(ns[j])[0]), terms[-1][1] or term(ns[j])[1]]
             used.append(j)
-        if len(used) > 1: yield total + product,used
+        unit = ns[used[-1]].factor if terms[-1][1] else 1  # a sum may give it once, at its end
+        if len(used) > 1: yield sum(v if has_unit else v*unit for v,has_unit in terms),used
         i = used[-1] + 1
 
 
 def arithmetic(ns: list[Number], i: int, text: str, before: Sequence[Number] = ()) -> bool:
     "Does the sentence say how number `i` comes of others: a chain such as 'a × b', 'twice' another, so many bytes times so many, a ratio or share of two of one kind?"
     n,others = ns[i],[o for k,o in enumerate(ns) if k != i]
-    if any(math.isfinite(v) and i not in used and meets(n, abs(v), abs(v)) for v,used in chains(ns, text)): return True
+    for v,used in chains(ns, text):
+        plain = not any(ns[k].kind in ("bytes", "time") for k in used)  # '110.5 − 28.1, 82 MB' gives the unit once
+        if math.isfinite(v) and i not in used and any(meets(n, abs(v)*f, abs(v)*f) for f in {1, n.factor if plain else 1}): return True
     for word,f in WORDS.items():
         if re.search(rf"\b{word}\b", text, re.I) and any(meets(n, f*bounds(o)[0], f*bounds(o)[1]) for o in others if o.kind == n.kind): return True
     for a,b in itertools.product([*others, *before], repeat=2):
@@ -329,17 +339,20 @@ def findings(pages: list[Page], only: list[Page]|None = None) -> list[Finding]:
                 linked = [by_name[f] for o in links if (f := o.partition("#")[0]) in by_name]
                 text = unlinked(s)
                 ns = numbers(text)
+                seen += spelled(text)
                 for i,n in enumerate(ns):
                     if not looked_at(n, text) or arithmetic(ns, i, text, seen): continue
-                    if any(agrees(v, o) for v in variants(ns, i) for found in (page.sources, spans, *(p.sources for p in linked)) for o in found): continue
+                    if any(agrees(v, o) for v in variants(ns, i, text) for found in (page.sources, spans, *(p.sources for p in linked)) for o in found): continue
                     res.append(Finding(page.name, c.idx_ + 1, n, " ".join(s.split()), nearest(n, page)))
                 seen += ns
     return res
 
 
-def variants(ns: list[Number], i: int) -> list[Number]:
-    "Number `i`, and where it has no unit, with the units before it in its sentence: '19.3 GiB, and with a batch 22.3'."
-    units = {(o.kind, o.factor, unit_of(o)): None for o in reversed(ns[:i]) if o.kind in ("bytes", "time", "count")} if ns[i].kind is None else {}
+def variants(ns: list[Number], i: int, text: str) -> list[Number]:
+    "Number `i`, and where it has no unit, with those before it in its sentence ('19.3 GiB, and with a batch 22.3'), and in a sum also with those behind it."
+    summed = i + 1 < len(ns) and text[ns[i].end:ns[i + 1].start].strip() in OPS
+    near = [*ns[:i][::-1], *(ns[i + 1:] if summed else ())] if ns[i].kind is None else []
+    units = {(o.kind, o.factor, unit_of(o)): None for o in near if o.kind in ("bytes", "time", "count")}
     return [ns[i]] + [ns[i]._replace(kind=k, factor=f, text=f"{ns[i].text} {u}") for k,f,u in units]
 
 

@@ -48,6 +48,7 @@ def book(tmp_path):
     "The loss is 5.90; a step takes 840 ms.", "The quick one holds 150 MiB, the plain 28.", "A third, 32 %, is used.",
     "It is 768 wide and a card has 24 GiB.", "Shards of 400 MB.", "It took 23.5 seconds and 5.3 ms and 4.9 GB; the ratio is 2.47.", "It runs 2.5 times as fast.",
     "From 240.8 to 28.1 MiB, 8.6 times less.", "4 × 768 bytes, 3,072 in all, make 3.1 kB.", "With 16 bytes for each of 1.07M parameters it holds 17 MB.",
+    "Weights and the rest, 150.0 + 28.1 + 150.0 MiB, 328 MiB.", "That saves 240.8 − 28.1, 213 MiB.", "A billion and ten billion tokens of two bytes each are 20 GB.",
     "Half of 240.8 MiB are 120.4 MiB.", "One of 64 × 1,024 tokens, 65,536 in all.".replace("64", "4096").replace("1,024", "768").replace("65,536", "3,145,728"),
 ])
 def test_what_has_a_source_is_let_be(book, text): assert book(text) == []
@@ -56,7 +57,7 @@ def test_what_has_a_source_is_let_be(book, text): assert book(text) == []
 @pytest.mark.parametrize("text,found", [
     ("It has 1.09M parameters.", ["1.09M"]), ("The peak is 243 MiB.", ["243 MiB"]), ("The peak is 240.8 MB.", ["240.8 MB"]), ("It takes 0.91 s.", ["0.91 s"]),
     ("The loss is 5.95.", ["5.95"]), ("About 190 MiB.", ["190 MiB"]), ("It runs 3.1 times as fast.", ["3.1 times"]), ("From 240.8 to 28.1 MiB, 9.6 times less.", ["9.6 times"]),
-    ("4 × 768 bytes, 3,172 in all.", ["3,172"]), ("There are 917 of them, or 613.", ["917", "613"]),  # docstrings and comments prove nothing
+    ("4 × 768 bytes, 3,172 in all.", ["3,172"]), ("That saves 240.8 − 28.1, 223 MiB.", ["223 MiB"]), ("Ten billion tokens of two bytes each are 30 GB.", ["30 GB"]), ("There are 917 of them, or 613.", ["917", "613"]),  # docstrings and comments prove nothing
     ("It took 37.25 s.", ["37.25 s"]), ("| plain | 1,769 MB |\n|---|---|\n| quick | 673 |", ["1,769 MB"]), ("Use 57 % of it (or 0.3163).", ["57 %"]),
 ])
 def test_what_has_none_is_found(book, text, found): assert book(text) == found

@@ -360,6 +360,13 @@ def test_pages_of_the_site_have_their_links_and_pictures(project):
     assert "home page's list" in lines[2] and all(o.startswith("nbs/00_core.ipynb") for o in lines)
 
 
+def test_each_public_name_has_a_heading_on_its_page(project):
+    project.export()
+    path = project.root/"memtrain/_modidx.py"
+    path.write_text(path.read_text().replace("'memtrain.core.double': ( 'core.html#double'", "'memtrain.core.twice': ( 'core.html#twice'").replace("('core.html#double'", "('core.html#twice'"))
+    only(check_docs.build_findings(project.root, workers=0), "nbs/00_core.ipynb", "`twice` has no heading")
+
+
 def test_build_passes_and_names_a_page_that_fails(project):
     project.export()
     assert check_docs.build_findings(project.root, workers=0) == []
