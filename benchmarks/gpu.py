@@ -47,7 +47,7 @@ MARGIN = 0.12  # as in `usable_memory`
 
 def budget_of(args):
     "Bytes that tensors may take: those of the card that is asked for, or of this one, if it has less"
-    if args.tiny: return 40*MIB
+    if args.tiny: return 8*MIB
     total = describe_device(args.device)['total']
     return min(get_profile(args.card).capacity, total)
 

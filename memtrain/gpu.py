@@ -76,7 +76,6 @@ def find_card(
 # %% ../nbs/41_gpu.ipynb #8b50edeb
 def _is_cuda(device): return torch.device(device).type == 'cuda'
 
-# %% ../nbs/41_gpu.ipynb #97f2c7b2
 def describe_device(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> dict:  # `device`: its title; `card`: key of `RATES`, or None; `total`: bytes, None on a CPU; `torch`, `cuda`: versions
@@ -148,6 +147,7 @@ def clear_device(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
 
+# %% ../nbs/41_gpu.ipynb #941d600a
 def make_step(
     shape: GPTConfig,  # of the model
     config: TrainConfig,  # how it is trained
@@ -237,6 +237,7 @@ def time_work(
     clock = _time_on_gpu if _is_cuda(device) else _time_here
     return [clock(fn, device) for _ in range(tries)]
 
+# %% ../nbs/41_gpu.ipynb #3b02a6aa
 def _time_here(fn, device):
     started = time.perf_counter()
     fn()
@@ -252,7 +253,7 @@ def _time_on_gpu(fn, device):
         end.synchronize()
     return start.elapsed_time(end)/1000
 
-# %% ../nbs/41_gpu.ipynb #3b02a6aa
+# %% ../nbs/41_gpu.ipynb #e54bb653
 def time_steps(
     shape: GPTConfig,  # of the model
     config: TrainConfig,  # how it is trained
@@ -265,6 +266,7 @@ def time_steps(
     try: return time_work(make_step(shape, config, device), steps, warm, device)
     finally: clear_device(device)
 
+# %% ../nbs/41_gpu.ipynb #2145143f
 def utilisation(
     shape: GPTConfig,  # of the model
     tokens_per_second: float,  # that it learns from
@@ -286,11 +288,13 @@ def _training_table(values):
 gpu_part('techniques', 'gpu_training_ablation', 'What does each technique save and cost?')(_training_table)
 gpu_part('nanogpt', 'gpu_training_nanogpt', "How fast is it beside nanoGPT's own loop?")(_training_table)
 
+# %% ../nbs/41_gpu.ipynb #6bf1604a
 @gpu_part('loss', 'gpu_training_loss', 'How does the loss in chunks compare with fused kernels?')
 def _loss_table(values):
     def row(name, r): return [name, 'failed', '–'] if 'failed' in r else [name, format_size(r['peak']), f"{1000*statistics.median(r['seconds'][1:]):.2f}"]
     return ['head and loss', 'peak', 'ms'], [row(name, r) for name, r in values['rows'].items()]
 
+# %% ../nbs/41_gpu.ipynb #c520f8f4
 @gpu_part('largest', 'gpu_training_largest', 'What is the largest micro-batch of 124M parameters within 24 GB?')
 def _largest_table(values):
     return ['', 'predicted', 'found', 'tokens/s'], [[name, r.get('guess', '–'), r.get('largest', 'failed'), format_number(r.get('tokens_per_second'))] for name, r in values['rows'].items()]
@@ -322,6 +326,7 @@ def bus_rate(
     if generation not in _GENERATIONS: raise MemtrainError(f'generation={generation!r}: {", ".join(map(str, _GENERATIONS))} are known')
     return _GENERATIONS[generation]*lanes*128/130/8
 
+# %% ../nbs/41_gpu.ipynb #9cead6f6
 def find_bus(
     device: str = 'cuda',  # or 'cuda:1'
 ) -> dict | None:  # `generation`, `lanes`; None where the driver doesn't tell
@@ -331,6 +336,7 @@ def find_bus(
     try: return _read_link(subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout)
     except (OSError, subprocess.TimeoutExpired): return None
 
+# %% ../nbs/41_gpu.ipynb #94e0faa6
 def _read_link(text):
     "What nvidia-smi says in a line such as `4, 16`"
     found = re.fullmatch(r'\s*(\d+)\s*,\s*(\d+)\s*', text)
@@ -341,6 +347,7 @@ def _send(batch, device):
     "`batch` on `device`, without waiting where it is page-locked"
     return tuple(torch.empty_like(t, device=device).copy_(t, non_blocking=t.is_pinned()) for t in batch)
 
+# %% ../nbs/41_gpu.ipynb #96b0a650
 def list_feeds(
     shards: TokenShards,  # of one split
     batch_size: int,  # windows, B
@@ -401,6 +408,7 @@ def _copies_table(values):
     def row(r): return [format_size(r['size']), *(format_number(r['rates'][n]/1e9) for n in names)] + ([f"{r['rates']['page-locked']/limit:.0%}"] if limit else [])
     return head, [row(r) for r in values['rows']]
 
+# %% ../nbs/41_gpu.ipynb #aaee2347
 @gpu_part('feeding', 'gpu_feeding', 'How fast does the loader feed a GPU, against the limit?')
 def _feeding_table(values):
     limit = statistics.median(values['rates']['limit'])
@@ -434,6 +442,7 @@ def measure_strategies(
     data = torch.randn(batch_size, dim).to(device), torch.randn(centers, dim).to(device)
     return [_measure_strategy(row, net, data, device, tries) for row in choice.rows if row['fits']]
 
+# %% ../nbs/41_gpu.ipynb #dd70a928
 def _measure_strategy(row, net, data, device, tries):
     "One of them; an error of it is told, and doesn't end the others"
     found = {k: row[k] for k in ('strategy', 'chunk_size', 'accumulation_steps')} | {'predicted': row['bytes']['pass'], 'predicted_seconds': row['seconds']}

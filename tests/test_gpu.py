@@ -96,6 +96,7 @@ def test_the_limit_is_taken_back_also_after_an_error():
 @pytest.mark.cuda
 def test_a_limited_gpu_refuses_what_goes_beyond():
     budget = 256*MIB
+    clear_device('cuda')
     with limit_memory(torch.cuda.memory_reserved() + budget):
         half = torch.empty(budget//2, dtype=torch.uint8, device='cuda')
         test_fail(lambda: torch.empty(budget, dtype=torch.uint8, device='cuda'), exc=torch.OutOfMemoryError)
@@ -113,6 +114,7 @@ def check_search(largest, start, most):
 
 def test_the_search_finds_the_largest_from_anywhere(): check_search()
 
+# %% ../nbs/41_gpu.ipynb #30e6305f
 def test_a_right_prediction_takes_two_tries():
     asked = []
     test_eq(search_largest(lambda n: asked.append(n) or n <= 12, 12), 12)
@@ -149,6 +151,7 @@ def test_work_is_timed_as_often_as_asked():
     found = time_steps(shape, TrainConfig(batch_size=2), steps=2, warm=0)
     assert len(found) == 2 and min(found) > 0
 
+# %% ../nbs/41_gpu.ipynb #eb696e79
 def test_utilisation_is_of_the_data_sheet():
     shape = named_config('gpt2')
     test_eq(utilisation(shape, RATES['a100'][1]/flops_per_token(shape), 'a100'), 1.0)
@@ -168,19 +171,20 @@ def test_copies_have_rates():
         assert found.keys() == {'ordinary'} and 0 < found['ordinary'] < math.inf
     for bad in (0, 1.5): test_fail(lambda: measure_copies(bad), exc=MemtrainError, contains='give bytes')
 
+# %% ../nbs/41_gpu.ipynb #eae3f36b
 def test_the_bus_is_that_of_the_standard():
     test_eq([round(bus_rate(g)/1e9, 2) for g in (3, 4, 5)], [15.75, 31.51, 63.02])
     test_eq(bus_rate(4, 8), bus_rate(3, 16))
     test_fail(lambda: bus_rate(9), exc=MemtrainError, contains='3, 4, 5 are known')
     test_eq([_read_link(t) for t in ('4, 16\n', '[N/A], 16', '', 'no such device')], [{'generation': 4, 'lanes': 16}, None, None, None])
 
-# %% ../nbs/41_gpu.ipynb #eae3f36b
+# %% ../nbs/41_gpu.ipynb #7300eda7
 @pytest.mark.cuda
 def test_copies_to_a_gpu_stay_below_its_bus():
     found = measure_copies(2**26, 'cuda')
     assert found['on the device'] > 2*found['page-locked'] and found['page-locked'] > 0.7*found['ordinary'], found
-    bus = find_bus()
-    if bus and bus['generation'] in (3, 4, 5): assert found['page-locked'] < 1.1*bus_rate(**bus), (found, bus)
+    bus, card = find_bus(), describe_device('cuda')['card']  # cards that hang on PCI Express, and not on another bus
+    if bus and card and bus['generation'] in (3, 4, 5): assert found['page-locked'] < 1.1*bus_rate(**bus), (found, bus)
 
 # %% ../nbs/41_gpu.ipynb #76e7d9a6
 def test_every_feed_delivers_the_same_batches():
@@ -216,6 +220,7 @@ def test_all_strategies_that_fit_are_run_and_agree():
     rows = [{**r, 'fits': r['strategy'] == 'chunked'} for r in choice.rows]
     test_eq([r['strategy'] for r in measure_strategies(replace(choice, rows=rows), **shape, tries=1)], ['chunked'])
 
+# %% ../nbs/41_gpu.ipynb #c366ccd7
 def test_a_strategy_that_fails_is_told():
     shape = dict(dim=24, centers=60, batch_size=8)
     choice = choose_strategy(**shape, budget=2**30, rates=card_rates('rtx3090'))
@@ -225,13 +230,14 @@ def test_a_strategy_that_fails_is_told():
     test_eq(['failed' in r for r in found], [True, False, False, False])
     assert 'CUDA out of memory' in found[0]['failed']
 
-# %% ../nbs/41_gpu.ipynb #c366ccd7
+# %% ../nbs/41_gpu.ipynb #81f7b6cb
 def test_rates_come_from_the_data_sheet():
     a, b = card_rates('rtx3090'), card_rates('h100')
     assert b.multiply_adds > a.multiply_adds and b.numbers_large > a.numbers_large
     test_eq(a.multiply_adds, 35.6e12/4)
     test_fail(lambda: card_rates('gtx'), exc=MemtrainError, contains='take one of')
 
+# %% ../nbs/41_gpu.ipynb #c406037e
 def test_every_table_takes_what_its_part_saves():
     made = {'fits': {'rows': [{'model': '124M', 'technique': 'plain', 'predicted': 16, 'largest': 15, 'tokens_per_second': 1e4}, {'model': '1.5B', 'technique': 'plain', 'predicted': 0, 'failed': 'out of memory'}]},
             'memory': {'summary': {'allocated': {'n': 72, 'median': 0.01, 'mean': 0.02, 'worst': 0.04, 'over_3_percent': 2}}},
