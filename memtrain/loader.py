@@ -56,7 +56,26 @@ def permute(
     return out.astype(np.int64)
 
 # %% ../nbs/12_loader.ipynb #79653914
-class WindowOrder:
+class _Pool:
+    "How the windows of a pool are shuffled"
+    def _blocks_of(self, epoch, q, k):
+        "The `k` blocks of pool `q`; those of 16 pools are computed together"
+        if self.known[:2] != (epoch, q//16):
+            size = 16*self.pool
+            self.known = epoch, q//16, permute(np.arange(q//16*size, min((q//16 + 1)*size, self.blocks)), self.blocks, self.seed, epoch)
+        return self.known[2][q % 16*self.pool:][:k]
+
+    def _pool(self, epoch, q, k):
+        "The windows of pool `q`, which has `k` blocks, in their order"
+        blocks = self._blocks_of(epoch, q, k)
+        noise = _noise(2*self.block*k, self.seed, epoch, q, 1)
+        rounds, within = noise[:self.block*k].reshape(self.block, k), noise[self.block*k:].reshape(k, self.block)
+        order = np.argsort(rounds, axis=1)  # (block, k): in each round, the order of the blocks
+        window = np.argsort(within, axis=1)  # (k, block): which of its windows a block gives in each round
+        return (blocks[order]*self.block + window[order, np.arange(self.block)[:, None]]).ravel()
+
+# %% ../nbs/12_loader.ipynb #3254f671
+class WindowOrder(_Pool):
     "The order in which `n` windows are visited, a function of seed and epoch, computed a few pools at a time"
     def __init__(
         self,
@@ -92,22 +111,6 @@ class WindowOrder:
             mine = which == q
             if mine.any(): out[mine] = self._pool(epoch, q, min(self.pool, self.blocks - q*self.pool))[place[mine] - q*size]
         return out
-
-    def _blocks_of(self, epoch, q, k):
-        "The `k` blocks of pool `q`; those of 16 pools are computed together"
-        if self.known[:2] != (epoch, q//16):
-            size = 16*self.pool
-            self.known = epoch, q//16, permute(np.arange(q//16*size, min((q//16 + 1)*size, self.blocks)), self.blocks, self.seed, epoch)
-        return self.known[2][q % 16*self.pool:][:k]
-
-    def _pool(self, epoch, q, k):
-        "The windows of pool `q`, which has `k` blocks, in their order"
-        blocks = self._blocks_of(epoch, q, k)
-        noise = _noise(2*self.block*k, self.seed, epoch, q, 1)
-        rounds, within = noise[:self.block*k].reshape(self.block, k), noise[self.block*k:].reshape(k, self.block)
-        order = np.argsort(rounds, axis=1)  # (block, k): in each round, the order of the blocks
-        window = np.argsort(within, axis=1)  # (k, block): which of its windows a block gives in each round
-        return (blocks[order]*self.block + window[order, np.arange(self.block)[:, None]]).ravel()
 
 # %% ../nbs/12_loader.ipynb #57fc510a
 def _runs(starts, length):
@@ -242,8 +245,8 @@ def _open_parts(shards, weights):
     return whole, parts if weights is not None else [whole]
 
 # %% ../nbs/12_loader.ipynb #cfa46e48
-class _Epochs(IterableDataset):
-    "Epochs of `n` items: where a loader stands in them, and which batches are whose"
+class _Standing(IterableDataset):
+    "Where a loader stands in its epochs"
     epoch = seen = 0  # the epoch under way, and how many of its items all ranks have handed out
     begin = None  # under a worker process: where the epoch was entered, which decides whose batch is whose
 
@@ -264,6 +267,9 @@ class _Epochs(IterableDataset):
                                     f'use the same data and settings')
         self.epoch, self.seen, self.begin = state['epoch'], state['seen'], state.get('begin')
 
+# %% ../nbs/12_loader.ipynb #5fd0b5a8
+class _Epochs(_Standing):
+    "Epochs of `n` items: which batches are whose"
     def _shares(self, begin):
         "The batches of this rank from `begin` on"
         return share_batches(begin, self.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)

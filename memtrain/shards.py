@@ -605,7 +605,7 @@ def _unpack(path):
     except _zstd().ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
 
 # %% ../nbs/10_shards.ipynb #b6a023c8
-class _Sources:
+class _Maps:
     "Where tokens lie: files, of which this process maps and opens what it uses, or arrays in memory"
     def __init__(self, files, dtype, arrays=()):
         self.files, self.dtype, self.arrays = [f for f, _, _ in files], dtype, list(arrays)
@@ -640,6 +640,9 @@ class _Sources:
             self.maps[i] = np.frombuffer(data, self.dtype)
         return self.maps[i]
 
+# %% ../nbs/10_shards.ipynb #8b176581
+class _Sources(_Maps):
+    "How stretches of them are copied, past the maps"
     def copy(self, pieces, out):
         "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
         pieces = list(pieces)
@@ -704,34 +707,8 @@ class _Shards:
             i, at, n = i + 1, 0, n - here
 
 # %% ../nbs/10_shards.ipynb #93075acb
-class TokenShards(_Shards):
-    "One split of a data set as one long, read-only array of token ids"
-    def __init__(
-        self,
-        path: str | Path,  # folder with a manifest, or somebody else's: nanoGPT's, llm.c's, Megatron-LM's, bare `.bin` files
-        split: str = 'train',  # or 'val', or any other that is there
-        dtype: str | None = None,  # 'uint16' or 'uint32' for files that don't say it
-    ):
-        manifest, dtype, files = _shard_files(Path(path), split, dtype)
-        super().__init__(Path(path), split, manifest, _Sources(files, dtype))
-
-    @classmethod
-    def from_array(
-        cls,
-        ids: Any,  # (n,) integers from 0 on
-        vocab_size: int | None = None,  # one more than the largest id by default
-        eod_id: int | None = None,  # the id behind each document
-        split: str = 'train',  # what it is called in messages
-    ) -> 'TokenShards':
-        "Tokens in memory, for what fits: everything that takes shards takes them"
-        ids = _checked(ids, 2**32, 'from_array')
-        vocab_size = int(ids.max(initial=0)) + 1 if vocab_size is None else vocab_size
-        ids = _checked(ids, vocab_size, 'from_array').astype(dtype_for_vocab(vocab_size))
-        shards = cls.__new__(cls)
-        _Shards.__init__(shards, 'tokens in memory', split, None, _Sources([], ids.dtype, [ids]))
-        shards.manifest = {'vocab_size': vocab_size, 'eod_id': eod_id, 'checksum': hashlib.sha256(ids).hexdigest()}
-        return shards
-
+class _Stretches(_Shards):
+    "Stretches of tokens: views of the map, or copies past it"
     def shard(
         self,
         i: int,  # 0 for the first shard of this split
@@ -762,6 +739,9 @@ class TokenShards(_Shards):
         else: self.read_many([start], [length], out)
         return out
 
+# %% ../nbs/10_shards.ipynb #48c27915
+class _Many(_Stretches):
+    "Many stretches at once"
     def read_many(
         self,
         starts: np.ndarray,  # (k,) integers, where each stretch of tokens begins
@@ -791,17 +771,54 @@ class TokenShards(_Shards):
         "Have the system read these stretches into the page cache, without waiting for them"
         self.sources.announce(self._pieces(starts, lengths))
 
-    def __getitem__(
+# %% ../nbs/10_shards.ipynb #7397ffe6
+class _Ends(_Many):
+    "Where documents end"
+    def document_ends(self) -> np.ndarray:  # (documents,) int64, ascending; the last is the number of tokens
+        "Behind which token each document ends; eight bytes a document in memory"
+        ends = [self.starts[i] + self._ends_in(i) for i in range(len(self.starts) - 1)]
+        ends = np.concatenate(ends or [np.empty(0, np.int64)])
+        return ends if len(ends) and ends[-1] == len(self) else np.append(ends, len(self))
+
+    def _ends_in(self, i):
+        "Behind which token of shard `i` documents end: as its index tells, else behind each end-of-document id"
+        index = self.files and self.manifest and Path(re.sub(r'\.bin(\.zst)?$', '.idx', str(self.files[i])))
+        if index and index.exists():
+            ends = np.fromfile(index, '<u8').astype(np.int64)
+            if index.stat().st_size % 8 or (np.diff(ends, prepend=0) < 0).any() or (len(ends) and ends[-1] > self.starts[i + 1] - self.starts[i]):
+                raise MemtrainError(f'{index}: damaged; `memtrain verify` tells what else is, copy it again')
+            return ends
+        if self.eod_id is None: raise MemtrainError(f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id')
+        return np.flatnonzero(self.shard(i) == self.eod_id) + 1
+
+# %% ../nbs/10_shards.ipynb #656c078d
+class TokenShards(_Ends):
+    "One split of a data set as one long, read-only array of token ids"
+    def __init__(
         self,
-        i: int | slice,  # a position, negative from the end, or a slice with step 1
-    ) -> np.ndarray | int:  # an id, or (n,) ids
-        "Id `i`, or the ids of a slice, as from a list"
-        if not isinstance(i, slice):
-            if not -len(self) <= i < len(self): raise IndexError(f'token {i} of {len(self)}')
-            return int(self.read(i % len(self), 1)[0])
-        start, stop, step = i.indices(len(self))
-        if step != 1: raise MemtrainError(f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of the array')
-        return self.read(start, max(0, stop - start))
+        path: str | Path,  # folder with a manifest, or somebody else's: nanoGPT's, llm.c's, Megatron-LM's, bare `.bin` files
+        split: str = 'train',  # or 'val', or any other that is there
+        dtype: str | None = None,  # 'uint16' or 'uint32' for files that don't say it
+    ):
+        manifest, dtype, files = _shard_files(Path(path), split, dtype)
+        super().__init__(Path(path), split, manifest, _Sources(files, dtype))
+
+    @classmethod
+    def from_array(
+        cls,
+        ids: Any,  # (n,) integers from 0 on
+        vocab_size: int | None = None,  # one more than the largest id by default
+        eod_id: int | None = None,  # the id behind each document
+        split: str = 'train',  # what it is called in messages
+    ) -> 'TokenShards':
+        "Tokens in memory, for what fits: everything that takes shards takes them"
+        ids = _checked(ids, 2**32, 'from_array')
+        vocab_size = int(ids.max(initial=0)) + 1 if vocab_size is None else vocab_size
+        ids = _checked(ids, vocab_size, 'from_array').astype(dtype_for_vocab(vocab_size))
+        shards = cls.__new__(cls)
+        _Shards.__init__(shards, 'tokens in memory', split, None, _Sources([], ids.dtype, [ids]))
+        shards.manifest = {'vocab_size': vocab_size, 'eod_id': eod_id, 'checksum': hashlib.sha256(ids).hexdigest()}
+        return shards
 
     @classmethod
     def join(
@@ -822,22 +839,17 @@ class TokenShards(_Shards):
         if a.manifest: joined.manifest = {**a.manifest, 'checksum': _checksum({str(i): p.manifest['checksum'] for i, p in enumerate(parts)})}
         return joined
 
-    def document_ends(self) -> np.ndarray:  # (documents,) int64, ascending; the last is the number of tokens
-        "Behind which token each document ends; eight bytes a document in memory"
-        ends = [self.starts[i] + self._ends_in(i) for i in range(len(self.starts) - 1)]
-        ends = np.concatenate(ends or [np.empty(0, np.int64)])
-        return ends if len(ends) and ends[-1] == len(self) else np.append(ends, len(self))
-
-    def _ends_in(self, i):
-        "Behind which token of shard `i` documents end: as its index tells, else behind each end-of-document id"
-        index = self.files and self.manifest and Path(re.sub(r'\.bin(\.zst)?$', '.idx', str(self.files[i])))
-        if index and index.exists():
-            ends = np.fromfile(index, '<u8').astype(np.int64)
-            if index.stat().st_size % 8 or (np.diff(ends, prepend=0) < 0).any() or (len(ends) and ends[-1] > self.starts[i + 1] - self.starts[i]):
-                raise MemtrainError(f'{index}: damaged; `memtrain verify` tells what else is, copy it again')
-            return ends
-        if self.eod_id is None: raise MemtrainError(f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id')
-        return np.flatnonzero(self.shard(i) == self.eod_id) + 1
+    def __getitem__(
+        self,
+        i: int | slice,  # a position, negative from the end, or a slice with step 1
+    ) -> np.ndarray | int:  # an id, or (n,) ids
+        "Id `i`, or the ids of a slice, as from a list"
+        if not isinstance(i, slice):
+            if not -len(self) <= i < len(self): raise IndexError(f'token {i} of {len(self)}')
+            return int(self.read(i % len(self), 1)[0])
+        start, stop, step = i.indices(len(self))
+        if step != 1: raise MemtrainError(f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of the array')
+        return self.read(start, max(0, stop - start))
 
     def windows(
         self,

@@ -281,8 +281,8 @@ def find_held_out(
     return {s for s, i in zip(samples.tolist(), first.tolist()) if choose_split(hash_document(name(i)), val_fraction) == 'val'}
 
 # %% ../nbs/16_trace_loader.ipynb #944739fa
-class _Choice(_Passes):
-    "Which traces a loader goes through"
+class _Fields(_Passes):
+    "Which fields of the traces a loader reads"
     def _open(self, path, fields):
         self.traces = path if isinstance(path, Traces) else open_traces(path)
         self.path = self.traces.path
@@ -302,6 +302,9 @@ class _Choice(_Passes):
         named = (self.traces.manifest or {}).get('fields') if isinstance(self.traces.manifest, dict) else None
         return list(named or self.traces[0])
 
+# %% ../nbs/16_trace_loader.ipynb #65aa6bb7
+class _Choice(_Fields):
+    "Which traces a loader goes through"
     def _items(self, window, lookahead, layers, samples):
         "The rows of trace numbers that are gone through"
         table = {name: np.asarray(column, dtype=np.int64) for name, column in self.traces.table.items()}
@@ -352,6 +355,9 @@ class _Reading(_Choice):
                     ahead.step()
         finally: ahead.close()
 
+# %% ../nbs/16_trace_loader.ipynb #41c08b62
+class _Batches(_Reading):
+    "How traces become a batch"
     def _batch(self, rows, known):
         "The traces `rows` as a batch"
         if self.fields['target'] == [] and (self.window is None or self.fields['window'] == []): return {'trace': torch.from_numpy(rows[:, -1].copy())}
@@ -386,7 +392,7 @@ def _fold_field(v, window, of_tensors):
     return [v[i:i + window] for i in range(0, len(v), window)] if isinstance(v, list) else v
 
 # %% ../nbs/16_trace_loader.ipynb #a204046a
-class TraceShards(_Reading):
+class TraceShards(_Batches):
     "Batches of traces as dicts of tensors; one pass is one epoch, in which each comes once"
     def __init__(
         self,
