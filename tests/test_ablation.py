@@ -31,9 +31,9 @@ def test_what_the_closed_form_does_not_know_is_simulated():
     small = GPTConfig(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32)
     for name, settings in list_techniques(8, 32).items():
         known = not {'weights', 'optimizer', 'checkpoint_every', 'checkpoint_keep', 'keep_gradients', 'optimizer_in_backward', 'offload_activations'} & set(settings)
-        c = _configure(dict(batch_size=8, grad_clip=0.0), settings)
-        test_eq(predict_peak(small, c)[1], 'closed form' if known else 'simulated')
-        assert predict_peak(small, c)[0] > 4*64*32
+        peak, predictor = predict_peak(small, _configure(dict(batch_size=8, grad_clip=0.0), settings))
+        test_eq(predictor, 'closed form' if known else 'simulated')
+        assert peak > 4*64*32
 
 # %% ../nbs/24_ablation.ipynb #262f3570
 def direct(function, **kwargs):
