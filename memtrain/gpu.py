@@ -276,6 +276,8 @@ def utilisation(
     return tokens_per_second*flops_per_token(shape)/RATES[card][1] if card else None
 
 # %% ../nbs/41_gpu.ipynb #f686b478
+@gpu_part('nanogpt', 'gpu_training_nanogpt', "How fast is it beside nanoGPT's own loop?")
+@gpu_part('techniques', 'gpu_training_ablation', 'What does each technique save and cost?')
 def _training_table(values):
     head = ['', 'predicted', 'measured', 'reserved', 'tokens/s', 'utilisation']
     def size(r, key): return format_size(r[key]) if r.get(key) else '–'
@@ -284,9 +286,6 @@ def _training_table(values):
         share = f"{r['mfu']:.1%}" if r.get('mfu') else '–'
         return [name, *(size(r, k) for k in ('predicted', 'peak', 'reserved')), format_number(r.get('tokens_per_second')), share]
     return head, [row(name, r) for name, r in values['rows'].items()]
-
-gpu_part('techniques', 'gpu_training_ablation', 'What does each technique save and cost?')(_training_table)
-gpu_part('nanogpt', 'gpu_training_nanogpt', "How fast is it beside nanoGPT's own loop?")(_training_table)
 
 # %% ../nbs/41_gpu.ipynb #6bf1604a
 @gpu_part('loss', 'gpu_training_loss', 'How does the loss in chunks compare with fused kernels?')
