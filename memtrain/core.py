@@ -28,7 +28,7 @@ def is_out_of_memory(
     error: BaseException,  # any
 ) -> bool:
     "Whether `error` says that memory has run out, on whatever device"
-    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and re.search("out of memory|can't allocate|not enough memory|^could not create a primitive$", str(error)) is not None
+    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and re.search("out of memory|can't allocate|not enough memory|^could not create a primitive$|CUBLAS_STATUS_ALLOC_FAILED", str(error)) is not None
 
 # %% ../nbs/00_core.ipynb #69e6d35f
 KIB, MIB, GIB = 2**10, 2**20, 2**30

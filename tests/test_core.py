@@ -15,6 +15,7 @@ def test_running_out_of_memory_is_told_from_other_errors():
     try: torch.empty(2**50)
     except RuntimeError as e: error = e
     assert is_out_of_memory(error) and is_out_of_memory(MemoryError()) and is_out_of_memory(RuntimeError('CUDA out of memory. Tried to allocate 20 MiB'))
+    assert is_out_of_memory(RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`'))
     assert is_out_of_memory(RuntimeError('could not create a primitive')) and not is_out_of_memory(RuntimeError('could not create a primitive descriptor for a matmul'))
     assert not is_out_of_memory(RuntimeError('shape mismatch')) and not is_out_of_memory(ValueError('out of memory'))
 

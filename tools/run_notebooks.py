@@ -1,5 +1,5 @@
 "Execute notebooks, each in a fresh process from its own folder, and store the outputs."
-import argparse,os,subprocess,sys,time
+import argparse,base64,io,os,subprocess,sys,time
 from pathlib import Path
 
 from common import find_root,notebooks,read_page
@@ -36,6 +36,7 @@ def run_one(path: Path, write: bool):
     nb = run_cells(path)
     refuse_stderr(path, nb)
     if not write: return
+    shrink_figures(nb)
     _nbdev_clean(nb)
     tmp = path.with_name(f".{path.name}.tmp")
     tmp.write_text(nb2str(nb), encoding="utf-8")
@@ -47,6 +48,16 @@ def refuse_stderr(path: Path, nb):
     for c in nb.cells:
         said = "".join("".join(o["text"]) for o in c.get("outputs", []) if o.get("name") == "stderr").strip()
         if said: sys.exit(f"nbs/{path.name} cell {c.idx_ + 1} wrote to stderr: {said.splitlines()[-1]}")
+
+
+def shrink_figures(nb):
+    "Store the figures of `nb` with a palette of 256 colours: a third of the size, and no difference that shows."
+    from PIL import Image
+    for o in (o for c in nb.cells for o in c.get("outputs", []) if "image/png" in o.get("data", {})):
+        figure,out = Image.open(io.BytesIO(base64.b64decode("".join(o["data"]["image/png"])))),io.BytesIO()
+        if figure.mode == "P": continue
+        figure.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(out, "png", optimize=True, dpi=figure.info.get("dpi", (100, 100)))
+        o["data"]["image/png"] = base64.b64encode(out.getvalue()).decode() + "\n"
 
 
 def run_fresh(path: Path, root: Path, check: bool) -> bool:

@@ -1,8 +1,9 @@
 "The developer tools, on tiny projects: a clean one passes, and each single defect is found."
-import copy,json,os,subprocess,sys
+import base64,copy,io,json,os,subprocess,sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT/"tools"))
@@ -411,6 +412,8 @@ def test_run_stores_outputs_and_keeps_skipped_ones(project):
     texts = [o and o[0].get("data", {}).get("text/plain") for o in out]
     assert texts[1:5] == [["<object>"], ["kept"], ["kept"], ["3"]] and out[5] == []
     assert len(out[7]) == 1 and set(out[7][0]["data"]) == {"image/png", "text/plain"}
+    figure = Image.open(io.BytesIO(base64.b64decode("".join(out[7][0]["data"]["image/png"]))))
+    assert figure.mode == "P" and figure.info["dpi"] == pytest.approx((100, 100), abs=0.1)  # with a palette, a third of the size
 
 
 def test_run_leaves_a_notebook_that_fails(project, capfd):
