@@ -169,13 +169,14 @@ class _Chunked(torch.autograd.Function):
         for part in job.parts:
             a, v, r = _terms(job.net.cholesky(job.centers[part]), job.x, job.centers[part])
             sums.add(job.check(a + job.prior(part), part), v, r)
-        ctx.job, ctx.found = job, job.finish(sums)
+        ctx.job, ctx.found, ctx.versions = job, job.finish(sums), [p._version for p in params]
         return job.value(ctx.found)
 
     @staticmethod
     def backward(ctx, g):
         _refuse_second()
         job, (lse, v_mean, r_mean) = ctx.job, ctx.found
+        if ctx.versions != [p._version for p in job.params]: raise MemtrainError('the network has changed since its loss was computed: call backward() first, then step')
         wanted = [p for p in [job.prior.log_mixing, *job.params] if p is not None and p.requires_grad]
         total = [torch.zeros_like(p) for p in wanted]
         for part in job.parts:
@@ -332,8 +333,10 @@ def _choose_chunk(net, x, method):
     least, most = _PASS
     return int(max(1, min(most, max(least, nbytes(list(net.parameters()))/3))//_per_center(net, x, method)))
 
-def _check(net, x, centers, log_mixing, leave_one_out, chunk_size=None):
-    "Raise a one-line error for the first argument that doesn't fit"
+def _check(net, x, centers, log_mixing, leave_one_out, chunk_size=None, whole=True):
+    "Raise a one-line error for the first argument that doesn't fit; `whole`: these are all centers"
+    for name, t in dict(centers=centers, x=x, log_mixing=log_mixing, leave_one_out=leave_one_out).items():
+        if t is not None and not isinstance(t, torch.Tensor): raise MemtrainError(f'{name} is a {type(t).__name__}: give a tensor')
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1): raise MemtrainError(f'chunk_size={chunk_size!r}: give a whole number, 1 or more')
     for name, t in dict(centers=centers, x=x).items():
         if t.dim() != 2 or t.shape[1] != centers.shape[-1]: raise MemtrainError(f'{name} has shape {tuple(t.shape)}: give (B, d) samples and (K, d) centers of the same d')
@@ -345,6 +348,9 @@ def _check(net, x, centers, log_mixing, leave_one_out, chunk_size=None):
     for name, t, n in (('log_mixing', log_mixing, len(centers)), ('leave_one_out', leave_one_out, len(x))):
         if t is not None and t.shape != (n,): raise MemtrainError(f'{name} has shape {tuple(t.shape)}, it needs ({n},)')
         if t is not None and t.device != x.device: raise MemtrainError(f'{name} is on {t.device}, the samples on {x.device}: give {name}.to({str(x.device)!r})')
+    if leave_one_out is not None and (leave_one_out.dtype == torch.bool or leave_one_out.is_floating_point() or leave_one_out.is_complex()):
+        raise MemtrainError(f'leave_one_out is {leave_one_out.dtype}: give the number of a center for each sample, or -1, as whole numbers')
+    if whole and leave_one_out is not None and (leave_one_out >= len(centers)).any(): raise MemtrainError(f'leave_one_out has {leave_one_out.max()}, and centers are numbered from 0 to {len(centers) - 1}: give -1 for none')
     if log_mixing is not None and (bad := ~(log_mixing < math.inf)).any():
         raise MemtrainError(f'log_mixing[{bad.nonzero()[0, 0]}] is {log_mixing[bad][0]}: give the log of a weight, -inf for none')
 
@@ -357,7 +363,7 @@ def ism_loss(
     net: nn.Module,  # a `FactorNet`; for 'dense' and 'chunked' anything with `cholesky`
     x: torch.Tensor,  # samples (B, d)
     centers: torch.Tensor,  # (K, d)
-    method: str = 'matrix_free',  # 'dense', 'chunked' or 'matrix_free': the same loss in ever less memory
+    method: str = 'matrix_free',  # 'dense', 'chunked' or 'matrix_free': the same loss; at large d in ever less memory, at d = 2 the other way round
     chunk_size: int | None = None,  # centers at a time; by default as many as fill a third of the network's size, between 14 and 128 MiB
     log_mixing: torch.Tensor | None = None,  # log of the mixing weights (K,), up to a constant; all the same by default
     leave_one_out: torch.Tensor | None = None,  # for each sample the number of the center that it is, or -1 (B,)
@@ -367,15 +373,18 @@ def ism_loss(
     into_grad: bool = False,  # the backward pass of 'matrix_free' adds to the panels' .grad itself: no second copy where they exist
 ) -> torch.Tensor:  # scalar
     "The implicit score matching loss of the mixture of all `centers` on `x`, whose `backward` gives the gradient of the whole"
-    _check(net, x, centers, log_mixing, leave_one_out, chunk_size)
+    _check(net, x, centers, log_mixing, leave_one_out, chunk_size, whole=merge is None)
     if method not in _ways: raise MemtrainError(f"method={method!r}: take 'dense', 'chunked' or 'matrix_free'")
     if not len(centers) and merge is None: raise MemtrainError('centers is empty: give at least one')
     if method != 'matrix_free' and (matmul_dtype or into_grad): raise MemtrainError("matmul_dtype and into_grad are for method='matrix_free'")
+    if matmul_dtype is not None and not (isinstance(matmul_dtype, torch.dtype) and matmul_dtype.is_floating_point): raise MemtrainError(f'matmul_dtype={matmul_dtype!r}: give a floating dtype, such as torch.bfloat16')
+    if into_grad and not all(p.requires_grad for p in net.parameters()): raise MemtrainError('into_grad is for a network of which all parameters learn: leave it out')
     prior = _Prior(torch.arange(len(centers), device=x.device), log_mixing, leave_one_out)
-    if screen is not None:
-        chosen = _screen(net, x, centers, prior, screen, chunk_size)
-        centers, prior = centers[chosen], prior.only(chosen)
-    return _ways[method](_Job(net, x, centers, prior, chunk_size or _choose_chunk(net, x, method), matmul_dtype, merge, into_grad))
+    with torch.autocast(x.device.type, enabled=False):  # the products that may be rounded are those of matmul_dtype
+        if screen is not None:
+            chosen = _screen(net, x, centers, prior, screen, chunk_size)
+            centers, prior = centers[chosen], prior.only(chosen)
+        return _ways[method](_Job(net, x, centers, prior, chunk_size or _choose_chunk(net, x, method), matmul_dtype, merge, into_grad))
 
 # %% ../nbs/30_wpo.ipynb #d16390e3
 def _run_dense(job):
@@ -488,6 +497,7 @@ def sample(
 ) -> torch.Tensor:  # (n, d), of centers' dtype
     "`n` points drawn from the mixture"
     if type(n) is not int or n < 1: raise MemtrainError(f'n={n!r}: give a whole number, 1 or more')
+    if not len(centers): raise MemtrainError('centers is empty: give at least one')
     lm = _answer_job(net, centers, centers, log_mixing, None, None).prior.log_mixing
     drawn = torch.multinomial(lm.exp(), n, replacement=True, generator=generator).sort().values
     noise = torch.randn(n, centers.shape[1], generator=generator, dtype=centers.dtype, device=centers.device)

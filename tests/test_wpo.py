@@ -184,6 +184,14 @@ def test_gradients_add_up_over_samples_and_in_place():
     found = torch.autograd.grad(ism_loss(net, x, mu), list(net.parameters()))
     assert (torch.cat([f.flatten() for f in found]) - g).norm() < 1e-12*g.norm()
     for method in ('chunked', 'matrix_free'): test_fail(lambda: torch.autograd.grad(ism_loss(net, x, mu, method), net.weights[0], create_graph=True), exc=MemtrainError, contains="take method='dense'")
+    loss = ism_loss(net, x, mu, 'chunked')
+    with torch.no_grad(): net.weights[0].mul_(2)
+    test_fail(loss.backward, exc=MemtrainError, contains='the network has changed')
+    wanted = ism_loss(net, x, mu)
+    with torch.autocast('cpu', torch.bfloat16):
+        for method in ('dense', 'chunked', 'matrix_free'): test_close(ism_loss(net, x, mu, method), wanted, eps=1e-10*abs(wanted.item()))
+    net.weights[0].requires_grad_(False)
+    test_fail(lambda: ism_loss(net, x, mu, into_grad=True), exc=MemtrainError, contains='all parameters learn')
 
 # %% ../nbs/30_wpo.ipynb #a02788fb
 class Scaled(torch.nn.Module):
@@ -217,6 +225,9 @@ def test_bad_input_is_told():
                        'x is torch.float32 on cpu, the network torch.float64': lambda: ism_loss(net, x.detach().float(), mu), 'centers is torch.float32': lambda: score(net, x.detach(), mu.float()),
                        'centers is torch.float64 on meta': lambda: ism_loss(net, x.detach(), mu.to('meta')), 'log_mixing[2] is nan': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.tensor([0, 0, math.nan, 0])),
                        'log_mixing[0] is inf': lambda: log_prob(net, x.detach(), mu, torch.full((4,), math.inf)), '-inf for all centers': lambda: log_prob(net, x.detach(), mu, torch.full((4,), -math.inf)),
+                       'matmul_dtype=torch.int8': lambda: ism_loss(net, x.detach(), mu, matmul_dtype=torch.int8), "matmul_dtype='bfloat16'": lambda: ism_loss(net, x.detach(), mu, matmul_dtype='bfloat16'),
+                       'leave_one_out is torch.bool': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own > 0), 'leave_one_out has 4, and centers are numbered from 0 to 3': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own + 4),
+                       'leave_one_out is a list': lambda: ism_loss(net, x.detach(), mu, leave_one_out=[0, 1]), 'centers is empty: give': lambda: sample(net, mu[:0], 3),
                        'leave_one_out is on meta': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own.to('meta')),
                        'the network 3': lambda: log_prob(net, torch.zeros(1, 2).double(), torch.zeros(1, 2).double()), 'the loss is nan': lambda: ism_loss(far, x.detach(), mu, 'dense')}.items():
         test_fail(call, exc=MemtrainError, contains=says)
