@@ -1,16 +1,17 @@
 """How well mixtures learn by the exact loss: likelihood and sliced Wasserstein distance on samples that nobody has seen.
 
-    python benchmarks/wpo_train.py [--seeds 3] [--parts points averaged centers digits images_seen]
+    python benchmarks/wpo_train.py [--seeds 3] [--parts before points averaged centers digits images_seen]
 
-Points: eight Gaussians with 64 centers, the checkerboard with 200; 600 steps, every seed. Averaged: the eight Gaussians again, by the mean of the losses of
+Before: what training begins with, the factors I/h and fitted mixing weights. Points: eight Gaussians with 64 centers, the checkerboard with 200; 600 steps, every seed. Averaged: the eight Gaussians again, by the mean of the losses of
 separate mixtures of 16, 4 and 1 centers, with all else the same. Centers: the checkerboard with 50 to 1,200 centers. Digits: 200 centers among the images, 250 steps, every seed, beside a single
 Gaussian with a full covariance matrix. Images seen: digits once more, without leaving images that are centers out of their own sums.
-The result goes to results/wpo_train.json, after every part; parts that are not asked for stay in it as they were.
+The result goes to results/wpo_train.json, that of before to wpo_untrained.json, after every part; parts that are not asked for stay in it as they were.
 """
 import argparse,math,os
 
-PARTS = ("points", "averaged", "centers", "digits", "images_seen")
+PARTS = ("before", "points", "averaged", "centers", "digits", "images_seen")
 KEEP = ("centers", "bandwidth", "strategy", "seconds", "nll_train", "nll_held_out", "nll_true", "memorisation_gap", "sliced_wasserstein", "sliced_wasserstein_of_data", "measured_on")
+POINTS = [dict(data=data, train_kernel_size=K, strategy="single_gpu") for data, K in (("8gaussians", 64), ("checkerboard", 200))]
 DIGITS = dict(data="digits", train_kernel_size=200, batch_size=64, lr=1e-3, strategy="matrix_free", niters=250)
 
 
@@ -44,7 +45,9 @@ def single_gaussian(seed):
 
 
 def measure(part, seeds):
-    if part == "points": return [train(seed=s, train_kernel_size=K, data=data, strategy="single_gpu") for data, K in (("8gaussians", 64), ("checkerboard", 200)) for s in range(seeds)]
+    if part == "before":  # one step that changes nothing
+        return [train(**{**settings, "seed": s, "niters": 1, "lr": 1e-9}) for settings in (*POINTS, DIGITS) for s in range(seeds)]
+    if part == "points": return [train(seed=s, **settings) for settings in POINTS for s in range(seeds)]
     if part == "averaged": return [train(averaged(size), seed=s, train_kernel_size=64, strategy="single_gpu") | {"size": size} for size in (16, 4, 1) for s in range(seeds)]
     if part == "centers": return [train(data="checkerboard", train_kernel_size=K, strategy="single_gpu", seed=0) for K in (50, 200, 600, 1200)]
     if part == "digits": return [train(seed=s, **DIGITS) | {"single_gaussian": single_gaussian(s)} for s in range(seeds)]
@@ -60,8 +63,9 @@ def main():
     try: values = load_result("wpo_train").values
     except MemtrainError: values = {}
     for part in a.parts:
-        values[part] = measure(part, a.seeds)
-        save_result("wpo_train", values, "python benchmarks/wpo_train.py")
+        found = measure(part, a.seeds)
+        if part == "before": save_result("wpo_untrained", {"runs": found}, "python benchmarks/wpo_train.py --parts before")
+        else: save_result("wpo_train", values := values | {part: found}, "python benchmarks/wpo_train.py")
 
 
 if __name__ == "__main__":

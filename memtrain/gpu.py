@@ -65,16 +65,17 @@ def show_recorded(
     print(r.values.get('device', ''), format_table(*part.table(r.values)), r.stamp, r.command, sep='\n')
 
 # %% ../nbs/41_gpu.ipynb #6c73fbfe
-_CARDS = {'h200': r'\bH200\b', 'h100': r'\bH100\b(?!.*(PCIe|NVL))', 'a100': r'\bA100\b', 'a6000': r'\bRTX A6000\b', 'rtx3090': r'\bRTX 3090\b(?! Ti)'}
+_CARDS = {'h200': r'\bH200\b(?!.*NVL)', 'h100': r'\bH100\b(?!.*(PCIe|NVL))', 'a100': r'\bA100\b', 'a6000': r'\bRTX A6000\b', 'rtx3090': r'\bRTX 3090\b(?! Ti)'}
 
 def find_card(
     title: str,  # of a GPU, as its driver tells it
 ) -> str | None:  # None for any other
     "The key of `RATES` for the card that calls itself `title`"
+    if re.search(r'\b(MIG|Laptop|Max-Q|GRID)\b', title, re.I): return None  # a slice or a slower sister of the card
     return next((card for card, pattern in _CARDS.items() if re.search(pattern, title, re.I)), None)
 
 # %% ../nbs/41_gpu.ipynb #8b50edeb
-def _is_cuda(device): return torch.device(device).type == 'cuda'
+def _is_cuda(device): return _check_device(device).startswith('cuda')  # an error for what is neither, and where there is no CUDA
 
 def describe_device(
     device: str = 'cpu',  # or 'cuda:0'

@@ -251,7 +251,7 @@ def _check_strategy(strategy, accumulation_steps=1, **counts):
 def _backward_in_micro_batches(net, x, centers, steps, kwargs):
     "The dense loss of `steps` parts of the samples, one after the other"
     _check_strategy('gradient_accumulation', steps)
-    own, total, kwargs = kwargs.pop('leave_one_out'), 0.0, {k: v for k, v in kwargs.items() if k != 'matmul_dtype'}
+    own, total = kwargs.pop('leave_one_out'), 0.0
     size = max(1, math.ceil(len(x)/steps))
     for i in range(0, max(1, len(x)), size):
         part = x[i:i + size]
@@ -537,7 +537,7 @@ def _too_large(rows, budget):
     needs, fixed = r['bytes']['total'], r['bytes']['total'] - r['bytes']['pass']
     chunk = f" with {r['chunk_size']} center{'s'*(r['chunk_size'] > 1)} at a time" if r['chunk_size'] else ''
     return (f"no strategy fits {format_size(budget)}: the closest, {r['strategy']}{chunk}, needs {format_size(needs)}, {format_size(needs - budget)} more "
-            f"({format_size(fixed)} without its pass); take fewer hidden units, a smaller batch, or another optimizer")
+            f"({format_size(fixed)} without its pass); take fewer hidden units{' or a smaller batch'*(fixed < budget)}")
 
 # %% ../nbs/31_wpo_train.ipynb #d7e5b45e
 _MAY_BE_NONE = {'data_dir': str, 'chunk_size': int, 'screen': float, 'memory': str}
@@ -569,6 +569,7 @@ class WPOConfig:
 
     def __post_init__(self):
         for f in fields(self): _check_field(f, getattr(self, f.name))
+        if self.data_dir is not None: object.__setattr__(self, 'data_dir', str(self.data_dir))
         _check_together(self)
 
 # %% ../nbs/31_wpo_train.ipynb #6bc495ca
@@ -579,6 +580,7 @@ def _check_together(c):
     if c.accumulation_steps > 1 and c.strategy != 'gradient_accumulation': raise MemtrainError(f'accumulation_steps={c.accumulation_steps} is for strategy gradient_accumulation: take that, or leave it out')
     if c.chunk_size is not None and c.strategy not in ('chunked', 'matrix_free', 'model_parallel'): raise MemtrainError(f'chunk_size={c.chunk_size} is for chunked, matrix_free and model_parallel: take one of these as strategy, or leave it out')
     if not c.leave_one_out and c.data in POINTS: raise MemtrainError(f'leave_one_out=False is for digits and cifar10: points of {c.data} are drawn anew, none is a center')
+    if c.seed >= 2**63: raise MemtrainError(f'seed={c.seed}: give a number below 2**63')
     if c.memory is not None: parse_size(c.memory)
 
 # %% ../nbs/31_wpo_train.ipynb #ab207e3b
@@ -586,7 +588,8 @@ def _check_field(f, value):
     "Raise where `value` makes no sense for the field `f` of `WPOConfig`"
     if f.name in _MAY_BE_NONE:
         kind = _MAY_BE_NONE[f.name]
-        if value is None or kind is str and type(value) is str: return
+        if value is None or kind is str and isinstance(value, (str, Path)): return
+        if kind is str: raise MemtrainError(f'{f.name}={value!r}: give a text, or leave it out')
         if type(value) is not int and (kind is not float or type(value) is not float) or not 0 < value < math.inf: raise MemtrainError(f'{f.name}={value!r}: give a number above 0, or leave it out')
     elif type(f.default) is bool:
         if type(value) is not bool: raise MemtrainError(f'{f.name}={value!r}: give True or False')
@@ -693,7 +696,7 @@ class _Chosen:
         c, device = self.config, self.device
         rates = self.ranks.gather(measure_rates(str(device)))[0]
         budget = min(self.ranks.gather(self._budget()))
-        return choose_strategy(self.net.dim, len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
+        return choose_strategy(self.centers.shape[1], len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
 
     def _budget(self):
         "Bytes that tensors may take"
@@ -711,11 +714,11 @@ class _WPOParts(_Chosen):
         self.centers = self.source.centers.to(self.device)
         self.bandwidth = _bandwidth(self.source.centers if c.data in POINTS else self.source.train[:c.train_kernel_size], self.source.train)  # through noise
         if not 1/self.bandwidth > c.stability: raise MemtrainError(f'stability={c.stability} is above what the factors begin with, {1/self.bandwidth:.3g}: give less')
+        self.choice = self._choose() if c.strategy == 'auto' else None  # before the network is made, which may be what doesn't fit
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)
             self.net = FactorNet(self.centers.shape[1], c.hiddenunits, c.depth, c.stability, 1/self.bandwidth).to(self.device)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), c.lr, **({'fused': True} if self.device.type == 'cuda' else {'foreach': False}))  # neither makes copies of all parameters
-        self.choice = self._choose() if c.strategy == 'auto' else None
         self.how = {k: getattr(self.choice or c, k) for k in ('strategy', 'chunk_size', 'accumulation_steps')}
         if self.how['strategy'] == 'gradient_accumulation': self.how['accumulation_steps'] = min(max(self.how['accumulation_steps'], 2), c.batch_size)
         if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel': raise MemtrainError(f'strategy={c.strategy!r} is for one process, and there are {self.ranks.world_size}: take model_parallel')

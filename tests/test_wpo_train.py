@@ -351,10 +351,10 @@ def test_rates_and_seconds_follow_the_work():
 # %% ../nbs/31_wpo_train.ipynb #5bc5f70a
 def test_settings_that_make_no_sense_are_told():
     for bad in (dict(data='cifar'), dict(strategy='fast'), dict(batch_size=0), dict(niters=1.5), dict(lr=math.nan), dict(lr=0), dict(chunk_size=0), dict(chunk_size=2.5), dict(chunk_size=2), dict(screen=-1.0), dict(seed=-1),
-                dict(accumulation_steps=3), dict(memory='much'), dict(data=3), dict(train_kernel_size=True), dict(leave_one_out=False), dict(leave_one_out=1)):
+                dict(accumulation_steps=3), dict(memory='much'), dict(data=3), dict(train_kernel_size=True), dict(leave_one_out=False), dict(leave_one_out=1), dict(seed=2**63), dict(data_dir=5)):
         test_fail(lambda: WPOConfig(**bad), exc=MemtrainError, contains=str(list(bad.values())[0]))
     WPOConfig(screen=30, chunk_size=1, strategy='chunked', lr=1, memory='24GB', em_steps=0, grad_clip=0)
-    WPOConfig(data='digits', leave_one_out=False)
+    test_eq(WPOConfig(data='digits', data_dir=Path('images'), leave_one_out=False).data_dir, 'images')
 
 # %% ../nbs/31_wpo_train.ipynb #999f5832
 def test_bandwidth_is_the_distance_of_neighbours():
@@ -545,6 +545,10 @@ def test_setups_tell_what_is_wrong():
 # %% ../nbs/31_wpo_train.ipynb #90c895bb
 def test_the_figures_are_what_the_page_says():
     v = load_result('wpo_train').values
+    for a, b in zip(load_result('wpo_untrained').values['runs'], [*v['points'], *v['digits']]):
+        gain = a['nll_held_out'] - b['nll_held_out']
+        low, high = {'8gaussians': (-0.01, 0.1), 'checkerboard': (0.07, 0.27), 'digits': (70, 100)}[b['settings']['data']]
+        assert a['settings']['seed'] == b['settings']['seed'] and low < gain < high, (a, b)
     for r in v['points']: assert r['nll_true'] - 0.05 < r['nll_held_out'] < (3.3 if r['centers'] == 64 else 4.0), r
     exact = max(r['nll_held_out'] - r['nll_true'] for r in v['points'] if r['centers'] == 64)
     assert all(r['nll_held_out'] - r['nll_true'] > exact for r in v['averaged'])
