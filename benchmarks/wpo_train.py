@@ -45,8 +45,8 @@ def single_gaussian(seed):
 
 
 def measure(part, seeds):
-    if part == "before":  # one step that changes nothing
-        return [train(**{**settings, "seed": s, "niters": 1, "lr": 1e-9}) for settings in (*POINTS, DIGITS) for s in range(seeds)]
+    if part == "before":  # steps that change nothing, and enough of them that all digits are measured on
+        return [train(**{**settings, "seed": s, "niters": 30, "lr": 1e-9}) for settings in (*POINTS, DIGITS) for s in range(seeds)]
     if part == "points": return [train(seed=s, **settings) for settings in POINTS for s in range(seeds)]
     if part == "averaged": return [train(averaged(size), seed=s, train_kernel_size=64, strategy="single_gpu") | {"size": size} for size in (16, 4, 1) for s in range(seeds)]
     if part == "centers": return [train(data="checkerboard", train_kernel_size=K, strategy="single_gpu", seed=0) for K in (50, 200, 600, 1200)]
