@@ -1296,6 +1296,7 @@ def prepare(
     files = [p for p in find_files(input_files, exclude) if out.resolve() not in p.resolve().parents]
     if (out/MANIFEST).exists() and not append: return Prepared(_finished_before(out, plan, files), None, str(out))
     old, files = _new_files(out, plan, files) if append else (None, files)
+    if not files and old is None: raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go: choose another out_dir')
     if not files: return Prepared(old, None, str(out))
     return _run(started, out, files, options, plan, (engine, workers), resume, old)
 

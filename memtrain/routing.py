@@ -416,6 +416,12 @@ def _score_loss(scores, batch, target):
     return (loss * mask).sum()
 
 # %% ../nbs/22_routing.ipynb #27ea421e
+def _check_fields(trace, path):
+    "Raise where a trace lacks what a predictor learns from"
+    for name in ('hidden_states', 'target_routing', 'target_top_k'):
+        if not hasattr(getattr(trace, name, None), 'shape'): raise MemtrainError(f'{path}: its traces have no tensor {name}, and a predictor learns from it: shard traces that have one')
+
+# %% ../nbs/22_routing.ipynb #ae292abd
 class _PredictorParts:
     "What a predictor in training consists of: network, optimizer, data and folder"
     def __init__(self, shard_dir, out_dir, a, device):
@@ -423,6 +429,7 @@ class _PredictorParts:
         self.a, self.path, self.out, self.device = a, shard_dir, out_dir and Path(out_dir), choose_device(device)
         self.parts = split_samples(shard_dir, a.val_fraction, a.test_fraction)
         with open_traces(shard_dir) as traces:
+            _check_fields(traces[0], shard_dir)
             shape, E, layers, self.identity = traces[0].hidden_states.shape, traces[0].target_routing.shape[-1], max(traces.table['layer']) + 1, {'traces': len(traces), 'samples': sum(map(len, self.parts.values()))}
         self.batches = self._open('train', True)
         seed_everything(a.seed)

@@ -378,7 +378,8 @@ def load_checkpoint(
     try: return torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint; train first') from None
     except Exception as e:
-        raise MemtrainError(f"{path}: can't be read as a checkpoint ({str(e).splitlines()[0]}); "
+        said = (str(e).splitlines() or ['it is empty or cut off'])[0]
+        raise MemtrainError(f"{path}: can't be read as a checkpoint ({type(e).__name__}: {said}); "
                             f"remove the run's folder and train anew") from None
 
 # %% ../nbs/21_train.ipynb #47664f8e

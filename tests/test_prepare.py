@@ -589,6 +589,7 @@ def test_bad_input_is_one_line_and_leaves_nothing():
             with ExceptionExpected(MemtrainError, said): prepare(d/inputs, d/'out', tokenization='bytes')
             assert not (d/'out').exists()
         test_fail(lambda: prepare([d/'empty.txt', d/'blank.txt'], d/'out', tokenization='bytes'), contains='nor in the other 1 files')
+        for own in (d, d/'one.txt'): test_fail(lambda: prepare(own, d, tokenization='bytes'), contains='choose another out_dir', exc=MemtrainError)
         for kw, said in (({'val_fraction': 1}, 'val_fraction 1'), ({'val_fraction': -.1}, 'val_fraction -0.1'), ({'document_kib': 0}, 'document_kib 0'), ({'dtype': 'int8'}, 'int8'),
                          ({'seed': -1}, 'seed -1'), ({'seed': 2**63}, 'seed 9'), ({'vocab_size': 10**20}, 'vocab_size 1')):
             test_fail(lambda: prepare(d/'one.txt', d/'out', **{'tokenization': 'bytes', **kw}), contains=said)

@@ -4,7 +4,7 @@
 from memtrain.routing import *
 
 # %% ../nbs/22_routing.ipynb #1a445595
-import contextlib, importlib.util, io, json, sys, sysconfig, tempfile
+import contextlib, importlib.util, io, json, pickle, sys, sysconfig, tempfile
 from pathlib import Path
 from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -13,7 +13,7 @@ from memtrain.core import MemtrainError, format_size, load_result, seed_everythi
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
 from memtrain.routing import _crop, _routing, _score_loss
-from memtrain.traces import open_traces
+from memtrain.traces import open_traces, shard_traces
 from memtrain.train import Trainer, TrainConfig
 
 # %% ../nbs/22_routing.ipynb #aa8d468c
@@ -228,6 +228,15 @@ def test_no_sample_is_on_both_sides():
 def test_bad_settings_of_a_predictor_are_told():
     for name, bad in (('window', 0), ('lookahead', 0), ('epochs', 1.5), ('patience', 0), ('target', 'hard'), ('lr', 0), ('batch_size', True)):
         test_fail(train_predictor, args=('nowhere',), kwargs={name: bad}, exc=MemtrainError, contains=f'{name}={bad!r}')
+
+def test_traces_without_what_a_predictor_learns_from_are_told():
+    whole = {'hidden_states': torch.zeros(4, 8), 'target_routing': torch.zeros(4, 3), 'target_top_k': torch.zeros(4, 2, dtype=torch.long)}
+    with tempfile.TemporaryDirectory() as d:
+        for i, (name, fields) in enumerate([(n, {**whole, n: None}) for n in whole] + [(n, {k: v for k, v in whole.items() if k != n}) for n in whole]):
+            traces = [{'layer_id': layer, 'sample_id': f's{sample}', **fields} for sample in range(20) for layer in range(5)]
+            Path(d, 'traces.pkl').write_bytes(pickle.dumps(traces))
+            shard_traces(Path(d, 'traces.pkl'), Path(d, f'shards{i}'))
+            test_fail(lambda: train_predictor(Path(d, f'shards{i}')), exc=MemtrainError, contains=f'no tensor {name}')
 
 # %% ../nbs/22_routing.ipynb #ad3de39c
 def test_transfers_add_up():

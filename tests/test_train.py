@@ -736,7 +736,9 @@ class Harmful:
 def test_a_checkpoint_runs_nothing():
     with tempfile.TemporaryDirectory() as d:
         torch.save({'iter': Harmful()}, Path(d)/'checkpoint.pt')
-        test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint", exc=MemtrainError)
+        for damaged in (None, b'', b'no checkpoint'):
+            if damaged is not None: (Path(d)/'checkpoint.pt').write_bytes(damaged)
+            test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint", exc=MemtrainError)
 
 # %% ../nbs/21_train.ipynb #8e3f3e52
 def test_a_step_is_one_update_by_the_gradient_of_its_own_batch():
