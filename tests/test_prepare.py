@@ -806,17 +806,16 @@ def test_the_summary_says_what_was_done():
 
 # %% ../nbs/11_prepare.ipynb #54d65df4
 def kill_one_worker(after=1):
-    "Kill the first Ray worker that is seen at work on a chunk, from another thread"
+    "Kill the first Ray worker that is seen at work on a chunk, from another thread, which looks until it is told that all is `over`"
     def look():
         time.sleep(after)
-        for _ in range(500):
+        while not over.wait(0.02):
             with contextlib.suppress(psutil.Error):
                 for p in psutil.Process().children(recursive=True):
                     if 'process_chunk' in ' '.join(p.cmdline()): p.kill(); killed.append(p.pid); return
-            time.sleep(0.02)
-    killed, thread = [], threading.Thread(target=look)
+    killed, over, thread = [], threading.Event(), threading.Thread(target=look, daemon=True)
     thread.start()
-    return killed, thread
+    return killed, over, thread
 
 # %% ../nbs/11_prepare.ipynb #bd6f7dd7
 def test_ray_gives_the_same_bytes_and_survives_a_dead_worker():
@@ -833,9 +832,9 @@ def test_ray_gives_the_same_bytes_and_survives_a_dead_worker():
         try:
             with small_chunks(2000):
                 local = prepare(d/'in', d/'local', **options)
-                killed, thread = kill_one_worker()
+                killed, over, thread = kill_one_worker()
                 far = prepare(d/'in', d/'ray', engine='ray', **options)
-                thread.join()
+                over.set(); thread.join()
         finally: ray.shutdown(); cluster.shutdown()
         print(f'{len(killed)} worker killed; local {local.seconds:.1f} s, {far.run["workers"]} {far.seconds:.1f} s')
         test_eq(contents(d/'ray'), contents(d/'local'))
