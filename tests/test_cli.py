@@ -187,32 +187,30 @@ def real_text(folder):
 def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
 
 # %% ../nbs/50_cli.ipynb #9882866e
-def run_ranks(*lines, cwd):
-    "Run the commands in `lines` one after the other on two ranks that torchrun starts once"
-    script = Path(cwd)/'ranks.py'
-    script.write_text('import shlex, sys\n'
-                      'from memtrain.cli import main\n'
-                      'from memtrain.ranks import start_ranks\n'
-                      "with start_ranks('cpu'): sys.exit(max(main(shlex.split(line)) for line in sys.argv[1:]))  # which use the ranks that are there\n")
-    return launch_ranks(2, [script, *(shlex.join(map(str, line)) for line in lines)], cwd=cwd, timeout=300)
-
 def test_two_ranks_train_from_a_shell_and_one_goes_on():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        flags, ways = ['train', '--dataset_dir', 'data', *_small], ('ddp', 'fsdp')
-        mixture = ['wpo', '--data', 'rings', '--train_kernel_size', 5, '--batch_size', 32, '--niters', 5, '--device', 'cpu']
-        test_eq([run_here(*line, cwd=d).returncode for line in ([*flags, '--out_dir', 'one', '--gradient_accumulation_steps', 2], [*mixture, '--strategy', 'matrix_free', '--save', 'alone'])], [0, 0])
-        run = run_ranks(*([*flags, '--out_dir', how, '--parallel', how] for how in ways), [*mixture, '--save', 'both'], cwd=d)
-        test_eq((run.returncode, run.stdout.count('val loss'), run.stdout.count('nats')), (0, 2, 1))
-        for how in ways:
-            assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
+        flags = ['train', '--dataset_dir', 'data', *map(str, _small)]
+        alone = run_here(*flags, '--out_dir', 'one', '--gradient_accumulation_steps', 2, cwd=d)
+        test_eq(alone.returncode, 0)
+        for how in ('ddp', 'fsdp'):
+            run = launch_ranks(2, ['-m', 'memtrain', *flags, '--out_dir', how, '--parallel', how], cwd=d)
+            test_eq((run.returncode, run.stdout.count('val loss')), (0, 1)); assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
             s, one = summary(d/how), summary(d/'one')
             test_eq((s['world_size'], s['parallel'], s['tokens']), (2, how, one['tokens']))
             assert abs(s['val_loss']/one['val_loss'] - 1) < 1e-6
             again = run_here(*flags, '--out_dir', how, '--gradient_accumulation_steps', 2, '--max_iters', 8, '--resume', cwd=d)
             assert again.returncode == 0 and 'going on behind iteration 6' in again.stdout, again.stderr
-        one, two = ([json.loads(line)['loss'] for line in (d/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
+
+# %% ../nbs/50_cli.ipynb #f787b7c2
+def test_ranks_train_one_mixture():
+    with tempfile.TemporaryDirectory() as d:
+        flags = ['wpo', '--data', 'rings', '--train_kernel_size', '5', '--batch_size', '32', '--niters', '5', '--device', 'cpu']
+        alone = run_here(*flags, '--strategy', 'matrix_free', '--save', 'alone', cwd=d)
+        both = launch_ranks(2, ['-m', 'memtrain', *flags, '--save', 'both'], cwd=d, timeout=120)
+        test_eq((alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, 1))
+        one, two = ([json.loads(line)['loss'] for line in (Path(d)/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
         assert len(two) == 5 and all(abs(a - b) < 1e-3*abs(a) for a, b in zip(one, two)), (one, two)
 
 # %% ../nbs/50_cli.ipynb #894bf21f

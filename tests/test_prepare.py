@@ -224,7 +224,7 @@ def test_keys_are_new_exactly_once_in_memory_and_on_disk(batches, limit):
 def test_keys_on_disk_need_little_memory():
     with tempfile.TemporaryDirectory() as d:
         seen, rng = SeenKeys(d, memory=20_000*KEY_BYTES), np.random.default_rng(0)
-        blocks = [rng.bytes(16*5000) for _ in range(30)]
+        blocks = [rng.bytes(16*5000) for _ in range(60)]
         tracemalloc.start()
         for block in blocks: assert seen.add(block).all()
         peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()

@@ -41,9 +41,10 @@ def hub_error(code, **env):
 
 def test_a_hub_that_cannot_be_reached_is_one_line_and_no_retries():
     if not importlib.util.find_spec('datasets'): return
-    lines = hub_error("open_source('someone/stories:v2')", HF_ENDPOINT='http://127.0.0.1:9')
-    assert lines[-1].startswith("memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging Face hub can't be reached"), lines
-    assert 'save_to_disk' in lines[-1] and not any('Retrying' in line for line in lines), lines
+    for env in ({'HF_HUB_OFFLINE': '1'}, {'HF_ENDPOINT': 'http://127.0.0.1:9'}):
+        lines = hub_error("open_source('someone/stories:v2')", **env)
+        assert lines[-1].startswith("memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging Face hub can't be reached"), lines
+        assert 'save_to_disk' in lines[-1] and not any('Retrying' in line for line in lines), lines
 
 # %% ../nbs/13_stream.ipynb #d0b47c54
 def test_a_data_set_without_datasets_says_what_to_install():
@@ -109,14 +110,14 @@ def documents_of(groups): return [digest for ids, lengths, *_ in groups for dige
 def test_a_streamed_epoch_has_the_documents_that_prepare_writes():
     with tempfile.TemporaryDirectory() as d:
         d, n = Path(d), 0
-        make_corpus(d/'in', files=3)
+        make_corpus(d/'in')
         for options in ({}, {'dedup': False}, {'normalize': False, 'filter': False}, {'min_chars': 200, 'val_fraction': 0.5}):
             options = {'val_fraction': 0.2, 'document_kib': 2, **options}
             prepare(d/'in', d/f'out{(n := n + 1)}', 'bytes', seed=3, **options)
             for split in ('train', 'val'):
                 shards = TokenShards(d/f'out{n}', split)
                 want = digests(shards[:], shards.document_ends())
-                for part_kib in (1, 256):
+                for part_kib in (1, 4, 256):
                     streams = [DocumentStream(d/'in', 'bytes', split, split_seed=3, shuffle_files=s, part_kib=part_kib, **options) for s in (False, True)]
                     test_eq(documents_of(streams[0].groups(0)), want)
                     test_eq(sorted(documents_of(streams[1].groups(0))), sorted(want))
@@ -125,10 +126,10 @@ def test_a_streamed_epoch_has_the_documents_that_prepare_writes():
 # %% ../nbs/13_stream.ipynb #4131aa99
 def test_shares_have_every_document_once():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d), files=3))
+        source = open_source(make_corpus(Path(d), files=4))
         for options in ({}, {'dedup': False}, {'split': 'val', 'val_fraction': 0.3}):
             want = sorted(documents_of(DocumentStream(source, 'bytes', **SMALL, **options).groups(1)))
-            for shares in (2, 3, 5):
+            for shares in range(1, 6):
                 got = [documents_of(DocumentStream(source, 'bytes', share=k, shares=shares, **SMALL, **options).groups(1)) for k in range(shares)]
                 test_eq(sorted(sum(got, [])), want)
                 assert max(map(len, got)) < 1.5*len(want)/shares + 20, list(map(len, got))
@@ -141,7 +142,7 @@ def assert_same_groups(got, want):
 
 def test_an_epoch_goes_on_from_every_position():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d), files=1))
+        source = open_source(make_corpus(Path(d), files=2))
         for options in ({}, {'dedup': False}, {'share': 1, 'shares': 3}, {'share': 1, 'shares': 3, 'dedup': False}, {'max_documents': 100}):
             stream = DocumentStream(source, 'bytes', **SMALL, **options)
             groups = list(stream.groups(2))
@@ -261,7 +262,7 @@ def hf_datasets():
 def test_data_sets_give_their_texts():
     if not importlib.util.find_spec('datasets'): return
     datasets = hf_datasets()
-    texts = [f'text {i} ' + 'größe '*(i % 50) for i in range(1000)]
+    texts = [f'text {i} ' + 'größe '*(i % 50) for i in range(3000)]
     want = sorted(documents_of(DocumentStream(texts, 'bytes').groups(0)))
     table = datasets.Dataset.from_dict({'text': texts, 'n': range(len(texts))})
     with tempfile.TemporaryDirectory() as d:
@@ -360,7 +361,7 @@ def cached(d, source, cache, **options):
 
 def test_a_cache_changes_nothing_about_the_documents():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d)/'in', files=1))
+        source = open_source(make_corpus(Path(d)/'in', files=2))
         for options in ({'dedup': False}, {}, {'share': 1, 'shares': 2}, {'share': 1, 'shares': 2, 'dedup': False, 'split': 'val', 'val_fraction': 0.4}):
             want = [list(DocumentStream(source, 'bytes', **SMALL, **options).groups(epoch)) for epoch in range(3)]
             for cache in CACHES:
@@ -663,14 +664,14 @@ def test_streams_resume_exactly_at_any_batch():
 # %% ../nbs/13_stream.ipynb #71edc496
 def test_streams_resume_exactly_in_a_corpus_of_many_parts():
     with tempfile.TemporaryDirectory() as d:
-        corpus = make_corpus(Path(d)/'in', files=1)
+        corpus = make_corpus(Path(d)/'in', files=2)
         for kw in (dict(), dict(documents='pack', dedup=False, rank=1, world_size=2), dict(cache_dir=f'{d}/c', documents='split'), dict(num_workers=2)):
-            resumes_exactly(5, dict(source=corpus, part_kib=4, document_kib=2, block_size=256, **kw))
+            resumes_exactly(8, dict(source=corpus, part_kib=4, document_kib=2, block_size=256, **kw))
 
 # %% ../nbs/13_stream.ipynb #eb5f1b1e
 def test_streams_with_workers_resume_exactly_at_any_batch():
     for mode, kw in zip(('pack', 'join', 'mask'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})):
-        resumes_exactly(6, dict(documents=mode, num_workers=2, **kw))
+        resumes_exactly(20, dict(documents=mode, num_workers=2, **kw))
 
 # %% ../nbs/13_stream.ipynb #dc927e0a
 def test_shares_draw_each_in_its_own_way():
@@ -753,7 +754,7 @@ def test_ranks_and_workers_share_the_rows_out():
     everything = Counter(i for text in Texts(300)() for i in ByteTokenizer().encode_documents([text])[0].tolist())
     for mode in ('split', 'join'):
         whole = targets_of(open_stream(documents=mode))
-        for ranks, workers in ((2, 0), (2, 2), (3, 1)):
+        for ranks, workers in ((2, 0), (1, 2), (2, 2), (3, 1)):
             parts = [targets_of(open_stream(documents=mode, rank=r, world_size=ranks, num_workers=workers)) for r in range(ranks)]
             assert all(parts)
             if mode == 'split': assert sum(parts, Counter()) == whole  # the very rows, each once
@@ -926,9 +927,10 @@ def test_memory_is_told_for_every_process():
 
 # %% ../nbs/13_stream.ipynb #3ef28bc2
 def test_packing_real_documents_wastes_under_one_percent():
-    stream = TokenStream(Path(json.__file__).parent.parent, 'bytes', 16, 1024, documents='pack', shuffle=False, exclude=('site-packages', 'test*', 'idlelib'), max_examples=150)
-    positions = targets = 0
-    for x, y, document, _ in stream:
-        positions, targets = positions + y.numel(), targets + int((y >= 0).sum())
-        assert (document >= 0).sum() == (y >= 0).sum()
-    assert positions > 2e6 and targets > 0.99*positions, targets/positions
+    for length in (512, 1024):
+        stream = TokenStream(Path(json.__file__).parent.parent, 'bytes', 16, length, documents='pack', shuffle=False, exclude=('site-packages', 'test*', 'idlelib'), max_examples=150)
+        positions = targets = 0
+        for x, y, document, _ in stream:
+            positions, targets = positions + y.numel(), targets + int((y >= 0).sum())
+            assert (document >= 0).sum() == (y >= 0).sum()
+        assert positions > 2e6 and targets > 0.99*positions, (length, targets/positions)

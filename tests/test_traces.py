@@ -517,10 +517,10 @@ def test_memory_does_not_grow_with_the_file():
     with tempfile.TemporaryDirectory() as d:
         d, peaks = Path(d), {}
         base = measure_command([sys.executable, '-c', code])
-        for mb in (10, 80):
+        for mb in (20, 160):
             path = save([{'sample_id': i//4, 'layer_id': i%4, 'x': torch.rand(2**17), 'y': torch.rand(2**10)} for i in range(2*mb)], d/f'{mb}.pkl')
             run = measure_command([sys.executable, '-c', code, path, d/f'o{mb}', 0.6])
             peaks[mb] = run.peak_rss - base.peak_rss
             test_eq((run.returncode, run.stdout), (0, 'False\n'))
-        test_eq(len(open_traces(d/'o80').shards), 160)
-        assert peaks[80] < 16*MIB and peaks[80] < peaks[10] + 4*MIB, peaks
+        test_eq(len(open_traces(d/'o160').shards), 320)
+        assert peaks[160] < 16*MIB and peaks[160] < peaks[20] + 4*MIB, peaks
