@@ -443,6 +443,10 @@ def measure_strategies(
     return [_measure_strategy(row, net, data, device, tries) for row in choice.rows if row['fits']]
 
 # %% ../nbs/41_gpu.ipynb #dd70a928
+def _failure(error):
+    "What a result says of an `error`: its kind and its first line"
+    return f'{type(error).__name__}: {error}'.splitlines()[0][:300]
+
 def _measure_strategy(row, net, data, device, tries):
     "One of them; an error of it is told, and doesn't end the others"
     found = {k: row[k] for k in ('strategy', 'chunk_size', 'accumulation_steps')} | {'predicted': row['bytes']['pass'], 'predicted_seconds': row['seconds']}
@@ -450,7 +454,7 @@ def _measure_strategy(row, net, data, device, tries):
     try:
         loss = run().item()
         found |= {'loss': loss, 'peak': measure_peak(run, device), 'seconds': time_work(run, tries, 0, device)}
-    except Exception as e: found['failed'] = f'{type(e).__name__}: {e}'.splitlines()[0][:300]
+    except Exception as e: found['failed'] = _failure(e)
     clear_device(device)
     return found
 

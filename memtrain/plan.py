@@ -76,9 +76,11 @@ def list_steps(
     return found
 
 # %% ../nbs/03_plan.ipynb #ae562203
+_HOLES = 0.12  # share of a card left for holes of the caching allocator; half of the steps on its page lose less than 7 %, a few lose 20 %
+
 def usable_memory(
     device: str,  # rtx3090, a6000, a100, h100, h200, a size such as 24gb, or cpu for what this machine has free now
-    margin: float = 0.12,  # share left for holes of the caching allocator; half of the steps on its page lose less than 7 %, a few lose 20 %
+    margin: float = _HOLES,  # share left for holes
 ) -> int:  # bytes
     "What the tensors of a program may take on `device`"
     if not 0 <= margin < 1: raise MemtrainError(f'margin={margin!r}: give a share from 0 up to, but not, 1')
@@ -258,7 +260,7 @@ def find_optimal_batch_size(
     loss_fn, optimizer_fn = loss_fn or _gpt_loss, optimizer_fn or (lambda params: torch.optim.AdamW(params, fused=True))
     here = device.startswith('cuda')
     if here and not torch.cuda.is_available(): raise MemtrainError(f'device {device!r}: there is no CUDA here, take cpu or a card such as rtx3090')
-    if budget is None: budget = int(torch.cuda.mem_get_info(device)[0] * 0.88) if here else usable_memory(device)
+    if budget is None: budget = int(torch.cuda.mem_get_info(device)[0] * (1 - _HOLES)) if here else usable_memory(device)
     def need(n): return simulate(lambda: _empty_copy(model), optimizer_fn, _whole_step(loss_fn, n), device=_kind(device)).peak
     n = find_largest(need, budget)
     if confirm or (confirm is None and here):

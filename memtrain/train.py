@@ -27,7 +27,7 @@ from .loader import TokenLoader
 from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy, count_params, generate
 from .optim import BF16AdamW, make_8bit, step_in_backward
-from .plan import find_cheaper, usable_memory
+from .plan import _HOLES, find_cheaper, usable_memory
 from .prepare import load_tokenizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, full_states, load_full_states, load_sharded, save_sharded, spread_model
 from .shards import TOKENIZER, TokenShards
@@ -647,7 +647,7 @@ def _step_of(c, shape):
 
 def _room(device):
     "Bytes for tensors on `device`"
-    return int(torch.cuda.mem_get_info(device)[1]*0.88) if device.type == 'cuda' else usable_memory('cpu')
+    return int(torch.cuda.mem_get_info(device)[1]*(1 - _HOLES)) if device.type == 'cuda' else usable_memory('cpu')
 
 def apply_step(
     c: TrainConfig,  # how it is trained

@@ -93,7 +93,7 @@ def _assemble(net, h):
 
 # %% ../nbs/30_wpo.ipynb #a12ccec0
 def _terms(L, x, centers):
-    "For factors `L` (K, d, d): log weights without mixing (K, B), v (K, B, d), and |v|² - |L|² (K, B); what is summed is summed in float64"
+    "For factors `L` (K, d, d): log weights without mixing (K, B), v (K, B, d), and |v|² - |L|² (K, B); log weights and differences in float64"
     u = x - centers[:, None]
     y = u @ L
     v = y @ L.mT
