@@ -1,4 +1,6 @@
-"Write tests/test_<module>.py from the cells marked `#| test`: what they define, without the calls that run it in the notebook."
+"""Write tests/test_<module>.py from the cells marked `#| test`: what they define, without the calls that run it in the notebook.
+
+A cell that is marked `#| long` too defines tests of many seconds and doesn't call them: they would keep a reader waiting, and pytest alone runs them."""
 import ast,re,sys
 from pathlib import Path
 
@@ -72,7 +74,10 @@ class TestProc:
         try: future,body,uncalled = split_cell(cell.source, marks)
         except SyntaxError as e: return self.wrong(cell, f"a test cell has to be plain Python, without magics ({e.msg})")
         except ValueError as e: return self.wrong(cell, str(e))
-        for o in uncalled: self.wrong(cell, f"`{o}` is never called: add `{o}()` on a line of its own at the end of the cell")
+        if "long" in cell.directives_:
+            for o in sorted(set(test_names(cell.source)) - set(uncalled)): self.wrong(cell, f"`{o}` is called in a cell marked '#| long': leave out the call, or the mark")
+        else:
+            for o in uncalled: self.wrong(cell, f"`{o}` is never called: add `{o}()` on a line of its own at the end of the cell, or mark the cell '#| long' to leave it to pytest")
         self.future += future.splitlines()
         if body: self.cells.append(mk_cell(body, id=cell.id))
 

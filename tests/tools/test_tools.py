@@ -142,12 +142,20 @@ def test_export_tests_turns_flags_into_marks(project, flag):
     assert text.index("import pytest") < text.index("from memtrain.core")
 
 
+def test_export_tests_leaves_long_tests_to_pytest(project):
+    project.add(("code", "#| test\n#| long\ndef test_b(): assert 1"))
+    assert project.export_tests() == []
+    text = (project.root/"tests/test_core.py").read_text()
+    assert "def test_b(): assert 1" in text and "long" not in text and "pytest.mark" not in text
+
+
 @pytest.mark.parametrize("source,words", [
     ("def test_b(): assert 1", ["test_b", "without '#| test'"]),
     ("#| export\ndef test_b(): assert 1", ["test_b", "without '#| test'"]),
     ("%time\ndef test_b(): assert 1", ["test_b", "without '#| test'"]),
     ("#| test\ndef test_b(): assert 1", ["test_b", "never called"]),
     ("#| test\ndef test_b(): assert 1\nfor f in [test_b]: f()", ["test_b", "never called"]),
+    ("#| test\n#| long\ndef test_b(): assert 1\ndef test_c(): assert 1\ntest_b()", ["test_b", "'#| long'", "leave out the call"]),
     ("#| test\ndef test_double_doubles(): assert 1\ntest_double_doubles()", ["test_double_doubles", "cell 7"]),
     ("#| test\n#| export\ndef test_b(): assert 1\ntest_b()", ["#| export", "split"]),
     ("#| test\n%time x\n", ["magics"]),
