@@ -614,7 +614,8 @@ class WPOCommand:
             raise MemtrainError('another rank has ended: its own line says why') from None
 
     def _train(self, config, ranks):
-        from memtrain.wpo_train import WPOTrainer, plot_points
+        from memtrain.mixtures import plot_points
+        from memtrain.wpo_train import WPOTrainer
         trainer = WPOTrainer(config, self.save, resume=self.resume, ranks=ranks)
         if ranks.main: print('\n'.join([*([f'{trainer.choice}\n'] if trainer.choice else []), _describe_mixture(trainer)]), flush=True)
         summary = trainer.run()
@@ -623,7 +624,7 @@ class WPOCommand:
         if self.plot:
             _save_figure(plot_points(trainer.mixture, trainer.source.held_out), self.plot)
             print(f'{self.plot}: data, samples and what is behind them')
-        if self.save: print(f"{self.save}: the mixture; in Python: memtrain.wpo_train.load_mixture({self.save!r})")
+        if self.save: print(f"{self.save}: the mixture; in Python: memtrain.mixtures.load_mixture({self.save!r})")
         return 0
 
 # %% ../nbs/50_cli.ipynb #fdeb356f

@@ -279,6 +279,10 @@ def test_samples_have_the_covariance_of_the_factors():
     for says, lm in (('has shape (3,)', torch.zeros(3)), ('-inf for all', torch.full((2,), -math.inf)), ('log_mixing[1] is nan', torch.tensor([0, math.nan]))): test_fail(lambda: sample(net, mu, 2, lm), exc=MemtrainError, contains=says)
     test_fail(lambda: sample(net, mu.float(), 2), exc=MemtrainError, contains='centers is torch.float32')
     test_fail(lambda: sample(net, mu[:0], 3), exc=MemtrainError, contains='centers is empty')
+    for dtype in (torch.bfloat16, torch.float16):
+        low = copy.deepcopy(net).to(dtype)
+        test_fail(lambda: sample(low, mu.to(dtype), 3), exc=MemtrainError, contains=f'centers is {dtype}: ')
+        test_eq(sample(low.float(), mu.to(dtype).float(), 3).shape, (3, 20))
 
 # %% ../nbs/30_wpo.ipynb #278a68f5
 def test_em_finds_the_weights_and_never_loses():
@@ -306,3 +310,30 @@ def test_sliced_wasserstein_of_known_clouds():
     test_close(sliced_wasserstein(a, a.repeat(2, 1)), 0, eps=1e-12)
     test_eq(sliced_wasserstein(a, a*2, seed=1), sliced_wasserstein(a, a*2, seed=1))
     for x, y in ((a, a[:, :2]), (a, a[:0]), (a[0], a)): test_fail(lambda: sliced_wasserstein(x, y), exc=MemtrainError, contains='at least one point')
+
+# %% ../nbs/30_wpo.ipynb #4c5dd2d5
+def test_points_lie_where_their_law_puts_them():
+    radius = lambda name: make_points(name, 4000, torch.Generator().manual_seed(0)).norm(dim=1)
+    assert abs(radius('8gaussians').mean() - 4/1.414) < 0.1 and (radius('8gaussians') > 1).all()
+    assert all(abs((abs(radius('rings') - r) < 0.3).double().mean() - 0.25) < 0.05 for r in (0.75, 1.5, 2.25, 3))
+    assert all(abs((abs(radius('circles') - r) < 0.75).double().mean() - 0.5) < 0.05 for r in (1.5, 3))
+    for name in POINTS:
+        x = make_points(name, 4000, torch.Generator().manual_seed(1))
+        test_eq((x.shape, x.dtype), ((4000, 2), torch.float32))
+        assert x.abs().max() < 6 and x.std() > 0.5
+        assert torch.equal(x, make_points(name, 4000, torch.Generator().manual_seed(1)))
+    x = make_points('checkerboard', 4000)
+    assert (true_log_prob('checkerboard', x) == -math.log(32)).all() and (true_log_prob('checkerboard', x + torch.tensor([2., 0])) == -math.inf).all()
+    test_eq(make_points('moons', 0).shape, (0, 2))
+    test_fail(lambda: make_points('spirals', 3), exc=MemtrainError, contains='2spirals')
+    for bad in (-1, 2.0, True, None): test_fail(lambda: make_points('moons', bad), exc=MemtrainError, contains=f'n={bad}: ')
+    test_fail(lambda: true_log_prob('moons', x), exc=MemtrainError, contains='closed form')
+
+# %% ../nbs/30_wpo.ipynb #6d250da7
+def test_known_densities_are_densities():
+    at = torch.linspace(-6, 6, 601).double()
+    grid = torch.cartesian_prod(at, at)
+    cell = (at[1] - at[0])**2
+    for name, entropy in (('8gaussians', 2.835), ('checkerboard', math.log(32))):
+        test_close((true_log_prob(name, grid).exp().sum()*cell).item(), 1, eps=0.01)
+        test_close(-true_log_prob(name, make_points(name, 20_000)).mean().item(), entropy, eps=0.03)
