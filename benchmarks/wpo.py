@@ -16,7 +16,7 @@ import torch
 
 from memtrain.core import MemtrainError, format_size, save_result
 from memtrain.measure import measure_command, measure_peak
-from memtrain.wpo import FactorNet, fit_mixing, ism_loss, log_prob, sample, sliced_wasserstein
+from memtrain.wpo import FactorNet, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
 
 SIZES = (192, 256, 32), (768, 64, 8), (1536, 64, 8)
 
@@ -101,17 +101,7 @@ def measure_memory(args):
 
 # --- objectives ------------------------------------------------------------------------------------
 
-def eight(n, g):
-    "Eight Gaussians on a ring, as in the usual toy data"
-    a = torch.randint(8, (n,), generator=g)*math.pi/4
-    return (torch.stack([a.cos(), a.sin()], 1)*4 + 0.5*torch.randn(n, 2, generator=g))/1.414
-
-
-def true_nll(x):
-    "Mean of -log density of `eight`"
-    a, s = torch.arange(8)*math.pi/4, 0.5/1.414
-    mu = torch.stack([a.cos(), a.sin()], 1)*4/1.414
-    return -((-torch.cdist(x, mu)**2/(2*s*s)).logsumexp(1) - math.log(8) - math.log(2*math.pi*s*s)).mean().item()
+def eight(n, g): return make_points('8gaussians', n, g)
 
 
 def measure_objectives(args):
@@ -125,7 +115,7 @@ def measure_objectives(args):
             net = FactorNet(2, 64, 5, scale=1/near)
             opt = torch.optim.AdamW(net.parameters(), 3e-3)
             plan = torch.optim.lr_scheduler.OneCycleLR(opt, 3e-3, 600, pct_start=0.05)
-            row = {'seed': seed, 'loss': name, 'true nll': true_nll(test), 'of the data itself': sliced_wasserstein(train, test)}
+            row = {'seed': seed, 'loss': name, 'true nll': -true_log_prob('8gaussians', test).mean().item(), 'of the data itself': sliced_wasserstein(train, test)}
             try:
                 for _ in range(600):
                     opt.zero_grad()
