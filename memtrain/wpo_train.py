@@ -31,7 +31,7 @@ from .report import matmul_rate
 from .train import MetricsLog, Stopped, _hearing_sigterm, _NoLog, _on_main, _own_ranks, _write_checkpoint, check_run_dir, load_checkpoint
 from .wpo import POINTS, FactorNet, _choose_chunk, _Job, _Prior, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
 
-# %% ../nbs/31_wpo_train.ipynb #614dd209
+# %% ../nbs/31_wpo_train.ipynb #5c695857
 def load_digits(
     path: str | Path | None = None,  # digits.csv.gz; that of the scikit-learn which is installed by default
 ) -> torch.Tensor:  # (1797, 64), float32, whole numbers from 0 to 16
@@ -47,7 +47,7 @@ def load_digits(
         raise MemtrainError(f'{path}: a table of shape {table.shape} is not that of the digits, 64 levels from 0 to 16 and a label: pip install scikit-learn brings it')
     return torch.from_numpy(table[:, :64].copy())
 
-# %% ../nbs/31_wpo_train.ipynb #a566c57d
+# %% ../nbs/31_wpo_train.ipynb #e85cf662
 _WANTED = 'unpack cifar-10-python.tar.gz (data_batch_1 to data_batch_5) or cifar-10-binary.tar.gz (the same with .bin), and give its folder as --data_dir'
 
 def load_cifar10(
@@ -418,7 +418,7 @@ def _table(rows, chosen):
         lines.append(f"{mark + r['strategy']:24}{r['chunk_size'] or 'all':>19}{r['accumulation_steps']:>15}{size}{r['seconds']:>10.2g}{note}")
     return '\n'.join(lines)
 
-# %% ../nbs/31_wpo_train.ipynb #c15c9763
+# %% ../nbs/31_wpo_train.ipynb #57724d54
 def _powers(n): return [2**i for i in range(n.bit_length()) if 2**i < n]
 
 def _candidates(strategy, dim, centers, batch_size, hidden, depth, panel, world_size, itemsize):

@@ -311,7 +311,7 @@ def test_sliced_wasserstein_of_known_clouds():
     test_eq(sliced_wasserstein(a, a*2, seed=1), sliced_wasserstein(a, a*2, seed=1))
     for x, y in ((a, a[:, :2]), (a, a[:0]), (a[0], a)): test_fail(lambda: sliced_wasserstein(x, y), exc=MemtrainError, contains='at least one point')
 
-# %% ../nbs/30_wpo.ipynb #4c5dd2d5
+# %% ../nbs/30_wpo.ipynb #a8ea2b1c
 def test_points_lie_where_their_law_puts_them():
     radius = lambda name: make_points(name, 4000, torch.Generator().manual_seed(0)).norm(dim=1)
     assert abs(radius('8gaussians').mean() - 4/1.414) < 0.1 and (radius('8gaussians') > 1).all()
