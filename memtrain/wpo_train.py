@@ -487,7 +487,7 @@ class WPOConfig:
     chunk_size: int | None = None  # of chunked and matrix_free: centers at a time; by default what a small pass takes
     accumulation_steps: int = 1  # of gradient_accumulation: micro-batches of a step; 1 is taken as 2
     stability: float = 0.01  # least entry of a factor's diagonal
-    niters: int = 600  # steps
+    niters: int = 600  # steps, over which the learning rate falls: a resumed run has the same
     lr: float = 3e-3  # highest learning rate
     hiddenunits: int = 64  # width of the network
     depth: int = 5  # its layers

@@ -14,6 +14,7 @@ from memtrain.formats import export_shards
 from memtrain.lazypickle import build_index, iter_pickle
 from memtrain.loader import GPTDataLoader, TokenLoader
 from memtrain.measure import CommandRun, Trace, log_memory_usage, measure_command, measure_peak, track_memory
+from memtrain.mixtures import load_mixture, plot_points
 from memtrain.model import GPT, GPTConfig, count_params, generate, named_config, size_model
 from memtrain.optim import make_8bit
 from memtrain.plan import Plan, find_optimal_batch_size, plan
@@ -26,8 +27,8 @@ from memtrain.stream import StreamingDataLoader, TokenStream
 from memtrain.trace_loader import ShardedDataLoader, TraceShards
 from memtrain.traces import TraceDataSharder, open_traces, shard_traces
 from memtrain.train import TrainConfig, Trainer, chunked_cross_entropy, sample_text
-from memtrain.wpo import FactorNet, ism_loss
-from memtrain.wpo_train import setup_chunked_training, setup_gradient_accumulation_training, setup_model_parallel_training
+from memtrain.wpo import FactorNet, ism_loss, make_points
+from memtrain.wpo_train import Mixture, WPOConfig, WPOTrainer, setup_chunked_training, setup_gradient_accumulation_training, setup_model_parallel_training
 
 
 def data(folder: Path) -> None:
@@ -89,6 +90,10 @@ def training(folder: Path) -> None:
     assert_type(setup_chunked_training(net, h, 2).compute_loss(h, 0.1), torch.Tensor)
     setup_gradient_accumulation_training(net, h, 2).training_step(h, torch.optim.SGD(net.parameters()), 0.1)
     setup_model_parallel_training(net, h, ['cpu'], None).compute_loss(h)
+    assert_type(WPOTrainer(WPOConfig(data='moons', niters=100), folder, device='cpu').run(), dict)
+    mixture = load_mixture(folder)
+    assert_type(mixture, Mixture)
+    plot_points(mixture, make_points('moons', 5000, torch.Generator().manual_seed(1))).savefig('points.png')
 
 
 def results(folder: Path) -> None:
