@@ -58,6 +58,10 @@ def _is_hidden(relative): return any(part.startswith('.') or part == '__pycache_
 def _is_excluded(relative, exclude):
     return any(fnmatch(part, pattern) for pattern in exclude for part in (*relative.parts, str(relative)))
 
+def _data_sets(files):
+    "The folders of data sets of tokens, whose manifests are among `files`"
+    return {p.parent for p in files if p.name == MANIFEST and b'memtrain-tokens' in p.read_bytes()}
+
 # %% ../nbs/11_prepare.ipynb #65c24e69
 def find_files(
     inputs: str | Path | Iterable[str | Path],  # files, folders and glob patterns (`**` goes into subfolders)
@@ -73,11 +77,12 @@ def find_files(
         named = files == [Path(item).expanduser()]
         if named and _is_excluded(Path(files[0].name), exclude): continue
         kept = [p for p in files if named or not (_is_hidden(p.relative_to(root)) or _is_excluded(p.relative_to(root), exclude))]
-        texts = [p for p in kept if not _is_binary(p)]
+        made = set() if named else _data_sets(files)
+        texts = [p for p in kept if not (made and made.intersection(p.parents)) and not _is_binary(p)]
         if named and not texts:
             raise MemtrainError(f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too); convert it, or leave it out")
         if not texts:
-            raise MemtrainError(f'{item}: no text in it ({len(files)} files, all hidden, excluded or binary); '
+            raise MemtrainError(f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a prepared data set); '
                                 f'check --input_files and --exclude')
         for p in sorted(texts, key=lambda p: (len(str(p)), p)): found.setdefault(p.resolve(), p)  # a link can lead to the same file again
     if not found: raise MemtrainError('all input files are excluded: check --exclude')

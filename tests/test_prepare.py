@@ -576,6 +576,25 @@ def test_a_second_run_changes_nothing_or_says_why_not():
         prepare(d, d/'inside', tokenization='bytes', exclude=['a'])  # the output's own folder lies in the input's
         test_eq(prepare(d, d/'inside', tokenization='bytes', exclude=['a']).seconds, None)
 
+# %% ../nbs/11_prepare.ipynb #b9bac85b
+def test_data_sets_among_the_text_are_passed_over():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for name in ('a.txt', 'sub/b.txt', 'other/dataset_metadata.json', 'other/c.txt'):
+            (d/name).parent.mkdir(exist_ok=True); (d/name).write_text(f'{{"name": "{name}"}}')
+        before = find_files(d)
+        test_eq([str(p.relative_to(d)) for p in before], ['a.txt', 'other/c.txt', 'other/dataset_metadata.json', 'sub/b.txt'])  # someone else's data set is text
+        made = prepare(d, d/'out', tokenization='bytes', val_fraction=0).manifest
+        prepare([d/'a.txt', d/'sub'], d/'sub/out', tokenization='bytes', val_fraction=0)
+        test_eq(find_files(d), before); test_eq(find_files(f'{d}/**/*'), before)
+        test_eq(prepare(d, d/'again', tokenization='bytes', val_fraction=0).manifest['shards'], made['shards'])
+        test_eq(prepare(d, d/'out', tokenization='bytes', val_fraction=0).seconds, None)  # nothing to do
+        (d/'sub/new.txt').write_text('new')
+        grown = prepare(d, d/'out', tokenization='bytes', val_fraction=0, append=True).manifest
+        test_eq([Path(s['path']).name for s in grown['sources'][len(before):]], ['new.txt'])
+        test_eq(find_files(d/'out/dataset_metadata.json'), [d/'out/dataset_metadata.json'])  # named outright
+        test_fail(lambda: find_files(d/'out'), contains='of a prepared data set')
+
 # %% ../nbs/11_prepare.ipynb #305bfe4b
 def test_bad_input_is_one_line_and_leaves_nothing():
     with tempfile.TemporaryDirectory() as d:
