@@ -388,14 +388,22 @@ class _Epoch(_Groups):
         self.counts['broken'] += len(done.broken)
         self.broken += done.broken[:max(0, self.max_broken - len(self.broken))]
         if self.counts['broken'] <= self.max_broken: return
-        raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {(self.broken + done.broken)[0].rpartition(';')[0]}; "
-                            f'mend them, or raise max_broken')
+        raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {_first_broken(self.broken + done.broken, 'mend them, or raise max_broken')}")
 
 # %% ../nbs/13_stream.ipynb #744aca75
 def _told(counts):
     "What was counted, in brackets for an error; '' where it was nothing"
     found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
     return f' ({found})' if found else ''
+
+def _first_broken(broken, way_out):
+    "The first of the records `broken`, and the `way_out` unless it is another key, under which the others have their text too"
+    first, *own = broken[0].rsplit('; ', 1)
+    return f"{first}; {own[0] if own and '--text_key' in own[0] else way_out}"
+
+def _lacking(broken):
+    "What to do where documents are lacking, some perhaps because records are `broken`"
+    return f"the first broken record is {_first_broken(broken, 'mend them, or give more text')}" if broken else 'give more text'
 
 # %% ../nbs/13_stream.ipynb #15b752db
 class _Checked(_Epoch):
@@ -431,7 +439,7 @@ class _Checked(_Epoch):
 
     def _empty(self):
         other = f"; with val_fraction {self.options['val_fraction']} the other split has them all" if self.options['val_fraction'] else ''
-        return MemtrainError(f"{self.name}: there is no document for {self.split} in it{_told(self.counts)}{other}; give more text")
+        return MemtrainError(f"{self.name}: there is no document for {self.split} in it{_told(self.counts)}{other}; {_lacking(self.broken)}")
 
 # %% ../nbs/13_stream.ipynb #29c1822f
 class DocumentStream(_Checked):
@@ -670,7 +678,7 @@ def collect_tokens(
         if all(len(data) >= most[s]*stream.dtype.itemsize for s, data in taken.items()): break
     empty = [s for s, data in taken.items() if not data]
     if empty:
-        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{_told(stream.counts)}, with val_fraction {val_fraction}; give more text")
+        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{_told(stream.counts)}, with val_fraction {val_fraction}; {_lacking(stream.broken)}")
     return {s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s) for s, data in taken.items()}
 
 # %% ../nbs/13_stream.ipynb #a160e4f3
