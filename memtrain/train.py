@@ -698,6 +698,7 @@ def check_run_dir(
     "An error where a run can't be kept in `out_dir`, or where one is that isn't to be gone on with"
     out = Path(out_dir)
     check_writable(out)
+    if out.is_file(): raise MemtrainError(f'{out} is a file: choose a folder')
     if out.is_dir() and any(out.iterdir()) and not (out/'metrics.jsonl').exists():
         raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
     if (out/'checkpoint.pt').exists() and not resume:

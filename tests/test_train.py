@@ -1023,6 +1023,7 @@ def test_a_run_does_not_go_back_and_forgets_what_does_not_compare():
         make_data(Path(d)/'data')
         tiny(d)().run()
         test_fail(lambda: tiny(d, max_iters=3)(resume=True), exc=MemtrainError, contains='is at iteration 6 already, beyond max_iters 3')
+        (Path(d)/'file').touch(); test_fail(lambda: tiny(d)('file'), exc=MemtrainError, contains='file is a file: choose a folder')
         best = tiny(d)(resume=True).best
         assert best < 9 and tiny(d, eval_batches=3)(resume=True).best == math.inf
         (Path(d)/'new').mkdir(); shutil.copy(Path(d)/'run/best.pt', Path(d)/'new'); (Path(d)/'new/metrics.jsonl').touch()
