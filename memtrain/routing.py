@@ -235,7 +235,7 @@ def split_samples(
     with open_traces(path) as traces:
         test, held = (find_held_out(traces, f) for f in (test_fraction, test_fraction + val_fraction))
         found = {'train': set(traces.table['sample']) - held, 'val': held - test, 'test': test}
-    if empty := [k for k, v in found.items() if not v]: raise MemtrainError(f"{path}: no sample falls to {' and '.join(empty)}: collect more, or take larger fractions")
+    if empty := [k for k, v in found.items() if not v]: raise MemtrainError(f"{path}: of its {len(set().union(*found.values()))} samples none falls to {' and '.join(empty)}: collect more, or take larger fractions")
     return found
 
 # %% ../nbs/22_routing.ipynb #f29fdb01
@@ -377,7 +377,7 @@ class MultiExpertPredictor(nn.Module):
     ):
         super().__init__()
         if kind not in ('attention', 'mlp', 'linear'): raise MemtrainError(f"kind={kind!r}: take 'attention', 'mlp' or 'linear'")
-        if hidden % n_head: raise MemtrainError(f'hidden={hidden} is not divisible by n_head={n_head}')
+        if hidden % n_head: raise MemtrainError(f'hidden={hidden} is not divisible by n_head={n_head}: take hidden={hidden + -hidden % n_head}')
         self.options = dict(n_embd=n_embd, n_experts=n_experts, n_layer=n_layer, window=window, kind=kind, hidden=hidden, n_head=n_head)
         width = n_embd * window if kind != 'attention' else hidden
         self.attend = WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
@@ -416,10 +416,14 @@ def _score_loss(scores, batch, target):
     return (loss * mask).sum()
 
 # %% ../nbs/22_routing.ipynb #27ea421e
-def _check_fields(trace, path):
-    "Raise where a trace lacks what a predictor learns from"
+def _check_fields(traces, path):
+    "Raise where `traces` lack what a predictor learns from"
+    if not len(traces): raise MemtrainError(f'{path} has no traces: collect or shard some first')
     for name in ('hidden_states', 'target_routing', 'target_top_k'):
-        if not hasattr(getattr(trace, name, None), 'shape'): raise MemtrainError(f'{path}: its traces have no tensor {name}, and a predictor learns from it: shard traces that have one')
+        if not hasattr(getattr(traces[0], name, None), 'shape'): raise MemtrainError(f'{path}: its traces have no tensor {name}, and a predictor learns from it: shard traces that have one')
+    alone = len(set(traces.table['sample'])) == len(traces) > 1 and getattr(traces[0], 'sample_id', None) is None
+    for name, lacks in (('sample_id', alone), ('layer_id', max(traces.table['layer']) < 0)):
+        if lacks: raise MemtrainError(f'{path}: its traces have no {name}, and by it the layers of a sample are joined: shard traces that have one')
 
 # %% ../nbs/22_routing.ipynb #ae292abd
 class _PredictorParts:
@@ -427,9 +431,9 @@ class _PredictorParts:
     def __init__(self, shard_dir, out_dir, a, device):
         from memtrain.traces import open_traces
         self.a, self.path, self.out, self.device = a, shard_dir, out_dir and Path(out_dir), choose_device(device)
-        self.parts = split_samples(shard_dir, a.val_fraction, a.test_fraction)
         with open_traces(shard_dir) as traces:
-            _check_fields(traces[0], shard_dir)
+            _check_fields(traces, shard_dir)
+            self.parts = split_samples(shard_dir, a.val_fraction, a.test_fraction)
             shape, E, layers, self.identity = traces[0].hidden_states.shape, traces[0].target_routing.shape[-1], max(traces.table['layer']) + 1, {'traces': len(traces), 'samples': sum(map(len, self.parts.values()))}
         self.batches = self._open('train', True)
         seed_everything(a.seed)

@@ -228,6 +228,7 @@ def test_no_sample_is_on_both_sides():
 def test_bad_settings_of_a_predictor_are_told():
     for name, bad in (('window', 0), ('lookahead', 0), ('epochs', 1.5), ('patience', 0), ('target', 'hard'), ('lr', 0), ('batch_size', True)):
         test_fail(train_predictor, args=('nowhere',), kwargs={name: bad}, exc=MemtrainError, contains=f'{name}={bad!r}')
+    test_fail(lambda: MultiExpertPredictor(8, 4, 2, hidden=30), exc=MemtrainError, contains='hidden=30 is not divisible by n_head=4: take hidden=32')
 
 def test_traces_without_what_a_predictor_learns_from_are_told():
     whole = {'hidden_states': torch.zeros(4, 8), 'target_routing': torch.zeros(4, 3), 'target_top_k': torch.zeros(4, 2, dtype=torch.long)}
@@ -237,6 +238,21 @@ def test_traces_without_what_a_predictor_learns_from_are_told():
             Path(d, 'traces.pkl').write_bytes(pickle.dumps(traces))
             shard_traces(Path(d, 'traces.pkl'), Path(d, f'shards{i}'))
             test_fail(lambda: train_predictor(Path(d, f'shards{i}')), exc=MemtrainError, contains=f'no tensor {name}')
+
+def test_traces_that_nothing_joins_are_told():
+    whole = {'hidden_states': torch.zeros(4, 8), 'target_routing': torch.zeros(4, 3), 'target_top_k': torch.zeros(4, 2, dtype=torch.long), 'token_ids': torch.zeros(4, dtype=torch.long)}
+    both = [{'layer_id': layer, 'sample_id': f's{sample}', **whole} for sample in range(20) for layer in range(5)]
+    with tempfile.TemporaryDirectory() as d:
+        def fails(name, traces, said):
+            Path(d, 'traces.pkl').write_bytes(pickle.dumps(traces))
+            shard_traces(Path(d, 'traces.pkl'), Path(d, name))
+            test_fail(lambda: train_predictor(Path(d, name)), exc=MemtrainError, contains=f'{name}: {said}' if name != 'empty' else 'empty has no traces')
+        for name in ('sample_id', 'layer_id'):
+            fails(f'no_{name}', [{k: v for k, v in t.items() if k != name} for t in both], f'its traces have no {name}, and by it')
+            fails(f'{name}_none', [{**t, name: None} for t in both[:10]], f'its traces have no {name}, and by it')
+        fails('each', [{**t, 'sample_id': i} for i, t in enumerate(both)], 'no sample has the 3 layers')  # samples of a layer each
+        fails('few', both[:10], 'of its 2 samples none falls to')
+        fails('empty', [], '')
 
 # %% ../nbs/22_routing.ipynb #ad3de39c
 def test_transfers_add_up():
