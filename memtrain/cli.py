@@ -110,13 +110,16 @@ class ShardTraces:
     def run(self) -> int:  # exit status
         "Shard, and say what came of it"
         from memtrain.traces import shard_traces
-        m = shard_traces(self.input_file, self.output_dir, **{k: v for k, v in vars(self).items() if k not in ('input_file', 'output_dir')})
+        m = shard_traces(self.input_file, self.output_dir, allow_empty=False, **{k: v for k, v in vars(self).items() if k not in ('input_file', 'output_dir')})
         out = shlex.quote(self.output_dir)
         if self.index_only:
             print(f"{m['index']}: where {m['traces']:,} traces lie, {format_size(m['bytes'])}; open_traces takes it in place of a folder")
             return 0
         print(f"{self.output_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers in {len(m['shards'])} shards, "
               f"{format_size(sum(s['bytes'] for s in m['shards']))}")
+        if other := m['traces'] - sum(m['layers'].values()):
+            print(f"{self.input_file}: {other:,} of {m['traces']:,} items {'has' if other == 1 else 'have'} no layer_id, so a predictor can't learn from them; they are kept as they are"
+                  + '; what is no list is one item'*(m['traces'] == 1))
         print(f'Next: memtrain verify {out}' if self.format == 'pkl' or self.group != 'sample' or not m['layers'] else f'Next: memtrain train-predictor --shard_dir {out}')
         return 0
 

@@ -1137,7 +1137,10 @@ def _is_index(path):
     return _File(path).pread(len(_INDEX_MAGIC), 0) == _INDEX_MAGIC
 
 # %% ../nbs/14_traces.ipynb #a2e3ac6f
-def _index_only(src, out):
+def _check_any(src, n, allow_empty):
+    if not n and not allow_empty: raise MemtrainError(f'{src}: there is no trace in it: give a file that has some')
+
+def _index_only(src, out, allow_empty):
     "Make the index of the pickle `src` in the folder `out`"
     out, dest = Path(out), Path(out)/f'{Path(src).name}.index'
     if dest.exists() and not _is_index(dest): raise MemtrainError(f'{dest} is there already and is no index: give another folder')
@@ -1146,6 +1149,8 @@ def _index_only(src, out):
     out.mkdir(parents=True, exist_ok=True)
     try:
         with _clear_errors(out): index = build_index(src, dest)
+        try: _check_any(src, len(index), allow_empty)
+        except MemtrainError: dest.unlink(); raise
     except BaseException:
         if fresh: out.rmdir()
         raise
@@ -1161,9 +1166,10 @@ def shard_traces(
     dedupe: bool = True,  # tensors of a sample with the same contents are stored once
     resume: bool = False,  # go on with a run that was interrupted
     index_only: bool = False,  # write the index of the pickle into `out` and no shards
+    allow_empty: bool = True,  # no traces make a folder of none; otherwise they are an error
 ) -> dict:  # the manifest
     "Cut the traces in `src` into shards in the folder `out`, without ever loading them"
-    if index_only: return _index_only(src, out)
+    if index_only: return _index_only(src, out, allow_empty)
     with _clear_errors(out), contextlib.ExitStack() as stack:
         source = stack.enter_context(_Source(src))
         folder = _OpenFolder(out, _make_plan(source.note, shard_size_mb, format, group, dedupe), resume)
@@ -1173,6 +1179,7 @@ def shard_traces(
         stack.callback(sources.close)
         plan = _Plan(stack.enter_context(open(folder.dest/'.plan.tmp', 'w+b')), group == 'seed')
         _scan(source, plan, sources, stack.enter_context(open(folder.dest/'.loose.tmp', 'w+b')), src)
+        _check_any(src, len(plan), allow_empty)
         return _write_shards(folder, sources, plan, stack)
 
 # %% ../nbs/14_traces.ipynb #50077200

@@ -534,6 +534,19 @@ def test_traces_are_sharded_verified_and_indexed():
         run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'index', '--index_only', cwd=d)
         assert run.returncode == 0 and 'where 15 traces lie' in run.stdout and not list((d/'index').glob('shard*')), run
 
+# %% ../nbs/50_cli.ipynb #49e61282
+def test_a_pickle_that_is_no_list_of_traces_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        d, trace = Path(d), {'layer_id': 0, 'sample_id': 1, 'x': np.ones(3)}
+        for i, (items, said) in enumerate((([trace]*4, ''), ([trace, 5, None], '2 of 3 items have no layer_id'), ({'a': 1}, '1 of 1 items has no layer_id'), ([{'a': 1}]*2, '2 of 2 items have'))):
+            (d/'t.pkl').write_bytes(pickle.dumps(items))
+            run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', f'out{i}', cwd=d)
+            test_eq((run.returncode, run.stderr, 'items ha' in run.stdout, 'what is no list' in run.stdout), (0, '', bool(said), isinstance(items, dict)))
+            assert said in run.stdout, run.stdout
+        (d/'t.pkl').write_bytes(pickle.dumps([]))
+        for flags in ([], ['--index_only'], ['--format', 'pkl', '--group', 'seed']):
+            assert 't.pkl: there is no trace in it' in only_line(run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'none', *flags, cwd=d)) and not (d/'none').exists()
+
 # %% ../nbs/50_cli.ipynb #1b4bab7b
 def test_traces_take_the_first_systems_way_and_no_torch():
     with tempfile.TemporaryDirectory() as d:

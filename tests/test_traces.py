@@ -262,6 +262,9 @@ def test_bad_input_writes_nothing():
         for kw, word in (({'format': 'zip'}, "'zip' isn't one of"), ({'group': 'x'}, "'x' isn't one of"), ({'shard_size_mb': 0}, '0 is outside'), ({'shard_size_mb': 'a'}, "'a' is outside")):
             test_fail(lambda: shard_traces(d/'x.pkl', d/'o', **kw), contains=word)
         test_fail(lambda: shard_traces(d/'x.pkl', d/'x.pkl'), contains='x.pkl'); test_fail(lambda: shard_traces(d/'x.pkl', d), contains="isn't empty")
+        save([], d/'x.pkl')
+        for kw in ({}, {'format': 'pkl'}, {'index_only': True}):
+            test_fail(lambda: shard_traces(d/'x.pkl', d/'o', allow_empty=False, **kw), exc=MemtrainError, contains='x.pkl: there is no trace in it')
         test_eq(sorted(p.name for p in d.iterdir()), ['a', 'x.pkl'])
 
 # %% ../nbs/14_traces.ipynb #5591d40e
