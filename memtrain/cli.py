@@ -319,7 +319,6 @@ class Train(TrainFlags):
         except OutOfMemory as e: raise MemtrainError(_with_line(e, self, config)) from None
         except Stopped as e: return _fail(e, e.status) if ranks.main else e.status
         except ToldElsewhere: return 1
-        except MemtrainError as e: raise MemtrainError(_in_flags(str(e), self)) from None
         except RuntimeError as e:
             if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)): raise
             raise MemtrainError('another rank has ended: its own line says why') from None
@@ -375,15 +374,6 @@ def _save_figure(figure, dest):
     "Write `figure` to the image `dest`, whole or not at all"
     Path(dest).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(dest) as f: figure.savefig(f, format=Path(dest).suffix[1:])
-
-# %% ../nbs/50_cli.ipynb #acf31f3f
-# regular expressions
-_SAID = {r'\bevery=': '--checkpoint_every ', 'paged=True: paged': '--paged_optimizer: paged', 'leave paged out, or move the model to cuda first': 'leave it out', '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction', ', the block_size': ', the seq_len', 'block_size=': '--seq_len '}
-
-def _in_flags(message, a):
-    "A `message` of the functions beneath, in the words of the flags `a`"
-    for here, there in {'--input_files': '--dataset_id' if a.dataset_id else '--input_file', **_SAID}.items(): message = re.sub(here, there, message)
-    return message
 
 # %% ../nbs/50_cli.ipynb #ef905cf7
 def _choose_model(args, vocab_size, seq_len=256):
@@ -611,7 +601,6 @@ class WPOCommand:
             with start_ranks(self.device) as ranks: return self._train(config, ranks)
         except Stopped as e: return _fail(e, e.status) if ranks.main else e.status
         except ToldElsewhere: return 1
-        except MemtrainError as e: raise MemtrainError(str(e).replace('--out_dir', '--save')) from None
         except RuntimeError as e:
             if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)): raise
             raise MemtrainError('another rank has ended: its own line says why') from None
@@ -698,12 +687,13 @@ def main(
     if not argv or argv[0] not in _COMMANDS:
         print(_usage() if not argv else f'memtrain: {argv[0]!r} is not a command: it is one of {", ".join(_COMMANDS)}', file=sys.stderr)
         return 2
+    command = None
     try:
         command, settings = _parse(argv[0], argv[1:])
         status = command.run(*settings)
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
-    except MemtrainError as e: return _fail(e)
+    except MemtrainError as e: return _fail(_in_flags(str(e), argv[0], command))
     except KeyboardInterrupt: return _fail('interrupted; nothing is half-written, and --resume goes on behind what was finished', 130)
     except (MemoryError, RuntimeError) as e:
         if not is_out_of_memory(e): raise
@@ -711,6 +701,25 @@ def main(
                      'or a smaller --batch_size, --seq_len or --target_params' if argv[0] in ('train', 'estimate') else f'out of memory in {argv[0]}')
     except BrokenPipeError: return _fail('', 1)
     except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
+
+# %% ../nbs/50_cli.ipynb #5ce45b94
+# a regular expression, and what takes its place in the errors of a command that has the flags in it
+_SAID = {', the block_size': ', the seq_len', r'(?<!: )\bblock_size=': '--seq_len ', r"(?<![\w./'-])block[_ ]size(?![\w./'=-])": '--seq_len', r'--input_files\b': '--input_file', r'--out_dir\b': '--save',
+         r'\bevery=': '--checkpoint_every ', 'paged=True: paged': '--paged_optimizer: paged', 'leave paged out, or move the model to cuda first': 'leave it out',
+         '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction',
+         r'made with (\w+ \S+), this is ((?:n_\w+|dropout|bias|tie_weights|expert\w+|router_aux) \S+): resume with the same': r'made with another model (\1, this is \2): resume with the same --target_params, --model_name or --config_file',
+         r'made with tokenizer_sha256 \w+, this is tokenizer_sha256 \w+': 'made with another tokenizer',
+         ', or take larger fractions': '', 'leave it out with fields=, or take batch_size=1': 'shard traces in which it is the same', 'leave the field out with fields=': 'shard traces in which it has another',
+         r' \(Expected one of cpu, .* device string: \S+\); try --device cpu': ': take --device cuda or --device cpu'}
+
+def _in_flags(message, name, command):
+    "A `message` of the functions beneath, in the words of the flags of the command called `name`; `command` is None where they weren't understood"
+    cls, (module, _, more) = _COMMANDS[name][0], _COMMANDS[name][1].partition(':')
+    flags = {f.name for c in (cls, *([getattr(import_module(module), more)] if more else ())) for f in fields(c)}
+    if getattr(command, 'dataset_id', None): message = message.replace('--input_files', '--dataset_id')
+    for here, there in _SAID.items():
+        if flags >= set(re.findall(r'--(\w+)', there)): message = re.sub(here, there, message)
+    return message
 
 # %% ../nbs/50_cli.ipynb #1446aebb
 def _fail(message, status=1):

@@ -22,7 +22,7 @@ from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.train import OutOfMemory, Stopped, ToldElsewhere, TrainConfig, gpt_step, load_checkpoint, losses
-from memtrain.cli import _parse, _with_line
+from memtrain.cli import _COMMANDS, _in_flags, _parse, _with_line
 
 # %% ../nbs/50_cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):
@@ -461,6 +461,43 @@ def test_errors_are_one_line_with_the_right_status():
         run = run_here('verify', 'new', cwd=d)
         test_eq(run.returncode, 1); assert 'shard_00000.bin' in only_line(run)
         assert not (d/'run').exists()
+
+# %% ../nbs/50_cli.ipynb #9207918e
+def test_errors_name_what_can_be_typed():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        (d/'m.json').write_text(json.dumps(dict(vocab_size=257, block_size=0, n_layer=1, n_head=1, n_embd=8))); (d/'file').touch()
+        (d/'body.jsonl').write_text('\n'.join(json.dumps({'body': f'text {i}'}) for i in range(9)))
+        train = lambda *args: run_here('train', *args, '--max_iters', 1, *([] if '--device' in args else ['--device', 'cpu']), cwd=d)
+        data, lacks = ('--dataset_dir', 'data'), "body.jsonl, line 1: no text under 'text'; it has body: choose with --text_key"
+        test_eq(train(*data, '--out_dir', 'run', *_small).returncode, 0)
+        for args, said in (((*data, '--out_dir', 'run', '--resume', '--target_params', '60k', '--seq_len', 16), 'made with --seq_len 32, this is --seq_len 16'),
+                           ((*data, '--out_dir', 'run', '--resume', '--target_params', '20k', '--seq_len', 32), 'resume with the same --target_params, --model_name or --config_file'),
+                           ((*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000), 'a window of --seq_len 30000 needs 30001; choose a smaller --seq_len, or'),
+                           ((*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000), 'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters; ask for more, or take a smaller vocabulary or --seq_len'),
+                           ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size=0'),  # where it stands
+                           ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'), ((*data, '--out_dir', 'new', '--device', 'gpu'), "device 'gpu' can't be used: take --device cuda or --device cpu"),
+                           (('--input_file', 'body.jsonl', '--use_streaming', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first broken record is {lacks}'),
+                           (('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first is {lacks}')):
+            run = train(*args)
+            test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
+        assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))
+        test_eq(_in_flags('runs/block_size 9: choose a smaller block_size', 'bench', None), 'runs/block_size 9: choose a smaller block_size')  # whose flag it is
+        assert 'take --device cuda or' in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
+
+# %% ../nbs/50_cli.ipynb #92905750
+def test_errors_of_a_predictor_name_what_can_be_done():
+    with tempfile.TemporaryDirectory() as d:
+        d, r = Path(d), np.random.default_rng(0)
+        trace = lambda s, layer: {'layer_id': layer, 'sample_id': s, 'hidden_states': r.random((4, 8), np.float32), 'target_routing': r.random((4, 5), np.float32), 'target_top_k': r.integers(5, size=(4, 2)), 'token_ids': np.arange(4)}
+        good = [trace(s, layer) for s in range(30) for layer in range(4)]
+        mixed = [{**t, 'hidden_states': t['hidden_states'].astype(['f4', 'f8'][t['sample_id']%2])} for t in good]
+        for name, traces, said in (('few', good[:8], 'of its 2 samples none falls to val and test: collect more'), ('mixed', mixed, ' in another: shard traces in which it is the same'),
+                                   ('alone', [{**t, 'sample_id': None} for t in good], 'alone: its traces have no sample_id, and by it the layers of a sample are joined: shard traces that have one')):
+            (d/'t.pkl').write_bytes(pickle.dumps(traces))
+            run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', name, cwd=d)
+            assert only_line(run := run_here('train-predictor', '--shard_dir', name, '--kind', 'linear', '--epochs', 1, '--device', 'cpu', cwd=d)).endswith(said), run.stderr
 
 # %% ../nbs/50_cli.ipynb #08136579
 def test_what_is_wrong_with_a_text_is_told_in_the_words_of_the_flags():
