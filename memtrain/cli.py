@@ -694,7 +694,7 @@ def main(
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
     except MemtrainError as e: return _fail(_in_flags(str(e), argv[0], command))
-    except KeyboardInterrupt: return _fail('interrupted; nothing is half-written, and --resume goes on behind what was finished', 130)
+    except KeyboardInterrupt: return _fail('interrupted; nothing is half-written' + ', and --resume goes on behind what was finished'*_goes_on(command), 130)
     except (MemoryError, RuntimeError) as e:
         if not is_out_of_memory(e): raise
         return _fail('out of memory; try --activation_checkpointing with --loss_chunk_size 1024, '
@@ -720,6 +720,11 @@ def _in_flags(message, name, command):
     for here, there in _SAID.items():
         if flags >= set(re.findall(r'--(\w+)', there)): message = re.sub(here, there, message)
     return message
+
+def _goes_on(command):
+    "Whether `--resume` goes on with the `command` that was interrupted"
+    a = vars(command) if command else {}
+    return 'resume' in a and not a.get('index_only') and None not in (a.get('out_dir', ''), a.get('save', ''))
 
 # %% ../nbs/50_cli.ipynb #1446aebb
 def _fail(message, status=1):

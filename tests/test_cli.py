@@ -542,6 +542,14 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written():
         test_eq([line for line in err.splitlines() if line.startswith('memtrain')], ['memtrain: interrupted; nothing is half-written, and --resume goes on behind what was finished'])
         assert 'Traceback' not in err and not (d/'data').exists()
 
+# %% ../nbs/50_cli.ipynb #36c46832
+def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
+    for line, goes_on in (('prepare --input_files x --out_dir y', True), ('verify x', False), ('export x y', False), ('estimate', False), ('bench', False), ('train --dataset_dir x --out_dir y', True),
+                          ('wpo', False), ('wpo --save x', True), ('train-predictor --shard_dir x', False), ('train-predictor --shard_dir x --out_dir y', True), ('collect-traces --run_dir x', True),
+                          ('shard-traces --input_file x --output_dir y', True), ('shard-traces --input_file x --output_dir y --index_only', False)):
+        with patch.object(_COMMANDS[line.split()[0]][0], 'run', side_effect=KeyboardInterrupt): run = run_here(*line.split())
+        test_eq((run.returncode, run.stderr), (130, 'memtrain: interrupted; nothing is half-written' + ', and --resume goes on behind what was finished'*goes_on + '\n'))
+
 # %% ../nbs/50_cli.ipynb #71a86e8e
 def write_traces(path, samples=5, layers=3):
     "Pickle traces as dictionaries of NumPy arrays"
