@@ -118,7 +118,7 @@ class ShardTraces:
         print(f"{self.output_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers in {len(m['shards'])} shards, "
               f"{format_size(sum(s['bytes'] for s in m['shards']))}")
         if other := m['traces'] - sum(m['layers'].values()):
-            print(f"{self.input_file}: {other:,} of {m['traces']:,} items {'has' if other == 1 else 'have'} no layer_id, so a predictor can't learn from them; they are kept as they are"
+            print(f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; a predictor learns from traces, which have one"
                   + '; what is no list is one item'*(m['traces'] == 1))
         print(f'Next: memtrain verify {out}' if self.format == 'pkl' or self.group != 'sample' or not m['layers'] else f'Next: memtrain train-predictor --shard_dir {out}')
         return 0

@@ -583,10 +583,10 @@ def test_traces_are_sharded_verified_and_indexed():
 def test_a_pickle_that_is_no_list_of_traces_is_told():
     with tempfile.TemporaryDirectory() as d:
         d, trace = Path(d), {'layer_id': 0, 'sample_id': 1, 'x': np.ones(3)}
-        for i, (items, said) in enumerate((([trace]*4, ''), ([trace, 5, None], '2 of 3 items have no layer_id'), ({'a': 1}, '1 of 1 items has no layer_id'), ([{'a': 1}]*2, '2 of 2 items have'))):
+        for i, (items, said) in enumerate((([trace]*4, ''), ([trace, 5, None], '2 of 3 items without a layer_id'), ({'a': 1}, '1 of 1 items without a layer_id'), ([{'a': 1}]*2, '2 of 2 items without'))):
             (d/'t.pkl').write_bytes(pickle.dumps(items))
             run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', f'out{i}', cwd=d)
-            test_eq((run.returncode, run.stderr, 'items ha' in run.stdout, 'what is no list' in run.stdout), (0, '', bool(said), isinstance(items, dict)))
+            test_eq((run.returncode, run.stderr, 'items without' in run.stdout, 'what is no list' in run.stdout), (0, '', bool(said), isinstance(items, dict)))
             assert said in run.stdout, run.stdout
         (d/'t.pkl').write_bytes(pickle.dumps([]))
         for flags in ([], ['--index_only'], ['--format', 'pkl', '--group', 'seed']):
