@@ -202,20 +202,6 @@ def test_broken_records_are_skipped_counted_and_named():
         strict = DocumentStream(d, 'bytes', record_mib=1, shuffle_files=False, max_broken=4)
         test_fail(lambda: list(strict.groups(0)), contains='more than 4 broken records; the first is', exc=MemtrainError)
 
-# %% ../nbs/13_stream.ipynb #92b5146f
-def test_a_key_that_all_records_lack_is_named():
-    with tempfile.TemporaryDirectory() as d:
-        d, lacks = Path(d), "x.jsonl, line 1: no text under 'text'; it has body, id: choose with --text_key"
-        def fails(lines, said, **options):
-            (d/'x.jsonl').write_text('\n'.join(lines))
-            test_fail(lambda: list(DocumentStream(d/'x.jsonl', 'bytes', **options).groups(0)), contains=said, exc=MemtrainError)
-        other = [json.dumps({'body': f'text {i}', 'id': i}) for i in range(9)]
-        fails(other, f"no document for train in it (9 broken); the first broken record is {d}/{lacks}")
-        fails(other, f'more than 3 broken records; the first is {d}/{lacks}', max_broken=3)
-        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'with val_fraction 0.1; the first broken record is {d}/{lacks}', exc=MemtrainError)
-        fails(['[1]', '{'], "line 1: a list, not an object with a 'text'; mend them, or raise max_broken", max_broken=1)
-        fails(['[1]', '{'], "line 1: a list, not an object with a 'text'; mend them, or give more text")
-
 # %% ../nbs/13_stream.ipynb #7ba7f8de
 def test_a_line_above_the_limit_is_skipped_and_not_kept():
     with tempfile.TemporaryDirectory() as d:
@@ -489,6 +475,20 @@ def test_collecting_stops_at_a_limit_and_says_what_is_missing():
     test_eq({s: len(t) for s, t in collect_tokens(texts, 'bytes', limit={'val': 10}).items()}, {'train': len(whole['train']), 'val': 10})
     test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='no document for val', exc=MemtrainError)
     test_eq(list(collect_tokens(['one'], 'bytes', val_fraction=0)), ['train'])
+
+# %% ../nbs/13_stream.ipynb #92b5146f
+def test_a_key_that_all_records_lack_is_named():
+    with tempfile.TemporaryDirectory() as d:
+        d, lacks = Path(d), "x.jsonl, line 1: no text under 'text'; it has body, id: choose with --text_key"
+        def fails(lines, said, **options):
+            (d/'x.jsonl').write_text('\n'.join(lines))
+            test_fail(lambda: list(DocumentStream(d/'x.jsonl', 'bytes', **options).groups(0)), contains=said, exc=MemtrainError)
+        other = [json.dumps({'body': f'text {i}', 'id': i}) for i in range(9)]
+        fails(other, f"no document for train in it (9 broken); the first broken record is {d}/{lacks}")
+        fails(other, f'more than 3 broken records; the first is {d}/{lacks}', max_broken=3)
+        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'with val_fraction 0.1; the first broken record is {d}/{lacks}', exc=MemtrainError)
+        fails(['[1]', '{'], "line 1: a list, not an object with a 'text'; mend them, or raise max_broken", max_broken=1)
+        fails(['[1]', '{'], "line 1: a list, not an object with a 'text'; mend them, or give more text")
 
 # %% ../nbs/13_stream.ipynb #0efea0fb
 def test_a_sample_of_unknown_size_is_the_beginning():
