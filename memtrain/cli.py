@@ -709,8 +709,7 @@ _SAID = {', the block_size': ', the seq_len', r'(?<!: )\bblock_size=': '--seq_le
          '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction',
          r'made with (\w+ \S+), this is ((?:n_\w+|dropout|bias|tie_weights|expert\w+|router_aux) \S+): resume with the same': r'made with another model (\1, this is \2): resume with the same --target_params, --model_name or --config_file',
          r'made with tokenizer_sha256 \w+, this is tokenizer_sha256 \w+': 'made with another tokenizer',
-         ', or take larger fractions': '', 'leave it out with fields=, or take batch_size=1': 'shard traces in which it is the same', 'leave the field out with fields=': 'shard traces in which it has another',
-         r' \(Expected one of cpu, .* device string: \S+\); try --device cpu': ': take --device cuda or --device cpu'}
+         ', or take larger fractions': '', 'leave it out with fields=, or take batch_size=1': 'shard traces in which it is the same', 'leave the field out with fields=': 'shard traces in which it has another'}
 
 def _in_flags(message, name, command):
     "A `message` of the functions beneath, in the words of the flags of the command called `name`; `command` is None where they weren't understood"

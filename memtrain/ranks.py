@@ -106,6 +106,7 @@ def choose_device(
         name = f'cuda:{local_rank}'
     try: return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as e:
+        if 'device type at start' in str(e): raise MemtrainError(f"device {name!r} can't be used: take --device cuda or --device cpu") from None  # torch names some twenty
         raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
 
 # %% ../nbs/06_ranks.ipynb #3cd0d671
