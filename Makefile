@@ -71,12 +71,13 @@ save: require-script $(STAMP) ## Put the script back into NB=nbs/00_core.ipynb, 
 	$(BIN)/jupytext --quiet --update --to ipynb --output "$(NB)" "$(SCRIPT)"
 	$(BIN)/python tools/export.py
 
-check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, types, wheel, docs, tests
+check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, types, wheel, docs, numbers, tests
 	$(BIN)/python tools/check_sync.py
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/python tools/check_wheel.py
 	$(BIN)/python tools/check_docs.py
+	$(BIN)/python tools/check_numbers.py
 	$(BIN)/nbdev_test
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
