@@ -20,6 +20,7 @@ from memtrain.core import format_count, format_size, progress, save_result
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, count_params
+from memtrain.optim import make_8bit
 
 
 # ------------------------------------------------------------------------------------------------------------- the step that is measured
@@ -30,8 +31,7 @@ def make_optimizer(name, params):
     "The optimizer `name` of `params`, as a `Step` means it"
     if name == 'adamw': return torch.optim.AdamW(params, fused=True)
     if name == 'sgd': return torch.optim.SGD(params, lr=1e-3)
-    import bitsandbytes
-    return bitsandbytes.optim.AdamW8bit(params)
+    return make_8bit('adamw', params, 1e-3, (0.9, 0.999))
 
 def make_functions(shape, step, device='cpu', before=lambda: None, read=True):
     "Model, optimizer and step function of a GPT of `shape`; `before` is called before each micro-batch, `read` fetches the loss"
