@@ -1,6 +1,6 @@
 """Write tests/test_<module>.py from the cells marked `#| test`: what they define, without the calls that run it in the notebook.
 
-A cell that is marked `#| long` too defines tests of many seconds and doesn't call them: they would keep a reader waiting, and pytest alone runs them."""
+A cell that is marked `#| long` too defines tests of some seconds or more and doesn't call them: they would keep a reader waiting, and pytest alone runs them."""
 import ast,re,sys
 from pathlib import Path
 

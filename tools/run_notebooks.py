@@ -68,7 +68,7 @@ def run_fresh(path: Path, root: Path, check: bool) -> bool:
     ok = subprocess.run(args, env=env).returncode == 0
     took = time.time() - start
     print(f"{path.name:<24}{took:7.1f} s" + ("" if ok else "  failed, left as it was"), flush=True)
-    if took > SLOW_SECONDS: print(f"warning: nbs/{path.name} took more than {SLOW_SECONDS} s: mark its longest cells '#| slow'", file=sys.stderr)
+    if took > SLOW_SECONDS: print(f"warning: nbs/{path.name} took more than {SLOW_SECONDS} s: leave its longest tests to pytest ('#| long'), or mark cells '#| slow'", file=sys.stderr)
     return ok
 
 
