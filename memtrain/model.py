@@ -359,14 +359,15 @@ class GPT(Decoder):
     ) -> torch.Tensor:  # scalar, in nats per token, at least float32
         "Cross-entropy of the logits of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions` as in `hidden`"
         _check_divisor(divide_by)
-        hidden, uneven = self._features(idx, documents, positions)
-        loss = self._cross_entropy(hidden.flatten(0, 1), targets.flatten(), divide_by)
+        x, uneven = self._features(idx, documents, positions)
+        if not self.loss_chunk_size: x = self.head(x)  # and features that nothing was saved of are gone before the loss
+        loss = self._cross_entropy(x.flatten(0, 1), targets.flatten(), divide_by)
         return loss + self._balance(uneven, targets, divide_by) if uneven and self.training and self.config.router_aux else loss
 
-    def _cross_entropy(self, hidden, targets, divide_by):
-        "The loss of features (N, C)"
-        if self.loss_chunk_size: return chunked_cross_entropy(hidden, self.head.weight, targets, self.loss_chunk_size, divide_by)
-        def loss(**how): return F.cross_entropy(_widen(self.head(hidden)), targets, ignore_index=-100, **how)
+    def _cross_entropy(self, x, targets, divide_by):
+        "The loss of features (N, C) in chunks, or of logits (N, V)"
+        if self.loss_chunk_size: return chunked_cross_entropy(x, self.head.weight, targets, self.loss_chunk_size, divide_by)
+        def loss(**how): return F.cross_entropy(_widen(x), targets, ignore_index=-100, **how)
         return loss() if divide_by is None else loss(reduction='sum') / divide_by
 
     def _balance(self, uneven, targets, divide_by):

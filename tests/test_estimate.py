@@ -99,7 +99,8 @@ _CASES = [(_TIED, Step(4)), (_TIED, Step(4, optimizer='sgd', use_mixed_precision
           (_TIED, Step(2, gradient_accumulation_steps=4, optimizer='adamw8bit', activation_checkpointing=True)),
           (_UNTIED, Step(8, activation_checkpointing=True, loss_chunk_size=64)), (_UNTIED, Step(8, 16, 3, optimizer='adamw8bit')),
           (_TIED, Step(4, 32, use_mixed_precision=True, activation_checkpointing=True)), (_TIED, Step(4, loss_chunk_size=100)),
-          (_TIED, Step(4, loss_chunk_size=64, use_mixed_precision=True, gradient_accumulation_steps=2))]
+          (_TIED, Step(4, loss_chunk_size=64, use_mixed_precision=True, gradient_accumulation_steps=2)),
+          (GPTConfig(512, 64, 2, 4, 128), Step(16, use_mixed_precision=True, activation_checkpointing=True))]  # would be at its peak in the loss if that held features
 
 def test_estimate_agrees_with_the_truth():
     for shape, step in _CASES:
