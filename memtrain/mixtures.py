@@ -25,8 +25,7 @@ def load_mixture(
 ) -> Mixture:
     "The mixture that was trained in `out_dir`"
     path, again = Path(out_dir)/'mixture.pt', 'the run that made it, with --resume, writes it again'
-    try: found = load_checkpoint(path, device := choose_device(device))
-    except MemtrainError as e: raise MemtrainError(str(e).replace("remove the run's folder and train anew", again)) from None
+    found = load_checkpoint(path, device := choose_device(device), again)
     if 'log_mixing' not in found: raise MemtrainError(f'{path}: not a mixture that memtrain wpo saved; give the folder of a finished run')
     try:
         net = FactorNet(**found['shape'], scale=found['shape']['stab'] + 1).to(device)

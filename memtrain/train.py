@@ -373,14 +373,14 @@ _OF_ROWS = ('shuffle', 'shuffle_buffer_size', 'stride', 'num_workers', 'max_exam
 def load_checkpoint(
     path: str | Path,  # `checkpoint.pt` of a run
     device: str | torch.device = 'cpu',  # where tensors go
+    way_out: str = "remove the run's folder and train anew",  # what an error says to do about a damaged file
 ) -> dict:
     "The checkpoint at `path`, read without running any code it may hold"
     try: return torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint; train first') from None
     except Exception as e:
         said = (str(e).splitlines() or ['it is empty or cut off'])[0]
-        raise MemtrainError(f"{path}: can't be read as a checkpoint ({type(e).__name__}: {said}); "
-                            f"remove the run's folder and train anew") from None
+        raise MemtrainError(f"{path}: can't be read as a checkpoint ({type(e).__name__}: {said}); {way_out}") from None
 
 # %% ../nbs/21_train.ipynb #47664f8e
 class MetricsLog:

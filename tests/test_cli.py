@@ -484,6 +484,7 @@ def test_errors_name_what_can_be_typed():
             test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
         assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))
         test_eq(_in_flags('runs/block_size 9: choose a smaller block_size', 'bench', None), 'runs/block_size 9: choose a smaller block_size')  # whose flag it is
+        test_eq(_in_flags('run was made with tokenizer_sha256 a1, this is tokenizer_sha256 b2: resume with the same', 'train', None), 'run was made with another tokenizer: resume with the same')
         assert 'take --device cuda or' in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
 
 # %% ../nbs/50_cli.ipynb #92905750
