@@ -110,9 +110,9 @@ class _Segments(_Heap):
             for _, _, p in pool.copy():
                 if p.prev is None and p.next is None: self.reserved -= self.pop(p).size
 
-# %% ../nbs/04_allocator.ipynb #dee69212
-class _Pages(_Heap):
-    "A heap in one segment per pool, into which pages of memory are put and from which they are taken"
+# %% ../nbs/04_allocator.ipynb #90189a9e
+class _Expandable(_Heap):
+    "A heap in one segment per pool, which grows by pages"
     def __init__(self, *args):
         super().__init__(*args)
         self.holes = [_Piece(0, 2**60, _SMALL, 'hole')], [_Piece(0, 2**60, _LARGE, 'hole')]  # without memory, sorted by address
@@ -152,9 +152,6 @@ class _Pages(_Heap):
         p.join(self.forget)
         insort(self.holes[p.pool], p, key=lambda q: q.at)
 
-# %% ../nbs/04_allocator.ipynb #90189a9e
-class _Expandable(_Pages):
-    "A heap in one segment per pool, which grows by pages"
     def rest_from(self, pool): return 512
 
     def fit(self, pool, size):

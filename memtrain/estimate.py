@@ -604,9 +604,9 @@ def what_if(
     if len(together) > 1: todo['all of the above but the micro-batch' if step.batch_size % 2 == 0 else 'all of the above'] = together
     return {name: estimate(shape, replace(step, **kw), device) for name, kw in todo.items()}
 
-# %% ../nbs/02_estimate.ipynb #25743dd4
-class _Storages:
-    "Tells a `TraceBuilder` of storages that appear and go"
+# %% ../nbs/02_estimate.ipynb #776ce1eb
+class _Watch:
+    "Finds new storages among tensors, and hears when they go"
     def __init__(self, builder, profile):
         self.builder, self.profile = builder, profile
         self.held, self.marks, self.notes = {}, [], []  # held: key of a storage to its weak reference and bytes
@@ -632,9 +632,6 @@ class _Storages:
         elif torch._C._current_graph_task_id() != -1: self.builder.phase('backward')
         elif grows and (self.recorded or now == 'optimizer'): self.builder.phase('forward')
 
-# %% ../nbs/02_estimate.ipynb #776ce1eb
-class _Watch(_Storages):
-    "Finds new storages among tensors, and hears when they go"
     def see(self, t, op, category, first=None, least=0):
         "Count the storage of `t` if it is new, as no smaller than `least` bytes"
         st = t.untyped_storage()
@@ -680,33 +677,6 @@ class _Sum:
     new: tuple  # what `alloc` takes
     old: int  # key of the first operand's storage
     freed: list = field(default_factory=list)  # keys of what went since
-
-# %% ../nbs/02_estimate.ipynb #46753675
-class _WatchSums(_Watch):
-    "Knows the sums that are in place on real tensors"
-    pending = None
-
-    def appear(self, key, size, op, category, first):
-        alone = torch.is_tensor(first) and not first._is_view() and _by_engine()
-        if alone: self.pending = _Sum((key, size, op, category), first.untyped_storage()._cdata)
-        else: self.alloc(key, size, op, category)
-
-    def gone(self, key):
-        if not self.pending: super().gone(key)
-        elif self.held.pop(key, None): self.pending.freed.append(key)
-
-    def same_size(self, p):
-        "Whether the first operand of `p` is as large as the result; gradients that are broadcast aren't"
-        i = self.builder.live.get(p.old)
-        return i is not None and self.builder.blocks[i].size == p.new[1]
-
-    def decide(self):
-        "In place if the first operand has gone, else a block of its own"
-        if not self.pending: return
-        p, self.pending = self.pending, None
-        if p.old in p.freed and self.same_size(p): self.builder.live[p.new[0]] = self.builder.live.pop(p.old)
-        else: self.alloc(*p.new)
-        for key in p.freed: self.free(key)
 
 # %% ../nbs/02_estimate.ipynb #4e0e8471
 def _rows(q):
@@ -778,9 +748,33 @@ CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, resu
 KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'}
 OPAQUE = {'aten::mkldnn_rnn_layer': 'an LSTM'}
 
-# %% ../nbs/02_estimate.ipynb #3f22a624
-class _Calls(_WatchSums):
-    "Runs operations on fake tensors"
+# %% ../nbs/02_estimate.ipynb #09c8c373
+class _Rules(_Watch):
+    "What is known of operations"
+    pending = None
+
+    def appear(self, key, size, op, category, first):
+        alone = torch.is_tensor(first) and not first._is_view() and _by_engine()
+        if alone: self.pending = _Sum((key, size, op, category), first.untyped_storage()._cdata)
+        else: self.alloc(key, size, op, category)
+
+    def gone(self, key):
+        if not self.pending: super().gone(key)
+        elif self.held.pop(key, None): self.pending.freed.append(key)
+
+    def same_size(self, p):
+        "Whether the first operand of `p` is as large as the result; gradients that are broadcast aren't"
+        i = self.builder.live.get(p.old)
+        return i is not None and self.builder.blocks[i].size == p.new[1]
+
+    def decide(self):
+        "In place if the first operand has gone, else a block of its own"
+        if not self.pending: return
+        p, self.pending = self.pending, None
+        if p.old in p.freed and self.same_size(p): self.builder.live[p.new[0]] = self.builder.live.pop(p.old)
+        else: self.alloc(*p.new)
+        for key in p.freed: self.free(key)
+
     def run(self, func, op, args, kwargs):
         "What the operation gives"
         if not op.startswith('aten::lift_fresh'): args, kwargs = tree_map_only(torch.Tensor, self.outside, (args, kwargs))
@@ -803,9 +797,6 @@ class _Calls(_WatchSums):
         elif op == 'profiler::_record_function_exit' and self.marks: self.marks.pop()
         return func(*args, **kwargs)
 
-# %% ../nbs/02_estimate.ipynb #09c8c373
-class _Rules(_Calls):
-    "What is known of operations"
     def category(self, op):
         "What an allocation of `op` is for, as far as can be said now"
         if op in LOSS_OPS: return 'logits and loss'

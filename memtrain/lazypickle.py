@@ -48,8 +48,18 @@ _MAX_FAR = 1_000_000        # memo slots that are fetched from further away
 _SLACK = 16                 # no opcode's fixed part is longer
 
 # %% ../nbs/07_lazypickle.ipynb #8e27710d
-class _Positioned:
-    "Reads by position, with `self.open` for the descriptor"
+def _is_file(status):
+    "Whether `os.stat` says that this is an ordinary file"
+    import stat
+    return stat.S_ISREG(status.st_mode)
+
+# %% ../nbs/07_lazypickle.ipynb #dad00d5d
+class _File:
+    "A file that is read by position: opened when first read, then shared by all that lies in it"
+    def __init__(self, path, size=None, mtime_ns=None):
+        self.path, self.size, self.mtime_ns, self._fd = os.fspath(path), size, mtime_ns, None
+        if size is None: self.open()
+
     def pread(self, n, offset):
         "Up to `n` bytes from `offset`; fewer only at the end of the file"
         try: return os.pread(self._fd if self._fd is not None else self.open(), n, offset)
@@ -66,19 +76,8 @@ class _Positioned:
 
     def __del__(self, close=os.close):
         if self._fd is not None: close(self._fd)
+
     def __reduce__(self): return _File, (self.path, self.size, self.mtime_ns)
-
-def _is_file(status):
-    "Whether `os.stat` says that this is an ordinary file"
-    import stat
-    return stat.S_ISREG(status.st_mode)
-
-# %% ../nbs/07_lazypickle.ipynb #dad00d5d
-class _File(_Positioned):
-    "A file that is read by position: opened when first read, then shared by all that lies in it"
-    def __init__(self, path, size=None, mtime_ns=None):
-        self.path, self.size, self.mtime_ns, self._fd = os.fspath(path), size, mtime_ns, None
-        if size is None: self.open()
 
     def open(self):
         "The file descriptor; an error where the file has changed"
@@ -99,9 +98,29 @@ class _Memory:
     def pread(self, n, offset): return self.data[offset:offset + n]
     def read_into(self, view, offset): view[:] = self.data[offset:offset + len(view)]
 
-# %% ../nbs/07_lazypickle.ipynb #9edb1439
-class _Decoding:
-    "Reads text that stands for bytes by position"
+# %% ../nbs/07_lazypickle.ipynb #9f843f1a
+_PLAIN_BYTES = bytes(b for b in range(256) if not 0x80 <= b < 0xC0)
+
+def _bisect(marks, value):
+    "The last step that begins at or before decoded byte `value`"
+    from bisect import bisect_right
+    return min(bisect_right(marks, value), len(marks) - 1) - 1
+
+# %% ../nbs/07_lazypickle.ipynb #e1b3f53a
+class _Text:
+    "Bytes that protocol 2 wrote as text: each above 127 takes two. Read by position like a file"
+    STEP = MIB // 4
+
+    def __init__(self, file, offset, length):
+        self.file, self.path, self.offset, self.length = file, file.path, offset, length
+        self.marks, self.size, at = array('q', [0]), 0, 0  # decoded bytes before every STEP encoded ones
+        while at < length:
+            piece = file.pread(min(self.STEP, length - at), offset + at)
+            if not piece: raise Truncated(f'{self.path}: ends at byte {offset + at}, in the middle of a payload', self.path, offset + at)
+            self.size += len(piece) - len(piece.translate(None, _PLAIN_BYTES))  # leads and plain ones, without what follows a lead
+            self.marks.append(self.size)
+            at += len(piece)
+
     def pread(self, n, offset):
         "Up to `n` decoded bytes from `offset`"
         out = bytearray(max(0, min(n, self.size - offset)))
@@ -125,28 +144,6 @@ class _Decoding:
         except UnicodeEncodeError: data = b''
         if len(data) != count: raise Refused(f'{self.path}: text at byte {self.offset} does not hold bytes: the file is damaged', self.path, self.offset)
         return data
-
-# %% ../nbs/07_lazypickle.ipynb #9f843f1a
-_PLAIN_BYTES = bytes(b for b in range(256) if not 0x80 <= b < 0xC0)
-
-def _bisect(marks, value):
-    "The last step that begins at or before decoded byte `value`"
-    from bisect import bisect_right
-    return min(bisect_right(marks, value), len(marks) - 1) - 1
-
-# %% ../nbs/07_lazypickle.ipynb #e1b3f53a
-class _Text(_Decoding):
-    "Bytes that protocol 2 wrote as text: each above 127 takes two. Read by position like a file"
-    STEP = MIB // 4
-    def __init__(self, file, offset, length):
-        self.file, self.path, self.offset, self.length = file, file.path, offset, length
-        self.marks, self.size, at = array('q', [0]), 0, 0  # decoded bytes before every STEP encoded ones
-        while at < length:
-            piece = file.pread(min(self.STEP, length - at), offset + at)
-            if not piece: raise Truncated(f'{self.path}: ends at byte {offset + at}, in the middle of a payload', self.path, offset + at)
-            self.size += len(piece) - len(piece.translate(None, _PLAIN_BYTES))  # leads and plain ones, without what follows a lead
-            self.marks.append(self.size)
-            at += len(piece)
 
 # %% ../nbs/07_lazypickle.ipynb #ba601300
 class LazyBytes:
@@ -1176,9 +1173,11 @@ class _Parts:
         self.left -= v.nbytes // 64
         return v.read().decode('utf-8', 'surrogatepass')
 
-# %% ../nbs/07_lazypickle.ipynb #3c4e9e7e
-class _Contents(_Parts):
-    "Lists, tuples, dicts and records of an item"
+# %% ../nbs/07_lazypickle.ipynb #dc408f96
+class _Finish(_Parts):
+    "Goes through one item: `left` values may still come"
+    def __init__(self, m): self.m, self.left = m, _MAX_NODES
+
     def container(self, v, kind, depth):
         "A list, tuple, dict or record with all that it holds"
         if kind is tuple: return tuple([x if type(x) in _PLAIN else self.value(x, depth) for x in v])
@@ -1192,11 +1191,6 @@ class _Contents(_Parts):
                 new = self.value(x, depth)
                 if new is not x: v[key] = new
         return v
-
-# %% ../nbs/07_lazypickle.ipynb #dc408f96
-class _Finish(_Contents):
-    "Goes through one item: `left` values may still come"
-    def __init__(self, m): self.m, self.left = m, _MAX_NODES
 
     def value(self, v, depth):
         "`v` as it is handed out"
@@ -1215,9 +1209,13 @@ class _Finish(_Contents):
         if self.left < 0: self.m.refuse(f'an item of more than {_MAX_NODES:,} values')
         return self.container(v, kind, depth + 1)
 
-# %% ../nbs/07_lazypickle.ipynb #b11c12dd
-class _Handing(list):
-    "A stack that hands its lowest values on"
+# %% ../nbs/07_lazypickle.ipynb #00c6748b
+class _Items(list):
+    "The stack where the items of a top-level list or tuple stand, and the byte where each begins"
+    def __init__(self, m, early):
+        self.m, self.early, self.starts, self.taken, self.mark = m, early, [], None, None
+        m.items = self
+
     def emit(self, n):
         "Hand the lowest `n` values to the sink"
         m, starts, self.m.items = self.m, self.starts, None
@@ -1242,13 +1240,6 @@ class _Handing(list):
         self.mark, m.mark_puts = (m.base + m.at, m.puts), m.puts
         m.doubt.clear()
         return []
-
-# %% ../nbs/07_lazypickle.ipynb #00c6748b
-class _Items(_Handing):
-    "The stack where the items of a top-level list or tuple stand, and the byte where each begins"
-    def __init__(self, m, early):
-        self.m, self.early, self.starts, self.taken, self.mark = m, early, [], None, None
-        m.items = self
 
     def pop(self, *k):
         self.taken = self.m.base + self.m.at
@@ -1297,9 +1288,12 @@ class _Columns(dict):
 
 _TOP = (_Column, _Columns)
 
-# %% ../nbs/07_lazypickle.ipynb #b82322b9
-class _Giving(list):
-    "A stack under a list that is handed out as it is filled"
+# %% ../nbs/07_lazypickle.ipynb #98f01bee
+class _Outer(list):
+    "The stack on which a pickle begins, or on which the lists of a dict of lists stand"
+    def __init__(self, m, inner=False):
+        self.m, self.inner, self.start, self.height, self.fresh, self.mark = m, inner, None, None, True, None
+
     def give(self, value):
         "Hand a single APPEND's value to the sink"
         m, (start, puts) = self.m, self.start
@@ -1314,12 +1308,6 @@ class _Giving(list):
         fresh, self.fresh, self.mark = self.fresh, False, (self.m.base + self.m.at, self.m.puts)
         if fresh and not self.inner or self and type(self[-1]) is _Column: return _Items(self.m, early=fresh)
         return _Outer(self.m, True) if len(self) == 1 and type(self[0]) is _Columns else []
-
-# %% ../nbs/07_lazypickle.ipynb #98f01bee
-class _Outer(_Giving):
-    "The stack on which a pickle begins, or on which the lists of a dict of lists stand"
-    def __init__(self, m, inner=False):
-        self.m, self.inner, self.start, self.height, self.fresh, self.mark = m, inner, None, None, True, None
 
     def append(self, value):
         m, n = self.m, len(self)
@@ -1382,9 +1370,19 @@ _SIZES = [0] * 256
 for _c in b')]}Nteausb(RQ\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93': _SIZES[_c] = 1
 for _c, _n in ((b'K', 2), (b'M', 3), (b'J', 5), (b'G', 9), (b'\x80', 2), (b'\x95', 9)): _SIZES[_c[0]] = _n
 
-# %% ../nbs/07_lazypickle.ipynb #2af87f45
-class _ZipEnd:
-    "Where the directory of a zip archive stands"
+# %% ../nbs/07_lazypickle.ipynb #c4ef59e2
+class _Zip:
+    "The directory of a `torch.save` archive: where data.pkl and the storages lie"
+    def __init__(self, file):
+        self.file, self.offsets, self.sizes, self.cache, self.pickle, self.byteorder = file, array('q'), array('q'), {}, None, None
+        at, size, count = self.find()
+        self.directory(at, size, count)
+        if self.pickle is None: raise Refused(f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0)
+        if self.byteorder is not None and self.content(*self.byteorder) != b'little':
+            raise Refused(f'{file.path}: written on a big-endian machine: write it again on a little-endian one', file.path, self.byteorder[0])
+        self.start, size = self.locate(*self.pickle)
+        self.end = self.start + size
+
     def bad(self, why, at=0): raise Refused(f'{self.file.path}: byte {at:,}: {why}: the archive is damaged', self.file.path, at)
 
     def find(self):
@@ -1405,9 +1403,6 @@ class _ZipEnd:
         if at + length > size: self.bad('the directory reaches beyond the file', tail_at + k)
         return at, length, count
 
-# %% ../nbs/07_lazypickle.ipynb #44e8c5c3
-class _ZipPlaces(_ZipEnd):
-    "Where entries lie"
     def zip64(self, extra, packed, size, where, at):
         "Sizes and offset that take more than 32 bits"
         k = 0
@@ -1435,9 +1430,6 @@ class _ZipPlaces(_ZipEnd):
         start, size = self.locate(where, size, name)
         return self.file.pread(min(size, 64), start)
 
-# %% ../nbs/07_lazypickle.ipynb #db9b5386
-class _ZipTable(_ZipPlaces):
-    "The entries of the directory"
     def directory(self, at, length, count):
         "Go through the directory, a buffer at a time"
         end, buf, i = at + length, b'', 0
@@ -1454,9 +1446,6 @@ class _ZipTable(_ZipPlaces):
             self.enter(name, where, size, at + i)
             i += 46 + n + extra + comment
 
-# %% ../nbs/07_lazypickle.ipynb #aa424543
-class _ZipEntries(_ZipTable):
-    "What the entries stand for"
     def enter(self, name, where, size, at):
         "Note the entry `name`: storages are numbered from 0"
         if not 0 <= where < self.file.size or not 0 <= size <= self.file.size: self.bad(f'{name!r} lies outside the file', at)
@@ -1474,19 +1463,6 @@ class _ZipEntries(_ZipTable):
                 self.sizes.extend(missing)
             if self.offsets[key] >= 0: self.bad(f'two storages {key}', at)
             self.offsets[key], self.sizes[key] = where, size
-
-# %% ../nbs/07_lazypickle.ipynb #c4ef59e2
-class _Zip(_ZipEntries):
-    "The directory of a `torch.save` archive: where data.pkl and the storages lie"
-    def __init__(self, file):
-        self.file, self.offsets, self.sizes, self.cache, self.pickle, self.byteorder = file, array('q'), array('q'), {}, None, None
-        at, size, count = self.find()
-        self.directory(at, size, count)
-        if self.pickle is None: raise Refused(f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0)
-        if self.byteorder is not None and self.content(*self.byteorder) != b'little':
-            raise Refused(f'{file.path}: written on a big-endian machine: write it again on a little-endian one', file.path, self.byteorder[0])
-        self.start, size = self.locate(*self.pickle)
-        self.end = self.start + size
 
     def persistent(self, m, pid):
         "The storage that `pid` names"
@@ -1688,9 +1664,18 @@ class _Player:
         value = m.result()
         return _finish(m, value if puts >= 0 else value[-1 - puts])
 
-# %% ../nbs/07_lazypickle.ipynb #ea0800a4
-class _IndexFile:
-    "An index file that is read by position"
+# %% ../nbs/07_lazypickle.ipynb #de749bc7
+class PickleIndex:
+    "The items of a pickle by number: each is read from the pickle itself when it is asked for"
+    def __init__(self,
+        path: str | Path,  # what `build_index` wrote
+        source: str | Path | None = None,  # the pickle, where it has been moved since
+    ):
+        self.path = os.fspath(path)
+        try: f = open(path, 'rb')
+        except OSError as e: raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
+        self._open(f, None, source)
+
     @classmethod
     def _of(cls, f, file):
         "The index in the open file `f`, of `file`"
@@ -1719,9 +1704,6 @@ class _IndexFile:
         if not good: raise MemtrainError(f'{name} is not a pickle index, or it is damaged: make it anew with build_index')
         return json.loads(tail)
 
-# %% ../nbs/07_lazypickle.ipynb #5d5955e3
-class _IndexTable(_IndexFile):
-    "The items of an index by number"
     def _entry(self, k):
         "Start, end and filled memo slots of item `k`"
         at = len(_INDEX_MAGIC) + 24 * k
@@ -1745,19 +1727,6 @@ class _IndexTable(_IndexFile):
     def __enter__(self): return self
     def __exit__(self, *exc): self.close()
     def __reduce__(self): return PickleIndex, (self.path, self.source)
-
-# %% ../nbs/07_lazypickle.ipynb #de749bc7
-class PickleIndex(_IndexTable):
-    "The items of a pickle by number: each is read from the pickle itself when it is asked for"
-    def __init__(self,
-        path: str | Path,  # what `build_index` wrote
-        source: str | Path | None = None,  # the pickle, where it has been moved since
-    ):
-        self.path = os.fspath(path)
-        try: f = open(path, 'rb')
-        except OSError as e: raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
-        self._open(f, None, source)
-
     def __len__(self): return self._len
     def __iter__(self): return (self[k] for k in range(self._len))
 

@@ -310,9 +310,9 @@ class _Passes(_Epochs):
 
     def _next_epoch(self): self.epoch, self.seen, self.begin = self.epoch + 1, 0, None
 
-# %% ../nbs/12_loader.ipynb #60fb7979
-class _Settings(_Passes):
-    "What a loader was asked for"
+# %% ../nbs/12_loader.ipynb #1c94095a
+class _Reading(_Passes):
+    "How the windows of an epoch are read"
     def __init__(self, shards, batch_size, block_size, seed, shuffle, weights, documents, shift, drop_last, keep_empty):
         if batch_size < 1: raise MemtrainError(f'batch_size {batch_size} is less than 1')
         if block_size < 1: raise MemtrainError(f'block_size {block_size} is less than 1')
@@ -337,9 +337,6 @@ class _Settings(_Passes):
                           'weights': None if weights is None else list(weights), 'windows': self.cuts.n,
                           'data': self.shards.manifest and self.shards.manifest['checksum'][:12]}
 
-# %% ../nbs/12_loader.ipynb #1c94095a
-class _Reading(_Settings):
-    "How the windows of an epoch are read"
     def _pools(self):
         "(batches as slices of the pool with the windows then seen, starts, targets) of each pool of the epoch that is left"
         order = self.cuts.order if isinstance(self.cuts, _Cuts) else None

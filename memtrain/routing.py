@@ -256,9 +256,9 @@ def open_windows(
     from memtrain.trace_loader import TraceShards
     return TraceShards(path, batch_size, _FIELDS, layers, window=window, lookahead=lookahead, samples=samples, shuffle=shuffle, seed=seed, rank=0, world_size=1, num_workers=num_workers)
 
-# %% ../nbs/22_routing.ipynb #2d2735c9
-class _Counts:
-    "Counts of experts by layer, by the experts of the source layer and by token"
+# %% ../nbs/22_routing.ipynb #82ca423a
+class Baselines:
+    "What counts of experts in `batches` of windows answer, and what the `gates` do"
     def __init__(self,
         batches: Iterable[dict],  # of `open_windows`, to learn from
         gates: Iterable[Gate] = (),  # of the model that was traced; none for no 'next gate'
@@ -276,9 +276,6 @@ class _Counts:
         if (more := int(ids.max()) + 1 - len(table)) > 0: table = torch.cat([table, torch.zeros(more, E)])
         self.tokens[t] = table.index_add_(0, ids[told], chosen[told])
 
-# %% ../nbs/22_routing.ipynb #82ca423a
-class Baselines(_Counts):
-    "What counts of experts in `batches` of windows answer, and what the `gates` do"
     def predictors(self) -> dict[str, Callable[[dict], torch.Tensor]]:  # by name: from a batch to scores (B, T, E)
         "The answers, as functions of a batch"
         found = {'chance': lambda b: torch.rand(b['target']['target_routing'].shape), 'layer frequency': self._by(self._frequency),
@@ -291,9 +288,11 @@ class Baselines(_Counts):
 
     def _frequency(self, t, before, chosen, ids): return self.layer[t].expand(len(ids), -1)
     def _transition(self, t, before, chosen, ids): return before @ (self.moves[t] / self.moves[t].sum(1, keepdim=True).clamp(min=1))
+
     def _token(self, t, before, chosen, ids):
         known = torch.where(((0 <= ids) & (ids < len(self.tokens[t])))[:, None], self.tokens[t][ids.clamp(0, len(self.tokens[t]) - 1)], 0)
         return known + self.layer[t] / self.layer[t].sum()  # of a token that wasn't seen: what the layer does most
+
     def _next_gate(self, b):
         return torch.stack([h.float() @ self.gates[t].T for h, t in zip(b['window']['hidden_states'][:, -1], b['layer_id'].tolist())])
 
@@ -425,9 +424,9 @@ def _check_fields(traces, path):
     for name, lacks in (('sample_id', alone), ('layer_id', max(traces.table['layer']) < 0)):
         if lacks: raise MemtrainError(f'{path}: its traces have no {name}, and by it the layers of a sample are joined: shard traces that have one')
 
-# %% ../nbs/22_routing.ipynb #ae292abd
-class _PredictorParts:
-    "What a predictor in training consists of: network, optimizer, data and folder"
+# %% ../nbs/22_routing.ipynb #78a4cb8e
+class _KeptPredictor:
+    "A predictor in training that can be taken up again"
     def __init__(self, shard_dir, out_dir, a, device):
         from memtrain.traces import open_traces
         self.a, self.path, self.out, self.device = a, shard_dir, out_dir and Path(out_dir), choose_device(device)
@@ -447,9 +446,6 @@ class _PredictorParts:
         a = self.a
         return open_windows(self.path, self.parts[part], a.window, a.lookahead, a.batch_size, shuffle, a.seed, num_workers=a.num_workers)
 
-# %% ../nbs/22_routing.ipynb #9e320e3a
-class _PredictorRun(_PredictorParts):
-    "A predictor that learns"
     def train_epoch(self):
         "One pass over the samples to learn from; the mean loss"
         loss = tokens = 0
@@ -475,9 +471,6 @@ class _PredictorRun(_PredictorParts):
         sums = [(_score_loss(self.net.score(b), b, self.a.target).item(), int(b['mask'].sum())) for b in self._open('val', False)]
         return sum(s for s, _ in sums) / sum(n for _, n in sums)
 
-# %% ../nbs/22_routing.ipynb #78a4cb8e
-class _KeptPredictor(_PredictorRun):
-    "A predictor in training that can be taken up again"
     def open(self, resume):
         "Make the folder, or go on in it"
         if self.out is None: return

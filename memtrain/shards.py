@@ -222,9 +222,9 @@ def _plan_of(vocab_size, eod_id, tokens_per_shard, dtype, tokenizer, options):
     return dict(dtype=dtype, vocab_size=int(vocab_size), eod_id=eod_id, tokens_per_shard=int(tokens_per_shard),
                 tokenizer_sha256=hashlib.sha256(tokenizer.encode()).hexdigest() if tokenizer else None, options=options or {})
 
-# %% ../nbs/10_shards.ipynb #c0527ad7
-class _WriterState:
-    "What is to be written to `dest`, and what of it is finished"
+# %% ../nbs/10_shards.ipynb #ef190947
+class _WriterResume:
+    "What a run that resumes may ask and pass over"
     def __init__(self, dest, plan, tokenizer, resume, append):
         self.dest, self.plan, self.extra, self.mark, self.keyed = Path(dest), plan, {}, 0, None
         self.dtype = np.dtype(plan['dtype']).newbyteorder('<')
@@ -249,9 +249,6 @@ class _WriterState:
         self.shards.append(entry)
         self.note()
 
-# %% ../nbs/10_shards.ipynb #b7d78809
-class _WriterEnd(_WriterState):
-    "How writing ends: `close` when the `with` block ends well, `abort` when it doesn't"
     def close(self) -> dict:  # the manifest
         "Publish the last shards, then the manifest"
         for name in sorted(self.splits):
@@ -281,9 +278,6 @@ class _WriterEnd(_WriterState):
         finally:
             if (self.dest/UNFINISHED).exists(): self.abort()
 
-# %% ../nbs/10_shards.ipynb #ef190947
-class _WriterResume(_WriterEnd):
-    "What a run that resumes may ask and pass over"
     def _split(self, split):
         if not _SPLIT.fullmatch(split): raise MemtrainError(f'{split!r} is no name for a split: use letters, digits, - and _')
         return self.splits.setdefault(split, _SplitWriter(self, split))
@@ -604,9 +598,9 @@ def _unpack(path):
             while piece := reader.read(2**20): yield piece
     except _zstd().ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
 
-# %% ../nbs/10_shards.ipynb #b6a023c8
-class _Maps:
-    "Where tokens lie: files, of which this process maps and opens what it uses, or arrays in memory"
+# %% ../nbs/10_shards.ipynb #8b176581
+class _Sources:
+    "How stretches of them are copied, past the maps"
     def __init__(self, files, dtype, arrays=()):
         self.files, self.dtype, self.arrays = [f for f, _, _ in files], dtype, list(arrays)
         counts = [len(a) for a in self.arrays] or [n for _, n, _ in files]
@@ -615,6 +609,7 @@ class _Maps:
         self.__setstate__(self.__dict__)
 
     def __getstate__(self): return {**self.__dict__, 'maps': None, 'fds': None}
+
     def __setstate__(self, state):  # in another process: map and open anew
         self.__dict__.update(state)
         self.compressed = any(f.suffix == '.zst' for f in self.files)
@@ -640,9 +635,6 @@ class _Maps:
             self.maps[i] = np.frombuffer(data, self.dtype)
         return self.maps[i]
 
-# %% ../nbs/10_shards.ipynb #8b176581
-class _Sources(_Maps):
-    "How stretches of them are copied, past the maps"
     def copy(self, pieces, out):
         "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
         pieces = list(pieces)
@@ -706,9 +698,9 @@ class _Shards:
             if here: yield i, at, here
             i, at, n = i + 1, 0, n - here
 
-# %% ../nbs/10_shards.ipynb #93075acb
-class _Stretches(_Shards):
-    "Stretches of tokens: views of the map, or copies past it"
+# %% ../nbs/10_shards.ipynb #7397ffe6
+class _Ends(_Shards):
+    "Where documents end"
     def shard(
         self,
         i: int,  # 0 for the first shard of this split
@@ -739,9 +731,6 @@ class _Stretches(_Shards):
         else: self.read_many([start], [length], out)
         return out
 
-# %% ../nbs/10_shards.ipynb #48c27915
-class _Many(_Stretches):
-    "Many stretches at once"
     def read_many(
         self,
         starts: np.ndarray,  # (k,) integers, where each stretch of tokens begins
@@ -771,9 +760,6 @@ class _Many(_Stretches):
         "Have the system read these stretches into the page cache, without waiting for them"
         self.sources.announce(self._pieces(starts, lengths))
 
-# %% ../nbs/10_shards.ipynb #7397ffe6
-class _Ends(_Many):
-    "Where documents end"
     def document_ends(self) -> np.ndarray:  # (documents,) int64, ascending; the last is the number of tokens
         "Behind which token each document ends; eight bytes a document in memory"
         ends = [self.starts[i] + self._ends_in(i) for i in range(len(self.starts) - 1)]

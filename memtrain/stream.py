@@ -269,8 +269,49 @@ class _Unit:
     @property
     def at(self): return self.place, self.part
 
-class _Order:
-    "Which parts of the source come in an epoch, and in what order"
+# %% ../nbs/13_stream.ipynb #d8bdae6d
+def _merge(pieces, dtype):
+    "Several `Documents` as one"
+    join = lambda arrays, kind: np.concatenate([*arrays, np.empty(0, kind)]).astype(kind, copy=False)
+    parts = join([np.full(len(d.lengths), i) for i, d in enumerate(pieces)], np.int32)
+    return Documents(b''.join(d.keys for d in pieces), join([d.sizes for d in pieces], np.int64), join([d.ids for d in pieces], dtype),
+                     join([d.lengths for d in pieces], np.int64), [], parts)
+
+def _split_parts(docs, n):
+    "`docs`, which come from `n` parts, part by part; copies"
+    rows = np.searchsorted(docs.parts, np.arange(n + 1))
+    ends = np.concatenate([[0], np.cumsum(docs.lengths)])
+    return [Documents(docs.keys[16*a:16*b], docs.sizes[a:b].copy(), docs.ids[ends[a]:ends[b]].copy(), docs.lengths[a:b].copy(), [], docs.parts[a:b])
+            for a, b in itertools.pairwise(rows.tolist())]
+
+# %% ../nbs/13_stream.ipynb #17e6d9e2
+def _process(units, settings, splits, tokenise=True):
+    "The documents of `units` in `splits`: those of the source tokenised, unless only their keys are wanted, those of the cache read"
+    fresh = [u.source for u in units if isinstance(u.source, Part)]
+    done = process_chunk(Chunk(0, fresh, 0), settings, splits if tokenise else ()) if fresh else Processed(0, 0, {}, {}, [])
+    if len(fresh) < len(units):
+        made = iter(_split_parts(done.splits[splits[0]], len(fresh)) if fresh else ())
+        done.splits = {splits[0]: _merge([next(made) if isinstance(u.source, Part) else u.source(tokenise) for u in units], settings.dtype)}
+    return done
+
+# %% ../nbs/13_stream.ipynb #744aca75
+def _told(counts):
+    "What was counted, in brackets for an error; '' where it was nothing"
+    found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
+    return f' ({found})' if found else ''
+
+def _first_broken(broken, way_out):
+    "The first of the records `broken`, and the `way_out` unless it is another key, under which the others have their text too"
+    first, *own = broken[0].rsplit('; ', 1)
+    return f"{first}; {own[0] if own and '--text_key' in own[0] else way_out}"
+
+def _lacking(broken):
+    "What to do where documents are lacking, some perhaps because records are `broken`"
+    return f"the first broken record is {_first_broken(broken, 'mend them, or give more text')}" if broken else 'give more text'
+
+# %% ../nbs/13_stream.ipynb #15b752db
+class _Checked:
+    "What is checked when a stream is opened, and when it ends"
     def _order(self, epoch, start):
         "(place, file) from the place `start` on"
         for at in range(start, len(self.source), 1024):
@@ -278,7 +319,6 @@ class _Order:
             yield from zip(places.tolist(), (permute(places, len(self.source), self.seed, epoch) if self.shuffle_files else places).tolist())
 
     def _deals_whole(self): return self.source.whole and len(self.source) >= self.shares  # files from the network: nobody should fetch what another needs
-
     def _is_mine(self, file, part): return (file + (0 if self._deals_whole() else part)) % self.shares == self.share
 
     def _is_foreign(self, file):
@@ -292,9 +332,6 @@ class _Order:
         for n, part in enumerate(self.source.parts(file, self.options)):
             if self.dedup or self._is_mine(file, n): yield n, sum(len(d) for d in part.data if isinstance(d, bytes)), part
 
-# %% ../nbs/13_stream.ipynb #1740891f
-class _Groups(_Order):
-    "The parts of an epoch, as they go through the threads"
     def _units(self, epoch, start):
         "The parts in order; those before `start` only where their keys are needed"
         for place, file in self._order(epoch, 0 if self.dedup else start[0]):
@@ -330,34 +367,6 @@ class _Groups(_Order):
         t, fresh = self.tokenizer, [u.source for u in units if isinstance(u.source, Part)]
         if getattr(t, 'kind', '') == 'bpe' and t.engine == 'tokenizers' and fresh: t.speed_up(_take_sample(Chunk(0, fresh, 0), self.options))
 
-# %% ../nbs/13_stream.ipynb #d8bdae6d
-def _merge(pieces, dtype):
-    "Several `Documents` as one"
-    join = lambda arrays, kind: np.concatenate([*arrays, np.empty(0, kind)]).astype(kind, copy=False)
-    parts = join([np.full(len(d.lengths), i) for i, d in enumerate(pieces)], np.int32)
-    return Documents(b''.join(d.keys for d in pieces), join([d.sizes for d in pieces], np.int64), join([d.ids for d in pieces], dtype),
-                     join([d.lengths for d in pieces], np.int64), [], parts)
-
-def _split_parts(docs, n):
-    "`docs`, which come from `n` parts, part by part; copies"
-    rows = np.searchsorted(docs.parts, np.arange(n + 1))
-    ends = np.concatenate([[0], np.cumsum(docs.lengths)])
-    return [Documents(docs.keys[16*a:16*b], docs.sizes[a:b].copy(), docs.ids[ends[a]:ends[b]].copy(), docs.lengths[a:b].copy(), [], docs.parts[a:b])
-            for a, b in itertools.pairwise(rows.tolist())]
-
-# %% ../nbs/13_stream.ipynb #17e6d9e2
-def _process(units, settings, splits, tokenise=True):
-    "The documents of `units` in `splits`: those of the source tokenised, unless only their keys are wanted, those of the cache read"
-    fresh = [u.source for u in units if isinstance(u.source, Part)]
-    done = process_chunk(Chunk(0, fresh, 0), settings, splits if tokenise else ()) if fresh else Processed(0, 0, {}, {}, [])
-    if len(fresh) < len(units):
-        made = iter(_split_parts(done.splits[splits[0]], len(fresh)) if fresh else ())
-        done.splits = {splits[0]: _merge([next(made) if isinstance(u.source, Part) else u.source(tokenise) for u in units], settings.dtype)}
-    return done
-
-# %% ../nbs/13_stream.ipynb #40a5be3d
-class _Epoch(_Groups):
-    "What is done with the results"
     def _epoch(self, epoch, position, splits):
         "(documents of each split, without what was seen before; the last part they are from)"
         position = dict(position or {})
@@ -390,24 +399,6 @@ class _Epoch(_Groups):
         if self.counts['broken'] <= self.max_broken: return
         raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {_first_broken(self.broken + done.broken, 'mend them, or raise max_broken')}")
 
-# %% ../nbs/13_stream.ipynb #744aca75
-def _told(counts):
-    "What was counted, in brackets for an error; '' where it was nothing"
-    found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
-    return f' ({found})' if found else ''
-
-def _first_broken(broken, way_out):
-    "The first of the records `broken`, and the `way_out` unless it is another key, under which the others have their text too"
-    first, *own = broken[0].rsplit('; ', 1)
-    return f"{first}; {own[0] if own and '--text_key' in own[0] else way_out}"
-
-def _lacking(broken):
-    "What to do where documents are lacking, some perhaps because records are `broken`"
-    return f"the first broken record is {_first_broken(broken, 'mend them, or give more text')}" if broken else 'give more text'
-
-# %% ../nbs/13_stream.ipynb #15b752db
-class _Checked(_Epoch):
-    "What is checked when a stream is opened, and when it ends"
     def _check(self, threads):
         if self.split not in ('train', 'val'): raise MemtrainError(f"split {self.split!r} is neither train nor val")
         if self.split == 'val' and not self.options['val_fraction']: raise MemtrainError("val is empty with val_fraction 0: say what share of the documents goes to it")
@@ -989,9 +980,9 @@ class _Worker(IterableDataset):
 
 def _same(item): return item
 
-# %% ../nbs/13_stream.ipynb #29ee6a35
-class _Turns:
-    "Where several shares stand that take turns: the last state of each, how many batches came after it, and whose turn it is"
+# %% ../nbs/13_stream.ipynb #e8c75b7f
+class _Workers:
+    "The batches of several shares, each made by a process of its own, in turn"
     def __init__(self, make, workers, kind, every):
         self.make, self.workers, self.kind, self.every, self.found = make, workers, kind, every, [None]*workers
         self.begin(0)
@@ -1006,9 +997,6 @@ class _Turns:
         self.begin(state['epoch'])
         self.made, self.turn, self.after, self.states = state['made'], state['turn'], list(state['after']), list(state['states'])
 
-# %% ../nbs/13_stream.ipynb #e8c75b7f
-class _Workers(_Turns):
-    "The batches of several shares, each made by a process of its own, in turn"
     def batches(self):
         sources, left = [self._start(k) for k in range(self.workers)], set(range(self.workers))
         try:
@@ -1060,9 +1048,11 @@ def _make_share(arguments, where, worker=0):
     "The share of worker process number `worker`; `where` is the one of the first, and how many there are"
     return _Share(_open_documents(*arguments, where[0] + worker, where[1]), arguments[2], where[0] + worker)
 
-# %% ../nbs/13_stream.ipynb #766deddd
-class _Sharing(IterableDataset):
-    "Who this is among ranks and workers, and what shares are made of"
+# %% ../nbs/13_stream.ipynb #dadd1765
+class _Running(IterableDataset):
+    "What makes the batches here"
+    _run = _shares = None  # what makes them; for which share, of how many
+
     def _where(self):
         "(share, shares) of this process; where it starts workers, of the first of them"
         info, workers = get_worker_info(), self.wanted['num_workers']
@@ -1082,11 +1072,6 @@ class _Sharing(IterableDataset):
         alone = get_worker_info() is None and not self.wanted['num_workers']
         return self._source, self._tokenizer, self.wanted, self.options, self.threads or (None if alone else 1)
 
-# %% ../nbs/13_stream.ipynb #dadd1765
-class _Running(_Sharing):
-    "What makes the batches here"
-    _run = _shares = None  # what makes them; for which share, of how many
-
     def _running(self):
         where = self._where()
         if self._shares == where: return self._run
@@ -1101,9 +1086,9 @@ class _Running(_Sharing):
         self._shares = where
         return self._run
 
-# %% ../nbs/13_stream.ipynb #13a07459
-class _Counted(_Running):
-    "What a stream tells about the epoch under way"
+# %% ../nbs/13_stream.ipynb #881f708e
+class _Epochs(_Running):
+    "Going through epochs"
     @property
     def epoch(self) -> int:
         "The epoch under way; set it to begin another"
@@ -1126,9 +1111,6 @@ class _Counted(_Running):
         run = self._running()
         return [run.found()] if isinstance(run, _Share) else [f for f in run.found if f]
 
-# %% ../nbs/13_stream.ipynb #881f708e
-class _Epochs(_Counted):
-    "Going through epochs"
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:  # x and y, (B, T) int64 each; for 'pack' also documents and positions
         run = self._running()
         for again in (False, True):  # a state may have been taken behind the last batch of its epoch

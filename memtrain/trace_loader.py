@@ -280,9 +280,17 @@ def find_held_out(
         return f"item {traces.table['item'][i]}" if sample is None else f"{dataset or ''}\0{sample}"
     return {s for s, i in zip(samples.tolist(), first.tolist()) if choose_split(hash_document(name(i)), val_fraction) == 'val'}
 
-# %% ../nbs/16_trace_loader.ipynb #944739fa
-class _Fields(_Passes):
-    "Which fields of the traces a loader reads"
+# %% ../nbs/16_trace_loader.ipynb #b3b1c3ae
+def _ranges(numbers):
+    "Ascending whole numbers in few words"
+    runs = [[k for _, k in g] for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])]
+    return ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
+
+# %% ../nbs/16_trace_loader.ipynb #94068c49
+class _Reading(_Passes):
+    "How the batches of an epoch are read"
+    num_workers, keep_empty = 0, False
+
     def _open(self, path, fields):
         self.traces = path if isinstance(path, Traces) else open_traces(path)
         self.path = self.traces.path
@@ -302,9 +310,6 @@ class _Fields(_Passes):
         named = (self.traces.manifest or {}).get('fields') if isinstance(self.traces.manifest, dict) else None
         return list(named or self.traces[0])
 
-# %% ../nbs/16_trace_loader.ipynb #65aa6bb7
-class _Choice(_Fields):
-    "Which traces a loader goes through"
     def _items(self, window, lookahead, layers, samples):
         "The rows of trace numbers that are gone through"
         table = {name: np.asarray(column, dtype=np.int64) for name, column in self.traces.table.items()}
@@ -320,17 +325,6 @@ class _Choice(_Fields):
             rows = rows[np.isin(table[name][rows[:, -1]], chosen)]
             if not len(rows): raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
         return rows, table
-
-# %% ../nbs/16_trace_loader.ipynb #b3b1c3ae
-def _ranges(numbers):
-    "Ascending whole numbers in few words"
-    runs = [[k for _, k in g] for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])]
-    return ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
-
-# %% ../nbs/16_trace_loader.ipynb #94068c49
-class _Reading(_Choice):
-    "How the batches of an epoch are read"
-    num_workers, keep_empty = 0, False
 
     def _pools(self):
         "[(rows, units then seen) of each batch] of each pool of the epoch that is left"

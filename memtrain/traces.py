@@ -673,9 +673,9 @@ class _Journal:
         self.note({'shard': entry, 'state': state})
         self.shards, self.state = [*self.shards, entry], state
 
-# %% ../nbs/14_traces.ipynb #e619fcc3
-class _Folder(_Journal):
-    "A folder that traces are written to, locked, with what an earlier run left in it"
+# %% ../nbs/14_traces.ipynb #57a7c8da
+class _OpenFolder(_Journal):
+    "How such a folder is cleaned, finished and left"
     def __init__(self, dest, plan, resume):
         super().__init__(dest, plan)
         check_writable(self.dest)
@@ -702,9 +702,6 @@ class _Folder(_Journal):
         self.finished = found
         (self.dest/_JOURNAL).unlink(missing_ok=True)
 
-# %% ../nbs/14_traces.ipynb #57a7c8da
-class _OpenFolder(_Folder):
-    "How such a folder is cleaned, finished and left"
     def sweep(self):
         "Remove what a killed run left half"
         for p in self.dest.iterdir():
@@ -763,10 +760,19 @@ def _added(old, new, name):
     for key, n in new.items(): counts[name(key)] += n
     return dict(counts)
 
-# %% ../nbs/14_traces.ipynb #fb6ea60a
-class _Behind:
-    "Does one thing at a time in a thread, while the caller goes on"
+# %% ../nbs/14_traces.ipynb #b934e975
+class _Output:
+    "Writes planned shards into a folder; with `ahead`, the next one is planned meanwhile"
     thread = error = None
+
+    def __init__(self, folder, sources, plan, tick, ahead=False):
+        self.folder, self.sources, self.plan, self.ahead, self.shard, self.begun = folder, sources, plan, ahead, None, len(folder.shards)
+        self.heads = [open(folder.dest/f'.head{k}.tmp', 'w+b') for k in range(1 + ahead)]
+        self.copied = sources.twin()
+        self.copier = _Copier(self.copied, tick)
+        self.state = folder.state or {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': []}
+        self.partial, self.units = self.state['partial'], self.state['units']
+
     def start(self, job):
         "Begin `job` once the one before is done"
         self.settle()
@@ -781,17 +787,6 @@ class _Behind:
         if self.thread: self.thread.join()
         error, self.thread, self.error = self.error, None, None
         if error: raise error
-
-# %% ../nbs/14_traces.ipynb #b934e975
-class _Output(_Behind):
-    "Writes planned shards into a folder; with `ahead`, the next one is planned meanwhile"
-    def __init__(self, folder, sources, plan, tick, ahead=False):
-        self.folder, self.sources, self.plan, self.ahead, self.shard, self.begun = folder, sources, plan, ahead, None, len(folder.shards)
-        self.heads = [open(folder.dest/f'.head{k}.tmp', 'w+b') for k in range(1 + ahead)]
-        self.copied = sources.twin()
-        self.copier = _Copier(self.copied, tick)
-        self.state = folder.state or {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': []}
-        self.partial, self.units = self.state['partial'], self.state['units']
 
     @property
     def head(self): return self.heads[self.begun % len(self.heads)]
@@ -1272,9 +1267,9 @@ def _keys_in(folder):
         else:
             for item in iter_pickle(folder.dest/entry['file']): yield _key_of(_as_record(item).fields)
 
-# %% ../nbs/14_traces.ipynb #4815ee2a
-class _Samplewise:
-    "Traces of one sample in a spool, until the sample is complete"
+# %% ../nbs/14_traces.ipynb #be71f8ab
+class _Spooled:
+    "The spools: a new one is begun when a shard was written, and what only older shards needed is removed"
     def __init__(self, folder, plan):
         self.folder, self.sources, self.numbers, self.spools, self.unit, self.key, self.due = folder, _Sources(), _Samples(), [], [], None, True
         folder.begin()
@@ -1294,9 +1289,6 @@ class _Samplewise:
         self.key, (_, new) = key, self.numbers.number(key)
         if not new: raise MemtrainError(f'{where}: the sample {key} was complete before; give the traces of a sample one after another')
 
-# %% ../nbs/14_traces.ipynb #be71f8ab
-class _Spooled(_Samplewise):
-    "The spools: a new one is begun when a shard was written, and what only older shards needed is removed"
     def rotate(self):
         for spool in self.spools[:-2]: spool.remove()  # the open shard has one sample at most from before, which may begin in the spool before last
         self.spools.append(_Spool(self.folder.dest, len(self.spools), self.sources))
@@ -1320,32 +1312,8 @@ class _Spooled(_Samplewise):
         self.sources.close()
         for spool in self.spools: spool.remove()
 
-# %% ../nbs/14_traces.ipynb #91adf76f
-class _Writer:
-    "How a writer is entered and left"
-    def __enter__(self): return self
-
-    def __exit__(self, kind, *_):
-        if kind is None: self.close()
-        else: self.stop()
-
-    def stop(self):
-        "Leave the folder as a killed run would, less the temporary files"
-        if self.output: self.output.close()
-        if self.folder: self.folder.close()
-        self.output = self.folder = None
-
-    def close(self) -> dict:  # the manifest
-        "Write the last shard and the manifest"
-        if self.output:
-            try:
-                with _clear_errors(self.dest): self.manifest = self.output.finish()
-            finally: self.stop()
-        else: self.stop()
-        return self.manifest
-
 # %% ../nbs/14_traces.ipynb #717f6a18
-class TraceWriter(_Writer):
+class TraceWriter:
     "Writes traces into shards while they are being made; a context manager"
     def __init__(
         self,
@@ -1367,6 +1335,27 @@ class TraceWriter(_Writer):
             except BaseException: self.stop(); raise
         self.done = self.manifest['traces'] if self.manifest else state['traces'] - state['partial']
         self.traces = self.done  # written so far
+
+    def __enter__(self): return self
+
+    def __exit__(self, kind, *_):
+        if kind is None: self.close()
+        else: self.stop()
+
+    def stop(self):
+        "Leave the folder as a killed run would, less the temporary files"
+        if self.output: self.output.close()
+        if self.folder: self.folder.close()
+        self.output = self.folder = None
+
+    def close(self) -> dict:  # the manifest
+        "Write the last shard and the manifest"
+        if self.output:
+            try:
+                with _clear_errors(self.dest): self.manifest = self.output.finish()
+            finally: self.stop()
+        else: self.stop()
+        return self.manifest
 
     def write(
         self,

@@ -425,23 +425,6 @@ def read_metrics(
         except ValueError: break
     return lines
 
-# %% ../nbs/21_train.ipynb #f181601c
-class _Run:
-    "The parts of a run: model, optimizer, data of both splits, ranks and folder"
-    def __init__(self, model, data, config, out_dir, ranks):
-        self.config, self.out, self.ranks, self.device, self.iter, self.best = config, Path(out_dir), ranks, ranks.device, 0, math.inf
-        self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
-        if (known := data.val.shards.vocab_size) > model.config.vocab_size:
-            raise MemtrainError(f'{data.name} has a vocabulary of {known}, the model one of {model.config.vocab_size}: give the model the same')
-        if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('optimizer_in_backward is for one process: gradients have to meet those of the other ranks first')
-        self.loaders, self.val, self.tokenizer, self.saved = [data.train], data.val, data.tokenizer, 0
-        self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
-        self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks, offload=config.offload_to_cpu)
-        self.model = self.spread.model
-        self.optimizer, self.scaler = make_optimizer(self.model, config), _make_scaler(config, ranks.device)
-        self.told, self.memory, self.measured_on = {}, MemoryMonitor(self.device), config.eval_batches*config.batch_size
-        if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
-
 # %% ../nbs/21_train.ipynb #e64ae667
 _MAY_DIFFER = {'max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps', 'activation_checkpointing',
                'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'offload_to_cpu', 'paged_optimizer', 'parallel'}
@@ -456,65 +439,6 @@ def _check_same(path, found, wanted):
             how = ' (--batch_size x --gradient_accumulation_steps x ranks)' if k == 'global_batch' else ''
             raise MemtrainError(f'{path} was made with {k} {found.get(k)}, this is {k} {wanted[k]}{how}: resume with the same, '
                                 f'or choose another --out_dir')
-
-# %% ../nbs/21_train.ipynb #50080803
-class _SavedRun(_Run):
-    "A run that can be saved"
-    def save(self) -> None:
-        "Write the checkpoint: everything that a resumed run needs"
-        self.log.sync()
-        found = self.ranks.gather({'loaders': [loader.state_dict() for loader in self.loaders], 'rng': get_rng_state(), 'told': [_tell(loader) for loader in self.loaders]})
-        self.told = _tell_all([t for f in found for t in f['told']], self.told)
-        loaders = [state for f in found for state in f['loaders']]
-        state = {'iter': self.iter, 'best': self.best, 'measured_on': self.measured_on, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs,
-                 'loaders': loaders if self.data.share else loaders[:1], 'rng': [f['rng'] for f in found], 'scaler': self.scaler and self.scaler.state_dict()}
-        if self.spread.how == 'fsdp':
-            state['sharded'] = f'checkpoint_{self.iter:08}'
-            save_sharded(self.out/state['sharded'], self.model, self.optimizer, self.ranks)
-        else: state |= {'model_state': self.model.state_dict(), 'optimizer': self.optimizer.state_dict()}
-        if self.ranks.main:
-            _write_checkpoint(self.out/'checkpoint.pt', state)
-            _keep_last(self.out, self.iter, self.config.keep_checkpoints)
-        self.ranks.barrier()
-        self.saved = self.iter  # where a checkpoint is
-
-    def save_best(self,
-        loss: float,  # on 'val', now
-    ) -> None:
-        "Keep the weights in `best.pt` if `loss` is the lowest so far"
-        if not self.config.keep_best or not loss < self.best: return
-        self.best = loss
-        weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
-        if self.ranks.main: _write_checkpoint(self.out/'best.pt', {'iter': self.iter, 'val_loss': loss, 'belongs': self.belongs, 'model_state': weights})
-
-# %% ../nbs/21_train.ipynb #e258b642
-class _KeptRun(_SavedRun):
-    "A run that can be taken up again"
-    def restore(self) -> None:
-        "Go back to the checkpoint, after making sure that it belongs to this run"
-        path = self.out/'checkpoint.pt'
-        c = load_checkpoint(path)
-        found = {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**c['config'])), **c['belongs']}  # an older one doesn't say
-        _check_same(path, {**found, 'model': {**_MODEL_DEFAULTS, **found['model']}}, self.belongs)
-        _check_same(path, asdict(TrainConfig()) | c['config'], asdict(self.config))
-        if 'sharded' in c: load_sharded(self.out/c['sharded'], self.model, self.optimizer)
-        else: load_full_states({'model': c['model_state'], 'optimizer': c['optimizer']}, self.model, self.optimizer)
-        self._take_up(path, c['loaders'] if 'loaders' in c else [c['loader']])
-        states = c['rng'] if isinstance(c['rng'], list) else [c['rng']]
-        if self.ranks.rank < len(states): set_rng_state(states[self.ranks.rank])
-        if self.scaler: self.scaler.load_state_dict(c['scaler'])
-        self.iter, self.told = c['iter'], c.get('told', {})
-        self.best = c.get('best', math.inf) if c.get('measured_on') == self.measured_on else math.inf  # losses on other windows don't compare
-        self.saved = self.iter
-
-    def _take_up(self, path, states):
-        "Go on reading where `states` were taken: one of a loader of windows, or one of each share of a stream"
-        n, r, shares = self.ranks.world_size, self.ranks.rank, len(states)
-        if self.data.share is None: return self.loaders[0].load_state_dict(states[0])
-        if shares % n: raise MemtrainError(f'{path} has a stream for each of {shares} ranks, which {n} can\'t share evenly: resume on a number of ranks that divides {shares}')
-        mine = range(r*shares//n, (r + 1)*shares//n)
-        if shares != n: self.loaders = [self.data.share(i, shares, self.belongs['global_batch']//shares) for i in mine]
-        for loader, i in zip(self.loaders, mine): loader.load_state_dict(states[i])
 
 # %% ../nbs/21_train.ipynb #1e34e4df
 def _write_checkpoint(path, state):
@@ -553,9 +477,76 @@ def _tell_all(told, before):
     counts = {k: sum(t.get(k, 0) for t in told) for k in {k: 0 for t in told for k in t if k not in ('epoch', 'broken')}}
     return {'epoch': max(t['epoch'] for t in told), **counts, 'broken': list(dict.fromkeys(line for t in [before, *told] for line in t.get('broken', ())))}
 
-# %% ../nbs/21_train.ipynb #6d50ac60
-class _Fed(_KeptRun):
-    "A run that has something to learn from"
+# %% ../nbs/21_train.ipynb #788d0e7d
+class _Checked:
+    "A run that stops where there is nothing more to learn"
+    def __init__(self, model, data, config, out_dir, ranks):
+        self.config, self.out, self.ranks, self.device, self.iter, self.best = config, Path(out_dir), ranks, ranks.device, 0, math.inf
+        self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
+        if (known := data.val.shards.vocab_size) > model.config.vocab_size:
+            raise MemtrainError(f'{data.name} has a vocabulary of {known}, the model one of {model.config.vocab_size}: give the model the same')
+        if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('optimizer_in_backward is for one process: gradients have to meet those of the other ranks first')
+        self.loaders, self.val, self.tokenizer, self.saved = [data.train], data.val, data.tokenizer, 0
+        self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
+        self.spread = spread_model(apply_settings(model.train(), config), config.parallel, ranks, offload=config.offload_to_cpu)
+        self.model = self.spread.model
+        self.optimizer, self.scaler = make_optimizer(self.model, config), _make_scaler(config, ranks.device)
+        self.told, self.memory, self.measured_on = {}, MemoryMonitor(self.device), config.eval_batches*config.batch_size
+        if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
+
+    def save(self) -> None:
+        "Write the checkpoint: everything that a resumed run needs"
+        self.log.sync()
+        found = self.ranks.gather({'loaders': [loader.state_dict() for loader in self.loaders], 'rng': get_rng_state(), 'told': [_tell(loader) for loader in self.loaders]})
+        self.told = _tell_all([t for f in found for t in f['told']], self.told)
+        loaders = [state for f in found for state in f['loaders']]
+        state = {'iter': self.iter, 'best': self.best, 'measured_on': self.measured_on, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs,
+                 'loaders': loaders if self.data.share else loaders[:1], 'rng': [f['rng'] for f in found], 'scaler': self.scaler and self.scaler.state_dict()}
+        if self.spread.how == 'fsdp':
+            state['sharded'] = f'checkpoint_{self.iter:08}'
+            save_sharded(self.out/state['sharded'], self.model, self.optimizer, self.ranks)
+        else: state |= {'model_state': self.model.state_dict(), 'optimizer': self.optimizer.state_dict()}
+        if self.ranks.main:
+            _write_checkpoint(self.out/'checkpoint.pt', state)
+            _keep_last(self.out, self.iter, self.config.keep_checkpoints)
+        self.ranks.barrier()
+        self.saved = self.iter  # where a checkpoint is
+
+    def save_best(self,
+        loss: float,  # on 'val', now
+    ) -> None:
+        "Keep the weights in `best.pt` if `loss` is the lowest so far"
+        if not self.config.keep_best or not loss < self.best: return
+        self.best = loss
+        weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
+        if self.ranks.main: _write_checkpoint(self.out/'best.pt', {'iter': self.iter, 'val_loss': loss, 'belongs': self.belongs, 'model_state': weights})
+
+    def restore(self) -> None:
+        "Go back to the checkpoint, after making sure that it belongs to this run"
+        path = self.out/'checkpoint.pt'
+        c = load_checkpoint(path)
+        found = {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**c['config'])), **c['belongs']}  # an older one doesn't say
+        _check_same(path, {**found, 'model': {**_MODEL_DEFAULTS, **found['model']}}, self.belongs)
+        _check_same(path, asdict(TrainConfig()) | c['config'], asdict(self.config))
+        if 'sharded' in c: load_sharded(self.out/c['sharded'], self.model, self.optimizer)
+        else: load_full_states({'model': c['model_state'], 'optimizer': c['optimizer']}, self.model, self.optimizer)
+        self._take_up(path, c['loaders'] if 'loaders' in c else [c['loader']])
+        states = c['rng'] if isinstance(c['rng'], list) else [c['rng']]
+        if self.ranks.rank < len(states): set_rng_state(states[self.ranks.rank])
+        if self.scaler: self.scaler.load_state_dict(c['scaler'])
+        self.iter, self.told = c['iter'], c.get('told', {})
+        self.best = c.get('best', math.inf) if c.get('measured_on') == self.measured_on else math.inf  # losses on other windows don't compare
+        self.saved = self.iter
+
+    def _take_up(self, path, states):
+        "Go on reading where `states` were taken: one of a loader of windows, or one of each share of a stream"
+        n, r, shares = self.ranks.world_size, self.ranks.rank, len(states)
+        if self.data.share is None: return self.loaders[0].load_state_dict(states[0])
+        if shares % n: raise MemtrainError(f'{path} has a stream for each of {shares} ranks, which {n} can\'t share evenly: resume on a number of ranks that divides {shares}')
+        mine = range(r*shares//n, (r + 1)*shares//n)
+        if shares != n: self.loaders = [self.data.share(i, shares, self.belongs['global_batch']//shares) for i in mine]
+        for loader, i in zip(self.loaders, mine): loader.load_state_dict(states[i])
+
     def _next_batches(self):
         "(micro-batches of this rank, targets of all ranks, seconds waited for them)"
         started, rows = time.perf_counter(), self.config.batch_size
@@ -565,9 +556,6 @@ class _Fed(_KeptRun):
         batches += [_nothing_like(parts[0])] * (max(n for _, n in found) - len(batches))
         return [tuple(t.to(self.device) for t in batch) for batch in batches], sum(n for n, _ in found), waited
 
-# %% ../nbs/21_train.ipynb #d6aaf078
-class _Steps(_Fed):
-    "A run that can take a step"
     def step(self) -> dict:  # for the log: loss, learning rate, gradient norm, tokens, seconds, seconds waited, bytes at the step's peak
         "One iteration: a global batch through the model, and one step of the optimizer"
         self.memory.take()
@@ -598,9 +586,6 @@ class _Steps(_Fed):
         self.log.write(**values)
         for listen in self.listeners: listen(values)
 
-# %% ../nbs/21_train.ipynb #788d0e7d
-class _Checked(_Steps):
-    "A run that stops where there is nothing more to learn"
     def _update(self, loss, norm):
         "Step the optimizer, unless `loss` or the `norm` of the gradient speak against it"
         limit = self.config.stop_loss * math.log(self.model.config.vocab_size)

@@ -278,9 +278,13 @@ def _check_alone(top, prior):
     why = 'leave_one_out and log_mixing leave none; give more centers' if prior.leave_one_out is not None or prior.log_mixing is not None else 'its distance times a factor is too large for a number; scale the data'
     raise MemtrainError(f'sample {alone.nonzero()[0, 0]} has no center with a weight: {why}')
 
-# %% ../nbs/30_wpo.ipynb #e611312b
-class _Checks:
-    "What a computation of the loss checks on its way"
+# %% ../nbs/30_wpo.ipynb #0892ef8a
+class _Job:
+    "One computation of the loss, for its two passes"
+    def __init__(self, net, x, centers, prior, size, low=None, merge=None, into_grad=False):
+        self.net, self.x, self.centers, self.prior, self.low, self.merge, self.into_grad = net, x, centers, prior, low, merge, into_grad
+        self.parts, self.params = _slices(len(centers), size), tuple(net.parameters())
+
     def check(self, a, part):
         "The log weights `a`, if they are numbers"
         if not (bad := ~(a < math.inf)).any(): return a
@@ -299,13 +303,6 @@ class _Checks:
         loss = (2*found[2] - found[1].square().sum(1)).mean().to(self.x.dtype)
         if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor or a sample is too large for {self.x.dtype}; scale the data, or take a smaller lr or scale')
         return loss
-
-# %% ../nbs/30_wpo.ipynb #0892ef8a
-class _Job(_Checks):
-    "One computation of the loss, for its two passes"
-    def __init__(self, net, x, centers, prior, size, low=None, merge=None, into_grad=False):
-        self.net, self.x, self.centers, self.prior, self.low, self.merge, self.into_grad = net, x, centers, prior, low, merge, into_grad
-        self.parts, self.params = _slices(len(centers), size), tuple(net.parameters())
 
     def walk(self, h, part):
         "Log weights, the walk through the panels, and r, for the centers `part`"

@@ -607,25 +607,30 @@ class Mixture:
         "`n` points drawn from the mixture"
         return sample(self.net, self.centers, n, self.log_mixing, torch.Generator(self.centers.device).manual_seed(seed))
 
-# %% ../nbs/31_wpo_train.ipynb #2fb3471a
-class _Chosen:
-    "A run whose strategy is chosen by what this machine has"
-    def _choose(self):
-        "The fastest strategy that fits"
-        c, device = self.config, self.device
-        rates = self.ranks.gather(measure_rates(str(device)))[0]
-        budget = min(self.ranks.gather(self._budget()))
-        return choose_strategy(self.centers.shape[1], len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
+# %% ../nbs/31_wpo_train.ipynb #52562dc4
+@torch.no_grad()
+def _find_bad(net, x, centers):
+    "The first center whose part of the loss isn't finite; None where all are"
+    job = _Job(net, x, centers, _Prior(torch.arange(len(centers), device=x.device)), _choose_chunk(net, x, 'matrix_free'))
+    for part in job.parts:
+        a, _, r = job.walk(net.trunk(centers[part]), part)
+        if (bad := ~(a.isfinite() & r.isfinite()).all(1)).any(): return part.start + bad.nonzero()[0, 0].item()
 
-    def _budget(self):
-        "Bytes that tensors may take"
-        if self.config.memory is not None: return parse_size(self.config.memory)
-        if self.device.type == 'cuda': return int(torch.cuda.mem_get_info(self.device)[0]*(1 - _HOLES))
-        return usable_memory('cpu')//int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
+# %% ../nbs/31_wpo_train.ipynb #60826108
+_HOW = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_every', 'data_dir'}  # may differ when a run is resumed
 
-# %% ../nbs/31_wpo_train.ipynb #6064d252
-class _WPOParts(_Chosen):
-    "What a run consists of: samples, network, optimizer, and the strategy"
+# %% ../nbs/31_wpo_train.ipynb #92a22f81
+@contextlib.contextmanager
+def _without_denormals():
+    "Take denormal numbers for zeros in this thread while the block runs"
+    before = not (torch.tensor(1e-38)*1e-3).item()  # torch tells nobody, but shows it
+    torch.set_flush_denormal(True)
+    try: yield
+    finally: torch.set_flush_denormal(before)
+
+# %% ../nbs/31_wpo_train.ipynb #0c51b71f
+class _WPORun:
+    "A run that goes to its end"
     def __init__(self, config, device, ranks):
         self.config, self.ranks = config, ranks or _own_ranks(device)
         self.device, c = self.ranks.device, config
@@ -643,9 +648,19 @@ class _WPOParts(_Chosen):
         if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel': raise MemtrainError(f'strategy={c.strategy!r} is for one process, and there are {self.ranks.world_size}: take model_parallel')
         self.generator, self.iter, self.log, self.saved = _generator(c.seed, 0), 0, _NoLog(), None
 
-# %% ../nbs/31_wpo_train.ipynb #640ffddb
-class _WPOChecked(_WPOParts):
-    "A run that computes loss and gradient, and says what went wrong, and where"
+    def _choose(self):
+        "The fastest strategy that fits"
+        c, device = self.config, self.device
+        rates = self.ranks.gather(measure_rates(str(device)))[0]
+        budget = min(self.ranks.gather(self._budget()))
+        return choose_strategy(self.centers.shape[1], len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
+
+    def _budget(self):
+        "Bytes that tensors may take"
+        if self.config.memory is not None: return parse_size(self.config.memory)
+        if self.device.type == 'cuda': return int(torch.cuda.mem_get_info(self.device)[0]*(1 - _HOLES))
+        return usable_memory('cpu')//int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
+
     def _loss_and_gradient(self, x, own):
         "The loss; its gradient is in `.grad`, that of all ranks"
         try:
@@ -669,20 +684,6 @@ class _WPOChecked(_WPOParts):
         bad = next(name for name, p in self.net.named_parameters() if not p.grad.isfinite().all())
         raise MemtrainError(f'step {self.iter + 1}: the gradient of {bad} is not finite: take a smaller lr than {self.config.lr:g}')
 
-# %% ../nbs/31_wpo_train.ipynb #52562dc4
-@torch.no_grad()
-def _find_bad(net, x, centers):
-    "The first center whose part of the loss isn't finite; None where all are"
-    job = _Job(net, x, centers, _Prior(torch.arange(len(centers), device=x.device)), _choose_chunk(net, x, 'matrix_free'))
-    for part in job.parts:
-        a, _, r = job.walk(net.trunk(centers[part]), part)
-        if (bad := ~(a.isfinite() & r.isfinite()).all(1)).any(): return part.start + bad.nonzero()[0, 0].item()
-
-# %% ../nbs/31_wpo_train.ipynb #60826108
-_HOW = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_every', 'data_dir'}  # may differ when a run is resumed
-
-class _WPOKept(_WPOChecked):
-    "A run that leaves checkpoints"
     def _belongs(self): return {k: v for k, v in asdict(self.config).items() if k not in _HOW} | {'dim': self.net.dim, 'samples': self.source.size}
 
     def save(self) -> None:
@@ -693,9 +694,6 @@ class _WPOKept(_WPOChecked):
             _write_checkpoint(self.out/'checkpoint.pt', {'iter': self.iter, 'belongs': self._belongs(), 'net': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'generator': self.generator.get_state(), 'how': self.how})
         self.saved = self.iter
 
-# %% ../nbs/31_wpo_train.ipynb #b06faf6e
-class _WPOResumed(_WPOKept):
-    "A run that goes on where its checkpoint is"
     def restore(self) -> None:
         "Go back to the checkpoint, after making sure that it belongs to this run"
         path = self.out/'checkpoint.pt'
@@ -717,9 +715,6 @@ class _WPOResumed(_WPOKept):
         for tmp in self.out.glob('.*.tmp'): tmp.unlink()  # half a checkpoint of a killed run
         self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
 
-# %% ../nbs/31_wpo_train.ipynb #a16deb76
-class _WPOJudged(_WPOResumed):
-    "A run whose result is measured"
     def _some(self, n=5000):
         "Samples to learn from, which centers they are, and samples that are held out: `n` at most, and no more than were learnt from"
         if self.source.size is not None: n = min(n, max(64, self.config.niters*self.config.batch_size))
@@ -739,9 +734,6 @@ class _WPOJudged(_WPOResumed):
                 'memorisation_gap': nll['held_out'] - nll['train'], 'sliced_wasserstein': sliced_wasserstein(drawn, held_out), 'sliced_wasserstein_of_data': sliced_wasserstein(x, held_out),
                 'em_steps': fit, 'measured_on': len(held_out)}
 
-# %% ../nbs/31_wpo_train.ipynb #ae4390d6
-class _WPOSteps(_WPOJudged):
-    "A run that learns, and concludes"
     def step(self) -> dict:  # for the log: loss, learning rate, norm of the gradient, seconds
         "One step of the optimizer"
         started, c = time.perf_counter(), self.config
@@ -767,18 +759,6 @@ class _WPOSteps(_WPOJudged):
             write_json(self.out/'summary.json', s)
         return s
 
-# %% ../nbs/31_wpo_train.ipynb #92a22f81
-@contextlib.contextmanager
-def _without_denormals():
-    "Take denormal numbers for zeros in this thread while the block runs"
-    before = not (torch.tensor(1e-38)*1e-3).item()  # torch tells nobody, but shows it
-    torch.set_flush_denormal(True)
-    try: yield
-    finally: torch.set_flush_denormal(before)
-
-# %% ../nbs/31_wpo_train.ipynb #0c51b71f
-class _WPORun(_WPOSteps):
-    "A run that goes to its end"
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train to the end, and measure what came of it"
         started = time.perf_counter()
@@ -956,22 +936,8 @@ class _Threads:
         for e in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)): raise e
         return found
 
-# %% ../nbs/31_wpo_train.ipynb #b7c22ba8
-class _ParallelLoss(_Threads):
-    "The loss over the devices that `ModelParallelTraining` has set up"
-    def compute_loss(self,
-        samples: torch.Tensor,  # (B, d); the same on all ranks
-        stab: float | None = None,  # as for `ChunkedTraining`
-    ) -> torch.Tensor:  # scalar, on the network's device; `backward` gives the gradient of the whole, on every rank
-        "The loss of all centers on `samples`"
-        _set_stab(self.factornet, stab)
-        for net in self.nets:
-            net.load_state_dict(self.factornet.state_dict())
-            _set_stab(net, stab)
-        return _OverDevices.apply(self, samples, *self.factornet.parameters())
-
 # %% ../nbs/31_wpo_train.ipynb #83ea06ee
-class ModelParallelTraining(_ParallelLoss):
+class ModelParallelTraining(_Threads):
     "The exact loss of centers that are split over devices, or over the ranks of torchrun"
     def __init__(
         self,
@@ -988,6 +954,17 @@ class ModelParallelTraining(_ParallelLoss):
         self.nets = [copy.deepcopy(factornet).to(d) for d in devices]
         self.centers = [centers[rank_slice(len(centers), i, len(devices))].to(d) for i, d in enumerate(devices)]
         self.method = 'matrix_free' if hasattr(factornet, 'spans') else 'chunked'
+
+    def compute_loss(self,
+        samples: torch.Tensor,  # (B, d); the same on all ranks
+        stab: float | None = None,  # as for `ChunkedTraining`
+    ) -> torch.Tensor:  # scalar, on the network's device; `backward` gives the gradient of the whole, on every rank
+        "The loss of all centers on `samples`"
+        _set_stab(self.factornet, stab)
+        for net in self.nets:
+            net.load_state_dict(self.factornet.state_dict())
+            _set_stab(net, stab)
+        return _OverDevices.apply(self, samples, *self.factornet.parameters())
 
 # %% ../nbs/31_wpo_train.ipynb #4cc99f1d
 def setup_model_parallel_training(
