@@ -50,8 +50,8 @@ demo: $(STAMP) ## Prepare this machine's Python sources, plan, train a small GPT
 test check run: export OMP_WAIT_POLICY ?= PASSIVE
 
 test: $(STAMP) ## Run every notebook, then the tests that come from them
-	$(BIN)/nbdev_test
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/nbdev_test --skip_folder_re '^([_.]|proofs)'
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow and not cuda and not net and not page'
 
 lab: $(STAMP) ## Open the book in JupyterLab, at its index (ARGS=--allow-root and the like are passed on)
 	$(BIN)/jupyter lab nbs/index.ipynb $(ARGS)
@@ -59,15 +59,15 @@ lab: $(STAMP) ## Open the book in JupyterLab, at its index (ARGS=--allow-root an
 export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 	$(BIN)/python tools/export.py
 
-run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/00_core.ipynb for one)
+run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/reference/60_core.ipynb for one)
 	$(BIN)/python tools/run_notebooks.py $(if $(NB),"$(NB)")
 
-open: require-nb $(STAMP) ## Open NB=nbs/00_core.ipynb as a script, .edit/00_core.py
+open: require-nb $(STAMP) ## Open NB=nbs/reference/60_core.ipynb as a script, .edit/00_core.py
 	@mkdir -p .edit
 	$(BIN)/jupytext --quiet --to py:percent --output "$(SCRIPT)" "$(NB)"
 	@echo "Edit $(SCRIPT), then: make save NB=$(NB)"
 
-save: require-script $(STAMP) ## Put the script back into NB=nbs/00_core.ipynb, keeping ids and outputs, and export
+save: require-script $(STAMP) ## Put the script back into NB=nbs/reference/60_core.ipynb, keeping ids and outputs, and export
 	$(BIN)/jupytext --quiet --update --to ipynb --output "$(NB)" "$(SCRIPT)"
 	$(BIN)/python tools/export.py
 
@@ -78,8 +78,7 @@ check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint
 	$(BIN)/python tools/check_wheel.py
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/python tools/check_numbers.py
-	$(BIN)/nbdev_test
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(MAKE) --no-print-directory test
 
 numbers: $(STAMP) ## List the numbers in prose that come neither from a page's own run nor from results/ (NB=... for one page)
 	$(BIN)/python tools/check_numbers.py --list $(if $(NB),"$(NB)")
@@ -97,7 +96,7 @@ clean: ## Remove the environment and everything that can be made again, except d
 	@echo "make $@: no such target: 'make help' lists them" >&2; exit 2
 
 require-nb:
-	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/00_core.ipynb" >&2; exit 1; }
+	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/reference/60_core.ipynb" >&2; exit 1; }
 	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*.ipynb" >&2; exit 1; }
 
 require-script: require-nb

@@ -2,7 +2,7 @@
 import os,shutil,subprocess,sys,tempfile
 from pathlib import Path
 
-from common import default_exp,find_root,generated_from,notebooks,read_page,report
+from common import default_exp,find_root,generated_from,notebooks,page_name,read_page,report
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,7 +39,7 @@ def contents(root: Path, names) -> dict[str, bytes]:
 def describe(root: Path, name: str, old: bytes|None, new: bytes|None) -> str:
     "One line about a file that regenerating changes from `old` to `new`."
     path,way = Path(name),"run 'make export' and commit the result"
-    made = {default_exp(read_page(o)): f"nbs/{o.name}" for o in notebooks(root)}
+    made = {default_exp(read_page(o)): page_name(o) for o in notebooks(root)}
     stem = path.stem.removeprefix("test_") if path.parts[0] == "tests" else path.stem
     source = "nbs/index.ipynb" if name == "README.md" else made.get(stem, "the notebooks and settings.ini")
     if path.suffix == ".ipynb": return f"{name} isn't as nbdev_clean leaves it: {way}"

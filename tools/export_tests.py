@@ -1,4 +1,6 @@
-"""Write tests/test_<module>.py from the cells marked `#| test`: what they define, without the calls that run it in the notebook.
+"""Write tests/test_<module>.py from the cells marked `#| test` of its pages and its proofs: what they define, without the calls that run it in the notebook.
+
+A test of a page is marked `page`: `make test` runs it with the page, and leaves it out of pytest.
 
 A cell that is marked `#| long` too defines tests of some seconds or more and doesn't call them: they would keep a reader waiting, and pytest alone runs them."""
 import ast,re,sys
@@ -8,7 +10,7 @@ from execnb.nbio import mk_cell
 from nbdev.maker import ModuleMaker
 from nbdev.process import NBProcessor
 
-from common import cell_name,find_root,generated_from,notebooks,report
+from common import BESIDE,cell_name,find_root,generated_from,home,notebooks,page_name,read_page,report
 
 MARKS = "slow", "cuda", "net"
 
@@ -53,9 +55,8 @@ def split_cell(source: str, marks: list[str]) -> tuple[str, str, list[str]]:
 class TestProc:
     "Collect the test cells of one notebook, and what is wrong with them."
     __test__ = False  # not a test class, whatever pytest thinks of its name
-    def __init__(self, path: Path): self.path,self.module,self.cells,self.future,self.errors,self.seen = path,None,[],[],[],{}
+    def __init__(self, path: Path): self.path,self.cells,self.future,self.errors,self.seen = path,[],[],[],{}
     def begin(self): pass
-    def _default_exp_(self, cell, name): self.module = name
     def wrong(self, cell, what: str): self.errors.append(f"{cell_name(self.path, cell)}: {what}")
 
     def __call__(self, cell):
@@ -70,7 +71,8 @@ class TestProc:
     def _test_(self, cell, *args):
         if {"export", "exports", "exporti"} & cell.directives_.keys():
             return self.wrong(cell, "'#| test' and '#| export' in one cell: split it")
-        marks = [o for o in MARKS if o in cell.directives_]
+        in_page = self.path.parent.name not in BESIDE and "long" not in cell.directives_
+        marks = [o for o in MARKS if o in cell.directives_] + ["page"]*in_page
         try: future,body,uncalled = split_cell(cell.source, marks)
         except SyntaxError as e: return self.wrong(cell, f"a test cell has to be plain Python, without magics ({e.msg})")
         except ValueError as e: return self.wrong(cell, str(e))
@@ -82,30 +84,39 @@ class TestProc:
         if body: self.cells.append(mk_cell(body, id=cell.id))
 
 
-def export_notebook(path: Path, dest: Path) -> tuple[list[str], ModuleMaker|None]:
-    "What is wrong with the tests of notebook `path`, and the maker and cells of its test file under `dest`."
-    proc = TestProc(path)
-    NBProcessor(path, procs=[proc], process=True)
-    if proc.cells and not proc.module: proc.errors.append(f"nbs/{path.name}: has tests but no '#| default_exp': add it, or move the tests")
-    if proc.errors or not proc.cells: return proc.errors, None
-    head = list(dict.fromkeys(proc.future))
-    if any("@pytest.mark." in o.source for o in proc.cells): head.append("import pytest")
-    head.append(f"from memtrain.{proc.module} import *")
-    # parse=False: no __all__, and imports of memtrain stay absolute.
-    maker = ModuleMaker(dest=dest, name=f"test_{proc.module}", nb_path=path, parse=False)
-    return [], (maker, [mk_cell("\n".join(head), id="auto"), *proc.cells])
+def collect_tests(paths: list[Path]) -> tuple[dict, list[str]]:
+    "{module: its notebooks with tests}, and what is wrong with them."
+    found,errors = {},[]
+    for path in paths:
+        proc = TestProc(path)
+        NBProcessor(path, procs=[proc], process=True)
+        module = home(path, read_page(path))
+        errors += proc.errors
+        if proc.cells and not module: errors.append(f"{page_name(path)}: has tests but no '#| default_exp': add it, or move the tests")
+        for o in found.get(module, ()):
+            for name in o.seen.keys() & proc.seen.keys(): errors.append(f"{page_name(path)}: `{name}` is defined in {page_name(o.path)} too: rename one of them")
+        if proc.cells: found.setdefault(module, []).append(proc)
+    return found, errors
+
+
+def write_tests(module: str, procs: list, dest: Path) -> Path:
+    "Write the test file of `module` under `dest`."
+    head = list(dict.fromkeys(o for p in procs for o in p.future))
+    if any("@pytest.mark." in o.source for p in procs for o in p.cells): head.append("import pytest")
+    head.append(f"from memtrain.{module} import *")
+    for i,p in enumerate(procs):
+        # parse=False: no __all__, and imports of memtrain stay absolute.
+        maker = ModuleMaker(dest=dest, name=f"test_{module}", nb_path=p.path, is_new=not i, parse=False)
+        maker.make([mk_cell("\n".join(head), id="auto"), *p.cells] if not i else p.cells)
+    return maker.fname
 
 
 def export_tests(root: Path) -> list[str]:
-    "Write the test file of every notebook under `root`, delete those that none writes; nothing is written if there are errors."
-    dest,errors,jobs = root/"tests",[],[]
-    for path in notebooks(root):
-        errs,job = export_notebook(path, dest)
-        errors += errs
-        if job: jobs.append(job)
+    "Write the test file of every module under `root`, delete those that none writes; nothing is written if there are errors."
+    dest = root/"tests"
+    found,errors = collect_tests(notebooks(root))
     if errors: return errors
-    for maker,cells in jobs: maker.make(cells)
-    written = {maker.fname for maker,_ in jobs}
+    written = {write_tests(module, procs, dest) for module,procs in found.items()}
     for o in dest.glob("test_*.py"):
         if o not in written and generated_from(o): o.unlink()
     return []

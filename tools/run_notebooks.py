@@ -2,7 +2,7 @@
 import argparse,base64,io,os,subprocess,sys,time
 from pathlib import Path
 
-from common import find_root,notebooks,read_page
+from common import find_root,notebooks,page_name,read_page
 
 FLAGS = {"slow", "cuda", "net"}
 SLOW_SECONDS = 120
@@ -47,7 +47,7 @@ def refuse_stderr(path: Path, nb):
     "End the process where a cell of `nb` wrote to stderr, with what it wrote: a page that warns isn't stored."
     for c in nb.cells:
         said = "".join("".join(o["text"]) for o in c.get("outputs", []) if o.get("name") == "stderr").strip()
-        if said: sys.exit(f"nbs/{path.name} cell {c.idx_ + 1} wrote to stderr: {said.splitlines()[-1]}")
+        if said: sys.exit(f"{page_name(path)} cell {c.idx_ + 1} wrote to stderr: {said.splitlines()[-1]}")
 
 
 def shrink_figures(nb):
@@ -67,8 +67,8 @@ def run_fresh(path: Path, root: Path, check: bool) -> bool:
     args = [sys.executable, __file__, "--in_process", str(path)] + ["--check"] * check
     ok = subprocess.run(args, env=env).returncode == 0
     took = time.time() - start
-    print(f"{path.name:<24}{took:7.1f} s" + ("" if ok else "  failed, left as it was"), flush=True)
-    if took > SLOW_SECONDS: print(f"warning: nbs/{path.name} took more than {SLOW_SECONDS} s: leave its longest tests to pytest ('#| long'), or mark cells '#| slow'", file=sys.stderr)
+    print(f"{page_name(path):<36}{took:7.1f} s" + ("" if ok else "  failed, left as it was"), flush=True)
+    if took > SLOW_SECONDS: print(f"warning: {page_name(path)} took more than {SLOW_SECONDS} s: leave its longest tests to pytest ('#| long'), or mark cells '#| slow'", file=sys.stderr)
     return ok
 
 
@@ -82,7 +82,7 @@ def main(argv=None) -> int:
     root = find_root(args.notebooks[0].parent if args.notebooks else None)
     paths = [o.resolve() for o in args.notebooks] or notebooks(root)
     for o in paths:
-        if not o.is_file(): sys.exit(f"{o}: no such notebook: give one of nbs/*.ipynb")
+        if not o.is_file(): sys.exit(f"{o}: no such notebook: give one of nbs/*/*.ipynb")
     if args.in_process: return run_one(paths[0], write=not args.check)
     return 0 if all([run_fresh(o, root, args.check) for o in paths]) else 1
 

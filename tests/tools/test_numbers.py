@@ -92,7 +92,7 @@ def test_nearest_value_and_exit_status(book, monkeypatch, capsys):
     book("The peak is 250 MiB.")
     assert check_numbers.main([]) == 1 and check_numbers.main(["--list"]) == 0
     out = capsys.readouterr().out
-    assert "nbs/00_core.ipynb cell 2: 250 MiB: The peak is 250 MiB.  [nearest: 240.8 MiB (output of cell 4)]" in out
+    assert "nbs/reference/60_core.ipynb cell 2: 250 MiB: The peak is 250 MiB.  [nearest: 240.8 MiB (output of cell 4)]" in out
     assert check_numbers.main(["nbs/01_other.ipynb"]) == 0
     book("The peak is 241 MiB.")
     assert check_numbers.main([]) == 0
