@@ -29,10 +29,10 @@ import torch
 from memtrain.ablation import list_techniques, predict_peak
 from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
 from memtrain.estimate import PROFILES, get_profile
-from memtrain.gpu import (PARTS, _failure, card_rates, describe_device, find_bus, fits_memory, limit_memory, measure_copies, measure_feeding, measure_strategies,
+from memtrain.gpu import (PARTS, card_rates, describe_device, describe_failure, find_bus, fits_memory, limit_memory, measure_copies, measure_feeding, measure_strategies,
     predict_largest, search_largest, show_recorded, time_steps)
 from memtrain.model import GPTConfig, named_config
-from memtrain.plan import _HOLES
+from memtrain.plan import MARGIN
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.train import TrainConfig
 from memtrain.wpo_train import choose_strategy, measure_rates
@@ -65,7 +65,7 @@ def measure_fits(args):
     every, rows = list_techniques(8, 64 if args.tiny else 1024), []
     for label, shape in shapes.items():
         for name in FITS:
-            row = {'model': label, 'technique': name, 'predicted': guess_largest(shape, every[name], int(budget*(1 - _HOLES)), kind)}
+            row = {'model': label, 'technique': name, 'predicted': guess_largest(shape, every[name], int(budget*(1 - MARGIN)), kind)}
             rows.append(row)
             if args.left() < 60: row['failed'] = 'no time left'
             else: row.update(find_largest_here(shape, every[name], row['predicted'], budget, args.device))
@@ -81,7 +81,7 @@ def find_largest_here(shape, settings, guess, budget, device):
             with limit_memory(budget, device): seconds = time_steps(shape, config(found['largest']), device, steps=3, warm=2)
             found['tokens_per_second'] = found['largest']*shape.block_size/statistics.median(seconds)
         return found
-    except Exception as e: return {'failed': _failure(e)}
+    except Exception as e: return {'failed': describe_failure(e)}
 
 def measure_bus(args):
     "Copies of many sizes"
@@ -105,7 +105,7 @@ def measure_wpo(args):
     budget, rates, rows = budget_of(args), card_rates('cpu') if args.device == 'cpu' else measure_rates(args.device), []
     dim, batch_size = (48, 8) if args.tiny else (3072, 64)
     for centers in (30, 100) if args.tiny else (64, 1000, 50_000):
-        choice = choose_strategy(dim, centers, batch_size, int(budget*(1 - _HOLES)), rates=rates)
+        choice = choose_strategy(dim, centers, batch_size, int(budget*(1 - MARGIN)), rates=rates)
         for row in (r for r in choice.rows if r['fits']):  # each with a network of its own: what fails leaves nothing behind
             if 5*row['seconds'] > args.left(): continue
             one, tries = replace(choice, rows=[row]), 1 if row['seconds'] > 10 else 3

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from memtrain.ablation import list_techniques, predict_peak
 from memtrain.core import MIB, format_size, parse_size, progress, save_result
 from memtrain.estimate import get_profile
-from memtrain.gpu import _failure, clear_device, describe_device, fits_memory, limit_memory, peak_of_steps, search_largest, time_steps, utilisation
+from memtrain.gpu import clear_device, describe_device, describe_failure, fits_memory, limit_memory, peak_of_steps, search_largest, time_steps, utilisation
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_command, measure_peak
 from memtrain.model import GPT, GPTConfig, chunked_cross_entropy
@@ -61,7 +61,7 @@ def tried(fn, *args):
     try: return fn(*args), None
     except Exception as e:
         if not isinstance(e, torch.OutOfMemoryError): traceback.print_exc(limit=3)
-        return None, _failure(e)
+        return None, describe_failure(e)
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- ablation

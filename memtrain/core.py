@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'option', 'MemtrainError', 'is_out_of_memory', 'format_size', 'parse_size', 'parse_count',
-           'format_count', 'nbytes', 'publish', 'atomic_write', 'check_writable', 'write_json', 'read_json',
-           'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine', 'describe_machine',
-           'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
+           'format_count', 'is_distributed', 'local_part', 'nbytes', 'publish', 'atomic_write', 'check_writable',
+           'write_json', 'read_json', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result',
+           'get_machine', 'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
 
 # %% ../nbs/reference/60_core.ipynb #e9ea55e4
 import contextlib, json, os, platform, random, re, subprocess, sys
@@ -119,6 +119,19 @@ def format_count(
         if abs(n) >= 0.9995 * 10**power: return f'{n / 10**power:.3g}{unit}'
     return f'{n:.3g}'
 
+# %% ../nbs/reference/60_core.ipynb #8ae194ab
+def is_distributed(
+    x: Any,  # a tensor, or anything else
+) -> bool:
+    "Whether `x` is a tensor that is spread over ranks, as FSDP's parameters are"
+    return hasattr(x, 'to_local') and hasattr(x, 'placements')
+
+def local_part(
+    x: Any,  # a tensor, or anything else
+) -> Any:  # its part on this rank, where it is spread over ranks; else `x` itself
+    "What this process holds of `x`"
+    return x.to_local() if is_distributed(x) else x
+
 # %% ../nbs/reference/60_core.ipynb #4ebd77e8
 def nbytes(
     x: Any,  # tensor, array, module, optimizer, bytes, or dict / list / tuple / set of them; numbers, strings and None count 0
@@ -129,17 +142,9 @@ def nbytes(
     return sum(storages.values())
 
 # %% ../nbs/reference/60_core.ipynb #0cda17fb
-def _is_part(x):
-    "Whether `x` is a tensor that is spread over ranks"
-    return hasattr(x, 'to_local') and hasattr(x, 'placements')
-
-def _local(x):
-    "What this process holds of `x`: of a tensor that is spread over ranks its part, else `x`"
-    return x.to_local() if _is_part(x) else x
-
 def _collect(x, storages):
     "Note in `storages` (key to bytes) what `x` keeps alive"
-    x = _local(x)
+    x = local_part(x)
     if hasattr(x, 'untyped_storage'):
         s = x.untyped_storage()
         storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0

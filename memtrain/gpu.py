@@ -6,7 +6,7 @@
 __all__ = ['PARTS', 'Part', 'gpu_part', 'show_recorded', 'find_card', 'describe_device', 'predict_largest', 'plot_fit',
            'limit_memory', 'clear_device', 'make_step', 'peak_of_steps', 'fits_memory', 'search_largest', 'time_work',
            'time_steps', 'utilisation', 'measure_copies', 'bus_rate', 'find_bus', 'list_feeds', 'time_feed',
-           'measure_feeding', 'card_rates', 'measure_strategies']
+           'measure_feeding', 'card_rates', 'measure_strategies', 'describe_failure']
 
 # %% ../nbs/measured/51_gpu.ipynb #547f8ae1
 import contextlib, gc, math, re, statistics, subprocess, time
@@ -22,9 +22,9 @@ from .ablation import predict_peak
 from .bench import format_number, format_table
 from .core import GIB, MemtrainError, format_size, is_out_of_memory, load_result, results_dir
 from .loader import TokenLoader
-from .measure import _check_device, measure_peak, measure_step
+from .measure import check_device, measure_peak, measure_step
 from .model import GPTConfig
-from .plan import RATES, _LAUNCH, _REACHED, find_largest, flops_per_token
+from .plan import LAUNCH_SECONDS, RATES, REACHED, find_largest, flops_per_token
 from .shards import TokenShards
 from .train import TrainConfig, gpt_step
 from .wpo import FactorNet
@@ -75,7 +75,7 @@ def find_card(
     return next((card for card, pattern in _CARDS.items() if re.search(pattern, title, re.I)), None)
 
 # %% ../nbs/measured/51_gpu.ipynb #8b50edeb
-def _is_cuda(device): return _check_device(device).startswith('cuda')  # an error for what is neither, and where there is no CUDA
+def _is_cuda(device): return check_device(device).startswith('cuda')  # an error for what is neither, and where there is no CUDA
 
 def describe_device(
     device: str = 'cpu',  # or 'cuda:0'
@@ -83,7 +83,7 @@ def describe_device(
     "What a result has to say of the `device` it was measured on"
     versions = {'torch': torch.__version__, 'cuda': torch.version.cuda}
     if not _is_cuda(device): return {'device': 'cpu', 'card': 'cpu', 'total': None, **versions}
-    found = torch.cuda.get_device_properties(_check_device(device))
+    found = torch.cuda.get_device_properties(check_device(device))
     return {'device': found.name, 'card': find_card(found.name), 'total': found.total_memory, **versions}
 
 # %% ../nbs/measured/51_gpu.ipynb #753cdc7c
@@ -128,7 +128,7 @@ def limit_memory(
     "Within the block this process has no more than `budget` bytes of `device` for tensors, as on a smaller card"
     if type(budget) is not int or budget < 1: raise MemtrainError(f'budget={budget!r}: give bytes, 1 or more')
     if not _is_cuda(device): yield; return
-    device = _check_device(device)
+    device = check_device(device)
     total = torch.cuda.get_device_properties(device).total_memory
     if budget > total: raise MemtrainError(f'budget {format_size(budget)}: {device} has {format_size(total)}, and can only play a smaller card')
     before = getattr(torch.cuda, 'get_per_process_memory_fraction', lambda _: 1.0)(device)  # torch 2.8 can't tell
@@ -245,7 +245,7 @@ def _time_here(fn, device):
     return time.perf_counter() - started
 
 def _time_on_gpu(fn, device):
-    with torch.cuda.device(_check_device(device)):
+    with torch.cuda.device(check_device(device)):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         start.record()
@@ -331,7 +331,7 @@ def find_bus(
     device: str = 'cuda',  # or 'cuda:1'
 ) -> dict | None:  # `generation`, `lanes`; None where the driver doesn't tell
     "The link over which `device` hangs at this machine"
-    index = _check_device(device).split(':')[1]
+    index = check_device(device).split(':')[1]
     ask = ['nvidia-smi', '--query-gpu=pcie.link.gen.max,pcie.link.width.max', '--format=csv,noheader', '-i', index]
     try: return _read_link(subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout)
     except (OSError, subprocess.TimeoutExpired): return None
@@ -421,7 +421,7 @@ def card_rates(
     "What `card` would do in a second, by its data sheet"
     if card not in RATES: raise MemtrainError(f'{card!r} is not a card with a data sheet here: take one of {", ".join(RATES)}')
     fp32, _, bandwidth = RATES[card]
-    return Rates(_REACHED*fp32/2, _REACHED*bandwidth/8, _REACHED*bandwidth/8, 1/_LAUNCH)  # a number is read and written, four bytes each
+    return Rates(REACHED*fp32/2, REACHED*bandwidth/8, REACHED*bandwidth/8, 1/LAUNCH_SECONDS)  # a number is read and written, four bytes each
 
 # %% ../nbs/measured/51_gpu.ipynb #87555c28
 def measure_strategies(
@@ -443,7 +443,9 @@ def measure_strategies(
     return [_measure_strategy(row, net, data, device, tries) for row in choice.rows if row['fits']]
 
 # %% ../nbs/measured/51_gpu.ipynb #dd70a928
-def _failure(error):
+def describe_failure(
+    error: BaseException,  # any
+) -> str:  # at most 300 characters
     "What a result says of an `error`: its kind and its first line"
     return f'{type(error).__name__}: {error}'.splitlines()[0][:300]
 
@@ -454,7 +456,7 @@ def _measure_strategy(row, net, data, device, tries):
     try:
         loss = run().item()
         found |= {'loss': loss, 'peak': measure_peak(run, device), 'seconds': time_work(run, tries, 0, device)}
-    except Exception as e: found['failed'] = _failure(e)
+    except Exception as e: found['failed'] = describe_failure(e)
     clear_device(device)
     return found
 

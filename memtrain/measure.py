@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CATEGORIES', 'LOSS_OPS', 'rss', 'pss', 'log_memory_usage', 'CommandRun', 'measure_command', 'Block', 'Trace',
-           'TraceBuilder', 'follow', 'state_tensors', 'mark', 'measure_step', 'plot_trace', 'measure_peak',
-           'track_memory', 'export_memory_viz', 'MemoryMonitor']
+           'TraceBuilder', 'follow', 'state_tensors', 'mark', 'check_device', 'measure_step', 'plot_trace',
+           'measure_peak', 'track_memory', 'export_memory_viz', 'MemoryMonitor']
 
 # %% ../nbs/memory/01_measure.ipynb #24bfb57e
 import contextlib, gc, os, pickle, re, subprocess, tempfile, threading, time, weakref
@@ -22,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from .core import MIB, MemtrainError, _local, atomic_write, format_size
+from .core import MIB, MemtrainError, atomic_write, format_size, local_part
 
 # %% ../nbs/memory/01_measure.ipynb #ca25de7e
 def rss(
@@ -255,9 +255,9 @@ def follow(
     name: Callable[[str, list[torch.Tensor]], None],  # called with a category and tensors of it
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
-    name('weights', [_local(t) for t in (*model.parameters(), *model.buffers())])
+    name('weights', [local_part(t) for t in (*model.parameters(), *model.buffers())])
     known = {}  # states are named once; a storage's address is its own while a weak reference to it is held
-    def name_gradients(params): name('gradients', _dense(_local(p.grad) for p in params if p.grad is not None))
+    def name_gradients(params): name('gradients', _dense(local_part(p.grad) for p in params if p.grad is not None))
     def name_states(*_):
         new = [t for t in state_tensors(optimizer) if t.untyped_storage()._cdata not in known]
         known.update({t.untyped_storage()._cdata: StorageWeakRef(t.untyped_storage()) for t in new})
@@ -273,7 +273,7 @@ def state_tensors(
     optimizer: torch.optim.Optimizer,  # any
 ) -> list[torch.Tensor]:
     "The tensors in the state of `optimizer`"
-    return [_local(v) for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
+    return [local_part(v) for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
 
 # %% ../nbs/memory/01_measure.ipynb #beee7e83
 LOSS_OPS = frozenset('aten::' + op for op in """_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward nll_loss2d_forward
@@ -362,8 +362,11 @@ def _trace_of(prof, builder, device):
     return builder.finish(device=device)
 
 # %% ../nbs/memory/01_measure.ipynb #55538139
-def _check_device(device, kinds=('cpu', 'cuda')):
-    "The device as a profile names it; an error where this machine hasn't got it"
+def check_device(
+    device: str | torch.device,  # cpu, cuda, cuda:1, …
+    kinds: tuple[str, ...] = ('cpu', 'cuda'),  # that may be asked for
+) -> str:  # cpu, or with its number: cuda:0
+    "The `device` as a profile names it; a `MemtrainError` where it is none of `kinds`, or isn't on this machine"
     kind = str(device).split(':')[0]
     if kind not in kinds: raise MemtrainError(f'device {str(device)!r} is not one of {", ".join(kinds)}')
     if kind == 'cuda' and not torch.cuda.is_available(): raise MemtrainError(f'device {str(device)!r}: there is no CUDA here, take cpu')
@@ -386,7 +389,7 @@ def measure_step(
 ) -> Trace:
     "The true bytes of building the model and its optimizer and of `steps` training steps"
     if type(steps) is not int or steps < 1: raise MemtrainError(f'steps={steps!r}: give a whole number, 1 or more')
-    device, builder = _check_device(device), TraceBuilder()
+    device, builder = check_device(device), TraceBuilder()
     gc.collect()
     builder.phase('build')
     with _profile(device) as prof:
@@ -429,7 +432,7 @@ def measure_peak(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> int:  # bytes
     "The most bytes of tensors that `fn` holds at one time, beyond what was there before"
-    device = _check_device(device)
+    device = check_device(device)
     gc.collect()
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats(device)
@@ -457,8 +460,8 @@ class track_memory:
         self._trace = None
         self._builder, self._stack, self._before = TraceBuilder(), contextlib.ExitStack(), {}
         self._builder.phase('forward')
-        weights = [_local(t) for t in (*self.model.parameters(), *self.model.buffers())]
-        grads = _dense(_local(p.grad) for p in self.model.parameters() if p.grad is not None)
+        weights = [local_part(t) for t in (*self.model.parameters(), *self.model.buffers())]
+        grads = _dense(local_part(p.grad) for p in self.model.parameters() if p.grad is not None)
         for category, tensors in (('weights', weights), ('gradients', grads),
                                   ('optimizer state', state_tensors(self.optimizer))): self._add(category, tensors)
         self._profile = self._stack.enter_context(_profile(self.device))
@@ -514,7 +517,7 @@ class MemoryMonitor:
     def __init__(self,
         device: str | torch.device = 'cpu',  # cpu, cuda, cuda:1 or mps
     ):
-        self.device = torch.device(_check_device(device, ('cpu', 'cuda', 'mps')))
+        self.device = torch.device(check_device(device, ('cpu', 'cuda', 'mps')))
         self.exact = self.device.type == 'cuda' or _reset_high_water()  # else a thread looks every few milliseconds
         self._top = 0
         if not self.exact: self._start()

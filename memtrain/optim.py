@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable
 
 import torch
 
-from .core import MemtrainError, _is_part, _local
+from .core import MemtrainError, is_distributed, local_part
 
 # %% ../nbs/training/12_optim.ipynb #97aa3c85
 def _import_8bit():
@@ -83,7 +83,7 @@ def make_8bit(
     try: made = _sliced(base)(params, lr=lr, betas=betas, weight_decay=weight_decay, is_paged=paged)
     except (ValueError, TypeError) as e: raise MemtrainError(f'8-bit {kind}: {str(e).splitlines()[0]}') from None
     for p in _all_params(made):
-        if _is_part(p): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP')
+        if is_distributed(p): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP')
         if paged and p.device.type != 'cuda':
             raise MemtrainError(f'paged=True: paged states lie on a GPU, and there is a parameter on {p.device}: leave paged out, or move the model to cuda first')
     return made
@@ -100,7 +100,7 @@ def round_stochastically(
 # %% ../nbs/training/12_optim.ipynb #cd566ca4
 def _generator(p, *key):
     "The generator of noise for the parameter `p` at `key`"
-    if _is_part(p): key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
+    if is_distributed(p): key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
     seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest())
     return torch.Generator(p.device).manual_seed(seed)
 
@@ -188,7 +188,7 @@ def _update(p, s, group, index):
     if m.dtype == torch.bfloat16: generator = _generator(p, group['seed'], s['step'], index)
     size = max(1, w.numel()) if g.dtype == torch.float32 else _SLICE if w.device.type == 'cpu' else _SLICE_CUDA
     for at in range(0, w.numel(), size): _update_slice([t[at:at + size] for t in (w, g, m, v)], step, group, generator)
-    if not _local(old).is_contiguous(): _local(old).copy_(w.view(_local(old).shape))
+    if not local_part(old).is_contiguous(): local_part(old).copy_(w.view(local_part(old).shape))
     if old is not p: p.copy_(old)
 
 def _update_slice(parts, step, group, generator):
@@ -208,7 +208,7 @@ def _start(p, s, rounding):
     def zeros(): return torch.zeros_like(p, dtype=torch.float32 if master else p.dtype, memory_format=torch.contiguous_format)
     s |= {'step': 0, 'exp_avg': zeros(), 'exp_avg_sq': zeros()}
 
-def _row(t): return _local(t).detach().contiguous().view(-1)
+def _row(t): return local_part(t).detach().contiguous().view(-1)
 
 # %% ../nbs/training/12_optim.ipynb #33ef6bec
 class InBackward:

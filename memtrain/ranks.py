@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator
 import torch
 import torch.distributed as dist
 
-from .core import MemtrainError, _is_part, _local, read_json, write_json
+from .core import MemtrainError, is_distributed, local_part, read_json, write_json
 from .measure import CommandRun, measure_command
 from .optim import _all_params
 
@@ -223,10 +223,10 @@ def clip_gradients(
 ) -> float:  # of the gradient of all `params` together, the same on every rank
     "Clip the gradients of `params` to the global norm `max_norm`"
     params = [p for p in params if p.grad is not None]
-    grads = [_local(p.grad) for p in params]
+    grads = [local_part(p.grad) for p in params]
     if not grads: return 0.0
     norms = torch.stack([n.to(grads[0].device) for n in _norms(grads)])
-    total, parts = torch.linalg.vector_norm(norms), [_is_part(p.grad) for p in params]
+    total, parts = torch.linalg.vector_norm(norms), [is_distributed(p.grad) for p in params]
     if any(parts):
         parts = torch.tensor(parts, device=norms.device)
         of_parts = norms[parts].double().square().sum()
@@ -260,7 +260,7 @@ def full_states(
 def _whole_tensor(x, ranks):
     "`x` in one piece on the CPU of rank 0"
     x = x.detach()
-    if _is_part(x): x = x.full_tensor()
+    if is_distributed(x): x = x.full_tensor()
     return x.cpu() if ranks.main else None
 
 # %% ../nbs/training/15_ranks.ipynb #863ffcca
@@ -290,14 +290,14 @@ def load_full_states(
     tensors, found = model.state_dict(keep_vars=True), states['model']
     _check_names(tensors, found)
     _check_groups(optimizer, states['optimizer']['param_groups'])
-    for name, t in _named_tensors(model).items(): _local(t).copy_(_local(_part_like(found[name], t)))
+    for name, t in _named_tensors(model).items(): local_part(t).copy_(local_part(_part_like(found[name], t)))
     params, saved = _all_params(optimizer), states['optimizer']
     state = {i: {k: _part_like(v, params[i]) for k, v in s.items()} for i, s in saved['state'].items()}
     optimizer.load_state_dict({**saved, 'state': state})
 
 def _part_like(x, like):
     "The part of the whole `x` that this rank has, where `like` is in parts and `x` of its shape; else `x`"
-    if not (torch.is_tensor(x) and _is_part(like) and x.shape == like.shape): return x
+    if not (torch.is_tensor(x) and is_distributed(like) and x.shape == like.shape): return x
     from torch.distributed.tensor import distribute_tensor
     part = torch.empty_like(like, dtype=x.dtype, requires_grad=False)  # memory of its own: what is cut out keeps the whole alive
     part.to_local().copy_(distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None).to_local())

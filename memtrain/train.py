@@ -20,14 +20,14 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import torch
 
-from .core import MemtrainError, _local, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, \
+from .core import MemtrainError, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, local_part, \
     is_out_of_memory, progress, read_json, set_rng_state, write_json
 from .estimate import Step, estimate
 from .loader import TokenLoader
 from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy, count_params, generate
 from .optim import BF16AdamW, make_8bit, step_in_backward
-from .plan import _HOLES, find_cheaper, usable_memory
+from .plan import MARGIN, find_cheaper, usable_memory
 from .prepare import load_tokenizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, full_states, load_full_states, load_sharded, save_sharded, spread_model
 from .shards import TOKENIZER, TokenShards
@@ -600,7 +600,7 @@ class _Checked:
 
     def _first_bad(self):
         "The first parameter with a gradient that isn't finite"
-        parts = ((name, _local(p.grad)) for name, p in self.model.named_parameters() if p.grad is not None)
+        parts = ((name, local_part(p.grad)) for name, p in self.model.named_parameters() if p.grad is not None)
         bad = next((name for name, grad in parts if not grad.isfinite().all()), None)
         return next((name for name in self.ranks.gather(bad) if name), 'all parameters together')
 
@@ -632,7 +632,7 @@ def _step_of(c, shape):
 
 def _room(device):
     "Bytes for tensors on `device`"
-    return int(torch.cuda.mem_get_info(device)[1]*(1 - _HOLES)) if device.type == 'cuda' else usable_memory('cpu')
+    return int(torch.cuda.mem_get_info(device)[1]*(1 - MARGIN)) if device.type == 'cuda' else usable_memory('cpu')
 
 def apply_step(
     c: TrainConfig,  # how it is trained

@@ -25,7 +25,7 @@ import torch.nn as nn
 from .core import MIB, MemtrainError, format_size, is_out_of_memory, parse_size, progress, write_json
 from .estimate import OPTIMIZERS, state_bytes
 from .lazypickle import iter_pickle
-from .plan import _HOLES, usable_memory
+from .plan import MARGIN, usable_memory
 from .ranks import Ranks, choose_device
 from .report import matmul_rate
 from .train import MetricsLog, Stopped, _hearing_sigterm, _NoLog, _on_main, _own_ranks, _write_checkpoint, check_run_dir, load_checkpoint
@@ -658,7 +658,7 @@ class _WPORun:
     def _budget(self):
         "Bytes that tensors may take"
         if self.config.memory is not None: return parse_size(self.config.memory)
-        if self.device.type == 'cuda': return int(torch.cuda.mem_get_info(self.device)[0]*(1 - _HOLES))
+        if self.device.type == 'cuda': return int(torch.cuda.mem_get_info(self.device)[0]*(1 - MARGIN))
         return usable_memory('cpu')//int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
 
     def _loss_and_gradient(self, x, own):
