@@ -544,8 +544,8 @@ def run_shuffle(args, data):
 
 def write_sparse(folder, shards, per_shard):
     "A data set of zeros in `shards` files without blocks: one shard by the real writer, its entry in the manifest repeated"
-    from memtrain.core import read_json, write_json
-    from memtrain.shards import MANIFEST, ShardWriter, _checksum
+    from memtrain.folders import checksum, read_json, write_json
+    from memtrain.shards import MANIFEST, ShardWriter
     with ShardWriter(folder, vocab_size=VOCAB, tokens_per_shard=per_shard) as w: w.write(np.zeros(per_shard, DTYPE))
     manifest = read_json(folder/MANIFEST)
     entry, first = manifest['shards'][0], folder/manifest['shards'][0]['file']
@@ -556,7 +556,7 @@ def write_sparse(folder, shards, per_shard):
         for p in beside:
             if (target := (folder/s['file']).with_suffix(p.suffix)) != p: shutil.copy(p, target)
     for what in ('tokens', 'documents'): manifest[what] = {'train': sum(s[what] for s in manifest['shards'])}
-    write_json(folder/MANIFEST, {**manifest, 'checksum': _checksum(manifest)})
+    write_json(folder/MANIFEST, {**manifest, 'checksum': checksum(manifest)})
     return folder
 
 def open_folder(folder, shuffle):

@@ -41,7 +41,7 @@ def train_model(work, seed, a):
 
 def measure_seed(work, seed, a):
     "Train, collect, predict: what the acceptance is about"
-    from memtrain.core import read_json
+    from memtrain.folders import read_json
     from memtrain.routing import check_traces, collect_run, evaluate_predictors, find_gates, load_run, train_predictor
     run, traces = work/f"run{seed}", work/f"traces{seed}"
     done = (run/"summary.json").exists(), (traces/"trace_metadata.json").exists()
@@ -72,7 +72,7 @@ def load_of(model, work):
 
 def measure_others(work, seed, a):
     "The other predictors, at lookahead 1 and 2"
-    from memtrain.core import read_json
+    from memtrain.folders import read_json
     from memtrain.routing import evaluate_predictors, find_gates, load_run, train_predictor
     traces, gates = work/f"traces{seed}", find_gates(load_run(work/f"run{seed}", "cpu")[0])
     def train(name, **kw):

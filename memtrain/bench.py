@@ -22,7 +22,8 @@ import numpy as np
 import psutil
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, Result, atomic_write, check_writable, load_result, progress, results_dir, save_result
+from .core import MIB, MemtrainError, Result, load_result, progress, results_dir, save_result
+from .folders import atomic_write, check_writable
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards
 

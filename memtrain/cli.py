@@ -16,7 +16,8 @@ from typing import Any
 import tyro
 
 from . import __version__
-from .core import MemtrainError, atomic_write, check_writable, format_count, format_size, get_machine, is_out_of_memory, parse_size, seed_everything
+from .core import MemtrainError, format_count, format_size, get_machine, is_out_of_memory, parse_size, seed_everything
+from .folders import atomic_write, check_writable
 
 # %% ../nbs/reference/65_cli.ipynb #dea22c87
 @dataclass

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .core import MemtrainError, atomic_write, check_writable, format_size, progress, publish
+from .core import MemtrainError, format_size, progress
+from .folders import atomic_write, check_writable, publish
 from .shards import LLM_C, LLM_C_HEADER, TokenShards, find_unfinished, list_splits
 
 # %% ../nbs/data/28_formats.ipynb #836f1264

@@ -11,7 +11,8 @@ from array import array
 from pathlib import Path
 from typing import Any, Iterator
 
-from .core import MIB, MemtrainError, atomic_write, format_size
+from .core import MIB, MemtrainError, format_size
+from .folders import atomic_write
 
 # %% ../nbs/experts/30_lazypickle.ipynb #987ae686
 class Truncated(MemtrainError):

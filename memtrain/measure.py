@@ -22,7 +22,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from .core import MIB, MemtrainError, atomic_write, format_size, local_part
+from .core import MIB, MemtrainError, format_size, local_part
+from .folders import atomic_write
 
 # %% ../nbs/memory/01_measure.ipynb #ca25de7e
 def rss(

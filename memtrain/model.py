@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from .core import MemtrainError, parse_count, read_json
+from .core import MemtrainError, parse_count
+from .folders import read_json
 from .measure import mark
 
 # %% ../nbs/memory/02_model.ipynb #290d0f22

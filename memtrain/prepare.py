@@ -20,9 +20,9 @@ from typing import Any, Iterable, Iterator
 
 import numpy as np
 
-from .core import MemtrainError, check_writable, format_size, get_machine, parse_size, progress, read_json
-from .shards import (MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, file_sha256, find_unfinished, read_keys,
-                             read_manifest)
+from .core import MemtrainError, format_size, get_machine, parse_size, progress
+from .folders import check_writable, file_sha256, read_json
+from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, find_unfinished, read_keys, read_manifest
 
 # %% ../nbs/data/23_prepare.ipynb #2c107ab7
 _COMPRESSED, _NOT_TEXT = ('.gz', '.zst'), ('.gz', '.zst', '.parquet')

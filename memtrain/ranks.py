@@ -15,7 +15,8 @@ from typing import Any, Callable, Iterable, Iterator
 import torch
 import torch.distributed as dist
 
-from .core import MemtrainError, is_distributed, local_part, read_json, write_json
+from .core import MemtrainError, is_distributed, local_part
+from .folders import read_json, write_json
 from .measure import CommandRun, measure_command
 from .optim import _all_params
 

@@ -13,7 +13,8 @@ from string import Template
 import matplotlib, torch
 from matplotlib.figure import Figure
 
-from .core import atomic_write, describe_machine, format_count, format_size, read_json
+from .core import describe_machine, format_count, format_size
+from .folders import atomic_write, read_json
 from .model import GPTConfig
 from .plan import flops_per_token
 from .train import read_metrics

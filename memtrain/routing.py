@@ -20,7 +20,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 
-from .core import MemtrainError, get_rng_state, progress, read_json, seed_everything, set_rng_state, write_json
+from .core import MemtrainError, get_rng_state, progress, seed_everything, set_rng_state
+from .folders import read_json, write_json
 from .loader import TokenLoader
 from .model import GPT, ExpertLinear, GPTConfig
 from .ranks import choose_device, clip_gradients

@@ -18,7 +18,8 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import MemtrainError, check_writable, get_machine, parse_size
+from .core import MemtrainError, get_machine, parse_size
+from .folders import check_writable
 from .loader import _noise, _rank_of, permute
 from .prepare import (BPE_SAMPLE, BPETokenizer, ByteTokenizer, Chunk, Documents, Part, Processed, SeenKeys, Settings, find_files, load_tokenizer,
                               process_chunk)

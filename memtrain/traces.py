@@ -18,7 +18,8 @@ from typing import Any
 try: import fcntl
 except ImportError: fcntl = None  # Windows
 
-from .core import MIB, MemtrainError, atomic_write, check_writable, format_size, progress, read_json
+from .core import MIB, MemtrainError, format_size, progress
+from .folders import atomic_write, check_writable, read_json
 from .lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, _File, _INDEX_MAGIC, _ITEMSIZE, build_index, iter_pickle
 
 _all_ = ['iter_pickle']

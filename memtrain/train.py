@@ -20,8 +20,8 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import torch
 
-from .core import MemtrainError, atomic_write, check_writable, format_size, get_machine, get_rng_state, get_versions, local_part, \
-    is_out_of_memory, progress, read_json, set_rng_state, write_json
+from .core import MemtrainError, format_size, get_machine, get_rng_state, get_versions, local_part, is_out_of_memory, progress, set_rng_state
+from .folders import atomic_write, check_writable, read_json, write_json
 from .estimate import Step, estimate
 from .loader import TokenLoader
 from .measure import MemoryMonitor

@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from .core import MIB, MemtrainError, format_size, is_out_of_memory, parse_size, progress, write_json
+from .core import MIB, MemtrainError, format_size, is_out_of_memory, parse_size, progress
+from .folders import write_json
 from .estimate import OPTIMIZERS, state_bytes
 from .lazypickle import iter_pickle
 from .plan import MARGIN, usable_memory

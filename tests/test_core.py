@@ -45,15 +45,6 @@ def test_nbytes_of_an_optimizer_is_its_states():
     p.sum().backward(); opt.step()
     test_eq(nbytes(opt), 2*400 + 4)  # two moments, and a step counter
 
-# %% ../nbs/reference/60_core.ipynb #57f5843d
-@pytest.mark.page
-def test_a_killed_write_shows_no_file():
-    with tempfile.TemporaryDirectory() as d:
-        code = f"import os\nfrom memtrain.core import atomic_write\nwith atomic_write(r'{d}/x') as f:\n    f.write(b'1'*100000); f.flush(); os.kill(os.getpid(), 9)"
-        assert subprocess.run([sys.executable, '-c', code]).returncode != 0
-        assert not (Path(d)/'x').exists()
-        assert all(n.endswith('.tmp') for n in os.listdir(d))
-
 # %% ../nbs/reference/60_core.ipynb #40f87ed2
 @pytest.mark.page
 def test_progress_writes_plain_lines_to_a_log():
@@ -123,51 +114,6 @@ def test_nbytes_leaves_maps_out_and_refuses_the_unknown():
 def test_neither_numpy_nor_torch_is_imported_before_it_is_needed():
     code = 'import sys; from memtrain.core import *; n = nbytes([b"12", {"a": b"3"}, None]); print(n, "numpy" in sys.modules, "torch" in sys.modules)'
     test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.split(), ['3', 'False', 'False'])
-
-# %% ../nbs/proofs/core.ipynb #f6a848d5
-def test_a_place_for_a_result_is_checked_beforehand():
-    with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'file').touch()
-        for good in ('new', 'a/b/c', 'file', '.'): check_writable(Path(d)/good)
-        test_fail(lambda: check_writable(Path(d)/'file/x'), contains='file is a file')
-        kept, os.access = os.access, lambda *args: False  # root may write anywhere
-        try: test_fail(lambda: check_writable(Path(d)/'x'), contains='may not be written to')
-        finally: os.access = kept
-        def write():
-            with atomic_write(Path(d)/'none/x'): pass
-        test_fail(write, contains="x can't be written (No such file or directory)")
-
-# %% ../nbs/proofs/core.ipynb #2c6b74e1
-def test_atomic_write_leaves_the_old_file_or_the_new_one():
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x.txt'
-        with atomic_write(path, 'w') as f:
-            f.write('größe')
-            assert not path.exists()
-        test_eq(path.read_text(encoding='utf-8'), 'größe')
-        def fail():
-            with atomic_write(path) as f: f.write(b'half'); raise ValueError('x')
-        test_fail(fail, exc=ValueError)
-        def stop():
-            with atomic_write(path) as f: f.write(b'half'); raise KeyboardInterrupt
-        try: stop()
-        except KeyboardInterrupt: pass
-        test_eq(os.listdir(d), ['x.txt'])
-        for folder in (d, '/'): test_fail(lambda: atomic_write(folder).__enter__(), contains='is a folder')
-        test_eq(path.read_text(encoding='utf-8'), 'größe')
-
-# %% ../nbs/proofs/core.ipynb #8cc533e2
-def test_json_survives_the_round_and_its_errors_name_the_file():
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'m.json'
-        write_json(path, {'a': [1, 2.5, None], 'ü': 'ß'})
-        test_eq(read_json(path), {'a': [1, 2.5, None], 'ü': 'ß'})
-        assert path.read_bytes().endswith(b'}\n')
-        path.write_bytes(path.read_bytes()[:-9])
-        test_fail(read_json, args=(path,), contains='m.json: not JSON')
-        path.write_bytes(b'\xff\xfe')
-        test_fail(read_json, args=(path,), contains='m.json: not JSON')
-        test_fail(lambda: read_json(Path(d)/'none.json', hint='run prepare'), contains='none.json: No such file or directory; run prepare')
 
 # %% ../nbs/proofs/core.ipynb #b64d9780
 def test_seeds_and_states_repeat_every_generator():

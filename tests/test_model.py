@@ -11,7 +11,8 @@ from pathlib import Path
 import torch, torch.nn.functional as F
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
-from memtrain.core import MIB, MemtrainError, format_count, format_size, nbytes, recorded, save_result, write_json
+from memtrain.core import MIB, MemtrainError, format_count, format_size, nbytes, recorded, save_result
+from memtrain.folders import write_json
 from memtrain.estimate import simulate
 from memtrain.measure import measure_peak, measure_step
 
@@ -115,7 +116,8 @@ import torch, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 from hypothesis import given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
-from memtrain.core import MIB, MemtrainError, format_count, format_size, nbytes, recorded, save_result, write_json
+from memtrain.core import MIB, MemtrainError, format_count, format_size, nbytes, recorded, save_result
+from memtrain.folders import write_json
 from memtrain.estimate import simulate
 from memtrain.measure import measure_peak, measure_step
 

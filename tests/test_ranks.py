@@ -11,7 +11,8 @@ from unittest.mock import patch
 import torch
 from fastcore.test import test_eq, test_fail, test_ne
 import memtrain
-from memtrain.core import MemtrainError, format_size, recorded, write_json
+from memtrain.core import MemtrainError, format_size, recorded
+from memtrain.folders import write_json
 from memtrain.ranks import _checksum, _old
 
 # %% ../nbs/training/15_ranks.ipynb #802e8bb6
@@ -146,7 +147,8 @@ import numpy as np
 import torch
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 import memtrain
-from memtrain.core import MemtrainError, format_size, load_result, nbytes, recorded, write_json
+from memtrain.core import MemtrainError, format_size, load_result, nbytes, recorded
+from memtrain.folders import write_json
 from memtrain.ranks import _checksum, _old
 
 # %% ../nbs/proofs/ranks.ipynb #0079da02

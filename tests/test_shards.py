@@ -9,8 +9,9 @@ import hashlib, json, os, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np, zstandard
 from fastcore.test import test_eq, test_fail
-from memtrain.core import MemtrainError, read_json, write_json
-from memtrain.shards import _checksum, _split_in
+from memtrain.core import MemtrainError
+from memtrain.folders import checksum, read_json, write_json
+from memtrain.shards import _split_in
 
 # %% ../nbs/data/20_shards.ipynb #c0a0a0f8
 @pytest.mark.page
@@ -77,9 +78,10 @@ import hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np, torch, zstandard
 from fastcore.test import test_eq, test_fail
-from memtrain.core import MemtrainError, read_json, write_json
+from memtrain.core import MemtrainError
+from memtrain.folders import checksum, file_sha256, read_json, write_json
 from memtrain.measure import rss
-from memtrain.shards import _checksum, _split_in
+from memtrain.shards import _split_in
 from hypothesis import given, settings, strategies as st
 
 # %% ../nbs/proofs/shards.ipynb #01bae711
@@ -446,7 +448,7 @@ def test_a_frame_of_another_length_is_refused():
         m, packed = read_json(Path(d)/'x'/MANIFEST), TokenShards(Path(d)/'x').files[0]
         packed.write_bytes(zstandard.ZstdCompressor().compress(bytes(6)))
         m['shards'][0]['zst'] = {'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}
-        write_json(Path(d)/'x'/MANIFEST, {**m, 'checksum': _checksum(m)})
+        write_json(Path(d)/'x'/MANIFEST, {**m, 'checksum': checksum(m)})
         test_fail(lambda: TokenShards(Path(d)/'x')[:], contains='holds 6 bytes, the manifest says 8')
 
 # %% ../nbs/proofs/shards.ipynb #75e9480d
@@ -508,7 +510,7 @@ def test_ten_billion_tokens_open_in_no_memory():
             with open(d/e['file'], 'wb') as f: f.truncate(2*10**9)
         manifest = {'format': 'memtrain-tokens', 'version': 1, 'dtype': 'uint16', 'vocab_size': 9, 'eod_id': None,
                     'tokens': {'train': 10**10}, 'shards': entries}
-        write_json(d/MANIFEST, {**manifest, 'checksum': _checksum(manifest)})
+        write_json(d/MANIFEST, {**manifest, 'checksum': checksum(manifest)})
         base = rss()
         s = TokenShards(d)
         test_eq(len(s), 10**10)
