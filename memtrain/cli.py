@@ -318,7 +318,7 @@ class Train(TrainFlags):
         try:
             with start_ranks(self.device) as ranks: return self._train(config, ranks)
         except OutOfMemory as e: raise MemtrainError(_with_line(e, self, config)) from None
-        except Stopped as e: return _fail(e, e.status) if ranks.main else e.status
+        except Stopped as e: return _fail(_in_flags(e.tell(_flag), 'train', self), e.status) if ranks.main else e.status
         except ToldElsewhere: return 1
         except RuntimeError as e:
             if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)): raise
@@ -600,7 +600,7 @@ class WPOCommand:
         if self.resume and self.save is None: raise MemtrainError('--resume goes on with a run that was saved: give --save DIR')
         try:
             with start_ranks(self.device) as ranks: return self._train(config, ranks)
-        except Stopped as e: return _fail(e, e.status) if ranks.main else e.status
+        except Stopped as e: return _fail(_in_flags(e.tell(_flag), 'wpo', self), e.status) if ranks.main else e.status
         except ToldElsewhere: return 1
         except RuntimeError as e:
             if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)): raise
@@ -694,7 +694,7 @@ def main(
         status = command.run(*settings)
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
-    except MemtrainError as e: return _fail(_in_flags(str(e), argv[0], command))
+    except MemtrainError as e: return _fail(_in_flags(e.tell(_flag), argv[0], command))
     except KeyboardInterrupt: return _fail('interrupted; nothing is half-written' + ', and --resume goes on behind what was finished'*_goes_on(command), 130)
     except (MemoryError, RuntimeError) as e:
         if not is_out_of_memory(e): raise
@@ -727,6 +727,8 @@ def _goes_on(command):
     return 'resume' in a and not a.get('index_only') and None not in (a.get('out_dir', ''), a.get('save', ''))
 
 # %% ../nbs/reference/65_cli.ipynb #1446aebb
+def _flag(name): return f'--{name}'
+
 def _fail(message, status=1):
     "Tell what is wrong in one line; the exit `status`"
     rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it

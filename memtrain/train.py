@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['TrainConfig', 'cosine_lr', 'make_optimizer', 'accumulate_gradients', 'apply_settings', 'gpt_step', 'unigram_entropy',
-           'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'load_checkpoint', 'MetricsLog',
-           'read_metrics', 'OutOfMemory', 'Stopped', 'apply_step', 'check_run_dir', 'ToldElsewhere', 'Trainer',
-           'write_tensorboard', 'sample_text', 'summarise', 'losses', 'chunked_cross_entropy', 'choose_device']
+           'evaluate', 'TrainingData', 'open_shards', 'hold_text', 'open_stream', 'OutOfMemory', 'apply_step',
+           'Trainer', 'write_tensorboard', 'sample_text', 'summarise', 'losses', 'chunked_cross_entropy',
+           'choose_device', 'Stopped', 'ToldElsewhere', 'MetricsLog', 'read_metrics', 'load_checkpoint',
+           'check_run_dir']
 
 # %% ../nbs/training/13_train.ipynb #9e28d3ee
-import contextlib, hashlib, itertools, json, math, os, re, shutil, signal, threading, time, traceback
+import contextlib, hashlib, itertools, json, math, re, shutil, time, traceback
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import date
 from importlib import import_module
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 
 from .core import MemtrainError, format_size, get_machine, get_rng_state, get_versions, local_part, is_out_of_memory, progress, set_rng_state
-from .folders import atomic_write, check_writable, read_json, write_json
+from .folders import atomic_write, read_json, write_json
 from .estimate import Step, estimate
 from .loader import TokenLoader
 from .measure import MemoryMonitor
@@ -30,10 +31,12 @@ from .optim import BF16AdamW, make_8bit, step_in_backward
 from .plan import MARGIN, find_cheaper, usable_memory
 from .prepare import load_tokenizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, full_states, load_full_states, load_sharded, save_sharded, spread_model
+from .runs import MetricsLog, Stopped, ToldElsewhere, catch_sigterm as _hearing_sigterm, check_run_dir, load_checkpoint, on_main as _on_main, own_ranks as _own_ranks, read_metrics, \
+    save_checkpoint as _write_checkpoint
 from .shards import TOKENIZER, TokenShards
 from .stream import TokenStream, collect_tokens, open_source
 
-_all_ = ['chunked_cross_entropy', 'choose_device']  # built earlier, looked for with training: both have them
+_all_ = ['chunked_cross_entropy', 'choose_device', 'Stopped', 'ToldElsewhere', 'MetricsLog', 'read_metrics', 'load_checkpoint', 'check_run_dir']  # built earlier, looked for with training: both have them
 
 # %% ../nbs/training/13_train.ipynb #7578e51b
 _BELOW_ONE = {'beta1', 'beta2'}
@@ -369,62 +372,6 @@ def open_stream(
 
 _OF_ROWS = ('shuffle', 'shuffle_buffer_size', 'stride', 'num_workers', 'max_examples', 'drop_last', 'cache_size', 'cache_dir')  # not of documents
 
-# %% ../nbs/training/13_train.ipynb #cb21d841
-def load_checkpoint(
-    path: str | Path,  # `checkpoint.pt` of a run
-    device: str | torch.device = 'cpu',  # where tensors go
-    way_out: str = "remove the run's folder and train anew",  # what an error says to do about a damaged file
-) -> dict:
-    "The checkpoint at `path`, read without running any code it may hold"
-    try: return torch.load(path, map_location=device, weights_only=True)
-    except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint; train first') from None
-    except Exception as e:
-        said = (str(e).splitlines() or ['it is empty or cut off'])[0]
-        raise MemtrainError(f"{path}: can't be read as a checkpoint ({type(e).__name__}: {said}); {way_out}") from None
-
-# %% ../nbs/training/13_train.ipynb #47664f8e
-class MetricsLog:
-    "A file of one JSON object per line; opened behind iteration `keep`, what came later is cut off"
-    def __init__(
-        self,
-        path: Path,  # `metrics.jsonl` of a run
-        keep: int,  # last iteration whose lines stay; -1 for a new file
-    ):
-        kept = [m for m in read_metrics(path) if m['iter'] <= keep] if keep >= 0 else []
-        self.kept = {m['iter'] for m in kept}  # iterations whose lines stay
-        if keep in self.kept or keep <= 0:
-            with atomic_write(path, 'w') as f: f.writelines(json.dumps(m) + '\n' for m in kept)
-        self.file = open(path, 'a', encoding='utf-8')
-
-    def write(
-        self,
-        **values: Any,  # `iter` and what was measured
-    ) -> None:
-        "Append one line"
-        self.file.write(json.dumps(values) + '\n')
-        self.file.flush()
-
-    def sync(self) -> None:
-        "Wait until all lines are on the disk"
-        os.fsync(self.file.fileno())
-
-# %% ../nbs/training/13_train.ipynb #b29604b2
-class _NoLog:
-    "The log of a rank that keeps none"
-    def write(self, **values): pass
-    def sync(self): pass
-
-def read_metrics(
-    path: str | Path,  # `metrics.jsonl` of a run
-) -> list[dict]:
-    "The lines of a log; one that was cut in the middle by a kill is left out"
-    if not Path(path).exists(): return []
-    lines = []
-    for line in Path(path).read_text(encoding='utf-8').splitlines():
-        try: lines.append(json.loads(line))
-        except ValueError: break
-    return lines
-
 # %% ../nbs/training/13_train.ipynb #e64ae667
 _MAY_DIFFER = {'max_iters', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps', 'activation_checkpointing',
                'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'offload_to_cpu', 'paged_optimizer', 'parallel'}
@@ -441,13 +388,10 @@ def _check_same(path, found, wanted):
                                 f'or choose another --out_dir')
 
 # %% ../nbs/training/13_train.ipynb #1e34e4df
-def _write_checkpoint(path, state):
-    "Write `state` to `path`, whole or not at all"
-    with atomic_write(path) as f:
-        try: torch.save(state, f)
-        except RuntimeError as e:  # what torch's writer makes of Ctrl-C
-            if isinstance(e.__context__, KeyboardInterrupt): raise KeyboardInterrupt from None
-            raise
+class _NoLog:
+    "The log of a rank that keeps none"
+    def write(self, **values): pass
+    def sync(self): pass
 
 def _keep_last(out, iter, n):
     "Leave the last `n` checkpoints in `out`, of which the one of `iter` has just been written"
@@ -620,10 +564,6 @@ class OutOfMemory(MemtrainError):
         super().__init__(message)
         self.option, self.resumable = option, resumable
 
-class Stopped(MemtrainError):
-    "The run was told to stop, and is saved"
-    status = 128 + signal.SIGTERM
-
 # %% ../nbs/training/13_train.ipynb #4c188aa5
 def _step_of(c, shape):
     "What the closed form knows of the settings `c`"
@@ -662,52 +602,6 @@ def _out_of_memory(trainer):
     said = f'out of memory in iteration {trainer.iter + 1}'
     if option is None: return OutOfMemory(f'{said}, and no settings are predicted to need less: take a smaller model or a shorter --seq_len')
     return OutOfMemory(f"{said}; the cheapest change predicted to need less ({format_size(option.peak)}): {' '.join(option.flags)}", option, same(option.step) or not trainer.saved)
-
-# %% ../nbs/training/13_train.ipynb #d6fe58b8
-@contextlib.contextmanager
-def _hearing_sigterm():
-    "An event that SIGTERM sets, instead of ending the process, while the block runs"
-    told = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield told
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
-    try: yield told
-    finally: signal.signal(signal.SIGTERM, before)
-
-# %% ../nbs/training/13_train.ipynb #1c8c0bc0
-def check_run_dir(
-    out_dir: str | Path,  # folder of a run, there or not
-    resume: bool = False,  # a run in it is welcome
-) -> None:
-    "An error where a run can't be kept in `out_dir`, or where one is that isn't to be gone on with"
-    out = Path(out_dir)
-    check_writable(out)
-    if out.is_file(): raise MemtrainError(f'{out} is a file: choose a folder')
-    if out.is_dir() and any(out.iterdir()) and not (out/'metrics.jsonl').exists():
-        raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl: choose an empty folder")
-    if (out/'checkpoint.pt').exists() and not resume:
-        raise MemtrainError(f'{out} holds a run already: go on with --resume, or choose another --out_dir')
-
-# %% ../nbs/training/13_train.ipynb #da39f201
-class ToldElsewhere(MemtrainError): "An error of rank 0, which tells it; the others end with it"
-
-def _on_main(ranks, work):
-    "Do `work` on rank 0; an error of it ends all ranks"
-    error = None
-    if ranks.main:
-        try: work()
-        except MemtrainError as e: error = e
-    said = ranks.gather(error and str(error))[0]
-    if error: raise error
-    if said: raise ToldElsewhere(said)
-
-def _own_ranks(device):
-    "The ranks of a `Trainer` that was given none"
-    rank, world_size = find_ranks()
-    if world_size > 1 and not torch.distributed.is_initialized():
-        raise MemtrainError(f'this is rank {rank} of {world_size}: train inside `with start_ranks() as ranks:` and give Trainer(..., ranks=ranks)')
-    return Ranks(rank, world_size, choose_device(device))
 
 # %% ../nbs/training/13_train.ipynb #f63e9489
 class _Running(_Checked):

@@ -592,7 +592,7 @@ def test_what_ranks_cannot_do_is_told():
         test_fail(lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'), exc=MemtrainError, contains='offload is FSDP2')
         said = []
         class Second(Ranks):
-            def gather(self, obj): return [said[0], obj]
+            def gather(self, obj): return [(said[0], None), obj]
         def fail(): raise MemtrainError('no room')
         for make, error in ((Ranks, MemtrainError), (lambda: Second(1, 2), ToldElsewhere)):
             said[:] = ['no room']
