@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .core import MemtrainError, get_machine, parse_size
 from .folders import check_writable
-from .loader import _noise, _rank_of, permute
+from .loader import permute, random_numbers, resolve_ranks
 from .prepare import (BPE_SAMPLE, BPETokenizer, ByteTokenizer, Chunk, Documents, Part, Processed, SeenKeys, Settings, find_files, load_tokenizer,
                               process_chunk)
 from .prepare import (_bpe_sample, _check_numbers, _Corpus, _DIFFICULT, _from_hub, _in_order, _parquet, _parts, _select, _strings, _take_sample,
@@ -859,7 +859,7 @@ class _Packed(_Pool):
 def _choose(k, n, *key):
     "`k` of the numbers below `n`, each once: the beginning of a Fisher-Yates shuffle that only looks at what it moves"
     moved, chosen = {}, []
-    for i, r in enumerate((_noise(k, *key) % np.arange(n, n - k, -1, dtype=np.uint64)).tolist()):
+    for i, r in enumerate((random_numbers(k, *key) % np.arange(n, n - k, -1, dtype=np.uint64)).tolist()):
         chosen.append(moved.get(r, r))
         moved[r] = moved.get(n - 1 - i, n - 1 - i)
     return np.array(chosen)
@@ -1192,7 +1192,7 @@ class TokenStream(_Resumable):
         self.wanted = dict(batch_size=batch_size, block_size=block_size, seed=seed, shuffle=shuffle, shuffle_buffer_size=shuffle_buffer_size,
                            stride=block_size if stride is None else stride, documents=documents, drop_last=drop_last, num_workers=num_workers, max_examples=max_examples)
         _check_wanted(self.wanted)
-        self.rank, self.world_size = _rank_of(rank, world_size)
+        self.rank, self.world_size = resolve_ranks(rank, world_size)
         self.options = dict(split=split, val_fraction=val_fraction, split_seed=split_seed, normalize=normalize, filter=filter, min_chars=min_chars, dedup=dedup,
                             dedup_memory=dedup_memory, text_key=text_key, document_kib=document_kib, record_mib=record_mib, exclude=exclude,
                             max_broken=max_broken, cache_size=cache_size, cache_dir=cache_dir, part_kib=part_kib)

@@ -17,7 +17,7 @@ import torch
 
 from .core import MIB, MemtrainError, format_size, parse_size
 from .lazypickle import LazyBytes, LazyTensor, Record
-from .loader import WindowOrder, _blocks_read, _noise, _Passes, _rank_of, permute
+from .loader import EpochLoader, WindowOrder, blocks_read, permute, random_numbers
 from .traces import Traces, open_traces
 
 # %% ../nbs/experts/32_trace_loader.ipynb #52e35da0
@@ -215,7 +215,7 @@ class _Layered:
         "Which units come at `positions`: each stays among its neighbours"
         if self.shuffle is False: return positions
         if self.shuffle == 'global': return permute(positions, self.n, self.seed, epoch, 1)
-        return np.lexsort((_noise(self.n, self.seed, epoch, 3), np.arange(self.n)//self.size))[positions]
+        return np.lexsort((random_numbers(self.n, self.seed, epoch, 3), np.arange(self.n)//self.size))[positions]
 
     def batches(self, epoch, spans):
         "The rows of trace numbers of each unit that `spans` begin with"
@@ -235,7 +235,7 @@ class _Ahead:
 
     def plan(self, rows, steps):
         "`rows` of trace numbers will be needed after `steps` more batches"
-        read, self.read = self.read, _blocks_read()
+        read, self.read = self.read, blocks_read()
         idle = read == self.read is not None or not hasattr(os, 'posix_fadvise')
         self.todo = iter(() if idle or not rows else np.array_split(np.unique(np.concatenate(rows)), steps))
 
@@ -287,10 +287,8 @@ def _ranges(numbers):
     return ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
 
 # %% ../nbs/experts/32_trace_loader.ipynb #94068c49
-class _Reading(_Passes):
+class _Reading(EpochLoader):
     "How the batches of an epoch are read"
-    num_workers, keep_empty = 0, False
-
     def _open(self, path, fields):
         self.traces = path if isinstance(path, Traces) else open_traces(path)
         self.path = self.traces.path
@@ -326,17 +324,10 @@ class _Reading(_Passes):
             if not len(rows): raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
         return rows, table
 
-    def _pools(self):
-        "[(rows, units then seen) of each batch] of each pool of the epoch that is left"
-        epoch = self.epoch
-        for _, pool in itertools.groupby(self._left(), key=lambda b: b[0]//self.plan.size):
-            pool = list(pool)
-            yield list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool]))
-
-    def _here(self):
-        "(batch, units then seen) of each batch"
+    def read_batches(self, epoch, pools):
         both = [self.fields['target']] + [self.fields['window']]*(self.window is not None)
-        ahead, pools = _Ahead(self.traces, None if None in both else dict.fromkeys(itertools.chain(*both))), self._pools()
+        ahead, pools = _Ahead(self.traces, None if None in both else dict.fromkeys(itertools.chain(*both))), (
+            list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool])) for pool in pools)
         try:
             coming = next(pools, None)
             ahead.plan([rows for rows, _ in coming or ()], 1)
@@ -418,22 +409,12 @@ class TraceShards(_Batches):
         kind = _Layered if batch_by == 'layer' else _Together
         target = rows[:, -1]
         self.plan = kind(rows, table['nbytes'][target], table['layer'][target], batch_size, seed, shuffle, parse_size(pool), drop_last)
-        self.n, self.batch_size = self.plan.n, self.plan.batch_size
-        self.window, self.collate, self.drop_last, self.prefetch, self.num_workers = window, collate, drop_last, prefetch, num_workers
-        self.rank, self.world_size = _rank_of(rank, world_size)
-        if drop_last and self.n < self.batch_size*self.world_size:
-            raise MemtrainError(f"{self.path}: {len(rows)} traces don't fill batches of {batch_size} on {self.world_size} ranks, and drop_last "
-                                f'would leave nothing: choose a smaller batch_size')
+        self.window, self.collate = window, collate
         unit = {} if batch_by == 'trace' else {'batch_size': batch_size, 'drop_last': drop_last}
-        self._identity = {'seed': seed, 'shuffle': shuffle, 'pool': parse_size(pool), 'batch_by': batch_by, 'window': window, 'lookahead': lookahead,
-                          **unit, 'items': len(rows), 'data': _fingerprint(rows, table)}
-
-    def set_epoch(
-        self,
-        epoch: int,  # from 0
-    ) -> None:
-        "Go to the beginning of `epoch`; a pass that ends goes on to the next one by itself"
-        self.epoch, self.seen, self.begin = epoch, 0, None
+        identity = {'seed': seed, 'shuffle': shuffle, 'pool': parse_size(pool), 'batch_by': batch_by, 'window': window, 'lookahead': lookahead,
+                    **unit, 'items': len(rows), 'data': _fingerprint(rows, table)}
+        super().__init__(self.path, self.plan.n, self.plan.batch_size, identity, rank, world_size, drop_last, prefetch=prefetch, num_workers=num_workers,
+                         pool_size=self.plan.size, items='traces')
 
     def read(
         self,
@@ -448,7 +429,7 @@ class TraceShards(_Batches):
         return {name: read_tensors(trace[name]) for name in (trace if fields is None else fields)}
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self.path}: {self._identity["items"]:,} {"windows" if self.window else "traces"}, {len(self):,} batches)'
+        return f'{type(self).__name__}({self.path}: {self.identity["items"]:,} {"windows" if self.window else "traces"}, {len(self):,} batches)'
 
 # %% ../nbs/experts/32_trace_loader.ipynb #6e6c24e1
 def _check_options(**o):
