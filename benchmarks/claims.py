@@ -17,7 +17,8 @@ import numpy as np
 
 from memtrain.bench import format_number, format_table, format_waiting, installed_versions, measure_waiting
 from memtrain.core import save_result
-from memtrain.prepare import prepare, train_bpe
+from memtrain.prepare import prepare
+from memtrain.tokenization import train_bpe
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ text

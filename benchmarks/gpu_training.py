@@ -30,7 +30,7 @@ from memtrain.gpu import clear_device, describe_device, describe_failure, fits_m
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_command, measure_peak
 from memtrain.model import GPT, GPTConfig, chunked_cross_entropy
-from memtrain.prepare import ByteTokenizer
+from memtrain.tokenization import ByteTokenizer
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.train import TrainConfig, Trainer, TrainingData
 

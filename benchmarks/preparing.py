@@ -52,7 +52,7 @@ def read_texts(work: Path) -> list:
 def make_tokenizer(work: Path):
     "`work/tokenizer.json`, and what a tiktoken encoding with the same ids is made of"
     if (work/"encoding.pkl").exists(): return
-    from memtrain.prepare import to_tiktoken, train_bpe
+    from memtrain.tokenization import to_tiktoken, train_bpe
     bpe = train_bpe(read_texts(work)[::2], VOCAB)
     (work/"tokenizer.json").write_text(bpe.state(), encoding="utf-8")
     encoding, table = to_tiktoken(bpe.tokenizer, bpe.eod_id)

@@ -56,7 +56,7 @@ def make_text(work: Path, megabytes: float) -> Path:
 
 
 def get_tokenizer(work: Path):
-    from memtrain.prepare import load_tokenizer
+    from memtrain.tokenization import load_tokenizer
     if not (work/"text.jsonl").exists():  # what `make_tokenizer` learns from
         parts = sorted(make_text(work, 50).glob("*.jsonl"))
         (work/"text.jsonl").write_bytes(b"".join(p.read_bytes() for p in parts))

@@ -325,7 +325,8 @@ _TEXT_TOKENS = 1_500_000  # ids of the text, at least
 @data_format('text')
 def _write_text(data, dest, size=6e6):
     "Sources of Python as records, a tokenizer learned from them, and their ids as `prepare` has them"
-    from memtrain.prepare import prepare, train_bpe
+    from memtrain.prepare import prepare
+    from memtrain.tokenization import train_bpe
     texts, found = [], 0
     for p in sorted(Path(sysconfig.get_paths()['stdlib']).rglob('*.py')):
         if 'site-packages' in p.parts or found >= size: continue

@@ -280,8 +280,8 @@ def _check_folder(path):
 # %% ../nbs/reference/65_cli.ipynb #fba57c6a
 def _choose_tokenizer(a, source, options):
     "The tokenizer of the run that is resumed, or the one that the flags `a` name, learned from `source` where that is asked for"
-    from memtrain.stream import open_tokenizer, sample_texts
-    from memtrain.prepare import CharTokenizer, load_tokenizer, train_bpe
+    from memtrain.stream import sample_texts
+    from memtrain.tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
     from memtrain.shards import TOKENIZER
     out, how = Path(a.out_dir), _tokenization(a)
     if a.resume and (out/'checkpoint.pt').exists() and (out/TOKENIZER).exists(): return load_tokenizer(out/TOKENIZER)

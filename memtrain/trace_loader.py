@@ -270,7 +270,7 @@ def find_held_out(
     val_fraction: float = 0.1,  # share of the samples
 ) -> set[int]:  # numbers of samples, as in the table
     "The samples that `split='val'` stands for, by the hash of their names"
-    from memtrain.prepare import choose_split, hash_document  # which brings more along than a loader needs
+    from memtrain.text import choose_split, hash_document  # which brings more along than a loader needs
     if not 0 < val_fraction < 1: raise MemtrainError(f'val_fraction {val_fraction} is outside 0 .. 1')
     samples, first = np.unique(np.asarray(traces.table['sample'], dtype=np.int64), return_index=True)
     def name(i):

@@ -29,12 +29,12 @@ from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy, count_params, generate
 from .optim import BF16AdamW, make_8bit, step_in_backward
 from .plan import MARGIN, find_cheaper, usable_memory
-from .prepare import load_tokenizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, full_states, load_full_states, load_sharded, save_sharded, spread_model
 from .runs import MetricsLog, Stopped, ToldElsewhere, catch_sigterm as _hearing_sigterm, check_run_dir, load_checkpoint, on_main as _on_main, own_ranks as _own_ranks, read_metrics, \
     save_checkpoint as _write_checkpoint
 from .shards import TOKENIZER, TokenShards
 from .stream import TokenStream, collect_tokens, open_source
+from .tokenization import load_tokenizer
 
 _all_ = ['chunked_cross_entropy', 'choose_device', 'Stopped', 'ToldElsewhere', 'MetricsLog', 'read_metrics', 'load_checkpoint', 'check_run_dir']  # built earlier, looked for with training: both have them
 

@@ -5,76 +5,16 @@ import pytest
 from memtrain.prepare import *
 
 # %% ../nbs/data/23_prepare.ipynb #fc6de80e
-import contextlib, gzip, importlib.util, json, os, random, shutil, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
+import importlib.util, os, random, shutil, subprocess, sys, sysconfig, tempfile
 from pathlib import Path
-import numpy as np, pyarrow as pa, zstandard
-from fastcore.test import test_eq, test_fail
-from hypothesis import given, settings, strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+import numpy as np
+from fastcore.test import test_fail
 from memtrain.core import MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
-from memtrain.prepare import _encode_fast, _is_val, _open_pool, _own_copy, _texts, _in_order, _Threads
-from memtrain.shards import MANIFEST, TokenShards
-settings.register_profile('memtrain', deadline=None, derandomize=True)
-settings.load_profile('memtrain')
-
-# %% ../nbs/data/23_prepare.ipynb #b8088a37
-@pytest.mark.page
-@given(st.lists(st.sampled_from(['a', 'ß', '€', '🙂', '\n', '\n\n', ' ']), max_size=60), st.integers(4, 20), st.integers(1, 30))
-def test_cut_documents_join_to_the_file(text, limit, step):
-    text = ''.join(text).encode()
-    docs = list(cut_text([text[i:i + step] for i in range(0, len(text), step)], limit))
-    test_eq(b''.join(docs), text)
-    test_eq(docs, list(cut_text([text], limit)))  # however the file was read
-    assert all(0 < len(d) <= limit for d in docs)
-    for d in docs: d.decode()  # no character is cut in two
-
-# %% ../nbs/data/23_prepare.ipynb #63a5f94c
-@pytest.mark.page
-def test_replaced_bytes_are_counted():
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x.txt'
-        for data, n in (('größe'.encode(), 0), ('gr\u00f6\u00dfe'.encode('latin-1'), 2), ('\ufffd ok'.encode(), 0), ('\ufffd'.encode() + b'\xff', 1)):
-            path.write_bytes(data)
-            test_eq([r for _, r in read_documents(path)], [n])
-
-# %% ../nbs/data/23_prepare.ipynb #f185d419
-@pytest.mark.page
-def test_normalizing_settles_the_form_and_nothing_else():
-    for text, want in (('a\r\nb\rc\n', 'a\nb\nc\n'), ('e\u0301', 'é'), ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'), ('\x0b\x0e\x1fy', 'y'), ('  keep  \n\n', '  keep  \n\n'), ('', '')):
-        test_eq(normalize_text(text), want)
-        test_eq(normalize_text(want), want)
-    for code in range(128): test_eq(find_unclean([b'a', bytes([97, code]), b'', b'b']), [1] if normalize_text(chr(code)) != chr(code) else [])
-    test_eq(find_unclean([]), [])
-
-# %% ../nbs/data/23_prepare.ipynb #f76be218
-@pytest.mark.page
-def test_each_rule_of_the_filter_drops_what_it_says():
-    for text, fault in (('\ufffd'*21 + 'a'*79, 'not_text'), ('\ufffd'*20 + 'a'*80, None), ('.'*91 + 'a'*9, 'no_words'), ('.'*90 + 'a'*10, None), ('.'*99, None),
-                        ('the same line\n'*90 + 'another\n'*10, 'repetitive'), ('the same line\n'*60 + 'another one..\n'*40, None), ('short\n'*80, None),
-                        ('\n'*600 + 'a'*90, None), ('a\nb\n'*500, None), ('one line of more than five hundred bytes '*20 + '\n', None)):
-        test_eq(find_fault(text, text.encode()), fault)
-    test_eq([find_fault('abc', b'abc', n) for n in (0, 3, 4)], [None, None, 'too_short'])
-
-# %% ../nbs/data/23_prepare.ipynb #b7aaae53
-@pytest.mark.page
-def test_threads_encode_with_copies_of_their_own():
-    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
-    test_eq(bpe.speed_up(), 'tiktoken')
-    encoding, texts, found = bpe.fast[0], ['some text', 'and größe', ''], []
-    def work(): found.append((_own_copy(encoding), _own_copy(encoding), bpe.encode_documents(texts)))
-    for thread in [threading.Thread(target=work) for _ in range(2)]: thread.start(); thread.join()
-    test_eq(len({id(copy) for copy, again, _ in found if copy is again} | {id(_own_copy(encoding))}), 3)
-    for *_, encoded in found: assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
-
-# %% ../nbs/data/23_prepare.ipynb #eff78c7f
-@pytest.mark.page
-def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
-    texts = [p.read_text() for p in find_files(f'{sysconfig.get_paths()["stdlib"]}/json/*.py')]
-    a, b = train_bpe(texts, 500), train_bpe(texts, 500)
-    test_eq(a.state(), b.state()); test_eq(a.vocab_size, 500)
-    assert len(a.encode_batch([texts[0]])[0]) < 0.5*len(texts[0])
-    test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
+from memtrain.prepare import _open_pool
+from memtrain.shards import TokenShards
+from memtrain.text import choose_split, find_fault, find_files, hash_document, read_chunks
+from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
 # %% ../nbs/data/23_prepare.ipynb #94644814
 @pytest.mark.page
@@ -94,343 +34,18 @@ def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
 
 
 # %% ../nbs/proofs/prepare.ipynb #d0491602
-import contextlib, gzip, importlib.util, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
+import contextlib, gzip, importlib.util, json, os, random, shutil, subprocess, sys, sysconfig, tempfile, threading, time
 from pathlib import Path
-import numpy as np, psutil, pyarrow as pa, pyarrow.parquet as pq, zstandard
+import numpy as np, psutil
 from fastcore.test import ExceptionExpected, test_eq, test_fail
-from hypothesis import given, settings, strategies as st
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
-from memtrain.core import MIB, MemtrainError, load_result, recorded
+from memtrain.core import MIB, MemtrainError
 from memtrain.measure import measure_command
-from memtrain.prepare import _encode_fast, _is_val, _open_pool, _own_copy, _texts, _in_order, _Threads
+from memtrain.prepare import _is_val, _open_pool
 from memtrain.shards import MANIFEST, TokenShards, verify
-settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
+from memtrain.text import Chunk, Part, SeenKeys, choose_split, find_files, hash_document, hash_lines, read_chunks
+from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
-# %% ../nbs/proofs/prepare.ipynb #feadc3cf
-def test_files_folders_and_patterns_are_found_once():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        for name in ('a.txt', 'sub/b.py', 'sub/deep/c.md', 'sub/.git/config', 'sub/__pycache__/x.txt', '.hidden'):
-            (d/name).parent.mkdir(parents=True, exist_ok=True); (d/name).write_text('text')
-        (d/'sub/pic.png').write_bytes(b'\x89PNG\0\0')
-        names = lambda *args, **kw: [str(p.relative_to(d)) for p in find_files(*args, **kw)]
-        test_eq(names(d), ['a.txt', 'sub/b.py', 'sub/deep/c.md'])
-        test_eq(names([d/'sub', d/'a.txt', str(d/'*.txt')]), names(d))
-        test_eq(names(f'{d}/**/*.py'), ['sub/b.py'])
-        test_eq(names(d, exclude=['deep', '*.txt']), ['sub/b.py'])
-        test_eq(names(d/'.hidden'), ['.hidden'])  # named outright
-        test_fail(lambda: find_files(d/'none.txt'), contains='none.txt: no such file')
-        test_fail(lambda: find_files(f'{d}/*.rs'), contains='matches no file')
-        test_fail(lambda: find_files(d/'sub/pic.png'), contains='zero bytes')
-        test_fail(lambda: find_files(d/'sub/.git', exclude=['con*']), contains='no text in it (1 files')
-        test_fail(lambda: find_files([]), contains='no input files')
-        (d/'empty').mkdir(); test_fail(lambda: find_files(d/'empty'), contains='no text in it (0 files')
-
-# %% ../nbs/proofs/prepare.ipynb #d4218691
-def test_odd_inputs_are_told_apart():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        (d/'a.txt').write_text('text'); (d/'b.txt').write_text('text'); os.symlink('.', d/'loop'); os.mkfifo(d/'pipe')
-        test_eq([p.name for p in find_files(f'{d}/**/*.txt')], ['a.txt', 'b.txt'])  # though the pattern goes round the loop
-        test_eq([p.name for p in find_files([d/'a.txt', d/'b.txt', d], exclude=['b*'])], ['a.txt'])
-        test_fail(lambda: find_files(d/'a.txt', exclude=['a*']), contains='all input files are excluded')
-        test_fail(lambda: find_files(d/'pipe'), contains='pipe: neither a file nor a folder')
-        test_fail(lambda: find_files(''), contains='an empty name')
-        test_fail(lambda: find_files('~nobody_of_that_name/*.txt'), contains='~nobody_of_that_name')
-        kept, os.scandir = os.scandir, lambda *args: (_ for _ in ()).throw(PermissionError(13, 'Permission denied', 'dir'))
-        try: test_fail(lambda: find_files(d), contains='dir: Permission denied')
-        finally: os.scandir = kept
-
-# %% ../nbs/proofs/prepare.ipynb #54a2cc33
-def test_what_cannot_be_cut_well_is_cut_all_the_same():
-    test_eq(list(cut_text([b'x'*10], 10)), [b'x'*10])  # exactly the limit is not cut
-    test_eq(b''.join(cut_text([b'\x80'*9], 4)), b'\x80'*9)  # not UTF-8 at all: still ends
-    test_eq(list(cut_text([], 4)), [])
-
-# %% ../nbs/proofs/prepare.ipynb #f4a5f5de
 OPTIONS = dict(text_key='text', document_kib=64, record_mib=64)
-
-def read_all(path, **kw): return [text for text, _ in read_documents(path, **kw)]
-
-def test_every_kind_of_file_gives_its_documents():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        lines = b'{"text": "a\\nb", "n": 1}\n\n{"text": "c"}\n'
-        (d/'x.jsonl').write_bytes(lines)
-        (d/'x.ndjson.gz').write_bytes(gzip.compress(lines))
-        (d/'x.jsonl.zst').write_bytes(zstandard.compress(lines[:25]) + zstandard.compress(lines[25:]))
-        pq.write_table(pa.table({'text': ['a\nb', None, 'c'], 'n': [1, 2, 3]}), d/'x.parquet')
-        pq.write_table(pa.table({'text': pa.array(['a\nb', 'c']).dictionary_encode()}), d/'y.parquet')
-        for name in ('x.jsonl', 'x.ndjson.gz', 'x.jsonl.zst', 'x.parquet', 'y.parquet'):
-            test_eq(list(read_documents(d/name)), [('a\nb', 0)] + [('', 0)]*(name == 'x.parquet') + [('c', 0)])  # a null is an empty text
-            test_eq([c.at for c in read_chunks([d/name, d/name], OPTIONS)], [2*(d/name).stat().st_size])  # two small files share a chunk
-        (d/'x.txt.gz').write_bytes(gzip.compress('a ß'.encode()) + gzip.compress(b' c'))
-        test_eq(read_all(d/'x.txt.gz'), ['a ß c'])
-
-# %% ../nbs/proofs/prepare.ipynb #89d6d2e6
-def test_long_files_come_in_bounded_chunks():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        (d/'long.txt.zst').write_bytes(zstandard.compress(b'a'*200_000) + zstandard.compress(b'b'*200_000))  # two frames
-        test_eq(''.join(read_all(d/'long.txt.zst')), 'a'*200_000 + 'b'*200_000)
-        (d/'big.txt').write_text('line\n'*600_000)
-        (d/'big.jsonl').write_text('{"text": "line"}\n'*200_000)
-        pq.write_table(pa.table({'text': [f'{i:04d}'*250 for i in range(4000)]}), d/'big.parquet')
-        for name, n in (('big.txt', 46), ('big.jsonl', 200_000), ('big.parquet', 4000)):
-            chunks = list(read_chunks([d/name], OPTIONS))
-            test_eq([c.number for c in chunks], list(range(len(chunks))))
-            test_eq(chunks[-1].at >= 0.99*(d/name).stat().st_size, True)
-            assert 3 <= len(chunks) <= 5 and all(sum(map(len, p.data)) < 1.2*CHUNK for c in chunks for p in c.parts)
-            test_eq(sum(1 for c in chunks for p in c.parts for _ in _texts(p, OPTIONS)), n)
-        test_eq(''.join(read_all(d/'big.txt')), 'line\n'*600_000)
-
-# %% ../nbs/proofs/prepare.ipynb #1556b08a
-def test_damaged_files_are_named():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        whole = gzip.compress(os.urandom(100_000))
-        (d/'cut.gz').write_bytes(whole[:50_000]); (d/'flipped.gz').write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 255]) + whole[50_001:])
-        (d/'no.gz').write_bytes(b'plain text'); (d/'no.zst').write_bytes(b'plain text'); (d/'no.parquet').write_bytes(b'plain text')
-        (d/'cut.zst').write_bytes(zstandard.compress(os.urandom(99_000))[:-50_000])
-        for name in ('cut.gz', 'flipped.gz', 'no.gz', 'no.zst', 'cut.zst', 'no.parquet'):
-            test_fail(lambda: list(read_documents(d/name)), contains=f'{name}: damaged', exc=MemtrainError)
-
-# %% ../nbs/proofs/prepare.ipynb #d472140c
-def test_a_bad_record_is_named_with_its_line():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        for text, said in (('{"text": "a"}\n{"body": "b", "id": 1}\n', "x.jsonl, line 2: no text under 'text'; it has body, id"), ('\n{"text": \n', 'line 2: not JSON'),
-                           ('[1]\n', 'a list, not an object'), ('{}', 'it has nothing'), ('{"text": 1}', "no text under 'text'; it has text")):
-            (d/'x.jsonl').write_text(text)
-            test_fail(lambda: list(read_documents(d/'x.jsonl')), contains=said, exc=MemtrainError)
-        (d/'x.jsonl').write_bytes(b'\xef\xbb\xbf{"text": "a"}\n{"text": null}\n')
-        test_eq(list(read_documents(d/'x.jsonl')), [('a', 0), ('', 0)])
-        pq.write_table(pa.table({'body': ['a'], 'n': [1]}), d/'x.parquet')
-        test_fail(lambda: list(read_documents(d/'x.parquet')), contains="no column 'text'; it has body")
-        test_fail(lambda: list(read_documents(d/'x.parquet', text_key='n')), contains="column 'n' holds int64, not text")
-        test_eq(read_all(d/'x.parquet', text_key='body'), ['a'])
-
-# %% ../nbs/proofs/prepare.ipynb #393511d0
-def test_a_record_above_the_limit_is_an_error_and_not_a_memory_leak():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        for size in (2**20 + 1, 5 * 2**20):  # within what is read at a time, and beyond it
-            line = json.dumps({'text': 'x'*size})
-            (d/'x.jsonl').write_text('{"text": "a"}\n' + line + '\n{"text": "b"}')
-            test_fail(lambda: read_all(d/'x.jsonl', record_mib=1), contains='x.jsonl, line 2: a record of more than 1 MiB; raise --record_mib')
-            test_eq(list(map(len, read_all(d/'x.jsonl'))), [1, size, 1])
-            pq.write_table(pa.table({'text': ['a', 'x'*size]}), d/'x.parquet')
-            test_fail(lambda: read_all(d/'x.parquet', record_mib=1), contains='x.parquet, row 2: a record of more than 1 MiB')
-
-# %% ../nbs/proofs/prepare.ipynb #a5396b5f
-def test_missing_extras_say_what_to_install():
-    for module, name, extra in (('zstandard', 'x.zst', 'zstd'), ('pyarrow.parquet', 'x.parquet', 'parquet')):
-        with tempfile.TemporaryDirectory() as d:
-            (Path(d)/name).write_bytes(b'x')
-            kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == module.split('.')[0]}
-            for k in kept: del sys.modules[k]
-            sys.modules[module] = None  # what Python takes as "can't be imported"
-            try: test_fail(lambda: list(read_documents(Path(d)/name)), contains=f"pip install 'memtrain[{extra}]'")
-            finally: sys.modules.pop(module); sys.modules.update(kept)
-
-# %% ../nbs/proofs/prepare.ipynb #c74fbd59
-@given(st.text(st.characters(codec=None)))
-def test_normalizing_twice_is_normalizing_once(text):
-    once = normalize_text(text)
-    test_eq(normalize_text(once), once)
-    test_eq(once == text or find_unclean([text.encode('utf-8', 'surrogatepass')]) == [0], True)
-
-# %% ../nbs/proofs/prepare.ipynb #490f4d6f
-def test_text_and_code_pass_the_filter():
-    sources = [p for p in find_files(sysconfig.get_paths()['stdlib'], exclude=['site-packages', 'test']) if p.suffix == '.py'][:400]
-    found = [(p.name, find_fault(text, text.encode())) for p in sources for text in read_all(p) if text.strip()]
-    test_eq([f for f in found if f[1]], []); assert len(found) > 300
-    for text in ('天地玄黃宇宙洪荒'*100, 'שלום עולם '*100, '{}[]();'*10, '😀 '*200, '1 0 1 1 0\n'*9, 'a'*5000, '\n'.join('x = %d;' % i for i in range(500)), ''):
-        test_eq(find_fault(text, text.encode()), None)
-
-# %% ../nbs/proofs/prepare.ipynb #c7753e2b
-def test_the_split_belongs_to_the_document():
-    keys = [hash_document(str(i)) for i in range(20_000)]
-    val = [choose_split(k, 0.1) for k in keys].count('val')
-    assert 1800 < val < 2200, val
-    test_eq([choose_split(k, 0) for k in keys].count('val'), 0)
-    test_eq([choose_split(k, 1.0) for k in keys].count('train'), 0)
-    assert all(choose_split(k, 0.3) == 'val' for k in keys if choose_split(k, 0.1) == 'val')  # a larger share only adds
-    assert hash_document('a', 0) != hash_document('a', 1) and len(hash_document('a')) == 16
-    test_eq(hash_document('ß'), hash_document('ß'.encode()))
-    hash_document('\ud800')  # a lone surrogate, as JSON allows it
-
-# %% ../nbs/proofs/prepare.ipynb #9fae22b5
-@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1).map(lambda x: x % 7 or x)), max_size=30), max_size=30), st.integers(1, 40))
-def test_keys_are_new_exactly_once_in_memory_and_on_disk(batches, limit):
-    with tempfile.TemporaryDirectory() as d:
-        seen, known = SeenKeys(d, limit*KEY_BYTES), set()
-        for batch in batches:  # few first halves, so that many keys differ only in the second
-            fresh = seen.add(b''.join(a.to_bytes(8, 'little') + b.to_bytes(8, 'little') for a, b in batch))
-            want = []
-            for key in batch:
-                want.append(key not in known)
-                known.add(key)
-            test_eq(fresh.tolist(), want)
-        seen.close()
-        test_eq(os.listdir(d), [])
-
-# %% ../nbs/proofs/prepare.ipynb #73c5158d
-def test_keys_on_disk_need_little_memory():
-    with tempfile.TemporaryDirectory() as d:
-        seen, rng = SeenKeys(d, memory=20_000*KEY_BYTES), np.random.default_rng(0)
-        blocks = [rng.bytes(16*5000) for _ in range(60)]
-        tracemalloc.start()
-        for block in blocks: assert seen.add(block).all()
-        peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
-        assert peak < 20_000*KEY_BYTES*1.5, peak / (20_000*KEY_BYTES)
-        for block in blocks: assert not seen.add(block).any()
-        assert 1 <= len(seen.runs.paths) < 8
-        seen.close()
-
-# %% ../nbs/proofs/prepare.ipynb #7675f830
-NESTED = ['abcabc', 'abcd', 'bc', 'ab abc', "the cat's hat", 'größe 🙂', 'aaaa', '    x']
-
-@given(st.lists(st.text(st.sampled_from("abc '\n\tß🙂1.")), max_size=8), st.sampled_from([257, 270, 300, 350]), st.booleans())
-def test_tiktoken_gives_the_same_ids(texts, vocab_size, shift):
-    slow = train_bpe(NESTED*3, vocab_size)
-    state = json.loads(slow.state())
-    if shift: state['model']['vocab'] = {k: v and vocab_size - v for k, v in state['model']['vocab'].items()}  # ids against the order of learning
-    slow, fast = (BPETokenizer(Tokenizer.from_str(json.dumps(state))) for _ in range(2))
-    test_eq(fast.speed_up(), 'tiktoken')
-    test_eq(fast.fast[1] is None, not shift or vocab_size == 257)
-    for a, b in zip(slow.encode_documents(texts), fast.encode_documents(texts)): test_eq(a.tolist(), b.tolist())
-
-# %% ../nbs/proofs/prepare.ipynb #c23010a0
-def split_bpe(pattern, behavior='isolated', **kwargs):
-    "A BPE that cuts words by `pattern`, as the tokenizers of Llama 3 and GPT-4 do"
-    state = json.loads(train_bpe(NESTED*3, 320).state())
-    bpe = Tokenizer.from_str(json.dumps({**state, 'model': {**state['model'], **kwargs}}))
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), behavior), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    return BPETokenizer(bpe)
-
-GPT4 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-def test_tokenizers_with_their_own_words_are_converted():
-    for pattern in (GPT4, r'[a-c]+'):  # the second leaves most of a text out
-        bpe = split_bpe(pattern)
-        test_eq(bpe.speed_up(NESTED), 'tiktoken')
-        slow = split_bpe(pattern).encode_documents(NESTED)
-        for a, b in zip(slow, bpe.encode_documents(NESTED)): test_eq(a.tolist(), b.tolist())
-    test_eq(split_bpe(GPT4, ignore_merges=True).speed_up(NESTED), 'tiktoken')
-
-# %% ../nbs/proofs/prepare.ipynb #27c1c4f3
-def changed_bpe(vocab_size=300, **changes):
-    "A small BPE whose JSON has other values, such as `model__dropout=0.1`"
-    state = json.loads(train_bpe(NESTED*3, vocab_size).state())
-    for name, value in changes.items():
-        *path, last = name.split('__')
-        inner = state
-        for part in path: inner = inner[part]
-        inner[last] = value(inner[last]) if callable(value) else value
-    return BPETokenizer(Tokenizer.from_str(json.dumps(state)))
-
-def test_what_cannot_be_converted_stays_with_tokenizers_and_says_why():
-    token = dict(id=400, content='xy', single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
-    last = lambda m: [*m[1:], m[0]]
-    for why, bpe in {'changes the text': changed_bpe(pre_tokenizer__add_prefix_space=True), 'no plain byte-level BPE': changed_bpe(model__dropout=0.1),
-                     'found in any text': changed_bpe(added_tokens=lambda t: [*t, token]), 'before its parts': changed_bpe(model__merges=last),
-                     'in a way of its own': split_bpe('a', 'removed'), 'for 1 of the bytes': changed_bpe(model__vocab=lambda v: {k: i for k, i in v.items() if k != 'ÿ'})}.items():
-        assert bpe.speed_up().startswith('tokenizers (it ') and why in bpe.engine, bpe.engine
-        test_eq(bpe.fast, None)
-    wide = split_bpe(r'x', ignore_merges=True); state = json.loads(wide.state()); state['model']['vocab']['abcabcab'] = 900
-    assert 'whole words' in BPETokenizer(Tokenizer.from_str(json.dumps(state))).speed_up()
-
-# %% ../nbs/proofs/prepare.ipynb #3f7e8b94
-def abc_bpe(merges):
-    "A BPE of the bytes and of what `merges` make"
-    letters = to_tiktoken.__globals__['_LETTERS']
-    vocab = {t: i for i, t in enumerate([*letters, *dict.fromkeys(a + b for a, b in merges)])}
-    bpe = Tokenizer(models.BPE(vocab, merges)); bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return BPETokenizer(bpe)
-
-def test_a_token_that_cannot_appear_is_left_out():
-    bpe = abc_bpe([('b', 'c'), ('a', 'b'), ('ab', 'c')])  # bc is learned first, so abc is never made of ab and c
-    test_eq([len(x) for x in bpe.encode_batch(['abc', 'ab'])], [2, 1])
-    test_eq(bpe.speed_up(), 'tiktoken')
-    test_eq(bpe.encode_documents(['abc'])[0].tolist()[:2], bpe.encode_batch(['abc'])[0].tolist())
-    twice = abc_bpe([('a', 'b'), ('ab', 'c'), ('b', 'c'), ('a', 'bc')])
-    assert 'twice' in twice.speed_up()
-
-# %% ../nbs/proofs/prepare.ipynb #52683c7b
-def test_texts_that_tiktoken_refuses_get_the_same_ids():
-    bpe, end = train_bpe(NESTED*3, 300), to_tiktoken.__globals__['_END']
-    slow = [x.tolist() for x in bpe.encode_batch([' '*10**6 + 'x', 'a' + end, end[:-1], end + end, '\ud800'])]
-    test_eq(bpe.speed_up(), 'tiktoken')
-    for i, text in enumerate([' '*10**6 + 'x', 'a' + end, end[:-1], end + end, '\ud800']):
-        ids, lengths = bpe.encode_documents(['a', text, 'b'])
-        test_eq(ids[lengths[0]:lengths[0] + lengths[1] - 1].tolist(), slow[i])
-        test_eq((int(lengths.sum()), int((ids == bpe.eod_id).sum())), (len(ids), 3))
-
-# %% ../nbs/proofs/prepare.ipynb #f2eb8d97
-class FailingEncoding:
-    "What `_encode_fast` asks of an encoding, with an error instead of an answer"
-    def __init__(self, error): self._core_bpe, self.error = self, error
-    def encode_to_tiktoken_buffer(self, text, special): raise self.error
-
-def test_only_what_tiktoken_is_known_for_is_forgiven():
-    panic = type('PanicException', (BaseException,), {})
-    for error in (ValueError(), UnicodeEncodeError('utf-8', 'x', 0, 1, ''), panic()): test_eq(_encode_fast((FailingEncoding(error), None), ['a']), None)
-    with ExceptionExpected(KeyboardInterrupt): _encode_fast((FailingEncoding(KeyboardInterrupt()), None), ['a'])
-
-# %% ../nbs/proofs/prepare.ipynb #09be435a
-def test_engines_that_disagree_are_found_out():
-    g = BPETokenizer.speed_up.__globals__
-    kept = g['_GPT2_WORDS']
-    g['_GPT2_WORDS'] = r'\s+|\S+'  # what a difference between the two engines for regular expressions would look like
-    try: test_eq(train_bpe(NESTED*3, 300).speed_up(), 'tokenizers (tiktoken cuts words in another way)')
-    finally: g['_GPT2_WORDS'] = kept
-
-# %% ../nbs/proofs/prepare.ipynb #52f9cc25
-@pytest.mark.slow
-def test_both_engines_class_every_character_alike():
-    bpe = train_bpe(NESTED*3, 300)
-    texts = [f'a{c}a1{c}1-{c}- {c} ' for c in map(chr, range(0x110000)) if not '\ud800' <= c <= '\udfff']
-    test_eq(bpe.speed_up(texts), 'tiktoken')
-
-# %% ../nbs/proofs/prepare.ipynb #27d19a93
-def test_every_tokenizer_gives_the_text_back():
-    text = 'def größe(x):\n\treturn "🙂<|endoftext|>"  \n'
-    for t in (ByteTokenizer(), CharTokenizer(text), train_bpe([text*3], 300)):
-        ids, empty = t.encode_batch([text, ''])
-        test_eq(t.decode(ids), text); test_eq(len(empty), 0)
-        assert t.eod_id not in ids and 0 <= ids.min() and ids.max() < t.vocab_size and t.eod_id < t.vocab_size
-        test_eq(t.decode([t.eod_id]), '<|endoftext|>')
-        joined, lengths = t.encode_documents([text, '', text[:5]])
-        test_eq(joined.tolist(), [*ids, t.eod_id, t.eod_id, *t.encode_batch([text[:5]])[0], t.eod_id])
-        test_eq(lengths[:2].tolist(), [len(ids) + 1, 1])
-        test_eq([len(x) for x in t.encode_documents([])], [0, 0])
-        with tempfile.TemporaryDirectory() as d:
-            (Path(d)/'tokenizer_state.json').write_text(t.state())
-            again = load_tokenizer(d)
-            test_eq((again.kind, again.vocab_size, again.eod_id, again.state()), (t.kind, t.vocab_size, t.eod_id, t.state()))
-            test_eq(again.encode_batch([text])[0].tolist(), ids.tolist())
-
-# %% ../nbs/proofs/prepare.ipynb #027dc306
-def test_tokenizers_say_what_they_cannot_do():
-    test_fail(lambda: CharTokenizer('abc').encode_batch(['abd']), contains="'d' is not in the alphabet")
-    test_fail(lambda: CharTokenizer('').encode_batch(['a']), contains='is not in the alphabet')
-    for t in (ByteTokenizer(), train_bpe(['abc'], 257)): assert len(t.encode_batch(['\ud800'])[0]) > 0
-    with tempfile.TemporaryDirectory() as d:
-        test_fail(lambda: load_tokenizer(Path(d)/'none.json'), contains='none.json: No such file')
-        for wrong in ('{"a": 1}', '{"kind": "char"}', '[]'):
-            (Path(d)/'x.json').write_text(wrong); test_fail(lambda: load_tokenizer(Path(d)/'x.json'), contains='x.json: not a tokenizer')
-
-# %% ../nbs/proofs/prepare.ipynb #c89730af
-def test_a_foreign_tokenizer_keeps_its_own_end_of_text_or_gets_one():
-    plain = BPETokenizer(Tokenizer(models.BPE({'a': 0, 'b': 7}, [])))  # ids with a gap
-    assert plain.eod_id not in (0, 7)
-    test_eq(plain.vocab_size, max(7, plain.eod_id) + 1)
-    named = Tokenizer(models.BPE({'a': 0, '</s>': 1}, []))
-    named.enable_truncation(2); named.enable_padding(length=9)
-    named.post_processor = processors.TemplateProcessing(single='$A </s>', special_tokens=[('</s>', 1)])
-    test_eq(BPETokenizer(named).eod_id, 1)
-    test_eq(BPETokenizer(named).encode_batch(['aaaa'])[0].tolist(), [0, 0, 0, 0])  # all of the text and nothing else
 
 # %% ../nbs/proofs/prepare.ipynb #c0dfe477
 def test_shares_parts_and_broken_records_of_a_chunk():
@@ -498,7 +113,7 @@ def test_lines_that_were_seen_are_dropped():
 
 # %% ../nbs/proofs/prepare.ipynb #96a4eea6
 def test_results_come_in_order_and_few_are_under_way():
-    pool, running, most = _Threads(4), [0], [0]
+    pool, running, most = Threads(4), [0], [0]
     def work(i):
         running[0] += 1; most[0] = max(most[0], running[0])
         time.sleep(0.01 * (i % 3)); return i
@@ -507,20 +122,11 @@ def test_results_come_in_order_and_few_are_under_way():
             assert i <= len(got) + pool.ahead
             yield work, i
     got = []
-    for result in _in_order(pool, tasks()): got.append(result); running[0] -= 1
+    for result in run_in_order(pool, tasks()): got.append(result); running[0] -= 1
     pool.close()
     test_eq(got, list(range(40))); assert 2 <= most[0] <= pool.ahead
     test_fail(lambda: _open_pool('local', 0), contains='workers 0')
     test_fail(lambda: _open_pool('spark', 1), contains="'spark' is neither local nor ray")
-
-# %% ../nbs/proofs/prepare.ipynb #326aafca
-def test_a_tokenizer_travels_to_another_process():
-    bpe = train_bpe(NESTED*3, 300)
-    for fast in (False, True):
-        if fast: bpe.speed_up()
-        there = pickle.loads(pickle.dumps(bpe))
-        test_eq((there.engine, there.state()), (bpe.engine, bpe.state()))
-        assert pickle.loads(pickle.dumps(bpe)) is there  # made once
 
 # %% ../nbs/proofs/prepare.ipynb #d127a20c
 def make_corpus(folder, files=30, seed=0):
@@ -668,50 +274,11 @@ class Counting(ByteTokenizer):
     count = 0
     def encode_documents(self, texts): Counting.count += len(texts); return super().encode_documents(texts)
 
-# %% ../nbs/proofs/prepare.ipynb #72a898e3
-def test_a_resumed_run_tokenises_only_what_is_missing():
-    with tempfile.TemporaryDirectory() as d:
-        d, g = Path(d), prepare.__globals__
-        make_corpus(d/'in', files=400)
-        kept, options = {k: g[k] for k in ('CHUNK', 'ShardWriter', 'ByteTokenizer')}, dict(tokenization='bytes', tokens_per_shard=20_000)
-        g['CHUNK'] = 5000
-        try:
-            prepare(d/'in', d/'whole', **options)
-            g['ShardWriter'] = stop_after(60)
-            with ExceptionExpected(KeyboardInterrupt): prepare(d/'in', d/'cut', **options)
-            g['ShardWriter'], g['ByteTokenizer'] = kept['ShardWriter'], Counting
-            prepare(d/'in', d/'cut', resume=True, **options)
-        finally: g.update(kept)
-        test_eq(contents(d/'cut'), contents(d/'whole'))
-        assert 100 < Counting.count < 350, Counting.count
-
-# %% ../nbs/proofs/prepare.ipynb #1b11e9ca
-def sample_of(files, limit=None, **options):
-    "(all training documents of `files`, those that a vocabulary would be learned from with a sample of `limit` bytes)"
-    g, pool = prepare.__globals__, _Threads(1)
-    options = {**settings_for().options, 'val_fraction': 0.5, **options}
-    corpus = g['_Corpus'](files, options, pool)
-    every = [t for c in corpus.chunks() for t in texts_in(process_chunk(c, Settings(options, ByteTokenizer())), 'train')]
-    kept, g['BPE_SAMPLE'] = g['BPE_SAMPLE'], limit or g['BPE_SAMPLE']
-    try: return every, list(g['_bpe_sample'](corpus))
-    finally: g['BPE_SAMPLE'] = kept; pool.close()
-
-def test_the_vocabulary_is_learned_from_a_bounded_sample_of_train():
-    with tempfile.TemporaryDirectory() as d:
-        files = sorted(make_corpus(Path(d)/'in', files=300).iterdir())
-        every, some = sample_of(files)
-        test_eq(sorted(some), sorted(every))  # a small corpus is taken whole, but for val
-        every, some = sample_of(files, sum(p.stat().st_size for p in files) // 4)
-        assert set(some) < set(every) and 0.1 < len(some)/len(every) < 0.5, len(some)/len(every)
-        packed = Path(d)/'x.txt.gz'
-        packed.write_bytes(gzip.compress(b'x y\nu v\n'*50_000, mtime=0))
-        test_eq(len(sample_of([packed], 1000, val_fraction=0)[1]), 1)  # one document of 64 KiB, and the limit is reached
-
 # %% ../nbs/proofs/prepare.ipynb #fd9ad5a9
 @contextlib.contextmanager
 def small_chunks(size=400):
     "Chunks of `size` bytes, so that a small corpus has many"
-    g = prepare.__globals__
+    g = read_chunks.__globals__
     kept, g['CHUNK'] = g['CHUNK'], size
     try: yield
     finally: g['CHUNK'] = kept
@@ -725,10 +292,49 @@ def make_repetitive_corpus(folder, files=60):
         elif i % 4: p.write_text(p.read_text(encoding='utf-8') + '\nAll rights reserved by whoever wrote this', encoding='utf-8')
     return folder
 
+# %% ../nbs/proofs/prepare.ipynb #72a898e3
+def test_a_resumed_run_tokenises_only_what_is_missing():
+    with tempfile.TemporaryDirectory() as d:
+        d, g, t = Path(d), prepare.__globals__, load_tokenizer.__globals__
+        make_corpus(d/'in', files=400)
+        kept, options = g['ShardWriter'], dict(tokenization='bytes', tokens_per_shard=20_000)
+        try:
+            with small_chunks(5000):
+                prepare(d/'in', d/'whole', **options)
+                g['ShardWriter'] = stop_after(60)
+                with ExceptionExpected(KeyboardInterrupt): prepare(d/'in', d/'cut', **options)
+                g['ShardWriter'], t['ByteTokenizer'] = kept, Counting
+                prepare(d/'in', d/'cut', resume=True, **options)
+        finally: g['ShardWriter'], t['ByteTokenizer'] = kept, ByteTokenizer
+        test_eq(contents(d/'cut'), contents(d/'whole'))
+        assert 100 < Counting.count < 350, Counting.count
+
+# %% ../nbs/proofs/prepare.ipynb #1b11e9ca
+def sample_of(files, limit=None, **options):
+    "(all training documents of `files`, those that a vocabulary would be learned from with a sample of `limit` bytes)"
+    g, pool = prepare.__globals__, Threads(1)
+    options = {**settings_for().options, 'val_fraction': 0.5, **options}
+    corpus = g['Corpus'](files, options, pool)
+    every = [t for c in corpus.chunks() for t in texts_in(process_chunk(c, Settings(options, ByteTokenizer())), 'train')]
+    kept, g['BPE_SAMPLE'] = g['BPE_SAMPLE'], limit or g['BPE_SAMPLE']
+    try: return every, list(sample_corpus(corpus))
+    finally: g['BPE_SAMPLE'] = kept; pool.close()
+
+def test_the_vocabulary_is_learned_from_a_bounded_sample_of_train():
+    with tempfile.TemporaryDirectory() as d:
+        files = sorted(make_corpus(Path(d)/'in', files=300).iterdir())
+        every, some = sample_of(files)
+        test_eq(sorted(some), sorted(every))  # a small corpus is taken whole, but for val
+        every, some = sample_of(files, sum(p.stat().st_size for p in files) // 4)
+        assert set(some) < set(every) and 0.1 < len(some)/len(every) < 0.5, len(some)/len(every)
+        packed = Path(d)/'x.txt.gz'
+        packed.write_bytes(gzip.compress(b'x y\nu v\n'*50_000, mtime=0))
+        test_eq(len(sample_of([packed], 1000, val_fraction=0)[1]), 1)  # one document of 64 KiB, and the limit is reached
+
 # %% ../nbs/proofs/prepare.ipynb #e7478e82
 def test_the_bytes_do_not_depend_on_workers_chunks_or_memory():
     with tempfile.TemporaryDirectory() as d:
-        d, g = Path(d), prepare.__globals__
+        d, g = Path(d), SeenKeys.__init__.__globals__
         make_repetitive_corpus(d/'in')
         options = dict(vocab_size=300, tokens_per_shard=1500, val_fraction=0.3, dedup_lines=True)
         kept, found = g['KEY_BYTES'], []

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from torch.utils.data import DataLoader, IterableDataset
 from memtrain.core import MemtrainError, format_size, load_result
 from memtrain.loader import permute
-from memtrain.prepare import ByteTokenizer, hash_document, train_bpe
+from memtrain.text import hash_document
+from memtrain.tokenization import ByteTokenizer, train_bpe
 from memtrain.shards import TokenShards
 from memtrain.stream import _POOL, _choose, _is_name, _Joined, _Packed, _row_type, _Share, _ShuffleBuffer, _Split, _to_batch
 
@@ -27,17 +28,6 @@ def test_a_data_set_without_datasets_says_what_to_install():
     sys.modules['datasets'] = None  # what Python takes as "can't be imported"
     try: test_fail(lambda: open_source('someone/stories'), contains="pip install 'memtrain[hub]'", exc=MemtrainError)
     finally: sys.modules.pop('datasets'); sys.modules.update(kept)
-
-# %% ../nbs/data/25_stream.ipynb #6098446e
-@pytest.mark.page
-def test_a_tokenizer_that_contradicts_itself_is_an_error():
-    class Silent:
-        def encode(self, text): return [len(word) - 1 for word in text.split()]
-    class Liar(Silent): vocab_size = 2
-    test_fail(lambda: open_tokenizer(Liar()).encode_documents(['ccc ccc']), contains='gave the id 2 and says that it has 2', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer(Silent()), contains='how many ids it has', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer(3), contains='a int is no tokenizer', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer('gone/tokenizer.json'), contains='gone/tokenizer.json: No such file', exc=MemtrainError)
 
 # %% ../nbs/data/25_stream.ipynb #7ba7f8de
 @pytest.mark.page
@@ -98,7 +88,9 @@ from matplotlib.figure import Figure
 from torch.utils.data import DataLoader, IterableDataset
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.loader import permute
-from memtrain.prepare import ByteTokenizer, CharTokenizer, hash_document, prepare, read_documents, train_bpe
+from memtrain.prepare import prepare
+from memtrain.text import hash_document, read_documents
+from memtrain.tokenization import ByteTokenizer, CharTokenizer, open_tokenizer, train_bpe
 from memtrain.shards import TokenShards
 from memtrain.stream import _POOL, _choose, _is_name, _Joined, _Packed, _row_type, _Share, _ShuffleBuffer, _Split, _to_batch
 
@@ -754,7 +746,7 @@ def test_worker_processes_count_what_threads_count():
 # %% ../nbs/proofs/stream.ipynb #f79d5675
 KILLED = """
 import io, os, random, sys, torch
-from memtrain.prepare import ByteTokenizer
+from memtrain.tokenization import ByteTokenizer
 from memtrain.stream import TokenStream
 
 def texts():
@@ -946,7 +938,7 @@ def test_memory_is_what_was_told_and_does_not_grow_with_the_text():
     code = """
 import gc, random, sys
 from memtrain.measure import rss
-from memtrain.prepare import ByteTokenizer
+from memtrain.tokenization import ByteTokenizer
 from memtrain.stream import TokenStream
 
 def texts():

@@ -16,7 +16,8 @@ from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, size_model
-from memtrain.prepare import ByteTokenizer, load_tokenizer, prepare
+from memtrain.prepare import prepare
+from memtrain.tokenization import ByteTokenizer, load_tokenizer
 from memtrain.ranks import Ranks, spread_model
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import TokenStream
@@ -58,7 +59,7 @@ from multiprocessing import get_context
 import torch._dynamo  # which an optimizer imports with its first step
 from memtrain.core import seed_everything
 from memtrain.model import GPT, GPTConfig
-from memtrain.prepare import ByteTokenizer
+from memtrain.tokenization import ByteTokenizer
 from memtrain.train import TrainConfig, Trainer, losses, open_stream
 
 def train(data, out, gpt, config, stream):
@@ -111,7 +112,8 @@ from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig, size_model
-from memtrain.prepare import ByteTokenizer, load_tokenizer, prepare, train_bpe
+from memtrain.prepare import prepare
+from memtrain.tokenization import ByteTokenizer, load_tokenizer, train_bpe
 from memtrain.ranks import Ranks, spread_model
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import TokenStream
@@ -337,7 +339,7 @@ from multiprocessing import get_context
 import torch._dynamo  # which an optimizer imports with its first step
 from memtrain.core import seed_everything
 from memtrain.model import GPT, GPTConfig
-from memtrain.prepare import ByteTokenizer
+from memtrain.tokenization import ByteTokenizer
 from memtrain.ranks import start_ranks
 from memtrain.train import TrainConfig, Trainer, open_stream
 

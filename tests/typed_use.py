@@ -18,12 +18,13 @@ from memtrain.mixtures import load_mixture, plot_points
 from memtrain.model import GPT, GPTConfig, count_params, generate, named_config, size_model
 from memtrain.optim import make_8bit
 from memtrain.plan import Plan, find_optimal_batch_size, plan
-from memtrain.prepare import ByteTokenizer, Prepared, prepare
+from memtrain.prepare import Prepared, prepare
 from memtrain.ranks import spread_model, start_ranks
 from memtrain.report import write_report
 from memtrain.routing import collect_traces, train_predictor
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import StreamingDataLoader, TokenStream
+from memtrain.tokenization import ByteTokenizer
 from memtrain.trace_loader import ShardedDataLoader, TraceShards
 from memtrain.traces import TraceDataSharder, open_traces, shard_traces
 from memtrain.train import TrainConfig, Trainer, chunked_cross_entropy, sample_text
