@@ -4,8 +4,8 @@
 import pytest
 from memtrain.folders import *
 
-# %% ../nbs/reference/61_folders.ipynb #2a072af9
-import os, subprocess, sys, tempfile, time
+# %% ../nbs/reference/61_folders.ipynb #5ee74e9f
+import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_eq, test_fail
@@ -20,11 +20,45 @@ def test_a_killed_write_shows_no_file():
         assert not (Path(d)/'x').exists()
         assert all(n.endswith('.tmp') for n in os.listdir(d))
 
+# %% ../nbs/reference/61_folders.ipynb #38929586
+@pytest.mark.page
+def test_a_lock_left_by_a_killed_process_does_not_hold():
+    with tempfile.TemporaryDirectory() as d:
+        code = f"import os\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): os.kill(os.getpid(), 9)"
+        test_eq(subprocess.run([sys.executable, '-c', code]).returncode, -9)
+        assert (Path(d)/'x/.lock').exists()
+        with lock_folder(f'{d}/x'): pass
+        test_eq(list((Path(d)/'x').iterdir()), [])
+
+# %% ../nbs/reference/61_folders.ipynb #da9a9729
+class Poems(FolderWriter):
+    manifest_name, format, what = 'poems.json', 'poems', 'book of poems'
+
+    def write(self, text):
+        name = f'shard_{len(self.shards):03d}.txt'
+        with open(temporary(self.dest, name), 'w') as f: f.write(text); f.flush(); os.fsync(f.fileno())
+        self.add({'file': name, 'sha256': sha256_text(text)}, [name])
+
+# %% ../nbs/reference/61_folders.ipynb #81dae462
+@pytest.mark.page
+def test_a_folder_resumes_behind_its_whole_parts():
+    with tempfile.TemporaryDirectory() as d:
+        book, plan = Path(d)/'book', {'language': 'de'}
+        w = Poems(book, plan); w.write('one'); temporary(book, 'shard_001.txt').write_text('tw')
+        test_fail(lambda: Poems(book, plan, resume=True), contains='is being written by this process')
+        w.lock.release()  # as if it had been killed
+        (book/'shard_001.txt').write_text('two')  # that got its name and wasn't noted
+        with Poems(book, plan, resume=True) as w: test_eq(w.shards, [{'file': 'shard_000.txt', 'sha256': sha256_text('one')}]); w.write('three')
+        test_eq(sorted(os.listdir(book)), ['poems.json', 'shard_000.txt', 'shard_001.txt'])
+        test_eq((book/'shard_001.txt').read_text(), 'three')
+        test_fail(lambda: Poems(book, plan, resume=True), contains='holds a finished book of poems')
+
 
 # %% ../nbs/proofs/folders.ipynb #cda097e9
-import os, subprocess, sys, tempfile
+import contextlib, json, os, subprocess, sys, tempfile, threading
 from pathlib import Path
 from fastcore.test import test_eq, test_fail
+from memtrain.core import MemtrainError
 
 # %% ../nbs/proofs/folders.ipynb #f6a848d5
 def test_a_place_for_a_result_is_checked_beforehand():
@@ -70,3 +104,131 @@ def test_json_survives_the_round_and_its_errors_name_the_file():
         path.write_bytes(b'\xff\xfe')
         test_fail(read_json, args=(path,), contains='m.json: not JSON')
         test_fail(lambda: read_json(Path(d)/'none.json', hint='run prepare'), contains='none.json: No such file or directory; run prepare')
+
+# %% ../nbs/proofs/folders.ipynb #c3f5e155
+def test_a_second_process_is_told_who_holds_the_folder():
+    with tempfile.TemporaryDirectory() as d:
+        code = f"import sys\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): print('held', flush=True); sys.stdin.read()"
+        holder = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        test_eq(holder.stdout.readline(), 'held\n')
+        def lock():
+            with lock_folder(f'{d}/x'): pass
+        test_fail(lock, contains=f'is being written by process {holder.pid} on {os.uname().nodename} (')
+        holder.communicate('')
+        assert not (Path(d)/'x').exists()  # it was made for nothing
+        lock()
+        (Path(d)/'x').mkdir(); (Path(d)/'x/.lock').write_text('half a no'); lock()
+        test_eq(os.listdir(Path(d)/'x'), [])
+
+# %% ../nbs/proofs/folders.ipynb #aafd81b9
+def test_a_lock_holds_for_a_thread_and_a_block():
+    with tempfile.TemporaryDirectory() as d:
+        d, told = Path(d)/'x', []
+        def other():
+            try:
+                with lock_folder(d): told.append('mine')
+            except MemtrainError as e: told.append(str(e))
+        with lock_folder(d):
+            with lock_folder(d): (d/'kept').touch()  # the same block, of the same thread
+            t = threading.Thread(target=other); t.start(); t.join()
+            assert (d/'.lock').exists()
+        assert 'is being written by this process' in told[0], told
+        test_eq(os.listdir(d), ['kept'])
+        other(); test_eq(told[1], 'mine')
+        test_fail(lambda: lock_folder(d/'kept').__enter__(), contains='is a file: choose a folder')
+
+# %% ../nbs/proofs/folders.ipynb #ddbe6935
+def test_a_forked_child_neither_holds_nor_frees_the_lock():
+    with tempfile.TemporaryDirectory() as d:
+        code = f"""import os, sys, time
+from memtrain.folders import lock_folder
+with lock_folder(r'{d}/x'):
+    if not (pid := os.fork()): sys.stdin.read(); os._exit(0)
+    print(pid, flush=True); os.kill(os.getpid(), 9)"""
+        holder = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        holder.stdout.readline()
+        test_eq(holder.wait(), -9)
+        with lock_folder(f'{d}/x'):  # though the child lives
+            if not (pid := os.fork()):
+                with contextlib.suppress(MemtrainError), lock_folder(f'{d}/x'): pass
+                os._exit(0)
+            os.waitpid(pid, 0)
+            assert (Path(d)/'x/.lock').exists()
+        holder.communicate('')
+
+# %% ../nbs/proofs/folders.ipynb #fd14cb1f
+def test_of_many_who_want_the_lock_one_has_it():
+    "Whoever leaves removes the file that another may have just opened"
+    with tempfile.TemporaryDirectory() as d:
+        code = f"""import os, time
+from memtrain.folders import MemtrainError, lock_folder
+got = 0
+until = time.time() + 0.8
+while time.time() < until:
+    try:
+        with lock_folder(r'{d}/x'):
+            os.close(os.open(r'{d}/alone', os.O_CREAT | os.O_EXCL)); os.unlink(r'{d}/alone'); got += 1
+    except MemtrainError: pass
+print(got)"""
+        found = [subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        told = [p.communicate() for p in found]
+        assert not any(err for _, err in told) and sum(int(out) for out, _ in told) > 0, told
+        assert not list(Path(d).glob('x/*'))
+
+# %% ../nbs/proofs/folders.ipynb #2ca3e9e0
+def test_temporary_folders_of_the_living_stay():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for name in ('.dead.tmp', '.alive.tmp'): (d/name).mkdir(); (d/name/'file').touch()
+        (d/'.half.tmp').touch(); (d/'kept').touch()
+        with lock_folder(d/'.alive.tmp'):
+            t = threading.Thread(target=remove_temporary, args=(d,)); t.start(); t.join()
+        test_eq(sorted(os.listdir(d)), ['.alive.tmp', 'kept'])
+        remove_temporary(d)
+        test_eq(os.listdir(d), ['kept'])
+
+# %% ../nbs/proofs/folders.ipynb #f0ada2c4
+class Notes(FolderWriter):
+    manifest_name, format, what, make = 'notes.json', 'notes', 'pile of notes', 'write some'
+
+    def write(self, text):
+        name = f'shard_{len(self.shards)}.txt'
+        temporary(self.dest, name).write_text(text)
+        self.add({'file': name}, [name])
+
+def killed(w):
+    "Leave `w` as a killed process would"
+    w.lock.release()
+    (w.dest/'.lock').write_text('')
+
+# %% ../nbs/proofs/folders.ipynb #e25e1a65
+def test_a_folder_is_finished_resumed_or_left():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        with Notes(d/'a', {'n': 1}) as w: w.write('x')
+        test_eq((sorted(os.listdir(d/'a')), Notes.read_manifest(d/'a')['shards']), (['notes.json', 'shard_0.txt'], [{'file': 'shard_0.txt'}]))
+        def fail(**kw):
+            with Notes(d/'b', {'n': 1}, **kw) as w: w.beside.append('extra'); (d/'b/extra').touch(); temporary(d/'b', 'x').touch(); raise ZeroDivisionError
+        test_fail(fail, exc=ZeroDivisionError); assert not (d/'b').exists()
+        w = Notes(d/'b', {'n': 1, 'options': {'old': 1}}); w.write('x'); killed(w)
+        test_fail(lambda: Notes(d/'b', {'n': 2}, resume=True), contains='was begun with another n')
+        test_fail(lambda: Notes(d/'b', {'n': 1, 'options': {'old': 1, 'new': 2}}, resume=True), contains='another options')
+        with Notes(d/'b', {'n': 1, 'options': {'old': 1, 'new': 2}}, resume=True, defaults={'new': 2}) as w: test_eq(len(w.shards), 1)
+        with Notes(d/'a', {'n': 1}, append=True) as w: w.write('y')
+        test_fail(lambda: Notes(d/'a', {'n': 2}, append=True), contains='was made with another n')
+        test_eq(len(Notes.read_manifest(d/'a')['shards']), 2)
+        for bad in ('/etc/passwd', '../x', 'a/../../x'):
+            m = {**Notes.read_manifest(d/'a'), 'shards': [{'file': bad}]}
+            write_json(d/'c.json', {**m, 'checksum': checksum(m)})
+            test_fail(lambda: read_manifest(d, 'c.json', 'notes'), contains='lies outside of the folder')
+        test_eq(Notes.read_manifest(d/'a')['version'], 1)
+
+# %% ../nbs/proofs/folders.ipynb #b17fb140
+def test_a_finished_folder_takes_its_name_with_its_lock():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for text in ('first', 'second'):
+            w = Notes(d/f'.{text}.tmp', {}); w.write(text)
+            w.finish({'format': 'notes', 'version': 1, 'shards': w.shards}, name=d/'cache')
+        test_eq(sorted(os.listdir(d)), ['.second.tmp', 'cache'])  # the second came too late
+        test_eq(((d/'cache/shard_0.txt').read_text(), sorted(os.listdir(d/'cache'))), ('first', ['notes.json', 'shard_0.txt']))
