@@ -49,7 +49,7 @@ demo: $(STAMP) ## Prepare this machine's Python sources, plan, train a small GPT
 # Threads that wait for work sleep: two pages run side by side, and spinning would take the cores from the one that works.
 test check run: export OMP_WAIT_POLICY ?= PASSIVE
 
-test: $(STAMP) ## Run every notebook, then the tests that come from them
+test: $(STAMP) ## Run every page as a reader would, with its few tests, then the tests of the proofs
 	$(BIN)/nbdev_test --skip_folder_re '^([_.]|proofs)'
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow and not cuda and not net and not page'
 
@@ -71,21 +71,22 @@ save: require-script $(STAMP) ## Put the script back into NB=nbs/reference/60_co
 	$(BIN)/jupytext --quiet --update --to ipynb --output "$(NB)" "$(SCRIPT)"
 	$(BIN)/python tools/export.py
 
-check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, types, wheel, docs, numbers, tests
+check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, types, the house, wheel, docs, tests
 	$(BIN)/python tools/check_sync.py
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
+	$(BIN)/python tools/check_house.py
 	$(BIN)/python tools/check_wheel.py
 	$(BIN)/python tools/check_docs.py
-	$(BIN)/python tools/check_numbers.py
 	$(MAKE) --no-print-directory test
 
 numbers: $(STAMP) ## List the numbers in prose that come neither from a page's own run nor from results/ (NB=... for one page)
-	$(BIN)/python tools/check_numbers.py --list $(if $(NB),"$(NB)")
+	$(BIN)/python tools/check_numbers.py $(if $(NB),"$(NB)")
 
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
 docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
 	touch README.md
+	$(BIN)/python tools/check_docs.py --build
 	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
 
 clean: ## Remove the environment and everything that can be made again, except demo/

@@ -412,6 +412,7 @@ class TokenLoader(EpochLoader):
                          pool_size=order.block*order.pool if weights is None and order.shuffle == 'block' else max(1, 2**19//block_size))
 
     def read_batches(self, epoch, pools):
+        "Batches of windows, read a pool at a time"
         reader = _WindowReader(self.shards, self.block_size)
         def locate(pool):
             first, behind, _ = np.array(pool).T

@@ -1,10 +1,12 @@
 "What pytest has to know about tests that come from notebooks."
-import inspect,os
+import inspect,os,subprocess
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # before matplotlib is imported: no test opens a window
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported: threads that wait leave the cores to the processes that tests start
 
 import pytest
+
+import children
 
 
 def pytest_pycollect_makeitem(collector, name, obj):
@@ -23,3 +25,11 @@ def pytest_collection_modifyitems(items):
     import torch
     if torch.cuda.is_available(): return
     for o in cuda: o.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children():
+    "`subprocess.run` of this interpreter forks from a server that has imported what most of them import."
+    subprocess.run = children.run
+    yield
+    subprocess.run = children.really_run

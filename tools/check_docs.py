@@ -1,11 +1,12 @@
-"Find what Quarto passes over in silence: broken links, stale outputs, undocumented names, typos in _quarto.yml. Needs no Quarto."
+"Find what Quarto passes over in silence: broken links, stale outputs, names never shown, typos in _quarto.yml. Needs no Quarto; `--build` also prepares and renders every page."
 import ast,configparser,json,re,sys,tempfile
 from pathlib import Path
 
 import yaml
 
 from check_sync import copy_tree,run_in_copy
-from common import cell_name,default_exp,find_root,notebooks,read_page,report
+from common import cell_name,find_root,home,page_name,pages as book_pages,read_page,report
+from stale import stale_cells
 
 EXPORTS = {"export", "exports"}
 DEFS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
@@ -79,8 +80,8 @@ class Page:
     "A notebook, with what the checks ask of it."
     def __init__(self, path: Path):
         self.path,self.nb = path,read_page(path)
-        self.cells,self.module = self.nb.cells,default_exp(self.nb)
-        self.name = f"nbs/{path.name}"
+        self.cells,self.module = self.nb.cells,home(path, self.nb)
+        self.name = page_name(path)
 
     def code(self): return [o for o in self.cells if o.cell_type == "code"]
     def exported(self): return [o for o in self.code() if EXPORTS & o.directives_.keys()]
@@ -154,7 +155,7 @@ def broken(root: Path, path: Path, url: str, image: bool, ids: dict) -> str|None
     if not target.exists():
         if image: return f"image {url} isn't there: add the file, or take it out"
         return f"link to {url}, which isn't there: correct it" + (" (link to the notebook, not to its .html)" if file.endswith(".html") else "")
-    if path.parent == nbs and not target.is_relative_to(nbs):
+    if path.is_relative_to(nbs) and not target.is_relative_to(nbs):
         return f"link to {url}, which lies outside nbs/ and so isn't on the site: link to its page on the repository's host"
     if not frag: return None
     if target not in ids and target.suffix == ".md": ids[target] = anchors(target.read_text(encoding="utf-8"), github=True)
@@ -191,7 +192,10 @@ def check_titles(root: Path, pages: list[Page]) -> list[str]:
         elif any(o.strip() and not re.match(r"# |> ", o) for o in lines):
             res.append(f"{page.name}: the title cell has more than title and subtitle, and the site leaves the rest out: move it to the next cell")
         m = re.fullmatch(r"\d\d_(\w+)", page.path.stem)
-        if m and page.module != m.group(1): res.append(f"{page.name}: its default_exp is {page.module}: make it '#| default_exp {m.group(1)}', or rename the notebook")
+        own = [o.directives_["default_exp"][0] for o in page.code() if "default_exp" in o.directives_]
+        if m and own and own[0] != m.group(1): res.append(f"{page.name}: its default_exp is {own[0]}: make it '#| default_exp {m.group(1)}', or rename the notebook")
+    numbers = [o.path.name[:2] for o in pages if o.path.name[:2].isdigit()]
+    res += [f"nbs: the number {n} is given twice: nbdev exports by the names of files" for n in sorted({o for o in numbers if numbers.count(o) > 1})]
     return res
 
 
@@ -201,24 +205,14 @@ def arguments(fn) -> list[ast.arg]:
     return [o for o in a.posonlyargs + a.args + a.kwonlyargs if o.arg not in ("self", "cls")]
 
 
-def check_def(where: str, name: str, node, doc: bool = True) -> list[str]:
-    "Docstring and argument types of one function, method or class."
-    res = []
-    if doc and not ast.get_docstring(node): res.append(f"{where}: `{name}` has no docstring: write one line")
-    for o in arguments(node) if isinstance(node, FUNCS) else []:
-        if o.annotation is None: res.append(f"{where}: argument `{o.arg}` of `{name}` has no type: annotate it")
-    return res
-
-
-def check_cell_defs(where: str, cell) -> list[str]:
-    "Docstrings and types of everything public in `cell`."
+def check_types(where: str, cell) -> list[str]:
+    "Types of the arguments of everything public in `cell`; docstrings are ruff's matter."
     res = []
     for o in public_defs(cell):
-        res += check_def(where, o.name, o)
-        if not isinstance(o, ast.ClassDef): continue
-        for m in methods(o): res += check_def(where, f"{o.name}.{m.name}", m)
-        for m in o.body:
-            if isinstance(m, FUNCS) and m.name == "__init__": res += check_def(where, f"{o.name}.__init__", m, doc=False)
+        inside = [m for m in getattr(o, "body", []) if isinstance(o, ast.ClassDef) and isinstance(m, FUNCS) and (m in methods(o) or m.name == "__init__")]
+        for f in inside if isinstance(o, ast.ClassDef) else [o]:
+            name = f"{o.name}.{f.name}" if inside else o.name
+            res += [f"{where}: argument `{a.arg}` of `{name}` has no type: annotate it" for a in arguments(f) if a.annotation is None]
     return res
 
 
@@ -237,12 +231,12 @@ def mentions(page: Page, name: str, home) -> bool:
 
 
 def check_names(root: Path, pages: list[Page]) -> list[str]:
-    "Every public name is documented, typed and shown on its page."
+    "Every public name is typed, and shown on its page."
     res = []
     for page in pages:
         for c in page.exported():
             where = cell_name(page.path, c)
-            res += check_cell_defs(where, c)
+            res += check_types(where, c)
             for name in [o.name for o in public_defs(c)] + assigned(c):
                 if "hide" in c.directives_: res.append(f"{where}: public `{name}` is defined in a hidden cell: take '#| hide' out, or use '#| exporti'")
                 elif not mentions(page, name, c): res.append(f"{where}: public `{name}` is never shown on its page: add an example, or a _ before its name")
@@ -298,7 +292,7 @@ def check_quarto(root: Path, pages: list[Page]) -> list[str]:
         if re.match(r"[a-z][a-z0-9+.-]*:|#", o) or o == "auto": continue
         if not any((root/"nbs").glob(o)): res.append(f"_quarto.yml: names {o}, which isn't in nbs/: correct it, or add the file")
     for page in pages:
-        if page.path.name not in sidebar: res.append(f"{page.name}: isn't in the sidebar: add it under website.sidebar.contents in _quarto.yml")
+        if page.path.relative_to(root/"nbs").as_posix() not in sidebar: res.append(f"{page.name}: isn't in the sidebar: add it under website.sidebar.contents in _quarto.yml")
     return res
 
 
@@ -322,16 +316,22 @@ def check_addresses(root: Path, pages: list[Page]) -> list[str]:
             if found[file, key] not in (None, value)]
 
 
-CHECKS = check_addresses, check_links, check_outputs, check_titles, check_names, check_rerun, check_quarto
+def check_stale(root: Path, pages: list[Page]) -> list[str]:
+    "Stored outputs that are older than the code they show."
+    return [f"{page.name}: {len(found)} outputs are older than the code they show, first that of cell {found[0].idx_ + 1}: run 'make run NB={page.name}'"
+            for page in pages if (found := stale_cells(root, page.nb))]
+
+
+CHECKS = check_addresses, check_links, check_outputs, check_titles, check_names, check_rerun, check_quarto, check_stale
 
 
 def findings(root: Path) -> list[str]:
     "Everything that reading the project at `root` finds wrong, a line each."
     root = Path(root).resolve()
     res,pages = [],[]
-    for o in notebooks(root):
+    for o in book_pages(root):
         try: pages.append(Page(o))
-        except ValueError as e: res.append(f"nbs/{o.name}: not a notebook: restore it ({e})")
+        except ValueError as e: res.append(f"{page_name(o)}: not a notebook: restore it ({e})")
     return res + [line for check in CHECKS for line in check(root, pages)]
 
 
@@ -346,12 +346,17 @@ def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no message"])[-1]
 
 
+def proc_name(path: Path) -> str:
+    "How the page is called that nbdev prepared as `path`."
+    return "nbs/" + path.as_posix().rpartition("/_proc/")[2]
+
+
 def render(path: Path) -> str|None:
     "Render the processed notebook at `path`; what is wrong with it, if anything."
     from nbconvert import HTMLExporter
     try: html,_ = HTMLExporter().from_filename(str(path))
-    except Exception as e: return f"nbs/{path.name}: doesn't render: {type(e).__name__}: {last_line(str(e))}: repair the notebook"
-    if "<body" not in html: return f"nbs/{path.name}: renders to an empty page: repair the notebook"
+    except Exception as e: return f"{proc_name(path)}: doesn't render: {type(e).__name__}: {last_line(str(e))}: repair the notebook"
+    if "<body" not in html: return f"{proc_name(path)}: renders to an empty page: repair the notebook"
     path.with_suffix(".html").write_text(html, encoding="utf-8")
 
 
@@ -365,9 +370,9 @@ def build_findings(root: Path, workers: int = 2) -> list[str]:
         script.write_text(PROC.format(workers=workers))
         res = run_in_copy(copy, str(script))
         if res.returncode: return [f"nbs/: nbdev can't prepare the pages for the site: {describe_failure(res.stderr)}"]
-        pages = sorted((copy/"_proc").glob("*.ipynb"))
-        missing = {o.name for o in notebooks(root)} - {o.name for o in pages}
-        return [f"nbs/{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + site_findings(copy) + [o for o in map(render, pages) if o]
+        pages = sorted((copy/"_proc").rglob("*.ipynb"))
+        missing = {page_name(o) for o in book_pages(root)} - {proc_name(o) for o in pages}
+        return [f"{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + site_findings(copy) + [o for o in map(render, pages) if o]
 
 
 def site_findings(root: Path) -> list[str]:
@@ -377,20 +382,21 @@ def site_findings(root: Path) -> list[str]:
     urls = [url for names in index["d"]["syms"].values() for k,(url,_) in names.items() if not re.search(r"\._|\.\w+\.\w+\.\w+", k)]
     conf.read(root/"settings.ini", encoding="utf-8")
     repo = re.sub(r"^https://github.com/", "", conf["DEFAULT"].get("git_url", ""))
-    for path in sorted((root/"_proc").glob("*.ipynb")):
+    for path in sorted((root/"_proc").rglob("*.ipynb")):
+        if path.parent.name == "proofs": continue
         nb = json.loads(path.read_text(encoding="utf-8"))
         text = ["".join(o["source"]) for o in nb["cells"]]
         front = yaml.safe_load(text[0].strip().strip("-")) if text and nb["cells"][0]["cell_type"] == "raw" else {}
         heads = anchors("\n\n".join([*text, *("".join(v) for c in nb["cells"] for o in c.get("outputs", []) for k,v in o.get("data", {}).items() if k == "text/markdown")]))
         for url in urls:
             file,_,name = url.partition("#")
-            if file == front.get("output-file") and name not in heads: res.append(f"nbs/{path.name}: `{name}` has no heading that links could go to: nbdev shows no documentation of it")
+            if file.rpartition("/")[2] == front.get("output-file") and name not in heads: res.append(f"{proc_name(path)}: `{name}` has no heading that links could go to: nbdev shows no documentation of it")
         shown = any("image/png" in o.get("data", {}) for c in nb["cells"] for o in c.get("outputs", []))
-        if shown and not (root/"_proc"/str(front.get("image"))).is_file(): res.append(f"nbs/{path.name}: its first figure isn't its picture: see procs in settings.ini")
+        if shown and not (root/"_proc"/str(front.get("image")).lstrip("/")).is_file(): res.append(f"{proc_name(path)}: its first figure isn't its picture: see procs in settings.ini")
         if path.stem == "index": listed = mapping(front, "listing").get("contents", []); continue
-        link = f"https://colab.research.google.com/github/{repo}/blob/{conf['DEFAULT'].get('branch')}/nbs/{path.name}"
-        if not any(f"]({link})" in o for o in text): res.append(f"nbs/{path.name}: no link to {link}: see procs in settings.ini")
-    names = [o.name for o in notebooks(root) if o.stem != "index"]
+        link = f"https://colab.research.google.com/github/{repo}/blob/{conf['DEFAULT'].get('branch')}/{proc_name(path)}"
+        if not any(f"]({link})" in o for o in text): res.append(f"{proc_name(path)}: no link to {link}: see procs in settings.ini")
+    names = [page_name(o).removeprefix("nbs/") for o in book_pages(root) if o.stem != "index"]
     return res + [f"nbs/{o}: isn't on the home page's list: see procs in settings.ini" for o in names if o not in listed]
 
 
@@ -405,9 +411,9 @@ def describe_failure(stderr: str) -> str:
 
 
 def main() -> int:
-    "Print the findings."
+    "Print the findings, with `--build` those of preparing and rendering the pages too."
     root = find_root()
-    return report(findings(root) or build_findings(root))
+    return report(findings(root) or (build_findings(root) if "--build" in sys.argv[1:] else []))
 
 
 if __name__ == "__main__": sys.exit(main())

@@ -72,7 +72,7 @@ class TestProc:
         if {"export", "exports", "exporti"} & cell.directives_.keys():
             return self.wrong(cell, "'#| test' and '#| export' in one cell: split it")
         in_page = self.path.parent.name not in BESIDE and "long" not in cell.directives_
-        marks = [o for o in MARKS if o in cell.directives_] + ["page"]*in_page
+        marks = [o for o in MARKS if o in cell.directives_] or ["page"]*in_page
         try: future,body,uncalled = split_cell(cell.source, marks)
         except SyntaxError as e: return self.wrong(cell, f"a test cell has to be plain Python, without magics ({e.msg})")
         except ValueError as e: return self.wrong(cell, str(e))

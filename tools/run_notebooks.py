@@ -3,6 +3,7 @@ import argparse,base64,io,os,subprocess,sys,time
 from pathlib import Path
 
 from common import find_root,notebooks,page_name,read_page
+from stale import note_run
 
 FLAGS = {"slow", "cuda", "net"}
 SLOW_SECONDS = 120
@@ -37,6 +38,7 @@ def run_one(path: Path, write: bool):
     refuse_stderr(path, nb)
     if not write: return
     shrink_figures(nb)
+    note_run(find_root(path.parent), nb)
     _nbdev_clean(nb)
     tmp = path.with_name(f".{path.name}.tmp")
     tmp.write_text(nb2str(nb), encoding="utf-8")

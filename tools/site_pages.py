@@ -7,6 +7,8 @@ from nbdev.config import get_config
 from nbdev.process import Processor
 from execnb.nbio import mk_cell
 
+from common import page_name,pages
+
 HOME = "index"
 GALLERY = dict(type="grid", fields=["image", "title", "description"], sort=False)  # in the order of `contents`
 
@@ -14,7 +16,7 @@ GALLERY = dict(type="grid", fields=["image", "title", "description"], sort=False
 def colab_link(conf, name: str) -> str:
     "The address in Colab of notebook `name` of the repository that settings.ini names."
     repo = conf.git_url.removeprefix("https://github.com/").rstrip("/")
-    return f"https://colab.research.google.com/github/{repo}/blob/{conf.branch}/{conf.nbs_path.name}/{name}"
+    return f"https://colab.research.google.com/github/{repo}/blob/{conf.branch}/{name}"
 
 
 def colab_line(conf, name: str) -> str:
@@ -39,9 +41,9 @@ class ForSite(Processor):
             dest = conf.config_path/"_proc/figures"/f"{path.stem}.png"
             dest.parent.mkdir(parents=True, exist_ok=True)
             dest.write_bytes(base64.b64decode(figure))
-            front["image"] = f"figures/{dest.name}"
+            front["image"] = f"/figures/{dest.name}"
         if path.stem == HOME:
-            pages = sorted(o.name for o in conf.nbs_path.glob("*.ipynb") if o.name[0] not in "_." and o.stem != HOME)
-            front.setdefault("listing", GALLERY | dict(contents=pages))
-        else: self.nb.cells.insert(1, mk_cell(colab_line(conf, path.name), "markdown"))
+            listed = [page_name(o).removeprefix("nbs/") for o in pages(conf.config_path) if o.stem != HOME]
+            front.setdefault("listing", GALLERY | dict(contents=listed))
+        else: self.nb.cells.insert(1, mk_cell(colab_line(conf, page_name(path)), "markdown"))
         head.source = f"---\n{yaml.dump(front)}\n---\n\n"
