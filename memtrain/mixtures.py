@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from .core import MemtrainError, is_out_of_memory
 from .ranks import choose_device
 from .train import load_checkpoint
-from .wpo import POINTS, FactorNet, _check, make_points
+from .wpo import POINTS, FactorNet, check_inputs, make_points
 from .wpo_train import Mixture
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #977d5839
@@ -30,7 +30,7 @@ def load_mixture(
     try:
         net = FactorNet(**found['shape'], scale=found['shape']['stab'] + 1).to(device)
         net.load_state_dict(found['net'])
-        _check(net, found['centers'], found['centers'], found['log_mixing'], None)
+        check_inputs(net, found['centers'], found['centers'], found['log_mixing'], None)
         return Mixture(net, found['centers'], found['log_mixing'], found['data'])
     except Exception as e:
         if is_out_of_memory(e): raise

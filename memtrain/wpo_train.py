@@ -30,7 +30,7 @@ from .plan import MARGIN, usable_memory
 from .ranks import Ranks, choose_device
 from .report import matmul_rate
 from .train import MetricsLog, Stopped, _hearing_sigterm, _NoLog, _on_main, _own_ranks, _write_checkpoint, check_run_dir, load_checkpoint
-from .wpo import POINTS, FactorNet, _choose_chunk, _Job, _Prior, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
+from .wpo import POINTS, FactorNet, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #5c695857
 def load_digits(
@@ -123,7 +123,7 @@ def merge_over_ranks(
         if not dist.is_initialized(): return
         top = sums.top.clone()
         dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
-        sums._rescale(top, top.new_empty(0, len(top)))
+        sums.rescale(top)
         flat = torch.cat([sums.v, sums.s[:, None], sums.r[:, None]], 1)
         dist.all_reduce(flat, group=group)
         sums.v, sums.s, sums.r = flat[:, :-2], flat[:, -2], flat[:, -1]
@@ -315,11 +315,10 @@ def _size(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_size, 
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #ab73a9ab
 def _default_chunk(c, strategy):
-    "What `_choose_chunk` says"
-    with torch.device('meta'):
-        x = torch.empty(c.batch, c.dim, dtype=torch.float64 if c.itemsize == 8 else torch.float32)
-        net = SimpleNamespace(spans=c.spans, parameters=lambda: [torch.empty((c.n_head + c.n_trunk)*c.itemsize, dtype=torch.uint8)])
-        return _choose_chunk(net, x, 'chunked' if strategy == 'chunked' else 'matrix_free')
+    "What `choose_chunk` says"
+    return choose_chunk('chunked' if strategy == 'chunked' else 'matrix_free', c.dim, c.batch, (c.n_head + c.n_trunk)*c.itemsize, c.spans[0][1], c.itemsize)
+
+
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #2f389423
 @dataclass(frozen=True)
@@ -608,15 +607,6 @@ class Mixture:
         "`n` points drawn from the mixture"
         return sample(self.net, self.centers, n, self.log_mixing, torch.Generator(self.centers.device).manual_seed(seed))
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #52562dc4
-@torch.no_grad()
-def _find_bad(net, x, centers):
-    "The first center whose part of the loss isn't finite; None where all are"
-    job = _Job(net, x, centers, _Prior(torch.arange(len(centers), device=x.device)), _choose_chunk(net, x, 'matrix_free'))
-    for part in job.parts:
-        a, _, r = job.walk(net.trunk(centers[part]), part)
-        if (bad := ~(a.isfinite() & r.isfinite()).all(1)).any(): return part.start + bad.nonzero()[0, 0].item()
-
 # %% ../nbs/mixtures/41_wpo_train.ipynb #60826108
 _HOW = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_every', 'data_dir'}  # may differ when a run is resumed
 
@@ -674,7 +664,7 @@ class _WPORun:
         "The error `message` with the number of the center, among all ranks'"
         first = rank_slice(len(self.centers), self.ranks.rank, self.ranks.world_size).start
         if 'center ' in message: return re.sub(r'center (\d+)', lambda m: f'center {int(m[1]) + first}', message)
-        k = _find_bad(self.net, x, self.centers)
+        k = find_bad_center(self.net, x, self.centers)
         return message if k is None else f'{message}; center {k} is the first that is not finite: take a smaller lr than {self.config.lr:g}, or a smaller grad_clip'
 
     def _clip(self):

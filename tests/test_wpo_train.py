@@ -12,7 +12,7 @@ import torch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MIB, MemtrainError
 from memtrain.measure import measure_peak
-from memtrain.wpo import FactorNet, _choose_chunk, ism_loss
+from memtrain.wpo import FactorNet, choose_chunk, ism_loss
 from memtrain.wpo_train import _bandwidth, _generator, _one_cycle, _size, _without_denormals
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #05757125
@@ -78,7 +78,7 @@ from memtrain.core import GIB, MIB, MemtrainError, nbytes
 from memtrain.measure import measure_peak
 from memtrain.ranks import launch_ranks
 from memtrain.train import read_metrics
-from memtrain.wpo import FactorNet, _choose_chunk, ism_loss
+from memtrain.wpo import FactorNet, choose_chunk, ism_loss
 from memtrain.wpo_train import _bandwidth, _generator, _one_cycle, _size, _without_denormals
 
 # %% ../nbs/proofs/wpo_train.ipynb #82db306c
@@ -302,7 +302,7 @@ def test_a_whole_step_is_predicted():
         assert 0.9 < p['total']/measure_peak(step) < 1.15, (strategy, p, measure_peak(step))
         net = FactorNet(d)
         test_eq(p['parameters'], nbytes(net))
-        test_eq(_size(strategy, d, 10**6, B, 64, 5, 32, None, 1, 1, 4).k, _choose_chunk(net, torch.zeros(B, d), strategy))
+        test_eq(_size(strategy, d, 10**6, B, 64, 5, 32, None, 1, 1, 4).k, choose_chunk(strategy, d, B, nbytes(net)))
 
 # %% ../nbs/proofs/wpo_train.ipynb #e03ad692
 def test_predictions_follow_what_they_are_told():
