@@ -20,7 +20,7 @@ except ImportError: fcntl = None  # Windows
 
 from .core import MIB, MemtrainError, format_size, progress
 from .folders import atomic_write, check_writable, read_json
-from .lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, _File, _INDEX_MAGIC, _ITEMSIZE, build_index, iter_pickle
+from .lazypickle import ITEMSIZE, LazyBytes, LazyTensor, PickleIndex, Record, SourceFile, build_index, is_index, iter_pickle
 
 _all_ = ['iter_pickle']
 
@@ -451,7 +451,7 @@ class _Shard(_Layout):
         if found:
             self.saved += n
             return [found[0], dtype, shape, found[1]]
-        gap = -self.data % 8 if self.data % _ITEMSIZE.get(dtype, 1) else 0
+        gap = -self.data % 8 if self.data % ITEMSIZE.get(dtype, 1) else 0
         if gap:
             self.store(f'_pad.{self.pads}', 'uint8', [gap], -1, 0, gap)
             self.pads += 1
@@ -497,7 +497,7 @@ def _pickle_tensor(dtype, shape, at, n, kind):
 
 def _pickle_array(dtype, shape, at, n, kind):
     "The instructions that make a NumPy array"
-    code = {'bool': 'b', 'float': 'f', 'int': 'i', 'uint': 'u', 'complex': 'c'}[dtype.rstrip('0123456789')] + str(_ITEMSIZE[dtype])
+    code = {'bool': 'b', 'float': 'f', 'int': 'i', 'uint': 'u', 'complex': 'c'}[dtype.rstrip('0123456789')] + str(ITEMSIZE[dtype])
     yield _global('numpy.core.multiarray', '_reconstruct') + b'(' + _global('numpy', 'ndarray') + _plain((0,)) + _plain(b'b') + b'tR'
     yield b'(' + _plain(1) + _plain(tuple(shape)) + _global('numpy', 'dtype') + _plain((code, False, True)) + b'R'
     yield b'(' + b''.join(map(_plain, (3, '<' if code[1:] != '1' else '|', None, None, None, -1, -1, 0))) + b'tb' + _plain(False) + _bytes_head(n)
@@ -891,7 +891,7 @@ def _make_plan(source, shard_size_mb, format, group, dedupe):
 def _place(tensor, sources, loose):
     "Where the contents of a lazy tensor lie; those that aren't in one piece are written to the file `loose` first"
     if isinstance(tensor, LazyBytes):
-        if type(tensor.file) is _File: return ['uint8', [tensor.nbytes], sources.number(tensor.file.path, watch=True), tensor.offset, tensor.nbytes, 'bytes']
+        if tensor.plain: return ['uint8', [tensor.nbytes], sources.number(tensor.file.path, watch=True), tensor.offset, tensor.nbytes, 'bytes']
         return ['uint8', [tensor.nbytes], sources.number(loose.name), loose.tell(), loose.write(tensor.read()), 'bytes']
     kind, n = tensor.kind + ('+grad' if tensor.requires_grad else ''), tensor.nbytes
     spans = list(islice(tensor.spans(), 2)) if tensor.plain else [None]*2
@@ -947,7 +947,7 @@ class _ShardPart:
         for key, n in _PARTS:
             if not (folder/entry[key]).exists() or (folder/entry[key]).stat().st_size != entry[n]:
                 raise MemtrainError(f'{folder/entry[key]}: missing or cut, it should have {entry[n]:,} bytes; copy it again')
-        self.contents = _File(self.path)
+        self.contents = SourceFile(self.path)
         self.start = 8 + struct.unpack('<Q', self.contents.pread(8, 0))[0]
         with open(folder/entry['table'], 'rb') as f: self.table = array('q', f.read())
         if sys.byteorder == 'big': self.table.byteswap()
@@ -1084,7 +1084,7 @@ def open_traces(
         files = [path/s['file'] for s in manifest['shards']] if manifest else _open_seed(path)
         opened = [_PickledPart(file) for file in files]
     elif not path.exists(): raise MemtrainError(f'{path}: no such file or folder; check the name')
-    else: opened, manifest = [_PickledPart(path, path if _is_index(path) else None)], None
+    else: opened, manifest = [_PickledPart(path, path if is_index(path) else None)], None
     return Traces(path, [(len(o), lambda o=o: o) for o in opened], manifest)
 
 # %% ../nbs/experts/31_traces.ipynb #2729cd69
@@ -1113,7 +1113,7 @@ class _Source:
     def __init__(self, src):
         self.src, self.traces = Path(src), None
         if not self.src.exists(): raise MemtrainError(f'{src}: no such file or folder; check the name')
-        if self.src.is_dir() or _is_index(self.src): self.traces = open_traces(self.src)
+        if self.src.is_dir() or is_index(self.src): self.traces = open_traces(self.src)
         self.paths = list(map(str, self.traces.shards)) if self.traces else [str(self.src)]
         size, mtime = zip(*map(_state, self.paths)) if self.paths else ((0,), (0,))
         self.note = {'name': self.src.name, 'bytes': sum(size), 'mtime_ns': max(mtime)}
@@ -1128,10 +1128,6 @@ class _Source:
     def __exit__(self, *_):
         if self.traces: self.traces.close()
 
-def _is_index(path):
-    "Whether the file at `path` is an index"
-    return _File(path).pread(len(_INDEX_MAGIC), 0) == _INDEX_MAGIC
-
 # %% ../nbs/experts/31_traces.ipynb #a2e3ac6f
 def _check_any(src, n, allow_empty):
     if not n and not allow_empty: raise MemtrainError(f'{src}: there is no trace in it: give a file that has some')
@@ -1139,7 +1135,7 @@ def _check_any(src, n, allow_empty):
 def _index_only(src, out, allow_empty):
     "Make the index of the pickle `src` in the folder `out`"
     out, dest = Path(out), Path(out)/f'{Path(src).name}.index'
-    if dest.exists() and not _is_index(dest): raise MemtrainError(f'{dest} is there already and is no index: give another folder')
+    if dest.exists() and not is_index(dest): raise MemtrainError(f'{dest} is there already and is no index: give another folder')
     check_writable(dest)
     fresh = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
