@@ -16,15 +16,8 @@ from .estimate import DeviceProfile, get_profile
 from .measure import Trace
 
 # %% ../nbs/memory/05_allocator.ipynb #eeba5090
-_SMALL, _LARGE = 0, 1  # pools
-_PAGE = 2*MIB, 20*MIB  # the smallest segment of each pool, and with expandable segments the size of its pages
+_PAGE = 2*MIB, 20*MIB  # of the small and the large pool: the smallest segment, and with expandable segments the size of its pages
 
-def _segment_size(size):
-    "Bytes that are asked of CUDA for a block of `size` bytes"
-    if size <= MIB: return _PAGE[_SMALL]
-    return _PAGE[_LARGE] if size < 10*MIB else -(-size // (2*MIB)) * 2*MIB
-
-# %% ../nbs/memory/05_allocator.ipynb #76287375
 class _Piece:
     "A stretch of a segment, between the pieces `prev` and `next`"
     __slots__ = 'at', 'size', 'pool', 'state', 'prev', 'next'
@@ -63,12 +56,14 @@ class _Heap:
     def alloc(self, size):
         "A piece for `size` bytes; None if there is no room"
         size = -(-size // self.round_size) * self.round_size
-        pool = _SMALL if size <= MIB else _LARGE
+        pool = 0 if size <= MIB else 1
         p = self.fit(pool, size) or self.grow(pool, size)
         if p is None:
-            self.release_cached()
+            self.releases += 1
+            for free in self.free:
+                for _, _, q in free.copy(): self.give_back(q)
             if (p := self.grow(pool, size)) is None: return None
-        if p.size - size >= self.rest_from(pool): self.put(p.cut(size))
+        if p.size - size >= self.least_rest[pool]: self.put(p.cut(size))
         p.state = 'used'
         self.allocated += p.size
         return p
@@ -89,7 +84,7 @@ class _Heap:
 # %% ../nbs/memory/05_allocator.ipynb #72cf2a17
 class _Segments(_Heap):
     "A heap in segments of fixed size"
-    def rest_from(self, pool): return 512 if pool == _SMALL else MIB + 512  # bytes from which a rest is split off
+    least_rest = 512, MIB + 512  # bytes from which a rest is split off
 
     def fit(self, pool, size):
         "The best free piece, taken off the list; None if all are too small"
@@ -98,61 +93,22 @@ class _Segments(_Heap):
 
     def grow(self, pool, size):
         "A new segment with at least `size` bytes, in one piece; None if the device hasn't got it"
-        n = _segment_size(size)
+        n = _PAGE[pool] if size < 10*MIB else -(-size // (2*MIB)) * 2*MIB
         if not self.take(n): return None
         self.top += n
         return _Piece(self.top - n, n, pool)
 
-    def release_cached(self):
-        "Give back the segments in which nothing is used"
-        self.releases += 1
-        for pool in self.free:
-            for _, _, p in pool.copy():
-                if p.prev is None and p.next is None: self.reserved -= self.pop(p).size
+    def give_back(self, p):
+        "Give back the segment of the free piece `p` if nothing in it is used"
+        if p.prev is None and p.next is None: self.reserved -= self.pop(p).size
 
 # %% ../nbs/memory/05_allocator.ipynb #90189a9e
 class _Expandable(_Heap):
     "A heap in one segment per pool, which grows by pages"
+    least_rest = 512, 512
     def __init__(self, *args):
         super().__init__(*args)
-        self.holes = [_Piece(0, 2**60, _SMALL, 'hole')], [_Piece(0, 2**60, _LARGE, 'hole')]  # without memory, sorted by address
-
-    def forget(self, p): self.holes[p.pool].remove(p)
-
-    def map(self, hole, size):
-        "Put memory into the start of `hole`, whole pages for `size` bytes; the free piece that they belong to, or None"
-        page = _PAGE[hole.pool]
-        n = min(-(-size // page) * page, hole.size)
-        if not self.take(n): return None
-        i = self.holes[hole.pool].index(hole)
-        self.holes[hole.pool][i:i + 1] = [hole.cut(n)] if n < hole.size else []
-        hole.state = 'free'
-        hole.join(self.pop)
-        self.put(hole)
-        return hole
-
-    def release_cached(self):
-        "Give back the pages in which nothing is used"
-        self.releases += 1
-        for pool in self.free:
-            for _, _, p in pool.copy(): self.unmap(p)
-
-    def unmap(self, p):
-        "Give back the whole pages in the free piece `p`"
-        page = _PAGE[p.pool]
-        start, end = -(-p.at // page) * page, (p.at + p.size) // page * page
-        if start >= end: return
-        self.pop(p)
-        if p.at + p.size > end: self.put(p.cut(end - p.at))
-        if p.at < start:
-            front, p = p, p.cut(start - p.at)
-            self.put(front)
-        p.state = 'hole'
-        self.reserved -= p.size
-        p.join(self.forget)
-        insort(self.holes[p.pool], p, key=lambda q: q.at)
-
-    def rest_from(self, pool): return 512
+        self.holes = [_Piece(0, 2**60, 0, 'hole')], [_Piece(0, 2**60, 1, 'hole')]  # without memory, sorted by address
 
     def fit(self, pool, size):
         "The best free piece, taken off the list; one that could grow into a hole counts as large as it could get"
@@ -173,6 +129,33 @@ class _Expandable(_Heap):
             hole, missing = (p, size) if p.state == 'hole' else (p.next, size - p.size)
             if (p := self.map(hole, missing)) is None: return None
         return self.pop(p)
+
+    def map(self, hole, size):
+        "Put memory into the start of `hole`, whole pages for `size` bytes; the free piece that they belong to, or None"
+        page, holes = _PAGE[hole.pool], self.holes[hole.pool]
+        n = min(-(-size // page) * page, hole.size)
+        if not self.take(n): return None
+        i = holes.index(hole)
+        holes[i:i + 1] = [hole.cut(n)] if n < hole.size else []
+        hole.state = 'free'
+        hole.join(self.pop)
+        self.put(hole)
+        return hole
+
+    def give_back(self, p):
+        "Give back the whole pages in the free piece `p`"
+        page = _PAGE[p.pool]
+        start, end = -(-p.at // page) * page, (p.at + p.size) // page * page
+        if start >= end: return
+        self.pop(p)
+        if p.at + p.size > end: self.put(p.cut(end - p.at))
+        if p.at < start:
+            front, p = p, p.cut(start - p.at)
+            self.put(front)
+        p.state = 'hole'
+        self.reserved -= p.size
+        p.join(lambda hole: self.holes[hole.pool].remove(hole))
+        insort(self.holes[p.pool], p, key=lambda q: q.at)
 
 # %% ../nbs/memory/05_allocator.ipynb #dd9baaaa
 @dataclass
@@ -212,48 +195,33 @@ class Reserved:
 # %% ../nbs/memory/05_allocator.ipynb #bc854458
 _PRODUCTS = frozenset('mm addmm bmm baddbmm addmv addbmm linear _addmm_activation'.split())  # operations that call cuBLAS
 
-def _moves(trace, profile):
-    "For each event of `trace`, in order: (size, key) of what is allocated, (None, key) of what is freed"
-    moves = [[] for _ in range(trace.events)]
-    for i, b in enumerate(trace.blocks):
-        if not b.size: continue  # has no block
-        moves[b.start].append((b.size, i))
-        if b.end is not None: moves[b.end].append((None, i))
-    if not profile.workspace: return moves
-    for phase in ('forward', 'backward'):
-        first = next((b.start for b in trace.blocks if b.phase == phase and b.op.split('::')[-1].split('.')[0] in _PRODUCTS), None)
-        if first is not None: moves[first].append((profile.workspace, phase))
-    return moves
-
-# %% ../nbs/memory/05_allocator.ipynb #9a3a706c
 def reserve(
     trace: Trace,  # from `measure_step`, `simulate` or a `TraceBuilder`
     profile: str | DeviceProfile,  # of the device, or its name
     capacity: int | None = None,  # bytes that segments may take, such as `profile.capacity`; without end by default
 ) -> Reserved:
     "Replay `trace` in the allocator of the device `profile`, with `capacity` bytes to be had"
-    profile = get_profile(profile)
-    if not profile.caching: return _reserve_plainly(trace, profile, capacity)
+    profile, starts = get_profile(profile), {b.start: b.op for b in trace.blocks}
+    if not profile.caching:  # what is allocated is what is reserved
+        total = trace.timeline.sum(1)
+        at = next((int(i) for i in np.flatnonzero(total > capacity)), None) if capacity is not None else None
+        return Reserved(profile, np.stack([total, total], 1)[:at], failed_at=at, failed_op=starts.get(at, ''))
+    moves = [[] for _ in range(trace.events)]  # (size, key) of what is allocated, (None, key) of what is freed
+    for i, b in enumerate(trace.blocks):
+        if not b.size: continue  # has no block
+        moves[b.start].append((b.size, i))
+        if b.end is not None: moves[b.end].append((None, i))
+    for phase in ('forward', 'backward') if profile.workspace else ():
+        first = next((b.start for b in trace.blocks if b.phase == phase and b.op.split('::')[-1].split('.')[0] in _PRODUCTS), None)
+        if first is not None: moves[first].append((profile.workspace, phase))
     heap = (_Expandable if profile.expandable else _Segments)(profile.granularity, capacity)
     pieces, releases, line = {}, [], np.zeros((trace.events, 2), dtype=np.int64)
-    for event, moves in enumerate(_moves(trace, profile)):
+    for event, todo in enumerate(moves):
         before = heap.releases
-        for size, key in moves:
+        for size, key in todo:
             if size is None: heap.release(pieces.pop(key))
             elif p := heap.alloc(size): pieces[key] = p
-            else: return Reserved(profile, line[:event], (*releases, event), event, _op_at(trace, event))
+            else: return Reserved(profile, line[:event], (*releases, event), event, starts.get(event, ''))
         if heap.releases > before: releases.append(event)
         line[event] = heap.allocated, heap.reserved
     return Reserved(profile, line, tuple(releases))
-
-# %% ../nbs/memory/05_allocator.ipynb #99d24248
-def _op_at(trace, event):
-    "The operation that allocates in `event`"
-    return next((b.op for b in trace.blocks if b.start == event), '')
-
-def _reserve_plainly(trace, profile, capacity):
-    "Without an allocator that keeps anything: what is allocated is what is reserved"
-    total = trace.timeline.sum(1)
-    over = np.flatnonzero(total > capacity) if capacity is not None else ()
-    at = int(over[0]) if len(over) else None
-    return Reserved(profile, np.stack([total, total], 1)[:at], failed_at=at, failed_op=_op_at(trace, at))

@@ -15,9 +15,9 @@ from typing import Any, Callable
 
 import psutil, torch
 
-from .core import MemtrainError, format_size
+from .core import MemtrainError, check_whole, format_size, is_out_of_memory, nbytes
 from .estimate import Step, estimate, get_profile, parameter_sizes, simulate
-from .measure import track_memory
+from .measure import check_device, track_memory
 
 # %% ../nbs/memory/07_plan.ipynb #92b77f61
 def flops_per_token(
@@ -38,7 +38,6 @@ REACHED = 0.5  # share of these rates that programs get
 LAUNCH_SECONDS = 5e-6  # that it takes to start a kernel
 _KERNELS = 40  # that are started for a layer and a micro-batch
 
-# %% ../nbs/memory/07_plan.ipynb #3d62515c
 def predict_seconds(
     shape: Any,  # of a GPT
     step: Step,  # how it is trained
@@ -46,9 +45,9 @@ def predict_seconds(
 ) -> float:
     "The time that a training step of `shape` would take by arithmetic, bytes and launches alone; good for comparing settings"
     rates = RATES.get(device, RATES['rtx3090'])
-    params, passes = sum(parameter_sizes(shape)), step.gradient_accumulation_steps
-    tokens = step.batch_size * passes * (step.seq_len or shape.block_size)
-    flops = tokens * flops_per_token(replace(shape, block_size=step.seq_len or shape.block_size), step.activation_checkpointing)
+    params, passes, seq_len = sum(parameter_sizes(shape)), step.gradient_accumulation_steps, step.seq_len or shape.block_size
+    tokens = step.batch_size * passes * seq_len
+    flops = tokens * flops_per_token(replace(shape, block_size=seq_len), step.activation_checkpointing)
     weights = params * (12*(passes - 1) + 6*step.use_mixed_precision*passes + {'adamw': 28, 'adamw8bit': 280 if device == 'cpu' else 30, 'sgd': 12}[step.optimizer])
     chunks = math.ceil(tokens / step.loss_chunk_size) if step.loss_chunk_size else 0
     head = 20*tokens*shape.vocab_size + 12*chunks*shape.vocab_size*shape.n_embd
@@ -64,28 +63,30 @@ def list_steps(
     allow: tuple[str, ...] = TECHNIQUES,  # which of `TECHNIQUES` may be used
 ) -> list[Step]:
     "Every way to take a step over `global_batch` windows of `seq_len` tokens"
-    if type(global_batch) is not int or global_batch < 1: raise MemtrainError(f'global_batch={global_batch!r}: give the number of windows per step, 1 or more')
+    check_whole(global_batch=global_batch, seq_len=seq_len)
     for name in allow:
-        if name not in TECHNIQUES: raise MemtrainError(f'{name!r} is not a technique: choose from {", ".join(TECHNIQUES)}')
-    either = {name: (False, True) if name in allow else (False,) for name in TECHNIQUES}
-    found = []
-    for micro, bf16, small, again in product(range(1, global_batch + 1), *(either[name] for name in TECHNIQUES[:3])):
+        if name not in TECHNIQUES: raise MemtrainError('is not a technique', f'choose from {", ".join(TECHNIQUES)}', 'allow', name)
+    either, found = [(False, True) if name in allow else (False,) for name in TECHNIQUES[:3]], []
+    for micro, bf16, small, again in product(range(1, global_batch + 1), *either):
         if global_batch % micro: continue
         chunks = [n for n in (4096, 1024, 256) if n < micro*seq_len] if 'loss_chunks' in allow else []
-        found += [Step(batch_size=micro, seq_len=seq_len, gradient_accumulation_steps=global_batch//micro, use_mixed_precision=bf16,
-                       optimizer='adamw8bit' if small else 'adamw', activation_checkpointing=again, loss_chunk_size=n) for n in (None, *chunks)]
+        found += [Step(micro, seq_len, global_batch//micro, bf16, 'adamw8bit' if small else 'adamw', again, n) for n in (None, *chunks)]
     return found
 
 # %% ../nbs/memory/07_plan.ipynb #ae562203
 MARGIN = 0.12  # share of a card left for holes of the caching allocator; half of the steps on its page lose less than 7 %, a few lose 20 %
 
 def usable_memory(
-    device: str,  # rtx3090, a6000, a100, h100, h200, a size such as 24gb, or cpu for what this machine has free now
+    device: str,  # rtx3090, a6000, a100, h100, h200, a size such as 24gb; or cpu, cuda, cuda:1 for what this machine has free now
     margin: float = MARGIN,  # share left for holes
 ) -> int:  # bytes
     "What the tensors of a program may take on `device`"
-    if not 0 <= margin < 1: raise MemtrainError(f'margin={margin!r}: give a share from 0 up to, but not, 1')
-    capacity = psutil.virtual_memory().available if device == 'cpu' else get_profile(device).capacity
+    if not 0 <= margin < 1: raise MemtrainError('makes no sense', 'give a share from 0 up to, but not, 1', 'margin', margin)
+    if device == 'cpu': capacity = psutil.virtual_memory().available
+    elif device.startswith('cuda'):  # what torch holds and doesn't use is free too
+        device = check_device(device)
+        capacity = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    else: capacity = get_profile(device).capacity
     return int(capacity * (1 - margin))
 
 # %% ../nbs/memory/07_plan.ipynb #3df6f8b4
@@ -127,25 +128,28 @@ class Plan:
         return max(0, self.closest.peak - self.budget)
 
     def __str__(self):
-        if not self.options: return f'Nothing fits {format_size(self.budget)}: the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more\n{_table([self.closest], self)}'
-        return _table(self.options, self)
-
-def _table(options, plan):
-    "The `options` as text, a line each"
-    head = ['peak', 'of budget', 'time', 'micro-batch', 'accumulate', *(name.replace('_', ' ').replace('activation ', '') for name in TECHNIQUES)]
-    rows = [head] + [_row(o, plan) for o in options]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return '\n'.join('  '.join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
+        rows = [['peak', 'of budget', 'time', 'micro-batch', 'accumulate', *(name.replace('_', ' ').replace('activation ', '') for name in TECHNIQUES)]]
+        for o in self.options or [self.closest]:
+            marks = ['yes' if name in o.techniques else '-' for name in TECHNIQUES]
+            if o.step.loss_chunk_size: marks[3] = str(o.step.loss_chunk_size)
+            time = f'{o.seconds/self.fastest:.2f}x' if o.seconds else '-'
+            rows.append([format_size(o.peak), f'{o.peak/self.budget:.0%}', time, str(o.step.batch_size), str(o.step.gradient_accumulation_steps), *marks])
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        table = '\n'.join('  '.join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
+        if self.options: return table
+        return f'Nothing fits {format_size(self.budget)}: the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more\n{table}'
 
 # %% ../nbs/memory/07_plan.ipynb #9bb531d8
-def _row(o, plan):
-    "The cells of one line"
-    marks = ['yes' if name in o.techniques else '-' for name in TECHNIQUES]
-    if o.step.loss_chunk_size: marks[3] = str(o.step.loss_chunk_size)
-    time = f'{o.seconds/plan.fastest:.2f}x' if o.seconds else '-'
-    return [format_size(o.peak), f'{o.peak/plan.budget:.0%}', time, str(o.step.batch_size), str(o.step.gradient_accumulation_steps), *marks]
+def _price(option):
+    "What options are sorted by: time; where it isn't known, how much of what slows down is used, and how small the micro-batch is"
+    slow = ('activation_checkpointing' in option.techniques, len(option.techniques), -option.step.batch_size)
+    return (option.seconds, *slow) if option.seconds else slow
 
-# %% ../nbs/memory/07_plan.ipynb #e8d9756f
+def _predict(shape, step, device):
+    "The `Option` of `step`, in closed form"
+    e = estimate(shape, step, 'cpu' if device == 'cpu' else 'cuda', probe=False)
+    return Option(step, e.peak, predict_seconds(shape, step, device), e.peak_op)
+
 def plan(
     model: Any,  # the shape of a GPT, such as a `GPTConfig`; or, for any other model, a function of a `Step` that gives what `simulate` takes
     device: str = 'rtx3090',  # rtx3090, a6000, a100, h100, h200, a size such as 24gb, or cpu
@@ -156,40 +160,22 @@ def plan(
 ) -> Plan:
     "Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows, cheapest first"
     shaped = hasattr(model, 'n_layer')
-    if not shaped and seq_len is None: raise MemtrainError('seq_len=None: a model that is not a GPT does not tell how long its windows are, give seq_len')
-    if not shaped and not callable(model): raise MemtrainError(f'{type(model).__name__} is neither the shape of a GPT nor a function of a Step: see plan')
+    if not shaped and seq_len is None: raise MemtrainError('is missing', 'a model that is not a GPT does not tell how long its windows are', 'seq_len')
+    if not shaped and not callable(model): raise MemtrainError(f'{type(model).__name__} is neither the shape of a GPT nor a function of a Step', 'see plan')
     if budget is None: budget = usable_memory(device)
-    if type(budget) is not int or budget < 1: raise MemtrainError(f'budget={budget!r}: give bytes, 1 or more')
-    predict = _predict_shape if shaped else _predict_any
-    found = list(predict(model, list_steps(global_batch, model.block_size if seq_len is None else seq_len, allow), device, budget))
+    check_whole(budget=budget)
+    steps = list_steps(global_batch, model.block_size if seq_len is None else seq_len, allow)
+    if shaped: found = [_predict(model, step, device) for step in steps]
+    else:  # by simulation, which takes seconds: of each set of techniques, the largest micro-batch that fits
+        found, done = [], set()
+        for step in sorted(steps, key=lambda s: -s.batch_size):
+            if (key := Option(step, 0, None).techniques) in done: continue
+            trace = simulate(*model(step), device='cpu' if device == 'cpu' else 'cuda')
+            if trace.peak <= budget: done.add(key)
+            found.append(Option(step, trace.peak, None, trace.peak_op))
     best = {}
     for o in sorted((o for o in found if o.peak <= budget), key=_price): best.setdefault(o.techniques, o)
     return Plan(budget, list(best.values()), min(found, key=lambda o: o.peak), min((o.seconds for o in found if o.seconds), default=None))
-
-def _kind(device): return 'cpu' if device == 'cpu' else 'cuda'
-
-# %% ../nbs/memory/07_plan.ipynb #25fd9691
-def _predict_shape(shape, steps, device, budget):
-    "An `Option` for each of `steps`, in closed form"
-    for step in steps:
-        e = estimate(shape, step, _kind(device), probe=False)
-        yield Option(step, e.peak, predict_seconds(shape, step, device), e.peak_op)
-
-def _price(option):
-    "What options are sorted by: time; where it isn't known, how much of what slows down is used, and how small the micro-batch is"
-    slow = ('activation_checkpointing' in option.techniques, len(option.techniques), -option.step.batch_size)
-    return (option.seconds, *slow) if option.seconds else slow
-
-# %% ../nbs/memory/07_plan.ipynb #d6928d6d
-def _predict_any(build, steps, device, budget):
-    "An `Option` for each of `steps` that had to be looked at, by simulation"
-    done = set()
-    for step in sorted(steps, key=lambda s: -s.batch_size):
-        key = Option(step, 0, None).techniques
-        if key in done: continue
-        trace = simulate(*build(step), device=_kind(device))
-        if trace.peak <= budget: done.add(key)
-        yield Option(step, trace.peak, None, trace.peak_op)
 
 # %% ../nbs/memory/07_plan.ipynb #5aafff77
 def find_cheaper(
@@ -202,17 +188,11 @@ def find_cheaper(
 ) -> Option | None:  # None where nothing needs less
     "The cheapest other way to train `shape` as `step` does, over the same `global_batch`, that needs less than `below` on `device`"
     step = replace(step, seq_len=step.seq_len or shape.block_size)
-    if below is None: below = math.ceil(0.9 * estimate(shape, step, _kind(device), probe=False).peak)
+    if below is None: below = math.ceil(0.9 * _predict(shape, step, device).peak)
     found = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len)
-    steps = {s for s in (_changed(step, s) for s in found) if s != step and (accept is None or accept(s))}
-    steps = sorted(steps, key=repr)  # in one order, so that of two equals it is always the same
-    return min((o for o in _predict_shape(shape, steps, device, below) if o.peak < below), key=_price, default=None)
-
-def _changed(step, to):
-    "`step` with what a plan may change as in `to`; an optimizer without states of 8 bits stays"
-    optimizer = to.optimizer if step.optimizer.startswith('adamw') else step.optimizer
-    return replace(step, batch_size=to.batch_size, gradient_accumulation_steps=to.gradient_accumulation_steps, use_mixed_precision=to.use_mixed_precision,
-                   optimizer=optimizer, activation_checkpointing=to.activation_checkpointing, loss_chunk_size=to.loss_chunk_size)
+    if not step.optimizer.startswith('adamw'): found = [replace(s, optimizer=step.optimizer) for s in found]  # it has no states of 8 bits
+    steps = sorted({s for s in found if s != step and (accept is None or accept(s))}, key=repr)  # in one order, so that of two equals it is always the same
+    return min((o for o in (_predict(shape, s, device) for s in steps) if o.peak < below), key=_price, default=None)
 
 # %% ../nbs/memory/07_plan.ipynb #2b8f43d4
 def find_largest(
@@ -235,59 +215,50 @@ def find_largest(
     return low
 
 # %% ../nbs/memory/07_plan.ipynb #fe900189
-def _empty_copy(model):
-    "A copy of `model` on the CPU whose parameters and buffers are as they happen to be; under a fake mode it takes no memory"
-    memo = {id(t): torch.empty_like(t, device='cpu') for t in model.buffers()}
-    memo |= {id(p): torch.nn.Parameter(torch.empty_like(p, device='cpu'), p.requires_grad) for p in model.parameters()}
-    return deepcopy(model, memo)
-
-def _gpt_loss(model, n):
-    "The loss of a GPT on `n` windows of random ids"
-    if not (hasattr(model, 'config') and hasattr(model, 'loss')):
-        raise MemtrainError(f'loss_fn=None: {type(model).__name__} has no config and no loss, give a function of the model and a batch size')
-    x, y = torch.randint(model.config.vocab_size, (2, n, model.config.block_size), device=next(model.parameters()).device)
-    return model.loss(x, y)
-
-# %% ../nbs/memory/07_plan.ipynb #c64b19a4
 def find_optimal_batch_size(
     model: torch.nn.Module,  # any; it is left as it is
     device: str = 'cpu',  # cpu, cuda, or a card that is not there, such as rtx3090 or 24gb
     loss_fn: Callable | None = None,  # of the model and a batch size n, makes a batch and gives its loss; for a GPT not needed
-    budget: int | None = None,  # bytes for tensors; what is free on this machine's CPU or GPU, or `usable_memory` of a card
+    budget: int | None = None,  # bytes for tensors, those of the model among them; what this machine's CPU or GPU has for them, or `usable_memory` of a card
     optimizer_fn: Callable | None = None,  # takes parameters; fused AdamW by default
     confirm: bool | None = None,  # take two real steps of that size; by default where `device` is this machine's GPU
 ) -> int:  # samples; 0 if not even one fits
     "The largest batch with which a whole training step of `model` fits"
-    loss_fn, optimizer_fn = loss_fn or _gpt_loss, optimizer_fn or (lambda params: torch.optim.AdamW(params, fused=True))
-    here = device.startswith('cuda')
-    if here and not torch.cuda.is_available(): raise MemtrainError(f'device {device!r}: there is no CUDA here, take cpu or a card such as rtx3090')
-    if budget is None: budget = int(torch.cuda.mem_get_info(device)[0] * (1 - MARGIN)) if here else usable_memory(device)
-    def need(n): return simulate(lambda: _empty_copy(model), optimizer_fn, _whole_step(loss_fn, n), device=_kind(device)).peak
+    here, tensors = device.startswith('cuda'), [*model.parameters(), *model.buffers()]
+    optimizer_fn = optimizer_fn or (lambda params: torch.optim.AdamW(params, fused=True))
+    if loss_fn is None and not (hasattr(model, 'config') and hasattr(model, 'loss')):
+        raise MemtrainError('is missing', f'{type(model).__name__} has no config and no loss, give a function of the model and a batch size', 'loss_fn')
+    def gpt_loss(model, n): return model.loss(*torch.randint(model.config.vocab_size, (2, n, model.config.block_size), device=next(model.parameters()).device))
+    if budget is None:
+        budget, resident = usable_memory(device), [*tensors, *(p.grad for p in model.parameters() if p.grad is not None)]
+        budget += nbytes([t for t in resident if t.device.type == device.split(':')[0]])
+    def step_of(n):
+        def step(model, optimizer):
+            optimizer.zero_grad()
+            (loss_fn or gpt_loss)(model, n).backward()
+            optimizer.step()
+        return step
+    def copied():  # as tensors happen to be; under a fake mode it takes no memory
+        memo = {id(t): torch.nn.Parameter(torch.empty_like(t, device='cpu'), t.requires_grad) if isinstance(t, torch.nn.Parameter) else torch.empty_like(t, device='cpu') for t in tensors}
+        return deepcopy(model, memo)
+    def need(n): return simulate(copied, optimizer_fn, step_of(n), device='cpu' if device == 'cpu' else 'cuda').peak
     n = find_largest(need, budget)
     if confirm or (confirm is None and here):
-        while n and not _fits(model, optimizer_fn, _whole_step(loss_fn, n), budget): n -= max(1, n // 20)
+        while n and not _fits(model, optimizer_fn, step_of(n), budget): n -= max(1, n // 20)
     return n
 
-def _whole_step(loss_fn, n):
-    "A training step over `n` samples"
-    def step(model, optimizer):
-        optimizer.zero_grad()
-        loss_fn(model, n).backward()
-        optimizer.step()
-    return step
-
-# %% ../nbs/memory/07_plan.ipynb #22d562bc
 def _fits(model, optimizer_fn, step, budget):
     "Whether a real step stays within `budget`; weights, buffers and gradients are afterwards what they were"
     buffers, grads = [b.clone() for b in model.buffers()], [p.grad for p in model.parameters()]
+    for p in model.parameters(): p.grad = None
     optimizer = optimizer_fn([*model.parameters()])
     for group in optimizer.param_groups: group['lr'] = 0.0
     try:
         with track_memory(model, optimizer) as m:
             for _ in range(2): step(model, optimizer)
         return m.peak <= budget
-    except (MemoryError, RuntimeError) as e:
-        if not isinstance(e, MemoryError) and 'memory' not in str(e) and 'allocate' not in str(e): raise
+    except Exception as e:
+        if not is_out_of_memory(e): raise
         return False
     finally:
         for p, grad in zip(model.parameters(), grads): p.grad = grad

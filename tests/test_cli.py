@@ -143,11 +143,11 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
     for argv, message in (
             ('estimate', 'which model? give --target_params'), ('estimate --model_name gpt3', "'gpt3' is not a model with a name"),
             ('estimate --target_params 1M --model_name gpt2', '--target_params and --model_name each name a model'),
-            ('estimate --model_name gpt2 --batch_size 0', 'batch_size=0'), ('estimate --model_name gpt2 --device toaster', "'toaster'"),
+            ('estimate --model_name gpt2 --batch_size 0', 'batch_size 0'), ('estimate --model_name gpt2 --device toaster', "'toaster'"),
             ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
             ('estimate --model_name gpt2 --plot .', '--plot . is a folder'), ('estimate --model_name gpt2 --plot a.doc', '--plot a.doc'), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
             ('plan --model_name gpt2 --rows 0', '--rows 0'), ('estimate --model_name gpt2 --vocab_size 0', 'vocab_size=0'),
-            ('plan --model_name gpt2 --without sleep', '--without sleep: it is one of'), ('plan --model_name gpt2 --global_batch 0', 'global_batch=0'),
+            ('plan --model_name gpt2 --without sleep', '--without sleep: it is one of'), ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
             ('plan --target_params 13B --gpu 8gb', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json')):
         with redirect_stderr(io.StringIO()) as err, redirect_stdout(io.StringIO()): status = main(argv.split())
         lines = err.getvalue().splitlines()

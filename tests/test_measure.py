@@ -69,7 +69,7 @@ def test_rss_sees_what_is_touched_and_children():
     assert rss(children=True) > rss() + 2**20
     assert rss(child.pid) > 2**20
     child.communicate(b'\n')
-    test_fail(lambda: rss(child.pid), contains=f'no process {child.pid}')
+    test_fail(lambda: rss(child.pid), contains=f'pid {child.pid} is no process')
 
 # %% ../nbs/proofs/measure.ipynb #95093700
 def test_pss_counts_shared_pages_once():
@@ -80,7 +80,7 @@ def test_pss_counts_shared_pages_once():
         assert rss(tree.pid, children=True) > 128 * 2**20
         assert 60 * 2**20 < pss(tree.pid, children=True) < 100 * 2**20
         assert 0 < pss() <= rss() * 1.05 and pss() > 2**20
-        test_fail(lambda: pss(2**22 + 5), contains='no process')
+        test_fail(lambda: pss(2**22 + 5), contains='is no process')
     finally: tree.communicate(b'')
 
 # %% ../nbs/proofs/measure.ipynb #63e64531
@@ -262,9 +262,9 @@ def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     test_fail(lambda: _fail_in(again), exc=KeyError)
     test_fail(lambda: again.peak, contains='nothing measured yet')  # not what it measured before
     test_fail(lambda: mark('bogus'), contains="'bogus' is not a category", exc=MemtrainError)
-    for bad_steps in (0, -1, 1.5): test_fail(lambda: measure_step(None, None, None, steps=bad_steps), contains=f'steps={bad_steps}', exc=MemtrainError)
+    for bad_steps in (0, -1, 1.5): test_fail(lambda: measure_step(None, None, None, steps=bad_steps), contains=f'steps {bad_steps} makes no sense', exc=MemtrainError)
     for fn in (lambda d: measure_peak(len, d), lambda d: measure_step(None, None, None, device=d)): test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
-    if not torch.cuda.is_available(): test_fail(lambda: measure_peak(len, 'cuda:0'), contains='no CUDA here', exc=MemtrainError)
+    if not torch.cuda.is_available(): test_fail(lambda: measure_peak(len, 'cuda:0'), contains='this machine has no CUDA', exc=MemtrainError)
     embedding = torch.nn.Embedding(100, 4, sparse=True)
     def sparse(m, o): o.zero_grad(); m(torch.arange(3)).sum().backward(); o.step()
     assert measure_step(lambda: embedding, lambda p: torch.optim.SGD(p, lr=0.1), sparse).peak > 0
