@@ -33,7 +33,7 @@ def list_techniques(
     loss_chunk_size: int = 256,  # tokens whose logits exist at a time
 ) -> dict[str, dict]:  # name: settings of `TrainConfig` that differ from the plain step's
     "Every technique alone, and some together, for steps of `batch_size` windows"
-    if batch_size < 4 or batch_size % 4: raise MemtrainError(f'batch_size={batch_size}: give a multiple of 4, it is cut into four micro-batches too')
+    if batch_size < 4 or batch_size % 4: raise MemtrainError("isn't a multiple of 4", 'give one, it is cut into four micro-batches too', 'batch_size', batch_size)
     four = dict(batch_size=batch_size//4, gradient_accumulation_steps=4)
     eight, half, twice, chunks = dict(use_8bit_optimizer=True), dict(use_mixed_precision=True), dict(activation_checkpointing=True), dict(loss_chunk_size=loss_chunk_size)
     together = {**half, **eight, **twice, **chunks}
@@ -67,22 +67,17 @@ _IN_STEP = {'batch_size', 'gradient_accumulation_steps', 'use_mixed_precision', 
 _NOT_MEMORY = {'max_iters', 'lr', 'min_lr', 'warmup_iters', 'weight_decay', 'beta1', 'beta2', 'grad_clip', 'eval_interval', 'eval_batches', 'checkpoint_interval',
                'keep_checkpoints', 'keep_best', 'stop_loss', 'seed'}
 
-def _as_step(c):
-    "The `Step` that the closed form knows `c` as; None where a setting is beyond it"
-    changed = {f.name for f in fields(c) if getattr(c, f.name) != f.default}
-    if changed - _IN_STEP - _NOT_MEMORY: return None
-    return Step(c.batch_size, None, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else 'adamw',
-                c.activation_checkpointing, c.loss_chunk_size or None)
-
-# %% ../nbs/training/14_ablation.ipynb #b690e3d7
 def predict_peak(
     shape: GPTConfig,  # of the model
     c: TrainConfig,  # how it is trained
     device: str = 'cpu',  # or 'cuda'
 ) -> tuple[int, str]:  # bytes, and what said so: 'closed form' or 'simulated'
     "The peak of a training step of a GPT of `shape`, before it runs"
-    if step := _as_step(c): return estimate(shape, step, device).peak, 'closed form'
-    return simulate(*gpt_step(shape, c), device=device).peak, 'simulated'
+    changed = {f.name for f in fields(c) if getattr(c, f.name) != f.default}
+    if changed - _IN_STEP - _NOT_MEMORY: return simulate(*gpt_step(shape, c), device=device).peak, 'simulated'
+    step = Step(c.batch_size, None, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else 'adamw',
+                c.activation_checkpointing, c.loss_chunk_size or None)
+    return estimate(shape, step, device).peak, 'closed form'
 
 # %% ../nbs/training/14_ablation.ipynb #3b2b3f38
 def measure_settings(
@@ -172,8 +167,8 @@ class Row:
 
 # %% ../nbs/training/14_ablation.ipynb #4f7d61b1
 @dataclass
-class _Rows:
-    "Techniques on the same model"
+class Ablation:
+    "Every technique on the same model: `str` is the table, `compare` a closer look, `plot` the curves"
     shape: dict  # of the model
     common: dict  # settings of all of them
     rows: list[Row]  # the first is what the others are compared with
@@ -197,16 +192,29 @@ class _Rows:
         "How much higher the loss on 'val' of `name` is than the first row's, as a share of it"
         return self[name].val_loss/self.rows[0].val_loss - 1
 
-# %% ../nbs/training/14_ablation.ipynb #8b8bc590
-class Ablation(_Rows):
-    "Every technique on the same model: `str` is the table, `compare` a closer look, `plot` the curves"
-    def __str__(self): return _format_table(self)
+    def __str__(self):
+        base, trained, timed = self.rows[0], bool(self.rows[0].val), bool(self.rows[0].seconds)
+        lines = [['', 'predicted', 'measured', 'of plain', *['tokens/s']*timed, *['val loss', 'difference']*trained]]
+        for row in self.rows:
+            mark = '~' if row.predictor == 'simulated' else ' '
+            lines.append([row.name, f'{row.predicted/MIB:.1f}{mark}', f'{row.peak/MIB:.1f} MiB', f'{row.peak/base.peak:.0%}'])
+            if timed: lines[-1].append(f'{self.speed(row.name):.2f}')
+            if trained: lines[-1] += [f'{row.val_loss:.4f}', f'{self.loss_difference(row.name):+.2%}']
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        return '\n'.join('  '.join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]).rstrip() for line in lines)
 
     def compare(self,
         *names: str,  # of techniques
     ) -> None:
         "Print what `names` hold at their peaks, in MiB, and what they cost"
-        print(_format_compared(self, names))
+        width, rows = max(12, *(len(n) + 2 for n in names)), [self[name] for name in names]
+        def line(title, cells): print(f'{title:<17}' + ''.join(f'{cell:>{width}}' for cell in cells))
+        line('', names)
+        for c in CATEGORIES: line(c, [f'{r.by_category[c]/MIB:.1f}' for r in rows])
+        line('peak, MiB', [f'{r.peak/MIB:.1f}' for r in rows])
+        line('predicted', [f'{r.predicted/MIB:.1f}' for r in rows])
+        if rows[0].seconds: line('tokens/s', [f'{self.speed(n):.2f}' for n in names])
+        if rows[0].val: line('val loss', [f'{r.val_loss:.4f}' for r in rows])
 
     def plot(self) -> Figure:
         "The losses of all runs, and how far each is from the first one's"
@@ -231,33 +239,6 @@ def load_ablation(
     found = load_result(name, folder)
     try: return Ablation(**{**found.values, 'rows': [Row(**row) for row in found.values['rows']]}, stamp=found.stamp)
     except (KeyError, TypeError) as e: raise MemtrainError(f'{name}.json holds no ablation ({e}): measure it anew') from None
-
-# %% ../nbs/training/14_ablation.ipynb #5145a5b8
-def _format_table(a):
-    "A line for each technique"
-    base, trained, timed = a.rows[0], bool(a.rows[0].val), bool(a.rows[0].seconds)
-    head = ['', 'predicted', 'measured', 'of plain', *['tokens/s']*timed, *['val loss', 'difference']*trained]
-    lines = [head]
-    for row in a.rows:
-        mark = '~' if row.predictor == 'simulated' else ' '
-        cells = [row.name, f'{row.predicted/MIB:.1f}{mark}', f'{row.peak/MIB:.1f} MiB', f'{row.peak/base.peak:.0%}']
-        if timed: cells.append(f'{a.speed(row.name):.2f}')
-        if trained: cells += [f'{row.val_loss:.4f}', f'{a.loss_difference(row.name):+.2%}']
-        lines.append(cells)
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return '\n'.join('  '.join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]).rstrip() for line in lines)
-
-# %% ../nbs/training/14_ablation.ipynb #c9648415
-def _format_compared(a, names):
-    "A column for each of `names`"
-    width = max(12, *(len(n) + 2 for n in names))
-    def line(title, cells): return f'{title:<17}' + ''.join(f'{cell:>{width}}' for cell in cells)
-    rows = [a[name] for name in names]
-    lines = [line('', names), *(line(c, [f'{r.by_category[c]/MIB:.1f}' for r in rows]) for c in CATEGORIES)]
-    lines += [line('peak, MiB', [f'{r.peak/MIB:.1f}' for r in rows]), line('predicted', [f'{r.predicted/MIB:.1f}' for r in rows])]
-    if rows[0].seconds: lines.append(line('tokens/s', [f'{a.speed(n):.2f}' for n in names]))
-    if rows[0].val: lines.append(line('val loss', [f'{r.val_loss:.4f}' for r in rows]))
-    return '\n'.join(lines)
 
 # %% ../nbs/training/14_ablation.ipynb #c813c572
 def plot_losses(
@@ -314,8 +295,12 @@ def run_ablation(
     "Measure `techniques` on a GPT of `shape`, one at a time: bytes, then seconds, then, on `data`, losses"
     common = COMMON if common is None else common
     techniques = list_techniques(common['batch_size']) if techniques is None else techniques
-    configs = _check_tokens({name: asdict(_configure(common, s)) for name, s in techniques.items()})
-    with progress(total=len(configs)*(2 if data else 1) + bool(rounds) + bool(data), desc='ablation') as bar:
+    configs = {name: asdict(_configure(common, s)) for name, s in techniques.items()}
+    windows = {name: c['batch_size'] * c['gradient_accumulation_steps'] for name, c in configs.items()}
+    first = next(iter(windows))
+    for name, n in windows.items():
+        if n != windows[first]: raise MemtrainError(f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: only the same work can be compared')
+    with progress(total=len(configs)*(2 if data else 1) + bool(rounds) + bool(data), desc='ablation') as bar, ThreadPoolExecutor(workers) as pool:
         def measure(function, **kwargs):
             found = _in_fresh_process(function, shape=asdict(shape), device=device, **kwargs)
             bar.update()
@@ -323,25 +308,9 @@ def run_ablation(
         a = Ablation(asdict(shape), common, [Row(name, techniques[name], **measure('measure_settings', settings=c)) for name, c in configs.items()], rounds)
         seconds = measure('time_settings', techniques=configs, rounds=rounds, threads=threads) if rounds else {}
         for row in a.rows: row.seconds = seconds.get(row.name, [])
-        if data: _train_all(a, configs, lambda **kw: measure('train_settings', data=str(data), threads=threads, **kw), workers, data)
-    return a
-
-# %% ../nbs/training/14_ablation.ipynb #40e931a1
-def _check_tokens(configs):
-    "`configs`, if a step of each takes as many windows"
-    windows = {name: c['batch_size'] * c['gradient_accumulation_steps'] for name, c in configs.items()}
-    first = next(iter(windows))
-    for name, n in windows.items():
-        if n != windows[first]: raise MemtrainError(f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: only the same work can be compared')
-    return configs
-
-# %% ../nbs/training/14_ablation.ipynb #68d129d9
-def _train_all(a, configs, train, workers, data):
-    "Fill in what the rows of `a` learn, some runs at a time; and what the first one does from another start"
-    first = next(iter(configs.values()))
-    with ThreadPoolExecutor(workers) as pool:
-        runs = [pool.submit(train, settings=configs[row.name]) for row in a.rows]
-        other = pool.submit(train, settings=first, seed=1)
+        if not data: return a
+        def train(**kw): return pool.submit(measure, 'train_settings', data=str(data), threads=threads, **kw)
+        runs, other = [train(settings=configs[row.name]) for row in a.rows], train(settings=configs[first], seed=1)
         try:
             for row, run in zip(a.rows, runs): row.losses, row.val, row.tokens = (run.result()[k] for k in ('losses', 'val', 'tokens'))
             a.other_start = other.result()['val'][-1][1]
@@ -350,3 +319,4 @@ def _train_all(a, configs, train, workers, data):
             raise
     splits = {s: TokenShards(data, s) for s in ('train', 'val')}
     a.data = {**{s: len(x) for s, x in splits.items()}, 'checksum': splits['train'].manifest['checksum'][:12]}
+    return a

@@ -5,16 +5,16 @@
 # %% auto #0
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
            'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
-           'read_bytes', 'timed', 'serve', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes',
-           'drop_cache', 'summarize_rates', 'is_peer', 'format_table', 'format_number', 'format_range', 'Bench',
-           'format_bench', 'plot_bench', 'run_bench', 'installed_versions', 'summarize_waits', 'measure_waiting',
-           'format_waiting', 'load_bench']
+           'read_bytes', 'timed', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache',
+           'summarize_rates', 'is_peer', 'format_table', 'format_number', 'Bench', 'run_bench', 'installed_versions',
+           'summarize_waits', 'measure_waiting', 'format_waiting', 'load_bench']
 
 # %% ../nbs/measured/50_bench.ipynb #24e0590d
-import contextlib, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, os, re, select, shutil, signal
-import statistics, subprocess, sys, sysconfig, tempfile, threading, time, types, warnings
+import contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, multiprocessing, os, re, shutil
+import statistics, subprocess, sys, sysconfig, tempfile, time, types, warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, Result, load_result, progress, results_dir, save_result
+from .core import MIB, MemtrainError, Result, load_result, option, progress, results_dir, save_result
 from .folders import atomic_write, check_writable
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards
@@ -134,7 +134,6 @@ def _write_raw(data, dest, step=2**20):
             j = min(i + step, data.tokens)
             f.write((encode_positions(i, j) if data.made else np.asarray(data.source[i:j], data.dtype)).tobytes())
 
-# %% ../nbs/measured/50_bench.ipynb #df94658d
 @data_format('shards')
 def _write_shards(data, dest, step=2**20):
     "memtrain's own"
@@ -176,46 +175,37 @@ def check_batch(
 
 # %% ../nbs/measured/50_bench.ipynb #df186d2c
 def in_child(
-    fn: Callable,  # returns what JSON can say
+    fn: Callable,  # returns what can be pickled
     *args,  # for `fn`
     timeout: float = 400,  # seconds
 ) -> Any:
     "What `fn(*args)` returns, run in a forked process: nothing that it maps, opens or starts stays behind"
-    read, write = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0: _run_child(fn, args, read, write)
-    os.close(write)
-    end, text, done = time.monotonic() + timeout, b'', False
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    def work():
+        null = os.open(os.devnull, os.O_WRONLY)
+        for fd in (1, 2): os.dup2(null, fd)  # progress bars, and complaints about how it ends
+        try: theirs.send((None, fn(*args)))
+        except BaseException as e: theirs.send((f'{type(e).__name__}: {str(e)[:300]}', None))
+        os._exit(0)
+    child = multiprocessing.get_context('fork').Process(target=work)
+    child.start()
+    theirs.close()
     try:
-        while not done and select.select([read], [], [], max(0, end - time.monotonic()))[0]:
-            piece = os.read(read, 2**20)
-            done, text = not piece, text + piece
-    finally:
-        os.close(read)
-        if not done: os.kill(pid, signal.SIGKILL)  # too slow, or we were interrupted
-        status = os.waitpid(pid, 0)[1]
-    if not done: raise RuntimeError(f'not done after {timeout} s')
-    if not text: raise RuntimeError(f'killed by signal {status & 127}')
-    out = json.loads(text)
-    if 'error' in out: raise RuntimeError(out['error'])
-    return out['value']
-
-# %% ../nbs/measured/50_bench.ipynb #34b9aad6
-def _run_child(fn, args, read, write):
-    "What the child does; it never returns"
-    os.close(read)
-    null = os.open(os.devnull, os.O_WRONLY)
-    for fd in (1, 2): os.dup2(null, fd)  # progress bars, and complaints about how it ends; errors are told below
-    try: out = {'value': fn(*args)}
-    except BaseException as e: out = {'error': f'{type(e).__name__}: {str(e)[:300]}'}
-    with os.fdopen(write, 'w') as f: json.dump(out, f)
-    os._exit(0)
+        if not ours.poll(timeout): raise RuntimeError(f'not done after {timeout} s')
+        error, value = ours.recv()
+    except EOFError:
+        child.join()
+        raise RuntimeError(f'killed by signal {-child.exitcode}') from None
+    finally:  # too slow, or we were interrupted
+        child.kill()
+        child.join()
+        ours.close()
+    if error: raise RuntimeError(error)
+    return value
 
 # %% ../nbs/measured/50_bench.ipynb #dc296f0e
 WAYS = {}
 
-# %% ../nbs/measured/50_bench.ipynb #3a5979f9
 @dataclass
 class Way:
     "One way of making batches"
@@ -232,9 +222,7 @@ class Way:
         data: BenchData,  # what to write
     ) -> None:
         "Write what it reads, in a child process, where there is a fork without risk"
-        for name in self.formats:
-            if sys.platform == 'linux': in_child(lambda: str(data.path(name)))
-            else: data.path(name)
+        for name in self.formats: in_child(data.path, name) if sys.platform == 'linux' else data.path(name)
 
     def batches(self,
         data: BenchData,  # what to deliver
@@ -251,7 +239,6 @@ class Way:
             if not given: raise MemtrainError(f'{self.label}: no batch in epoch {epoch}')
             epoch += 1
 
-# %% ../nbs/measured/50_bench.ipynb #1ab0b00e
 def way(
     key: str,  # short name
     label: str,  # name for people
@@ -271,36 +258,39 @@ def widen(
     "x and y"
     return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
 
+LIMITS = ('limit_fresh', 'limit_preallocated', 'limit_read')
+
 @way('limit_fresh', 'limit: in order, fresh arrays')
 def _(data, epoch):
     ids, shape, n = np.asarray(data.ids()), (data.batch_size, data.block_size), data.batch_size*data.block_size
     for i in range(0, len(ids) - n, n):
         yield ids[i:i + n].astype(np.int64).reshape(shape), ids[i + 1:i + n + 1].astype(np.int64).reshape(shape)
 
-@way('limit_preallocated', 'limit: in order, preallocated')
-def _(data, epoch):
-    ids, shape, n = np.asarray(data.ids()), (data.batch_size, data.block_size), data.batch_size*data.block_size
+def _fill(pieces, data):
+    "Batches of the `pieces` of B·T + 1 ids, in two arrays that are used again"
+    shape, n = (data.batch_size, data.block_size), data.batch_size*data.block_size
     x, y = np.empty(n, np.int64), np.empty(n, np.int64)
-    for i in range(0, len(ids) - n, n):
-        np.copyto(x, ids[i:i + n])
-        np.copyto(y, ids[i + 1:i + n + 1])
+    for ids in pieces:
+        np.copyto(x, ids[:-1])
+        np.copyto(y, ids[1:])
         yield x.reshape(shape), y.reshape(shape)
 
-# %% ../nbs/measured/50_bench.ipynb #753d3fc5
+@way('limit_preallocated', 'limit: in order, preallocated')
+def _(data, epoch):
+    ids, n = np.asarray(data.ids()), data.batch_size*data.block_size
+    return _fill((ids[i:i + n + 1] for i in range(0, len(ids) - n, n)), data)
+
 @way('limit_read', 'limit: in order, read(), preallocated')
 def _(data, epoch, batches=16):
-    shape, n = (data.batch_size, data.block_size), data.batch_size*data.block_size
-    x, y, buffer = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n*batches + 1, data.dtype)
-    with open(data.raw, 'rb', buffering=0) as f:
-        f.readinto(memoryview(buffer[:1]).cast('B'))
-        while got := f.readinto(memoryview(buffer[1:]).cast('B'))//data.width:
-            for i in range(0, got - n + 1, n):
-                np.copyto(x, buffer[i:i + n])
-                np.copyto(y, buffer[i + 1:i + n + 1])
-                yield x.reshape(shape), y.reshape(shape)
-            buffer[0] = buffer[got]
-
-LIMITS = ('limit_fresh', 'limit_preallocated', 'limit_read')
+    n = data.batch_size*data.block_size
+    buffer = np.empty(n*batches + 1, data.dtype)
+    def pieces():
+        with open(data.raw, 'rb', buffering=0) as f:
+            f.readinto(memoryview(buffer[:1]).cast('B'))
+            while got := f.readinto(memoryview(buffer[1:]).cast('B'))//data.width:
+                yield from (buffer[i:i + n + 1] for i in range(0, got - n + 1, n))
+                buffer[0] = buffer[got]
+    return _fill(pieces(), data)
 
 # %% ../nbs/measured/50_bench.ipynb #a2de64bb
 def _open_ours(data, epoch, **kw):
@@ -310,14 +300,8 @@ def _open_ours(data, epoch, **kw):
     loader.epoch = epoch
     return iter(loader)
 
-@way('ours_block', 'memtrain', ['shards'], source='page 12')
-def _(data, epoch): return _open_ours(data, epoch)
-
-@way('ours_prefetch', 'memtrain, prefetch=4', ['shards'], lead=32, source='page 12')
-def _(data, epoch): return _open_ours(data, epoch, prefetch=4)
-
-@way('ours_workers', 'memtrain, num_workers=2', ['shards'], lead=32, source='page 12')
-def _(data, epoch): return _open_ours(data, epoch, num_workers=2)
+for _key, _said, _kw in (('ours_block', '', {}), ('ours_prefetch', ', prefetch=4', {'prefetch': 4}), ('ours_workers', ', num_workers=2', {'num_workers': 2})):
+    way(_key, f'memtrain{_said}', ['shards'], lead=32 if _kw else 4, source='../data/24_loader.ipynb')(functools.partial(_open_ours, **_kw))
 
 # %% ../nbs/measured/50_bench.ipynb #38abe393
 _TEXT_TOKENS = 1_500_000  # ids of the text, at least
@@ -325,8 +309,7 @@ _TEXT_TOKENS = 1_500_000  # ids of the text, at least
 @data_format('text')
 def _write_text(data, dest, size=6e6):
     "Sources of Python as records, a tokenizer learned from them, and their ids as `prepare` has them"
-    from memtrain.prepare import prepare
-    from memtrain.tokenization import train_bpe
+    from memtrain.prepare import prepare, train_bpe
     texts, found = [], 0
     for p in sorted(Path(sysconfig.get_paths()['stdlib']).rglob('*.py')):
         if 'site-packages' in p.parts or found >= size: continue
@@ -370,30 +353,28 @@ def _torch_loader(data, epoch, **kw):
     g = torch.Generator().manual_seed(epoch)
     return iter(torch.utils.data.DataLoader(_open_windows(data), data.batch_size, shuffle=True, drop_last=True, generator=g, **kw))
 
-@way('torch_loader', 'torch DataLoader over windows', ['shards'], source='https://docs.pytorch.org/docs/stable/data.html')
-def _(data, epoch): return _torch_loader(data, epoch)
-
-# %% ../nbs/measured/50_bench.ipynb #afc3eda7
-@way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source='https://docs.pytorch.org/docs/stable/data.html')
-def _(data, epoch): return _torch_loader(data, epoch, num_workers=2)
+_DATALOADER = 'https://docs.pytorch.org/docs/stable/data.html'
+way('torch_loader', 'torch DataLoader over windows', ['shards'], source=_DATALOADER)(_torch_loader)
+way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source=_DATALOADER)(functools.partial(_torch_loader, num_workers=2))
 
 # %% ../nbs/measured/50_bench.ipynb #1a98c275
+_GRAIN = dict(formats=['shards'], needs=['grain'], lead=40)
+_GRAIN_DOCS = 'https://google-grain.readthedocs.io/en/latest/tutorials'
+
 def _grain_map(data, epoch):
     "The shuffled windows"
     import grain
     return grain.MapDataset.source(_open_windows(data)).shuffle(seed=epoch)
 
-_GRAIN = dict(formats=['shards'], needs=['grain'], lead=40)
-
-@way('grain_map', 'Grain MapDataset, indexed', **_GRAIN, source='https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html')
+@way('grain_map', 'Grain MapDataset, indexed', **_GRAIN, source=f'{_GRAIN_DOCS}/dataset_basic_tutorial.html')
 def _(data, epoch):
     ds = _grain_map(data, epoch).batch(data.batch_size, drop_remainder=True)
     for i in range(len(ds)): yield ds[i]
 
-@way('grain_iter', 'Grain MapDataset, its reading threads', **_GRAIN, source='https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html')
+@way('grain_iter', 'Grain MapDataset, its reading threads', **_GRAIN, source=f'{_GRAIN_DOCS}/dataset_basic_tutorial.html')
 def _(data, epoch): return iter(_grain_map(data, epoch).to_iter_dataset().batch(data.batch_size, drop_remainder=True))
 
-@way('grain_loader', 'Grain DataLoader', **_GRAIN, source='https://google-grain.readthedocs.io/en/latest/tutorials/data_loader_tutorial.html')
+@way('grain_loader', 'Grain DataLoader', **_GRAIN, source=f'{_GRAIN_DOCS}/data_loader_tutorial.html')
 def _(data, epoch):
     import grain
     source = _open_windows(data)
@@ -446,7 +427,6 @@ def _write_arrow(data, dest, width=None, rows=None):
             column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).ravel()), width)
             out.write_batch(pa.record_batch([column], schema=schema))
 
-# %% ../nbs/measured/50_bench.ipynb #04974891
 def _open_arrow(data, name='arrow'):
     "The table as a data set"
     import datasets
@@ -458,7 +438,7 @@ def _(data, epoch):
     ds = _open_arrow(data).with_format('numpy')
     for indices in _shuffled(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
 
-# %% ../nbs/measured/50_bench.ipynb #0f580d03
+# %% ../nbs/measured/50_bench.ipynb #04974891
 def _litdata_piece(raw, dtype, span): yield np.array(np.memmap(raw, dtype, mode='r')[span[0]:span[1]])
 
 @data_format('litdata')
@@ -478,7 +458,6 @@ def _open_litdata(data, epoch, **kw):
 
 def _stack_rows(rows): return widen(np.stack(rows))
 
-# %% ../nbs/measured/50_bench.ipynb #81f13814
 def _in_batches(rows, size):
     "Full batches of the rows that an iterator gives one by one"
     batch = []
@@ -520,7 +499,7 @@ def select_ways(
 ) -> tuple[list[Way], dict[str, str]]:  # the ways, and {label: why it is left out}
     "The ways that can run here, and why the others can't"
     for key in keys or ():
-        if key not in WAYS: raise MemtrainError(f'no way to load is called {key!r}: it is one of {", ".join(WAYS)}')
+        if key not in WAYS: raise MemtrainError(f'no way to load is called {key!r}', f'take one of {", ".join(WAYS)}')
     chosen, left_out = [], {}
     for w in map(WAYS.get, keys or WAYS):
         missing = [ADD[m] for m in w.needs if not importlib.util.find_spec(m)]
@@ -560,29 +539,24 @@ def timed(
     return tokens, now - started
 
 # %% ../nbs/measured/50_bench.ipynb #e7d475be
-def _read_through(path, buffer=2**16):
-    "Bring a file into the page cache"
-    with open(path, 'rb', buffering=0) as f:
-        into = bytearray(buffer)
-        while f.readinto(into): pass
+_MODEL = dict(n_layer=2, n_head=2, n_embd=64)  # of the GPT that steps
 
-def _use_torch():
-    import torch
-    rows = torch.stack([torch.from_numpy(np.arange(8)) for _ in range(2)])
-    next(iter(torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True, generator=torch.Generator())))
-
-# %% ../nbs/measured/50_bench.ipynb #978ec5ac
-class _Orders:
-    "What the process of a way can be told to do"
-    def __init__(self, key, data, settings):
-        self.way, self.data, self.settings, self.running = WAYS[key], BenchData(**data), settings, None
+class _Worker:
+    "What the process of the way `key` can be asked for"
+    def __init__(self, key, data, seconds=0.2, step=None):
+        self.way, self.data, self.seconds, self.step, self.running = WAYS[key], data, seconds, step, None
 
     def prepare(self):
         "Import what is needed, write the formats, and read the files once, so that they are in the page cache"
         for m in ('memtrain.loader', *self.way.needs): import_peer(m)
+        import torch
         self.way.write(self.data)
-        for p in files_of(self.way, self.data): _read_through(p)
-        _use_torch()
+        for p in files_of(self.way, self.data):
+            with open(p, 'rb', buffering=0) as f:
+                into = bytearray(2**16)
+                while f.readinto(into): pass
+        rows = torch.stack([torch.from_numpy(np.arange(8)) for _ in range(2)])
+        next(iter(torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True, generator=torch.Generator())))
         gc.collect()
         self.before = held_memory()
         return {'imports_memory': self.before}
@@ -604,119 +578,123 @@ class _Orders:
     def round(self, num_batches):
         "Deliver batches, at least `num_batches` of them"
         timed(self.running, 0, self.way.lead)
-        tokens, seconds = timed(self.running, self.settings['seconds'], num_batches)
+        tokens, seconds = timed(self.running, self.seconds, num_batches)
         return {'tokens': tokens, 'seconds': seconds}
 
     def cold(self, num_batches):
         "The same from opening the data on, and what was read from the disk for it"
         before, started = read_bytes(), time.perf_counter()
-        batches = self.way.batches(self.data)
-        tokens, _ = timed(batches, 0, num_batches)
+        tokens, _ = timed(self.way.batches(self.data), 0, num_batches)
         seconds = time.perf_counter() - started
         return {'tokens': tokens, 'seconds': seconds, 'fetched': None if before is None else read_bytes() - before}
 
-    def close(self):
-        self.running = None
-        gc.collect()
+    def loop(self, steps, together=4):
+        "Seconds of `steps` training steps alone, of as many in the loop, and of each wait; `together` of a kind in turn"
+        if self.running is None: self.open()
+        if self.step is None: self.step = _make_step(self.data.block_size)
+        def clock(fn, *args):
+            started = time.perf_counter()
+            return fn(*args), time.perf_counter() - started
+        fixed, found = next(self.running), {'alone': [], 'took': [], 'waits': []}
+        for first in range(0, steps, together):
+            n = min(together, steps - first)
+            found['alone'] += [clock(self.step, *fixed)[1] for _ in range(1 + n)][1:]
+            timed(self.running, 0, self.way.lead)
+            for _ in range(n):
+                batch, waited = clock(next, self.running)
+                found['waits'].append(waited)
+                found['took'].append(clock(self.step, *batch)[1])
+        return found
 
-# %% ../nbs/measured/50_bench.ipynb #3916288d
-def serve(
-    key: str,  # of the way
-    data: str,  # fields of the data, as JSON
-    settings: str,  # the same for all ways, as JSON
-) -> None:
-    "Take orders from the standard input until it ends"
-    answers = os.fdopen(os.dup(1), 'w')
-    null = os.open(os.devnull, os.O_WRONLY)
-    for fd in (1, 2): os.dup2(null, fd)
-    warnings.filterwarnings('ignore')  # what libraries say about each other's deprecations
-    settings = json.loads(settings)
-    orders = globals()[settings.get('orders', '_Orders')](key, json.loads(data), settings)
-    for line in sys.stdin:
-        name, kw = json.loads(line)
-        try: answer = {'value': getattr(orders, name)(**kw)}
-        except Exception as e: answer = {'error': f'{type(e).__name__}: {e}'[:300], 'ours': isinstance(e, MemtrainError)}
-        print(json.dumps(answer), file=answers, flush=True)
+def _make_step(block_size, vocab=512):
+    "A training step of a small GPT, as a function of a batch"
+    import torch
+    from memtrain.model import GPT, GPTConfig
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = GPT(GPTConfig(vocab, block_size, **_MODEL))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    def step(x, y):
+        loss = model.loss(torch.as_tensor(x) % vocab, torch.as_tensor(y) % vocab)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
 
-# %% ../nbs/measured/50_bench.ipynb #4a90a887
+# %% ../nbs/measured/50_bench.ipynb #978ec5ac
 class _Failed(Exception): "A way can't be measured"
 
-# %% ../nbs/measured/50_bench.ipynb #177a284d
+def _serve(fd):
+    "Answer questions from the pipe `fd` until it is closed"
+    warnings.filterwarnings('ignore')  # what libraries say about each other's deprecations
+    with Connection(fd) as pipe, contextlib.suppress(EOFError):
+        worker = _Worker(*pipe.recv())
+        while True:
+            name, kw = pipe.recv()
+            try: answer = None, getattr(worker, name)(**kw)
+            except Exception as e: answer = f'{type(e).__name__}: {e}'[:300], None
+            pipe.send(answer)
+
 class _Process:
     "The process of a way"
-    def __init__(self, way, data, timeout=100, **settings):
-        told = {f.name: getattr(data, f.name) for f in fields(data) if f.name != 'source'}
-        code = 'import sys; from memtrain.bench import serve; serve(*sys.argv[1:])'
-        self.argv = [sys.executable, '-c', code, way.key, json.dumps({**told, 'folder': str(data.folder)}), json.dumps({'seconds': 0.2, **settings})]
-        self.way, self.timeout, self.env = way, timeout, _environment(data.folder)
+    def __init__(self, way, data, timeout=100):
+        self.way, self.data, self.timeout = way, data, timeout
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, env=self.env)
+        "Start it, told to look for no newer version of anything, and to leave no file but in the folder of the data"
+        folder, env = Path(self.data.folder), {name: '1' for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')}
+        env |= {name: str(folder/name) for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')}  # one each: LitData empties its own
+        for path in list(env.values())[3:]: Path(path).mkdir(exist_ok=True)
+        above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])  # so that the same memtrain is imported
+        env |= {'TF_CPP_MIN_LOG_LEVEL': '3', 'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')]))}
+        self.pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            code, fd, null = 'import sys; from memtrain.bench import _serve; _serve(int(sys.argv[1]))', theirs.fileno(), subprocess.DEVNULL
+            self.process = subprocess.Popen([sys.executable, '-c', code, str(fd)], pass_fds=[fd], stdin=null, stdout=null, stderr=null, start_new_session=True, env={**os.environ, **env})
+        self.pipe.send((self.way.key, replace(self.data, source=None)))
 
     def ask(self, order, **kw):
         "What the process answers"
-        late = threading.Timer(self.timeout, self._kill)
-        late.daemon = True  # an interrupted bench doesn't wait for it
         try:
-            late.start()
-            print(json.dumps([order, kw]), file=self.process.stdin, flush=True)
-            line = self.process.stdout.readline()
-        except BrokenPipeError: line = ''
-        finally: late.cancel()
-        if not line: raise _Failed(f'its process ended, exit {self.process.wait()}; not done within {self.timeout} s, or out of memory')
-        answer = json.loads(line)
-        if 'error' in answer: raise _Failed(answer['error'])
-        return answer['value']
+            self.pipe.send((order, kw))
+            late = not self.pipe.poll(self.timeout)
+            error, value = (f'not done within {self.timeout} s', None) if late else self.pipe.recv()
+        except (EOFError, OSError): raise _Failed(f'its process ended, exit {self.process.wait()}: out of memory, perhaps') from None
+        if error: raise _Failed(error)
+        return value
+
+    def stop(self, *_):
+        "End it, and what it has started"
+        if self.process is None: return
+        with contextlib.suppress(psutil.Error):
+            for p in [*psutil.Process(self.process.pid).children(recursive=True), self.process]: p.kill()
+        self.process.wait()
+        self.pipe.close()
+        self.process = None
 
     def __enter__(self): return self
 
-    def _kill(self):
-        "End it, and what it has started"
-        with contextlib.suppress(psutil.Error):
-            for p in [*psutil.Process(self.process.pid).children(recursive=True), self.process]: p.kill()
-
-    def stop(self, *_):
-        if self.process is None: return
-        self._kill()
-        self.process.wait()
-        with contextlib.suppress(BrokenPipeError): self.process.stdin.close()
-        self.process.stdout.close()
-        self.process = None
-
     __exit__ = stop
 
-# %% ../nbs/measured/50_bench.ipynb #abc571c0
-def _environment(folder):
-    "Nobody looks for a newer version of himself, or leaves files elsewhere than in `folder`"
-    found = {name: '1' for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')} | {'TF_CPP_MIN_LOG_LEVEL': '3'}
-    scratch = {name: str(Path(folder)/name) for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')}
-    for path in scratch.values(): Path(path).mkdir(exist_ok=True)  # one each: LitData empties its own
-    above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])  # so that the same memtrain is imported
-    return {**os.environ, **found, **scratch, 'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')]))}
-
 # %% ../nbs/measured/50_bench.ipynb #d0fcab61
-@contextlib.contextmanager
-def _torchvision_stood_in():
-    "Empty names for what MosaicML's package wants of torchvision, where there is none"
-    names = {'torchvision': (), 'torchvision.datasets': ('VisionDataset', 'CIFAR10'), 'torchvision.transforms': (), 'torchvision.transforms.functional': ('to_tensor',)}
-    with contextlib.suppress(ImportError): importlib.import_module('transformers.feature_extraction_utils')  # asks whether there is one
-    if importlib.util.find_spec('torchvision'): names = {}
-    for name, members in names.items():
-        sys.modules[name] = types.ModuleType(name)
-        for m in members: setattr(sys.modules[name], m, type(m, (), {}))
-    try: yield
-    finally:
-        for name in names: del sys.modules[name]
-
 def import_peer(
     module: str,  # name
 ) -> None:
     "Import `module`, whatever it says about itself"
-    with contextlib.redirect_stderr(io.StringIO()), _torchvision_stood_in() if module == 'streaming' else contextlib.nullcontext():
-        importlib.import_module(module)
+    names = {}  # empty ones for what MosaicML's package wants of torchvision, where there is none
+    if module == 'streaming':
+        with contextlib.suppress(ImportError): importlib.import_module('transformers.feature_extraction_utils')  # asks whether there is one
+        if not importlib.util.find_spec('torchvision'):
+            names = {'torchvision': (), 'torchvision.datasets': ('VisionDataset', 'CIFAR10'), 'torchvision.transforms': (), 'torchvision.transforms.functional': ('to_tensor',)}
+    for name, members in names.items():
+        sys.modules[name] = types.ModuleType(name)
+        for m in members: setattr(sys.modules[name], m, type(m, (), {}))
+    try:
+        with contextlib.redirect_stderr(io.StringIO()): importlib.import_module(module)
+    finally:
+        for name in names: del sys.modules[name]
 
-# %% ../nbs/measured/50_bench.ipynb #a4b866e3
 @contextlib.contextmanager
 def shared_memory_cleaned():
     "Unlink the segments that MosaicML's loader leaves in /dev/shm"
@@ -740,24 +718,12 @@ def resident_bytes(
     path: str | Path,  # of a file that isn't empty
 ) -> int:
     "Bytes of the file `path` that are in the page cache, by mincore; Linux only"
-    size = os.path.getsize(path)
-    libc = _libc()
-    with open(path, 'rb') as f: at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), 0)
-    pages = np.zeros(-(-size//mmap.PAGESIZE), np.uint8)
-    failed = libc.mincore(at, size, pages.ctypes.data)
-    libc.munmap(at, size)
+    with open(path, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
+        at, pages = np.frombuffer(m, np.uint8), np.zeros(-(-len(m)//mmap.PAGESIZE), np.uint8)
+        failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(at.ctypes.data), ctypes.c_size_t(len(m)), ctypes.c_void_p(pages.ctypes.data))
+        del at  # or the map can't be closed
     if failed: raise OSError('mincore failed')
     return int((pages & 1).sum())*mmap.PAGESIZE
-
-# %% ../nbs/measured/50_bench.ipynb #5a16df0e
-@functools.cache
-def _libc():
-    "The C library with the calls that Python has no names for"
-    import ctypes
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int]*3 + [ctypes.c_long]
-    libc.munmap.argtypes, libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    return libc
 
 def drop_cache(
     files: Sequence[Path],  # that nobody has mapped
@@ -811,14 +777,6 @@ def format_number(
     "`v` in few digits"
     return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
 
-
-def format_range(
-    low: float,  # lowest
-    high: float,  # highest
-) -> str:
-    "Both in few digits"
-    return f'{format_number(low, 2)} – {format_number(high, 2)}'
-
 # %% ../nbs/measured/50_bench.ipynb #f5ca14b1
 @dataclass
 class Bench:
@@ -832,7 +790,15 @@ class Bench:
     versions: dict = field(default_factory=dict)  # of the libraries
     memory_kind: str = 'PSS'  # or RSS
 
-    def __str__(self): return format_bench(self)
+    def __str__(self):
+        w, cold = self.work, any('fetched_over_needed' in row for row in self.ways.values())
+        head = ['', 'M tokens/s', 'of the limit', 'lowest – highest', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
+        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit'], 2), f"{format_number(r['ratio_low'], 2)} – {format_number(r['ratio_high'], 2)}",
+                 f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}", *([format_number(r.get('fetched_over_needed'))] if cold else [])]
+                for r in self.ways.values()]
+        title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
+                 f"median of {w['rounds']} rounds of {w['num_batches']} batches{' or more' * (not w['cold'])}; the limit is '{self.ways[self.limit]['label']}'")
+        return '\n'.join([title, *self.warnings, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
 
     @property
     def warnings(self) -> list[str]:
@@ -842,13 +808,31 @@ class Bench:
         return [f"warning: the limit's own rounds differ by a factor of {max(rates)/min(rates):.1f}: something else was at work, so measure again"]
 
     def plot(self) -> Figure:
-        "Ratios to the limit and memory, fastest first"
-        return plot_bench(self)
+        "For each way its ratio to the limit, from lowest to highest round, and its memory; fastest first"
+        rows = sorted(self.ways.items(), key=lambda kv: kv[1]['ratio_to_limit'])
+        hues = {'limit': '#999999', 'ours': '#1f77b4'}
+        colors, at = [hues.get(k.split('_')[0], '#d98c3f') for k, _ in rows], np.arange(len(rows))
+        fig = Figure(figsize=(7.2, 0.8 + 0.24*len(rows)), dpi=100, layout='constrained')
+        left, right = fig.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+        ratio = np.array([[r[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')] for _, r in rows]).T
+        left.hlines(at, ratio[1], ratio[2], color=colors, lw=2, alpha=0.5)
+        left.scatter(ratio[0], at, c=colors, s=24, zorder=3)
+        left.set(xscale='log', xlabel='tokens/s, of the limit', yticks=at)
+        left.set_yticklabels([r['label'] for _, r in rows], fontsize=8)
+        right.barh(at, [r['memory']/MIB for _, r in rows], color=colors)
+        right.set_xlabel(f'{self.memory_kind} beyond imports, MiB')
+        for ax in (left, right):
+            ax.spines[['top', 'right']].set_visible(False)
+            ax.grid(axis='x', lw=0.3)
+        return fig
 
     @property
     def command(self) -> str:
         "The line that measures it again"
-        return _command_of(self.work)
+        w, defaults = self.work, (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5))
+        parts = [f'--{name} {w[name]}' for name, default in defaults if w[name] != default]
+        if w['data'] != 'made': parts.append('--dataset_dir DIR')
+        return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
 
     def save(self,
         path: str | Path | bool = True,  # a .json file; True for bench.json in the results folder
@@ -857,66 +841,13 @@ class Bench:
         path = results_dir()/('bench_cold.json' if self.work['cold'] else 'bench.json') if path is True else Path(path)
         return save_result(path.stem, asdict(self), self.command, path.parent)
 
-# %% ../nbs/measured/50_bench.ipynb #85be6ab2
-def _command_of(w):
-    "The line that measures the work `w` again"
-    defaults = (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5))
-    parts = [f'--{name} {w[name]}' for name, default in defaults if w[name] != default]
-    if w['data'] != 'made': parts.append('--dataset_dir DIR')
-    return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
-
-def format_bench(
-    bench: Bench,  # what was measured
-) -> str:
-    "It as a table, with what it was measured at above and what was left out below"
-    w, cold = bench.work, any('fetched_over_needed' in row for row in bench.ways.values())
-    head = ['', 'M tokens/s', 'of the limit', 'lowest – highest', f'{bench.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
-    rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit'], 2), format_range(r['ratio_low'], r['ratio_high']),
-             f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}", *([format_number(r.get('fetched_over_needed'))] if cold else [])]
-            for r in bench.ways.values()]
-    title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
-             f"median of {w['rounds']} rounds of {w['num_batches']} batches{' or more' * (not w['cold'])}; the limit is '{bench.ways[bench.limit]['label']}'")
-    return '\n'.join([title, *bench.warnings, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in bench.left_out.items())])
-
-# %% ../nbs/measured/50_bench.ipynb #d9950db2
-_HUES = {'limit': '#999999', 'ours': '#1f77b4', 'peer': '#d98c3f'}
-
-# %% ../nbs/measured/50_bench.ipynb #6a3d6529
-def plot_bench(
-    bench: Bench,
-) -> Figure:
-    "For each way of `bench` its ratio to the limit, from lowest to highest round, and its memory"
-    rows = sorted(bench.ways.items(), key=lambda kv: kv[1]['ratio_to_limit'])
-    kinds = ['peer' if is_peer(k) else k.split('_')[0] for k, _ in rows]
-    colors, at = [_HUES.get(kind, _HUES['peer']) for kind in kinds], np.arange(len(rows))
-    fig = Figure(figsize=(7.2, 0.8 + 0.24*len(rows)), dpi=100, layout='constrained')
-    left, right = fig.subplots(1, 2, sharey=True, width_ratios=[3, 2])
-    ratio = np.array([[r[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')] for _, r in rows]).T
-    left.hlines(at, ratio[1], ratio[2], color=colors, lw=2, alpha=0.5)
-    left.scatter(ratio[0], at, c=colors, s=24, zorder=3)
-    left.set(xscale='log', xlabel='tokens/s, of the limit', yticks=at)
-    left.set_yticklabels([r['label'] for _, r in rows], fontsize=8)
-    right.barh(at, [r['memory']/MIB for _, r in rows], color=colors)
-    right.set_xlabel(f'{bench.memory_kind} beyond imports, MiB')
-    for ax in (left, right):
-        ax.spines[['top', 'right']].set_visible(False)
-        ax.grid(axis='x', lw=0.3)
-    return fig
-
-# %% ../nbs/measured/50_bench.ipynb #80d47509
-def _check_outputs(plot, save):
-    "Fail before anything is measured if the results can't be written"
-    if plot and Path(plot).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError(f'--plot {plot}: give a name that ends in .png, .svg or .pdf')
-    if save and save is not True and Path(save).suffix != '.json': raise MemtrainError(f'--save {save}: give a name that ends in .json')
-    for path in (plot, save):
-        if path and path is not True: check_writable(path)
-
-def _write_plot(bench, path):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as f: bench.plot().savefig(f, format=Path(path).suffix[1:])
-
 # %% ../nbs/measured/50_bench.ipynb #7e149342
-def _make_data(folder, num_batches, batch_size, block_size, dataset_dir, tokens):
+def _check_numbers(**numbers):
+    "All are 1 or more"
+    for name, n in numbers.items():
+        if n < 1: raise MemtrainError('is too few', 'give 1 or more', name, n)
+
+def _make_data(folder, batch_size, block_size, dataset_dir, tokens):
     "The data to bench with: made ids, or the first of a data set"
     batch = batch_size*(block_size + 1)
     wanted = tokens or max(64_000_000, 4*batch)
@@ -926,21 +857,19 @@ def _make_data(folder, num_batches, batch_size, block_size, dataset_dir, tokens)
         return BenchData(folder, wanted, batch_size, block_size)
     source = TokenShards(dataset_dir)
     if len(source) <= batch:
-        raise MemtrainError(f'{dataset_dir}: {len(source):,} tokens are less than a batch of {batch_size} × {block_size} needs, {batch + 1:,}: choose a smaller batch_size or block_size')
+        raise MemtrainError(f'{dataset_dir}: {len(source):,} tokens are less than a batch of {batch_size} × {block_size} needs, {batch + 1:,}: choose a smaller {option("batch_size")} or {option("block_size")}')
     dtype = np.dtype(source.dtype).newbyteorder('<').str
     return BenchData(folder, min(wanted, len(source)), batch_size, block_size, dtype, source.vocab_size or 2**(8*np.dtype(dtype).itemsize), source)
-
-def _check_numbers(**numbers):
-    "All are 1 or more"
-    for name, n in numbers.items():
-        if n < 1: raise MemtrainError(f'{name} {n}: give 1 or more')
 
 # %% ../nbs/measured/50_bench.ipynb #4ae36e1c
 class _Crew:
     "The processes of all ways that can be measured"
-    def __init__(self, ways, data, left_out, stack, **settings):
-        self.left_out, self.bar = left_out, None
-        self.members = {w.key: stack.enter_context(_Process(w, data, **settings)) for w in ways}
+    def __init__(self, ways, data, left_out, stack):
+        self.data, self.left_out, self.bar = data, left_out, None
+        self.members = {w.key: stack.enter_context(_Process(w, data)) for w in ways}
+
+    @property
+    def ways(self): return [p.way for p in self.members.values()]
 
     def ask(self, key, order, **kw):
         "The answer of one; None where it failed, and is no longer a member"
@@ -953,30 +882,52 @@ class _Crew:
             self.members.pop(key).stop()
             self.left_out[way.label] = f'it failed: {e}'
         finally:
-            if self.bar is not None: self.bar.update()
+            if self.bar is not None and order != 'open': self.bar.update()
 
     def ask_all(self, order, backwards=False, **kw):
         "{key: answer} of all that answered"
         keys = list(self.members)[::-1 if backwards else 1]
         return {key: answer for key in keys for answer in [self.ask(key, order, **kw)] if key in self.members}
 
-    @property
-    def ways(self): return [p.way for p in self.members.values()]
+    def measure(self, num_batches, rounds):
+        "{key: (start and memory, rounds)}"
+        begun, runs = {key: self.ask(key, 'begin', num_batches=num_batches) for key in list(self.members)}, {}  # one at a time has the data open
+        self.ask_all('open')
+        for r in range(rounds):
+            for key, answer in self.ask_all('round', backwards=r % 2, num_batches=num_batches).items(): runs.setdefault(key, []).append(answer)
+        return {k: (begun[k], runs[k]) for k in self.members}
+
+    def measure_cold(self, num_batches, rounds):
+        "The same with the files out of the page cache before each start and round"
+        def ask(key, order):
+            if (p := self.members.get(key)) is None: return None
+            if p.process is None:
+                p.start()
+                p.ask('prepare')
+            left = drop_cache(files_of(p.way, self.data))
+            if left > 0.001: raise MemtrainError(f'{self.data.folder}: {left:.1%} of the data stays in the page cache; set TMPDIR to a folder on a disk')
+            try: return self.ask(key, order, num_batches=num_batches)
+            finally: p.stop()  # some libraries keep files mapped as long as they live
+        os.sync()
+        begun, runs = {key: ask(key, 'begin') for key in list(self.members)}, {}
+        for r in range(rounds):
+            for key in list(self.members)[::-1 if r % 2 else 1]: runs.setdefault(key, []).append(ask(key, 'cold'))
+        return {k: (begun[k], runs[k]) for k in self.members}
 
 # %% ../nbs/measured/50_bench.ipynb #c4af3647
 @contextlib.contextmanager
-def _assembled(ways, left_out, steps, data_args, **settings):
-    "A crew that is ready, and the data, in a temporary folder; nothing of it stays behind"
+def _assembled(ways, left_out, steps, *data_args):
+    "A crew that is ready, in a temporary folder; nothing of it stays behind"
     with tempfile.TemporaryDirectory(prefix='memtrain-bench-', ignore_cleanup_errors=True) as folder, shared_memory_cleaned(), contextlib.ExitStack() as stack:
         data = _make_data(folder, *data_args)
         short = [w for w in ways if 'text' in w.formats and 2*data.batch_size*data.row > _TEXT_TOKENS]
         left_out.update({w.label: 'its text is less than two batches' for w in short})
         ways = [w for w in ways if w not in short]
-        crew = _Crew(ways, data, left_out, stack, **settings)  # they start while the data is written
+        crew = _Crew(ways, data, left_out, stack)  # they start while the data is written
         data.path('shards')
         crew.bar = stack.enter_context(progress(total=len(ways)*steps, desc='bench', unit='measurements'))
-        found = crew.ask_all('prepare')
-        yield crew, data, found
+        crew.ask_all('prepare')
+        yield crew
 
 # %% ../nbs/measured/50_bench.ipynb #4ff91fa4
 def run_bench(
@@ -992,71 +943,32 @@ def run_bench(
     save: str | Path | bool | None = None,  # JSON to write with a stamp; True for bench.json in the results folder
     tokens: int | None = None,  # tokens to bench with, at most; 64 million by default, 128 MB
     ways: Sequence[str] | None = None,  # keys of `WAYS`; all that are installed by default
-) -> 'Bench':
+) -> Bench:
     "Measure every loader that is installed on the same work"
     _check_numbers(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=rounds, tokens=1 if tokens is None else tokens)
-    _check_outputs(plot, save)
-    if cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError('--cold needs Linux: this system has no way to put files out of its page cache')
-    chosen = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain, cold)
-    bench = _measure_all(*chosen, num_batches, batch_size, block_size, cold, rounds, dataset_dir, tokens)
-    if plot: _write_plot(bench, plot)
+    for name, path, ends in (('plot', plot, ('.png', '.svg', '.pdf')), ('save', save if save is not True else None, ('.json',))):
+        if path and Path(path).suffix not in ends: raise MemtrainError("isn't a name for it", f'give one that ends in {", ".join(ends)}', name, str(path))
+        if path: check_writable(path)
+    if cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError(f'{option("cold")} needs Linux: this system has no way to put files out of its page cache')
+    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain, cold)
+    started = time.perf_counter()
+    with _assembled(chosen, left_out, rounds + 2, batch_size, block_size, dataset_dir, tokens) as crew:
+        rows, data = (crew.measure_cold if cold else crew.measure)(num_batches, rounds), crew.data
+        found = summarize_rates(crew.ways, {k: [m['tokens']/m['seconds'] for m in runs] for k, (_, runs) in rows.items()})
+    for key, row in found['ways'].items():
+        begun, runs = rows[key]
+        row |= begun | {'source': WAYS[key].source}
+        fetched = [m['fetched']/(m['tokens']*data.width) for m in runs if m.get('fetched') is not None]  # read from the disk, over what was needed
+        if fetched: row['fetched_over_needed'] = statistics.median(fetched)
+    work = {'num_batches': num_batches, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'cold': cold, 'tokens': data.tokens,
+            'data': 'made' if data.made else str(dataset_dir), 'bytes_per_id': data.width}
+    bench = Bench(**found, left_out=left_out, work=work, seconds=time.perf_counter() - started, versions=installed_versions(),
+                  memory_kind='PSS' if sys.platform == 'linux' else 'RSS')
+    if plot:
+        Path(plot).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(plot) as f: bench.plot().savefig(f, format=Path(plot).suffix[1:])
     if save: bench.save(save)
     return bench
-
-# %% ../nbs/measured/50_bench.ipynb #5c2170ea
-def _measure_all(chosen, left_out, num_batches, batch_size, block_size, cold, rounds, dataset_dir, tokens):
-    "The `Bench` of the chosen ways"
-    started = time.perf_counter()
-    with _assembled(chosen, left_out, rounds + 2, (num_batches, batch_size, block_size, dataset_dir, tokens)) as (crew, data, _):
-        rows = (_measure_cold if cold else _measure_warm)(crew, data, num_batches, rounds)
-        work = {'num_batches': num_batches, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'cold': cold, 'tokens': data.tokens,
-                'data': 'made' if data.made else str(dataset_dir), 'bytes_per_id': data.width}
-        found = summarize_rates(crew.ways, {k: [m['tokens']/m['seconds'] for m in runs] for k, (_, runs) in rows.items()})
-    for key, row in found['ways'].items(): row |= rows[key][0] | {'source': WAYS[key].source, **_fetched(rows[key][1], work)}
-    return Bench(**found, left_out=left_out, work=work, seconds=time.perf_counter() - started, versions=installed_versions(),
-                 memory_kind='PSS' if sys.platform == 'linux' else 'RSS')
-
-# %% ../nbs/measured/50_bench.ipynb #2fc0daa1
-def _measure_warm(crew, data, num_batches, rounds):
-    "{key: (start and memory, rounds)}"
-    begun, runs = {}, {}
-    for key in list(crew.members):  # one at a time has the data open
-        if (answer := crew.ask(key, 'begin', num_batches=num_batches)): begun[key] = answer
-    _quietly(crew, 'open')
-    for r in range(rounds):
-        for key, answer in crew.ask_all('round', backwards=r % 2, num_batches=num_batches).items(): runs.setdefault(key, []).append(answer)
-    return {k: (begun[k], runs[k]) for k in crew.members}
-
-# %% ../nbs/measured/50_bench.ipynb #8a5636fd
-def _measure_cold(crew, data, num_batches, rounds):
-    "The same with the files out of the page cache before each start and round"
-    begun, runs = {}, {}
-    os.sync()
-    def ask(key, order):
-        if (p := crew.members.get(key)) is None: return None
-        if p.process is None:
-            p.start()
-            p.ask('prepare')
-        left = drop_cache(files_of(p.way, data))
-        if left > 0.001: raise MemtrainError(f'{data.folder}: {left:.1%} of the data stays in the page cache; set TMPDIR to a folder on a disk')
-        try: return crew.ask(key, order, num_batches=num_batches)
-        finally: p.stop()  # some libraries keep files mapped as long as they live
-    for key in list(crew.members): begun[key] = ask(key, 'begin')
-    for r in range(rounds):
-        for key in list(crew.members)[::-1 if r % 2 else 1]: runs.setdefault(key, []).append(ask(key, 'cold'))
-    return {k: (begun[k], runs[k]) for k in crew.members}
-
-def _quietly(crew, order):
-    "An order that isn't counted by the bar"
-    bar, crew.bar = crew.bar, None
-    crew.ask_all(order)
-    crew.bar = bar
-
-# %% ../nbs/measured/50_bench.ipynb #ec6dd655
-def _fetched(runs, work):
-    "What was read from the disk, over what was needed"
-    got = [m['fetched']/(m['tokens']*work['bytes_per_id']) for m in runs if m.get('fetched') is not None]
-    return {'fetched_over_needed': statistics.median(got)} if got else {}
 
 def installed_versions() -> dict[str, str]:
     "Of the libraries that were measured"
@@ -1064,50 +976,6 @@ def installed_versions() -> dict[str, str]:
     for name in ('torch', 'numpy', 'grain', 'tensorflow', 'tensorflow-cpu', 'datasets', 'pyarrow', 'litdata', 'mosaicml-streaming'):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError): found[name] = importlib.metadata.version(name)
     return found
-
-# %% ../nbs/measured/50_bench.ipynb #fc2ded0d
-_MODEL = dict(n_layer=2, n_head=2, n_embd=64)  # of the GPT that steps
-
-class _ModelOrders(_Orders):
-    "With a model that steps"
-    def loop(self, steps, together=4):
-        "Seconds of `steps` training steps alone, of as many in the loop, and of each wait; `together` of a kind in turn"
-        if self.running is None: self.open()
-        step, fixed = self.settings.get('step') or _make_step(self.data.block_size), next(self.running)
-        self.settings['step'] = step
-        found = {'alone': [], 'took': [], 'waits': []}
-        for first in range(0, steps, together):
-            for i in range(1 + min(together, steps - first)):
-                seconds = _clock(step, *fixed)
-                if i: found['alone'].append(seconds)
-            timed(self.running, 0, self.way.lead)
-            for _ in range(min(together, steps - first)):
-                started = time.perf_counter()
-                batch = next(self.running)
-                found['waits'].append(time.perf_counter() - started)
-                found['took'].append(_clock(step, *batch))
-        return found
-
-# %% ../nbs/measured/50_bench.ipynb #e72fe052
-def _make_step(block_size, vocab=512):
-    "A training step of a small GPT, as a function of a batch"
-    import torch
-    from memtrain.model import GPT, GPTConfig
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    model = GPT(GPTConfig(vocab, block_size, **_MODEL))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    def step(x, y):
-        loss = model.loss(torch.as_tensor(x) % vocab, torch.as_tensor(y) % vocab)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return step
-
-def _clock(fn, *args):
-    started = time.perf_counter()
-    fn(*args)
-    return time.perf_counter() - started
 
 # %% ../nbs/measured/50_bench.ipynb #ca0ffdb8
 def summarize_waits(
@@ -1134,7 +1002,7 @@ def measure_waiting(
     _check_numbers(steps=steps, batch_size=batch_size, block_size=block_size, rounds=rounds)
     chosen, left_out = select_ways(ways or [k for k in WAYS if k not in LIMITS[1:]])
     started, runs = time.perf_counter(), {}
-    with _assembled(chosen, left_out, rounds + 1, (1, batch_size, block_size, None, tokens), orders='_ModelOrders') as (crew, data, _):
+    with _assembled(chosen, left_out, rounds + 1, batch_size, block_size, None, tokens) as crew:
         for r in range(rounds):
             for key, answer in crew.ask_all('loop', backwards=r % 2, steps=steps).items(): runs.setdefault(key, []).append(answer)
         found = {w.key: {'label': w.label, **summarize_waits(runs[w.key])} for w in crew.ways}

@@ -7,7 +7,7 @@ __all__ = ['find_ranks', 'Ranks', 'start_ranks', 'choose_device', 'launch_ranks'
            'full_states', 'load_full_states', 'save_sharded', 'load_sharded']
 
 # %% ../nbs/training/15_ranks.ipynb #9e8bd9bd
-import contextlib, hashlib, json, os, pickle, shutil, sys, time, warnings
+import contextlib, json, os, pickle, shutil, sys, time, warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
@@ -15,10 +15,10 @@ from typing import Any, Callable, Iterable, Iterator
 import torch
 import torch.distributed as dist
 
-from .core import MemtrainError, is_distributed, local_part
-from .folders import read_json, write_json
+from .core import MemtrainError, is_distributed, local_part, option
+from .folders import checksum, file_sha256, read_json, write_json
 from .measure import CommandRun, measure_command
-from .optim import _all_params
+from .optim import all_params
 
 # %% ../nbs/training/15_ranks.ipynb #3e0f415f
 def find_ranks() -> tuple[int, int]:  # rank, and world size
@@ -77,10 +77,16 @@ def start_ranks(
 ) -> Iterator[Ranks]:
     "Under torchrun, a process group while the block runs, each rank on a `device` of its own; else a single process"
     rank, world_size = find_ranks()
-    local_rank = _local_rank()
-    device = choose_device(device, 0 if local_rank is None else local_rank, world_size)
+    running = dist.is_available() and dist.is_initialized()
+    alone = not running and not {'RANK', 'WORLD_SIZE'} & os.environ.keys()
+    if not running and not alone:
+        if missing := [k for k in _TORCHRUN if k not in os.environ]:
+            raise MemtrainError(f"the environment has RANK and WORLD_SIZE but not {', '.join(missing)}: start with torchrun, or unset them")
+        if not dist.is_available(): raise MemtrainError('this torch is built without torch.distributed: train in one process')
+        if not os.environ['LOCAL_RANK'].isdecimal(): raise MemtrainError(f"LOCAL_RANK={os.environ['LOCAL_RANK']!r} in the environment is no rank: start with torchrun")
+    device = choose_device(device, 0 if alone else int(os.environ.get('LOCAL_RANK', 0)), world_size)
     if device.type == 'cuda': torch.cuda.set_device(device)
-    if local_rank is None or dist.is_initialized():
+    if alone or running:
         yield Ranks(rank, world_size, device)
         return
     try: dist.init_process_group('cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo', rank=rank, world_size=world_size)
@@ -93,6 +99,8 @@ def start_ranks(
         _let_go()
 
 # %% ../nbs/training/15_ranks.ipynb #30b22826
+_TORCHRUN = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'
+
 def choose_device(
     name: str = 'auto',  # 'auto', 'cpu', 'cuda'; alone also 'cuda:1' or 'mps'
     local_rank: int = 0,  # of this process on its machine
@@ -100,28 +108,15 @@ def choose_device(
 ) -> torch.device:
     "The device called `name` for the process `local_rank`; 'auto' is CUDA where there is one, else the CPU"
     if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    if world_size > 1 and name not in ('cpu', 'cuda'): raise MemtrainError(f'device {name!r}: ranks choose theirs themselves, give cpu or cuda')
+    if world_size > 1 and name not in ('cpu', 'cuda'): raise MemtrainError('is no choice for ranks, which choose theirs themselves', 'give cpu or cuda', 'device', name)
     if name == 'cuda' and torch.cuda.is_available():
         if local_rank >= (n := torch.cuda.device_count()):
-            raise MemtrainError(f'local rank {local_rank} finds {n} GPU{"s"*(n > 1)} here: start torchrun with --nproc_per_node {n}, or take --device cpu')
+            raise MemtrainError(f'local rank {local_rank} finds {n} GPU{"s"*(n > 1)} here: start torchrun with --nproc_per_node {n}, or take {option("device")} cpu')
         name = f'cuda:{local_rank}'
     try: return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as e:
-        if 'device type at start' in str(e): raise MemtrainError(f"device {name!r} can't be used: take --device cuda or --device cpu") from None  # torch names some twenty
-        raise MemtrainError(f"device {name!r} can't be used ({str(e).splitlines()[0]}); try --device cpu") from None
-
-# %% ../nbs/training/15_ranks.ipynb #3cd0d671
-_TORCHRUN = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'
-
-def _local_rank():
-    "This process among those on this machine; None where nothing has started ranks"
-    if dist.is_available() and dist.is_initialized(): return int(os.environ.get('LOCAL_RANK', 0))
-    missing = [k for k in _TORCHRUN if k not in os.environ]
-    if not {'RANK', 'WORLD_SIZE'} & os.environ.keys(): return None
-    if missing: raise MemtrainError(f"the environment has RANK and WORLD_SIZE but not {', '.join(missing)}: start with torchrun, or unset them")
-    if not dist.is_available(): raise MemtrainError('this torch is built without torch.distributed: train in one process')
-    if not os.environ['LOCAL_RANK'].isdecimal(): raise MemtrainError(f"LOCAL_RANK={os.environ['LOCAL_RANK']!r} in the environment is no rank: start with torchrun")
-    return int(os.environ['LOCAL_RANK'])
+        if 'device type at start' in str(e): raise MemtrainError("can't be used", f'take {option("device")} cuda or {option("device")} cpu', 'device', name) from None  # torch names some twenty
+        raise MemtrainError(f"can't be used ({str(e).splitlines()[0]}); try {option('device')} cpu", '', 'device', name) from None
 
 # %% ../nbs/training/15_ranks.ipynb #b7d08021
 def _let_go():
@@ -129,15 +124,13 @@ def _let_go():
     rest = 0
     for _ in range(500):
         time.sleep(0.01)
-        rest = rest + 1 if all(state == 'S' for name, state in _threads() if 'gloo' in name) else 0
+        states = []
+        for stat in Path('/proc/self/task').glob('*/stat'):  # none where the system doesn't tell
+            with contextlib.suppress(OSError):
+                name, _, last = stat.read_text().partition('(')[2].rpartition(')')
+                if 'gloo' in name: states.append(last.split()[0])
+        rest = rest + 1 if all(state == 'S' for state in states) else 0
         if rest == 3: return
-
-def _threads():
-    "(name, state) of this process's threads; none where the system doesn't tell"
-    for stat in Path('/proc/self/task').glob('*/stat'):
-        with contextlib.suppress(OSError):
-            name, _, rest = stat.read_text().partition('(')[2].rpartition(')')
-            yield name, rest.split()[0]
 
 # %% ../nbs/training/15_ranks.ipynb #573ffd93
 def launch_ranks(
@@ -162,10 +155,6 @@ class _Loss(torch.nn.Module):
         loss = self.model.loss(*args, **kwargs)
         if loss.requires_grad: loss.register_hook(lambda g: g * self.times)
         return loss
-
-def _spread_ddp(model, ranks):
-    "A loss of `model` whose gradients are summed over all `ranks` while they are made: DDP takes the mean, of what is larger by as much"
-    return torch.nn.parallel.DistributedDataParallel(_Loss(model, ranks.world_size), gradient_as_bucket_view=True)
 
 # %% ../nbs/training/15_ranks.ipynb #e6f6887d
 def _spread_fsdp(model, blocks, ranks, offload):
@@ -206,15 +195,16 @@ def spread_model(
     offload: bool = False,  # keep weights, gradients and optimizer state in RAM between uses; 'fsdp' on CUDA
 ) -> Spread:  # make the optimizer afterwards, of `model.parameters()`
     "Put `model` on the devices of `ranks` in the way `how`"
-    if how not in ('none', 'ddp', 'fsdp'): raise MemtrainError(f"parallel={how!r} isn't one of 'none', 'ddp', 'fsdp'")
+    if how not in ('none', 'ddp', 'fsdp'): raise MemtrainError("isn't one of 'none', 'ddp', 'fsdp'", '', 'parallel', how)
     alone = not (dist.is_available() and dist.is_initialized())
     if offload and (how != 'fsdp' or alone or ranks.device.type != 'cuda'):
-        raise MemtrainError(f"offload is FSDP2's way from a GPU's memory into RAM: it needs parallel='fsdp' on CUDA under torchrun, this is {how!r} on {ranks.device.type}"
+        raise MemtrainError(f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp on CUDA under torchrun, this is {how!r} on {ranks.device.type}"
                             + ' without torchrun'*alone)
     if alone or how == 'ddp' and ranks.world_size == 1: how = 'none'
     if how == 'fsdp': _spread_fsdp(model, getattr(model, 'blocks', ()) if blocks is None else blocks, ranks, offload)
     else: model.to(ranks.device)
-    return Spread(model, how, ranks, _spread_ddp(model, ranks) if how == 'ddp' else model.loss)
+    loss = model.loss if how != 'ddp' else torch.nn.parallel.DistributedDataParallel(_Loss(model, ranks.world_size), gradient_as_bucket_view=True)
+    return Spread(model, how, ranks, loss)
 
 # %% ../nbs/training/15_ranks.ipynb #e9d5902e
 @torch.no_grad()
@@ -226,7 +216,8 @@ def clip_gradients(
     params = [p for p in params if p.grad is not None]
     grads = [local_part(p.grad) for p in params]
     if not grads: return 0.0
-    norms = torch.stack([n.to(grads[0].device) for n in _norms(grads)])
+    norms = [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)) for g in grads]
+    norms = torch.stack([n.to(grads[0].device) for n in norms])
     total, parts = torch.linalg.vector_norm(norms), [is_distributed(p.grad) for p in params]
     if any(parts):
         parts = torch.tensor(parts, device=norms.device)
@@ -235,10 +226,6 @@ def clip_gradients(
         total = (of_parts + norms[~parts].double().square().sum()).sqrt().to(norms.dtype)
     if max_norm: torch._foreach_mul_(grads, (max_norm / (total + 1e-6)).clamp(max=1.0))
     return total.item()
-
-def _norms(grads):
-    "The norm of each of `grads`, in float32 where they have fewer bits"
-    return [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)) for g in grads]
 
 # %% ../nbs/training/15_ranks.ipynb #b54fa41a
 def full_states(
@@ -253,16 +240,12 @@ def full_states(
         if isinstance(x, dict): return {k: whole(v) for k, v in x.items()}
         if isinstance(x, (list, tuple)): return type(x)(whole(v) for v in x)
         if not torch.is_tensor(x): return x
-        if id(x) not in done: done[id(x)] = x, _whole_tensor(x, ranks)  # a tied weight once; x itself keeps its id taken
+        if id(x) not in done:  # a tied weight once; x itself keeps its id taken
+            one = x.detach().full_tensor() if is_distributed(x) else x.detach()
+            done[id(x)] = x, one.cpu() if ranks.main else None
         return done[id(x)][1]
     states = {'model': whole(dict(model.state_dict(keep_vars=True))), **({'optimizer': whole(optimizer.state_dict())} if optimizer else {})}
     return states if ranks.main else {}
-
-def _whole_tensor(x, ranks):
-    "`x` in one piece on the CPU of rank 0"
-    x = x.detach()
-    if is_distributed(x): x = x.full_tensor()
-    return x.cpu() if ranks.main else None
 
 # %% ../nbs/training/15_ranks.ipynb #863ffcca
 def _named_tensors(model):
@@ -281,6 +264,17 @@ def _reshard(model):
         if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'): m.reshard()
 
 # %% ../nbs/training/15_ranks.ipynb #57a32184
+def _check_states(tensors, optimizer, found, groups, where='the states'):
+    "Raise unless the tensors `found` have names and shapes of `tensors`, and `groups` are as those of `optimizer`"
+    for name in [*tensors, *found]:
+        if name not in found: raise MemtrainError(f'{where} have no {name}: they are of another model')
+        if name not in tensors: raise MemtrainError(f'{where} have {name}, the model has not: they are of another model')
+        if tensors[name].shape != found[name].shape:
+            raise MemtrainError(f'{where} have {name} of shape {tuple(found[name].shape)}, the model {tuple(tensors[name].shape)}: they are of another model')
+    saved, sizes = ([len(g['params']) for g in gs] for gs in (groups, optimizer.param_groups))
+    if saved != sizes: raise MemtrainError(f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: make it the same way')
+
+# %% ../nbs/training/15_ranks.ipynb #8e0b9ccf
 @torch.no_grad()
 def load_full_states(
     states: dict,  # from `full_states`, whole on every rank
@@ -288,59 +282,35 @@ def load_full_states(
     optimizer: torch.optim.Optimizer,  # of its parameters
 ) -> None:
     "Take up whole `states`: of each tensor the part that this rank has"
-    tensors, found = model.state_dict(keep_vars=True), states['model']
-    _check_names(tensors, found)
-    _check_groups(optimizer, states['optimizer']['param_groups'])
-    for name, t in _named_tensors(model).items(): local_part(t).copy_(local_part(_part_like(found[name], t)))
-    params, saved = _all_params(optimizer), states['optimizer']
-    state = {i: {k: _part_like(v, params[i]) for k, v in s.items()} for i, s in saved['state'].items()}
+    def part_like(x, like):
+        if not (torch.is_tensor(x) and is_distributed(like) and x.shape == like.shape): return x
+        from torch.distributed.tensor import distribute_tensor
+        part = torch.empty_like(like, dtype=x.dtype, requires_grad=False)  # memory of its own: what is cut out keeps the whole alive
+        part.to_local().copy_(distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None).to_local())
+        return part
+    found, saved = states['model'], states['optimizer']
+    _check_states(model.state_dict(keep_vars=True), optimizer, found, saved['param_groups'])
+    for name, t in _named_tensors(model).items(): local_part(t).copy_(local_part(part_like(found[name], t)))
+    params = all_params(optimizer)
+    state = {i: {k: part_like(v, params[i]) for k, v in s.items()} for i, s in saved['state'].items()}
     optimizer.load_state_dict({**saved, 'state': state})
 
-def _part_like(x, like):
-    "The part of the whole `x` that this rank has, where `like` is in parts and `x` of its shape; else `x`"
-    if not (torch.is_tensor(x) and is_distributed(like) and x.shape == like.shape): return x
-    from torch.distributed.tensor import distribute_tensor
-    part = torch.empty_like(like, dtype=x.dtype, requires_grad=False)  # memory of its own: what is cut out keeps the whole alive
-    part.to_local().copy_(distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None).to_local())
-    return part
-
-# %% ../nbs/training/15_ranks.ipynb #8e0b9ccf
-def _check_names(wanted, found, where='the states'):
-    "Raise unless the tensors `found` have the names and shapes `wanted`"
-    for name in [*wanted, *found]:
-        if name not in found: raise MemtrainError(f'{where} have no {name}: they are of another model')
-        if name not in wanted: raise MemtrainError(f'{where} have {name}, the model has not: they are of another model')
-        if wanted[name].shape != found[name].shape:
-            raise MemtrainError(f'{where} have {name} of shape {tuple(found[name].shape)}, the model {tuple(wanted[name].shape)}: they are of another model')
-
-def _check_groups(optimizer, groups, where='the states'):
-    "Raise unless `groups` of parameters were saved by an optimizer grouped as this one"
-    sizes = [len(g['params']) for g in optimizer.param_groups]
-    if (saved := [len(g['params']) for g in groups]) != sizes:
-        raise MemtrainError(f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: make it the same way')
-
 # %% ../nbs/training/15_ranks.ipynb #5170569e
-def save_sharded(
-    folder: str | Path,  # appears, or is replaced, when all of it is there
-    model: torch.nn.Module,  # spread or not
-    optimizer: torch.optim.Optimizer,  # of its parameters
-    ranks: Ranks,  # every one of them has to call this, with a folder that all see
-    extra: Any = None,  # rank 0's is kept: what `torch.load(weights_only=True)` takes, such as the position in the data
-) -> None:
-    "Write states of `model` and `optimizer` to `folder`, each rank its own part at the same time"
-    folder = Path(folder)
-    tmp, problem = folder.with_name(f'.{folder.name}.tmp'), ''
-    if ranks.main: problem = _make_folder(tmp)
-    _agree(ranks, problem, folder)
-    tensors, rest = _flatten_states(model, optimizer)
-    try:
-        _write_parts(tmp, tensors)
-        sums = {p.name: _sha256(p) for p in tmp.glob(f'__{ranks.rank}_*')}
-    except (OSError, RuntimeError, _checkpoint_error()) as e: problem = _first_line(e)
-    _agree(ranks, problem, folder, tmp)
-    sums = {k: v for part in ranks.gather(sums) for k, v in part.items()}
-    if ranks.main: problem = _finish_folder(tmp, folder, sums, {'world_size': ranks.world_size, **rest}, extra)
-    _agree(ranks, problem, folder, tmp)
+_INDEX, _EXTRA, _FORMAT = 'checkpoint.json', 'extra.pt', 'memtrain sharded checkpoint'
+
+def _first_line(e):
+    "What is wrong, in a line: a CheckpointException tells of every rank"
+    while getattr(e, 'failures', None): e = next(iter(e.failures.values()))[0]
+    return f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
+
+def _old(folder): return folder.with_name(f'.{folder.name}.old')
+
+def _sync_folder(path):
+    "Have the names in the folder `path` on the disk"
+    if os.name != 'posix': return
+    f = os.open(path, os.O_RDONLY)
+    try: os.fsync(f)
+    finally: os.close(f)
 
 # %% ../nbs/training/15_ranks.ipynb #79283b74
 def _flatten_states(model, optimizer):
@@ -357,95 +327,61 @@ def _flatten_states(model, optimizer):
     except TypeError as e: raise MemtrainError(f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save it whole') from None
     return tensors, rest
 
-@contextlib.contextmanager
-def _quiet():
-    "Without the warning that one process saves alone"
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        yield
-
-def _write_parts(folder, tensors):
-    "Every rank's part of `tensors`, by torch.distributed.checkpoint"
+# %% ../nbs/training/15_ranks.ipynb #be8eec75
+def save_sharded(
+    folder: str | Path,  # appears, or is replaced, when all of it is there
+    model: torch.nn.Module,  # spread or not
+    optimizer: torch.optim.Optimizer,  # of its parameters
+    ranks: Ranks,  # every one of them has to call this, with a folder that all see
+    extra: Any = None,  # rank 0's is kept: what `torch.load(weights_only=True)` takes, such as the position in the data
+) -> None:
+    "Write states of `model` and `optimizer` to `folder`, each rank its own part at the same time"
     import torch.distributed.checkpoint as dcp
-    with _quiet(): dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder, overwrite=True), no_dist=not dist.is_initialized())
-
-# %% ../nbs/training/15_ranks.ipynb #98449445
-def _agree(ranks, problem, folder, tmp=None):
-    "Raise on all ranks where one has a `problem`"
-    problems = [p for p in ranks.gather(problem) if p]
-    if not problems: return
-    if tmp and ranks.main: shutil.rmtree(tmp, ignore_errors=True)
-    raise MemtrainError(f"{folder} can't be written ({problems[0]}): make room, or choose another folder")
-
-# %% ../nbs/training/15_ranks.ipynb #145fa8f9
-_INDEX, _EXTRA, _FORMAT = 'checkpoint.json', 'extra.pt', 'memtrain sharded checkpoint'
-
-def _checkpoint_error():
     from torch.distributed.checkpoint.api import CheckpointException
-    return CheckpointException
-
-def _first_line(e):
-    "What is wrong, in a line: a CheckpointException tells of every rank"
-    while getattr(e, 'failures', None): e = next(iter(e.failures.values()))[0]
-    return f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
-
-def _make_folder(tmp):
-    "An empty folder `tmp`; what is wrong, or ''"
-    try:
+    folder = Path(folder)
+    tmp, old, made = folder.with_name(f'.{folder.name}.tmp'), _old(folder), False
+    def agree(problem):
+        "Raise on all ranks where one has a `problem`"
+        problems = [p for p in ranks.gather(problem) if p]
+        if not problems: return
+        if made and ranks.main: shutil.rmtree(tmp, ignore_errors=True)
+        raise MemtrainError(f"{folder} can't be written ({problems[0]}): make room, or choose another folder")
+    def on_main(work):
+        "What is wrong where rank 0 does `work`, or ''"
+        try:
+            if ranks.main: work()
+        except OSError as e: return (e.strerror or str(e)) if not made else _first_line(e)
+        except RuntimeError as e: return _first_line(e)
+        return ''
+    def make():
         shutil.rmtree(tmp, ignore_errors=True)
         tmp.mkdir(parents=True)
-    except OSError as e: return e.strerror or str(e)
-    return ''
-
-# %% ../nbs/training/15_ranks.ipynb #45684321
-def _finish_folder(tmp, folder, sums, rest, extra):
-    "Write to `tmp` what rank 0 has to, and put it in place; what is wrong, or ''"
-    try:
+    def finish():
         with open(tmp/_EXTRA, 'wb') as f:
             torch.save(extra, f)
             f.flush()
             os.fsync(f.fileno())
-        sums = sums | {name: _sha256(tmp/name) for name in (_EXTRA, '.metadata')}
-        index = {'format': _FORMAT, 'version': 1, 'sha256': sums, **rest}
-        write_json(tmp/_INDEX, {**index, 'checksum': _checksum(index)})
-        _put_in_place(tmp, folder)
-    except (OSError, RuntimeError) as e: return _first_line(e)
-    return ''
-
-# %% ../nbs/training/15_ranks.ipynb #a3fc1bd2
-def _put_in_place(tmp, folder):
-    "Give the finished folder its name; the one before it goes when this is done"
-    old = _old(folder)
-    if folder.exists():
+        index = {'format': _FORMAT, 'version': 1, 'sha256': sums | {name: file_sha256(tmp/name) for name in (_EXTRA, '.metadata')}, 'world_size': ranks.world_size, **rest}
+        write_json(tmp/_INDEX, {**index, 'checksum': checksum(index)})
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(folder, old)
+        _sync_folder(tmp)
+        os.replace(tmp, folder)
+        _sync_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
-        os.replace(folder, old)
-    _sync_folder(tmp)
-    os.replace(tmp, folder)
-    _sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-def _sync_folder(path):
-    "Have the names in the folder `path` on the disk"
-    if os.name != 'posix': return
-    f = os.open(path, os.O_RDONLY)
-    try: os.fsync(f)
-    finally: os.close(f)
-
-def _old(folder): return folder.with_name(f'.{folder.name}.old')
-
-# %% ../nbs/training/15_ranks.ipynb #6143d919
-def _sha256(path):
-    "SHA-256 of the file `path`"
-    with open(path, 'rb') as f: return hashlib.file_digest(f, 'sha256').hexdigest() if hasattr(hashlib, 'file_digest') else _sha256_of(f)
-
-def _checksum(index):
-    "SHA-256 of the `index` but for its own checksum"
-    return hashlib.sha256(json.dumps({k: v for k, v in index.items() if k != 'checksum'}, sort_keys=True).encode()).hexdigest()
-
-def _sha256_of(f):
-    h = hashlib.sha256()
-    while part := f.read(2**20): h.update(part)
-    return h.hexdigest()
+    agree(on_main(make))
+    made = True
+    tensors, rest = _flatten_states(model, optimizer)
+    try:
+        with warnings.catch_warnings():  # that one process saves alone
+            warnings.simplefilter('ignore')
+            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(tmp, overwrite=True), no_dist=not dist.is_initialized())
+        sums, problem = {p.name: file_sha256(p) for p in tmp.glob(f'__{ranks.rank}_*')}, ''
+    except (OSError, RuntimeError, CheckpointException) as e: sums, problem = {}, _first_line(e)
+    agree(problem)
+    sums = {k: v for part in ranks.gather(sums) for k, v in part.items()}
+    agree(on_main(finish))
 
 # %% ../nbs/training/15_ranks.ipynb #e7b38fca
 _METADATA = {'torch.distributed.checkpoint.metadata': {'Metadata', 'TensorStorageMetadata', 'TensorProperties', 'ChunkStorageMetadata', 'MetadataIndex', 'StorageMeta', '_MEM_FORMAT_ENCODING'},
@@ -459,63 +395,55 @@ class _Unpickler(pickle.Unpickler):
         if not a_dtype and name not in _METADATA.get(module, ()): raise pickle.UnpicklingError(f'it names {module}.{name}')
         return super().find_class(module, name)
 
-def _reader(folder):
-    "A reader of the checkpoint in `folder` that runs no code from it"
-    from torch.distributed.checkpoint import FileSystemReader
-    class Reader(FileSystemReader):
-        def read_metadata(self, *args, **kwargs):
-            with open(folder/'.metadata', 'rb') as f: return _Unpickler(f).load()
-    return Reader(folder)
-
 # %% ../nbs/training/15_ranks.ipynb #d81cb56a
+def _check_files(folder):
+    "The index of the checkpoint in `folder`, when all its files are as they were written; each rank looks at some"
+    index = read_json(folder/_INDEX, 'give the folder of a sharded checkpoint')
+    if not isinstance(index, dict) or index.get('format') != _FORMAT or index.get('version') != 1:
+        raise MemtrainError(f'{folder/_INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint')
+    if index.get('checksum') != checksum(index): raise MemtrainError(f"{folder/_INDEX} isn't what was written: take another checkpoint")
+    ranks = Ranks(*find_ranks()) if dist.is_available() and dist.is_initialized() else Ranks()
+    names, problem = sorted(index['sha256']), ''
+    for name in names[ranks.rank::ranks.world_size]:
+        if not (folder/name).is_file(): problem = f"{folder/name} isn't there"
+        elif file_sha256(folder/name) != index['sha256'][name]: problem = f"{folder/name} isn't what was written"
+    problems = [p for p in ranks.gather(problem) if p]
+    if problems: raise MemtrainError(f'{problems[0]}: take another checkpoint')
+    return index
+
+# %% ../nbs/training/15_ranks.ipynb #80ad155d
+@torch.no_grad()
 def load_sharded(
     folder: str | Path,  # from `save_sharded`, by any number of ranks
     model: torch.nn.Module,  # spread over any number of ranks, or not
     optimizer: torch.optim.Optimizer,  # of its parameters
 ) -> Any:  # the `extra` that was saved
     "Take up the states in `folder`, each rank what it needs of them"
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    class Reader(dcp.FileSystemReader):
+        def read_metadata(self, *args, **kwargs):
+            with open(folder/'.metadata', 'rb') as f: return _Unpickler(f).load()
     folder = Path(folder)
     if not folder.exists() and _old(folder).exists(): folder = _old(folder)  # stopped between two renames
     index = _check_files(folder)
     try:
-        _read_parts(folder, model, optimizer, index)
+        reader = Reader(folder)
+        saved = {k: torch.empty(m.size, dtype=m.properties.dtype, device='meta') for k, m in reader.read_metadata().state_dict_metadata.items()}
+        tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
+        _check_states(tensors, optimizer, {k: t for k, t in saved.items() if k.startswith('model.')}, index['param_groups'], folder)
+        params, state = all_params(optimizer), {int(i): dict(entries) for i, entries in index['state'].items()}
+        for name, meta in saved.items():
+            if not name.startswith('optimizer.'): continue
+            _, i, key = name.split('.', 2)
+            p = params[int(i)]
+            tensors[name] = torch.zeros_like(p, dtype=meta.dtype) if meta.shape == p.shape else torch.zeros(meta.shape, dtype=meta.dtype)
+            state.setdefault(int(i), {})[key] = tensors[name]
+        with warnings.catch_warnings():  # that one process loads alone
+            warnings.simplefilter('ignore')
+            dcp.load(tensors, storage_reader=reader, no_dist=not (dist.is_available() and dist.is_initialized()))
+        groups = [{k: tuple(v) if isinstance(v, list) and k != 'params' else v for k, v in g.items()} for g in index['param_groups']]
+        optimizer.load_state_dict({'state': state, 'param_groups': groups})
         return torch.load(folder/_EXTRA, weights_only=True)
-    except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, _checkpoint_error()) as e:
+    except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, CheckpointException) as e:
         raise MemtrainError(f"{folder} can't be read ({_first_line(e)}): take another checkpoint") from None
-
-# %% ../nbs/training/15_ranks.ipynb #80ad155d
-def _check_files(folder):
-    "The index of the checkpoint in `folder`, when all its files are as they were written; each rank looks at some"
-    index = read_json(folder/_INDEX, 'give the folder of a sharded checkpoint')
-    if not isinstance(index, dict) or index.get('format') != _FORMAT or index.get('version') != 1:
-        raise MemtrainError(f'{folder/_INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint')
-    if index.get('checksum') != _checksum(index): raise MemtrainError(f"{folder/_INDEX} isn't what was written: take another checkpoint")
-    ranks = Ranks(*find_ranks()) if dist.is_available() and dist.is_initialized() else Ranks()
-    names, problem = sorted(index['sha256']), ''
-    for name in names[ranks.rank::ranks.world_size]:
-        if not (folder/name).is_file(): problem = f"{folder/name} isn't there"
-        elif _sha256(folder/name) != index['sha256'][name]: problem = f"{folder/name} isn't what was written"
-    problems = [p for p in ranks.gather(problem) if p]
-    if problems: raise MemtrainError(f'{problems[0]}: take another checkpoint')
-    return index
-
-# %% ../nbs/training/15_ranks.ipynb #f6ee9bae
-@torch.no_grad()
-def _read_parts(folder, model, optimizer, index):
-    "Read tensors of the checkpoint in `folder` into `model` and `optimizer`"
-    import torch.distributed.checkpoint as dcp
-    reader = _reader(folder)
-    saved = {k: torch.empty(m.size, dtype=m.properties.dtype, device='meta') for k, m in reader.read_metadata().state_dict_metadata.items()}
-    tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
-    _check_names(tensors, {k: t for k, t in saved.items() if k.startswith('model.')}, folder)
-    _check_groups(optimizer, index['param_groups'], folder)
-    params, state = _all_params(optimizer), {int(i): dict(entries) for i, entries in index['state'].items()}
-    for name, meta in saved.items():
-        if not name.startswith('optimizer.'): continue
-        _, i, key = name.split('.', 2)
-        p = params[int(i)]
-        tensors[name] = torch.zeros_like(p, dtype=meta.dtype) if meta.shape == p.shape else torch.zeros(meta.shape, dtype=meta.dtype)
-        state.setdefault(int(i), {})[key] = tensors[name]
-    with _quiet(): dcp.load(tensors, storage_reader=reader, no_dist=not (dist.is_available() and dist.is_initialized()))
-    groups = [{k: tuple(v) if isinstance(v, list) and k != 'params' else v for k, v in g.items()} for g in index['param_groups']]
-    optimizer.load_state_dict({'state': state, 'param_groups': groups})

@@ -5,25 +5,18 @@ import pytest
 from memtrain.bench import *
 
 # %% ../nbs/measured/50_bench.ipynb #cd1240ae
-import contextlib, functools, os, signal, subprocess, sys, tempfile, time
-from pathlib import Path
-import numpy as np, psutil
+import os, time
 from fastcore.test import test_eq, test_fail
-from hypothesis import given, settings, strategies as st
-from memtrain.core import MIB, MemtrainError, load_result
-from memtrain.shards import ShardWriter, TokenShards
-from memtrain.bench import _TEXT_TOKENS, _Crew, _Orders, _Process, _measure_warm
+import numpy as np
+from memtrain.bench import WAYS, decode_positions, encode_positions, in_child, summarize_rates
 
 # %% ../nbs/measured/50_bench.ipynb #65e378ae
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2*25_000*25_257 - 64), st.integers(2, 64))
-def check_codes(start, n):
-    ids = encode_positions(start, start + n)
-    assert ids.dtype == np.uint16 and ids.max() < 50257
-    test_eq(decode_positions(ids[:-1], ids[1:]), np.arange(start, start + n - 1))
-
 @pytest.mark.page
-def test_two_neighbouring_ids_tell_their_position(): check_codes()
+def test_two_neighbouring_ids_tell_their_position():
+    for start in (0, 1, 2, 49_999, 50_000, 123_456_789, 2*25_000*25_257 - 64):
+        ids = encode_positions(start, start + 64)
+        assert ids.dtype == np.uint16 and ids.max() < 50257
+        test_eq(decode_positions(ids[:-1], ids[1:]), np.arange(start, start + 63))
 
 # %% ../nbs/measured/50_bench.ipynb #3b84c9e8
 @pytest.mark.page
@@ -45,15 +38,6 @@ def test_ratios_are_of_the_same_round():
     test_eq([ours[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high', 'ratio_to_best_peer')], [0.5, 0.5, 0.5, 5])
     test_fail(lambda: summarize_rates([WAYS['nanogpt']], {'nanogpt': [1]}), contains='no limit')
 
-# %% ../nbs/measured/50_bench.ipynb #bc2ec7c7
-@pytest.mark.page
-def test_shares_are_of_the_loop_and_ratios_of_the_same_round():
-    one, two = dict(waits=[1, 1], took=[3, 3], alone=[3, 3]), dict(waits=[3, 9], took=[6, 6], alone=[2, 2])
-    found = summarize_waits([one, two])
-    test_eq([found[f'share_waiting{k}'] for k in ('_low', '', '_high')], [0.25, 0.375, 0.5])
-    test_eq([found[f'step_over_alone{k}'] for k in ('_low', '', '_high')], [1, 2, 3])
-    test_eq([found[f'{k}_seconds'] for k in ('wait', 'step', 'alone')] + [found['wait_most']], [2, 4.5, 2.5, 9])
-
 
 # %% ../nbs/proofs/bench.ipynb #d6b7b859
 import contextlib, functools, os, signal, subprocess, sys, tempfile, time
@@ -62,9 +46,16 @@ from pathlib import Path
 import numpy as np, psutil
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
-from memtrain.core import MIB, MemtrainError, format_size, load_result
+from memtrain.core import MIB, MemtrainError, load_result
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.bench import _TEXT_TOKENS, _Crew, _ModelOrders, _Orders, _Process, _measure_warm
+from memtrain.bench import _TEXT_TOKENS, _Crew, _Process, _Worker
+
+# %% ../nbs/proofs/bench.ipynb #27f57046
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2*25_000*25_257 - 64), st.integers(2, 64))
+def test_any_two_neighbouring_ids_tell_their_position(start, n):
+    ids = encode_positions(start, start + n)
+    test_eq(decode_positions(ids[:-1], ids[1:]), np.arange(start, start + n - 1))
 
 # %% ../nbs/proofs/bench.ipynb #df87a17b
 def small_data(folder, tokens=20_000, batch_size=4, block_size=64, **kw): return BenchData(folder, tokens, batch_size, block_size, **kw)
@@ -164,11 +155,11 @@ def test_a_way_without_batches_or_with_wrong_ones_is_an_error():
 
 # %% ../nbs/proofs/bench.ipynb #94225209
 @contextlib.contextmanager
-def orders_of(epoch, lead=3, kind=_Orders, **settings):
-    "The orders of a way of our own, in this process"
+def worker_of(epoch, lead=3, step=None):
+    "The worker of a way of our own, in this process"
     WAYS['own'] = Way('own', 'Own', epoch, [], lead=lead)
     try:
-        with tempfile.TemporaryDirectory() as d: yield kind('own', dict(folder=d, tokens=20_000, batch_size=4, block_size=64), {'seconds': 0, **settings})
+        with tempfile.TemporaryDirectory() as d: yield _Worker('own', small_data(d), 0, step)
     finally: del WAYS['own']
 
 def test_what_was_made_ahead_is_taken_before_a_round():
@@ -177,10 +168,10 @@ def test_what_was_made_ahead_is_taken_before_a_round():
         for i in range(0, 19_000, data.row):
             taken.append(i)
             yield batch_at([i]*4, data)
-    with orders_of(epoch) as orders:
-        orders.open()
+    with worker_of(epoch) as worker:
+        worker.open()
         before = len(taken)
-        test_eq(orders.round(5)['tokens'], 5*4*64)
+        test_eq(worker.round(5)['tokens'], 5*4*64)
         test_eq(len(taken) - before, 3 + 5)
 
 # %% ../nbs/proofs/bench.ipynb #71f5b22d
@@ -189,6 +180,11 @@ def test_memory_is_what_comes_on_top_of_the_imports():
         imports = p.ask('prepare')['imports_memory']
         held = p.ask('begin', num_batches=5)['memory']
         assert imports > 32*MIB and held < imports/4, (imports, held)
+        with fails() as failed: p.ask('nonsense')
+        assert 'nonsense' in failed[0]
+        p.process.kill()
+        with fails() as failed: p.ask('open')
+        assert 'process ended' in failed[0]
 
 # %% ../nbs/proofs/bench.ipynb #1bb8b92c
 def on_a_disk(path):
@@ -209,7 +205,6 @@ def test_a_file_leaves_the_page_cache_and_comes_back():
         assert resident_bytes(path) >= 2**20
 
 # %% ../nbs/proofs/bench.ipynb #460accd0
-@functools.cache
 @functools.cache
 def a_bench():
     "One that several tests look at"
@@ -244,7 +239,7 @@ def test_every_second_round_goes_backwards():
             self.asked.append((order, key))
             return {'tokens': 1, 'seconds': 1}
     crew = Recorder()
-    _measure_warm(crew, None, 2, 3)
+    crew.measure(2, 3)
     test_eq(''.join(key for order, key in crew.asked if order == 'round'), 'abc' 'cba' 'abc')
 
 # %% ../nbs/proofs/bench.ipynb #3b543ea5
@@ -262,7 +257,7 @@ def test_a_data_set_of_yours_is_benched_and_the_plot_written():
     with tempfile.TemporaryDirectory() as d:
         ids = np.random.default_rng(0).integers(0, 90_000, 30_000)
         with ShardWriter(Path(d)/'data', vocab_size=90_000, tokens_per_shard=7000) as w: w.write(ids)
-        b = run_bench(1, 4, 64, rounds=1, dataset_dir=Path(d)/'data', plot=Path(d)/'new'/'b.svg', save=Path(d)/'b.json', ways=['ours_block', 'nanogpt'])
+        b = run_bench(1, 4, 64, rounds=1, dataset_dir=Path(d)/'data', plot=Path(d)/'new'/'b.svg', save=Path(d)/'b.json', ways=['nanogpt'])
         test_eq((b.work['tokens'], b.work['bytes_per_id']), (30_000, 4))
         assert '<svg' in (Path(d)/'new'/'b.svg').read_text() and (Path(d)/'b.json').exists()
         assert min(row['tokens_per_second'] for row in b.ways.values()) > 0
@@ -271,7 +266,7 @@ def test_a_data_set_of_yours_is_benched_and_the_plot_written():
 def test_what_cannot_be_benched_is_one_line():
     with tempfile.TemporaryDirectory() as d:
         with ShardWriter(Path(d)/'data', vocab_size=300) as w: w.write(np.arange(200))
-        for kw, says in [(dict(num_batches=0), 'num_batches 0'), (dict(rounds=0), 'rounds 0'), (dict(batch_size=0), 'batch_size 0'), (dict(tokens=0), 'tokens 0'),
+        for kw, says in [(dict(num_batches=0), 'num_batches 0 is too few'), (dict(rounds=0), 'rounds 0'), (dict(batch_size=0), 'batch_size 0'), (dict(tokens=0), 'tokens 0'),
                          (dict(dataset_dir=Path(d)/'none'), 'none'), (dict(dataset_dir=Path(d)/'data', batch_size=2, block_size=100), 'smaller batch_size'),
                          (dict(tokens=1000), '1,000 made tokens'), (dict(tokens=2*10**9), '1,262,850,000'), (dict(batch_size=10**6), 'made tokens'),
                          (dict(plot=Path(d)/'b.jpeg'), '.svg'), (dict(save=Path(d)/'b.txt'), '.json'), (dict(plot=Path(d)/'data'/'dataset_metadata.json'/'b.png'), "can't be made"),
@@ -290,18 +285,12 @@ def fails():
     assert said[0], 'it should have failed'
 
 def test_a_loader_whose_process_dies_is_named():
-    with tempfile.TemporaryDirectory() as d:
-        data = small_data(d)
-        with _Process(WAYS['limit_read'], data) as p:
-            p.ask('prepare')
-            with fails() as failed: p.ask('nonsense')
-            assert 'nonsense' in failed[0]
-            p.process.kill()
-            with fails() as failed: p.ask('open')
-            assert 'process ended' in failed[0]
-        with _Process(WAYS['limit_read'], data, timeout=0.01) as p:
-            with fails() as failed: p.ask('prepare')
-            assert 'not done within' in failed[0]
+    with tempfile.TemporaryDirectory() as d, _Process(WAYS['limit_read'], small_data(d), timeout=0.01) as p:
+        with fails() as failed: p.ask('prepare')
+        assert 'not done within' in failed[0]
+        p.process.kill()
+        with fails() as failed: p.ask('open')
+        assert 'process ended' in failed[0]
 
 # %% ../nbs/proofs/bench.ipynb #2480033f
 def test_ctrl_c_leaves_no_folder_and_no_process():
@@ -325,18 +314,26 @@ def test_a_cold_bench_reads_from_the_disk():
         path = Path(d)/'file'
         path.write_bytes(os.urandom(2**20))
         if drop_cache([path]) > 0 and not on_a_disk(path): return
-        b = run_bench(1, 4, 256, rounds=1, cold=True, tokens=2_000_000, ways=['ours_block', 'nanogpt'])
-        for key in ('limit_fresh', 'ours_block', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
+        b = run_bench(1, 4, 256, rounds=1, cold=True, tokens=2_000_000, ways=['nanogpt'])
+        for key in ('limit_fresh', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
         assert 'read / needed' in str(b) and b.command.endswith('--cold --save FILE.json')
 
 # %% ../nbs/proofs/bench.ipynb #d6f4cc84
+def test_shares_are_of_the_loop_and_ratios_of_the_same_round():
+    one, two = dict(waits=[1, 1], took=[3, 3], alone=[3, 3]), dict(waits=[3, 9], took=[6, 6], alone=[2, 2])
+    found = summarize_waits([one, two])
+    test_eq([found[f'share_waiting{k}'] for k in ('_low', '', '_high')], [0.25, 0.375, 0.5])
+    test_eq([found[f'step_over_alone{k}'] for k in ('_low', '', '_high')], [1, 2, 3])
+    test_eq([found[f'{k}_seconds'] for k in ('wait', 'step', 'alone')] + [found['wait_most']], [2, 4.5, 2.5, 9])
+
+# %% ../nbs/proofs/bench.ipynb #03fb38c8
 def test_a_model_waits_for_a_slow_loader():
     def slow(data, number, seconds=0.03):
         while True:
             time.sleep(seconds)
             yield batch_at([0]*4, data)
     def waits_of(epoch):
-        with orders_of(epoch, lead=1, kind=_ModelOrders, step=lambda x, y: time.sleep(0.005)) as orders: return summarize_waits([orders.loop(6)])
+        with worker_of(epoch, lead=1, step=lambda x, y: time.sleep(0.005)) as worker: return summarize_waits([worker.loop(6)])
     waited, quick = waits_of(slow), waits_of(functools.partial(slow, seconds=0))
     assert 0.6 < waited['share_waiting'] < 1 and waited['wait_seconds'] >= 0.03 and quick['share_waiting'] < 0.4, (waited, quick)
     assert waited['step_over_alone'] < 3 and waited['alone_seconds'] >= 0.005

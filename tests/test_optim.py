@@ -5,30 +5,20 @@ import pytest
 from memtrain.optim import *
 
 # %% ../nbs/training/12_optim.ipynb #74ebd831
-import logging
 import torch
-from fastcore.test import test_eq
-from memtrain.core import MemtrainError
-from memtrain.measure import measure_peak, measure_step
-from memtrain.model import GPT, GPTConfig
-from memtrain.optim import _SLICE, _generator, _import_8bit, _noise, _update_slice
+from memtrain.optim import _import_8bit
 
-# %% ../nbs/training/12_optim.ipynb #d9b6a077
+# %% ../nbs/training/12_optim.ipynb #f4972eb8
 @pytest.mark.page
-def test_noise_is_uniform_and_of_three_kinds():
-    n = 2**18
-    a = torch.stack(list(_noise(n, torch.Generator().manual_seed(3)))).double()
-    assert a.min() == 0 and a.max() == 65535
-    assert ((a.mean(1) - 32767.5).abs() < 5 * 65536 / (12 * n)**0.5).all()
-    assert (torch.corrcoef(a) - torch.eye(3)).abs().max() < 5 / n**0.5
-    counts = torch.bincount((a[0] // 1024).long(), minlength=64).double()
-    assert ((counts - n/64)**2 / (n/64)).sum() < 63 + 5 * (2*63)**0.5
-
-# %% ../nbs/training/12_optim.ipynb #25fc8f84
-@pytest.mark.page
-def test_noise_of_different_seeds_never_meets():
-    p = torch.zeros(1)
-    test_eq(len({_generator(p, 0, i, 0).initial_seed() for i in range(3000)}), 3000)
+def test_stochastic_rounding_is_unbiased():
+    g = torch.Generator().manual_seed(0)
+    for x in (1.001, -1.001, 0.3, 3e-5, -7e20, 1e-39):
+        x, n = torch.tensor(x), 40000
+        r = round_stochastically(x.expand(n).contiguous(), torch.randint(2**16, (n,), generator=g, dtype=torch.int32)).double()
+        low, high = r.min(), r.max()
+        assert low <= x <= high and len(r.unique()) == 2  # its neighbours
+        p = (x.double() - low) / (high - low)
+        assert abs((r == high).double().mean() - p) < 5 * (p * (1 - p) / n).sqrt()  # five standard errors
 
 
 # %% ../nbs/proofs/optim.ipynb #86513f5c
@@ -43,7 +33,7 @@ from memtrain.model import GPT, GPTConfig
 from memtrain.optim import _SLICE, _generator, _import_8bit, _noise, _update_slice
 
 # %% ../nbs/proofs/optim.ipynb #c81355c7
-_SIZES = [(1,), (4095,), (4096,), (5000,), (70, 100), (_SLICE,), (_SLICE + 1,), (2*_SLICE + 300,), (3, 256, 512)]
+_SIZES = [(1,), (4095,), (4096,), (5000,), (70, 100), (_SLICE + 1,), (2*_SLICE + 300,), (3, 16, 512)]
 
 def _twins(make_a, make_b, sizes=_SIZES, dtype=torch.float32):
     "Two optimizers for parameters of the same values, and a function that gives both the same gradients"
@@ -73,7 +63,7 @@ def test_8bit_is_bitsandbytes_to_the_last_bit():
         for dtype in (torch.float32, torch.bfloat16):
             a, b, give = _twins(_ours(kind), _theirs(name), dtype=dtype)
             assert isinstance(a, type(b)) and type(a).__name__ == name
-            for step in range(4):
+            for step in range(3):
                 give(step)
                 a.step(), b.step()
             _same(a, b)
@@ -100,7 +90,7 @@ def _saved(opt):
 def test_8bit_states_are_bitsandbytes_both_ways():
     for kind, name in (('adamw', 'AdamW8bit'), ('lion', 'Lion8bit')):
         for there, back in ((_ours(kind), _theirs(name)), (_theirs(name), _ours(kind)), (_ours(kind), _ours(kind))):
-            a, b, give = _twins(there, back)
+            a, b, give = _twins(there, back, sizes=[(4095,), (70, 100), (_SLICE + 1,)])
             for step in range(2):
                 give(step)
                 a.step()
@@ -136,7 +126,7 @@ def test_8bit_takes_the_memory_of_a_slice():
 # %% ../nbs/proofs/optim.ipynb #feddecef
 def test_8bit_says_what_is_wrong_in_a_line():
     def make(kind='adamw', params=None, lr=1e-3, betas=(0.9, 0.95), **kw): return make_8bit(kind, [torch.nn.Parameter(torch.ones(3))] if params is None else params, lr, betas, **kw)
-    for kw, says in ((dict(kind='sgd'), "kind='sgd': take one of adamw, lion"), (dict(lr=-1.0), 'learning rate: -1.0'), (dict(betas=(0.9, 1.0)), 'index 1: 1.0'),
+    for kw, says in ((dict(kind='sgd'), "kind 'sgd' has no states of 8 bits: take one of adamw, lion"), (dict(lr=-1.0), 'learning rate: -1.0'), (dict(betas=(0.9, 1.0)), 'index 1: 1.0'),
                      (dict(weight_decay=-1.0), 'weight_decay'), (dict(params=[]), 'empty parameter list'), (dict(paged=True), 'a parameter on cpu')):
         for kind in ([kw.pop('kind')] if 'kind' in kw else ['adamw', 'lion']):
             test_fail(lambda: make(kind, **kw), exc=MemtrainError, contains=says)
@@ -159,15 +149,19 @@ assert 'bitsandbytes' in sys.modules'''
     test_eq(log.level, level)
 
 # %% ../nbs/proofs/optim.ipynb #4655759e
-def test_stochastic_rounding_is_unbiased():
-    g = torch.Generator().manual_seed(0)
-    for x in (1.001, -1.001, 0.3, 3e-5, -7e20, 1e-39):
-        x, n = torch.tensor(x), 40000
-        r = round_stochastically(x.expand(n).contiguous(), torch.randint(2**16, (n,), generator=g, dtype=torch.int32)).double()
-        low, high = r.min(), r.max()
-        assert low <= x <= high and len(r.unique()) == 2  # its neighbours
-        p = (x.double() - low) / (high - low)
-        assert abs((r == high).double().mean() - p) < 5 * (p * (1 - p) / n).sqrt()  # five standard errors
+def test_noise_is_uniform_and_of_three_kinds():
+    n = 2**18
+    a = torch.stack(list(_noise(n, torch.Generator().manual_seed(3)))).double()
+    assert a.min() == 0 and a.max() == 65535
+    assert ((a.mean(1) - 32767.5).abs() < 5 * 65536 / (12 * n)**0.5).all()
+    assert (torch.corrcoef(a) - torch.eye(3)).abs().max() < 5 / n**0.5
+    counts = torch.bincount((a[0] // 1024).long(), minlength=64).double()
+    assert ((counts - n/64)**2 / (n/64)).sum() < 63 + 5 * (2*63)**0.5
+
+# %% ../nbs/proofs/optim.ipynb #8ad71afc
+def test_noise_of_different_seeds_never_meets():
+    p = torch.zeros(1)
+    test_eq(len({_generator(p, 0, i, 0).initial_seed() for i in range(3000)}), 3000)
 
 # %% ../nbs/proofs/optim.ipynb #a8a48c84
 def test_stochastic_rounding_is_exact_over_all_noise():
@@ -345,8 +339,8 @@ def test_weight_and_moments_are_rounded_by_noises_of_their_own():
 # %% ../nbs/proofs/optim.ipynb #fb544e1e
 def test_bf16_says_what_is_wrong_in_a_line():
     p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
-    for kw, says in ((dict(lr=-1.0), 'lr=-1.0: give'), (dict(lr=float('nan')), 'lr=nan'), (dict(eps=-1.0), 'eps=-1.0'), (dict(betas=(0.9, 1.0)), 'betas=(0.9, 1.0): give'),
-                     (dict(weight_decay=-0.1), 'weight_decay=-0.1'), (dict(rounding='up'), "rounding='up': take")):
+    for kw, says in ((dict(lr=-1.0), "lr -1.0 isn't a number"), (dict(lr=float('nan')), 'lr nan'), (dict(eps=-1.0), 'eps -1.0'), (dict(betas=(0.9, 1.0)), "betas (0.9, 1.0) aren't"),
+                     (dict(weight_decay=-0.1), 'weight_decay -0.1'), (dict(rounding='up'), "rounding 'up' isn't known: take")):
         test_fail(lambda: BF16AdamW([p], **kw), exc=MemtrainError, contains=says)
     test_fail(lambda: BF16AdamW([torch.nn.Parameter(torch.ones(3, dtype=torch.float16))]), exc=MemtrainError, contains='float16: BF16AdamW takes')
     test_fail(lambda: BF16AdamW([p]).load_state_dict(torch.optim.AdamW([p]).state_dict()), exc=MemtrainError, contains='another optimizer')
@@ -413,7 +407,7 @@ def _hooked(make):
     return optimizer_fn
 
 def test_no_gradient_buffer_is_left_and_simulate_knows():
-    small = GPTConfig(512, 16, 4, 2, 64)
+    small = GPTConfig(128, 16, 2, 2, 64)
     params = sum(p.numel() for p in GPT(small).parameters())
     for name, make in ((name, _MAKERS[name]) for name in ('fused', '8-bit', 'bf16')):
         half = name == 'bf16'
@@ -423,5 +417,3 @@ def test_no_gradient_buffer_is_left_and_simulate_knows():
         assert at_most[0] < 0.3 * params * (2 if half else 4) <= at_most[1] * 0.31, (name, at_most)  # the token table and a matrix
         told = simulate(model_fn, _hooked(make), _one_step)
         assert abs(told.peak / true.peak - 1) < 2e-3, (name, told.peak, true.peak)
-        told = simulate(model_fn, make, _one_step)
-        assert abs(told.peak / plain.peak - 1) < 2e-3, (name, told.peak, plain.peak)

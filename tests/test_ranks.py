@@ -5,15 +5,13 @@ import pytest
 from memtrain.ranks import *
 
 # %% ../nbs/training/15_ranks.ipynb #9d290de1
-import functools, json, os, pickle, shutil, tempfile
+import json, os, tempfile
 from pathlib import Path
 from unittest.mock import patch
 import torch
-from fastcore.test import test_eq, test_fail, test_ne
+from fastcore.test import test_eq, test_fail
 import memtrain
 from memtrain.core import MemtrainError, format_size, recorded
-from memtrain.folders import write_json
-from memtrain.ranks import _checksum, _old
 
 # %% ../nbs/training/15_ranks.ipynb #802e8bb6
 @pytest.mark.page
@@ -42,6 +40,30 @@ def test_more_ranks_than_gpus_are_refused():
         test_fail(choose_device, args=('auto', 2, 4), exc=MemtrainError, contains='--nproc_per_node 2')
 
 # %% ../nbs/training/15_ranks.ipynb #029d3c41
+TOY = '''
+import torch, torch.nn as nn, torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+class Block(nn.Sequential):
+    def __init__(self, width): super().__init__(nn.LayerNorm(width), nn.Linear(width, 4*width), nn.GELU(), nn.Linear(4*width, width))
+    def forward(self, h): return h + super().forward(h)
+
+class Toy(nn.Module):
+    def __init__(self, vocab=97, width=24, depth=3, seed=0, again=False):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.wte, self.blocks, self.again = nn.Embedding(vocab, width), nn.ModuleList(Block(width) for _ in range(depth)), again
+        self.head = nn.Linear(width, vocab, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, x):
+        h = self.wte(x)
+        for b in self.blocks: h = checkpoint(b, h, use_reentrant=False) if self.again else b(h)
+        return self.head(h)
+
+    def loss(self, x, y, divide_by): return F.cross_entropy(self(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum') / divide_by
+'''
+
 BATCH = '''
 def make_batch():
     g = torch.Generator().manual_seed(1)
@@ -49,39 +71,35 @@ def make_batch():
     y[2:4, 5:] = y[4:6] = -100
     return x, y, int((y != -100).sum())
 '''
+
+# %% ../nbs/training/15_ranks.ipynb #0430a57a
 HEAD = '''
 import json, sys, torch
 from memtrain.ranks import *
 from toy import *
 '''
+TAIL = '''
+with start_ranks('cpu') as ranks:
+    found = {name: globals()[name](ranks) for name in sys.argv[1].split(',')}
+    if ranks.main: print(json.dumps(found))
+'''
 
-@functools.cache
-@functools.cache
-def run_script(n, script, *args):
-    "What rank 0 of `n` ranks has printed last, of a `script` that knows the toy model; each is run once"
+def run_functions(n, script, names, *args):
+    "What functions of a `script` that knows the toy model give on rank 0 of `n` ranks, {name: result}; `args` follow in its `sys.argv`"
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'toy.py').write_text(TOY + BATCH)
-        (Path(d)/'script.py').write_text(HEAD + script)
+        (Path(d)/'script.py').write_text(HEAD + script + TAIL)
         env = os.environ | {'PYTHONPATH': os.pathsep.join([str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')])}
-        run = launch_ranks(n, ['script.py', *args], cwd=d, env=env, timeout=300)
+        run = launch_ranks(n, ['script.py', ','.join(names), *args], cwd=d, env=env, timeout=300)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
-
-# %% ../nbs/training/15_ranks.ipynb #0430a57a
-@pytest.mark.page
-def test_a_rank_that_fails_ends_the_job():
-    with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'fail.py').write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit("a reason")\ntime.sleep(120)\n')
-        run = launch_ranks(2, [Path(d)/'fail.py'], timeout=100)
-    test_ne(run.returncode, 0)
-    assert 'a reason' in run.stderr
 
 # %% ../nbs/training/15_ranks.ipynb #c9bf14be
 @pytest.mark.page
 def test_what_cannot_be_spread_is_refused():
     model = torch.nn.Linear(2, 2)
     model.loss = lambda x: model(x).sum()
-    test_fail(spread_model, args=(model, 'zero', Ranks()), exc=MemtrainError, contains="parallel='zero'")
+    test_fail(spread_model, args=(model, 'zero', Ranks()), exc=MemtrainError, contains="parallel 'zero' isn't one of")
     for how in ('none', 'ddp', 'fsdp'):
         test_fail(spread_model, args=(model, how, Ranks()), kwargs=dict(offload=True), exc=MemtrainError, contains=f"this is {how!r} on cpu without torchrun")
         test_eq(spread_model(model, how, Ranks()).how, 'none')
@@ -107,14 +125,14 @@ def compare(how, dtype, ranks):
     assert clipped[0] > 5 and abs(clipped[1] - 1) < 1e-5
     return worst
 
-with start_ranks('cpu') as ranks:
+def exact(ranks):
     found = {f'{how} {dtype}': max(ranks.gather(compare(how, dtype, ranks))) for how in ('ddp', 'fsdp') for dtype in (torch.float64, torch.float32)}
     heard = ranks.sum(ranks.rank, 2**53 if ranks.main else 0), ranks.any(ranks.rank == 1), ranks.any(False), ranks.gather({'rank': ranks.rank})
     everywhere = ranks.gather(heard) == [heard] * ranks.world_size and find_ranks() == (ranks.rank, ranks.world_size)
-    if ranks.main: print(json.dumps({'differences': found, 'heard': [*heard, everywhere, torch.get_num_threads()]}))
+    return {'differences': found, 'heard': [*heard, everywhere, torch.get_num_threads()]}
 '''
 
-# %% ../nbs/training/15_ranks.ipynb #f6916d83
+# %% ../nbs/training/15_ranks.ipynb #4111bbdb
 HOLDS = '''
 from memtrain.measure import track_memory
 
@@ -133,9 +151,7 @@ def hold(how, ranks):
     held, most = m.timeline[-1], m.timeline.max(0)
     return {**sizes, 'peak': m.peak, 'at the peak': m.by_category, **{k: int((held if i < 3 else most)[i]) for i, k in enumerate(m.by_category)}}
 
-with start_ranks('cpu') as ranks:
-    found = {how: ranks.gather(hold(how, ranks)) for how in ('none', 'ddp', 'fsdp')}
-    if ranks.main: print(json.dumps(found))
+def holds(ranks): return {how: ranks.gather(hold(how, ranks)) for how in ('none', 'ddp', 'fsdp')}
 '''
 
 
@@ -147,9 +163,9 @@ import numpy as np
 import torch
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 import memtrain
-from memtrain.core import MemtrainError, format_size, load_result, nbytes, recorded
-from memtrain.folders import write_json
-from memtrain.ranks import _checksum, _old
+from memtrain.core import MemtrainError
+from memtrain.folders import checksum, write_json
+from memtrain.ranks import _old
 
 # %% ../nbs/proofs/ranks.ipynb #0079da02
 def test_half_an_environment_and_a_wrong_device_are_refused():
@@ -160,34 +176,9 @@ def test_half_an_environment_and_a_wrong_device_are_refused():
     for k in ('LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'):
         test_fail(start, kwargs={n: v for n, v in torchrun.items() if n != k}, exc=MemtrainError, contains=f'but not {k}')
     test_fail(start, kwargs={**torchrun, 'LOCAL_RANK': 'x'}, exc=MemtrainError, contains="LOCAL_RANK='x'")
-    test_fail(start, kwargs={'device': 'gpu'}, exc=MemtrainError, contains="device 'gpu' can't be used: take --device cuda or --device cpu")
+    test_fail(start, kwargs={'device': 'gpu'}, exc=MemtrainError, contains="device 'gpu' can't be used: take device cuda or device cpu")
     test_fail(choose_device, args=('mps', 0, 2), exc=MemtrainError, contains='give cpu or cuda')
-    if not torch.cuda.is_available(): test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='try --device cpu')
-
-# %% ../nbs/proofs/ranks.ipynb #a91d06f2
-TOY = '''
-import torch, torch.nn as nn, torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
-
-class Block(nn.Sequential):
-    def __init__(self, width): super().__init__(nn.LayerNorm(width), nn.Linear(width, 4*width), nn.GELU(), nn.Linear(4*width, width))
-    def forward(self, h): return h + super().forward(h)
-
-class Toy(nn.Module):
-    def __init__(self, vocab=97, width=24, depth=3, seed=0, again=False):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.wte, self.blocks, self.again = nn.Embedding(vocab, width), nn.ModuleList(Block(width) for _ in range(depth)), again
-        self.head = nn.Linear(width, vocab, bias=False)
-        self.head.weight = self.wte.weight
-
-    def forward(self, x):
-        h = self.wte(x)
-        for b in self.blocks: h = checkpoint(b, h, use_reentrant=False) if self.again else b(h)
-        return self.head(h)
-
-    def loss(self, x, y, divide_by): return F.cross_entropy(self(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum') / divide_by
-'''
+    if not torch.cuda.is_available(): test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='try device cpu')
 
 # %% ../nbs/proofs/ranks.ipynb #75d17705
 def test_clipping_whole_gradients_is_torchs():
@@ -209,28 +200,6 @@ def test_clipping_whole_gradients_is_torchs():
     assert np.isnan(clip_gradients(bad, 1.0))
 
 # %% ../nbs/proofs/ranks.ipynb #b29820ef
-def test_ranks_have_the_gradient_of_one_process():
-    for n in (2, 3):
-        for name, d in run_script(n, EXACT)['differences'].items(): assert d <= (1e-12 if 'float64' in name else 1e-6), (n, name, d)
-
-# %% ../nbs/proofs/ranks.ipynb #6befd4ef
-def test_every_rank_hears_the_same_of_all():
-    test_eq(run_script(2, EXACT)['heard'], [[1, 2**53], True, False, [{'rank': 0}, {'rank': 1}], True, 1])
-
-# %% ../nbs/proofs/ranks.ipynb #318477f4
-def test_ddp_replicates_and_fsdp_divides():
-    held = run_script(2, HOLDS)
-    p = held['none'][0]['parameters']
-    for how, share in (('none', 1), ('ddp', 1), ('fsdp', 2)):
-        for rank in held[how]:
-            test_eq((rank['weights'], rank['gradients']), (4*p // share, 4*p // share))
-            assert 0 <= rank['optimizer state'] - 8*p // share < 4096  # and a count of steps for each parameter
-    alone, ddp, fsdp = (held[how][0] for how in ('none', 'ddp', 'fsdp'))
-    test_eq(tuple(r['at the peak']['gradients'] for r in (alone, ddp, fsdp)), (0, 4*p, 0))
-    assert 0.45 < fsdp['peak'] / alone['peak'] < 0.6 and fsdp['peak'] < ddp['peak'] < alone['peak']
-    for rank in held['fsdp']: assert 4*rank['table'] <= rank['at the peak']['temporaries'] <= 4*(rank['table'] + 4*rank['block'])
-
-# %% ../nbs/proofs/ranks.ipynb #e681bd9e
 TRAIN = '''
 def equal(a, b):
     if isinstance(a, dict): return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
@@ -249,53 +218,86 @@ def train(spread, model, optimizer):
         spread.loss(*(t.tensor_split(ranks.world_size)[ranks.rank] for t in (x, y)), n).backward()
         optimizer.step()
     with torch.no_grad(): model.loss(x, y, n)  # leaves the table in one piece on every rank
-'''
 
-# %% ../nbs/proofs/ranks.ipynb #3420b602
-SAVE = TRAIN + '''
-with start_ranks('cpu') as ranks:
+def save(ranks):
     for how in ('ddp', 'fsdp'):
         spread, model, optimizer = fresh(how, ranks, seed=0)
         train(spread, model, optimizer)
         states = full_states(model, optimizer, ranks)
-        save_sharded(f'{sys.argv[1]}/{how}', model, optimizer, ranks, extra={'step': 3 + ranks.rank})
-        if ranks.main: torch.save(states, f'{sys.argv[1]}/{how}.pt')
+        save_sharded(f'{sys.argv[2]}/{how}', model, optimizer, ranks, extra={'step': 3 + ranks.rank})
+        if ranks.main: torch.save(states, f'{sys.argv[2]}/{how}.pt')
         else: assert states == {}
-    if ranks.main: print('true')
-'''
-LOAD = TRAIN + '''
-with start_ranks('cpu') as ranks:
+
+def load(ranks):
     found = {}
     for name in ('ddp', 'fsdp', 'alone'):
-        expected = torch.load(f'{sys.argv[1]}/{name}.pt')
+        expected = torch.load(f'{sys.argv[2]}/{name}.pt')
         for how in ('ddp', 'fsdp'):
             (_, a, a_optimizer), (_, b, b_optimizer) = fresh(how, ranks), fresh(how, ranks)
-            extra = load_sharded(f'{sys.argv[1]}/{name}', a, a_optimizer)
+            extra = load_sharded(f'{sys.argv[2]}/{name}', a, a_optimizer)
             load_full_states(expected, b, b_optimizer)
             both = [full_states(a, a_optimizer, ranks), full_states(b, b_optimizer, ranks)]
             found[f'{name} to {how}'] = [extra, *(equal(expected, s) for s in both if s)]
-    if ranks.main: print(json.dumps(found))
+    return found
 '''
 
-# %% ../nbs/proofs/ranks.ipynb #94df5b6f
-def test_states_go_from_any_number_of_ranks_to_any_other():
-    toy = {}
+folder = tempfile.TemporaryDirectory()  # of what two ranks save, one process and three ranks load
+
+@functools.cache
+def two(): return run_functions(2, EXACT + HOLDS + TRAIN, ['exact', 'holds', 'save'], folder.name)
+
+@functools.cache
+def three():
+    "Of what two ranks have saved, one process loads each, trains on and saves; then three ranks load all"
+    two()
+    toy, d = {}, folder.name
     exec(HEAD.replace('from toy import *', '') + TOY + BATCH + TRAIN, toy)
+    for how in ('ddp', 'fsdp'):
+        spread, model, optimizer = toy['fresh']('none', Ranks())
+        test_eq(load_sharded(f'{d}/{how}', model, optimizer), {'step': 3})
+        loaded, expected = full_states(model, optimizer, Ranks()), torch.load(f'{d}/{how}.pt')
+        assert toy['equal'](loaded, expected)
+        model.load_state_dict(expected['model']), optimizer.load_state_dict(expected['optimizer'])
+        assert expected['model']['head.weight'].data_ptr() == expected['model']['wte.weight'].data_ptr()
+    toy['train'](spread, model, optimizer)
+    assert not toy['equal'](full_states(model, optimizer, Ranks()), expected)
+    save_sharded(f'{d}/alone', model, optimizer, Ranks(), extra={'step': 3})
+    torch.save(full_states(model, optimizer, Ranks()), f'{d}/alone.pt')
+    return run_functions(3, EXACT + TRAIN, ['exact', 'load'], d)
+
+# %% ../nbs/proofs/ranks.ipynb #6befd4ef
+def test_a_rank_that_fails_ends_the_job():
     with tempfile.TemporaryDirectory() as d:
-        assert run_script(2, SAVE, d)
-        for how in ('ddp', 'fsdp'):
-            spread, model, optimizer = toy['fresh']('none', Ranks())
-            test_eq(load_sharded(f'{d}/{how}', model, optimizer), {'step': 3})
-            loaded, expected = full_states(model, optimizer, Ranks()), torch.load(f'{d}/{how}.pt')
-            assert toy['equal'](loaded, expected)
-            model.load_state_dict(expected['model']), optimizer.load_state_dict(expected['optimizer'])
-            assert expected['model']['head.weight'].data_ptr() == expected['model']['wte.weight'].data_ptr()
-        toy['train'](spread, model, optimizer)
-        assert not toy['equal'](full_states(model, optimizer, Ranks()), expected)
-        save_sharded(f'{d}/alone', model, optimizer, Ranks(), extra={'step': 3})
-        torch.save(full_states(model, optimizer, Ranks()), f'{d}/alone.pt')
-        found = run_script(3, LOAD, d)
-    test_eq(found, {f'{a} to {b}': [{'step': 3}, True, True] for a in ('ddp', 'fsdp', 'alone') for b in ('ddp', 'fsdp')})
+        (Path(d)/'fail.py').write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit("a reason")\ntime.sleep(120)\n')
+        run = launch_ranks(2, [Path(d)/'fail.py'], timeout=100)
+    test_ne(run.returncode, 0)
+    assert 'a reason' in run.stderr
+
+# %% ../nbs/proofs/ranks.ipynb #6f47dcf2
+def test_ranks_have_the_gradient_of_one_process():
+    for found in (two(), three()):
+        for name, d in found['exact']['differences'].items(): assert d <= (1e-12 if 'float64' in name else 1e-6), (found['exact']['heard'], name, d)
+
+# %% ../nbs/proofs/ranks.ipynb #eb54843e
+def test_every_rank_hears_the_same_of_all():
+    test_eq(two()['exact']['heard'], [[1, 2**53], True, False, [{'rank': 0}, {'rank': 1}], True, 1])
+
+# %% ../nbs/proofs/ranks.ipynb #318477f4
+def test_ddp_replicates_and_fsdp_divides():
+    held = two()['holds']
+    p = held['none'][0]['parameters']
+    for how, share in (('none', 1), ('ddp', 1), ('fsdp', 2)):
+        for rank in held[how]:
+            test_eq((rank['weights'], rank['gradients']), (4*p // share, 4*p // share))
+            assert 0 <= rank['optimizer state'] - 8*p // share < 4096  # and a count of steps for each parameter
+    alone, ddp, fsdp = (held[how][0] for how in ('none', 'ddp', 'fsdp'))
+    test_eq(tuple(r['at the peak']['gradients'] for r in (alone, ddp, fsdp)), (0, 4*p, 0))
+    assert 0.45 < fsdp['peak'] / alone['peak'] < 0.6 and fsdp['peak'] < ddp['peak'] < alone['peak']
+    for rank in held['fsdp']: assert 4*rank['table'] <= rank['at the peak']['temporaries'] <= 4*(rank['table'] + 4*rank['block'])
+
+# %% ../nbs/proofs/ranks.ipynb #e681bd9e
+def test_states_go_from_any_number_of_ranks_to_any_other():
+    test_eq(three()['load'], {f'{a} to {b}': [{'step': 3}, True, True] for a in ('ddp', 'fsdp', 'alone') for b in ('ddp', 'fsdp')})
 
 # %% ../nbs/proofs/ranks.ipynb #bb8ece82
 def small(seed=0, width=3):
@@ -329,7 +331,7 @@ def test_a_list_of_parts_runs_no_code():
         (folder/'.metadata').write_bytes(pickle.dumps(Evil()))
         index = json.loads((folder/'checkpoint.json').read_text())
         del index['sha256']['.metadata']  # who writes a pickle can write checksums
-        write_json(folder/'checkpoint.json', {**index, 'checksum': _checksum(index)})
+        write_json(folder/'checkpoint.json', {**index, 'checksum': checksum(index)})
         test_fail(load_sharded, args=(folder, *small()), exc=MemtrainError, contains='it names posix.mkdir' if os.name == 'posix' else 'it names')
         assert not (Path(d)/'was run').exists()
 
