@@ -12,7 +12,7 @@ import argparse,math,os
 PARTS = ("before", "points", "averaged", "centers", "digits", "images_seen")
 KEEP = ("centers", "bandwidth", "strategy", "seconds", "nll_train", "nll_held_out", "nll_true", "memorisation_gap", "sliced_wasserstein", "sliced_wasserstein_of_data", "measured_on")
 POINTS = [dict(data=data, train_kernel_size=K, strategy="single_gpu") for data, K in (("8gaussians", 64), ("checkerboard", 200))]
-DIGITS = dict(data="digits", train_kernel_size=200, batch_size=64, lr=1e-3, strategy="matrix_free", niters=250)
+DIGITS = dict(data="digits", train_kernel_size=200, batch_size=64, lr=1e-3, strategy="matrix_free", max_iters=250)
 
 
 def train(cls=None, **kw):
@@ -29,7 +29,7 @@ def averaged(size):
     from memtrain.wpo import ism_loss
     from memtrain.wpo_train import WPOTrainer
     class Averaged(WPOTrainer):
-        def _loss_and_gradient(self, x, own):
+        def loss_and_gradient(self, x, own):
             loss = sum(ism_loss(self.net, x, part, "dense") for part in self.centers.split(size))/math.ceil(len(self.centers)/size)
             loss.backward()
             return loss.item()
@@ -46,7 +46,7 @@ def single_gaussian(seed):
 
 def measure(part, seeds):
     if part == "before":  # steps that change nothing, and enough of them that all digits are measured on
-        return [train(**{**settings, "seed": s, "niters": 30, "lr": 1e-9}) for settings in (*POINTS, DIGITS) for s in range(seeds)]
+        return [train(**{**settings, "seed": s, "max_iters": 30, "lr": 1e-9}) for settings in (*POINTS, DIGITS) for s in range(seeds)]
     if part == "points": return [train(seed=s, **settings) for settings in POINTS for s in range(seeds)]
     if part == "averaged": return [train(averaged(size), seed=s, train_kernel_size=64, strategy="single_gpu") | {"size": size} for size in (16, 4, 1) for s in range(seeds)]
     if part == "centers": return [train(data="checkerboard", train_kernel_size=K, strategy="single_gpu", seed=0) for K in (50, 200, 600, 1200)]

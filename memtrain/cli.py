@@ -593,7 +593,7 @@ class WPOCommand:
     ) -> int:  # exit status
         "Train, and say what came of it; under torchrun the ranks share the centers"
         from memtrain.ranks import start_ranks
-        from memtrain.train import Stopped, ToldElsewhere
+        from memtrain.runs import Stopped, ToldElsewhere
         if self.plot:
             _check_output('--plot', self.plot)
             _check_image(self.plot)
@@ -625,7 +625,7 @@ def _describe_mixture(t):
     "What the trainer `t` is going to do, in a line"
     where = f"{t.ranks.world_size} ranks" if t.ranks.world_size > 1 else str(t.device)
     return (f"{t.config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, {sum(p.numel() for p in t.net.parameters()):,} parameters; "
-            f"{t.config.niters:,} steps of {t.config.batch_size} by {t.how['strategy']} on {where}" + (f', from step {t.iter + 1}' if t.iter else ''))
+            f"{t.config.max_iters:,} steps of {t.config.batch_size} by {t.how['strategy']} on {where}" + (f', from step {t.iter + 1}' if t.iter else ''))
 
 def _conclude_mixture(s):
     "Print the summary `s` of a mixture"
@@ -670,6 +670,7 @@ def _usage():
 def _parse(name, argv):
     "The command called `name` with its flags set, and the settings it takes besides"
     command, settings = _COMMANDS[name]
+    if name == 'wpo': argv = [re.sub('^--niters(?=$|=)', '--max_iters', re.sub('^--checkpoint[-_]every(?=$|=)', '--checkpoint_interval', a)) for a in argv]  # their first names
     kw = dict(args=argv, prog=f'memtrain {name}', description=command.__doc__, use_underscores=True)
     if not settings: return tyro.cli(command, **kw), ()
     module, cls = settings.split(':')

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from .core import MemtrainError, is_out_of_memory
 from .ranks import choose_device
-from .train import load_checkpoint
+from .runs import load_checkpoint
 from .wpo import POINTS, FactorNet, check_inputs, make_points
 from .wpo_train import Mixture
 

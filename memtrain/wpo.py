@@ -304,7 +304,7 @@ class _Job:
         "The log weights `a`, if they are numbers"
         if not (bad := ~(a < math.inf)).any(): return a
         k = bad.any(1).nonzero()[0, 0]
-        raise MemtrainError(f'center {self.numbers[part][k]}: the log weight of a sample is {a[k][bad[k]][0]}: its factor is too large or not finite', 'take a smaller lr, clip gradients, or a smaller scale')
+        raise MemtrainError(f'gives a sample the log weight {a[k][bad[k]][0]}: its factor is too large or not finite', 'take a smaller lr, clip gradients, or a smaller scale', 'center', self.numbers[part][k].item())
 
     def check_alone(self, top):
         "Raise for the first sample of whose log weights the largest, `top`, is -inf"

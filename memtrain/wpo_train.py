@@ -4,70 +4,58 @@
 
 # %% auto #0
 __all__ = ['NOISE', 'STRATEGIES', 'load_digits', 'load_cifar10', 'load_data', 'rank_slice', 'merge_over_ranks', 'sum_gradients',
-           'backward_by', 'predict_peak', 'Rates', 'measure_rates', 'predict_seconds', 'Choice', 'choose_strategy',
-           'WPOConfig', 'Mixture', 'WPOTrainer', 'ChunkedTraining', 'setup_chunked_training', 'AccumulatedTraining',
+           'backward_by', 'WPOStep', 'predict_peak', 'Rates', 'measure_rates', 'predict_seconds', 'Choice',
+           'choose_strategy', 'WPOConfig', 'Mixture', 'WPOTrainer', 'ExactTraining', 'setup_chunked_training',
            'setup_gradient_accumulation_training', 'ModelParallelTraining', 'setup_model_parallel_training']
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #0546c373
 import contextlib, copy, gzip, importlib.util, io, math, os, re, threading, time, zlib
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, get_args
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+from fastcore.meta import delegates
 
-from .core import MIB, MemtrainError, format_size, is_out_of_memory, parse_size, progress
-from .folders import write_json
+from .core import MIB, MemtrainError, format_size, is_out_of_memory, option, parse_size
 from .estimate import OPTIMIZERS, state_bytes
 from .lazypickle import iter_pickle
 from .plan import MARGIN, usable_memory
 from .ranks import Ranks, choose_device
 from .report import matmul_rate
-from .train import MetricsLog, Stopped, _hearing_sigterm, _NoLog, _on_main, _own_ranks, _write_checkpoint, check_run_dir, load_checkpoint
-from .wpo import POINTS, FactorNet, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
+from .runs import Run, check_same, own_ranks
+from .wpo import POINTS, FactorNet, Sums, check_counts, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #5c695857
 def load_digits(
     path: str | Path | None = None,  # digits.csv.gz; that of the scikit-learn which is installed by default
 ) -> torch.Tensor:  # (1797, 64), float32, whole numbers from 0 to 16
     "The hand-written digits that scikit-learn ships"
+    brings = 'pip install scikit-learn brings it'
     if path is None:
         spec = importlib.util.find_spec('sklearn')
-        if spec is None or not spec.origin: raise MemtrainError("digits.csv.gz comes with scikit-learn, which isn't installed: pip install scikit-learn, or give --data_dir, a folder with that file")
+        if spec is None or not spec.origin: raise MemtrainError("digits.csv.gz comes with scikit-learn, which isn't installed", f"pip install scikit-learn, or give {option('data_dir')}, a folder with that file")
         path = Path(spec.origin).parent/'datasets'/'data'/'digits.csv.gz'
     try: table = np.loadtxt(io.BytesIO(gzip.decompress(Path(path).read_bytes())), delimiter=',', dtype=np.float32, ndmin=2)
-    except FileNotFoundError: raise MemtrainError(f'{path}: no such file: give --data_dir, the folder of a digits.csv.gz, or leave it out and pip install scikit-learn, which brings it') from None
-    except (OSError, EOFError, ValueError, gzip.zlib.error) as e: raise MemtrainError(f"{path}: can't be read as digits.csv.gz ({str(e).splitlines()[0]}): pip install scikit-learn brings it") from None
-    if table.shape[1:] != (65,) or table[:, :64].min() < 0 or table[:, :64].max() > 16:
-        raise MemtrainError(f'{path}: a table of shape {table.shape} is not that of the digits, 64 levels from 0 to 16 and a label: pip install scikit-learn brings it')
+    except FileNotFoundError: raise MemtrainError(f'{path}: no such file', f"give {option('data_dir')}, the folder of a digits.csv.gz, or leave it out and pip install scikit-learn, which brings it") from None
+    except (OSError, EOFError, ValueError, gzip.zlib.error) as e: raise MemtrainError(f"{path}: can't be read as digits.csv.gz ({str(e).splitlines()[0]})", brings) from None
+    if table.shape[1:] != (65,) or table[:, :64].min() < 0 or table[:, :64].max() > 16: raise MemtrainError(f'{path}: a table of shape {table.shape} is not that of the digits, 64 levels from 0 to 16 and a label', brings)
     return torch.from_numpy(table[:, :64].copy())
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e85cf662
-_WANTED = 'unpack cifar-10-python.tar.gz (data_batch_1 to data_batch_5) or cifar-10-binary.tar.gz (the same with .bin), and give its folder as --data_dir'
+_WANTED = f"unpack cifar-10-python.tar.gz (data_batch_1 to data_batch_5) or cifar-10-binary.tar.gz (the same with .bin), and give its folder as {option('data_dir')}"
 
-def load_cifar10(
-    data_dir: str | Path,  # folder of data_batch_1, … (pickles) or data_batch_1.bin, …, or the one above it
-) -> torch.Tensor:  # (50000, 3072), uint8; fewer where files are missing
-    "The training images of CIFAR-10, red, green and blue planes of 32 × 32, from the published files in `data_dir`"
-    folders = [p for p in (Path(data_dir), Path(data_dir)/'cifar-10-batches-py', Path(data_dir)/'cifar-10-batches-bin') if p.is_dir()]
-    if not folders: raise MemtrainError(f'{data_dir}: no such folder: {_WANTED}')
-    for folder in folders:
-        for pattern, read in ((r'data_batch_\d+', _read_pickled), (r'data_batch_\d+\.bin', _read_binary)):
-            files = sorted((p for p in folder.iterdir() if re.fullmatch(pattern, p.name)), key=lambda p: int(re.search(r'\d+', p.name)[0]))
-            if files: return torch.cat([read(p) for p in files])
-    raise MemtrainError(f'{data_dir}: no data_batch_1 and no data_batch_1.bin in it: {_WANTED}')
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #537c9f1f
 def _read_binary(path):
     "The images of a file of CIFAR-10's binary version"
-    data = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) if path.stat().st_size else torch.empty(0, dtype=torch.uint8)
-    if not len(data) or len(data) % 3073: raise MemtrainError(f'{path}: {len(data):,} bytes are no whole number of records of 3,073: it is cut off, or no file of CIFAR-10; get it again')
+    data = torch.from_numpy(np.fromfile(path, np.uint8))
+    if not len(data) or len(data) % 3073: raise MemtrainError(f'{path}: {len(data):,} bytes are no whole number of records of 3,073: it is cut off, or no file of CIFAR-10', 'get it again')
     records = data.view(-1, 3073)
     if (wrong := records[:, 0] > 9).any(): raise MemtrainError(f'{path}: record {wrong.nonzero()[0, 0]} has label {records[wrong][0, 0]}, CIFAR-10 has 0 to 9: no file of its binary version')
     return records[:, 1:]
@@ -75,11 +63,23 @@ def _read_binary(path):
 def _read_pickled(path):
     "The images of a file of CIFAR-10's Python version"
     try: found = next(iter_pickle(path), None)
-    except MemtrainError as e: raise MemtrainError(f"{path}: can't be read as a batch of CIFAR-10's Python version; get it again ({str(e).removeprefix(f'{path}: ')})") from None
+    except MemtrainError as e: raise MemtrainError(f"{path}: can't be read as a batch of CIFAR-10's Python version ({e.problem.removeprefix(f'{path}: ')})", 'get it again') from None
     data = found.get('data', found.get(b'data')) if isinstance(found, dict) else None
     if getattr(data, 'dtype', None) != 'uint8' or len(data.shape) != 2 or data.shape[1] != 3072:
-        raise MemtrainError(f"{path}: no batch of CIFAR-10's Python version, a dict with uint8 'data' of shape (N, 3072): get it again")
+        raise MemtrainError(f"{path}: no batch of CIFAR-10's Python version, a dict with uint8 'data' of shape (N, 3072)", 'get it again')
     return torch.from_numpy(data.numpy())
+
+def load_cifar10(
+    data_dir: str | Path,  # folder of data_batch_1, … (pickles) or data_batch_1.bin, …, or the one above it
+) -> torch.Tensor:  # (50000, 3072), uint8; fewer where files are missing
+    "The training images of CIFAR-10, red, green and blue planes of 32 × 32, from the published files in `data_dir`"
+    folders = [p for p in (Path(data_dir), Path(data_dir)/'cifar-10-batches-py', Path(data_dir)/'cifar-10-batches-bin') if p.is_dir()]
+    if not folders: raise MemtrainError(f'{data_dir}: no such folder', _WANTED)
+    for folder in folders:
+        for pattern, read in ((r'data_batch_\d+', _read_pickled), (r'data_batch_\d+\.bin', _read_binary)):
+            files = sorted((p for p in folder.iterdir() if re.fullmatch(pattern, p.name)), key=lambda p: int(re.search(r'\d+', p.name)[0]))
+            if files: return torch.cat([read(p) for p in files])
+    raise MemtrainError(f'{data_dir}: no data_batch_1 and no data_batch_1.bin in it', _WANTED)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #fa316bfc
 NOISE = 0.1  # standard deviation of what is added to images in [-1, 1]
@@ -91,10 +91,10 @@ def load_data(
     noise: float = NOISE,  # standard deviation
 ) -> tuple[torch.Tensor, torch.Tensor]:  # to learn from, and held out: (n, d) and (m, d), float32
     "The images called `name` in [-1, 1] with Gaussian `noise`, a fifth of digits and a tenth of CIFAR-10 held out"
-    if name not in ('digits', 'cifar10'): raise MemtrainError(f'{name!r} is no set of images: take digits or cifar10')
-    if name == 'cifar10' and data_dir is None: raise MemtrainError(f'cifar10 is read from its published files: {_WANTED}')
+    if name not in ('digits', 'cifar10'): raise MemtrainError('is no set of images', 'take digits or cifar10', 'data', name)
+    if name == 'cifar10' and data_dir is None: raise MemtrainError('cifar10 is read from its published files', _WANTED)
     x, top, share = (load_digits(data_dir and Path(data_dir)/'digits.csv.gz'), 16, 5) if name == 'digits' else (load_cifar10(data_dir), 255, 10)
-    if len(x) < 2: raise MemtrainError(f'{name}: {len(x)} image in {data_dir}: one to learn from and one to hold out are the least')
+    if len(x) < 2: raise MemtrainError(f'{data_dir}: {len(x)} image of {name}', 'one to learn from and one to hold out are the least')
     g = torch.Generator().manual_seed(seed)
     x = x[torch.randperm(len(x), generator=g)].float().mul_(2/top).sub_(1)
     if noise: x.add_(torch.randn(x.shape, generator=g), alpha=noise)
@@ -108,8 +108,7 @@ def rank_slice(
     world_size: int,  # processes
 ) -> slice:  # at most one longer than another's; empty where there are more ranks than centers
     "The centers of `rank`, out of `count`"
-    if not (count >= 0 and 0 <= rank < world_size):
-        raise MemtrainError(f'rank {rank} of {world_size} with {count} centers: a rank is 0 or more, and below the world size')
+    if not (count >= 0 and 0 <= rank < world_size): raise MemtrainError(f'rank {rank} of {world_size} with {count} centers', 'a rank is 0 or more, and below the world size')
     each, more = divmod(count, world_size)
     start = rank*each + min(rank, more)
     return slice(start, start + each + (rank < more))
@@ -117,7 +116,7 @@ def rank_slice(
 # %% ../nbs/mixtures/41_wpo_train.ipynb #4a59b8bc
 def merge_over_ranks(
     group: Any = None,  # of torch.distributed; all ranks by default
-) -> Callable[[Any], None]:  # for `ism_loss(merge=…)`
+) -> Callable[[Sums], None]:  # for `ism_loss(merge=…)`
     "What makes the sums of this rank's centers those of the centers of all ranks of `group`"
     def merge(sums):
         if not dist.is_initialized(): return
@@ -151,7 +150,6 @@ def sum_gradients(
 # %% ../nbs/mixtures/41_wpo_train.ipynb #4157ad41
 STRATEGIES = 'single_gpu', 'gradient_accumulation', 'chunked', 'matrix_free', 'model_parallel'
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #4a32e8d0
 def backward_by(
     strategy: str,  # one of `STRATEGIES`
     net: nn.Module,  # a `FactorNet`
@@ -165,62 +163,59 @@ def backward_by(
     **kwargs: Any,  # for `ism_loss`: `screen`, `matmul_dtype`
 ) -> torch.Tensor:  # scalar, without a graph
     "The loss of the mixture of all `centers` by `strategy`, and its gradient added to `.grad`, which 'model_parallel' needs to be None or 0 before"
-    _check_strategy(strategy)
-    kwargs.update(log_mixing=log_mixing, leave_one_out=leave_one_out)
-    if strategy == 'gradient_accumulation': return _backward_in_micro_batches(net, x, centers, accumulation_steps, kwargs)
-    if strategy == 'model_parallel': return _backward_over_ranks(net, x, centers, chunk_size, group, kwargs)
-    method = 'dense' if strategy == 'single_gpu' else strategy
-    loss = ism_loss(net, x, centers, method, chunk_size, into_grad=method == 'matrix_free', **kwargs)
+    if strategy not in STRATEGIES: raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', strategy)
+    if strategy == 'gradient_accumulation':
+        check_counts(accumulation_steps=accumulation_steps)
+        total, size = 0.0, max(1, math.ceil(len(x)/accumulation_steps))
+        for i in range(0, max(1, len(x)), size):
+            part, own = x[i:i + size], None if leave_one_out is None else leave_one_out[i:i + size]
+            loss = ism_loss(net, part, centers, 'dense', log_mixing=log_mixing, leave_one_out=own, **kwargs)*(len(part)/len(x))
+            loss.backward()
+            total = total + loss.detach()
+        return total
+    if strategy == 'model_parallel':
+        kwargs['merge'] = merge_over_ranks(group)
+        own = rank_slice(len(centers), *((dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)))
+        centers, log_mixing, leave_one_out = centers[own], None if log_mixing is None else log_mixing[own], None if leave_one_out is None else leave_one_out - own.start
+    method = {'single_gpu': 'dense', 'chunked': 'chunked'}.get(strategy, 'matrix_free')
+    loss = ism_loss(net, x, centers, method, chunk_size, log_mixing, leave_one_out, into_grad=method == 'matrix_free', **kwargs)
     loss.backward()
-    return loss.detach()
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #2ec44be7
-def _check_strategy(strategy, accumulation_steps=1, **counts):
-    "Raise a one-line error for what can't be"
-    if strategy not in STRATEGIES: raise MemtrainError(f'strategy={strategy!r}: take one of {", ".join(STRATEGIES)}')
-    for name, n in dict(accumulation_steps=accumulation_steps, **counts).items():
-        if type(n) is not int or n < 1: raise MemtrainError(f'{name}={n!r}: give a whole number, 1 or more')
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #ed698c30
-def _backward_in_micro_batches(net, x, centers, steps, kwargs):
-    "The dense loss of `steps` parts of the samples, one after the other"
-    _check_strategy('gradient_accumulation', steps)
-    own, total = kwargs.pop('leave_one_out'), 0.0
-    size = max(1, math.ceil(len(x)/steps))
-    for i in range(0, max(1, len(x)), size):
-        part = x[i:i + size]
-        loss = ism_loss(net, part, centers, 'dense', leave_one_out=None if own is None else own[i:i + size], **kwargs)*(len(part)/len(x))
-        loss.backward()
-        total = total + loss.detach()
-    return total
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #d9bc272d
-def _backward_over_ranks(net, x, centers, chunk_size, group, kwargs):
-    "The loss of all centers, each rank with its own, and on every rank the whole gradient"
-    rank, world_size = (dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)
-    own = rank_slice(len(centers), rank, world_size)
-    mixing, left_out = kwargs.pop('log_mixing'), kwargs.pop('leave_one_out')
-    if mixing is not None: mixing = mixing[own]
-    if left_out is not None: left_out = left_out - own.start
-    loss = ism_loss(net, x, centers[own], 'matrix_free', chunk_size, mixing, left_out, merge=merge_over_ranks(group), into_grad=True, **kwargs)
-    loss.backward()
-    sum_gradients(net, group)
+    if strategy == 'model_parallel': sum_gradients(net, group)
     return loss.detach()
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #b1242556
-class _Size:
-    "How many numbers the parts of a pass have"
-    def __init__(self, dim, hidden, depth, panel, centers, batch, chunk, itemsize):
-        self.spans = [(c, min(c + panel, dim)) for c in range(0, dim, panel)]
-        self.panels = [(b - a, (dim - b)*(b - a), (b - a)*(b - a + 1)//2) for a, b in self.spans]  # w, r·w, t
-        self.trunk = [n for i in [dim] + [hidden]*(depth - 1) for n in (i*hidden, hidden)]
-        self.head = [n for scale in (hidden, 1) for _, low, tri in self.panels for n in [(low + tri)*scale]]
+@dataclass
+class WPOStep:
+    "A step of one process by `strategy`: what its bytes and seconds follow from"
+    strategy: str  # one of `STRATEGIES`
+    dim: int  # of the data, d
+    centers: int  # K
+    batch_size: int  # samples in a step, B
+    hidden: int = 64  # of the `FactorNet`
+    depth: int = 5  # of the `FactorNet`
+    panel: int = 32  # of the `FactorNet`
+    chunk_size: int | None = None  # centers at a time; what `choose_chunk` says by default
+    accumulation_steps: int = 1  # micro-batches of 'gradient_accumulation'
+    world_size: int = 1  # ranks that share the centers in 'model_parallel'
+    itemsize: int = 4  # bytes of a number
+
+    def __post_init__(self):
+        if self.strategy not in STRATEGIES: raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', self.strategy)
+        check_counts(**{k: v for k, v in vars(self).items() if k != 'strategy' and not (k == 'chunk_size' and v is None)})
+        d, H = self.dim, self.hidden
+        self.kind = {'chunked': 'chunked', 'matrix_free': 'panels', 'model_parallel': 'panels'}.get(self.strategy, 'dense')
+        self.here = -(-self.centers//self.world_size) if self.strategy == 'model_parallel' else self.centers
+        self.batch = -(-self.batch_size//self.accumulation_steps) if self.strategy == 'gradient_accumulation' else self.batch_size
+        self.panels = [(b - a, (d - b)*(b - a), (b - a)*(b - a + 1)//2) for a in range(0, d, self.panel) for b in [min(a + self.panel, d)]]  # w, r·w, t
+        self.trunk = [n for i in [d] + [H]*(self.depth - 1) for n in (i*H, H)]
+        self.head = [(low + tri)*scale for scale in (H, 1) for _, low, tri in self.panels]
         self.n_trunk, self.n_head, self.largest = sum(self.trunk), sum(self.head), max(self.trunk + self.head)
-        self.dim, self.hidden, self.depth, self.batch, self.itemsize = dim, hidden, depth, batch, itemsize
-        self.k, self.rest = min(centers, chunk), min(chunk, max(0, centers - chunk))  # in the first chunk, and in the next
-        self.double = 8/itemsize  # a number of a sum, in numbers
-        self.factors, self.pairs, self.weights = self.k*dim**2, self.k*batch*dim, self.k*batch
-        self.layers, self.wide = 2*depth*centers*hidden, centers*hidden  # what the trunk keeps, and one layer of it
+        chunk = self.here if self.kind == 'dense' else self.chunk_size or choose_chunk(
+            'chunked' if self.kind == 'chunked' else 'matrix_free', d, self.batch, (self.n_trunk + self.n_head)*self.itemsize, self.panel, self.itemsize)
+        self.k, self.rest = min(self.here, chunk), min(chunk, max(0, self.here - chunk))  # centers in the first chunk, and in the next
+        self.double = 8/self.itemsize  # a number of a sum, in numbers
+        self.factors, self.pairs, self.weights = self.k*d**2, self.k*self.batch*d, self.k*self.batch
+        self.layers, self.wide = 2*self.depth*self.here*H, self.here*H  # what the trunk keeps, and one layer of it
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #b3c207df
 def _dense_moments(c):
@@ -273,52 +268,26 @@ def _panel_moments(c):
                       'trunk back': c.layers + max(2*c.wide, max(c.trunk)) + walked + sums}
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e2a0efad
-_moments = dict(single_gpu=_dense_moments, gradient_accumulation=_dense_moments, chunked=_chunked_moments,
-                matrix_free=_panel_moments, model_parallel=_panel_moments)
+_MOMENTS = dict(dense=_dense_moments, chunked=_chunked_moments, panels=_panel_moments)
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #7e27be6f
+@delegates(WPOStep)
 def predict_peak(
     strategy: str,  # one of `STRATEGIES`
     dim: int,  # of the data, d
     centers: int,  # K
     batch_size: int,  # samples in a step, B
-    hidden: int = 64,  # of the `FactorNet`
-    depth: int = 5,  # of the `FactorNet`
-    panel: int = 32,  # of the `FactorNet`
-    chunk_size: int | None = None,  # centers at a time; what `ism_loss` chooses by default
-    accumulation_steps: int = 1,  # micro-batches of 'gradient_accumulation'
-    world_size: int = 1,  # ranks that share the centers in 'model_parallel'
     optimizer: str = 'adamw',  # or 'adamw8bit', 'sgd'
-    itemsize: int = 4,  # bytes of a number
+    **kwargs: Any,  # the rest of `WPOStep`
 ) -> dict[str, int]:  # bytes: parameters, gradients, optimizer states, centers and batch, pass, total
     "What a training step of one process will hold, and in `pass` what `backward_by` needs beyond the rest"
-    if optimizer not in OPTIMIZERS: raise MemtrainError(f'optimizer={optimizer!r}: take one of {", ".join(OPTIMIZERS)}')
-    c = _size(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_size, accumulation_steps, world_size, itemsize)
-    moments = _moments[strategy](c)
-    parameters = (c.n_head + c.n_trunk)*itemsize
-    out = {'parameters': parameters, 'gradients': parameters, 'optimizer states': state_bytes(c.trunk + c.head, optimizer)*itemsize//4,
-           'centers and batch': (centers + batch_size)*dim*itemsize, 'pass': round(max(moments.values())*itemsize)}
-    small = sum(n*itemsize for n in c.trunk + c.head if n*itemsize < MIB)  # the buffer of `sum_gradients`, at most
-    after = max(2*c.largest*itemsize, small*(strategy == 'model_parallel' and world_size > 1))
+    if optimizer not in OPTIMIZERS: raise MemtrainError('is none', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', optimizer)
+    c = WPOStep(strategy, dim, centers, batch_size, **kwargs)
+    parameters = (c.n_head + c.n_trunk)*c.itemsize
+    out = {'parameters': parameters, 'gradients': parameters, 'optimizer states': state_bytes(c.trunk + c.head, optimizer)*c.itemsize//4,
+           'centers and batch': (centers + batch_size)*dim*c.itemsize, 'pass': round(max(_MOMENTS[c.kind](c).values())*c.itemsize)}
+    small = sum(n*c.itemsize for n in c.trunk + c.head if n*c.itemsize < MIB)  # the buffer of `sum_gradients`, at most
+    after = max(2*c.largest*c.itemsize, small*(strategy == 'model_parallel' and c.world_size > 1))
     return out | {'total': sum(out.values()) + max(0, after - out['pass'])}
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #b65bdf45
-def _size(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_size, accumulation_steps, world_size, itemsize):
-    "The numbers of one pass of `strategy`, and the centers that this process has"
-    _check_strategy(strategy, accumulation_steps, dim=dim, centers=centers, batch_size=batch_size, hidden=hidden, depth=depth, panel=panel,
-                    world_size=world_size, chunk_size=1 if chunk_size is None else chunk_size)
-    here = -(-centers//world_size) if strategy == 'model_parallel' else centers
-    batch = -(-batch_size//accumulation_steps) if strategy == 'gradient_accumulation' else batch_size
-    c = _Size(dim, hidden, depth, panel, here, batch, here, itemsize)
-    if strategy in ('single_gpu', 'gradient_accumulation'): return c
-    return _Size(dim, hidden, depth, panel, here, batch, chunk_size or _default_chunk(c, strategy), itemsize)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #ab73a9ab
-def _default_chunk(c, strategy):
-    "What `choose_chunk` says"
-    return choose_chunk('chunked' if strategy == 'chunked' else 'matrix_free', c.dim, c.batch, (c.n_head + c.n_trunk)*c.itemsize, c.spans[0][1], c.itemsize)
-
-
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #2f389423
 @dataclass(frozen=True)
@@ -353,45 +322,31 @@ def measure_rates(
     return Rates(matmul_rate(device, 512, seconds=0.2)/2, len(cached)/mixed, len(large)/best(lambda: large*2, 3), 100/best(chain, 10))
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #8c1fa6d0
-def _work(strategy, c, K):
-    "Multiply-adds, new tensors as (numbers in one, how many), and operations, of one pass over `K` centers in chunks of `c.k`"
-    chunks, panels, p = -(-K//c.k), len(c.panels), c.dim*(c.dim + 1)/2
-    trunk, make, use = 3*K*(c.dim + (c.depth - 1)*c.hidden)*c.hidden, K*p*c.hidden, K*c.batch*p
-    tensors = [(c.k*c.hidden, 6*c.depth*chunks)]
-    if strategy in ('single_gpu', 'gradient_accumulation'):
-        return trunk + 3*make + 10*use, tensors + [(c.factors, 14), (c.pairs, 40), (c.n_head/panels, 8*panels)], 250 + 60*panels
-    if strategy == 'chunked':
-        tensors += [(c.factors, 19*chunks), (c.pairs, 60*chunks), (c.n_head/panels, 10*panels*chunks)]
-        return trunk + 4*make + 14*use, tensors, chunks*(400 + 90*panels)
-    again = chunks > 1  # the walk is done once more
-    for w, low, _ in c.panels: tensors += [(c.k*low, (4 + again)*chunks), (c.k*w*w, (28 + 5*again)*chunks)]
-    tensors += [(c.pairs, (80 + 20*again)*chunks), (c.n_head/panels, 3*panels*chunks)]
-    return trunk + (4 + again)*make + (5 + 2*again)*use, tensors, 120 + chunks*(150 + 40*again + 80*panels)
+_COSTS = dict(  # products that make factors, and that use them; new tensors of each kind in a chunk; operations of torch at all, in a chunk, and for a panel of it
+    dense=dict(make=3, use=10, factors=14, pairs=40, head=8, once=250, panel=60),
+    chunked=dict(make=4, use=14, factors=19, pairs=60, head=10, chunk=400, panel=90),
+    panels=dict(make=4, use=5, below=4, square=28, pairs=80, head=3, once=120, chunk=150, panel=80),
+    again=dict(make=1, use=2, below=1, square=5, pairs=20, chunk=40))
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #bb84b243
+@delegates(WPOStep)
 def predict_seconds(
     strategy: str,  # one of `STRATEGIES`
     dim: int,  # of the data, d
     centers: int,  # K
     batch_size: int,  # samples in a step, B
-    hidden: int = 64,  # of the `FactorNet`
-    depth: int = 5,  # of the `FactorNet`
-    panel: int = 32,  # of the `FactorNet`
-    chunk_size: int | None = None,  # as for `predict_peak`
-    accumulation_steps: int = 1,  # as for `predict_peak`
-    world_size: int = 1,  # as for `predict_peak`
-    itemsize: int = 4,  # bytes of a number
     rates: Rates | None = None,  # of the device; of this CPU by default
+    **kwargs: Any,  # the rest of `WPOStep`
 ) -> float:  # seconds, mostly within a factor of two
     "Roughly how long forward and backward by `strategy` take, without the optimizer"
-    rates = rates or measure_rates()
-    c = _size(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_size, accumulation_steps, world_size, itemsize)
-    here = -(-centers//world_size) if strategy == 'model_parallel' else centers
-    multiply_adds, tensors, operations = _work(strategy, c, here)
-    written = sum(n*count/(rates.numbers_large if n*itemsize > 32*MIB else rates.numbers) for n, count in tensors)
-    if strategy == 'model_parallel' and world_size > 1: written += 2*(c.n_head + c.n_trunk)/rates.numbers_large  # gradients over the ranks
-    seconds = multiply_adds/rates.multiply_adds + written + operations/rates.operations
-    return seconds*(accumulation_steps if strategy == 'gradient_accumulation' else 1)
+    c, rates = WPOStep(strategy, dim, centers, batch_size, **kwargs), rates or measure_rates()
+    K, p, n, chunks = c.here, dim*(dim + 1)/2, len(c.panels), -(-c.here//c.k)
+    cost = Counter(_COSTS[c.kind]) + Counter(_COSTS['again'] if c.kind == 'panels' and chunks > 1 else {})
+    multiply_adds = 3*K*(dim + (c.depth - 1)*c.hidden)*c.hidden + cost['make']*(K*p*c.hidden) + cost['use']*(K*c.batch*p)
+    tensors = [(c.k*c.hidden, 6*c.depth), (c.factors, cost['factors']), *(t for w, low, _ in c.panels for t in ((c.k*low, cost['below']), (c.k*w*w, cost['square']))), (c.pairs, cost['pairs']), (c.n_head/n, cost['head']*n)]
+    written = sum(size*(count*chunks)/(rates.numbers_large if size*c.itemsize > 32*MIB else rates.numbers) for size, count in tensors)
+    if strategy == 'model_parallel' and c.world_size > 1: written += 2*(c.n_head + c.n_trunk)/rates.numbers_large  # gradients over the ranks
+    seconds = multiply_adds/rates.multiply_adds + written + (cost['once'] + chunks*(cost['chunk'] + cost['panel']*n))/rates.operations
+    return seconds*(c.accumulation_steps if strategy == 'gradient_accumulation' else 1)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #4dfaca91
 @dataclass
@@ -405,78 +360,49 @@ class Choice:
     rows: list[dict]  # of each strategy the fastest that fits, or the smallest: strategy, chunk_size, accumulation_steps, bytes, seconds, fits
 
     def __str__(self):
-        head = f"{'strategy':24}{'centers at a time':>19}{'micro-batches':>15}{'a pass':>11}{'in all':>11}{'seconds':>10}\n"
-        return f'{head}{_table(self.rows, self.strategy)}\nbudget {format_size(self.budget)}: {self.strategy}'
+        lines = [f"{'strategy':24}{'centers at a time':>19}{'micro-batches':>15}{'a pass':>11}{'in all':>11}{'seconds':>10}"]
+        for r in self.rows:
+            mark, note = '> ' if r['strategy'] == self.strategy else '  ', '' if r['fits'] else '  too large'
+            size = f"{format_size(r['bytes']['pass']):>11}{format_size(r['bytes']['total']):>11}"
+            lines.append(f"{mark + r['strategy']:24}{r['chunk_size'] or 'all':>19}{r['accumulation_steps']:>15}{size}{r['seconds']:>10.2g}{note}")
+        return '\n'.join([*lines, f'budget {format_size(self.budget)}: {self.strategy}'])
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #42e5c335
-def _table(rows, chosen):
-    "A line for each of `rows`"
-    lines = []
-    for r in rows:
-        mark, note = '> ' if r['strategy'] == chosen else '  ', '' if r['fits'] else '  too large'
-        size = f"{format_size(r['bytes']['pass']):>11}{format_size(r['bytes']['total']):>11}"
-        lines.append(f"{mark + r['strategy']:24}{r['chunk_size'] or 'all':>19}{r['accumulation_steps']:>15}{size}{r['seconds']:>10.2g}{note}")
-    return '\n'.join(lines)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #57724d54
-def _powers(n): return [2**i for i in range(n.bit_length()) if 2**i < n]
-
-def _candidates(strategy, dim, centers, batch_size, hidden, depth, panel, world_size, itemsize):
-    "The chunk sizes and micro-batches with which `strategy` is looked at"
-    if strategy == 'single_gpu': return [dict(chunk_size=None, accumulation_steps=1)]
-    if strategy == 'gradient_accumulation':
-        return [dict(chunk_size=None, accumulation_steps=n) for n in [*_powers(batch_size)[1:], batch_size] if n > 1]
-    c = _size(strategy, dim, centers, batch_size, hidden, depth, panel, None, 1, world_size, itemsize)
-    here = -(-centers//world_size) if strategy == 'model_parallel' else centers
-    return [dict(chunk_size=n, accumulation_steps=1) for n in sorted({*_powers(here), c.k, here})]
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #cd3c0421
+@delegates(WPOStep, but=['strategy', 'chunk_size', 'accumulation_steps'])
 def choose_strategy(
     dim: int,  # of the data, d
     centers: int,  # K
     batch_size: int,  # samples in a step, B
     budget: int,  # bytes that a process may hold
-    hidden: int = 64,  # of the `FactorNet`
-    depth: int = 5,  # of the `FactorNet`
-    panel: int = 32,  # of the `FactorNet`
-    world_size: int = 1,  # ranks; more than one share the centers
     optimizer: str = 'adamw',  # or 'adamw8bit', 'sgd'
-    itemsize: int = 4,  # bytes of a number
     rates: Rates | None = None,  # of the device; of this CPU by default
+    **kwargs: Any,  # the rest of `WPOStep`
 ) -> Choice:
     "The strategy that is predicted to be the fastest of those whose step fits `budget`"
-    shape = dict(dim=dim, centers=centers, batch_size=batch_size, hidden=hidden, depth=depth, panel=panel, world_size=world_size, itemsize=itemsize)
-    _check_strategy('single_gpu', **shape)
-    rows = [_best_row(s, budget, optimizer, rates or measure_rates(), shape) for s in (STRATEGIES[-1:] if world_size > 1 else STRATEGIES[:-1])]
-    best = min((r for r in filter(None, rows) if r['fits']), key=lambda r: r['seconds'], default=None)
-    if best is None: raise MemtrainError(_too_large(list(filter(None, rows)), budget))
-    return Choice(best['strategy'], best['chunk_size'], best['accumulation_steps'], best['seconds'], budget, list(filter(None, rows)))
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #81201e8c
-def _best_row(strategy, budget, optimizer, rates, shape):
-    "The fastest of `strategy`'s candidates that fits, else the smallest; None where there is no candidate"
-    found = []
-    for knobs in _candidates(strategy, **shape):
-        size = predict_peak(strategy, optimizer=optimizer, **knobs, **shape)
-        seconds = predict_seconds(strategy, rates=rates, **knobs, **shape)
-        found.append(dict(strategy=strategy, **knobs, bytes=size, seconds=seconds, fits=size['total'] <= budget))
-    return min(found, key=lambda r: (not r['fits'], r['seconds'] if r['fits'] else r['bytes']['total']), default=None)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #f1f1af34
-def _too_large(rows, budget):
-    "What to say where nothing fits"
+    shape, rows = dict(dim=dim, centers=centers, batch_size=batch_size, **kwargs), []
+    rates = rates or measure_rates()
+    for strategy in STRATEGIES[-1:] if shape.get('world_size', 1) != 1 else STRATEGIES[:-1]:
+        c, found = WPOStep(strategy, **shape), []
+        most = batch_size if c.kind == 'dense' else c.here
+        powers = [2**i for i in range(most.bit_length()) if 2**i < most]
+        if strategy == 'single_gpu': knobs = [(None, 1)]
+        elif strategy == 'gradient_accumulation': knobs = [(None, n) for n in sorted({*powers, batch_size}) if n > 1]
+        else: knobs = [(n, 1) for n in sorted({*powers, c.k, c.here})]
+        for chunk_size, accumulation_steps in knobs:
+            how = dict(strategy=strategy, chunk_size=chunk_size, accumulation_steps=accumulation_steps)
+            size = predict_peak(**how, **shape, optimizer=optimizer)
+            found.append(dict(**how, bytes=size, seconds=predict_seconds(**how, **shape, rates=rates), fits=size['total'] <= budget))
+        if found: rows.append(min(found, key=lambda r: (not r['fits'], r['seconds'] if r['fits'] else r['bytes']['total'])))
+    best = min((r for r in rows if r['fits']), key=lambda r: r['seconds'], default=None)
+    if best: return Choice(best['strategy'], best['chunk_size'], best['accumulation_steps'], best['seconds'], budget, rows)
     r = min(rows, key=lambda r: r['bytes']['total'])
     needs, fixed = r['bytes']['total'], r['bytes']['total'] - r['bytes']['pass']
     chunk = f" with {r['chunk_size']} center{'s'*(r['chunk_size'] > 1)} at a time" if r['chunk_size'] else ''
-    return (f"no strategy fits {format_size(budget)}: the closest, {r['strategy']}{chunk}, needs {format_size(needs)}, {format_size(needs - budget)} more "
-            f"({format_size(fixed)} without its pass); take fewer hidden units{' or a smaller batch'*(fixed < budget)}")
+    raise MemtrainError(f"no strategy fits {format_size(budget)}: the closest, {r['strategy']}{chunk}, needs {format_size(needs)}, {format_size(needs - budget)} more "
+                        f"({format_size(fixed)} without its pass); take fewer hidden units{' or a smaller batch'*(fixed < budget)}")
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #d7e5b45e
-_MAY_BE_NONE = {'data_dir': str, 'chunk_size': int, 'screen': float, 'memory': str}
-_FROM_ZERO = {'seed', 'em_steps', 'stability', 'grad_clip'}
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #0270dd94
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WPOConfig:
     "How to train a mixture of Gaussians; the defaults suit points in the plane"
     data: str = '8gaussians'  # 8gaussians, swissroll, pinwheel, circles, moons, 2spirals, checkerboard, rings, digits or cifar10
@@ -487,7 +413,7 @@ class WPOConfig:
     chunk_size: int | None = None  # of chunked and matrix_free: centers at a time; by default what a small pass takes
     accumulation_steps: int = 1  # of gradient_accumulation: micro-batches of a step; 1 is taken as 2
     stability: float = 0.01  # least entry of a factor's diagonal
-    niters: int = 600  # steps, over which the learning rate falls: a resumed run has the same
+    max_iters: int = 600  # steps, over which the learning rate falls: a resumed run has the same
     lr: float = 3e-3  # highest learning rate
     hiddenunits: int = 64  # width of the network
     depth: int = 5  # its layers
@@ -496,85 +422,74 @@ class WPOConfig:
     screen: float | None = None  # leave out centers that are so many nats behind the best for every sample; 30 changes nothing that float32 shows
     leave_one_out: bool = True  # images that are centers are left out of their own sums; without it they can be learnt by heart
     em_steps: int = 50  # that fit the mixing weights at the end
-    checkpoint_every: int = 100  # steps between two checkpoints
+    checkpoint_interval: int = 100  # steps between two checkpoints
     memory: str | None = None  # that auto may use, such as 24GB; what is free by default
 
     def __post_init__(self):
-        for f in fields(self): _check_field(f, getattr(self, f.name))
-        if self.data_dir is not None: object.__setattr__(self, 'data_dir', str(self.data_dir))
-        _check_together(self)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #6bc495ca
-def _check_together(c):
-    "Raise where two settings of `c` don't go together, or a name is none"
-    if c.data not in (*POINTS, 'digits', 'cifar10'): raise MemtrainError(f"data={c.data!r}: take one of {', '.join(POINTS)}, digits or cifar10")
-    if c.strategy not in ('auto', *STRATEGIES): raise MemtrainError(f"strategy={c.strategy!r}: take one of auto, {', '.join(STRATEGIES)}")
-    if c.accumulation_steps > 1 and c.strategy != 'gradient_accumulation': raise MemtrainError(f'accumulation_steps={c.accumulation_steps} is for strategy gradient_accumulation: take that, or leave it out')
-    if c.chunk_size is not None and c.strategy not in ('chunked', 'matrix_free', 'model_parallel'): raise MemtrainError(f'chunk_size={c.chunk_size} is for chunked, matrix_free and model_parallel: take one of these as strategy, or leave it out')
-    if not c.leave_one_out and c.data in POINTS: raise MemtrainError(f'leave_one_out=False is for digits and cifar10: points of {c.data} are drawn anew, none is a center')
-    if c.seed >= 2**63: raise MemtrainError(f'seed={c.seed}: give a number below 2**63')
-    if c.memory is not None: parse_size(c.memory)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #ab207e3b
-def _check_field(f, value):
-    "Raise where `value` makes no sense for the field `f` of `WPOConfig`"
-    if f.name in _MAY_BE_NONE:
-        kind = _MAY_BE_NONE[f.name]
-        if value is None or kind is str and isinstance(value, (str, Path)): return
-        if kind is str: raise MemtrainError(f'{f.name}={value!r}: give a text, or leave it out')
-        if type(value) is not int and (kind is not float or type(value) is not float) or not 0 < value < math.inf: raise MemtrainError(f'{f.name}={value!r}: give a number above 0, or leave it out')
-    elif type(f.default) is bool:
-        if type(value) is not bool: raise MemtrainError(f'{f.name}={value!r}: give True or False')
-    elif type(f.default) is str:
-        if type(value) is not str: raise MemtrainError(f'{f.name}={value!r}: give a name')
-    elif type(value) is not int and (type(f.default) is int or type(value) is not float) or not math.isfinite(value): raise MemtrainError(f'{f.name}={value!r}: give a number like {f.default}')
-    elif value < 0 or not value and f.name not in _FROM_ZERO: raise MemtrainError(f"{f.name}={value!r}: give {'0 or more' if f.name in _FROM_ZERO else 'a number above 0'}")
+        if isinstance(self.data_dir, Path): object.__setattr__(self, 'data_dir', str(self.data_dir))
+        for f in fields(self):
+            value, kinds = getattr(self, f.name), get_args(f.type) or (f.type,)
+            least = 0 if f.name in ('seed', 'em_steps', 'stability', 'grad_clip') else math.ulp(0)
+            if type(value) not in kinds and not (type(value) is int and float in kinds): raise MemtrainError(f"isn't of type {kinds[0].__name__}", 'give one, or leave it out', f.name, value)
+            if type(value) in (int, float) and not least <= value < math.inf: raise MemtrainError('is out of range', f"give {'a number above 0' if least else '0 or more'}", f.name, value)
+        way = f"take that, or leave {option('accumulation_steps')} out"
+        for name, bad, problem, way_out in (
+            ('data', self.data not in (*POINTS, 'digits', 'cifar10'), 'is none', f"take one of {', '.join(POINTS)}, digits or cifar10"),
+            ('strategy', self.strategy not in ('auto', *STRATEGIES), 'is none', f"take one of auto, {', '.join(STRATEGIES)}"),
+            ('accumulation_steps', self.accumulation_steps > 1 and self.strategy != 'gradient_accumulation', f"is for {option('strategy')} gradient_accumulation", way),
+            ('chunk_size', self.chunk_size and self.strategy not in ('chunked', 'matrix_free', 'model_parallel'), 'is for chunked, matrix_free and model_parallel', f"take one of these as {option('strategy')}, or leave it out"),
+            ('leave_one_out', not self.leave_one_out and self.data in POINTS, 'is for digits and cifar10', f'points of {self.data} are drawn anew, none is a center'),
+            ('seed', self.seed >= 2**63, 'is too large', 'give a number below 2**63')):
+            if bad: raise MemtrainError(problem, way_out, name, getattr(self, name))
+        if self.memory is not None: parse_size(self.memory)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #997e379d
 def _generator(seed, use): return torch.Generator().manual_seed(zlib.crc32(f'{seed} {use}'.encode()))  # of 64 bits the CPU's generator would take the lower 32 only
 
 class _Law:
     "Samples without end: `centers`, batches, and points to measure on"
+    own, size = None, None
+
     def __init__(self, c, points=5000):
         self.name, self.true = c.data, c.data in ('8gaussians', 'checkerboard')
         self.centers, self.train, self.held_out = (make_points(c.data, n, _generator(c.seed, i)) for i, n in ((1, c.train_kernel_size), (2, points), (3, points)))
-        self.own, self.size = None, None
 
     def draw(self, n, g): return make_points(self.name, n, g), None
 
 class _Images:
     "Samples from a set of images, the first of which are the `centers`; noise is new in each draw"
-    def __init__(self, c):
-        self.name, self.true = c.data, False
-        self.train, self.held_out = load_data(c.data, c.data_dir, c.seed)
-        self.clean, self.K = load_data(c.data, c.data_dir, c.seed, noise=0)[0], c.train_kernel_size
-        self.size = len(self.clean)
-        if self.K > self.size: raise MemtrainError(f'train_kernel_size={self.K}: {c.data} has {self.size:,} samples to learn from, and centers are among them')
-        self.leave_out = c.leave_one_out
-        self.centers, self.own = self.clean[:self.K], self._own(torch.arange(self.size))
+    true = False
 
-    def _own(self, i): return torch.where(i < self.K, i, -1) if self.leave_out else None
+    def __init__(self, c):
+        self.name, self.K, self.leave_out = c.data, c.train_kernel_size, c.leave_one_out
+        self.train, self.held_out = load_data(c.data, c.data_dir, c.seed)
+        self.clean = load_data(c.data, c.data_dir, c.seed, noise=0)[0]
+        self.size = len(self.clean)
+        if self.K > self.size: raise MemtrainError(f'is too large: {c.data} has {self.size:,} samples to learn from, and centers are among them', 'take fewer', 'train_kernel_size', self.K)
+        self.centers, self.own = self.clean[:self.K], self.find_own(torch.arange(self.size))
+
+    def find_own(self, i): return torch.where(i < self.K, i, -1) if self.leave_out else None
 
     def draw(self, n, g):
         i = torch.randint(self.size, (n,), generator=g)
-        return self.clean[i].add_(torch.randn(n, self.clean.shape[1], generator=g), alpha=NOISE), self._own(i)
+        return self.clean[i].add_(torch.randn(n, self.clean.shape[1], generator=g), alpha=NOISE), self.find_own(i)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #5ea70fe2
 def _bandwidth(centers, spare):
     "The width that a center begins with; that of the samples `spare` where there are no two centers"
-    apart = torch.cat([_to_nearest(part, centers, i*256) for i, part in enumerate(centers[:2000].split(256))])
+    some, apart = centers[:2000], []
+    for i in range(0, len(some), 256):  # from each to its nearest other center
+        part = some[i:i + 256]
+        distances = torch.cdist(part, centers)
+        distances[torch.arange(len(part)), i + torch.arange(len(part))] = math.inf
+        apart.append(centers[distances.argmin(1)] - part if len(centers) > 1 else torch.zeros_like(part))
+    apart = torch.cat(apart)
     apart = apart[(apart != 0).any(1)]  # the same center twice says nothing
     if not len(apart): width = spare.std(unbiased=False).item()
     elif centers.shape[1] <= 2: width = apart.norm(dim=1).median().item()
     else: width = apart.square().mean(0).clamp(min=1e-12).reciprocal().mean().mul(2).rsqrt().item()
     if not width > 0: raise MemtrainError('all samples are the same point: there is no width to begin with')
     return width
-
-def _to_nearest(part, centers, first):
-    "From each of `part`, the centers from number `first`, to the nearest other one"
-    apart = torch.cdist(part, centers)
-    apart[torch.arange(len(part)), first + torch.arange(len(part))] = math.inf
-    return centers[apart.argmin(1)] - part if len(centers) > 1 else torch.zeros_like(part)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #d27c9b56
 def _one_cycle(i, n, top):
@@ -607,9 +522,6 @@ class Mixture:
         "`n` points drawn from the mixture"
         return sample(self.net, self.centers, n, self.log_mixing, torch.Generator(self.centers.device).manual_seed(seed))
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #60826108
-_HOW = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_every', 'data_dir'}  # may differ when a run is resumed
-
 # %% ../nbs/mixtures/41_wpo_train.ipynb #92a22f81
 @contextlib.contextmanager
 def _without_denormals():
@@ -620,102 +532,106 @@ def _without_denormals():
     finally: torch.set_flush_denormal(before)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #0c51b71f
-class _WPORun:
-    "A run that goes to its end"
-    def __init__(self, config, device, ranks):
-        self.config, self.ranks = config, ranks or _own_ranks(device)
-        self.device, c = self.ranks.device, config
+class WPOTrainer:
+    "Trains a mixture by the exact loss, with everything that belongs to the run in `out_dir`"
+    def __init__(
+        self,
+        config: WPOConfig,  # what, and how
+        out_dir: str | Path | None = None,  # folder for checkpoint.pt, mixture.pt, metrics.jsonl and summary.json; nothing is written by default
+        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
+        resume: bool = False,  # take up the checkpoint in `out_dir`, if it has one
+        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
+    ):
+        c, self.config, self.ranks = config, config, ranks or own_ranks(device)
+        self.folder, self.device, self.mixture = Run(out_dir, resume, self.ranks), self.ranks.device, None
         self.source = (_Law if c.data in POINTS else _Images)(c)
         self.centers = self.source.centers.to(self.device)
         self.bandwidth = _bandwidth(self.source.centers if c.data in POINTS else self.source.train[:c.train_kernel_size], self.source.train)  # through noise
-        if not 1/self.bandwidth > c.stability: raise MemtrainError(f'stability={c.stability} is above what the factors begin with, {1/self.bandwidth:.3g}: give less')
-        self.choice = self._choose() if c.strategy == 'auto' else None  # before the network is made, which may be what doesn't fit
+        if not 1/self.bandwidth > c.stability: raise MemtrainError(f'is above what the factors begin with, {1/self.bandwidth:.3g}', 'give less', 'stability', c.stability)
+        self.choice = self.choose() if c.strategy == 'auto' else None  # before the network is made, which may be what doesn't fit
+        self.how = {k: getattr(self.choice or c, k) for k in ('strategy', 'chunk_size', 'accumulation_steps')}
+        if self.how['strategy'] == 'gradient_accumulation': self.how['accumulation_steps'] = min(max(self.how['accumulation_steps'], 2), c.batch_size)
+        if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel': raise MemtrainError(f'is for one process, and there are {self.ranks.world_size}', 'take model_parallel', 'strategy', c.strategy)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed)
             self.net = FactorNet(self.centers.shape[1], c.hiddenunits, c.depth, c.stability, 1/self.bandwidth).to(self.device)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), c.lr, **({'fused': True} if self.device.type == 'cuda' else {'foreach': False}))  # neither makes copies of all parameters
-        self.how = {k: getattr(self.choice or c, k) for k in ('strategy', 'chunk_size', 'accumulation_steps')}
-        if self.how['strategy'] == 'gradient_accumulation': self.how['accumulation_steps'] = min(max(self.how['accumulation_steps'], 2), c.batch_size)
-        if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel': raise MemtrainError(f'strategy={c.strategy!r} is for one process, and there are {self.ranks.world_size}: take model_parallel')
-        self.generator, self.iter, self.log, self.saved = _generator(c.seed, 0), 0, _NoLog(), None
+        self.generator, self.iter = _generator(c.seed, 0), 0
+        may_differ = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_interval', 'data_dir'}
+        self.belongs = {k: v for k, v in asdict(c).items() if k not in may_differ} | {'dim': self.net.dim, 'samples': self.source.size}
+        self.restore()
 
-    def _choose(self):
+    def choose(self) -> Choice:
         "The fastest strategy that fits"
-        c, device = self.config, self.device
-        rates = self.ranks.gather(measure_rates(str(device)))[0]
-        budget = min(self.ranks.gather(self._budget()))
-        return choose_strategy(self.centers.shape[1], len(self.centers), c.batch_size, budget, c.hiddenunits, c.depth, world_size=self.ranks.world_size, rates=rates)
+        c, share = self.config, int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
+        rates = self.ranks.gather(measure_rates(str(self.device)))[0]
+        if c.memory is not None: budget = parse_size(c.memory)
+        else: budget = int(torch.cuda.mem_get_info(self.device)[0]*(1 - MARGIN)) if self.device.type == 'cuda' else usable_memory('cpu')//share
+        return choose_strategy(self.centers.shape[1], len(self.centers), c.batch_size, min(self.ranks.gather(budget)), rates=rates, hidden=c.hiddenunits, depth=c.depth, world_size=self.ranks.world_size)
 
-    def _budget(self):
-        "Bytes that tensors may take"
-        if self.config.memory is not None: return parse_size(self.config.memory)
-        if self.device.type == 'cuda': return int(torch.cuda.mem_get_info(self.device)[0]*(1 - MARGIN))
-        return usable_memory('cpu')//int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
+    def restore(self) -> None:
+        "Take up the checkpoint, if there is one, after making sure that it belongs to this run"
+        if (c := self.folder.load(self.device)) is None: return
+        path = self.folder.out/'checkpoint.pt'
+        if 'net' not in c: raise MemtrainError(f'{path}: no checkpoint of a mixture', 'choose another folder')
+        found = {'max_iters' if k == 'niters' else k: v for k, v in c['belongs'].items()}  # niters: its first name
+        check_same(path, found, self.belongs, defaults={f.name: f.default for f in fields(WPOConfig)}, notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'})
+        self.net.load_state_dict(c['net'])
+        self.optimizer.load_state_dict(c['optimizer'])
+        self.generator.set_state(c['generator'].cpu())
+        self.iter = c['iter']
+        if self.config.strategy == 'auto' and self.ranks.world_size == 1: self.how = c['how']  # another way would round otherwise
 
-    def _loss_and_gradient(self, x, own):
+    def save(self) -> None:
+        "Write the checkpoint"
+        self.folder.save(self.iter, {'iter': self.iter, 'belongs': self.belongs, 'net': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'generator': self.generator.get_state(), 'how': self.how})
+
+    @property
+    def finished(self) -> bool:
+        "Whether all steps are done"
+        return self.iter >= self.config.max_iters
+
+    def loss_and_gradient(self,
+        x: torch.Tensor,  # samples (B, d)
+        own: torch.Tensor | None,  # for each the center that it is, or -1 (B,)
+    ) -> float:
         "The loss; its gradient is in `.grad`, that of all ranks"
         try:
             loss = backward_by(net=self.net, x=x, centers=self.centers, leave_one_out=own, screen=self.config.screen, **self.how).item()
             if not math.isfinite(loss): raise MemtrainError(f'the loss is {loss}')
-        except MemtrainError as e: raise MemtrainError(f'step {self.iter + 1}: {self._with_center(str(e), x)}') from None
-        return loss
+            return loss
+        except MemtrainError as e:
+            if e.argument == 'center': e.value += rank_slice(len(self.centers), self.ranks.rank, self.ranks.world_size).start  # its number among all ranks' centers
+            elif e.argument is None and (k := find_bad_center(self.net, x, self.centers)) is not None:
+                e = MemtrainError(f'{e.problem}; center {k} is the first that is not finite', f"take a smaller {option('lr')} than {self.config.lr:g}, or a smaller {option('grad_clip')}")
+            raise e from None
 
-    def _with_center(self, message, x):
-        "The error `message` with the number of the center, among all ranks'"
-        first = rank_slice(len(self.centers), self.ranks.rank, self.ranks.world_size).start
-        if 'center ' in message: return re.sub(r'center (\d+)', lambda m: f'center {int(m[1]) + first}', message)
-        k = find_bad_center(self.net, x, self.centers)
-        return message if k is None else f'{message}; center {k} is the first that is not finite: take a smaller lr than {self.config.lr:g}, or a smaller grad_clip'
+    def step(self) -> dict:  # for the log: loss, learning rate, norm of the gradient, seconds
+        "One step of the optimizer"
+        started, c = time.perf_counter(), self.config
+        x, own = self.source.draw(c.batch_size, self.generator)
+        lr, beta = _one_cycle(self.iter, c.max_iters, c.lr)
+        for group in self.optimizer.param_groups: group.update(lr=lr, betas=(beta, group['betas'][1]))
+        self.optimizer.zero_grad(set_to_none=False)
+        try:
+            loss = self.loss_and_gradient(x.to(self.device), None if own is None else own.to(self.device))
+            norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), c.grad_clip or math.inf, foreach=False).item()
+            if not math.isfinite(norm):
+                bad = next(name for name, p in self.net.named_parameters() if not p.grad.isfinite().all())
+                raise MemtrainError(f'the gradient of {bad} is not finite', f"take a smaller {option('lr')} than {c.lr:g}")
+        except MemtrainError as e: raise e.at(f'step {self.iter + 1}') from None
+        self.optimizer.step()
+        self.iter += 1
+        return dict(iter=self.iter, loss=loss, lr=lr, grad_norm=norm, seconds=time.perf_counter() - started)
 
-    def _clip(self):
-        "Limit the gradient's norm; what it was"
-        most = self.config.grad_clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), most, foreach=False).item()
-        if math.isfinite(norm): return norm
-        bad = next(name for name, p in self.net.named_parameters() if not p.grad.isfinite().all())
-        raise MemtrainError(f'step {self.iter + 1}: the gradient of {bad} is not finite: take a smaller lr than {self.config.lr:g}')
-
-    def _belongs(self): return {k: v for k, v in asdict(self.config).items() if k not in _HOW} | {'dim': self.net.dim, 'samples': self.source.size}
-
-    def save(self) -> None:
-        "Write the checkpoint"
-        if self.out is None: return
-        self.log.sync()
-        if self.ranks.main:
-            _write_checkpoint(self.out/'checkpoint.pt', {'iter': self.iter, 'belongs': self._belongs(), 'net': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'generator': self.generator.get_state(), 'how': self.how})
-        self.saved = self.iter
-
-    def restore(self) -> None:
-        "Go back to the checkpoint, after making sure that it belongs to this run"
-        path = self.out/'checkpoint.pt'
-        c = load_checkpoint(path, self.device)
-        if 'net' not in c: raise MemtrainError(f'{path}: no checkpoint of a mixture: choose another folder')
-        for k, wanted in self._belongs().items():
-            if (found := c['belongs'].get(k)) == wanted: continue
-            why = ' (the learning rate of each step follows from how many there will be)'*(k == 'niters')
-            raise MemtrainError(f'{path} was made with {k} {found}, this is {k} {wanted}{why}: resume with the same, or choose another folder')
-        self.net.load_state_dict(c['net'])
-        self.optimizer.load_state_dict(c['optimizer'])
-        self.generator.set_state(c['generator'].cpu())
-        self.iter = self.saved = c['iter']
-        if self.config.strategy == 'auto' and self.ranks.world_size == 1: self.how = c['how']  # another way would round otherwise
-
-    def _open(self):
-        "Make the folder, or put that of an earlier run in order, and open the log"
-        self.out.mkdir(parents=True, exist_ok=True)
-        for tmp in self.out.glob('.*.tmp'): tmp.unlink()  # half a checkpoint of a killed run
-        self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.iter if self.iter else -1)
-
-    def _some(self, n=5000):
-        "Samples to learn from, which centers they are, and samples that are held out: `n` at most, and no more than were learnt from"
-        if self.source.size is not None: n = min(n, max(64, self.config.niters*self.config.batch_size))
-        some = torch.randperm(len(self.source.train), generator=_generator(self.config.seed, 4))[:n]
-        own = None if self.source.own is None else self.source.own[some].to(self.device)
-        return self.source.train[some].to(self.device), own, self.source.held_out[:n].to(self.device)
-
-    def judge(self) -> dict:  # for the summary
+    def judge(self,
+        n: int = 5000,  # samples to measure on, at most; of images no more than were learnt from
+    ) -> dict:  # for the summary
         "Fit the mixing weights and measure the mixture"
-        x, own, held_out = self._some()
+        if self.source.size is not None: n = min(n, max(64, self.config.max_iters*self.config.batch_size))
+        some = torch.randperm(len(self.source.train), generator=_generator(self.config.seed, 4))[:n]
+        x, held_out = self.source.train[some].to(self.device), self.source.held_out[:n].to(self.device)
+        own = None if self.source.own is None else self.source.own[some].to(self.device)
         K, fit = len(self.centers), self.config.em_steps if len(x) >= 2*len(self.centers) else 0
         lm = fit_mixing(self.net, x, self.centers, fit, own) if fit else torch.full((K,), -math.log(K), dtype=torch.float64, device=self.device)
         self.mixture = Mixture(self.net, self.centers, lm, self.source.name)
@@ -725,168 +641,138 @@ class _WPORun:
                 'memorisation_gap': nll['held_out'] - nll['train'], 'sliced_wasserstein': sliced_wasserstein(drawn, held_out), 'sliced_wasserstein_of_data': sliced_wasserstein(x, held_out),
                 'em_steps': fit, 'measured_on': len(held_out)}
 
-    def step(self) -> dict:  # for the log: loss, learning rate, norm of the gradient, seconds
-        "One step of the optimizer"
-        started, c = time.perf_counter(), self.config
-        x, own = self.source.draw(c.batch_size, self.generator)
-        lr, beta = _one_cycle(self.iter, c.niters, c.lr)
-        for group in self.optimizer.param_groups: group.update(lr=lr, betas=(beta, group['betas'][1]))
-        self.optimizer.zero_grad(set_to_none=False)
-        loss = self._loss_and_gradient(x.to(self.device), None if own is None else own.to(self.device))
-        norm = self._clip()
-        self.optimizer.step()
-        self.iter += 1
-        return dict(iter=self.iter, loss=loss, lr=lr, grad_norm=norm, seconds=time.perf_counter() - started)
-
-    def _conclude(self, seconds):
-        "The summary, written with the mixture"
-        found = self.judge()
-        s = {'data': self.source.name, 'dim': self.net.dim, 'centers': len(self.centers), 'params': sum(p.numel() for p in self.net.parameters()), 'bandwidth': self.bandwidth, **self.how,
-             'ranks': self.ranks.world_size, 'device': self.device.type, 'step': self.iter, 'seconds': seconds, **found, 'config': asdict(self.config)}
-        if self.out:
-            c = self.config
-            shape = dict(dim=self.net.dim, hidden=c.hiddenunits, depth=c.depth, stab=c.stability)
-            _write_checkpoint(self.out/'mixture.pt', {'shape': shape, 'net': self.net.state_dict(), 'centers': self.centers, 'log_mixing': self.mixture.log_mixing, 'data': self.source.name})
-            write_json(self.out/'summary.json', s)
+    def summarise(self,
+        seconds: float,  # that training took
+    ) -> dict:
+        "What `summary.json` holds; the mixture is measured and kept"
+        c, net = self.config, self.net
+        s = {'data': self.source.name, 'dim': net.dim, 'centers': len(self.centers), 'params': sum(p.numel() for p in net.parameters()), 'bandwidth': self.bandwidth, **self.how,
+             'ranks': self.ranks.world_size, 'device': self.device.type, 'step': self.iter, 'seconds': seconds, **self.judge(), 'config': asdict(c)}
+        shape = dict(dim=net.dim, hidden=c.hiddenunits, depth=c.depth, stab=c.stability)
+        self.folder.save_as('mixture.pt', {'shape': shape, 'net': net.state_dict(), 'centers': self.centers, 'log_mixing': self.mixture.log_mixing, 'data': self.source.name})
         return s
 
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train to the end, and measure what came of it"
-        started = time.perf_counter()
-        if self.out and self.ranks.main: self._open()
-        with _without_denormals(): return self._run(started)
-
-    def _run(self, started):
-        try: self._go_on()
-        except (MemoryError, RuntimeError) as e:
-            if not is_out_of_memory(e): raise
-            raise MemtrainError(f'out of memory in step {self.iter + 1} by {self.how["strategy"]}: take strategy matrix_free, a smaller batch_size or fewer hiddenunits') from None
-        found = self.ranks.gather(self._conclude(time.perf_counter() - started) if self.ranks.main else None)
-        return found[0]
-
-    def _go_on(self):
-        "Steps to the end, or until SIGTERM"
-        c = self.config
-        with _hearing_sigterm() as told, progress(total=c.niters, initial=self.iter, desc='training', unit='step', disable=not self.ranks.main) as bar:
-            while self.iter < c.niters:
-                m = self.step()
-                self.log.write(**m)
-                last, stop = self.iter == c.niters, self.ranks.any(told.is_set())
-                if last or stop or self.iter % c.checkpoint_every == 0: self.save()
-                bar.set_postfix_str(f"loss {m['loss']:.4g}", refresh=False)
-                bar.update()
-                if stop and not last: raise Stopped(f"stopped by SIGTERM behind step {self.iter}" + (', which is saved; go on with --resume' if self.out else ''))
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #96993d43
-class WPOTrainer(_WPORun):
-    "Trains a mixture by the exact loss, with everything that belongs to the run in `out_dir`"
-    def __init__(
-        self,
-        config: WPOConfig,  # what, and how
-        out_dir: str | Path | None = None,  # folder for checkpoint.pt, mixture.pt, metrics.jsonl and summary.json; nothing is written by default
-        device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
-        resume: bool = False,  # go on from the checkpoint in `out_dir`, if it has one
-        ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
-    ):
-        self.out = Path(out_dir) if out_dir is not None else None
-        if self.out: _on_main(ranks or Ranks(), lambda: check_run_dir(self.out, resume))
-        super().__init__(config, device, ranks)
-        if self.out and (self.out/'checkpoint.pt').exists(): self.restore()
-        self.mixture = None
+        started, c = time.perf_counter(), self.config
+        self.folder.open(self.iter)
+        with _without_denormals():
+            try: self.folder.go(self, c.max_iters, c.checkpoint_interval, describe=lambda line, _: f"loss {line['loss']:.4g}", unit='step')
+            except (MemoryError, RuntimeError) as e:
+                if not is_out_of_memory(e): raise
+                raise MemtrainError(f'out of memory in step {self.iter + 1} by {self.how["strategy"]}', f"take {option('strategy')} matrix_free, a smaller {option('batch_size')} or fewer {option('hiddenunits')}") from None
+            return self.folder.conclude(lambda: self.summarise(time.perf_counter() - started))
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e1b22064
-class ChunkedTraining:
-    "The exact loss, a chunk of centers at a time"
+class ExactTraining:
+    "The exact loss of `centers`, a chunk at a time, and steps by it"
     def __init__(
         self,
         factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
         centers: torch.Tensor,  # (K, d)
         chunk_size: int | None = None,  # centers at a time
     ):
-        self.factornet, self.centers, self.chunk_size = factornet, centers, _whole(chunk_size, 'chunk_size', none=True)
+        check_counts(chunk_size=1 if chunk_size is None else chunk_size)
+        self.factornet, self.centers, self.chunk_size = factornet, centers, chunk_size
 
     def compute_loss(self,
         samples: torch.Tensor,  # (B, d)
         stab: float | None = None,  # least entry of a diagonal from now on; as it is by default
     ) -> torch.Tensor:  # scalar, with a gradient for the network
         "The loss of all centers on `samples`"
-        _set_stab(self.factornet, stab)
+        if stab is not None:
+            if not 0 <= stab < math.inf: raise MemtrainError('is out of range', 'give 0 or more', 'stab', stab)
+            self.factornet.stab = stab
+        return self.loss_of(samples)
+
+    def loss_of(self,
+        samples: torch.Tensor,  # (B, d)
+    ) -> torch.Tensor:  # scalar
+        "The loss with the network as it is"
         return ism_loss(self.factornet, samples, self.centers, 'chunked', self.chunk_size)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #d5a6f354
-def setup_chunked_training(
-    factornet: nn.Module,  # as for `ChunkedTraining`
-    centers: torch.Tensor,  # (K, d)
-    chunk_size: int | None = None,  # centers at a time
-) -> ChunkedTraining:
-    "What computes the exact loss of `centers` in chunks"
-    return ChunkedTraining(factornet, centers, chunk_size)
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #aa4d5970
-def _whole(n, name, none=False):
-    "The number `n`, if it is one"
-    if n is None and none or type(n) is int and n >= 1: return n
-    raise MemtrainError(f'{name}={n!r}: give a whole number, 1 or more')
-
-def _set_stab(net, stab):
-    "Make `stab` the least entry of a diagonal, if it is given"
-    if stab is None: return
-    if not 0 <= stab < math.inf: raise MemtrainError(f'stab={stab!r}: give 0 or more')
-    net.stab = stab
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #862ef490
-class AccumulatedTraining:
-    "Exact steps whose gradient is added up over groups of centers"
-    def __init__(
-        self,
-        factornet: nn.Module,  # as for `ChunkedTraining`
-        centers: torch.Tensor,  # (K, d)
-        accumulation_steps: int = 4,  # groups
-    ):
-        self.factornet, self.centers = factornet, centers
-        self.chunk_size = max(1, -(-len(centers)//_whole(accumulation_steps, 'accumulation_steps')))
 
     def training_step(self,
         samples: torch.Tensor,  # (B, d)
         optimizer: torch.optim.Optimizer,  # of the network
-        stab: float | None = None,  # as for `ChunkedTraining`
+        stab: float | None = None,  # as for `compute_loss`
     ) -> torch.Tensor:  # the loss, without a gradient
         "One step of `optimizer`"
-        _set_stab(self.factornet, stab)
         optimizer.zero_grad()
-        loss = ism_loss(self.factornet, samples, self.centers, 'chunked', self.chunk_size)
+        loss = self.compute_loss(samples, stab)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #36026e5c
+def setup_chunked_training(
+    factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
+    centers: torch.Tensor,  # (K, d)
+    chunk_size: int | None = None,  # centers at a time
+) -> ExactTraining:
+    "What computes the exact loss of `centers` in chunks"
+    return ExactTraining(factornet, centers, chunk_size)
+
 def setup_gradient_accumulation_training(
-    factornet: nn.Module,  # as for `ChunkedTraining`
+    factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
     centers: torch.Tensor,  # (K, d)
     accumulation_steps: int = 4,  # groups of centers
-) -> AccumulatedTraining:
+) -> ExactTraining:
     "What makes exact steps, adding up gradients over groups of `centers`"
-    return AccumulatedTraining(factornet, centers, accumulation_steps)
+    check_counts(accumulation_steps=accumulation_steps)
+    return ExactTraining(factornet, centers, max(1, -(-len(centers)//accumulation_steps)))
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e1c2efdb
-class _Meeting:
-    "Adds up the sums of several threads: each calls it with its own, and has the total afterwards"
-    def __init__(self, n):
-        self.all, self.total = [None]*n, None
-        self.barrier = threading.Barrier(n, action=self._add, timeout=600)
+class ModelParallelTraining(ExactTraining):
+    "The exact loss of centers that are split over devices, or over the ranks of torchrun"
+    def __init__(
+        self,
+        factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
+        centers: torch.Tensor,  # (K, d)
+        device_ids: list,  # numbers of GPUs, or names such as 'cpu'; under torchrun the one that this rank uses
+        args: Any = None,  # what else was set: `chunk_size` is taken, if it has one
+    ):
+        super().__init__(factornet, centers, getattr(args, 'chunk_size', None))
+        if not device_ids: raise MemtrainError('is empty', 'give the numbers of GPUs, such as [0, 1]', 'device_ids')
+        self.spread = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        if self.spread: centers, device_ids = centers[rank_slice(len(centers), dist.get_rank(), dist.get_world_size())], device_ids[:1]
+        devices = [choose_device(i if isinstance(i, str) else f'cuda:{i}') for i in device_ids]
+        self.nets = [copy.deepcopy(factornet).to(d) for d in devices]
+        self.parts = [centers[rank_slice(len(centers), i, len(devices))].to(d) for i, d in enumerate(devices)]
 
-    def _add(self):
-        top = torch.stack([s.top.cpu() for s in self.all]).amax(0)
-        zero = top.masked_fill(top == -math.inf, 0)
-        scale = [(s.top.cpu() - zero).exp() for s in self.all]
-        self.total = SimpleNamespace(top=top, s=sum(s.s.cpu()*e for s, e in zip(self.all, scale)), r=sum(s.r.cpu()*e for s, e in zip(self.all, scale)), v=sum(s.v.cpu()*e[:, None] for s, e in zip(self.all, scale)))
+    def loss_of(self,
+        samples: torch.Tensor,  # (B, d); the same on all ranks
+    ) -> torch.Tensor:  # scalar, on the network's device; `backward` gives the gradient of the whole, on every rank
+        "The loss with the network as it is"
+        for net in self.nets:
+            net.load_state_dict(self.factornet.state_dict())
+            if hasattr(self.factornet, 'stab'): net.stab = self.factornet.stab
+        return _OverDevices.apply(self, samples, *self.factornet.parameters())
 
-    def join(self, i, sums):
-        self.all[i] = sums
-        self.barrier.wait()
-        for k in ('top', 's', 'r', 'v'): setattr(sums, k, getattr(self.total, k).to(getattr(sums, k).device))
+    def run(self,
+        samples: torch.Tensor,  # (B, d)
+    ) -> list[torch.Tensor]:
+        "The loss, for each device, with the graph of its part: a thread for each"
+        found = [None]*len(self.nets)
+        def add():
+            top = torch.stack([s.top.cpu() for s in found]).amax(0)
+            for s in found: s.rescale(top.to(s.top.device))
+            for k in 'srv':
+                total = sum(getattr(s, k).cpu() for s in found)
+                for s in found: setattr(s, k, total.to(s.top.device))
+        meeting = threading.Barrier(len(self.nets), action=add, timeout=600)
+        def work(i):
+            def merge(sums):
+                found[i] = sums
+                meeting.wait()
+            try:
+                with torch.enable_grad():
+                    return ism_loss(self.nets[i], samples.to(self.parts[i].device), self.parts[i], 'matrix_free' if hasattr(self.factornet, 'spans') else 'chunked', self.chunk_size, merge=merge_over_ranks() if self.spread else merge)
+            except BaseException:
+                meeting.abort()
+                raise
+        with ThreadPoolExecutor(len(self.nets)) as pool: done = [pool.submit(work, i) for i in range(len(self.nets))]
+        for e in sorted(filter(None, (f.exception() for f in done)), key=lambda e: isinstance(e, threading.BrokenBarrierError)): raise e
+        return [f.result() for f in done]
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #696103c1
 class _OverDevices(torch.autograd.Function):
     "The loss of centers that lie on several devices"
     @staticmethod
@@ -896,70 +782,17 @@ class _OverDevices(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        nets = ctx.job.nets
-        for net in nets:
-            for p in net.parameters(): p.grad = None
+        nets, params = ctx.job.nets, list(ctx.job.factornet.parameters())
+        for net in nets: net.zero_grad()
         for loss in ctx.losses: loss.backward(g.to(loss.device))
-        grads = [sum(p.grad.to(same[0].device) for p in same[1:] if p.grad is not None) for same in zip(ctx.job.factornet.parameters(), *(net.parameters() for net in nets))]
-        grads = [torch.zeros_like(p) if type(found) is int else found for found, p in zip(grads, ctx.job.factornet.parameters())]
+        grads = [sum((p.grad.to(own.device) for p in same if p.grad is not None), torch.zeros_like(own)) for own, *same in zip(params, *(net.parameters() for net in nets))]
         if ctx.job.spread:
             for found in grads: dist.all_reduce(found)
         return None, None, *grads
 
-# %% ../nbs/mixtures/41_wpo_train.ipynb #98ee447e
-class _Threads:
-    "A thread for each device"
-    def run(self, samples):
-        "The loss, for each device, with the graph of its part"
-        meeting, found = _Meeting(len(self.nets)), [None]*len(self.nets)
-        def work(i):
-            try:
-                with torch.enable_grad():
-                    found[i] = ism_loss(self.nets[i], samples.to(self.centers[i].device), self.centers[i], self.method, self.chunk_size,
-                                        merge=merge_over_ranks() if self.spread else lambda sums: meeting.join(i, sums))
-            except BaseException as e:
-                found[i] = e
-                meeting.barrier.abort()
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(self.nets))]
-        for t in threads: t.start()
-        for t in threads: t.join()
-        errors = [e for e in found if isinstance(e, BaseException)]
-        for e in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)): raise e
-        return found
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #83ea06ee
-class ModelParallelTraining(_Threads):
-    "The exact loss of centers that are split over devices, or over the ranks of torchrun"
-    def __init__(
-        self,
-        factornet: nn.Module,  # as for `ChunkedTraining`
-        centers: torch.Tensor,  # (K, d)
-        device_ids: list,  # numbers of GPUs, or names such as 'cpu'; under torchrun the one that this rank uses
-        args: Any = None,  # what else was set: `chunk_size` is taken, if it has one
-    ):
-        if not device_ids: raise MemtrainError('device_ids is empty: give the numbers of GPUs, such as [0, 1]')
-        self.spread = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        self.factornet, self.chunk_size = factornet, _whole(getattr(args, 'chunk_size', None), 'chunk_size', none=True)
-        if self.spread: centers, device_ids = centers[rank_slice(len(centers), dist.get_rank(), dist.get_world_size())], device_ids[:1]
-        devices = [choose_device(i if isinstance(i, str) else f'cuda:{i}') for i in device_ids]
-        self.nets = [copy.deepcopy(factornet).to(d) for d in devices]
-        self.centers = [centers[rank_slice(len(centers), i, len(devices))].to(d) for i, d in enumerate(devices)]
-        self.method = 'matrix_free' if hasattr(factornet, 'spans') else 'chunked'
-
-    def compute_loss(self,
-        samples: torch.Tensor,  # (B, d); the same on all ranks
-        stab: float | None = None,  # as for `ChunkedTraining`
-    ) -> torch.Tensor:  # scalar, on the network's device; `backward` gives the gradient of the whole, on every rank
-        "The loss of all centers on `samples`"
-        _set_stab(self.factornet, stab)
-        for net in self.nets:
-            net.load_state_dict(self.factornet.state_dict())
-            _set_stab(net, stab)
-        return _OverDevices.apply(self, samples, *self.factornet.parameters())
-
-# %% ../nbs/mixtures/41_wpo_train.ipynb #4cc99f1d
+# %% ../nbs/mixtures/41_wpo_train.ipynb #696103c1
 def setup_model_parallel_training(
-    factornet: nn.Module,  # as for `ChunkedTraining`
+    factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
     centers: torch.Tensor,  # (K, d)
     device_ids: list,  # numbers of GPUs, or names such as 'cpu'
     args: Any = None,  # `chunk_size` is taken, if it has one

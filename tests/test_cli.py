@@ -666,9 +666,9 @@ def test_a_mixture_is_trained_shown_and_resumed():
         assert f"{s['nll_held_out']:.3f} nats" in run.stdout and (Path(d)/'points.png').stat().st_size > 5000
         run = run_here(*short, '--save', 'run', '--resume', cwd=d)
         assert run.returncode == 0 and f"{s['nll_held_out']:.3f} nats" in run.stdout, (run.stdout, run.stderr)
-        for args, said in (((*short, '--save', 'run'), '--resume, or choose another --save'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 0.003'), (('wpo', '--data', 'stars'), 'checkerboard'),
+        for args, said in (((*short, '--save', 'run'), 'resume'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 1.0 isn\'t the 0.003'), (('wpo', '--data', 'stars'), 'checkerboard'),
                            (('wpo', '--data', 'cifar10'), 'data_dir'), (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'), ((*short, '--resume'), '--save DIR'), ((*short, '--memory', '1kB'), 'the closest'),
-                           ((*short, '--plot', 'x.txt'), '.png'), ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size=0'), ((*short, '--lr', '1e30', '--grad_clip', 0), 'step ')):
+                           ((*short, '--plot', 'x.txt'), '.png'), ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size 0'), ((*short, '--lr', '1e30', '--grad_clip', 0), 'step ')):
             run = run_here(*args, cwd=d)
             assert run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr, (args, run.stderr)
 

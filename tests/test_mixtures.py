@@ -22,11 +22,11 @@ from memtrain.wpo import FactorNet
 from memtrain.wpo_train import Mixture, WPOConfig, WPOTrainer
 
 # %% ../nbs/proofs/mixtures.ipynb #0c8952b1
-def short_run(folder, **kw): return WPOTrainer(WPOConfig(**{**dict(train_kernel_size=32, batch_size=64, niters=2, em_steps=5), **kw}), folder, 'cpu', resume=True)
+def short_run(folder, **kw): return WPOTrainer(WPOConfig(**{**dict(train_kernel_size=32, batch_size=64, max_iters=2, em_steps=5), **kw}), folder, 'cpu', resume=True)
 
 def test_a_kept_mixture_is_the_trained_one():
     with tempfile.TemporaryDirectory() as d:
-        trainer = short_run(Path(d)/'run', niters=150)
+        trainer = short_run(Path(d)/'run', max_iters=150)
         s = trainer.run()
         again = load_mixture(Path(d)/'run')
         x = trainer.source.held_out

@@ -280,7 +280,7 @@ def test_bad_input_is_told():
     for says, call in {'x has shape (3,)': lambda: ism_loss(net, x[0, :], mu), 'of the same d': lambda: ism_loss(net, x[:, :2], mu), 'x[1] is not finite': lambda: ism_loss(net, bad, mu),
                        'centers[1] is not finite': lambda: ism_loss(net, x, bad), "method 'exact'": lambda: ism_loss(net, x, mu, 'exact'), 'centers is empty': lambda: ism_loss(net, x, mu[:0]),
                        'x is empty': lambda: ism_loss(net, x[:0], mu), 'asks for a gradient': lambda: ism_loss(net, x.requires_grad_(), mu), 'log_mixing has shape (3,)': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.zeros(3)),
-                       'center 0: the log weight of a sample is nan': lambda: ism_loss(far, x.detach(), mu), 'sample 0 has no center': lambda: ism_loss(net, x.detach(), mu[:1], leave_one_out=own),
+                       'center 0 gives a sample the log weight nan: ': lambda: ism_loss(far, x.detach(), mu), 'sample 0 has no center': lambda: ism_loss(net, x.detach(), mu[:1], leave_one_out=own),
                        'leave_one_out has shape (1,)': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own[:1]), 'screen 0 ': lambda: ism_loss(net, x.detach(), mu, screen=0),
                        'x is torch.float32 on cpu, the network torch.float64': lambda: ism_loss(net, x.detach().float(), mu), 'centers is torch.float32': lambda: score(net, x.detach(), mu.float()),
                        'centers is torch.float64 on meta': lambda: ism_loss(net, x.detach(), mu.to('meta')), 'log_mixing[2] is nan': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.tensor([0, 0, math.nan, 0])),

@@ -91,7 +91,7 @@ def training(folder: Path) -> None:
     assert_type(setup_chunked_training(net, h, 2).compute_loss(h, 0.1), torch.Tensor)
     setup_gradient_accumulation_training(net, h, 2).training_step(h, torch.optim.SGD(net.parameters()), 0.1)
     setup_model_parallel_training(net, h, ['cpu'], None).compute_loss(h)
-    assert_type(WPOTrainer(WPOConfig(data='moons', niters=100), folder, device='cpu').run(), dict)
+    assert_type(WPOTrainer(WPOConfig(data='moons', max_iters=100), folder, device='cpu').run(), dict)
     mixture = load_mixture(folder)
     assert_type(mixture, Mixture)
     plot_points(mixture, make_points('moons', 5000, torch.Generator().manual_seed(1))).savefig('points.png')
