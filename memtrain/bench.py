@@ -7,7 +7,7 @@ __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'enco
            'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
            'read_bytes', 'timed', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache',
            'summarize_rates', 'is_peer', 'format_table', 'format_number', 'Bench', 'run_bench', 'installed_versions',
-           'summarize_waits', 'measure_waiting', 'format_waiting', 'load_bench']
+           'load_bench', 'summarize_waits', 'measure_waiting', 'format_waiting']
 
 # %% ../nbs/measured/50_bench.ipynb #24e0590d
 import contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, multiprocessing, os, re, shutil
@@ -977,6 +977,15 @@ def installed_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError): found[name] = importlib.metadata.version(name)
     return found
 
+# %% ../nbs/measured/50_bench.ipynb #23dab2e3
+def load_bench(
+    name: str,  # file name in the results folder, without .json
+) -> Bench:
+    "A recorded bench; its stamp and the line that repeats it are printed"
+    r = load_result(name)
+    print(f'{r.stamp}\n{r.command}')
+    return Bench(**r.values)
+
 # %% ../nbs/measured/50_bench.ipynb #ca0ffdb8
 def summarize_waits(
     runs: list[dict[str, list[float]]],  # of each round, seconds of steps 'alone', of steps in the loop ('took') and of 'waits' for them
@@ -1021,12 +1030,3 @@ def format_waiting(
              f"{v['step_over_alone']:.2f}", f"{v['step_over_alone_low']:.2f} – {v['step_over_alone_high']:.2f}"] for v in found['ways'].values()]
     table = format_table(['', 'waiting', 'lowest – highest', 'median wait, µs', 'step, ms', 'over alone', 'lowest – highest'], rows)
     return '\n'.join([title, '', table, *(f'left out: {k}: {v}' for k, v in found['left_out'].items())])
-
-# %% ../nbs/measured/50_bench.ipynb #23dab2e3
-def load_bench(
-    name: str,  # file name in the results folder, without .json
-) -> Bench:
-    "A recorded bench; its stamp and the line that repeats it are printed"
-    r = load_result(name)
-    print(f'{r.stamp}\n{r.command}')
-    return Bench(**r.values)
