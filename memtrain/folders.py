@@ -284,6 +284,7 @@ class FolderWriter:
         append: bool = False,  # add parts to a finished folder
         defaults: dict | None = None,  # what an option in `plan['options']` is where an older folder doesn't name it
     ):
+        if append: self.read_manifest(dest)  # before the lock could make the folder
         self.dest, self.plan, self.beside, self.lock = Path(dest), plan, [], _Lock(dest)
         try:
             self.base = self.read_manifest(dest) if append else None

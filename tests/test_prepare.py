@@ -412,7 +412,7 @@ def test_an_interrupted_append_reads_as_before_and_resumes():
             with small_chunks(), ExceptionExpected(KeyboardInterrupt): prepare(d/'more', d/'cut', append=True, **options)
         finally: g['ShardWriter'] = kept
         test_eq(TokenShards(d/'cut')[:].tolist(), old)
-        test_fail(lambda: prepare(d/'more', d/'cut', append=True, **options), contains='--resume')
+        test_fail(lambda: prepare(d/'more', d/'cut', append=True, **options), contains='run again with resume')
         with small_chunks(): prepare(d/'more', d/'cut', append=True, resume=True, **options)
         test_eq(contents(d/'cut'), contents(d/'whole'))
 
