@@ -54,7 +54,7 @@ def make_pickle(path, gigabytes, tokens=TOKENS, width=WIDTH):
 
 def make_sparse(path, traces, tokens=2048, width=512):
     "A pickle as large as one likes, whose contents are holes"
-    from memtrain.traces import _pickle_object
+    from memtrain.traces import pickle_object
     shapes = [("hidden_states", "float32", [tokens, width], 4), ("input_embeddings", "float32", [tokens, width], 4), ("target_routing", "float32", [tokens, EXPERTS], 4),
               ("target_top_k", "int64", [tokens, 2], 8)]
     tensors = [[name, dtype, shape, 0, 0, shape[0]*shape[1]*size, "torch"] for name, dtype, shape, size in shapes]
@@ -63,7 +63,7 @@ def make_sparse(path, traces, tokens=2048, width=512):
         for i in range(traces):
             fields = {"layer_id": i % LAYERS, **{name: {"$": "tensor", "v": k} for k, (name, *_) in enumerate(tensors)}, "sequence_length": tokens,
                       "dataset_name": "text", "sample_id": f"s{i//LAYERS}"}
-            for piece in _pickle_object(["traces", "Trace"], fields, tensors):
+            for piece in pickle_object(["traces", "Trace"], fields, tensors):
                 if type(piece) is bytes: f.write(piece)
                 else: f.seek(piece[2], 1)
             f.write(b"a")

@@ -76,9 +76,9 @@ def _verify_tokens(path):
 
 def _verify_traces(path):
     "What is wrong with shards of traces, and how many there are"
-    from memtrain.traces import read_manifest, verify_traces
+    from memtrain.traces import read_trace_manifest, verify_traces
     problems = [f'{file}: {problem}' for file, problem in verify_traces(path)]
-    return problems, 0 if problems else len(read_manifest(path)['shards'])
+    return problems, 0 if problems else len(read_trace_manifest(path)['shards'])
 
 # %% ../nbs/reference/65_cli.ipynb #3c71da7b
 @dataclass

@@ -12,46 +12,6 @@ import numpy as np, torch
 from fastcore.test import test_eq
 from memtrain.core import MemtrainError, load_result
 
-# %% ../nbs/experts/30_lazypickle.ipynb #4e893b4e
-class Attack:
-    def __reduce__(self): return exec, ("import builtins; builtins.marker_of_07 = 'executed'",)
-
-class Restricted(pickle.Unpickler):
-    "What the usual advice makes of `pickle.load`"
-    def find_class(self, module, name):
-        if (module, name) == ('torch.storage', '_load_from_bytes'): return super().find_class(module, name)
-        raise pickle.UnpicklingError(f'{module}.{name}')
-
-def hide(attack):
-    "A pickle that names `_load_from_bytes` only, with `attack` in its bytes"
-    blob = io.BytesIO()
-    torch.save(attack, blob, _use_new_zipfile_serialization=False)
-    blob = blob.getvalue()
-    return b'\x80\x04ctorch.storage\n_load_from_bytes\nB' + struct.pack('<I', len(blob)) + blob + b'\x85R.'
-
-# %% ../nbs/experts/30_lazypickle.ipynb #2e50c2a8
-def _same(a, b):
-    if isinstance(a, LazyTensor) and a.kind == 'torch':
-        t = a.torch()
-        assert (t.dtype, t.shape, t.requires_grad) == (b.dtype, b.shape, b.requires_grad)
-        raw = lambda x: x.detach().contiguous().reshape(-1).view(torch.uint8).tolist()
-        test_eq(raw(t), raw(b))
-    elif isinstance(a, LazyTensor):
-        test_eq((a.numpy().dtype, a.shape), (b.dtype.newbyteorder('='), b.shape))
-        test_eq(a.numpy().tobytes(), b.astype(b.dtype.newbyteorder('=')).tobytes())
-    elif isinstance(a, dict): assert list(a) == list(b) and all(_same(a[k], b[k]) for k in a)
-    elif isinstance(a, (list, tuple)): assert len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b))
-    elif isinstance(a, LazyBytes): test_eq(a.read(), bytes(b))
-    else: test_eq(a, b)
-    return True
-
-_files = tempfile.TemporaryDirectory()  # removed when the process ends
-
-def _write(data, protocol=4):
-    path = Path(_files.name)/f'{len(os.listdir(_files.name))}.pkl'
-    path.write_bytes(data if isinstance(data, bytes) else pickle.dumps(data, protocol))
-    return str(path)
-
 # %% ../nbs/experts/30_lazypickle.ipynb #85a13546
 @pytest.mark.page
 def test_what_is_read_is_what_pickle_load_reads():
@@ -81,6 +41,46 @@ from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError, load_result
 from memtrain.measure import measure_command
+
+# %% ../nbs/proofs/lazypickle.ipynb #4d9a82d6
+class Attack:
+    def __reduce__(self): return exec, ("import builtins; builtins.marker_of_07 = 'executed'",)
+
+class Restricted(pickle.Unpickler):
+    "What the usual advice makes of `pickle.load`"
+    def find_class(self, module, name):
+        if (module, name) == ('torch.storage', '_load_from_bytes'): return super().find_class(module, name)
+        raise pickle.UnpicklingError(f'{module}.{name}')
+
+def hide(attack):
+    "A pickle that names `_load_from_bytes` only, with `attack` in its bytes"
+    blob = io.BytesIO()
+    torch.save(attack, blob, _use_new_zipfile_serialization=False)
+    blob = blob.getvalue()
+    return b'\x80\x04ctorch.storage\n_load_from_bytes\nB' + struct.pack('<I', len(blob)) + blob + b'\x85R.'
+
+# %% ../nbs/proofs/lazypickle.ipynb #9b151887
+def _same(a, b):
+    if isinstance(a, LazyTensor) and a.kind == 'torch':
+        t = a.torch()
+        assert (t.dtype, t.shape, t.requires_grad) == (b.dtype, b.shape, b.requires_grad)
+        raw = lambda x: x.detach().contiguous().reshape(-1).view(torch.uint8).tolist()
+        test_eq(raw(t), raw(b))
+    elif isinstance(a, LazyTensor):
+        test_eq((a.numpy().dtype, a.shape), (b.dtype.newbyteorder('='), b.shape))
+        test_eq(a.numpy().tobytes(), b.astype(b.dtype.newbyteorder('=')).tobytes())
+    elif isinstance(a, dict): assert list(a) == list(b) and all(_same(a[k], b[k]) for k in a)
+    elif isinstance(a, (list, tuple)): assert len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b))
+    elif isinstance(a, LazyBytes): test_eq(a.read(), bytes(b))
+    else: test_eq(a, b)
+    return True
+
+_files = tempfile.TemporaryDirectory()  # removed when the process ends
+
+def _write(data, protocol=4):
+    path = Path(_files.name)/f'{len(os.listdir(_files.name))}.pkl'
+    path.write_bytes(data if isinstance(data, bytes) else pickle.dumps(data, protocol))
+    return str(path)
 
 # %% ../nbs/proofs/lazypickle.ipynb #0f68789d
 def test_a_range_of_a_file_is_a_tensor():

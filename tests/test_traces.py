@@ -16,9 +16,52 @@ from hypothesis import given, settings, strategies as st
 from safetensors import safe_open
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, build_index
-from memtrain.traces import _arrange, _Encoder, _decode, _lock, _read_journal, _Samples, _unlock
+from memtrain.traces import _arrange
 
-# %% ../nbs/experts/31_traces.ipynb #0407e898
+# %% ../nbs/experts/31_traces.ipynb #313128be
+@pytest.mark.page
+@given(st.lists(st.integers(0, 9)))
+@settings(max_examples=20, deadline=None)
+def test_arrange_sorts_stably(keys): test_eq(list(_arrange(array('i', keys), 10)), sorted(range(len(keys)), key=keys.__getitem__))
+
+# %% ../nbs/experts/31_traces.ipynb #9b86c33c
+@pytest.mark.page
+def test_every_field_of_every_trace_comes_back():
+    with tempfile.TemporaryDirectory() as d:
+        for protocol in (2, 4):
+            written = make_traces(4)
+            for form in ('safetensors', 'pkl'):
+                shard_traces(save(written, Path(d)/'x.pkl', protocol), Path(d)/form, 0.02, format=form)
+                assert all_same(written, open_traces(Path(d)/form)) and verify_traces(Path(d)/form) == []
+                shutil.rmtree(Path(d)/form)
+
+
+# %% ../nbs/proofs/traces.ipynb #6d6e8aa6
+import contextlib, json, math, os, pickle, random, shutil, signal, subprocess, sys, tempfile, time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from array import array
+import numpy as np, torch
+from fastcore.test import test_eq, test_fail
+from hypothesis import given, settings, strategies as st
+from safetensors import safe_open
+from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
+from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
+from memtrain.measure import measure_command
+from memtrain.folders import UNFINISHED, lock_folder, sha256_text
+from memtrain.trace_files import OLD_JOURNAL, SampleNumbers
+
+# %% ../nbs/proofs/traces.ipynb #4f8adca7
+@contextlib.contextmanager
+def in_a_hurry():
+    "A folder in which nothing is made durable: the disk would take most of the time"
+    real, os.fsync = os.fsync, lambda fd: None
+    try:
+        with tempfile.TemporaryDirectory() as d: yield Path(d)
+    finally: os.fsync = real
+
+# %% ../nbs/proofs/traces.ipynb #63001286
 @dataclass
 class Trace:
     layer_id: int
@@ -43,25 +86,7 @@ def save(traces, path, protocol=4):
     path.write_bytes(pickle.dumps(traces, protocol))
     return path
 
-# %% ../nbs/experts/31_traces.ipynb #318c61db
-plain_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=9) | st.complex_numbers(),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
-                  | st.builds(lambda v: {'$': v, 'v': 1}, inner), max_leaves=8)
-
-@pytest.mark.page
-@given(plain_values)
-@settings(max_examples=80, deadline=None)
-def test_plain_fields_survive_being_text(value):
-    text = json.dumps(_Encoder(None, '').encode(value, 'x'))
-    test_eq(repr(_decode(json.loads(text), [])), repr(value))
-
-# %% ../nbs/experts/31_traces.ipynb #313128be
-@pytest.mark.page
-@given(st.lists(st.integers(0, 9)))
-@settings(max_examples=50, deadline=None)
-def test_arrange_sorts_stably(keys): test_eq(list(_arrange(array('i', keys), 10)), sorted(range(len(keys)), key=keys.__getitem__))
-
-# %% ../nbs/experts/31_traces.ipynb #cb6343aa
+# %% ../nbs/proofs/traces.ipynb #11e59924
 def same(a, b):
     "Whether what was read, `b`, is what was written, `a`: type, shape and every bit"
     if isinstance(b, LazyTensor): b = b.numpy() if b.kind == 'numpy' else b.torch()
@@ -81,37 +106,12 @@ def all_same(written, read): return len(written) == len(read) and all(same(field
 
 def contents(folder): return {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
 
-
-# %% ../nbs/proofs/traces.ipynb #6d6e8aa6
-import contextlib, json, math, os, pickle, random, shutil, signal, subprocess, sys, tempfile, time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
-from array import array
-import numpy as np, torch
-from fastcore.test import test_eq, test_fail
-from hypothesis import given, settings, strategies as st
-from safetensors import safe_open
-from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
-from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
-from memtrain.measure import measure_command
-from memtrain.traces import _arrange, _Encoder, _decode, _lock, _read_journal, _Samples, _unlock
-
-# %% ../nbs/proofs/traces.ipynb #4f8adca7
-@contextlib.contextmanager
-def in_a_hurry():
-    "A folder in which nothing is made durable: the disk would take most of the time"
-    real, os.fsync = os.fsync, lambda fd: None
-    try:
-        with tempfile.TemporaryDirectory() as d: yield Path(d)
-    finally: os.fsync = real
-
 # %% ../nbs/proofs/traces.ipynb #4e1525f0
 @given(st.lists(st.sampled_from([None, *'abcdefgh']) | st.integers(0, 3000).map(str), max_size=60), st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_samples_are_numbered_by_first_appearance(keys, many):
     keys = keys + [str(i) for i in range(700)]*many + keys
-    samples, expected, seen = _Samples(), [], {}
+    samples, expected, seen = SampleNumbers(), [], {}
     for i, k in enumerate(keys):
         new = k is None or k not in seen
         number = len(seen) if new else seen[k]
@@ -169,7 +169,7 @@ def test_a_size_is_a_number_and_a_place_one_can_write_to():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         path = save(make_traces(1), d/'x.pkl')
-        made = [(shard_traces(path, d/f'{mb!r}', mb), (d/f'{mb!r}'/MANIFEST).read_bytes())[1] for mb in (2, 2.0)]
+        made = [(shard_traces(path, d/f'{mb!r}', mb), (d/f'{mb!r}'/TRACE_MANIFEST).read_bytes())[1] for mb in (2, 2.0)]
         test_eq(*made)
         test_fail(shard_traces, args=(path, '/proc/nowhere'), exc=MemtrainError, contains='choose another place')
 
@@ -243,7 +243,7 @@ def test_the_first_systems_shards():
         for t in written: groups[t.layer_id] = groups.get(t.layer_id, 0) + 1
         meta = pickle.loads((Path(d)/'o'/SEED_METADATA).read_bytes())
         test_eq((meta, list(meta['layer_groups'])), ({'total_traces': 44, 'num_shards': len(files), 'shard_size_mb': 0.03, 'layer_groups': groups, 'shard_files': files}, list(groups)))
-        (Path(d)/'o'/MANIFEST).unlink()  # as the first system leaves it
+        (Path(d)/'o'/TRACE_MANIFEST).unlink()  # as the first system leaves it
         assert is_traces(Path(d)/'o') and all_same([t for part in expected for t in part], open_traces(Path(d)/'o'))
 
 # %% ../nbs/proofs/traces.ipynb #db4ef0b4
@@ -277,7 +277,7 @@ def test_bad_input_writes_nothing():
                 test_fail(lambda: shard_traces(d/'x.pkl', d/'a/b', format=form), exc=error)
                 assert not (d/'a/b').exists() and not Path('executed').exists()
         test_fail(lambda: shard_traces(d/'none', d/'o'), contains='no such file'); save(good, d/'x.pkl')
-        for kw, word in (({'format': 'zip'}, "'zip' isn't one of"), ({'group': 'x'}, "'x' isn't one of"), ({'shard_size_mb': 0}, '0 is outside'), ({'shard_size_mb': 'a'}, "'a' is outside")):
+        for kw, word in (({'format': 'zip'}, "format 'zip' isn't one of"), ({'group': 'x'}, "group 'x' isn't one of"), ({'shard_size_mb': 0}, 'shard_size_mb 0 is outside'), ({'shard_size_mb': 'a'}, "shard_size_mb 'a' is outside")):
             test_fail(lambda: shard_traces(d/'x.pkl', d/'o', **kw), contains=word)
         test_fail(lambda: shard_traces(d/'x.pkl', d/'x.pkl'), contains='x.pkl'); test_fail(lambda: shard_traces(d/'x.pkl', d), contains="isn't empty")
         save([], d/'x.pkl')
@@ -314,20 +314,35 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes():
                 assert contents(d/'o') == whole
 
 # %% ../nbs/proofs/traces.ipynb #933ac75a
+def old_journal(note):
+    "The journal that a version before 0.2 kept, a checksum and a note in each line"
+    state, notes = {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': []}, [{'version': 1, **note['plan']}]
+    for k, shard in enumerate(note['shards'], 1): notes.append({'shard': shard, 'state': note['progress'] if k == len(note['shards']) else state})
+    return ''.join(f'{sha256_text(text)[:16]} {text}\n' for text in map(json.dumps, notes)).encode()
+
 def test_a_journal_cut_anywhere_is_taken_up():
     with in_a_hurry() as d:
         path = save(make_traces(3), d/'x.pkl')
         run = lambda **kw: shard_traces(path, d/'o', 0.006, **kw)
         (d/'o').mkdir()
-        found = moments(d/'o', run)
-        whole, last = contents(d/'o'), max((f for f in found if 'journal.jsonl' in f), key=lambda f: len(f['journal.jsonl']))
-        for n in range(0, len(last['journal.jsonl']), 211):
-            lay_out({**last, 'journal.jsonl': last['journal.jsonl'][:n]}, d/'o')
-            test_eq(bool(_read_journal(d/'o/journal.jsonl')[0]), n > last['journal.jsonl'].index(b'\n'))
-            run(resume=True)
-            assert contents(d/'o') == whole
-        lay_out({k: v for k, v in last.items() if k != 'shard_00000.jsonl'}, d/'o')
+        found = [f for f in moments(d/'o', run) if UNFINISHED in f and TRACE_MANIFEST not in f]
+        whole = contents(d/'o')
+        for files in found:  # as the version that kept a line for each shard would have left it, the last line whole or cut
+            note = json.loads(files[UNFINISHED])
+            journal, first = old_journal(note), len(old_journal({**note, 'shards': []}))
+            one_less = len(old_journal({**note, 'shards': note['shards'][:-1]}))
+            for n in {0, first - 1, first, len(journal)} if len(note['shards']) < 2 else {len(journal)}:
+                lay_out({**{k: v for k, v in files.items() if k != UNFINISHED}, OLD_JOURNAL: journal[:n]}, d/'o')
+                if n < first:  # it had hardly begun
+                    for f in (d/'o').glob('shard*'): f.unlink()
+                assert is_traces(d/'o') and one_less <= len(journal)
+                run(resume=True)
+                assert contents(d/'o') == whole
+        lay_out({k: v for k, v in found[-1].items() if k != 'shard_00000.jsonl'}, d/'o')
         test_fail(lambda: run(resume=True), contains='shard_00000.jsonl: missing or cut')
+        lay_out({**whole, OLD_JOURNAL: old_journal(json.loads(found[-1][UNFINISHED]))}, d/'o')  # finished, and killed before the journal could go
+        test_eq(run(resume=True)['traces'], 9)
+        assert contents(d/'o') == whole
 
 # %% ../nbs/proofs/traces.ipynb #95c6b798
 def start_sharding(source, out, mb, resume=False, preamble='pass'):
@@ -342,11 +357,11 @@ def test_killed_for_real():
         killed = 0
         for k in range(4):
             process = start_sharding(path, d/'o', 1, k > 0, 'import os, time; real = os.fsync; os.fsync = lambda fd: (real(fd), time.sleep(0.01))')
-            while process.poll() is None and not (d/'o/journal.jsonl').exists(): time.sleep(0.002)
+            while process.poll() is None and not (d/'o'/UNFINISHED).exists(): time.sleep(0.002)
             time.sleep(rng.uniform(0, 0.2))
             process.kill(); process.communicate()
             killed += process.returncode == -signal.SIGKILL
-        if (d/'o/journal.jsonl').exists() and not (d/'o'/MANIFEST).exists(): test_fail(lambda: shard_traces(path, d/'o', 1), contains='go on with --resume')
+        if (d/'o'/UNFINISHED).exists() and not (d/'o'/TRACE_MANIFEST).exists(): test_fail(lambda: shard_traces(path, d/'o', 1), contains='run again with resume')
         shard_traces(path, d/'o', 1, resume=True)
         assert contents(d/'o') == contents(d/'whole') and killed
 
@@ -367,7 +382,7 @@ def test_no_room_is_one_line_and_can_be_resumed():
             if written > 130_000: raise OSError(28, 'No space left on device')
             return real(fd, data)
         os.write = write
-        try: test_fail(lambda: shard_traces(path, d/'o', 0.05), contains='No space left on device; whole shards stay')
+        try: test_fail(lambda: shard_traces(path, d/'o', 0.05), contains='No space left on device): make room there, and run again with resume: whole shards stay')
         finally: os.write = real
         left = sorted(p.name for p in (d/'o').iterdir())
         assert 'shard_00001.safetensors' in left and not any(name.startswith('.') for name in left)
@@ -401,9 +416,12 @@ def test_two_writers_are_kept_apart_and_a_change_is_noticed():
         d = Path(d)
         path = save(make_traces(6), d/'x.pkl')
         (d/'o').mkdir()
-        held = _lock(d/'o')
-        test_fail(lambda: shard_traces(path, d/'o'), contains='another run is writing there')
-        _unlock(d/'o', held)
+        code = 'import sys, time; from memtrain.folders import lock_folder; lock = lock_folder(sys.argv[1]); lock.__enter__(); print(flush=True); time.sleep(60)'
+        holder = subprocess.Popen([sys.executable, '-c', code, d/'o'], stdout=subprocess.PIPE)
+        holder.stdout.readline()
+        for job in (lambda: shard_traces(path, d/'o'), lambda: shard_traces(path, d/'o', index_only=True), lambda: TraceWriter(d/'o')):
+            test_fail(job, contains=f'o is being written by process {holder.pid} on ')
+        holder.kill(); holder.communicate()  # a lock that a killed process left doesn't hold
         test_eq(shard_traces(path, d/'o')['traces'], 18)
         real, count = os.fsync, 0
         def fsync(fd):
@@ -432,8 +450,8 @@ def test_every_flipped_byte_is_found():
                     file.unlink() if wrong is None else file.write_bytes(wrong)
                     assert file.name in str(verify_traces(d/form)), (file.name, wrong)
                 file.write_bytes(data)
-        test_fail(lambda: read_manifest(d/'none'), contains='no such folder'); test_fail(lambda: read_manifest(d), contains='holds no traces')
-        assert not is_traces(d); (name, problem), = verify_traces(d); assert name == str(d/MANIFEST) and name not in problem, problem
+        test_fail(lambda: read_trace_manifest(d/'none'), contains='no such folder'); test_fail(lambda: read_trace_manifest(d), contains='has no trace_metadata.json: not a folder of traces')
+        assert not is_traces(d); (name, problem), = verify_traces(d); assert name == str(d/TRACE_MANIFEST) and name not in problem, problem
 
 # %% ../nbs/proofs/traces.ipynb #b941bac1
 def test_sharding_again_is_sharding():
@@ -450,7 +468,7 @@ def test_sharding_again_is_sharding():
             for source in (index, d/'safetensors-layer', d/'safetensors-sample'):
                 shard_traces(source, d/'again', 0.03, form, group)
                 a, b = contents(d/'direct'), contents(d/'again')
-                test_eq({k: v for k, v in a.items() if k != MANIFEST}, {k: v for k, v in b.items() if k != MANIFEST})
+                test_eq({k: v for k, v in a.items() if k != TRACE_MANIFEST}, {k: v for k, v in b.items() if k != TRACE_MANIFEST})
                 shutil.rmtree(d/'again')
             shutil.rmtree(d/'direct')
         blobs = save([{'layer_id': i, 'blob': bytes(9000)} for i in range(3)], d/'blobs.pkl')
@@ -479,8 +497,8 @@ def test_a_writer_makes_what_sharding_a_pickle_makes():
                 shard_traces(save(written, d/'x.pkl'), d/'a', mb, form)
                 w = write_all(written, d/'b', mb, format=form)
                 a, b = contents(d/'a'), contents(d/'b')
-                test_eq({k: v for k, v in a.items() if k != MANIFEST}, {k: v for k, v in b.items() if k != MANIFEST})
-                test_eq({k: v for k, v in read_manifest(d/'a').items() if k not in ('source', 'checksum')}, {k: v for k, v in w.close().items() if k not in ('source', 'checksum')})
+                test_eq({k: v for k, v in a.items() if k != TRACE_MANIFEST}, {k: v for k, v in b.items() if k != TRACE_MANIFEST})
+                test_eq({k: v for k, v in read_trace_manifest(d/'a').items() if k not in ('source', 'checksum')}, {k: v for k, v in w.close().items() if k not in ('source', 'checksum')})
                 for o in 'ab': shutil.rmtree(d/o)
 
 # %% ../nbs/proofs/traces.ipynb #eef64595
@@ -500,7 +518,7 @@ def test_a_writer_killed_at_any_moment_goes_on():
                 assert contents(d/'o') == whole
             assert len(done) > 1
             lay_out(found[-5], d/'o')
-            if 'journal.jsonl' in found[-5]: test_fail(lambda: TraceWriter(d/'o', mb, format=form, resume=True), contains="TraceWriter isn't what" )
+            if UNFINISHED in found[-5]: test_fail(lambda: TraceWriter(d/'o', mb, format=form, resume=True), contains="TraceWriter isn't what" )
             shutil.rmtree(d/'o')
 
 # %% ../nbs/proofs/traces.ipynb #31376350
@@ -510,11 +528,11 @@ def test_a_writer_that_fails_keeps_whole_shards():
         def stop():
             with TraceWriter(d/'o', 0.01) as w:
                 for t in written[:14]: w.write(t)
-                test_fail(lambda: TraceWriter(d/'o', 0.01, resume=True), contains='another run is writing there')
+                test_fail(lambda: TraceWriter(d/'o', 0.01, resume=True), contains='is being written by this process')
                 raise ValueError('collecting went wrong')
         test_fail(stop, exc=ValueError, contains='went wrong')
-        assert not list((d/'o').glob('.*')) and (d/'o/journal.jsonl').exists()
-        test_fail(lambda: open_traces(d/'o'), contains='unfinished'); test_fail(lambda: TraceWriter(d/'o', 0.01), contains='go on with --resume')
+        assert not list((d/'o').glob('.*')) and (d/'o'/UNFINISHED).exists()
+        test_fail(lambda: open_traces(d/'o'), contains='unfinished'); test_fail(lambda: TraceWriter(d/'o', 0.01), contains='run again with resume')
         w = write_all(written, d/'o', 0.01, resume=True)
         assert all_same(written, open_traces(d/'o')) and verify_traces(d/'o') == []
         test_fail(lambda: w.write(written[0]), contains='finished, nothing can be added')
