@@ -13,6 +13,7 @@ import contextlib, json, os, platform, random, re, subprocess, sys
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, IO, Iterable
 
@@ -146,28 +147,25 @@ def nbytes(
     x: Any,  # tensor, array, module, optimizer, bytes, or dict / list / tuple / set of them; numbers, strings and None count 0
 ) -> int:  # bytes
     "Bytes of data that `x` keeps alive, each storage counted once and whole"
-    storages = {}
-    _collect(x, storages)
+    storages, np = {}, sys.modules.get('numpy')  # what nobody has imported isn't there
+    def collect(x):
+        x = local_part(x)
+        if hasattr(x, 'untyped_storage'):
+            s = x.untyped_storage()
+            storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0
+        elif np and isinstance(x, np.ndarray):
+            while isinstance(x.base, np.ndarray): x = x.base
+            storages[id(x)] = 0 if isinstance(x, np.memmap) else x.nbytes
+        elif isinstance(x, (bytes, bytearray, memoryview)): storages[id(x)] = memoryview(x).nbytes
+        elif isinstance(x, dict): collect(list(x.values()))
+        elif isinstance(x, (list, tuple, set, frozenset)):
+            for o in x: collect(o)
+        elif hasattr(x, 'named_parameters'): collect([*x.parameters(), *x.buffers()])
+        elif hasattr(x, 'param_groups'): collect(x.state)
+        elif not (x is None or isinstance(x, (int, float, complex, str)) or np and isinstance(x, np.generic)):
+            raise MemtrainError(f"nbytes can't look into a {type(x).__name__}: pass tensors, arrays, modules, optimizers or containers of them")
+    collect(x)
     return sum(storages.values())
-
-# %% ../nbs/reference/60_core.ipynb #0cda17fb
-def _collect(x, storages):
-    "Note in `storages` (key to bytes) what `x` keeps alive"
-    x = local_part(x)
-    if hasattr(x, 'untyped_storage'):
-        s = x.untyped_storage()
-        storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0
-    elif (np := sys.modules.get('numpy')) and isinstance(x, np.ndarray):  # what nobody has imported isn't there
-        while isinstance(x.base, np.ndarray): x = x.base
-        storages[id(x)] = 0 if isinstance(x, np.memmap) else x.nbytes
-    elif isinstance(x, (bytes, bytearray, memoryview)): storages[id(x)] = memoryview(x).nbytes
-    elif isinstance(x, dict): _collect(list(x.values()), storages)
-    elif isinstance(x, (list, tuple, set, frozenset)):
-        for o in x: _collect(o, storages)
-    elif hasattr(x, 'named_parameters'): _collect([*x.parameters(), *x.buffers()], storages)
-    elif hasattr(x, 'param_groups'): _collect(x.state, storages)
-    elif not (x is None or isinstance(x, (int, float, complex, str)) or np and isinstance(x, np.generic)):
-        raise MemtrainError(f"nbytes can't look into a {type(x).__name__}: pass tensors, arrays, modules, optimizers or containers of them")
 
 # %% ../nbs/reference/60_core.ipynb #9027f8ac
 def seed_everything(
@@ -213,11 +211,6 @@ class _LineBar(tqdm):
         if not self.disable and self._time() >= self.start_t + self.delay: self.last_print_t = self._time()
         super().close()
 
-def _progress_out():
-    "The standard error, where it doesn't mix with what a program prints; in a notebook the standard output, since a red box isn't progress"
-    ipython = sys.modules.get('IPython')
-    return sys.stdout if ipython and ipython.get_ipython() else sys.stderr
-
 # %% ../nbs/reference/60_core.ipynb #836b99a1
 def progress(
     items: Iterable | None = None,  # what to go through; None to count by hand with `.update(n)`
@@ -229,7 +222,9 @@ def progress(
     disable: bool = False,  # show nothing, as on a rank that doesn't speak for the others
 ) -> tqdm:
     "Show how far along `items` are: a bar in a terminal, a plain line every ten seconds elsewhere"
-    out = _progress_out() if out is None else out
+    if out is None:  # the standard error doesn't mix with what a program prints; in a notebook it would be a red box
+        ipython = sys.modules.get('IPython')
+        out = sys.stdout if ipython and ipython.get_ipython() else sys.stderr
     kw = dict(total=total, desc=desc, unit=unit, unit_scale=unit == 'B', initial=initial, disable=disable, delay=1)
     if out.isatty(): return tqdm(items, file=out, dynamic_ncols=True, **kw)
     known = total is not None or hasattr(items, '__len__')
@@ -244,7 +239,7 @@ class Result:
     values: dict  # what was measured; bytes and seconds unless a key says otherwise
     command: str  # what to run to measure it again
     date: str  # ISO date
-    commit: str  # of this repository, with a + where files had changed since
+    commit: str  # of memtrain's checkout, with a + where files had changed since
     machine: dict  # processor, cores, memory in bytes, GPU
     versions: dict  # Python and the libraries that matter
 
@@ -253,38 +248,15 @@ class Result:
         "Machine, date and commit in one line"
         return f"{describe_machine(self.machine)}; torch {self.versions.get('torch', '–')}; {self.date}; {self.commit}"
 
-# %% ../nbs/reference/60_core.ipynb #86893235
-def _processor():
-    "The processor's model name"
-    with contextlib.suppress(OSError):
-        m = re.search(r'model name\s*:\s*(.+)', Path('/proc/cpuinfo').read_text())
-        if m: return m[1].strip()
-    return platform.processor() or platform.machine()
-
-def _gpu():
-    "The first GPU's name, '' without one; torch is asked only where it is loaded already"
-    torch = sys.modules.get('torch')
-    return torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() else ''
-
-def _commit():
-    "Short commit of the checkout the current folder lies in, with a + where code has changed since; '' outside of one"
-    def git(*args): return subprocess.run(['git', *args], capture_output=True, text=True, check=True).stdout.strip()
-    outputs = [':(top,exclude)results', ':(top,exclude)*.ipynb', ':(top,exclude)README.md']  # a page that measures changes these itself
-    try: return git('rev-parse', '--short=10', 'HEAD') + ('+' if git('status', '--porcelain', '-uno', '--', ':/', *outputs) else '')
-    except (OSError, subprocess.CalledProcessError): return ''
-
-def _versions(*names):
-    "Installed versions of Python and of the packages `names`"
-    found = {'python': platform.python_version()}
-    for name in names:
-        with contextlib.suppress(metadata.PackageNotFoundError): found[name] = metadata.version(name)
-    return found
-
 # %% ../nbs/reference/60_core.ipynb #e099f274
 def get_machine() -> dict:
     "Processor, cores this process may use, memory in bytes, and GPU of this machine"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    return {'processor': _processor(), 'cores': cores, 'memory': psutil.virtual_memory().total, 'gpu': _gpu()}
+    processor, torch = platform.processor() or platform.machine(), sys.modules.get('torch')  # torch is asked only where it is loaded already
+    with contextlib.suppress(OSError):
+        if m := re.search(r'model name\s*:\s*(.+)', Path('/proc/cpuinfo').read_text()): processor = m[1].strip()
+    return {'processor': processor, 'cores': cores, 'memory': psutil.virtual_memory().total,
+            'gpu': torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() else ''}
 
 def describe_machine(
     machine: dict,  # from `get_machine`
@@ -295,12 +267,25 @@ def describe_machine(
 
 def get_versions() -> dict:
     "Versions of Python and of the libraries that numbers depend on"
-    return _versions('memtrain', 'torch', 'numpy', 'tokenizers')
+    found = {'python': platform.python_version()}
+    for name in ('memtrain', 'torch', 'numpy', 'tokenizers'):
+        with contextlib.suppress(metadata.PackageNotFoundError): found[name] = metadata.version(name)
+    return found
 
 def results_dir() -> Path:
     "The `results` folder of the current folder or the nearest one above it that has one, else `results` here"
     here = Path.cwd()
     return next((p/'results' for p in (here, *here.parents) if (p/'results').is_dir()), here/'results')
+
+def _commit(*places):
+    "Short commit of the first checkout that one of the folders `places` belongs to, with a + where code has changed since; '' outside of one"
+    outputs = [':(top,exclude)results', ':(top,exclude)*.ipynb', ':(top,exclude)README.md']  # a page that measures changes these itself
+    for place in places:
+        def git(*args): return subprocess.run(['git', '-C', place, *args], capture_output=True, text=True, check=True).stdout.strip()
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            if git('ls-files', '--', '.'):  # else it lies in somebody's repository and is no part of it
+                return git('rev-parse', '--short=10', 'HEAD') + ('+' if git('status', '--porcelain', '-uno', '--', ':/', *outputs) else '')
+    return ''
 
 # %% ../nbs/reference/60_core.ipynb #3118eb6f
 def save_result(
@@ -310,7 +295,8 @@ def save_result(
     folder: str | Path | None = None,  # `results_dir()` by default
 ) -> Result:
     "Write `values` with a stamp to `folder/NAME.json`"
-    result = Result(name, values, command, date.today().isoformat(), _commit(), get_machine(), get_versions())
+    package = Path(find_spec('memtrain').origin).parent  # its checkout made the number, whatever repository this is called in
+    result = Result(name, values, command, date.today().isoformat(), _commit(package, results_dir()), get_machine(), get_versions())
     folder = Path(folder or results_dir())
     folder.mkdir(parents=True, exist_ok=True)
     path = folder/f'{name}.json'

@@ -62,6 +62,8 @@ from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, strategies as st
+import memtrain
+from memtrain.core import _commit
 
 # %% ../nbs/proofs/core.ipynb #81b8e458
 def test_sizes_read_and_print():
@@ -170,10 +172,14 @@ def test_the_commit_says_when_code_has_changed():
         try:
             os.chdir(Path(d)/'results')
             clean = git('rev-parse', '--short=10', 'HEAD')
-            test_eq(save_result('x', {}, 'c').commit, clean)  # though x.json is changed by it
-            test_eq(save_result('x', {}, 'c').commit, clean)
+            test_eq(_commit(d), clean)
+            stamped = save_result('x', {}, 'c').commit  # x.json is changed by it
+            assert stamped.rstrip('+') != clean  # this repository has nothing to do with the number
+            test_eq((_commit(d), stamped), (clean, _commit(Path(memtrain.__file__).parent)))
             (Path(d)/'code.py').write_text('2')
-            test_eq(save_result('x', {}, 'c').commit, clean + '+')
+            test_eq(_commit(d), clean + '+')
+            (Path(d)/'env').mkdir()
+            test_eq((_commit(Path(d)/'env'), _commit(Path(d)/'env', Path(d)/'results')), ('', clean + '+'))  # a folder below that git doesn't know
         finally: os.chdir(here)
 
 # %% ../nbs/proofs/core.ipynb #5ced40ba
@@ -198,7 +204,7 @@ def test_results_are_found_from_a_folder_below():
         (d/'results').mkdir(); (d/'a/b').mkdir(parents=True)
         try:
             os.chdir(d/'a/b'); test_eq(results_dir(), d/'results')
-            test_eq(save_result('x', {}, 'c').commit, '')
+            test_eq((_commit(d), save_result('x', {}, 'c').name, (d/'results/x.json').exists()), ('', 'x', True))
         finally: os.chdir(here)
 
 # %% ../nbs/proofs/core.ipynb #78aea539

@@ -247,7 +247,7 @@ def test_folders_of_others_and_bad_arguments_are_refused():
         test_fail(lambda: write_docs(d/'z', [], resume=True), contains='unfinished.json: damaged')
         write_docs(d/'e', [('train', [1]), ('val', [])], eod_id=None)  # an empty document without an end leaves nothing
         test_eq(read_json(d/'e'/MANIFEST)['tokens'], {'train': 1})
-        test_fail(lambda: write_docs(d/'y', [], tokens_per_shard=0), contains='tokens_per_shard 0 is less than 1')
+        test_fail(lambda: write_docs(d/'y', [], tokens_per_shard=0), contains='tokens_per_shard 0 makes no sense')
         test_fail(lambda: write_docs(d/'y', [], eod_id=1000), contains='eod_id 1000')
         assert not (d/'y').exists() and (d/'photos/a.jpg').exists()
 
