@@ -125,8 +125,7 @@ def _ask_kernel(func, args, kwargs, out, otherwise=()):
     if layout not in _ASKED:
         with _disable_current_modes(), torch.no_grad():
             args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
-            builder = TraceBuilder()
-            builder.phase('build')
+            builder = TraceBuilder('build')
             with profile_memory(builder): found = func(*args, **kwargs)
             _ASKED[layout] = max(0, builder.finish().peak - _bytes_of(found))
     return (_ASKED[layout],)
@@ -189,13 +188,10 @@ def _head(c):
     return q + [(_L, 4*nv), (_L, 4*nv), (_L, 8), (_L, -4*nv), (_L, -2*nv * c.half), (_A, 16), (_L, -4)]  # at the end the loss, its weighted copy, what backward starts from
 
 # %% ../nbs/memory/03_estimate.ipynb #d0eea7c3
-def _loss_back(c): return [(_L, 4), (_A, -8), (_L, 4*c.N*c.V), (_L, -8), (_L, 4*c.N*c.V), (_L, -8*c.N*c.V)]  # the gradient of the logits stays, the rest goes
-
-# %% ../nbs/memory/03_estimate.ipynb #b57c3146
 def _grad(c, n): return [(_T if c.micro > 1 else _G, 4*n)]  # a gradient of `n` numbers appears
 def _added(c, n): return [(_T, -4*n)] if c.micro > 1 else []  # it has been added to the one that was there
+def _loss_back(c): return [(_L, 4), (_A, -8), (_L, 4*c.N*c.V), (_L, -8), (_L, 4*c.N*c.V), (_L, -8*c.N*c.V)]  # the gradient of the logits stays, the rest goes
 
-# %% ../nbs/memory/03_estimate.ipynb #83de0cb6
 def _linear_back(c, i, o, came, saved, to_norm=False):
     "A linear layer `i` to `o` wide, backward; `came` and `saved` are bytes: the gradient that came in and the input that was kept, both freed; a norm reads its result in fp32"
     w, b, dx = i*o, o*c.bias, c.h*c.N*i
@@ -346,7 +342,8 @@ def estimate(
     c, sizes, eight = _Sizes(shape, step, device, probe), parameter_sizes(shape), step.optimizer == 'adamw8bit'
     book = _Ledger(512 if c.cuda else 1)
     book.run('building the model', 'build', [(_W, 4*n) for n in sizes])
-    book.add([(_T, 2*_workspace())] * c.cuda + [(_S, n) for n in _states(sizes, step.optimizer)])
+    if c.cuda: book.add([(_T, 2*_workspace())])
+    book.add([(_S, n) for n in _states(sizes, step.optimizer)])
     book.add([(_T, 2*_TABLE * (eight and max(sizes) < _SMALL)), (_A, 8*c.N*c.micro), (_A if c.chunk else _L, 8*c.N*c.micro)])  # tables that aren't used; the batches
     if c.micro > 1: book.add([(_G, 4*n) for n in sizes])
     book.run('forward of the embeddings', 'forward', _embed(c))
@@ -700,9 +697,8 @@ def simulate(
     named = isinstance(device, (str, DeviceProfile))
     profile = _KERNELS['cuda' if device == 'cuda' or get_profile(device).caching else 'cpu'] if named else device
     gc.collect()
-    builder, fake = TraceBuilder(), _Fake(allow_non_fake_inputs=True)
+    builder, fake = TraceBuilder('build'), _Fake(allow_non_fake_inputs=True)
     tracer = _Tracer(builder, fake, profile)
-    builder.phase('build')
     try:
         with _workplace(tracer):
             with fake, tracer: model = model_fn()

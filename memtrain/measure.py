@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CATEGORIES', 'LOSS_OPS', 'MARK', 'CATEGORY_COLORS', 'rss', 'pss', 'log_memory_usage', 'CommandRun', 'measure_command',
            'Block', 'Trace', 'TraceBuilder', 'state_tensors', 'follow', 'mark', 'check_device', 'profile_memory',
-           'measure_step', 'plot_trace', 'measure_peak', 'track_memory', 'export_memory_viz', 'MemoryMonitor']
+           'measure_step', 'measure_peak', 'track_memory', 'export_memory_viz', 'MemoryMonitor']
 
 # %% ../nbs/memory/01_measure.ipynb #24bfb57e
 import contextlib, gc, os, pickle, re, subprocess, tempfile, threading, time, weakref
@@ -17,6 +17,7 @@ from typing import IO, Any, Callable, Iterator
 
 import numpy as np
 import psutil, torch
+from fastcore.basics import patch
 from matplotlib.figure import Figure
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -184,15 +185,13 @@ class Trace:
         at = self.peak_event if event is None else event
         return sorted((b for b in self.blocks if b.start <= at and (b.end is None or b.end > at)), key=lambda b: -b.size)
 
-    def plot(self) -> Figure:
-        "The bytes of each category over the events, with the phases and the operation at the peak"
-        return plot_trace(self)
-
 # %% ../nbs/memory/01_measure.ipynb #54e4f75c
 class TraceBuilder:
     "Makes a `Trace` from allocations and frees as they come; a key tells live blocks apart and may be used again"
-    def __init__(self):
-        self.blocks, self.live, self.events, self.phases, self.named = [], {}, 0, [], {}
+    def __init__(self,
+        phase: str | None = None,  # that begins at once: build, forward, backward or optimizer
+    ):
+        self.blocks, self.live, self.events, self.phases, self.named = [], {}, 0, [(0, phase)] if phase else [], {}
 
     def phase(self,
         name: str,  # build, forward, backward or optimizer
@@ -367,9 +366,8 @@ def measure_step(
 ) -> Trace:
     "The true bytes of building the model and its optimizer and of `steps` training steps"
     check_whole(steps=steps)
-    device, builder = check_device(device), TraceBuilder()
+    device, builder = check_device(device), TraceBuilder('build')
     gc.collect()
-    builder.phase('build')
     with profile_memory(builder, device):
         model = model_fn()
         optimizer = optimizer_fn([*model.parameters()])
@@ -381,20 +379,19 @@ def measure_step(
 # %% ../nbs/memory/01_measure.ipynb #77b8a393
 CATEGORY_COLORS = dict(zip(CATEGORIES, ('#3b4a6b', '#c0504d', '#8064a2', '#e6a23c', '#4f9d8f', '#b8b8b8')))  # in plots
 
-def plot_trace(
-    trace: Trace,  # measured or simulated
-) -> Figure:
-    "The bytes of each category over the events of `trace`, with the phases and the operation at the peak"
+@patch
+def plot(self: Trace) -> Figure:
+    "The bytes of each category over the events, with the phases and the operation at the peak"
     fig = Figure(figsize=(7.2, 3.6), dpi=100, layout='constrained')
-    ax, mib = fig.subplots(), trace.timeline / MIB
-    ax.stackplot(np.arange(trace.events), mib.T, labels=CATEGORIES, colors=CATEGORY_COLORS.values(), step='post')
+    ax, mib = fig.subplots(), self.timeline / MIB
+    ax.stackplot(np.arange(self.events), mib.T, labels=CATEGORIES, colors=CATEGORY_COLORS.values(), step='post')
     top = mib.sum(1).max(initial=0) or 1
-    for name, start, end in trace.spans:
+    for name, start, end in self.spans:
         ax.axvline(start, color='k', lw=0.3)
-        if end - start > trace.events / 12: ax.text((start + end)/2, 1.02*top, name, ha='center', va='bottom', fontsize=8)  # where there is room
-    if trace.events: ax.plot(trace.peak_event, top, 'v', color='k', ms=5, clip_on=False)
-    ax.set_title(f'peak {format_size(trace.peak)}: {trace.peak_op}', loc='left', fontsize=9)
-    ax.set(xlabel='event: an allocation or a free', ylabel=f'MiB of tensors on {trace.device}', ylim=(0, 1.12*top), xlim=(0, max(1, trace.events - 1)))
+        if end - start > self.events / 12: ax.text((start + end)/2, 1.02*top, name, ha='center', va='bottom', fontsize=8)  # where there is room
+    if self.events: ax.plot(self.peak_event, top, 'v', color='k', ms=5, clip_on=False)
+    ax.set_title(f'peak {format_size(self.peak)}: {self.peak_op}', loc='left', fontsize=9)
+    ax.set(xlabel='event: an allocation or a free', ylabel=f'MiB of tensors on {self.device}', ylim=(0, 1.12*top), xlim=(0, max(1, self.events - 1)))
     ax.spines[['top', 'right']].set_visible(False)
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
@@ -406,14 +403,13 @@ def measure_peak(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> int:  # bytes
     "The most bytes of tensors that `fn` holds at one time, beyond what was there before"
-    device, builder = check_device(device), TraceBuilder()
+    device, builder = check_device(device), TraceBuilder('build')
     gc.collect()
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         fn()
         return torch.cuda.max_memory_allocated(device) - before
-    builder.phase('build')
     with profile_memory(builder): fn()
     return builder.finish().peak
 
@@ -430,8 +426,7 @@ class track_memory:
 
     def __enter__(self):
         gc.collect()
-        self._trace, self._builder, self._stack, before = None, TraceBuilder(), contextlib.ExitStack(), {}
-        self._builder.phase('forward')
+        self._trace, self._builder, self._stack, before = None, TraceBuilder('forward'), contextlib.ExitStack(), {}
         for category, tensors in (('weights', _weights(self.model)), ('gradients', _gradients(self.model.parameters())), ('optimizer state', state_tensors(self.optimizer))):
             for storage in (t.untyped_storage() for t in tensors if str(t.device) == self.device):
                 if storage.data_ptr() in self._builder.live: continue

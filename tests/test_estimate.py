@@ -101,11 +101,10 @@ def test_a_block_gives_back_what_it_kept():
 
 # %% ../nbs/proofs/estimate.ipynb #910db9bc
 _TIED = GPTConfig(2048, 64, 2, 4, 64)
-_UNTIED = GPTConfig(512, 32, 3, 2, 48, bias=True, tie_weights=False)
-_CASES = [(_TIED, Step(4)), (_TIED, Step(4, optimizer='sgd', use_mixed_precision=True)), (_TIED, Step(2, gradient_accumulation_steps=4)),
-          (_TIED, Step(4, optimizer='adamw8bit')), (_TIED, Step(4, activation_checkpointing=True)), (_UNTIED, Step(8, optimizer='sgd')),
-          (_TIED, Step(2, gradient_accumulation_steps=4, optimizer='adamw8bit', activation_checkpointing=True)),
-          (_UNTIED, Step(8, activation_checkpointing=True, loss_chunk_size=64)), (_UNTIED, Step(8, 16, 3, optimizer='adamw8bit')),
+_UNTIED = GPTConfig(512, 32, 2, 2, 48, bias=True, tie_weights=False)
+_CASES = [(_TIED, Step(4)), (_TIED, Step(4, optimizer='sgd', use_mixed_precision=True)), (_TIED, Step(2, gradient_accumulation_steps=2)),
+          (_TIED, Step(2, gradient_accumulation_steps=2, optimizer='adamw8bit', activation_checkpointing=True)), (_UNTIED, Step(8, 16, 2, optimizer='adamw8bit')),
+          (_UNTIED, Step(8, activation_checkpointing=True, loss_chunk_size=64, optimizer='sgd')),
           (_TIED, Step(4, 32, use_mixed_precision=True, activation_checkpointing=True)), (_TIED, Step(4, loss_chunk_size=100)),
           (_TIED, Step(4, loss_chunk_size=64, use_mixed_precision=True, gradient_accumulation_steps=2)),
           (GPTConfig(512, 64, 2, 4, 128), Step(16, use_mixed_precision=True, activation_checkpointing=True))]  # would be at its peak in the loss if that held features
@@ -126,7 +125,7 @@ def test_estimate_knows_dropout_and_its_edges():
 
 # %% ../nbs/proofs/estimate.ipynb #e8b0205f
 def test_estimate_knows_slices_of_large_tensors():
-    for vocab, slices in ((8192, 2), (8200, 2.001), (4096, 1), (2048, 0.5)):
+    for vocab, slices in ((8200, 2.001), (4096, 1), (2048, 0.5)):
         shape, step = GPTConfig(vocab, 16, 1, 1, 64, tie_weights=False), Step(1, optimizer='adamw8bit')
         true, told = measure(shape, step), estimate(shape, step)
         test_eq(told.by_phase['optimizer'], true.by_phase['optimizer'])
