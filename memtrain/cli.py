@@ -7,7 +7,7 @@ __all__ = ['Prepare', 'Verify', 'Export', 'ShardTraces', 'CollectTraces', 'Train
            'Shaped', 'Estimate', 'PlanCommand', 'WPOCommand', 'BenchCommand', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import json, math, os, re, shlex, shutil, sys
+import json, os, re, shlex, shutil, sys
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -240,7 +240,6 @@ def _check_tokenization(a):
         raise MemtrainError(f'--vocab_size {a.vocab_size} is for --tokenization train-bpe: {a.tokenization} has a vocabulary already')
     if a.use_streaming and a.tokenization == 'char':
         raise MemtrainError('--tokenization char has to see all of the text before the first batch: leave out --use_streaming, or take bytes')
-    if a.use_streaming and a.epochs is not None: raise MemtrainError(f"--epochs {a.epochs:g}: nobody knows how long a stream is: say how long to train with --max_iters")
 
 # %% ../nbs/reference/65_cli.ipynb #b5ce5c20
 def _choose_data(a, config):
@@ -298,7 +297,6 @@ class TrainFlags(DataFlags):
     model_name: str | None = None  # shape of a known model instead: gpt2, gpt2-medium, gpt2-large, gpt2-xl
     config_file: str | None = None  # JSON file with the fields of GPTConfig instead
     seq_len: int | None = None  # tokens per window; 256, or what the named model or the file says
-    epochs: float | None = None  # passes over the data instead of max_iters
     device: str = 'auto'  # cpu, cuda, cuda:1, mps; auto is cuda where there is one
     resume: bool = False  # go on from the checkpoint in out_dir, if there is one
     report: str | None = None  # HTML file to write when the run is finished, such as report.html
@@ -314,7 +312,8 @@ class Train(TrainFlags):
     ) -> int:  # exit status
         "Train to the end, and say what came of it; under torchrun, with all ranks together"
         from memtrain.ranks import start_ranks
-        from memtrain.train import OutOfMemory, Stopped, ToldElsewhere
+        from memtrain.runs import Stopped, ToldElsewhere
+        from memtrain.train import OutOfMemory
         try:
             with start_ranks(self.device) as ranks: return self._train(config, ranks)
         except OutOfMemory as e: raise MemtrainError(_with_line(e, self, config)) from None
@@ -326,8 +325,10 @@ class Train(TrainFlags):
 
     def _train(self, config, ranks):
         from memtrain.model import GPT
-        from memtrain.train import Trainer, check_run_dir, write_tensorboard
+        from memtrain.runs import check_run_dir
+        from memtrain.train import Trainer, write_tensorboard
         _check_data(self)
+        if config.epochs and config.max_iters != type(config).max_iters: raise MemtrainError(f'--epochs {config.epochs:g} and --max_iters {config.max_iters} both tell how long to train: give one of them')
         listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
         for flag in ('report', 'plot'):
             if getattr(self, flag): _check_output(f'--{flag}', getattr(self, flag))
@@ -338,7 +339,7 @@ class Train(TrainFlags):
         data = make_data(shape.block_size)
         seed_everything(config.seed)
         told = _describe_data(data)
-        trainer = Trainer(GPT(shape), data, _with_epochs(self, config, data), self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners)
+        trainer = Trainer(GPT(shape), data, config, self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners)
         if ranks.main: print('\n'.join([*told, _describe(trainer)]), flush=True)
         summary = trainer.run()
         if ranks.main: _conclude(summary, self)
@@ -347,7 +348,7 @@ class Train(TrainFlags):
 # %% ../nbs/reference/65_cli.ipynb #13201738
 def _with_line(error, a, config):
     "What is wrong, and the whole line to run instead, for the flags `a` and the `config` that ran out of memory"
-    if (o := error.option) is None: return str(error)
+    if (o := error.option) is None: return error.tell(_flag)
     from memtrain.train import apply_step
     config = apply_step(config, o.step)
     going = Path(a.out_dir, 'checkpoint.pt').exists()
@@ -355,7 +356,7 @@ def _with_line(error, a, config):
     elif going: a = replace(a, out_dir=f'{a.out_dir}_2', resume=False)  # other numbers: another run
     ranks = os.environ.get('LOCAL_WORLD_SIZE', os.environ.get('WORLD_SIZE'))
     program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
-    return f"{error}; run: {program} train {' '.join([*_flags_of(a), *_flags_of(config)])}"
+    return f"{error.tell(_flag)}; run: {program} train {' '.join([*_flags_of(a), *_flags_of(config)])}"
 
 # %% ../nbs/reference/65_cli.ipynb #c8d790e5
 def _flags_of(settings):
@@ -395,13 +396,6 @@ def _check_output(flag, path):
     "A file that can't be written is told before the work, not after it"
     if Path(path).is_dir(): raise MemtrainError(f'{flag} {path} is a folder: give the name of a file in it')
     check_writable(path)
-
-def _with_epochs(args, config, data):
-    "`config` with `max_iters` for as many passes over the data as `--epochs` says"
-    if args.epochs is None: return config
-    if config.max_iters != type(config).max_iters: raise MemtrainError(f'--epochs {args.epochs:g} and --max_iters {config.max_iters} both tell how long to train: give one of them')
-    if not 0 < args.epochs < math.inf: raise MemtrainError(f'--epochs {args.epochs:g}: give a number above 0')
-    return replace(config, max_iters=max(1, round(args.epochs * len(data.train))))
 
 def _describe_data(data):
     "What is there to learn from, where the command has made it; of a stream, the memory it is going to take"
@@ -709,8 +703,8 @@ def main(
 _SAID = {', the block_size': ', the seq_len', r'(?<!: )\bblock_size=': '--seq_len ', r"(?<![\w./'-])block[_ ]size(?![\w./'=-])": '--seq_len', r'--input_files\b': '--input_file', r'--out_dir\b': '--save',
          r'\bevery=': '--checkpoint_every ', 'paged=True: paged': '--paged_optimizer: paged', 'leave paged out, or move the model to cuda first': 'leave it out',
          '; mend them, or raise max_broken': '; mend them', 'choose with text_key': 'choose with --text_key', 'with val_fraction': 'with --val_fraction',
-         r'made with (\w+ \S+), this is ((?:n_\w+|dropout|bias|tie_weights|expert\w+|router_aux) \S+): resume with the same': r'made with another model (\1, this is \2): resume with the same --target_params, --model_name or --config_file',
-         r'made with tokenizer_sha256 \w+, this is tokenizer_sha256 \w+': 'made with another tokenizer',
+         r'--((?:n_\w+|dropout|bias|tie_weights|expert\w+|router_aux) \S+) isn\'t the (\S+) that (.+) was made with: resume with the same': r'\3 was made with another model (\1 is \2 there): resume with the same --target_params, --model_name or --config_file',
+         r"--tokenizer_sha256 '\w+' isn't the '\w+' that (.+) was made with": r'\1 was made with another tokenizer',
          ', or take larger fractions': '', 'leave it out with fields=, or take batch_size=1': 'shard traces in which it is the same', 'leave the field out with fields=': 'shard traces in which it has another'}
 
 def _in_flags(message, name, command):
@@ -728,7 +722,7 @@ def _goes_on(command):
     return 'resume' in a and not a.get('index_only') and None not in (a.get('out_dir', ''), a.get('save', ''))
 
 # %% ../nbs/reference/65_cli.ipynb #1446aebb
-def _flag(name): return f'--{name}'
+def _flag(name): return '--' + {'block_size': 'seq_len'}.get(name, name)
 
 def _fail(message, status=1):
     "Tell what is wrong in one line; the exit `status`"

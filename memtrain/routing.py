@@ -4,29 +4,31 @@
 
 # %% auto #0
 __all__ = ['RoutingTrace', 'Gate', 'find_gates', 'collect_traces', 'load_run', 'collect_run', 'check_traces', 'split_samples',
-           'open_windows', 'Baselines', 'measure_predictors', 'WindowAttention', 'MultiExpertPredictor',
-           'train_predictor', 'load_predictor', 'evaluate_predictors', 'plot_recall', 'count_transfers']
+           'open_windows', 'Baselines', 'measure_predictors', 'WindowAttention', 'MultiExpertPredictor', 'score_loss',
+           'PredictorConfig', 'PredictorTrainer', 'train_predictor', 'load_predictor', 'evaluate_predictors',
+           'plot_recall', 'count_transfers']
 
 # %% ../nbs/experts/34_routing.ipynb #f7c76c07
 import itertools, math, re, time
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Callable, Collection, Iterable
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from fastcore.meta import delegates
 from matplotlib.figure import Figure
 
-from .core import MemtrainError, get_rng_state, progress, seed_everything, set_rng_state
-from .folders import read_json, write_json
+from .core import MemtrainError, get_rng_state, option, progress, seed_everything, set_rng_state
+from .folders import read_json
 from .loader import TokenLoader
 from .model import GPT, ExpertLinear, GPTConfig
 from .ranks import choose_device, clip_gradients
+from .runs import Run, check_same, load_checkpoint
 from .shards import TOKENIZER, TokenShards
-from .train import MetricsLog, TrainConfig, _check_same, _NoLog, _write_checkpoint, check_run_dir, cosine_lr, load_checkpoint, make_optimizer
+from .train import TrainConfig, cosine_lr, make_optimizer
 
 # %% ../nbs/experts/34_routing.ipynb #bb8a44d2
 @dataclass
@@ -56,22 +58,19 @@ def find_gates(
     model: nn.Module,  # a `GPT` with experts, or a mixture of experts of Hugging Face's transformers
 ) -> list[Gate]:  # in the order of the layers
     "The gate of every layer of `model` that has experts"
-    found = [_gate(model, name, m) for name, m in model.named_modules() if re.search(r'(^|\.)(mlp|block_sparse_moe)\.gate$', name) and getattr(m, 'weight', None) is not None]
+    found, how_many = [], ('top_k', 'k', 'experts_per_token', 'num_experts_per_tok')
+    for name, module in model.named_modules():
+        if not re.search(r'(^|\.)(mlp|block_sparse_moe)\.gate$', name) or getattr(module, 'weight', None) is None: continue
+        places = module, model.get_submodule(name.rpartition('.')[0]), getattr(model, 'config', None)
+        k = next((k for o in places for n in how_many if type(k := getattr(o, n, None)) is int), None)
+        if k is None: raise MemtrainError(f'{name}: nothing tells how many experts a token visits; looked for {", ".join(how_many)}')
+        if hasattr(module, 'e_score_correction_bias'):
+            raise MemtrainError(f"{name} chooses by corrected scores and not by the largest probabilities: such gates aren't supported")
+        found.append(Gate(int(re.search(r'\d+', name)[0]), name, module, k))
     if not found: raise MemtrainError(f"{type(model).__name__} has no module called mlp.gate or block_sparse_moe.gate: a model without experts, or with gates of another name")
     return sorted(found, key=lambda g: g.layer)
 
 # %% ../nbs/experts/34_routing.ipynb #8344a613
-_HOW_MANY = ('top_k', 'k', 'experts_per_token', 'num_experts_per_tok')
-
-def _gate(model, name, module):
-    "The `Gate` that is called `name` in `model`"
-    places = module, model.get_submodule(name.rpartition('.')[0]), getattr(model, 'config', None)
-    k = next((k for o in places for n in _HOW_MANY if type(k := getattr(o, n, None)) is int), None)
-    if k is None: raise MemtrainError(f'{name}: nothing tells how many experts a token visits; looked for {", ".join(_HOW_MANY)}')
-    if hasattr(module, 'e_score_correction_bias'):
-        raise MemtrainError(f"{name} chooses by corrected scores and not by the largest probabilities: such gates aren't supported")
-    return Gate(int(re.search(r'\d+', name)[0]), name, module, k)
-
 def _routing(gate, x, out):
     "What a `gate` that was given `x` and made `out` of it saw, the probabilities, and the experts: a row for each token"
     x = x.detach().flatten(0, -2)
@@ -110,13 +109,26 @@ def collect_traces(
     from memtrain.traces import TraceWriter, open_traces
     gates, was_training = find_gates(model), model.training
     if target_traces is not None and target_traces < len(gates):
-        raise MemtrainError(f'target_traces={target_traces}: a sample has {len(gates)} traces, one for each layer with experts: give as many or more')
+        raise MemtrainError(f'is too few, a sample has {len(gates)} traces, one for each layer with experts', 'give as many or more', 'target_traces', target_traces)
     model.eval()
     try:
         with TraceWriter(out, **writer) as w:
             n = 0
             for batch in batches:
-                n = _collect_batch(model, gates, batch, w, n, dataset_name, target_traces)
+                inputs, lengths = _crop(batch)
+                if target_traces is not None: lengths = lengths[:(target_traces - n)//len(gates)]
+                last = n + len(lengths)*len(gates)
+                if last > w.done:  # what is durable isn't computed again
+                    inputs = {k: v.to(next(model.parameters()).device) for k, v in inputs.items()}
+                    seen = {layer: [t.view(*inputs['input_ids'].shape, -1).cpu() for t in found] for layer, found in sorted(_run_gates(model, gates, inputs).items())}
+                    for row, length in enumerate(lengths):
+                        ids, before = inputs['input_ids'][row, :length].cpu().long(), []
+                        for layer, found in seen.items():
+                            x, p, chosen = (t[row, :length] for t in found)
+                            if n >= w.done: w.write(RoutingTrace(layer, x, x, p, chosen.long(), before[-3:], length, ids, dataset_name, n//len(gates)))
+                            before.append(p)
+                            n += 1
+                n = last
                 if target_traces is not None and n + len(gates) > target_traces: break
             if not n: raise MemtrainError(f'{out}: no sample came, so there is no trace: give batches of token ids')
     finally: model.train(was_training)
@@ -133,30 +145,6 @@ def _crop(batch):
         raise MemtrainError('attention_mask: samples are padded on the left or in between: have the tokenizer pad on the right')
     return {k: batch[k] for k in ('input_ids', 'attention_mask')}, lengths.tolist()
 
-# %% ../nbs/experts/34_routing.ipynb #2b923450
-def _collect_batch(model, gates, batch, w, n, name, most):
-    "Write the traces of `batch`, of which the first is number `n`, to `w`; the number of the next one"
-    device = next(model.parameters()).device
-    inputs, lengths = _crop(batch)
-    inputs = {k: v.to(device) for k, v in inputs.items()}
-    if most is not None: lengths = lengths[:(most - n)//len(gates)]
-    last = n + len(lengths)*len(gates)
-    if last <= w.done: return last  # what is durable isn't computed again
-    seen = _run_gates(model, gates, inputs)
-    split = {layer: [t.view(*inputs['input_ids'].shape, -1).cpu() for t in found] for layer, found in seen.items()}
-    for row, length in enumerate(lengths):
-        for trace in _traces_of({layer: [t[row, :length] for t in found] for layer, found in split.items()}, inputs['input_ids'][row, :length].cpu(), name, n//len(gates)):
-            if n >= w.done: w.write(trace)
-            n += 1
-    return n
-
-def _traces_of(seen, ids, name, number):
-    "A trace for each layer of one sample"
-    before = []
-    for layer, (x, p, chosen) in sorted(seen.items()):
-        yield RoutingTrace(layer, x, x, p, chosen.long(), before[-3:], len(ids), ids.long(), name, number)
-        before.append(p)
-
 # %% ../nbs/experts/34_routing.ipynb #4609ada0
 def load_run(
     run_dir: str | Path,  # folder of a run of `Trainer`
@@ -166,7 +154,7 @@ def load_run(
     path = Path(run_dir)/'best.pt'
     if not path.exists(): path = path.with_name('checkpoint.pt')
     found = load_checkpoint(path, choose_device(device))
-    if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model: train with keep_best, whose best.pt is whole')
+    if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole")
     model = GPT(GPTConfig(**found['belongs']['model']))
     model.load_state_dict(found['model_state'])
     return model.to(choose_device(device)).eval(), found['belongs']
@@ -185,24 +173,20 @@ def collect_run(
     **writer: Any,  # as for `collect_traces`
 ) -> dict:  # the manifest
     "Collect traces in `out` from the model of `run_dir` on `samples` windows of `dataset_dir`"
-    if type(samples) is not int or samples < 1: raise MemtrainError(f'samples={samples!r}: give 1 or more')
+    if type(samples) is not int or samples < 1: raise MemtrainError('makes no sense', 'give 1 or more', 'samples', samples)
     model, belongs = load_run(run_dir, device)
     if target_traces is None: target_traces = samples*model.config.n_layer
-    samples, data = -(-target_traces // model.config.n_layer), dataset_dir or _data_of(run_dir)
+    samples = -(-target_traces // model.config.n_layer)
+    data = dataset_dir or read_json(Path(run_dir)/'summary.json', hint=f"the run is not finished: give {option('dataset_dir')}")['data']
+    if not dataset_dir and not Path(data).is_dir():
+        raise MemtrainError(f"{run_dir} was trained on {data}, which is no data set's folder", f"prepare one with its tokenizer, and give it as {option('dataset_dir')}")
     shards = TokenShards(data, split)
     if (shards.manifest or {}).get('tokenizer_sha256') != belongs.get('tokenizer_sha256'):
-        raise MemtrainError(f'{data} was made with another tokenizer than {run_dir}: give the data set of the run, or one prepared with --tokenization {Path(run_dir)/TOKENIZER}')
+        raise MemtrainError(f'{data} was made with another tokenizer than {run_dir}', f"give the data set of the run, or one prepared with {option('tokenization')} {Path(run_dir)/TOKENIZER}")
     loader = TokenLoader(shards, batch_size, model.config.block_size, seed=seed, rank=0, world_size=1)
     batches = itertools.islice(loader, -(-samples // batch_size))
     options = dict(run=Path(run_dir).resolve().name, data=Path(data).resolve().name, split=split, seed=seed, target_traces=target_traces)  # a run that is resumed has the same
     return collect_traces(model, progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'), out, Path(data).resolve().name, target_traces, options=options, **writer)
-
-# %% ../nbs/experts/34_routing.ipynb #540d5559
-def _data_of(run_dir):
-    "The data set that the finished run at `run_dir` was trained on"
-    data = read_json(Path(run_dir)/'summary.json', hint='the run is not finished: give dataset_dir')['data']
-    if not Path(data).is_dir(): raise MemtrainError(f"{run_dir} was trained on {data}, which is no data set's folder: prepare one with its tokenizer, and give it as dataset_dir")
-    return data
 
 # %% ../nbs/experts/34_routing.ipynb #38979fea
 @torch.no_grad()
@@ -232,7 +216,7 @@ def split_samples(
     from memtrain.trace_loader import find_held_out
     from memtrain.traces import open_traces
     if not 0 < val_fraction < 1 or not 0 < test_fraction < 1 - val_fraction:
-        raise MemtrainError(f'val_fraction {val_fraction} and test_fraction {test_fraction}: give shares above 0 that leave some samples to learn from')
+        raise MemtrainError(f"and {option('test_fraction')} {test_fraction} make no sense", 'give shares above 0 that leave some samples to learn from', 'val_fraction', val_fraction)
     with open_traces(path) as traces:
         test, held = (find_held_out(traces, f) for f in (test_fraction, test_fraction + val_fraction))
         found = {'train': set(traces.table['sample']) - held, 'val': held - test, 'test': test}
@@ -314,27 +298,22 @@ def measure_predictors(
     batches: Iterable[dict],  # of `open_windows`, held out
 ) -> dict[str, dict]:  # by name: 'recall' (with as many named as are needed, 'k'), 'exact', 'recall_at' (for 1, 2, … E experts named), and 'layers' with recall and exact of each
     "How well `predictors` tell the experts of the targets in `batches`"
-    found, k = {name: {} for name in predictors}, 0
+    sums, k = {name: {} for name in predictors}, 0  # by predictor and layer: needed experts within the first 1, 2, … E named; tokens; tokens with all in the first k
     for batch in batches:
-        top, mask = batch['target']['target_top_k'], batch['mask']
+        top, mask, E = batch['target']['target_top_k'], batch['mask'], batch['target']['target_routing'].shape[-1]
         k = top.shape[-1]
         for name, predict in predictors.items():
             ranks = predict(batch).cpu().argsort(-1, descending=True).argsort(-1).gather(-1, top)  # (B, T, k): how high each needed expert is on the list
-            for t, rank, m in zip(batch['layer_id'].tolist(), ranks, mask): _add_ranks(found[name].setdefault(t, [0, 0, 0]), rank[m], batch['target']['target_routing'].shape[-1])
-    return {name: _summarise(layers, k) for name, layers in found.items()}
-
-# %% ../nbs/experts/34_routing.ipynb #199820eb
-def _add_ranks(sums, rank, E):
-    "Add the ranks (N, k) of needed experts to `sums`: how many are within the first 1, 2, … E, tokens, tokens with all in the first k"
-    sums[0] = sums[0] + torch.bincount(rank.flatten(), minlength=E).cumsum(0)
-    sums[1] += len(rank)
-    sums[2] += int((rank < rank.shape[1]).all(-1).sum())
-
-def _summarise(layers, k):
-    "Recall and exact sets of each layer, and of all"
-    def shares(hits, tokens, exact): return {'recall': (hits[k - 1] / (tokens*k)).item(), 'exact': exact / tokens, 'recall_at': (hits / (tokens*k)).tolist()}
-    total = [sum(part) for part in zip(*layers.values())]
-    return {**shares(*total), 'k': k, 'tokens': total[1], 'layers': {t: {n: v for n, v in shares(*sums).items() if n != 'recall_at'} for t, sums in sorted(layers.items())}}
+            for t, rank, m in zip(batch['layer_id'].tolist(), ranks, mask):
+                hits, tokens, exact = sums[name].get(t, (0, 0, 0))
+                rank = rank[m]
+                sums[name][t] = hits + torch.bincount(rank.flatten(), minlength=E).cumsum(0), tokens + len(rank), exact + int((rank < k).all(-1).sum())
+    def shares(hits, tokens, exact): return {'recall': (hits[k - 1] / (tokens*k)).item(), 'exact': exact / tokens}
+    found = {}
+    for name, layers in sums.items():
+        hits, tokens, exact = (sum(part) for part in zip(*layers.values()))
+        found[name] = {**shares(hits, tokens, exact), 'recall_at': (hits / (tokens*k)).tolist(), 'k': k, 'tokens': tokens, 'layers': {t: shares(*of) for t, of in sorted(layers.items())}}
+    return found
 
 # %% ../nbs/experts/34_routing.ipynb #540f97ff
 class WindowAttention(nn.Module):
@@ -374,10 +353,12 @@ class MultiExpertPredictor(nn.Module):
         kind: str = 'attention',  # 'attention', 'mlp' or 'linear'
         hidden: int = 384,  # width inside, of all but 'linear'
         n_head: int = 4,  # of 'attention'
+        lookahead: int = 1,  # how far the last layer of the window is before the target; for whoever evaluates it
     ):
         super().__init__()
-        if kind not in ('attention', 'mlp', 'linear'): raise MemtrainError(f"kind={kind!r}: take 'attention', 'mlp' or 'linear'")
-        if hidden % n_head: raise MemtrainError(f'hidden={hidden} is not divisible by n_head={n_head}: take hidden={hidden + -hidden % n_head}')
+        if kind not in ('attention', 'mlp', 'linear'): raise MemtrainError('is no kind of predictor', "take 'attention', 'mlp' or 'linear'", 'kind', kind)
+        if hidden % n_head: raise MemtrainError(f'is not divisible by {n_head} heads', f'take {hidden + -hidden % n_head}', 'hidden', hidden)
+        self.lookahead = lookahead
         self.options = dict(n_embd=n_embd, n_experts=n_experts, n_layer=n_layer, window=window, kind=kind, hidden=hidden, n_head=n_head)
         width = n_embd * window if kind != 'attention' else hidden
         self.attend = WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
@@ -407,8 +388,12 @@ class MultiExpertPredictor(nn.Module):
         return self(batch['window']['hidden_states'].to(device), batch['layer_id'].to(device))
 
 # %% ../nbs/experts/34_routing.ipynb #0eecc07c
-def _score_loss(scores, batch, target):
-    "The loss of `scores` (B, T, E), summed over the tokens of `batch`, against the kind of `target`"
+def score_loss(
+    scores: torch.Tensor,  # (B, T, E)
+    batch: dict,  # of `open_windows`
+    target: str = 'soft',  # or 'topk', or 'bce'
+) -> torch.Tensor:  # scalar, summed over the tokens of the batch
+    "The loss of `scores` against what the gates of `batch` did"
     mask, p, top = (t.to(scores.device) for t in (batch['mask'], batch['target']['target_routing'], batch['target']['target_top_k']))
     if target == 'soft': loss = -(p * scores.log_softmax(-1)).sum(-1)
     elif target == 'topk': loss = -scores.log_softmax(-1).gather(-1, top).mean(-1)
@@ -426,133 +411,135 @@ def _check_fields(traces, path):
         if lacks: raise MemtrainError(f'{path}: its traces have no {name}, and by it the layers of a sample are joined: shard traces that have one')
 
 # %% ../nbs/experts/34_routing.ipynb #78a4cb8e
-class _KeptPredictor:
-    "A predictor in training that can be taken up again"
-    def __init__(self, shard_dir, out_dir, a, device):
-        from memtrain.traces import open_traces
-        self.a, self.path, self.out, self.device = a, shard_dir, out_dir and Path(out_dir), choose_device(device)
-        with open_traces(shard_dir) as traces:
-            _check_fields(traces, shard_dir)
-            self.parts = split_samples(shard_dir, a.val_fraction, a.test_fraction)
-            shape, E, layers, self.identity = traces[0].hidden_states.shape, traces[0].target_routing.shape[-1], max(traces.table['layer']) + 1, {'traces': len(traces), 'samples': sum(map(len, self.parts.values()))}
-        self.batches = self._open('train', True)
-        seed_everything(a.seed)
-        self.net = MultiExpertPredictor(shape[-1], E, layers, a.window, a.kind, a.hidden).to(self.device)
-        self.steps = -(-len(self.batches) // a.gradient_accumulation_steps)
-        self.config = TrainConfig(max_iters=a.epochs*self.steps, warmup_iters=min(100, self.steps), lr=a.lr, min_lr=a.lr/50, weight_decay=0.05, beta2=0.99)
-        self.optimizer = make_optimizer(self.net, self.config)
-        self.epoch, self.iter, self.best, self.best_epoch, self.kept, self.log = 0, 0, math.inf, 0, None, _NoLog()
+@dataclass(kw_only=True)
+class PredictorConfig:
+    "How to train a predictor"
+    kind: str = 'attention'  # 'attention', 'mlp' or 'linear'
+    window: int = 3  # layers that are read, the last of them `lookahead` before the target
+    lookahead: int = 1  # how many layers ahead to predict
+    batch_size: int = 4  # targets (sample and layer) in a micro-batch
+    gradient_accumulation_steps: int = 4  # micro-batches per step
+    epochs: int = 50  # at most
+    patience: int = 5  # stop after so many epochs without a lower loss on the samples held out for it
+    lr: float = 2e-3  # highest learning rate
+    hidden: int = 384  # width inside, of all but 'linear'
+    target: str = 'soft'  # what is learned: 'soft', the probabilities of all experts; 'topk' or 'bce', which were chosen
+    val_fraction: float = 0.1  # share of the samples that decides when to stop
+    test_fraction: float = 0.2  # share of the samples that is reported on
+    num_workers: int = 0  # processes that read
+    seed: int = 0  # of the weights and the order
 
-    def _open(self, part, shuffle):
-        a = self.a
-        return open_windows(self.path, self.parts[part], a.window, a.lookahead, a.batch_size, shuffle, a.seed, num_workers=a.num_workers)
-
-    def train_epoch(self):
-        "One pass over the samples to learn from; the mean loss"
-        loss = tokens = 0
-        batches = iter(self.batches)
-        while step := list(itertools.islice(batches, self.a.gradient_accumulation_steps)):
-            n, self.iter = max(1, sum(int(b['mask'].sum()) for b in step)), self.iter + 1
-            for group in self.optimizer.param_groups: group['lr'] = cosine_lr(self.iter - 1, self.config)
-            self.optimizer.zero_grad()
-            for b in step:
-                part = _score_loss(self.net.score(b), b, self.a.target)
-                (part / n).backward()
-                loss += part.item()
-            if not math.isfinite(loss): raise MemtrainError(f'epoch {self.epoch + 1}: the loss is {loss:.4g}; try a smaller lr than {self.a.lr:g}')
-            clip_gradients(self.net.parameters(), 1.0)
-            self.optimizer.step()
-            tokens += n
-        self.epoch += 1
-        return loss / tokens
-
-    @torch.no_grad()
-    def evaluate(self):
-        "The mean loss on the samples of 'val'"
-        sums = [(_score_loss(self.net.score(b), b, self.a.target).item(), int(b['mask'].sum())) for b in self._open('val', False)]
-        return sum(s for s, _ in sums) / sum(n for _, n in sums)
-
-    def open(self, resume):
-        "Make the folder, or go on in it"
-        if self.out is None: return
-        check_run_dir(self.out, resume)
-        self.out.mkdir(parents=True, exist_ok=True)
-        if (self.out/'checkpoint.pt').exists(): self._restore(load_checkpoint(self.out/'checkpoint.pt', self.device))
-        self.log = MetricsLog(self.out/'metrics.jsonl', keep=self.epoch if self.epoch else -1)
-
-    def _restore(self, c):
-        _check_same(self.out/'checkpoint.pt', c['belongs'], self._belongs())
-        self.net.load_state_dict(c['model_state']); self.optimizer.load_state_dict(c['optimizer'])
-        self.epoch, self.iter, self.best, self.best_epoch, self.kept = (c[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept'))
-        self.batches.load_state_dict(c['loader'])
-        set_rng_state(c['rng'])
-
-    def _belongs(self): return {**self.net.options, **{k: v for k, v in vars(self.a).items() if k not in ('patience', 'num_workers')}, **self.identity}
-
-    def save(self):
-        "Write the checkpoint"
-        if self.out is None: return
-        self.log.sync()
-        _write_checkpoint(self.out/'checkpoint.pt', {'belongs': self._belongs(), 'epoch': self.epoch, 'iter': self.iter, 'best': self.best, 'best_epoch': self.best_epoch, 'kept': self.kept,
-                          'model_state': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'loader': self.batches.state_dict(), 'rng': get_rng_state()})
-
-    def run(self):
-        "Train to the end, or until nothing gets better"
-        a = self.a
-        with progress(total=a.epochs, initial=self.epoch, desc='training', unit='epoch') as bar:
-            while self.epoch < a.epochs and self.epoch - self.best_epoch < a.patience:
-                started, loss, val = time.perf_counter(), self.train_epoch(), self.evaluate()
-                if val < self.best: self.best, self.best_epoch, self.kept = val, self.epoch, deepcopy(self.net.state_dict())
-                self.log.write(iter=self.epoch, loss=loss, val_loss=val, seconds=time.perf_counter() - started)
-                self.save()
-                bar.set_postfix_str(f'loss {loss:.3f}, val {val:.3f}', refresh=False)
-                bar.update()
-        self.net.load_state_dict(self.kept)
-        return self.net
+    def __post_init__(self):
+        whole = {k: (type(n := getattr(self, k)) is int and n >= 1, 'give a whole number, 1 or more') for k in ('window', 'lookahead', 'batch_size', 'gradient_accumulation_steps', 'epochs', 'patience', 'hidden')}
+        right = {**whole, 'target': (self.target in ('soft', 'topk', 'bce'), "take 'soft', 'topk' or 'bce'"), 'lr': (type(self.lr) in (int, float) and 0 < self.lr < math.inf, 'give a number above 0')}
+        for name, (ok, way_out) in right.items():
+            if not ok: raise MemtrainError('makes no sense', way_out, name, getattr(self, name))
 
 # %% ../nbs/experts/34_routing.ipynb #b97bde06
+class PredictorTrainer:
+    "Trains a predictor on the traces at `shard_dir`, an epoch at a time, with everything that belongs to the run in `out_dir`"
+    def __init__(
+        self,
+        shard_dir: str | Path,  # folder of traces
+        config: PredictorConfig,  # how
+        out_dir: str | Path | None = None,  # folder of the run; nothing is written by default
+        device: str = 'auto',  # cpu, cuda, …
+        resume: bool = False,  # resume from the checkpoint in `out_dir`, if there is one
+    ):
+        from memtrain.traces import open_traces
+        self.config, self.path, self.device = config, shard_dir, choose_device(device)
+        with open_traces(shard_dir) as traces:
+            _check_fields(traces, shard_dir)
+            self.parts = split_samples(shard_dir, config.val_fraction, config.test_fraction)
+            shape, E, layers, n = traces[0].hidden_states.shape, traces[0].target_routing.shape[-1], max(traces.table['layer']) + 1, len(traces)
+        self.batches = self.open('train', True)
+        seed_everything(config.seed)
+        self.net = MultiExpertPredictor(shape[-1], E, layers, config.window, config.kind, config.hidden, lookahead=config.lookahead).to(self.device)
+        steps = -(-len(self.batches) // config.gradient_accumulation_steps)
+        self.schedule = TrainConfig(max_iters=config.epochs*steps, warmup_iters=min(100, steps), lr=config.lr, min_lr=config.lr/50, weight_decay=0.05, beta2=0.99)
+        self.optimizer = make_optimizer(self.net, self.schedule)
+        self.iter, self.steps, self.best, self.best_epoch, self.kept = 0, 0, math.inf, 0, None  # epochs done, steps of the optimizer done
+        self.belongs = {**self.net.options, **asdict(config), 'traces': n, 'samples': sum(map(len, self.parts.values()))}
+        for name in ('patience', 'num_workers'): del self.belongs[name]
+        self.folder = Run(out_dir, resume)
+        if found := self.folder.load(self.device):
+            path = self.folder.out/'checkpoint.pt'
+            if 'best_epoch' not in found: raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')
+            check_same(path, found['belongs'], self.belongs)
+            self.net.load_state_dict(found['model_state']); self.optimizer.load_state_dict(found['optimizer'])
+            self.iter, self.steps, self.best, self.best_epoch, self.kept = (found[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept'))
+            self.batches.load_state_dict(found['loader'])
+            set_rng_state(found['rng'])
+        self.folder.open(self.iter)
+
+    def open(self,
+        part: str,  # 'train', 'val' or 'test'
+        shuffle: bool = False,  # in an order of the seed
+    ) -> Any:  # `TraceShards`
+        "Windows of the samples of `part`"
+        c = self.config
+        return open_windows(self.path, self.parts[part], c.window, c.lookahead, c.batch_size, shuffle, c.seed, num_workers=c.num_workers)
+
+    @property
+    def finished(self) -> bool:
+        "Whether the epochs are done, or nothing gets better"
+        return self.iter >= self.config.epochs or self.iter - self.best_epoch >= self.config.patience
+
+    def step(self) -> dict:  # for the log: losses, seconds
+        "One epoch: a pass over the samples to learn from, and a look at those of 'val'"
+        c, started, loss, tokens, batches = self.config, time.perf_counter(), 0, 0, iter(self.batches)
+        while step := list(itertools.islice(batches, c.gradient_accumulation_steps)):
+            n = max(1, sum(int(b['mask'].sum()) for b in step))
+            for group in self.optimizer.param_groups: group['lr'] = cosine_lr(self.steps, self.schedule)
+            self.optimizer.zero_grad()
+            for b in step:
+                part = score_loss(self.net.score(b), b, c.target)
+                (part / n).backward()
+                loss += part.item()
+            if not math.isfinite(loss): raise MemtrainError(f'the loss is {loss:.4g}', f"try a smaller {option('lr')} than {c.lr:g}").at(f'epoch {self.iter + 1}')
+            clip_gradients(self.net.parameters(), 1.0)
+            self.optimizer.step()
+            self.steps, tokens = self.steps + 1, tokens + n
+        self.iter += 1
+        val = self.evaluate()
+        if val < self.best: self.best, self.best_epoch, self.kept = val, self.iter, deepcopy(self.net.state_dict())
+        return dict(iter=self.iter, loss=loss / tokens, val_loss=val, seconds=time.perf_counter() - started)
+
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        "The mean loss on the samples of 'val'"
+        sums = [(score_loss(self.net.score(b), b, self.config.target).item(), int(b['mask'].sum())) for b in self.open('val')]
+        return sum(s for s, _ in sums) / sum(n for _, n in sums)
+
+    def save(self) -> None:
+        "Write the checkpoint"
+        self.folder.save(self.iter, {'belongs': self.belongs, 'epoch': self.iter, 'iter': self.steps, 'best': self.best, 'best_epoch': self.best_epoch, 'kept': self.kept,
+                         'model_state': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'loader': self.batches.state_dict(), 'rng': get_rng_state()})
+
+    def run(self) -> dict:  # the summary, also written to `summary.json`
+        "Train to the end, or until nothing gets better, and report on the samples of 'test'"
+        c, started = self.config, time.perf_counter()
+        with self.folder:
+            self.folder.go(self, c.epochs, describe=lambda m, _: f"loss {m['loss']:.3f}, val {m['val_loss']:.3f}", unit='epoch')
+            self.net.load_state_dict(self.kept)
+            found = measure_predictors({c.kind: self.net.score}, self.open('test'))[c.kind]
+            self.folder.save_as('predictor.pt', {'options': self.net.options, 'lookahead': c.lookahead, 'model_state': self.net.state_dict()})
+            return self.folder.conclude(lambda: {**asdict(c), 'params': sum(p.numel() for p in self.net.parameters()), 'epoch': self.iter, 'best_epoch': self.best_epoch, 'val_loss': self.best,
+                'seconds': time.perf_counter() - started, 'samples': {k: len(v) for k, v in self.parts.items()}, 'traces': str(self.path), **found})
+
+# %% ../nbs/experts/34_routing.ipynb #94d1b535
+@delegates(PredictorConfig)
 def train_predictor(
     shard_dir: str | Path,  # folder of traces
     out_dir: str | Path | None = None,  # folder for checkpoint.pt, predictor.pt, metrics.jsonl and summary.json; nothing is written by default
-    kind: str = 'attention',  # 'attention', 'mlp' or 'linear'
-    window: int = 3,  # layers that are read, the last of them `lookahead` before the target
-    lookahead: int = 1,  # how many layers ahead to predict
-    batch_size: int = 4,  # targets (sample and layer) in a micro-batch
-    gradient_accumulation_steps: int = 4,  # micro-batches per step
-    epochs: int = 50,  # at most
-    patience: int = 5,  # stop after so many epochs without a lower loss on 'val'
-    lr: float = 2e-3,  # highest learning rate
-    hidden: int = 384,  # width inside, of all but 'linear'
-    target: str = 'soft',  # what is learnt: 'soft', the probabilities of all experts; 'topk' or 'bce', which were chosen
-    val_fraction: float = 0.1,  # share of the samples that decides when to stop
-    test_fraction: float = 0.2,  # share of the samples that is reported on
-    num_workers: int = 0,  # processes that read
+    kind: str = PredictorConfig.kind,  # 'attention', 'mlp' or 'linear'
+    *,
     device: str = 'auto',  # cpu, cuda, …
-    seed: int = 0,  # of the weights and the order
-    resume: bool = False,  # go on from the checkpoint in `out_dir`, if there is one
+    resume: bool = False,  # resume from the checkpoint in `out_dir`, if there is one
+    **kwargs: Any,  # the rest of `PredictorConfig`
 ) -> dict:  # the summary: settings, epochs, and recall and exact sets on 'test'
     "Learn from the traces at `shard_dir` which experts a layer is going to choose"
-    a = SimpleNamespace(**{k: v for k, v in locals().items() if k not in ('shard_dir', 'out_dir', 'device', 'resume')})
-    _check_predictor(a)
-    run, started = _KeptPredictor(shard_dir, out_dir, a, device), time.perf_counter()
-    run.open(resume)
-    net = run.run()
-    found = measure_predictors({kind: net.score}, run._open('test', False))[kind]
-    summary = {**vars(a), 'params': sum(p.numel() for p in net.parameters()), 'epoch': run.epoch, 'best_epoch': run.best_epoch, 'val_loss': run.best, 'seconds': time.perf_counter() - started,
-               'samples': {k: len(v) for k, v in run.parts.items()}, 'traces': str(shard_dir), **found}
-    if run.out:
-        _write_checkpoint(run.out/'predictor.pt', {'options': net.options, 'lookahead': lookahead, 'model_state': net.state_dict()})
-        write_json(run.out/'summary.json', summary)
-    return summary
-
-# %% ../nbs/experts/34_routing.ipynb #94d1b535
-def _check_predictor(a):
-    "Raise a one-line error for the first setting of a predictor's training that makes no sense"
-    for name in ('window', 'lookahead', 'batch_size', 'gradient_accumulation_steps', 'epochs', 'patience', 'hidden'):
-        n = getattr(a, name)
-        if type(n) is not int or n < 1: raise MemtrainError(f'{name}={n!r}: give a whole number, 1 or more')
-    if a.target not in ('soft', 'topk', 'bce'): raise MemtrainError(f"target={a.target!r}: take 'soft', 'topk' or 'bce'")
-    if type(a.lr) not in (int, float) or not 0 < a.lr < math.inf: raise MemtrainError(f'lr={a.lr!r}: give a number above 0')
+    return PredictorTrainer(shard_dir, PredictorConfig(kind=kind, **kwargs), out_dir, device, resume).run()
 
 def load_predictor(
     out_dir: str | Path,  # folder of a finished `train_predictor`
@@ -560,7 +547,7 @@ def load_predictor(
 ) -> MultiExpertPredictor:  # in eval mode
     "The predictor that was trained in `out_dir`"
     found = load_checkpoint(Path(out_dir)/'predictor.pt', choose_device(device))
-    net = MultiExpertPredictor(**found['options'])
+    net = MultiExpertPredictor(**found['options'], lookahead=found['lookahead'])
     net.load_state_dict(found['model_state'])
     return net.to(choose_device(device)).eval()
 
@@ -569,18 +556,25 @@ def evaluate_predictors(
     shard_dir: str | Path,  # folder of traces
     predictors: dict[str, MultiExpertPredictor | str | Path] | None = None,  # by name: trained ones, or their folders
     gates: Iterable[Gate] = (),  # of the model that was traced, as `find_gates` gives them; none for no 'next gate'
-    window: int = 3,  # layers before the target, as the predictors were trained with
-    lookahead: int = 1,  # likewise
-    val_fraction: float = 0.1,  # likewise
+    window: int | None = None,  # layers before the target; what the predictors were trained with by default, and 3 where there are none
+    lookahead: int | None = None,  # how far the last of them is before the target; likewise, and 1
+    val_fraction: float = 0.1,  # as the predictors were trained with
     test_fraction: float = 0.2,  # likewise
     device: str = 'cpu',  # for the predictors
 ) -> dict[str, dict]:  # by name, as `measure_predictors` gives it
     "Recall and exact sets of baselines and `predictors` on the samples of `shard_dir` that are held out to report on"
+    nets = {name: p if isinstance(p, nn.Module) else load_predictor(p, device) for name, p in (predictors or {}).items()}
+    how = {'window': window, 'lookahead': lookahead}
+    for name, net in nets.items():
+        for k, n in (('window', net.options['window']), ('lookahead', net.lookahead)):
+            if how[k] not in (None, n):
+                raise MemtrainError(f'{name} was trained with {option(k)} {n}, it is asked here with {option(k)} {how[k]}', 'evaluate it by itself, with its own')
+            how[k] = n
+    how = {'window': how['window'] or 3, 'lookahead': how['lookahead'] or 1, 'batch_size': 16}
     parts = split_samples(shard_dir, val_fraction, test_fraction)
-    how = dict(window=window, lookahead=lookahead, batch_size=16)
     torch.manual_seed(0)  # for chance
     asked = Baselines(open_windows(shard_dir, parts['train'], **how), gates).predictors()
-    for name, p in (predictors or {}).items(): asked[name] = (p if isinstance(p, nn.Module) else load_predictor(p, device)).score
+    asked |= {name: net.score for name, net in nets.items()}
     return measure_predictors(asked, open_windows(shard_dir, parts['test'], **how))
 
 # %% ../nbs/experts/34_routing.ipynb #9ade0f5b
@@ -606,6 +600,6 @@ def count_transfers(
 ) -> dict[str, float]:  # bytes per token and layer: 'on demand' without a predictor; with it 'waited for', 'in time', 'for nothing', 'in all'
     "What a layer of experts transfers for a token when the `prefetch` best guesses are loaded ahead"
     m = k if prefetch is None else prefetch
-    if not 1 <= m <= len(recall_at): raise MemtrainError(f'prefetch={m}: give 1 to {len(recall_at)} experts')
+    if not 1 <= m <= len(recall_at): raise MemtrainError('makes no sense', f'give 1 to {len(recall_at)} experts', 'prefetch', m)
     hits = recall_at[m - 1] * k
     return {name: n*expert_bytes for name, n in (('on demand', k), ('waited for', k - hits), ('in time', hits), ('for nothing', m - hits), ('in all', k + m - hits))}

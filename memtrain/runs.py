@@ -7,7 +7,7 @@ __all__ = ['save_checkpoint', 'load_checkpoint', 'check_same', 'read_metrics', '
            'own_ranks', 'Stopped', 'catch_sigterm', 'check_run_dir', 'Run']
 
 # %% ../nbs/reference/62_runs.ipynb #7d21136e
-import contextlib, json, os, re, shutil, signal, threading
+import contextlib, json, os, re, shutil, signal, threading, weakref
 from pathlib import Path
 from typing import Any, Callable, Collection, Iterator, Sequence
 
@@ -15,7 +15,7 @@ import torch
 from fastcore.basics import patch
 
 from .core import MemtrainError, option, progress
-from .folders import atomic_write, check_writable, write_json
+from .folders import atomic_write, lock_folder, remove_temporary, write_json
 from .ranks import Ranks, choose_device, find_ranks
 
 # %% ../nbs/reference/62_runs.ipynb #7371268a
@@ -144,16 +144,16 @@ def check_run_dir(
     out_dir: str | Path,  # folder of a run, there or not
     resume: bool = False,  # a run in it is welcome
 ) -> None:
-    "Raise where a run can't be kept in `out_dir`, or where there is one that isn't to be resumed"
+    "Raise where a run can't be kept in `out_dir`, where another process keeps one, or where there is one that isn't to be resumed"
     out = Path(out_dir)
-    check_writable(out)
-    if out.is_file(): raise MemtrainError(f'{out} is a file', 'choose a folder')
-    if out.is_dir() and any(out.iterdir()) and not (out/'metrics.jsonl').exists():
-        raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl", 'choose an empty folder')
-    if (out/'checkpoint.pt').exists() and not resume:
-        raise MemtrainError(f'{out} holds a run already', f"go on with {option('resume')}, or choose another {option('out_dir')}")
+    with lock_folder(out):
+        found = {p.name for p in out.iterdir()} - {'.lock'}
+        if found and 'metrics.jsonl' not in found: raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl", 'choose an empty folder')
+        if 'checkpoint.pt' in found and not resume: raise MemtrainError(f'{out} holds a run already', f"go on with {option('resume')}, or choose another {option('out_dir')}")
 
 # %% ../nbs/reference/62_runs.ipynb #83ec0786
+_holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of this process share
+
 class Run:
     "A training run's folder: who writes in it, what is logged, and which checkpoints stay"
     def __init__(
@@ -166,11 +166,27 @@ class Run:
     ):
         self.out, self.ranks, self.keep = None if out_dir is None else Path(out_dir), ranks, keep
         self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0  # the iteration of the last checkpoint
-        if self.out: on_main(ranks, lambda: check_run_dir(self.out, resume))
+        self.hold, self.held = None, False
+        with contextlib.ExitStack() as failing:
+            failing.callback(self.__exit__)
+            self.__enter__()
+            if self.out: on_main(ranks, lambda: check_run_dir(self.out, resume))
+            failing.pop_all()
 
-    def __enter__(self) -> 'Run': return self
+    def __enter__(self) -> 'Run':  # itself
+        "Hold the folder, if it isn't held"
+        def work():
+            place = os.path.realpath(self.out)
+            self.hold = _holds.get(place) or contextlib.ExitStack()
+            if place not in _holds: self.hold.enter_context(lock_folder(self.out))
+            _holds[place] = self.hold
+        if self.out and not self.held: on_main(self.ranks, work)
+        self.held = True
+        return self
 
-    def __exit__(self, *_): "Let others write in the folder"
+    def __exit__(self, *_: Any) -> None:
+        "Let others write in the folder"
+        self.hold, self.held = None, False  # the lock goes with the last run of this process that shares it
 
     def load(
         self,
@@ -186,8 +202,7 @@ class Run:
     ) -> None:
         "Put the folder in order and open the log behind iteration `iter`"
         def work():
-            self.out.mkdir(parents=True, exist_ok=True)
-            for tmp in self.out.glob('.*.tmp'): shutil.rmtree(tmp) if tmp.is_dir() else tmp.unlink()  # half a checkpoint of a killed run
+            remove_temporary(self.out)  # half a checkpoint of a killed run
             self.log = MetricsLog(self.out/'metrics.jsonl', keep=iter or -1)
             if iter and iter not in self.log.kept:
                 raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}', 'restore it, or train anew in another folder')

@@ -4,7 +4,7 @@ Half of the seconds of a test run went into children that import the same. What 
 a limit or a handler that is set before it starts, and code that looks at what is imported or at the memory of its process."""
 import multiprocessing,os,re,runpy,signal,subprocess,sys,tempfile,types
 
-PRELOAD = "numpy", "torch", "torch.utils.data", "tokenizers", "tyro", "memtrain.train", "memtrain.cli"
+PRELOAD = "numpy", "torch", "torch.utils.data", "torch._dynamo", "tokenizers", "tyro", "memtrain.train", "memtrain.cli"
 FRESH = re.compile(r"sys\.modules|rss|VmHWM|getrusage|tracemalloc|setrlimit|import_module|faulthandler")
 UNDERSTOOD = {"capture_output", "text", "cwd", "env", "timeout", "check", "encoding", "stdout", "stderr"}
 really_run = subprocess.run

@@ -15,7 +15,8 @@ from memtrain.estimate import Step, estimate, simulate
 from memtrain.model import size_model
 from memtrain.core import MemtrainError
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.train import OutOfMemory, Stopped, ToldElsewhere, TrainConfig, gpt_step
+from memtrain.runs import Stopped, ToldElsewhere
+from memtrain.train import OutOfMemory, TrainConfig, gpt_step
 from memtrain.cli import _COMMANDS, _in_flags, _parse, _with_line
 
 # %% ../nbs/reference/65_cli.ipynb #fabeabbc
@@ -57,7 +58,8 @@ from memtrain.plan import Option
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.train import OutOfMemory, Stopped, ToldElsewhere, TrainConfig, gpt_step, load_checkpoint, losses
+from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
+from memtrain.train import OutOfMemory, TrainConfig, gpt_step, losses
 from memtrain.cli import _COMMANDS, _in_flags, _parse, _with_line
 
 # %% ../nbs/proofs/cli.ipynb #e41c741f
@@ -193,7 +195,7 @@ def test_flags_for_memory_reach_what_they_name():
         c = json.loads((d/'run/summary.json').read_text())['config']
         test_eq([c[k] for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size')], [True, True, True, 100])
         said = only_line(run_here(*train, '--resume', cwd=d))
-        assert 'made with use_8bit_optimizer True, this is use_8bit_optimizer False' in said, said
+        assert "--use_8bit_optimizer False isn't the True that" in said, said
         assert 'loss_chunk_size=-1' in only_line(run_here(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
 
 # %% ../nbs/proofs/cli.ipynb #feae6cfc
@@ -313,7 +315,7 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
     train = Train(input_file=('my file.txt',), out_dir='run', normalize=False, seq_len=64, use_streaming=True)
     config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
     step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
-    def said(resumable): return _with_line(OutOfMemory('out of memory', Option(step, 1, 1.0), resumable), train, config)
+    def said(resumable): return _with_line(OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable), train, config)
     with tempfile.TemporaryDirectory() as d:
         train.out_dir = f'{d}/run'
         flags = f"--out_dir {d}/run --seq_len 64 --batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
@@ -417,7 +419,7 @@ def test_flags_for_text_and_streams_reach_what_they_name():
         run = run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'char', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small[:4], *_small[6:], cwd=d)
         test_eq(run.returncode, 0); assert '48 other files' in run.stdout and summary(d/'char')['iters'] > 6, run.stdout
         said = only_line(run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'bytes', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small[:4], *_small[6:], '--resume', cwd=d))
-        assert 'made with tokenization char, this is tokenization bytes' in said, said
+        assert "--tokenization 'bytes' isn't the 'char' that" in said, said
         both = only_line(run_here('train', '--input_file', 'in', '--tokenization', 'bytes', '--epochs', 0.5, '--out_dir', 'both', *_small, cwd=d))
         assert '--epochs 0.5 and --max_iters 6 both tell how long to train' in both, both
 
@@ -439,7 +441,7 @@ def test_what_to_learn_from_is_asked_for_in_one_line():
                 ('', 'what to learn from? give --dataset_dir DIR'), ('--dataset_dir a --input_file b', '--dataset_dir and --input_file each name'),
                 ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'), ('--input_file none.txt', 'none.txt: no such file or folder; check --input_file'),
                 ('--input_file none.txt --use_streaming', 'none.txt: no such file'), ('--input_file empty.txt', 'empty.txt'), ('--input_file empty.txt --use_streaming', 'empty.txt'),
-                ('--input_file in --use_streaming --epochs 2', 'how long to train with --max_iters'), ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
+                ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
                 ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'), ('--dataset_dir in --vocab_size 300', '--vocab_size is for --input_file'), ('--dataset_dir in --no_filter', '--no_filter is for'),
                 ('--dataset_dir in --use_streaming', '--use_streaming is for --input_file'), ('--dataset_dir in --documents pack', '--documents pack is for a stream: take split'),
                 ('--input_file in --documents pack', '--documents pack is for a stream: add'), ('--input_file in --documents some --tokenization bytes', "'some'"),
@@ -475,7 +477,7 @@ def test_errors_are_one_line_with_the_right_status():
         test_eq(prep('in').returncode, 0)
         train = lambda *args: run_here('train', '--dataset_dir', 'new', '--out_dir', 'run', *args, cwd=d)
         for args, said in ((('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'), (('--model_name', 'gpt3'), 'gpt2-xl'), (('--epochs', 0), '--epochs 0'),
-                           (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), 'lr=nan'), (('--seq_len', 0), '--seq_len 0'), (('--seed', -1), 'seed=-1'),
+                           (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), '--lr nan'), (('--seq_len', 0), '--seq_len 0'), (('--seed', -1), '--seed -1'),
                            (('--target_params', '1e400'), 'more than any machine has'), (('--target_params', '100T'), 'memory'),
                            (('--lr', -1), 'lr=-1.0'), (('--target_params', 'many'), "'many' is not a count"), (('--config_file', 'no.json'), 'no.json'), (('--device', 'abacus'), "'abacus'"), (('--report', '.'), 'is a folder'), (('--report', 'empty.txt/r.html'), 'empty.txt is a file')):
             run = train(*args)
@@ -497,7 +499,7 @@ def test_errors_name_what_can_be_typed():
         train = lambda *args: run_here('train', *args, '--max_iters', 1, *([] if '--device' in args else ['--device', 'cpu']), cwd=d)
         data, lacks = ('--dataset_dir', 'data'), "body.jsonl, line 1: no text under 'text'; it has body: choose with --text_key"
         test_eq(train(*data, '--out_dir', 'run', *_small).returncode, 0)
-        for args, said in (((*data, '--out_dir', 'run', '--resume', '--target_params', '60k', '--seq_len', 16), 'made with --seq_len 32, this is --seq_len 16'),
+        for args, said in (((*data, '--out_dir', 'run', '--resume', '--target_params', '60k', '--seq_len', 16), "--seq_len 16 isn't the 32 that"),
                            ((*data, '--out_dir', 'run', '--resume', '--target_params', '20k', '--seq_len', 32), 'resume with the same --target_params, --model_name or --config_file'),
                            ((*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000), 'a window of --seq_len 30000 needs 30001; choose a smaller --seq_len, or'),
                            ((*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000), 'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters; ask for more, or take a smaller vocabulary or --seq_len'),
@@ -509,7 +511,7 @@ def test_errors_name_what_can_be_typed():
             test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
         assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))
         test_eq(_in_flags('runs/block_size 9: choose a smaller block_size', 'bench', None), 'runs/block_size 9: choose a smaller block_size')  # whose flag it is
-        test_eq(_in_flags('run was made with tokenizer_sha256 a1, this is tokenizer_sha256 b2: resume with the same', 'train', None), 'run was made with another tokenizer: resume with the same')
+        test_eq(_in_flags("--tokenizer_sha256 'a1' isn't the 'b2' that run was made with: resume with the same", 'train', None), 'run was made with another tokenizer: resume with the same')
         assert 'take --device cuda or' in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
 
 # %% ../nbs/proofs/cli.ipynb #92905750

@@ -12,7 +12,6 @@ from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, format_size, load_result, seed_everything
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
-from memtrain.routing import _crop, _routing, _score_loss
 from memtrain.traces import open_traces
 from memtrain.train import Trainer, TrainConfig
 
@@ -30,21 +29,13 @@ def tiny_hugging_face(name, **kw):
 
 FAMILIES = {'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2), 'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2), 'Olmoe': dict(num_experts=6, num_experts_per_tok=3)}
 
-# %% ../nbs/experts/34_routing.ipynb #ffc53271
-@pytest.mark.page
-def test_padding_on_the_left_is_refused():
-    ids = torch.ones(2, 4, dtype=torch.int64)
-    test_eq(_crop({'input_ids': ids, 'attention_mask': torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])})[1], [2, 4])
-    test_eq(_crop((ids, ids))[1], [4, 4])
-    test_fail(_crop, args=({'input_ids': ids, 'attention_mask': torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])},), exc=MemtrainError, contains='pad on the right')
-
 # %% ../nbs/experts/34_routing.ipynb #ad3de39c
 @pytest.mark.page
 def test_transfers_add_up():
     t = count_transfers([0.4, 0.75, 0.9, 1.0], 2, 100)
     test_close(list(t.values()), [200, 50, 150, 50, 250], eps=1e-9)
     test_close(count_transfers([0.4, 0.75, 0.9, 1.0], 2, 100, 4)['waited for'], 0, eps=1e-9)
-    test_fail(count_transfers, args=([0.4, 1.0], 1, 1, 3), exc=MemtrainError, contains='prefetch=3: give 1 to 2')
+    test_fail(count_transfers, args=([0.4, 1.0], 1, 1, 3), exc=MemtrainError, contains='prefetch 3 makes no sense: give 1 to 2')
 
 
 # %% ../nbs/proofs/routing.ipynb #1a445595
@@ -56,7 +47,7 @@ from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, format_size, load_result, seed_everything
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
-from memtrain.routing import _crop, _routing, _score_loss
+from memtrain.routing import _crop
 from memtrain.traces import open_traces, shard_traces
 from memtrain.train import Trainer, TrainConfig
 
@@ -91,7 +82,7 @@ def test_traces_are_what_the_gates_see_and_do():
 def test_collecting_stops_at_a_whole_sample_and_goes_on():
     with tempfile.TemporaryDirectory() as d:
         test_eq(_collect(Path(d)/'a', target_traces=23)['samples'], 5)
-        test_fail(lambda: _collect(Path(d)/'b', target_traces=3), exc=MemtrainError, contains='target_traces=3: a sample has 4 traces')
+        test_fail(lambda: _collect(Path(d)/'b', target_traces=3), exc=MemtrainError, contains='target_traces 3 is too few, a sample has 4 traces')
         test_fail(lambda: collect_traces(_moe(), [], Path(d)/'c'), exc=MemtrainError, contains='no sample came')
         whole = _collect(Path(d)/'whole', shard_size_mb=0.01)
         model, calls = _moe(), []
@@ -111,6 +102,27 @@ def test_a_model_without_gates_is_told():
     model.blocks[1].mlp.gate.e_score_correction_bias = torch.zeros(4)
     test_fail(lambda: find_gates(model), exc=MemtrainError, contains='blocks.1.mlp.gate chooses by corrected scores')
     test_eq([(g.layer, g.name, g.k) for g in find_gates(_moe(experts_per_token=3))][::3], [(0, 'blocks.0.mlp.gate', 3), (3, 'blocks.3.mlp.gate', 3)])
+
+# %% ../nbs/proofs/routing.ipynb #4c022393
+def test_padding_on_the_left_is_refused():
+    ids = torch.ones(2, 4, dtype=torch.int64)
+    test_eq(_crop({'input_ids': ids, 'attention_mask': torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])})[1], [2, 4])
+    test_eq(_crop((ids, ids))[1], [4, 4])
+    test_fail(_crop, args=({'input_ids': ids, 'attention_mask': torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])},), exc=MemtrainError, contains='pad on the right')
+
+# %% ../nbs/proofs/routing.ipynb #d8d6cd10
+def tiny_hugging_face(name, **kw):
+    "A mixture of experts of `transformers` with random weights"
+    import transformers
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    small = dict(vocab_size=99, hidden_size=32, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64,
+                 bos_token_id=1, eos_token_id=2, pad_token_id=0, moe_intermediate_size=8, shared_expert_intermediate_size=8)
+    model = getattr(transformers, f'{name}ForCausalLM')(getattr(transformers, f'{name}Config')(**small, **kw))
+    for p in model.parameters(): torch.nn.init.normal_(p, std=0.3)
+    return model
+
+FAMILIES = {'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2), 'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2), 'Olmoe': dict(num_experts=6, num_experts_per_tok=3)}
 
 # %% ../nbs/proofs/routing.ipynb #d5538f18
 def test_hugging_face_models_are_hooked():
@@ -173,10 +185,10 @@ def test_losses_of_scores_are_those_of_their_definition():
     b['mask'][0, 2] = False
     s = torch.randn(1, 3, 4)
     logp = s.log_softmax(-1)[0]
-    test_close(_score_loss(s, b, 'soft').item(), -(b['target']['target_routing'][0, :2]*logp[:2]).sum().item(), eps=1e-5)
-    test_close(_score_loss(s, b, 'topk').item(), -(logp[0, :2].sum() + logp[1, 2:].sum()).item()/2, eps=1e-5)
+    test_close(score_loss(s, b, 'soft').item(), -(b['target']['target_routing'][0, :2]*logp[:2]).sum().item(), eps=1e-5)
+    test_close(score_loss(s, b, 'topk').item(), -(logp[0, :2].sum() + logp[1, 2:].sum()).item()/2, eps=1e-5)
     labels = torch.tensor([[1., 1, 0, 0], [0, 0, 1, 1]])
-    test_close(_score_loss(s, b, 'bce').item(), F.binary_cross_entropy_with_logits(s[0, :2], labels, reduction='sum').item(), eps=1e-5)
+    test_close(score_loss(s, b, 'bce').item(), F.binary_cross_entropy_with_logits(s[0, :2], labels, reduction='sum').item(), eps=1e-5)
 
 # %% ../nbs/proofs/routing.ipynb #fcfa7d2f
 def test_a_predictor_sorts_by_layer_and_gives_back_the_order():
@@ -200,23 +212,25 @@ def _traces(folder, **kw):
 def _lines(out): return [(m['iter'], m['loss'], m['val_loss']) for m in map(json.loads, (out/'metrics.jsonl').read_text().splitlines())]
 
 def test_a_resumed_predictor_ends_with_the_same_digits():
-    _KeptPredictor = train_predictor.__globals__['_KeptPredictor']  # the page's own, or the module's
     with tempfile.TemporaryDirectory() as d:
         path, d = _traces(Path(d)/'t'), Path(d)
         kw = dict(kind='attention', window=2, epochs=3, hidden=8, device='cpu', batch_size=8, gradient_accumulation_steps=3)
-        whole, save, saved = train_predictor(path, d/'whole', **kw), _KeptPredictor.save, []
-        def cut(run):
-            if saved: raise KeyboardInterrupt  # in the second epoch, which is lost
-            saved.append(save(run))
-        with patch.object(_KeptPredictor, 'save', cut):
+        whole, step, done = train_predictor(path, d/'whole', **kw), PredictorTrainer.step, []
+        def cut(trainer):
+            if done: raise KeyboardInterrupt  # in the second epoch, which is lost
+            done.append(step(trainer))
+            return done[0]
+        with patch.object(PredictorTrainer, 'step', cut):
             try: train_predictor(path, d/'cut', **kw)
             except KeyboardInterrupt: pass
-        test_fail(lambda: train_predictor(path, d/'cut', **kw), exc=MemtrainError, contains='--resume')
-        test_fail(lambda: train_predictor(path, d/'cut', **{**kw, 'hidden': 12}, resume=True), exc=MemtrainError, contains='hidden 8')
+        test_fail(lambda: train_predictor(path, d/'cut', **kw), exc=MemtrainError, contains='go on with resume')
+        test_fail(lambda: train_predictor(path, d/'cut', **{**kw, 'hidden': 12}, resume=True), exc=MemtrainError, contains="hidden 12 isn't the 8 that")
         again, same = train_predictor(path, d/'cut', **kw, resume=True), ('recall', 'exact', 'val_loss', 'best_epoch')
         test_eq((_lines(d/'cut'), [again[k] for k in same]), (_lines(d/'whole'), [whole[k] for k in same]))
         held = open_windows(path, split_samples(path)['test'], 2)
         test_eq(measure_predictors({'p': load_predictor(d/'cut').score}, held)['p']['recall'], again['recall'])
+        (d/'gpt').mkdir(); (d/'gpt/metrics.jsonl').touch(); torch.save({'config': {}, 'belongs': {}}, d/'gpt/checkpoint.pt')
+        test_fail(lambda: train_predictor(path, d/'gpt', **kw, resume=True), exc=MemtrainError, contains='no checkpoint of a predictor')
 
 # %% ../nbs/proofs/routing.ipynb #b77f1198
 def test_micro_batches_of_a_predictor_add_up():
@@ -227,13 +241,12 @@ def test_micro_batches_of_a_predictor_add_up():
 
 # %% ../nbs/proofs/routing.ipynb #01a4c1f1
 def test_training_stops_where_nothing_gets_better_and_keeps_the_best():
-    _KeptPredictor = train_predictor.__globals__['_KeptPredictor']  # the page's own, or the module's
     with tempfile.TemporaryDirectory() as d:
         path, weights, losses = _traces(Path(d)/'t'), [], iter([3.0, 2.0, 2.5, 2.2, 1.0])
         def evaluate(run):
             weights.append(run.net.out.weight.clone())
             return next(losses)
-        with patch.object(_KeptPredictor, 'evaluate', evaluate): s = train_predictor(path, Path(d)/'p', 'linear', window=1, epochs=9, patience=2, device='cpu')
+        with patch.object(PredictorTrainer, 'evaluate', evaluate): s = train_predictor(path, Path(d)/'p', 'linear', window=1, epochs=9, patience=2, device='cpu')
         test_eq((s['epoch'], s['best_epoch'], s['val_loss'], [v for *_, v in _lines(Path(d)/'p')]), (4, 2, 2.0, [3.0, 2.0, 2.5, 2.2]))
         assert torch.equal(load_predictor(Path(d)/'p').out.weight, weights[1]) and not torch.equal(weights[1], weights[3])
 
@@ -250,8 +263,8 @@ def test_no_sample_is_on_both_sides():
 # %% ../nbs/proofs/routing.ipynb #7585d103
 def test_bad_settings_of_a_predictor_are_told():
     for name, bad in (('window', 0), ('lookahead', 0), ('epochs', 1.5), ('patience', 0), ('target', 'hard'), ('lr', 0), ('batch_size', True)):
-        test_fail(train_predictor, args=('nowhere',), kwargs={name: bad}, exc=MemtrainError, contains=f'{name}={bad!r}')
-    test_fail(lambda: MultiExpertPredictor(8, 4, 2, hidden=30), exc=MemtrainError, contains='hidden=30 is not divisible by n_head=4: take hidden=32')
+        test_fail(train_predictor, args=('nowhere',), kwargs={name: bad}, exc=MemtrainError, contains=f'{name} {bad!r} makes no sense')
+    test_fail(lambda: MultiExpertPredictor(8, 4, 2, hidden=30), exc=MemtrainError, contains='hidden 30 is not divisible by 4 heads: take 32')
 
 def test_traces_without_what_a_predictor_learns_from_are_told():
     whole = {'hidden_states': torch.zeros(4, 8), 'target_routing': torch.zeros(4, 3), 'target_top_k': torch.zeros(4, 2, dtype=torch.long)}
@@ -282,9 +295,23 @@ def test_every_predictor_is_asked_about_the_same_tokens():
     with tempfile.TemporaryDirectory() as d:
         path, model = _traces(Path(d)/'t'), _moe()
         train_predictor(path, Path(d)/'p', 'linear', window=2, epochs=1, device='cpu')
-        found = evaluate_predictors(path, {'linear': Path(d)/'p'}, find_gates(model), window=2)
+        found = evaluate_predictors(path, {'linear': Path(d)/'p'}, find_gates(model))  # which knows its window
         test_eq(list(found), ['chance', 'layer frequency', 'transition table', 'token table', 'next gate', 'linear'])
         test_eq({f['tokens'] for f in found.values()}, {16*2*len(split_samples(path)['test'])})
         test_eq({tuple(f['layers']) for f in found.values()}, {(2, 3)})
         for f in found.values(): assert f['recall_at'] == sorted(f['recall_at']) and abs(f['recall_at'][-1] - 1) < 1e-6
         assert abs(found['chance']['recall'] - 0.5) < 0.1
+
+# %% ../nbs/proofs/routing.ipynb #56d256dd
+def test_a_predictor_is_asked_what_it_was_trained_for():
+    with tempfile.TemporaryDirectory() as d:
+        path, d = _traces(Path(d)/'t', model=_moe(n_layer=5)), Path(d)
+        s = train_predictor(path, d/'far', 'linear', window=1, lookahead=2, epochs=2, device='cpu')
+        train_predictor(path, d/'wide', 'linear', window=2, epochs=1, device='cpu')
+        found = evaluate_predictors(path, {'far': d/'far'})
+        test_eq((found['far']['recall'], list(found['far']['layers']), list(found['chance']['layers'])), (s['recall'], [2, 3, 4], [2, 3, 4]))
+        test_eq(load_predictor(d/'far').lookahead, 2)
+        for kw, said in ((dict(predictors={'far': d/'far', 'wide': d/'wide'}), 'wide was trained with window 2, it is asked here with window 1'),
+                         (dict(predictors={'wide': d/'wide'}, window=3), 'wide was trained with window 2'), (dict(predictors={'far': d/'far'}, lookahead=1), 'far was trained with lookahead 2')):
+            test_fail(lambda: evaluate_predictors(path, **kw), exc=MemtrainError, contains=said)
+        test_eq(list(evaluate_predictors(path, window=1, lookahead=3)['chance']['layers']), [3, 4])

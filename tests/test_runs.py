@@ -28,3 +28,129 @@ def test_a_run_without_a_folder_keeps_nothing():
     run = Run(None, listeners=[seen.append])
     run.open(0); run.write(iter=1); run.save(1, {}); run.save_as('best.pt', {})
     test_eq((seen, run.load(), run.saved, run.conclude(lambda: {'a': 1})), ([{'iter': 1}], None, 1, {'a': 1}))
+
+
+# %% ../nbs/proofs/runs.ipynb #e983b1df
+import json, os, signal, subprocess, sys, tempfile, time
+from pathlib import Path
+from unittest.mock import patch
+import torch
+from fastcore.test import test_eq, test_fail
+from memtrain.core import MemtrainError
+from memtrain.ranks import Ranks
+
+# %% ../nbs/proofs/runs.ipynb #f943119e
+def test_an_interruption_while_a_checkpoint_is_written_is_one():
+    def cut(state, f):  # what torch.save does with Ctrl-C
+        try: raise KeyboardInterrupt
+        except KeyboardInterrupt: raise RuntimeError('unexpected pos 64 vs 0')
+    def full(state, f): raise RuntimeError('the disk is full')
+    with tempfile.TemporaryDirectory() as d:
+        run = Run(Path(d)/'run')
+        run.open(0); run.save(1, {'iter': 1})
+        before = (run.out/'checkpoint.pt').read_bytes()
+        for save, error in ((cut, KeyboardInterrupt), (full, RuntimeError)):
+            with patch('torch.save', save): test_fail(lambda: run.save(2, {}), exc=error)
+        test_eq((run.out/'checkpoint.pt').read_bytes(), before)
+        test_eq([p.name for p in run.out.glob('.*')], ['.lock'])
+
+# %% ../nbs/proofs/runs.ipynb #2b10a4e0
+class Harmful:
+    def __reduce__(self): return (print, ('this must not run',))
+
+def test_a_checkpoint_runs_nothing():
+    with tempfile.TemporaryDirectory() as d:
+        torch.save({'iter': Harmful()}, Path(d)/'checkpoint.pt')
+        for damaged in (None, b'', b'no checkpoint'):
+            if damaged is not None: (Path(d)/'checkpoint.pt').write_bytes(damaged)
+            test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint", exc=MemtrainError)
+
+# %% ../nbs/proofs/runs.ipynb #d21d4a7a
+def test_a_torn_log_is_cut_to_its_checkpoint():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'m.jsonl'
+        test_eq(read_metrics(path), [])
+        path.write_text('{"iter": 1}\n{"iter": 2}\n{"iter": 3}\n{"it')
+        test_eq([m['iter'] for m in read_metrics(path)], [1, 2, 3])
+        log = MetricsLog(path, keep=2); log.write(iter=3, loss=0.5); log.sync()
+        test_eq(path.read_text(), '{"iter": 1}\n{"iter": 2}\n{"iter": 3, "loss": 0.5}\n')
+        MetricsLog(path, keep=-1)
+        test_eq(path.read_text(), '')
+
+# %% ../nbs/proofs/runs.ipynb #487f205e
+def test_checkpoints_of_a_future_that_was_given_up_go_first():
+    with tempfile.TemporaryDirectory() as d:
+        run = Run(d)
+        run.open(0)
+        for k in (3, 6, 4): (run.out/f'checkpoint_{k:08}').mkdir()
+        run.save(4, {})  # the one of 6 was written, and never named
+        test_eq([p.name for p in run.out.glob('checkpoint_*')], ['checkpoint_00000004'])
+        for k in (2, 3, 9): (run.out/f'checkpoint_{k:08}.pt').touch()
+        run.keep = 2
+        run.save(4, {})
+        test_eq(sorted(p.name for p in run.out.glob('checkpoint_*')), ['checkpoint_00000003.pt', 'checkpoint_00000004', 'checkpoint_00000004.pt'])
+
+def test_folders_of_parts_go_too_and_others_stay():
+    with tempfile.TemporaryDirectory() as d:
+        run = Run(d)
+        run.open(0)
+        for n in (1, 2, 3): (run.out/f'checkpoint_{n:08}').mkdir()
+        (run.out/'checkpoint_mine.pt').touch()
+        run.save(3, {})
+        test_eq(sorted(p.name for p in run.out.glob('checkpoint_*')), ['checkpoint_00000003', 'checkpoint_mine.pt'])
+
+# %% ../nbs/proofs/runs.ipynb #363c263a
+def test_an_error_of_rank_0_ends_all_ranks():
+    said = []
+    class Second(Ranks):
+        def gather(self, obj): return [(said[0], 5), obj]
+    def fail(): raise MemtrainError('no room')
+    for make, error in ((Ranks, MemtrainError), (lambda: Second(1, 2), ToldElsewhere)):
+        said[:] = ['no room']
+        try: on_main(make(), fail)
+        except MemtrainError as e: test_eq((type(e), str(e)), (error, 'no room'))
+        else: raise AssertionError('no error')
+    said[:] = [None]
+    test_eq((on_main(Second(1, 2), fail), on_main(Ranks(), lambda: 6)), (5, 6))
+
+# %% ../nbs/proofs/runs.ipynb #0e140b8b
+holder = """
+import sys, time
+from memtrain.runs import Run
+run = Run(sys.argv[1], resume=True)
+run.open(0)
+run.write(iter=1)
+print(open(sys.argv[1] + '/metrics.jsonl').read(), flush=True)
+time.sleep(60)
+"""
+
+def test_a_folder_has_one_run_at_a_time():
+    with tempfile.TemporaryDirectory() as d:
+        out = Path(d)/'run'
+        process = subprocess.Popen([sys.executable, '-c', holder, str(out)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout.readline()
+            (out/'.checkpoint.pt.1.tmp').touch()
+            for make in (lambda: Run(out), lambda: Run(out, resume=True), lambda: check_run_dir(out, resume=True)):
+                test_fail(make, exc=MemtrainError, contains=f'is being written by process {process.pid} on ')
+            test_eq(len(read_metrics(out/'metrics.jsonl')), 1)
+            assert (out/'.checkpoint.pt.1.tmp').exists()  # nothing was removed
+        finally:
+            process.kill(); process.communicate()
+        run = Run(out, resume=True)  # a holder that was killed doesn't hold it
+        run.open(0)
+        test_eq(sorted(p.name for p in out.iterdir()), ['.lock', 'metrics.jsonl'])
+        with Run(out): pass  # of the same process: it shares the lock
+        assert (out/'.lock').exists()
+        with run: pass
+        assert not (out/'.lock').exists()
+        with run: assert (out/'.lock').exists()
+
+# %% ../nbs/proofs/runs.ipynb #745104ca
+def test_a_folder_that_stays_empty_is_not_left_behind():
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'photos').mkdir(); (Path(d)/'photos/a.jpg').touch()
+        test_fail(lambda: Run(Path(d)/'photos'), exc=MemtrainError, contains="photos isn't empty and holds no run")
+        test_eq([p.name for p in (Path(d)/'photos').iterdir()], ['a.jpg'])
+        with Run(Path(d)/'new'): pass
+        assert not (Path(d)/'new').exists()
