@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .core import MIB, MemtrainError, format_size, parse_size
+from .core import MIB, MemtrainError, format_size, option, parse_size
 from .lazypickle import LazyBytes, LazyTensor, Record
 from .loader import EpochLoader, WindowOrder, blocks_read, permute, random_numbers
-from .traces import Traces, open_traces
+from .trace_files import Traces, open_traces
 
 # %% ../nbs/experts/32_trace_loader.ipynb #52e35da0
 def _kind(values):
@@ -271,7 +271,7 @@ def find_held_out(
 ) -> set[int]:  # numbers of samples, as in the table
     "The samples that `split='val'` stands for, by the hash of their names"
     from memtrain.text import choose_split, hash_document  # which brings more along than a loader needs
-    if not 0 < val_fraction < 1: raise MemtrainError(f'val_fraction {val_fraction} is outside 0 .. 1')
+    if not 0 < val_fraction < 1: raise MemtrainError('is outside 0 .. 1', argument='val_fraction', value=val_fraction)
     samples, first = np.unique(np.asarray(traces.table['sample'], dtype=np.int64), return_index=True)
     def name(i):
         trace = traces[i]
@@ -281,103 +281,7 @@ def find_held_out(
     return {s for s, i in zip(samples.tolist(), first.tolist()) if choose_split(hash_document(name(i)), val_fraction) == 'val'}
 
 # %% ../nbs/experts/32_trace_loader.ipynb #b3b1c3ae
-def _ranges(numbers):
-    "Ascending whole numbers in few words"
-    runs = [[k for _, k in g] for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])]
-    return ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
-
-# %% ../nbs/experts/32_trace_loader.ipynb #94068c49
-class _Reading(EpochLoader):
-    "How the batches of an epoch are read"
-    def _open(self, path, fields):
-        self.traces = path if isinstance(path, Traces) else open_traces(path)
-        self.path = self.traces.path
-        if not len(self.traces): raise MemtrainError(f'{self.path} has no traces: collect or shard some first')
-        self.fields = {part: None if f is None else list(f) for part, f in (fields if isinstance(fields, dict) else {'window': fields, 'target': fields}).items()}
-        if odd := set(self.fields) - {'window', 'target'}: raise MemtrainError(f"fields for {sorted(odd)}: there are 'window' and 'target'")
-        self.fields = {'window': self.fields.get('window'), 'target': self.fields.get('target')}
-        known = self._names()
-        if isinstance(fields, str): raise MemtrainError(f'fields={fields!r}: give a list of names; there are {", ".join(known)}')
-        for name in [n for f in self.fields.values() for n in f or ()]:
-            if name not in known: raise MemtrainError(f'{self.path}: its traces have no field {name!r}; there are {", ".join(known)}')
-        taken = {'mask', 'cu_seqlens', 'trace'} & set(known if None in self.fields.values() else itertools.chain(*self.fields.values()))
-        if taken: raise MemtrainError(f'{self.path}: a field {taken.pop()!r} would collide with what a batch calls so: leave it out with fields=')
-
-    def _names(self):
-        "The fields that traces have"
-        named = (self.traces.manifest or {}).get('fields') if isinstance(self.traces.manifest, dict) else None
-        return list(named or self.traces[0])
-
-    def _items(self, window, lookahead, layers, samples):
-        "The rows of trace numbers that are gone through"
-        table = {name: np.asarray(column, dtype=np.int64) for name, column in self.traces.table.items()}
-        rows = np.arange(len(self.traces))[:, None] if window is None else join_windows(table, window, lookahead)
-        if window is not None: _check_reach(self.path, table, rows, window)
-        for name, keep in (('layer', layers), ('sample', samples)):
-            if keep is None: continue
-            if not callable(keep) and (isinstance(keep, str) or not isinstance(keep, Collection)): raise MemtrainError(f'{name}s={keep!r}: give a list of numbers')
-            numbers = np.unique(table[name])
-            chosen = np.array([k for k in numbers.tolist() if (keep(k) if callable(keep) else k in keep)], np.int64)
-            if name == 'layer' and (absent := set(keep) - set(numbers.tolist())):
-                raise MemtrainError(f'{self.path}: no traces of layer {min(absent)}; there are {_ranges(numbers.tolist())}')
-            rows = rows[np.isin(table[name][rows[:, -1]], chosen)]
-            if not len(rows): raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
-        return rows, table
-
-    def read_batches(self, epoch, pools):
-        both = [self.fields['target']] + [self.fields['window']]*(self.window is not None)
-        ahead, pools = _Ahead(self.traces, None if None in both else dict.fromkeys(itertools.chain(*both))), (
-            list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool])) for pool in pools)
-        try:
-            coming = next(pools, None)
-            ahead.plan([rows for rows, _ in coming or ()], 1)
-            ahead.step()
-            while coming:
-                now, coming = coming, next(pools, None)
-                ahead.plan([rows for rows, _ in coming or ()], len(now))
-                for rows, seen in now:
-                    yield self._batch(rows, ahead.kept), seen
-                    ahead.step()
-        finally: ahead.close()
-
-# %% ../nbs/experts/32_trace_loader.ipynb #41c08b62
-class _Batches(_Reading):
-    "How traces become a batch"
-    def _batch(self, rows, known):
-        "The traces `rows` as a batch"
-        if self.fields['target'] == [] and (self.window is None or self.fields['window'] == []): return {'trace': torch.from_numpy(rows[:, -1].copy())}
-        records = {i: known.pop(i, None) or self.traces[i] for i in np.unique(rows).tolist()}
-        targets = [records[i] for i in rows[:, -1].tolist()]
-        if self.window is None: batch = collate_traces(targets, self.fields['target'], self.collate)
-        else: batch = self._joined(targets, [records[i] for i in rows[:, :-1].ravel().tolist()], rows)
-        return batch | {'trace': torch.from_numpy(rows[:, -1].copy())}
-
-    def _joined(self, targets, before, rows):
-        "A batch of windows and targets"
-        both = {'window': before, 'target': targets}
-        longest = max(_length(self._chosen(r, part)) for part, records in both.items() for r in records)
-        batch = {part: collate_traces(records, self.fields[part], self.collate, longest) for part, records in both.items()}
-        if self.collate == 'pad': batch['window'] = _fold(batch['window'], rows.shape[1] - 1)
-        for k in ('mask', 'cu_seqlens'):
-            if k in batch['target']: batch[k] = batch['target'].pop(k)
-        for name, column in (('layer_id', 'layer'), ('sample', 'sample')): batch[name] = torch.from_numpy(np.asarray(self.traces.table[column])[rows[:, -1]])
-        return batch
-
-    def _chosen(self, record, part):
-        return [record[n] for n in (record if self.fields[part] is None else self.fields[part]) if n in record]
-
-# %% ../nbs/experts/32_trace_loader.ipynb #39128948
-def _fold(batch, window):
-    "A batch of (B * window) traces as one of (B, window)"
-    return {name: _fold_field(v, window, f'{name}_count' in batch) for name, v in batch.items()}
-
-def _fold_field(v, window, of_tensors):
-    if isinstance(v, torch.Tensor): return v.unflatten(0, (-1, window))
-    if of_tensors: return [t.unflatten(0, (-1, window)) for t in v]
-    return [v[i:i + window] for i in range(0, len(v), window)] if isinstance(v, list) else v
-
-# %% ../nbs/experts/32_trace_loader.ipynb #a204046a
-class TraceShards(_Batches):
+class TraceShards(EpochLoader):
     "Batches of traces as dicts of tensors; one pass is one epoch, in which each comes once"
     def __init__(
         self,
@@ -401,20 +305,97 @@ class TraceShards(_Batches):
         val_fraction: float = 0.1,  # share of the samples that are held out, where there is a `split`
         num_workers: int = 0,  # processes that make batches
     ):
-        _check_options(batch_size=batch_size, window=window, lookahead=lookahead, batch_by=batch_by, collate=collate, split=split, seed=seed,
-                       prefetch=prefetch, num_workers=num_workers)
-        self._open(path, fields)
-        if split: samples = _both(samples, find_held_out(self.traces, val_fraction), split)
+        whole = {'batch_size': (batch_size, 1), 'window': (1 if window is None else window, 1), 'lookahead': (lookahead, 1), 'seed': (seed, 0), 'prefetch': (prefetch, 0), 'num_workers': (num_workers, 0)}
+        for name, (value, least) in whole.items():
+            if type(value) is not int or value < least: raise MemtrainError(f'is no whole number of {least} or more', argument=name, value=value)
+        for name, value, known in (('batch_by', batch_by, ('trace', 'layer')), ('collate', collate, ('pad', 'pack')), ('split', split, (None, 'train', 'val'))):
+            if value not in known: raise MemtrainError(f"isn't one of {', '.join(map(repr, known))}", argument=name, value=value)
+        self.traces = path if isinstance(path, Traces) else open_traces(path)
+        self.path, self.window, self.collate = self.traces.path, window, collate
+        if not len(self.traces): raise MemtrainError(f'{self.path} has no traces', 'collect or shard some first')
+        self._choose_fields(fields)
+        if split:
+            among, held_out = samples, find_held_out(self.traces, val_fraction)
+            samples = lambda s: (s in held_out) == (split == 'val') and (among is None or bool(among(s) if callable(among) else s in among))
         rows, table = self._items(window, lookahead, layers, samples)
-        kind = _Layered if batch_by == 'layer' else _Together
-        target = rows[:, -1]
+        target, kind = rows[:, -1], _Layered if batch_by == 'layer' else _Together
         self.plan = kind(rows, table['nbytes'][target], table['layer'][target], batch_size, seed, shuffle, parse_size(pool), drop_last)
-        self.window, self.collate = window, collate
         unit = {} if batch_by == 'trace' else {'batch_size': batch_size, 'drop_last': drop_last}
+        data = hashlib.blake2b(np.ascontiguousarray(rows), digest_size=6)  # what tells one choice of traces from another
+        for name in ('sample', 'layer', 'item', 'nbytes'): data.update(np.ascontiguousarray(table[name]))
         identity = {'seed': seed, 'shuffle': shuffle, 'pool': parse_size(pool), 'batch_by': batch_by, 'window': window, 'lookahead': lookahead,
-                    **unit, 'items': len(rows), 'data': _fingerprint(rows, table)}
+                    **unit, 'items': len(rows), 'data': data.hexdigest()}
         super().__init__(self.path, self.plan.n, self.plan.batch_size, identity, rank, world_size, drop_last, prefetch=prefetch, num_workers=num_workers,
                          pool_size=self.plan.size, items='traces')
+
+    def _choose_fields(self, fields):
+        "Note which fields are read of windows and targets, checked against those that traces have"
+        parts = fields if isinstance(fields, dict) else {'window': fields, 'target': fields}
+        if odd := set(parts) - {'window', 'target'}: raise MemtrainError(f"{option('fields')} for {sorted(odd)}: there are 'window' and 'target'")
+        manifest = self.traces.manifest
+        known = list(isinstance(manifest, dict) and manifest.get('fields') or self.traces[0])
+        if isinstance(fields, str): raise MemtrainError(f'give a list of names; there are {", ".join(known)}', argument='fields', value=fields)
+        self.fields = {part: None if (f := parts.get(part)) is None else list(f) for part in ('window', 'target')}
+        for name in [n for f in self.fields.values() for n in f or ()]:
+            if name not in known: raise MemtrainError(f'{self.path}: its traces have no field {name!r}; there are {", ".join(known)}')
+        taken = {'mask', 'cu_seqlens', 'trace'} & set(known if None in self.fields.values() else itertools.chain(*self.fields.values()))
+        if taken: raise MemtrainError(f'{self.path}: a field {taken.pop()!r} would collide with what a batch calls so', f"leave it out with {option('fields')}")
+
+    def _items(self, window, lookahead, layers, samples):
+        "The rows of trace numbers that are gone through"
+        table = {name: np.asarray(column, dtype=np.int64) for name, column in self.traces.table.items()}
+        rows = np.arange(len(self.traces))[:, None] if window is None else join_windows(table, window, lookahead)
+        if window is not None: _check_reach(self.path, table, rows, window)
+        for name, keep in (('layer', layers), ('sample', samples)):
+            if keep is None: continue
+            if not callable(keep) and (isinstance(keep, str) or not isinstance(keep, Collection)): raise MemtrainError('is no list of numbers', argument=f'{name}s', value=keep)
+            numbers = np.unique(table[name]).tolist()
+            chosen = np.array([k for k in numbers if (keep(k) if callable(keep) else k in keep)], np.int64)
+            if name == 'layer' and (absent := set(keep) - set(numbers)):
+                runs = [[k for _, k in g] for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])]
+                there = ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
+                raise MemtrainError(f'{self.path}: no traces of layer {min(absent)}; there are {there}')
+            rows = rows[np.isin(table[name][rows[:, -1]], chosen)]
+            if not len(rows): raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
+        return rows, table
+
+    def read_batches(
+        self,
+        epoch: int,  # from 0
+        pools: Iterator[list[tuple[int, int, int]]],  # (first, behind, items then seen) of each batch, those of one pool in a list
+    ) -> Iterator[tuple[dict, int]]:
+        "The batches of the `pools`, and the items then seen"
+        both = [self.fields['target']] + [self.fields['window']]*(self.window is not None)
+        ahead = _Ahead(self.traces, None if None in both else dict.fromkeys(itertools.chain(*both)))
+        pools = (list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool])) for pool in pools)
+        try:
+            coming = next(pools, None)
+            ahead.plan([rows for rows, _ in coming or ()], 1)
+            ahead.step()
+            while coming:
+                now, coming = coming, next(pools, None)
+                ahead.plan([rows for rows, _ in coming or ()], len(now))
+                for rows, seen in now:
+                    yield self._batch(rows, ahead.kept), seen
+                    ahead.step()
+        finally: ahead.close()
+
+    def _batch(self, rows, known):
+        "The traces `rows` as a batch, targets with the windows before them; `known` are open already"
+        numbers = {'trace': torch.from_numpy(rows[:, -1].copy())}
+        if self.fields['target'] == [] and (self.window is None or self.fields['window'] == []): return numbers
+        records = {i: known.pop(i, None) or self.traces[i] for i in np.unique(rows).tolist()}
+        targets = [records[i] for i in rows[:, -1].tolist()]
+        if self.window is None: return collate_traces(targets, self.fields['target'], self.collate) | numbers
+        both = {'window': [records[i] for i in rows[:, :-1].ravel().tolist()], 'target': targets}
+        def values(r, names): return [r[n] for n in (r if names is None else names) if n in r]
+        longest = max(_length(values(r, self.fields[part])) for part, rs in both.items() for r in rs)
+        batch = {part: collate_traces(rs, self.fields[part], self.collate, longest) for part, rs in both.items()}
+        if self.collate == 'pad': batch['window'] = _fold(batch['window'], rows.shape[1] - 1)
+        for k in ('mask', 'cu_seqlens'):
+            if k in batch['target']: batch[k] = batch['target'].pop(k)
+        for name, column in (('layer_id', 'layer'), ('sample', 'sample')): batch[name] = torch.from_numpy(np.asarray(self.traces.table[column])[rows[:, -1]])
+        return batch | numbers
 
     def read(
         self,
@@ -431,27 +412,13 @@ class TraceShards(_Batches):
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.path}: {self.identity["items"]:,} {"windows" if self.window else "traces"}, {len(self):,} batches)'
 
-# %% ../nbs/experts/32_trace_loader.ipynb #6e6c24e1
-def _check_options(**o):
-    "Each has a value that there is"
-    for name in ('batch_size', 'lookahead', 'window'):
-        if name == 'window' and o[name] is None: continue
-        if type(o[name]) is not int or o[name] < 1: raise MemtrainError(f'{name} {o[name]!r} is no whole number of 1 or more')
-    for name in ('seed', 'prefetch', 'num_workers'):
-        if type(o[name]) is not int or o[name] < 0: raise MemtrainError(f'{name} {o[name]!r} is no whole number of 0 or more')
-    for name, known in {'batch_by': ('trace', 'layer'), 'collate': ('pad', 'pack'), 'split': (None, 'train', 'val')}.items():
-        if o[name] not in known: raise MemtrainError(f"{name} {o[name]!r} isn't one of {', '.join(map(repr, known))}")
-
-def _both(samples, held_out, split):
-    "A function that keeps the samples of a split that are among `samples`"
-    among = (lambda s: True) if samples is None else samples if callable(samples) else lambda s: s in samples
-    return lambda s: (s in held_out) == (split == 'val') and bool(among(s))
-
-def _fingerprint(rows, table):
-    "What tells one choice of traces from another"
-    kept = hashlib.blake2b(np.ascontiguousarray(rows), digest_size=6)
-    for name in ('sample', 'layer', 'item', 'nbytes'): kept.update(np.ascontiguousarray(table[name]))
-    return kept.hexdigest()
+def _fold(batch, window):
+    "A batch of (B * window) traces as one of (B, window)"
+    def fold(name, v):
+        if isinstance(v, torch.Tensor): return v.unflatten(0, (-1, window))
+        if f'{name}_count' in batch: return [t.unflatten(0, (-1, window)) for t in v]
+        return [v[i:i + window] for i in range(0, len(v), window)] if isinstance(v, list) else v
+    return {name: fold(name, v) for name, v in batch.items()}
 
 # %% ../nbs/experts/32_trace_loader.ipynb #a20c5c9b
 class ShardedDataLoader:
@@ -462,7 +429,7 @@ class ShardedDataLoader:
         batch_size: int = 8,  # traces in a list
         shuffle: bool = True,  # by NumPy's global generator
     ):
-        if batch_size < 1: raise MemtrainError(f'batch_size {batch_size} is less than 1')
+        if batch_size < 1: raise MemtrainError('is less than 1', argument='batch_size', value=batch_size)
         self.shard_dir, self.batch_size, self.shuffle = Path(shard_dir), batch_size, shuffle
         self.traces = open_traces(shard_dir)
         self.shard_files, self.total_traces = [str(p) for p in self.traces.shards], len(self.traces)

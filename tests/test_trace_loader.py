@@ -15,7 +15,34 @@ from memtrain.lazypickle import LazyTensor, Record
 from memtrain.traces import TraceWriter, open_traces, shard_traces
 from memtrain.trace_loader import _in_reach
 
-# %% ../nbs/experts/32_trace_loader.ipynb #0193bf7f
+# %% ../nbs/experts/32_trace_loader.ipynb #2dec34c2
+@pytest.mark.page
+def test_an_epoch_has_every_trace_once():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(d, make_traces(5))
+        for mode in (dict(), dict(batch_by='layer'), dict(window=2), dict(shuffle='global')):
+            batches = [b['trace'].tolist() for b in TraceShards(d, 4, [], **mode)]
+            test_eq(sorted(sum(batches, [])), [i for i in range(30) if 'window' not in mode or i % 6 >= 2])
+
+
+# %% ../nbs/proofs/trace_loader.ipynb #85225179
+import gc, os, pickle, sys, tempfile, threading, time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np, torch
+from fastcore.test import test_eq, test_fail
+from hypothesis import given, settings, strategies as st
+from torch.utils.data import DataLoader
+
+from memtrain.core import MIB, MemtrainError, format_size, load_result
+from memtrain.lazypickle import LazyTensor, Record
+from memtrain.measure import measure_command
+from memtrain.traces import TraceWriter, open_traces, shard_traces
+from memtrain.trace_loader import _in_reach
+
+# %% ../nbs/proofs/trace_loader.ipynb #cae2eae4
 def make_traces(samples=40, layers=6, width=8, experts=4, tokens=(5, 13), seed=0):
     "One dict for each layer of each sample, sample by sample"
     rng = np.random.default_rng(seed)
@@ -34,13 +61,12 @@ def write_traces(path, traces, **options):
         for t in traces: w.write(t)
     return path
 
-# %% ../nbs/experts/32_trace_loader.ipynb #2dec34c2
+# %% ../nbs/proofs/trace_loader.ipynb #e8090529
 MODES = [dict(), dict(shuffle='global'), dict(shuffle=False), dict(pool='16KiB'), dict(batch_by='layer'), dict(batch_by='layer', pool='16KiB'), dict(batch_by='layer', shuffle='global'),
          dict(batch_by='layer', shuffle=False), dict(window=2), dict(window=2, batch_by='layer'), dict(layers={1, 4}), dict(samples=range(7))]
 
 def numbers(loader): return [b['trace'].tolist() for b in loader]
 
-@pytest.mark.page
 def test_an_epoch_has_every_trace_once_and_goes_on_where_it_stopped():
     with tempfile.TemporaryDirectory() as d:
         t = open_traces(write_traces(d, make_traces(17)))
@@ -68,24 +94,6 @@ def test_an_epoch_has_every_trace_once_and_goes_on_where_it_stopped():
                 got = [b['trace'].tolist() for r in ranks for b in islice(r, stop)]
                 for o in other: o.load_state_dict(ranks[0].state_dict())
                 test_eq(sorted(sum(got + [b for o in other for b in numbers(o)], [])), everything)
-
-
-# %% ../nbs/proofs/trace_loader.ipynb #85225179
-import gc, os, pickle, sys, tempfile, threading, time
-from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-
-import numpy as np, torch
-from fastcore.test import test_eq, test_fail
-from hypothesis import given, settings, strategies as st
-from torch.utils.data import DataLoader
-
-from memtrain.core import MIB, MemtrainError, format_size, load_result
-from memtrain.lazypickle import LazyTensor, Record
-from memtrain.measure import measure_command
-from memtrain.traces import TraceWriter, open_traces, shard_traces
-from memtrain.trace_loader import _in_reach
 
 # %% ../nbs/proofs/trace_loader.ipynb #0165cf60
 def test_a_batch_is_what_the_traces_are():
@@ -208,7 +216,7 @@ def test_what_cannot_be_is_refused():
                          (dict(split='test'), "split 'test'"), (dict(fields=['hiden']), "have no field 'hiden'; there are layer_id"), (dict(layers=[1, 9]), 'no traces of layer 9; there are 0 .. 5'),
                          (dict(samples={77}), 'none of its traces'), (dict(batch_size=99, drop_last=True), "24 traces don't fill batches of 99"), (dict(seed=-1), 'seed -1'), (dict(shuffle='all'), "shuffle 'all'"),
                          (dict(split='val', val_fraction=2), 'val_fraction 2'), (dict(rank=2, world_size=2), 'rank 2'), (dict(pool='much'), "'much'"), (dict(fields={'windows': []}), "'windows'"),
-                         (dict(batch_size=2.5), 'batch_size 2.5'), (dict(seed=1.5), 'seed 1.5'), (dict(layers=3), 'layers=3'), (dict(layers='1'), "layers='1'"), (dict(fields='layer_id'), 'list of names')):
+                         (dict(batch_size=2.5), 'batch_size 2.5'), (dict(seed=1.5), 'seed 1.5'), (dict(layers=3), 'layers 3'), (dict(layers='1'), "layers '1'"), (dict(fields='layer_id'), 'list of names')):
             test_fail(lambda: TraceShards(t, **kw), contains=says)
         test_eq([len(b['trace']) for b in TraceShards(t, 99, [])], [24])  # a batch larger than the data
         test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, seed=1).state_dict()), contains='made with seed 1, this is seed 0')
