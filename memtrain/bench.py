@@ -67,21 +67,9 @@ class BenchData:
 
     def __post_init__(self):
         self.folder, self.made = Path(self.folder), self.made and self.source is None
-
-    @property
-    def row(self) -> int:
-        "Ids of a window with its last target"
-        return self.block_size + 1
-
-    @property
-    def windows(self) -> int:
-        "Windows in an epoch"
-        return (self.tokens - 1)//self.block_size
-
-    @property
-    def width(self) -> int:
-        "Bytes of an id"
-        return np.dtype(self.dtype).itemsize
+        self.row = self.block_size + 1  # ids of a window with its last target
+        self.windows = (self.tokens - 1)//self.block_size  # in an epoch
+        self.width = np.dtype(self.dtype).itemsize  # bytes of an id
 
     def path(self,
         name: str,  # one of `FORMATS`

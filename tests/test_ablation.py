@@ -37,7 +37,7 @@ def test_speed_is_a_median_of_ratios_and_the_loss_the_last():
 
 
 # %% ../nbs/proofs/ablation.ipynb #11eb9330
-import json, random, sysconfig, tempfile
+import json, random, tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ from unittest.mock import patch
 import torch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.ablation import _configure, _in_fresh_process
-from memtrain.core import MIB, MemtrainError, format_size
+from memtrain.core import MIB, MemtrainError
 from memtrain.model import GPTConfig
 from memtrain.prepare import prepare
 from memtrain.train import TrainConfig
@@ -157,6 +157,6 @@ def test_all_together_keeps_its_promise():
 def test_all_together_needs_a_sixth_here_and_now():
     settings = {name: {**COMMON, **s} for name, s in list_techniques().items()}
     for row in load_ablation().rows:
-        if row.predictor == 'closed form': test_eq(predict_peak(REFERENCE, TrainConfig(**settings[row.name]))[0], row.predicted)
+        if row.predictor == 'closed form': assert abs(predict_peak(REFERENCE, TrainConfig(**settings[row.name]))[0]/row.peak - 1) < 0.01, row.name
     every = measure_settings(asdict(REFERENCE), settings['all together'])
     assert every['peak'] <= 42*MIB and abs(every['predicted']/every['peak'] - 1) < 0.01, every

@@ -43,7 +43,7 @@ def test_ratios_are_of_the_same_round():
 import contextlib, functools, os, signal, subprocess, sys, tempfile, time
 from collections import Counter
 from pathlib import Path
-import numpy as np, psutil
+import numpy as np, psutil, pytest
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MIB, MemtrainError, load_result
@@ -193,7 +193,7 @@ def on_a_disk(path):
     return os.path.exists(f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
 
 def test_a_file_leaves_the_page_cache_and_comes_back():
-    if sys.platform != 'linux': return
+    if sys.platform != 'linux': pytest.skip('the page cache is asked on Linux alone')
     with tempfile.TemporaryDirectory(dir='.') as d:
         path = Path(d)/'file'
         path.write_bytes(os.urandom(2**20 + 5))
@@ -253,14 +253,21 @@ def test_a_bench_is_saved_with_the_line_that_repeats_it_and_drawn():
         test_eq(labels, {row['label'] for row in b.ways.values()})
 
 # %% ../nbs/proofs/bench.ipynb #c50f818b
-def test_a_data_set_of_yours_is_benched_and_the_plot_written():
+@functools.cache
+def own_bench():
+    "Of a data set of one's own, cold where that is possible, with a plot and a file; what was written comes with it"
     with tempfile.TemporaryDirectory() as d:
-        ids = np.random.default_rng(0).integers(0, 90_000, 30_000)
-        with ShardWriter(Path(d)/'data', vocab_size=90_000, tokens_per_shard=7000) as w: w.write(ids)
-        b = run_bench(1, 4, 64, rounds=1, dataset_dir=Path(d)/'data', plot=Path(d)/'new'/'b.svg', save=Path(d)/'b.json', ways=['nanogpt'])
-        test_eq((b.work['tokens'], b.work['bytes_per_id']), (30_000, 4))
-        assert '<svg' in (Path(d)/'new'/'b.svg').read_text() and (Path(d)/'b.json').exists()
-        assert min(row['tokens_per_second'] for row in b.ways.values()) > 0
+        ids, cold, file = np.random.default_rng(0).integers(0, 90_000, 300_000), hasattr(os, 'posix_fadvise'), Path(d)/'file'
+        with ShardWriter(Path(d)/'data', vocab_size=90_000, tokens_per_shard=70_000) as w: w.write(ids)
+        file.write_bytes(os.urandom(2**20))
+        if cold and drop_cache([file]) > 0 and not on_a_disk(file): cold = False
+        b = run_bench(1, 4, 256, rounds=1, cold=cold, dataset_dir=Path(d)/'data', plot=Path(d)/'new'/'b.svg', save=Path(d)/'b.json', ways=['nanogpt'])
+        return b, (Path(d)/'new'/'b.svg').read_text(), (Path(d)/'b.json').exists()
+
+def test_a_data_set_of_yours_is_benched_and_the_plot_written():
+    b, drawn, saved = own_bench()
+    test_eq((b.work['tokens'], b.work['bytes_per_id']), (300_000, 4))
+    assert '<svg' in drawn and saved and min(row['tokens_per_second'] for row in b.ways.values()) > 0
 
 # %% ../nbs/proofs/bench.ipynb #5493dba0
 def test_what_cannot_be_benched_is_one_line():
@@ -309,14 +316,10 @@ def test_ctrl_c_leaves_no_folder_and_no_process():
 
 # %% ../nbs/proofs/bench.ipynb #1b3b09c6
 def test_a_cold_bench_reads_from_the_disk():
-    if not hasattr(os, 'posix_fadvise'): return
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'file'
-        path.write_bytes(os.urandom(2**20))
-        if drop_cache([path]) > 0 and not on_a_disk(path): return
-        b = run_bench(1, 4, 256, rounds=1, cold=True, tokens=2_000_000, ways=['nanogpt'])
-        for key in ('limit_fresh', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
-        assert 'read / needed' in str(b) and b.command.endswith('--cold --save FILE.json')
+    b = own_bench()[0]
+    if not b.work['cold']: pytest.skip('no disk here, or no way to put its files out of the page cache')
+    for key in ('limit_fresh', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
+    assert 'read / needed' in str(b) and b.command.endswith('--cold --save FILE.json')
 
 # %% ../nbs/proofs/bench.ipynb #d6f4cc84
 def test_shares_are_of_the_loop_and_ratios_of_the_same_round():
@@ -335,12 +338,12 @@ def test_a_model_waits_for_a_slow_loader():
     def waits_of(epoch):
         with worker_of(epoch, lead=1, step=lambda x, y: time.sleep(0.005)) as worker: return summarize_waits([worker.loop(6)])
     waited, quick = waits_of(slow), waits_of(functools.partial(slow, seconds=0))
-    assert 0.6 < waited['share_waiting'] < 1 and waited['wait_seconds'] >= 0.03 and quick['share_waiting'] < 0.4, (waited, quick)
-    assert waited['step_over_alone'] < 3 and waited['alone_seconds'] >= 0.005
+    assert 1 > waited['share_waiting'] > 2*quick['share_waiting'] and waited['wait_seconds'] >= 0.03 > quick['wait_seconds'], (waited, quick)
+    assert waited['alone_seconds'] >= 0.005
 
 # %% ../nbs/proofs/bench.ipynb #001756ac
 def test_a_model_steps_with_every_kind_of_loader():
-    found = measure_waiting(steps=4, batch_size=4, block_size=64, rounds=1, tokens=200_000, ways=['limit_fresh', 'ours_block', 'ours_stream'])
+    found = measure_waiting(steps=4, batch_size=4, block_size=64, rounds=1, tokens=200_000, ways=['limit_fresh', 'ours_stream'])
     for v in found['ways'].values(): assert 0 < v['share_waiting'] < 1 and v['wait_seconds'] <= v['wait_most'] and v['step_seconds'] > 0
     told = format_waiting(found)
     assert all(v['label'] in told for v in found['ways'].values()) and '4 × 64 tokens' in told and found['seconds'] > 0

@@ -122,10 +122,8 @@ def test_checkpointing_keeps_the_input_of_a_block_only():
         assert abs((peak(4, how) - peak(2, how)) / one - more) < 4, how
 
 # %% ../nbs/experts/33_experts.ipynb #874de2f4
-import math
 from dataclasses import replace
 import torch, torch.nn.functional as F
-from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.model import GPT, ExpertLinear, Experts, GPTConfig
 
@@ -143,7 +141,7 @@ def test_experts_are_the_weighted_sum_of_the_best_by_the_gate():
         torch.testing.assert_close(y, sum((kept[..., e] / kept.sum(-1))[..., None] * expert(e) for e in range(5)))
 
 # %% ../nbs/proofs/model.ipynb #a35f41a7
-import math, tempfile, time
+import math, tempfile
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -22,7 +22,7 @@ def test_stochastic_rounding_is_unbiased():
 
 
 # %% ../nbs/proofs/optim.ipynb #86513f5c
-import copy, io, logging, os, subprocess, sys
+import io, logging, subprocess, sys
 from unittest.mock import patch
 import torch
 from fastcore.test import test_close, test_eq, test_fail

@@ -162,7 +162,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from fastcore.test import test_close, test_eq, test_fail, test_ne
-import memtrain
 from memtrain.core import MemtrainError
 from memtrain.folders import checksum, write_json
 from memtrain.ranks import _old
