@@ -199,7 +199,8 @@ def _free(fd, where, pid):
         with contextlib.suppress(OSError): where[0].rmdir()  # only if it is empty
 
 def _close_locks():
-    for lock in _locks: os.close(lock.fd)
+    for lock in _locks:
+        if lock.free.alive: os.close(lock.fd)  # else the number may long be that of another file
 
 if fcntl: os.register_at_fork(after_in_child=_close_locks)
 

@@ -286,6 +286,16 @@ def test_each_worker_makes_its_own_share_and_goes_on_with_it():
                 test_eq((again.epoch, again.begin), (1, None))
     finally: place['get_worker_info'] = kept
 
+# %% ../nbs/proofs/loader.ipynb #21544320
+def test_worker_processes_read_the_files_of_the_loader_while_its_writer_is_still_there():
+    "A child that closed the lock of a finished writer would close whatever file has its number now"
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(d, vocab_size=3000) as writer: writer.write(range(3000))
+        loader = TokenLoader(TokenShards(d), 8, 20, shuffle=False)
+        whole = [x.tolist() for x, _ in loader]
+        test_eq([x.tolist() for x, _ in TokenLoader(loader.shards, 8, 20, shuffle=False, num_workers=2)], whole)
+        assert writer
+
 # %% ../nbs/proofs/loader.ipynb #d500871d
 def test_ends_of_documents_are_masked_or_kept_apart():
     shards = TokenShards.from_array([1, 2, 3, 0, 4, 0, 5, 6, 7, 8, 9, 0, 1], eod_id=0)
