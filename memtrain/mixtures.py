@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from .core import MemtrainError, is_out_of_memory
+from .core import MemtrainError, is_out_of_memory, option
 from .ranks import choose_device
 from .runs import load_checkpoint
 from .wpo import POINTS, FactorNet, check_inputs, make_points
@@ -24,9 +24,9 @@ def load_mixture(
     device: str = 'cpu',  # where it goes
 ) -> Mixture:
     "The mixture that was trained in `out_dir`"
-    path, again = Path(out_dir)/'mixture.pt', 'the run that made it, with --resume, writes it again'
+    path, again = Path(out_dir)/'mixture.pt', f"the run that made it, with {option('resume')}, writes it again"
     found = load_checkpoint(path, device := choose_device(device), again)
-    if 'log_mixing' not in found: raise MemtrainError(f'{path}: not a mixture that memtrain wpo saved; give the folder of a finished run')
+    if 'log_mixing' not in found: raise MemtrainError(f'{path}: not a mixture that memtrain wpo saved', 'give the folder of a finished run')
     try:
         net = FactorNet(**found['shape'], scale=found['shape']['stab'] + 1).to(device)
         net.load_state_dict(found['net'])
@@ -34,7 +34,7 @@ def load_mixture(
         return Mixture(net, found['centers'], found['log_mixing'], found['data'])
     except Exception as e:
         if is_out_of_memory(e): raise
-        raise MemtrainError(f'{path}: parts of the mixture are missing or damaged ({type(e).__name__}: {str(e).partition(chr(10))[0]}); {again}') from None
+        raise MemtrainError(f'{path}: parts of the mixture are missing or damaged ({type(e).__name__}: {str(e).partition(chr(10))[0]})', again) from None
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #8848f5a5
 def _draw_plane(mixture, points, drawn, fig):
@@ -67,7 +67,7 @@ def plot_points(
     d = mixture.centers.shape[1]
     if points is None: points = make_points(mixture.data, n, torch.Generator().manual_seed(seed + 1)) if mixture.data in POINTS else mixture.centers
     draw = _draw_plane if d == 2 else _draw_images if d == 3072 or math.isqrt(d)**2 == d else None
-    if draw is None: raise MemtrainError(f'{d} dimensions are neither the plane nor an image: plot two of them yourself')
+    if draw is None: raise MemtrainError(f'{d} dimensions are neither the plane nor an image', 'plot two of them yourself')
     fig = Figure(figsize=(7.2, 2.6), dpi=80, layout='constrained')
     draw(mixture, points, mixture.sample(n if d == 2 else 36, seed), fig)
     return fig

@@ -245,12 +245,8 @@ def _walk_back(self: FactorNet, h, u, y, at_a, at_v, at_trace, grads, old, low=N
 _PASS = 14*MIB, 128*MIB  # what a chunk's pass may hold: a third of the network, between these
 
 def choose_chunk(
-    method: str,  # 'chunked' or 'matrix_free'
-    dim: int,  # of the data, d
-    batch_size: int,  # samples, B
-    network: int,  # its bytes
-    panel: int = 32,  # columns of a panel
-    itemsize: int = 4,  # bytes of a number
+    method: str, dim: int, batch_size: int,  # 'chunked' or 'matrix_free'; d; samples, B
+    network: int, panel: int = 32, itemsize: int = 4,  # bytes of the network; columns of a panel; bytes of a number
 ) -> int:  # centers
     "How many centers go at a time"
     width, (least, most) = min(panel, dim), _PASS
@@ -320,16 +316,8 @@ class _Job:
         return loss
 
 # %% ../nbs/mixtures/40_wpo.ipynb #df09a67b
-def check_inputs(
-    net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
-    x: torch.Tensor,  # samples (B, d)
-    centers: torch.Tensor,  # (K, d)
-    log_mixing: torch.Tensor | None = None,  # (K,)
-    leave_one_out: torch.Tensor | None = None,  # (B,)
-    chunk_size: int | None = None,  # centers at a time
-    whole: bool = True,  # these are all centers, and no other process has more
-) -> None:
-    "Raise for the first argument that doesn't fit the others"
+def check_inputs(net: nn.Module, x: torch.Tensor, centers: torch.Tensor, log_mixing: torch.Tensor | None = None, leave_one_out: torch.Tensor | None = None, chunk_size: int | None = None, whole: bool = True) -> None:
+    "Raise for the first argument of `ism_loss` that doesn't fit the others; `whole`: these are all centers, no other process has more"
     def refuse(name, problem, way_out): raise MemtrainError(problem, way_out, name)
     for name, t in dict(centers=centers, x=x, log_mixing=log_mixing, leave_one_out=leave_one_out).items():
         if t is not None and not isinstance(t, torch.Tensor): refuse(name, f'is a {type(t).__name__}', 'give a tensor')
@@ -388,7 +376,7 @@ def find_bad_center(
     net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
     x: torch.Tensor,  # samples (B, d)
     centers: torch.Tensor,  # (K, d)
-) -> int | None:  # its number; None where all are well
+) -> int | None:  # its number; None where there is none
     "The first center whose part of the loss isn't finite"
     job = _Job(net, x, centers)
     for part in job.parts():
@@ -417,7 +405,7 @@ def screen(self: _Job, nats):
     job.centers, job.numbers, job.log_mixing = self.centers[chosen], self.numbers[chosen], None if self.log_mixing is None else self.log_mixing[chosen]
     return job
 
-# %% ../nbs/mixtures/40_wpo.ipynb #432fae05
+# %% ../nbs/mixtures/40_wpo.ipynb #36b0f653
 def _answer(net, x, centers, log_mixing, leave_one_out=None, chunk_size=None):
     "The job of one of the model's answers, its mixing weights summing to one"
     job = _Job(net, x, centers, log_mixing, leave_one_out, chunk_size)
@@ -425,7 +413,6 @@ def _answer(net, x, centers, log_mixing, leave_one_out=None, chunk_size=None):
     job.log_mixing = (x.new_zeros(len(centers)) if log_mixing is None else log_mixing.detach()).double().log_softmax(0)
     return job
 
-# %% ../nbs/mixtures/40_wpo.ipynb #36b0f653
 @torch.no_grad()
 def log_prob(
     net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
@@ -441,27 +428,14 @@ def log_prob(
     job.check_alone(total)
     return total - x.shape[1]/2*math.log(2*math.pi)
 
-# %% ../nbs/mixtures/40_wpo.ipynb #58be30a7
 @torch.no_grad()
-def score(
-    net: nn.Module,  # as for `log_prob`
-    x: torch.Tensor,  # points (B, d)
-    centers: torch.Tensor,  # (K, d)
-    log_mixing: torch.Tensor | None = None,  # as for `log_prob`
-    chunk_size: int | None = None,  # centers at a time
-) -> torch.Tensor:  # (B, d), float64
-    "The gradient of the log density at `x`"
+def score(net: nn.Module, x: torch.Tensor, centers: torch.Tensor, log_mixing: torch.Tensor | None = None, chunk_size: int | None = None) -> torch.Tensor:
+    "The gradient of the log density at `x` (B, d), in float64; the arguments are those of `log_prob`"
     return -_answer(net, x, centers, log_mixing, None, chunk_size).sum_up()[0][1]
 
 @torch.no_grad()
-def laplacian_over_density(
-    net: nn.Module,  # as for `log_prob`
-    x: torch.Tensor,  # points (B, d)
-    centers: torch.Tensor,  # (K, d)
-    log_mixing: torch.Tensor | None = None,  # as for `log_prob`
-    chunk_size: int | None = None,  # centers at a time
-) -> torch.Tensor:  # (B,), float64
-    "The Laplacian of the density, divided by the density, at `x`"
+def laplacian_over_density(net: nn.Module, x: torch.Tensor, centers: torch.Tensor, log_mixing: torch.Tensor | None = None, chunk_size: int | None = None) -> torch.Tensor:
+    "The Laplacian of the density, divided by the density, at `x` (B,), in float64; the arguments are those of `log_prob`"
     return _answer(net, x, centers, log_mixing, None, chunk_size).sum_up()[0][2]
 
 # %% ../nbs/mixtures/40_wpo.ipynb #9eb07180

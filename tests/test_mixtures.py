@@ -46,7 +46,7 @@ def test_a_damaged_mixture_is_told_and_written_again():
         for bad in (b'', whole[:len(whole)//2], whole[:-100], b'hello', *parts):
             path.write_bytes(bad) if isinstance(bad, bytes) else torch.save(bad, path)
             test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='mixture.pt: ')
-            test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='with --resume, writes it again')
+            test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='with resume, writes it again')
         torch.save({k: v for k, v in saved.items() if k != 'log_mixing'}, path)
         test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='not a mixture')
         trainer = short_run(d)

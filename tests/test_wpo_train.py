@@ -66,7 +66,7 @@ def test_denormals_are_zeros_inside_and_as_before_outside():
 
 
 # %% ../nbs/proofs/wpo_train.ipynb #9a4a71fb
-import copy, gzip, json, math, os, pickle, random, tempfile
+import copy, gzip, json, math, os, pickle, random, subprocess, sys, tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -167,6 +167,7 @@ def write_digits(folder, n=60):
 # %% ../nbs/proofs/wpo_train.ipynb #747173c7
 SETUP = '''
 import json, torch
+torch.set_num_threads(1)
 import torch.distributed as dist
 from memtrain.ranks import start_ranks
 from memtrain.wpo_train import *
@@ -205,12 +206,12 @@ def compare(group, net, x, mu, method, chunk_size, mixing, own):
 RANKS = SETUP + COMPARE + '''
 with start_ranks('cpu') as ranks:
     pair, worst, n = dist.new_group([0, 1]), [0., 0.], 0
-    for d, K, B, panel in ((1, 1, 1, 1), (4, 2, 3, 3), (5, 7, 6, 2), (7, 20, 2, 32), (130, 5, 2, 64)):
+    for d, K, B, panel in ((1, 1, 1, 1), (5, 7, 6, 2), (130, 5, 2, 64)):
         net, x, mu = case(d, K, B, panel)
         if d == 130: net = FactorNet(d, 32, 2, panel=panel).double()  # a panel's gradient of more than 1 MiB
         mixing, own = torch.linspace(-2, 1, K).double(), torch.arange(B) % (K + 1) - 1
-        for method, chunk_size in (('matrix_free', None), ('matrix_free', 1), ('matrix_free', 3), ('chunked', 2)):
-            for kw in ((None, None), (mixing, None), (mixing, own)) if K > 1 else ((None, None),):
+        for method, chunk_size in (('matrix_free', 1), ('matrix_free', 3), ('chunked', 2)):
+            for kw in ((None, None), (mixing, own)) if K > 1 else ((None, None),):
                 for group in (None, pair) if ranks.rank < 2 else (None,):
                     for i, e in enumerate(compare(group, net, x, mu, method, chunk_size, *kw)): worst[i] = max(worst[i], e)
                     n += 1
@@ -239,7 +240,7 @@ def run_ranks(n, script):
 # %% ../nbs/proofs/wpo_train.ipynb #67f04b5e
 def test_ranks_compute_the_loss_of_one_process():
     found = run_ranks(3, RANKS)
-    test_eq([n for _, n in found], [104, 104, 52])
+    test_eq([n for _, n in found], [30, 30, 15])
     for (loss, gradient), _ in found: assert loss < 1e-12 and gradient < 1e-10, found
 
 # %% ../nbs/proofs/wpo_train.ipynb #80638f05
@@ -265,7 +266,7 @@ def true_pass(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_si
     return measure_peak(lambda: backward_by(strategy, net, x, mu, chunk_size, accumulation_steps))
 
 # %% ../nbs/proofs/wpo_train.ipynb #4955fada
-def random_setting(r, limit=6e8):
+def random_setting(r, limit=2e8):
     "A shape, a strategy and its knobs, with about `limit` multiply-adds or less"
     while True:
         draw = lambda low, high: round(2**r.uniform(math.log2(low), math.log2(high)))
@@ -288,7 +289,7 @@ def test_predicted_peaks_are_the_true_ones():
 
 # %% ../nbs/proofs/wpo_train.ipynb #0342c8d4
 def test_a_whole_step_is_predicted():
-    for strategy, d, K, B, kw in (('matrix_free', 100, 12, 4, {}), ('chunked', 60, 3, 2, {'chunk_size': 2}),
+    for strategy, d, K, B, kw in (('matrix_free', 64, 12, 4, {}), ('chunked', 40, 3, 2, {'chunk_size': 2}),
                                   ('matrix_free', 3, 300, 20, {'optimizer': 'sgd'})):
         p = predict_peak(strategy, d, K, B, **kw)
         def step():
@@ -394,7 +395,7 @@ def test_a_short_run_learns_and_is_kept():
         log = read_metrics(Path(d)/'run'/'metrics.jsonl')
         test_eq([m['iter'] for m in log], list(range(1, 151)))
         test_eq(json.loads((Path(d)/'run'/'summary.json').read_text()), s)
-        test_fail(lambda: WPOTrainer(short(), Path(d)/'run', 'cpu'), exc=MemtrainError, contains='resume')
+        test_fail(lambda: WPOTrainer(short(), Path(d)/'run', 'cpu'), exc=MemtrainError, contains='holds a run already')
 
 # %% ../nbs/proofs/wpo_train.ipynb #dea6033e
 def losses(folder): return [(m['iter'], m['loss'], m['grad_norm']) for m in read_metrics(Path(folder)/'metrics.jsonl')]
@@ -418,8 +419,8 @@ def test_a_broken_run_goes_on_exactly():
         again = WPOTrainer(short(max_iters=27), d/'law_broken', 'cpu', resume=True).run()  # nothing left to do
         test_eq((again['step'], losses(d/'law_broken')), (27, losses(d/'law_whole')))
         test_fail(lambda: WPOTrainer(short(max_iters=27, lr=1e-4), d/'law_broken', 'cpu', resume=True), exc=MemtrainError, contains='lr 0.0001 isn\'t the 0.003 that')
-        longer = short(max_iters=54)
-        test_fail(lambda: WPOTrainer(longer, d/'law_broken', 'cpu', resume=True), exc=MemtrainError, contains='max_iters 54 isn\'t the 27 that')
+        longer = short(max_iters=36)
+        test_fail(lambda: WPOTrainer(longer, d/'law_broken', 'cpu', resume=True), exc=MemtrainError, contains='max_iters 36 isn\'t the 27 that')
         WPOTrainer(longer, d/'longer', 'cpu').run()
         assert losses(d/'longer')[:27] != losses(d/'law_whole') and losses(d/'longer')[0] == losses(d/'law_whole')[0]
 
@@ -475,6 +476,34 @@ def test_a_set_that_is_too_small_is_told():
         test_fail(lambda: WPOTrainer(short(data='cifar10'), device='cpu'), exc=MemtrainError, contains='data_dir')
     test_fail(lambda: WPOTrainer(short(stability=100.), device='cpu'), exc=MemtrainError, contains='stability 100')
     WPOTrainer(short(train_kernel_size=1, max_iters=2, batch_size=1), device='cpu').run()
+
+# %% ../nbs/proofs/wpo_train.ipynb #f2973a31
+HOLDER = '''
+import sys, time
+from memtrain.folders import lock_folder
+with lock_folder(sys.argv[1]):
+    print('held', flush=True)
+    sys.stdin.read()
+'''
+
+def test_a_second_run_in_one_folder_is_told_who_holds_it():
+    with tempfile.TemporaryDirectory() as d:
+        WPOTrainer(short(max_iters=2), Path(d)/'run', 'cpu').run()
+        env = os.environ | {'PYTHONPATH': os.pathsep.join([str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')])}
+        with subprocess.Popen([sys.executable, '-c', HOLDER, str(Path(d)/'run')], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as holder:
+            test_eq(holder.stdout.readline(), 'held\n')
+            test_fail(lambda: WPOTrainer(short(max_iters=2), Path(d)/'run', 'cpu', resume=True), exc=MemtrainError, contains=str(holder.pid))
+            holder.kill()
+        test_eq(WPOTrainer(short(max_iters=2), Path(d)/'run', 'cpu', resume=True).run()['step'], 2)  # the lock is gone with its holder
+
+def test_a_checkpoint_with_the_first_names_is_resumed():
+    with tempfile.TemporaryDirectory() as d:
+        path, whole = Path(d)/'checkpoint.pt', WPOTrainer(short(max_iters=6, checkpoint_interval=3), d, 'cpu').run()
+        found = torch.load(path, weights_only=True)
+        found['belongs']['niters'] = found['belongs'].pop('max_iters')  # as at e1163e6
+        torch.save(found, path)
+        test_eq(WPOTrainer(short(max_iters=6), d, 'cpu', resume=True).run()['nll_held_out'], whole['nll_held_out'])
+        test_fail(lambda: WPOTrainer(short(max_iters=7), d, 'cpu', resume=True), exc=MemtrainError, contains="max_iters 7 isn't the 6 that")
 
 # %% ../nbs/proofs/wpo_train.ipynb #8f3b5eb0
 def case(d=5, K=11, B=6):
