@@ -18,12 +18,12 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import MemtrainError, get_machine, parse_size
+from .core import MemtrainError, get_machine, option, parse_size
 from .folders import check_writable
 from .loader import permute, random_numbers, resolve_ranks
 from .prepare import BPE_SAMPLE, Corpus, Documents, Processed, Settings, Threads, process_chunk, run_in_order, sample_corpus
 from .shards import MANIFEST, ShardWriter, TokenShards, as_windows, dtype_for_vocab, read_manifest
-from .text import Chunk, Part, SeenKeys, check_options, column_texts, encode_text, find_files, is_file_name, path_exists, read_parts, take_sample
+from .text import Chunk, Part, SeenKeys, TextOptions, column_texts, encode_text, find_files, is_file_name, path_exists, read_parts, take_sample
 from .tokenization import open_tokenizer
 
 # %% ../nbs/data/25_stream.ipynb #a9ad2e54
@@ -58,7 +58,7 @@ class _Files(_Source):
 
     def is_single(self, i, options):
         path = self.files[i]
-        return Path(str(path)).suffix not in _RECORDS and path.stat().st_size <= options['part_bytes']
+        return Path(str(path)).suffix not in _RECORDS and path.stat().st_size <= options.part_bytes
 
     def parts(self, i, options):
         path = Path(str(self.files[i]))  # what it keeps of its parts goes with it
@@ -77,9 +77,9 @@ def _collect_parts(items, name, options):
     "The texts `items` as `Part`s"
     rows, size, first = [], 0, 1
     for item in items:
-        rows.append(_text_in(item, options['text_key']))
+        rows.append(_text_in(item, options.text_key))
         size += len(rows[-1]) if isinstance(rows[-1], bytes) else 0
-        if size >= options['part_bytes'] or len(rows) == 4096:
+        if size >= options.part_bytes or len(rows) == 4096:
             yield Part(name, 'rows', first, rows, 0)
             rows, size, first = [], 0, first + len(rows)
     if rows: yield Part(name, 'rows', first, rows, 0)
@@ -126,7 +126,7 @@ class _Table(_Source):
     def _rows_in(self, size): return size * self.rows // max(1, self.bytes)
 
     def parts(self, i, options):
-        start, stop, step = i*self.in_file, min(self.rows, (i + 1)*self.in_file), max(1, min(4096, self._rows_in(options['part_bytes'])))
+        start, stop, step = i*self.in_file, min(self.rows, (i + 1)*self.in_file), max(1, min(4096, self._rows_in(options.part_bytes)))
         for at in range(start, stop, step):
             column = self.data[at:min(stop, at + step)].column(self.key).combine_chunks()
             yield Part(self.name, 'rows', at + 1, column_texts(column, self.name, self.key), 0)
@@ -248,8 +248,9 @@ def _told(counts):
 
 def _first_broken(broken, way_out):
     "The first of the records `broken`, and the `way_out` unless it is another key, under which the others have their text too"
-    first, *own = broken[0].rsplit('; ', 1)
-    return f"{first}; {own[0] if own and '--text_key' in own[0] else way_out}"
+    first = broken[0]
+    own = option('text_key') in first.way_out
+    return f"{first.where}{first.problem}{': ' + first.way_out if own else '; ' + way_out}"
 
 def _lacking(broken):
     "What to do where documents are lacking, some perhaps because records are `broken`"
@@ -288,7 +289,7 @@ class _Checked:
         "The parts in lists of about `part_kib`; one begins at `start`"
         units, size = [], 0
         for u in self._units(epoch, start):
-            if units and (size >= 0.75*self.options['part_bytes'] or units[-1].at < start <= u.at):
+            if units and (size >= 0.75*self.options.part_bytes or units[-1].at < start <= u.at):
                 yield units
                 units, size = [], 0
             units.append(u)
@@ -317,7 +318,7 @@ class _Checked:
         "(documents of each split, without what was seen before; the last part they are from)"
         position = dict(position or {})
         start = position.pop('file', 0), position.pop('part', 0)
-        self.counts, self.broken = Counter(position), []
+        self.counts, self.broken, self.errors = Counter(position), [], []
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             seen = stack.enter_context(contextlib.closing(SeenKeys(folder, self.dedup_memory))) if self.dedup else None
             filling = _Filling(self.cache, self._order(epoch, start[0]), start) if self.cache else None
@@ -341,16 +342,17 @@ class _Checked:
         if self.dedup and not self._is_mine(first.file, first.part): return
         for name, n in done.counts.items(): self.counts[name] += n
         self.counts['broken'] += len(done.broken)
-        self.broken += done.broken[:max(0, self.max_broken - len(self.broken))]
+        self.broken += [str(e) for e in done.broken[:max(0, self.max_broken - len(self.broken))]]
+        self.errors = (self.errors + done.broken)[:1]
         if self.counts['broken'] <= self.max_broken: return
-        raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {_first_broken(self.broken + done.broken, 'mend them, or raise max_broken')}")
+        raise MemtrainError(f"{self.name}: more than {self.max_broken} broken records; the first is {_first_broken(self.errors, 'mend them, or raise max_broken')}")
 
     def _check(self, threads):
         if self.split not in ('train', 'val'): raise MemtrainError(f"split {self.split!r} is neither train nor val")
-        if self.split == 'val' and not self.options['val_fraction']: raise MemtrainError("val is empty with val_fraction 0: say what share of the documents goes to it")
+        if self.split == 'val' and not self.options.val_fraction: raise MemtrainError("val is empty with val_fraction 0: say what share of the documents goes to it")
         if not 0 <= self.share < self.shares: raise MemtrainError(f'share {self.share} of {self.shares}: the first is 0, the last {self.shares - 1}')
         if not 0 <= self.seed < 2**63: raise MemtrainError(f'seed {self.seed} is outside 0 .. 9223372036854775807')
-        for name, n in (('threads', threads), ('max_documents', self.max_documents), ('part_kib', self.options['part_bytes'])):
+        for name, n in (('threads', threads), ('max_documents', self.max_documents), ('part_kib', self.options.part_bytes)):
             if n is not None and n < 1: raise MemtrainError(f'{name} {n} is less than 1')
 
     def _open_cache(self, size, folder):
@@ -358,7 +360,8 @@ class _Checked:
         if folder and not self.source.lasting:
             raise MemtrainError(f'{self.name}: nothing tells whether it will be the same next time, so a cache_dir is of no use: leave it out, or write the texts to files')
         if folder: self._check_folder(folder)
-        key = _sha256([1, self.source.lasting, self.identity['tokenizer'], self.options, self.split, self.dedup, self.share, self.shares])[:32]
+        cached = {**self._reading(), 'skip_broken': True, **({'share': (self.share, self.shares)} if self.dedup and self.shares > 1 else {})}
+        key = _sha256([1, self.source.lasting, self.identity['tokenizer'], cached, self.split, self.dedup, self.share, self.shares])[:32]
         return _Cache(key, len(self.source), size, folder, self.split, self.dedup, self.vocab_size, self.eod_id)
 
     def _check_folder(self, folder):
@@ -375,8 +378,8 @@ class _Checked:
         return self.max_documents // self.shares + (self.share < self.max_documents % self.shares)
 
     def _empty(self):
-        other = f"; with val_fraction {self.options['val_fraction']} the other split has them all" if self.options['val_fraction'] else ''
-        return MemtrainError(f"{self.name}: there is no document for {self.split} in it{_told(self.counts)}{other}; {_lacking(self.broken)}")
+        other = f"; with val_fraction {self.options.val_fraction} the other split has them all" if self.options.val_fraction else ''
+        return MemtrainError(f"{self.name}: there is no document for {self.split} in it{_told(self.counts)}{other}; {_lacking(self.errors)}")
 
 # %% ../nbs/data/25_stream.ipynb #29c1822f
 class DocumentStream(_Checked):
@@ -409,19 +412,25 @@ class DocumentStream(_Checked):
         part_kib: int = PART_KIB,  # of text that a thread gets at a time
     ):
         self.source, self.tokenizer = open_source(source, text_key, exclude), open_tokenizer(tokenizer)
-        self.options = dict(text_key=text_key, document_kib=document_kib, record_mib=record_mib, normalize=normalize, filter=filter, min_chars=min_chars,
-                            near_dedup=0, val_fraction=val_fraction, seed=split_seed, part_bytes=1024*part_kib)
-        check_options({**self.options, 'dedup_memory': dedup_memory})
+        self.options = TextOptions(text_key=text_key, document_kib=document_kib, record_mib=record_mib, normalize=normalize, filter=filter, min_chars=min_chars,
+                                   val_fraction=val_fraction, seed=split_seed, dedup_memory=dedup_memory)
+        self.options.check()
+        self.options.part_bytes, self.options.skip_broken, self.options.share = 1024*part_kib, True, (share, shares) if dedup else (0, 1)
         self.split, self.seed, self.shuffle_files, self.share, self.shares = split, seed, shuffle_files, share, shares
         self.dedup, self.dedup_memory, self.max_broken, self.max_documents = dedup, parse_size(dedup_memory), max_broken, max_documents
         self._check(threads)
         self.name, self.vocab_size, self.eod_id, self.threads = self.source.name, self.tokenizer.vocab_size, self.tokenizer.eod_id, threads or get_machine()['cores']
         self.dtype = dtype_for_vocab(self.vocab_size)
-        self.identity = {'source': self.source.identity, 'tokenizer': _sha256([self.tokenizer.state()]), **self.options, 'split': split, 'dedup': dedup,
+        self.identity = {'source': self.source.identity, 'tokenizer': _sha256([self.tokenizer.state()]), **self._reading(), 'split': split, 'dedup': dedup,
                          'shuffle_seed': seed, 'shuffle_files': shuffle_files, 'max_documents': max_documents}
-        self.options |= {'skip_broken': True} | ({'share': (share, shares)} if dedup and shares > 1 else {})
-        self.counts, self.broken = Counter(), []  # of the epoch under way
+        self.counts, self.broken, self.errors = Counter(), [], []  # of the epoch under way
         self.cache = self._open_cache(parse_size(cache_size), cache_dir and Path(cache_dir)) if cache_size or cache_dir else None
+
+    def _reading(self):
+        "The options that the documents of a stream depend on, as its states say them"
+        o = self.options
+        names = 'text_key', 'document_kib', 'record_mib', 'normalize', 'filter', 'min_chars', 'near_dedup', 'val_fraction', 'seed', 'part_bytes'
+        return {name: getattr(o, name) for name in names}
 
     def groups(
         self,
@@ -445,7 +454,7 @@ class DocumentStream(_Checked):
         "What an epoch keeps in memory, told beforehand"
         names = 250*len(self.source) if isinstance(self.source, _Files) else 0
         copies = 220*self.vocab_size*self.threads if getattr(self.tokenizer, 'kind', '') == 'bpe' else 0
-        return {'names of files': names, 'parts under way': 8*self.options['part_bytes']*(self.threads + 3), 'tokenizers of the threads': copies,
+        return {'names of files': names, 'parts under way': 8*self.options.part_bytes*(self.threads + 3), 'tokenizers of the threads': copies,
                 'keys': self.dedup_memory if self.dedup else 0, 'cache': self.cache.size if self.cache else 0}
 
 # %% ../nbs/data/25_stream.ipynb #39e8e11b
@@ -615,7 +624,7 @@ def collect_tokens(
         if all(len(data) >= most[s]*stream.dtype.itemsize for s, data in taken.items()): break
     empty = [s for s, data in taken.items() if not data]
     if empty:
-        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{_told(stream.counts)}, with val_fraction {val_fraction}; {_lacking(stream.broken)}")
+        raise MemtrainError(f"{stream.name}: there is no document for {' and '.join(empty)} in it{_told(stream.counts)}, with val_fraction {val_fraction}; {_lacking(stream.errors)}")
     return {s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s) for s, data in taken.items()}
 
 # %% ../nbs/data/25_stream.ipynb #a160e4f3

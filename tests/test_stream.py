@@ -279,7 +279,7 @@ def test_an_iterator_is_gone_through_once():
 def test_wrong_options_are_one_line():
     for options, said in (({'split': 'test'}, "split 'test'"), ({'split': 'val'}, 'val is empty with val_fraction 0'), ({'shares': 2, 'share': 2}, 'share 2 of 2'),
                           ({'threads': 0}, 'threads 0'), ({'max_documents': 0}, 'max_documents 0'), ({'val_fraction': 1}, 'val_fraction 1'), ({'seed': -1}, 'seed -1'),
-                          ({'dedup_memory': '1kB'}, 'dedup_memory 1kB'), ({'cache_dir': 'x'}, 'nothing tells whether it will be the same'), ({'part_kib': 0}, 'part_kib 0')):
+                          ({'dedup_memory': '1kB'}, "dedup_memory '1kB'"), ({'cache_dir': 'x'}, 'nothing tells whether it will be the same'), ({'part_kib': 0}, 'part_kib 0')):
         test_fail(lambda: DocumentStream(['a text'], 'bytes', **options), contains=said, exc=MemtrainError)
 
 # %% ../nbs/proofs/stream.ipynb #07a43223
@@ -526,7 +526,7 @@ def test_collecting_stops_at_a_limit_and_says_what_is_missing():
 # %% ../nbs/proofs/stream.ipynb #92b5146f
 def test_a_key_that_all_records_lack_is_named():
     with tempfile.TemporaryDirectory() as d:
-        d, lacks = Path(d), "x.jsonl, line 1: no text under 'text'; it has body, id: choose with --text_key"
+        d, lacks = Path(d), "x.jsonl, line 1: no text under 'text'; it has body, id: choose with text_key"
         def fails(lines, said, **options):
             (d/'x.jsonl').write_text('\n'.join(lines))
             test_fail(lambda: list(DocumentStream(d/'x.jsonl', 'bytes', **options).groups(0)), contains=said, exc=MemtrainError)

@@ -14,6 +14,15 @@ from memtrain.text import find_files, read_documents
 from memtrain.tokenization import _own_copy
 stdlib = Path(sysconfig.get_paths()['stdlib'])
 
+# %% ../nbs/data/22_tokenization.ipynb #eff78c7f
+@pytest.mark.page
+def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
+    texts = [p.read_text() for p in find_files(f'{sysconfig.get_paths()["stdlib"]}/json/*.py')]
+    a, b = train_bpe(texts, 500), train_bpe(texts, 500)
+    test_eq(a.state(), b.state()); test_eq(a.vocab_size, 500)
+    assert len(a.encode_batch([texts[0]])[0]) < 0.5*len(texts[0])
+    test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
+
 # %% ../nbs/data/22_tokenization.ipynb #b7aaae53
 @pytest.mark.page
 def test_threads_encode_with_copies_of_their_own():
@@ -24,15 +33,6 @@ def test_threads_encode_with_copies_of_their_own():
     for thread in [threading.Thread(target=work) for _ in range(2)]: thread.start(); thread.join()
     test_eq(len({id(copy) for copy, again, _ in found if copy is again} | {id(_own_copy(encoding))}), 3)
     for *_, encoded in found: assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
-
-# %% ../nbs/data/22_tokenization.ipynb #eff78c7f
-@pytest.mark.page
-def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
-    texts = [p.read_text() for p in find_files(f'{sysconfig.get_paths()["stdlib"]}/json/*.py')]
-    a, b = train_bpe(texts, 500), train_bpe(texts, 500)
-    test_eq(a.state(), b.state()); test_eq(a.vocab_size, 500)
-    assert len(a.encode_batch([texts[0]])[0]) < 0.5*len(texts[0])
-    test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
 
 # %% ../nbs/data/22_tokenization.ipynb #6098446e
 @pytest.mark.page
