@@ -325,7 +325,7 @@ class Train(TrainFlags):
 
     def _train(self, config, ranks):
         from memtrain.model import GPT
-        from memtrain.runs import check_run_dir
+        from memtrain.runs import check_run_dir, on_main
         from memtrain.train import Trainer, write_tensorboard
         _check_data(self)
         if config.epochs and config.max_iters != type(config).max_iters: raise MemtrainError(f'--epochs {config.epochs:g} and --max_iters {config.max_iters} both tell how long to train: give one of them')
@@ -333,7 +333,7 @@ class Train(TrainFlags):
         for flag in ('report', 'plot'):
             if getattr(self, flag): _check_output(f'--{flag}', getattr(self, flag))
         if self.plot: _check_image(self.plot)
-        if not self.dataset_dir: check_run_dir(self.out_dir, self.resume)  # before any text is read
+        if not self.dataset_dir: on_main(ranks, lambda: check_run_dir(self.out_dir, self.resume))  # before any text is read
         vocab_size, make_data = _choose_data(self, config)
         shape = _choose_model(self, vocab_size)
         data = make_data(shape.block_size)

@@ -149,7 +149,7 @@ def check_run_dir(
     with lock_folder(out):
         found = {p.name for p in out.iterdir()} - {'.lock'}
         if found and 'metrics.jsonl' not in found: raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl", 'choose an empty folder')
-        if 'checkpoint.pt' in found and not resume: raise MemtrainError(f'{out} holds a run already', f"go on with {option('resume')}, or choose another {option('out_dir')}")
+        if 'checkpoint.pt' in found and not resume: raise MemtrainError(f'{out} holds a run already', f"run it again with {option('resume')}, or choose another {option('out_dir')}")
 
 # %% ../nbs/reference/62_runs.ipynb #83ec0786
 _holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of this process share
@@ -288,4 +288,4 @@ def go(
             bar.set_postfix_str(describe(line, val), refresh=False)
             bar.update()
             if stop and not last:
-                raise Stopped(f'stopped by SIGTERM behind {unit} {trainer.iter}' + (f", which is saved; go on with {option('resume')}" if self.out else ''))
+                raise Stopped(f"stopped by SIGTERM behind {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')

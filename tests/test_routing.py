@@ -223,7 +223,7 @@ def test_a_resumed_predictor_ends_with_the_same_digits():
         with patch.object(PredictorTrainer, 'step', cut):
             try: train_predictor(path, d/'cut', **kw)
             except KeyboardInterrupt: pass
-        test_fail(lambda: train_predictor(path, d/'cut', **kw), exc=MemtrainError, contains='go on with resume')
+        test_fail(lambda: train_predictor(path, d/'cut', **kw), exc=MemtrainError, contains='run it again with resume')
         test_fail(lambda: train_predictor(path, d/'cut', **{**kw, 'hidden': 12}, resume=True), exc=MemtrainError, contains="hidden 12 isn't the 8 that")
         again, same = train_predictor(path, d/'cut', **kw, resume=True), ('recall', 'exact', 'val_loss', 'best_epoch')
         test_eq((_lines(d/'cut'), [again[k] for k in same]), (_lines(d/'whole'), [whole[k] for k in same]))

@@ -794,7 +794,7 @@ def test_a_run_that_is_told_to_stop_saves_and_goes_on_with_the_same_losses():
         def tell(line): line['iter'] == 3 and 'loss' in line and os.kill(os.getpid(), signal.SIGTERM)
         before = signal.getsignal(signal.SIGTERM)
         try: trainer('cut', listeners=[tell]).run()
-        except Stopped as e: test_eq((str(e), e.status), ('stopped by SIGTERM behind iteration 3, which is saved; go on with resume', 143))
+        except Stopped as e: test_eq((str(e), e.status), ('stopped by SIGTERM behind iteration 3, which is saved: run it again with resume', 143))
         else: raise AssertionError('it went on')
         test_eq((signal.getsignal(signal.SIGTERM), losses(Path(d)/'cut')[-1][0]), (before, 3))
         trainer('cut', resume=True).run()
