@@ -406,19 +406,19 @@ class TraceFolder(FolderWriter):
         resume: bool = False,  # go on behind the whole shards of an interrupted run
     ):
         self.finished, dest = None, Path(dest)
-        if (dest/OLD_JOURNAL).exists():
-            with lock_folder(dest): self._take_over(dest)
         if (dest/TRACE_MANIFEST).exists():  # nothing to do, if it is what was asked for
             found, same = read_trace_manifest(dest), {**plan, 'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'}}
             if not resume or any(found.get(k) != v for k, v in same.items()):
                 raise MemtrainError(f'{dest} holds {found["traces"]:,} finished traces, nothing was changed', 'choose another folder, or remove it first')
             self.finished, self.shards, self.progress, self.open = found, found['shards'], {}, False
-            if any(p.name == UNFINISHED or p.name[0] == '.' for p in dest.iterdir()):  # it was killed as it finished
+            if any(p.name in (UNFINISHED, OLD_JOURNAL) or p.name[0] == '.' for p in dest.iterdir()):  # it was killed as it finished
                 with lock_folder(dest):
                     remove_temporary(dest)
-                    (dest/UNFINISHED).unlink(missing_ok=True)
+                    for name in (UNFINISHED, OLD_JOURNAL): (dest/name).unlink(missing_ok=True)
             return
-        found = self.find_unfinished(dest, resume)
+        with lock_folder(dest):
+            if (dest/OLD_JOURNAL).exists(): self._take_over(dest)
+            found = self.find_unfinished(dest, resume)
         if found and found['plan'].get('source') != plan['source']:
             raise MemtrainError(f"{plan['source']['name']} isn't what the interrupted run read (its name, size or date differs): restore it, or remove {dest} and start anew")
         super().__init__(dest, plan, resume)
@@ -435,7 +435,7 @@ class TraceFolder(FolderWriter):
         for line in (dest/OLD_JOURNAL).read_text(encoding='utf-8', errors='replace').splitlines(keepends=True):
             if not line.endswith('\n') or line[:16] != sha256_text(line[17:-1])[:16]: break  # it was being written
             notes.append(json.loads(line[17:-1]))
-        if notes and not (dest/TRACE_MANIFEST).exists():
+        if notes:
             plan, shards = {k: v for k, v in notes[0].items() if k != 'version'}, notes[1:]
             write_json(dest/UNFINISHED, {'plan': plan, 'shards': [n['shard'] for n in shards], 'progress': shards[-1]['state'] if shards else {}})
         (dest/OLD_JOURNAL).unlink()

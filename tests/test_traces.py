@@ -528,7 +528,7 @@ def test_a_writer_that_fails_keeps_whole_shards():
         def stop():
             with TraceWriter(d/'o', 0.01) as w:
                 for t in written[:14]: w.write(t)
-                test_fail(lambda: TraceWriter(d/'o', 0.01, resume=True), contains='is being written by this process')
+                for resume in (False, True): test_fail(lambda: TraceWriter(d/'o', 0.01, resume=resume), contains='is being written by this process')
                 raise ValueError('collecting went wrong')
         test_fail(stop, exc=ValueError, contains='went wrong')
         assert not list((d/'o').glob('.*')) and (d/'o'/UNFINISHED).exists()
