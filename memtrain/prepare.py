@@ -20,7 +20,7 @@ from fastcore.meta import delegates
 
 from .core import MemtrainError, format_size, get_machine, option, parse_size, progress
 from .folders import lock_folder
-from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, find_unfinished, read_keys, read_manifest
+from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, read_keys, read_manifest
 from .text import (RULES, Chunk, NearKeys, SeenKeys, TextOptions, active_rules, choose_split, clean_chunk, encode_text, find_files, hash_chunk_lines,
                            hash_document, hash_lines, is_val, path_exists, read_chunks, setting, sign_text, take_sample)
 from .tokenization import ByteTokenizer, CharTokenizer, load_from_hub, load_tokenizer, train_bpe
@@ -380,7 +380,7 @@ def prepare(
         raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go', f"choose another {option('out_dir')}")
     with lock_folder(out), contextlib.closing(_open_pool(engine, workers)) as pool:
         if old and read_manifest(out)['checksum'] != old['checksum']: raise MemtrainError(f'{out} has just grown', 'run again')
-        unfinished, corpus = find_unfinished(out, resume, append), Corpus(files, options, pool)
+        unfinished, corpus = ShardWriter.find_unfinished(out, resume, append), Corpus(files, options, pool)
         if unfinished: options.check_same(out, unfinished['plan']['options'], 'was begun')
         settings = _get_ready(out, corpus, old, unfinished)
         kept = (unfinished['plan'] if unfinished else old or {'options': options.kept()})['options']  # as it was written, whatever options have come since

@@ -45,10 +45,11 @@ def make_megatron(prefix, sequences, code=8, version=1, extra=b''):
     Path(f'{prefix}.idx').write_bytes(b'MMIDIDX\0\0' + index + struct.pack(f'<{s + 1}q', *range(s + 1)) + extra)
 
 # %% ../nbs/data/28_formats.ipynb #7a2ed9c4
-def opens_when_cut(path, file):
-    "The lengths at which `file` may be cut so that `path` still opens"
+def opens_when_cut(path, file, every=1):
+    "The lengths, one in `every` and those near the ends, at which `file` may be cut so that `path` still opens"
     whole, lengths = Path(file).read_bytes(), []
     for n in range(len(whole)):
+        if 20 < n < len(whole) - 20 and n % every: continue
         Path(file).write_bytes(whole[:n])
         try: read_ids(path)
         except MemtrainError: continue
@@ -272,11 +273,11 @@ def test_every_cut_is_noticed_that_the_format_can_tell():
         for i in (1, 2): make_llm_c(d/f'two/x_train_{i:06d}.bin', [1, 2, 3], 20240801, 7)
         make_megatron(d/'mega/x', [[1, 2], [], [3]], 4); make_megatron(d/'mega/y', [[4]], 4)
         make_megatron(d/'alone/x', [[1, 2], [], [3]], 4)
-        test_eq(opens_when_cut(d/'two', d/'two/x_train_000002.bin'), [])
+        test_eq(opens_when_cut(d/'two', d/'two/x_train_000002.bin', every=50), [])
         test_eq(opens_when_cut(d/'alone', d/'alone/x.idx'), [])
         for path in (d/'mega', d/'mega/x'):
             for file in ('x.bin', 'x.idx'): test_eq(opens_when_cut(path, d/'mega'/file), [])
-        test_eq(opens_when_cut(d/'one', d/'one/x_train_000001.bin'), [])  # nothing beside it has the magic number
+        test_eq(opens_when_cut(d/'one', d/'one/x_train_000001.bin', every=50), [])  # nothing beside it has the magic number
         for file in ('one/x_train_000001.bin', 'mega/x.idx', 'mega/x.bin'):  # nor may anything be appended
             whole = (d/file).read_bytes()
             (d/file).write_bytes(whole + bytes(4))
@@ -388,7 +389,7 @@ def test_an_export_holds_one_piece_in_memory():
     code = 'import sys; from memtrain.formats import export_shards; print(export_shards(sys.argv[1], sys.argv[2], "llm.c"))'
     with tempfile.TemporaryDirectory() as d:
         d, peaks = Path(d), []
-        for name, n in (('a', 30_000), ('b', 24_000_000)):  # 0.1 and 96 MB
+        for name, n in (('a', 30_000), ('b', 12_000_000)):  # 0.1 and 48 MB
             (d/name).mkdir()
             np.tile(np.arange(30_000, dtype='<u4'), n//30_000).tofile(d/name/'x.bin')
             run = measure_command([sys.executable, '-c', code, d/name, d/f'{name}.out'])
