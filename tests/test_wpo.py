@@ -13,6 +13,26 @@ from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.measure import measure_peak
 from memtrain.wpo import _Job
 
+# %% ../nbs/mixtures/40_wpo.ipynb #13f29f76
+def screened(nats, d=192, K=200):
+    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
+    torch.manual_seed(0)
+    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
+    x = mu[:8] + torch.randn(8, d).double()
+    grads, losses = [], []
+    for s in (None, nats):
+        net.zero_grad()
+        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
+        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+    left = len(_Job(net, x, mu).screen(nats).centers)
+    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
+
+@pytest.mark.page
+def test_what_screening_leaves_out_is_nothing():
+    left, loss, gradient = screened(30.0)
+    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
+    assert screened(3.0)[0] < left
+
 # %% ../nbs/mixtures/40_wpo.ipynb #0c6daff7
 def random_case(d, K, B, panel=3, seed=0, spread=1.0):
     "A network in float64 that isn't near its beginning, samples and centers"
@@ -52,26 +72,6 @@ def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spr
     limit = 1e-10 if spread < 1e3 else 2e-9  # there a log weight is some -1e6, and its last digit 1e-10
     assert (h - g)[ok].norm() <= limit*max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
     assert h.isfinite().all()
-
-# %% ../nbs/mixtures/40_wpo.ipynb #13f29f76
-def screened(nats, d=192, K=200):
-    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
-    torch.manual_seed(0)
-    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
-    x = mu[:8] + torch.randn(8, d).double()
-    grads, losses = [], []
-    for s in (None, nats):
-        net.zero_grad()
-        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
-        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
-    left = len(_Job(net, x, mu).screen(nats).centers)
-    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
-
-@pytest.mark.page
-def test_what_screening_leaves_out_is_nothing():
-    left, loss, gradient = screened(30.0)
-    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
-    assert screened(3.0)[0] < left
 
 # %% ../nbs/mixtures/40_wpo.ipynb #05ebbb1f
 def extra(d, K, B, method, **kw):
