@@ -7,8 +7,10 @@ __all__ = ['random_numbers', 'permute', 'WindowOrder', 'blocks_read', 'share_bat
            'EpochLoader', 'TokenLoader', 'GPTDataLoader']
 
 # %% ../nbs/data/24_loader.ipynb #46523c39
-import copy, itertools, queue, threading
+import copy, itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -243,26 +245,13 @@ def read_ahead(
     n: int,  # how many may wait to be used
 ) -> Iterator:
     "The same `items`, made by a thread up to `n` ahead; an exception comes where it would have come"
-    waiting, done, stop = queue.Queue(n), object(), threading.Event()
-    def put(item):
-        while not stop.is_set():
-            try: return waiting.put(item, timeout=0.1)
-            except queue.Full: pass
-    def work():
-        try:
-            for item in items:
-                put((item, None))
-                if stop.is_set(): return
-            put((done, None))
-        except BaseException as e: put((done, e))
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    thread, done = ThreadPoolExecutor(1), object()
     try:
-        while (item := waiting.get())[0] is not done: yield item[0]
-        if item[1]: raise item[1]
-    finally:  # also when the loop is left early
-        stop.set()
-        thread.join()
+        waiting = deque(thread.submit(next, items, done) for _ in range(n + 1))
+        while (item := waiting.popleft().result()) is not done:
+            waiting.append(thread.submit(next, items, done))
+            yield item
+    finally: thread.shutdown(cancel_futures=True)  # also when the loop is left early
 
 # %% ../nbs/data/24_loader.ipynb #98c80fea
 class EpochLoader(IterableDataset):

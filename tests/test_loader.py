@@ -62,7 +62,7 @@ from memtrain.loader import _Cuts, _Mixture, _WindowReader
 # %% ../nbs/proofs/loader.ipynb #37fa3ae2
 def test_permutations_look_random():
     "Over many keys, every position goes everywhere equally often, and neighbours don't stay neighbours"
-    n, keys = 12, 4000
+    n, keys = 12, 2000
     p = np.stack([permute(np.arange(n), n, key) for key in range(keys)])
     counts = np.stack([np.bincount(p[:, i], minlength=n) for i in range(n)])
     chi2 = ((counts - keys/n)**2 / (keys/n)).sum()  # about (n - 1)² = 121 ± 16 for uniform ones
@@ -71,7 +71,7 @@ def test_permutations_look_random():
     assert ((pairs - keys/(n - 1))**2 / (keys/(n - 1))).sum() < 40  # 10 ± 4.5
     big = permute(np.arange(100_000), 100_000, 7)
     assert abs(np.corrcoef(np.arange(100_000), big)[0, 1]) < 0.02 and abs(np.corrcoef(big[1:], big[:-1])[0, 1]) < 0.02
-    test_eq(len({tuple(permute(np.arange(5), 5, k)) for k in range(2000)}), 120)  # all of them come up
+    test_eq(len({tuple(permute(np.arange(5), 5, k)) for k in range(1500)}), 120)  # all of them come up
 
 # %% ../nbs/proofs/loader.ipynb #2fd4e7c2
 def test_a_round_has_each_block_of_the_pool_once():
@@ -140,7 +140,7 @@ def test_no_window_crosses_a_document_and_every_target_is_in_one(sizes, length):
 
 # %% ../nbs/proofs/loader.ipynb #324c1f14
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=4), st.lists(st.integers(400, 900), min_size=4, max_size=4))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_mixture_keeps_its_proportions_and_goes_through_each_set_in_epochs(weights, sizes):
     parts = [TokenShards.from_array(np.arange(n)) for n in sizes[:len(weights)]]
     bases = np.cumsum([0] + sizes)
@@ -258,8 +258,8 @@ def test_an_epoch_goes_on_with_other_ranks_and_workers():
         loaders = [TokenLoader(shards, 4, 6, rank=r, world_size=world_size, num_workers=workers) for r in range(world_size)]
         for l in loaders: l.load_state_dict(state) if state else None
         return loaders
-    workers = itertools.cycle([(0, 0)]*9 + [(2, 0), (0, 2), (2, 2)])  # processes take their time to start
-    for trial in range(50):
+    workers = itertools.cycle([(0, 0)]*12 + [(2, 0), (0, 2), (2, 2)])  # processes take their time to start
+    for trial in range(30):
         (before, after), ranks = next(workers), rng.choice([1, 2, 4], 2).tolist()
         first = fleet(ranks[0], before)
         stop = int(rng.integers(0, 200//(4*ranks[0])))
@@ -458,7 +458,7 @@ def test_a_simple_loader_gives_full_batches_of_any_amount_of_text():
 
 # %% ../nbs/proofs/loader.ipynb #b065c5e8
 def test_an_epoch_needs_little_memory_whatever_it_reads():
-    "In a fresh process: RSS, in which mapped pages count too, during epochs over 64 MB"
+    "In a fresh process: RSS, in which mapped pages count too, during epochs over 40 MB"
     code = """
 import sys
 from memtrain.loader import TokenLoader
@@ -471,8 +471,8 @@ for shuffle in ('global', 'block'):
 """
     with tempfile.TemporaryDirectory() as d:
         with ShardWriter(d, vocab_size=50257, tokens_per_shard=4_000_000) as w:
-            for part in range(8): w.write(np.full(4_000_000, part, dtype=np.uint16))
+            for part in range(5): w.write(np.full(4_000_000, part, dtype=np.uint16))
         run = subprocess.run([sys.executable, '-c', code, d], capture_output=True, text=True, check=True)
     for line in run.stdout.splitlines():
         batches, grown = map(int, line.split())
-        test_eq(batches, 1954); assert grown < 40*MIB, run.stdout
+        test_eq(batches, 1221); assert grown < 30*MIB, run.stdout

@@ -5,55 +5,27 @@ import pytest
 from memtrain.stream import *
 
 # %% ../nbs/data/25_stream.ipynb #a1105c9b
-import contextlib, json, os, shutil, sys, sysconfig, tempfile
-from collections import Counter
 from pathlib import Path
-import numpy as np, psutil, torch
-from fastcore.test import test_eq, test_fail
-from hypothesis import settings
+import os
+import numpy as np
+from fastcore.test import test_eq
 from matplotlib.figure import Figure
-from torch.utils.data import DataLoader, IterableDataset
-from memtrain.core import MemtrainError, format_size, load_result
+from memtrain.core import load_result
 from memtrain.loader import permute
-from memtrain.text import hash_document
-from memtrain.tokenization import ByteTokenizer, train_bpe
-from memtrain.shards import TokenShards
-from memtrain.stream import _POOL, _choose, _is_name, _Joined, _Packed, _row_type, _Share, _ShuffleBuffer, _Split, _to_batch
+from memtrain.tokenization import ByteTokenizer
+from memtrain.stream import _choose
 
-# %% ../nbs/data/25_stream.ipynb #d0b47c54
+# %% ../nbs/data/25_stream.ipynb #f08c7cc6
 @pytest.mark.page
-def test_a_data_set_without_datasets_says_what_to_install():
-    kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == 'datasets'}
-    for k in kept: del sys.modules[k]
-    sys.modules['datasets'] = None  # what Python takes as "can't be imported"
-    try: test_fail(lambda: open_source('someone/stories'), contains="pip install 'memtrain[hub]'", exc=MemtrainError)
-    finally: sys.modules.pop('datasets'); sys.modules.update(kept)
-
-# %% ../nbs/data/25_stream.ipynb #7ba7f8de
-@pytest.mark.page
-def test_a_line_above_the_limit_is_skipped_and_not_kept():
-    with tempfile.TemporaryDirectory() as d:
-        long = json.dumps({'text': 'x'*(5*2**20)})
-        (Path(d)/'x.jsonl').write_text('{"text": "a"}\n' + long + '\n{"text": "b"}\n' + long)
-        stream = DocumentStream(Path(d), 'bytes', record_mib=1, part_kib=16)
-        test_eq(np.concatenate([ids for ids, *_ in stream.groups(0)]).tolist(), [97, 256, 98, 256])
-        test_eq([' '.join(line.split(':')[0].split()[-2:]) for line in stream.broken], ['line 2', 'line 4'])
-
-# %% ../nbs/data/25_stream.ipynb #0efea0fb
-@pytest.mark.page
-def test_a_sample_of_unknown_size_is_the_beginning():
-    texts = [f'{i:04d} ' + 'word '*200 for i in range(1000)]
-    some = list(sample_texts(lambda: iter(texts), 100_000))
-    test_eq(some, texts[:len(some)])
-    assert 95 < len(some) < 105
-    test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
-
-# %% ../nbs/data/25_stream.ipynb #a6830070
-def shuffled(n, size, batch_size, *key):
-    "The order in which a buffer of `size` gives `n` rows"
-    buffer, left, out = _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key), np.arange(n).view('V8'), []
-    while len(left := buffer.put(left)) or buffer.held: out.append(buffer.draw(len(out)).view(np.int64))
-    return np.concatenate(out)
+def test_packing_real_documents_wastes_under_one_percent():
+    files = sorted(Path(os.__file__).parent.glob('*.py'))[:100]
+    ids, lengths = ByteTokenizer().encode_documents([p.read_text(errors='replace') for p in files])
+    for length in (512, 1024):
+        maker = _Packed(_row_type(length, ids.dtype, 'pack'), 256)
+        rows = np.concatenate([maker.add(ids, lengths), maker.end()])
+        targets = rows['targets'].sum()
+        test_eq(targets, (lengths - 1).sum())
+        assert len(rows)*length > 1e6 and targets > 0.99*len(rows)*length, (length, targets/len(rows)/length)
 
 # %% ../nbs/data/25_stream.ipynb #480e3358
 @pytest.mark.page
@@ -63,17 +35,61 @@ def test_what_is_chosen_is_distinct_and_even():
     pairs = np.bincount([a*5 + b for a, b in (_choose(2, 5, 7, i).tolist() for i in range(4000))], minlength=25).reshape(5, 5)
     assert pairs.diagonal().sum() == 0 and pairs[~np.eye(5, dtype=bool)].min() > 120 and pairs.max() < 290  # 200 each
 
-# %% ../nbs/data/25_stream.ipynb #3ef28bc2
-@pytest.mark.page
-def test_packing_real_documents_wastes_under_one_percent():
-    for length in (512, 1024):
-        stream = TokenStream(Path(json.__file__).parent.parent, 'bytes', 16, length, documents='pack', shuffle=False, exclude=('site-packages', 'test*', 'idlelib'), max_examples=150)
-        positions = targets = 0
-        for x, y, document, _ in stream:
-            positions, targets = positions + y.numel(), targets + int((y >= 0).sum())
-            assert (document >= 0).sum() == (y >= 0).sum()
-        assert positions > 2e6 and targets > 0.99*positions, (length, targets/positions)
+# %% ../nbs/data/25_stream.ipynb #d677efec
+def shuffled(n, size, batch_size, *key):
+    "The order in which a buffer of `size` gives `n` rows"
+    buffer, left, out = _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key), np.arange(n).view('V8'), []
+    while len(left := buffer.put(left)) or buffer.held: out.append(buffer.draw(len(out)).view(np.int64))
+    return np.concatenate(out)
 
+
+# %% ../nbs/data/26_streams.ipynb #8b45c352
+import json, sys, sysconfig, tempfile
+from pathlib import Path
+import numpy as np, torch
+from fastcore.test import test_eq, test_fail
+from memtrain.core import MemtrainError, format_size, load_result
+from memtrain.stream import *
+from memtrain.text import hash_document
+from memtrain.tokenization import ByteTokenizer, train_bpe
+
+# %% ../nbs/data/26_streams.ipynb #9d52e992
+@pytest.mark.page
+def test_a_stream_resumes_behind_any_group():
+    stream = DocumentStream(f"{sysconfig.get_paths()['stdlib']}/[a-c]*.py", 'bytes', part_kib=64)
+    groups = list(stream.groups(3))
+    for i in (0, len(groups)//2): test_eq([ids.tolist() for ids, *_ in stream.groups(3, groups[i][2])], [ids.tolist() for ids, *_ in groups[i + 1:]])
+
+# %% ../nbs/data/26_streams.ipynb #fc1ba6dc
+@pytest.mark.page
+def test_a_sample_of_unknown_size_is_the_beginning():
+    texts = [f'{i:04d} ' + 'word '*200 for i in range(1000)]
+    some = list(sample_texts(lambda: iter(texts), 100_000))
+    test_eq(some, texts[:len(some)])
+    assert 95 < len(some) < 105
+    test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
+
+# %% ../nbs/data/26_streams.ipynb #1aca8ec6
+def batches_of(stream, epochs):
+    "The batches of a stream up to the end of so many epochs"
+    while True:
+        for batch in stream:
+            if stream.epoch >= epochs: return
+            yield batch
+
+# %% ../nbs/data/26_streams.ipynb #485b503e
+@pytest.mark.page
+def test_an_epoch_ends_where_the_stream_ends():
+    texts = [f'text {i} ' + 'x'*(i % 50) for i in range(60)]
+    make = lambda: TokenStream(texts, 'bytes', 4, 32, filter=False, shuffle_buffer_size=8)
+    stream, seen = make(), []
+    for batch in batches_of(stream, 3): seen.append((stream.epoch, stream.state_dict()))
+    epochs = [epoch for epoch, _ in seen]
+    test_eq((epochs, sorted(set(epochs)), stream.epoch), (sorted(epochs), [0, 1, 2], 3))
+    for i in (0, epochs.index(1) - 1, epochs.index(1), len(seen) - 1):  # the first batch, the last of an epoch, the first of the next, the last of all
+        again = make()
+        again.load_state_dict(seen[i][1])
+        test_eq(sum(1 for _ in batches_of(again, 3)), len(seen) - i - 1)
 
 # %% ../nbs/proofs/stream.ipynb #b7882dba
 import contextlib, gzip, importlib, importlib.util, io, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
@@ -92,7 +108,7 @@ from memtrain.prepare import prepare
 from memtrain.text import hash_document, read_documents
 from memtrain.tokenization import ByteTokenizer, CharTokenizer, open_tokenizer, train_bpe
 from memtrain.shards import TokenShards
-from memtrain.stream import _POOL, _choose, _is_name, _Joined, _Packed, _row_type, _Share, _ShuffleBuffer, _Split, _to_batch
+from memtrain.stream import _is_name, _Joined, _Packed, _POOL, _row_type, _ShuffleBuffer, _Split, _to_batch
 
 # %% ../nbs/proofs/stream.ipynb #6179abd6
 def test_names_and_texts_are_told_apart():
@@ -166,14 +182,14 @@ def documents_of(groups): return [digest for ids, lengths, *_ in groups for dige
 def test_a_streamed_epoch_has_the_documents_that_prepare_writes():
     with tempfile.TemporaryDirectory() as d:
         d, n = Path(d), 0
-        make_corpus(d/'in')
+        make_corpus(d/'in', files=3)
         for options in ({}, {'dedup': False}, {'normalize': False, 'filter': False}, {'min_chars': 200, 'val_fraction': 0.5}):
             options = {'val_fraction': 0.2, 'document_kib': 2, **options}
-            prepare(d/'in', d/f'out{(n := n + 1)}', 'bytes', seed=3, **options)
+            prepare(d/'in', d/f'out{(n := n + 1)}', tokenization='bytes', seed=3, **options)
             for split in ('train', 'val'):
                 shards = TokenShards(d/f'out{n}', split)
                 want = digests(shards[:], shards.document_ends())
-                for part_kib in (1, 4, 256):
+                for part_kib in (2, 256):
                     streams = [DocumentStream(d/'in', 'bytes', split, split_seed=3, shuffle_files=s, part_kib=part_kib, **options) for s in (False, True)]
                     test_eq(documents_of(streams[0].groups(0)), want)
                     test_eq(sorted(documents_of(streams[1].groups(0))), sorted(want))
@@ -182,10 +198,10 @@ def test_a_streamed_epoch_has_the_documents_that_prepare_writes():
 # %% ../nbs/proofs/stream.ipynb #4131aa99
 def test_shares_have_every_document_once():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d), files=4))
+        source = open_source(make_corpus(Path(d), files=2))
         for options in ({}, {'dedup': False}, {'split': 'val', 'val_fraction': 0.3}):
             want = sorted(documents_of(DocumentStream(source, 'bytes', **SMALL, **options).groups(1)))
-            for shares in range(1, 6):
+            for shares in (2, 3, 5):
                 got = [documents_of(DocumentStream(source, 'bytes', share=k, shares=shares, **SMALL, **options).groups(1)) for k in range(shares)]
                 test_eq(sorted(sum(got, [])), want)
                 assert max(map(len, got)) < 1.5*len(want)/shares + 20, list(map(len, got))
@@ -198,7 +214,7 @@ def assert_same_groups(got, want):
 
 def test_an_epoch_goes_on_from_every_position():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d), files=2))
+        source = open_source(make_corpus(Path(d), files=1))
         for options in ({}, {'dedup': False}, {'share': 1, 'shares': 3}, {'share': 1, 'shares': 3, 'dedup': False}, {'max_documents': 100}):
             stream = DocumentStream(source, 'bytes', **SMALL, **options)
             groups = list(stream.groups(2))
@@ -296,7 +312,7 @@ def test_a_file_that_is_gone_is_named():
     with tempfile.TemporaryDirectory() as d:
         stream = DocumentStream(make_corpus(Path(d), files=1), 'bytes')
         (Path(d)/'0.txt').unlink()
-        test_fail(lambda: list(stream.groups(0)), contains='0.txt: No such file or directory; was it moved', exc=MemtrainError)
+        test_fail(lambda: list(stream.groups(0)), contains='0.txt: No such file or directory: was it moved', exc=MemtrainError)
 
 # %% ../nbs/proofs/stream.ipynb #4c7f49a6
 def hf_datasets():
@@ -309,7 +325,7 @@ def hf_datasets():
 def test_data_sets_give_their_texts():
     if not importlib.util.find_spec('datasets'): return
     datasets = hf_datasets()
-    texts = [f'text {i} ' + 'größe '*(i % 50) for i in range(3000)]
+    texts = [f'text {i} ' + 'größe '*(i % 50) for i in range(800)]
     want = sorted(documents_of(DocumentStream(texts, 'bytes').groups(0)))
     table = datasets.Dataset.from_dict({'text': texts, 'n': range(len(texts))})
     with tempfile.TemporaryDirectory() as d:
@@ -321,7 +337,7 @@ def test_data_sets_give_their_texts():
             stream = DocumentStream(source, 'bytes', **options)
             groups = list(stream.groups(1))
             test_eq(sorted(documents_of(groups)), want)
-            assert_same_groups(stream.groups(1, groups[5][2]), groups[6:])
+            assert_same_groups(stream.groups(1, groups[3][2]), groups[4:])
             for dedup in (True, False):
                 shares = [documents_of(DocumentStream(source, 'bytes', share=k, shares=3, dedup=dedup, **options).groups(1)) for k in range(3)]
                 test_eq(sorted(sum(shares, [])), want)
@@ -393,7 +409,7 @@ def peak_of_an_epoch(folder, **options):
 def test_memory_does_not_grow_with_the_corpus():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for name, files, size in (('small', 2, 2**20), ('more', 16, 2**20), ('longer', 2, 8*2**20)):
+        for name, files, size in (('small', 2, 2**19), ('more', 10, 2**19), ('longer', 2, 5*2**19)):
             (d/name).mkdir()
             for i in range(files): (d/name/f'{i}.txt').write_text(''.join(f'line {i} {j}\n' for j in range(size//13)))
         peaks = {p.name: peak_of_an_epoch(p, part_kib=64) for p in sorted(d.iterdir())}
@@ -408,13 +424,13 @@ def cached(d, source, cache, **options):
 
 def test_a_cache_changes_nothing_about_the_documents():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d)/'in', files=2))
+        source = open_source(make_corpus(Path(d)/'in', files=1))
         for options in ({'dedup': False}, {}, {'share': 1, 'shares': 2}, {'share': 1, 'shares': 2, 'dedup': False, 'split': 'val', 'val_fraction': 0.4}):
             want = [list(DocumentStream(source, 'bytes', **SMALL, **options).groups(epoch)) for epoch in range(3)]
             for cache in CACHES:
                 stream = cached(d, source, cache, **options)
                 for epoch in range(3): assert_same_groups(stream.groups(epoch), want[epoch])
-                for i in range(0, len(want[2]), 7): assert_same_groups(stream.groups(2, want[2][i][2]), want[2][i + 1:])
+                for i in range(0, len(want[2]), 9): assert_same_groups(stream.groups(2, want[2][i][2]), want[2][i + 1:])
 
 # %% ../nbs/proofs/stream.ipynb #a07b225e
 def test_a_second_epoch_does_not_touch_the_source():
@@ -500,10 +516,10 @@ def test_clear_cache_removes_caches_and_nothing_else():
 def test_a_vocabulary_and_tokens_are_those_of_prepare():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in', files=3)
+        make_corpus(d/'in', files=2)
         for options in ({}, {'dedup': False, 'val_fraction': 0.4}):
             options = {'val_fraction': 0.1, 'document_kib': 2, **options}
-            prepare(d/'in', d/f'out{len(options)}', 'train-bpe', vocab_size=400, **options)
+            prepare(d/'in', d/f'out{len(options)}', tokenization='train-bpe', vocab_size=400, **options)
             made = train_bpe(sample_texts(d/'in', **options), 400)
             test_eq(made.state(), (d/f'out{len(options)}/tokenizer_state.json').read_text())
             tokens = collect_tokens(d/'in', made, **options)
@@ -533,9 +549,9 @@ def test_a_key_that_all_records_lack_is_named():
         other = [json.dumps({'body': f'text {i}', 'id': i}) for i in range(9)]
         fails(other, f"no document for train in it (9 broken); the first broken record is {d}/{lacks}")
         fails(other, f'more than 3 broken records; the first is {d}/{lacks}', max_broken=3)
-        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'with val_fraction 0.1; the first broken record is {d}/{lacks}', exc=MemtrainError)
-        fails(['[1]', '{'], "line 1: a list, not an object with a 'text'; mend them, or raise max_broken", max_broken=1)
-        fails(['[1]', '{'], "line 1: a list, not an object with a 'text'; mend them, or give more text")
+        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'no document for train and val in it (9 broken); the first broken record is {d}/{lacks}', exc=MemtrainError)
+        fails(['[1]', '{'], "line 1: a list, not an object with a 'text': mend them, or raise max_broken", max_broken=1)
+        fails(['[1]', '{'], "line 1: a list, not an object with a 'text': mend them, or give more text")
 
 # %% ../nbs/proofs/stream.ipynb #192edcb0
 def make_documents(lengths, seed=0):
@@ -553,7 +569,7 @@ def cut_all(cutter, ids, lengths, pieces=1):
     return np.concatenate([*out, cutter.end()])
 
 # %% ../nbs/proofs/stream.ipynb #a622d357
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 12), st.integers(1, 5))
 def test_joined_rows_have_every_target_once(lengths, T, pieces):
     ids, lengths = make_documents(lengths)
@@ -565,7 +581,7 @@ def test_joined_rows_have_every_target_once(lengths, T, pieces):
     test_eq(y[y >= 0].tolist(), ids[1:][ids[:-1] != 0].tolist())
 
 # %% ../nbs/proofs/stream.ipynb #38263dd5
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(2, 12), st.data())
 def test_a_stride_makes_rows_overlap_and_loses_nothing(lengths, T, data):
     ids, lengths = make_documents(lengths)
@@ -585,7 +601,7 @@ def test_a_row_without_a_target_is_no_row():
         test_eq(len(cut_all(_Joined(kind, 0, 4, mask), np.array([1, 2, 3, 4, 0, 0], np.uint16), np.array([5, 1]))), rows)
 
 # %% ../nbs/proofs/stream.ipynb #908f7151
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 12))
 def test_split_rows_hold_one_document_each(lengths, T):
     ids, lengths = make_documents(lengths)
@@ -595,7 +611,7 @@ def test_split_rows_hold_one_document_each(lengths, T):
     test_eq(len(y), sum(-(-(n - 1)//T) for n in lengths.tolist())); assert (x[y < 0] == 0).all()
 
 # %% ../nbs/proofs/stream.ipynb #7214621c
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(1, 20), st.integers(1, 4), st.integers(0, 9))
 def test_packed_rows_cross_no_document_and_lose_nothing(lengths, T, pieces, pool):
     ids, lengths = make_documents(lengths)
@@ -644,6 +660,13 @@ def test_rows_take_the_oldest_piece_and_then_what_fits_best():
         pack.add(np.ones(sizes.sum(), np.uint16), sizes)
         most = max(most, len(pack.held))
     assert 0.9*_POOL < most <= _POOL, most
+
+# %% ../nbs/proofs/stream.ipynb #d9d3d3c7
+def shuffled(n, size, batch_size, *key):
+    "The order in which a buffer of `size` gives `n` rows"
+    buffer, left, out = _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key), np.arange(n).view('V8'), []
+    while len(left := buffer.put(left)) or buffer.held: out.append(buffer.draw(len(out)).view(np.int64))
+    return np.concatenate(out)
 
 # %% ../nbs/proofs/stream.ipynb #39ee8090
 def test_a_buffer_gives_every_row_once_in_an_order_its_key_decides():
@@ -698,19 +721,19 @@ def resumes_exactly(points, kw):
 # %% ../nbs/proofs/stream.ipynb #79e42c9f
 def test_streams_resume_exactly_at_any_batch():
     for mode, kw in zip(('join', 'pack', 'split'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})):
-        resumes_exactly(20, dict(documents=mode, **kw))
+        resumes_exactly(10, dict(documents=mode, n=150, **kw))
 
 # %% ../nbs/proofs/stream.ipynb #71edc496
 def test_streams_resume_exactly_in_a_corpus_of_many_parts():
     with tempfile.TemporaryDirectory() as d:
-        corpus = make_corpus(Path(d)/'in', files=2)
+        corpus = make_corpus(Path(d)/'in', files=1)
         for kw in (dict(), dict(documents='pack', dedup=False, rank=1, world_size=2), dict(cache_dir=f'{d}/c', documents='split'), dict(num_workers=2)):
-            resumes_exactly(8, dict(source=corpus, part_kib=4, document_kib=2, block_size=256, **kw))
+            resumes_exactly(5, dict(source=corpus, part_kib=4, document_kib=2, block_size=256, **kw))
 
 # %% ../nbs/proofs/stream.ipynb #eb5f1b1e
 def test_streams_with_workers_resume_exactly_at_any_batch():
     for mode, kw in zip(('pack', 'join', 'mask'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})):
-        resumes_exactly(20, dict(documents=mode, num_workers=2, **kw))
+        resumes_exactly(5, dict(documents=mode, num_workers=2, n=150, **kw))
 
 # %% ../nbs/proofs/stream.ipynb #dc927e0a
 def test_shares_draw_each_in_its_own_way():
@@ -790,11 +813,11 @@ def test_a_killed_process_can_be_gone_on_from():
 def targets_of(batches): return Counter(tuple(row[row >= 0].tolist()) for batch in batches for row in batch[1])
 
 def test_ranks_and_workers_share_the_rows_out():
-    everything = Counter(i for text in Texts(300)() for i in ByteTokenizer().encode_documents([text])[0].tolist())
+    everything = Counter(i for text in Texts(150)() for i in ByteTokenizer().encode_documents([text])[0].tolist())
     for mode in ('split', 'join'):
-        whole = targets_of(open_stream(documents=mode))
-        for ranks, workers in ((2, 0), (1, 2), (2, 2), (3, 1)):
-            parts = [targets_of(open_stream(documents=mode, rank=r, world_size=ranks, num_workers=workers)) for r in range(ranks)]
+        whole = targets_of(open_stream(150, documents=mode))
+        for ranks, workers in ((3, 0), (2, 2)):
+            parts = [targets_of(open_stream(150, documents=mode, rank=r, world_size=ranks, num_workers=workers)) for r in range(ranks)]
             assert all(parts)
             if mode == 'split': assert sum(parts, Counter()) == whole  # the very rows, each once
             else:
@@ -831,11 +854,11 @@ def test_states_are_kept_for_each_worker_of_a_dataloader():
 
 # %% ../nbs/proofs/stream.ipynb #54f0b0f8
 def test_a_worker_that_dies_is_an_error():
-    stream, killed = open_stream(3000, num_workers=2), False
+    stream, killed, before = open_stream(3000, num_workers=2), False, psutil.Process().children()
     try:
         for k, _ in enumerate(stream):
             if k == 3:
-                os.kill(psutil.Process().children()[0].pid, signal.SIGKILL)
+                next(p for p in psutil.Process().children() if p not in before).kill()
                 killed = True
         assert False, 'the epoch ended without a word'
     except (MemtrainError, RuntimeError) as e: assert killed and ('died' in str(e) or 'killed by signal' in str(e)), e  # torch may notice before we ask
@@ -844,13 +867,13 @@ def test_a_worker_that_dies_is_an_error():
 def test_nothing_is_left_behind_when_a_loop_is_left():
     for workers in (0, 2):
         threads, processes = threading.active_count(), len(psutil.Process().children())
-        stream = open_stream(1000, num_workers=workers)
+        stream = open_stream(400, num_workers=workers)
         for batch in stream: break
         for _ in range(100):
             if threading.active_count() <= threads and len(psutil.Process().children()) <= processes: break
             time.sleep(0.05)
         test_eq((threading.active_count() <= threads, len(psutil.Process().children()) <= processes), (True, True))
-        rest, whole = list(stream), list(open_stream(1000, num_workers=workers))
+        rest, whole = list(stream), list(open_stream(400, num_workers=workers))
         assert same([batch, *rest], whole)  # and the next loop goes on from there
 
 # %% ../nbs/proofs/stream.ipynb #9f3acdbd
@@ -871,7 +894,7 @@ def test_epochs_differ_and_seeds_decide():
 def test_a_cache_changes_nothing():
     with tempfile.TemporaryDirectory() as d:
         Path(d, 'texts').mkdir()
-        for i, text in enumerate(Texts(90)()): Path(d, 'texts', f'{i}.txt').write_text(text)
+        for i, text in enumerate(Texts(60)()): Path(d, 'texts', f'{i}.txt').write_text(text)
         def epochs(**kw):
             stream = TokenStream(f'{d}/texts', ByteTokenizer(), 4, 32, shuffle_buffer_size=50, filter=False, **kw)
             return [batch for _ in range(3) for batch in stream]
