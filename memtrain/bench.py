@@ -6,8 +6,8 @@
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
            'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
            'read_bytes', 'timed', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache',
-           'summarize_rates', 'is_peer', 'format_table', 'format_number', 'Bench', 'run_bench', 'installed_versions',
-           'load_bench', 'summarize_waits', 'measure_waiting', 'format_waiting']
+           'summarize_rates', 'is_peer', 'format_table', 'format_number', 'BenchOptions', 'Bench', 'run_bench',
+           'installed_versions', 'load_bench', 'summarize_waits', 'measure_waiting', 'format_waiting']
 
 # %% ../nbs/measured/50_bench.ipynb #24e0590d
 import contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, multiprocessing, os, re, shutil
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from fastcore.meta import delegates
 from matplotlib.figure import Figure
 
 from .core import MIB, MemtrainError, Result, load_result, option, progress, results_dir, save_result
@@ -766,6 +767,21 @@ def format_number(
     return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
 
 # %% ../nbs/measured/50_bench.ipynb #f5ca14b1
+@dataclass(kw_only=True)
+class BenchOptions:
+    "What a bench does"
+    num_batches: int = 100  # batches per loader and round, at least
+    batch_size: int = 16  # windows per batch (B)
+    block_size: int = 1024  # tokens per window (T)
+    skip_tf: bool = False  # leave out tf.data
+    skip_grain: bool = False  # leave out Grain
+    cold: bool = False  # drop the data from the page cache before each round; Linux only
+    rounds: int = 5  # all loaders take turns so many times; the median counts
+    dataset_dir: str | Path | None = None  # prepared data to load; made for the purpose by default
+    plot: str | Path | None = None  # image to write, such as bench.png
+    save: str | Path | bool | None = None  # JSON file to write, with the machine and the date; True for bench.json in the results folder
+
+# %% ../nbs/measured/50_bench.ipynb #d04fb856
 @dataclass
 class Bench:
     "What `run_bench` measured"
@@ -817,8 +833,8 @@ class Bench:
     @property
     def command(self) -> str:
         "The line that measures it again"
-        w, defaults = self.work, (('num_batches', 100), ('batch_size', 16), ('block_size', 1024), ('rounds', 5))
-        parts = [f'--{name} {w[name]}' for name, default in defaults if w[name] != default]
+        w = self.work
+        parts = [f'--{name} {w[name]}' for name in ('num_batches', 'batch_size', 'block_size', 'rounds') if w[name] != getattr(BenchOptions, name)]
         if w['data'] != 'made': parts.append('--dataset_dir DIR')
         return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
 
@@ -918,44 +934,41 @@ def _assembled(ways, left_out, steps, *data_args):
         yield crew
 
 # %% ../nbs/measured/50_bench.ipynb #4ff91fa4
+@delegates(BenchOptions)
 def run_bench(
-    num_batches: int = 100,  # batches that each loader delivers in each round, at least
-    batch_size: int = 16,  # windows in a batch (B)
-    block_size: int = 1024,  # tokens in a window (T)
-    skip_tf: bool = False,  # leave tf.data out
-    skip_grain: bool = False,  # leave Grain out
-    cold: bool = False,  # put the files out of the page cache before each round; Linux only
-    rounds: int = 5,  # rounds of all loaders in turn
-    dataset_dir: str | Path | None = None,  # data set to take the tokens from; made ones by default
-    plot: str | Path | None = None,  # image to write, .png, .svg or .pdf
-    save: str | Path | bool | None = None,  # JSON to write with a stamp; True for bench.json in the results folder
+    num_batches: int = BenchOptions.num_batches,  # as in `BenchOptions`
+    batch_size: int = BenchOptions.batch_size,  # as in `BenchOptions`
+    block_size: int = BenchOptions.block_size,  # as in `BenchOptions`
+    *,
     tokens: int | None = None,  # tokens to bench with, at most; 64 million by default, 128 MB
     ways: Sequence[str] | None = None,  # keys of `WAYS`; all that are installed by default
+    **kwargs: Any,  # of `BenchOptions`
 ) -> Bench:
     "Measure every loader that is installed on the same work"
-    _check_numbers(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=rounds, tokens=1 if tokens is None else tokens)
-    for name, path, ends in (('plot', plot, ('.png', '.svg', '.pdf')), ('save', save if save is not True else None, ('.json',))):
+    o = BenchOptions(num_batches=num_batches, batch_size=batch_size, block_size=block_size, **kwargs)
+    _check_numbers(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=o.rounds, tokens=1 if tokens is None else tokens)
+    for name, path, ends in (('plot', o.plot, ('.png', '.svg', '.pdf')), ('save', o.save if o.save is not True else None, ('.json',))):
         if path and Path(path).suffix not in ends: raise MemtrainError("isn't a name for it", f'give one that ends in {", ".join(ends)}', name, str(path))
         if path: check_writable(path)
-    if cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError(f'{option("cold")} needs Linux: this system has no way to put files out of its page cache')
-    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, skip_tf, skip_grain, cold)
+    if o.cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError(f'{option("cold")} needs Linux: this system has no way to put files out of its page cache')
+    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, o.skip_tf, o.skip_grain, o.cold)
     started = time.perf_counter()
-    with _assembled(chosen, left_out, rounds + 2, batch_size, block_size, dataset_dir, tokens) as crew:
-        rows, data = (crew.measure_cold if cold else crew.measure)(num_batches, rounds), crew.data
+    with _assembled(chosen, left_out, o.rounds + 2, batch_size, block_size, o.dataset_dir, tokens) as crew:
+        rows, data = (crew.measure_cold if o.cold else crew.measure)(num_batches, o.rounds), crew.data
         found = summarize_rates(crew.ways, {k: [m['tokens']/m['seconds'] for m in runs] for k, (_, runs) in rows.items()})
     for key, row in found['ways'].items():
         begun, runs = rows[key]
         row |= begun | {'source': WAYS[key].source}
         fetched = [m['fetched']/(m['tokens']*data.width) for m in runs if m.get('fetched') is not None]  # read from the disk, over what was needed
         if fetched: row['fetched_over_needed'] = statistics.median(fetched)
-    work = {'num_batches': num_batches, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'cold': cold, 'tokens': data.tokens,
-            'data': 'made' if data.made else str(dataset_dir), 'bytes_per_id': data.width}
+    work = {'num_batches': num_batches, 'batch_size': batch_size, 'block_size': block_size, 'rounds': o.rounds, 'cold': o.cold, 'tokens': data.tokens,
+            'data': 'made' if data.made else str(o.dataset_dir), 'bytes_per_id': data.width}
     bench = Bench(**found, left_out=left_out, work=work, seconds=time.perf_counter() - started, versions=installed_versions(),
                   memory_kind='PSS' if sys.platform == 'linux' else 'RSS')
-    if plot:
-        Path(plot).parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(plot) as f: bench.plot().savefig(f, format=Path(plot).suffix[1:])
-    if save: bench.save(save)
+    if o.plot:
+        Path(o.plot).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(o.plot) as f: bench.plot().savefig(f, format=Path(o.plot).suffix[1:])
+    if o.save: bench.save(o.save)
     return bench
 
 def installed_versions() -> dict[str, str]:
