@@ -26,7 +26,7 @@ def test_an_epoch_has_every_trace_once():
 
 
 # %% ../nbs/proofs/trace_loader.ipynb #85225179
-import gc, os, pickle, sys, tempfile, threading, time
+import gc, os, pickle, subprocess, sys, tempfile, threading, time
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,6 @@ from torch.utils.data import DataLoader
 
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.lazypickle import LazyTensor, Record
-from memtrain.measure import measure_command
 from memtrain.traces import TraceWriter, open_traces, shard_traces
 from memtrain.trace_loader import _in_reach
 
@@ -277,7 +276,7 @@ print(n, most - before, largest)
     with tempfile.TemporaryDirectory() as d:
         for mb, window in ((2, 0), (1000, 3)):
             write_traces(Path(d)/str(mb), ({'layer_id': i % 4, 'sample_id': str(i//4), 'x': torch.full((128, 256), float(i))} for i in range(768)), shard_size_mb=mb, dedupe=False)
-            n, grown, largest = map(int, measure_command([sys.executable, '-c', code, str(Path(d)/str(mb)), str(window)], interval=0.05).stdout.split())
+            n, grown, largest = map(int, subprocess.run([sys.executable, '-c', code, str(Path(d)/str(mb)), str(window)], capture_output=True, text=True, check=True).stdout.split())
             test_eq(n, 192 if window else 768); assert largest > MIB and grown <= 8*largest + 50*MIB, (mb, grown/MIB)
 
 # %% ../nbs/proofs/trace_loader.ipynb #aa265d28

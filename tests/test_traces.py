@@ -206,7 +206,7 @@ def test_samples_stay_whole_and_shards_small():
 # %% ../nbs/proofs/traces.ipynb #7fbe3f16
 def test_any_number_of_traces():
     with in_a_hurry() as d:
-        for n in (0, 1, 300, 1000, 1001):
+        for n in (0, 1, 100, 1000, 1001):
             written = [{'layer_id': i%5, 'x': torch.full((3,), i)} for i in range(n)]
             path = save(written, Path(d)/'x.pkl')
             for group, form in (('sample', 'safetensors'), ('layer', 'safetensors'), ('seed', 'pkl'))[:1 if n >= 1000 else 3]:
@@ -289,7 +289,9 @@ def test_bad_input_writes_nothing():
 def moments(folder, job):
     "What lies in `folder` at each fsync while `job` runs"
     found, real = [], os.fsync
-    os.fsync = lambda fd: found.append(contents(folder))
+    def look(fd):
+        if (now := contents(folder)) not in found[-1:]: found.append(now)
+    os.fsync = look
     try: job()
     finally: os.fsync = real
     return found
@@ -504,7 +506,7 @@ def test_a_writer_makes_what_sharding_a_pickle_makes():
 # %% ../nbs/proofs/traces.ipynb #eef64595
 def test_a_writer_killed_at_any_moment_goes_on():
     with in_a_hurry() as d:
-        written = make_traces(4)
+        written = make_traces(3)
         for t in written: t.layer_id = -t.layer_id  # layers come in another order than they are kept in
         for mb, form in ((0.012, 'safetensors'), (0.005, 'safetensors'), (0.03, 'pkl')):
             (d/'o').mkdir()
@@ -556,10 +558,10 @@ def test_memory_does_not_grow_with_the_file():
     with tempfile.TemporaryDirectory() as d:
         d, peaks = Path(d), {}
         base = measure_command([sys.executable, '-c', code])
-        for mb in (20, 160):
+        for mb in (10, 60):
             path = save([{'sample_id': i//4, 'layer_id': i%4, 'x': torch.rand(2**17), 'y': torch.rand(2**10)} for i in range(2*mb)], d/f'{mb}.pkl')
             run = measure_command([sys.executable, '-c', code, path, d/f'o{mb}', 0.6])
             peaks[mb] = run.peak_rss - base.peak_rss
             test_eq((run.returncode, run.stdout), (0, 'False\n'))
-        test_eq(len(open_traces(d/'o160').shards), 320)
-        assert peaks[160] < 16*MIB and peaks[160] < peaks[20] + 4*MIB, peaks
+        test_eq(len(open_traces(d/'o60').shards), 120)
+        assert peaks[60] < 16*MIB and peaks[60] < peaks[10] + 4*MIB, peaks
