@@ -33,6 +33,10 @@ class PrepareOptions(TextOptions):
     vocab_size: int = setting(8192, lambda v: isinstance(v, int) and 1 <= v <= 2**32, 'is outside 1 .. 4294967296')  # for train-bpe: ids in all
     tokens_per_shard: int = setting(10_000_000, lambda v: v >= 1, 'is less than 1')  # tokens per file
     dtype: str = setting('auto', ('auto', 'uint16', 'uint32').__contains__, 'is none of auto, uint16, uint32')  # uint16 where the vocabulary allows it, else uint32
+    workers: int | None = setting(None, lambda v: v is None or v >= 1, 'is less than 1', kept=False)  # how many chunks are worked on at a time; all cores by default
+    engine: str = setting('local', ('local', 'ray').__contains__, 'is neither local nor ray', kept=False)  # local, or ray for a cluster
+    resume: bool = setting(False, kept=False)  # carry on where an interrupted run stopped
+    append: bool = setting(False, kept=False)  # add files to a finished data set
 
     def __post_init__(self): self.tokenization = str(self.tokenization)
 
@@ -58,11 +62,8 @@ class Documents:
     signatures: list  # for finding near duplicates
     parts: np.ndarray  # (d,) which part of the chunk each is from
 
-    def select(
-        self,
-        rows: np.ndarray,  # (d,) bool
-    ) -> 'Documents':
-        "Those of the documents that `rows` keeps"
+    def select(self, rows: np.ndarray) -> 'Documents':
+        "Those of the documents that `rows`, (d,) bool, keeps"
         if rows.all(): return self
         keys = np.frombuffer(self.keys, 'V16')[rows].tobytes()
         signatures = [s for s, kept in zip(self.signatures, rows) if kept]
@@ -102,11 +103,8 @@ def process_chunk(
     return Processed(chunk.number, chunk.at, clean.counts, found, clean.broken)
 
 # %% ../nbs/data/23_prepare.ipynb #dbb4095b
-def run_in_order(
-    pool: Any,  # with `submit` and `ahead`, such as `Threads`
-    tasks: Iterable[tuple],  # (function, *arguments) each
-) -> Iterator[Any]:
-    "The results of `tasks` in their order, a bounded number of them under way"
+def run_in_order(pool: Any, tasks: Iterable[tuple]) -> Iterator[Any]:
+    "The results of `tasks`, (function, *arguments) each, in their order; as many are under way in the `pool` as it has `ahead`"
     waiting = deque()
     for task in tasks:
         waiting.append(pool.submit(*task))
@@ -115,10 +113,7 @@ def run_in_order(
 
 class Threads:
     "Workers in this process"
-    def __init__(
-        self,
-        workers: int,
-    ):
+    def __init__(self, workers: int):
         with contextlib.suppress(OSError, AttributeError): ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: glibc's threads share one heap
         self.workers, self.ahead, self.name = workers, workers + 2, f'{workers} threads'
         self.executor = ThreadPoolExecutor(workers)
@@ -160,10 +155,6 @@ class _Ray:
     def close(self):
         if self.started: self.ray.shutdown()
 
-def _open_pool(engine, workers):
-    if workers is not None and workers < 1: raise MemtrainError('is less than 1', '', 'workers', workers)
-    if engine not in ('local', 'ray'): raise MemtrainError('is neither local nor ray', '', 'engine', engine)
-    return _Ray(workers) if engine == 'ray' else Threads(workers or get_machine()['cores'])
 
 # %% ../nbs/data/23_prepare.ipynb #a8dd9850
 @dataclass(frozen=True)
@@ -182,13 +173,8 @@ class Corpus:
         "The files, read once"
         return read_chunks(self.files, self.options)
 
-    def results(
-        self,
-        desc: str,  # what the progress bar says
-        function: Callable,  # of a chunk, the options and `rest`
-        *rest: Any,
-    ) -> Iterator[Any]:
-        "What `function` makes of each chunk, in order"
+    def results(self, desc: str, function: Callable, *rest: Any) -> Iterator[Any]:
+        "What `function` makes of each chunk with the options and `rest`, in order; the progress bar says `desc`"
         at = deque()
         def tasks():
             for chunk in self.chunks():
@@ -208,11 +194,8 @@ def _sample(chunk, o, share):
     keys = [hash_document(d, o.seed) for d in clean.data]
     return [text for text, key in zip(clean.texts, keys) if int.from_bytes(key[8:], 'little') < share * 2**64 and choose_split(key, o.val_fraction) == 'train']
 
-def sample_corpus(
-    corpus: Corpus,
-    size: int | None = None,  # bytes, about; `BPE_SAMPLE` by default
-) -> Iterator[str]:
-    "Training documents of `corpus` to learn a vocabulary from, chosen by their hash"
+def sample_corpus(corpus: Corpus, size: int | None = None) -> Iterator[str]:
+    "Training documents of `corpus` to learn a vocabulary from, chosen by their hash; about `size` bytes, `BPE_SAMPLE` by default"
     size, taken = size or BPE_SAMPLE, 0
     for texts in corpus.results('learning the vocabulary', _sample, size / max(1, corpus.bytes)):
         for text in texts:
@@ -353,21 +336,16 @@ def prepare(
     input_files: str | Path | list,  # files, folders, patterns; .gz, .zst, .jsonl, .parquet among them
     out_dir: str | Path,  # folder of the data set
     tokenization: str | Path = PrepareOptions.tokenization,  # as in `PrepareOptions`
-    *,
-    workers: int | None = None,  # how many chunks are worked on at a time; all cores by default
-    engine: str = 'local',  # or 'ray'
-    resume: bool = False,  # carry on where an interrupted run stopped
-    append: bool = False,  # add files to a finished data set
     **kwargs: Any,  # of `PrepareOptions`
 ) -> Prepared:
     "Turn the text of `input_files` into token shards in `out_dir`, in memory that doesn't grow with the text"
     started, out, options, old = time.perf_counter(), Path(out_dir), PrepareOptions(tokenization=tokenization, **kwargs), None
     options.check()
     files = [p for p in find_files(input_files, options.exclude) if out.resolve() not in p.resolve().parents]
-    if (out/MANIFEST).exists() or append:
+    if (out/MANIFEST).exists() or options.append:
         old = read_manifest(out)
         options.check_same(out, old['options'])
-        if not append:
+        if not options.append:
             for split in old['tokens']: TokenShards(out, split)  # a missing or cut shard is an error, not finished work
             if Counter((PurePath(s['path']).name, s['bytes']) for s in old['sources']) != Counter((p.name, p.stat().st_size) for p in files):
                 raise MemtrainError(f"{out} was prepared from other files ({len(old['sources'])}, now {len(files)} or changed)",
@@ -378,14 +356,15 @@ def prepare(
         if not files: return Prepared(old, None, str(out))
     if not files:
         raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go', f"choose another {option('out_dir')}")
-    with lock_folder(out), contextlib.closing(_open_pool(engine, workers)) as pool:
+    pool = _Ray(options.workers) if options.engine == 'ray' else Threads(options.workers or get_machine()['cores'])
+    with contextlib.closing(pool), lock_folder(out):
         if old and read_manifest(out)['checksum'] != old['checksum']: raise MemtrainError(f'{out} has just grown', 'run again')
-        unfinished, corpus = ShardWriter.find_unfinished(out, resume, append), Corpus(files, options, pool)
+        unfinished, corpus = ShardWriter.find_unfinished(out, options.resume, options.append), Corpus(files, options, pool)
         if unfinished: options.check_same(out, unfinished['plan']['options'], 'was begun')
         settings = _get_ready(out, corpus, old, unfinished)
         kept = (unfinished['plan'] if unfinished else old or {'options': options.kept()})['options']  # as it was written, whatever options have come since
         writer = ShardWriter(out, settings.tokenizer.vocab_size, settings.tokenizer.eod_id, options.tokens_per_shard, options.dtype, settings.tokenizer.state(),
-                             kept, resume, append)
+                             kept, options.resume, options.append)
         with writer, contextlib.closing(_Sink(writer, options, settings.tokenizer, old)) as sink:
             _tokenise(corpus, settings, sink)
             before = old or {'documents': {}, 'sources': [], 'counts': {}}

@@ -84,16 +84,12 @@ class TextOptions:
 _COMPRESSED, _NOT_TEXT = ('.gz', '.zst'), ('.gz', '.zst', '.parquet')
 _FILE_NAME = re.compile(r'.*\.(txt|text|md|py|csv|tsv|json|jsonl|ndjson|parquet|gz|zst|bin|html|xml|log|arrow)')
 
-def is_file_name(
-    name: str,  # that a user gave
-) -> bool:
+def is_file_name(name: str) -> bool:
     "Whether `name` ends as the names of files do"
     return bool(_FILE_NAME.fullmatch(name))
 
-def path_exists(
-    name: str | Path,  # or a text that isn't meant as one
-) -> bool:
-    "Whether there is a file or a folder called `name`"
+def path_exists(name: str | Path) -> bool:
+    "Whether there is a file or a folder called `name`, which may be a text that isn't meant as a name"
     try: return bool(name) and Path(name).expanduser().exists()
     except (OSError, RuntimeError, ValueError): return False  # a text is too long for a name, or has a zero byte
 
@@ -108,9 +104,9 @@ def _expand(item):
     if path.is_dir():  # links to folders aren't followed
         return path, [Path(root, name) for root, _, names in os.walk(path, onerror=refuse) for name in names if Path(root, name).is_file()]
     if path.exists(): raise MemtrainError(f'{item}: neither a file nor a folder', 'give text in a file')
-    if not glob.has_magic(str(item)): raise MemtrainError(f'{item}: no such file or folder', 'check the name')
+    if not glob.has_magic(str(item)): raise MemtrainError(f'{item}: no such file or folder', f"check {option('input_files')}")
     files = [Path(p) for p in glob.glob(str(path), recursive=True) if os.path.isfile(p)]
-    if not files: raise MemtrainError(f'{item}: the pattern matches no file', 'check it, and put it into quotation marks')
+    if not files: raise MemtrainError(f'{item}: the pattern matches no file', f"check {option('input_files')}")
     return Path(*path.parts[:next(i for i, part in enumerate(path.parts) if glob.has_magic(part))]), files
 
 def _is_binary(path):
@@ -126,7 +122,7 @@ def find_files(
     "The files with text in them that `inputs` name"
     inputs = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-    if not inputs: raise MemtrainError('there are no input files', 'name some, or folders, or patterns')
+    if not inputs: raise MemtrainError('there are no input files', f"name some with {option('input_files')}")
     def is_excluded(path): return any(fnmatch(part, pattern) for pattern in exclude for part in (*path.parts, str(path)))
     def is_hidden(path): return any(part.startswith('.') or part == '__pycache__' for part in path.parts)
     found = {}
@@ -141,7 +137,7 @@ def find_files(
             raise MemtrainError(f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)", 'convert it, or leave it out')
         if not texts:
             raise MemtrainError(f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a prepared data set)',
-                                f"check the name and {option('exclude')}")
+                                f"check {option('input_files')} and {option('exclude')}")
         for p in sorted(texts, key=lambda p: (len(str(p)), p)): found.setdefault(p.resolve(), p)  # a link can lead to the same file again
     if not found: raise MemtrainError('all input files are excluded', f"check {option('exclude')}")
     return [Path(str(p)) for p in sorted(found.values())]  # new ones: a Path that was compared keeps a kilobyte of its parts
@@ -292,19 +288,13 @@ def _row_parts(path, options):
     except pa.ArrowException as e: raise _damaged(path, str(e).splitlines()[0]) from None
 
 # %% ../nbs/data/21_text.ipynb #3e346ac2
-def read_parts(
-    path: Path,  # text, .jsonl or .ndjson (each also .gz or .zst), or .parquet
-    options: TextOptions,
-) -> Iterator[Part]:
-    "The parts of the file at `path`"
+def read_parts(path: Path, options: TextOptions) -> Iterator[Part]:
+    "The parts of the file at `path`: text, .jsonl or .ndjson (each also .gz or .zst), or .parquet"
     kind = Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
     return (_row_parts if kind == '.parquet' else _line_parts if kind in ('.jsonl', '.ndjson') else _text_parts)(path, options)
 
-def read_chunks(
-    files: Iterable[Path],  # read in this order
-    options: TextOptions,
-) -> Iterator[Chunk]:
-    "The documents of `files` as chunks of raw bytes; small files share a chunk"
+def read_chunks(files: Iterable[Path], options: TextOptions) -> Iterator[Chunk]:
+    "The documents of `files`, in this order, as chunks of raw bytes; small files share a chunk"
     parts, size, number, base, at = [], 0, 0, 0, 0
     for path in files:
         path = Path(str(path))  # what it keeps of its parts goes with it
@@ -318,9 +308,7 @@ def read_chunks(
     if parts: yield Chunk(number, parts, at)
 
 # %% ../nbs/data/21_text.ipynb #b7eb877b
-def encode_text(
-    text: str,
-) -> bytes:
+def encode_text(text: str) -> bytes:
     "`text` in UTF-8; half a surrogate pair, as JSON allows it, stays what it is"
     return text.encode('utf-8', 'surrogatepass')
 
@@ -376,19 +364,15 @@ def read_documents(
 # %% ../nbs/data/21_text.ipynb #8ea9708a
 _CONTROL = re.compile('[\0-\x08\x0b-\x1f\x7f\ufeff]')  # C0 control characters but tab and newline, and byte order marks
 
-def normalize_text(
-    text: str,
-) -> str:
+def normalize_text(text: str) -> str:
     "`text` in Unicode form NFC, with `\\n` line ends, without byte order marks and control characters"
     if '\r' in text: text = text.replace('\r\n', '\n').replace('\r', '\n')
     text = _CONTROL.sub('', text)
     return text if text.isascii() else unicodedata.normalize('NFC', text)
 
 # %% ../nbs/data/21_text.ipynb #995f85ce
-def find_unclean(
-    data: list[bytes],  # documents in UTF-8
-) -> list[int]:  # their positions; none is missing that `normalize_text` would change
-    "Which documents `normalize_text` might change"
+def find_unclean(data: list[bytes]) -> list[int]:  # positions; none is missing that `normalize_text` would change
+    "Which of the documents `data`, in UTF-8, `normalize_text` might change"
     joined = b''.join(data)
     shifted = np.frombuffer(joined, np.uint8) - np.uint8(11)
     odd = np.flatnonzero((shifted < 21) | ((shifted > 244) & (shifted < 254)) | (shifted == 127 - 11))
@@ -428,11 +412,8 @@ RULES = [
     Rule('repetitive', 'filter', 'documents that repeat one line', lambda text, data, o: len(data) >= 500 and _is_repetitive(data)),
 ]
 
-def active_rules(
-    options: TextOptions,
-    of_tokens: bool = False,  # those that are asked when the text has become ids
-) -> list[Rule]:
-    "The rules that `options` switch on"
+def active_rules(options: TextOptions, of_tokens: bool = False) -> list[Rule]:
+    "The rules that `options` switch on: those for text, or those `of_tokens`"
     return [r for r in RULES if options.filter and r.of_tokens == of_tokens and getattr(options, r.switch)]
 
 def find_fault(
@@ -453,18 +434,12 @@ def hash_document(
     "The hash that stands for a document"
     return hashlib.blake2b(encode_text(text) if isinstance(text, str) else text, digest_size=16, salt=seed.to_bytes(8, 'little')).digest()
 
-def is_val(
-    keys: bytes,  # from `hash_document`, 16 for each document
-    val_fraction: float,  # share of documents that go to 'val'
-) -> np.ndarray:  # (documents,) bool
-    "Which of the documents with `keys` belong to val, by their hash alone"
+def is_val(keys: bytes, val_fraction: float) -> np.ndarray:  # (documents,) bool
+    "`choose_split` for many `keys`, 16 bytes each: is it val?"
     return np.frombuffer(keys, '<u8')[::2] < np.uint64(math.ceil(val_fraction * 2**64))
 
-def choose_split(
-    key: bytes,  # from `hash_document`
-    val_fraction: float,  # share of documents that go to 'val'
-) -> str:
-    "'val' for `val_fraction` of all documents, by their hash alone; else 'train'"
+def choose_split(key: bytes, val_fraction: float) -> str:
+    "'val' for `val_fraction` of all documents, by the `key` that `hash_document` gives; else 'train'"
     return 'val' if int.from_bytes(key[:8], 'little') < val_fraction * 2**64 else 'train'
 
 # %% ../nbs/data/21_text.ipynb #1d4506e9
@@ -481,11 +456,8 @@ class SeenKeys:
         self.folder, self.name, self.limit = Path(folder), name, max(1, memory // KEY_BYTES)
         self.recent, self.runs, self.made = set(), [], 0
 
-    def add(
-        self,
-        keys: bytes,  # 16 for each document
-    ) -> np.ndarray:  # (n,) bool: True where it is met for the first time
-        "Note `keys` and say which of them are new"
+    def add(self, keys: bytes) -> np.ndarray:  # (n,) bool: True where it is met for the first time
+        "Note `keys`, 16 bytes each, and say which of them are new"
         array = np.frombuffer(keys, 'S16')
         fresh = np.ones(len(array), bool)
         for path in self.runs:
@@ -531,28 +503,20 @@ def _datasketch():
 @lru_cache
 def _empty_minhash(): return _datasketch().MinHash(num_perm=128, seed=1)  # to be copied: making hash functions takes longer than using them
 
-def sign_text(
-    text: str,
-) -> np.ndarray:  # (128,) uint64
+def sign_text(text: str) -> np.ndarray:  # (128,) uint64
     "The MinHash signature of `text`"
     words, minhash = text.split(), _empty_minhash().copy()
     minhash.update_batch([encode_text(' '.join(words[i:i + 5])) for i in range(max(1, len(words) - 4))])
     return minhash.hashvalues
 
 class NearKeys:
-    "The signatures met so far"
-    def __init__(
-        self,
-        threshold: float,  # share of equal values from which on a document counts as one that was there before
-    ):
+    "The signatures met so far; a document whose values equal those of one before to the share `threshold` isn't new"
+    def __init__(self, threshold: float):
         self.threshold, self.signatures = threshold, []
         self.index = _datasketch().MinHashLSH(threshold, num_perm=128)
 
-    def add(
-        self,
-        signatures: list[np.ndarray],  # (128,) each, from `sign_text`
-    ) -> np.ndarray:  # (n,) bool
-        "Note `signatures` and say which of them are of documents unlike those before"
+    def add(self, signatures: list[np.ndarray]) -> np.ndarray:  # (n,) bool
+        "Note `signatures`, from `sign_text`, and say which of them are of documents unlike those before"
         fresh = np.ones(len(signatures), bool)
         for n, signature in enumerate(signatures):
             minhash = _empty_minhash().copy()
@@ -590,16 +554,11 @@ def _normalized(chunk, options):
         found.texts[i], found.data[i] = clean, encode_text(clean)
     return found
 
-def hash_lines(
-    texts: Iterable[str],
-) -> bytes:  # 16 for each line of at least `LINE_CHARS` characters
+def hash_lines(texts: Iterable[str]) -> bytes:  # 16 for each line of at least `LINE_CHARS` characters
     "The keys of the lines of `texts`"
     return b''.join(hash_document(line) for text in texts for line in text.split('\n') if len(line.strip()) >= LINE_CHARS)
 
-def hash_chunk_lines(
-    chunk: Chunk,
-    options: TextOptions,
-) -> bytes:  # as of `hash_lines`
+def hash_chunk_lines(chunk: Chunk, options: TextOptions) -> bytes:  # as of `hash_lines`
     "The keys of the lines of a `chunk`"
     return hash_lines(_normalized(chunk, options).texts)
 
@@ -622,12 +581,8 @@ def clean_chunk(
         else: kept.texts.append(text); kept.data.append(data); kept.parts.append(part)
     return kept
 
-def take_sample(
-    chunk: Chunk,
-    options: TextOptions,
-    size: int = 2**16,  # characters, about
-) -> list[str]:
-    "The first texts of a `chunk`, cleaned"
+def take_sample(chunk: Chunk, options: TextOptions, size: int = 2**16) -> list[str]:
+    "The first texts of a `chunk`, cleaned, about `size` characters of them"
     texts, taken = [], 0
     for text in clean_chunk(chunk, options).texts:
         if taken >= size: break

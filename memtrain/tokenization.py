@@ -49,10 +49,7 @@ class CharTokenizer:
     "One id for each of `chars`, in their order, and one more for the end of a document"
     kind, engine = 'char', 'numpy'
 
-    def __init__(
-        self,
-        chars: Iterable[str],  # the alphabet
-    ):
+    def __init__(self, chars: Iterable[str]):
         self.chars = sorted(set(chars))
         self.codes = np.array([ord(c) for c in self.chars], dtype=np.uint32)
         self.eod_id, self.vocab_size = len(self.chars), len(self.chars) + 1
@@ -223,11 +220,8 @@ DIFFICULT_TEXTS = [
     '\u00a0\u2003\u3000x\u0085 \u200b', '__init__(self, *args):\n        return {}\n\n\n', '<|endoftext|> </s>', 'ſK\u0130ﬁ e\u0301\u0301',
     '\0\x01\x7f\ufeff\ufffd\U0010ffff', '!?!?...---___==', 'x'*1000 + ' '*1000 + '\n'*1000 + '-'*1000]
 
-def add_ends(
-    batch: list[np.ndarray],  # (n,) ids of each document
-    eod_id: int,  # the id for the end of a document
-) -> tuple[np.ndarray, np.ndarray]:  # (n,) and (documents,) int64
-    "One array of the arrays in `batch`, each with its end, and how long each is"
+def add_ends(batch: list[np.ndarray], eod_id: int) -> tuple[np.ndarray, np.ndarray]:  # (n,) and (documents,) int64
+    "One array of the documents in `batch`, each with its end `eod_id`, and how long each is"
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))
     return np.insert(np.concatenate([*batch, np.empty(0, np.int64)]), np.cumsum(lengths), eod_id), lengths + 1
 
@@ -288,10 +282,8 @@ def _unpickled(state, fast):
     return tokenizer
 
 # %% ../nbs/data/22_tokenization.ipynb #ee0e245a
-def load_from_hub(
-    name: str,  # such as 'gpt2'
-) -> BPETokenizer:
-    "The tokenizer that the Hugging Face hub knows as `name`"
+def load_from_hub(name: str) -> BPETokenizer:
+    "The tokenizer that the Hugging Face hub knows as `name`, such as 'gpt2'"
     from huggingface_hub.utils import logging
     from tokenizers import Tokenizer
     logging.set_verbosity_error()  # it would announce each retry

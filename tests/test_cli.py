@@ -439,7 +439,7 @@ def test_what_to_learn_from_is_asked_for_in_one_line():
         make_texts(d/'in', n=20); (d/'empty.txt').touch(); (d/'run').mkdir(); (d/'run/photo.jpg').touch()
         for flags, said in (
                 ('', 'what to learn from? give --dataset_dir DIR'), ('--dataset_dir a --input_file b', '--dataset_dir and --input_file each name'),
-                ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'), ('--input_file none.txt', 'none.txt: no such file or folder; check --input_file'),
+                ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'), ('--input_file none.txt', 'none.txt: no such file or folder: check --input_file'),
                 ('--input_file none.txt --use_streaming', 'none.txt: no such file'), ('--input_file empty.txt', 'empty.txt'), ('--input_file empty.txt --use_streaming', 'empty.txt'),
                 ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
                 ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'), ('--dataset_dir in --vocab_size 300', '--vocab_size is for --input_file'), ('--dataset_dir in --no_filter', '--no_filter is for'),

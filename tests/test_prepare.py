@@ -5,14 +5,14 @@ import pytest
 from memtrain.prepare import *
 
 # %% ../nbs/data/23_prepare.ipynb #fc6de80e
-import os, random, shutil, subprocess, sys, sysconfig, tempfile
+import hashlib, os, random, shutil, subprocess, sys, sysconfig, tempfile, time
 from unittest import mock
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_fail
 from memtrain.core import MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
-from memtrain.prepare import _open_pool
+from memtrain.prepare import _Ray
 from memtrain.shards import TokenShards
 from memtrain.text import find_files, read_chunks
 from memtrain.tokenization import ByteTokenizer, load_tokenizer
@@ -21,7 +21,7 @@ from memtrain.tokenization import ByteTokenizer, load_tokenizer
 @pytest.mark.page
 def test_ray_says_what_to_install():
     with mock.patch.dict(sys.modules, ray=None):  # what Python takes as "can't be imported"
-        test_fail(lambda: _open_pool('ray', 1), contains="pip install 'memtrain[ray]'")
+        test_fail(lambda: _Ray(1), contains="pip install 'memtrain[ray]'")
 
 # %% ../nbs/data/23_prepare.ipynb #b5a444ef
 @pytest.mark.page
@@ -42,9 +42,8 @@ import numpy as np, psutil, pytest
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from memtrain.core import MIB, MemtrainError
 from memtrain.measure import measure_command
-from memtrain.prepare import _open_pool
 from memtrain.shards import MANIFEST, TokenShards, verify
-from memtrain.text import Chunk, Part, SeenKeys, TextOptions, choose_split, find_files, hash_chunk_lines, hash_document, is_val, read_chunks
+from memtrain.text import RULES, Chunk, Part, Rule, SeenKeys, TextOptions, active_rules, choose_split, find_files, hash_chunk_lines, hash_document, is_val, read_chunks
 from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
 # %% ../nbs/proofs/prepare.ipynb #c0dfe477
@@ -130,8 +129,8 @@ def test_results_come_in_order_and_few_are_under_way():
     for result in run_in_order(pool, tasks()): got.append(result); running[0] -= 1
     pool.close()
     test_eq(got, list(range(40))); assert 2 <= most[0] <= pool.ahead
-    test_fail(lambda: _open_pool('local', 0), contains='workers 0')
-    test_fail(lambda: _open_pool('spark', 1), contains="'spark' is neither local nor ray")
+    test_fail(lambda: prepare('x', 'y', workers=0), contains='workers 0')
+    test_fail(lambda: prepare('x', 'y', engine='spark'), contains="'spark' is neither local nor ray")
 
 # %% ../nbs/proofs/prepare.ipynb #d127a20c
 def make_corpus(folder, files=30, seed=0):
@@ -461,6 +460,20 @@ def test_appending_drops_lines_and_near_copies_of_what_is_there():
         test_fail(lambda: prepare(d/'more', d/'lower', append=True, **options), contains="its tokenizer doesn't give the text back: prepare all files anew", exc=MemtrainError)
         test_eq(contents(d/'lower'), before)
 
+# %% ../nbs/proofs/prepare.ipynb #758eeef2
+def test_a_rule_of_tokens_drops_by_their_number_and_resumes():
+    rule = Rule('long', 'filter', 'documents of more than 500 tokens', lambda tokens, options: tokens > 500, of_tokens=True)
+    with tempfile.TemporaryDirectory() as d, mock.patch.dict(active_rules.__globals__, RULES=[*RULES, rule]), mock.patch.dict(COUNTS, long=f'dropped: {{}} {rule.says}'), small_chunks():
+        d, options = Path(d), dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3)
+        sizes = [p.stat().st_size for p in sorted(make_corpus(d/'in').iterdir())]
+        done = prepare(d/'in', d/'whole', **options)
+        test_eq(done.manifest['counts']['long'], sum(n > 500 for n in sizes)); assert 5 < done.manifest['counts']['long'] < 25
+        assert f"dropped: {done.manifest['counts']['long']} documents of more than 500 tokens" in str(done)
+        test_eq(sorted(len(t.encode()) for split in ('train', 'val') for t in documents_of(d/'whole', split)), sorted(n for n in sizes if n <= 500))
+        with mock.patch.dict(prepare.__globals__, ShardWriter=stop_after(8)), ExceptionExpected(KeyboardInterrupt): prepare(d/'in', d/'cut', **options)
+        prepare(d/'in', d/'cut', resume=True, **options)
+        test_eq(contents(d/'cut'), contents(d/'whole'))
+
 # %% ../nbs/proofs/prepare.ipynb #b31b7ab1
 def test_an_option_younger_than_a_data_set_has_its_default():
     with tempfile.TemporaryDirectory() as d, small_chunks():
@@ -563,7 +576,7 @@ def test_ray_gives_the_same_bytes_and_survives_a_dead_worker():
     from ray.cluster_utils import Cluster
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in', files=1000)
+        make_corpus(d/'in', files=600)
         options = dict(vocab_size=300, tokens_per_shard=20_000, dedup_lines=True)
         cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1))
         cluster.add_node(num_cpus=1)
