@@ -186,7 +186,7 @@ class _ShuffleBuffer:
         return out
 
 # %% ../nbs/data/26_streams.ipynb #ef74fd7a
-import array, contextlib, copy, functools, hashlib, itertools, json, math, os, re, shutil, tempfile
+import array, contextlib, copy, functools, hashlib, itertools, json, math, os, re, shutil, tempfile, warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
@@ -877,7 +877,9 @@ class _Workers(IterableDataset):
     def batches(self):
         "The rows of each batch of the epoch that is left; the processes end with the generator"
         # rows as they are: a tensor would go by shared memory, which takes longer for so few bytes; a generator of its own, so that the user's isn't touched
-        items = iter(DataLoader(self, batch_size=None, num_workers=self.workers, prefetch_factor=4, collate_fn=_same, generator=torch.Generator()))
+        with warnings.catch_warnings():  # of more workers than cores, which ranks may well have
+            warnings.filterwarnings('ignore', 'This DataLoader will create')
+            items = iter(DataLoader(self, batch_size=None, num_workers=self.workers, prefetch_factor=4, collate_fn=_same, generator=torch.Generator()))
         while True:
             try: k, rows, state, told, fault = next(items)
             except StopIteration: return
