@@ -261,12 +261,13 @@ class _Job:
         self.net, self.x, self.centers, self.log_mixing, self.leave_one_out = net, x, centers, log_mixing, leave_one_out
         self.numbers, self.low, self.merge, self.into_grad = torch.arange(len(centers), device=x.device), low, merge, into_grad
         self.answers = 'matrix_free' if hasattr(net, 'spans') else 'chunked'  # how log weights alone are worked out
-        self.method, self.chunk_size = method or self.answers, chunk_size
+        self.method, (_, panel) = method or self.answers, getattr(net, 'spans', [(0, x.shape[1])])[0]
+        shape = x.shape[1], len(x), 0 if chunk_size else nbytes(list(net.parameters())), panel, x.element_size()
+        self.sizes = {m: chunk_size or choose_chunk(m, *shape) for m in ('chunked', 'matrix_free')}  # centers in a part
 
     def parts(self, method=None):
         "Slices of the centers"
-        spans = getattr(self.net, 'spans', [(0, self.x.shape[1])])
-        size = self.chunk_size or choose_chunk(method or self.method, self.x.shape[1], len(self.x), nbytes(list(self.net.parameters())), spans[0][1], self.x.element_size())
+        size = self.sizes.get(method or self.method, 1)
         return [slice(i, min(i + size, len(self.centers))) for i in range(0, len(self.centers), size)]
 
     def prior(self, part):
