@@ -122,6 +122,14 @@ def test_names_and_texts_are_told_apart():
         for wrong, said in (([], 'an empty list'), (3, 'a int is no source'), ({'a': 1}, 'a dict is no source'), (b'x', 'a bytes is no source')):
             test_fail(lambda: open_source(wrong), contains=said, exc=MemtrainError)
 
+# %% ../nbs/proofs/stream.ipynb #aa9c44d9
+def test_a_data_set_without_datasets_says_what_to_install():
+    kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == 'datasets'}
+    for k in kept: del sys.modules[k]
+    sys.modules['datasets'] = None  # what Python takes as "can't be imported"
+    try: test_fail(lambda: open_source('someone/stories'), contains="pip install 'memtrain[hub]'", exc=MemtrainError)
+    finally: sys.modules.pop('datasets'); sys.modules.update(kept)
+
 # %% ../nbs/proofs/stream.ipynb #ea025659
 def hub_error(code, **env):
     "The lines that a fresh process without a network writes when it runs `code`"
@@ -273,6 +281,15 @@ def test_broken_records_are_skipped_counted_and_named():
         test_eq((len(documents_of(at_most.groups(0))), at_most.counts['broken']), (3, 5))
         strict = DocumentStream(d, 'bytes', record_mib=1, shuffle_files=False, max_broken=4)
         test_fail(lambda: list(strict.groups(0)), contains='more than 4 broken records; the first is', exc=MemtrainError)
+
+# %% ../nbs/proofs/stream.ipynb #1a397491
+def test_a_line_above_the_limit_is_skipped_and_not_kept():
+    with tempfile.TemporaryDirectory() as d:
+        long = json.dumps({'text': 'x'*(5*2**20)})
+        (Path(d)/'x.jsonl').write_text('{"text": "a"}\n' + long + '\n{"text": "b"}\n' + long)
+        stream = DocumentStream(Path(d), 'bytes', record_mib=1, part_kib=16)
+        test_eq(np.concatenate([ids for ids, *_ in stream.groups(0)]).tolist(), [97, 256, 98, 256])
+        test_eq([' '.join(line.split(':')[0].split()[-2:]) for line in stream.broken], ['line 2', 'line 4'])
 
 # %% ../nbs/proofs/stream.ipynb #c9fa5d68
 def test_an_empty_stream_is_an_error():
