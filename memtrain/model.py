@@ -334,9 +334,9 @@ def size_model(
     sizes = sorted(map(count_params, shapes))
     below, above, given = [n for n in sizes if n < target], [n for n in sizes if n > target], f"with {option('vocab_size')} {vocab_size} and {option('block_size')} {block_size}"
     if not below: raise MemtrainError(f'is too few: {given} the smallest GPT (one layer, 8 wide) has {sizes[0]} parameters',
-                                      'ask for more, or take a smaller vocabulary or block size', 'target_params', target)
+                                      f"ask for more, or take a smaller vocabulary or {option('block_size')}", 'target_params', target)
     raise MemtrainError(f'has no GPT within 5 % of it: {given} the nearest have {below[-1]} and {above[0]} parameters',
-                        'ask for one of these, or take a smaller vocabulary or block size', 'target_params', target)
+                        f"ask for one of these, or take a smaller vocabulary or {option('block_size')}", 'target_params', target)
 
 # %% ../nbs/training/10_loss.ipynb #35072619
 from .measure import mark

@@ -51,7 +51,7 @@ class _Layout:
         if (odd := next((t for t in some if kind(t) != kind(some[0])), None)) is not None:
             kinds = [f'{t.dtype} {tuple(t.shape)}' for t in (some[0], odd)]
             raise MemtrainError(f'{some[0].storage[0]}: {name} is {kinds[0]} in one trace of a batch and {kinds[1]} in another: '
-                                f'leave it out with fields=, or take batch_size=1')
+                                f'shard traces in which it is the same, or leave the field out')
         flat, rest = not some[0].shape, some[0].shape[1:]  # a number in a tensor is a row of its own
         own = [1 if flat else n if t is None else t.shape[0] for t, n in zip(tensors, self.lengths)]
         usual = flat or own == self.lengths
@@ -79,7 +79,7 @@ class _Layout:
 def _dtype(lazy):
     "torch's type of a lazy tensor"
     if not isinstance(found := getattr(torch, lazy.dtype, None), torch.dtype):
-        raise MemtrainError(f"{lazy.storage[0]}: torch has no type {lazy.dtype}: leave the field out with fields=")
+        raise MemtrainError(f"{lazy.storage[0]}: torch has no type {lazy.dtype}: leave the field out")
     return found
 
 def _place(lazy):

@@ -405,7 +405,7 @@ class WPOConfig:
     hiddenunits: int = 64  # width of the network
     depth: int = 5  # its layers
     seed: int = 0  # of the weights, the centers and the samples
-    grad_clip: float = 1.0  # largest norm of the gradient; 0 for any
+    grad_clip: float = 1.0  # largest norm of the network's gradient; 0 for any
     screen: float | None = None  # leave out centers that are so many nats behind the best for every sample; 30 changes nothing that float32 shows
     leave_one_out: bool = True  # images that are centers are left out of their own sums; without it they can be learnt by heart
     em_steps: int = 50  # that fit the mixing weights at the end

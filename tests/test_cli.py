@@ -4,31 +4,12 @@
 import pytest
 from memtrain.cli import *
 
-# %% ../nbs/reference/65_cli.ipynb #6e797c7b
-import io, json, os, re, shlex, shutil, subprocess, sys, sysconfig, tempfile, time
+# %% ../nbs/reference/65_cli.ipynb #437c0cc2
+import io, os, shlex, subprocess, sys, sysconfig, tempfile, time
 from contextlib import redirect_stderr, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from fastcore.test import test_eq
-from dataclasses import replace
-from memtrain.estimate import Step, estimate, simulate
-from memtrain.model import size_model
-from memtrain.core import MemtrainError
-from memtrain.shards import ShardWriter, TokenShards
-from memtrain.runs import Stopped, ToldElsewhere
-from memtrain.train import OutOfMemory, TrainConfig, gpt_step
-from memtrain.cli import _COMMANDS, _in_flags, _parse, _with_line
-
-# %% ../nbs/reference/65_cli.ipynb #fabeabbc
-_small = ['--target_params', '60k', '--seq_len', 32, '--max_iters', 6, '--batch_size', 4, '--eval_interval', 3, '--eval_batches', 2, '--device', 'cpu']
-
-def real_text(folder):
-    "A few of Python's own sources"
-    folder.mkdir()
-    for path in sorted(Path(sysconfig.get_paths()['stdlib']).glob('[a-b]*.py')): shutil.copy(path, folder)
-    return folder
-
-def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
+from memtrain.shards import ShardWriter
 
 # %% ../nbs/reference/65_cli.ipynb #1b0696a1
 @pytest.mark.page
@@ -60,7 +41,7 @@ from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
 from memtrain.train import OutOfMemory, TrainConfig, gpt_step, losses
-from memtrain.cli import _COMMANDS, _in_flags, _parse, _with_line
+from memtrain.text import TextOptions
 
 # %% ../nbs/proofs/cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):
@@ -83,6 +64,16 @@ def only_line(run):
     lines = [line for line in run.stderr.splitlines() if line.strip()]
     assert len(lines) == 1 and lines[0].startswith('memtrain: '), run.stderr
     return lines[0]
+
+_small = ['--target_params', '60k', '--seq_len', 32, '--max_iters', 6, '--batch_size', 4, '--eval_interval', 3, '--eval_batches', 2, '--device', 'cpu']
+
+def real_text(folder):
+    "A few of Python's own sources"
+    folder.mkdir()
+    for path in sorted(Path(sysconfig.get_paths()['stdlib']).glob('[a-b]*.py')): shutil.copy(path, folder)
+    return folder
+
+def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
 
 def make_texts(folder, n=60):
     "Small text files"
@@ -147,9 +138,9 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
             ('estimate --target_params 1M --model_name gpt2', '--target_params and --model_name each name a model'),
             ('estimate --model_name gpt2 --batch_size 0', 'batch_size 0'), ('estimate --model_name gpt2 --device toaster', "'toaster'"),
             ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
-            ('estimate --model_name gpt2 --plot .', '--plot . is a folder'), ('estimate --model_name gpt2 --plot a.doc', '--plot a.doc'), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
-            ('plan --model_name gpt2 --rows 0', '--rows 0'), ('estimate --model_name gpt2 --vocab_size 0', 'vocab_size=0'),
-            ('plan --model_name gpt2 --without sleep', '--without sleep: it is one of'), ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
+            ('estimate --model_name gpt2 --plot .', "--plot '.' is a folder"), ('estimate --model_name gpt2 --plot a.doc', "--plot 'a.doc'"), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
+            ('plan --model_name gpt2 --rows 0', '--rows 0'), ('estimate --model_name gpt2 --vocab_size 0', '--vocab_size 0'),
+            ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"), ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
             ('plan --target_params 13B --gpu 8gb', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json')):
         with redirect_stderr(io.StringIO()) as err, redirect_stdout(io.StringIO()): status = main(argv.split())
         lines = err.getvalue().splitlines()
@@ -196,7 +187,7 @@ def test_flags_for_memory_reach_what_they_name():
         test_eq([c[k] for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size')], [True, True, True, 100])
         said = only_line(run_here(*train, '--resume', cwd=d))
         assert "--use_8bit_optimizer False isn't the True that" in said, said
-        assert 'loss_chunk_size=-1' in only_line(run_here(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
+        assert '--loss_chunk_size -1' in only_line(run_here(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
 
 # %% ../nbs/proofs/cli.ipynb #feae6cfc
 def test_flags_for_cleaning_reach_what_they_name():
@@ -228,7 +219,7 @@ def test_two_ranks_train_from_a_shell_and_one_goes_on():
             test_eq((s['world_size'], s['parallel'], s['tokens']), (2, how, one['tokens']))
             assert abs(s['val_loss']/one['val_loss'] - 1) < 1e-6
             again = run_here(*flags, '--out_dir', how, '--gradient_accumulation_steps', 2, '--max_iters', 8, '--resume', cwd=d)
-            assert again.returncode == 0 and 'going on behind iteration 6' in again.stdout, again.stderr
+            assert again.returncode == 0 and 'resumed behind iteration 6' in again.stdout, again.stderr
 
 # %% ../nbs/proofs/cli.ipynb #f787b7c2
 def test_ranks_train_one_mixture():
@@ -312,20 +303,21 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
 
 # %% ../nbs/proofs/cli.ipynb #b8a409b8
 def test_the_line_to_run_instead_has_every_flag_that_was_given():
-    train = Train(input_file=('my file.txt',), out_dir='run', normalize=False, seq_len=64, use_streaming=True)
+    train = Train(input_file=('my file.txt',), out_dir='run', seq_len=64, use_streaming=True)
     config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
     step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
-    def said(resumable): return _with_line(OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable), train, config)
+    text, stream = TextOptions(normalize=False), {'shuffle_buffer_size': 50}
+    def said(resumable): return train._with_line(OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable), config, text, stream)
     with tempfile.TemporaryDirectory() as d:
         train.out_dir = f'{d}/run'
-        flags = f"--out_dir {d}/run --seq_len 64 --batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
-        test_eq(said(True), f"out of memory; run: memtrain train --input_file 'my file.txt' --use_streaming --no_normalize {flags}")
-        command, (settings,) = _parse('train', shlex.split(said(True).split('memtrain train ')[1]))
-        test_eq((command, settings), (train, replace(config, batch_size=8, gradient_accumulation_steps=8, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=256)))
+        flags = "--batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
+        test_eq(said(True), f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' --use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50")
+        command, (settings, cleaning, *_) = parse('train', shlex.split(said(True).split('memtrain train ')[1]))
+        test_eq((command, cleaning.normalize, settings), (train, False, replace(config, batch_size=8, gradient_accumulation_steps=8, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=256)))
         (Path(d)/'run').mkdir(); (Path(d)/'run/checkpoint.pt').touch()
         assert ' --resume' in said(True) and f'--out_dir {d}/run_2' in said(False) and '--resume' not in said(False)
         with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}): assert 'run: torchrun --standalone --nproc_per_node 4 -m memtrain train' in said(True)
-        test_eq(_with_line(OutOfMemory('out of memory, and nothing helps'), train, config), 'out of memory, and nothing helps')
+        test_eq(train._with_line(OutOfMemory('out of memory, and nothing helps'), config, text, stream), 'out of memory, and nothing helps')
 
 # %% ../nbs/proofs/cli.ipynb #8fe35b4b
 def test_curves_and_events_are_written_beside_the_run():
@@ -395,7 +387,7 @@ def test_a_killed_streamed_run_resumes_from_a_shell_with_the_same_losses():
         process.kill(); process.wait()
         assert 22 <= losses(d/'cut')[-1][0] < 60
         run = run_here(*train('cut'), '--resume', cwd=d)
-        test_eq(run.returncode, 0); assert 'going on behind iteration' in run.stdout
+        test_eq(run.returncode, 0); assert 'resumed behind iteration' in run.stdout
         test_eq(losses(d/'cut'), losses(d/'whole'))
         (d/'in/zz.py').write_text('new = 1\n'*99)
         assert 'made with source' in only_line(run_here(*train('cut'), '--resume', cwd=d))
@@ -442,27 +434,27 @@ def test_what_to_learn_from_is_asked_for_in_one_line():
                 ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'), ('--input_file none.txt', 'none.txt: no such file or folder: check --input_file'),
                 ('--input_file none.txt --use_streaming', 'none.txt: no such file'), ('--input_file empty.txt', 'empty.txt'), ('--input_file empty.txt --use_streaming', 'empty.txt'),
                 ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
-                ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'), ('--dataset_dir in --vocab_size 300', '--vocab_size is for --input_file'), ('--dataset_dir in --no_filter', '--no_filter is for'),
-                ('--dataset_dir in --use_streaming', '--use_streaming is for --input_file'), ('--dataset_dir in --documents pack', '--documents pack is for a stream: take split'),
-                ('--input_file in --documents pack', '--documents pack is for a stream: add'), ('--input_file in --documents some --tokenization bytes', "'some'"),
-                ('--input_file in --tokenization bytes --vocab_size 300', '--vocab_size 300 is for --tokenization train-bpe'), ('--dataset_id x --exclude y', '--exclude is for --input_file'),
+                ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'), ('--dataset_dir in --vocab_size 300', '--vocab_size is for text'), ('--dataset_dir in --no_filter', '--filter is for text'),
+                ('--dataset_dir in --use_streaming', '--use_streaming is for text'), ('--dataset_dir in --documents pack', "--documents 'pack' is for a stream: take split"),
+                ('--input_file in --documents pack', "--documents 'pack' is for a stream: add"), ('--input_file in --documents some --tokenization bytes', "'some'"),
+                ('--input_file in --tokenization bytes --vocab_size 300', '--vocab_size 300 is for --tokenization train-bpe'), ('--dataset_id x --exclude y', 'is for --input_file: a data set has no files'),
                 ('--input_file in --use_streaming --tokenization char', 'leave out --use_streaming, or take bytes'), ('--input_file in --use_streaming --stride 99 --tokenization bytes', 'stride 99'),
                 ('--input_file in --use_streaming --tokenization bytes --cache_size much', 'much'), ('--input_file in --use_streaming --tokenization bytes --max_examples 0', 'max_examples 0'),
                 ('--input_file in --val_fraction 0 --tokenization bytes', 'val_fraction 0'), ('--input_file in --tokenization empty.txt', 'empty.txt'), ('--input_file in --vocab_size 9', 'vocab_size 9')):
             run = run_here('train', *flags.split(), '--out_dir', 'new', *_small, cwd=d)
             assert run.returncode == 1 and said in only_line(run), (flags, run.stderr)
         assert 'run isn\'t empty and holds no run' in only_line(run_here('train', '--input_file', 'in', '--out_dir', 'run', cwd=d))
-        assert "an empty name is among the --input_file" in only_line(run_here('train', '--input_file', '', 'in', '--out_dir', 'new', cwd=d))
+        assert "--input_file has an empty name in it" in only_line(run_here('train', '--input_file', '', 'in', '--out_dir', 'new', cwd=d))
         assert not (d/'new').exists()
 
 # %% ../nbs/proofs/cli.ipynb #5f05a5d2
 def test_flags_of_bench_reach_it():
     asked = {}
-    with patch.dict(sys.modules, {'memtrain.bench': SimpleNamespace(run_bench=lambda **kw: asked.update(kw) or 'the table')}):
+    with patch.dict(sys.modules, {'memtrain.bench': SimpleNamespace(BenchOptions=import_module('memtrain.bench').BenchOptions, run_bench=lambda **kw: asked.update(kw) or 'the table')}):
         run = run_here('bench', '--num_batches', 7, '--batch-size', 3, '--skip_tf', '--skip_grain', '--cold', '--save', 'b.json')
     test_eq((run.returncode, run.stdout), (0, 'the table\n'))
     test_eq(asked, dict(num_batches=7, batch_size=3, block_size=1024, rounds=5, skip_tf=True, skip_grain=True, cold=True, dataset_dir=None, plot=None, save='b.json'))
-    assert '--plot . is a folder' in only_line(run_here('bench', '--plot', '.'))
+    assert "--plot '.' is a folder" in only_line(run_here('bench', '--plot', '.'))
 
 # %% ../nbs/proofs/cli.ipynb #4f483680
 def test_errors_are_one_line_with_the_right_status():
@@ -476,10 +468,10 @@ def test_errors_are_one_line_with_the_right_status():
         assert not (d/'new').exists()
         test_eq(prep('in').returncode, 0)
         train = lambda *args: run_here('train', '--dataset_dir', 'new', '--out_dir', 'run', *args, cwd=d)
-        for args, said in ((('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'), (('--model_name', 'gpt3'), 'gpt2-xl'), (('--epochs', 0), '--epochs 0'),
+        for args, said in ((('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'), (('--epochs', 0), '--epochs 0'),
                            (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), '--lr nan'), (('--seq_len', 0), '--seq_len 0'), (('--seed', -1), '--seed -1'),
                            (('--target_params', '1e400'), 'more than any machine has'), (('--target_params', '100T'), 'memory'),
-                           (('--lr', -1), 'lr=-1.0'), (('--target_params', 'many'), "'many' is not a count"), (('--config_file', 'no.json'), 'no.json'), (('--device', 'abacus'), "'abacus'"), (('--report', '.'), 'is a folder'), (('--report', 'empty.txt/r.html'), 'empty.txt is a file')):
+                           (('--lr', -1), '--lr -1.0'), (('--target_params', 'many'), "'many' is not a count"), (('--config_file', 'no.json'), 'no.json'), (('--device', 'abacus'), "'abacus'"), (('--report', '.'), 'is a folder'), (('--report', 'empty.txt/r.html'), 'empty.txt is a file')):
             run = train(*args)
             test_eq(run.returncode, 1); assert said in only_line(run), run.stderr
         shard = d/'new/train/shard_00000.bin'
@@ -500,18 +492,16 @@ def test_errors_name_what_can_be_typed():
         data, lacks = ('--dataset_dir', 'data'), "body.jsonl, line 1: no text under 'text'; it has body: choose with --text_key"
         test_eq(train(*data, '--out_dir', 'run', *_small).returncode, 0)
         for args, said in (((*data, '--out_dir', 'run', '--resume', '--target_params', '60k', '--seq_len', 16), "--seq_len 16 isn't the 32 that"),
-                           ((*data, '--out_dir', 'run', '--resume', '--target_params', '20k', '--seq_len', 32), 'resume with the same --target_params, --model_name or --config_file'),
-                           ((*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000), 'a window of --seq_len 30000 needs 30001; choose a smaller --seq_len, or'),
-                           ((*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000), 'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters; ask for more, or take a smaller vocabulary or --seq_len'),
-                           ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size=0'),  # where it stands
+                           ((*data, '--out_dir', 'run', '--resume', '--target_params', '20k', '--seq_len', 32), 'of --target_params, --model_name or --config_file, 2 isn\'t the 4'),
+                           ((*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000), 'a window of --seq_len 30000 needs 30001: choose a smaller --seq_len, or'),
+                           ((*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000), 'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for more, or take a smaller vocabulary or --seq_len'),
+                           ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size 0'),  # where it stands
                            ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'), ((*data, '--out_dir', 'new', '--device', 'gpu'), "device 'gpu' can't be used: take --device cuda or --device cpu"),
                            (('--input_file', 'body.jsonl', '--use_streaming', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first broken record is {lacks}'),
                            (('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first is {lacks}')):
             run = train(*args)
             test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
         assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))
-        test_eq(_in_flags('runs/block_size 9: choose a smaller block_size', 'bench', None), 'runs/block_size 9: choose a smaller block_size')  # whose flag it is
-        test_eq(_in_flags("--tokenizer_sha256 'a1' isn't the 'b2' that run was made with: resume with the same", 'train', None), 'run was made with another tokenizer: resume with the same')
         assert 'take --device cuda or' in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
 
 # %% ../nbs/proofs/cli.ipynb #92905750
@@ -521,7 +511,7 @@ def test_errors_of_a_predictor_name_what_can_be_done():
         trace = lambda s, layer: {'layer_id': layer, 'sample_id': s, 'hidden_states': r.random((4, 8), np.float32), 'target_routing': r.random((4, 5), np.float32), 'target_top_k': r.integers(5, size=(4, 2)), 'token_ids': np.arange(4)}
         good = [trace(s, layer) for s in range(30) for layer in range(4)]
         mixed = [{**t, 'hidden_states': t['hidden_states'].astype(['f4', 'f8'][t['sample_id']%2])} for t in good]
-        for name, traces, said in (('few', good[:8], 'of its 2 samples none falls to val and test: collect more'), ('mixed', mixed, ' in another: shard traces in which it is the same'),
+        for name, traces, said in (('few', good[:8], 'of its 2 samples none falls to val and test: collect more, or take larger fractions'), ('mixed', mixed, ' in another: shard traces in which it is the same, or leave the field out'),
                                    ('alone', [{**t, 'sample_id': None} for t in good], 'alone: its traces have no sample_id, and by it the layers of a sample are joined: shard traces that have one')):
             (d/'t.pkl').write_bytes(pickle.dumps(traces))
             run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', name, cwd=d)
@@ -539,11 +529,11 @@ def test_what_is_wrong_with_a_text_is_told_in_the_words_of_the_flags():
         stream = ('--input_file', 'in', '--use_streaming')
         for args, said in ((('--input_file', 'data'), 'give it as --dataset_dir'), (('--input_file', 'saved'), 'give it as --dataset_id'), (('--dataset_id', './gone'), 'check --dataset_id'),
                            (('--input_file', 'gone'), 'check --input_file'), (('--input_file', 'empty.txt'), 'empty.txt: there is no document for'), ((*stream, '--num_workers', 100_000), 'fewer --num_workers'),
-                           ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'), ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the seq_len'),
-                           (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'), ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'), ((*stream, '--cache_dir', 'empty.txt'), "empty.txt can't be made")):
+                           ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'), ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the --seq_len'),
+                           (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'), ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'), ((*stream, '--cache_dir', 'empty.txt'), "'empty.txt' can't be made")):
             run = run_here('train', *args, '--out_dir', 'run', '--tokenization', 'bytes', '--target_params', '20k', '--max_iters', 1, cwd=d)
             assert run.returncode == 1 and said in run.stderr and len(run.stderr.strip().splitlines()) == 1, (args, run.stderr)
-            assert not any(word in run.stderr for word in ('max_broken', 'document_kib', 'Traceback', '--input_files'))
+            assert not any(word in run.stderr for word in (' max_broken', 'document_kib', 'Traceback', '--input_files'))
             assert not (d/'run').exists(), args
 
 # %% ../nbs/proofs/cli.ipynb #3d59ad30
@@ -567,7 +557,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written():
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         test_eq(process.returncode, 130)
-        test_eq([line for line in err.splitlines() if line.startswith('memtrain')], ['memtrain: interrupted; nothing is half-written, and --resume goes on behind what was finished'])
+        test_eq([line for line in err.splitlines() if line.startswith('memtrain')], ['memtrain: interrupted; nothing is half-written, and --resume resumes behind what was finished'])
         assert 'Traceback' not in err and not (d/'data').exists()
 
 # %% ../nbs/proofs/cli.ipynb #36c46832
@@ -575,8 +565,8 @@ def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
     for line, goes_on in (('prepare --input_files x --out_dir y', True), ('verify x', False), ('export x y', False), ('estimate', False), ('bench', False), ('train --dataset_dir x --out_dir y', True),
                           ('wpo', False), ('wpo --save x', True), ('train-predictor --shard_dir x', False), ('train-predictor --shard_dir x --out_dir y', True), ('collect-traces --run_dir x', True),
                           ('shard-traces --input_file x --output_dir y', True), ('shard-traces --input_file x --output_dir y --index_only', False)):
-        with patch.object(_COMMANDS[line.split()[0]][0], 'run', side_effect=KeyboardInterrupt): run = run_here(*line.split())
-        test_eq((run.returncode, run.stderr), (130, 'memtrain: interrupted; nothing is half-written' + ', and --resume goes on behind what was finished'*goes_on + '\n'))
+        with patch.object(COMMANDS[line.split()[0]], 'run', side_effect=KeyboardInterrupt): run = run_here(*line.split())
+        test_eq((run.returncode, run.stderr), (130, 'memtrain: interrupted; nothing is half-written' + ', and --resume resumes behind what was finished'*goes_on + '\n'))
 
 # %% ../nbs/proofs/cli.ipynb #71a86e8e
 def write_traces(path, samples=5, layers=3):
@@ -614,7 +604,7 @@ def test_a_pickle_that_is_no_list_of_traces_is_told():
         for i, (items, said) in enumerate((([trace]*4, ''), ([trace, 5, None], '2 of 3 items without a layer_id'), ({'a': 1}, '1 of 1 items without a layer_id'), ([{'a': 1}]*2, '2 of 2 items without'))):
             (d/'t.pkl').write_bytes(pickle.dumps(items))
             run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', f'out{i}', cwd=d)
-            test_eq((run.returncode, run.stderr, 'items without' in run.stdout, 'what is no list' in run.stdout), (0, '', bool(said), isinstance(items, dict)))
+            test_eq((run.returncode, 'memtrain' in run.stderr, 'items without' in run.stdout, 'what is no list' in run.stdout), (0, False, bool(said), isinstance(items, dict)))  # beside a bar, where it takes a second
             assert said in run.stdout, run.stdout
         (d/'t.pkl').write_bytes(pickle.dumps([]))
         for flags in ([], ['--index_only'], ['--format', 'pkl', '--group', 'seed']):
@@ -651,7 +641,7 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
         test_eq((run.returncode, sorted(os.listdir(d/'routing_data'))), (0, ['run_traces.pkl', 'run_traces_x_shards']))
         test_eq([t.layer_id for t in iter_pickle(d/'routing_data/run_traces.pkl')], [0, 1, 2, 3]*2)
         for args, said in ((('--run_dir', 'run'), 'run_traces.pkl is there already'), (('--run_dir', 'run', '--shard_data', '--output_suffix', 'x', '--resume', '--target_traces', 8), 'holds 120 finished traces'),
-                           (('--run_dir', 'run', '--output_suffix', 'a/b'), 'without a slash'), (('--run_dir', 'none', '--output_suffix', 'y'), 'none'), (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces')):
+                           (('--run_dir', 'run', '--output_suffix', 'a/b'), 'leave out the slash'), (('--run_dir', 'none', '--output_suffix', 'y'), 'none'), (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces')):
             run = run_here('collect-traces', *args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, run.stderr
         run = run_here('estimate', '--config_file', 'moe.json', '--batch_size', 2, cwd=d)
@@ -669,7 +659,7 @@ def test_a_mixture_is_trained_shown_and_resumed():
         run = run_here(*short, '--save', 'run', '--resume', cwd=d)
         assert run.returncode == 0 and f"{s['nll_held_out']:.3f} nats" in run.stdout, (run.stdout, run.stderr)
         for args, said in (((*short, '--save', 'run'), 'resume'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 1.0 isn\'t the 0.003'), (('wpo', '--data', 'stars'), 'checkerboard'),
-                           (('wpo', '--data', 'cifar10'), 'data_dir'), (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'), ((*short, '--resume'), '--save DIR'), ((*short, '--memory', '1kB'), 'the closest'),
+                           (('wpo', '--data', 'cifar10'), 'data_dir'), (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'), ((*short, '--resume'), 'give --out_dir'), ((*short, '--memory', '1kB'), 'the closest'),
                            ((*short, '--plot', 'x.txt'), '.png'), ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size 0'), ((*short, '--lr', '1e30', '--grad_clip', 0), 'step ')):
             run = run_here(*args, cwd=d)
             assert run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr, (args, run.stderr)

@@ -106,13 +106,13 @@ def check_classes(modules: dict[str, Module]) -> list[str]:
 def is_dataclass(cls: ast.ClassDef) -> bool: return any("dataclass" in ast.unparse(o) for o in cls.decorator_list)
 
 
-def option_fields(cls: ast.ClassDef, source: list[str]) -> dict[str, str]:
-    "{field: what its comment says} of a class of settings."
-    return {o.target.id: source[o.lineno - 1].partition("  # ")[2].strip() for o in cls.body if isinstance(o, ast.AnnAssign) and isinstance(o.target, ast.Name)}
+def option_fields(cls: ast.ClassDef, source: list[str]) -> dict[str, tuple[str, str]]:
+    "{field: (what its comment says, its default)} of a class of settings."
+    return {o.target.id: (source[o.lineno - 1].partition("  # ")[2].strip(), ast.unparse(o.value) if o.value else "") for o in cls.body if isinstance(o, ast.AnnAssign) and isinstance(o.target, ast.Name)}
 
 
 def check_options(modules: dict[str, Module]) -> list[str]:
-    "An option is declared once: no two classes of settings say the same of one name, and no function lists again what a class declares."
+    "An option is declared once: no two classes of settings say the same of one name and give it the same default, and no function lists again what a class declares."
     declared,res = {},[]
     for k,m in modules.items():
         lines = m.source.splitlines()
