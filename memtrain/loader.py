@@ -400,7 +400,7 @@ class TokenLoader(EpochLoader):
         super().__init__(self.shards.path, self.cuts.n, batch_size, identity, rank, world_size, drop_last, keep_empty, prefetch, num_workers,
                          pool_size=order.block*order.pool if weights is None and order.shuffle == 'block' else max(1, 2**19//block_size))
 
-    def read_batches(self, epoch, pools):
+    def read_batches(self, epoch: int, pools: Iterator) -> Iterator:
         "Batches of windows, read a pool at a time"
         reader = _WindowReader(self.shards, self.block_size)
         def locate(pool):

@@ -112,6 +112,11 @@ def public_defs(cell) -> list:
     return [o for o in parsed(cell) if isinstance(o, DEFS) and not o.name.startswith("_")]
 
 
+def patches(node) -> bool:
+    "Is `node` a method that `@patch` gives to a class?"
+    return any(getattr(o, "id", "") == "patch" for o in node.decorator_list)
+
+
 def methods(cls: ast.ClassDef) -> list:
     "Public methods of `cls`; a setter has its getter's docs."
     return [o for o in cls.body if isinstance(o, FUNCS) and not o.name.startswith("_")
@@ -209,6 +214,7 @@ def check_types(where: str, cell) -> list[str]:
     "Types of the arguments of everything public in `cell`; docstrings are ruff's matter."
     res = []
     for o in public_defs(cell):
+        if patches(o) and (o.args.args[0].annotation is not None and ast.unparse(o.args.args[0].annotation).startswith("_")): continue  # of a private class
         inside = [m for m in getattr(o, "body", []) if isinstance(o, ast.ClassDef) and isinstance(m, FUNCS) and (m in methods(o) or m.name == "__init__")]
         for f in inside if isinstance(o, ast.ClassDef) else [o]:
             name = f"{o.name}.{f.name}" if inside else o.name
@@ -237,7 +243,7 @@ def check_names(root: Path, pages: list[Page]) -> list[str]:
         for c in page.exported():
             where = cell_name(page.path, c)
             res += check_types(where, c)
-            for name in [o.name for o in public_defs(c)] + assigned(c):
+            for name in [o.name for o in public_defs(c) if not patches(o)] + assigned(c):
                 if "hide" in c.directives_: res.append(f"{where}: public `{name}` is defined in a hidden cell: take '#| hide' out, or use '#| exporti'")
                 elif not mentions(page, name, c): res.append(f"{where}: public `{name}` is never shown on its page: add an example, or a _ before its name")
     return res

@@ -32,7 +32,8 @@ def fingerprint(root: Path, source: str) -> str:
     "Of a cell's `source` and of everything of ours that it names, commands included."
     known = definitions(root)
     words = set(re.findall(r"\w+", source))
-    commands = {o for o in known if o.startswith("memtrain ") and re.search(rf"(?<![\w-]){re.escape(o.partition(' ')[2])}(?![\w-])", source)}
+    shell = "memtrain " if not re.search(r"\b(sh|here)\(", source) else r"(?:memtrain |[\"'])"  # cells that run commands by sh('train …') or here(…)
+    commands = {o for o in known if o.startswith("memtrain ") and re.search(rf"{shell}{re.escape(o.partition(' ')[2])}(?![\w-])", source)}
     return hashlib.sha1("".join([source, *(known[o] for o in sorted(words & known.keys() | commands))]).encode()).hexdigest()[:8]
 
 
