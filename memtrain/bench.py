@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-from fastcore.meta import delegates
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, Result, load_result, option, progress, results_dir, save_result
+from .core import delegates, MIB, MemtrainError, Result, load_result, option, progress, results_dir, save_result
 from .folders import atomic_write, check_writable
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards

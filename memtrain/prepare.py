@@ -16,9 +16,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-from fastcore.meta import delegates
 
-from .core import MemtrainError, format_size, get_machine, option, parse_size, progress
+from .core import delegates, MemtrainError, format_size, get_machine, option, parse_size, progress
 from .folders import lock_folder
 from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, read_keys, read_manifest
 from .text import (RULES, Chunk, NearKeys, SeenKeys, TextOptions, active_rules, choose_split, clean_chunk, encode_text, find_files, hash_chunk_lines,

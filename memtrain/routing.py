@@ -18,10 +18,9 @@ from typing import Any, Callable, Collection, Iterable
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from fastcore.meta import delegates
 from matplotlib.figure import Figure
 
-from .core import MemtrainError, get_rng_state, option, progress, seed_everything, set_rng_state
+from .core import delegates, MemtrainError, get_rng_state, option, progress, seed_everything, set_rng_state
 from .folders import read_json
 from .loader import TokenLoader
 from .model import GPT, ExpertLinear, GPTConfig

@@ -156,6 +156,11 @@ _holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of t
 
 class Run:
     "A training run's folder: who writes in it, what is logged, and which checkpoints stay"
+    save: Callable[..., None]  # this and the next three grow further down
+    save_as: Callable[..., None]
+    conclude: Callable[..., dict]
+    go: Callable[..., None]
+
     def __init__(
         self,
         out_dir: str | Path | None,  # all ranks must see the same; None keeps nothing

@@ -193,10 +193,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastcore.meta import delegates
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import MemtrainError, get_machine, option, parse_size
+from .core import delegates, MemtrainError, get_machine, option, parse_size
 from .folders import check_writable, lock_folder, remove_temporary
 from .loader import permute, resolve_ranks
 from .prepare import BPE_SAMPLE, Corpus, Documents, Processed, Settings, Threads, process_chunk, run_in_order, sample_corpus

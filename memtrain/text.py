@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.meta import delegates
 
-from .core import MemtrainError, option, parse_size
+from .core import delegates, MemtrainError, option, parse_size
 from .shards import MANIFEST
 
 # %% ../nbs/data/21_text.ipynb #a1a35f9b

@@ -346,6 +346,11 @@ def steps_per_epoch(
 # %% ../nbs/training/13_train.ipynb #44f4c99a
 class Trainer:
     "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
+    run: Callable[[], dict]  # this and the next three grow on the page on killed runs
+    save: Callable[[], None]
+    save_best: Callable[[float], None]
+    restore: Callable[[dict], None]
+
     def __init__(
         self,
         model: GPT,  # fresh, or any start, the same on all ranks; its block size is the length of the windows

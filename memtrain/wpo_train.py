@@ -22,9 +22,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from fastcore.meta import delegates
 
-from .core import MIB, MemtrainError, format_size, is_out_of_memory, option, parse_size
+from .core import delegates, MIB, MemtrainError, format_size, is_out_of_memory, option, parse_size
 from .estimate import OPTIMIZERS, state_bytes
 from .lazypickle import iter_pickle
 from .plan import MARGIN, usable_memory
