@@ -204,12 +204,12 @@ def sample_corpus(corpus: Corpus, size: int | None = None) -> Iterator[str]:
 
 def _letters(chunk, options): return set().union(*clean_chunk(chunk, options).texts)
 
-def _make_tokenizer(options, corpus):
+def _make_tokenizer(name, corpus):
     "The tokenizer that the option `tokenization` names"
-    if options.tokenization == 'bytes': return ByteTokenizer()
-    if options.tokenization == 'char': return CharTokenizer(set().union(*corpus.results('collecting the alphabet', _letters)))
-    if options.tokenization == 'train-bpe': return train_bpe(sample_corpus(corpus), options.vocab_size)
-    return load_tokenizer(options.tokenization) if path_exists(options.tokenization) else load_from_hub(options.tokenization)
+    if name == 'bytes': return ByteTokenizer()
+    if name == 'char': return CharTokenizer(set().union(*corpus.results('collecting the alphabet', _letters)))
+    if name == 'train-bpe': return train_bpe(sample_corpus(corpus), corpus.options.vocab_size)
+    return load_tokenizer(name) if path_exists(name) else load_from_hub(name)
 
 # %% ../nbs/data/23_prepare.ipynb #f853feec
 def _check_splits(corpus, documents, wanted):
@@ -323,13 +323,6 @@ class Prepared:
         return '\n'.join(lines)
 
 # %% ../nbs/data/23_prepare.ipynb #c8250674
-def _sources(files): return [{'path': str(p), 'bytes': p.stat().st_size} for p in files]
-
-def _peak_rss():
-    "The most that this process has had in RAM, in bytes"
-    import resource
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
-
 @delegates(PrepareOptions)
 def prepare(
     input_files: str | Path | list,  # files, folders, patterns; .gz, .zst, .jsonl, .parquet among them
@@ -368,8 +361,11 @@ def prepare(
             _tokenise(corpus, settings, sink)
             before = old or {'documents': {}, 'sources': [], 'counts': {}}
             _check_splits(corpus, Counter(before['documents']) + sink.documents, options.splits())
-            writer.extra = {'sources': before['sources'] + _sources(files), 'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()}}
-    run = dict(engine=settings.tokenizer.engine, workers=pool.name, peak=_peak_rss(), bytes=sink.counts['bytes'], counts=sink.counts)
+            sources = before['sources'] + [{'path': str(p), 'bytes': p.stat().st_size} for p in files]
+            writer.extra = {'sources': sources, 'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()}}
+    import resource
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)  # bytes of RSS
+    run = dict(engine=settings.tokenizer.engine, workers=pool.name, peak=peak, bytes=sink.counts['bytes'], counts=sink.counts)
     return Prepared(read_manifest(out), time.perf_counter() - started, str(out), run)
 
 def _get_ready(out, corpus, old, unfinished):
@@ -379,7 +375,7 @@ def _get_ready(out, corpus, old, unfinished):
     if not unfinished and next(chunks, None) is None:  # no longer than a chunk: its splits are known at once
         splits = process_chunk(first, Settings(replace(options, near_dedup=0))).splits if first else {}
         _check_splits(corpus, {split: len(docs.sizes) for split, docs in splits.items()}, () if old else options.splits())
-    tokenizer = load_tokenizer(out) if (out/TOKENIZER).exists() else _make_tokenizer(options, corpus)
+    tokenizer = load_tokenizer(out) if (out/TOKENIZER).exists() else _make_tokenizer(options.tokenization, corpus)
     sample = take_sample(first, options) if first else []
     if tokenizer.kind == 'bpe': tokenizer.speed_up(sample)
     settings = Settings(options, tokenizer, dtype_for_vocab(tokenizer.vocab_size, options.dtype))

@@ -254,7 +254,7 @@ def load_tokenizer(
     path: str | Path,  # a data set's folder, a `tokenizer_state.json`, or any `tokenizer.json` of the tokenizers library
 ) -> ByteTokenizer | CharTokenizer | BPETokenizer:
     "The tokenizer kept at `path`; for a data set, checked to be the one that made its shards"
-    path = Path(path)
+    path = Path(path).expanduser()
     if (path/MANIFEST).exists():
         expected, path = read_manifest(path)['tokenizer_sha256'], path/TOKENIZER
         if not path.exists(): raise MemtrainError(f'{path} is missing', 'copy it again, or prepare the data set anew')

@@ -234,12 +234,12 @@ def test_keys_are_new_exactly_once_in_memory_and_on_disk(batches, limit):
 # %% ../nbs/proofs/text.ipynb #73c5158d
 def test_keys_on_disk_need_little_memory():
     with tempfile.TemporaryDirectory() as d:
-        seen, rng = SeenKeys(d, memory=20_000*KEY_BYTES), np.random.default_rng(0)
-        blocks = [rng.bytes(16*5000) for _ in range(60)]
+        seen, rng = SeenKeys(d, memory=10_000*KEY_BYTES), np.random.default_rng(0)
+        blocks = [rng.bytes(16*2500) for _ in range(60)]
         tracemalloc.start()
         for block in blocks: assert seen.add(block).all()
         peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
-        assert peak < 20_000*KEY_BYTES*1.5, peak / (20_000*KEY_BYTES)
+        assert peak < 10_000*KEY_BYTES*1.5, peak / (10_000*KEY_BYTES)
         for block in blocks: assert not seen.add(block).any()
         assert 1 <= len(seen.runs) < 8
         seen.close()
