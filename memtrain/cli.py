@@ -57,7 +57,7 @@ def read_flags(
 @dataclass
 class Prepare:
     "Turn text into token shards"
-    takes = {'prepare:prepare': 'input_files out_dir workers engine resume append', 'prepare:PrepareOptions': ''}
+    takes = {'prepare:prepare': 'input_files out_dir', 'prepare:PrepareOptions': ''}
     types = {'input_files': tuple[str, ...], 'dedup_memory': str}
 
     def run(

@@ -14,6 +14,8 @@ def can_fork(args, kwargs) -> bool:
     "Whether a child that was asked for by `subprocess.run(args, **kwargs)` may come from the server."
     if os.name != "posix" or not isinstance(args, (list, tuple)) or len(args) < 3 or set(kwargs) - UNDERSTOOD: return False
     if any(kwargs.get(k) not in (None, subprocess.PIPE, subprocess.DEVNULL) for k in ("stdout", "stderr")): return False
+    env, cwd = kwargs.get("env") or os.environ, kwargs.get("cwd") or "."
+    if env.get("PYTHONPATH") != os.environ.get("PYTHONPATH") or os.path.isdir(os.path.join(cwd, "memtrain")) and not os.path.samefile(cwd, "."): return False  # another memtrain
     args = [str(o) for o in args]
     return args[0] == sys.executable and args[1] in ("-c", "-m") and not (args[1] == "-m" and args[2] != "memtrain") and not any(map(FRESH.search, args))
 

@@ -143,8 +143,9 @@ def test_a_forked_child_neither_holds_nor_frees_the_lock():
         code = f"""import os, sys, time
 from memtrain.folders import lock_folder
 with lock_folder(r'{d}/x'):
-    if not (pid := os.fork()): sys.stdin.read(); os._exit(0)
-    print(pid, flush=True); os.kill(os.getpid(), 9)"""
+    read, write = os.pipe()
+    if not (pid := os.fork()): os.write(write, b'.'); sys.stdin.read(); os._exit(0)
+    os.read(read, 1); print(pid, flush=True); os.kill(os.getpid(), 9)  # behind what the child does first"""
         holder = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         holder.stdout.readline()
         test_eq(holder.wait(), -9)
