@@ -471,7 +471,7 @@ def test_help_that_is_shown_goes_stale_with_a_field_that_a_command_inherits(tmp_
     cli = 'class Flags:\n    n: int = 1  # how many\nclass Sow(Flags): "Sow"\nclass Reap: "Reap"\nCOMMANDS = {"sow": Sow, "reap": Reap}\n'
     def fingerprints():
         stale.definitions.cache_clear()
-        return [stale.fingerprint(tmp_path, f"show('{o} --help')") for o in ("sow", "reap")]
+        return [stale.fingerprint(tmp_path, f"sh('{o} --help')") for o in ("sow", "reap")]
     (tmp_path/"memtrain/cli.py").write_text(cli); before = fingerprints()
     (tmp_path/"memtrain/cli.py").write_text(cli.replace("how many", "how few")); after = fingerprints()
     assert before[0] != after[0] and before[1] == after[1]
