@@ -8,10 +8,10 @@ __all__ = ['random_numbers', 'permute', 'WindowOrder', 'blocks_read', 'share_bat
 
 # %% ../nbs/data/24_loader.ipynb #46523c39
 import copy, itertools
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 try: import resource
@@ -129,7 +129,7 @@ def blocks_read() -> int | None:  # of 512 bytes; None where the system doesn't 
 class _WindowReader:
     "Windows of `length` tokens and the one behind, of which many are read at a time into one array"
     def __init__(self, shards, length):
-        self.shards, self.length, self.read, self.flat = shards, length, None, np.empty(0, shards.dtype)
+        self.shards, self.length, self.read, self.flat = shards, length, None, np.empty(length + 1, shards.dtype)  # room for one, though a rank may have none
 
     def _wrap(self, first, sizes):
         "The same stretches; one that goes over the end of the data goes on at its beginning"
@@ -245,18 +245,34 @@ def read_ahead(
     n: int,  # how many may wait to be used
 ) -> Iterator:
     "The same `items`, made by a thread up to `n` ahead; an exception comes where it would have come"
-    thread, done = ThreadPoolExecutor(1), object()
+    made, room, left = SimpleQueue(), SimpleQueue(), []
+    for _ in range(n): room.put(None)
+    def work():
+        error = None
+        try:
+            for item in items:
+                made.put((True, item))
+                room.get()
+                if left: return
+        except BaseException as e: error = e
+        made.put((False, error))
+    thread = Thread(target=work, daemon=True)
+    thread.start()
     try:
-        waiting = deque(thread.submit(next, items, done) for _ in range(n + 1))
-        while (item := waiting.popleft().result()) is not done:
-            waiting.append(thread.submit(next, items, done))
-            yield item
-    finally: thread.shutdown(cancel_futures=True)  # also when the loop is left early
+        while (item := made.get())[0]:
+            room.put(None)
+            yield item[1]
+        if item[1]: raise item[1]
+    finally:  # also when the loop is left early
+        left.append(True)
+        room.put(None)
+        thread.join()
 
 # %% ../nbs/data/24_loader.ipynb #98c80fea
 class EpochLoader(IterableDataset):
     "Epochs of `n` items in batches, shared among ranks and workers, resumable behind any batch; a subclass gives `read_batches`"
     epoch = seen = 0  # the epoch under way, and how many of its items all ranks have handed out
+    loops = 0  # that were begun; the last one moves the position
     begin = None  # in a worker process: where the epoch was entered, which decides whose batch is whose
 
     def __init__(
@@ -320,10 +336,12 @@ class EpochLoader(IterableDataset):
     def __iter__(self) -> Iterator:  # an epoch, or what is left of it
         if self.n - self.seen < (self.batch_size*self.world_size if self.drop_last else 1): self.set_epoch(self.epoch + 1)
         if get_worker_info() and self.begin is None: self.begin = self.seen
+        self.loops = mine = self.loops + 1
         batches = self._by_workers() if self.num_workers else self.read_batches(self.epoch, self._pools())
         for batch, seen in read_ahead(batches, self.prefetch) if self.prefetch else batches:
             self.seen = seen
             yield batch
+            if self.loops != mine: raise MemtrainError(f'{self.path}: another loop over this loader has begun since, and a loader has one position', 'make a second loader for it')
         self.set_epoch(self.epoch + 1)
 
     def set_epoch(

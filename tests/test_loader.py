@@ -382,6 +382,21 @@ def test_ranks_are_given_or_found():
         assert all(x.shape == y.shape and x.shape[1] == 9 for b in batches for x, y in b)
     batches = [list(TokenLoader(TokenShards.from_array(np.arange(92)), 3, 9, rank=r, world_size=3, keep_empty=True)) for r in range(3)]
     test_eq([[len(x) for x, _ in b] for b in batches], [[3, 0], [3, 0], [3, 1]])  # ten windows: nine, and one
+    for order in (dict(shuffle='global'), dict(shuffle=False), dict(weights=[1.0])):  # fewer windows than ranks
+        batches = [list(TokenLoader([TokenShards.from_array(np.arange(50))], 2, 16, rank=r, world_size=8, keep_empty=True, **order)) for r in range(8)]
+        test_eq([[tuple(x.shape) for x, _ in b] for b in batches], [[(int(r in (2, 5, 7)), 16)] for r in range(8)])
+
+# %% ../nbs/proofs/loader.ipynb #8178a473
+def test_two_loops_over_one_loader_are_not_mixed():
+    loader, order = (TokenLoader(TokenShards.from_array(np.arange(100)), 2, 8, shuffle=False) for _ in range(2))
+    first = iter(loader)
+    next(first)
+    test_eq([x[0, 0].item() for x, _ in loader], [x[0, 0].item() for x, _ in order][1:])  # a loop that was left: the next one takes its place
+    test_fail(lambda: next(first), contains='another loop over this loader')
+    test_fail(lambda: list(zip(loader, loader)), contains='make a second loader')
+    for prefetch, num_workers in ((2, 0), (0, 1)):
+        loader = TokenLoader(TokenShards.from_array(np.arange(100)), 2, 8, prefetch=prefetch, num_workers=num_workers)
+        test_eq(len([a for _ in range(2) for a in loader]), 12)
 
 # %% ../nbs/proofs/loader.ipynb #385171ac
 def test_dropped_windows_are_others_each_epoch_and_states_at_the_end_begin_the_next():
