@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['UNFINISHED', 'publish', 'publish_files', 'atomic_write', 'check_writable', 'explain_errors', 'write_json',
            'read_json', 'sha256_text', 'file_sha256', 'checksum', 'verify_files', 'lock_folder', 'temporary',
-           'remove_temporary', 'check_empty', 'read_manifest', 'FolderWriter']
+           'remove_temporary', 'check_empty', 'check_shape', 'check_names', 'read_manifest', 'FolderWriter']
 
 # %% ../nbs/reference/61_folders.ipynb #679e08ac
-import contextlib, hashlib, json, os, re, shlex, shutil, socket, sys, textwrap, threading, time, weakref
+import contextlib, hashlib, json, os, re, reprlib, secrets, shlex, shutil, socket, sys, textwrap, threading, time, weakref
 from pathlib import Path
 from typing import Any, IO, Iterable, Iterator
 
@@ -47,7 +47,7 @@ def atomic_write(
     "Open a file that appears at `path` whole or not at all"
     path = Path(path)
     if path.is_dir(): raise MemtrainError(f'{path} is a folder: give the name of a file in it')
-    try: f = open(path.with_name(f'.{path.name}.{os.getpid()}.tmp'), mode, encoding=None if 'b' in mode else 'utf-8')
+    try: f = open(temporary(path.parent, path.name), mode, encoding=None if 'b' in mode else 'utf-8')
     except OSError as e:
         raise MemtrainError(f"{path} can't be written ({e.strerror}): choose a folder that is there and may be written to") from None
     try:
@@ -86,7 +86,7 @@ def write_json(
     obj: Any,  # what `json` can write
 ) -> None:
     "Write `obj` to `path` as indented JSON with a newline at its end, atomically"
-    with atomic_write(path, 'w') as f: f.write(json.dumps(obj, indent=1, ensure_ascii=False) + '\n')
+    with atomic_write(path) as f: f.write((json.dumps(obj, indent=1, ensure_ascii=False) + '\n').encode('utf-8', 'backslashreplace'))
 
 def read_json(
     path: str | Path,  # a JSON file
@@ -95,7 +95,7 @@ def read_json(
     "What stands in the JSON file `path`; a `MemtrainError` with the way out, `hint`, where it can't be read"
     try: return json.loads(Path(path).read_text(encoding='utf-8'))
     except OSError as e: raise MemtrainError(f'{path}: {e.strerror or e}; {hint}') from None
-    except ValueError as e: raise MemtrainError(f'{path}: not JSON ({e}); {hint}') from None
+    except (ValueError, RecursionError) as e: raise MemtrainError(f'{path}: not JSON ({e}); {hint}') from None
 
 # %% ../nbs/reference/61_folders.ipynb #35ce505d
 def sha256_text(
@@ -164,22 +164,36 @@ class _Lock:
         try:
             try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError: raise self._held(fd) from None
-            except OSError: pass  # a file system without locks protects nobody
+            except OSError:  # a file system without locks: what the file says counts
+                if self._may_live(fd): raise self._held(fd, f'; if it has ended, remove {self.path}/.lock') from None
             if os.path.samestat(os.fstat(fd), os.stat(self.path/'.lock')): self.fd = fd
         finally:
             if self.fd is None: os.close(fd)
 
-    def _held(self, fd):
+    def _note(self, fd):
+        "What the holder says of itself"
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            if {'pid', 'host', 'command'} <= (note := dict(json.loads(os.pread(fd, 2**16, 0)))).keys(): return note
+
+    def _may_live(self, fd):
+        "Whether the process that noted itself is on another machine, or alive"
+        note = self._note(fd)
+        if not note or note['host'] != socket.gethostname(): return bool(note)
+        try: os.kill(int(note['pid']), 0)
+        except PermissionError: pass
+        except (OSError, ValueError, OverflowError): return False
+        return True
+
+    def _held(self, fd, more=''):
         "The error that says who holds it"
         for _ in range(20):
-            if data := os.pread(fd, 2**16, 0): break
+            if note := self._note(fd): break
             time.sleep(0.01)  # taken a moment ago, and not noted yet
-        try: note = json.loads(data)
-        except ValueError: note = {'pid': '?', 'host': '?', 'command': '?'}
+        note = note or {'pid': '?', 'host': '?', 'command': '?'}
         if (note['pid'], note['host']) == (os.getpid(), socket.gethostname()):
             return MemtrainError(f'{self.path} is being written by this process', 'close the writer that has it, or choose another folder')
-        return MemtrainError(f"{self.path} is being written by process {note['pid']} on {note['host']} ({textwrap.shorten(note['command'], 200)})",
-                             'wait until it is done, or choose another folder')
+        return MemtrainError(f"{self.path} is being written by process {note['pid']} on {note['host']} ({textwrap.shorten(str(note['command']), 200)})",
+                             f'wait until it is done, or choose another folder{more}')
 
     def move(self, dest):
         "Give the folder another name, under which no other folder with files may lie"
@@ -220,12 +234,14 @@ def lock_folder(
             lock.release()
 
 # %% ../nbs/reference/61_folders.ipynb #ed7b7cd1
+_OWN = secrets.token_hex(3)  # two machines may have the same process number
+
 def temporary(
     folder: str | Path,
     name: str,  # of a file that will lie in it, or below
-) -> Path:  # in `folder` itself
+) -> Path:  # in `folder` itself; this process's own
     "The name under which the file `name` of `folder` waits until it is whole"
-    return Path(folder)/f".{name.replace('/', '.')}.tmp"
+    return Path(folder)/f".{name.replace('/', '.')}.{os.getpid()}-{_OWN}.tmp"
 
 def remove_temporary(
     folder: str | Path,  # whose lock you hold; without it, only folders are safe that are locked while they are being written
@@ -246,6 +262,49 @@ def check_empty(
         raise MemtrainError(f"{folder} isn't empty and holds no {what}: choose an empty folder")
 
 # %% ../nbs/reference/61_folders.ipynb #3342eab3
+def _misfits(value, shape, where):
+    "What of `value` isn't as `shape` has it"
+    if isinstance(shape, tuple):
+        if all(next(_misfits(value, s, where), None) for s in shape): yield from _misfits(value, shape[0], where)
+    elif isinstance(shape, list) and type(value) is list:
+        for i, v in enumerate(value): yield from _misfits(v, shape[0], f'{where} {i}')
+    elif isinstance(shape, dict) and type(value) is dict:
+        named = shape if str not in shape else dict.fromkeys(value, shape[str])
+        for name, s in named.items():
+            if (key := name.removesuffix('?')) in value: yield from _misfits(value[key], s, f'{where} {key}'.strip())
+            elif key == name: yield f"{where or 'it'} has no {name}"
+    elif type(value) is not (shape if isinstance(shape, type) else type(shape)) or isinstance(shape, str) and value != shape or shape is int and not 0 <= value < 2**63:
+        yield f"{where or 'it'} is {reprlib.repr(value)}"
+
+def check_shape(
+    value: Any,  # read from a file: of dicts, lists, strings and numbers
+    shape: Any,  # a type (int: a count, from 0 to 2^63 - 1), None, a text, [shape of all items], {name: shape; 'name?' may be missing}, {str: shape of all values}, or a tuple of several
+    source: str | Path,  # what it was read from, for the error
+    hint: str = 'make it anew',  # the way out
+) -> None:
+    "Raise a `MemtrainError` that says which part of `value` isn't of its `shape`"
+    if wrong := next(_misfits(value, shape, ''), None): raise MemtrainError(f'{source}: damaged, {wrong}; {hint}')
+
+def check_names(
+    folder: str | Path,
+    names: Iterable[str],  # of files that should lie in it, or below
+    source: str | Path,  # what names them, for the error
+) -> None:
+    "Raise a `MemtrainError` if one of `names` leads out of `folder`, or a link does that has such a name, whatever its suffix; no file is opened"
+    root, stems = os.path.realpath(folder), {}
+    def refuse(name): raise MemtrainError(f'{source} names {reprlib.repr(name)}, which lies outside of the folder', 'take what it needs into the folder, or leave it')
+    for name in names:
+        if not isinstance(name, str) or {'', '.', '..'} & {*name.split('/')} or {*name} & {'\\', '\0'} or os.path.splitdrive(name)[0]: refuse(name)
+        above, _, last = name.rpartition('/')
+        stems.setdefault(above, set()).add(last.partition('.')[0])
+    def leads_out(path): return not f'{os.path.realpath(path)}/'.startswith(f'{root}/'.replace('//', '/'))
+    for above, known in stems.items():
+        place = os.path.join(root, above)
+        if leads_out(place): refuse(above)
+        for entry in os.scandir(place) if os.path.isdir(place) else ():
+            if entry.name.partition('.')[0] in known and entry.is_symlink() and leads_out(entry.path): refuse(f'{above}/{entry.name}'.lstrip('/'))
+
+# %% ../nbs/reference/61_folders.ipynb #99dfe129
 UNFINISHED = 'unfinished.json'
 
 def read_manifest(
@@ -255,6 +314,7 @@ def read_manifest(
     what: str = 'data set',  # what such a folder is called
     make: str = 'make it anew',  # how one is made, for the errors
     journal: str = UNFINISHED,  # what lies there while it is being written
+    shape: dict | None = None,  # as for `check_shape`
 ) -> dict:
     "The manifest of the folder `path`, checked; a `MemtrainError` says why there is none"
     path = Path(path)
@@ -267,15 +327,15 @@ def read_manifest(
     if not isinstance(m, dict) or m.get('format') != format: raise MemtrainError(f"{path/name} isn't the manifest of a {what}")
     if m.get('version') != 1: raise MemtrainError(f"{path/name} has format version {m.get('version')}, this memtrain reads 1: upgrade memtrain")
     if m.get('checksum') != checksum(m): raise MemtrainError(f"{path/name}: changed since it was written (its checksum differs); restore it, or {make}")
-    for entry in m.get('shards', ()):
-        for key in {'file', 'index', 'table'} & entry.keys():
-            if Path(entry[key]).is_absolute() or '..' in Path(entry[key]).parts: raise MemtrainError(f'{path/name} names {entry[key]}, which lies outside of the folder')
+    check_shape(m, {'shards?': [dict], **(shape or {})}, path/name, f'restore it, or {make}')
+    check_names(path, (entry[key] for entry in m.get('shards', ()) for key in ('file', 'index', 'table') if key in entry), path/name)
     return m
 
-# %% ../nbs/reference/61_folders.ipynb #99dfe129
+# %% ../nbs/reference/61_folders.ipynb #861fe568
 class FolderWriter:
     "A folder that appears whole, and the lock on it; for a kind of folder, make a subclass"
     manifest_name, format, what, make = 'manifest.json', 'folder', 'folder', 'make it anew'  # as in `read_manifest`
+    shape, progress_shape = {'shards': [dict]}, dict  # of the manifest, and of `progress`, for `check_shape`
 
     def __init__(
         self,
@@ -296,7 +356,7 @@ class FolderWriter:
                     raise MemtrainError(f"{dest} was {how} with another {', '.join(changed)}: use the same to {way_out}, or choose another folder")
             self.shards = found['shards'] if found else list(self.base['shards']) if append else []  # an entry of the manifest for each whole part
             self.progress = found['progress'] if found else {}  # what else a run that resumes must know
-            self.open = True
+            self.open, self.noted = True, False
             self.sweep()
         except BaseException:
             self.lock.release()
@@ -305,7 +365,25 @@ class FolderWriter:
     @classmethod
     def read_manifest(cls, path: str | Path) -> dict:
         "The manifest of the finished folder `path`"
-        return read_manifest(path, cls.manifest_name, cls.format, cls.what, cls.make)
+        return read_manifest(path, cls.manifest_name, cls.format, cls.what, cls.make, shape=cls.shape)
+
+    @classmethod
+    def read_journal(cls, dest: str | Path, hint: str = 'remove the folder and start anew') -> dict:
+        "The journal of the unfinished folder `dest`: `plan`, `shards` and `progress`; `hint` is the way out where it is damaged"
+        journal = Path(dest)/UNFINISHED
+        try:
+            text = journal.read_text(encoding='utf-8')
+            found, end = json.JSONDecoder().raw_decode(text)
+            lines = [json.loads(line) for line in text[end:].split('\n')[1:-1]]  # one that has no end was being written
+        except OSError as e: raise MemtrainError(f'{journal}: {e.strerror or e}; {hint}') from None
+        except (ValueError, RecursionError) as e: raise MemtrainError(f'{journal}: damaged ({e}); {hint}') from None
+        check_shape(lines, [{'shard': dict, 'progress': dict}], journal, hint)
+        check_shape(found, {'plan': dict, 'shards': list, 'progress': dict}, journal, hint)
+        found['shards'] += [line['shard'] for line in lines]
+        if lines: found['progress'] = lines[-1]['progress']
+        check_shape(found, {'shards': cls.shape['shards'], 'progress': cls.progress_shape}, journal, hint)
+        check_names(dest, (s['file'] for s in found['shards'] if 'file' in s), journal)
+        return found
 
     @classmethod
     def find_unfinished(
@@ -321,9 +399,7 @@ class FolderWriter:
         if not journal.exists():
             if not append: check_empty(dest, cls.what)
             return None
-        found = read_json(journal, hint='remove it' if append else 'remove the folder and start anew')
-        if not isinstance(found, dict) or not {'plan', 'shards', 'progress'} <= found.keys():
-            raise MemtrainError(f"{journal}: damaged; remove {'it' if append else 'the folder and start anew'}")
+        found = cls.read_journal(dest, 'remove it' if append else 'remove the folder and start anew')
         if append and found.get('appends_to') != cls.read_manifest(dest)['checksum']: return None  # finished, and killed before the journal could go
         if resume: return found
         raise MemtrainError(f"{dest} holds an unfinished {cls.what} ({len(found['shards'])} shards are whole): run again with {option('resume')}, or remove it")
@@ -337,9 +413,10 @@ class FolderWriter:
             if p.is_dir() and not any(p.iterdir()): p.rmdir()
 
     def note(self) -> None:
-        "Write the journal"
+        "Write the journal as it is when a run begins"
         appends = {'appends_to': self.base['checksum']} if self.base else {}
         write_json(self.dest/UNFINISHED, {'plan': self.plan, 'shards': self.shards, **appends, 'progress': self.progress})
+        self.noted = True
 
     def add(
         self,
@@ -347,9 +424,13 @@ class FolderWriter:
         names: Iterable[str] = (),  # its files, which wait under their `temporary` names, synced
     ) -> None:
         "A part is whole: give its files their names and note it"
+        if not self.noted: self.note()
         publish_files({temporary(self.dest, name): self.dest/name for name in names})
         self.shards.append(entry)
-        self.note()
+        with open(self.dest/UNFINISHED, 'ab') as f:
+            f.write(json.dumps({'shard': entry, 'progress': self.progress}).encode() + b'\n')
+            f.flush()
+            os.fsync(f.fileno())
 
     def finish(
         self,

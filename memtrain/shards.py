@@ -16,8 +16,8 @@ import numpy as np
 
 from . import __version__
 from .core import MemtrainError, check_whole, option
-from .folders import FolderWriter, UNFINISHED, atomic_write, checksum, explain_errors, file_sha256, lock_folder, sha256_text, temporary, \
-    verify_files, write_json
+from .folders import FolderWriter, UNFINISHED, atomic_write, check_names, checksum, explain_errors, file_sha256, lock_folder, sha256_text, \
+    temporary, verify_files, write_json
 
 # %% ../nbs/data/20_shards.ipynb #5fe6bb2b
 def dtype_for_vocab(
@@ -118,6 +118,11 @@ def _checked(ids, vocab_size, name):
 class ShardWriter(FolderWriter):
     "Writes documents of token ids into shards; the manifest appears when the `with` block ends without an exception"
     manifest_name, format, what, make = MANIFEST, 'memtrain-tokens', 'data set', 'prepare the data set with `memtrain prepare`'
+    shape = {'dtype': ('uint16', 'uint32'), 'vocab_size': int, 'eod_id': (int, None), 'tokens_per_shard': int, 'tokenizer_sha256': (str, None), 'options': dict,
+             'tokens': {str: int}, 'documents': {str: int}, 'sources?': [{'path': str, 'bytes': int}], 'counts?': {str: int},
+             'shards': [{'file': str, 'split': str, 'tokens': int, 'documents': int, 'sha256': str, 'idx_sha256?': str, 'key_sha256?': str,
+                         'zst?': {'bytes': int, 'sha256': str}}]}
+    progress_shape = {str: {'done': int, 'partial': int, 'chain': str, 'next': str, 'mark': int}}
 
     def __init__(
         self,
@@ -148,6 +153,20 @@ class ShardWriter(FolderWriter):
         except BaseException:  # an interruption before the `with` block is entered
             self.abort()
             raise
+
+    @classmethod
+    def read_manifest(cls, path: str | Path) -> dict:
+        "The manifest of the data set at `path`, whose numbers agree with each other"
+        m, source = super().read_manifest(path), Path(path)/MANIFEST
+        total = lambda what: {split: sum(s[what] for s in m['shards'] if s['split'] == split) for split in {s['split'] for s in m['shards']}}
+        for what in ('tokens', 'documents'):
+            if m[what] != total(what): raise MemtrainError(f'{source}: damaged, it says {m[what]} {what}, and its shards {total(what)}: restore it, or {cls.make}')
+        if len(files := {s['file'] for s in m['shards']}) < len(m['shards']) or not all(f.endswith('.bin') for f in files):
+            raise MemtrainError(f'{source}: damaged, its shards are no .bin files, or one is there twice: restore it, or {cls.make}')
+        if not (m['eod_id'] or 0) < m['vocab_size'] <= 2**(8*np.dtype(m['dtype']).itemsize):
+            raise MemtrainError(f"{source}: damaged, {m['dtype']} and end {m['eod_id']} with a vocabulary of {m['vocab_size']:,}: restore it, or {cls.make}")
+        check_names(path, [TOKENIZER], source)
+        return m
 
     def _split(self, split):
         if not re.fullmatch(r'[\w-]+', split): raise MemtrainError(f'{split!r} is no name for a split: use letters, digits, - and _')
@@ -265,13 +284,20 @@ def _zstd():
     except ImportError: raise MemtrainError("compressed files need zstandard: pip install 'memtrain[zstd]'") from None
     return zstandard
 
-def _unpack(path):
-    "The content of a .zst file, in pieces; damage is an error that names the file"
+def _unpack(path, size):
+    "The content of a .zst file, which is to have `size` bytes, in pieces; no more than that is unpacked"
+    got, zstd = 0, _zstd()
     try:
         with open(path, 'rb') as f:
-            reader = _zstd().ZstdDecompressor().stream_reader(f)
-            while piece := reader.read(2**20): yield piece
-    except _zstd().ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
+            reader = zstd.ZstdDecompressor().stream_reader(f)
+            while got <= size and (piece := reader.read(2**20)):
+                got += len(piece)
+                if got <= size: yield piece
+    except zstd.ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
+    except OSError as e: raise _unreadable(path, e) from None
+    if got != size: raise MemtrainError(f"{path}: holds {f'{got:,}' if got < size else 'more'} bytes, the manifest says {size:,}; copy it again")
+
+def _unreadable(file, e): return MemtrainError(f"{file} can't be read ({getattr(e, 'strerror', None) or e}): was it moved since it was opened? Restore it")
 
 class _Sources:
     "The files or arrays with the shards of a split: mapped on first use, or read past the maps"
@@ -292,25 +318,29 @@ class _Sources:
         weakref.finalize(self, _close_all, self.fds).atexit = False  # the system closes them then
 
     def array(self, i):
-        "Shard `i`: a map, or what was compressed whole in memory; of these the last two are kept"
+        "Shard `i`: a map of a file that is as long as it was, or what was compressed whole in memory; of these the last two are kept"
         if self.arrays: return self.arrays[i]
-        if self.maps[i] is not None: return self.maps[i]
         n, file = self.starts[i + 1] - self.starts[i], self.files[i]
+        if self.plain and n and (missing := self.offsets[i] + n*self.dtype.itemsize - os.fstat(self.fd(i)).st_size) > 0: raise self.cut(i, missing)
+        if self.maps[i] is not None: return self.maps[i]
         if file.suffix == '.zst':
-            data = b''.join(_unpack(file))
-            if len(data) != (expected := n*self.dtype.itemsize):
-                raise MemtrainError(f'{file}: holds {len(data):,} bytes, the manifest says {expected:,}; copy it again')
+            data = b''.join(_unpack(file, n*self.dtype.itemsize))
             for k in [k for k, m in enumerate(self.maps) if isinstance(m, np.ndarray) and k not in (i - 1, i)]: self.maps[k] = None
             self.maps[i] = np.frombuffer(data, self.dtype)
-        else: self.maps[i] = np.memmap(file, self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)  # an empty file can't be mapped
+        else:
+            try: self.maps[i] = np.memmap(file, self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)  # an empty file can't be mapped
+            except (OSError, ValueError) as e: raise _unreadable(file, e) from None
         return self.maps[i]
+
+    def cut(self, i, missing): return MemtrainError(f'{self.files[i]}: {missing} bytes too short; it was cut after it was opened: restore it')
 
     def fd(self, i):
         "The descriptor of file `i`"
         if i in self.fds: self.fds.move_to_end(i)
         else:
             if len(self.fds) >= self.limit: os.close(self.fds.popitem(last=False)[1])
-            self.fds[i] = os.open(self.files[i], os.O_RDONLY)
+            try: self.fds[i] = os.open(self.files[i], os.O_RDONLY)
+            except OSError as e: raise _unreadable(self.files[i], e) from None
             if hasattr(os, 'posix_fadvise'): os.posix_fadvise(self.fds[i], 0, 0, os.POSIX_FADV_RANDOM)  # read what is asked for and no more
         return self.fds[i]
 
@@ -330,7 +360,7 @@ class _Sources:
             got = os.preadv(fd, [out], self.offsets[i] + at*size)
             while got < n*size:  # Linux gives 2 GiB at a time
                 more = os.preadv(fd, [out.view(np.uint8)[got:]], self.offsets[i] + at*size + got)
-                if not more: raise MemtrainError(f'{self.files[i]}: {n*size - got} bytes too short; it was cut after it was opened: restore it')
+                if not more: raise self.cut(i, n*size - got)
                 got += more
 
     def announce(self, pieces):
@@ -580,11 +610,11 @@ def verify(
     if find_foreign_splits(path): return [f'{path} has no {MANIFEST}: there is nothing to check it against']
     try: m = read_manifest(path)
     except MemtrainError as e: return [str(e)]
-    expected = [(TOKENIZER, None, m['tokenizer_sha256'])] if m['tokenizer_sha256'] else []
+    expected, width = [(TOKENIZER, None, m['tokenizer_sha256'])] if m['tokenizer_sha256'] else [], np.dtype(m['dtype']).itemsize
     for s in m['shards']:
         packed = 'zst' in s and not (path/s['file']).exists()
-        expected.append((f"{s['file']}.zst", None, s['zst']['sha256']) if packed else (s['file'], None, s['sha256']))
-        expected += [(s['file'].removesuffix('bin') + kind, None, s[f'{kind}_sha256']) for kind in ('idx', 'key') if f'{kind}_sha256' in s]
+        expected.append((f"{s['file']}.zst", s['zst']['bytes'], s['zst']['sha256']) if packed else (s['file'], width*s['tokens'], s['sha256']))
+        expected += [(s['file'].removesuffix('bin') + kind, n*s['documents'], s[f'{kind}_sha256']) for kind, n in (('idx', 8), ('key', 16)) if f'{kind}_sha256' in s]
     return [f'{file}: {problem}' for file, problem in verify_files(path, expected)]
 
 # %% ../nbs/data/20_shards.ipynb #5b6a4fcc
@@ -594,11 +624,13 @@ def _repack(path, packing, change):
     read_manifest(path)  # before the lock could make the folder
     with lock_folder(path), explain_errors(path):
         m = read_manifest(path)
+        if ShardWriter.find_unfinished(path, resume=True, append=True):
+            raise MemtrainError(f'{path} was growing when it was interrupted', f"finish that first, with {option('append')} and {option('resume')}")
         for s in m['shards']:
             plain, packed = path/s['file'], path/f"{s['file']}.zst"
             source, dest = (plain, packed) if packing else (packed, plain)
             if source.exists() and (packing or not dest.exists()):
-                with atomic_write(dest) as f: change(f, source, s)
+                with atomic_write(dest) as f: change(f, source, s, s['tokens']*np.dtype(m['dtype']).itemsize)
             elif not dest.exists(): raise _missing(source)
             s.pop('zst', None)
             if packing: s['zst'] = {'bytes': dest.stat().st_size, 'sha256': file_sha256(dest)}
@@ -619,7 +651,7 @@ def compress_shards(
     level: int = 9,  # zstd's, from 1 (fast) to 22 (small)
 ) -> None:
     "Compress the shards of the data set at `path` with zstd, each checked on the way; one that is interrupted can be run again"
-    def pack(f, file, entry):
+    def pack(f, file, entry, size):
         with open(file, 'rb') as plain, _zstd().ZstdCompressor(level).stream_writer(f, closefd=False) as z:
             for piece in _checked_pieces(iter(lambda: plain.read(2**20), b''), entry, file): z.write(piece)
     _repack(path, True, pack)
@@ -629,8 +661,8 @@ def decompress_shards(
     path: str | Path,  # folder of a data set
 ) -> None:
     "Unpack the shards of the data set at `path`, each checked on the way"
-    def unpack(f, file, entry):
-        for piece in _checked_pieces(_unpack(file), entry, file): f.write(piece)
+    def unpack(f, file, entry, size):
+        for piece in _checked_pieces(_unpack(file, size), entry, file): f.write(piece)
     _repack(path, False, unpack)
 
 # %% ../nbs/data/20_shards.ipynb #60db66c9
@@ -685,7 +717,7 @@ def find_foreign_splits(
     folder, found = path if path.is_dir() else path.parent, {}
     if any((f/name).exists() for f in (folder, folder.parent) for name in (MANIFEST, UNFINISHED)): return {}
     if path.is_dir():
-        if any(path.glob('.*.bin.tmp')): raise MemtrainError(f'{path} holds an interrupted export: remove it and export again')
+        if any(path.glob('.*.bin*.tmp')): raise MemtrainError(f'{path} holds an interrupted export: remove it and export again')
         for f in _bins(path): found.setdefault(split_of_name(f.stem), []).append(f)
         for word in [*reversed(_SPLIT_WORDS), *([split] if re.fullmatch(r'[\w-]+', split) else [])]:
             if inside := _bins(path/word): found[_SPLIT_WORDS.get(word, word)] = inside

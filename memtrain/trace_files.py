@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .core import MemtrainError
-from .folders import UNFINISHED, checksum, read_json, read_manifest, verify_files
+from .folders import UNFINISHED, FolderWriter, checksum, read_manifest, verify_files
 from .lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, SourceFile, build_index, is_index, iter_pickle
 
 # %% ../nbs/reference/66_trace_files.ipynb #2ab09b1d
@@ -183,8 +183,8 @@ def is_traces(
     "Whether `path` is a folder of traces, finished or not, ours or the first system's"
     path = Path(path)
     if any((path/name).exists() for name in (TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL)): return True
-    try: return 'shard_format' in read_json(path/UNFINISHED)['plan']
-    except (MemtrainError, KeyError, TypeError): return False
+    try: return 'shard_format' in FolderWriter.read_journal(path)['plan']
+    except MemtrainError: return False
 
 def verify_traces(
     path: str | Path,  # folder of traces

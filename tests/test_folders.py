@@ -55,7 +55,7 @@ def test_a_folder_resumes_behind_its_whole_parts():
 
 
 # %% ../nbs/proofs/folders.ipynb #cda097e9
-import contextlib, json, os, subprocess, sys, tempfile, threading
+import contextlib, errno, fcntl, json, os, subprocess, sys, tempfile, threading
 from pathlib import Path
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
@@ -104,6 +104,12 @@ def test_json_survives_the_round_and_its_errors_name_the_file():
         path.write_bytes(b'\xff\xfe')
         test_fail(read_json, args=(path,), contains='m.json: not JSON')
         test_fail(lambda: read_json(Path(d)/'none.json', hint='run prepare'), contains='none.json: No such file or directory; run prepare')
+        path.write_text('['*100_000)
+        test_fail(read_json, args=(path,), contains='m.json: not JSON')
+        name = os.fsdecode(b'caf\xe9 \xff.txt')  # as a system allows it
+        write_json(path, {'path': name, 'ü': 'ß'})
+        test_eq((os.fsencode(read_json(path)['path']), read_json(path)['ü']), (b'caf\xe9 \xff.txt', 'ß'))
+        assert '"ü": "ß"' in path.read_text(encoding='utf-8')  # which the whole file is
 
 # %% ../nbs/proofs/folders.ipynb #c3f5e155
 def test_a_second_process_is_told_who_holds_the_folder():
@@ -188,6 +194,23 @@ def test_temporary_folders_of_the_living_stay():
         remove_temporary(d)
         test_eq(os.listdir(d), ['kept'])
 
+# %% ../nbs/proofs/folders.ipynb #e053ff45
+def test_without_locks_of_the_system_the_note_counts():
+    with tempfile.TemporaryDirectory() as d:
+        d, flock, gone = Path(d), fcntl.flock, subprocess.Popen(['true'])
+        gone.wait()
+        def fail(*args): raise OSError(errno.ENOLCK, 'No locks available')
+        def lock():
+            with lock_folder(d): test_eq(json.loads((d/'.lock').read_text())['pid'], os.getpid())
+        fcntl.flock = fail
+        try:
+            for pid, host, held in ((1, os.uname().nodename, True), (gone.pid, os.uname().nodename, False), (gone.pid, 'another', True), ('x', os.uname().nodename, False)):
+                (d/'.lock').write_text(json.dumps({'pid': pid, 'host': host, 'command': 'memtrain prepare'}))
+                if held: test_fail(lock, contains=f'is being written by process {pid} on {host} (memtrain prepare): wait until it is done, or choose another folder; if it has ended, remove')
+                else: lock(); test_eq(os.listdir(d), [])
+            for broken in ('[[1]]', '7', '{"pid": 1}', '[' * 60_000): (d/'.lock').write_text(broken); lock()
+        finally: fcntl.flock = flock
+
 # %% ../nbs/proofs/folders.ipynb #f0ada2c4
 class Notes(FolderWriter):
     manifest_name, format, what, make = 'notes.json', 'notes', 'pile of notes', 'write some'
@@ -218,11 +241,61 @@ def test_a_folder_is_finished_resumed_or_left():
         with Notes(d/'a', {'n': 1}, append=True) as w: w.write('y')
         test_fail(lambda: Notes(d/'a', {'n': 2}, append=True), contains='was made with another n')
         test_eq(len(Notes.read_manifest(d/'a')['shards']), 2)
-        for bad in ('/etc/passwd', '../x', 'a/../../x'):
-            m = {**Notes.read_manifest(d/'a'), 'shards': [{'file': bad}]}
+        test_eq(Notes.read_manifest(d/'a')['version'], 1)
+
+# %% ../nbs/proofs/folders.ipynb #32af1040
+def test_names_that_lead_out_of_a_folder_are_refused():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for name in ('in/train', 'out'): (d/name).mkdir(parents=True)
+        for name in ('in/train/a.bin', 'in/b.bin', 'out/c.bin'): (d/name).touch()
+        good = ['train/a.bin', 'b.bin', 'none/x.bin', 'train/..a', '...', os.fsdecode(b'\xff.bin')]
+        check_names(d/'in', good, 'm')
+        (d/'in/train/inside.bin').symlink_to('../b.bin'); (d/'in/again').symlink_to('train'); (d/'linked').symlink_to('in')
+        for folder in ('in', 'linked'): check_names(d/folder, [*good, 'train/inside.bin', 'again/a.bin'], 'm')
+        (d/'in/train/a.idx').symlink_to(d/'out/c.bin'); (d/'in/o').symlink_to('../out'); (d/'in/dead').symlink_to('../none')
+        for bad in ('/etc/passwd', '../out/c.bin', 'train/../../out/c.bin', 'train//a.bin', './b.bin', '', '.', '..', 'train/', 'a\0', '..\\x', 'o/c.bin', 'train/a.bin', 'dead', 7, None, ['a']):
+            test_fail(check_names, args=(d/'in', [bad], 'm'), contains='which lies outside of the folder')
+        for bad in ('../x', 7):
+            m = {'format': 'notes', 'version': 1, 'shards': [{'file': bad}]}
             write_json(d/'c.json', {**m, 'checksum': checksum(m)})
             test_fail(lambda: read_manifest(d, 'c.json', 'notes'), contains='lies outside of the folder')
-        test_eq(Notes.read_manifest(d/'a')['version'], 1)
+
+# %% ../nbs/proofs/folders.ipynb #40696f14
+def test_what_a_file_says_has_the_shape_that_it_should_have():
+    shape = {'n': int, 'name': (str, None), 'size?': float, 'of': {str: int}, 'on': bool, 'kind': ('a', 'c'), 'list': [{'x': int}]}
+    good = {'n': 0, 'name': None, 'of': {'a': 2**63 - 1}, 'on': True, 'kind': 'c', 'list': [{'x': 1, 'more': []}], 'more': {}}
+    check_shape(good, shape, 'm.json')
+    for key, bad, said in (('n', -5, 'n is -5'), ('n', 10**30, 'n is 1000'), ('n', True, 'n is True'), ('n', 1.0, 'n is 1.0'), ('name', 1, 'name is 1'), ('size', 1, 'size is 1'), ('of', {'a': '1'}, "of a is '1'"),
+                           ('of', [], 'of is []'), ('on', 1, 'on is 1'), ('kind', 'b', "kind is 'b'"), ('kind', 1, 'kind is 1'), ('list', [{'x': 1}, {}], 'list 1 has no x'), ('list', {}, 'list is {}'), ('list', [None], 'list 0 is None')):
+        test_fail(check_shape, args=({**good, key: bad}, shape, 'm.json'), contains=said)
+    for bad in ([], None, 'x', {}): test_fail(check_shape, args=(bad, shape, 'm.json'), contains='m.json: damaged, it')
+
+# %% ../nbs/proofs/folders.ipynb #84036f48
+def test_a_journal_grows_by_lines_and_a_cut_one_counts_for_nothing():
+    with tempfile.TemporaryDirectory() as d:
+        journal, plan = Path(d)/'x'/UNFINISHED, {'n': 1}
+        w = Notes(Path(d)/'x', plan)
+        w.note(); begun = journal.read_bytes()
+        for text in 'abc': w.progress = {'last': text}; w.write(text)
+        killed(w)
+        whole = journal.read_bytes()
+        assert whole.startswith(begun) and len(whole) < len(begun) + 3*80
+        def resumed():
+            w = Notes(Path(d)/'x', plan, resume=True); killed(w)
+            return len(w.shards), w.progress.get('last'), len(list((Path(d)/'x').glob('shard_*')))
+        for cut in range(len(begun), len(whole) + 1):  # a kill at any byte
+            for i, text in enumerate('abc'): (Path(d)/f'x/shard_{i}.txt').write_text(text)
+            journal.write_bytes(whole[:cut])
+            n = whole[len(begun):cut].count(b'\n')
+            test_eq(resumed(), (n, (None, *'abc')[n], n))
+        write_json(journal, {'plan': plan, 'shards': [{'file': 'shard_0.txt'}], 'progress': {'last': 'old'}})  # as it was written for each part before
+        test_eq(resumed(), (1, 'old', 1))
+        middle = len(begun) + 5
+        for bad in (whole[:middle] + b'\n' + whole[middle:], whole[:9], b'', b'7\n', whole + b'{}\n', whole + b'[]\n', whole + b'{"shard": {"file": "../x"}, "progress": {}}\n', whole.replace(b'"c"', b'\xff')):
+            journal.write_bytes(bad)
+            test_fail(resumed, contains=UNFINISHED)
+            test_fail(lambda: Notes(Path(d)/'x', plan), contains=UNFINISHED)
 
 # %% ../nbs/proofs/folders.ipynb #b17fb140
 def test_a_finished_folder_takes_its_name_with_its_lock():

@@ -63,7 +63,7 @@ def test_importing_shards_does_not_import_torch():
 
 
 # %% ../nbs/proofs/shards.ipynb #211f139d
-import hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
+import contextlib, hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np, torch, zstandard
 from fastcore.test import test_eq, test_fail
@@ -506,6 +506,91 @@ def test_a_frame_of_another_length_is_refused():
         write_json(Path(d)/'x'/MANIFEST, {**m, 'checksum': checksum(m)})
         test_fail(lambda: TokenShards(Path(d)/'x')[:], contains='holds 6 bytes, the manifest says 8')
 
+# %% ../nbs/proofs/shards.ipynb #24c08332
+def rewrite(path, change):
+    "Let `change` loose on the manifest of `path`, and make its checksum right"
+    m = read_json(path/MANIFEST)
+    change(m)
+    write_json(path/MANIFEST, {**m, 'checksum': checksum(m)})
+
+def test_no_more_is_unpacked_than_the_manifest_says():
+    head, zeros = bytes.fromhex('28b52ffd0038'), (128*1024 << 3 | 2).to_bytes(3, 'little') + b'\0'  # a window of 128 KiB; a block of as many zeros
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'x'
+        write_docs(path, [('train', [1, 2, 3])]); compress_shards(path)
+        packed, peak = TokenShards(path).files[0], rss()
+        packed.write_bytes(head + zeros*32_000)  # 128 KB, which unpack to 4.2 GB
+        rewrite(path, lambda m: m['shards'][0].update(zst={'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}))
+        before = contents(path)
+        test_fail(lambda: TokenShards(path)[:], contains='holds more bytes, the manifest says 8')
+        test_fail(lambda: decompress_shards(path), contains='holds more bytes, the manifest says 8')
+        assert contents(path) == before and rss() - peak < 50*2**20
+
+# %% ../nbs/proofs/shards.ipynb #6e1c013d
+def test_a_manifest_that_lies_is_told_and_nothing_is_touched():
+    "Behind a checksum that is right: each value by others of other types and sizes, each shard by files elsewhere"
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d); path = d/'x'
+        write_docs(path, [('train', [1, 2, 3]), ('val', [4])], tokenizer='{}', options={})
+        (d/'victim.bin').write_bytes((path/'train/shard_00000.bin').read_bytes())
+        (path/'train/link.bin').symlink_to(d/'victim.bin'); (path/'away').symlink_to(d)
+        m, kept = read_json(path/MANIFEST), contents(d)
+        def at(*keys):
+            def put(m, value):
+                for key in keys[:-1]: m = m[key]
+                m[keys[-1]] = value
+            return put
+        checked = [at(k) for k in ('dtype', 'vocab_size', 'tokens', 'documents', 'shards', 'tokenizer_sha256')] + [at('tokens', 'train')] + \
+                  [at('shards', 0)] + [at('shards', 0, k) for k in m['shards'][0]]
+        lies = [(put, bad) for put in checked for bad in (-5, 10**30, 'x', [1], None)] + \
+               [(at('shards', 0, 'file'), str(bad)) for bad in ('../victim.bin', d/'victim.bin', 'train/../../victim.bin', 'train/link.bin', 'away/victim.bin', 'val/shard_00001.bin', MANIFEST, '')]
+        for put, bad in lies:
+            if put is checked[5] and bad is None: continue  # there may be no tokenizer
+            rewrite(path, lambda m: put(m, bad))
+            told = verify(path)
+            assert told, bad
+            for act in (lambda: compress_shards(path), lambda: write_docs(path, [('train', [5])], tokenizer='{}', options={}, append=True)):
+                if 'sha256 differs' not in told[0]: test_fail(act, exc=MemtrainError)
+            write_json(path/MANIFEST, m)
+            assert contents(d) == kept, bad
+        test_eq(verify(path), [])
+
+# %% ../nbs/proofs/shards.ipynb #1c92c0a1
+def test_a_shard_that_is_cut_or_gone_is_an_error_and_no_crash():
+    code = """import os, sys
+from memtrain.shards import *
+from memtrain.core import MemtrainError
+s, out = TokenShards(sys.argv[1]), np.empty(9, np.uint16)
+file, n = s.files[0], len(s)
+def tell(*tries):
+    for act in tries:
+        try: act(); print('read')
+        except MemtrainError as e: print(str(e).split(': ')[1])
+tell(lambda: s[n - 9:].sum())
+os.truncate(file, 100)
+tell(lambda: s[n - 9:].sum(), lambda: s[n - 1], lambda: s.shard(0), lambda: np.asarray(s), lambda: s.fetch(n - 9, 9), lambda: s.windows(9)[n//9 - 1])
+s = TokenShards.__new__(TokenShards)._open(s.path, s.split, s.manifest, type(s.sources)([(file, n, 0)], s.dtype))
+tell(lambda: s[n - 9:])
+os.unlink(file)
+s = s._open(s.path, s.split, s.manifest, type(s.sources)([(file, n, 0)], s.dtype))
+tell(lambda: s[0], lambda: s.fetch(0, 9))"""
+    with tempfile.TemporaryDirectory() as d:
+        write_docs(Path(d)/'x', [('train', [7]*20_000)], tokens_per_shard=10**6)
+        done = subprocess.run([sys.executable, '-c', 'import numpy as np\n' + code, f'{d}/x'], capture_output=True, text=True)
+        said = done.stdout.splitlines()
+        test_eq((done.returncode, said[0], {line.split(' bytes')[1] for line in said[1:8]}, len(said)), (0, 'read', {' too short; it was cut after it was opened'}, 10))
+        test_eq(set(said[8:]), {'was it moved since it was opened? Restore it'})
+
+# %% ../nbs/proofs/shards.ipynb #f4181552
+def test_what_is_still_growing_is_not_compressed():
+    with tempfile.TemporaryDirectory() as d:
+        path, more = Path(d)/'x', dict(vocab_size=1000, eod_id=0, tokens_per_shard=7, append=True)
+        write_docs(path, [('train', [1, 2, 3])])
+        w = ShardWriter(path, **more); w.write(range(1, 9), 'train', key_of(range(1, 9))); kill(w)
+        for act in (compress_shards, decompress_shards): test_fail(lambda: act(path), contains='was growing when it was interrupted: finish that first')
+        with ShardWriter(path, **more, resume=True) as w: w.write(range(1, 9), 'train', key_of(range(1, 9)))
+        compress_shards(path); test_eq(verify(path), [])
+
 # %% ../nbs/proofs/shards.ipynb #75e9480d
 def test_keys_are_read_back_as_written():
     with tempfile.TemporaryDirectory() as d:
@@ -561,11 +646,11 @@ def test_an_interrupted_addition_leaves_the_data_set_as_it_was():
 def test_ten_billion_tokens_open_in_no_memory():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)/'x'; (d/'train').mkdir(parents=True)
-        entries = [{'file': f'train/s{i}.bin', 'split': 'train', 'tokens': 10**9} for i in range(10)]
+        entries = [{'file': f'train/s{i}.bin', 'split': 'train', 'tokens': 10**9, 'documents': 0, 'sha256': ''} for i in range(10)]
         for e in entries:
             with open(d/e['file'], 'wb') as f: f.truncate(2*10**9)
         manifest = {'format': 'memtrain-tokens', 'version': 1, 'dtype': 'uint16', 'vocab_size': 9, 'eod_id': None,
-                    'tokens': {'train': 10**10}, 'shards': entries}
+                    'tokens_per_shard': 10**9, 'options': {}, 'tokenizer_sha256': None, 'tokens': {'train': 10**10}, 'documents': {'train': 0}, 'shards': entries}
         write_json(d/MANIFEST, {**manifest, 'checksum': checksum(manifest)})
         base = rss()
         s = TokenShards(d)

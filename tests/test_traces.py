@@ -49,7 +49,7 @@ from safetensors import safe_open
 from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
 from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
 from memtrain.measure import measure_command
-from memtrain.folders import UNFINISHED, lock_folder, sha256_text
+from memtrain.folders import UNFINISHED, FolderWriter, lock_folder, sha256_text
 from memtrain.trace_files import OLD_JOURNAL, SampleNumbers
 
 # %% ../nbs/proofs/traces.ipynb #4f8adca7
@@ -330,7 +330,8 @@ def test_a_journal_cut_anywhere_is_taken_up():
         found = [f for f in moments(d/'o', run) if UNFINISHED in f and TRACE_MANIFEST not in f]
         whole = contents(d/'o')
         for files in found:  # as the version that kept a line for each shard would have left it, the last line whole or cut
-            note = json.loads(files[UNFINISHED])
+            lay_out(files, d/'o')
+            note = FolderWriter.read_journal(d/'o')
             journal, first = old_journal(note), len(old_journal({**note, 'shards': []}))
             one_less = len(old_journal({**note, 'shards': note['shards'][:-1]}))
             for n in {0, first - 1, first, len(journal)} if len(note['shards']) < 2 else {len(journal)}:
@@ -342,7 +343,7 @@ def test_a_journal_cut_anywhere_is_taken_up():
                 assert contents(d/'o') == whole
         lay_out({k: v for k, v in found[-1].items() if k != 'shard_00000.jsonl'}, d/'o')
         test_fail(lambda: run(resume=True), contains='shard_00000.jsonl: missing or cut')
-        lay_out({**whole, OLD_JOURNAL: old_journal(json.loads(found[-1][UNFINISHED]))}, d/'o')  # finished, and killed before the journal could go
+        lay_out({**whole, OLD_JOURNAL: old_journal(note)}, d/'o')  # finished, and killed before the journal could go
         test_eq(run(resume=True)['traces'], 9)
         assert contents(d/'o') == whole
 
