@@ -54,7 +54,7 @@ def atomic_write(
         yield f
         publish(f, path)
     except BaseException:
-        f.close()
+        with contextlib.suppress(OSError): f.close()  # what is still in memory may not fit the disk
         Path(f.name).unlink(missing_ok=True)
         raise
 

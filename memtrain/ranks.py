@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['find_ranks', 'Ranks', 'start_ranks', 'choose_device', 'launch_ranks', 'Spread', 'spread_model', 'clip_gradients',
-           'full_states', 'load_full_states', 'save_sharded', 'load_sharded']
+           'full_states', 'load_full_states', 'save_sharded', 'check_sharded', 'load_sharded']
 
 # %% ../nbs/training/15_ranks.ipynb #9e8bd9bd
 import contextlib, json, os, pickle, shutil, sys, time, warnings
@@ -396,8 +396,12 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 # %% ../nbs/training/15_ranks.ipynb #d81cb56a
-def _check_files(folder):
-    "The index of the checkpoint in `folder`, when all its files are as they were written; each rank looks at some"
+def check_sharded(
+    folder: str | Path,  # from `save_sharded`
+) -> tuple[Path, dict]:  # where it lies, its index
+    "Raise, on all ranks, unless all files of the checkpoint in `folder` are as they were written; each rank looks at some"
+    folder = Path(folder)
+    if not folder.exists() and _old(folder).exists(): folder = _old(folder)  # stopped between two renames
     index = read_json(folder/_INDEX, 'give the folder of a sharded checkpoint')
     if not isinstance(index, dict) or index.get('format') != _FORMAT or index.get('version') != 1:
         raise MemtrainError(f'{folder/_INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint')
@@ -409,7 +413,7 @@ def _check_files(folder):
         elif file_sha256(folder/name) != index['sha256'][name]: problem = f"{folder/name} isn't what was written"
     problems = [p for p in ranks.gather(problem) if p]
     if problems: raise MemtrainError(f'{problems[0]}: take another checkpoint')
-    return index
+    return folder, index
 
 # %% ../nbs/training/15_ranks.ipynb #80ad155d
 @torch.no_grad()
@@ -424,9 +428,7 @@ def load_sharded(
     class Reader(dcp.FileSystemReader):
         def read_metadata(self, *args, **kwargs):
             with open(folder/'.metadata', 'rb') as f: return _Unpickler(f).load()
-    folder = Path(folder)
-    if not folder.exists() and _old(folder).exists(): folder = _old(folder)  # stopped between two renames
-    index = _check_files(folder)
+    folder, index = check_sharded(folder)
     try:
         reader = Reader(folder)
         saved = {k: torch.empty(m.size, dtype=m.properties.dtype, device='meta') for k, m in reader.read_metadata().state_dict_metadata.items()}

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['save_checkpoint', 'load_checkpoint', 'check_same', 'read_metrics', 'MetricsLog', 'ToldElsewhere', 'on_main',
-           'own_ranks', 'Stopped', 'catch_sigterm', 'check_run_dir', 'Run']
+           'own_ranks', 'Stopped', 'catch_sigterm', 'check_run_dir', 'find_checkpoints', 'Run']
 
 # %% ../nbs/reference/62_runs.ipynb #7d21136e
-import contextlib, json, os, re, shutil, signal, threading, weakref
+import contextlib, hashlib, json, os, re, shutil, signal, threading, weakref, zipfile
 from pathlib import Path
 from typing import Any, Callable, Collection, Iterator, Sequence
 
@@ -15,32 +15,68 @@ import torch
 from fastcore.basics import patch
 
 from .core import MemtrainError, option, progress
-from .folders import atomic_write, lock_folder, remove_temporary, write_json
-from .ranks import Ranks, choose_device, find_ranks
+from .folders import atomic_write, check_empty, explain_errors, lock_folder, remove_temporary, write_json
+from .ranks import Ranks, check_sharded, choose_device, find_ranks
 
 # %% ../nbs/reference/62_runs.ipynb #7371268a
+_ROOM = f"make room, then run it again with {option('resume')}"
+
+def _seal(digest): return (80).to_bytes(2, 'little') + b'memtrain sha256 ' + digest.hexdigest().encode()  # length and text of a zip file's comment
+
+class _Hashed:
+    "A file that is hashed while it is written"
+    def __init__(self, file): self.file, self.digest, self.flush = file, hashlib.sha256(), file.flush
+    def write(self, data):
+        self.digest.update(data)
+        return self.file.write(data)
+
 def save_checkpoint(
     path: str | Path,  # appears, or is replaced, when all of it is there
     state: dict,  # tensors, numbers, strings and containers of them
 ) -> None:
-    "Write `state` to `path`, whole or not at all"
-    with atomic_write(path) as f:
-        try: torch.save(state, f)
-        except RuntimeError as e:  # what torch's writer makes of Ctrl-C
-            if isinstance(e.__context__, KeyboardInterrupt): raise KeyboardInterrupt from None
-            raise
+    "Write `state` to `path` with its checksum, whole or not at all"
+    with explain_errors(path, _ROOM), atomic_write(path) as f:
+        hashed = _Hashed(f)
+        try: torch.save(state, hashed)
+        except RuntimeError as e:  # what torch's writer makes of Ctrl-C and of a full disk
+            raise e.__context__ if isinstance(e.__context__, (KeyboardInterrupt, OSError)) else e from None
+        f.seek(-2, os.SEEK_END)  # the length of the comment, 0 so far
+        f.write(_seal(hashed.digest))
+
+# %% ../nbs/reference/62_runs.ipynb #db994fe9
+def _find_fault(path):
+    "What is wrong with the bytes of the checkpoint at `path`, or ''"
+    with open(path, 'rb') as f:
+        start, size = f.read(4), f.seek(0, os.SEEK_END)
+        if start[:1] == b'\x80': return "it is in the format that torch.save had before its zip files, or another pickle"
+        if start != b'PK\3\4': return "it doesn't begin as torch.save's zip files do" if size else 'it is empty'
+        f.seek(max(0, size - 82))
+        if (end := f.read())[2:].startswith(b'memtrain sha256 '):
+            f.seek(0)
+            digest, left = hashlib.sha256(), size - 82
+            while part := f.read(min(left, 2**20)):
+                digest.update(part)
+                left -= len(part)
+            digest.update(bytes(2))
+            return '' if end == _seal(digest) else 'it has changed since it was written, its sha256 differs'
+        if end[-22:-18] != b'PK\5\6' or end[-2:] != bytes(2): return 'its end is missing or damaged: it was cut off'
+    with zipfile.ZipFile(path) as z:  # of before checkpoints had a sha256
+        if any(i.compress_type for i in z.infolist()) or sum(i.file_size for i in z.infolist()) > size: return "it holds what torch.save doesn't write"
+        return (name := z.testzip()) and f'{name} in it has changed since it was written, its CRC differs' or ''
 
 def load_checkpoint(
     path: str | Path,  # `checkpoint.pt` of a run
     device: str | torch.device = 'cpu',  # where tensors go
-    way_out: str = "remove the run's folder and train anew",  # what an error says to do about a damaged file
+    way_out: str = 'restore it from a copy, or train anew in another folder',  # what an error says to do about a damaged file
 ) -> dict:
-    "The checkpoint at `path`, read without running any code it may hold"
-    try: return torch.load(path, map_location=device, weights_only=True)
+    "The checkpoint at `path`, held against its checksum and read without running any code it may hold"
+    try:
+        if not (fault := _find_fault(path)):
+            if isinstance(found := torch.load(path, map_location=device, weights_only=True), dict): return found
+            fault = "it holds no run's state"
     except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint', 'train first') from None
-    except Exception as e:
-        said = (str(e).splitlines() or ['it is empty or cut off'])[0]
-        raise MemtrainError(f"{path}: can't be read as a checkpoint ({type(e).__name__}: {said}); {way_out}") from None
+    except Exception as e: fault = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
+    raise MemtrainError(f"{path}: can't be read as a checkpoint ({fault})", way_out)
 
 # %% ../nbs/reference/62_runs.ipynb #0394b98c
 def check_same(
@@ -147,9 +183,26 @@ def check_run_dir(
     "Raise where a run can't be kept in `out_dir`, where another process keeps one, or where there is one that isn't to be resumed"
     out = Path(out_dir)
     with lock_folder(out):
-        found = {p.name for p in out.iterdir()} - {'.lock'}
-        if found and 'metrics.jsonl' not in found: raise MemtrainError(f"{out} isn't empty and holds no run with its metrics.jsonl", 'choose an empty folder')
-        if 'checkpoint.pt' in found and not resume: raise MemtrainError(f'{out} holds a run already', f"run it again with {option('resume')}, or choose another {option('out_dir')}")
+        if not (out/'metrics.jsonl').exists(): check_empty(out, 'run with its metrics.jsonl')
+        elif not resume and (_find_left(out) or find_checkpoints(out) and not _only_begun(out)):
+            raise MemtrainError(f'{out} holds a run already', f"run it again with {option('resume')}, or choose another {option('out_dir')}")
+
+def find_checkpoints(
+    out_dir: str | Path,  # folder of a run
+) -> list[str]:  # names in it
+    "The checkpoints to resume from, in the order in which they are tried: checkpoint.pt, then the numbered ones, the newest first"
+    names = [p.name for p in Path(out_dir).glob('checkpoint*.pt') if re.fullmatch(r'checkpoint(_\d{8,})?\.pt', p.name)]
+    return sorted(names, key=lambda name: (name == 'checkpoint.pt', len(name), name), reverse=True)
+
+def _only_begun(out):
+    "Whether the run in `out` was stopped before it did anything"
+    try: return find_checkpoints(out) == ['checkpoint.pt'] and 'begun' in load_checkpoint(out/'checkpoint.pt')
+    except MemtrainError: return False
+
+def _find_left(out):
+    "What a run in `out` has left besides checkpoints, or ''"
+    last = max((m['iter'] for m in read_metrics(out/'metrics.jsonl')), default=0)
+    return ' and '.join([f'a log up to {last}']*(last > 0) + ['best.pt']*(out/'best.pt').exists())
 
 # %% ../nbs/reference/62_runs.ipynb #83ec0786
 _holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of this process share
@@ -197,8 +250,22 @@ class Run:
         self,
         device: str | torch.device = 'cpu',  # where tensors go
     ) -> dict | None:  # None where the run begins
-        "The checkpoint to resume from"
-        return load_checkpoint(self.out/'checkpoint.pt', device) if self.out and (self.out/'checkpoint.pt').exists() else None
+        "The newest whole checkpoint, to resume from; a damaged one before it is named"
+        problems = []
+        for name in on_main(self.ranks, lambda: find_checkpoints(self.out)) if self.out else ():
+            try: found, problem = load_checkpoint(self.out/name, device), ''
+            except MemtrainError as e: found, problem = None, e.problem
+            problem = next(filter(None, self.ranks.gather(problem)), '')
+            if not problem and 'sharded' in found:
+                try: check_sharded(self.out/Path(found['sharded']).name)
+                except MemtrainError as e: problem = e.problem
+            if not problem:
+                if problems and self.ranks.main: print(f"{'; '.join(problems)}: resuming from {name}", flush=True)
+                return None if 'begun' in found else found
+            problems.append(problem)
+        left = on_main(self.ranks, lambda: _find_left(self.out)) if self.out else ''
+        if problems: raise MemtrainError('; '.join(problems), 'restore one from a copy, or train anew in another folder')
+        if left: raise MemtrainError(f'{self.out} has {left}, and its checkpoint.pt is missing', 'restore that, or train anew in another folder')
 
     def open(
         self,
@@ -212,9 +279,9 @@ class Run:
             if iter and iter not in self.log.kept:
                 raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}', 'restore it, or train anew in another folder')
             if iter: return
-            (self.out/'best.pt').unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
             for name, text in (files or {}).items():
                 with atomic_write(self.out/name, 'w') as f: f.write(text)
+            save_checkpoint(self.out/'checkpoint.pt', {'iter': 0, 'begun': True})  # where it is missing, one is lost
         self.saved = iter
         if self.out: on_main(self.ranks, work)
 
@@ -223,7 +290,8 @@ class Run:
         **values: Any,  # `iter` and what was measured
     ) -> None:
         "Append a line to the log, and tell the listeners"
-        if self.log: self.log.write(**values)
+        with explain_errors(f'{self.out}/metrics.jsonl', _ROOM):
+            if self.log: self.log.write(**values)
         for listen in self.listeners: listen(values)
 
 # %% ../nbs/reference/62_runs.ipynb #e2863dbc
@@ -234,19 +302,21 @@ def save(
     state: dict,  # what `load` is going to give
 ) -> None:
     "Make `state` the checkpoint of iteration `iter`, and remove those that are too old"
-    self.saved = iter
-    if self.out and self.ranks.main:
+    last = self.out and self.out/'checkpoint.pt'
+    def work():
         self.log.sync()
-        save_checkpoint(self.out/'checkpoint.pt', state)
-        if self.keep > 1:
-            with atomic_write(self.out/f'checkpoint_{iter:08}.pt') as to, open(self.out/'checkpoint.pt', 'rb') as source: shutil.copyfileobj(source, to)  # no link: whoever copies an older one over checkpoint.pt would write into this
+        if self.keep == 1: save_checkpoint(last, state)
+        else:
+            save_checkpoint(numbered := last.with_name(f'checkpoint_{iter:08}.pt'), state)
+            with explain_errors(last, _ROOM), atomic_write(last) as to, open(numbered, 'rb') as source: shutil.copyfileobj(source, to)  # no link: whoever copies an older one over checkpoint.pt would write into this
         found = ((re.fullmatch(r'checkpoint_(\d{8,})(\.pt)?', p.name), p) for p in self.out.glob('checkpoint_*'))
-        numbered = [(int(m[1]), p) for m, p in found if m]
-        kept = sorted({k for k, _ in numbered if k <= iter})[-self.keep:]  # a later one is of a run that was given up
-        for k, path in numbered:
+        there = [(int(m[1]), p) for m, p in found if m]
+        kept = sorted({k for k, _ in there if k <= iter})[-self.keep:]  # a later one is of a run that was given up
+        for k, path in there:
             if self.keep > 1 and k in kept or path.is_dir() and k == iter: continue
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    self.ranks.barrier()
+    if self.out: on_main(self.ranks, work)
+    self.saved = iter
 
 @patch
 def save_as(
@@ -265,7 +335,8 @@ def conclude(
     "Write `summary.json`"
     def work():
         s = summarise()
-        if self.out: write_json(self.out/'summary.json', s)
+        with explain_errors(f'{self.out}/summary.json', _ROOM):
+            if self.out: write_json(self.out/'summary.json', s)
         return s
     return on_main(self.ranks, work)
 

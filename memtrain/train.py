@@ -21,7 +21,7 @@ from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy
 from .optim import BF16AdamW, make_8bit, step_in_backward
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, spread_model
-from .runs import Run, own_ranks
+from .runs import Run, on_main, own_ranks
 from .shards import TOKENIZER, TokenShards
 from .stream import TokenStream, collect_tokens, open_source
 from .tokenization import load_tokenizer
@@ -384,6 +384,7 @@ class Trainer:
             config = replace(config, max_iters=max(1, round(config.epochs*steps)))
         self.config = config
         if found: self.restore(found)
+        self.best = min(self.best, on_main(ranks, self._best_kept))
         if self.iter > config.max_iters: raise MemtrainError(f'{self.out} is at iteration {self.iter} already', f'give {self.iter} or more', 'max_iters', config.max_iters)
         self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
         self.folder.open(self.iter, {TOKENIZER: self.tokenizer.state()})
@@ -457,7 +458,7 @@ from .estimate import Step, estimate
 from .model import count_params, generate
 from .plan import MARGIN, find_cheaper, usable_memory
 from .ranks import full_states, load_full_states, load_sharded, save_sharded
-from .runs import check_same, read_metrics
+from .runs import check_same, load_checkpoint, read_metrics
 
 # %% ../nbs/training/16_resume.ipynb #d97c146c
 @patch
@@ -483,7 +484,14 @@ def save_best(
     if not self.config.keep_best or not loss < self.best: return
     self.best = loss
     weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
-    self.folder.save_as('best.pt', {'iter': self.iter, 'val_loss': loss, 'belongs': self.belongs, 'model_state': weights})
+    self.folder.save_as('best.pt', {'iter': self.iter, 'val_loss': loss, 'measured_on': self.measured_on, 'belongs': self.belongs, 'model_state': weights})
+
+@patch
+def _best_kept(self: Trainer):
+    "The loss of the weights in `best.pt`, which a run that resumes behind an earlier checkpoint may not replace by worse ones"
+    try: found = load_checkpoint(self.out/'best.pt')
+    except MemtrainError: return math.inf
+    return found['val_loss'] if found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on else math.inf
 
 # %% ../nbs/training/16_resume.ipynb #1056845c
 def _tell(loader):

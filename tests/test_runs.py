@@ -31,13 +31,13 @@ def test_a_run_without_a_folder_keeps_nothing():
 
 
 # %% ../nbs/proofs/runs.ipynb #e983b1df
-import json, os, signal, subprocess, sys, tempfile, time
+import contextlib, io, json, os, pickle, random, signal, subprocess, sys, tempfile, time, zipfile
 from pathlib import Path
 from unittest.mock import patch
 import torch
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
-from memtrain.ranks import Ranks
+from memtrain.ranks import Ranks, save_sharded
 
 # %% ../nbs/proofs/runs.ipynb #f943119e
 def test_an_interruption_while_a_checkpoint_is_written_is_one():
@@ -61,9 +61,170 @@ class Harmful:
 def test_a_checkpoint_runs_nothing():
     with tempfile.TemporaryDirectory() as d:
         torch.save({'iter': Harmful()}, Path(d)/'checkpoint.pt')
-        for damaged in (None, b'', b'no checkpoint'):
-            if damaged is not None: (Path(d)/'checkpoint.pt').write_bytes(damaged)
-            test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint", exc=MemtrainError)
+        test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint (UnpicklingError", exc=MemtrainError)
+
+# %% ../nbs/proofs/runs.ipynb #a3c96c67
+STATE = {'iter': 3, 'loader': {'epoch': 1, 'seen': 7}, 'told': ['a', 'b'], 'rng': torch.arange(9, dtype=torch.uint8), 'weights': torch.linspace(0, 1, 300).view(3, 100)}
+
+def flip(data, bit):
+    "`data` with one bit the other way round"
+    data = bytearray(data)
+    data[bit//8] ^= 1 << bit % 8
+    return bytes(data)
+
+def test_every_flipped_bit_of_a_checkpoint_is_found():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'c.pt'
+        save_checkpoint(path, STATE)
+        whole = path.read_bytes()
+        for bit in {*random.Random(0).sample(range(8*len(whole)), 120), *range(0, 32, 3), *range(8*len(whole) - 8*104, 8*len(whole), 13)}:  # the checksum itself too, and the end of the zip file
+            path.write_bytes(flip(whole, bit))
+            test_fail(lambda: load_checkpoint(path), exc=MemtrainError, contains="c.pt: can't be read as a checkpoint (")
+        path.write_bytes(whole)
+        test_eq(load_checkpoint(path)['weights'], STATE['weights'])
+
+def test_a_checkpoint_without_a_checksum_is_read_and_its_crc_held_against_it():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'c.pt'
+        torch.save(STATE, path)
+        test_eq(load_checkpoint(path)['loader'], STATE['loader'])
+        whole = path.read_bytes()
+        at = whole.index(STATE['weights'].numpy().tobytes())
+        for bit in range(8*at, 8*at + 8*1200, 331):
+            path.write_bytes(flip(whole, bit))
+            test_fail(lambda: load_checkpoint(path), exc=MemtrainError, contains='in it has changed since it was written')
+
+def test_a_checkpoint_is_a_file_of_torch_and_of_zip():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'c.pt'
+        save_checkpoint(path, STATE)
+        for mmap in (False, True): test_eq(torch.load(path, weights_only=True, mmap=mmap)['weights'], STATE['weights'])
+        with zipfile.ZipFile(path) as z: test_eq((z.testzip(), z.comment[:16]), (None, b'memtrain sha256 '))
+
+def test_a_file_that_is_no_checkpoint_is_told_for_what_it_is():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'c.pt'
+        save_checkpoint(path, STATE)
+        whole, before, packed, no_state = path.read_bytes(), io.BytesIO(), io.BytesIO(), io.BytesIO()
+        torch.save(STATE, before, _use_new_zipfile_serialization=False)
+        torch.save([1], no_state)
+        with zipfile.ZipFile(packed, 'w', zipfile.ZIP_DEFLATED) as z: z.writestr('archive/data.pkl', bytes(10**6))
+        kinds = [(whole[:n], 'it was cut off') for n in (4, 100, len(whole)//2, len(whole) - 1)]
+        kinds += [(b'', 'it is empty'), (b'no checkpoint', "it doesn't begin as"), (before.getvalue(), 'the format that torch.save had before its zip files'), (pickle.dumps(STATE), 'another pickle'),
+                  (packed.getvalue(), "holds what torch.save doesn't write"), (no_state.getvalue(), "holds no run's state")]
+        for data, said in kinds:
+            path.write_bytes(data)
+            test_fail(lambda: load_checkpoint(path), exc=MemtrainError, contains=said)
+
+# %% ../nbs/proofs/runs.ipynb #dd0b8235
+@contextlib.contextmanager
+def full_disk(size):
+    "No file can grow beyond `size` bytes while the block runs"
+    import resource
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try: yield
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+def test_a_full_disk_is_told_and_leaves_what_was_there():
+    big = {'iter': 2, 'weights': torch.zeros(100_000)}
+    for keep, size in ((1, 0), (1, 1000), (1, 50_000), (2, 50_000)):
+        with tempfile.TemporaryDirectory() as d:
+            run = Run(Path(d)/'run', keep=keep)
+            run.open(0); run.write(iter=1); run.save(1, {'iter': 1})
+            before = {p.name: p.read_bytes() for p in run.out.iterdir()}
+            for name, work in (('checkpoint', lambda: run.save(2, big)), ('best.pt', lambda: run.save_as('best.pt', big)), ('summary.json', lambda: run.conclude(lambda: {'text': 'x'*100_000}))):
+                with full_disk(size):
+                    try: work()
+                    except MemtrainError as e: assert name in e.problem and "can't be written (File too large)" in e.problem and e.way_out.startswith('make room'), e
+                    else: raise AssertionError(f'{name}: no error')
+                test_eq({p.name: p.read_bytes() for p in run.out.iterdir()}, before)
+            run.save(2, big)
+            test_eq((run.saved, run.load()['iter']), (2, 2))
+
+def test_a_log_on_a_full_disk_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        run = Run(Path(d)/'run')
+        run.open(0)
+        with full_disk(100): test_fail(lambda: run.write(iter=1, text='x'*1000), exc=MemtrainError, contains="metrics.jsonl can't be written (File too large): make room")
+
+# %% ../nbs/proofs/runs.ipynb #7c2a9a30
+def kept_run(folder, keep=3):
+    "A run of four iterations with `keep` checkpoints and best weights"
+    run = Run(folder, keep=keep)
+    run.open(0, {'tokenizer_state.json': '{}'})
+    for i in range(1, 5):
+        run.write(iter=i)
+        run.save_as('best.pt', {'iter': i})
+        run.save(i, {'iter': i})
+    with run: pass
+    return Path(folder)
+
+def contents(folder): return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != '.lock'}
+
+def test_the_newest_whole_checkpoint_is_taken_and_named():
+    for damage, bad, taken in ((lambda p: p.unlink(), ['checkpoint.pt'], 4), (lambda p: p.write_bytes(p.read_bytes()[:-9]), ['checkpoint.pt'], 4), (lambda p: p.write_bytes(b''), ['checkpoint.pt', 'checkpoint_00000004.pt'], 3),
+                               (lambda p: p.write_bytes(flip(p.read_bytes(), 4000)), ['checkpoint.pt', 'checkpoint_00000003.pt', 'checkpoint_00000004.pt'], 2)):
+        with tempfile.TemporaryDirectory() as d:
+            out = kept_run(Path(d)/'run')
+            for name in bad: damage(out/name)
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                run = Run(out, resume=True, keep=3)
+                found = run.load()
+            there = [name for name in bad if (out/name).exists()]
+            test_eq((found, all(f"{name}: can't be read" in said.getvalue() for name in there), f'resuming from checkpoint_0000000{taken}.pt' in said.getvalue()), ({'iter': taken}, True, bool(there)))
+            run.open(taken)
+            test_eq([m['iter'] for m in read_metrics(out/'metrics.jsonl')], list(range(1, taken + 1)))
+            for i in range(taken + 1, 5): run.write(iter=i); run.save(i, {'iter': i})
+            run.save(4, {'iter': 4})
+            test_eq(load_checkpoint(out/'checkpoint.pt'), {'iter': 4})
+
+def test_a_checkpoint_whose_parts_are_damaged_is_passed_over():
+    with tempfile.TemporaryDirectory() as d:
+        run, model = Run(d, keep=2), torch.nn.Linear(3, 3)
+        optimizer = torch.optim.AdamW(model.parameters())
+        run.open(0)
+        for i in (1, 2):
+            run.write(iter=i)
+            save_sharded(Path(d)/f'checkpoint_{i:08}', model, optimizer, Ranks())
+            run.save(i, {'iter': i, 'sharded': f'checkpoint_{i:08}'})
+        test_eq(run.load()['iter'], 2)
+        part = next((Path(d)/'checkpoint_00000002').glob('__*'))
+        part.write_bytes(flip(part.read_bytes(), 999))
+        with contextlib.redirect_stdout(io.StringIO()) as said: test_eq(run.load()['iter'], 1)
+        assert f"{part} isn't what was written" in said.getvalue() and 'resuming from checkpoint_00000001.pt' in said.getvalue()
+
+def test_a_run_without_a_whole_checkpoint_is_left_as_it_is():
+    for damage, said in ((lambda p: p.unlink(), 'has a log up to 4 and best.pt, and its checkpoint.pt is missing: restore that'), (lambda p: p.write_bytes(p.read_bytes()[:50]), "checkpoint.pt: can't be read as a checkpoint")):
+        for resume in (True, False):
+            with tempfile.TemporaryDirectory() as d:
+                out = kept_run(Path(d)/'run', keep=1)
+                damage(out/'checkpoint.pt')
+                before = contents(out)
+                def start():
+                    with Run(out, resume) as run: run.open((run.load() or {'iter': 0})['iter'])
+                test_fail(start, exc=MemtrainError, contains=said if resume else 'holds a run already')
+                test_eq(contents(out), before)
+
+def test_a_run_that_was_killed_before_it_saved_begins_again():
+    with tempfile.TemporaryDirectory() as d:
+        run = Run(Path(d)/'run')
+        run.open(0); run.write(iter=1); run.save_as('best.pt', {'iter': 1})
+        test_fail(lambda: Run(run.out), exc=MemtrainError, contains='holds a run already')
+        again = Run(run.out, resume=True)
+        test_eq(again.load(), None)
+        again.open(0)
+        test_eq((read_metrics(run.out/'metrics.jsonl'), load_checkpoint(run.out/'best.pt')), ([], {'iter': 1}))
+
+def test_a_run_that_was_killed_while_it_began_begins_again():
+    for left in ((), ('.metrics.jsonl.1.tmp',), ('metrics.jsonl',), ('metrics.jsonl', '.tokenizer_state.json.1.tmp'), ('metrics.jsonl', 'tokenizer_state.json', '.checkpoint.pt.1.tmp')):
+        for resume in (True, False):
+            with tempfile.TemporaryDirectory() as d:
+                for name in left: (Path(d)/name).touch()
+                run = Run(d, resume)
+                test_eq(run.load(), None)
+                run.open(0, {'tokenizer_state.json': '{}'})
+                test_eq(sorted(contents(d)), ['checkpoint.pt', 'metrics.jsonl', 'tokenizer_state.json'])
 
 # %% ../nbs/proofs/runs.ipynb #d21d4a7a
 def test_a_torn_log_is_cut_to_its_checkpoint():
@@ -139,7 +300,7 @@ def test_a_folder_has_one_run_at_a_time():
             process.kill(); process.communicate()
         run = Run(out, resume=True)  # a holder that was killed doesn't hold it
         run.open(0)
-        test_eq(sorted(p.name for p in out.iterdir()), ['.lock', 'metrics.jsonl'])
+        test_eq(sorted(p.name for p in out.iterdir()), ['.lock', 'checkpoint.pt', 'metrics.jsonl'])
         with Run(out): pass  # of the same process: it shares the lock
         assert (out/'.lock').exists()
         with run: pass

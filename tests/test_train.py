@@ -1024,8 +1024,9 @@ def test_a_run_does_not_go_back_and_forgets_what_does_not_compare():
         best = tiny(d)(resume=True).best
         assert best < 9 and tiny(d, eval_batches=3)(resume=True).best == math.inf
         (Path(d)/'new').mkdir(); shutil.copy(Path(d)/'run/best.pt', Path(d)/'new'); (Path(d)/'new/metrics.jsonl').touch()
-        tiny(d)('new')
-        assert not (Path(d)/'new/best.pt').exists()
+        test_fail(lambda: tiny(d)('new'), exc=MemtrainError, contains='new holds a run already')
+        test_fail(lambda: tiny(d)('new', resume=True), exc=MemtrainError, contains='new has best.pt, and its checkpoint.pt is missing')
+        assert (Path(d)/'new/best.pt').exists()
         t = tiny(d)('third')
         with patch.object(t.model, 'loss', side_effect=KeyboardInterrupt): test_fail(t.evaluate, exc=KeyboardInterrupt)
         assert t.model.training
