@@ -50,7 +50,7 @@ demo: $(STAMP) ## Prepare this machine's Python sources, plan, train a small GPT
 test check run: export OMP_WAIT_POLICY ?= PASSIVE
 
 test: $(STAMP) ## Run every page as a reader would, with its few tests, then the tests of the proofs
-	$(BIN)/nbdev_test --skip_folder_re '^([_.]|proofs)'
+	$(BIN)/python tools/run_pages.py
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow and not cuda and not net and not page'
 
 lab: $(STAMP) ## Open the book in JupyterLab, at its index (ARGS=--allow-root and the like are passed on)

@@ -1,4 +1,4 @@
-"""Python in a process of its own without waiting for its imports: `subprocess.run` of this interpreter forks from a server that has torch loaded.
+"""Python in a process of its own without waiting for its imports: `subprocess.run` of this interpreter forks from one that has torch loaded.
 
 Half of the seconds of a test run went into children that import the same. What a child must not share stays with a fresh process: `subprocess.Popen`,
 a limit or a handler that is set before it starts, and code that looks at what is imported or at the memory of its process."""
@@ -13,7 +13,7 @@ really_run = subprocess.run
 def can_fork(args, kwargs) -> bool:
     "Whether a child that was asked for by `subprocess.run(args, **kwargs)` may come from the server."
     if os.name != "posix" or not isinstance(args, (list, tuple)) or len(args) < 3 or set(kwargs) - UNDERSTOOD: return False
-    if any(kwargs.get(k) not in (None, subprocess.PIPE, subprocess.DEVNULL) for k in ("stdout", "stderr")): return False
+    if any(kwargs.get(k) not in (None, subprocess.PIPE, subprocess.DEVNULL, *[subprocess.STDOUT]*(k == "stderr")) for k in ("stdout", "stderr")): return False
     env, cwd = kwargs.get("env") or os.environ, kwargs.get("cwd") or "."
     if env.get("PYTHONPATH") != os.environ.get("PYTHONPATH") or os.path.isdir(os.path.join(cwd, "memtrain")) and not os.path.samefile(cwd, "."): return False  # another memtrain
     args = [str(o) for o in args]
@@ -50,25 +50,49 @@ def server():
     return context
 
 
-def run(*popenargs, **kwargs):
-    "`subprocess.run`, from the server where that makes no difference but to the time it takes."
+def start_child(args, timeout, context=None) -> int|None:
+    "The exit status of `child(*args)` in a process of `context`, the server's by default; None where it took longer than `timeout` seconds, and was ended."
+    process = (context or server()).Process(target=child, args=args)
+    process.start()
+    process.join(timeout)
+    if process.exitcode is not None: return process.exitcode
+    process.kill(); process.join()
+
+
+def open_nursery():
+    """A function like `start_child`, whose children are forked from a copy of this process as it is now, imports and all.
+
+    For a process that has run nothing yet: later it has threads, and can't be forked."""
+    here,there = multiprocessing.Pipe()
+    if os.fork():
+        there.close()
+        def start(args, timeout):
+            here.send((args, timeout))
+            return here.recv()
+        return start
+    here.close()
+    while True:
+        try: asked = there.recv()
+        except EOFError: os._exit(0)
+        there.send(start_child(*asked, multiprocessing.get_context("fork")))
+
+
+def run(*popenargs, start=start_child, **kwargs):
+    "`subprocess.run`, from the server or the nursery that `start`s its children where that makes no difference but to the time it takes."
     args = popenargs[0] if len(popenargs) == 1 else kwargs.get("args")
     if args is None or not can_fork(args, {k: v for k,v in kwargs.items() if k != "args"}): return really_run(*popenargs, **kwargs)
     caught = {k: kwargs.get("capture_output") or kwargs.get(k) == subprocess.PIPE for k in ("stdout", "stderr")}
     with tempfile.TemporaryDirectory() as d:
-        names = {k: os.path.join(d, k) for k in caught}
+        names = {k: os.path.join(d, "stdout" if kwargs.get(k) == subprocess.STDOUT else k) for k in caught}
         for o in names.values(): open(o, "w").close()
         env = dict(os.environ if kwargs.get("env") is None else kwargs["env"])
-        process = server().Process(target=child, args=([str(o) for o in args[1:]], str(kwargs.get("cwd") or os.getcwd()), {str(k): str(v) for k,v in env.items()}, *names.values()))
-        process.start()
-        process.join(kwargs.get("timeout"))
-        if process.exitcode is None:
-            process.kill(); process.join()
-            raise subprocess.TimeoutExpired(args, kwargs["timeout"])
+        said = [str(o) for o in args[1:]], str(kwargs.get("cwd") or os.getcwd()), {str(k): str(v) for k,v in env.items()}, *names.values()
+        status = start(said, kwargs.get("timeout"))
+        if status is None: raise subprocess.TimeoutExpired(args, kwargs["timeout"])
         said = {k: open(o, "rb").read() for k,o in names.items()}
     for k in said:
-        if not caught[k] and kwargs.get(k) != subprocess.DEVNULL: getattr(sys, k).write(said[k].decode(errors="replace"))
+        if not caught[k] and kwargs.get(k) not in (subprocess.DEVNULL, subprocess.STDOUT): getattr(sys, k).write(said[k].decode(errors="replace"))
     if kwargs.get("text") or kwargs.get("encoding"): said = {k: v.decode(kwargs.get("encoding") or "utf-8", "replace") for k,v in said.items()}
-    done = subprocess.CompletedProcess(args, process.exitcode, *(said[k] if caught[k] else None for k in ("stdout", "stderr")))
+    done = subprocess.CompletedProcess(args, status, *(said[k] if caught[k] else None for k in ("stdout", "stderr")))
     if kwargs.get("check"): done.check_returncode()
     return done

@@ -453,6 +453,16 @@ def test_run_refuses_a_page_that_writes_to_stderr(project, capfd, source, said):
     assert "nbs/reference/60_core.ipynb cell 8 wrote to stderr" in told.err and said in told.err and "left as it was" in told.out
 
 
+def test_pages_run_each_in_its_own_process_and_the_one_that_fails_is_named(project):
+    project.core = [("code", "n = 3\nimport memtrain, subprocess, sys"), ("code", "assert subprocess.run([sys.executable, '-c', 'print(1)'], stdout=-1, stderr=-2, text=True).stdout == '1\\n'")]
+    project.index = [("md", "# A"), ("code", "assert 'n' not in globals()"), ("code", "1/0")]
+    project.save()
+    names = [str(project.root/o) for o in ("nbs/reference/60_core.ipynb", "nbs/index.ipynb")]
+    code = f"import sys; sys.path.insert(0, {str(ROOT/'tools')!r}); import run_pages; sys.exit(run_pages.main({names!r}))"
+    res = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert res.returncode == 1 and "ZeroDivisionError" in res.stderr and res.stderr.endswith("failed: nbs/index.ipynb\n") and "core.ipynb" in res.stdout
+
+
 # --- stale outputs -------------------------------------------------------------------------------
 
 def test_an_output_is_stale_when_what_it_shows_has_changed(project):
