@@ -274,6 +274,45 @@ def test_an_error_of_rank_0_ends_all_ranks():
     said[:] = [None]
     test_eq((on_main(Second(1, 2), fail), on_main(Ranks(), lambda: 6)), (5, 6))
 
+# %% ../nbs/proofs/runs.ipynb #7b8b1e6f
+racers = """
+import json, sys, time
+from multiprocessing import get_context
+from memtrain.core import MemtrainError
+from memtrain.runs import Run
+
+def train(out, who):
+    with Run(out) as run:
+        run.open((run.load() or {'iter': 0})['iter'])
+        for i in (1, 2, 3):
+            run.write(iter=i, who=who)
+            run.save(i, {'iter': i, 'who': who})
+        run.conclude(lambda: {'who': who})
+    return 'trained'
+
+def race(who, start, said):
+    for i in range(20):
+        start.wait()
+        until = time.perf_counter() + who*i*0.003
+        while time.perf_counter() < until: pass
+        try: said.put((i, who, train(f'{sys.argv[1]}/{i}', who)))
+        except MemtrainError as e: said.put((i, who, str(e)))
+
+context = get_context('fork')
+start, said = context.Barrier(2), context.SimpleQueue()
+for who in (0, 1): context.Process(target=race, args=(who, start, said)).start()
+print(json.dumps([said.get() for _ in range(40)]))
+"""
+
+def test_of_two_runs_that_start_together_one_trains_and_one_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        said = json.loads(subprocess.run([sys.executable, '-c', racers, d], capture_output=True, text=True, check=True).stdout)
+        for i in range(20):
+            (winner,), (other,) = ([(who, text) for n, who, text in said if n == i and (text == 'trained') == won] for won in (True, False))
+            assert 'is being written by process' in other[1] or 'holds a run already' in other[1], other
+            test_eq([(m['iter'], m['who']) for m in read_metrics(Path(d)/f'{i}/metrics.jsonl')], [(k, winner[0]) for k in (1, 2, 3)])
+            test_eq((load_checkpoint(Path(d)/f'{i}/checkpoint.pt')['who'], sorted(contents(Path(d)/f'{i}'))), (winner[0], ['checkpoint.pt', 'metrics.jsonl', 'summary.json']))
+
 # %% ../nbs/proofs/runs.ipynb #0e140b8b
 holder = """
 import sys, time
