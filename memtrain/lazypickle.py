@@ -9,6 +9,7 @@ __all__ = ['ITEMSIZE', 'Truncated', 'Refused', 'SourceFile', 'LazyBytes', 'LazyT
 import gc, io, json, math, os, pickletools, re, stat, struct, sys, tempfile, zlib
 from array import array
 from bisect import bisect_right
+from operator import gt
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -53,7 +54,7 @@ class SourceFile:
     def open(self) -> int:  # a file descriptor
         "Open the file, unless it is open; an error where it has changed"
         if self._fd is not None: return self._fd
-        try: fd = os.open(self.path, os.O_RDONLY | getattr(os, 'O_BINARY', 0))
+        try: fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
         except OSError as e: raise MemtrainError(f"{self.path} can't be read ({e.strerror}): check the name") from None
         self._fd, now = fd, os.fstat(fd)
         if not stat.S_ISREG(now.st_mode): raise MemtrainError(f'{self.path} is not a file: give a pickle or a torch.save file')
@@ -78,7 +79,8 @@ class SourceFile:
         "Fill `view` from `offset`"
         fd = self.open()
         while len(view):
-            n = os.preadv(fd, [view[:2**30]], offset)
+            try: n = os.preadv(fd, [view[:2**30]], offset)
+            except (OSError, OverflowError): n = 0  # such as an offset that a damaged index names
             if not n: raise Truncated(f'{self.path}: ends at byte {offset}, in the middle of a payload: copy it again', self.path, offset)
             view, offset = view[n:], offset + n
 
@@ -329,10 +331,18 @@ _MAX_NODES = 1_000_000      # values in one item, each counted as often as it is
 _MAX_DEPTH = 100            # containers inside containers
 _MAX_STR = 16 * MIB         # bytes of one text
 _MAX_FOLDER = 64 * MIB      # bytes of an archive's directory: a million storages
+_MAX_AXES = 64              # of a tensor, as in NumPy and torch
+_MAX_ALIKE = 100            # different keys of a dict with the same hash, which a lookup goes through one by one
+_MAX_HELD = 16 * MIB        # texts and short byte strings that are held because they were fetched from the memo
 _SMALL = 4096               # byte strings below it are read, others stay in the file
 _NEAR = 1000                # memo slots that may be fetched without having been asked for in the first pass
 _MAX_FAR = 1_000_000        # memo slots that are fetched from further away
 _SLACK = 16                 # no opcode's fixed part is longer
+_ODD = (IndexError, KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, struct.error)  # what values that don't fit raise
+
+def _show(v):
+    "A value of a file for an error: what it may be, without all that it may hold"
+    return repr(v)[:80] if v is None or type(v) in (bool, int, float) else repr(v[:40]) if type(v) is str else str(v) if type(v) is _Name else f'a {type(v).__name__}'
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #9d9bfed9
 class _Memory:
@@ -350,7 +360,7 @@ class _Text:
 
     def __init__(self, file, offset, length):
         self.file, self.path, self.offset, self.length, self.place = file, file.path, offset, length, (file.place, offset)
-        self.marks = array('q', [0])  # decoded bytes before every STEP encoded ones
+        self.marks, self.last = array('q', [0]), (None, b'')  # decoded bytes before every STEP encoded ones; the step that was decoded last
         for at in range(0, length, self.STEP):
             piece = file.pread(min(self.STEP, length - at), offset + at)
             if not piece: raise Truncated(f'{self.path}: ends at byte {offset + at}, in the middle of a payload', self.path, offset + at)
@@ -368,15 +378,19 @@ class _Text:
         done = 0
         while done < len(view):
             k = min(bisect_right(self.marks, offset + done), len(self.marks) - 1) - 1
-            raw = self.file.pread(min(self.STEP + 1, self.length - k * self.STEP), self.offset + k * self.STEP)
-            if raw[:1] and raw[0] in self.TAILS: raw = raw[1:]  # of a pair that began in the step before
-            count = self.marks[k + 1] - self.marks[k]
-            try: data = raw.decode('utf-8', 'ignore').encode('latin-1')[:count]
-            except UnicodeEncodeError: data = b''
-            if len(data) != count: raise Refused(f'{self.path}: text at byte {self.offset} does not hold bytes: the file is damaged', self.path, self.offset)
-            piece = data[offset + done - self.marks[k]:][:len(view) - done]
+            if self.last[0] != k: self.last = k, self.decode(k)
+            piece = self.last[1][offset + done - self.marks[k]:][:len(view) - done]
             view[done:done + len(piece)] = piece
             done += len(piece)
+
+    def decode(self, k):
+        "The bytes of step `k`"
+        raw, count = self.file.pread(min(self.STEP + 1, self.length - k * self.STEP), self.offset + k * self.STEP), self.marks[k + 1] - self.marks[k]
+        if raw[:1] and raw[0] in self.TAILS: raw = raw[1:]  # of a pair that began in the step before
+        try: data = raw.decode('utf-8', 'ignore').encode('latin-1')[:count]
+        except UnicodeEncodeError: data = b''
+        if len(data) != count: raise Refused(f'{self.path}: text at byte {self.offset} does not hold bytes: the file is damaged', self.path, self.offset)
+        return data
 
 class _LazyText(LazyBytes):
     "A long text that stays in the file until it is known whether it stands for bytes"
@@ -396,22 +410,27 @@ class _Dtype:
 
 class _Done(Exception): "The machine met STOP"
 
+class _Again:
+    "What stands in a memo slot that was fetched: `made` is what is handed out for `value`, of so many `nodes` and levels, once that is known"
+    __slots__ = ('value', 'made', 'nodes', 'levels')
+    def __init__(self, value): self.value, self.made = value, None
+
 _MUTABLE = (list, dict, set, Record)
 _FIRST = (b'\x80', b'(', b']', b'}', b'c')  # of any protocol: what a text or another kind of file begins with isn't among them
 
 class _Machine:
     "Walks the opcodes from byte `start` of `file` on; `sink(value, start, end, puts)` gets each item of a top-level list or tuple"
-    def __init__(self, file, start=0, end=None, sink=None, persistent=None, level=0):
+    def __init__(self, file, start=0, end=None, sink=None, persistent=None, level=0, left=None):
         self.file, self.begin, self.end = file, start, file.size if end is None else end
-        self.sink, self.persistent, self.level = sink, persistent, level
+        self.sink, self.persistent, self.level, self.left = sink, persistent, level, left or self.budget()
         self.buf, self.base, self.have, self.chunk = b'', start, 0, 4096
         self.old, self.old_base, self.old_have = b'', start, 0
-        self.names, self.kept, self.far, self.count, self.notes = {}, {}, None, 0, None
+        self.names, self.kept, self.far, self.count, self.notes, self.texts, self.held = {}, {}, None, 0, None, {}, 0
         self.reset(start)
 
     def reset(self, start, puts=0):
         "Begin a pickle, or a part of one, at byte `start`; `puts` memo slots were filled before"
-        self.stack, self.meta, self.memo, self.fetched = [], [], {}, {}
+        self.stack, self.meta, self.memo, self.fetched, self.alike = [], [], {}, {}, {}
         self.puts = self.item_puts = self.mark_puts = puts
         self.doubt, self.items = {}, None
         self.at, self.next = start - self.base, start
@@ -430,8 +449,7 @@ class _Machine:
                     i = table[buf[i]](self, buf, i + 1)
                 yield
         except _Done: self.next = self.base + self.at + 1
-        except (IndexError, KeyError, TypeError, ValueError, OverflowError, AttributeError, struct.error) as e:
-            self.refuse(f"opcode {self.buf[self.at:self.at + 1]!r} doesn't fit what comes before it ({type(e).__name__}): the file is damaged")
+        except _ODD as e: self.refuse(f"opcode {self.buf[self.at:self.at + 1]!r} doesn't fit what comes before it ({type(e).__name__}): the file is damaged")
 
     def refill(self, at, stop):
         "Have the bytes from `at` in the buffer; the index of `at` in it, None when `stop` is reached"
@@ -444,6 +462,7 @@ class _Machine:
             self.chunk = min(4 * self.chunk, 65536) if at <= self.base + self.have else 4096
             data = self.file.pread(min(self.chunk, self.end - at), at)
             if not data: self.truncated('ends without STOP', at)
+            self.spend('bytes', len(data))
             self.old, self.old_base, self.old_have = self.buf, self.base, self.have  # a blob's head, when its payload has been skipped
             self.buf, self.base, self.have = data + bytes(_SLACK), at, len(data)
         i, last = at - self.base, self.base + self.have >= self.end
@@ -479,6 +498,15 @@ class _Machine:
         left = self.end - self.base - i
         if n > left: self.truncated(f'{what}{n:,} bytes {"are" if not what else "is"} promised, {max(0, left):,} are there')
 
+    def budget(self):
+        "How many values and bytes may be made of what is there already"
+        return {'values': 300_000 + 4 * self.file.size, 'bytes': 16 * MIB + 4 * self.file.size}
+
+    def spend(self, what, n):
+        "Count `n` 'values' or 'bytes' that are made of what is there already"
+        self.left[what] -= n
+        if self.left[what] < 0: self.refuse(f'more {what} are made of what is there already than the budget of a file of {format_size(self.file.size)} allows: write what is shared once, or in files of their own')
+
     def number(self):
         "The number of the item at work: behind those handed out, and those that wait above them: up to the first class or container that isn't filled"
         items = self.items or ()
@@ -495,6 +523,7 @@ class _Machine:
         if self.sink and first not in _FIRST: message, offset = f'{first!r} begins no pickle of protocol 2 to 5: write it with protocol=4, or unpack the file', self.begin
         where, offset, item = self.where(offset)
         name = f'{name.module}.{name.name}' if isinstance(name, (_Name, Record)) else name if isinstance(name, str) else None
+        message = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in message[:500])  # the file's own words stand in it
         raise Refused(f'{where}: {message}', self.file.path, offset, item, name)
 
     def truncated(self, message, offset=None):
@@ -557,10 +586,16 @@ def _text(name, size, unpack):
 
 _U1, _U2, _I4, _U4, _U8, _F8 = ((struct.calcsize(f), struct.Struct(f).unpack_from) for f in ('B', '<H', '<i', '<I', '<Q', '>d'))
 for _name, _value in dict(NONE=None, NEWTRUE=True, NEWFALSE=False, EMPTY_TUPLE=()).items(): _constant(_name, _value)
-for _name, _kind in dict(EMPTY_DICT=dict, EMPTY_LIST=list, EMPTY_SET=set).items(): _empty(_name, _kind)
+for _name, _kind in dict(EMPTY_DICT=dict, EMPTY_LIST=list).items(): _empty(_name, _kind)
 for _name, _form in dict(BININT2=_U2, BININT=_I4, BINFLOAT=_F8).items(): _number(_name, *_form)
 for _name, _form in dict(SHORT_BINBYTES=_U1, BINBYTES=_U4, BINSTRING=_U4, BINBYTES8=_U8, BYTEARRAY8=_U8).items(): _payload(_name, *_form)  # BINSTRING: Python 2's
 for _name, _form in dict(BINUNICODE=_U4, BINUNICODE8=_U8).items(): _text(_name, *_form)
+
+@_op('EMPTY_SET')
+def _empty_set(m, buf, i):
+    m.spend('values', 8)  # it takes 200 bytes, which most files of sets fill
+    m.stack.append(set())
+    return i
 
 @_op('BININT1')
 def _binint1(m, buf, i):
@@ -641,22 +676,35 @@ def _target(m, kind, what):
     return top
 
 def _read_text(m, v):
-    "What the lazy bytes or long text `v` holds"
+    "What the lazy bytes or long text `v` holds; the same object again, if it was fetched from the memo"
+    if found := m.texts.get(id(v)): return found[1]
     if v.nbytes > _MAX_STR: m.refuse(f'a text of {format_size(v.nbytes)}: up to {format_size(_MAX_STR)} are read', offset=v.offset)
-    return v.read().decode('utf-8', 'surrogatepass') if type(v) is _LazyText else v.read()
+    m.spend('bytes', v.nbytes)
+    data = v.read().decode('utf-8', 'surrogatepass') if type(v) is _LazyText else v.read()
+    if id(v) in m.fetched:
+        m.held += v.nbytes + 256
+        if m.held > _MAX_HELD: m.texts, m.held = {}, v.nbytes
+        m.texts[id(v)] = v, data
+    return data
 
-def _key(m, v):
-    "`v` as the key of a dict: bytes, alone or in a tuple, are read"
-    if type(v) is tuple: return tuple([_read_text(m, x) if isinstance(x, LazyBytes) else x for x in v])
-    if not isinstance(v, LazyBytes): m.refuse(f'a {type(v).__name__} is the key of a dict', v)
-    return _read_text(m, v)
+def _key(m, v, holder, depth=0):
+    "`v` as a key of the dict, or in the set, numbered `holder`: plain, or a tuple of what is; bytes are read. Nothing else is hashed, and few of the same hash"
+    if type(v) is tuple:
+        if depth == _MAX_DEPTH: m.refuse(f'a key that is nested deeper than {_MAX_DEPTH} levels')
+        m.spend('values', 1 + len(v))
+        v = tuple([x if type(x) is str else _key(m, x, None, depth + 1) for x in v])
+    elif isinstance(v, LazyBytes): v = _read_text(m, v)
+    elif type(v) not in _KEYS: m.refuse(f'a {type(v).__name__} is the key of a dict, or in one, or in a set: only numbers, texts, bytes, None and tuples of them are', v)
+    if holder is not None and (type(v) in (tuple, complex) or type(v) is int and v.bit_length() > 60):  # whose hashes can be chosen
+        alike = holder, hash(v)
+        m.alike[alike] = count = m.alike.get(alike, 0) + 1
+        if count > _MAX_ALIKE: m.refuse(f'more than {_MAX_ALIKE} keys of the same hash')
+    return v
 
 def _set(m, items, kind):
-    "A set of `items`, which are plain"
-    items = [_read_text(m, v) if isinstance(v, LazyBytes) else v for v in items]
-    for v in items:
-        if type(v) not in _KEYS: m.refuse(f'a {type(v).__name__} in a set: only numbers, texts, bytes and None are', v)
-    return kind(items)
+    "A set of `items`"
+    number = -1 - len(m.alike)
+    return kind([v if type(v) is str else _key(m, v, number) for v in items])
 
 _KEYS = _PLAIN | {bytes}
 
@@ -678,15 +726,13 @@ def _setitems(m, buf, i):
     if len(items) % 2: m.refuse('SETITEMS with a key and no value')
     target = _target(m, dict, 'SETITEMS')
     it = iter(items)
-    for key, value in zip(it, it):
-        try: target[key] = value
-        except TypeError: target[_key(m, key)] = value
+    for key, value in zip(it, it): target[key if type(key) is str else _key(m, key, id(target))] = value
     return i
 
 @_op('ADDITEMS')
 def _additems(m, buf, i):
-    items = _pop_mark(m)
-    _target(m, set, 'ADDITEMS').update(_set(m, items, set))
+    items, target = _pop_mark(m), _target(m, set, 'ADDITEMS')
+    target.update([v if type(v) is str else _key(m, v, id(target)) for v in items])
     return i
 
 @_op('FROZENSET')
@@ -718,9 +764,14 @@ def _get(m, buf, i):
     except KeyError:
         try: value = m.kept[slot]
         except KeyError: m.refuse(f'memo slot {slot} is fetched and was never filled')
-    if isinstance(value, _MUTABLE):
-        if isinstance(value, _TOP): m.refuse('something holds the whole that it is part of: a cycle, which is not read')
-        m.fetched[id(value)] = value
+    kind = type(value)
+    if kind is _Again:
+        m.fetched[id(value.value)] = value
+        value = value.value
+    elif kind in _SHARED:
+        if kind in _TOP: m.refuse('something holds the whole that it is part of: a cycle, which is not read')
+        again = m.fetched[id(value)] = _Again(value)
+        (m.memo if slot in m.memo else m.kept)[slot] = again
     m.stack.append(value)  # which may begin an item
     if slot < m.mark_puts and m.notes is not None: (m.notes if slot < m.item_puts else m.doubt)[slot] = value
     return i
@@ -778,9 +829,10 @@ def _newobj(m, buf, i):
 
 def _new(m, cls, args, kwargs):
     "A record of class `cls`; what it was made with becomes the fields `_0`, `_1`, … and those of `kwargs`"
+    if args or kwargs: m.spend('values', 4 * (len(args) + len(kwargs)))
     if type(cls) is not _Name: m.refuse(f'NEWOBJ of a {type(cls).__name__}')
     if not cls.record: m.refuse(f'the file makes a {cls}, which is no class of data', cls)
-    if type(args) is not tuple or type(kwargs) is not dict: m.refuse(f'NEWOBJ of {cls} with odd arguments', cls)
+    if type(args) is not tuple or type(kwargs) is not dict or any(type(key) is not str for key in kwargs): m.refuse(f'NEWOBJ of {cls} with odd arguments', cls)
     return Record(cls.module, cls.name, {**{f'_{k}': v for k, v in enumerate(args)}, **kwargs})
 
 @_op('BUILD')
@@ -806,8 +858,9 @@ def _set_state(m, record, state):
     elif type(state) in (list, tuple): states = [{f'_{k}': v for k, v in enumerate(state)}]
     else: states = [{'_state': state}]
     for s in states:
+        m.spend('values', 4 * len(s))
         for key in s:
-            if type(key) is not str: m.refuse(f'{record.module}.{record.name} has a field called {key!r}', record)
+            if type(key) is not str: m.refuse(f'{record.module}.{record.name} has a field called {_show(key)}', record)
         record.fields.update(s)
 
 @_op('BINPERSID')
@@ -857,7 +910,9 @@ def _dict(m, *args):
     return {}
 
 @_handles('builtins.set', 'builtins.frozenset')
-def _make_set(m, items=()): return _set(m, items, set)
+def _make_set(m, items=()):
+    m.spend('values', 8 + 4 * len(items))
+    return _set(m, items, set)
 
 @_handles('builtins.complex')
 def _complex(m, a, b): return complex(a, b)
@@ -870,24 +925,36 @@ def _bytes(m, data=None, encoding=None):
 @_handles('_codecs.encode')
 def _encode(m, text, encoding):
     if encoding not in ('latin1', 'latin-1') or not isinstance(text, (str, _LazyText)): m.refuse('_codecs.encode of something else than bytes', '_codecs.encode')
+    m.spend('bytes', len(text))
     file = _Memory(text.encode('latin-1'), m.file.path) if isinstance(text, str) else _Text(text.file, text.offset, text.nbytes)
     return LazyBytes(file, 0, file.size)
 
 @_handles('torch.Size')
-def _size(m, items): return tuple(items)
+def _size(m, items):
+    m.spend('values', len(items))
+    return tuple(items)
 
 @_handles('torch.device')
 def _device(m, kind, index=None): return f'{kind:s}' if index is None else f'{kind:s}:{index:d}'
 
 @_handles('copyreg._reconstructor')
 def _reconstructor(m, cls, base, state):
-    if type(base) is not _Name or str(base) != 'builtins.object' or state is not None: m.refuse(f'copyreg._reconstructor of {cls} from {base}', cls)
+    if type(base) is not _Name or str(base) != 'builtins.object' or state is not None: m.refuse(f'copyreg._reconstructor of {_show(cls)} from {_show(base)}', cls)
     return _new(m, cls, (), {})
 
 @_handles('copyreg.__newobj__')
 def _newobj_function(m, cls, *args): return _new(m, cls, args, {})
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #38d1afd2
+def _numbers(m, numbers):
+    "A shape, or other `numbers`, of few and small enough ones that they can be multiplied"
+    if type(numbers) is not tuple: raise TypeError(_show(numbers))
+    if len(numbers) > _MAX_AXES: m.refuse(f'{len(numbers):,} axes: a tensor has up to {_MAX_AXES}')
+    for n in numbers:
+        if type(n) is not int or not 0 <= n < 2**63: raise ValueError(f'{_show(n)} in a shape')
+    if len(numbers) > 8: m.spend('values', len(numbers))
+    return numbers
+
 @_handles('torch._utils._rebuild_tensor_v2', 'torch._utils._rebuild_tensor')
 def _rebuild_tensor(m, storage, first, shape, strides, requires_grad=False, hooks=None, metadata=None):
     return _tensor(m, storage, first, shape, strides, requires_grad, metadata, storage.dtype)
@@ -898,14 +965,13 @@ def _rebuild_tensor_v3(m, storage, first, shape, strides, requires_grad, hooks, 
 
 def _tensor(m, storage, first, shape, strides, requires_grad, metadata, dtype):
     "A torch tensor over `storage`, once its numbers are checked against it"
+    if type(storage) is not _Storage: raise TypeError('no storage')
     if metadata: m.refuse('a conjugated or negated view, or a tensor with attributes: store it with .resolve_conj().resolve_neg()')
-    size, last, empty = ITEMSIZE[dtype], first, False
-    if type(shape) is not tuple or type(strides) is not tuple or len(shape) != len(strides): raise ValueError('shape and strides')
-    for n, step in zip(shape, strides):
-        if type(n) is not int or type(step) is not int or n < 0 or step < 0: raise ValueError('negative size or stride')
-        if n: last += (n - 1) * step
-        else: empty = True
-    if type(first) is not int or first < 0 or not empty and (last + 1) * size > storage.nbytes:
+    shape, strides, first = _numbers(m, shape), _numbers(m, strides), *_numbers(m, (first,))
+    if len(shape) != len(strides): raise ValueError('shape and strides')
+    size, empty = ITEMSIZE[dtype], 0 in shape
+    last = first + sum((n - 1) * step for n, step in zip(shape, strides))
+    if not empty and (last + 1) * size > storage.nbytes:
         m.refuse(f'a tensor of shape {list(shape)} reaches byte {(last + 1) * size:,} of a storage of {storage.nbytes:,}', 'torch._utils._rebuild_tensor_v2')
     return LazyTensor('torch', dtype, shape, strides, storage, 0 if empty else first, bool(requires_grad))
 
@@ -924,6 +990,7 @@ _HEAD = re.compile(b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.'
 @_handles('torch.storage._load_from_bytes')
 def _load_from_bytes(m, blob):
     if type(blob) is not LazyBytes: raise TypeError('no bytes')
+    m.spend('values', 8)
     i, k = blob.offset - m.base, blob.offset - m.old_base
     if blob.file is m.file and 0 <= i and i + min(blob.nbytes, 600) <= m.have: hit = _HEAD.match(m.buf, i)
     elif blob.file is m.file and 0 <= k and k + min(blob.nbytes, 600) <= m.old_have: i, hit = k, _HEAD.match(m.old, k)
@@ -937,13 +1004,14 @@ def _load_from_bytes(m, blob):
 def _load_legacy(m, blob):
     "The storage in a `torch.save` blob of the format before the archives: three small pickles, the object, its keys, and the bytes"
     if m.level: m.refuse('a torch.save blob inside a torch.save blob', 'torch.storage._load_from_bytes')
+    m.spend('values', 100)
     found = {}
     def persistent(inner, pid):  # a storage whose place isn't known yet
         key, dtype, nbytes = _storage_id(inner, pid)
         store = found.setdefault(key, _Storage(inner.file, None, nbytes, dtype))
         if (store.nbytes, store.dtype) != (nbytes, dtype): inner.refuse(f'storage {key} has two sizes or types')
         return store
-    inner = _Machine(blob.file, blob.offset, blob.offset + blob.nbytes, persistent=persistent, level=1)
+    inner = _Machine(blob.file, blob.offset, blob.offset + blob.nbytes, persistent=persistent, level=1, left=m.left)
     inner.count = m.number()
     def load():
         inner.begin = inner.next
@@ -951,7 +1019,7 @@ def _load_legacy(m, blob):
     if load() != _MAGIC: m.refuse('torch.storage._load_from_bytes of something that torch.save did not write', 'torch.storage._load_from_bytes')
     if load() != 1001 or load().get('little_endian') is not True: m.refuse('a torch.save blob of another version or a big-endian machine')
     value, keys, at = load(), load(), inner.next
-    if type(keys) is not list or sorted(map(str, keys)) != sorted(found): inner.refuse('the keys of a torch.save blob are not those of its storages')
+    if type(keys) is not list or any(type(key) is not str for key in keys) or sorted(keys) != sorted(found): inner.refuse('the keys of a torch.save blob are not those of its storages')
     for key in keys:  # one after another, each behind its number of elements
         store = found[key]
         if at + 8 + store.nbytes > inner.end: inner.truncated(f'a storage of {store.nbytes:,} bytes is promised, {max(0, inner.end - at - 8):,} are there', at)
@@ -967,8 +1035,9 @@ def _storage_id(m, pid):
     if type(pid) is not tuple or not 5 <= len(pid) <= 6 or pid[0] != 'storage' or len(pid) == 6 and pid[5] is not None:
         m.refuse('a persistent id that names no storage', pid[1] if type(pid) is tuple and len(pid) > 1 else None)
     kind, key, count = pid[1], pid[2], pid[4]
-    if type(kind) is not _Name or not kind.name.endswith('Storage') or kind.name[:-7] not in _TORCH_DTYPES: m.refuse(f'a storage of kind {kind}', kind)
-    if type(key) is not str or type(count) is not int or count < 0: m.refuse('a storage without a key or a size')
+    if type(kind) is not _Name or not kind.name.endswith('Storage') or kind.name[:-7] not in _TORCH_DTYPES: m.refuse(f'a storage of kind {_show(kind)}', kind)
+    if type(key) is not str: m.refuse('a storage without a key')
+    count, = _numbers(m, (count,))
     dtype = _TORCH_DTYPES[kind.name[:-7]]
     return key, dtype, count * ITEMSIZE[dtype]
 
@@ -981,20 +1050,19 @@ def _handles_core(name): return _handles(f'numpy.core.{name}', f'numpy._core.{na
 
 @_handles('numpy.dtype')
 def _dtype(m, code, align=False, copy=True):
-    if code not in _NUMPY: m.refuse(f'a NumPy dtype {code!r}: arrays of numbers and bool are read, not of objects, text or structures', 'numpy.dtype')
+    if type(code) is not str or code not in _NUMPY: m.refuse(f'a NumPy dtype {_show(code)}: arrays of numbers and bool are read, not of objects, text or structures', 'numpy.dtype')
     return _Dtype(code)
 
 @_handles_core('multiarray._reconstruct')
 def _reconstruct(m, cls, shape, code):
-    if type(cls) is not _Name or str(cls) != 'numpy.ndarray': m.refuse(f'an array of class {cls}: only numpy.ndarray is read', cls)
+    if type(cls) is not _Name or str(cls) != 'numpy.ndarray': m.refuse(f'an array of class {_show(cls)}: only numpy.ndarray is read', cls)
     return LazyTensor('numpy')
 
 def _set_array(m, t, data, dtype, shape, fortran):
     "Make `t` the array of `data`, checked against its length"
     if type(data) is str: data = LazyBytes(_Memory(data.encode('latin-1'), m.file.path), 0, len(data))  # a short string of Python 2
     if type(dtype) is not _Dtype or type(data) is not LazyBytes: m.refuse('an array without a dtype or without bytes', 'numpy.ndarray')
-    if type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape): m.refuse(f'an array of shape {shape!r}', 'numpy.ndarray')
-    t.dtype, t.shape, t.requires_grad, t._first = _NUMPY[dtype.code], shape, False, 0
+    t.dtype, t.shape, t.requires_grad, t._first = _NUMPY[dtype.code], _numbers(m, shape), False, 0
     if t.nbytes != data.nbytes: m.refuse(f'an array of shape {list(shape)} needs {t.nbytes:,} bytes and has {data.nbytes:,}', 'numpy.ndarray')
     t.strides = _contiguous(shape[::-1])[::-1] if fortran else _contiguous(shape)
     t._store, t._swap = _Storage(data.file, data.offset, data.nbytes, t.dtype), dtype.order == '>'
@@ -1002,13 +1070,14 @@ def _set_array(m, t, data, dtype, shape, fortran):
 
 @_handles_core('numeric._frombuffer')
 def _frombuffer(m, data, dtype, shape, order, axes=None):
-    if order not in ('C', 'F', 'K') or order == 'K' and sorted(axes) != list(range(len(shape))): raise ValueError('order')
+    if order not in ('C', 'F', 'K') or order == 'K' and sorted(_numbers(m, axes)) != list(range(len(shape))): raise ValueError('order')
     t = _set_array(m, LazyTensor('numpy'), data, dtype, shape, order == 'F')
     if order == 'K': t.shape, t.strides = tuple(shape[k] for k in axes), tuple(t.strides[k] for k in axes)
     return t
 
 @_handles_core('multiarray.scalar')
 def _scalar(m, dtype, data):
+    m.spend('values', 40)
     values = struct.unpack('<' + _LETTERS[dtype.code], _set_array(m, LazyTensor('numpy'), data, dtype, (), False).read())
     return complex(*values) if len(values) == 2 else values[0]
 
@@ -1016,8 +1085,8 @@ def _scalar(m, dtype, data):
 _LEAVES = _PLAIN | {LazyTensor, bytes}  # bytes in something that was handed out before, and is fetched again
 
 class _Finish:
-    "Goes through one item of the machine `m`: `left` values may still come"
-    def __init__(self, m): self.m, self.left = m, _MAX_NODES
+    "Goes through one item of the machine `m`: `left` values may still come, `deep` levels were found"
+    def __init__(self, m): self.m, self.left, self.deep, self.fetched = m, _MAX_NODES, 0, m.fetched
 
     def value(self, v, depth=0):
         "`v` as it is handed out"
@@ -1025,33 +1094,40 @@ class _Finish:
         if kind in _LEAVES:
             if kind is LazyTensor and v.shape is None: m.refuse('an array without contents', 'numpy.ndarray')
             return v
-        if kind is LazyBytes: return v.read() if v.nbytes < _SMALL else v
+        if kind is LazyBytes: return _read_text(m, v) if v.nbytes < _SMALL else v
         if kind is _LazyText:
             self.left -= v.nbytes // 64
             return _read_text(m, v)
         if kind is _Storage: return LazyTensor('torch', v.dtype, (v.nbytes // ITEMSIZE[v.dtype],), (1,), v)
         if kind is _Dtype: return f'numpy.{_NUMPY[v.code]}'
         if kind is _Name: m.refuse(f'{v} is handed out as a value, which is not data', v, v.at)
-        if kind in (set, frozenset): return v
-        if depth >= _MAX_DEPTH: m.refuse(f'nested deeper than {_MAX_DEPTH} levels')
-        self.left -= len(v)
-        if self.left < 0: m.refuse(f'an item of more than {_MAX_NODES:,} values')
-        return self.container(v, kind, depth + 1)
+        again = self.fetched and self.fetched.get(id(v))
+        if not again: return self.container(v, kind, depth + 1)
+        if again.made is not None: self.count(again.nodes, depth + again.levels)
+        else:
+            left, deep, self.deep = self.left, self.deep, depth
+            again.made = self.container(v, kind, depth + 1)
+            again.nodes, again.levels, self.deep = left - self.left, self.deep - depth, max(deep, self.deep)
+        return again.made
+
+    def count(self, nodes, depth):
+        "Note `nodes` values that reach down to level `depth`"
+        self.left -= nodes
+        if self.left < 0: self.m.refuse(f'an item of more than {_MAX_NODES:,} values')
+        if depth > self.deep: self.deep = depth
+        if depth > _MAX_DEPTH: self.m.refuse(f'nested deeper than {_MAX_DEPTH} levels')
 
     def container(self, v, kind, depth):
-        "A list, tuple, dict or record with all that it holds"
+        "A list, tuple, dict, set or record with all that it holds; keys, and what is in a set, are as they should be"
+        self.count(len(v), depth)
         if kind is tuple: return tuple([x if type(x) in _PLAIN else self.value(x, depth) for x in v])
-        if kind is Record:
-            self.container(v.fields, dict, depth)
-            return v
-        if kind is not list and kind is not dict: self.m.refuse(f'a {kind.__name__} is handed out as a value')
-        for key, x in v.items() if kind is dict else enumerate(v):
-            if kind is dict and type(key) not in _PLAIN:  # a key is plain, or a tuple of what is
-                for k in key if type(key) is tuple else (key,):
-                    if type(k) not in _KEYS: self.m.refuse(f'a {type(k).__name__} is in the key of a dict', k)
-            if type(x) not in _PLAIN:
-                new = self.value(x, depth)
-                if new is not x: v[key] = new
+        if kind is Record: self.container(v.fields, dict, depth + 1)
+        elif kind is list or kind is dict:
+            for key, x in v.items() if kind is dict else enumerate(v):
+                if type(x) not in _PLAIN:
+                    new = self.value(x, depth)
+                    if new is not x: v[key] = new
+        elif kind is not set and kind is not frozenset: self.m.refuse(f'a {kind.__name__} is handed out as a value')
         return v
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #27aa3b5d
@@ -1072,13 +1148,14 @@ class _Items(list):
             m.count += 1
         del self[:n], starts[:n]
         m.items = self
+        m.alike.clear()
         if len(m.memo) > 4 * _NEAR: _forget(m)
 
     def close(self):
         "Hand out all"
-        self.m.fetched.clear()
         del self.starts[len(self):]
         self.emit(len(self))
+        self.m.fetched.clear()
         self.m.items = None
 
     def frame(self):
@@ -1121,6 +1198,7 @@ class _Column(list):
 class _Columns(dict): "A top-level dict whose lists are read like top-level lists"
 
 _TOP = (_Column, _Columns)
+_SHARED = {list, dict, set, frozenset, tuple, Record, LazyBytes, _LazyText, *_TOP}  # what is gone through or read
 
 class _Outer(list):
     "The stack on which a pickle begins, or on which the lists of a dict of lists stand"
@@ -1131,8 +1209,9 @@ class _Outer(list):
         "Hand a single APPEND's value to the sink"
         m, (start, puts) = self.m, self.start
         self.height = None
-        m.fetched.clear()
         m.sink(value, start, m.base + m.at, puts)
+        m.fetched.clear()
+        m.alike.clear()
         m.count += 1
         if len(m.memo) > 4 * _NEAR: _forget(m)
 
@@ -1226,7 +1305,7 @@ class _Archive:
                     if last in entries: self.bad(f'two entries {o.filename!r}', o.header_offset)
                     entries[last] = o.header_offset, o.file_size
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, EOFError, struct.error) as e: self.bad(f'its directory is not one of a zip archive ({e})')
-        self.storages = storages
+        self.storages, self.starts = storages, {}
         if 'data.pkl' not in found: raise Refused(f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0)
         if 'byteorder' in found and file.pread(6, self.locate(*found['byteorder'])) != b'little':
             raise Refused(f'{file.path}: written on a big-endian machine: write it again on a little-endian one', file.path, found['byteorder'][0])
@@ -1249,12 +1328,14 @@ class _Archive:
         if key not in self.storages: m.refuse(f'the archive has no storage {key!r}')
         where, size = self.storages[key]
         if size < nbytes: m.refuse(f'storage {key} has {size:,} bytes, not the {nbytes:,} that its tensors need')
-        return _Storage(self.file, self.locate(where, size), nbytes, dtype)
+        if key not in self.starts: self.starts[key] = self.locate(where, size)
+        return _Storage(self.file, self.starts[key], nbytes, dtype)
 
 def _start(file, sink=None):
     "A machine that stands before the first pickle in `file`, and reads no further than the last"
-    m = _Machine(file, sink=sink)
-    if file.pread(4, 0) == b'PK\3\4':
+    m, head = _Machine(file, sink=sink), file.pread(14, 0)
+    if head == _HEAD.pattern[:14]: raise Refused(f'{file.path}: a torch.save file of the format before PyTorch 1.6: load it with torch.load(..., weights_only=True) and save it again', file.path, 0)
+    if head[:4] == b'PK\3\4':
         archive = _Archive(file)
         m.end, m.persistent, m.next = archive.end, archive.persistent, archive.start
     return m
@@ -1271,12 +1352,15 @@ class _Walk:
         while m.next < m.end:
             first, m.begin, m.far, m.kept = m.count, m.next, None, {}
             if each: m.notes = {}
+            if n and m.file.pread(1, m.next) != b'\x80': m.refuse('what follows the pickle is no other one: the file is damaged', offset=m.next)
             m.reset(m.next).stack = _Outer(m)
             yield from m.run()
-            self.end(m)
+            try:
+                self.end(m)
+                if each: each(first, m.notes)
+            except _ODD as e: m.refuse(f"a value that doesn't fit ({type(e).__name__}): the file is damaged")
             n += 1
             if n > 1 and (self.columns is not None or self.whole is not None): m.refuse('a dict of lists and another pickle in one file')
-            if each: each(first, m.notes)
 
     def end(self, m):
         "What the pickle was: the rest of its items go to the sink"
@@ -1325,48 +1409,83 @@ def iter_pickle(
     if walk.whole: walk.machine.refuse('a dict, or a tuple that begins with a list, behind other pickles: keep it in a file of its own')
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #16a0d90b
-def _to_json(v):
+def _to_json(m, v, depth=0):
     "A value in the memo, or what it is read from by position, as JSON"
     kind = type(v)
-    if v is None or kind in (bool, int, float, str): return v
+    if v is None or kind in (bool, int, float): return v
+    if kind in _SHARED:
+        if depth > _MAX_DEPTH: m.refuse(f'something that several items fetch is nested deeper than {_MAX_DEPTH} levels')
+        m.spend('values', 16 + len(v) if kind not in (LazyBytes, _LazyText) else 16)
+    def code(x): return _to_json(m, x, depth + 1)
+    if kind is str:
+        m.spend('bytes', len(v))
+        return v
     if kind is SourceFile: return None
-    if kind is _Memory: return v.data.hex()
+    if kind is _Memory:
+        m.spend('bytes', 2 * v.size)
+        return v.data.hex()
     if kind is _Text: return [v.offset, v.length]
     if kind is _Name: return {'name': [v.module, v.name]}
-    if kind in (list, tuple, set, frozenset): return {kind.__name__: [_to_json(x) for x in v]}
-    if kind is dict: return {'dict': [[_to_json(k), _to_json(x)] for k, x in v.items()]}
-    if kind is Record: return {'record': [v.module, v.name, [[k, _to_json(x)] for k, x in v.fields.items()]]}
-    if kind is bytes: return {'bytes': v.hex()}
+    if kind in (list, tuple, set, frozenset): return {kind.__name__: [code(x) for x in v]}
+    if kind is dict: return {'dict': [[code(k), code(x)] for k, x in v.items()]}
+    if kind is Record: return {'record': [v.module, v.name, [[k, code(x)] for k, x in v.fields.items()]]}
+    if kind is bytes:
+        m.spend('bytes', 2 * len(v))
+        return {'bytes': v.hex()}
     if kind is complex: return {'complex': [v.real, v.imag]}
     if kind is _Dtype: return {'dtype': [v.code, v.order]}
-    if kind in (LazyBytes, _LazyText): return {'range': [kind is _LazyText, _to_json(v.file), v.offset, v.nbytes]}
-    if kind is _Storage: return {'storage': [_to_json(v.file), v.offset, v.nbytes, v.dtype]}
+    if kind in (LazyBytes, _LazyText): return {'range': [kind is _LazyText, code(v.file), v.offset, v.nbytes]}
+    if kind is _Storage: return {'storage': [code(v.file), v.offset, v.nbytes, v.dtype]}
     s = v._store
-    return {'tensor': [v.kind, v.dtype, v.shape, v.strides, v._first, v.requires_grad, v._swap, _to_json(s.file), s.offset, s.nbytes, s.dtype]}
+    return {'tensor': [v.kind, v.dtype, v.shape, v.strides, v._first, v.requires_grad, v._swap, code(s.file), s.offset, s.nbytes, s.dtype]}
 
 def _from_json(m, code):
-    "The value that `_to_json` wrote"
+    "The value that `_to_json` wrote, checked"
     if not isinstance(code, dict): return code
-    def file(code): return m.file if code is None else _Memory(bytes.fromhex(code), m.file.path) if isinstance(code, str) else _Text(m.file, *code)
+    def place(code, offset, nbytes):
+        file = m.file if code is None else _Memory(bytes.fromhex(code), m.file.path) if isinstance(code, str) else _Text(m.file, *_numbers(m, tuple(code)))
+        if sum(_numbers(m, (offset, nbytes))) > file.size: raise ValueError('outside of the file')
+        return file, offset, nbytes
     (kind, v), = code.items()
     if kind == 'name': return _resolve(m, *v)
     if kind in ('list', 'tuple', 'set', 'frozenset'): return {'list': list, 'tuple': tuple, 'set': set, 'frozenset': frozenset}[kind](_from_json(m, x) for x in v)
     if kind == 'dict': return {_from_json(m, k): _from_json(m, x) for k, x in v}
-    if kind == 'record': return Record(v[0], v[1], {k: _from_json(m, x) for k, x in v[2]})
+    if kind == 'record': return Record(f'{v[0]:s}', f'{v[1]:s}', {f'{k:s}': _from_json(m, x) for k, x in v[2]})
     if kind == 'bytes': return bytes.fromhex(v)
     if kind == 'complex': return complex(*v)
-    if kind == 'dtype': return _Dtype(*v)
-    if kind == 'range': return (_LazyText if v[0] else LazyBytes)(file(v[1]), v[2], v[3])
-    if kind == 'storage': return _Storage(file(v[0]), *v[1:])
-    return LazyTensor(v[0], v[1], tuple(v[2]), tuple(v[3]), _Storage(file(v[7]), *v[8:]), *v[4:7])
+    if kind == 'dtype':
+        if v[0] not in _NUMPY: raise ValueError('a dtype')
+        return _Dtype(*v)
+    if kind == 'range': return (_LazyText if v[0] else LazyBytes)(*place(*v[1:]))
+    store = _Storage(*place(*v[-4:-1]), v[-1])
+    if store.dtype not in ITEMSIZE: raise ValueError('a dtype')
+    if kind == 'storage': return store
+    if kind != 'tensor': raise ValueError(kind)
+    t = _tensor(m, store, v[4], tuple(v[2]), tuple(v[3]), v[5], None, v[1])
+    t.kind, t._swap = ('numpy', 'torch')[v[0] == 'torch'], v[6] is True
+    return t
 
 def _replay(m, k, start, end, puts, shared):
     "Item number `k`, from the opcodes between `start` and `end`: the machine is set to the first byte and its number of slots, and run to the last"
     m.reset(start, max(puts, 0))
-    m.begin, m.count, m.kept = start, k, shared
-    for _ in m.run(end): pass
-    value = m.result()
-    return _Finish(m).value(value if puts >= 0 else value[-1 - puts])
+    m.begin, m.count, m.kept, m.left = start, k, shared, m.budget()
+    try:
+        for _ in m.run(end): pass
+        value = m.result()
+        return _Finish(m).value(value if puts >= 0 else value[-1 - puts])
+    except _ODD as e: m.refuse(f"an item isn't what the index says ({type(e).__name__}): make the index anew")
+
+def _replay_many(m, k, rows, shared):
+    "The items from number `k` on whose `rows` (start, end, puts) stand in one list: one run, through what puts them into it"
+    start, end, puts = rows[0]
+    values, single = [], m.file.pread(1, end) == b'a'
+    m.reset(start, puts)
+    m.begin, m.count, m.kept, m.left = start, k, shared, m.budget()
+    m.stack, m.meta = ([values], []) if single else ([], [[values]])  # behind a MARK, unless APPEND puts single ones
+    for _ in m.run(rows[-1][1]): pass
+    values += m.stack if m.meta else m.stack[1:]
+    if len(values) != len(rows): m.refuse(f"{len(values)} items where the index says {len(rows)}: make it anew")
+    return [_Finish(m).value(v) for v in values]
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #5cc49186
 _INDEX_MAGIC = b'memtrain pickle index 1\n'
@@ -1395,7 +1514,7 @@ def _write_index(file, f):
         if not loose and type(value) not in (dict, Record): loose.append(True)
         write(pack(start, end, puts))
     def each(first, notes):
-        if notes: shared.append([first, walk.machine.count, [[slot, _to_json(v)] for slot, v in notes.items()]])
+        if notes: shared.append([first, walk.machine.count, [[slot, _to_json(walk.machine, v)] for slot, v in notes.items()]])
     walk, searching = _Walk(file, sink), gc.isenabled()
     gc.disable()
     try:
@@ -1413,11 +1532,29 @@ def _write_index(file, f):
         count = columns[0][1]
         if any(n != count for _, n in columns):
             raise Refused(f"{file.path}: a dict of lists of {', '.join(f'{n:,} ({key})' for key, n in columns[:20])} values: as rows they must be equally long", file.path, 0)
+    rows = count * len(columns or [()])
     tail = {'path': os.path.abspath(file.path), 'size': file.size, 'mtime_ns': file.mtime_ns, 'items': count,
-            'columns': columns and [[_to_json(key), n] for key, n in columns], 'shared': shared}
+            'columns': columns and [[_to_json(walk.machine, key), n] for key, n in columns], 'shared': shared}
+    f.flush()
+    tail['table_crc32'] = _check_table(f.fileno(), rows, file.size)
     tail = json.dumps(tail).encode()
     write(tail + struct.pack('<QI', len(tail), zlib.crc32(tail)))
     f.flush()
+
+def _check_table(fd, rows, size):
+    "The checksum of the table of `rows` items in an index; a `ValueError` unless they lie one behind the other in a file of `size` bytes"
+    crc, last = 0, array('q', [0, 0, 0])
+    for first in range(0, rows, 65536):
+        data = os.pread(fd, 24 * min(65536, rows - first), len(_INDEX_MAGIC) + 24 * first)
+        crc, table = zlib.crc32(data, crc), array('q', data)
+        if sys.byteorder == 'big': table.byteswap()
+        table = last + table
+        if any(map(gt, table[3::3], table[4::3])): raise ValueError('an item that ends before it begins')
+        for k in [3 * k for k, behind in enumerate(map(gt, table[1::3], table[3::3])) if behind]:  # values of a tuple of up to three lie in one place
+            if table[k:k + 2] != table[k + 3:k + 5] or not 0 > table[k + 5] == table[k + 2] - 1 >= -3: raise ValueError('items one inside the other')
+        last = table[-3:]
+    if last[1] > size: raise ValueError('an item outside of the file')
+    return crc
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #f068bb32
 class PickleIndex:
@@ -1429,30 +1566,49 @@ class PickleIndex:
         self.path = os.fspath(path)
         try: self._f = open(path, 'rb')
         except OSError as e: raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
-        fd, size = self._f.fileno(), os.fstat(self._f.fileno()).st_size
-        good = os.pread(fd, len(_INDEX_MAGIC), 0) == _INDEX_MAGIC and size >= len(_INDEX_MAGIC) + 12
-        if good:
-            n, crc = struct.unpack('<QI', os.pread(fd, 12, size - 12))
-            good = n <= size and zlib.crc32(tail := os.pread(fd, n, size - 12 - n)) == crc
-        if not good: raise MemtrainError(f'{path} is not a pickle index, or it is damaged: make it anew with build_index')
-        tail = json.loads(tail)
-        self.source = os.fspath(source or tail['path'])
+        try: tail = self._read_tail(self._f.fileno())
+        except _ODD: raise MemtrainError(f'{path} is not a pickle index, or it is damaged: make it anew with build_index') from None
+        self.source, self._len, self._shared = os.fspath(source or tail['path']), tail['items'], tail['shared']
         self._file = SourceFile(self.source, tail['size'], tail['mtime_ns'])
         self._file.open()
         self._machine = _start(self._file)
-        self._len, self._shared = tail['items'], tail['shared']
-        self._columns = [_from_json(self._machine, key) for key, _ in tail['columns'] or ()]
+        self._columns = self._values(key for key, _ in tail['columns'] or ())
         self._known, self._block, self._block_at = (-1, -1, {}), b'', 0
 
-    def _item(self, k):
-        "Item number `k` of the table: start, end and filled memo slots, and the shared slots of the pickle that it stands in"
+    def _read_tail(self, fd):
+        "What is written behind the table, checked with it; a `ValueError` and its like where something is wrong"
+        size = os.fstat(fd).st_size
+        if size < len(_INDEX_MAGIC) + 12 or os.pread(fd, len(_INDEX_MAGIC), 0) != _INDEX_MAGIC: raise ValueError
+        n, crc = struct.unpack('<QI', os.pread(fd, 12, size - 12))
+        if n > size - 12 or zlib.crc32(data := os.pread(fd, n, size - 12 - n)) != crc: raise ValueError
+        tail = json.loads(data)
+        kinds = [type(tail[k]) for k in ('items', 'size', 'mtime_ns', 'path', 'shared')]
+        rows = tail['items'] * len(tail['columns'] or [()])
+        if kinds != [int, int, int, str, list] or size != len(_INDEX_MAGIC) + 24 * rows + n + 12: raise ValueError
+        if any(s[1] > t[0] for s, t in zip(tail['shared'], tail['shared'][1:])): raise ValueError
+        crc = _check_table(fd, rows, tail['size'])
+        if crc != tail.get('table_crc32', crc): raise ValueError  # an older index has none
+        return tail
+
+    def _values(self, codes):
+        "What `_to_json` made `codes` of"
+        try: return [_from_json(self._machine, code) for code in codes]
+        except _ODD: raise MemtrainError(f'{self.path} is damaged: make it anew with build_index') from None
+
+    def _item_at(self, k):
+        "Where item number `k` of the table begins and ends, and the filled memo slots; `_known` are then the shared slots of the pickle that it stands in"
         at = len(_INDEX_MAGIC) + 24 * k
         if not 0 <= at - self._block_at <= len(self._block) - 24: self._block, self._block_at = os.pread(self._f.fileno(), 24 * 1024, at), at
         if not self._known[0] <= k < self._known[1]:
-            self._machine.count = k
-            first, last, values = next((s for s in self._shared if s[0] <= k < s[1]), (k, k + 1, ()))
-            self._known = first, last, {slot: _from_json(self._machine, v) for slot, v in values}
-        return _replay(self._machine, k, *struct.unpack_from('<qqq', self._block, at - self._block_at), self._known[2])
+            self._machine.count, near = k, bisect_right(self._shared, k, key=lambda s: s[0])
+            first, last, values = self._shared[near - 1] if near and k < self._shared[near - 1][1] else (k, self._shared[near][0] if near < len(self._shared) else 2**62, ())
+            self._known = first, last, dict(zip((slot for slot, _ in values), self._values(v for _, v in values)))
+        return struct.unpack_from('<qqq', self._block, at - self._block_at)
+
+    def _item(self, k):
+        "Item number `k` of the table"
+        row = self._item_at(k)
+        return _replay(self._machine, k, *row, self._known[2])
 
     def __getitem__(self,
         k: int,  # number of the item; negative from the end
@@ -1463,7 +1619,23 @@ class PickleIndex:
         return {key: self._item(j * self._len + k) for j, key in enumerate(self._columns)}
 
     def __len__(self): return self._len
-    def __iter__(self): return (self[k] for k in range(self._len))
+    def __iter__(self):
+        if not self._columns: return self._run(0, self._len)
+        return (dict(zip(self._columns, row)) for row in zip(*(self._run(j * self._len, self._len) for j in range(len(self._columns)))))
+
+    def _run(self, k, count):
+        "The items of the table from number `k` on, one after another: those of a list together, as far as they are small"
+        end = k + count
+        while k < end:
+            self._item_at(k)
+            at, rows = len(_INDEX_MAGIC) + 24 * k - self._block_at, []
+            for row in struct.iter_unpack('<qqq', self._block[at:at + 24 * min(end, self._known[1]) - 24 * k]):
+                if rows and (row[1] - rows[0][0] > 2**18 or row[2] < rows[-1][2] or row[0] - rows[-1][1] > 16): break
+                rows.append(row)
+            try: items = _replay_many(self._machine, k, rows, self._known[2]) if len(rows) > 2 else [self._item(j) for j in range(k, k + len(rows))]
+            except (MemtrainError, *_ODD): items = (self._item(j) for j in range(k, k + len(rows)))  # not of one list; or one of them is damaged
+            yield from items
+            k += len(rows)
     def __enter__(self): return self
     def __exit__(self, *exc): self.close()
     def __reduce__(self): return PickleIndex, (self.path, self.source)

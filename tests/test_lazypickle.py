@@ -32,7 +32,7 @@ def test_a_call_is_refused_by_name():
 
 
 # %% ../nbs/proofs/lazypickle.ipynb #42f13baf
-import builtins, contextlib, io, os, pickle, pickletools, random, struct, sys, tempfile, zipfile
+import builtins, contextlib, io, json, os, pickle, pickletools, random, re, struct, subprocess, sys, tempfile, zipfile, zlib
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,6 +230,8 @@ def test_archives_of_torch_save_are_read():
     items = list(iter_pickle(f))
     _same(items, data)
     assert items[0].same_as(items[4]['x']) and not items[0].same_as(items[1])
+    torch.save(data, f, _use_new_zipfile_serialization=False)
+    test_fail(lambda: list(iter_pickle(f)), contains='a torch.save file of the format before PyTorch 1.6: load it')
 
 # %% ../nbs/proofs/lazypickle.ipynb #79e79699
 def test_bytes_are_keys():
@@ -336,6 +338,63 @@ def test_bombs_end_in_an_error():
         except MemtrainError as e: assert __import__('re').search(why, str(e)) and '\n' not in str(e), (data[:40], why, str(e))
         else: assert False, data[:40]
 
+# %% ../nbs/proofs/lazypickle.ipynb #a8e00e65
+def _bombs(n):
+    "Pickles of some `n` bytes that ask for more than they hold, and what their errors say; None where all is read, each thing once"
+    text, short, none = b'X' + struct.pack('<I', n) + b'a' * n, b'B' + struct.pack('<I', 4000) + b'x' * 4000, b'N' * n
+    deep, long = b')' + b'\x85' * n, b'\x8a\xff' + b'\x7f' * 255
+    double = lambda made: b''.join(made % {b'k': bytes([k])} for k in range(60))
+    again = lambda head, args, step=b'h\0h\1R': b'\x80\4](](' + head + b'\x94' + args + b'\x94' + step * n + b'ee.'
+    array = lambda shape: b'\x80\2cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85C\1b\x87R(K\1' + shape + b'cnumpy\ndtype\nX\2\0\0\0f4K\0K\1\x87R\x89C\0tb.'
+    alike = [b'\x8a\x0c' + ((2**61 - 1) * k).to_bytes(12, 'little') for k in range(1, n // 12)]
+    yield 'a key of tuples in tuples', b'\x80\2}' + deep + b'Ns.', 'a key that is nested deeper than 100'
+    yield 'a key of doubled tuples', b'\x80\4}()\x94' + double(b'h%(k)bh%(k)b\x86\x94') + b'tNs.', 'budget'
+    yield 'a key fetched often', b'\x80\4]((' + none + b't\x94' + b'}h\0Ns' * n + b'e.', 'budget'
+    yield 'a tuple that is a type', b'\x80\2cnumpy\ndtype\n' + deep + b'\x85R.', 'NumPy dtype a tuple'
+    yield 'lists in lists', b'\x80\2]' + b']' * n + b'a' * n + b'.', 'nested deeper than 100'
+    yield 'tuples in what two items fetch', b'\x80\4](' + deep + b'\x94h\0h\0e.', 'nested deeper than 100'
+    yield 'a long text fetched often', b'\x80\4](' + text + b'\x94' + b'h\0' * n + b'e.', None
+    yield 'short bytes fetched often', b'\x80\4](](' + short + b'\x94' + b'h\0' * n + b'ee.', None
+    yield 'doubled lists, each an item', b'\x80\4](]Na\x94' + double(b'](h%(k)bh%(k)be\x94')[:17 * 8] + b'h\x10' * n + b'e.', r'budget|^\d+$'
+    yield 'doubled lists in a shape', array(b'(](Ne\x94' + double(b'](h%(k)bh%(k)be\x94') + b't'), 'ValueError'
+    yield 'a shape of many axes', array(b'(' + b'K\1' * n + b't'), 'axes'
+    yield 'huge numbers in a shape', array(b'(' + long * 3 + b't'), 'ValueError'
+    yield 'whole numbers of one hash', b'\x80\4]}(' + b''.join(k + b'N' for k in alike) + b'ua.', 'of the same hash'
+    yield 'a set of one hash', b'\x80\4]\x8f(' + b''.join(alike) + b'\x90a.', 'of the same hash'
+    yield 'a state given to many', again(b'cevil\nC\n', b'}(' + b''.join(b'X\4\0\0\0%04dN' % k for k in range(10_000)) + b'u', b'h\0)\x81h\1b'), 'budget'
+    yield 'arguments given to many', again(b'cevil\nC\n', b'(' + none + b't', b'h\0h\1\x81'), 'budget'
+    yield 'sizes of many', again(b'ctorch\nSize\n', b'(' + none + b't\x85'), 'budget'
+    yield 'sets of many', again(b'cbuiltins\nset\n', b'(' + none + b't\x85'), 'budget'
+    yield 'short bytes of a text', again(b'c_codecs\nencode\n', b'(X\xa0\x0f\0\0' + b'a' * 4000 + b'X\6\0\0\0latin1t'), 'budget'
+    yield 'long bytes of a text', again(b'c_codecs\nencode\n', b'(' + text + b'X\6\0\0\0latin1t'), 'budget'
+    yield 'many pickles that share', b'\x80\2](]q\0h\0e.' * (n // 12), None
+    yield 'a dict of two long lists', b'\x80\4}(K\1](' + none + b'eK\2](' + none + b'eu.', None
+    yield 'a name of many lines', b'\x80\4\x8c\3a\nb\x8c\4\x1b[1m\x93.', r'a\\nb.\\x1b'
+
+# %% ../nbs/proofs/lazypickle.ipynb #8ab1e5ca
+def test_what_a_small_file_costs_is_bounded():
+    "In a process that may take 300 MB and 30 seconds for all of them; and its error says in one line what was exceeded"
+    folder, bombs = Path(_files.name)/'bombs', list(_bombs(8_000))
+    folder.mkdir()
+    for k, (_, data, _) in enumerate(bombs): (folder/f'{k}').write_bytes(data)
+    code = """import resource, sys
+from memtrain.lazypickle import MemtrainError, build_index, iter_pickle
+held = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 300_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (30, 31))
+for k in range(int(sys.argv[2])):
+    for read in iter_pickle, build_index:
+        try: n = sum(1 for _ in read(f'{sys.argv[1]}/{k}'))
+        except MemtrainError as e: n = e
+        print(n)"""
+    run = subprocess.run([sys.executable, '-c', code, str(folder), str(len(bombs))], capture_output=True, text=True)
+    said = run.stdout.splitlines()
+    for k, (name, _, why) in enumerate(bombs):
+        for line in said[2 * k:2 * k + 2] or [f'ended here: {run.stderr}']:
+            assert re.search(why, line) if why else line.isdigit(), (name, line[:300])
+            assert len(line) < 1000, name
+    test_eq(len(said), 2 * len(bombs))
+
 # %% ../nbs/proofs/lazypickle.ipynb #3eed23a0
 def test_a_tensor_of_a_million_million_elements_is_described_and_not_read():
     for t in (torch.ones(1).expand(10**12), torch.ones(1).expand(10**6, 10**6)):
@@ -368,10 +427,41 @@ def test_a_source_that_changed_is_noticed():
         test_fail(index.check, contains='has changed since it was indexed')
         test_fail(lambda: PickleIndex(index.path), contains='has changed since it was indexed')
         test_fail(lambda: pickle.loads(pickle.dumps(item['x'])).torch(), contains='has changed since it was indexed')
-    bad = bytearray(Path(path + '.index').read_bytes())
-    bad[-20] ^= 1
-    Path(path + '.index').write_bytes(bad)
-    test_fail(lambda: PickleIndex(path + '.index'), contains='is not a pickle index, or it is damaged')
+
+# %% ../nbs/proofs/lazypickle.ipynb #86213209
+def test_an_index_that_is_damaged_or_lies_is_told():
+    shared = {'x': [1, (2, b'k')], 'y': {3}}
+    path = _write([shared, torch.ones(3), shared, np.arange(3), (1, 2, 3, 4)] * 2)
+    build_index(path)
+    good, head = Path(path + '.index').read_bytes(), len('memtrain pickle index 1\n')
+    n, = struct.unpack('<Q', good[-12:-4])
+    table, tail = good[head:-12 - n], json.loads(good[-12 - n:-12])
+    def bad(table, tail):
+        "What is said about an index that was written so, and about all of its items"
+        tail = (json.dumps(tail) if isinstance(tail, dict) else tail).encode()
+        Path(path + '.index').write_bytes(good[:head] + table + tail + struct.pack('<QI', len(tail), zlib.crc32(tail)))
+        try: list(PickleIndex(path + '.index'))
+        except MemtrainError as e: return str(e)
+        assert False, (table[:100], tail[:300])
+    for k in range(head, len(good), 5):  # a bit anywhere
+        Path(path + '.index').write_bytes(good[:k] + bytes([good[k] ^ 1 << k % 8]) + good[k + 1:])
+        test_fail(lambda: PickleIndex(path + '.index'), contains='is not a pickle index, or it is damaged')
+    old = {k: v for k, v in tail.items() if k != 'table_crc32'}  # as indexes had it before the table had a checksum
+    rows = [struct.unpack_from('<qqq', table, k) for k in range(0, len(table), 24)]
+    for lie in ([rows[0]] * len(rows), rows[::-1], [(-5, *r[1:]) for r in rows], [(r[0], r[1] + 10**6, r[2]) for r in rows], [(0, 300, -1)] * len(rows)):
+        assert 'damaged' in bad(b''.join(struct.pack('<qqq', *r) for r in lie), old), lie
+    for lie in ({'items': 10**30}, {'items': -1}, {'items': 'x'}, {'size': None}, {'path': 5}, {'shared': {}}, {'columns': [[{'name': ['a']}, 2]]}, {'columns': 7}): bad(table, old | lie)
+    bad(table, '[' * 100_000)
+    whole = {'tensor': ['torch', 'float32', [3], [1], 0, False, False, None, 20, 12, 'float32']}
+    def slots(code): return old | {'shared': [[first, last, [[slot, code] for slot, _ in values]] for first, last, values in tail['shared']]}
+    for lie in (whole['tensor'][:5], *([*whole['tensor'][:k], odd, *whole['tensor'][k + 1:]] for k, odd in ((1, 'x'), (2, [10**6]), (2, [10**30]), (3, [-1]), (8, 10**30), (9, 10**9), (10, []), (4, 10**40)))):
+        bad(table, slots({'tensor': lie}))
+    for lie in ({'range': [False, None, 0, 10**12]}, {'range': [True, 'zz', 0, 1]}, {'name': ['os', 'system']}, {'record': [1, 2, 3]}, {'dtype': [{}, 1]}, {'what': 1}, {'dict': [[[], 1]]}, {}, {'bytes': 'x'}): bad(table, slots(lie))
+    other = _write([1, 2, 3])
+    Path(path + '.index').write_bytes(good)
+    test_fail(lambda: PickleIndex(path + '.index', other), contains='has changed since it was indexed')
+    os.mkfifo(path + '.pipe')
+    test_fail(lambda: PickleIndex(path + '.index', path + '.pipe'), contains='is not a file')
 
 # %% ../nbs/proofs/lazypickle.ipynb #cc4cecb4
 def test_memory_does_not_grow_with_the_number_of_items():
