@@ -7,6 +7,7 @@ __all__ = ['OPTIMIZERS', 'ASK_LIMIT', 'PROFILES', 'LIST_BYTES', 'Step', 'paramet
 
 # %% ../nbs/memory/03_estimate.ipynb #3f142478
 import math, os, re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -283,16 +284,21 @@ class _Ledger:
     "What is held, and the highest point of every part of a step"
     def __init__(self, round_to=1): self.now, self.moments, self.phases, self.round_to = dict.fromkeys(CATEGORIES, 0), {}, {}, round_to
 
-    def rounded(self, n): return int(math.copysign(-(-abs(n) // self.round_to) * self.round_to, n))
+    def rounded(self, n): return n // self.round_to * self.round_to if n < 0 else -(-n // self.round_to) * self.round_to  # away from zero
+
+    def total(self, sizes): return sum(times * self.rounded(n) for n, times in Counter(sizes).items())  # of many tensors, of few sizes
 
     def add(self, changes, times=1):
         for category, n in changes: self.now[category] += times * self.rounded(n)
 
     def run(self, name, phase, changes):
         "Go through `changes`, a part called `name`"
+        held, top = sum(self.now.values()), sum(self.moments.get(name, {None: -1}).values())
         for category, n in changes:
-            self.now[category] += self.rounded(n)
-            if n > 0 and sum(self.now.values()) > sum(self.moments.get(name, {None: -1}).values()): self.moments[name], self.phases[name] = dict(self.now), phase
+            n = self.rounded(n)
+            self.now[category] += n
+            held += n
+            if n > 0 and held > top: top, self.moments[name], self.phases[name] = held, dict(self.now), phase
 
     def repeat(self, parts, phase, times):
         "Go `times` times through all `parts`, a dict of changes by name; the first and the last time step by step"
@@ -341,11 +347,12 @@ def estimate(
     if device not in ('cpu', 'cuda'): raise MemtrainError('is not predicted', "take 'cpu' or 'cuda'", 'device', device)
     c, sizes, eight = _Sizes(shape, step, device, probe), parameter_sizes(shape), step.optimizer == 'adamw8bit'
     book = _Ledger(512 if c.cuda else 1)
-    book.run('building the model', 'build', [(_W, 4*n) for n in sizes])
+    numbers = book.total(4*n for n in sizes)  # bytes of a number for each parameter
+    book.run('building the model', 'build', [(_W, numbers)])
     if c.cuda: book.add([(_T, 2*_workspace())])
-    book.add([(_S, n) for n in _states(sizes, step.optimizer)])
+    book.add([(_S, book.total(_states(sizes, step.optimizer)))])
     book.add([(_T, 2*_TABLE * (eight and max(sizes) < _SMALL)), (_A, 8*c.N*c.micro), (_A if c.chunk else _L, 8*c.N*c.micro)])  # tables that aren't used; the batches
-    if c.micro > 1: book.add([(_G, 4*n) for n in sizes])
+    if c.micro > 1: book.add([(_G, numbers)])
     book.run('forward of the embeddings', 'forward', _embed(c))
     book.repeat({'forward of a block': _checkpointed(c) if c.again else _attention_forward(c) + _mlp_forward(c)}, 'forward', c.n_layer)
     book.run('chunked loss' if c.chunk else 'forward of the head', 'forward', _chunked_loss(c) if c.chunk else _head(c))
@@ -358,7 +365,7 @@ def estimate(
     book.repeat(block, 'backward', c.n_layer)
     book.run('backward of the embeddings', 'backward', _embed_back(c))
     book.add([(_A, -8)])
-    if c.micro == 1: book.now[_G] = sum(book.rounded(4*n) for n in sizes)
+    if c.micro == 1: book.now[_G] = numbers
     most = max(20*min(n, _SLICE) if n >= _SMALL else 12*n for n in sizes) if eight and not c.cuda else 0  # for the tensor, or the slice of it, that needs most
     book.run('optimizer step', 'optimizer', [] if step.optimizer == 'sgd' else [(_T, 12 + most)])
     return Estimate(book.moments, book.phases, device)

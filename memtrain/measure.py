@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from matplotlib.figure import Figure
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.autograd.profiler import profile, record_function
 
 from .core import MIB, MemtrainError, check_whole, format_size, local_part, option
 from .folders import atomic_write
@@ -335,9 +335,10 @@ def profile_memory(
     "When the block ends without an error, put its allocations and frees on `device` into `builder`"
     if torch.autograd._profiler_enabled(): raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
     os.environ.setdefault('KINETO_LOG_LEVEL', '99')  # it greets on the standard error
-    kinds, before = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device != 'cpu'), len(builder.blocks)
-    with profile(activities=kinds, profile_memory=True, record_shapes=True, acc_events=True) as prof: yield
-    for _, kind, x, *rest in _records(prof.profiler.kineto_results.experimental_event_tree()):
+    before = len(builder.blocks)
+    # of autograd: torch.profiler's makes a table of all events too, which takes as long as the steps
+    with profile(use_device=None if device == 'cpu' else 'cuda', profile_memory=True, record_shapes=True, use_kineto=True) as prof: yield
+    for _, kind, x, *rest in _records(prof.kineto_results.experimental_event_tree()):
         if kind == 'phase': builder.phase(x)
         elif kind == 'name': builder.name(int(x), rest[0])
         elif kind == 'gone':
