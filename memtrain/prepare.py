@@ -155,6 +155,7 @@ class _Ray:
         if self.started: self.ray.shutdown()
 
 
+
 # %% ../nbs/data/23_prepare.ipynb #a8dd9850
 @dataclass(frozen=True)
 class Corpus:
@@ -348,6 +349,7 @@ def prepare(
         if not files: return Prepared(old, None, str(out))
     if not files:
         raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go', f"choose another {option('out_dir')}")
+    sources = [{'path': str(p), 'bytes': p.stat().st_size} for p in files]
     pool = _Ray(options.workers) if options.engine == 'ray' else Threads(options.workers or get_machine()['cores'])
     with contextlib.closing(pool), lock_folder(out):
         if old and read_manifest(out)['checksum'] != old['checksum']: raise MemtrainError(f'{out} has just grown', 'run again')
@@ -361,8 +363,7 @@ def prepare(
             _tokenise(corpus, settings, sink)
             before = old or {'documents': {}, 'sources': [], 'counts': {}}
             _check_splits(corpus, Counter(before['documents']) + sink.documents, options.splits())
-            sources = before['sources'] + [{'path': str(p), 'bytes': p.stat().st_size} for p in files]
-            writer.extra = {'sources': sources, 'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()}}
+            writer.extra = {'sources': before['sources'] + sources, 'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()}}
     import resource
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)  # bytes of RSS
     run = dict(engine=settings.tokenizer.engine, workers=pool.name, peak=peak, bytes=sink.counts['bytes'], counts=sink.counts)

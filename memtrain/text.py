@@ -10,7 +10,7 @@ __all__ = ['CHUNK', 'RULES', 'KEY_BYTES', 'LINE_CHARS', 'setting', 'TextOptions'
            'clean_chunk', 'take_sample']
 
 # %% ../nbs/data/21_text.ipynb #a522cb0f
-import contextlib, glob, gzip, hashlib, io, json, math, os, re, unicodedata, zlib
+import contextlib, glob, gzip, hashlib, io, itertools, json, math, os, re, unicodedata, zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .core import delegates, MemtrainError, option, parse_size
+from .folders import temporary
 from .shards import MANIFEST
 
 # %% ../nbs/data/21_text.ipynb #a1a35f9b
@@ -109,9 +110,12 @@ def _expand(item):
     return Path(*path.parts[:next(i for i, part in enumerate(path.parts) if glob.has_magic(part))]), files
 
 def _is_binary(path):
-    "Is there a zero byte in the first 8 KiB of a file that should be plain text?"
-    if path.suffix in _NOT_TEXT: return False
-    with open(path, 'rb') as f: return b'\0' in f.read(8192)
+    "Is there a zero byte in the first 8 KiB of a file that should be plain text? What will be needed to read it is tried at once"
+    if path.suffix == '.zst': _zstandard()
+    if path.suffix == '.parquet': _pyarrow()
+    try:
+        with open(path, 'rb') as f: return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
+    except OSError as e: raise MemtrainError(f'{path}: {e.strerror}', f"make it readable, or leave it out with {option('exclude')}") from None
 
 # %% ../nbs/data/21_text.ipynb #cbdb46c2
 def find_files(
@@ -171,22 +175,40 @@ def cut_text(
     if size: yield b''.join(held)
 
 # %% ../nbs/data/21_text.ipynb #a77d8e12
+_ROOM, _RATIO = 64*2**20, 200  # what a compressed file may unpack to: so many bytes, and so many times its own size more
+
+def _check_unpacked(path, size, most):
+    "An error if the file at `path` makes `size` bytes of at `most` so many"
+    if size > most: raise MemtrainError(f'{path}: unpacks to more than {most:,} bytes, {_RATIO} times what it has', f"unpack it yourself if that is text, or leave it out with {option('exclude')}")
+
+class _Unpacked:
+    "What `stream` reads, no more than `most` bytes of it"
+    def __init__(self, stream, path): self.stream, self.path, self.made, self.most = stream, path, 0, _ROOM + _RATIO*path.stat().st_size
+
+    def read(self, n):
+        data = self.stream.read(n)
+        self.made += len(data)
+        _check_unpacked(self.path, self.made, self.most)
+        return data
+
+def _zstandard():
+    try: import zstandard
+    except ImportError: raise MemtrainError('reading .zst files needs zstandard', "pip install 'memtrain[zstd]'") from None
+    return zstandard
+
 class _ZstdFile(io.RawIOBase):
     "The content of a .zst file, which may have several frames; an error if the last one is cut"
-    def __init__(self, raw):
-        try: import zstandard
-        except ImportError: raise MemtrainError('reading .zst files needs zstandard', "pip install 'memtrain[zstd]'") from None
-        self.raw, self.frame, self.left, self.out, self.new = raw, None, b'', b'', zstandard.ZstdDecompressor
+    def __init__(self, raw): self.raw, self.frame, self.left, self.out, self.new = raw, None, b'', memoryview(b''), _zstandard().ZstdDecompressor
 
     def readable(self): return True
 
     def readinto(self, buffer):
         while not self.out:
-            data = self.left or self.raw.read(4096)  # little, because it may unpack to a thousand times as much
+            data = self.left or self.raw.read(1024)  # little, because it may unpack to 32 MiB
             if not data and self.frame and not self.frame.eof: raise EOFError('the last frame is cut')
             if not data: return 0
             if self.frame is None or self.frame.eof: self.frame = self.new().decompressobj()
-            self.out, self.left = self.frame.decompress(data), self.frame.unused_data
+            self.out, self.left = memoryview(self.frame.decompress(data)), self.frame.unused_data
         n = min(len(buffer), len(self.out))
         buffer[:n], self.out = self.out[:n], self.out[n:]
         return n
@@ -198,11 +220,12 @@ def _open_bytes(path):
     "(stream of decompressed bytes, file it comes from) of `path`; damage is an error that names the file"
     try:
         with open(path, 'rb') as raw:
-            if path.suffix == '.gz': yield gzip.GzipFile(fileobj=raw), raw
-            elif path.suffix == '.zst': yield io.BufferedReader(_ZstdFile(raw)), raw
+            if path.suffix == '.gz': yield _Unpacked(gzip.GzipFile(fileobj=raw), path), raw
+            elif path.suffix == '.zst': yield _Unpacked(io.BufferedReader(_ZstdFile(raw)), path), raw
             else: yield raw, raw
     except Exception as e:
         if isinstance(e, (EOFError, gzip.BadGzipFile, zlib.error)) or type(e).__name__ == 'ZstdError': raise _damaged(path, e) from None
+        if isinstance(e, OSError): raise MemtrainError(f'{path}: {e.strerror or e}', f"make it readable, or leave it out with {option('exclude')}") from None
         raise
 
 # %% ../nbs/data/21_text.ipynb #b5317709
@@ -280,11 +303,26 @@ def _row_parts(path, options):
         names, meta = file.schema_arrow.names, file.metadata
         if key not in names: raise MemtrainError(f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}")
         columns = [g.column(i) for g in map(meta.row_group, range(meta.num_row_groups)) for i in range(g.num_columns)]
-        size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == key)
-        for batch in file.iter_batches(batch_size=max(1, min(4096, options.part_bytes*meta.num_rows // max(1, size))), columns=[key]):
-            first += len(batch)
-            yield Part(path, 'rows', first - len(batch), column_texts(batch.column(0), path, key), path.stat().st_size*(first - 1) // meta.num_rows)
-    except pa.ArrowException as e: raise _damaged(path, str(e).splitlines()[0]) from None
+        size, own, made = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == key), path.stat().st_size, 0
+        _check_unpacked(path, size, most := _ROOM + _RATIO*own)
+        rows = min(4096, options.part_bytes*meta.num_rows // max(1, size), most//4 // _widest_entry(path, key, meta))
+        for batch in file.iter_batches(batch_size=max(1, rows), columns=[key]):
+            first, made = first + len(batch), made + batch.nbytes
+            _check_unpacked(path, made, most)
+            yield Part(path, 'rows', first - len(batch), column_texts(batch.column(0), path, key), own*(first - 1) // max(1, meta.num_rows))
+    except MemtrainError: raise
+    except Exception as e: raise _damaged(path, (str(e).splitlines() or [repr(e)])[0]) from None  # of many kinds
+
+def _widest_entry(path, key, meta):
+    "Bytes of the longest text in the dictionaries of a Parquet file, which a few bits of a row may stand for"
+    import pyarrow.compute as pc
+    file, widest = _pyarrow().parquet.ParquetFile(path, read_dictionary=[key], buffer_size=2**16), 1
+    for g in range(meta.num_row_groups):
+        if not any(c.has_dictionary_page for c in map(meta.row_group(g).column, range(meta.row_group(g).num_columns)) if c.path_in_schema == key): continue
+        for batch in itertools.islice(file.iter_batches(1, row_groups=[g], columns=[key]), 1):
+            found = getattr(batch.column(0), 'dictionary', None)
+            if found is not None and len(found): widest = max(widest, pc.max(pc.binary_length(found)).as_py() or 1)
+    return widest
 
 # %% ../nbs/data/21_text.ipynb #3e346ac2
 def read_parts(path: Path, options: TextOptions) -> Iterator[Part]:
@@ -474,7 +512,7 @@ class SeenKeys:
 
     def _write(self, pieces):
         "A new run of `pieces`, each a range of the keys"
-        self.runs.append(self.folder/f'.{self.name}.{self.made}.tmp')
+        self.runs.append(temporary(self.folder, f'{self.name}.{self.made}'))
         self.made += 1
         with open(self.runs[-1], 'wb') as f:
             for piece in pieces: f.write(np.sort(piece).tobytes())

@@ -38,11 +38,11 @@ def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
 import contextlib, copy, gzip, json, multiprocessing, os, random, shutil, signal, socket, sys, sysconfig, tempfile, threading, time
 from unittest import mock
 from pathlib import Path
-import numpy as np, psutil, pytest
+import numpy as np, psutil, pytest, zstandard
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from memtrain.core import MIB, MemtrainError
 from memtrain.measure import measure_command
-from memtrain.shards import MANIFEST, TokenShards, verify
+from memtrain.shards import MANIFEST, TokenShards, read_manifest, verify
 from memtrain.text import RULES, Chunk, Part, Rule, SeenKeys, TextOptions, active_rules, choose_split, find_files, hash_chunk_lines, hash_document, is_val, read_chunks
 from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
@@ -520,6 +520,57 @@ def test_a_second_writer_is_told_who_has_the_folder_and_nothing_is_lost():
         test_eq(contents(d/'out'), before)
         os.kill(first.pid, signal.SIGCONT); first.join()
         test_eq(first.exitcode, 0); test_eq(contents(d/'out'), contents(d/'whole'))
+
+# %% ../nbs/proofs/prepare.ipynb #2db576ae
+def test_whenever_a_second_writer_comes_every_document_is_there_once():
+    "Two additions of other files, and two runs that resume, one a little behind the other"
+    with tempfile.TemporaryDirectory() as d:
+        d, options = Path(d), dict(tokenization='bytes', tokens_per_shard=500, val_fraction=0.3)
+        for seed, name in enumerate(('one', 'two', 'three')): make_corpus(d/name, files=12, seed=seed)
+        prepare(d/'one', d/'base', **options)
+        with mock.patch.dict(prepare.__globals__, ShardWriter=stop_after(1)): test_fail(lambda: prepare([d/'one', d/'two'], d/'begun', **options), exc=KeyboardInterrupt)
+        prepare([d/'one', d/'two'], d/'whole', **options)
+        for delay in (0, 0.03):
+            shutil.rmtree(d/'grown', ignore_errors=True); shutil.copytree(d/'base', d/'grown')
+            shutil.rmtree(d/'resumed', ignore_errors=True); shutil.copytree(d/'begun', d/'resumed')
+            started = []
+            for names in (('two', 'one'), ('three', 'one')):
+                started += [start_prepare(d/names[0], d/'grown', append=True, resume=True, **options), start_prepare([d/'one', d/'two'], d/'resumed', resume=True, **options)]
+                time.sleep(delay)
+            for p in started: p.join()
+            grown = [12*(p.exitcode == 0) for p in started[::2]]
+            assert any(grown) and any(p.exitcode == 0 for p in started[1::2])
+            test_eq((verify(d/'grown'), len(read_manifest(d/'grown')['sources'])), ([], 12 + sum(grown)))
+            test_eq(contents(d/'resumed'), contents(d/'whole'))
+
+# %% ../nbs/proofs/prepare.ipynb #39bf8d0a
+def test_any_name_that_a_system_allows_comes_back():
+    with tempfile.TemporaryDirectory() as d:
+        out, name = Path(d)/os.fsdecode(b'out \xff'), os.fsdecode(b'caf\xe9 \xf0\x9f.txt')  # neither is UTF-8
+        make_corpus(f'{d}/in', files=9); options = dict(tokenization='bytes', tokens_per_shard=500, val_fraction=0.3)
+        os.rename(f'{d}/in/000.txt', f'{d}/in/{name}')
+        done = prepare(f'{d}/in', out, **options)
+        test_eq({os.fsencode(Path(s['path']).name) for s in done.manifest['sources']}, {os.fsencode(n) for n in os.listdir(f'{d}/in')})
+        (out/MANIFEST).read_text(encoding='utf-8')
+        test_eq(verify(out), []); test_eq(prepare(f'{d}/in', out, **options).seconds, None)
+        test_eq(prepare(f'{d}/in', out, append=True, **options).seconds, None)  # known by name
+        make_corpus(f'{d}/more', seed=1); prepare(f'{d}/more', out, append=True, **options)
+        test_eq(verify(out), [])
+
+# %% ../nbs/proofs/prepare.ipynb #56ceaa6f
+def test_what_would_fail_at_the_end_fails_at_the_beginning():
+    with tempfile.TemporaryDirectory() as d:
+        make_corpus(f'{d}/in', files=9)
+        (Path(d)/'in/z.txt.zst').write_bytes(zstandard.compress(b'text'))
+        kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == 'zstandard'}
+        sys.modules['zstandard'] = None
+        try: test_fail(lambda: prepare(f'{d}/in', f'{d}/out', tokenization='bytes'), contains="pip install 'memtrain[zstd]'")
+        finally: sys.modules.pop('zstandard'); sys.modules.update(kept)
+        assert not os.path.exists(f'{d}/out')
+        with small_chunks():  # a file that goes while it is read, behind others; its size was noted before
+            def go(*args): (Path(d)/'in/008.txt').unlink(missing_ok=True); return process_chunk(*args)
+            with mock.patch.dict(prepare.__globals__, process_chunk=go):
+                test_fail(lambda: prepare(f'{d}/in', f'{d}/out', tokenization='bytes', workers=1), contains='008.txt: No such file', exc=MemtrainError)
 
 # %% ../nbs/proofs/prepare.ipynb #8052a779
 def test_a_disk_that_is_too_small_is_noticed_before_anything_is_written():

@@ -54,12 +54,13 @@ def test_each_rule_of_the_filter_drops_what_it_says():
 
 
 # %% ../nbs/proofs/text.ipynb #51002160
-import gzip, json, os, sys, sysconfig, tempfile, tracemalloc
+import gzip, json, os, random, sys, sysconfig, tempfile, tracemalloc
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq, zstandard
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError
+from memtrain.measure import rss
 settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
 
 # %% ../nbs/proofs/text.ipynb #feadc3cf
@@ -150,6 +151,54 @@ def test_damaged_files_are_named():
         (d/'cut.zst').write_bytes(zstandard.compress(os.urandom(99_000))[:-50_000])
         for name in ('cut.gz', 'flipped.gz', 'no.gz', 'no.zst', 'cut.zst', 'no.parquet'):
             test_fail(lambda: list(read_documents(d/name)), contains=f'{name}: damaged', exc=MemtrainError)
+
+# %% ../nbs/proofs/text.ipynb #f0e6f97d
+def test_no_file_unpacks_to_more_than_its_budget():
+    head, lines = bytes.fromhex('28b52ffd0038'), (128*1024 << 3 | 2).to_bytes(3, 'little') + b'\n'  # of zstd: a window of 128 KiB; a block of as many line ends
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d/'x.txt.zst').write_bytes(head + lines*32_000)  # 128 KB, which unpack to 4.2 GB
+        (d/'x.jsonl.zst').write_bytes((d/'x.txt.zst').read_bytes())
+        (d/'x.txt.gz').write_bytes(gzip.compress(bytes(90_000_000), 9))
+        many = pa.table({'text': pa.array(['a'*10**6]).take(pa.array([0]*90))})
+        pq.write_table(many, d/'dictionary.parquet'); pq.write_table(many, d/'plain.parquet', use_dictionary=False, compression='zstd')
+        for name in ('x.txt.zst', 'x.jsonl.zst', 'x.txt.gz', 'dictionary.parquet', 'plain.parquet'):
+            got, before = 0, rss()
+            def read():
+                nonlocal got
+                for part in read_parts(d/name, OPTIONS): got += sum(map(len, part.data)); assert rss() - before < 250*2**20, name
+            test_fail(read, contains=f'{name}: unpacks to more than')
+            assert got <= 64*2**20 + 200*(d/name).stat().st_size, name
+        pq.write_table(pa.table({'text': ['yes', 'no', 'x'*99_999]*300}), d/'good.parquet', row_group_size=200)
+        test_eq([len(t) for t in read_all(d/'good.parquet')], [3, 2, 99_999]*300)
+
+# %% ../nbs/proofs/text.ipynb #0f8542c6
+def test_a_damaged_file_gives_text_or_our_error():
+    "Bytes changed, cut, doubled, and put in, from a fixed seed"
+    draw = random.Random(0)
+    lines = b''.join(json.dumps({'text': f'word {i} '*draw.randint(1, 9), 'more': [1, {'a': None}]}).encode() + b'\n' for i in range(40))
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        pq.write_table(pa.table({'text': [f'word {i}' for i in range(90)], 'n': range(90)}), d/'x.parquet', row_group_size=40)
+        whole = {'x.jsonl': lines, 'y.jsonl.gz': gzip.compress(lines), 'x.txt.zst': zstandard.compress(lines) + zstandard.compress(b'more'), 'x.parquet': (d/'x.parquet').read_bytes()}
+        odd = [b'\xff'*8, bytes(8), b'{', b'"', b'\\ud800', b'1e999', b'9'*5000, b'['*30_000, b'null', b'\xef\xbb\xbf', b'\n', (2**31 - 1).to_bytes(8, 'little')]
+        for name, data in whole.items():
+            told = 0
+            for _ in range(150):
+                b = bytearray(data)
+                for _ in range(draw.choice((1, 1, 3))):
+                    at = draw.randrange(len(b) + 1)
+                    what = draw.choice(('flip', 'cut', 'put', 'double', 'drop'))
+                    if what == 'flip': b[at:at + 1] = bytes([draw.randrange(256)])
+                    elif what == 'cut': b = b[:at]
+                    elif what == 'put': b[at:at + draw.choice((0, 8))] = draw.choice(odd)
+                    elif what == 'double': b[at:at] = b[at:at + 99]
+                    else: del b[at:at + draw.randrange(40)]
+                (d/name).write_bytes(b)
+                try:
+                    for chunk in read_chunks([d/name], OPTIONS): clean_chunk(chunk, OPTIONS)
+                except MemtrainError as e: told += 1; assert name in str(e), e
+            assert told > 30, (name, told)
 
 # %% ../nbs/proofs/text.ipynb #d472140c
 def test_a_bad_record_is_named_with_its_line():
