@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lab check numbers docs export run open save clean require-nb require-script require-quarto
+.PHONY: help demo test lab check faults races fuzz numbers docs export run open save clean require-nb require-script require-quarto
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -79,6 +79,15 @@ check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint
 	$(BIN)/python tools/check_wheel.py
 	$(BIN)/python tools/check_docs.py
 	$(MAKE) --no-print-directory test
+
+faults: $(STAMP) ## Fail every writer at every call that changes a folder; the figures go to results/faults.json
+	$(BIN)/python tools/faults.py
+
+races: $(STAMP) ## Start any two commands that meet in a folder, at twenty offsets; the figures go to results/races.json
+	$(BIN)/python tools/races.py
+
+fuzz: $(STAMP) ## Give every reader 100,000 inputs that no writer wrote; what is found stays in fuzz/, the figures go to results/fuzz.json
+	$(BIN)/python tools/fuzz.py
 
 numbers: $(STAMP) ## List the numbers in prose that come neither from a page's own run nor from results/ (NB=... for one page)
 	$(BIN)/python tools/check_numbers.py $(if $(NB),"$(NB)")
