@@ -133,25 +133,19 @@ class Sums:
         return self.top + self.s.log(), self.v/self.s[:, None], self.r/self.s
 
 # %% ../nbs/mixtures/40_wpo.ipynb #1b084f94
-def _refuse_second():
-    "Raise in a backward pass that is to be differentiated again: what is made by hand has no graph, and its part would be missing"
-    if torch.is_grad_enabled(): raise MemtrainError('create_graph asks for a second derivative', f"take {option('method')} 'dense', which has one")
-
 def _small(w): return w.masked_fill(w < 1e-30, 0)  # far below what a sum shows; near 1e-38 float32 products get slow
 
 class _Chunked(torch.autograd.Function):
     "The loss a chunk of centers at a time; the factors of a chunk by autograd, for any net with a `cholesky`"
     @staticmethod
     def forward(ctx, job, log_mixing, *params):
-        ctx.job, ctx.found, ctx.versions = job, job.sum_up()[0], [p._version for p in params]
+        ctx.job, ctx.found = job, job.sum_up()[0]
         return job.value(ctx.found)
 
     @staticmethod
     def backward(ctx, g):
-        _refuse_second()
         job, (lse, v_mean, r_mean) = ctx.job, ctx.found
         params = [job.log_mixing, *job.net.parameters()]
-        if ctx.versions != [p._version for p in params[1:]]: raise MemtrainError('the network has changed since its loss was computed', 'call backward() first, then step')
         wanted = [p for p in params if p is not None and p.requires_grad]
         total = [torch.zeros_like(p) for p in wanted]
         for part in job.parts():
@@ -194,7 +188,6 @@ class _Panels(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        _refuse_second()
         job, (h,), lm = ctx.job, ctx.saved_tensors, ctx.job.log_mixing
         panels = [p for pair in zip(job.net.weights, job.net.biases) for p in pair]
         if job.into_grad:
@@ -297,6 +290,25 @@ class _Job:
         self.check_alone(sums.top)
         return sums.finish(), kept
 
+    def state(self):
+        "What a second pass computes from: tensors, and their versions and numbers such as `stab`"
+        tensors = [t for t in (self.x, self.centers, self.log_mixing, self.leave_one_out, *self.net.parameters(), *self.net.buffers()) if t is not None]
+        numbers = [{k: v for k, v in vars(m).items() if isinstance(v, (bool, int, float))} for m in self.net.modules()]
+        return tensors, [[0 if t.is_inference() else t._version for t in tensors], numbers]
+
+    def guard(self, loss):
+        "The `loss`, whose backward pass is refused where its gradient would be wrong"
+        tensors, rest = self.state()
+        def look(g):
+            if torch.is_autocast_enabled(self.x.device.type): raise MemtrainError('the gradient would be rounded to the dtype of torch.autocast', 'call backward() outside of it')
+            if self.method == 'dense': return  # autograd looks after its own
+            if torch.is_grad_enabled(): raise MemtrainError('create_graph asks for a second derivative', f"take {option('method')} 'dense', which has one")
+            now, others = self.state()
+            if rest != others or len(now) != len(tensors) or any(a is not b for a, b in zip(now, tensors)):
+                raise MemtrainError('the network, the samples or the centers have changed since the loss was computed', f"call backward() first; inside torch.func.functional_call take {option('method')} 'dense'")
+        if loss.requires_grad: loss.register_hook(look)
+        return loss
+
     def check(self, a, part):
         "The log weights `a`, if they are numbers"
         if not (bad := ~(a < math.inf)).any(): return a
@@ -364,12 +376,12 @@ def ism_loss(
     if method == 'dense' and merge is not None: raise MemtrainError('knows no other processes', "take 'chunked' or 'matrix_free'", 'method', method)
     with torch.autocast(x.device.type, enabled=False):  # the products that may be rounded are those of matmul_dtype
         if screen is not None: job = job.screen(screen)
-        if method == 'chunked': return _Chunked.apply(job, job.log_mixing, *net.parameters())
-        if method == 'matrix_free': return _Panels.apply(job, job.log_mixing, net.trunk(job.centers), *(p for pair in zip(net.weights, net.biases) for p in pair))
+        if method == 'chunked': return job.guard(_Chunked.apply(job, job.log_mixing, *net.parameters()))
+        if method == 'matrix_free': return job.guard(_Panels.apply(job, job.log_mixing, net.trunk(job.centers), *(p for pair in zip(net.weights, net.biases) for p in pair)))
         if not len(job.centers): job.check_alone(x.new_full((1,), -math.inf))  # screening has left none
         loss = _dense_loss(net, x, job.centers, job.prior(slice(None))).to(x.dtype)
     if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor is too large or not finite, or a sample has no center', f"{option('method')} 'chunked' names it")
-    return loss
+    return job.guard(loss)
 
 # %% ../nbs/mixtures/40_wpo.ipynb #14281e1b
 @torch.no_grad()
