@@ -10,6 +10,7 @@ __all__ = ['COMMANDS', 'FLAGS', 'WORDS', 'ALIASES', 'Flag', 'read_flags', 'Prepa
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
 import ast, json, os, re, shlex, shutil, sys, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,13 +32,18 @@ class Flag:
     default: Any  # `MISSING` where it has to be given
     help: str  # the comment behind it
 
+@lru_cache
+def _read_module(module):
+    "The source of a module of this package, as a tree and as lines"
+    source = Path(memtrain.__path__[0], f'{module}.py').read_text(encoding='utf-8')
+    return ast.parse(source), source.splitlines()
+
 def read_flags(
     where: str,  # 'module:class', 'module:function' or 'module:class.method' of this package
 ) -> list[Flag]:
     "What `where` declares, with what a class inherits; its source is read, and nothing is imported"
     module, _, name = where.partition(':')
-    source = Path(memtrain.__path__[0], f'{module}.py').read_text(encoding='utf-8')
-    tree, lines = ast.parse(source), source.splitlines()
+    tree, lines = _read_module(module)
     found = tree
     for part in name.split('.'): found = next(o for o in found.body if getattr(o, 'name', None) == part)
     homes = {a.name: o.module for o in tree.body if isinstance(o, ast.ImportFrom) and o.level for a in o.names}
