@@ -237,10 +237,7 @@ class _Files(_Source):
         path = Path(str(self.files[i]))  # what it keeps of its parts goes with it
         return path.suffix not in ('.gz', '.zst', '.jsonl', '.ndjson', '.parquet') and path.stat().st_size <= options.part_bytes
 
-    def parts(self, i, options):
-        path = Path(str(self.files[i]))
-        try: yield from read_parts(path, options)
-        except OSError as e: raise MemtrainError(f'{path}: {e.strerror or e}', 'was it moved since the stream was opened?') from None
+    def parts(self, i, options): return read_parts(Path(str(self.files[i])), options)
 
 # %% ../nbs/data/26_streams.ipynb #c5d2a0cc
 def _collect_parts(items, name, options):

@@ -115,7 +115,7 @@ def _is_binary(path):
     if path.suffix == '.parquet': _pyarrow()
     try:
         with open(path, 'rb') as f: return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
-    except OSError as e: raise MemtrainError(f'{path}: {e.strerror}', f"make it readable, or leave it out with {option('exclude')}") from None
+    except OSError as e: raise MemtrainError(f'{path}: {e.strerror}', f"was it moved? Make it readable, or leave it out with {option('exclude')}") from None
 
 # %% ../nbs/data/21_text.ipynb #cbdb46c2
 def find_files(
@@ -225,7 +225,7 @@ def _open_bytes(path):
             else: yield raw, raw
     except Exception as e:
         if isinstance(e, (EOFError, gzip.BadGzipFile, zlib.error)) or type(e).__name__ == 'ZstdError': raise _damaged(path, e) from None
-        if isinstance(e, OSError): raise MemtrainError(f'{path}: {e.strerror or e}', f"make it readable, or leave it out with {option('exclude')}") from None
+        if isinstance(e, OSError): raise MemtrainError(f'{path}: {e.strerror or e}', f"was it moved? Make it readable, or leave it out with {option('exclude')}") from None
         raise
 
 # %% ../nbs/data/21_text.ipynb #b5317709
