@@ -307,12 +307,13 @@ class LazyTensor:
 # %% ../nbs/experts/30_lazypickle.ipynb #fe7ec53b
 class Record:
     "An instance of a class that isn't imported: `module`, `name` and its `fields`, in the file's order"
-    __slots__ = ('module', 'name', 'fields')
+    __slots__ = ('module', 'name', 'fields', 'form')
     def __init__(self,
         module: str,  # of the class
         name: str,  # of the class
         fields: dict | None = None,  # name to value; `_0`, `_1`, … where the file holds no names, as of a NamedTuple
-    ): self.module, self.name, self.fields = module, name, {} if fields is None else fields
+        form: str = '',  # how a pickle gives them to an object: '' as a dict, 'args' as arguments, 'slots' for `__slots__`, 'values' as a list, 'state' as one value for its own `__setstate__`
+    ): self.module, self.name, self.fields, self.form = module, name, {} if fields is None else fields, form
     def __getitem__(self, key): return self.fields[f'_{key}' if isinstance(key, int) else key]
     def __contains__(self, key): return key in self.fields
     def __iter__(self): return iter(self.fields)
@@ -324,7 +325,7 @@ class Record:
     def __getattr__(self, key):
         try: return self.fields[key]
         except KeyError: raise AttributeError(f'{self.module}.{self.name} has no field {key!r}: it has {", ".join(map(str, self.fields))}') from None
-    def __reduce__(self): return Record, (self.module, self.name, self.fields)
+    def __reduce__(self): return Record, (self.module, self.name, self.fields, self.form)
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #e42ae650
 _MAX_NODES = 1_000_000      # values in one item, each counted as often as it is reached
@@ -853,10 +854,10 @@ def _build(m, buf, i):
 
 def _set_state(m, record, state):
     "Give `record` its fields: a dict, (None or dict, dict of slots), or values without names"
-    if type(state) is tuple and len(state) == 2 and all(s is None or type(s) is dict for s in state): states = [s for s in state if s]
+    if type(state) is tuple and len(state) == 2 and all(s is None or type(s) is dict for s in state): states, record.form = [s for s in state if s], 'slots'
     elif type(state) is dict: states = [state]
-    elif type(state) in (list, tuple): states = [{f'_{k}': v for k, v in enumerate(state)}]
-    else: states = [{'_state': state}]
+    elif type(state) in (list, tuple): states, record.form = [{f'_{k}': v for k, v in enumerate(state)}], 'values'
+    else: states, record.form = [{'_state': state}], 'state'
     for s in states:
         m.spend('values', 4 * len(s))
         for key in s:
@@ -1428,7 +1429,7 @@ def _to_json(m, v, depth=0):
     if kind is _Name: return {'name': [v.module, v.name]}
     if kind in (list, tuple, set, frozenset): return {kind.__name__: [code(x) for x in v]}
     if kind is dict: return {'dict': [[code(k), code(x)] for k, x in v.items()]}
-    if kind is Record: return {'record': [v.module, v.name, [[k, code(x)] for k, x in v.fields.items()]]}
+    if kind is Record: return {'record': [v.module, v.name, [[k, code(x)] for k, x in v.fields.items()], v.form]}
     if kind is bytes:
         m.spend('bytes', 2 * len(v))
         return {'bytes': v.hex()}
@@ -1450,7 +1451,7 @@ def _from_json(m, code):
     if kind == 'name': return _resolve(m, *v)
     if kind in ('list', 'tuple', 'set', 'frozenset'): return {'list': list, 'tuple': tuple, 'set': set, 'frozenset': frozenset}[kind](_from_json(m, x) for x in v)
     if kind == 'dict': return {_from_json(m, k): _from_json(m, x) for k, x in v}
-    if kind == 'record': return Record(f'{v[0]:s}', f'{v[1]:s}', {f'{k:s}': _from_json(m, x) for k, x in v[2]})
+    if kind == 'record': return Record(f'{v[0]:s}', f'{v[1]:s}', {f'{k:s}': _from_json(m, x) for k, x in v[2]}, *v[3:])
     if kind == 'bytes': return bytes.fromhex(v)
     if kind == 'complex': return complex(*v)
     if kind == 'dtype':

@@ -8,7 +8,7 @@ __all__ = ['pickle_object', 'TraceFolder', 'make_plan', 'shard_traces', 'TraceDa
            'SEED_METADATA']
 
 # %% ../nbs/experts/31_traces.ipynb #51432df1
-import contextlib, hashlib, io, json, math, os, pickle, queue, shutil, struct, threading
+import contextlib, hashlib, io, json, math, os, pickle, queue, struct, threading
 from array import array
 from collections import Counter, OrderedDict
 from itertools import islice
@@ -19,7 +19,7 @@ from .core import MIB, MemtrainError, format_size, option, progress
 from .folders import (UNFINISHED, FolderWriter, atomic_write, checksum, explain_errors, file_sha256, lock_folder, remove_temporary, sha256_text, temporary,
                               write_json)
 from .lazypickle import ITEMSIZE, LazyBytes, LazyTensor, build_index, is_index, iter_pickle
-from .trace_files import (OLD_JOURNAL, SEED_METADATA, SHARD_PARTS, TRACE_MANIFEST, SampleNumbers, Traces, as_record, decode_fields, encode_trace, is_traces,
+from .trace_files import (MANIFEST_SHAPE, OLD_JOURNAL, SEED_METADATA, SHARD_PARTS, SHARD_SHAPE, TRACE_MANIFEST, SampleNumbers, Traces, as_record, decode_fields, encode_trace, is_traces, make_room,
                                   manifest_bytes, open_traces, read_trace_manifest, sample_key, to_json, verify_traces)
 
 _all_ = ['iter_pickle', 'Traces', 'open_traces', 'is_traces', 'read_trace_manifest', 'verify_traces', 'TRACE_MANIFEST', 'SEED_METADATA']
@@ -55,7 +55,7 @@ class _Plan:
         self.lines.append(self.file.tell())
         self.layers.append(layer)
         self.samples.append(self.numbers.number(key)[0])
-        if self.seed: self.sizes.append(1000 + sum(n for name, _, _, _, _, n, _ in json.loads(line.split(b'\t', 3)[3]) if name in _SEED_FIELDS))
+        if self.seed: self.sizes.append(1000 + sum(n for name, _, _, _, _, n, _ in json.loads(line.split(b'\t')[3]) if name in _SEED_FIELDS))
         self.file.write(line + b'\n')
 
     def read(self, i):
@@ -249,13 +249,13 @@ class _Shard(_Draft):
         for suffix in ('jsonl', 'idx'): self.files[suffix] = open(temporary(folder, f'{self.name}.{suffix}'), 'w+b')
 
     def add(self, line, layer, sample, weight):
-        number, cls, fields, tensors = line.split(b'\t')
+        number, cls, fields, tensors, form = line.split(b'\t')
         stored, nbytes = [], 0
         for name, dtype, shape, source, at, n, kind in json.loads(tensors):
             stored.append([*self.place(f'{self.traces}.{name}', dtype, shape, source, at, n), kind])
             nbytes += n
         self.files['idx'].write(struct.pack('<5q', self.files['jsonl'].tell(), layer, sample, int(number), nbytes))
-        self.files['jsonl'].write(b'{"item":%s,"class":%s,"fields":%s,"tensors":%s}\n' % (number, cls, fields, to_json(stored).encode()))
+        self.files['jsonl'].write(b'{"item":%s,"class":%s,%s"fields":%s,"tensors":%s}\n' % (number, cls, form and b'"form":"%s",' % form, fields, to_json(stored).encode()))
         self.count(layer, cls, json.loads(fields), weight)
 
     def place(self, name, dtype, shape, source, at, n):
@@ -351,23 +351,26 @@ def _pickle(value, tensors):
     elif value['$'] in ('set', 'frozenset'):
         yield _global('builtins', value['$'])
         yield from _pickle_items(b'](', value['v'], b'e\x85R', tensors)
-    elif value['$'] == 'record': yield from pickle_object(value['v'][:2], value['v'][2], tensors)
+    elif value['$'] == 'record': yield from pickle_object(value['v'][:2], *value['v'][2:3], tensors, *value['v'][3:])
     else: yield _plain(decode_fields(value, ()))
 
 def pickle_object(
     cls: list[str],  # module and name
     fields: dict,  # encoded
     tensors: list,  # as in the line of a trace
+    form: str = '',  # of the record
 ) -> Iterator[bytes | tuple]:  # instructions, and (source, offset, bytes) where contents go
     "The instructions that make a dict, a lone value, or an object of `cls` with its state"
     if cls == ['', '']: yield from _pickle(fields['value'], tensors)
     elif cls == ['builtins', 'dict']: yield from _pickle(fields, tensors)
     else:
-        args = [v for i, (k, v) in enumerate(fields.items()) if k == f'_{i}']  # given to __new__, as those of a NamedTuple
+        args = [v for i, (k, v) in enumerate(fields.items()) if form == 'args' or k == f'_{i}' and form != 'values']  # given to __new__, as those of a NamedTuple
         yield _global(*cls)
         yield from _pickle_items(b'(', args, b't\x81', tensors)
         if len(args) < len(fields):
-            yield from _pickle({k: v for k, v in fields.items() if not k[1:].isdigit()} if args else fields, tensors)
+            state = {k: v for k, v in fields.items() if not args or not k[1:].isdigit()}
+            state = {'values': list(fields.values()), 'slots': {'$': 'tuple', 'v': [None, state]}, 'state': state.get('_state')}.get(form, state)
+            yield from _pickle(state, tensors)
             yield b'b'
 
 class _PickleShard(_Draft):
@@ -375,9 +378,9 @@ class _PickleShard(_Draft):
     def __init__(self, folder, number, seen, head): super().__init__(folder, f'shard_{number:03d}', None, head, b'\x80\x04]')
 
     def add(self, line, layer, sample, weight):
-        number, cls, fields, tensors = line.split(b'\t')
+        number, cls, fields, tensors, form = line.split(b'\t')
         fields = json.loads(fields)
-        for piece in pickle_object(json.loads(cls), fields, json.loads(tensors)):
+        for piece in pickle_object(json.loads(cls), fields, json.loads(tensors), form.decode()):
             if type(piece) is bytes: self.head.write(piece)
             else: self.literals(); self.ranges.extend(piece); self.data += piece[2]
         self.head.write(b'a')
@@ -398,6 +401,8 @@ class _PickleShard(_Draft):
 class TraceFolder(FolderWriter):
     "A folder of traces that is being written, and the lock on it"
     manifest_name, format, what, make = TRACE_MANIFEST, 'memtrain traces', 'folder of traces', 'shard the traces anew'
+    shape = {**MANIFEST_SHAPE, 'shards': [SHARD_SHAPE]}
+    progress_shape = {'traces?': int, 'partial?': int, 'units?': int, 'layers?': {str: int}, 'classes?': {str: int}, 'fields?': [str]}
 
     def __init__(
         self,
@@ -416,17 +421,18 @@ class TraceFolder(FolderWriter):
                     remove_temporary(dest)
                     for name in (UNFINISHED, OLD_JOURNAL): (dest/name).unlink(missing_ok=True)
             return
-        with lock_folder(dest):
-            if (dest/OLD_JOURNAL).exists(): self._take_over(dest)
-            found = self.find_unfinished(dest, resume)
-        if found and found['plan'].get('source') != plan['source']:
-            raise MemtrainError(f"{plan['source']['name']} isn't what the interrupted run read (its name, size or date differs): restore it, or remove {dest} and start anew")
         super().__init__(dest, plan, resume)
         self.beside.append(SEED_METADATA)
-        for file, n in ((self.dest/s[k], s[b]) for s in self.shards for k, b in SHARD_PARTS if k in s):
-            if not file.exists() or file.stat().st_size != n:
-                self.lock.release()
-                raise MemtrainError(f'{file}: missing or cut; remove {self.dest} and start anew')
+
+    def find_unfinished(self, dest: str | Path, resume: bool = False, append: bool = False) -> dict | None:
+        "What an interrupted run left in `dest`, whose lock is held; an error if it isn't of this run, or not whole"
+        if (dest/OLD_JOURNAL).exists(): self._take_over(dest)
+        found = super().find_unfinished(dest, resume, append)
+        if found and found['plan'].get('source') != self.plan['source']:
+            raise MemtrainError(f"{self.plan['source']['name']} isn't what the interrupted run read (its name, size or date differs): restore it, or remove {dest} and start anew")
+        for file, n in ((dest/s[k], s[b]) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s):
+            if not file.exists() or file.stat().st_size != n: raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
+        return found
 
     @staticmethod
     def _take_over(dest):
@@ -476,7 +482,7 @@ class _Packer:
         self.heads = [open(temporary(folder.dest, f'head{k}'), 'w+b') for k in range(1 + ahead)]
         self.copied = sources.twin()
         self.copier = _Copier(self.copied, tick)
-        self.state = folder.progress or {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': []}
+        self.state = {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': [], **folder.progress}
         self.partial, self.units = self.state['partial'], self.state['units']
         self.seen = _Seen(sources) if self.plan['dedupe'] else None
         self.kind = _PickleShard if self.plan['shard_format'] == 'pkl' else _Shard
@@ -580,7 +586,7 @@ class _Packer:
 class _Source:
     "What traces are read from: items in the order of the source, its files, and what tells that it is the same as last time"
     def __init__(self, src):
-        self.src, self.traces = Path(src), None
+        self.src, self.traces, self.copied = Path(src), None, 0
         if not self.src.exists(): raise MemtrainError(f'{src}: no such file or folder; check the name')
         if self.src.is_dir() or is_index(self.src): self.traces = open_traces(self.src)
         self.paths = list(map(str, self.traces.shards)) if self.traces else [str(self.src)]
@@ -597,23 +603,25 @@ class _Source:
         "Read every trace into `plan`"
         for path in self.paths: sources.number(path, watch=True)
         def place(tensor): return self.place(tensor, sources, loose)
-        for number, item in enumerate(progress(self, desc='reading', unit=' traces')): plan.add(*encode_trace(item, number, place, f'{self.src}: trace {number:,}'))
+        room = None if self.traces and self.traces.manifest else make_room(self.note['bytes'])  # our shards share nothing but tensors
+        for number, item in enumerate(progress(self, desc='reading', unit=' traces')): plan.add(*encode_trace(item, number, place, f'{self.src}: trace {number:,}', room))
         plan.file.flush()
         loose.flush()
         sources.check()
 
-    @staticmethod
-    def place(tensor, sources, loose):
+    def place(self, tensor, sources, loose):
         "Where the contents of a lazy tensor lie; those that aren't in one piece are written to the file `loose` first"
         n = tensor.nbytes
+        self.copied += n
+        if self.copied > 256*(MIB + self.note['bytes']):
+            raise MemtrainError(f"{self.src}: its tensors would take {format_size(self.copied)} and more written out, {format_size(self.note['bytes'])} are there: keep storages, not views that repeat them")
         if isinstance(tensor, LazyBytes):
             if tensor.plain: return ['uint8', [n], sources.number(tensor.file.path, watch=True), tensor.offset, n, 'bytes']
             return ['uint8', [n], sources.number(loose.name), loose.tell(), loose.write(tensor.read()), 'bytes']
         spans = list(islice(tensor.spans(), 2)) if tensor.plain else [None]*2
         if len(spans) < 2: source, at = sources.number(tensor.storage[0], watch=True), spans[0][0] if spans else 0
         else:
-            source, at, free = sources.number(loose.name), loose.tell(), shutil.disk_usage(Path(loose.name).parent).free
-            if n > free: raise MemtrainError(f'{loose.name}: a tensor that takes {format_size(n)} written out, {format_size(free)} are free: keep its storage, not a view that repeats it')
+            source, at = sources.number(loose.name), loose.tell()
             for piece in tensor.chunks(): loose.write(piece)
         return [tensor.dtype, list(tensor.shape), source, at, n, tensor.kind + ('+grad' if tensor.requires_grad else '')]
 

@@ -50,7 +50,7 @@ from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
 from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
 from memtrain.measure import measure_command
 from memtrain.folders import UNFINISHED, FolderWriter, lock_folder, sha256_text
-from memtrain.trace_files import OLD_JOURNAL, SampleNumbers
+from memtrain.trace_files import OLD_JOURNAL, SampleNumbers, manifest_bytes
 
 # %% ../nbs/proofs/traces.ipynb #4f8adca7
 @contextlib.contextmanager
@@ -503,6 +503,108 @@ def test_a_writer_makes_what_sharding_a_pickle_makes():
                 test_eq({k: v for k, v in a.items() if k != TRACE_MANIFEST}, {k: v for k, v in b.items() if k != TRACE_MANIFEST})
                 test_eq({k: v for k, v in read_trace_manifest(d/'a').items() if k not in ('source', 'checksum')}, {k: v for k, v in w.close().items() if k not in ('source', 'checksum')})
                 for o in 'ab': shutil.rmtree(d/o)
+
+# %% ../nbs/proofs/traces.ipynb #bf4cfcde
+def read_all(folder):
+    "Everything that a folder of traces gives"
+    with open_traces(folder) as read: return read.table, [(r, [v.read() for v in r.fields.values() if isinstance(v, LazyTensor)]) for r in read]
+
+def test_a_manifest_of_traces_is_held_against_its_folder():
+    with in_a_hurry() as d:
+        path, secret = save(make_traces(3), d/'x.pkl'), d/'secret'
+        for form, group in (('safetensors', 'sample'), ('pkl', 'seed')):
+            m = shard_traces(path, d/form, 0.006, form, group)
+            good, names = contents(d/form), [m['shards'][0]['file'], m['shards'][1]['file']]
+            shutil.copy(d/form/names[0], secret)
+            def told(change, write=lambda: None):
+                lay_out(good, d/form)
+                found = json.loads(good[TRACE_MANIFEST])
+                change(found)
+                (d/form/TRACE_MANIFEST).write_bytes(manifest_bytes(found))
+                write()
+                for job in (lambda: open_traces(d/form), lambda: shard_traces(d/form, d/'again'), lambda: TraceWriter(d/form, 0.006, form, resume=True)):
+                    test_fail(job, exc=MemtrainError)
+                problems = verify_traces(d/form)
+                assert problems, change
+                return str(problems)
+            for name in ('../secret', str(secret), '.', '..', 'a/../../secret', '', 'x\0', '..\\secret'):
+                assert 'lies outside of the folder' in told(lambda m: m['shards'][0].update(file=name)), name
+            assert 'lies outside' in told(lambda m: None, lambda: ((d/form/names[0]).unlink(), (d/form/names[0]).symlink_to(secret)))
+            for key, odd in (('file', 5), ('file', names[1]), ('bytes', -5), ('bytes', 10**30), ('bytes', '5'), ('traces', 10**15), ('traces', -1), ('traces', None), ('sha256', 7)):
+                told(lambda m: m['shards'][0].update({key: odd}))
+            for key, odd in (('shards', {}), ('shards', [5]), ('shards', m['shards'] * 2), ('traces', 10), ('traces', 1e3), ('samples', -2), ('layers', []), ('fields', 'x'), ('classes', {'a': 'b'}), ('shard_format', 'zip')):
+                told(lambda m: m.update({key: odd}))
+            assert secret.read_bytes() == good[names[0]] and not (d/'again').exists()
+        (d/'pkl'/TRACE_MANIFEST).unlink()
+        for names in (['/elsewhere/shard_000.pkl'] * 2, ['..'], ['/'], [7], 'x', [str(d/'none.pkl')]):
+            (d/'pkl'/SEED_METADATA).write_bytes(pickle.dumps({'shard_files': names}))
+            test_fail(lambda: open_traces(d/'pkl'), exc=MemtrainError)
+
+# %% ../nbs/proofs/traces.ipynb #4e5b3a21
+class Point(NamedTuple): x: Any; y: Any
+
+def test_a_damaged_shard_gives_our_errors_only():
+    with in_a_hurry() as d:
+        shard_traces(save([{'sample_id': i, 'x': torch.rand(3), 'y': b'b' * 5000, 'z': ({1: 1j}, {2}), 'r': Point(1, 2)} for i in range(3)], d/'x.pkl'), d/'o')
+        good, rng = contents(d/'o'), random.Random(0)
+        lines = b'{"item":0,"class":["a","b"],"fields":%s,"tensors":[%s]}'
+        tensors = [b'["x","float32",%s,%s,"torch"]' % o for o in ((b'[1e9]', b'0'), (b'[-1]', b'0'), (b'[99999999999999999999999]', b'0'), (b'[3]', b'-9'), (b'[3]', b'1e400'), (b'[3]', b'99999999'), (b'{}', b'0'), (b'[' + b'9,' * 70_000 + b'9]', b'0'))]
+        lies = [lines % (b'{}', t) for t in (*tensors, b'[]', b'5', b'["x","what",[3],0,"torch"]')] + [lines % (f, b'') for f in (b'[' * 5000, b'{"$":"tensor","v":9}', b'{"$":"set","v":[[]]}', b'{"$":"x","v":"?"}', b'{"$":1}')]
+        lies += [b'', b'5', b'[]', b'{}', b'\xff']
+        for k in range(60 + len(lies)):
+            lay_out(good, d/'o')
+            if k < len(lies): bad = {'jsonl': lies[k] + good['shard_00000.jsonl'], 'idx': good['shard_00000.idx'][:40] + len(lies[k]).to_bytes(8, 'little') + good['shard_00000.idx'][48:]}
+            else: bad = {(name := rng.choice(['jsonl', 'idx', 'safetensors'])): bytearray(good[f'shard_00000.{name}'])}
+            m = json.loads(good[TRACE_MANIFEST])
+            for name, data in bad.items():
+                if k >= len(lies): data[rng.randrange(8 if name == 'safetensors' else len(data))] = rng.randrange(256)
+                (d/'o'/f'shard_00000.{name}').write_bytes(data)
+                m['shards'][0].update({'bytes' if name == 'safetensors' else {'jsonl': 'index', 'idx': 'table'}[name] + '_bytes': len(data)})
+            (d/'o'/TRACE_MANIFEST).write_bytes(manifest_bytes(m))
+            with contextlib.suppress(MemtrainError): read_all(d/'o')
+            if k < len(lies): test_fail(lambda: shard_traces(d/'o', d/'again'), exc=MemtrainError)
+
+# %% ../nbs/proofs/traces.ipynb #367c6560
+class Slotted:
+    __slots__ = 'layer_id', 'x'
+    def __init__(self, layer_id=0, x=None): self.layer_id, self.x = layer_id, x
+
+class Both(Slotted): pass
+
+@dataclass(frozen=True, slots=True)
+class Frozen: layer_id: int; x: Any
+
+class Own:
+    def __getstate__(self): return self.x
+    def __setstate__(self, state): self.x = state
+
+def test_pkl_shards_give_back_classes_of_every_state():
+    "Slots, slots and a dict, a list of values, a state of one's own; alone and in a field; of a pickle, through safetensors, and of a writer"
+    with in_a_hurry() as d:
+        both, own = Both(1, torch.ones(2)), Own()
+        both.more, own.x = 'y', 7
+        made = [Slotted(0, torch.ones(3)), both, Frozen(2, [1]), own, Point(4, Slotted(5, Frozen(6, 'z')))]
+        def look(v): return [type(v).__name__, {k: look(getattr(v, k)) for k in ('layer_id', 'x', 'y', 'more') if hasattr(v, k)}] if hasattr(v, 'x') else v.tolist() if hasattr(v, 'tolist') else v
+        shard_traces(save(made, d/'x.pkl'), d/'safetensors')
+        for source in (d/'x.pkl', d/'safetensors'):
+            shard_traces(source, d/'o', format='pkl')
+            test_eq([look(o) for o in pickle.loads((d/'o/shard_000.pkl').read_bytes())], [look(o) for o in made])
+            shutil.rmtree(d/'o')
+        live = [o for o in made if o is not own]  # whose fields a writer takes as they are
+        write_all(live, d/'o', 1, format='pkl')
+        test_eq([look(o) for o in pickle.loads((d/'o/shard_000.pkl').read_bytes())], [look(o) for o in live])
+
+# %% ../nbs/proofs/traces.ipynb #116cb7c9
+def test_what_a_small_file_costs_to_shard_is_bounded():
+    double = b'\x80\4]((N\x85\x94' + b''.join(b'](h%ch%ce\x94' % (k, k) for k in range(16)) + b't' + b'h\x10' * 500 + b'e.'
+    with in_a_hurry() as d:
+        wide = pickle.dumps([{'x': torch.ones(1).expand(30_000, 10_000)}])
+        text = pickle.dumps([['a' * 16_000] * 1000] * 3)
+        often = pickle.dumps([b'b' * 100_000] * 4000)
+        for data, why in ((double, 'more values than the budget'), (text, 'more values than'), (wide, 'written out'), (often, 'written out')):
+            (d/'x.pkl').write_bytes(data)
+            test_fail(lambda: shard_traces(d/'x.pkl', d/'o'), exc=MemtrainError, contains=why)
+            assert not (d/'o').exists()
 
 # %% ../nbs/proofs/traces.ipynb #eef64595
 def test_a_writer_killed_at_any_moment_goes_on():
