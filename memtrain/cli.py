@@ -8,7 +8,7 @@ __all__ = ['COMMANDS', 'FLAGS', 'WORDS', 'ALIASES', 'Flag', 'read_flags', 'Prepa
            'BenchCommand', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, json, os, re, shlex, shutil, sys, typing
+import ast, contextlib, json, os, re, shlex, shutil, sys, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -21,7 +21,7 @@ from fastcore.basics import patch
 import memtrain
 from . import __version__
 from .core import MemtrainError, format_count, format_size, get_machine, is_out_of_memory, option, parse_size, seed_everything
-from .folders import atomic_write, check_writable
+from .folders import atomic_write, check_writable, lock_folder
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
 @dataclass
@@ -156,13 +156,16 @@ class CollectTraces:
         from memtrain.routing import collect_run
         name = Path(self.out_dir)/f"{Path(how['run_dir']).resolve().name}_traces{'_'*bool(self.output_suffix)}{self.output_suffix}"
         dest, folder = (Path(f'{name}_shards'),)*2 if self.shard_data else (Path(f'{name}.pkl'), Path(f'{name}.parts'))
-        if not self.shard_data and dest.exists(): raise MemtrainError(f'{dest} is there already', f"give another {option('output_suffix')}")
         size = dict(shard_size_mb=self.shard_size_mb) if self.shard_data else dict(shard_size_mb=1_000_000, format='pkl')
-        m = collect_run(how.pop('run_dir'), folder, target_traces=self.target_traces, resume=self.resume, **how, **size)
-        if not self.shard_data:  # the one shard is the pickle
-            shard, = folder.glob('shard_*.pkl')
-            os.replace(shard, dest)
-            shutil.rmtree(folder)
+        with contextlib.nullcontext() if self.shard_data else lock_folder(folder):
+            if not self.shard_data and dest.exists():
+                if not any(folder.glob('shard_*')): shutil.rmtree(folder)  # its shard is the pickle
+                raise MemtrainError(f'{dest} is there already', f"give another {option('output_suffix')}")
+            m = collect_run(how.pop('run_dir'), folder, target_traces=self.target_traces, resume=self.resume, **how, **size)
+            if not self.shard_data:  # the one shard is the pickle
+                shard, = folder.glob('shard_*.pkl')
+                os.replace(shard, dest)
+                shutil.rmtree(folder)
         print(f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {format_size(sum(s['bytes'] for s in m['shards']))}")
         print('Next: memtrain ' + (f'train-predictor --shard_dir {shlex.quote(str(dest))}' if self.shard_data else f'shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS'))
         return 0

@@ -337,6 +337,7 @@ def prepare(
     files = [p for p in find_files(input_files, options.exclude) if out.resolve() not in p.resolve().parents]
     if (out/MANIFEST).exists() or options.append:
         old = read_manifest(out)
+        ShardWriter.tidy(out)
         options.check_same(out, old['options'])
         if not options.append:
             for split in old['tokens']: TokenShards(out, split)  # a missing or cut shard is an error, not finished work

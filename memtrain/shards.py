@@ -16,8 +16,8 @@ import numpy as np
 
 from . import __version__
 from .core import MemtrainError, check_whole, option
-from .folders import FolderWriter, UNFINISHED, atomic_write, check_names, checksum, explain_errors, file_sha256, lock_folder, sha256_text, \
-    temporary, verify_files, write_json
+from .folders import FolderWriter, UNFINISHED, atomic_write, check_names, checksum, drop, explain_errors, file_sha256, lock_folder, remove_temporary, \
+    sha256_text, temporary, verify_files, write_json
 
 # %% ../nbs/data/20_shards.ipynb #5fe6bb2b
 def dtype_for_vocab(
@@ -237,7 +237,7 @@ class ShardWriter(FolderWriter):
     def abort(self) -> None:
         "Drop what isn't whole; without a finished shard, everything"
         for s in self.splits.values():
-            if s.file: s.file.close()
+            if s.file: drop(s.file)
         super().abort()
 
 # %% ../nbs/data/20_shards.ipynb #551b27cc
@@ -626,6 +626,7 @@ def _repack(path, packing, change):
         m = read_manifest(path)
         if ShardWriter.find_unfinished(path, resume=True, append=True):
             raise MemtrainError(f'{path} was growing when it was interrupted', f"finish that first, with {option('append')} and {option('resume')}")
+        for folder in {path, *((path/s['file']).parent for s in m['shards'])}: remove_temporary(folder)
         for s in m['shards']:
             plain, packed = path/s['file'], path/f"{s['file']}.zst"
             source, dest = (plain, packed) if packing else (packed, plain)

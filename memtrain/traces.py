@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from .core import MIB, MemtrainError, format_size, option, progress
-from .folders import (UNFINISHED, FolderWriter, atomic_write, checksum, explain_errors, file_sha256, lock_folder, remove_temporary, sha256_text, temporary,
+from .folders import (UNFINISHED, FolderWriter, atomic_write, checksum, drop, explain_errors, file_sha256, lock_folder, remove_temporary, sha256_text, temporary,
                               write_json)
 from .lazypickle import ITEMSIZE, LazyBytes, LazyTensor, build_index, is_index, iter_pickle
 from .trace_files import (MANIFEST_SHAPE, OLD_JOURNAL, SEED_METADATA, SHARD_PARTS, SHARD_SHAPE, TRACE_MANIFEST, SampleNumbers, Traces, as_record, decode_fields, encode_trace, is_traces, make_room,
@@ -416,10 +416,8 @@ class TraceFolder(FolderWriter):
             if not resume or any(found.get(k) != v for k, v in same.items()):
                 raise MemtrainError(f'{dest} holds {found["traces"]:,} finished traces, nothing was changed', 'choose another folder, or remove it first')
             self.finished, self.shards, self.progress, self.open = found, found['shards'], {}, False
-            if any(p.name in (UNFINISHED, OLD_JOURNAL) or p.name[0] == '.' for p in dest.iterdir()):  # it was killed as it finished
-                with lock_folder(dest):
-                    remove_temporary(dest)
-                    for name in (UNFINISHED, OLD_JOURNAL): (dest/name).unlink(missing_ok=True)
+            self.tidy(dest)
+            (dest/OLD_JOURNAL).unlink(missing_ok=True)
             return
         super().__init__(dest, plan, resume)
         self.beside.append(SEED_METADATA)
@@ -580,7 +578,7 @@ class _Packer:
         with contextlib.suppress(Exception): self.settle()
         self.copier.close()
         self.copied.close()
-        for f in (*self.heads, *(self.shard.files.values() if self.shard else ())): f.close()
+        drop(*self.heads, *(self.shard.files.values() if self.shard else ()))
 
 # %% ../nbs/experts/31_traces.ipynb #b2a8a68b
 class _Source:
@@ -725,7 +723,7 @@ class _Spool:
 
     def remove(self):
         self.sources.forget(self.number)
-        self.file.close()
+        drop(self.file)
         Path(self.file.name).unlink(missing_ok=True)
 
 # %% ../nbs/experts/31_traces.ipynb #b78bc6c2

@@ -225,16 +225,15 @@ def scenes_of() -> dict[str, Scene]:
 def begin(scene: Scene) -> None:
     "The folder `work` as it is before"
     shutil.rmtree("work", ignore_errors=True)
-    os.mkdir("work")
-    forked(scene.start)
+    shutil.copytree("start", "work")
 
 
-def look(scene: Scene, how: str, call: str, status: int) -> list[str]:
+def look(scene: Scene, how: str, call: tuple, status: int) -> list[str]:
     "What is wrong behind a fault, and behind another run"
     wrong,work = [],Path("work")
     held = scene.whole()
     if how in ("error", "full"):
-        if (left := scenes.foreign(work)) and call not in ("unlink", "remove", "rmdir"): wrong.append(f"leaves {left}")
+        if (left := scenes.foreign(work)) and call[0] not in ("unlink", "remove", "rmdir"): wrong.append(f"leaves {left}")
         if status == 0 and (now := scenes.contents(work)) != scene.want: wrong.append(f"says that all is well with {differences(now, scene.want)}")
     already = scene.refuses and scenes.contents(work) == scene.want
     again = told(scene.again or scene.run)
@@ -262,13 +261,18 @@ def try_point(scene: Scene, how: str, at: int) -> list[str]:
     if how in ("kill", "power"):
         if done.status not in (-signal.SIGKILL, 0): return [f"wasn't killed but ended with {done.status}: {short(done.said)}"]  # 0: threads came in another order, and there were fewer calls
     elif done.status not in (0, 1) or "Traceback" in done.said: return [f"ended with {done.status}: {short(done.said)}"]
-    after = forked(look, scene, how, scene.calls[at][0], done.status)
+    after = forked(look, scene, how, scene.calls[at], done.status)
     if after.status: return [f"behind it, {after.status}: {short(after.said)}"]
     return [f"{o}; {short(done.said)} | {short(after.said)}" for o in after.value]
 
 
 def try_scene(name: str, scene: Scene, hows: tuple, every: int = 1, first: int = 0) -> dict:
     "Undisturbed, then with each fault; what was tried and what is wrong"
+    shutil.rmtree("start", ignore_errors=True)
+    shutil.rmtree("work", ignore_errors=True)
+    os.mkdir("work")
+    if (done := forked(scene.start)).status: raise SystemExit(done.said)
+    os.rename("work", "start")
     begin(scene)
     done = forked(disturbed, scene.run, Path("work"))
     if done.status: raise SystemExit(f"{name}: {done.status} undisturbed\n{done.said}")

@@ -1,5 +1,5 @@
 "Work in forked children of one warm process: started at once, watched, and what they said and made is known."
-import atexit,functools,os,pickle,select,signal,sys,tempfile,traceback
+import atexit,functools,gc,os,pickle,select,signal,sys,tempfile,traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any,Callable
@@ -60,6 +60,7 @@ def warm_up() -> None:
     import memtrain.cli as cli
     import memtrain.formats,memtrain.mixtures,memtrain.prepare,memtrain.routing,memtrain.stream,memtrain.traces,memtrain.train,memtrain.wpo_train
     torch.set_num_threads(1)
+    gc.freeze()  # children don't look through, and so don't copy, what is here
     understand,known = tyro.cli,{}
     def remember(*given, args, prog, **kw):
         if (key := (prog, *args)) not in known: known[key] = understand(*given, args=args, prog=prog, **kw)

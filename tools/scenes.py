@@ -63,8 +63,8 @@ def content(file: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    "Every file and folder below `folder`, and what is in it"
-    return {str(o.relative_to(folder)): content(o) if o.is_file() else "" for o in sorted(folder.rglob("*"))} if folder.exists() else {}
+    "Every file and folder below `folder`, and what is in it; a lock is no content, and without its holder holds nobody"
+    return {str(o.relative_to(folder)): content(o) if o.is_file() else "" for o in sorted(folder.rglob("*")) if o.name != ".lock"} if folder.exists() else {}
 
 
 def foreign(folder: Path) -> list[str]:
