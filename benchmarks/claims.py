@@ -8,14 +8,14 @@ learned from it, and every tokenizer has to give the same ids. transformers, whe
 """
 from __future__ import annotations
 
-import argparse, importlib.util, json, os, statistics, sysconfig, tempfile, time, warnings
+import argparse, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile, time, warnings
 from pathlib import Path
 
 os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 
 import numpy as np
 
-from memtrain.bench import format_number, format_table, format_waiting, installed_versions, measure_waiting
+from memtrain.bench import LIMITS, WAYS, BenchData, format_number, format_table, import_peer, installed_versions, select_ways, timed
 from memtrain.core import save_result
 from memtrain.prepare import prepare
 from memtrain.tokenization import train_bpe
@@ -202,11 +202,65 @@ def run_workers(args):
 
 # --------------------------------------------------------------------------------------------------------------------------- waiting
 
-def run_waiting(args):
-    "No claim, but what they are about: the share of a training step spent waiting for each loader"
-    found = measure_waiting(rounds=args.rounds)
-    print(format_waiting(found))
+MODEL, STEPS, TOKENS = dict(n_layer=2, n_head=2, n_embd=64), 12, 16_000_000  # a small GPT, its steps alone and in the loop, and what there is to read
+
+def make_step(block_size, vocab=512):
+    "A training step of the small GPT, as a function of a batch"
+    import torch
+    from memtrain.model import GPT, GPTConfig
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = GPT(GPTConfig(vocab, block_size, **MODEL))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    def step(x, y):
+        model.loss(torch.as_tensor(x) % vocab, torch.as_tensor(y) % vocab).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+
+def loop(key, folder, together=4):
+    "Seconds of training steps alone, of as many in the loop that reads by the way `key`, and of each wait; `together` of a kind in turn"
+    def clock(fn, *args):
+        started = time.perf_counter()
+        return fn(*args), time.perf_counter() - started
+    data, way = BenchData(Path(folder), TOKENS, 16, 256), WAYS[key]
+    for m in ('memtrain.loader', *way.needs): import_peer(m)
+    way.write(data)
+    batches, step, found = way.batches(data), make_step(data.block_size), {'alone': [], 'took': [], 'waits': []}
+    timed(batches, 0.1, way.lead)
+    fixed = next(batches)
+    for _ in range(0, STEPS, together):
+        found['alone'] += [clock(step, *fixed)[1] for _ in range(1 + together)][1:]
+        timed(batches, 0, way.lead)
+        for _ in range(together):
+            batch, waited = clock(next, batches)
+            found['waits'].append(waited)
+            found['took'].append(clock(step, *batch)[1])
     return found
+
+def summarize_waits(runs):
+    "The share of the loop spent waiting and the step in the loop over the step alone, as medians of rounds, with the lowest and the highest"
+    med, found = statistics.median, {}
+    for name, values in (('share_waiting', [sum(m['waits'])/(sum(m['waits']) + sum(m['took'])) for m in runs]), ('step_over_alone', [med(m['took'])/med(m['alone']) for m in runs])):
+        found |= {name: med(values), f'{name}_low': min(values), f'{name}_high': max(values)}
+    every = {name: [s for m in runs for s in m[name]] for name in runs[0]}
+    return found | {'wait_seconds': med(every['waits']), 'wait_most': max(every['waits']), 'step_seconds': med(every['took']), 'alone_seconds': med(every['alone'])}
+
+def run_waiting(args):
+    "No claim, but what they are about: the share of a training step spent waiting for each loader, each in a process of its own"
+    if args.way: return print(json.dumps(loop(*args.way)))
+    chosen, left_out = select_ways([k for k in WAYS if k not in LIMITS[1:]])
+    runs = {w.key: [] for w in chosen}
+    with tempfile.TemporaryDirectory() as d:
+        for r in range(args.rounds):
+            for w in chosen[::-1 if r % 2 else 1]:
+                run = subprocess.run([sys.executable, __file__, 'waiting', '--way', w.key, d], capture_output=True, text=True)
+                if run.returncode: left_out[w.label] = run.stderr.strip().splitlines()[-1]
+                else: runs[w.key].append(json.loads(run.stdout.splitlines()[-1]))
+    found = {w.key: {'label': w.label, **summarize_waits(runs[w.key])} for w in chosen if w.label not in left_out}
+    print(format_table(['', 'waiting', 'median wait, µs', 'step, ms', 'over alone'],
+                       [[v['label'], f"{v['share_waiting']:.2%}", f"{1e6*v['wait_seconds']:,.0f}", f"{1e3*v['step_seconds']:,.0f}", f"{v['step_over_alone']:.2f}"] for v in found.values()]))
+    return {'ways': found, 'left_out': left_out, 'work': {'steps': STEPS, 'batch_size': 16, 'block_size': 256, 'rounds': args.rounds, 'tokens': TOKENS, 'model': MODEL}}
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ main
@@ -220,7 +274,9 @@ def main():
     p.add_argument('--mb', type=float, default=20, help='megabytes of text; for tokenizers a tenth of it')
     p.add_argument('--rounds', type=int, default=5, help='interleaved rounds')
     p.add_argument('--results', help='folder for the results; by default `results` of the checkout')
+    p.add_argument('--way', nargs=2, help=argparse.SUPPRESS)
     args = p.parse_args()
+    if args.way: return run_waiting(args)
     for name in COMMANDS if args.command == 'all' else [args.command]:
         started = time.perf_counter()
         values = COMMANDS[name](args)

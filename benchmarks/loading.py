@@ -21,8 +21,9 @@ import numpy as np  # noqa: E402 - the number of threads is set before it
 
 from memtrain.bench import (  # noqa: E402
     LARGEST, LIMITS, VOCAB, WAYS, BenchData, data_format, decode_positions, drop_cache, files_of, format_number, format_table, import_peer,
-    _in_batches, in_child, _open_arrow, _open_litdata, _open_ours, _open_windows, resident_bytes, shared_memory_cleaned, _shuffled,
-    _stack_rows, summarize_rates, timed, way, widen, _write_arrow)
+    in_batches, in_child, open_arrow, open_litdata, open_ours, resident_bytes, shared_memory_cleaned, shuffled_batches, summarize_rates, timed,
+    way, widen, write_arrow)
+from memtrain.shards import TokenShards  # noqa: E402
 
 BATCH, BLOCK = 16, 1024
 ROW = BLOCK + 1       # ids of a stored row, where a format stores rows
@@ -50,7 +51,7 @@ def short_rows(data, width=16):
     "The first `width` ids of each row: a shuffle buffer that counts rows does to them what it does to whole ones"
     for block in data.rows(1000): yield block[:, :width]
 
-data_format('arrow-short')(lambda data, dest: _write_arrow(data, dest, 16, short_rows(data)))
+data_format('arrow-short')(lambda data, dest: write_arrow(data, dest, 16, short_rows(data)))
 data_format('tar-short')(lambda data, dest: write_tar(data, dest, short_rows(data)))
 
 
@@ -59,32 +60,32 @@ data_format('tar-short')(lambda data, dest: write_tar(data, dest, short_rows(dat
 # The bench's own ways come first, with the other orders of ours; the loaders below are measured here only.
 
 @way('ours_narrow', "memtrain, device='cpu' (widened there)", ['shards'])
-def _(data, epoch): return _open_ours(data, epoch, device='cpu')
+def _(data, epoch): return open_ours(data, epoch, device='cpu')
 
 @way('ours_global', "memtrain, shuffle='global'", ['shards'])
-def _(data, epoch): return _open_ours(data, epoch, shuffle='global')
+def _(data, epoch): return open_ours(data, epoch, shuffle='global')
 
 @way('gather', 'one NumPy gather over a memmap, global')
 def _(data, epoch):
     ids = data.ids()
     rows = np.ndarray(len(ids) - BLOCK, f'V{ROW*DTYPE.itemsize}', ids, strides=DTYPE.itemsize)  # row i begins at id i
-    for indices in _shuffled(data, data.windows, epoch): yield widen(rows[indices*BLOCK].view(DTYPE).reshape(BATCH, ROW))
+    for indices in shuffled_batches(data, data.windows, epoch): yield widen(rows[indices*BLOCK].view(DTYPE).reshape(BATCH, ROW))
 
 @way('stateful_loader', 'torchdata StatefulDataLoader over windows', ['shards'], needs=['torch', 'torchdata'])
 def _(data, epoch):
     import torch
     from torchdata.stateful_dataloader import StatefulDataLoader
     g = torch.Generator().manual_seed(epoch)
-    return iter(StatefulDataLoader(_open_windows(data), batch_size=BATCH, shuffle=True, drop_last=True, generator=g))
+    return iter(StatefulDataLoader(TokenShards(data.path('shards')).windows(BLOCK), batch_size=BATCH, shuffle=True, drop_last=True, generator=g))
 
 @way('litdata_full', 'LitData, the same, whole chunks shuffled', ['litdata'], needs=['litdata'])
-def _(data, epoch): return _in_batches(_open_litdata(data, epoch, item_shuffle_window='full'), BATCH)
+def _(data, epoch): return in_batches(open_litdata(data, epoch, item_shuffle_window='full'), BATCH)
 
 @way('litdata_loader', 'LitData, its StreamingDataLoader', ['litdata'], needs=['litdata'])
 def _(data, epoch):
     import litdata
-    return iter(litdata.StreamingDataLoader(_open_litdata(data, epoch), batch_size=BATCH, num_workers=0, drop_last=True,
-                                            collate_fn=_stack_rows))
+    return iter(litdata.StreamingDataLoader(open_litdata(data, epoch), batch_size=BATCH, num_workers=0, drop_last=True,
+                                            collate_fn=lambda rows: widen(np.stack(rows))))
 
 LITDATA = ['litdata', 'litdata_full', 'litdata_loader']
 
@@ -92,14 +93,14 @@ LITDATA = ['litdata', 'litdata_full', 'litdata_loader']
 def _(data, epoch):
     import torch
     g, join = torch.Generator().manual_seed(epoch), lambda rows: torch.stack([r['input_ids'] for r in rows])
-    ds = _open_arrow(data).with_format('torch')
+    ds = open_arrow(data).with_format('torch')
     for rows in torch.utils.data.DataLoader(ds, batch_size=BATCH, shuffle=True, drop_last=True, collate_fn=join, generator=g):
         rows = rows.long()
         yield rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 @way('hf_iterable', 'HF iterable, buffer of 1,000', ['arrow'], needs=['datasets', 'pyarrow'])
 def _(data, epoch):
-    ds = _open_arrow(data).to_iterable_dataset(num_shards=20).shuffle(seed=epoch, buffer_size=1000).with_format('numpy')
+    ds = open_arrow(data).to_iterable_dataset(num_shards=20).shuffle(seed=epoch, buffer_size=1000).with_format('numpy')
     for batch in ds.iter(batch_size=BATCH, drop_last_batch=True): yield widen(np.asarray(batch['input_ids']))
 
 class DocumentSamples:
@@ -138,7 +139,7 @@ def open_tar(data, epoch, name='tar'):
     return webdataset.WebDataset(files, shardshuffle=len(files), seed=epoch).shuffle(1000)
 
 @way('webdataset', 'WebDataset, shards and buffer of 1,000', ['tar'], needs=['webdataset'])
-def _(data, epoch): return _in_batches((np.frombuffer(s['ids'], DTYPE) for s in open_tar(data, epoch)), BATCH)
+def _(data, epoch): return in_batches((np.frombuffer(s['ids'], DTYPE) for s in open_tar(data, epoch)), BATCH)
 
 
 def choose_ways(keys, only=None):
@@ -508,7 +509,7 @@ def judge_order(order, n, near=128):
 def order_of_buffer(which, data):
     "Orders of the loaders whose buffer counts rows, over shortened rows"
     if which == 'hf_iterable':
-        ds = _open_arrow(data, 'arrow-short').to_iterable_dataset(num_shards=20).shuffle(seed=0, buffer_size=1000).with_format('numpy')
+        ds = open_arrow(data, 'arrow-short').to_iterable_dataset(num_shards=20).shuffle(seed=0, buffer_size=1000).with_format('numpy')
         batches = ((np.asarray(b['input_ids']), None) for b in ds.iter(batch_size=BATCH, drop_last_batch=True))
     else:
         rows = (np.frombuffer(s['ids'], DTYPE) for s in open_tar(data, 0, 'tar-short'))

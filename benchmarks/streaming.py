@@ -12,6 +12,7 @@ The results go to results/stream_speed.json, stream_memory.json and stream_waste
 """
 import argparse,json,os,statistics,subprocess,sys,sysconfig,tempfile,time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from preparing import CORES, hash_of, load_encoding, make_tokenizer
@@ -93,16 +94,9 @@ def stream(work, text, **options):
 
 def rows_alone(work, text, mode):
     "Layers 3 to 5 over documents that are tokenised already"
-    from memtrain.stream import DocumentStream, _Share, _to_batch
-    inner = DocumentStream(text, get_tokenizer(work), exclude="done")
-    kept = list(inner.groups(0))
-    inner.groups = lambda epoch, position: iter(kept)
-    wanted = dict(batch_size=BATCH, block_size=T, seed=0, shuffle=True, shuffle_buffer_size=1000, stride=T, documents=mode, drop_last=False)
-    started, tokens = time.perf_counter(), 0
-    for rows in _Share(inner, wanted, 0).batches():
-        x, y, *_ = _to_batch(rows, inner.eod_id, mode)
-        tokens += int((y != -100).sum())
-    return time.perf_counter() - started, tokens
+    from memtrain.stream import DocumentStream
+    kept = list(DocumentStream(text, get_tokenizer(work), exclude="done").groups(0))
+    with patch.object(DocumentStream, "groups", lambda self, epoch, position=None: iter(kept)): return stream(work, text, documents=mode)
 
 
 PLAIN = dict(normalize=False, filter=False, dedup=False)
@@ -198,13 +192,13 @@ def docstrings():
 
 
 def waste_of(docs, groups, lengths):
-    from memtrain.stream import _Joined, _Packed, _Split, _row_type
+    from memtrain.stream import JoinedRows, PackedRows, SplitRows, row_type
     begins, table = np.cumsum(lengths) - lengths, []
     for length in (256, 512, 1024, 2048):
         for mode in ("join", "split", "pack", *((f"pack, a pool of {n}" for n in (1, 16, 128)) if length == 1024 else ())):
-            kind = _row_type(length, docs.dtype, mode[:4] if mode != "split" else mode)
+            kind = row_type(length, docs.dtype, mode[:4] if mode != "split" else mode)
             pool = int(mode.split()[-1]) if "," in mode else 1024
-            cutter = _Joined(kind, docs.eod_id, length) if mode == "join" else _Split(kind, docs.eod_id) if mode == "split" else _Packed(kind, docs.eod_id, pool)
+            cutter = JoinedRows(kind, docs.eod_id, length) if mode == "join" else SplitRows(kind, docs.eod_id) if mode == "split" else PackedRows(kind, docs.eod_id, pool)
             started, rows, targets = time.perf_counter(), 0, 0
             for made in [cutter.add(ids, n) for ids, n, _ in groups] + [cutter.end()]: rows, targets = rows + len(made), targets + int(made["targets"].sum())
             seconds = time.perf_counter() - started

@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
-           'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'select_ways', 'held_memory',
-           'read_bytes', 'timed', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache',
+           'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'open_ours', 'shuffled_batches',
+           'write_arrow', 'open_arrow', 'open_litdata', 'in_batches', 'select_ways', 'held_memory', 'read_bytes',
+           'timed', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache',
            'summarize_rates', 'is_peer', 'format_table', 'format_number', 'BenchOptions', 'Bench', 'run_bench',
-           'installed_versions', 'load_bench', 'summarize_waits', 'measure_waiting', 'format_waiting']
+           'installed_versions', 'load_bench']
 
 # %% ../nbs/measured/50_bench.ipynb #24e0590d
 import contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, multiprocessing, os, re, shutil
 import statistics, subprocess, sys, sysconfig, tempfile, time, types, warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -281,7 +282,11 @@ def _(data, epoch, batches=16):
     return _fill(pieces(), data)
 
 # %% ../nbs/measured/50_bench.ipynb #a2de64bb
-def _open_ours(data, epoch, **kw):
+def open_ours(
+    data: BenchData,
+    epoch: int,
+    **kw: Any,  # of `TokenLoader`
+) -> Iterator:  # of batches
     "An epoch of `TokenLoader`; later ones cut the windows at other places"
     from memtrain.loader import TokenLoader
     loader = TokenLoader(data.path('shards'), data.batch_size, data.block_size, drop_last=True, **kw)
@@ -289,7 +294,7 @@ def _open_ours(data, epoch, **kw):
     return iter(loader)
 
 for _key, _said, _kw in (('ours_block', '', {}), ('ours_prefetch', ', prefetch=4', {'prefetch': 4}), ('ours_workers', ', num_workers=2', {'num_workers': 2})):
-    way(_key, f'memtrain{_said}', ['shards'], lead=32 if _kw else 4, source='../data/24_loader.ipynb')(functools.partial(_open_ours, **_kw))
+    way(_key, f'memtrain{_said}', ['shards'], lead=32 if _kw else 4, source='../data/24_loader.ipynb')(functools.partial(open_ours, **_kw))
 
 # %% ../nbs/measured/50_bench.ipynb #38abe393
 _TEXT_TOKENS = 1_500_000  # ids of the text, at least
@@ -399,13 +404,22 @@ def _(data, epoch):
     for x, y in _tf_batches(data, epoch): yield torch.tensor(x.numpy()), torch.tensor(y.numpy())
 
 # %% ../nbs/measured/50_bench.ipynb #d9c8d060
-def _shuffled(data, n, epoch):
+def shuffled_batches(
+    data: BenchData,
+    n: int,  # how many there are
+    epoch: int,
+) -> np.ndarray:  # a row a batch
     "A permutation of `n` indices, cut into full batches"
     order = np.random.default_rng([1, epoch]).permutation(n)
     return order[:n//data.batch_size*data.batch_size].reshape(-1, data.batch_size)
 
 @data_format('arrow')
-def _write_arrow(data, dest, width=None, rows=None):
+def write_arrow(
+    data: BenchData,
+    dest: Path,  # a folder
+    width: int | None = None,  # ids of a row; the data's by default
+    rows: Iterable | None = None,  # blocks of rows; those of the data by default
+):
     "An Arrow table of rows"
     import pyarrow as pa
     width = width or data.row
@@ -415,7 +429,10 @@ def _write_arrow(data, dest, width=None, rows=None):
             column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).ravel()), width)
             out.write_batch(pa.record_batch([column], schema=schema))
 
-def _open_arrow(data, name='arrow'):
+def open_arrow(
+    data: BenchData,
+    name: str = 'arrow',  # of its format
+) -> Any:  # a `datasets.Dataset`
     "The table as a data set"
     import datasets
     datasets.disable_progress_bars()
@@ -423,8 +440,8 @@ def _open_arrow(data, name='arrow'):
 
 @way('hf', 'Hugging Face datasets, numpy format', ['arrow'], needs=['datasets', 'pyarrow'], source='https://huggingface.co/docs/datasets/use_with_pytorch')
 def _(data, epoch):
-    ds = _open_arrow(data).with_format('numpy')
-    for indices in _shuffled(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
+    ds = open_arrow(data).with_format('numpy')
+    for indices in shuffled_batches(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
 
 # %% ../nbs/measured/50_bench.ipynb #04974891
 def _litdata_piece(raw, dtype, span): yield np.array(np.memmap(raw, dtype, mode='r')[span[0]:span[1]])
@@ -438,25 +455,30 @@ def _write_litdata(data, dest, chunk_bytes='64MB'):
                      output_dir=str(dest), chunk_bytes=chunk_bytes, num_workers=1, start_method='fork', keep_data_ordered=True,
                      item_loader=litdata.TokensLoader(block_size=data.row))
 
-def _open_litdata(data, epoch, **kw):
+def open_litdata(
+    data: BenchData,
+    epoch: int,
+    **kw: Any,  # of its `StreamingDataset`
+) -> Any:  # rows
     "LitData's data set of rows"
     import litdata
     return litdata.StreamingDataset(str(data.path('litdata')), item_loader=litdata.TokensLoader(block_size=data.row), shuffle=True,
                                     seed=42 + epoch, **kw)
 
-def _stack_rows(rows): return widen(np.stack(rows))
-
-def _in_batches(rows, size):
+def in_batches(
+    rows: Iterable[np.ndarray],  # of ids
+    size: int,  # of a batch
+) -> Iterator:  # of x and y
     "Full batches of the rows that an iterator gives one by one"
     batch = []
     for row in rows:  # one loop: asking LitData's data set for an iterator begins anew
         batch.append(row)
         if len(batch) == size:
-            yield _stack_rows(batch)
+            yield widen(np.stack(batch))
             batch = []
 
 @way('litdata', 'LitData, rows stacked', ['litdata'], needs=['litdata'], source='https://lightning.ai/docs/litdata/features/llm-pre-training')
-def _(data, epoch): return _in_batches(_open_litdata(data, epoch), data.batch_size)
+def _(data, epoch): return in_batches(open_litdata(data, epoch), data.batch_size)
 
 # %% ../nbs/measured/50_bench.ipynb #6238bc8a
 @data_format('mds')
@@ -472,7 +494,7 @@ def _(data, epoch):
     import torch
     from streaming import StreamingDataset
     ds = StreamingDataset(local=str(data.path('mds')), shuffle=True, shuffle_seed=epoch, batch_size=data.batch_size, num_canonical_nodes=1)
-    join = lambda rows: _stack_rows([r['tokens'] for r in rows])
+    join = lambda rows: widen(np.stack([r['tokens'] for r in rows]))
     return iter(torch.utils.data.DataLoader(ds, batch_size=data.batch_size, drop_last=True, collate_fn=join))
 
 # %% ../nbs/measured/50_bench.ipynb #dc5c2d13
@@ -527,12 +549,9 @@ def timed(
     return tokens, now - started
 
 # %% ../nbs/measured/50_bench.ipynb #e7d475be
-_MODEL = dict(n_layer=2, n_head=2, n_embd=64)  # of the GPT that steps
-
 class _Worker:
     "What the process of the way `key` can be asked for"
-    def __init__(self, key, data, seconds=0.2, step=None):
-        self.way, self.data, self.seconds, self.step, self.running = WAYS[key], data, seconds, step, None
+    def __init__(self, key, data, seconds=0.2): self.way, self.data, self.seconds, self.running = WAYS[key], data, seconds, None
 
     def prepare(self):
         "Import what is needed, write the formats, and read the files once, so that they are in the page cache"
@@ -575,39 +594,6 @@ class _Worker:
         tokens, _ = timed(self.way.batches(self.data), 0, num_batches)
         seconds = time.perf_counter() - started
         return {'tokens': tokens, 'seconds': seconds, 'fetched': None if before is None else read_bytes() - before}
-
-    def loop(self, steps, together=4):
-        "Seconds of `steps` training steps alone, of as many in the loop, and of each wait; `together` of a kind in turn"
-        if self.running is None: self.open()
-        if self.step is None: self.step = _make_step(self.data.block_size)
-        def clock(fn, *args):
-            started = time.perf_counter()
-            return fn(*args), time.perf_counter() - started
-        fixed, found = next(self.running), {'alone': [], 'took': [], 'waits': []}
-        for first in range(0, steps, together):
-            n = min(together, steps - first)
-            found['alone'] += [clock(self.step, *fixed)[1] for _ in range(1 + n)][1:]
-            timed(self.running, 0, self.way.lead)
-            for _ in range(n):
-                batch, waited = clock(next, self.running)
-                found['waits'].append(waited)
-                found['took'].append(clock(self.step, *batch)[1])
-        return found
-
-def _make_step(block_size, vocab=512):
-    "A training step of a small GPT, as a function of a batch"
-    import torch
-    from memtrain.model import GPT, GPTConfig
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    model = GPT(GPTConfig(vocab, block_size, **_MODEL))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    def step(x, y):
-        loss = model.loss(torch.as_tensor(x) % vocab, torch.as_tensor(y) % vocab)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return step
 
 # %% ../nbs/measured/50_bench.ipynb #978ec5ac
 class _Failed(Exception): "A way can't be measured"
@@ -985,48 +971,3 @@ def load_bench(
     r = load_result(name)
     print(f'{r.stamp}\n{r.command}')
     return Bench(**r.values)
-
-# %% ../nbs/measured/50_bench.ipynb #ca0ffdb8
-def summarize_waits(
-    runs: list[dict[str, list[float]]],  # of each round, seconds of steps 'alone', of steps in the loop ('took') and of 'waits' for them
-) -> dict:
-    "The share of the loop spent waiting and the step in the loop over the step alone, as medians of rounds, with the lowest and the highest"
-    med, found = statistics.median, {}
-    for name, values in (('share_waiting', [sum(m['waits'])/(sum(m['waits']) + sum(m['took'])) for m in runs]),
-                         ('step_over_alone', [med(m['took'])/med(m['alone']) for m in runs])):
-        found |= {name: med(values), f'{name}_low': min(values), f'{name}_high': max(values)}
-    every = {name: [s for m in runs for s in m[name]] for name in runs[0]}
-    return found | {'wait_seconds': med(every['waits']), 'wait_most': max(every['waits']), 'step_seconds': med(every['took']), 'alone_seconds': med(every['alone'])}
-
-# %% ../nbs/measured/50_bench.ipynb #d25258d0
-def measure_waiting(
-    steps: int = 12,  # training steps in the loop, and alone, of each loader in each round
-    batch_size: int = 16,  # windows in a batch (B)
-    block_size: int = 256,  # tokens in a window (T)
-    rounds: int = 2,  # rounds of all loaders in turn
-    ways: Sequence[str] | None = None,  # keys of `WAYS`; all that are installed by default
-    tokens: int = 16_000_000,  # made tokens to read from
-) -> dict:  # 'ways': {key: shares, ratios and seconds}, 'left_out', 'work', 'seconds'
-    "How long a small GPT that trains on the processor waits for each loader"
-    _check_numbers(steps=steps, batch_size=batch_size, block_size=block_size, rounds=rounds)
-    chosen, left_out = select_ways(ways or [k for k in WAYS if k not in LIMITS[1:]])
-    started, runs = time.perf_counter(), {}
-    with _assembled(chosen, left_out, rounds + 1, batch_size, block_size, None, tokens) as crew:
-        for r in range(rounds):
-            for key, answer in crew.ask_all('loop', backwards=r % 2, steps=steps).items(): runs.setdefault(key, []).append(answer)
-        found = {w.key: {'label': w.label, **summarize_waits(runs[w.key])} for w in crew.ways}
-    work = {'steps': steps, 'batch_size': batch_size, 'block_size': block_size, 'rounds': rounds, 'tokens': tokens, 'model': _MODEL}
-    return {'ways': found, 'left_out': left_out, 'work': work, 'seconds': time.perf_counter() - started}
-
-# %% ../nbs/measured/50_bench.ipynb #c1d5e8f9
-def format_waiting(
-    found: dict,  # from `measure_waiting`
-) -> str:
-    "It as a table"
-    w = found['work']
-    title = (f"a GPT of {w['model']['n_layer']} layers of {w['model']['n_embd']} on one core, steps of {w['batch_size']} × {w['block_size']:,} tokens; "
-             f"in each of {w['rounds']} rounds {w['steps']} steps alone and {w['steps']} in the loop, in turn")
-    rows = [[v['label'], f"{v['share_waiting']:.2%}", f"{v['share_waiting_low']:.2%} – {v['share_waiting_high']:.2%}", f"{1e6*v['wait_seconds']:,.0f}", f"{1e3*v['step_seconds']:,.0f}",
-             f"{v['step_over_alone']:.2f}", f"{v['step_over_alone_low']:.2f} – {v['step_over_alone_high']:.2f}"] for v in found['ways'].values()]
-    table = format_table(['', 'waiting', 'lowest – highest', 'median wait, µs', 'step, ms', 'over alone', 'lowest – highest'], rows)
-    return '\n'.join([title, '', table, *(f'left out: {k}: {v}' for k, v in found['left_out'].items())])

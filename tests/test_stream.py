@@ -21,7 +21,7 @@ def test_packing_real_documents_wastes_under_one_percent():
     files = sorted(Path(os.__file__).parent.glob('*.py'))[:100]
     ids, lengths = ByteTokenizer().encode_documents([p.read_text(errors='replace') for p in files])
     for length in (512, 1024):
-        maker = _Packed(_row_type(length, ids.dtype, 'pack'), 256)
+        maker = PackedRows(row_type(length, ids.dtype, 'pack'), 256)
         rows = np.concatenate([maker.add(ids, lengths), maker.end()])
         targets = rows['targets'].sum()
         test_eq(targets, (lengths - 1).sum())
@@ -108,7 +108,7 @@ from memtrain.prepare import prepare
 from memtrain.text import hash_document, read_documents
 from memtrain.tokenization import ByteTokenizer, CharTokenizer, open_tokenizer, train_bpe
 from memtrain.shards import TokenShards
-from memtrain.stream import _is_name, _Joined, _Packed, _POOL, _row_type, _ShuffleBuffer, _Split, _to_batch
+from memtrain.stream import _is_name, JoinedRows, PackedRows, _POOL, row_type, _ShuffleBuffer, SplitRows, _to_batch
 
 # %% ../nbs/proofs/stream.ipynb #6179abd6
 def test_names_and_texts_are_told_apart():
@@ -590,11 +590,11 @@ def cut_all(cutter, ids, lengths, pieces=1):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 12), st.integers(1, 5))
 def test_joined_rows_have_every_target_once(lengths, T, pieces):
     ids, lengths = make_documents(lengths)
-    kind = _row_type(T, np.uint32, 'join')
-    x, y = _to_batch(cut_all(_Joined(kind, 0, T), ids, lengths, pieces), 0, 'join')
+    kind = row_type(T, np.uint32, 'join')
+    x, y = _to_batch(cut_all(JoinedRows(kind, 0, T), ids, lengths, pieces), 0, 'join')
     test_eq(y[y >= 0].tolist(), ids[1:].tolist()); test_eq(x[y >= 0].tolist(), ids[:-1].tolist())
     test_eq(int((y < 0).sum()), -(len(ids) - 1) % T)  # only the last row is filled up
-    x, y = _to_batch(cut_all(_Joined(kind, 0, T, masked=True), ids, lengths, pieces), 0, 'mask')
+    x, y = _to_batch(cut_all(JoinedRows(kind, 0, T, masked=True), ids, lengths, pieces), 0, 'mask')
     test_eq(y[y >= 0].tolist(), ids[1:][ids[:-1] != 0].tolist())
 
 # %% ../nbs/proofs/stream.ipynb #38263dd5
@@ -603,7 +603,7 @@ def test_joined_rows_have_every_target_once(lengths, T, pieces):
 def test_a_stride_makes_rows_overlap_and_loses_nothing(lengths, T, data):
     ids, lengths = make_documents(lengths)
     S = data.draw(st.integers(1, T))
-    x, y = _to_batch(cut_all(_Joined(_row_type(T, np.uint32, 'join'), 0, S), ids, lengths, 3), 0, 'join')
+    x, y = _to_batch(cut_all(JoinedRows(row_type(T, np.uint32, 'join'), 0, S), ids, lengths, 3), 0, 'join')
     for i, (a, b) in enumerate(zip(x, y)):
         n = int((b >= 0).sum())
         test_eq(b[:n].tolist(), ids[i*S + 1:i*S + 1 + n].tolist()); test_eq(a[:n].tolist(), ids[i*S:i*S + n].tolist())
@@ -613,16 +613,16 @@ def test_a_stride_makes_rows_overlap_and_loses_nothing(lengths, T, data):
 
 # %% ../nbs/proofs/stream.ipynb #7fba2320
 def test_a_row_without_a_target_is_no_row():
-    kind = _row_type(4, np.dtype(np.uint16), 'mask')
+    kind = row_type(4, np.dtype(np.uint16), 'mask')
     for mask, rows in ((True, 1), (False, 2)):  # x of a second row would be the end of the first document alone
-        test_eq(len(cut_all(_Joined(kind, 0, 4, mask), np.array([1, 2, 3, 4, 0, 0], np.uint16), np.array([5, 1]))), rows)
+        test_eq(len(cut_all(JoinedRows(kind, 0, 4, mask), np.array([1, 2, 3, 4, 0, 0], np.uint16), np.array([5, 1]))), rows)
 
 # %% ../nbs/proofs/stream.ipynb #908f7151
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 12))
 def test_split_rows_hold_one_document_each(lengths, T):
     ids, lengths = make_documents(lengths)
-    x, y = _to_batch(cut_all(_Split(_row_type(T, np.uint32, 'split'), 0), ids, lengths, 2), 0, 'split')
+    x, y = _to_batch(cut_all(SplitRows(row_type(T, np.uint32, 'split'), 0), ids, lengths, 2), 0, 'split')
     within = [d for d in np.split(ids, np.cumsum(lengths)[:-1])]
     test_eq(y[y >= 0].tolist(), [t for d in within for t in d[1:]]); test_eq(x[y >= 0].tolist(), [t for d in within for t in d[:-1]])
     test_eq(len(y), sum(-(-(n - 1)//T) for n in lengths.tolist())); assert (x[y < 0] == 0).all()
@@ -632,7 +632,7 @@ def test_split_rows_hold_one_document_each(lengths, T):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(1, 20), st.integers(1, 4), st.integers(0, 9))
 def test_packed_rows_cross_no_document_and_lose_nothing(lengths, T, pieces, pool):
     ids, lengths = make_documents(lengths)
-    x, y, document, position = _to_batch(cut_all(_Packed(_row_type(T, np.uint32, 'pack'), 0, pool), ids, lengths, pieces), 0, 'pack')
+    x, y, document, position = _to_batch(cut_all(PackedRows(row_type(T, np.uint32, 'pack'), 0, pool), ids, lengths, pieces), 0, 'pack')
     place = {int(t): (d, i) for d, tokens in enumerate(np.split(ids, np.cumsum(lengths)[:-1])) for i, t in enumerate(tokens[:-1])}
     documents, seen = np.split(ids, np.cumsum(lengths)[:-1]), []
     for row in zip(x.tolist(), y.tolist(), document.tolist(), position.tolist()):
@@ -652,26 +652,26 @@ def test_packed_rows_cross_no_document_and_lose_nothing(lengths, T, pieces, pool
 # %% ../nbs/proofs/stream.ipynb #b13dbca6
 def test_packing_does_not_depend_on_how_documents_arrive_and_the_pool_is_bounded():
     ids, lengths = make_documents(np.random.default_rng(1).integers(1, 90, 600))
-    kind = _row_type(64, np.uint32, 'pack')
-    whole = cut_all(_Packed(kind, 0, 32), ids, lengths)
-    for pieces in (7, 600): assert (cut_all(_Packed(kind, 0, 32), ids, lengths, pieces) == whole).all()
-    cutter, most, ends = _Packed(kind, 0, 32), 0, np.cumsum(lengths)
+    kind = row_type(64, np.uint32, 'pack')
+    whole = cut_all(PackedRows(kind, 0, 32), ids, lengths)
+    for pieces in (7, 600): assert (cut_all(PackedRows(kind, 0, 32), ids, lengths, pieces) == whole).all()
+    cutter, most, ends = PackedRows(kind, 0, 32), 0, np.cumsum(lengths)
     for a, n in zip(ends - lengths, lengths):
         cutter.add(ids[a:a + n], np.array([n]))
         most = max(most, len(cutter.held))
         test_eq((len(cutter.held), cutter.sizes), (len(cutter.sizes), sorted(cutter.sizes)))
     assert 32 <= most <= 64 and cutter.total == sum(map(len, cutter.held.values()))//4
-    again = _Packed(kind, 0, 32); again.load(cutter.state())
+    again = PackedRows(kind, 0, 32); again.load(cutter.state())
     assert len(cutter.held) and (again.end() == cutter.end()).all()
 
 # %% ../nbs/proofs/stream.ipynb #fc93b918
 def test_rows_take_the_oldest_piece_and_then_what_fits_best():
-    pack = _Packed(_row_type(10, np.dtype(np.uint16), 'pack'), 0)
+    pack = PackedRows(row_type(10, np.dtype(np.uint16), 'pack'), 0)
     sizes = np.array([6, 1, 3, 4, 2])  # positions of documents 1 to 5
     rows = np.concatenate([pack.add(np.repeat(np.arange(1, 6), sizes + 1).astype(np.uint16), sizes + 1), pack.end()])
     test_eq([sorted({*row['ids'][:row['targets']].tolist()}) for row in rows], [[1, 4], [2, 3, 5]])
     most, rng = 0, np.random.default_rng(0)
-    pack = _Packed(_row_type(512, np.dtype(np.uint16), 'pack'), 0)
+    pack = PackedRows(row_type(512, np.dtype(np.uint16), 'pack'), 0)
     for _ in range(40):
         sizes = rng.integers(20, 200, 50)
         pack.add(np.ones(sizes.sum(), np.uint16), sizes)
@@ -1002,4 +1002,4 @@ print(before, most, sum(stream.predict_memory().values()))
 def test_memory_is_told_for_every_process():
     one, two = (open_stream(num_workers=n).predict_memory() for n in (1, 2))
     test_eq({k: 2*n for k, n in one.items() if k != 'batches'}, {k: n for k, n in two.items() if k != 'batches'})
-    test_eq(open_stream().predict_memory()['shuffle buffer'], 60*_row_type(32, np.dtype(np.uint16), 'join').itemsize)
+    test_eq(open_stream().predict_memory()['shuffle buffer'], 60*row_type(32, np.dtype(np.uint16), 'join').itemsize)

@@ -71,13 +71,14 @@ def check_imports(modules: dict[str, Module]) -> list[str]:
 
 
 def check_private(root: Path, modules: dict[str, Module]) -> list[str]:
-    "No private name crosses a module; a test may use those of its own module."
+    "No private name crosses a module, and no benchmark takes one; a test may use those of its own module."
     res = [f"memtrain/{k}.py: takes the private name {n} from {home}: give it a public name, or move it" for k,m in modules.items() for home,names in m.imports.items()
            for n in sorted(names) if is_private(n)]
-    for path in sorted((root/"tests").glob("test_*.py")):
+    for path in sorted((*(root/"tests").glob("test_*.py"), *(root/"benchmarks").glob("*.py"))):
+        way = "use what is public, or make it so" if path.parent.name == "benchmarks" else "test it where it is, or what is public"
         for home,names in imports_of(ast.parse(path.read_text(encoding="utf-8")), "memtrain", set(modules)).items():
             if home != path.stem.removeprefix("test_"):
-                res += [f"tests/{path.name}: takes the private name {n} from {home}: test it where it is, or what is public" for n in sorted(names) if is_private(n)]
+                res += [f"{path.parent.name}/{path.name}: takes the private name {n} from {home}: {way}" for n in sorted(names) if is_private(n)]
     return res
 
 

@@ -517,6 +517,9 @@ def test_the_house_finds_a_test_in_another_room(tmp_path):
     (tmp_path/"memtrain/core.py").write_text(HOUSE["core"])
     (tmp_path/"tests/test_rooms.py").write_text("from memtrain.core import _own\n")
     only(check_house.findings(tmp_path), "tests/test_rooms.py", "_own from core")
+    (tmp_path/"benchmarks").mkdir()
+    (tmp_path/"tests/test_rooms.py").rename(tmp_path/"benchmarks/rooms.py")
+    only(check_house.findings(tmp_path), "benchmarks/rooms.py", "_own from core")
 
 
 # --- children ------------------------------------------------------------------------------------
