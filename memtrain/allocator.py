@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .core import MIB
+from .cuda import WORKSPACE
 from .estimate import DeviceProfile, get_profile
 from .measure import Trace
 
@@ -211,7 +212,7 @@ def reserve(
         if not b.size: continue  # has no block
         moves[b.start].append((b.size, i))
         if b.end is not None: moves[b.end].append((None, i))
-    for phase in ('forward', 'backward') if profile.workspace else ():
+    for phase in ('forward', 'backward') if profile.workspace and not any(b.op == WORKSPACE for b in trace.blocks) else ():
         first = next((b.start for b in trace.blocks if b.phase == phase and b.op.split('::')[-1].split('.')[0] in _PRODUCTS), None)
         if first is not None: moves[first].append((profile.workspace, phase))
     heap = (_Expandable if profile.expandable else _Segments)(profile.granularity, capacity)

@@ -95,6 +95,7 @@ class _Sizes:
         c.merged = c.n_head == 1 or c.T == 1  # heads lie side by side already
         c.views = c.merged or c.B == 1  # q, k and v can be read as they lie, batched products need no copies
         c.rng = 0 if c.cuda else 5056  # state of the random numbers, of a checkpoint
+        c.seeds = [(_A, 16), (_A, 8)] if c.cuda and c.half else []  # of the flash kernel's dropout, on the card
         c.came = c.y if c.half or c.drop else 0  # gradient of a branch; in fp32 it is the stream's own
         c.probe, c.threads = probe and c.half and not c.cuda, torch.get_num_threads()
 
@@ -159,7 +160,7 @@ def _tile(c, back=False):
 
 def _attend(c):
     "From q, k and v to the output of attention"
-    if not c.textbook: return [(_A, c.y), (_A, 4*c.N*c.n_head), (_T, _tile(c)), (_T, -_tile(c))]
+    if not c.textbook: return [(_A, c.y), (_A, 4*c.N*c.n_head), *c.seeds, (_T, _tile(c)), (_T, -_tile(c))]
     x, s, m = c.x, c.scores, c.T**2
     q = [(_T, 3*x*c.half), (_T, x), (_T, 2*m), (_T, -m), (_T, 4*m), (_T, -m), (_T, x)]  # under autocast q, k and v in fp32; scaled q and k; a causal mask
     q += [(_T, -2*x), (_A, 2*x), (_T, s)] if c.views else [(_A, 2*x), (_T, s), (_T, -x)]
@@ -177,6 +178,8 @@ def _attention_forward(c):
     return q + _residual(c)
 
 # %% ../nbs/memory/03_estimate.ipynb #1fb4fbef
+def _scalars(category, n): return [(category, 4 if n > 0 else -4)] * abs(n)  # single numbers, which a GPU's allocator rounds up one by one
+
 def _embed(c):
     "Token and position embeddings, their sum, dropout"
     if not c.drop: return [(_T, c.x), (_A, c.x), (_T, -c.x)]
@@ -186,12 +189,18 @@ def _head(c):
     "The last norm, the logits, the loss"
     nv, q = c.N * c.V, _norm(c)
     if c.half: q += [(_A, 2*c.V*c.d), (_A, c.y), (_L, 2*nv), *_scratch(c, c.N, c.d, c.V, right=True), (_T, -c.x)]
-    return q + [(_L, 4*nv), (_L, 4*nv), (_L, 8), (_L, -4*nv), (_L, -2*nv * c.half), (_A, 16), (_L, -4)]  # at the end the loss, its weighted copy, what backward starts from
+    if c.half and c.cuda: return q + [(_L, 2*nv), (_L, 4*nv), *_scalars(_L, 2), (_L, -2*nv), *_scalars(_A, 4), (_L, -4)]  # log_softmax stays bf16, the loss of it is fp32
+    return q + [(_L, 4*nv), (_L, 4*nv), *_scalars(_L, 2), (_L, -4*nv), (_L, -2*nv * c.half), *_scalars(_A, 4), (_L, -4)]  # at the end the loss, its weighted copy, what backward starts from
 
 # %% ../nbs/memory/03_estimate.ipynb #d0eea7c3
 def _grad(c, n): return [(_T if c.micro > 1 else _G, 4*n)]  # a gradient of `n` numbers appears
 def _added(c, n): return [(_T, -4*n)] if c.micro > 1 else []  # it has been added to the one that was there
-def _loss_back(c): return [(_L, 4), (_A, -8), (_L, 4*c.N*c.V), (_L, -8), (_L, 4*c.N*c.V), (_L, -8*c.N*c.V)]  # the gradient of the logits stays, the rest goes
+
+def _loss_back(c):
+    "The gradient of the logits, which stays; the rest goes"
+    nv = c.N * c.V
+    if c.half and c.cuda: return [(_L, 4), *_scalars(_A, -2), (_L, 4*nv), (_L, -4*nv), *_scalars(_L, -2), (_L, 2*nv), (_L, -4*nv), (_L, 2*nv), (_L, -4*nv)]
+    return [(_L, 4), *_scalars(_A, -2), (_L, 4*nv), *_scalars(_L, -2), (_L, 4*nv), (_L, -8*nv)]
 
 def _linear_back(c, i, o, came, saved, to_norm=False):
     "A linear layer `i` to `o` wide, backward; `came` and `saved` are bytes: the gradient that came in and the input that was kept, both freed; a norm reads its result in fp32"
@@ -222,8 +231,8 @@ def _attend_back(c):
     "From the gradient of attention's output to that of q, k and v"
     x, y, s, once = c.x, c.y, c.scores, [(_T, 3*c.y), (_T, -3*c.y)]
     if not c.textbook:
-        inside = x + 4*c.N*c.n_head if c.cuda else _tile(c, True)  # CUDA sums dq in fp32
-        return [(_T, 3*y), (_T, inside), (_T, -inside), (_T, -y), (_A, -3*y), (_A, -4*c.N*c.n_head), (_A, -y), *once, *once]
+        inside = x*c.half + 4*c.N*c.n_head if c.cuda else _tile(c, True)  # CUDA's flash kernel sums dq in fp32
+        return [(_T, 3*y), (_T, inside), (_T, -inside), (_T, -y), (_A, -3*y), (_A, -4*c.N*c.n_head), (_A, -y), *[(k, -n) for k, n in c.seeds], *once, *once]
     v, swap = x if c.half or not c.views else 3*x, [(_T, x), (_T, -x)]
     q = [(_T, x), (_T, -y)] * c.half + swap * (not c.merged)
     q += [(_T, x), (_T, s), (_T, -x), (_A, -v), (_A, -s)]  # gradients of v and of the weights
@@ -240,8 +249,9 @@ def _head_back(c):
     "The head and the last norm, backward"
     nv, w = c.N * c.V, c.V * c.d
     if c.half:
-        q = [(_T, 2*nv), (_L, -4*nv), (_T, 2*w), *_scratch(c, c.V, c.N, c.d, left=True), (_T, c.y), *_scratch(c, c.N, c.V, c.d)]
-        q += [(_T, -2*nv), (_A, -2*w), (_A, -c.y), (_T, c.x), (_T, -c.y), *_grad(c, w), (_T, -2*w)]
+        q = [] if c.cuda else [(_T, 2*nv), (_L, -4*nv)]
+        q += [(_T, 2*w), *_scratch(c, c.V, c.N, c.d, left=True), (_T, c.y), *_scratch(c, c.N, c.V, c.d)]
+        q += [(_L if c.cuda else _T, -2*nv), (_A, -2*w), (_A, -c.y), (_T, c.x), (_T, -c.y), *_grad(c, w), (_T, -2*w)]
     else: q = [*_grad(c, w), (_T, c.x), (_L, -4*nv), (_A, -c.x)]
     return q + ([] if c.tied else _added(c, w)) + _norm_back(c, True)
 
@@ -250,6 +260,9 @@ def _embed_back(c):
     w, p, rows = c.V * c.d, c.positions * c.d, 4 * c.T * c.d
     q = [(_T, c.x), (_T, -c.x), (_A, -(c.N*c.d if c.cuda else c.x))] if c.drop else []
     q += [(_T, rows), *_grad(c, p), (_T, -rows), *_added(c, p)]
+    different = min(c.N, c.V)
+    sorted_ids = 24*c.N + 16*different + (c.N//10 + different) * (8 + 4*c.d) if c.cuda and c.N > 3072 else 0  # the token table's kernel sums the rows of equal ids together
+    q += [(_T, sorted_ids), (_T, -sorted_ids)]
     if not c.tied: return q + [*_grad(c, w), (_T, -c.x), *_added(c, w)]
     third = 0 if c.half or c.chunk else 4*w
     return q + [(_T, 4*w), (_T, -c.x), (_T, third), (_T, -third), (_T, -4*w), *_added(c, w)]
@@ -277,7 +290,7 @@ def _chunked_loss(c):
         q += [(_L, 2*k*(d + c.V)), *_scratch(c, k, d, c.V, right=True), (_L, -2*k*d), (_L, 4*k*c.V), (_L, -2*k*c.V), (_L, few), (_L, -few), (_L, 2*k*c.V), (_L, -4*k*c.V)]
         q += [(_T, 2*k*d), *_scratch(c, k, c.V, d), (_T, 2*w), *_scratch(c, c.V, k, d, left=True), (_T, -2*k*d), (_T, 4*w), (_T, -6*w), (_L, -2*k*c.V)]
     else: q += [(_L, 4*k*c.V), (_L, few), (_L, -few), (_T, 4*k*d), (_T, -4*k*d), (_L, -4*k*c.V)]
-    return q + [(_T, -2*w * c.half), (_T, -c.x), (_A, 8)]
+    return q + [(_T, -2*w * c.half), (_T, -c.x), *_scalars(_A, 2)]
 
 # %% ../nbs/memory/03_estimate.ipynb #b3fda97d
 class _Ledger:
@@ -364,7 +377,7 @@ def estimate(
     block |= {"backward of a block's MLP": _mlp_back(c), "backward of a block's attention": _attention_back(c) + [(_A, -c.rng * c.again)]}
     book.repeat(block, 'backward', c.n_layer)
     book.run('backward of the embeddings', 'backward', _embed_back(c))
-    book.add([(_A, -8)])
+    book.add([*_scalars(_A, -2)])
     if c.micro == 1: book.now[_G] = numbers
     most = max(20*min(n, _SLICE) if n >= _SMALL else 12*n for n in sizes) if eight and not c.cuda else 0  # for the tensor, or the slice of it, that needs most
     book.run('optimizer step', 'optimizer', [] if step.optimizer == 'sgd' else [(_T, 12 + most)])
@@ -458,6 +471,7 @@ from torch._subclasses.fake_tensor import (DataDependentOutputException, Dynamic
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .cuda import CUBLAS, CUDA_TEMPORARIES, ON_HOST, WORKSPACE, cuda_rules, on_cuda
 from .measure import LOSS_OPS, MARK, Trace, follow, measure_step
 
 # %% ../nbs/memory/04_simulate.ipynb #36433004
@@ -534,11 +548,12 @@ def _by_engine():
 # %% ../nbs/memory/04_simulate.ipynb #262cb302
 class _Tracer(TorchDispatchMode):
     "Sees every operation on fake tensors, and tells a builder of the storages that appear and go"
-    def __init__(self, builder, fake, profile):
+    def __init__(self, builder, fake, profile, script=None):
         super().__init__()
         self.builder, self.fake, self.profile = builder, fake, profile
         self.held, self.marks, self.notes = {}, [], []  # held: key of a storage to its weak reference and bytes
         self.stepping = self.recorded = False  # in a step of the optimizer; in an operation that autograd takes notes of
+        self.script, self.workspaces = script, set()  # what turns CUDA's names to the stand-in; the threads, forward and backward, whose products have had a workspace
         self.pending, self.freed = None, []  # what `alloc` takes of a sum that may lie in the place of its first operand, and the key of that; what went since
 
     def alloc(self, key, size, op, category):
@@ -576,6 +591,7 @@ class _Tracer(TorchDispatchMode):
         "Count the storage of `t` if it is new, as no smaller than `least` bytes; `first` is the operand in whose place it may lie"
         st = t.untyped_storage()
         if st._cdata in self.held or t.device.type == 'meta': return
+        if self.script and not on_cuda(t): return self.hold(st, 0)
         size = self.profile.round_size(max(st.nbytes(), least))
         new = self.hold(st, size), size, op, category
         if torch.is_tensor(first) and not first._is_view() and _by_engine(): self.pending = new, first.untyped_storage()._cdata
@@ -627,19 +643,28 @@ class _Tracer(TorchDispatchMode):
             if not on_cpu: return None  # elsewhere it is one kernel, which works in place
             with self: return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
         if not op.startswith('aten::lift_fresh'): args, kwargs = tree_map_only(torch.Tensor, self.outside, (args, kwargs))
-        try: out = func(*args, **kwargs)
+        try:
+            if self.script: self.script.inside = True
+            out = func(*args, **kwargs)
         except DataDependentOutputException:
             if op != 'aten::_local_scalar_dense' or not args[0].dtype.is_floating_point: raise
             out = 0.0
+        finally:
+            if self.script: self.script.inside = False
         category = self.category(op)
         first = args[0] if str(func) in IN_PLACE else None
         least = _unreduced(func, args, kwargs, out)[0] if op in LOSSES_IN_PLACE and on_cpu else 0
+        for i in ON_HOST.get(op, ()) if self.script else (): self.hold(out[i].untyped_storage(), 0)
         for t in filter(torch.is_tensor, tree_leaves(out)): self.see(t, op, category, first, least)
         for t in filter(torch.is_tensor, args if func._schema.is_mutable else ()): self.resized(t, op, category)
         rule = self.profile.temporaries.get(op)
         sizes = [self.profile.round_size(n) for n in rule(func, args, kwargs, out) if n] if rule else []  # what the kernel holds while it runs
         for i, n in enumerate(sizes): self.alloc(('temporary', i), n, op, category)
         for i in range(len(sizes)): self.free(('temporary', i))
+        backward = torch._C._current_graph_task_id() != -1
+        if self.script and op in CUBLAS and backward not in self.workspaces and any(on_cuda(t) for t in args):
+            self.workspaces.add(backward)
+            self.alloc(('workspace', backward), self.profile.workspace, WORKSPACE, 'temporaries')
         return out
 
 # %% ../nbs/memory/04_simulate.ipynb #d7a9c2c7
@@ -659,6 +684,8 @@ class _RealImports(importlib.abc.MetaPathFinder):
 
 class _Fake(FakeTensorMode):
     "The mode of fake tensors; `copy.deepcopy` of one stays in it"
+    avoid_device_init = True  # whatever a script is told of CUDA
+
     def __deepcopy__(self, memo): return self
 
 @contextlib.contextmanager
@@ -669,10 +696,17 @@ def _workplace(tracer):
         state, tracer.recorded = get(), False
         tracer.see(state, 'get_rng_state', tracer.category(''))
         return state
-    def swap(t, new): t.data = new.data
+    def swap(t, new): t.data, t.fake_device = new.data, new.fake_device
+    def truncated(tensor, mean, std, *args, **kwargs):  # torch's own draws again until no value is outside
+        with torch.no_grad(): return tensor.normal_(mean, std)
     def quiet(record): return False  # the log repeats what an exception says
-    def stepping(value): return lambda *_: setattr(tracer, 'stepping', value)
+    def stepping(value):
+        def tell(*_):
+            tracer.stepping = value
+            if tracer.script: tracer.script.stepping = value
+        return tell
     new = (torch, 'get_rng_state', get_rng_state), (torch.random, 'get_rng_state', get_rng_state), (torch.utils, 'swap_tensors', swap)
+    new += (torch.nn.init, '_no_grad_trunc_normal_', truncated),
     old = [(module, name, getattr(module, name)) for module, name, _ in new]
     hooks = [register_optimizer_step_pre_hook(stepping(True)), register_optimizer_step_post_hook(stepping(False))]
     log.addFilter(quiet)
@@ -689,8 +723,8 @@ def _workplace(tracer):
         for h in hooks: h.remove()
 
 # %% ../nbs/memory/04_simulate.ipynb #6d971f08
-_KERNELS = {'cpu': SimpleNamespace(name='cpu', round_size=lambda n: n, temporaries=CPU_TEMPORARIES),
-            'cuda': SimpleNamespace(name='cuda', round_size=lambda n: -(-n // 512) * 512, temporaries={})}
+_KERNELS = {'cpu': dict(name='cpu', round_size=lambda n: n, temporaries=CPU_TEMPORARIES),
+            'cuda': dict(name='cuda', round_size=lambda n: -(-n // 512) * 512, temporaries={**CUDA_TEMPORARIES, **dict.fromkeys(('aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'), _unreduced)})}
 
 def simulate(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
@@ -702,13 +736,21 @@ def simulate(
     "What `measure_step` would measure, without the memory and the arithmetic"
     check_whole(steps=steps)
     named = isinstance(device, (str, DeviceProfile))
-    profile = _KERNELS['cuda' if device == 'cuda' or get_profile(device).caching else 'cpu'] if named else device
+    card = get_profile('a100' if device == 'cuda' else device) if named else None
+    profile = SimpleNamespace(**_KERNELS['cuda' if card.caching else 'cpu'], workspace=card.workspace) if card else device
     gc.collect()
     builder, fake = TraceBuilder('build'), _Fake(allow_non_fake_inputs=True)
-    tracer = _Tracer(builder, fake, profile)
     try:
-        with _workplace(tracer):
+        with contextlib.ExitStack() as stack:
+            script = stack.enter_context(cuda_rules()) if profile.name == 'cuda' else None
+            tracer = _Tracer(builder, fake, profile, script)
+            stack.enter_context(_workplace(tracer))
             with fake, tracer: model = model_fn()
+            if script and not any(map(on_cuda, model.parameters())):  # it names no device: all is made on the card, this model too
+                script.everything, builder = True, TraceBuilder('build')
+                tracer.held.clear()
+                tracer.builder = builder
+                with fake, tracer: model = model_fn()
             if any(not isinstance(p, FakeTensor) for p in model.parameters()):
                 raise MemtrainError('model_fn gives a model that exists already', 'let it build one, or return copy.deepcopy(model)')
             with tracer: optimizer = optimizer_fn([*model.parameters()])
