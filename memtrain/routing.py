@@ -153,6 +153,7 @@ def load_run(
     path = Path(run_dir)/'best.pt'
     if not path.exists(): path = path.with_name('checkpoint.pt')
     found = load_checkpoint(path, choose_device(device))
+    if 'begun' in found: raise MemtrainError(f'{run_dir} has no checkpoint yet', 'train it first')
     if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole")
     model = GPT(GPTConfig(**found['belongs']['model']))
     model.load_state_dict(found['model_state'])

@@ -209,7 +209,8 @@ _holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of t
 
 class Run:
     "A training run's folder: who writes in it, what is logged, and which checkpoints stay"
-    save: Callable[..., None]  # this and the next three grow further down
+    remove_old: Callable[[int], None]  # this and the next four grow further down
+    save: Callable[..., None]
     save_as: Callable[..., None]
     conclude: Callable[..., dict]
     go: Callable[..., None]
@@ -278,7 +279,7 @@ class Run:
             self.log = MetricsLog(self.out/'metrics.jsonl', keep=iter or -1)
             if iter and iter not in self.log.kept:
                 raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}', 'restore it, or train anew in another folder')
-            if iter: return
+            if iter: return self.remove_old(iter)  # a run that was killed before it could
             for name, text in (files or {}).items():
                 with atomic_write(self.out/name, 'w') as f: f.write(text)
             save_checkpoint(self.out/'checkpoint.pt', {'iter': 0, 'begun': True})  # where it is missing, one is lost
@@ -296,6 +297,19 @@ class Run:
 
 # %% ../nbs/reference/62_runs.ipynb #e2863dbc
 @patch
+def remove_old(
+    self: Run,
+    iter: int,  # iterations done
+) -> None:
+    "Remove the checkpoints before iteration `iter` that are too many, and those of a future that was given up"
+    found = ((re.fullmatch(r'checkpoint_(\d{8,})(\.pt)?', p.name), p) for p in self.out.glob('checkpoint_*'))
+    there = [(int(m[1]), p) for m, p in found if m]
+    kept = sorted({k for k, _ in there if k <= iter})[-self.keep:]
+    for k, path in there:
+        if self.keep > 1 and k in kept or path.is_dir() and k == iter: continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+@patch
 def save(
     self: Run,
     iter: int,  # iterations done
@@ -309,12 +323,7 @@ def save(
         else:
             save_checkpoint(numbered := last.with_name(f'checkpoint_{iter:08}.pt'), state)
             with explain_errors(last, _ROOM), atomic_write(last) as to, open(numbered, 'rb') as source: shutil.copyfileobj(source, to)  # no link: whoever copies an older one over checkpoint.pt would write into this
-        found = ((re.fullmatch(r'checkpoint_(\d{8,})(\.pt)?', p.name), p) for p in self.out.glob('checkpoint_*'))
-        there = [(int(m[1]), p) for m, p in found if m]
-        kept = sorted({k for k, _ in there if k <= iter})[-self.keep:]  # a later one is of a run that was given up
-        for k, path in there:
-            if self.keep > 1 and k in kept or path.is_dir() and k == iter: continue
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.remove_old(iter)
     if self.out: on_main(self.ranks, work)
     self.saved = iter
 

@@ -45,6 +45,7 @@ from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, format_size, load_result, seed_everything
+from memtrain.runs import Run
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
 from memtrain.routing import _crop
@@ -231,6 +232,8 @@ def test_a_resumed_predictor_ends_with_the_same_digits():
         test_eq(measure_predictors({'p': load_predictor(d/'cut').score}, held)['p']['recall'], again['recall'])
         (d/'gpt').mkdir(); (d/'gpt/metrics.jsonl').touch(); torch.save({'config': {}, 'belongs': {}}, d/'gpt/checkpoint.pt')
         test_fail(lambda: train_predictor(path, d/'gpt', **kw, resume=True), exc=MemtrainError, contains='no checkpoint of a predictor')
+        (d/'gpt/checkpoint.pt').unlink(); Run(d/'gpt').open(0)
+        test_fail(lambda: load_run(d/'gpt', 'cpu'), exc=MemtrainError, contains='gpt has no checkpoint yet: train it first')
 
 # %% ../nbs/proofs/routing.ipynb #b77f1198
 def test_micro_batches_of_a_predictor_add_up():

@@ -251,6 +251,12 @@ def test_checkpoints_of_a_future_that_was_given_up_go_first():
         run.save(4, {})
         test_eq(sorted(p.name for p in run.out.glob('checkpoint_*')), ['checkpoint_00000003.pt', 'checkpoint_00000004', 'checkpoint_00000004.pt'])
 
+def test_checkpoints_that_a_killed_run_could_not_remove_go_when_it_resumes():
+    with tempfile.TemporaryDirectory() as d:
+        run = Run(kept_run(Path(d)/'run'), resume=True, keep=2)
+        run.open(run.load()['iter'])
+        test_eq(sorted(p.name for p in run.out.glob('checkpoint*')), ['checkpoint.pt', 'checkpoint_00000003.pt', 'checkpoint_00000004.pt'])
+
 def test_folders_of_parts_go_too_and_others_stay():
     with tempfile.TemporaryDirectory() as d:
         run = Run(d)
