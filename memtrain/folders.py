@@ -386,7 +386,7 @@ class FolderWriter:
         except OSError as e: raise MemtrainError(f'{journal}: {e.strerror or e}; {hint}') from None
         except (ValueError, RecursionError) as e: raise MemtrainError(f'{journal}: damaged ({e}); {hint}') from None
         check_shape(lines, [{'shard': dict, 'progress': dict}], journal, hint)
-        check_shape(found, {'plan': dict, 'shards': list, 'progress': dict}, journal, hint)
+        check_shape(found, {'plan': {'options?': dict}, 'shards': list, 'progress': dict}, journal, hint)
         found['shards'] += [line['shard'] for line in lines]
         if lines: found['progress'] = lines[-1]['progress']
         check_shape(found, {'shards': cls.shape['shards'], 'progress': cls.progress_shape}, journal, hint)

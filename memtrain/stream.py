@@ -634,8 +634,12 @@ class _DiskCache:
     "The finished cache in `folder`: token shards, with a table of the parts in their manifest"
     def __init__(self, folder, split):
         self.folder, self.manifest, self.shards = folder, read_manifest(folder), TokenShards(folder, split)
-        table = np.array(self.manifest['cache'], np.int64).reshape(-1, 5)  # file, part, bytes, documents, tokens
-        ends = np.cumsum(table[:, 3:], 0)
+        try:
+            table = np.array(self.manifest['cache'], np.int64).reshape(-1, 5)  # file, part, bytes, documents, tokens
+            ends = np.cumsum(table[:, 3:], 0)
+            if ends[-1].tolist() != [self.manifest[what][split] for what in ('documents', 'tokens')] or (table[:, 2:] < 0).any(): raise ValueError
+            self.manifest['options']['keyed']
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError): raise self._damaged(folder/MANIFEST) from None
         rows = np.argsort(table[:, 0], kind='stable')
         self.table, self.ends = table[rows], ends[rows]
         self.documents = np.cumsum([0] + [s['documents'] for s in self.manifest['shards']])  # that end before each shard
@@ -651,6 +655,7 @@ class _DiskCache:
         keys = b''.join(v.tobytes() for _, v in self._values('.key', 'V16', stop - documents, stop)) if self.manifest['options']['keyed'] else b''
         ids = self.shards.fetch(end - tokens, tokens) if tokenise and tokens else np.empty(0, self.shards.dtype)
         lengths = np.diff(np.concatenate([*ends, np.empty(0, np.int64)]), prepend=end - tokens)
+        if (lengths < 0).any() or lengths.sum() != tokens: raise self._damaged(self.folder)
         return Documents(keys, np.zeros(documents, np.int64), ids, lengths, [], np.zeros(documents, np.int32))
 
     def _values(self, suffix, dtype, start, stop):
@@ -658,7 +663,13 @@ class _DiskCache:
         for i, s in enumerate(self.manifest['shards']):
             a, b = max(start, self.documents[i]), min(stop, self.documents[i + 1])
             path = (self.folder/s['file']).with_suffix(suffix)
-            if a < b: yield self.shards.starts[i], np.fromfile(path, dtype, int(b - a), offset=int(a - self.documents[i])*np.dtype(dtype).itemsize)
+            if a >= b: continue
+            try: values = np.fromfile(path, dtype, int(b - a), offset=int(a - self.documents[i])*np.dtype(dtype).itemsize)
+            except OSError: values = ()
+            if len(values) < b - a: raise self._damaged(path)
+            yield self.shards.starts[i], values
+
+    def _damaged(self, path): return MemtrainError(f'{path}: a damaged cache; remove {self.folder}')
 
 # %% ../nbs/data/26_streams.ipynb #7dff4c52
 class _Cache:
@@ -914,6 +925,19 @@ class _Workers(IterableDataset):
             yield rows.view(self.kind)
 
 # %% ../nbs/data/26_streams.ipynb #c75a750b
+def _sha256_of_state(state):
+    "sha256 over a nest of dictionaries, lists, tensors and values"
+    digest = hashlib.sha256()
+    def add(o):
+        if isinstance(o, torch.Tensor): digest.update(f'{o.dtype} {tuple(o.shape)}'.encode() + o.numpy().tobytes())
+        elif isinstance(o, dict):
+            for key in sorted(o): digest.update(f'{{{key!r}'.encode()); add(o[key])
+        elif isinstance(o, (list, tuple)):
+            for item in (len(o), *o): add(item)
+        else: digest.update(repr(o).encode() + b',')
+    add(state)
+    return digest.hexdigest()
+
 class TokenStream(IterableDataset):
     "Batches of token rows from text that is tokenised while it is read; one pass is one epoch"
     @delegates(DocumentStream, but=['share', 'shares', 'seed', 'shuffle_files', 'max_documents', 'threads'])
@@ -1037,7 +1061,8 @@ class TokenStream(IterableDataset):
     def state_dict(self) -> dict:  # of numbers, strings and tensors; torch.load(…, weights_only=True) reads it
         "Where the stream stands, with the rows it holds, and what its order depends on"
         run = self._running()
-        return {'wanted': dict(self.wanted), 'data': copy.deepcopy(self._documents.identity), 'share': list(self._shares), 'at': run.state()}
+        state = {'wanted': dict(self.wanted), 'data': copy.deepcopy(self._documents.identity), 'share': list(self._shares), 'at': run.state()}
+        return {**state, 'checksum': _sha256_of_state(state)}
 
     def load_state_dict(
         self,
@@ -1045,14 +1070,20 @@ class TokenStream(IterableDataset):
     ) -> None:
         "Resume where `state` was taken; a `MemtrainError` if it belongs to other data or settings"
         name, defaults = self._documents.name, {k: v for k, v in TextOptions().__dict__.items() if k in self._documents.identity}  # of options that are younger than the state
-        if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys():
+        if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys() or not isinstance(state['wanted'], dict) or not isinstance(state['data'], dict):
             raise MemtrainError(f"{name}: a {type(state).__name__} that isn't the state of a stream", 'give what state_dict() returned')
+        damaged = MemtrainError(f'{name}: the state of the stream is damaged, or was changed', 'resume from another checkpoint')
+        if 'checksum' in state and state['checksum'] != _sha256_of_state({k: v for k, v in state.items() if k != 'checksum'}): raise damaged
         for then, now in (({**defaults, **state['data']}, self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
             for k in {**now, **then}:
                 if now.get(k) != then.get(k):
                     raise MemtrainError(f'{name}: the checkpoint was made with {option(k)} {then.get(k)}, this is {option(k)} {now.get(k)}', 'use the same data and settings')
         if self._run: self._run.begin(0)
-        self._running().load(state['at'])
+        run = self._running()
+        try: run.load(state['at'])
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):  # of before states had a checksum
+            run.begin(0)
+            raise damaged from None
 
     def predict_memory(self) -> dict[str, int]:  # bytes
         "What an epoch will take at most, beyond what the process holds now, by what it is for"

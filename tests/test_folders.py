@@ -292,7 +292,7 @@ def test_a_journal_grows_by_lines_and_a_cut_one_counts_for_nothing():
         write_json(journal, {'plan': plan, 'shards': [{'file': 'shard_0.txt'}], 'progress': {'last': 'old'}})  # as it was written for each part before
         test_eq(resumed(), (1, 'old', 1))
         middle = len(begun) + 5
-        for bad in (whole[:middle] + b'\n' + whole[middle:], whole[:9], b'', b'7\n', whole + b'{}\n', whole + b'[]\n', whole + b'{"shard": {"file": "../x"}, "progress": {}}\n', whole.replace(b'"c"', b'\xff')):
+        for bad in (whole.replace(b'"n": 1', b'"options": 7'), whole[:middle] + b'\n' + whole[middle:], whole[:9], b'', b'7\n', whole + b'{}\n', whole + b'[]\n', whole + b'{"shard": {"file": "../x"}, "progress": {}}\n', whole.replace(b'"c"', b'\xff')):
             journal.write_bytes(bad)
             test_fail(resumed, contains=UNFINISHED)
             test_fail(lambda: Notes(Path(d)/'x', plan), contains=UNFINISHED)

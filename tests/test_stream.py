@@ -92,7 +92,7 @@ def test_an_epoch_ends_where_the_stream_ends():
         test_eq(sum(1 for _ in batches_of(again, 3)), len(seen) - i - 1)
 
 # %% ../nbs/proofs/stream.ipynb #b7882dba
-import contextlib, gzip, importlib, importlib.util, io, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
+import contextlib, copy, gzip, importlib, importlib.util, io, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,7 +107,8 @@ from memtrain.loader import permute
 from memtrain.prepare import prepare
 from memtrain.text import hash_document, read_documents
 from memtrain.tokenization import ByteTokenizer, CharTokenizer, open_tokenizer, train_bpe
-from memtrain.shards import TokenShards
+from memtrain.folders import checksum, read_json, write_json
+from memtrain.shards import MANIFEST, TokenShards
 from memtrain.stream import _is_name, JoinedRows, PackedRows, _POOL, row_type, _ShuffleBuffer, SplitRows, _to_batch
 
 # %% ../nbs/proofs/stream.ipynb #6179abd6
@@ -490,6 +491,25 @@ def test_another_process_finds_the_cache_and_another_stream_does_not():
         assert not DocumentStream(source(), other, cache_dir=Path(d)/'x', **SMALL).cache.disk
         os.utime(Path(d)/'in/0.txt', (1, 1))
         assert not cached(d, source(), cache).cache.disk
+
+# %% ../nbs/proofs/stream.ipynb #137d6980
+def test_a_damaged_cache_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        source, cache = make_corpus(Path(d)/'in', files=1), dict(cache_dir='x')
+        list(cached(d, source, cache).groups(0))
+        folder = next(p for p in Path(d, 'x').iterdir() if (p/MANIFEST).exists())
+        m = read_json(folder/MANIFEST)
+        for file in folder.glob('train/*.*'):
+            whole = file.read_bytes()
+            for bad in (whole[:-8], b'', None) + ((bytes(len(whole) - 8) + whole[-8:], b'\xff'*len(whole)) if file.suffix == '.idx' else ()):
+                file.unlink() if bad is None else file.write_bytes(bad)
+                try: list(cached(d, source, cache).groups(1))
+                except MemtrainError as e: assert str(folder) in str(e), e
+                else: assert file.suffix == '.idx' and bad and bad[0] == 0, (file, bad)  # other ends, the same tokens: `verify` finds it
+            file.write_bytes(whole)
+        for bad in (None, [], 7, [1], ['x']*5, m['cache'][:-5], [10**30]*5, [*m['cache'][:-1], -4], [0]*10):
+            write_json(folder/MANIFEST, {**m, 'cache': bad, 'checksum': checksum({**m, 'cache': bad})})
+            test_fail(lambda: list(cached(d, source, cache).groups(1)), contains='a damaged cache; remove', exc=MemtrainError)
 
 # %% ../nbs/proofs/stream.ipynb #27415927
 def test_a_killed_run_leaves_no_cache():
@@ -938,6 +958,32 @@ def test_states_that_belong_elsewhere_are_refused():
         test_fail(lambda: open_stream(**kw), contains=said)
     assert sum(nothing_came(open_stream(1, rank=r, world_size=2)) for r in range(2)) == 1  # one of two ranks has the only document
     test_fail(lambda: list(open_stream(1, drop_last=True)), contains='leave drop_last out')
+
+# %% ../nbs/proofs/stream.ipynb #30c4d1b6
+def places_in(state):
+    "(dictionary or list, key) of every value in `state`, however deep"
+    for key in list(state) if isinstance(state, dict) else range(len(state)):
+        yield state, key
+        if isinstance(state[key], (dict, list)): yield from places_in(state[key])
+
+def test_a_state_that_was_changed_is_refused():
+    for kw in ({'documents': 'pack'}, {'num_workers': 1}):
+        stream = open_stream(**kw)
+        for _ in zip(range(3), stream): state = stream.state_dict()
+        n = sum(1 for _ in places_in(state))
+        for i in range(n):
+            one = copy.deepcopy(state)
+            where, key = list(places_in(one))[i]
+            old = where[key]
+            where[key] = old.flip(0) + 1 if isinstance(old, torch.Tensor) else [9] if isinstance(old, dict) else 'x' if old is None else type(old)() if old else None
+            if not isinstance(old, torch.Tensor) or len(old): test_fail(lambda: open_stream(**kw).load_state_dict(one), exc=MemtrainError)
+            one.pop('checksum', None)  # as before states had one
+            with contextlib.suppress(MemtrainError): open_stream(**kw).load_state_dict(one)
+        again = open_stream(**kw); again.load_state_dict(torch.load(io.BytesIO(saved(state)), weights_only=True)); del state['checksum']; open_stream(**kw).load_state_dict(state)
+
+def saved(state):
+    torch.save(state, file := io.BytesIO())
+    return file.getvalue()
 
 # %% ../nbs/proofs/stream.ipynb #870d4423
 def test_max_examples_are_shared_out_and_workers_report():
