@@ -300,9 +300,12 @@ def check_names(
 ) -> None:
     "Raise a `MemtrainError` if one of `names` leads out of `folder`, or a link does that has such a name, whatever its suffix; no file is opened"
     root, stems = os.path.realpath(folder), {}
-    def refuse(name): raise MemtrainError(f'{source} names {reprlib.repr(name)}, which lies outside of the folder', 'take what it needs into the folder, or leave it')
+    def refuse(name, what='lies outside of the folder'): raise MemtrainError(f'{source} names {reprlib.repr(name)}, which {what}', 'take what it needs into the folder, or leave it')
     for name in names:
         if not isinstance(name, str) or {'', '.', '..'} & {*name.split('/')} or {*name} & {'\\', '\0'} or os.path.splitdrive(name)[0]: refuse(name)
+        try: coded = os.fsencode(name)
+        except UnicodeEncodeError: refuse(name, 'no file is called')
+        if len(coded) > 1000 or max(map(len, coded.split(b'/'))) > 255: refuse(name, 'no file is called')
         above, _, last = name.rpartition('/')
         stems.setdefault(above, set()).add(last.partition('.')[0])
     def leads_out(path): return not f'{os.path.realpath(path)}/'.startswith(f'{root}/'.replace('//', '/'))
@@ -343,6 +346,7 @@ def read_manifest(
 class FolderWriter:
     "A folder that appears whole, and the lock on it; for a kind of folder, make a subclass"
     manifest_name, format, what, make = 'manifest.json', 'folder', 'folder', 'make it anew'  # as in `read_manifest`
+    names: dict = {}  # how errors call what `plan` names in a word
     shape, progress_shape = {'shards': [dict]}, dict  # of the manifest, and of `progress`, for `check_shape`
 
     def __init__(
@@ -361,7 +365,7 @@ class FolderWriter:
             for old, how, way_out in ((self.base, 'made', 'add to it'), (found and found['plan'], 'begun', 'resume')):
                 same = lambda k: old.get(k) == plan[k] or k == 'options' and (old is self.base or {**(defaults or {}), **old.get(k, {})} == plan[k])
                 if old and (changed := [k for k in plan if not same(k)]):
-                    raise MemtrainError(f"{dest} was {how} with another {', '.join(changed)}: use the same to {way_out}, or choose another folder")
+                    raise MemtrainError(f"{dest} was {how} with another {', '.join(self.names.get(k, k) for k in changed)}: use the same to {way_out}, or choose another folder")
             self.shards = found['shards'] if found else list(self.base['shards']) if append else []  # an entry of the manifest for each whole part
             self.progress = found['progress'] if found else {}  # what else a run that resumes must know
             self.open, self.noted = True, False

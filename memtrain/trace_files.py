@@ -189,7 +189,7 @@ TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL = 'trace_metadata.json', 'sharding_me
 SHARD_PARTS = ('file', 'bytes'), ('index', 'index_bytes'), ('table', 'table_bytes')  # of an entry of the manifest
 SHARD_SHAPE = {'file': str, 'bytes': int, 'sha256': str, 'traces': int, **{f'{name}{part}?': int if part == '_bytes' else str for name in ('index', 'table') for part in ('', '_bytes', '_sha256')}}
 MANIFEST_SHAPE = {'shard_format': ('safetensors', 'pkl'), 'group': str, 'dedupe': bool, 'shard_size_mb': (int, float), 'source': dict, 'traces': int, 'samples': int,
-                  'layers': {str: int}, 'fields': [str], 'classes': {str: int}, 'metadata_sha256?': str}
+                  'layers': {str: int}, 'fields': [str], 'classes': {str: int}, 'metadata_sha256?': str, 'shards': [dict]}
 
 def read_trace_manifest(
     path: str | Path,  # folder of traces

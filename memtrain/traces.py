@@ -401,6 +401,7 @@ class _PickleShard(_Draft):
 class TraceFolder(FolderWriter):
     "A folder of traces that is being written, and the lock on it"
     manifest_name, format, what, make = TRACE_MANIFEST, 'memtrain traces', 'folder of traces', 'shard the traces anew'
+    names = {'source': 'source (its name, size or date differs)'}
     shape = {**MANIFEST_SHAPE, 'shards': [SHARD_SHAPE]}
     progress_shape = {'traces?': int, 'partial?': int, 'units?': int, 'layers?': {str: int}, 'classes?': {str: int}, 'fields?': [str]}
 
@@ -422,12 +423,12 @@ class TraceFolder(FolderWriter):
         super().__init__(dest, plan, resume)
         self.beside.append(SEED_METADATA)
 
-    def find_unfinished(self, dest: str | Path, resume: bool = False, append: bool = False) -> dict | None:
-        "What an interrupted run left in `dest`, whose lock is held; an error if it isn't of this run, or not whole"
-        if (dest/OLD_JOURNAL).exists(): self._take_over(dest)
+    @classmethod
+    def find_unfinished(cls, dest: str | Path, resume: bool = False, append: bool = False) -> dict | None:
+        "What an interrupted run left in `dest`, whose lock is held, and an error if it isn't whole"
+        dest = Path(dest)
+        if (dest/OLD_JOURNAL).exists(): cls._take_over(dest)
         found = super().find_unfinished(dest, resume, append)
-        if found and found['plan'].get('source') != self.plan['source']:
-            raise MemtrainError(f"{self.plan['source']['name']} isn't what the interrupted run read (its name, size or date differs): restore it, or remove {dest} and start anew")
         for file, n in ((dest/s[k], s[b]) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s):
             if not file.exists() or file.stat().st_size != n: raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
         return found

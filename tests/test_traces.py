@@ -404,7 +404,7 @@ def test_only_the_same_run_is_resumed():
         for kw, word in (({'shard_size_mb': 1}, 'another shard_size_mb'), ({'group': 'layer'}, 'another group'), ({'dedupe': False}, 'another dedupe'), ({'format': 'pkl'}, 'another shard_format')):
             test_fail(lambda: shard_traces(path, d/'o', **{'shard_size_mb': 0.01, **kw}, resume=True), contains=word)
         data = path.read_bytes()
-        os.utime(path, (1, 1)); test_fail(lambda: shard_traces(path, d/'o', 0.01, resume=True), contains="isn't what the interrupted run read")
+        os.utime(path, (1, 1)); test_fail(lambda: shard_traces(path, d/'o', 0.01, resume=True), contains='was begun with another source')
         save(make_traces(7), path); test_fail(lambda: shard_traces(path, d/'o', 0.01, resume=True), contains='its name, size or date differs')
         assert {k: v for k, v in contents(d/'o').items() if k != '.lock'} == {k: v for k, v in before.items() if k != '.lock'}
         path.write_bytes(data); shutil.rmtree(d/'o'); shard_traces(path, d/'o', 0.01)
@@ -522,7 +522,7 @@ def test_a_manifest_of_traces_is_held_against_its_folder():
                 change(found)
                 (d/form/TRACE_MANIFEST).write_bytes(manifest_bytes(found))
                 write()
-                for job in (lambda: open_traces(d/form), lambda: shard_traces(d/form, d/'again'), lambda: TraceWriter(d/form, 0.006, form, resume=True)):
+                for job in (lambda: read_all(d/form), lambda: shard_traces(d/form, d/'again'), lambda: TraceWriter(d/form, 0.006, form, resume=True)):
                     test_fail(job, exc=MemtrainError)
                 problems = verify_traces(d/form)
                 assert problems, change
@@ -530,15 +530,16 @@ def test_a_manifest_of_traces_is_held_against_its_folder():
             for name in ('../secret', str(secret), '.', '..', 'a/../../secret', '', 'x\0', '..\\secret'):
                 assert 'lies outside of the folder' in told(lambda m: m['shards'][0].update(file=name)), name
             assert 'lies outside' in told(lambda m: None, lambda: ((d/form/names[0]).unlink(), (d/form/names[0]).symlink_to(secret)))
-            for key, odd in (('file', 5), ('file', names[1]), ('bytes', -5), ('bytes', 10**30), ('bytes', '5'), ('traces', 10**15), ('traces', -1), ('traces', None), ('sha256', 7)):
+            for key, odd in (('file', 5), ('file', names[1]), ('file', '9' * 5000), ('file', 'a/' * 900 + 'b'), ('file', '\ud800'), ('bytes', -5), ('bytes', 10**30), ('bytes', '5'), ('traces', 10**15), ('traces', -1), ('traces', None), ('sha256', 7)):
                 told(lambda m: m['shards'][0].update({key: odd}))
+            told(lambda m: m.pop('shards'))
             for key, odd in (('shards', {}), ('shards', [5]), ('shards', m['shards'] * 2), ('traces', 10), ('traces', 1e3), ('samples', -2), ('layers', []), ('fields', 'x'), ('classes', {'a': 'b'}), ('shard_format', 'zip')):
                 told(lambda m: m.update({key: odd}))
             assert secret.read_bytes() == good[names[0]] and not (d/'again').exists()
         (d/'pkl'/TRACE_MANIFEST).unlink()
         for names in (['/elsewhere/shard_000.pkl'] * 2, ['..'], ['/'], [7], 'x', [str(d/'none.pkl')]):
             (d/'pkl'/SEED_METADATA).write_bytes(pickle.dumps({'shard_files': names}))
-            test_fail(lambda: open_traces(d/'pkl'), exc=MemtrainError)
+            test_fail(lambda: read_all(d/'pkl'), exc=MemtrainError)
 
 # %% ../nbs/proofs/traces.ipynb #4e5b3a21
 class Point(NamedTuple): x: Any; y: Any

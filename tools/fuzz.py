@@ -7,7 +7,7 @@ from dataclasses import dataclass,field
 from pathlib import Path
 from typing import Any,Callable
 
-import faults,scenes
+import faults,fuzz_pickles,scenes
 from forked import Child,forked,scratch,warm_up
 
 SECONDS,MEMORY,LARGEST = 2, 300*10**6, 10**6  # of CPU, and bytes above what the process held before
@@ -389,6 +389,7 @@ def build(base: Path) -> dict[str, Reader]:
     unzst = lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data)
     return {
         "pickle": Reader(file_reader("in.pkl", read_items), [o for o in pickles if len(o) < 5000] + [small_traces], change_pickle),
+        "pickle of a grammar": Reader(file_reader("in.pkl", fuzz_pickles.read_twice), [b""], fuzz_pickles.make_pickle),
         "torch.save": Reader(file_reader("in.pt", read_items), archives, change_zip),
         "torch.save of before": Reader(file_reader("in.pt", read_items), [old.getvalue()]),
         "pickle's index": Reader(file_reader("in.index", read_index), seed("traces.index")),
