@@ -156,7 +156,7 @@ def holds(ranks): return {how: ranks.gather(hold(how, ranks)) for how in ('none'
 
 
 # %% ../nbs/proofs/ranks.ipynb #bbfcc8fa
-import functools, json, os, pickle, shutil, tempfile
+import functools, json, os, pickle, shutil, subprocess, sys, tempfile
 from pathlib import Path
 from unittest.mock import patch
 import numpy as np
@@ -199,6 +199,37 @@ def test_clipping_whole_gradients_is_torchs():
     assert np.isnan(clip_gradients(bad, 1.0))
 
 # %% ../nbs/proofs/ranks.ipynb #b29820ef
+FORKED = '''
+import os, socket, sys
+from multiprocessing import get_context
+import memtrain.train, torch._dynamo
+torch.set_num_threads(1)
+
+def work(rank, n, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), MASTER_ADDR='localhost', MASTER_PORT=str(port))
+    sys.path.insert(0, os.getcwd())
+    exec(open('script.py').read(), {'__name__': 'script'})
+
+n = int(sys.argv.pop(1))
+with socket.socket() as s:
+    s.bind(('localhost', 0))
+    port = s.getsockname()[1]
+ranks = [get_context('fork').Process(target=work, args=(rank, n, port)) for rank in range(n)]
+for p in ranks: p.start()
+for p in ranks: p.join()
+sys.exit(any(p.exitcode for p in ranks))
+'''
+
+def run_forked(n, script, names, *args):
+    "As `run_functions`"
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'toy.py').write_text(TOY + BATCH)
+        (Path(d)/'script.py').write_text(HEAD + script + TAIL)
+        run = subprocess.run([sys.executable, '-c', FORKED, str(n), ','.join(names), *args], cwd=d, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+# %% ../nbs/proofs/ranks.ipynb #705e3ac1
 TRAIN = '''
 def equal(a, b):
     if isinstance(a, dict): return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
@@ -243,7 +274,7 @@ def load(ranks):
 folder = tempfile.TemporaryDirectory()  # of what two ranks save, one process and three ranks load
 
 @functools.cache
-def two(): return run_functions(2, EXACT + HOLDS + TRAIN, ['exact', 'holds', 'save'], folder.name)
+def two(): return run_forked(2, EXACT + HOLDS + TRAIN, ['exact', 'holds', 'save'], folder.name)
 
 @functools.cache
 def three():
@@ -262,7 +293,7 @@ def three():
     assert not toy['equal'](full_states(model, optimizer, Ranks()), expected)
     save_sharded(f'{d}/alone', model, optimizer, Ranks(), extra={'step': 3})
     torch.save(full_states(model, optimizer, Ranks()), f'{d}/alone.pt')
-    return run_functions(3, EXACT + TRAIN, ['exact', 'load'], d)
+    return run_forked(3, EXACT + TRAIN, ['exact', 'load'], d)
 
 # %% ../nbs/proofs/ranks.ipynb #6befd4ef
 def test_a_rank_that_fails_ends_the_job():

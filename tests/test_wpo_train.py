@@ -75,7 +75,6 @@ from fastcore.test import test_close, test_eq, test_fail
 import memtrain
 from memtrain.core import GIB, MIB, MemtrainError, nbytes
 from memtrain.measure import measure_peak
-from memtrain.ranks import launch_ranks
 from memtrain.runs import read_metrics
 from memtrain.wpo import FactorNet, choose_chunk, ism_loss
 from memtrain.wpo_train import _generator, _one_cycle
@@ -228,12 +227,32 @@ with start_ranks('cpu') as ranks:
 '''
 
 # %% ../nbs/proofs/wpo_train.ipynb #8eec5a34
+FORKED = '''
+import os, socket, sys
+from multiprocessing import get_context
+import memtrain.train, torch._dynamo
+torch.set_num_threads(1)
+
+def work(rank, n, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), MASTER_ADDR='localhost', MASTER_PORT=str(port))
+    sys.path.insert(0, os.getcwd())
+    exec(open('script.py').read(), {'__name__': 'script'})
+
+n = int(sys.argv.pop(1))
+with socket.socket() as s:
+    s.bind(('localhost', 0))
+    port = s.getsockname()[1]
+ranks = [get_context('fork').Process(target=work, args=(rank, n, port)) for rank in range(n)]
+for p in ranks: p.start()
+for p in ranks: p.join()
+sys.exit(any(p.exitcode for p in ranks))
+'''
+
 def run_ranks(n, script):
     "What rank 0 of `n` ranks has printed last"
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'script.py').write_text(script)
-        env = os.environ | {'PYTHONPATH': os.pathsep.join([str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')])}
-        run = launch_ranks(n, ['script.py'], cwd=d, env=env, timeout=300)
+        run = subprocess.run([sys.executable, '-c', FORKED, str(n)], cwd=d, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
