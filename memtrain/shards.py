@@ -118,9 +118,9 @@ def _checked(ids, vocab_size, name):
 class ShardWriter(FolderWriter):
     "Writes documents of token ids into shards; the manifest appears when the `with` block ends without an exception"
     manifest_name, format, what, make = MANIFEST, 'memtrain-tokens', 'data set', 'prepare the data set with `memtrain prepare`'
-    shape = {'dtype': ('uint16', 'uint32'), 'vocab_size': int, 'eod_id': (int, None), 'tokens_per_shard': int, 'tokenizer_sha256': (str, None), 'options': dict,
-             'tokens': {str: int}, 'documents': {str: int}, 'sources?': [{'path': str, 'bytes': int}], 'counts?': {str: int},
-             'shards': [{'file': str, 'split': str, 'tokens': int, 'documents': int, 'sha256': str, 'idx_sha256?': str, 'key_sha256?': str,
+    shape = {'dtype': ('uint16', 'uint32'), 'vocab_size': int, 'eod_id': (int, None), 'tokens_per_shard?': int, 'tokenizer_sha256?': (str, None), 'options?': dict,
+             'tokens': {str: int}, 'documents?': {str: int}, 'sources?': [{'path': str, 'bytes': int}], 'counts?': {str: int},
+             'shards': [{'file': str, 'split': str, 'tokens': int, 'documents?': int, 'sha256?': str, 'idx_sha256?': str, 'key_sha256?': str,
                          'zst?': {'bytes': int, 'sha256': str}}]}
     progress_shape = {str: {'done': int, 'partial': int, 'chain': str, 'next': str, 'mark': int}}
 
@@ -158,6 +158,8 @@ class ShardWriter(FolderWriter):
     def read_manifest(cls, path: str | Path) -> dict:
         "The manifest of the data set at `path`, whose numbers agree with each other"
         m, source = super().read_manifest(path), Path(path)/MANIFEST
+        for entry, known in ((m, {'documents': dict.fromkeys(m['tokens'], 0), 'tokenizer_sha256': None, 'options': {}}), *((s, {'documents': 0, 'sha256': ''}) for s in m['shards'])):
+            for key, value in known.items(): entry.setdefault(key, value)  # what one that was written by hand may leave out
         total = lambda what: {split: sum(s[what] for s in m['shards'] if s['split'] == split) for split in {s['split'] for s in m['shards']}}
         for what in ('tokens', 'documents'):
             if m[what] != total(what): raise MemtrainError(f'{source}: damaged, it says {m[what]} {what}, and its shards {total(what)}: restore it, or {cls.make}')

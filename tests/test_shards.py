@@ -646,11 +646,11 @@ def test_an_interrupted_addition_leaves_the_data_set_as_it_was():
 def test_ten_billion_tokens_open_in_no_memory():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)/'x'; (d/'train').mkdir(parents=True)
-        entries = [{'file': f'train/s{i}.bin', 'split': 'train', 'tokens': 10**9, 'documents': 0, 'sha256': ''} for i in range(10)]
+        entries = [{'file': f'train/s{i}.bin', 'split': 'train', 'tokens': 10**9} for i in range(10)]
         for e in entries:
             with open(d/e['file'], 'wb') as f: f.truncate(2*10**9)
         manifest = {'format': 'memtrain-tokens', 'version': 1, 'dtype': 'uint16', 'vocab_size': 9, 'eod_id': None,
-                    'tokens_per_shard': 10**9, 'options': {}, 'tokenizer_sha256': None, 'tokens': {'train': 10**10}, 'documents': {'train': 0}, 'shards': entries}
+                    'tokens': {'train': 10**10}, 'shards': entries}
         write_json(d/MANIFEST, {**manifest, 'checksum': checksum(manifest)})
         base = rss()
         s = TokenShards(d)
