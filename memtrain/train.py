@@ -41,7 +41,7 @@ _EXCLUDED = (
     ('optimizer', lambda c: c.optimizer == 'lion' and not c.use_8bit_optimizer, 'is there in 8 bits only', _add('use_8bit_optimizer')),
     ('optimizer', lambda c: c.optimizer == 'sgd' and c.use_8bit_optimizer, f"has no moments that {option('use_8bit_optimizer')} could store", 'leave it out'),
     ('optimizer', lambda c: c.optimizer != 'adamw' and c.weights != 'float32', f"doesn't update {option('weights')} in bfloat16, adamw does", _leave('optimizer')),
-    ('min_lr', lambda c: c.min_lr is not None and c.min_lr > c.lr, f"is above {option('lr')}", f"leave it out for a tenth of {option('lr')}"),
+    ('min_lr', lambda c: c.min_lr is not None and c.min_lr > c.lr, f"is above {option('lr')}", f"leave it out for 1e-4 or a tenth of {option('lr')}"),
     ('paged_optimizer', lambda c: c.paged_optimizer and not c.use_8bit_optimizer, 'is for 8-bit states', _add('use_8bit_optimizer')),
     ('autocast_dtype', lambda c: c.autocast_dtype == 'float16' and not c.use_mixed_precision, f"is for {option('use_mixed_precision')}", 'add it'),
     ('weights', lambda c: c.weights != 'float32' and c.use_mixed_precision, 'compute in bfloat16 already', _leave('use_mixed_precision')),
@@ -67,7 +67,7 @@ class TrainConfig:
     batch_size: int = 16  # windows per micro-batch
     gradient_accumulation_steps: int = 1  # micro-batches per step
     lr: float = 1e-3  # highest learning rate; small models take more than the 6e-4 that is usual for 124M parameters
-    min_lr: float | None = None  # what the schedule ends at; a tenth of lr by default
+    min_lr: float | None = None  # what the schedule ends at; by default 1e-4, or a tenth of lr where that is less
     warmup_iters: int = 20  # steps of linear warm-up
     weight_decay: float = 0.1  # on matrices; not on vectors such as norms and biases
     beta1: float = 0.9  # AdamW
@@ -110,6 +110,8 @@ class TrainConfig:
             if excluded(self): raise MemtrainError(why, way_out, name, None if getattr(self, name) is True else getattr(self, name))
 
 # %% ../nbs/training/13_train.ipynb #a4dc57c1
+def _lowest(lr): return min(1e-4, lr/10)
+
 def cosine_lr(
     step: int,  # from 0
     c: TrainConfig,  # `lr`, `min_lr`, `warmup_iters` and `max_iters` are used
@@ -117,7 +119,7 @@ def cosine_lr(
     "The learning rate of `step`: linear warm-up, then half a cosine down to `min_lr`"
     if step < c.warmup_iters: return c.lr * (step + 1) / (c.warmup_iters + 1)
     done = min(1, (step - c.warmup_iters) / max(1, c.max_iters - c.warmup_iters))
-    low = c.lr/10 if c.min_lr is None else c.min_lr
+    low = _lowest(c.lr) if c.min_lr is None else c.min_lr
     return low + (c.lr - low) * (1 + math.cos(math.pi*done)) / 2
 
 # %% ../nbs/training/13_train.ipynb #435897c1
@@ -378,7 +380,7 @@ class Trainer:
         self.folder = Run(out_dir, resume, ranks, listeners, config.keep_checkpoints)
         found = self.folder.load()
         made = found.get('config', {}) if found else {}
-        if config.min_lr is None: config = replace(config, min_lr=made.get('min_lr', config.lr/10))
+        if config.min_lr is None: config = replace(config, min_lr=made.get('min_lr', _lowest(config.lr)))
         if config.epochs:
             steps = made['max_iters']/made['epochs'] if made.get('epochs') else steps_per_epoch(data, config, ranks)  # counted once for a run
             config = replace(config, max_iters=max(1, round(config.epochs*steps)))
