@@ -293,7 +293,8 @@ class _Job:
     def state(self):
         "What a second pass computes from: tensors, and their versions and numbers such as `stab`"
         tensors = [t for t in (self.x, self.centers, self.log_mixing, self.leave_one_out, *self.net.parameters(), *self.net.buffers()) if t is not None]
-        numbers = [{k: v for k, v in vars(m).items() if isinstance(v, (bool, int, float))} for m in self.net.modules()]
+        modules = [self.net] if hasattr(self.net, 'spans') else self.net.modules()  # a FactorNet has no numbers further down
+        numbers = [{k: v for k, v in vars(m).items() if isinstance(v, (bool, int, float))} for m in modules]
         return tensors, [[0 if t.is_inference() else t._version for t in tensors], numbers]
 
     def guard(self, loss):
