@@ -20,9 +20,9 @@ for name in ('OMP_NUM_THREADS', 'HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDAT
 import numpy as np  # noqa: E402 - the number of threads is set before it
 
 from memtrain.bench import (  # noqa: E402
-    LARGEST, LIMITS, VOCAB, WAYS, BenchData, data_format, decode_positions, drop_cache, files_of, format_number, format_table, import_peer,
+    FORMATS, LARGEST, LIMITS, VOCAB, WAYS, BenchData, data_format, decode_positions, drop_cache, files_of, format_number, format_table, import_peer,
     in_batches, in_child, open_arrow, open_litdata, open_ours, resident_bytes, shared_memory_cleaned, shuffled_batches, summarize_rates, timed,
-    way, widen, write_arrow)
+    way, widen)
 from memtrain.shards import TokenShards  # noqa: E402
 
 BATCH, BLOCK = 16, 1024
@@ -51,7 +51,7 @@ def short_rows(data, width=16):
     "The first `width` ids of each row: a shuffle buffer that counts rows does to them what it does to whole ones"
     for block in data.rows(1000): yield block[:, :width]
 
-data_format('arrow-short')(lambda data, dest: write_arrow(data, dest, 16, short_rows(data)))
+data_format('arrow-short')(lambda data, dest: FORMATS['arrow'](data, dest, 16, short_rows(data)))
 data_format('tar-short')(lambda data, dest: write_tar(data, dest, short_rows(data)))
 
 

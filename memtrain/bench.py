@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
            'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'open_ours', 'shuffled_batches',
-           'write_arrow', 'open_arrow', 'open_litdata', 'in_batches', 'select_ways', 'held_memory', 'read_bytes',
-           'timed', 'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache',
-           'summarize_rates', 'is_peer', 'format_table', 'format_number', 'BenchOptions', 'Bench', 'run_bench',
-           'installed_versions', 'load_bench']
+           'open_arrow', 'open_litdata', 'in_batches', 'select_ways', 'held_memory', 'read_bytes', 'timed',
+           'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache', 'summarize_rates',
+           'is_peer', 'format_table', 'format_number', 'BenchOptions', 'Bench', 'run_bench', 'installed_versions',
+           'load_bench']
 
 # %% ../nbs/measured/50_bench.ipynb #24e0590d
 import contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, multiprocessing, os, re, shutil
@@ -414,12 +414,7 @@ def shuffled_batches(
     return order[:n//data.batch_size*data.batch_size].reshape(-1, data.batch_size)
 
 @data_format('arrow')
-def write_arrow(
-    data: BenchData,
-    dest: Path,  # a folder
-    width: int | None = None,  # ids of a row; the data's by default
-    rows: Iterable | None = None,  # blocks of rows; those of the data by default
-):
+def _write_arrow(data, dest, width=None, rows=None):
     "An Arrow table of rows"
     import pyarrow as pa
     width = width or data.row

@@ -70,7 +70,7 @@ class SplitRows:
 
     def end(self): "No row is left"; return np.empty(0, self.kind)
     def state(self): "Nothing waits"; return {}
-    def load(self, state): "Of `state`"
+    def load(self, state: dict): "Of `state`"
 
 # %% ../nbs/data/25_stream.ipynb #3f88a86e
 class JoinedRows:
@@ -85,7 +85,7 @@ class JoinedRows:
         self.dtype, self.length = kind['ids'].base, kind['ids'].shape[0] - 1
         self.carry, self.begun = np.empty(0, self.dtype), False
 
-    def add(self, ids, lengths):
+    def add(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         "The rows that are whole now"
         ids, n = np.concatenate([self.carry, ids]), self.length + 1
         rows = np.zeros(max(0, (len(ids) - n)//self.stride + 1), self.kind)
@@ -106,7 +106,7 @@ class JoinedRows:
         return row
 
     def state(self): "What waits, as tensors"; return {'carry': torch.from_numpy(self.carry.astype(np.int64)), 'begun': self.begun}
-    def load(self, state): "Of `state`"; self.carry, self.begun = state['carry'].numpy().astype(self.dtype), state['begun']
+    def load(self, state: dict): "Of `state`"; self.carry, self.begun = state['carry'].numpy().astype(self.dtype), state['begun']
 
 # %% ../nbs/data/25_stream.ipynb #16589baf
 _POOL = 1024  # pieces that wait to be packed
@@ -152,7 +152,7 @@ class PackedRows:
         rows['starts'] = np.packbits(starts, axis=1)
         return rows
 
-    def add(self, ids, lengths):
+    def add(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         "The rows that are whole now"
         first, sizes = _pieces(lengths, self.length)
         data, width, filled = ids.tobytes(), self.width, []
@@ -173,7 +173,7 @@ class PackedRows:
         pieces = list(self.held.values())
         return {'pool': torch.from_numpy(np.frombuffer(b''.join(pieces), np.uint8).copy()), 'sizes': torch.tensor([len(p) for p in pieces], dtype=torch.int64)}
 
-    def load(self, state):
+    def load(self, state: dict):
         "Of `state`"
         data, ends = state['pool'].numpy().tobytes(), np.cumsum(state['sizes'].numpy()).tolist()
         self._empty()
