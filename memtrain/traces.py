@@ -741,7 +741,7 @@ class TraceWriter:
         options: dict | None = None,  # what else must be the same when a run is resumed, such as the model and its seed
     ):
         plan = make_plan({'name': 'TraceWriter', 'options': options or {}}, shard_size_mb, format, group, dedupe)
-        if group != 'sample': raise MemtrainError(f"TraceWriter can't group by {group}: write with group='sample', then shard_traces(out, …, group='{group}')")
+        if group != 'sample': raise MemtrainError('is more than a TraceWriter can do', 'write by sample, and shard the folder again', 'group', group)
         self.dest, self.packer, self.spools, self.unit, self.key, self.due = Path(out), None, [], [], None, True
         with _explain(out):
             self.folder = TraceFolder(out, plan, resume)

@@ -181,6 +181,14 @@ def test_classes_of_every_kind_are_records():
         assert all(pickle.loads(pickle.dumps(r)) == r for r in (a, b, c)) and a != b and 'v' in b and len(c) == 2
         test_fail(lambda: c.nothing, contains='has no field')
 
+# %% ../nbs/proofs/lazypickle.ipynb #c2f60d35
+def test_a_slot_is_kept_wherever_a_buffer_of_the_scan_ends():
+    "Names in protocol 2 are lines of any length, so a buffer ends in one; the last item asks for the first one's slot"
+    items = [b'csome.where%b\nThing\n)\x81r' % (b'x' * (k % 400)) + struct.pack('<I', k + 1) for k in range(6_000)]
+    data = b'\x80\2]X\3\0\0\0farq\0a' + b''.join(b'(' + b''.join(items[k:k + 1000]) + b'e' for k in range(0, 6_000, 1000)) + b'h\0a.'
+    found = list(iter_pickle(_write(data)))
+    test_eq((found[0], found[-1], len(found)), ('far', 'far', 6_002))
+
 # %% ../nbs/proofs/lazypickle.ipynb #6cef23b4
 def test_pickles_of_python_2_are_read():
     "As CIFAR-10 is published: protocol 2, strings that are bytes and text at once, an array among lists"

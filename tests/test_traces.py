@@ -651,7 +651,7 @@ def test_a_writer_that_fails_keeps_whole_shards():
             with TraceWriter(d/'p') as w:
                 for t in (written[0], written[3], written[1]): w.write(t)
         test_fail(again, contains='was complete before'); assert not (d/'p').exists()
-        test_fail(lambda: TraceWriter(d/'p', group='layer'), contains="can't group by layer")
+        test_fail(lambda: TraceWriter(d/'p', group='layer'), contains="group 'layer' is more than a TraceWriter can do: write by sample")
         for bad, word in ((3.5, None), (object(), 'not a object'), ({'f': [len]}, 'f.0 is a builtins.builtin_function_or_method'), ({'x': np.array(['a'])}, '<U1'), ({'x': torch.ones(2).to_sparse()}, 'sparse'), ({'x': np.array([None])}, 'object')):
             with TraceWriter(d/'q') as w: test_fail(lambda: w.write(bad), contains=word) if word else w.write(bad)
             shutil.rmtree(d/'q')
