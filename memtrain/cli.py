@@ -604,6 +604,7 @@ def main(
 ) -> int:  # exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C
     "Run a command"
     argv = sys.argv[1:] if argv is None else argv
+    if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='surrogateescape')  # a name that isn't UTF-8 is printed as it is
     usage = '\n'.join(['usage: memtrain COMMAND [flags]', '', *(f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()),
                        '', '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.'])
     if argv[:1] == ['--version']: print(f'memtrain {__version__}'); return 0

@@ -35,7 +35,7 @@ def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
 
 
 # %% ../nbs/proofs/prepare.ipynb #d0491602
-import contextlib, copy, gzip, json, multiprocessing, os, random, shutil, signal, socket, sys, sysconfig, tempfile, threading, time
+import contextlib, copy, gzip, json, multiprocessing, os, random, shutil, signal, socket, subprocess, sys, sysconfig, tempfile, threading, time
 from unittest import mock
 from pathlib import Path
 import numpy as np, psutil, pytest, zstandard
@@ -555,6 +555,8 @@ def test_any_name_that_a_system_allows_comes_back():
         test_eq(verify(out), []); test_eq(prepare(f'{d}/in', out, **options).seconds, None)
         test_eq(prepare(f'{d}/in', out, append=True, **options).seconds, None)  # known by name
         make_corpus(f'{d}/more', seed=1); prepare(f'{d}/more', out, append=True, **options)
+        told = subprocess.run([sys.executable, '-m', 'memtrain', 'verify', str(out)], stdout=subprocess.PIPE).stdout
+        assert os.fsencode(out) in told and b'every byte as it was written' in told, told
         test_eq(verify(out), [])
 
 # %% ../nbs/proofs/prepare.ipynb #56ceaa6f

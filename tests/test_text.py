@@ -247,9 +247,9 @@ def test_normalizing_twice_is_normalizing_once(text):
 
 # %% ../nbs/proofs/text.ipynb #490f4d6f
 def test_text_and_code_pass_the_filter():
-    sources = [p for p in find_files(sysconfig.get_paths()['stdlib'], exclude=['site-packages', 'test']) if p.suffix == '.py'][:400]
+    sources = find_files([f"{sysconfig.get_paths()['stdlib']}/{name}" for name in ('[a-t]*.py', 'email/*.py', 'asyncio/*.py')])
     found = [(p.name, find_fault(text, text.encode())) for p in sources for text in read_all(p) if text.strip()]
-    test_eq([f for f in found if f[1]], []); assert len(found) > 300
+    test_eq([f for f in found if f[1]], []); assert len(found) > 200
     for text in ('天地玄黃宇宙洪荒'*100, 'שלום עולם '*100, '{}[]();'*10, '😀 '*200, '1 0 1 1 0\n'*9, 'a'*5000, '\n'.join('x = %d;' % i for i in range(500)), ''):
         test_eq(find_fault(text, text.encode()), None)
 
