@@ -422,7 +422,8 @@ class FolderWriter:
         if not any(p.name == UNFINISHED or p.name[0] == '.' for p in Path(dest).iterdir()): return
         with contextlib.suppress(MemtrainError), lock_folder(dest):  # somebody may be adding to it
             remove_temporary(dest)
-            if not cls.find_unfinished(dest, resume=True, append=True): (Path(dest)/UNFINISHED).unlink(missing_ok=True)
+            journal = Path(dest)/UNFINISHED
+            if journal.exists() and cls.read_journal(dest).get('appends_to') != cls.read_manifest(dest)['checksum']: journal.unlink()
 
     def sweep(self) -> None:
         "Remove what is half: temporary files, parts that aren't noted, and folders that stay empty"

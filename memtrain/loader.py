@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import MemtrainError, option
+from .core import MemtrainError, explain_damage, option
+from .folders import check_shape
 from .shards import TokenShards, as_windows
 
 # %% ../nbs/data/24_loader.ipynb #b7982913
@@ -362,9 +363,12 @@ class EpochLoader(IterableDataset):
     ) -> None:
         "Resume where `state` was taken; a `MemtrainError` if it belongs to other data or another seed"
         if not isinstance(state, dict): raise MemtrainError(f'{self.path}: a state of {state!r}', 'give what state_dict returned')
-        for name, value in self.identity.items():
-            if state.get(name) != value:
-                raise MemtrainError(f'{self.path}: the checkpoint was made with {option(name)} {state.get(name)}, this is {option(name)} {value}', 'use the same data and settings')
+        with explain_damage(told := f'a state for {self.path}', 'give what state_dict returned'):
+            for name, value in self.identity.items():
+                if state.get(name) != value:
+                    raise MemtrainError(f'{self.path}: the checkpoint was made with {option(name)} {state.get(name)}, this is {option(name)} {value}', 'use the same data and settings')
+            check_shape(state, {'epoch': int, 'seen': int, 'begin?': (int, None)}, told, 'give what state_dict returned')
+            if max(state['seen'], state.get('begin') or 0) > self.n or state['epoch'] >= 2**63//max(1, self.n): raise ValueError(f"epoch {state['epoch']}, {state['seen']} of {self.n} windows seen")
         self.epoch, self.seen, self.begin = state['epoch'], state['seen'], state.get('begin')
 
 # %% ../nbs/data/24_loader.ipynb #7b761317

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from .core import MemtrainError, is_out_of_memory, option
+from .core import MemtrainError, explain_damage, option
 from .ranks import choose_device
 from .runs import load_checkpoint
 from .wpo import POINTS, FactorNet, check_inputs, make_points
@@ -27,14 +27,13 @@ def load_mixture(
     path, again = Path(out_dir)/'mixture.pt', f"the run that made it, with {option('resume')}, writes it again"
     found = load_checkpoint(path, device := choose_device(device), again)
     if 'log_mixing' not in found: raise MemtrainError(f'{path}: not a mixture that memtrain wpo saved', 'give the folder of a finished run')
-    try:
-        net = FactorNet(**found['shape'], scale=found['shape']['stab'] + 1).to(device)
+    with explain_damage(path, again, 'parts of the mixture are missing or damaged', ours=True):
+        shape, numbers = found['shape'], sum(t.numel() for t in found['net'].values())
+        if max(shape['dim']**2*shape['hidden']//2, shape['hidden']**2*(shape['depth'] - 1), shape['depth']) > numbers: raise ValueError(f'a network of the shape {shape} has more than {numbers:,} numbers')
+        net = FactorNet(**shape, scale=shape['stab'] + 1).to(device)
         net.load_state_dict(found['net'])
         check_inputs(net, found['centers'], found['centers'], found['log_mixing'], None)
         return Mixture(net, found['centers'], found['log_mixing'], found['data'])
-    except Exception as e:
-        if is_out_of_memory(e): raise
-        raise MemtrainError(f'{path}: parts of the mixture are missing or damaged ({type(e).__name__}: {str(e).partition(chr(10))[0]})', again) from None
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #8848f5a5
 def _draw_plane(mixture, points, drawn, fig):

@@ -12,6 +12,7 @@ __all__ = ['RoutingTrace', 'Gate', 'find_gates', 'collect_traces', 'load_run', '
 import itertools, math, re, time
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Collection, Iterable
 
@@ -20,12 +21,12 @@ import torch.nn as nn
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 
-from .core import delegates, MemtrainError, get_rng_state, option, progress, seed_everything, set_rng_state
-from .folders import read_json
+from .core import delegates, MemtrainError, explain_damage, get_rng_state, option, progress, seed_everything, set_rng_state
+from .folders import check_shape, read_json
 from .loader import TokenLoader
 from .model import GPT, ExpertLinear, GPTConfig
 from .ranks import choose_device, clip_gradients
-from .runs import Run, check_same, load_checkpoint
+from .runs import Run, check_same, load_checkpoint, load_weights
 from .shards import TOKENIZER, TokenShards
 from .train import TrainConfig, cosine_lr, make_optimizer
 
@@ -155,9 +156,8 @@ def load_run(
     found = load_checkpoint(path, choose_device(device))
     if 'begun' in found: raise MemtrainError(f'{run_dir} has no checkpoint yet', 'train it first')
     if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole")
-    model = GPT(GPTConfig(**found['belongs']['model']))
-    model.load_state_dict(found['model_state'])
-    return model.to(choose_device(device)).eval(), found['belongs']
+    with explain_damage(path, ours=True): config = GPTConfig(**found['belongs']['model'])
+    return load_weights(path, lambda: GPT(config), found['model_state'], config.n_layer).to(choose_device(device)).eval(), found['belongs']
 
 # %% ../nbs/experts/34_routing.ipynb #07ffd771
 def collect_run(
@@ -465,11 +465,13 @@ class PredictorTrainer:
         if found := self.folder.load(self.device):
             path = self.folder.out/'checkpoint.pt'
             if 'best_epoch' not in found: raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')
-            check_same(path, found['belongs'], self.belongs)
-            self.net.load_state_dict(found['model_state']); self.optimizer.load_state_dict(found['optimizer'])
-            self.iter, self.steps, self.best, self.best_epoch, self.kept = (found[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept'))
-            self.batches.load_state_dict(found['loader'])
-            set_rng_state(found['rng'])
+            with explain_damage(path):
+                check_shape(found, {'epoch': int, 'iter': int, 'best': float, 'best_epoch': int}, path)
+                check_same(path, found['belongs'], self.belongs)
+                self.net.load_state_dict(found['model_state']); self.optimizer.load_state_dict(found['optimizer'])
+                self.iter, self.steps, self.best, self.best_epoch, self.kept = (found[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept'))
+                self.batches.load_state_dict(found['loader'])
+                set_rng_state(found['rng'])
         self.folder.open(self.iter)
 
     def open(self,
@@ -546,10 +548,9 @@ def load_predictor(
     device: str = 'cpu',  # where it goes
 ) -> MultiExpertPredictor:  # in eval mode
     "The predictor that was trained in `out_dir`"
-    found = load_checkpoint(Path(out_dir)/'predictor.pt', choose_device(device))
-    net = MultiExpertPredictor(**found['options'], lookahead=found['lookahead'])
-    net.load_state_dict(found['model_state'])
-    return net.to(choose_device(device)).eval()
+    found = load_checkpoint(path := Path(out_dir)/'predictor.pt', choose_device(device))
+    with explain_damage(path): make = partial(MultiExpertPredictor, **found['options'], lookahead=found['lookahead'])
+    return load_weights(path, make, found.get('model_state')).to(choose_device(device)).eval()
 
 # %% ../nbs/experts/34_routing.ipynb #19105afe
 def evaluate_predictors(

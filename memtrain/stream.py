@@ -220,8 +220,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from .core import delegates, MemtrainError, get_machine, option, parse_size
-from .folders import check_writable, lock_folder, remove_temporary
+from .core import delegates, MemtrainError, explain_damage, get_machine, option, parse_size
+from .folders import check_shape, check_writable, lock_folder, remove_temporary
 from .loader import permute, resolve_ranks
 from .prepare import BPE_SAMPLE, Corpus, Documents, Processed, Settings, Threads, process_chunk, run_in_order, sample_corpus
 from .shards import MANIFEST, ShardWriter, TokenShards, dtype_for_vocab, read_manifest
@@ -808,7 +808,13 @@ def sample_texts(
 _AT_ONCE = 256  # documents that become rows at a time
 
 def _to_tensor(items): return torch.from_numpy(items.view(np.uint8).reshape(len(items), items.itemsize).copy())
-def _from_tensor(tensor): return tensor.numpy().copy().reshape(-1).view(f'V{tensor.shape[1]}')
+
+def _from_tensor(tensor, size):
+    "The items of `size` bytes in the rows of `tensor`"
+    rows = tensor.numpy()
+    if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != size: raise ValueError(f'rows of {rows.dtype} {rows.shape}, not of {size} bytes')
+    return rows.copy().reshape(-1).view(f'V{size}')
+
 def _as_items(rows): return np.ascontiguousarray(rows).view(f'V{rows.dtype.itemsize}')  # which are copied whole
 
 class _Share:
@@ -838,10 +844,14 @@ class _Share:
 
     def load(self, state):
         "Stand where `state` was taken"
+        check_shape(state, {'epoch': int, 'made': int, 'ended': bool, 'position': (None, {str: int})}, 'a state of a stream', 'give what state_dict() returned')
         self.begin(state['epoch'])
         self.made, self.position, self.ended = state['made'], copy.deepcopy(state['position']), state['ended']
-        self.buffer.put(_from_tensor(state['buffer']))
-        self.pending, self.group = _from_tensor(state['pending']), (_from_tensor(state['ids']).view(self.documents.dtype), state['lengths'].numpy().copy())
+        kind, item = self.buffer.items.dtype, self.documents.dtype.itemsize
+        self.buffer.put(_from_tensor(state['buffer'], kind.itemsize))
+        self.pending, self.group = _from_tensor(state['pending'], kind.itemsize), (_from_tensor(state['ids'], item).view(self.documents.dtype), state['lengths'].numpy().copy())
+        ids, lengths = self.group
+        if lengths.dtype != np.int64 or lengths.ndim != 1 or (lengths < 0).any() or lengths.sum() != len(ids): raise ValueError(f'{len(lengths)} documents of {lengths.sum()} tokens, and {len(ids)} tokens')
         self.rows.load(state['carry'])
 
     def batches(self):
@@ -891,6 +901,8 @@ class _Workers(IterableDataset):
 
     def load(self, state):
         "Stand where `state` was taken"
+        check_shape(state, {'epoch': int, 'made': int, 'turn': int, 'after': [int], 'states': [(None, dict)]}, 'a state of a stream', 'give what state_dict() returned')
+        if not len(state['after']) == len(state['states']) == self.workers: raise ValueError(f"states of {len(state['states'])} processes, for {self.workers}")
         self.begin(state['epoch'])
         self.made, self.turn, self.after, self.states = state['made'], state['turn'], list(state['after']), list(state['states'])
 
@@ -1072,18 +1084,18 @@ class TokenStream(IterableDataset):
         name, defaults = self._documents.name, {k: v for k, v in TextOptions().__dict__.items() if k in self._documents.identity}  # of options that are younger than the state
         if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys() or not isinstance(state['wanted'], dict) or not isinstance(state['data'], dict):
             raise MemtrainError(f"{name}: a {type(state).__name__} that isn't the state of a stream", 'give what state_dict() returned')
-        damaged = MemtrainError(f'{name}: the state of the stream is damaged, or was changed', 'resume from another checkpoint')
-        if 'checksum' in state and state['checksum'] != _sha256_of_state({k: v for k, v in state.items() if k != 'checksum'}): raise damaged
-        for then, now in (({**defaults, **state['data']}, self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
-            for k in {**now, **then}:
-                if now.get(k) != then.get(k):
-                    raise MemtrainError(f'{name}: the checkpoint was made with {option(k)} {then.get(k)}, this is {option(k)} {now.get(k)}', 'use the same data and settings')
-        if self._run: self._run.begin(0)
-        run = self._running()
-        try: run.load(state['at'])
-        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):  # of before states had a checksum
-            run.begin(0)
-            raise damaged from None
+        with explain_damage(f'{name}: the state of the stream', 'resume from another checkpoint', 'damaged, or changed'):
+            if 'checksum' in state and state['checksum'] != _sha256_of_state({k: v for k, v in state.items() if k != 'checksum'}): raise ValueError('its checksum differs')
+            for then, now in (({**defaults, **state['data']}, self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
+                for k in {**now, **then}:
+                    if now.get(k) != then.get(k):
+                        raise MemtrainError(f'{name}: the checkpoint was made with {option(k)} {then.get(k)}, this is {option(k)} {now.get(k)}', 'use the same data and settings')
+            if self._run: self._run.begin(0)
+            run = self._running()
+            try: run.load(state['at'])
+            except BaseException:
+                run.begin(0)
+                raise
 
     def predict_memory(self) -> dict[str, int]:  # bytes
         "What an epoch will take at most, beyond what the process holds now, by what it is for"

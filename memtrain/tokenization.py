@@ -14,7 +14,7 @@ from typing import Any, Iterable
 
 import numpy as np
 
-from .core import MemtrainError, option
+from .core import MemtrainError, explain_damage, option
 from .folders import file_sha256, read_json
 from .shards import MANIFEST, TOKENIZER, read_manifest
 from .text import encode_text, is_file_name, path_exists
@@ -262,9 +262,7 @@ def load_tokenizer(
             raise MemtrainError(f"{path} isn't the tokenizer that made these shards", 'restore it, or prepare the data set anew')
     elif path.is_dir(): path = next((path/n for n in (TOKENIZER, 'tokenizer.json') if (path/n).exists()), path/'tokenizer.json')
     state = read_json(path, hint='a tokenizer is a tokenizer.json of the tokenizers library, or a tokenizer_state.json')
-    try: return _tokenizer_of(path.read_text(encoding='utf-8'), state)
-    except Exception as e:
-        raise MemtrainError(f'{path}: not a tokenizer ({str(e).splitlines()[0]})', 'give a tokenizer.json of the tokenizers library') from None
+    with explain_damage(path, 'give a tokenizer.json of the tokenizers library', 'not a tokenizer', ours=True): return _tokenizer_of(path.read_text(encoding='utf-8'), state)
 
 def _tokenizer_of(text, state):
     "The tokenizer with the state `text`, which is the JSON of `state`"

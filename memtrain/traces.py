@@ -429,7 +429,7 @@ class TraceFolder(FolderWriter):
         dest = Path(dest)
         if (dest/OLD_JOURNAL).exists(): cls._take_over(dest)
         found = super().find_unfinished(dest, resume, append)
-        for file, n in ((dest/s[k], s[b]) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s):
+        for file, n in ((dest/s[k], s.get(b)) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s):
             if not file.exists() or file.stat().st_size != n: raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
         return found
 

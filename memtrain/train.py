@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import torch
 
-from .core import MemtrainError, local_part, option, progress
+from .core import MemtrainError, explain_damage, local_part, option, progress
 from .folders import sha256_text
 from .loader import TokenLoader
 from .measure import MemoryMonitor
@@ -379,13 +379,14 @@ class Trainer:
         if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
         self.folder = Run(out_dir, resume, ranks, listeners, config.keep_checkpoints)
         found = self.folder.load()
-        made = found.get('config', {}) if found else {}
+        made = found['config'] if found and isinstance(found.get('config'), dict) else {}
         if config.min_lr is None: config = replace(config, min_lr=made.get('min_lr', _lowest(config.lr)))
         if config.epochs:
             steps = made['max_iters']/made['epochs'] if made.get('epochs') else steps_per_epoch(data, config, ranks)  # counted once for a run
             config = replace(config, max_iters=max(1, round(config.epochs*steps)))
         self.config = config
-        if found: self.restore(found)
+        if found:
+            with explain_damage(self.out/'checkpoint.pt'): self.restore(found)
         self.best = min(self.best, on_main(ranks, self._best_kept))
         if self.iter > config.max_iters: raise MemtrainError(f'{self.out} is at iteration {self.iter} already', f'give {self.iter} or more', 'max_iters', config.max_iters)
         self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
@@ -460,6 +461,7 @@ from .estimate import Step, estimate
 from .model import count_params, generate
 from .plan import MARGIN, find_cheaper, usable_memory
 from .ranks import full_states, load_full_states, load_sharded, save_sharded
+from .folders import check_shape
 from .runs import check_same, load_checkpoint, read_metrics
 
 # %% ../nbs/training/16_resume.ipynb #d97c146c
@@ -521,6 +523,7 @@ def restore(
     "Take up the checkpoint `found`, after making sure that it belongs to this run"
     path = self.out/'checkpoint.pt'
     if 'config' not in found: raise MemtrainError(f"{path} is no checkpoint of a GPT's run", 'choose another folder')
+    check_shape(found, {'iter': int, 'best?': (float, int), 'told?': dict}, path)
     older = {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**found['config'])), 'model': {f.name: f.default for f in fields(GPTConfig) if f.default is not MISSING}}
     check_same(path, found['belongs'], self.belongs, defaults=older, notes={'global_batch': f" ({option('batch_size')} x {option('gradient_accumulation_steps')} x ranks)"})
     check_same(path, found['config'], asdict(self.config), _MAY_DIFFER, asdict(TrainConfig()))

@@ -23,12 +23,13 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from .core import delegates, MIB, MemtrainError, format_size, is_out_of_memory, option, parse_size
+from .core import delegates, MIB, MemtrainError, explain_damage, format_size, is_out_of_memory, option, parse_size
 from .estimate import OPTIMIZERS, state_bytes
 from .lazypickle import iter_pickle
 from .plan import MARGIN, usable_memory
 from .ranks import Ranks, choose_device
 from .report import matmul_rate
+from .folders import check_shape
 from .runs import Run, check_same, own_ranks
 from .wpo import POINTS, FactorNet, Sums, check_counts, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
 
@@ -555,13 +556,15 @@ class WPOTrainer:
         if (c := self.folder.load(self.device)) is None: return
         path = self.folder.out/'checkpoint.pt'
         if 'net' not in c: raise MemtrainError(f'{path}: no checkpoint of a mixture', 'choose another folder')
-        found = {'max_iters' if k == 'niters' else k: v for k, v in c['belongs'].items()}  # niters: its first name
-        check_same(path, found, self.belongs, defaults={f.name: f.default for f in fields(WPOConfig)}, notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'})
-        self.net.load_state_dict(c['net'])
-        self.optimizer.load_state_dict(c['optimizer'])
-        self.generator.set_state(c['generator'].cpu())
-        self.iter = c['iter']
-        if self.config.strategy == 'auto' and self.ranks.world_size == 1: self.how = c['how']  # another way would round otherwise
+        with explain_damage(path):
+            check_shape(c, {'iter': int, 'how': {'strategy': str, 'chunk_size': (int, None), 'accumulation_steps': (int, None)}}, path)
+            found = {'max_iters' if k == 'niters' else k: v for k, v in c['belongs'].items()}  # niters: its first name
+            check_same(path, found, self.belongs, defaults={f.name: f.default for f in fields(WPOConfig)}, notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'})
+            self.net.load_state_dict(c['net'])
+            self.optimizer.load_state_dict(c['optimizer'])
+            self.generator.set_state(c['generator'].cpu())
+            self.iter = c['iter']
+            if self.config.strategy == 'auto' and self.ranks.world_size == 1: self.how = c['how']  # another way would round otherwise
 
     def save(self) -> None:
         "Write the checkpoint"

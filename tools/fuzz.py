@@ -140,8 +140,9 @@ def to_json(tree) -> bytes:
 
 
 def to_torch(tree) -> bytes:
-    "What a checkpoint's file holds"
+    "What a checkpoint's file holds, or a state; an old one, which has no checksum"
     import torch
+    if isinstance(tree, dict): tree.pop("checksum", None)
     torch.save(tree, f := io.BytesIO())
     return f.getvalue()
 
@@ -235,20 +236,16 @@ def read_foreign(folder: str) -> Callable:
 
 def read_journal(name: str) -> Callable:
     "An interrupted run's folder is resumed"
-    def work(path):
+    def read(data):
         from memtrain.shards import ShardWriter
         from memtrain.traces import TraceFolder
-        (TraceFolder if name == "begun_traces" else ShardWriter).find_unfinished(name, True)
-        if name == "begun": ShardWriter(name, 257, 256, 1500, "auto", Path("begun/tokenizer_state.json").read_text(), PLAN["options"], True).lock.release()
-    def read(data):
         shutil.rmtree(name)
         shutil.copytree(f"../{name}", name)
+        with open(f"../{name}/unfinished.json") as f: plan = json.JSONDecoder().raw_decode(f.read())[0]["plan"]
         Path(f"{name}/unfinished.json").write_bytes(data)
-        work(name)
+        if name == "begun": ShardWriter(name, 257, 256, 1500, "auto", Path("begun/tokenizer_state.json").read_text(), plan["options"], True).lock.release()
+        else: TraceFolder(name, plan, True).lock.release()
     return read
-
-
-PLAN: dict = {}
 
 
 def read_traces(path="traces") -> None:
@@ -287,9 +284,9 @@ def read_text(path) -> None:
 def state_reader(make: Callable) -> Callable:
     "A state is loaded, and the next batch taken"
     def read(data):
-        try: state = from_torch(data)
-        except Exception: return  # torch's own, whose bytes `load_checkpoint` looks at
-        loader = make()
+        from memtrain.runs import load_checkpoint
+        Path("state.pt").write_bytes(data)
+        state,loader = load_checkpoint("state.pt"),make()
         loader.load_state_dict(state)
         next(iter(loader))
     return read
@@ -367,10 +364,8 @@ def build(base: Path) -> dict[str, Reader]:
         rows = [f"record {i} " + "text "*(i % 7) for i in range(200)]
         for name,how in (("a", {}), ("b", dict(compression="zstd", use_dictionary=False, row_group_size=50)), ("c", dict(compression="none", data_page_size=100))):
             pq.write_table(pa.table({"text": rows, "n": list(range(200))}), f"{name}.parquet", **how)
-    global PLAN
     def seed(*names): return [Path(o).read_bytes() for o in names]
     def lines(n): return "".join(json.dumps({"text": f"line {i} \u00e9", "n": i}) + "\n" for i in range(n)).encode()
-    PLAN = json.loads(Path("data/dataset_metadata.json").read_text())
     class Thing: pass
     objects = [[1, 2.5, "x", b"yz", None, True], {"a": {"b": [(1, 2), {3}]}}, [{"layer_id": i, "sample_id": f"s{i//3}", "x": np.arange(6.).reshape(2, 3), "y": list(range(20))} for i in range(4)],
                {(0, "a"): [1, 2], frozenset((1,)): -10**40}, [torch.arange(6.).reshape(2, 3), np.float32(3), complex(1, 2), range(3), slice(1, 2), bytearray(b"123")], collections.OrderedDict(a=1)]
