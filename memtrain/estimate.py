@@ -352,7 +352,7 @@ class Estimate:
 def estimate(
     shape: Any,  # a GPT's: anything with the fields of `GPTConfig`
     step: Step = Step(),  # how the step is made
-    device: str = 'cpu',  # or 'cuda', whose differences are listed below and await a GPU to be confirmed
+    device: str = 'cpu',  # or 'cuda', whose differences are listed below
     probe: bool = True,  # ask oneDNN for the working memory of bf16 products on a CPU; without, a few MB can be missing
 ) -> Estimate:
     "The peak memory of `step` for a GPT of `shape` on `device`, in closed form"
