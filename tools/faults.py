@@ -12,6 +12,7 @@ from forked import forked,run_command,scratch,told,warm_up
 
 HOWS = "error", "full", "kill", "power"
 GROWING = "open", "write", "mkdir", "fsync"  # what a full disk refuses
+WITH_TORCH = "collect-traces"
 BY_PATH = "unlink", "remove", "rmdir", "mkdir", "truncate", "rename", "replace", "link", "symlink"
 BY_FD = "write", "pwrite", "writev", "pwritev", "ftruncate", "fsync", "fdatasync", "posix_fallocate"
 
@@ -195,8 +196,8 @@ def tokens_kept() -> set:
     return {scenes.digest(TokenShards("work/it", split).read(0, len(TokenShards("work/it", split))).tobytes()) for split in ("train", "val")}
 
 
-def scenes_of() -> dict[str, Scene]:
-    "All of them, by name"
+def scenes_of() -> dict[str, Callable]:
+    "All of them, by name: what makes each; those behind `WITH_TORCH` need it"
     from memtrain.shards import compress_shards,decompress_shards
     def copied(name): return lambda: shutil.copytree(name, "work/it")
     def packed(): shutil.copytree("data", "work/it"); compress_shards("work/it")
@@ -205,21 +206,21 @@ def scenes_of() -> dict[str, Scene]:
     to = "--out_dir", "work/it"
     shard = "shard-traces", "--input_file", "traces.pkl", *to, "--shard_size_mb", "0.02"
     return {
-        "prepare": made("prepare", "--input_files", "text", *to, *scenes.PREPARE, held=tokens_held),
-        "prepare with a vocabulary": made("prepare", "--input_files", "text", *to, *scenes.PREPARE[2:], "--vocab_size", "270", "--dedup_lines", held=tokens_held),
-        "prepare --append": made("prepare", "--input_files", "text", "more", *to, *scenes.PREPARE, "--append", start=copied("data"), held=tokens_held),
-        "export": made("export", "data", "work/it", resume=(), refuses=True),
-        "export --format llm.c": made("export", "data", "work/it", "--format", "llm.c", resume=(), refuses=True),
-        "compress": Scene(lambda: compress_shards("work/it"), None, copied("data"), tokens_kept),
-        "decompress": Scene(lambda: decompress_shards("work/it"), None, packed, tokens_kept),
-        "shard-traces": made(*shard, held=traces_held),
-        "shard-traces --format pkl": made(*shard, "--format", "pkl", "--group", "seed", held=traces_held),
-        "shard-traces --index_only": made(*shard, "--index_only", resume=()),
-        "collect-traces": made("collect-traces", *scenes.COLLECT, "--out_dir", "work", "--output_suffix", "it", refuses=True),
-        "collect-traces --shard_data": made("collect-traces", *scenes.COLLECT, "--out_dir", "work", "--shard_data", "--shard_size_mb", "0.02"),
-        "train": made("train", "--dataset_dir", "data", *to, "--config_file", "small.json", *scenes.TRAIN, held=run_held),
-        "train-predictor": made("train-predictor", *scenes.PREDICT, *to, held=run_held),
-        "wpo": made("wpo", *scenes.WPO, *to, held=run_held),
+        "prepare": lambda: made("prepare", "--input_files", "text", *to, *scenes.PREPARE, held=tokens_held),
+        "prepare with a vocabulary": lambda: made("prepare", "--input_files", "text", *to, *scenes.PREPARE[2:], "--vocab_size", "270", "--dedup_lines", held=tokens_held),
+        "prepare --append": lambda: made("prepare", "--input_files", "text", "more", *to, *scenes.PREPARE, "--append", start=copied("data"), held=tokens_held),
+        "export": lambda: made("export", "data", "work/it", resume=(), refuses=True),
+        "export --format llm.c": lambda: made("export", "data", "work/it", "--format", "llm.c", resume=(), refuses=True),
+        "compress": lambda: Scene(lambda: compress_shards("work/it"), None, copied("data"), tokens_kept),
+        "decompress": lambda: Scene(lambda: decompress_shards("work/it"), None, packed, tokens_kept),
+        "shard-traces": lambda: made(*shard, held=traces_held),
+        "shard-traces --format pkl": lambda: made(*shard, "--format", "pkl", "--group", "seed", held=traces_held),
+        "shard-traces --index_only": lambda: made(*shard, "--index_only", resume=()),
+        "collect-traces": lambda: made("collect-traces", *scenes.COLLECT, "--out_dir", "work", "--output_suffix", "it", refuses=True),
+        "collect-traces --shard_data": lambda: made("collect-traces", *scenes.COLLECT, "--out_dir", "work", "--shard_data", "--shard_size_mb", "0.02"),
+        "train": lambda: made("train", "--dataset_dir", "data", *to, "--config_file", "small.json", *scenes.TRAIN, held=run_held),
+        "train-predictor": lambda: made("train-predictor", *scenes.PREDICT, *to, held=run_held),
+        "wpo": lambda: made("wpo", *scenes.WPO, *to, held=run_held),
     }
 
 
@@ -297,11 +298,14 @@ def main() -> int:
     o = p.parse_args()
     home,base = Path.cwd(),scratch("faults")
     try:
-        warm_up()
-        scenes.build(base)
+        warm_up(all=False)  # a small process forks in no time
+        if (done := forked(lambda: (warm_up(), scenes.build(base)), seconds=600)).status: raise SystemExit(done.said)
+        os.chdir(base)
         found = {}
-        for name,scene in scenes_of().items():
+        for name,make in scenes_of().items():
+            if name == WITH_TORCH: warm_up()
             if o.scenes and name not in o.scenes: continue
+            scene = make()
             started = time.monotonic()
             r = found[name] = try_scene(name, scene, tuple(o.how), o.every, o.first)
             print(f"{name}: {r['points']} calls, {sum(r['tried'].values())} faults, {len(r['wrong'])} wrong, {time.monotonic() - started:.0f} s", flush=True)

@@ -52,22 +52,28 @@ def forked(work: Callable, *args: Any, seconds: float = 60) -> Done:
     return Child(work, *args).wait(seconds)
 
 
-def warm_up() -> None:
-    "Import what the commands need, so that children have it; torch keeps to one thread, and command lines are understood once"
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import torch,tyro
-    import torch._dynamo,torch.utils.data
+_understood: dict = {}
+
+
+def warm_up(all: bool = True) -> None:
+    "Import what the commands need, so that children have it, or `all` but what needs torch; command lines are understood once, and torch keeps to one thread"
+    import tyro
     import memtrain.cli as cli
-    import memtrain.formats,memtrain.mixtures,memtrain.prepare,memtrain.routing,memtrain.stream,memtrain.traces,memtrain.train,memtrain.wpo_train
-    torch.set_num_threads(1)
+    import memtrain.formats,memtrain.prepare,memtrain.traces
+    if not _understood:
+        understand = _understood["really"] = tyro.cli
+        def remember(*given, args, prog, **kw):
+            if (key := (prog, *args)) not in _understood: _understood[key] = understand(*given, args=args, prog=prog, **kw)
+            return _understood[key]
+        tyro.cli,cli.read_flags = remember,functools.cache(cli.read_flags)
+    if all:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        import torch,torch._dynamo,torch.utils.data
+        import memtrain.mixtures,memtrain.routing,memtrain.stream,memtrain.train,memtrain.wpo_train
+        torch.set_num_threads(1)
+        memtrain.train.sample_text.__defaults__ = 3,0.8  # these two write nothing and would take most of a run's seconds
+        memtrain.wpo_train.WPOTrainer.judge.__defaults__ = 64,
     gc.freeze()  # children don't look through, and so don't copy, what is here
-    understand,known = tyro.cli,{}
-    def remember(*given, args, prog, **kw):
-        if (key := (prog, *args)) not in known: known[key] = understand(*given, args=args, prog=prog, **kw)
-        return known[key]
-    tyro.cli,cli.read_flags = remember,functools.cache(cli.read_flags)
-    memtrain.train.sample_text.__defaults__ = 3,0.8  # these two write nothing and would take most of a run's seconds
-    memtrain.wpo_train.WPOTrainer.judge.__defaults__ = 64,
 
 
 def run_command(argv: list[str]) -> None:
