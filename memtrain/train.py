@@ -21,7 +21,7 @@ from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy
 from .optim import BF16AdamW, make_8bit, step_in_backward
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, spread_model
-from .runs import Run, on_main, own_ranks
+from .runs import Run, load_checkpoint, on_main, own_ranks
 from .shards import TOKENIZER, TokenShards
 from .stream import TokenStream, collect_tokens, open_source
 from .tokenization import load_tokenizer
@@ -447,6 +447,12 @@ class Trainer:
         "Append a line to the log, and tell the listeners"
         self.folder.write(**values)
 
+    def _best_kept(self):
+        "The loss of the weights in `best.pt`, which a run that resumes behind an earlier checkpoint may not replace by worse ones"
+        try: found = load_checkpoint(self.out/'best.pt')
+        except MemtrainError: return math.inf
+        return found['val_loss'] if found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on else math.inf
+
 # %% ../nbs/training/16_resume.ipynb #3593ec7c
 import traceback
 from dataclasses import MISSING
@@ -462,7 +468,7 @@ from .model import count_params, generate
 from .plan import MARGIN, find_cheaper, usable_memory
 from .ranks import full_states, load_full_states, load_sharded, save_sharded
 from .folders import check_shape
-from .runs import check_same, load_checkpoint, read_metrics
+from .runs import check_same, read_metrics
 
 # %% ../nbs/training/16_resume.ipynb #d97c146c
 @patch
@@ -489,13 +495,6 @@ def save_best(
     self.best = loss
     weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
     self.folder.save_as('best.pt', {'iter': self.iter, 'val_loss': loss, 'measured_on': self.measured_on, 'belongs': self.belongs, 'model_state': weights})
-
-@patch
-def _best_kept(self: Trainer):
-    "The loss of the weights in `best.pt`, which a run that resumes behind an earlier checkpoint may not replace by worse ones"
-    try: found = load_checkpoint(self.out/'best.pt')
-    except MemtrainError: return math.inf
-    return found['val_loss'] if found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on else math.inf
 
 # %% ../nbs/training/16_resume.ipynb #1056845c
 def _tell(loader):
