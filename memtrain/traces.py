@@ -401,7 +401,7 @@ class _PickleShard(_Draft):
 class TraceFolder(FolderWriter):
     "A folder of traces that is being written, and the lock on it"
     manifest_name, format, what, make = TRACE_MANIFEST, 'memtrain traces', 'folder of traces', 'shard the traces anew'
-    names = {'source': 'source (its name, size or date differs)'}
+    names = {'source': 'source (its name, size, date or options differ)'}
     shape = {**MANIFEST_SHAPE, 'shards': [SHARD_SHAPE]}
     progress_shape = {'traces?': int, 'partial?': int, 'units?': int, 'layers?': {str: int}, 'classes?': {str: int}, 'fields?': [str]}
 

@@ -624,7 +624,7 @@ def test_a_writer_killed_at_any_moment_goes_on():
                 assert contents(d/'o') == whole
             assert len(done) > 1
             lay_out(found[-5], d/'o')
-            if UNFINISHED in found[-5]: test_fail(lambda: TraceWriter(d/'o', mb, format=form, resume=True), contains="TraceWriter isn't what" )
+            if UNFINISHED in found[-5]: test_fail(lambda: TraceWriter(d/'o', mb, format=form, resume=True), contains='with another source')
             shutil.rmtree(d/'o')
 
 # %% ../nbs/proofs/traces.ipynb #31376350

@@ -116,7 +116,7 @@ def test_settings_that_exclude_each_other_say_so():
     wrong = [(dict(optimizer='lion'), 'in 8 bits only'), (dict(optimizer='sgd', use_8bit_optimizer=True), 'no moments'), (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
              (dict(autocast_dtype='float16'), 'for use_mixed_precision'), (dict(checkpoint_every=2), 'checkpoint_every 2 is for activation_checkpointing: add it'), (dict(checkpoint_keep='attention'), 'add it'),
              (dict(optimizer_in_backward=True), 'grad_clip 1.0 limits the norm of the whole gradient, which optimizer_in_backward never has: set it to 0'), (dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2), 'has no gradients to add up'),
-             (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, keep_gradients=True), 'leave out keep_gradients'), (dict(lr=5e-5, min_lr=1e-4), 'min_lr 0.0001 is above lr: leave it out for a tenth'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
+             (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, keep_gradients=True), 'leave out keep_gradients'), (dict(lr=5e-5, min_lr=1e-4), 'min_lr 0.0001 is above lr: leave it out for 1e-4 or a tenth'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
              (dict(offload_to_cpu=True), 'add parallel fsdp'), (dict(parallel='fsdp', **half), 'take bfloat16'), (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'), (dict(parallel='fsdp', weights='bfloat16'), 'fsdp divides float32 weights')]
     wrong += [(dict(weights=w, **kw), said) for w in ('bfloat16', 'bfloat16-master') for kw, said in
               ((dict(use_mixed_precision=True), 'leave out use_mixed_precision'), (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'), (dict(optimizer='sgd'), "optimizer 'sgd' doesn't update weights"))]
@@ -571,8 +571,9 @@ def test_what_ranks_cannot_do_is_told():
         t = small_run(d, streamed(texts)); t.step(); t.write(iter=1, loss=1.0); t.save()
         c = torch.load(t.out/'checkpoint.pt', weights_only=True)
         torch.save({**c, 'loaders': c['loaders']*3}, t.out/'checkpoint.pt')
+        found = t.folder.load()
         with patch.object(t.ranks, 'world_size', 2), patch.object(t.ranks, 'rank', 1):
-            test_fail(lambda: t.restore(t.folder.load()), exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
+            test_fail(lambda: t.restore(found), exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
 
         t.ranks.world_size = 1
         test_fail(lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'), exc=MemtrainError, contains='offload is FSDP2')
