@@ -405,7 +405,7 @@ def test_only_the_same_run_is_resumed():
             test_fail(lambda: shard_traces(path, d/'o', **{'shard_size_mb': 0.01, **kw}, resume=True), contains=word)
         data = path.read_bytes()
         os.utime(path, (1, 1)); test_fail(lambda: shard_traces(path, d/'o', 0.01, resume=True), contains='was begun with another source')
-        save(make_traces(7), path); test_fail(lambda: shard_traces(path, d/'o', 0.01, resume=True), contains='its name, size or date differs')
+        save(make_traces(7), path); test_fail(lambda: shard_traces(path, d/'o', 0.01, resume=True), contains='its name, size, date or options differ')
         assert {k: v for k, v in contents(d/'o').items() if k != '.lock'} == {k: v for k, v in before.items() if k != '.lock'}
         path.write_bytes(data); shutil.rmtree(d/'o'); shard_traces(path, d/'o', 0.01)
         whole = contents(d/'o')
