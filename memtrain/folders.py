@@ -167,6 +167,7 @@ class _Lock:
                 self._take()
             except (FileExistsError, FileNotFoundError):  # its last holder has just removed it, or the folder
                 if last: raise MemtrainError(f"{path} can't be made: choose another place") from None
+            except OSError as e: raise MemtrainError(f"{path} can't be locked ({e.strerror}): make room, or choose another place") from None
             if self.fd is not None: break
         with contextlib.suppress(OSError):  # a full disk takes no note, and the lock holds without
             os.ftruncate(self.fd, 0)
@@ -394,7 +395,7 @@ class FolderWriter:
         found['shards'] += [line['shard'] for line in lines]
         if lines: found['progress'] = lines[-1]['progress']
         check_shape(found, {'shards': cls.shape['shards'], 'progress': cls.progress_shape}, journal, hint)
-        check_names(dest, (s['file'] for s in found['shards'] if 'file' in s), journal)
+        check_names(dest, (s[k] for s in found['shards'] for k in ('file', 'index', 'table') if k in s), journal)
         return found
 
     @classmethod

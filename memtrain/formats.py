@@ -6,7 +6,7 @@
 __all__ = ['export_shards']
 
 # %% ../nbs/data/28_formats.ipynb #868cc2fa
-import shutil, struct
+import re, shutil, struct
 from pathlib import Path
 
 import numpy as np
@@ -69,10 +69,15 @@ def export_shards(
     names = [split] if split else list_splits(path)
     for name in names:
         if name not in ('train', 'val', 'test'): raise MemtrainError(f'{path}: {format} has no split {name!r}; give train, val or test')
-    ShardWriter.find_unfinished(dest)
+    def interrupted(): return any(dest.glob('.*.bin*.tmp'))
+    if not interrupted(): ShardWriter.find_unfinished(dest)
     splits = {name: TokenShards(path, name, dtype) for name in names}
     total = sum(len(t)*(1 + (t.dtype.itemsize > 2)) for t in splits.values())
     with lock_folder(dest), explain_errors(dest, 'make room, or take another disk; nothing was kept'), progress(total=total, desc='exporting', unit='tokens') as bar:
+        if interrupted():  # it was killed while it gave its files their names
+            for p in dest.glob('*.bin'):
+                if re.fullmatch(r'((train|val|test)|tokens_(train|val|test)_\d{6})\.bin', p.name): p.unlink()
+            remove_temporary(dest)
         ShardWriter.find_unfinished(dest)  # nobody has written there meanwhile
         remove_temporary(dest)
         found = _export_dtype(splits, format, bar)

@@ -17,9 +17,10 @@ class Child:
     "A fork of this process that does `work`, whose exit status is 0 unless it raises, or tells another by `sys.exit`"
     def __init__(self, work: Callable, *args: Any):
         self.out,self.made = tempfile.TemporaryFile(),tempfile.TemporaryFile()
+        for o in (sys.stdout, sys.stderr): o.flush()
         self.pid = os.fork()
         if self.pid: return
-        status = 1
+        status,self.kept = 1,(sys.stdout, sys.stderr)  # or they would close their descriptors
         try:
             for fd in (1, 2): os.dup2(self.out.fileno(), fd)
             sys.stdout,sys.stderr = open(1, "w", closefd=False),open(2, "w", buffering=1, closefd=False)

@@ -2,7 +2,7 @@
 
 Of no input below 1 MB may a reader take more than 2 s or 300 MB, and nothing may come of it but what it reads or a `MemtrainError`.
 Inputs follow from the reader's name, their number and the seed, so each can be had again; what is found stays in the folder `fuzz/READER`."""
-import argparse,collections,functools,gzip,hashlib,io,json,mmap,os,pickle,pickletools,random,resource,select,shutil,signal,struct,sys,tempfile,time,traceback,zipfile
+import argparse,collections,functools,gzip,hashlib,io,json,mmap,os,pickle,pickletools,random,re,resource,select,shutil,signal,struct,sys,tempfile,time,traceback,zipfile
 from dataclasses import dataclass,field
 from pathlib import Path
 from typing import Any,Callable
@@ -339,8 +339,8 @@ def build(base: Path) -> dict[str, Reader]:
     from memtrain.shards import compress_shards
     from memtrain.traces import TraceDataSharder
     os.chdir(base)
-    if not Path("data").exists():
-        scenes.build(base)
+    if not Path("data").exists(): scenes.build(base)
+    if not Path("nano").exists():
         scenes.command("train", "--dataset_dir", "data", "--out_dir", "plain", "--config_file", "small.json", *scenes.TRAIN)
         scenes.command("train-predictor", *scenes.PREDICT, "--out_dir", "predictor")
         scenes.command("wpo", *scenes.WPO, "--out_dir", "mixture")
@@ -497,9 +497,9 @@ def fuzz(names: dict[str, Reader], inputs_each: int, seed: int, jobs: int = 1, k
         r = found[name]["findings"].setdefault(kind, {"count": 0, "input": number, "said": said})
         r["count"] += 1
         if keep and r["count"] == 1:
-            (keep/name).mkdir(parents=True, exist_ok=True)
+            (keep/folder_name(name)).mkdir(parents=True, exist_ok=True)
             data = make_input(name, names[name], number, seed)
-            (keep/name/hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+            (keep/folder_name(name)/hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
         if r["count"] == 1: print(f"{name}, input {number}: {said}", flush=True)
     while waiting or running:
         while waiting and len(running) < jobs:
@@ -529,17 +529,23 @@ def fuzz(names: dict[str, Reader], inputs_each: int, seed: int, jobs: int = 1, k
     return found
 
 
+def folder_name(reader: str) -> str:
+    "What the folder with inputs of a reader is called"
+    return re.sub(r"\W+", "_", reader).strip("_")
+
+
 def corpus(names: dict[str, Reader]) -> dict:
     "The inputs that were found once, with what is wrong of them today"
     wrong = {}
-    for folder in sorted(CORPUS.iterdir()) if CORPUS.is_dir() else ():
-        files = sorted(folder.iterdir())
+    for name,reader in names.items():
+        files = sorted((CORPUS/folder_name(name)).glob("*"))
+        if not files: continue
         at = mmap.mmap(-1, 8)
         work = Path.cwd()/"job"
-        done = Child(watch, work, names[folder.name], lambda i: files[i].read_bytes(), 0, len(files), at, 600).wait(600)
+        done = Child(watch, work, reader, lambda i: files[i].read_bytes(), 0, len(files), at, 600).wait(600)
         shutil.rmtree(work, ignore_errors=True)
         told = done.value[1] if done.status == 0 else [(struct.unpack("<q", at[:8])[0], f"ends with {done.status} {done.said[-500:]}")]
-        wrong |= {f"{folder.name}/{files[number].name}": said for number,said in told}
+        wrong |= {f"{folder_name(name)}/{files[number].name}": said for number,said in told}
     return wrong
 
 
