@@ -14,7 +14,7 @@ HOWS = "error", "full", "kill", "power"
 GROWING = "open", "write", "mkdir", "fsync"  # what a full disk refuses
 WITH_TORCH = "collect-traces"
 BY_PATH = "unlink", "remove", "rmdir", "mkdir", "truncate", "rename", "replace", "link", "symlink"
-BY_FD = "write", "pwrite", "writev", "pwritev", "ftruncate", "fsync", "fdatasync", "posix_fallocate"
+BY_FD = "write", "pwrite", "writev", "pwritev", "ftruncate", "fsync", "fdatasync", "posix_fallocate", "sendfile"
 
 
 class Faults:
@@ -64,7 +64,7 @@ class Faults:
         def by_fd(name):
             def call(fd, *args):
                 n,data = fd if isinstance(fd, int) else fd.fileno(),memoryview(args[0]).cast("B") if name in ("write", "pwrite") else None
-                if "write" in name or "trunc" in name: faults.wrote(n)
+                if "write" in name or name in ("ftruncate", "sendfile"): faults.wrote(n)
                 size = faults.point(name, os.readlink(f"/proc/self/fd/{n}"), 0 if data is None else len(data))
                 done = real[name](n, *args) if data is None else real[name](n, data[:size], *args[1:])
                 if data is not None and size < len(data) and faults.how in ("kill", "power"): faults.die()
@@ -79,9 +79,9 @@ class Faults:
         os.open = open_fd
 
         class Raw(io.FileIO):
-            def __init__(self, file, mode, *args):
-                if not isinstance(file, int): faults.point("open", os.fsdecode(file))
-                super().__init__(file, mode, *args)
+            def __init__(self, file, mode, closefd, opener):
+                if not isinstance(file, int) and not opener: faults.point("open", os.fsdecode(file))
+                super().__init__(file, mode, closefd, opener)
                 faults.wrote(self.fileno())
             def write(self, data):
                 data = memoryview(data).cast("B")
@@ -294,7 +294,7 @@ def main() -> int:
     p.add_argument("--every", type=int, default=1, help="try one fault of so many")
     p.add_argument("--first", type=int, default=0, help="the number of the first")
     p.add_argument("--how", nargs="*", default=HOWS, choices=HOWS)
-    p.add_argument("--at", type=int, help="try this call alone, and show what was said")
+    p.add_argument("--save", action="store_true", help="keep the figures although not all was tried")
     o = p.parse_args()
     home,base = Path.cwd(),scratch("faults")
     try:
@@ -314,9 +314,9 @@ def main() -> int:
         os.chdir(home)
         shutil.rmtree(base, ignore_errors=True)
     lost = sum(len(r["wrong"]) for r in found.values())
-    if not o.scenes and o.every == 1 and set(o.how) == set(HOWS):
+    if o.save or not o.scenes and o.every == 1 and set(o.how) == set(HOWS):
         from memtrain.core import save_result
-        save_result("faults", {k: {**{f: r[f] for f in ("points", "calls", "tried")}, "lost": len(r["wrong"])} for k,r in found.items()}, "make faults")
+        save_result("faults", {k: {**{f: r[f] for f in ("points", "calls", "tried")}, "lost": len(r["wrong"])} for k,r in found.items()}, "make faults" if o.every == 1 else f"python tools/faults.py --every {o.every} --save")
     return 1 if lost else 0
 
 

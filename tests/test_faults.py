@@ -1,0 +1,87 @@
+"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz` try, and every input that was found once.
+
+All of it in one process that has torch loaded and forks, since each fault takes a process of its own."""
+import json,os,re,subprocess,sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux: a child is watched by its pidfd, and its memory by /proc")
+ROOT = Path(__file__).resolve().parents[1]
+RACES = "prepare, another prepare", "train --resume, another train --resume", "--append, another --append", "--append, compress"
+WORK = f"""
+import json, os, shutil, sys
+sys.path.insert(0, {str(ROOT/"tools")!r})
+import faults, forked, fuzz, races, scenes
+base = forked.scratch('tests')
+try:
+    forked.warm_up()
+    scenes.build(base)
+    found = {{'faults': [], 'tried': {{}}, 'races': []}}
+    for i, (name, make) in enumerate(faults.scenes_of().items()):
+        scene = make()
+        r = faults.try_scene(name, scene, faults.HOWS, every=149, first=7*i)
+        found['faults'] += r['wrong']
+        found['tried'][name] = r['points']
+    all_races = races.races()
+    for name in {RACES!r}: found['races'] += races.try_race(name, all_races[name], 2)['wrong']
+    readers = fuzz.build(base)
+    found['corpus'] = fuzz.corpus(readers)
+    found['fuzz'] = {{k: list(r['findings'].values()) for k, r in fuzz.fuzz(readers, 20, seed=1).items() if r['findings']}}
+finally:
+    os.chdir('/')
+    shutil.rmtree(base, ignore_errors=True)
+print('\\n' + json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found():
+    "What is wrong, by kind."
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_writer_that_fails_at_any_call_loses_nothing(found):
+    assert found["faults"] == []
+    assert min(found["tried"].values()) >= 10 and sum(found["tried"].values()) > 1000  # the calls that could fail are seen
+
+
+def test_of_two_writers_in_a_folder_none_is_lost(found): assert found["races"] == []
+
+
+def test_what_was_found_once_is_told_in_seconds_and_in_megabytes(found): assert found["corpus"] == {}
+
+
+def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes(found): assert found["fuzz"] == {}
+
+
+def test_calls_that_change_a_folder_are_all_seen(tmp_path):
+    code = f"""
+import json, os, shutil, sys
+sys.path.insert(0, {str(ROOT/"tools")!r})
+from pathlib import Path
+import faults
+f = faults.Faults('.')
+f.install()
+Path('a').mkdir()
+Path('a/b').write_text('x')
+with open('a/c', 'wb', buffering=0) as o: o.write(b'y'); o.truncate(0)
+with open('a/c', 'ab') as o: o.write(b'z'); o.flush(); os.fsync(o.fileno())
+os.replace('a/c', 'a/d'); Path('a/d').rename('a/e')
+fd = os.open('f', os.O_CREAT | os.O_WRONLY); os.write(fd, b'1'); os.pwrite(fd, b'2', 0); os.ftruncate(fd, 0); os.close(fd)
+shutil.copyfile('f', 'g')
+Path('f').unlink(); shutil.rmtree('a')
+print(json.dumps([k for k, _ in f.calls]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert json.loads(done.stdout) == ["mkdir", "open", "write", "open", "write", "truncate", "open", "write", "fsync", "replace", "rename",
+                                       "open", "write", "pwrite", "ftruncate", "open", "sendfile", "unlink", "unlink", "unlink", "rmdir"], done.stderr
+
+
+def test_every_promise_names_tests_that_are_there():
+    page = json.loads((ROOT/"nbs/reference/67_rely.ipynb").read_text(encoding="utf-8"))
+    named = {name for c in page["cells"] if c["cell_type"] == "markdown" for name in re.findall(r"`(test_\w+)`", "".join(c["source"]))}
+    there = {name for o in (ROOT/"tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", o.read_text(encoding="utf-8"), re.M)}
+    assert len(named) > 40 and not named - there
