@@ -7,7 +7,7 @@ __all__ = ['save_checkpoint', 'load_checkpoint', 'load_weights', 'check_same', '
            'on_main', 'own_ranks', 'Stopped', 'catch_sigterm', 'check_run_dir', 'find_checkpoints', 'Run']
 
 # %% ../nbs/reference/62_runs.ipynb #7d21136e
-import contextlib, hashlib, json, os, re, shutil, signal, threading, weakref, zipfile
+import contextlib, hashlib, json, os, pickletools, re, shutil, signal, threading, weakref, zipfile
 from pathlib import Path
 from typing import Any, Callable, Collection, Iterator, Sequence
 
@@ -63,7 +63,11 @@ def _find_fault(path):
         if end[-22:-18] != b'PK\5\6' or end[-2:] != bytes(2): return 'its end is missing or damaged: it was cut off'
     with zipfile.ZipFile(path) as z:  # of before checkpoints had a sha256
         if any(i.compress_type for i in z.infolist()) or sum(i.file_size for i in z.infolist()) > size: return "it holds what torch.save doesn't write"
-        return (name := z.testzip()) and f'{name} in it has changed since it was written, its CRC differs' or ''
+        if name := z.testzip(): return f'{name} in it has changed since it was written, its CRC differs'
+        with contextlib.suppress(ValueError):  # what else is wrong with it, torch tells
+            for name in (i for i in z.infolist() if i.filename.endswith('data.pkl') and i.file_size < 2**20):  # torch's error about a name takes time that grows with its square
+                if any(op.name in ('GLOBAL', 'INST') and len(arg) > 1000 for op, arg, _ in pickletools.genops(z.read(name))): return 'it names what nobody would'
+        return ''
 
 def load_checkpoint(
     path: str | Path,  # `checkpoint.pt` of a run
