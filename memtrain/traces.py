@@ -629,6 +629,7 @@ def _index_only(src, out, allow_empty):
     dest = Path(out)/f'{Path(src).name}.index'
     if dest.exists() and not is_index(dest): raise MemtrainError(f'{dest} is there already and is no index: give another folder')
     with lock_folder(out), _explain(out):
+        remove_temporary(out)
         index = build_index(src, dest)
         if not allow_empty and not len(index):
             dest.unlink()
