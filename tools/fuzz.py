@@ -488,10 +488,10 @@ def watch(work: Path, reader: Reader, inputs: Callable, first: int, behind: int,
     return behind,found,slowest,most
 
 
-def fuzz(names: dict[str, Reader], inputs_each: int, seed: int, jobs: int = 1, keep: Path|None = None, seconds: float = 15) -> dict:
-    "Give each of the readers so many inputs; what came of it"
+def fuzz(names: dict[str, Reader], inputs_each: int, seed: int, jobs: int = 1, keep: Path|None = None, seconds: float = 15, minutes: float = float("inf")) -> dict:
+    "Give each of the readers so many inputs, in turns, until the minutes are over; what came of it"
     found = {k: {"inputs": 0, "findings": {}, "slowest": 0.0, "most": 0} for k in names}
-    waiting,running = collections.deque((k, 0) for k in names),{}
+    waiting,running,end = collections.deque((k, 0) for k in names),{},time.monotonic() + 60*minutes
     def note(name, number, said):
         kind = said.split(":")[0] if not said.startswith("took") else "took more than 300 MB"
         r = found[name]["findings"].setdefault(kind, {"count": 0, "input": number, "said": said})
@@ -525,7 +525,7 @@ def fuzz(names: dict[str, Reader], inputs_each: int, seed: int, jobs: int = 1, k
                 told = [(behind - 1, what)]
             for number,said in told: note(name, number, said)
             r["inputs"] += behind - first
-            if behind < inputs_each: waiting.append((name, behind))
+            if behind < inputs_each and time.monotonic() < end: waiting.append((name, behind))
     return found
 
 
@@ -554,6 +554,7 @@ def main() -> int:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("readers", nargs="*", help="which; all by default")
     p.add_argument("--inputs", type=int, default=100_000, help="of each reader")
+    p.add_argument("--minutes", type=float, default=float("inf"), help="no longer than this; the figures say how many inputs it was enough for")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--keep", type=Path, default=Path("fuzz"), help="folder for what is found")
@@ -572,7 +573,7 @@ def main() -> int:
             def show(): enter(base/"job"); readers[o.readers[0]].read(data)
             print(forked(show).said)
             return 0
-        found = fuzz({k: r for k,r in readers.items() if not o.readers or k in o.readers}, o.inputs, o.seed, o.jobs, keep)
+        found = fuzz({k: r for k,r in readers.items() if not o.readers or k in o.readers}, o.inputs, o.seed, o.jobs, keep, minutes=o.minutes)
     finally:
         os.chdir(home)
         shutil.rmtree(base, ignore_errors=True)
