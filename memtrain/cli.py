@@ -451,7 +451,7 @@ class Estimate(Shaped):
         step = Step(config.batch_size, shape.block_size, config.gradient_accumulation_steps, config.use_mixed_precision,
                     'adamw8bit' if config.use_8bit_optimizer else 'adamw', config.activation_checkpointing, config.loss_chunk_size or None)
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
-        beyond = shape.n_experts > 0 or bool(_changed(vars(config), 'train:TrainConfig', self.simulated))
+        beyond = bool(shape.beyond_gpt2) or bool(_changed(vars(config), 'train:TrainConfig', self.simulated))
         trace = simulate(*gpt_step(shape, config), device=device) if self.plot or beyond else None
         found = trace if beyond else estimate(shape, step, device)
         if self.json: print(json.dumps({'peak': found.peak, 'by_category': found.by_category, 'by_phase': found.by_phase, 'peak_op': found.peak_op, 'device': self.device,

@@ -40,8 +40,8 @@ def _check_step(shape, step):
     for name in ('use_mixed_precision', 'activation_checkpointing'):
         if type(on := getattr(step, name)) is not bool: raise MemtrainError('makes no sense', 'give True or False', name, on)
     if step.optimizer not in OPTIMIZERS: raise MemtrainError('is not known here', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', step.optimizer)
-    if n := getattr(shape, 'n_experts', 0):
-        raise MemtrainError('is more than the closed form knows', 'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step', 'n_experts', n)
+    if other := getattr(shape, 'beyond_gpt2', ()):
+        raise MemtrainError('is more than the closed form knows', 'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step', other[0], getattr(shape, other[0]))
     if step.seq_len and step.seq_len > shape.block_size:
         raise MemtrainError('is more than the model sees at once', f'take {shape.block_size} or less', 'seq_len', step.seq_len)
 
@@ -51,13 +51,13 @@ def parameter_sizes(
 ) -> list[int]:  # numbers in each parameter, in the order of `parameters()`; tied weights once
     "How many numbers are in each parameter of a GPT of `shape`"
     d, bias = shape.n_embd, int(shape.bias)
-    norm = [d] * (1 + bias)
+    norm = [d] * (1 + bias*(shape.norm == 'layer'))
     def linear(i, o, n=1): return [n*i*o] + [n*o] * bias
-    n = getattr(shape, 'n_experts', 0)
-    mlp = [n*d] + linear(d, shape.expert_width, n) + linear(shape.expert_width, d, n) if n else linear(d, 4*d) + linear(4*d, d)
-    block = norm + linear(d, 3*d) + linear(d, d) + norm + mlp
+    n, width = shape.n_experts, shape.mlp_width
+    mlp = [n*d] + linear(d, shape.expert_width, n) + linear(shape.expert_width, d, n) if n else linear(d, width * (1 + (shape.mlp == 'swiglu'))) + linear(width, d)
+    block = norm + linear(d, d + 2*shape.kv_heads*(d//shape.n_head)) + linear(d, d) + norm + mlp
     head = [] if shape.tie_weights else [shape.vocab_size * d]
-    return [shape.vocab_size * d, shape.block_size * d] + shape.n_layer * block + norm + head
+    return [shape.vocab_size * d] + [shape.block_size * d]*(shape.positions == 'table') + shape.n_layer * block + norm + head
 
 # %% ../nbs/memory/03_estimate.ipynb #c0845430
 _SMALL, _BLOCK, _TABLE = 4096, 256, 256 * 4  # of bitsandbytes: below it fp32, numbers to a scale, bytes of a table

@@ -572,7 +572,7 @@ def _out_of_memory(trainer):
     "The error of a `trainer` whose step didn't fit"
     c, shape, device, saved = trainer.config, trainer.model.config, trainer.device, trainer.folder.saved
     said = f'out of memory in iteration {trainer.iter + 1}'
-    if shape.n_experts: return OutOfMemory(said, f"take a smaller {option('batch_size')}, {option('activation_checkpointing')} or {option('loss_chunk_size')} 1024")
+    if getattr(shape, 'beyond_gpt2', True): return OutOfMemory(said, f"take a smaller {option('batch_size')}, {option('activation_checkpointing')} or {option('loss_chunk_size')} 1024")
     step = Step(c.batch_size, shape.block_size, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else c.optimizer,
                 c.activation_checkpointing, c.loss_chunk_size or None)
     room = usable_memory('cpu') if device.type == 'cpu' else int(torch.cuda.mem_get_info(device)[1]*(1 - MARGIN))

@@ -151,7 +151,7 @@ from hypothesis import given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from memtrain.core import MemtrainError, nbytes
 from memtrain.folders import write_json
-from memtrain.estimate import simulate
+from memtrain.estimate import Step, estimate, parameter_sizes, simulate
 from memtrain.measure import measure_peak, measure_step
 
 # %% ../nbs/proofs/model.ipynb #253f26b0
@@ -888,3 +888,48 @@ def test_a_size_is_near_or_the_error_names_what_is_near(target, V, T):
         below, above = (int(n) for n in str(e).split('the nearest have ')[1].split(' parameters')[0].split(' and '))
         assert below < 0.95*target and 1.05*target < above
         for n in (below, above): assert abs(count_params(size_model(n, V, T))/n - 1) <= 0.05
+
+# %% ../nbs/proofs/model.ipynb #7802a772
+def test_every_mixture_of_layers_is_counted_and_reads_its_past_as_if_it_were_read_anew():
+    for norm, positions, mlp, kv, bias, tied in [('rms', 'rotary', 'swiglu', 2, False, False), ('rms', 'table', 'gelu', 1, True, True), ('layer', 'rotary', 'swiglu', None, True, True), ('layer', 'table', 'gelu', None, False, True)]:
+        c = GPTConfig(50, 16, 2, 4, 32, norm=norm, positions=positions, mlp=mlp, n_kv_head=kv, bias=bias, tie_weights=tied)
+        torch.manual_seed(0)
+        m = GPT(c).eval()
+        test_eq(count_params(c), sum(p.numel() for p in m.parameters()))
+        test_eq(parameter_sizes(c), [p.numel() for p in m.parameters()])
+        x, past = torch.randint(50, (2, 12)), m.new_past()
+        found = [m.next_logits(x[:, :5], past)] + [m.next_logits(x[:, i:i + 1], past) for i in range(5, 12)]
+        torch.testing.assert_close(torch.stack(found, 1), m(x)[:, 4:])
+        out = x[:, :3]
+        for _ in range(20): out = torch.cat([out, m(out[:, -16:])[:, -1].argmax(-1, keepdim=True)], 1)  # past the window too
+        test_eq(generate(m, x[:, :3], 20, temperature=0), out)
+        # packed documents are read as if each had a row of its own
+        documents, own = torch.tensor([[0]*5 + [1]*7]*2), torch.tensor([[*range(5), *range(7)]]*2)
+        torch.testing.assert_close(m(x, documents, own)[:, 5:], m(x[:, 5:]))
+        m.train()
+        plain = torch.autograd.grad(m.loss(x, x), m.wte.weight)[0]
+        m.checkpointing = True
+        torch.testing.assert_close(torch.autograd.grad(m.loss(x, x), m.wte.weight)[0], plain)
+
+def test_what_is_read_once_can_be_read_on_one_at_a_time_only():
+    m = GPT(GPTConfig(50, 4, 1, 1, 8)).eval()
+    past = m.new_past()
+    m.next_logits(torch.zeros(1, 3, dtype=torch.int64), past)
+    test_fail(lambda: m.next_logits(torch.zeros(1, 2, dtype=torch.int64), past), exc=MemtrainError, contains='3 tokens read, and (1, 2) more: give one at a time, up to block_size 4')
+    m.next_logits(torch.zeros(1, 1, dtype=torch.int64), past)
+    test_fail(lambda: m.next_logits(torch.zeros(1, 1, dtype=torch.int64), past), exc=MemtrainError, contains='4 tokens read')
+
+def test_a_layer_that_cannot_be_says_which_field_it_is():
+    good = GPTConfig(50, 8, 1, 4, 32)
+    for field, bad, said in (('norm', 'batch', "norm 'batch' isn't layer or rms"), ('positions', 'alibi', "isn't table or rotary"), ('mlp', 'relu', "isn't gelu or swiglu"), ('n_kv_head', 3, "doesn't divide n_head 4"),
+                             ('norm_eps', 0, "isn't a number above 0"), ('rope_theta', math.inf, "isn't a number above 0"), ('mlp_hidden', 0, "isn't a whole number, 1 or more")):
+        test_fail(lambda: replace(good, **{field: bad}), exc=MemtrainError, contains=said)
+    test_fail(lambda: replace(good, n_embd=36, positions='rotary'), exc=MemtrainError, contains="makes heads of 9, which rotary positions can't turn in pairs")
+    test_fail(lambda: replace(good, n_experts=2, mlp='swiglu'), exc=MemtrainError, contains='n_experts 2 are in the place of the MLP')
+
+def test_the_closed_form_leaves_other_layers_to_simulate():
+    for field, value in (('norm', 'rms'), ('positions', 'rotary'), ('mlp', 'swiglu'), ('mlp_hidden', 100), ('n_kv_head', 1)):
+        shape = GPTConfig(50, 8, 1, 4, 32, **{field: value})
+        test_eq(shape.beyond_gpt2[0], field)
+        test_fail(lambda: estimate(shape, Step(2)), exc=MemtrainError, contains=f'{field} {value!r} is more than the closed form knows: simulate')
+    test_eq(GPTConfig(50, 8, 1, 4, 32, mlp_hidden=128, n_kv_head=4).beyond_gpt2, [])
