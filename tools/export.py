@@ -1,4 +1,4 @@
-"Regenerate everything that is made from the notebooks: clean notebooks, modules, tests and README.md."
+"Regenerate everything that is made from the notebooks: clean notebooks, modules, tests, README.md and the site's calculator."
 import os,sys
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from nbdev.clean import nbdev_clean
 from nbdev.config import get_config
 from nbdev.doclinks import nbdev_export
 
+from calculator import make_calculator
 from common import default_exp,find_root,generated_from,notebooks,read_page,report
 from export_tests import export_tests
 from make_readme import make_readme
@@ -35,7 +36,7 @@ def export(root: Path) -> list[str]:
     drop_jupytext(root)
     remove_stale(root)
     nbdev_export.__wrapped__()
-    return export_tests(root) + make_readme(root)
+    return export_tests(root) + make_readme(root) + make_calculator(root)
 
 
 if __name__ == "__main__": sys.exit(report(export(find_root())))
