@@ -11,7 +11,7 @@ from fastcore.test import test_close, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.measure import measure_peak
-from memtrain.wpo import _Job
+from memtrain.wpo import LowRankNet, _Job
 
 # %% ../nbs/mixtures/40_wpo.ipynb #13f29f76
 def screened(nats, d=192, K=200):
@@ -34,10 +34,10 @@ def test_what_screening_leaves_out_is_nothing():
     assert screened(3.0)[0] < left
 
 # %% ../nbs/mixtures/40_wpo.ipynb #0c6daff7
-def random_case(d, K, B, panel=3, seed=0, spread=1.0):
+def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
     "A network in float64 that isn't near its beginning, samples and centers"
     torch.manual_seed(seed)
-    net = FactorNet(d, 8, 2, panel=panel).double()
+    net = (LowRankNet(d, 8, 2, rank) if rank else FactorNet(d, 8, 2, panel=panel)).double()
     for p in net.parameters(): p.data.normal_(0, 0.3)
     return net, spread*torch.randn(B, d).double(), torch.randn(K, d).double()
 
@@ -54,14 +54,15 @@ def loss_and_gradient(net, *args, **kw):
 @pytest.mark.page
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 5), st.integers(1, 10), st.sampled_from([None, 1, 2, 5, 100]), st.sampled_from(['none', 'mixing', 'zeros']),
-       st.booleans(), st.sampled_from([0.1, 1.0, 1e3]), st.sampled_from([None, 40.0]), st.sampled_from(['chunked', 'matrix_free']), st.integers(0, 10**6))
-def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spread, screen, method, seed):
-    net, x, mu = random_case(d, K, B, panel, seed, spread)
+       st.booleans(), st.sampled_from([0.1, 1.0, 1e3]), st.sampled_from([None, 40.0]), st.sampled_from(['chunked', 'matrix_free', 'low rank']), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
+def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spread, screen, method, likelihood, seed):
+    net, x, mu = random_case(d, K, B, panel, seed, spread, rank=2 if method == 'low rank' else None)
+    method = method.replace('low rank', 'chunked')
     mu = mu[torch.randint(K, (K,))] if seed % 3 == 0 else mu  # some centers twice
     lm = None if mixing == 'none' else torch.randn(K).double()
     if mixing == 'zeros': lm[1::2] = -math.inf
     own = torch.randint(-1, K, (B,)) if leave else None
-    kw = dict(log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own)
+    kw = dict(log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own, likelihood=likelihood)
     if leave and any(all(k == o or mixing == 'zeros' and k % 2 for k in range(K)) for o in own.tolist()):
         for m in ('dense', method): test_fail(lambda: ism_loss(net, x, mu, m, screen=screen, **kw), exc=MemtrainError)
         return
@@ -106,6 +107,24 @@ def test_known_densities_are_densities():
         test_close((true_log_prob(name, grid).exp().sum()*cell).item(), 1, eps=0.01)
         test_close(-true_log_prob(name, make_points(name, 20_000)).mean().item(), entropy, eps=0.03)
 
+
+# %% ../nbs/mixtures/43_lowrank.ipynb #a46f98d9
+import math
+import torch
+from fastcore.test import test_close, test_eq, test_fail
+from memtrain.wpo import LowRankNet, ism_loss, log_prob, sample
+
+# %% ../nbs/mixtures/43_lowrank.ipynb #42f3b633
+@pytest.mark.page
+def test_low_rank_samples_have_the_covariance_of_the_density():
+    torch.manual_seed(0)
+    net, mu = LowRankNet(4, 8, 2, rank=2).double(), torch.randn(1, 4).double()
+    torch.nn.init.normal_(net.head.bias)
+    cov = torch.cholesky_inverse(net.cholesky(mu)[0].detach())
+    drawn = sample(net, mu, 100_000, generator=torch.Generator().manual_seed(0))
+    test_close((drawn - mu).T @ (drawn - mu)/len(drawn), cov, eps=0.03*cov.abs().max().item())
+    law = torch.distributions.MultivariateNormal(mu[0], cov)
+    test_close(log_prob(net, drawn[:9], mu), law.log_prob(drawn[:9]), eps=1e-9)
 
 # %% ../nbs/proofs/wpo.ipynb #27c483ae
 import copy, itertools, math
@@ -152,10 +171,10 @@ def test_sums_in_parts_are_those_of_all():
         for found, wanted in zip(sums.finish(), (a.logsumexp(0), torch.einsum('kb,kbd->bd', w, v), (w*r).sum(0))): test_close(found, wanted, eps=1e-12)
 
 # %% ../nbs/proofs/wpo.ipynb #3874c401
-def random_case(d, K, B, panel=3, seed=0, spread=1.0):
+def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
     "A network in float64 that isn't near its beginning, samples and centers"
     torch.manual_seed(seed)
-    net = FactorNet(d, 8, 2, panel=panel).double()
+    net = (LowRankNet(d, 8, 2, rank) if rank else FactorNet(d, 8, 2, panel=panel)).double()
     for p in net.parameters(): p.data.normal_(0, 0.3)
     return net, spread*torch.randn(B, d).double(), torch.randn(K, d).double()
 
@@ -184,6 +203,27 @@ def loss_and_gradient(net, *args, **kw):
     loss = ism_loss(net, *args, **kw)
     loss.backward()
     return loss.detach(), torch.cat([p.grad.flatten() for p in params])
+
+# %% ../nbs/proofs/wpo.ipynb #42dec748
+def test_both_losses_are_those_of_torchs_mixture():
+    for rank, d, K, mixing in itertools.product((None, 2), (1, 3), (1, 6), (False, True)):
+        net, x, mu = random_case(d, K, 5, seed=K, rank=rank)
+        lm = torch.randn(K).double().requires_grad_() if mixing else None
+        params, logits = [*net.parameters(), *([lm] if mixing else [])], torch.zeros(K).double() if lm is None else lm
+        points = x.clone().requires_grad_()
+        logp = MixtureSameFamily(Categorical(logits=logits), MultivariateNormal(mu, precision_matrix=(L := net.cholesky(mu)) @ L.mT)).log_prob(points)
+        s = torch.autograd.grad(logp.sum(), points, create_graph=True)[0]
+        trace = sum(torch.autograd.grad(s[:, i].sum(), points, create_graph=True)[0][:, i] for i in range(d))
+        explicit = {1.0: -logp.mean(), 0.0: (2*trace + s.square().sum(1)).mean()}
+        explicit[0.3] = 0.3*explicit[1.0] + 0.7*explicit[0.0]
+        for share, wanted in explicit.items():
+            g = [torch.zeros_like(p) if t is None else t for p, t in zip(params, torch.autograd.grad(wanted, params, retain_graph=True, allow_unused=True))]
+            for method in ('dense', 'chunked', *(['matrix_free'] if rank is None else [])):
+                found = ism_loss(net, x, mu, method, None if method == 'dense' else 4, lm, likelihood=share)
+                assert abs(found - wanted) < 1e-10*max(1, abs(wanted)), (rank, d, K, share, method)
+                for a, b in zip(torch.autograd.grad(found, params, allow_unused=True), g): assert (b if a is None else a - b).norm() < 1e-10*max(1, b.norm()), (rank, d, K, share, method)
+    test_fail(lambda: ism_loss(*random_case(2, 3, 4), likelihood=1.5), exc=MemtrainError, contains='likelihood 1.5')
+    for bad in (dict(rank=0), dict(scale=0.001)): test_fail(lambda: LowRankNet(2, **bad), exc=MemtrainError, contains=list(bad)[-1])
 
 # %% ../nbs/proofs/wpo.ipynb #249d7040
 def test_the_order_of_the_centers_is_nothing():
