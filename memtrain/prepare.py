@@ -7,11 +7,11 @@ __all__ = ['BPE_SAMPLE', 'COUNTS', 'PrepareOptions', 'Settings', 'Documents', 'P
            'Threads', 'Corpus', 'sample_corpus', 'Prepared', 'prepare']
 
 # %% ../nbs/data/23_prepare.ipynb #28071ebd
-import contextlib, ctypes, os, shutil, sys, time
+import contextlib, copy, ctypes, os, shutil, sys, time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -20,8 +20,8 @@ import numpy as np
 from .core import delegates, MemtrainError, format_size, get_machine, option, parse_size, progress
 from .folders import lock_folder
 from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, read_keys, read_manifest
-from .text import (RULES, Chunk, NearKeys, SeenKeys, TextOptions, active_rules, choose_split, clean_chunk, encode_text, find_files, hash_chunk_lines,
-                           hash_document, hash_lines, is_val, path_exists, read_chunks, setting, sign_text, take_sample)
+from .text import (RULES, Chunk, NearKeys, SeenKeys, TextOptions, active_rules, clean_chunk, encode_text, find_files, find_val, hash_chunk_lines,
+                           hash_document, hash_lines, path_exists, read_chunks, resolve_split, setting, sign_text, take_sample)
 from .tokenization import ByteTokenizer, CharTokenizer, load_from_hub, load_tokenizer, train_bpe
 
 # %% ../nbs/data/23_prepare.ipynb #49d51ad1
@@ -36,12 +36,13 @@ class PrepareOptions(TextOptions):
     engine: str = setting('local', ('local', 'ray').__contains__, 'is neither local nor ray', kept=False)  # local, or ray for a cluster
     resume: bool = setting(False, kept=False)  # carry on where an interrupted run stopped
     append: bool = setting(False, kept=False)  # add files to a finished data set
+    val_files: tuple[str, ...] = setting((), kept=False)  # files, folders and patterns that val is made of; all others are train
 
-    def __post_init__(self): self.tokenization = str(self.tokenization)
+    def __post_init__(self): self.tokenization, self.val_files = str(self.tokenization), (self.val_files,) if isinstance(self.val_files, (str, Path)) else tuple(self.val_files)
 
     def splits(self) -> list[str]:
         "The splits that a data set has with these options"
-        return ['train'] + ['val']*(self.val_fraction > 0)
+        return ['train'] + ['val']*(self.val_fraction > 0 or bool(self.val_files))
 
 # %% ../nbs/data/23_prepare.ipynb #08c7f812
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def process_chunk(
     clean, rules = clean_chunk(chunk, o, drop), active_rules(o, of_tokens=True)
     keys = [hash_document(d, o.seed) for d in clean.data]
     joined, (share, shares) = b''.join(keys), o.share
-    val, mine = is_val(joined, o.val_fraction), np.frombuffer(joined, '<u8')[1::2] % np.uint64(shares) == share  # by the half that doesn't decide the split
+    val, mine = find_val(chunk, clean, joined, o), np.frombuffer(joined, '<u8')[1::2] % np.uint64(shares) == share  # by the half that doesn't decide the split
     for split, rows in (('train', np.flatnonzero(mine & ~val).tolist()), ('val', np.flatnonzero(mine & val).tolist())):
         texts, wanted = [clean.texts[i] for i in rows], tokenizer and (split in splits or rules)
         ids, lengths = tokenizer.encode_documents(texts) if wanted else (np.empty(0, np.uint16), np.zeros(len(rows), np.int64))
@@ -192,7 +193,8 @@ def _sample(chunk, o, share):
     "About `share` of the training documents of a chunk, chosen by their hash"
     clean = clean_chunk(chunk, o)
     keys = [hash_document(d, o.seed) for d in clean.data]
-    return [text for text, key in zip(clean.texts, keys) if int.from_bytes(key[8:], 'little') < share * 2**64 and choose_split(key, o.val_fraction) == 'train']
+    val = find_val(chunk, clean, b''.join(keys), o)
+    return [text for text, key, v in zip(clean.texts, keys, val) if int.from_bytes(key[8:], 'little') < share * 2**64 and not v]
 
 def sample_corpus(corpus: Corpus, size: int | None = None) -> Iterator[str]:
     "Training documents of `corpus` to learn a vocabulary from, chosen by their hash; about `size` bytes, `BPE_SAMPLE` by default"
@@ -218,11 +220,12 @@ def _check_splits(corpus, documents, wanted):
     o, first, more = corpus.options, corpus.files[0], len(corpus.files) - 1
     if not sum(documents.values()):
         raise MemtrainError(f"{first}: empty, there is no text in it{' that passes the filter'*o.filter}{f', nor in the other {more} files'*(more > 0)}", 'give files with text')
-    finer = f", cut it finer with {option('document_kib')} {max(1, o.document_kib // 16)}" if o.document_kib > 1 else ''
+    finer = f", cut it finer with {option('document_kib')} {max(1, o.document_kib // 16)}" if o.document_kib > 1 and o.split_by != 'file' else ''
     for split in wanted:
         if not documents.get(split):
+            if o.split_by == 'named': raise MemtrainError(f'leaves no document for {split}', f"name other files than those of {option('input_files')}", 'val_files', ' '.join(o.val_files))
             raise MemtrainError(f'none of the {sum(documents.values())} documents fell into {split}, there are too few',
-                                f"give more text than {first}{' and others'*(more > 0)}{finer}, or choose another {option('val_fraction')} or {option('seed')}")
+                                f"give more text than {first}{' and others'*(more > 0)}{finer}, choose another {option('val_fraction')} or {option('seed')}, or name {option('val_files')}")
 
 def _check_space(out, corpus, chunk, sample, settings):
     "An error if the disk has no room for what the data set will need, by its first documents"
@@ -305,6 +308,16 @@ COUNTS = {
     'normalized': '{} documents were normalised', **{r.name: f'dropped: {{}} {r.says}' for r in RULES}, 'duplicates': 'dropped: {} documents that were there before',
     'near_duplicates': 'dropped: {} documents much like one before', 'duplicate_lines': 'dropped: {} lines that were there before'}  # name -> what the summary says
 
+def _describe_split(m):
+    "What of the data set with the manifest `m` is train and what is val, and why"
+    o, share, files = m['options'], m['tokens'].get('val', 0) / sum(m['tokens'].values()), len(m['sources'])
+    by, wanted = o.get('split_by', 'document'), o['val_fraction']
+    said = {'named': 'split as you named the files', 'file': 'split by file, .jsonl and .parquet by record, so that none is in both',
+            'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, so val says less than it should"}[by]
+    said += f'; val has {share:.1%} of the tokens'
+    if by == 'named' or abs(share - wanted) <= 0.3*wanted: return said
+    return f"{said}, not {wanted:.1%}: {files} file{'s are'*(files > 1) or ' is'} too few, or too unlike in length; name val_files, or take another seed"
+
 @dataclass
 class Prepared:
     "What `prepare` did"
@@ -317,6 +330,7 @@ class Prepared:
         m, c, r = self.manifest, self.manifest['counts'], self.run
         tokens = ', '.join(f"{split} {n:,} tokens in {m['documents'][split]:,} documents" for split, n in m['tokens'].items())
         lines = [f"{self.path}: {tokens}", f"{len(m['shards'])} shards of {m['dtype']}, vocabulary {m['vocab_size']:,}, {c['bytes']/sum(m['tokens'].values()):.2f} bytes of text a token"]
+        lines.append(_describe_split(m))
         lines += [said.format(f'{c[name]:,}') for name, said in COUNTS.items() if said and c.get(name)]
         if self.seconds is None: lines.append('It was prepared before, from files of the same names and sizes; nothing was done')
         else: lines.append(f"{format_size(r['bytes'])} of text in {self.seconds:.1f} s, {r['bytes']/1e6/self.seconds:.1f} MB/s, "
@@ -334,14 +348,20 @@ def prepare(
     "Turn the text of `input_files` into token shards in `out_dir`, in memory that doesn't grow with the text"
     started, out, options, old = time.perf_counter(), Path(out_dir), PrepareOptions(tokenization=tokenization, **kwargs), None
     options.check()
-    files = [p for p in find_files(input_files, options.exclude) if out.resolve() not in p.resolve().parents]
+    named = {p.resolve() for p in find_files(options.val_files, options.exclude)} if options.val_files else set()
+    inputs = [input_files] if isinstance(input_files, (str, Path)) else list(input_files)
+    files = [p for p in find_files([*inputs, *sorted(named)], options.exclude) if out.resolve() not in p.resolve().parents]
+    if named:
+        if options.split_by: raise MemtrainError('and named files both tell what val is', f"leave one of {option('split_by')} and {option('val_files')} out", 'split_by', options.split_by)
+        options.split_by, options.val_paths = 'named', frozenset(str(p) for p in files if p.resolve() in named)
+    def as_source(p): return {'path': str(p), 'bytes': p.stat().st_size, **({'split': 'val' if str(p) in options.val_paths else 'train'} if named else {})}
     if (out/MANIFEST).exists() or options.append:
         old = read_manifest(out)
         ShardWriter.tidy(out)
         options.check_same(out, old['options'])
         if not options.append:
             for split in old['tokens']: TokenShards(out, split)  # a missing or cut shard is an error, not finished work
-            if Counter((PurePath(s['path']).name, s['bytes']) for s in old['sources']) != Counter((p.name, p.stat().st_size) for p in files):
+            if Counter((PurePath(s['path']).name, s['bytes'], s.get('split')) for s in old['sources']) != Counter((p.name, (s := as_source(p))['bytes'], s.get('split')) for p in files):
                 raise MemtrainError(f"{out} was prepared from other files ({len(old['sources'])}, now {len(files)} or changed)",
                                     f"choose another {option('out_dir')}, remove it first, or add the new files with {option('append')}")
             return Prepared(old, None, str(out))
@@ -350,12 +370,13 @@ def prepare(
         if not files: return Prepared(old, None, str(out))
     if not files:
         raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go', f"choose another {option('out_dir')}")
-    sources = [{'path': str(p), 'bytes': p.stat().st_size} for p in files]
+    sources = list(map(as_source, files))
     pool = _Ray(options.workers) if options.engine == 'ray' else Threads(options.workers or get_machine()['cores'])
     with contextlib.closing(pool), lock_folder(out):
         if old and read_manifest(out)['checksum'] != old['checksum']: raise MemtrainError(f'{out} has just grown', 'run again')
         unfinished, corpus = ShardWriter.find_unfinished(out, options.resume, options.append), Corpus(files, options, pool)
         if unfinished: options.check_same(out, unfinished['plan']['options'], 'was begun')
+        options.split_by = options.split_by or resolve_split(files, options)
         settings = _get_ready(out, corpus, old, unfinished)
         kept = (unfinished['plan'] if unfinished else old or {'options': options.kept()})['options']  # as it was written, whatever options have come since
         writer = ShardWriter(out, settings.tokenizer.vocab_size, settings.tokenizer.eod_id, options.tokens_per_shard, options.dtype, settings.tokenizer.state(),
@@ -375,7 +396,9 @@ def _get_ready(out, corpus, old, unfinished):
     options, chunks = corpus.options, corpus.chunks()
     first = next(chunks, None)
     if not unfinished and next(chunks, None) is None:  # no longer than a chunk: its splits are known at once
-        splits = process_chunk(first, Settings(replace(options, near_dedup=0))).splits if first else {}
+        bare = copy.copy(options)
+        bare.near_dedup = 0
+        splits = process_chunk(first, Settings(bare)).splits if first else {}
         _check_splits(corpus, {split: len(docs.sizes) for split, docs in splits.items()}, () if old else options.splits())
     tokenizer = load_tokenizer(out) if (out/TOKENIZER).exists() else _make_tokenizer(options.tokenization, corpus)
     sample = take_sample(first, options) if first else []

@@ -225,7 +225,7 @@ from .folders import check_shape, check_writable, lock_folder, remove_temporary
 from .loader import permute, resolve_ranks
 from .prepare import BPE_SAMPLE, Corpus, Documents, Processed, Settings, Threads, process_chunk, run_in_order, sample_corpus
 from .shards import MANIFEST, ShardWriter, TokenShards, dtype_for_vocab, read_manifest
-from .text import Chunk, Part, SeenKeys, TextOptions, column_texts, encode_text, find_files, is_file_name, path_exists, read_parts, take_sample
+from .text import Chunk, Part, SeenKeys, TextOptions, column_texts, encode_text, find_files, is_cut, is_file_name, path_exists, read_parts, resolve_split, take_sample
 from .tokenization import open_tokenizer
 
 # %% ../nbs/data/26_streams.ipynb #1b713260
@@ -237,6 +237,7 @@ class _Source:
     whole = False  # are files, and not parts, dealt out to shares?
     lasting = None  # tells this source from others and from its own earlier states; None where nothing does
     folders = ()  # that are searched for files
+    def split_by(self, options): return 'document'  # what has a side of the split of its own
     def is_single(self, i, options): return False  # is it plain that file `i` has no more than one part?
 
 def _sha256(items):
@@ -257,6 +258,11 @@ class _Files(_Source):
         self.lasting = _sha256([str(p.absolute()), s.st_size, s.st_mtime_ns] for p, s in zip(self.files, stats))
 
     def __len__(self): return len(self.files)
+
+    def split_by(self, options):
+        paths = [Path(str(p)) for p in self.files]  # what they keep of their parts goes with them
+        by = resolve_split(paths, options)
+        return by if any(is_cut(p, options) for p in paths) else 'document'  # which is the same
 
     def is_single(self, i, options):
         path = Path(str(self.files[i]))  # what it keeps of its parts goes with it
@@ -505,10 +511,12 @@ class DocumentStream:
         text.part_bytes, text.skip_broken = 1024*part_kib, True
         if text.dedup and shares > 1: text.share = share, shares
         self.source, self.tokenizer = open_source(source, text.text_key, text.exclude), open_tokenizer(tokenizer)
+        text.split_by = self.source.split_by(text)
         self.name, self.vocab_size, self.eod_id, self.dtype = self.source.name, self.tokenizer.vocab_size, self.tokenizer.eod_id, dtype_for_vocab(self.tokenizer.vocab_size)
         self.split, self.share, self.shares, self.max_broken, self.max_documents = split, share, shares, max_broken, max_documents
         self.dedup, self.dedup_memory, self.threads = text.dedup, parse_size(text.dedup_memory), threads or get_machine()['cores']
         of_text = {f.name: getattr(text, f.name) for f in fields(text) if f.name not in _NOT_MADE_OF} | {'part_bytes': text.part_bytes}
+        if text.split_by == 'document': del of_text['split_by']  # as before there was another way
         self.identity = {'source': self.source.identity, 'tokenizer': _sha256([self.tokenizer.state()]), **of_text, 'split': split, 'dedup': self.dedup,
                          'shuffle_seed': seed, 'shuffle_files': shuffle_files, 'max_documents': max_documents}
         cache_key = {**of_text, 'skip_broken': True} | ({'share': text.share} if self.dedup and shares > 1 else {})
@@ -601,8 +609,10 @@ class DocumentStream:
         "The error for an epoch without a document"
         v = self.options.val_fraction
         other = f"; with {option('val_fraction')} {v} the other split has them all" if v and len(splits) == 1 else ''
+        finer, way_out = max(1, self.options.document_kib//16), 'give more text'
+        if other: way_out += f", cut it finer with {option('document_kib')} {finer}, or choose another {option('val_fraction')}"
         problem = f"{self.name}: there is no document for {' and '.join(splits)} in it{_told(self.counts)}{other}"
-        return self._with_broken(f'{problem}; the first broken record is ', 'mend them, or give more text') if self.errors else MemtrainError(problem, 'give more text')
+        return self._with_broken(f'{problem}; the first broken record is ', 'mend them, or give more text') if self.errors else MemtrainError(problem, way_out)
 
     def groups(
         self,
@@ -1081,7 +1091,7 @@ class TokenStream(IterableDataset):
         state: dict,  # from `state_dict`, of the same rank
     ) -> None:
         "Resume where `state` was taken; a `MemtrainError` if it belongs to other data or settings"
-        name, defaults = self._documents.name, {k: v for k, v in TextOptions().__dict__.items() if k in self._documents.identity}  # of options that are younger than the state
+        name, defaults = self._documents.name, {k: v for k, v in TextOptions.earlier().items() if k in self._documents.identity}  # of options that are younger than the state
         if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys() or not isinstance(state['wanted'], dict) or not isinstance(state['data'], dict):
             raise MemtrainError(f"{name}: a {type(state).__name__} that isn't the state of a stream", 'give what state_dict() returned')
         with explain_damage(f'{name}: the state of the stream', 'resume from another checkpoint', 'damaged, or changed'):

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['CHUNK', 'RULES', 'KEY_BYTES', 'LINE_CHARS', 'setting', 'TextOptions', 'is_file_name', 'path_exists', 'find_files',
-           'cut_text', 'Part', 'Chunk', 'column_texts', 'read_parts', 'read_chunks', 'encode_text', 'decode_part',
-           'read_documents', 'normalize_text', 'find_unclean', 'Rule', 'active_rules', 'find_fault', 'hash_document',
-           'is_val', 'choose_split', 'SeenKeys', 'sign_text', 'NearKeys', 'Cleaned', 'hash_lines', 'hash_chunk_lines',
-           'clean_chunk', 'take_sample']
+           'cut_text', 'Part', 'Chunk', 'column_texts', 'read_parts', 'is_cut', 'read_chunks', 'encode_text',
+           'decode_part', 'read_documents', 'normalize_text', 'find_unclean', 'Rule', 'active_rules', 'find_fault',
+           'hash_document', 'is_val', 'choose_split', 'SeenKeys', 'sign_text', 'NearKeys', 'Cleaned', 'hash_lines',
+           'hash_chunk_lines', 'find_val', 'clean_chunk', 'take_sample', 'resolve_split']
 
 # %% ../nbs/data/21_text.ipynb #a522cb0f
-import contextlib, glob, gzip, hashlib, io, itertools, json, math, os, re, unicodedata, zlib
+import contextlib, copy, glob, gzip, hashlib, io, itertools, json, math, os, re, unicodedata, zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
@@ -32,9 +32,10 @@ def setting(
     problem: str = '',  # what is wrong with the others: the rest of the sentence that begins with name and value
     way_out: str = '',  # what to do about it
     kept: bool = True,  # part of what a data set is, and so of its manifest
+    before: Any = None,  # what data has that was made before there was this option, where that isn't the default
 ) -> Any:  # a field of a dataclass
     "A field of options, with what it is checked for"
-    return field(default=default, metadata=dict(valid=valid, problem=problem, way_out=way_out, kept=kept))
+    return field(default=default, metadata=dict(valid=valid, problem=problem, way_out=way_out, kept=kept, before=default if before is None else before))
 
 # %% ../nbs/data/21_text.ipynb #2c107ab7
 CHUNK = 2**20  # bytes of documents that a worker gets at a time
@@ -55,8 +56,10 @@ class TextOptions:
     dedup_memory: str | int = setting('1GB', lambda v: parse_size(v) >= 2**20, 'is less than 1 MiB', kept=False)  # for remembering what was there before; more of it goes to disk
     val_fraction: float = setting(0.1, lambda v: 0 <= v < 1, 'is outside 0 .. 1', '0.1 is a tenth of the documents')  # share of the documents that go to val
     seed: int = setting(0, lambda v: 0 <= v < 2**63, 'is outside 0 .. 9223372036854775807')  # of the split into train and val
+    split_by: str | None = setting(None, (None, 'file', 'document').__contains__, 'is neither file nor document', before='document')  # what falls to train or val whole: file (of text; a record of .jsonl or .parquet), the default, or document, the pieces of a long file each for itself
 
     part_bytes, skip_broken, share = CHUNK, False, (0, 1)  # for streams: smaller parts; broken records are told, not raised; one share of the documents
+    val_paths = frozenset()  # with `split_by` 'named': the files of val
 
     def check(self) -> None:
         "Raise a `MemtrainError` for a value that no documents could make sense of"
@@ -69,14 +72,21 @@ class TextOptions:
         "What a manifest says of these options: those that the documents depend on"
         return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get('kept', True)}
 
+    @classmethod
+    def earlier(cls) -> dict[str, Any]:
+        "What each option is where data doesn't name it, being older than the option"
+        return {f.name: f.metadata.get('before', f.default) for f in fields(cls)}
+
     def check_same(
         self,
         path: str | Path,  # the data set
-        kept: dict,  # what its manifest says; options that came later have their defaults
+        kept: dict,  # what its manifest says
         made: str = 'was prepared',  # what was done to it
     ) -> None:
-        "Raise a `MemtrainError` if the data set at `path` was made with other options"
-        old = {f.name: kept.get(f.name, f.default) for f in fields(self)}
+        "Raise a `MemtrainError` if the data set at `path` was made with other options; one that is None becomes what it was"
+        old = {**self.earlier(), **kept}
+        for name in self.kept():
+            if getattr(self, name) is None: setattr(self, name, old[name])
         if changed := [f'{option(name)} {old[name]!r}' for name, value in self.kept().items() if old[name] != value]:
             raise MemtrainError(f"{path} {made} with {', '.join(changed)}", f"use the same, choose another {option('out_dir')}, or remove it first")
 
@@ -237,6 +247,7 @@ class Part:
     first: int  # number of the first line or row
     data: list[bytes]
     at: int  # how far into the file this comes, in bytes, as far as is known
+    head: bytes = b''  # the key of the text file, where it begins in an earlier part
 
 @dataclass(frozen=True)
 class Chunk:
@@ -249,14 +260,21 @@ class Chunk:
 def _text_parts(path, options):
     "A text file, cut into documents"
     with _open_bytes(path) as (stream, raw):
-        docs, size = [], 0
+        docs, size, first, head = [], 0, None, b''
         for doc in cut_text(iter(lambda: stream.read(2**18), b''), options.document_kib*1024):
+            if first is None: first = doc
+            elif not docs and not head: head = _key_of_file(first, options)
             docs.append(doc)
             size += len(doc)
             if size >= options.part_bytes:
-                yield Part(path, 'text', 0, docs, raw.tell())
+                yield Part(path, 'text', 0, docs, raw.tell(), head)
                 docs, size = [], 0
-        if docs: yield Part(path, 'text', 0, docs, raw.tell())
+        if docs: yield Part(path, 'text', 0, docs, raw.tell(), head)
+
+def _key_of_file(first, options):
+    "The hash of its `first` document as it will be, before a line is dropped from it"
+    text, _ = _decode(first)
+    return hash_document(normalize_text(text) if options.normalize else text, options.seed)
 
 def _too_long(where, options):
     return MemtrainError(f'{where}: a record of more than {options.record_mib} MiB', f"raise {option('record_mib')}, or mend the file")
@@ -327,8 +345,17 @@ def _widest_entry(path, key, meta):
 # %% ../nbs/data/21_text.ipynb #3e346ac2
 def read_parts(path: Path, options: TextOptions) -> Iterator[Part]:
     "The parts of the file at `path`: text, .jsonl or .ndjson (each also .gz or .zst), or .parquet"
-    kind = Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
-    return (_row_parts if kind == '.parquet' else _line_parts if kind in ('.jsonl', '.ndjson') else _text_parts)(path, options)
+    return (_text_parts if _is_text(path) else _row_parts if _kind(path) == '.parquet' else _line_parts)(path, options)
+
+def _kind(path): return Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
+def _is_text(path): return _kind(path) not in ('.parquet', '.jsonl', '.ndjson')
+
+def is_cut(
+    path: Path,
+    options: TextOptions,
+) -> bool:
+    "Whether the text file at `path` may be more than one document"
+    return _is_text(path) and (path.suffix in _COMPRESSED or path.stat().st_size > 1024*options.document_kib)
 
 def read_chunks(files: Iterable[Path], options: TextOptions) -> Iterator[Chunk]:
     "The documents of `files`, in this order, as chunks of raw bytes; small files share a chunk"
@@ -575,11 +602,13 @@ class Cleaned:
     parts: list[int] = field(default_factory=list)  # which part of the chunk each is from
     counts: Counter = field(default_factory=Counter)  # what was met on the way
     broken: list[MemtrainError] = field(default_factory=list)  # with `skip_broken`: what is wrong with records that were left out
+    heads: dict[int, bytes] = field(default_factory=dict)  # of parts that are of text files of several documents: the key of the file
 
 def _normalized(chunk, options):
     "All documents of `chunk`"
     found = Cleaned()
     for i, part in enumerate(chunk.parts):
+        if options.split_by == 'file' and part.kind == 'text' and (part.head or len(part.data) > 1 or options.dedup_lines): found.heads[i] = part.head or _key_of_file(part.data[0], options)
         for text, replaced in decode_part(part, options):
             if isinstance(text, MemtrainError): found.broken.append(text); continue
             found.texts.append(text); found.parts.append(i)
@@ -599,6 +628,17 @@ def hash_chunk_lines(chunk: Chunk, options: TextOptions) -> bytes:  # as of `has
     "The keys of the lines of a `chunk`"
     return hash_lines(_normalized(chunk, options).texts)
 
+def find_val(
+    chunk: Chunk,
+    cleaned: Cleaned,  # by `clean_chunk`
+    keys: bytes,  # 16 for each of its documents, by `hash_document`
+    options: TextOptions,
+) -> np.ndarray:  # (documents,) bool
+    "Which documents of a `chunk` go to val: those of the files that are named, or by the hash of the file, or by their own"
+    if options.split_by == 'named': return np.array([str(p.path) in options.val_paths for p in chunk.parts], bool)[cleaned.parts or slice(0)]
+    if options.split_by == 'file' and cleaned.heads: keys = b''.join(cleaned.heads.get(part, keys[16*i:16*i + 16]) for i, part in enumerate(cleaned.parts))
+    return is_val(keys, options.val_fraction)
+
 def clean_chunk(
     chunk: Chunk,  # from `read_chunks`
     options: TextOptions,
@@ -606,7 +646,7 @@ def clean_chunk(
 ) -> Cleaned:
     "The documents of a `chunk` that are to be kept"
     found, rules, flags = _normalized(chunk, options), active_rules(options), iter(drop)
-    kept = Cleaned(counts=found.counts, broken=found.broken)
+    kept = Cleaned(counts=found.counts, broken=found.broken, heads=found.heads)
     for text, data, part in zip(found.texts, found.data, found.parts):
         if len(drop):
             lines = text.split('\n')
@@ -626,3 +666,19 @@ def take_sample(chunk: Chunk, options: TextOptions, size: int = 2**16) -> list[s
         texts.append(text[:size])
         taken += len(texts[-1])
     return texts
+
+
+def resolve_split(
+    files: Iterable[Path],
+    options: TextOptions,
+) -> str:  # 'file' or 'document'
+    "What the documents of `files` are split by: `split_by` where it is given; else by file, unless that leaves train or val without one"
+    if options.split_by or not options.val_fraction: return options.split_by or 'file'
+    sides, first = set(), copy.copy(options)
+    first.part_bytes = 1  # a document
+    for path in files:
+        if not _is_text(path): return 'file'  # records are many
+        for part in itertools.islice(read_parts(path, first), 1):
+            if clean_chunk(Chunk(0, [part], 0), first).texts: sides.add(choose_split(_key_of_file(part.data[0], options), options.val_fraction))
+        if len(sides) == 2: return 'file'
+    return 'document'

@@ -41,9 +41,10 @@ from pathlib import Path
 import numpy as np, psutil, pytest, zstandard
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from memtrain.core import MIB, MemtrainError
+from memtrain.folders import checksum, write_json
 from memtrain.measure import measure_command
 from memtrain.shards import MANIFEST, TokenShards, read_manifest, verify
-from memtrain.text import RULES, Chunk, Part, Rule, SeenKeys, TextOptions, active_rules, choose_split, find_files, hash_chunk_lines, hash_document, is_val, read_chunks
+from memtrain.text import RULES, Chunk, Part, Rule, SeenKeys, TextOptions, active_rules, choose_split, find_files, hash_chunk_lines, hash_document, is_val, read_chunks, read_documents
 from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
 # %% ../nbs/proofs/prepare.ipynb #c0dfe477
@@ -166,6 +167,70 @@ def test_every_document_is_in_one_split_word_for_word():
             test_eq(sum(done.manifest['documents'].values()), 30)
             test_eq(verify(d/kind), [])
             assert len(done.manifest['shards']) > 3
+
+# %% ../nbs/proofs/prepare.ipynb #4e12b868
+def make_books(folder, books=12, pieces=4):
+    "Text files that are cut into several documents of 1 KiB, each line with the number of its book"
+    Path(folder).mkdir(parents=True)
+    for i in range(books): (Path(folder)/f'{i:02d}.txt').write_text(''.join(f'book {i} line {j} {"of words " * (1 + j % 5)}\n' for j in range(30*pieces)))
+    return folder
+
+def books_of(path, split): return {doc.split()[1] for doc in documents_of(path, split)}
+
+def test_no_file_is_in_both_splits_whatever_the_chunks():
+    with tempfile.TemporaryDirectory() as d:
+        d, options = Path(d), dict(tokenization='bytes', val_fraction=0.3, document_kib=1, tokens_per_shard=2000)
+        done = prepare(make_books(d/'in'), d/'out', **options)
+        train, val = books_of(d/'out', 'train'), books_of(d/'out', 'val')
+        assert len(train) + len(val) == 12 and not train & val and train and val
+        assert done.manifest['options']['split_by'] == 'file' and 'split by file' in str(done) and 'of the tokens' in str(done)
+        for p in (d/'in').iterdir():  # the first piece decides
+            first = prepare_first_piece(p)
+            assert str(int(p.name[:2])) in (val if choose_split(hash_document(first), 0.3) == 'val' else train)
+        with mock.patch.object(TextOptions, 'part_bytes', 1500): prepare(d/'in', d/'small', **options)  # parts of one or two documents
+        with mock.patch.object(TextOptions, 'part_bytes', 1500): prepare(d/'in', d/'lines', **options, dedup_lines=True)
+        test_eq([books_of(d/'small', s) for s in ('train', 'val')], [train, val])
+        assert not books_of(d/'lines', 'train') & books_of(d/'lines', 'val')
+        old = prepare(d/'in', d/'old', **options, split_by='document').manifest  # as it was
+        assert books_of(d/'old', 'train') & books_of(d/'old', 'val') and 'split by document' in str(prepare(d/'in', d/'old', **options))
+        test_fail(lambda: prepare(d/'in', d/'old', **options, split_by='file'), contains="split_by 'document'", exc=MemtrainError)
+        del old['options']['split_by']  # as one that was made before there was the option
+        write_json(d/'old'/MANIFEST, {**old, 'checksum': checksum(old)})
+        make_books(d/'more', 14)
+        grown = prepare(d/'more', d/'old', **options, append=True)
+        assert books_of(d/'old', 'val') & books_of(d/'old', 'train') & {'12', '13'} and 'split_by' not in grown.manifest['options']
+
+def prepare_first_piece(path): return next(read_documents(path, document_kib=1))[0]
+
+def test_files_of_val_can_be_named_and_records_are_their_own():
+    with tempfile.TemporaryDirectory() as d:
+        d, options = Path(d), dict(tokenization='bytes', document_kib=1)
+        make_books(d/'in', 4)
+        done = prepare(d/'in', d/'out', **options, val_files=str(d/'in'/'0[23].txt'))
+        test_eq([books_of(d/'out', s) for s in ('train', 'val')], [{'0', '1'}, {'2', '3'}])
+        test_eq({Path(s['path']).name: s['split'] for s in done.manifest['sources']}, {'00.txt': 'train', '01.txt': 'train', '02.txt': 'val', '03.txt': 'val'})
+        assert done.manifest['options']['split_by'] == 'named' and 'split as you named' in str(done)
+        assert prepare(d/'in', d/'out', **options, val_files=[d/'in'/'02.txt', d/'in'/'03.txt']).seconds is None
+        test_fail(lambda: prepare(d/'in', d/'out', **options, val_files=str(d/'in'/'02.txt')), contains='prepared from other files', exc=MemtrainError)
+        make_books(d/'more', 6)
+        prepare(d/'more', d/'out', **options, append=True)  # nothing is named: it is all train
+        test_eq(books_of(d/'out', 'val'), {'2', '3'})
+        for names, kw, said in ((d/'in', {}, 'leaves no document for train'), (d/'in'/'00.txt', dict(split_by='file'), 'split_by'), (d/'no', {}, 'no such file')):
+            test_fail(lambda: prepare(d/'in', d/'bad', **options, val_files=str(names), **kw), contains=said, exc=MemtrainError)
+        (d/'in'/'x.jsonl').write_text(''.join(json.dumps({'text': f'book {100 + i} '}) + '\n' for i in range(40)))
+        done = prepare(d/'in', d/'mixed', **options, val_fraction=0.4)
+        assert {int(b) >= 100 for b in books_of(d/'mixed', 'val')} >= {True} and not books_of(d/'mixed', 'val') & books_of(d/'mixed', 'train')
+
+def test_so_few_files_that_a_split_would_be_empty_are_split_by_piece_and_it_is_said():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_books(d/'in', 1, 40)
+        done = prepare(d/'in', d/'out', tokenization='bytes', document_kib=1)
+        assert done.manifest['options']['split_by'] == 'document' and 'pieces of 1 KiB of one file can be in both' in str(done)
+        test_fail(lambda: prepare(d/'in', d/'by_file', tokenization='bytes', document_kib=1, split_by='file'), contains='name val_files', exc=MemtrainError)
+        make_books(d/'three', 5, 6)
+        by = {seed: prepare(d/'three', d/f'{seed}', tokenization='bytes', document_kib=1, seed=seed) for seed in range(2, 6)}
+        assert any('too few, or too unlike in length' in str(done) for done in by.values() if done.manifest['options']['split_by'] == 'file')
 
 # %% ../nbs/proofs/prepare.ipynb #dccf4ba2
 def test_the_same_seed_gives_the_same_bytes_in_any_order():
