@@ -64,9 +64,8 @@ def _find_fault(path):
     with zipfile.ZipFile(path) as z:  # of before checkpoints had a sha256
         if any(i.compress_type for i in z.infolist()) or sum(i.file_size for i in z.infolist()) > size: return "it holds what torch.save doesn't write"
         if name := z.testzip(): return f'{name} in it has changed since it was written, its CRC differs'
-        with contextlib.suppress(ValueError):  # what else is wrong with it, torch tells
-            for name in (i for i in z.infolist() if i.filename.endswith('data.pkl') and i.file_size < 2**20):  # torch's error about a name takes time that grows with its square
-                if any(op.name in ('GLOBAL', 'INST') and len(arg) > 1000 for op, arg, _ in pickletools.genops(z.read(name))): return 'it names what nobody would'
+        for name in (i for i in z.infolist() if i.filename.endswith('data.pkl') and i.file_size < 2**20):  # torch's error about a name takes time that grows with its square
+            if any(op.name in ('GLOBAL', 'INST') and len(arg) > 1000 for op, arg, _ in pickletools.genops(z.read(name))): return 'it names what nobody would'
         return ''
 
 def load_checkpoint(

@@ -144,7 +144,7 @@ class ShardWriter(FolderWriter):
                     tokenizer_sha256=sha256_text(tokenizer) if tokenizer else None, options=options or {})
         super().__init__(dest, plan, resume, append, defaults)
         self.extra, self.mark, self.keyed = {}, 0, None  # more for the manifest; where the caller is in its sources; do documents have keys?
-        self.splits = {split: _Split(self, split, **p) for split, p in self.progress.items()}
+        self.splits = {split: _Split(self, split, **{k: p[k] for k in self.progress_shape[str]}) for split, p in self.progress.items()}
         try:
             self.note()
             if tokenizer and not append:

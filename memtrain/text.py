@@ -320,10 +320,10 @@ def _row_parts(path, options):
         file = pa.parquet.ParquetFile(path)
         names, meta = file.schema_arrow.names, file.metadata
         if key not in names: raise MemtrainError(f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}")
-        columns = [g.column(i) for g in map(meta.row_group, range(meta.num_row_groups)) for i in range(g.num_columns)]
-        size, own, made = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == key), path.stat().st_size, 0
-        _check_unpacked(path, size, most := _ROOM + _RATIO*own)
-        rows = min(4096, options.part_bytes*meta.num_rows // max(1, size), most//4 // _widest_entry(path, key, meta))
+        own, made = path.stat().st_size, 0
+        _check_unpacked(path, sum(meta.row_group(g).total_byte_size for g in range(meta.num_row_groups)), most := _ROOM + _RATIO*own)
+        size, widest = _measure_column(path, key)
+        rows = min(4096, options.part_bytes*meta.num_rows // max(1, size), most//4 // widest)
         for batch in file.iter_batches(batch_size=max(1, rows), columns=[key]):
             first, made = first + len(batch), made + batch.nbytes
             _check_unpacked(path, made, most)
@@ -331,16 +331,17 @@ def _row_parts(path, options):
     except MemtrainError: raise
     except Exception as e: raise _damaged(path, (str(e).splitlines() or [repr(e)])[0]) from None  # of many kinds
 
-def _widest_entry(path, key, meta):
-    "Bytes of the longest text in the dictionaries of a Parquet file, which a few bits of a row may stand for"
+def _measure_column(path, key):
+    "(bytes of a Parquet file's column when unpacked, of the longest text in its dictionaries, which a few bits of a row may stand for)"
     import pyarrow.compute as pc
-    file, widest = _pyarrow().parquet.ParquetFile(path, read_dictionary=[key], buffer_size=2**16), 1
-    for g in range(meta.num_row_groups):
-        if not any(c.has_dictionary_page for c in map(meta.row_group(g).column, range(meta.row_group(g).num_columns)) if c.path_in_schema == key): continue
-        for batch in itertools.islice(file.iter_batches(1, row_groups=[g], columns=[key]), 1):
-            found = getattr(batch.column(0), 'dictionary', None)
+    file, size, widest = _pyarrow().parquet.ParquetFile(path, read_dictionary=[key], buffer_size=2**16), 0, 1
+    for i in (i for i in range(len(file.schema)) if file.schema.column(i).path == key):
+        for g in range(file.num_row_groups):
+            first = next(file.iter_batches(1, row_groups=[g], columns=[key]), None)  # before its description is asked for: of a damaged one that ends the process
+            size += file.metadata.row_group(g).column(i).total_uncompressed_size
+            found = getattr(first.column(0), 'dictionary', None) if first else None
             if found is not None and len(found): widest = max(widest, pc.max(pc.binary_length(found)).as_py() or 1)
-    return widest
+    return size, widest
 
 # %% ../nbs/data/21_text.ipynb #3e346ac2
 def read_parts(path: Path, options: TextOptions) -> Iterator[Part]:
@@ -396,6 +397,13 @@ def _parse(line, text_key):
     return text, replaced
 
 # %% ../nbs/data/21_text.ipynb #c16d66bc
+def _numbered_lines(part):
+    "(number, line without the spaces before it) of each line that isn't blank"
+    data, number, at = part.data[0], part.first, 0
+    for line in re.finditer(rb'\S[^\n]*', data):
+        number, at = number + data.count(b'\n', at, line.start()), line.start()
+        yield number, line[0]
+
 def decode_part(
     part: Part,
     options: TextOptions,  # with `skip_broken`, a record that is broken is given as (error, 0)
@@ -403,8 +411,7 @@ def decode_part(
     "The documents in `part`"
     if part.kind == 'text': return (yield from map(_decode, part.data))
     rows = part.kind == 'rows'
-    for number, data in enumerate(part.data if rows else part.data[0].split(b'\n'), part.first):
-        if not rows and (not data or data.isspace()): continue
+    for number, data in enumerate(part.data, part.first) if rows else _numbered_lines(part):
         where = f"{part.path}, {'row' if rows else 'line'} {number}"
         try:
             if not isinstance(data, bytes): raise MemtrainError(f'{type(data).__name__}, not text').at(where)

@@ -2,7 +2,7 @@
 
 Of no input below 1 MB may a reader take more than 2 s or 300 MB, and nothing may come of it but what it reads or a `MemtrainError`.
 Inputs follow from the reader's name, their number and the seed, so each can be had again; what is found stays in the folder `fuzz/READER`."""
-import argparse,collections,functools,gzip,hashlib,io,json,mmap,os,pickle,pickletools,random,re,resource,select,shutil,signal,struct,sys,tempfile,time,traceback,zipfile
+import argparse,bisect,collections,functools,gzip,hashlib,io,itertools,json,mmap,os,pickle,pickletools,random,re,resource,select,shutil,signal,struct,sys,tempfile,time,traceback,zipfile
 from dataclasses import dataclass,field
 from pathlib import Path
 from typing import Any,Callable
@@ -107,7 +107,7 @@ def change_pickle(data: bytes, rng: random.Random, others: list[bytes]) -> bytes
         elif how == 5: ops.insert(at, rng.choice(pickletools.opcodes).code.encode("latin1") + rng.randbytes(rng.choice((0, 0, 1, 1, 2, 4, 8))))
         elif how == 6: ops.insert(at, rng.choice((b"0", b"2", b"1", b"(", b"t", b"\x85", b"\x86", b"\x87", b"a", b"e", b"s", b"u", b"R", b"b", b"\x81", b"\x94", b"h\x00", b"h\x01", b"h\x05", b"]", b"}", b")", b"\x8f", b"\x90", b"\x91", b"\x93")))
         if not ops: break
-    return b"".join(ops)[:LARGEST]
+    return b"".join(ops[:bisect.bisect(list(itertools.accumulate(map(len, ops))), LARGEST) + 1])[:LARGEST]
 
 
 @functools.lru_cache(64)
@@ -273,10 +273,10 @@ def part_reader(path: str, key: str, read: Callable, manifest: str) -> Callable:
 
 
 def read_text(path) -> None:
-    "The first documents of a file"
+    "The first 100,000 documents of a file, or 32 MiB of them: what a compressed file of 1 MB may say in all takes its time"
     from memtrain.text import read_documents
     size = 0
-    for text,_ in read_documents(path):
+    for text,_ in itertools.islice(read_documents(path), 100_000):
         size += len(text)
         if size > 2**25: break
 
@@ -473,8 +473,9 @@ def watch(work: Path, reader: Reader, inputs: Callable, first: int, behind: int,
         if time.monotonic() > end: behind = number; break
         data = inputs(number)
         at[:8] = struct.pack("<q", number)
-        with open("/proc/self/clear_refs", "w") as f: f.write("5")
-        before,started = held("VmRSS"),time.process_time()
+        if held("VmHWM") - (before := held("VmRSS")) > 10**7:  # forgetting the highest takes a millisecond: no more often than it stands out
+            with open("/proc/self/clear_refs", "w") as f: f.write("5")
+        started = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         said = None
         try: reader.read(data)
