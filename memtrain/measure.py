@@ -13,15 +13,16 @@ from collections import namedtuple
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Callable, Iterator
+from typing import IO, Any, Callable, Iterable, Iterator
 
 import numpy as np
 import psutil, torch
 from fastcore.basics import patch
 from matplotlib.figure import Figure
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.autograd.profiler import profile, record_function
+from torch.utils._pytree import tree_leaves
 
 from .core import MIB, MemtrainError, check_whole, format_size, local_part, option
 from .folders import atomic_write
@@ -124,6 +125,7 @@ class Block:
     op: str  # operation that asked for it
     phase: str  # build, forward, backward or optimizer
     category: str  # one of `CATEGORIES`
+    module: str = ''  # in whose forward pass, or for the gradients of which; empty where that isn't known
 
 # %% ../nbs/memory/01_measure.ipynb #fac894f7
 @dataclass
@@ -178,6 +180,18 @@ class Trace:
         "The operation whose allocation made the peak"
         return next((b.op for b in self.blocks if b.start == self.peak_event), '')
 
+    @property
+    def peak_module(self) -> str:
+        "The module for which that was; empty where it isn't known"
+        return next((b.module for b in self.blocks if b.start == self.peak_event), '')
+
+    @property
+    def by_module(self) -> dict[str, int]:  # largest first
+        "Bytes at the peak by the module they were allocated for"
+        found = {}
+        for b in self.alive(): found[b.module] = found.get(b.module, 0) + b.size
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
     def alive(self,
         event: int | None = None,  # after which; the peak by default
     ) -> list[Block]:  # largest first
@@ -210,11 +224,12 @@ class TraceBuilder:
         size: int,  # bytes
         op: str,  # who asks for it
         category: str | None = None,  # if it is known already
+        module: str = '',  # for whom
     ) -> None:
         "A block appears"
         self.free(key)  # its place is taken again: what was there went without a word
         self.live[key] = len(self.blocks)
-        self.blocks.append(Block(size, self.events, None, op, self.phases[-1][1], 'temporaries'))
+        self.blocks.append(Block(size, self.events, None, op, self.phases[-1][1], 'temporaries', module))
         self.events += 1
         if category: self.name(key, category)
 
@@ -243,10 +258,12 @@ class TraceBuilder:
 
 # %% ../nbs/memory/01_measure.ipynb #a1e935b4
 def state_tensors(
-    optimizer: torch.optim.Optimizer,  # any
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],  # any, or several
 ) -> list[torch.Tensor]:
-    "The tensors in the state of `optimizer`"
-    return [local_part(v) for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
+    "The tensors in the state of `optimizer`, however deep"
+    return [local_part(v) for o in _each(optimizer) for v in tree_leaves(list(o.state.values())) if torch.is_tensor(v)]
+
+def _each(optimizer): return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else [*optimizer]
 
 def _weights(model): return [local_part(t) for t in (*model.parameters(), *model.buffers())]
 
@@ -256,7 +273,7 @@ def _gradients(params):  # those that have one storage; a sparse gradient's part
 @contextlib.contextmanager
 def follow(
     model: torch.nn.Module,  # its weights are named at once, its gradients when they appear
-    optimizer: torch.optim.Optimizer,  # its state is named after every step
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],  # one or several; the state is named after every step
     name: Callable[[str, list[torch.Tensor]], None],  # called with a category and tensors of it
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
@@ -267,8 +284,9 @@ def follow(
         known.update({t.untyped_storage()._cdata: StorageWeakRef(t.untyped_storage()) for t in new})
         name('optimizer state', new)
     hooks = [p.register_post_accumulate_grad_hook(lambda p: name('gradients', _gradients([p]))) for p in model.parameters() if p.requires_grad]
-    hooks.append(optimizer.register_step_pre_hook(lambda *_: name('gradients', _gradients(model.parameters()))))  # a step in the backward pass drops them before our hook
-    hooks.append(optimizer.register_step_post_hook(name_states))
+    for o in _each(optimizer):
+        hooks.append(o.register_step_pre_hook(lambda *_: name('gradients', _gradients(model.parameters()))))  # a step in the backward pass drops them before our hook
+        hooks.append(o.register_step_post_hook(name_states))
     try: yield
     finally:
         for h in hooks: h.remove()
@@ -287,18 +305,23 @@ def mark(
     return record_function(MARK + category)
 
 # %% ../nbs/memory/01_measure.ipynb #d4a1ee18
-_Where = namedtuple('_Where', 'op backward optimizer grad category', defaults=('', False, False, False, None))  # what is known of a place in the tree
+_Where = namedtuple('_Where', 'op backward optimizer grad category module', defaults=('', False, False, False, None, ''))  # what is known of a place in the tree
+_MODULE = 'memtrain module '
 
-def _enter(where, node, say):
-    "The place inside `node`, of a `TorchOp`"
-    name = node.name
+def _enter(where, node, say, modules):
+    "The place inside `node`, of a `TorchOp`; `modules` has those of the forward pass by autograd's numbers"
+    name, number = node.name, node.extra_fields.sequence_number
     if name.startswith(MARK): return where._replace(category=name[len(MARK):])
+    if name.startswith(_MODULE): return where._replace(module=name[len(_MODULE):])
+    if number >= 0:
+        if not where.backward and not name.startswith('autograd::engine'): modules[number] = where.module
+        elif not where.backward: where = where._replace(module=modules.get(number, ''))
     if name.startswith('memtrain '): say(node, *name.split(' ', 3)[1:])
     elif name.startswith('autograd::engine'): return where._replace(backward=True)
     elif name.startswith('Optimizer.step'): return where._replace(optimizer=True)
     elif name in LOSS_OPS:
         for x in node.extra_fields.inputs or ():
-            if hasattr(x, 'storage_data_ptr'): say(node, 'name', x.storage_data_ptr, 'logits and loss')
+            if getattr(x, 'storage_data_ptr', None): say(node, 'name', x.storage_data_ptr, 'logits and loss')
         return where._replace(op=name, category='logits and loss')
     elif name.startswith('aten::') or name.endswith('Backward0') or not where.op:
         recorded = name.startswith('aten::') and node.extra_fields.sequence_number >= 0
@@ -307,11 +330,11 @@ def _enter(where, node, say):
 
 def _records(tree):
     "(time, kind, …) of what happened, in order of time"
-    found = []
+    found, modules = [], {}
     def say(node, kind, *rest): found.append((node.start_time_ns, kind, *rest))
     def walk(node, where):
         if node.tag.name == 'Allocation': say(node, 'memory', node.extra_fields, where)
-        elif node.tag.name == 'TorchOp': where = _enter(where, node, say)
+        elif node.tag.name == 'TorchOp': where = _enter(where, node, say, modules)
         for child in node.children: walk(child, where)
     for node in tree: walk(node, _Where())
     return sorted(found, key=lambda r: r[0])
@@ -327,18 +350,28 @@ def check_device(
     if kind == 'cuda' and not torch.cuda.is_available(): raise MemtrainError('is not here, this machine has no CUDA', 'take cpu', 'device', device)
     return device if kind != 'cuda' or ':' in device else f'cuda:{torch.cuda.current_device()}'
 
+_RUNNING = threading.Lock()  # a process has one profile
+
 @contextlib.contextmanager
 def profile_memory(
     builder: TraceBuilder,  # a phase of it has begun
     device: str = 'cpu',  # as `check_device` gives it
 ) -> Iterator[None]:
-    "When the block ends without an error, put its allocations and frees on `device` into `builder`"
-    if torch.autograd._profiler_enabled(): raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
+    "When the block ends, with an error or without, put its allocations and frees on `device` into `builder`"
+    if torch.autograd._profiler_enabled() or not _RUNNING.acquire(blocking=False): raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
     os.environ.setdefault('KINETO_LOG_LEVEL', '99')  # it greets on the standard error
     before = len(builder.blocks)
     # of autograd: torch.profiler's makes a table of all events too, which takes as long as the steps
-    with profile(use_device=None if device == 'cpu' else 'cuda', profile_memory=True, record_shapes=True, use_kineto=True) as prof: yield
-    for _, kind, x, *rest in _records(prof.kineto_results.experimental_event_tree()):
+    prof = profile(use_device=None if device == 'cpu' else 'cuda', profile_memory=True, record_shapes=True, use_kineto=True)
+    try:
+        with prof: yield
+    finally:
+        _RUNNING.release()
+        _replay(_records(prof.kineto_results.experimental_event_tree()), builder, device, before)
+
+def _replay(records, builder, device, before):
+    "Tell `builder`, which had `before` blocks, of what happened on `device`"
+    for _, kind, x, *rest in records:
         if kind == 'phase': builder.phase(x)
         elif kind == 'name': builder.name(int(x), rest[0])
         elif kind == 'gone':
@@ -350,7 +383,7 @@ def profile_memory(
                 elif where.backward: builder.phase('backward')
                 elif x.alloc_size > 0 and where.op and (where.grad or now == 'optimizer'): builder.phase('forward')
             if x.alloc_size < 0: builder.free(x.ptr)
-            else: builder.alloc(x.ptr, x.alloc_size, where.op, where.category or ('activations' if where.backward and where.grad else None))
+            else: builder.alloc(x.ptr, x.alloc_size, where.op, where.category or ('activations' if where.backward and where.grad else None), where.module)
 
 # %% ../nbs/memory/01_measure.ipynb #adc6c921
 def _note_names(category, tensors):
@@ -358,40 +391,77 @@ def _note_names(category, tensors):
     for t in tensors:
         with record_function(f'memtrain name {t.untyped_storage().data_ptr()} {category}'): pass
 
+@contextlib.contextmanager
+def _note_modules(model):
+    "Leave events in the profile that say which module of `model` is at work; a `MemtrainError` where one was in another thread"
+    names, inside, here, elsewhere = {m: name for name, m in model.named_modules()}, [], threading.get_ident(), []
+    def enter(module, *_):
+        if module not in names: return
+        if threading.get_ident() != here: elsewhere.append(names[module])
+        else: inside.append((module, record_function(_MODULE + names[module]).__enter__()))
+    def leave(module, *_):
+        if inside and inside[-1][0] is module and threading.get_ident() == here: inside.pop()[1].__exit__(None, None, None)
+    hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
+    try: yield
+    finally:
+        for h in hooks: h.remove()
+    if elsewhere: raise MemtrainError('the model ran in another thread, whose memory the profiler does not see', 'open the block in that thread')
+
+def _notes(error): return (f'up to {type(error).__name__}: {error}'.splitlines()[0][:300],) if error else ()
+
 def measure_step(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
-    optimizer_fn: Callable[[list], torch.optim.Optimizer],  # takes its parameters
+    optimizer_fn: Callable[[list], torch.optim.Optimizer],  # takes its parameters; gives one optimizer or several
     step_fn: Callable[[torch.nn.Module, torch.optim.Optimizer], Any],  # one training step, data included
     steps: int = 2,  # the first makes the optimizer's state, the second has it from its start
     device: str = 'cpu',  # or 'cuda:0'
 ) -> Trace:
-    "The true bytes of building the model and its optimizer and of `steps` training steps"
+    "The true bytes of building the model and its optimizer and of `steps` training steps; an exception carries the trace up to it as `trace`"
     check_whole(steps=steps)
     device, builder = check_device(device), TraceBuilder('build')
     gc.collect()
-    with profile_memory(builder, device):
-        model = model_fn()
-        optimizer = optimizer_fn([*model.parameters()])
-        with follow(model, optimizer, _note_names):
-            with record_function('memtrain phase forward'): pass
-            for _ in range(steps): step_fn(model, optimizer)
+    try:
+        with profile_memory(builder, device):
+            model = model_fn()
+            optimizer = optimizer_fn([*model.parameters()])
+            with follow(model, optimizer, _note_names), _note_modules(model):
+                with record_function('memtrain phase forward'): pass
+                for _ in range(steps): step_fn(model, optimizer)
+    except Exception as e:
+        e.trace = builder.finish(device=device, notes=_notes(e))
+        raise
     return builder.finish(device=device)
 
 # %% ../nbs/memory/01_measure.ipynb #77b8a393
 CATEGORY_COLORS = dict(zip(CATEGORIES, ('#3b4a6b', '#c0504d', '#8064a2', '#e6a23c', '#4f9d8f', '#b8b8b8')))  # in plots
 
+def _stretches(trace):
+    "(module, first event, event behind the last) of each stretch in which one part of the model allocated"
+    found = []
+    for b in trace.blocks:
+        parts = b.module.split('.')
+        name = '.'.join(parts[:2] if len(parts) > 1 and parts[1].isdigit() else parts[:1])
+        if found and found[-1][0] == name: found[-1][2] = b.start
+        else: found.append([name, b.start, b.start])
+    return [(name, start, end + 1) for name, start, end in found if name]
+
 @patch
 def plot(self: Trace) -> Figure:
-    "The bytes of each category over the events, with the phases and the operation at the peak"
+    "The bytes of each category over the events, with the phases, the modules and the operation at the peak"
     fig = Figure(figsize=(7.2, 3.6), dpi=100, layout='constrained')
     ax, mib = fig.subplots(), self.timeline / MIB
-    ax.stackplot(np.arange(self.events), mib.T, labels=CATEGORIES, colors=CATEGORY_COLORS.values(), step='post')
-    top = mib.sum(1).max(initial=0) or 1
+    total, width = mib.sum(1), max(1, self.events // 240)  # of a column: a peak of one event among thousands would be thinner than a pixel
+    columns = [at + int(total[at:at + width].argmax()) for at in range(0, self.events, width)]  # each shows its highest event
+    ax.stackplot(np.arange(0, self.events + width, width)[:len(columns) + 1], mib[[*columns, *columns[-1:]]].T, labels=CATEGORIES, colors=CATEGORY_COLORS.values(), step='post')
+    top = total.max(initial=0) or 1
     for name, start, end in self.spans:
         ax.axvline(start, color='k', lw=0.3)
         if end - start > self.events / 12: ax.text((start + end)/2, 1.02*top, name, ha='center', va='bottom', fontsize=8)  # where there is room
-    if self.events: ax.plot(self.peak_event, top, 'v', color='k', ms=5, clip_on=False)
-    ax.set_title(f'peak {format_size(self.peak)}: {self.peak_op}', loc='left', fontsize=9)
+    for name, start, end in _stretches(self):
+        if end - start > self.events / 30: ax.text((start + end)/2, 0.01*top, name, ha='center', va='bottom', fontsize=6, rotation=90, color='w')
+    if self.events: ax.plot(self.peak_event + width/2, top, 'v', color='k', ms=5, clip_on=False)
+    where = f' in {self.peak_module}' if self.peak_module else ''
+    ax.set_title(f'peak {format_size(self.peak)}: {self.peak_op}{where}', loc='left', fontsize=9)
     ax.set(xlabel='event: an allocation or a free', ylabel=f'MiB of tensors on {self.device}', ylim=(0, 1.12*top), xlim=(0, max(1, self.events - 1)))
     ax.spines[['top', 'right']].set_visible(False)
     handles, labels = ax.get_legend_handles_labels()
@@ -419,16 +489,18 @@ class track_memory:
     "Measure the steps of a training script: `with track_memory(model, optimizer) as m: step()`, then `m.peak`, `m.by_category`, `m.plot()`"
     def __init__(self,
         model: torch.nn.Module,  # on one device
-        optimizer: torch.optim.Optimizer,  # of its parameters
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],  # of its parameters; one or several
+        batch: Any = None,  # what else lies there and the step uses: tensors, or lists and dicts of them; counted as activations
     ):
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self.batch = model, _each(optimizer), batch
         self.device = str(next((p.device for p in model.parameters()), 'cpu'))
         self._trace = None
 
     def __enter__(self):
         gc.collect()
         self._trace, self._builder, self._stack, before = None, TraceBuilder('forward'), contextlib.ExitStack(), {}
-        for category, tensors in (('weights', _weights(self.model)), ('gradients', _gradients(self.model.parameters())), ('optimizer state', state_tensors(self.optimizer))):
+        for category, tensors in (('weights', _weights(self.model)), ('gradients', _gradients(self.model.parameters())), ('optimizer state', state_tensors(self.optimizer)),
+                                  ('activations', filter(torch.is_tensor, tree_leaves(self.batch)))):
             for storage in (t.untyped_storage() for t in tensors if str(t.device) == self.device):
                 if storage.data_ptr() in self._builder.live: continue
                 self._builder.alloc(storage.data_ptr(), storage.nbytes(), 'there before', category)
@@ -440,16 +512,17 @@ class track_memory:
         self._stack.enter_context(profile_memory(self._builder, self.device))
         self._stack.callback(register_module_forward_pre_hook(miss).remove)
         self._stack.enter_context(follow(self.model, self.optimizer, _note_names))
+        self._stack.enter_context(_note_modules(self.model))
         return self
 
     def __exit__(self, *exc):
-        self._stack.__exit__(*exc)
-        if exc[0] is None: self._trace = self._builder.finish(device=self.device)
+        try: self._stack.__exit__(*exc)
+        finally: self._trace = self._builder.finish(device=self.device, notes=_notes(exc[1]))
 
     @property
     def trace(self) -> Trace:
         "The trace of the block, when it has ended"
-        if self._trace is None: raise MemtrainError('track_memory: nothing measured yet', 'ask when the block has ended, without an error')
+        if self._trace is None: raise MemtrainError('track_memory: nothing measured yet', 'ask when the block has ended')
         return self._trace
 
     def __getattr__(self, name):

@@ -48,7 +48,7 @@ def test_mark_names_what_nothing_else_does():
 
 
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
-import io, os, pickle, subprocess, sys, tempfile, time
+import io, os, pickle, subprocess, sys, tempfile, threading, time
 from pathlib import Path
 import numpy as np, psutil, torch
 from fastcore.test import test_close, test_eq, test_fail
@@ -259,7 +259,7 @@ def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     again = track_memory(model, optimizer)
     with again: pass
     test_fail(lambda: _fail_in(again), exc=KeyError)
-    test_fail(lambda: again.peak, contains='nothing measured yet')  # not what it measured before
+    test_eq((again.peak, again.notes), (48, ("up to KeyError: 'mine'",)))  # what there was up to it
     test_fail(lambda: mark('bogus'), contains="'bogus' is not a category", exc=MemtrainError)
     for bad_steps in (0, -1, 1.5): test_fail(lambda: measure_step(None, None, None, steps=bad_steps), contains=f'steps {bad_steps} makes no sense', exc=MemtrainError)
     for fn in (lambda d: measure_peak(len, d), lambda d: measure_step(None, None, None, device=d)): test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
@@ -273,6 +273,121 @@ def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     test_eq(measure_peak(lambda: None), 0)
     test_eq(measure_peak(lambda: [torch.ones(100), torch.ones(10)]), 440)
     test_eq(measure_peak(lambda: [torch.ones(n) and None for n in (1,)*5]), 4)  # one at a time
+
+# %% ../nbs/proofs/measure.ipynb #1a254c0f
+def test_a_failed_step_keeps_its_trace():
+    model = torch.nn.Linear(10, 10, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def step(model, optimizer):
+        x = torch.ones(5, 10)
+        kept = model(x), torch.ones(1000)
+        raise RuntimeError(f'out of memory\nwith {len(kept)} tensors')
+    tracked = track_memory(model, optimizer)
+    test_fail(lambda: _step_in(tracked, step), contains='out of memory', exc=RuntimeError)
+    test_eq((tracked.peak, tracked.peak_op, tracked.notes), (400 + 200 + 200 + 4000, 'aten::empty', ('up to RuntimeError: out of memory',)))
+    try: measure_step(lambda: model, lambda p: optimizer, step)
+    except RuntimeError as e: test_eq((e.trace.peak, e.trace.notes), (4400, tracked.notes))  # the model was there before
+    else: assert False
+
+def _step_in(tracked, step):
+    with tracked: step(tracked.model, tracked.optimizer)
+
+# %% ../nbs/proofs/measure.ipynb #56b949bb
+def test_several_optimizers_and_nested_states_are_counted():
+    a, b = torch.nn.Linear(30, 30, bias=False), torch.nn.Linear(30, 30, bias=False)
+    model = torch.nn.Sequential(a, b)
+    def both(params): return [torch.optim.Adam(params[:1], foreach=False), torch.optim.LBFGS(params[1:], max_iter=3)]
+    def step(model, optimizers):
+        def loss():
+            model.zero_grad()
+            y = model(torch.ones(2, 30)).square().mean()
+            y.backward()
+            return y
+        loss()
+        optimizers[0].step()
+        optimizers[1].step(loss)
+    optimizers = both([*model.parameters()])
+    trace = measure_step(lambda: model, lambda params: optimizers, step, steps=2)
+    found = state_tensors(optimizers)
+    assert type(optimizers[1].state[b.weight]['old_dirs']) is list
+    own = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in found}
+    with track_memory(model, optimizers) as m: pass
+    test_eq(m.by_category['optimizer state'], sum(own.values()))
+    assert sum(own.values()) > 6*3600 and dict(zip(CATEGORIES, trace.timeline[-1]))['optimizer state'] == sum(own.values())
+
+# %% ../nbs/proofs/measure.ipynb #f1096b9f
+def test_a_batch_made_before_counts_when_it_is_handed_over():
+    model = torch.nn.Linear(10, 10, bias=False)
+    optimizer, batch = torch.optim.SGD(model.parameters(), lr=0.1), {'x': [torch.ones(500, 10)], 'name': 'first'}
+    def peak(*args):
+        with track_memory(model, optimizer, *args) as m: model(batch['x'][0])
+        return m.peak, dict(zip(CATEGORIES, m.timeline[0] + m.timeline[1]))['activations']
+    (without, none), (whole, kept) = peak(), peak(batch)
+    test_eq((whole - without, none, kept), (20000, 0, 20000))  # the input beside the output
+
+# %% ../nbs/proofs/measure.ipynb #4b5f27ff
+def test_a_step_in_another_thread_is_measured_there_or_refused():
+    model = torch.nn.Linear(10, 10, bias=False)
+    optimizer, peaks = torch.optim.SGD(model.parameters(), lr=0.1), []
+    def step(): model(torch.ones(500, 10)).sum().backward()
+    def tracked():
+        with track_memory(model, optimizer) as m: step()
+        peaks.append(m.peak)
+        model.weight.grad = None
+    def within(work):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    within(tracked)
+    tracked()
+    test_eq(*peaks)
+    def outside():
+        with track_memory(model, optimizer): within(step)
+    test_fail(outside, contains='ran in another thread', exc=MemtrainError)
+    refused = []
+    def second():
+        try: tracked()
+        except MemtrainError as e: refused.append(str(e))
+    with track_memory(model, optimizer): within(second)
+    assert 'measure one thing at a time' in refused[0]
+
+# %% ../nbs/proofs/measure.ipynb #45d6e7aa
+def test_functions_of_functions_are_measured():
+    model = torch.nn.Linear(4, 3)
+    def loss(params, x, y): return torch.nn.functional.cross_entropy(torch.func.functional_call(model, params, x[None]), y[None])
+    params = {name: p.detach() for name, p in model.named_parameters()}
+    with track_memory(model, torch.optim.SGD(model.parameters(), lr=0.1)) as m:
+        each = torch.vmap(torch.func.grad(loss), (None, 0, 0))(params, torch.ones(50, 4), torch.zeros(50, dtype=torch.long))
+    assert m.peak >= m.by_category['weights'] + sum(map(nbytes, each.values())) and m.by_category['weights'] == nbytes(model)
+
+# %% ../nbs/proofs/measure.ipynb #61a7eb69
+def test_blocks_know_their_module_in_both_passes():
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20, bias=False), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(20, 30, bias=False)))
+    def step(model, optimizer): model(torch.ones(7, 10)).sum().backward()
+    t = measure_step(lambda: model, lambda p: torch.optim.SGD(p, lr=0.1), step, steps=1)
+    found = {(b.module, b.phase, b.size) for b in t.blocks if b.op.endswith('mm')}
+    test_eq(found, {('0', 'forward', 560), ('2.0', 'forward', 840), ('2.0', 'backward', 2400), ('2.0', 'backward', 560), ('0', 'backward', 800)})
+    test_eq(sum(t.by_module.values()), t.peak)
+    test_eq([*t.by_module.values()], sorted(t.by_module.values(), reverse=True))
+    test_eq(t.peak_module, next(b.module for b in t.blocks if b.start == t.peak_event))
+    assert not torch.nn.modules.module._global_forward_hooks
+
+# %% ../nbs/proofs/measure.ipynb #f788b32e
+def test_a_peak_of_one_event_is_seen_in_the_plot():
+    b = TraceBuilder('forward')
+    b.alloc('w', 1000, 'empty', 'weights')
+    for i in range(3000):
+        b.alloc(i, 4000 if i == 1700 else 10, 'mm', module=f'blocks.{i//1000}.mlp')
+        b.free(i)
+    t = b.finish()
+    ax = t.plot().axes[0]
+    top = max(c.get_paths()[0].vertices[:, 1].max() for c in ax.collections)
+    test_close(top, 5000/MIB)
+    highest = max((c.get_paths()[0].vertices for c in ax.collections), key=lambda v: v[:, 1].max())
+    at = highest[highest[:, 1] > 4500/MIB, 0]
+    assert at.min() <= t.peak_event <= at.max() and at.max() - at.min() >= t.events/250  # as wide as a column
+    test_eq(ax.get_title(loc='left'), 'peak 4.88 KiB: mm in blocks.1.mlp')
+    test_eq([x.get_text() for x in ax.texts], ['forward', 'blocks.0', 'blocks.1', 'blocks.2'])
 
 # %% ../nbs/proofs/measure.ipynb #8759ae40
 def test_memory_viz_reads_what_we_write():
