@@ -13,7 +13,6 @@ from typing import Any, Callable, Collection, Iterator, Sequence
 
 import torch
 from fastcore.basics import patch
-from torch.utils._pytree import tree_leaves
 
 from .core import MemtrainError, explain_damage, option, progress
 from .folders import atomic_write, check_empty, explain_errors, lock_folder, remove_temporary, write_json
@@ -68,6 +67,16 @@ def _find_fault(path):
             if any(op.name in ('GLOBAL', 'INST') and len(arg) > 1000 for op, arg, _ in pickletools.genops(z.read(name))): return 'it names what nobody would'
         return ''
 
+def _find_tensors(value, most):
+    "The tensors in containers of containers with at most `most` values, said again where one stands in two places"
+    waiting = [value]
+    while waiting:
+        value, most = waiting.pop(), most - 1
+        if most < 0: raise ValueError('it holds more values than bytes')
+        if torch.is_tensor(value): yield value
+        elif isinstance(value, dict): waiting += value.values()
+        elif isinstance(value, (list, tuple, set)): waiting += value
+
 def load_checkpoint(
     path: str | Path,  # `checkpoint.pt` of a run
     device: str | torch.device = 'cpu',  # where tensors go
@@ -78,7 +87,7 @@ def load_checkpoint(
         if not (fault := _find_fault(path)):
             found = torch.load(path, map_location=device, weights_only=True)
             if not isinstance(found, dict): fault = "it holds no run's state"
-            elif any(t.is_meta or t.nbytes > t.untyped_storage().nbytes() for t in tree_leaves(found) if torch.is_tensor(t)): fault = 'a tensor in it has more numbers than its storage'
+            elif any(t.is_meta or t.nbytes > t.untyped_storage().nbytes() for t in _find_tensors(found, os.path.getsize(path))): fault = 'a tensor in it has more numbers than its storage'
             else: return found
     except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint', 'train first') from None
     except Exception as e: fault = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
