@@ -24,11 +24,11 @@ from matplotlib.figure import Figure
 from .core import delegates, MemtrainError, explain_damage, get_rng_state, option, progress, seed_everything, set_rng_state
 from .folders import check_shape, read_json
 from .loader import TokenLoader
-from .model import GPT, ExpertLinear, GPTConfig
+from .model import GPT, ExpertLinear
 from .ranks import choose_device, clip_gradients
 from .runs import Run, check_same, load_checkpoint, load_weights
 from .shards import TOKENIZER, TokenShards
-from .train import TrainConfig, cosine_lr, make_optimizer
+from .train import TrainConfig, cosine_lr, make_optimizer, read_run
 
 # %% ../nbs/experts/34_routing.ipynb #bb8a44d2
 @dataclass
@@ -151,13 +151,8 @@ def load_run(
     device: str = 'auto',  # where the model goes
 ) -> tuple[GPT, dict]:  # the model in eval mode; what its checkpoint belongs to
     "The model of the run at `run_dir` with its best weights, or its last where it keeps no best"
-    path = Path(run_dir)/'best.pt'
-    if not path.exists(): path = path.with_name('checkpoint.pt')
-    found = load_checkpoint(path, choose_device(device))
-    if 'begun' in found: raise MemtrainError(f'{run_dir} has no checkpoint yet', 'train it first')
-    if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole")
-    with explain_damage(path, ours=True): config = GPTConfig(**found['belongs']['model'])
-    return load_weights(path, lambda: GPT(config), found['model_state'], config.n_layer).to(choose_device(device)).eval(), found['belongs']
+    model, belongs = read_run(run_dir)
+    return model.to(choose_device(device)).eval(), belongs
 
 # %% ../nbs/experts/34_routing.ipynb #07ffd771
 def collect_run(

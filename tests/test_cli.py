@@ -30,18 +30,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
-import numpy as np
+import math
+import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from dataclasses import replace
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.lazypickle import iter_pickle
-from memtrain.model import size_model
+from memtrain.model import generate, size_model
 from memtrain.plan import Option
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
-from memtrain.train import OutOfMemory, TrainConfig, gpt_step, losses
+from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses
 from memtrain.text import TextOptions
 
 # %% ../nbs/proofs/cli.ipynb #e41c741f
@@ -692,3 +693,38 @@ def test_a_disk_error_names_the_file():
         test_eq(run.returncode, 1); assert 'file/out' in only_line(run), run.stderr
         run = run_here('prepare', '--input_files', 'x.txt', '--out_dir', 'out', '--seed', -1, cwd=d)
         test_eq(run.returncode, 1); assert 'seed -1' in only_line(run), run.stderr
+
+# %% ../nbs/proofs/cli.ipynb #2e8dc4be
+def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for i in range(40): (d/f'{i}.txt').write_text(f'the sheep no {i} sleeps, the shepherd weeps\n'*6)
+        test_eq(run_here('prepare', '--input_files', *d.glob('*.txt'), '--out_dir', 'data', '--tokenization', 'char', '--no_dedup', cwd=d).returncode, 0)
+        test_eq(run_here('train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 16, '--max_iters', 20, '--eval_batches', 1, cwd=d).returncode, 0)
+        import memtrain
+        model, tokenizer, config = memtrain.load_run(d/'run')
+        start = torch.as_tensor(tokenizer.encode_batch(['the '])[0])[None]
+        greedy = tokenizer.decode(generate(model, start, 8, temperature=0)[0].tolist()).split('<|endoftext|>')[0]
+        test_eq(run_here('sample', 'run', '--prompt', 'the ', '--max_new_tokens', 8, '--temperature', 0, '--num_samples', 2, cwd=d).stdout, f'{greedy}\n---\n{greedy}\n')
+        same = [run_here('sample', 'run', '--max_new_tokens', 20, '--seed', seed, '--top_k', 5, cwd=d).stdout for seed in (1, 1, 2)]
+        assert same[0] == same[1] != same[2]
+        found = json.loads(run_here('eval', 'run', '--dataset_dir', 'data', '--json', cwd=d).stdout)
+        loss, n = evaluate_tokens(model, TokenShards(d/'data', 'val'))
+        test_eq((found['loss'], found['tokens'], found['perplexity']), (loss, n, math.exp(loss)))
+        of_file = json.loads(run_here('eval', 'run', '--input_file', '1.txt', '--json', cwd=d).stdout)
+        ids = [tokenizer.eod_id, *tokenizer.encode_documents([(d/'1.txt').read_text()])[0]]
+        test_eq((of_file['tokens'], of_file['loss']), (len(ids) - 1, evaluate_tokens(model, np.array(ids))[0]))
+        test_eq(of_file['bits_per_byte'], of_file['loss']*of_file['tokens']/math.log(2)/(d/'1.txt').stat().st_size)
+        with patch('sys.stdin', io.TextIOWrapper(io.BytesIO((d/'1.txt').read_bytes()))): test_eq(run_here('eval', 'run', '--input_file', '-', '--json', cwd=d).stdout, json.dumps(of_file) + '\n')
+        with patch('sys.stdin', io.StringIO('the ')): assert run_here('sample', 'run', '--prompt', '-', '--max_new_tokens', 8, '--temperature', 0, cwd=d).stdout.startswith(greedy)
+        test_eq(run_here('export-model', 'run', 'out', cwd=d).stdout.split(), ['out/model.safetensors', 'out/tokenizer_state.json', 'out/config.json'])
+        test_eq(json.loads(run_here('eval', 'out', '--dataset_dir', 'data', '--json', cwd=d).stdout), found)
+        test_eq(run_here('prepare', '--input_files', d/'1.txt', '--out_dir', 'other', '--tokenization', 'bytes', '--val_fraction', 0, cwd=d).returncode, 0)
+        for args, said in ((('eval', 'run', '--dataset_dir', 'other', '--split', 'train'), 'other was made with another tokenizer than run: prepare it with memtrain prepare --tokenization run'), (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
+                           (('eval', 'run', '--input_file', 'none'), "--input_file 'none' no such file"), (('eval', 'run', '--input_file', '1.txt', '--batch_size', 0), '--batch_size 0 is less than 1'),
+                           (('sample', 'nowhere'), 'nowhere: no such folder'), (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'), (('export-model', 'run', 'x', '--to', 'gguf'), "isn't one of"), (('export-model', 'run', 'out'), "isn't empty")):
+            run = run_here(*args, cwd=d)
+            assert run.returncode == 1 and said in run.stderr, (args, run.stderr)
+        (d/'out/tokenizer_state.json').unlink()
+        assert 'out has no tokenizer: put its tokenizer.json' in run_here('sample', 'out', cwd=d).stderr
+        assert 'nanoGPT computes GELU' in run_here('export-model', 'run', 'nano', '--to', 'nanogpt', cwd=d).stdout

@@ -57,6 +57,15 @@ def test_settings_that_do_not_go_together_say_so():
         test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
 
 
+# %% ../nbs/training/17_your_model.ipynb #fcac2bcf
+@pytest.mark.page
+def test_every_token_is_predicted_once():
+    model, ids = GPT(GPTConfig(20, 8, 1, 1, 8)), torch.randint(20, (30,))
+    for batch_size in (1, 2, 100):
+        loss, n = evaluate_tokens(model, ids.numpy(), batch_size)
+        by_hand = [model.loss(ids[None, i:i + 8][:, :29 - i], ids[None, i + 1:i + 9]).item() * min(8, 29 - i) for i in range(0, 29, 8)]
+        assert n == 29 and abs(loss - sum(by_hand)/29) < 1e-6 and model.training
+
 # %% ../nbs/proofs/train.ipynb #c0ba1b47
 import contextlib, json, math, os, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time
 from dataclasses import asdict, replace
@@ -77,6 +86,10 @@ from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import TokenStream
 from memtrain.runs import Stopped, load_checkpoint, read_metrics
 from memtrain.train import _out_of_memory, _rows, _tell_all
+from importlib.util import find_spec
+from safetensors.torch import save_file
+from memtrain.folders import write_json
+from memtrain.tokenization import CharTokenizer
 
 # %% ../nbs/proofs/train.ipynb #d5d9389c
 def test_decay_is_for_matrices_only():
@@ -1037,3 +1050,111 @@ def test_the_device_is_chosen_or_refused():
     test_eq(choose_device('cpu').type, 'cpu')
     test_eq(choose_device().type, 'cuda' if torch.cuda.is_available() else 'cpu')
     test_fail(lambda: choose_device('toaster'), contains="'toaster' can't be used")
+
+# %% ../nbs/proofs/train.ipynb #9d20e71a
+def _save_model(folder, config, tokenizer=None, move=0.05):
+    "A model of random weights as `export_model` leaves it"
+    torch.manual_seed(0)
+    model = GPT(config).eval()
+    for p in model.parameters(): p.data += move*torch.randn_like(p)
+    folder.mkdir()
+    save_file({k: t for k, t in model.state_dict().items() if not (config.tie_weights and k == 'head.weight')}, folder/'model.safetensors')
+    write_json(folder/'config.json', asdict(config))
+    if tokenizer: (folder/'tokenizer_state.json').write_text(tokenizer.state())
+    return model
+
+_LLAMA = dict(norm='rms', positions='rotary', mlp='swiglu')
+_SHAPES = {'biases': GPTConfig(60, 32, 2, 4, 32, bias=True), 'none': GPTConfig(60, 32, 2, 4, 32, tie_weights=False, mlp_hidden=40),
+           'grouped': GPTConfig(60, 32, 2, 4, 32, n_kv_head=2, tie_weights=False, norm_eps=1e-6, **_LLAMA), 'llama': GPTConfig(60, 32, 2, 4, 32, bias=True, rope_theta=5e5, mlp_hidden=40, **_LLAMA)}
+
+def test_a_model_comes_back_from_each_format_with_the_same_logits():
+    idx = torch.randint(60, (2, 32))
+    for name, config in _SHAPES.items():
+        with tempfile.TemporaryDirectory() as d:
+            d = Path(d)
+            want = _save_model(d/'own', config)(idx)
+            test_eq(load_run(d/'own', 'cpu').config, config)
+            for to in ('safetensors', 'hf'):
+                test_eq(export_model(d/'own', d/to, to), ['model.safetensors', 'config.json'])
+                found = load_run(d/to, 'cpu')
+                torch.testing.assert_close(found.model(idx), want, atol=1e-6, rtol=1e-6)
+                assert found.tokenizer is None and not found.model.training
+                torch.testing.assert_close(load_run(d/to, 'cpu', block_size=8).model(idx[:, :8]), want[:, :8], atol=1e-6, rtol=1e-6)
+                test_fail(lambda: load_run(d/to, 'cpu', block_size=33), exc=MemtrainError, contains='block_size 33 is more than the 32 positions of')
+
+def test_transformers_computes_the_same_logits():
+    if not find_spec('transformers'): return print('transformers is not here: pip install memtrain[hf]')
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    for name, config in _SHAPES.items():
+        with tempfile.TemporaryDirectory() as d:
+            d = Path(d)
+            tokenizer = CharTokenizer([chr(65 + i) for i in range(59)])
+            model = _save_model(d/'own', config, tokenizer)
+            export_model(d/'own', d/'hf', 'hf')
+            theirs, told = AutoModelForCausalLM.from_pretrained(d/'hf', output_loading_info=True)
+            assert not any(told.values()), told
+            idx = torch.tensor([tokenizer.encode_batch([text])[0].tolist() for text in ('ABC[]xyz', 'hello^__')])
+            with torch.no_grad(): torch.testing.assert_close(theirs.eval()(idx).logits, model(idx), atol=1e-5, rtol=1e-5)
+            test_eq(AutoTokenizer.from_pretrained(d/'hf')(['ABC[]xyz', 'hello^__']).input_ids, idx.tolist())
+            theirs.save_pretrained(d/'again')
+            torch.testing.assert_close(load_run(d/'again', 'cpu').model(idx), model(idx), atol=1e-6, rtol=1e-6)
+
+def test_tokenizers_of_bytes_and_characters_are_bpe_without_merges():
+    text = 'caf\u00e9 \u732b\U0001f408\n\x00\x7f\xa0\xad  end<|endoftext|'
+    for tokenizer in (ByteTokenizer(), CharTokenizer(text)):
+        theirs = to_tokenizers(tokenizer)
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        test_eq(ids, tokenizer.encode_batch([text])[0].tolist())
+        test_eq((theirs.decode(ids), theirs.token_to_id('<|endoftext|>')), (text, tokenizer.eod_id))
+
+def test_nanogpt_gets_its_own_names():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        model = _save_model(d/'own', config := GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
+        test_eq(export_model(d/'own', d/'nano', 'nanogpt'), ['ckpt.pt', 'tokenizer_state.json', 'meta.pkl'])
+        found = torch.load(d/'nano/ckpt.pt', weights_only=True)
+        test_eq(found['model_args'], {'n_layer': 1, 'n_head': 2, 'n_embd': 8, 'block_size': 8, 'bias': False, 'vocab_size': 4, 'dropout': 0.0})
+        test_eq(set(found['model']), {'lm_head.weight', *(f'transformer.{k}.weight' for k in ('wte', 'wpe', 'ln_f', 'h.0.ln_1', 'h.0.attn.c_attn', 'h.0.attn.c_proj', 'h.0.ln_2', 'h.0.mlp.c_fc', 'h.0.mlp.c_proj'))})
+        torch.testing.assert_close(found['model']['transformer.h.0.attn.c_attn.weight'], model.blocks[0].attn.qkv.weight)
+        for other, said in ((replace(config, tie_weights=False), 'output layer is its token table'), (replace(config, **_LLAMA), "has GPT-2's layers only")):
+            _save_model(d/f'own{said[:3]}', other)
+            test_fail(lambda: export_model(d/f'own{said[:3]}', d/'other', 'nanogpt'), exc=MemtrainError, contains=said)
+
+def test_what_transformers_has_not_is_refused():
+    for change, said in ((dict(n_experts=2), 'a model with experts is neither'), (dict(norm='rms'), 'norm rms, positions table, mlp gelu is neither'), (dict(n_kv_head=1), '1 heads of keys for 2')):
+        test_fail(lambda: to_hf(GPT(GPTConfig(4, 8, 1, 2, 8, **change))), exc=MemtrainError, contains=said)
+
+def test_what_we_have_not_is_refused():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for family, shape in (('gpt2', GPTConfig(4, 8, 1, 2, 8)), ('llama', GPTConfig(4, 8, 1, 2, 8, **_LLAMA))):
+            config, tensors = to_hf(GPT(shape))
+            (d/family).mkdir()
+            def write(**change): write_json(d/family/'config.json', {**config, **change})
+            save_file(tensors, d/family/'model.safetensors')
+            for change, said in {'gpt2': [(dict(activation_function='relu'), "activation_function 'relu', which our GPT doesn't have: train it as it is: model"), (dict(model_type='bert'), "a model of type 'bert'")],
+                                 'llama': [(dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4}), "rotary positions stretched by 'llama3'"), (dict(head_dim=16), 'head_dim 16'), (dict(attention_bias=True), 'mlp_bias False')]}[family]:
+                write(**change)
+                test_fail(lambda: load_run(d/family), exc=MemtrainError, contains=said)
+            write(n_layer=2, num_hidden_layers=2)
+            test_fail(lambda: load_run(d/family), exc=MemtrainError, contains='is missing, too much or of another shape')
+            write()
+            load_run(d/family)
+            (d/family/'model.safetensors').write_bytes(b'short')
+            test_fail(lambda: load_run(d/family), exc=MemtrainError, contains="can't be read")
+            (d/family/'model.safetensors').unlink()
+            test_fail(lambda: load_run(d/family), exc=MemtrainError, contains='has no *.safetensors')
+        test_fail(lambda: load_run(d/'nothing'), exc=MemtrainError, contains='no such folder')
+        test_fail(lambda: load_run(d), exc=MemtrainError, contains='no such checkpoint')
+
+def test_an_export_that_fails_leaves_nothing_and_one_that_is_there_stays():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        _save_model(d/'own', GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
+        with patch('memtrain.train.publish_files', side_effect=OSError(28, 'No space left on device')): test_fail(lambda: export_model(d/'own', d/'out'), exc=OSError)
+        test_eq(sorted(p.name for p in (d/'out').glob('*') if p.name != '.lock'), [])
+        export_model(d/'own', d/'out')
+        test_fail(lambda: export_model(d/'own', d/'out', 'hf'), exc=MemtrainError, contains="isn't empty")
+        test_eq(load_run(d/'out', 'cpu').tokenizer.chars, ['a', 'b', 'c'])
+        test_fail(lambda: export_model(d/'own', d/'x', 'gguf'), exc=MemtrainError, contains="to 'gguf' isn't one of safetensors, hf, nanogpt")
+        test_fail(lambda: evaluate_tokens(load_run(d/'own').model, np.array([1])), exc=MemtrainError, contains='1 tokens')
