@@ -97,6 +97,7 @@ docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
 	touch README.md
 	$(BIN)/python tools/check_docs.py --build
 	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
+	$(BIN)/python tools/finish_site.py _docs
 
 clean: ## Remove the environment and everything that can be made again, except demo/
 	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml

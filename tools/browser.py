@@ -55,11 +55,13 @@ class Browser:
     def open(self, url: str|Path, width: int = 1440, height: int = 900):
         "Load `url`, or a file, in a window of `width` by `height` pixels; a narrow one is a phone's."
         self.events.clear()
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.size(width, height)
         found = self.send("Page.navigate", url=url.resolve().as_uri() if isinstance(url, Path) else url)
         if "loaderId" not in found: self.send("Page.reload")  # only what follows the # is new
         self.wait("Page.loadEventFired")
         return self
+
+    def size(self, width: int, height: int): self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
 
     def run(self, code: str):
         "The value of the expression `code` in the page; promises are waited for."

@@ -6,7 +6,7 @@ from common import find_root
 from to_js import Translator
 
 ASKED = dict(estimate="estimate", Step="estimate", OPTIMIZERS="estimate", PROFILES="estimate", get_profile="estimate", parameter_sizes="estimate", plan="plan", Option="plan",
-             usable_memory="plan", MARGIN="plan", NAMED_MODELS="model", CATEGORY_COLORS="measure", format_size="core", format_count="core")
+             usable_memory="plan", MARGIN="plan", GPTConfig="model", state_bytes="estimate", NAMED_MODELS="model", CATEGORY_COLORS="measure", format_size="core", format_count="core")
 WITHOUT = "simulate", "measure_step", "_ask_kernel"  # what runs torch
 DEST = "nbs/assets/calculator.html"
 

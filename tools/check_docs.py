@@ -1,4 +1,4 @@
-"Find what Quarto passes over in silence: broken links, stale outputs, names never shown, typos in _quarto.yml. Needs no Quarto; `--build` also prepares and renders every page."
+"Find what Quarto passes over in silence: broken links, stale outputs, names never shown, typos in _quarto.yml. Needs no Quarto; `--build` also prepares every page, renders it and checks what came of it."
 import ast,configparser,json,re,sys,tempfile
 from pathlib import Path
 
@@ -21,6 +21,7 @@ KNOWN_KEYS = {
                "draft-mode drafts announcement llms-txt",
     "website.sidebar": "id title logo logo-alt logo-href search tools contents style background foreground border alignment "
                        "collapse-level pinned header footer",
+    "website.twitter-card": "title description image image-alt card-style creator site",
     "website.navbar": "title logo logo-alt logo-href background foreground search left right pinned collapse collapse-below "
                       "tools-collapse toggle-position",
     "format": "html",
@@ -98,7 +99,8 @@ class Page:
         "Its headings, and the names that nbdev documents on it."
         names = [o for c in self.exported() for o in public_defs(c)]
         names = [o.name for o in names] + [f"{o.name}.{m.name}" for o in names if isinstance(o, ast.ClassDef) for m in methods(o)]
-        return anchors(self.markdown()) | {o.lower() for o in names} | set(names)
+        printed = "".join("".join(o["data"].get("text/html", "")) for c in self.cells for o in c.get("outputs", []) if "data" in o)
+        return anchors(self.markdown()) | {o.lower() for o in names} | set(names) | set(re.findall(r"""<\w[^>]*\bid=["']([^"']+)["']""", printed))
 
 
 def parsed(cell) -> list[ast.stmt]:
@@ -249,21 +251,6 @@ def check_names(root: Path, pages: list[Page]) -> list[str]:
     return res
 
 
-def check_rerun(root: Path, pages: list[Page]) -> list[str]:
-    "Cells that are left out of ordinary runs, but that nbdev executes when it renders the site because they import something."
-    res = []
-    for page in pages:
-        for c in page.code():
-            flags = {"slow", "cuda", "net"} & c.directives_.keys()
-            if not flags or {"exporti", *EXPORTS} & c.directives_.keys() or c.directives_.get("eval:", [""])[0].lower() == "false": continue
-            tree = parsed(c)
-            imports = any(isinstance(n, (ast.Import, ast.ImportFrom)) for o in tree for n in ast.walk(o))
-            work = [o for o in tree if isinstance(o, (ast.Assign, ast.For, ast.With)) or isinstance(o, ast.Expr) and not isinstance(o.value, ast.Constant)]
-            if imports and work: res.append(f"{cell_name(page.path, c)}: imports and other code in a '#| {min(flags)}' cell, and rendering the site runs it all the same: "
-                                            "put the imports in a cell of their own")
-    return res
-
-
 def mapping(conf, key: str) -> dict:
     "The mapping at the dotted `key` of `conf`, empty where there is none."
     for o in key.split("."): conf = conf.get(o, {}) if isinstance(conf, dict) else {}
@@ -296,7 +283,7 @@ def check_quarto(root: Path, pages: list[Page]) -> list[str]:
     files += named_files(project.get("resources", [])) + [web[k] for k in ("favicon", "image") if isinstance(web.get(k), str)]
     for o in dict.fromkeys(files):
         if re.match(r"[a-z][a-z0-9+.-]*:|#", o) or o == "auto": continue
-        if not any((root/"nbs").glob(o)): res.append(f"_quarto.yml: names {o}, which isn't in nbs/: correct it, or add the file")
+        if not any((root/"nbs").glob(o.partition("#")[0])): res.append(f"_quarto.yml: names {o}, which isn't in nbs/: correct it, or add the file")
     for page in pages:
         if page.path.relative_to(root/"nbs").as_posix() not in sidebar: res.append(f"{page.name}: isn't in the sidebar: add it under website.sidebar.contents in _quarto.yml")
     return res
@@ -328,7 +315,7 @@ def check_stale(root: Path, pages: list[Page]) -> list[str]:
             for page in pages if (found := stale_cells(root, page.nb))]
 
 
-CHECKS = check_addresses, check_links, check_outputs, check_titles, check_names, check_rerun, check_quarto, check_stale
+CHECKS = check_addresses, check_links, check_outputs, check_titles, check_names, check_quarto, check_stale
 
 
 def findings(root: Path) -> list[str]:
@@ -343,7 +330,7 @@ def findings(root: Path) -> list[str]:
 
 # --- does it render ------------------------------------------------------------------------------
 
-# Both run in a copy, in a process of their own: nbdev executes every exported cell to make the docs.
+# In a copy, in a process of its own.
 PROC = "from nbdev.serve import proc_nbs\nif __name__ == '__main__': proc_nbs(n_workers={workers})\n"
 
 
@@ -357,17 +344,9 @@ def proc_name(path: Path) -> str:
     return "nbs/" + path.as_posix().rpartition("/_proc/")[2]
 
 
-def render(path: Path) -> str|None:
-    "Render the processed notebook at `path`; what is wrong with it, if anything."
-    from nbconvert import HTMLExporter
-    try: html,_ = HTMLExporter().from_filename(str(path))
-    except Exception as e: return f"{proc_name(path)}: doesn't render: {type(e).__name__}: {last_line(str(e))}: repair the notebook"
-    if "<body" not in html: return f"{proc_name(path)}: renders to an empty page: repair the notebook"
-    path.with_suffix(".html").write_text(html, encoding="utf-8")
-
-
 def build_findings(root: Path, workers: int = 2) -> list[str]:
-    "What goes wrong when nbdev prepares the pages of `root` for the site and nbconvert renders them."
+    "What goes wrong when nbdev prepares the pages of `root` for the site, and what is wrong with them when they are rendered as far as that goes without Quarto."
+    from check_site import check_site,render
     root = Path(root).resolve()
     with tempfile.TemporaryDirectory() as tmp:
         copy = Path(tmp).resolve()/root.name
@@ -375,15 +354,17 @@ def build_findings(root: Path, workers: int = 2) -> list[str]:
         script = Path(tmp)/"proc.py"
         script.write_text(PROC.format(workers=workers))
         res = run_in_copy(copy, str(script))
-        if res.returncode: return [f"nbs/: nbdev can't prepare the pages for the site: {describe_failure(res.stderr)}"]
+        if res.returncode: return [f"nbs/: nbdev can't prepare the pages for the site: {last_line(res.stderr)}"]
         pages = sorted((copy/"_proc").rglob("*.ipynb"))
+        warned = [f"nbs/: nbdev warns while it prepares the pages: {o.strip()}" for o in res.stderr.splitlines() if "Warning:" in o]
         missing = {page_name(o) for o in book_pages(root)} - {proc_name(o) for o in pages}
-        return [f"{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + site_findings(copy) + [o for o in map(render, pages) if o]
+        render(copy/"_proc", Path(tmp)/"site")
+        return warned + [f"{o}: nbdev made no page of it: repair the notebook" for o in sorted(missing)] + site_findings(copy) + check_site((Path(tmp)/"site").resolve())
 
 
 def site_findings(root: Path) -> list[str]:
-    "What the pages that nbdev prepared in `root` lack: a heading for each public name to link to, and what tools/site_pages.py gives them: links to Colab, pictures, the home page's list of all."
-    conf,res,listed,index = configparser.ConfigParser(),[],[],{}
+    "What the pages that nbdev prepared in `root` lack: a heading for each public name to link to, and what tools/site_pages.py gives them: links to Colab and pictures."
+    conf,res,index = configparser.ConfigParser(),[],{}
     exec((root/"memtrain/_modidx.py").read_text(encoding="utf-8"), index)
     urls = [url for names in index["d"]["syms"].values() for k,(url,_) in names.items() if not re.search(r"\._|\.\w+\.\w+\.\w+", k)]
     conf.read(root/"settings.ini", encoding="utf-8")
@@ -399,21 +380,10 @@ def site_findings(root: Path) -> list[str]:
             if file.rpartition("/")[2] == front.get("output-file") and name not in heads: res.append(f"{proc_name(path)}: `{name}` has no heading that links could go to: nbdev shows no documentation of it")
         shown = any("image/png" in o.get("data", {}) for c in nb["cells"] for o in c.get("outputs", []))
         if shown and not (root/"_proc"/str(front.get("image")).lstrip("/")).is_file(): res.append(f"{proc_name(path)}: its first figure isn't its picture: see procs in settings.ini")
-        if path.stem == "index": listed = mapping(front, "listing").get("contents", []); continue
+        if path.stem == "index": continue
         link = f"https://colab.research.google.com/github/{repo}/blob/{conf['DEFAULT'].get('branch')}/{proc_name(path)}"
         if not any(f"]({link})" in o for o in text): res.append(f"{proc_name(path)}: no link to {link}: see procs in settings.ini")
-    names = [page_name(o).removeprefix("nbs/") for o in book_pages(root) if o.stem != "index"]
-    return res + [f"nbs/{o}: isn't on the home page's list: see procs in settings.ini" for o in names if o not in listed]
-
-
-def describe_failure(stderr: str) -> str:
-    "The notebook and the error in what nbdev wrote to `stderr`, in one line."
-    where = re.search(r"Error in notebook: (.+?) in cell \d+ :\n((?:#\|.*\n)*)(.*)", stderr)
-    errors = re.findall(r"^(\w+(?:Error|Exception|Interrupt)\b.*)$", stderr, re.M)
-    what = errors[0] if errors else last_line(stderr)
-    if not where: return what
-    return (f"page '{where.group(1)}', cell starting `{where.group(3)}`: {what}: rendering runs only exported cells and cells with imports, "
-            "so put the imports in a cell of their own")
+    return res
 
 
 def main() -> int:

@@ -1,17 +1,24 @@
-"What the site has on every page beside what its notebook holds: a link that opens it in Colab, its first figure as its picture, and on the home page all pictures."
-import base64
+"""What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), folded source and tests, links that lead somewhere, figures with alt text,
+a link that opens the page in Colab, its first figure as its picture."""
+import ast,base64,os,re
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
+from execnb.nbio import mk_cell
 from nbdev.config import get_config
 from nbdev.process import Processor
-from execnb.nbio import mk_cell
 
-from common import page_name,pages
+from common import page_name,pages,read_page
 
 HOME = "index"
-GALLERY = dict(type="grid", fields=["image", "title", "description"], sort=False)  # in the order of `contents`
+WIDE = 100  # characters of a line in a signature
+DEFS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
+LINK_OR_NAME = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^)\s]*[^)]*\)|<a\b.*?</a>|<[^>\n]+>|``.+?``|`([^`\n]+)`", re.S)
 
+
+# --- Colab and pictures ---------------------------------------------------------------------------
 
 def colab_link(conf, name: str) -> str:
     "The address in Colab of notebook `name` of the repository that settings.ini names."
@@ -30,20 +37,230 @@ def first_figure(cells) -> str|None:
     return next(("".join(o) for o in found), None)
 
 
+def alt_text(prose: str, heading: str) -> str:
+    "What stands for a figure where it can't be seen: the sentence that leads to it, and where it stands."
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", FENCE.sub("", prose))
+    lines = [o for o in text.strip().splitlines() if o.strip() and not o.startswith(("#", "|", ">", ":::"))]
+    sentences = re.split(r"(?<=[.:?!])\s+", re.sub(r"[`*_]|\$[^$]*\$", "", " ".join(lines[-6:])).strip())
+    last = next((o for o in reversed(sentences) if o), "")[:220].rstrip(".: ")
+    return (f"Figure in '{heading}': {last}" if last else f"Figure in '{heading}'").replace('"', "'").replace("\\", "")
+
+
+# --- documentation, from the source ---------------------------------------------------------------
+
+def public(node) -> bool: return not node.name.startswith("_")
+
+
+def methods(cls: ast.ClassDef) -> list:
+    "Public methods of `cls`; a setter has its getter's documentation."
+    return [o for o in cls.body if isinstance(o, (ast.FunctionDef, ast.AsyncFunctionDef)) and public(o)
+            and not any(getattr(d, "attr", "") in ("setter", "deleter") for d in o.decorator_list)]
+
+
+def symbol(node) -> str:
+    "What `node` is called: a method that `@patch` gives to a class has that in front."
+    if isinstance(node, DEFS[:2]) and any(getattr(d, "id", "") == "patch" for d in node.decorator_list) and node.args.args[0].annotation is not None:
+        return f"{ast.unparse(node.args.args[0].annotation)}.{node.name}"
+    return node.name
+
+
+def defined(source: str) -> list:
+    "Functions and classes that a cell with `source` makes public; none where it isn't plain Python."
+    try: return [o for o in ast.parse(source).body if isinstance(o, DEFS) and public(o) and not symbol(o).startswith("_")]
+    except SyntaxError: return []
+
+
+def headings(md: str) -> set[str]:
+    "The ids that pandoc gives to the headings of `md`."
+    found = re.findall(r"^#{1,6}\s+(.+?)\s*#*$", FENCE.sub("", md), re.M)
+    return {re.sub(r"^[^a-z]+", "", re.sub(r"\s+", "-", re.sub(r"[^\w\s.-]", "", re.sub(r"[`*]", "", o).strip().lower()))) for o in found}
+
+
+@lru_cache(maxsize=4)
+def anchors(root: Path) -> dict[str, tuple[str, str]]:
+    "{public name: (its page, from `nbs` on; its id there)}, methods of classes included."
+    found = {}
+    for path in pages(root):
+        nb = read_page(path)
+        taken = set().union(*(headings(c.source) for c in nb.cells if c.cell_type == "markdown"), set())
+        for c in nb.cells:
+            if c.cell_type != "code" or "hide" in c.directives_ or not {"export", "exports"} & c.directives_.keys(): continue
+            for o in defined(c.source):
+                names = [symbol(o)] + ([f"{o.name}.{m.name}" for m in methods(o)] if isinstance(o, ast.ClassDef) else [])
+                for name in names: found.setdefault(name, (page_name(path).removeprefix("nbs/"), f"doc-{name}" if name in taken else name))
+    return found
+
+
+@lru_cache(maxsize=4)
+def lines_of(root: Path) -> dict[str, tuple[str, int]]:
+    "{public name: (its module's file, its line)}."
+    found = {}
+    for path in sorted((root/"memtrain").glob("*.py")):
+        if path.stem.startswith("_"): continue
+        for o in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(o, DEFS): found.setdefault(symbol(o), (f"memtrain/{path.name}", o.lineno))
+    return found
+
+
+def cut(line: str) -> list[str]:
+    "`line` of a signature; where it is too long, its comment goes above it."
+    code,sep,comment = line.partition("  # ")
+    if len(line) <= WIDE or not sep: return [line]
+    indent,words,res = re.match(r"\s*", code).group(0) or "    ",comment.split(),[]
+    while words:
+        n = next((i for i in range(1, len(words) + 1) if len(f"{indent}# {' '.join(words[:i])}") > WIDE), len(words) + 1) - 1 or 1
+        res.append(f"{indent}# {' '.join(words[:n])}")
+        words = words[n:]
+    return [*res, code]
+
+
+def signature(source: str, node, name: str|None = None) -> str:
+    "The signature of function `node` as it is written in `source`, a parameter a line with its comment, called `name`."
+    lines,body = source.splitlines(),node.body[0]
+    text = lines[node.lineno - 1:body.lineno - (0 if body.lineno == node.lineno else 1)]
+    if body.lineno == node.lineno: text = [text[0].encode()[:body.col_offset].decode()]
+    text = [o[node.col_offset:] for o in text]
+    text[0] = re.sub(rf"^(async )?def {node.name}\b", name or node.name, text[0])
+    if len(text) > 1 and re.match(r"\s*(self|cls|self: [\w.]+),?$", text[1]): del text[1]
+    joined = "\n".join(x for o in text for x in cut(o)).rstrip()
+    joined = re.sub(r"\((self|cls)(: [\w.]+)?(, )?(?=[\n)\w*])", "(", joined, count=1)
+    return re.sub(r":(\s*#[^\n]*)?$", r"\1", joined)
+
+
+def fields_of(source: str, cls: ast.ClassDef) -> str:
+    "The fields of a dataclass as they are written, or how any other class is made."
+    init = next((o for o in cls.body if getattr(o, "name", "") == "__init__"), None)
+    if init: return signature(source, init, cls.name)
+    fields = [o for o in cls.body if isinstance(o, ast.AnnAssign)]
+    lines = source.splitlines()
+    kept = [x for o in fields for line in lines[o.lineno - 1:o.end_lineno] for x in cut(re.sub(r"^(\s*[^#]*?)(\s\s#.*)?$", r"\1\2", line))]
+    dataclass = any("dataclass" in ast.unparse(d) for d in cls.decorator_list)
+    return f"{cls.name}(\n" + "\n".join(kept) + "\n)" if kept and dataclass else cls.name + (f"({', '.join(ast.unparse(b) for b in cls.bases)})" if cls.bases else "()")
+
+
+def docstring(node) -> str: return (ast.get_docstring(node) or "").strip()
+
+
+def short(node) -> str:
+    "A method's call in one line, without types."
+    if any(getattr(d, "id", getattr(d, "attr", "")) in ("property", "cached_property") for d in node.decorator_list): return node.name
+    args = ast.arguments(**{**vars(node.args), "posonlyargs": [], "args": [ast.arg(a.arg) for a in (node.args.posonlyargs + node.args.args)[1 if not any(getattr(d, "id", "") == "staticmethod" for d in node.decorator_list) else 0:]],
+                            "kwonlyargs": [ast.arg(a.arg) for a in node.args.kwonlyargs], "vararg": node.args.vararg and ast.arg(node.args.vararg.arg), "kwarg": node.args.kwarg and ast.arg(node.args.kwarg.arg)})
+    return f"{node.name}({ast.unparse(args)})"
+
+
+def document(root: Path, repo: str, source: str, node, here: dict[str, tuple[str, str]], exported: bool) -> str:
+    "Markdown: what `node`, defined in a cell with `source`, is called, takes and does; `exported`: whether its source follows."
+    name = symbol(node)
+    file,line = lines_of(root).get(name, ("", 0))
+    link = f' <a class="doc-source" href="{repo}/{file}#L{line}">source</a>' if file else ""
+    anchor = here.get(name, ("", name))[1]
+    lower = f'<span id="{name.lower()}"></span>' if name != name.lower() and name.lower() not in {o for _,o in here.values()} else ""
+    text = fields_of(source, node) if isinstance(node, ast.ClassDef) else signature(source, node, name.rpartition(".")[2])
+    parts = [f"### `{name}` {{#{anchor} .doc}}", lower + linked(docstring(node), here, "") + link, f"```{{.python .signature}}\n{text}\n```"]
+    if isinstance(node, ast.ClassDef) and methods(node):
+        parts.append("\n".join(f"- <span id=\"{here.get(f'{name}.{m.name}', ('', f'{name}.{m.name}'))[1]}\" class=\"method\">`.{short(m)}`</span> {linked(docstring(m).splitlines()[0] if docstring(m) else '', here, '')}" for m in methods(node)))
+        long = [signature(source, m, f".{m.name}") for m in methods(node)]
+        if not exported and any("  # " in o for o in long): parts.append('<details class="code-fold"><summary>Their arguments</summary>\n\n```{.python .signature}\n' + "\n\n".join(o for o in long if "  # " in o) + "\n```\n\n</details>")
+    return "\n\n".join(o for o in parts if o.strip())
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+def linked(md: str, known: dict[str, tuple[str, str]], page: str) -> str:
+    "`md`, of `page` (from `nbs` on), with each name of ours that stands in backticks outside of links, headings and code linked to where it is documented."
+    def link(m):
+        name = (m.group(1) or "").removesuffix("()")
+        if name not in known: return m.group(0)
+        file,anchor = known[name]
+        where = "" if file == page else os.path.relpath(file, os.path.dirname(page) or ".").replace(os.sep, "/")
+        return f"[{m.group(0)}]({where}#{anchor})"
+    res,at = [],0
+    for m in [*FENCE.finditer(md), None]:
+        part = md[at:m.start() if m else len(md)]
+        lines = re.split(r"(^#{1,6}\s.*$|^(?: {4}|\t).*$)", part, flags=re.M)
+        res += [o if i % 2 else LINK_OR_NAME.sub(link, o) for i,o in enumerate(lines)]
+        if m: res.append(m.group(0)); at = m.end()
+    return "".join(res)
+
+
+def site_name(page: str) -> str:
+    "The file that nbdev makes of notebook `page`: without the number that orders it."
+    folder,_,name = page.rpartition("/")
+    return f"{folder}/" * bool(folder) + re.sub(r"^\d+[a-zA-Z0-9]*_", "", name).replace(".ipynb", ".html")
+
+
+def site_html(text: str) -> str:
+    "HTML with links to notebooks turned to their pages."
+    return re.sub(r"""(href=["'])(?![a-z]+:)([^"'#]+\.ipynb)""", lambda m: m.group(1) + site_name(m.group(2)), text)
+
+
+def to_proofs(md: str, repo: str) -> str:
+    "`md` with links to proofs, which aren't on the site, to where they are read."
+    return re.sub(r"\]\((?:\.\./)*proofs/", f"]({repo}/nbs/proofs/", md)
+
+
+def callouts(md: str) -> str:
+    "What stands under a heading 'Limits' as a callout."
+    m = re.match(r"(#{2,3} Limits[^\n]*\n)(.+)\Z", md.strip(), re.S)
+    if not m or ":::" in md or re.search(r"^#", m.group(2), re.M): return md
+    return f'{m.group(1)}\n::: {{.callout-warning appearance="minimal"}}\n{m.group(2).strip()}\n:::'
+
+
+# --- the processor -------------------------------------------------------------------------------
+
 class ForSite(Processor):
-    "Runs behind nbdev's own processors (settings.ini names it under `procs`): the first cell is the front matter then, and what is hidden is gone."
+    "Runs behind nbdev's own processors, but those that run cells, fold and link (settings.ini: `procs` and `skip_procs`): the first cell is the front matter then, and what is hidden is gone."
     def end(self):
         conf,path = get_config(),Path(self.nb.path_)
-        head = self.nb.cells[0]
+        root,page,repo = conf.config_path,page_name(path).removeprefix("nbs/"),f"{conf.git_url}/blob/{conf.branch}"
+        known,head = anchors(root),self.nb.cells[0]
+        own = {symbol(o): (o, c.source, "exports" in c.directives_) for c in read_page(path).cells if c.cell_type == "code" and {"export", "exports"} & c.directives_.keys() for o in defined(c.source)}
+        here = {k: ((v[0] if v[0] != page else page), v[1]) for k,v in known.items()}
+        prose,heading,cells = "",page,[head]
         front = yaml.safe_load(head.source.strip().strip("-"))
-        figure = first_figure(self.nb.cells)
+        heading = front.get("title", page)
+        for c in self.nb.cells[1:]:
+            if c.cell_type == "markdown":
+                found = re.findall(r"^#{1,6}\s+(.+)$", c.source, re.M)
+                prose,heading = c.source,re.sub(r"[`*]", "", found[-1]) if found else heading
+                c.source = callouts(to_proofs(linked(c.source, known, page), repo))
+            elif m := re.search(r"^show_doc\(([\w.]+)\)", c.source, re.M):
+                if m.group(1) not in own: continue
+                node,source,exported = own[m.group(1)]
+                cells.append(mk_cell(relinked(document(root, repo, source, node, here, exported), page), "markdown"))
+                continue
+            elif c.cell_type == "code": self.code(c, prose, heading)
+            cells.append(as_html(c))
+        figure = first_figure(cells)
         if figure and "image" not in front:
-            dest = conf.config_path/"_proc/figures"/f"{path.stem}.png"
+            dest = root/"_proc/figures"/f"{path.stem}.png"
             dest.parent.mkdir(parents=True, exist_ok=True)
             dest.write_bytes(base64.b64decode(figure))
             front["image"] = f"/figures/{dest.name}"
-        if path.stem == HOME:
-            listed = [page_name(o).removeprefix("nbs/") for o in pages(conf.config_path) if o.stem != HOME]
-            front.setdefault("listing", GALLERY | dict(contents=listed))
-        else: self.nb.cells.insert(1, mk_cell(colab_line(conf, page_name(path)), "markdown"))
+        if path.stem != HOME: cells.insert(1, mk_cell(colab_line(conf, page_name(path)), "markdown"))
         head.source = f"---\n{yaml.dump(front)}\n---\n\n"
+        self.nb.cells = cells
+
+    def code(self, c, prose: str, heading: str):
+        "Fold what has been said above it, and say what a figure shows."
+        if "exports" in c.directives_: c.source = f'#| code-fold: true\n#| code-summary: "Source"\n{c.source}'
+        elif "test" in c.directives_:
+            names = [o.name.removeprefix("test_").replace("_", " ") for o in defined(c.source) if o.name.startswith("test_")]
+            c.source = f'#| code-fold: true\n#| code-summary: "{"Test: " + "; ".join(names) if names else "For the tests"}"\n{c.source}'
+        for o in c.get("outputs", []):
+            data = o.get("data", {})
+            if any(k.startswith("image/") for k in data) and "fig-alt:" not in c.source: c.source = f'#| fig-alt: "{alt_text(prose, heading)}"\n{c.source}'
+
+
+def relinked(md: str, page: str) -> str:
+    "Links that `document` made from the root of the book, as links from `page`."
+    def fix(m): return "](" + ("" if m.group(1) == page else os.path.relpath(m.group(1), os.path.dirname(page) or ".").replace(os.sep, "/")) + "#"
+    return re.sub(r"\]\((?![a-z]+:)([\w/.]+\.ipynb)#", fix, md)
+
+
+def as_html(c):
+    "A cell of code that isn't shown and printed HTML, as that HTML."
+    found = [o["data"]["text/html"] for o in c.get("outputs", []) if "text/html" in o.get("data", {})]
+    if c.cell_type != "code" or not found or not re.search(r"^#\|\s*echo:\s*false", c.source, re.M): return c
+    return mk_cell("```{=html}\n" + site_html("\n".join("".join(o) for o in found)) + "\n```", "markdown")

@@ -19,7 +19,7 @@ $.world = name => name in world ? world[name] : () => $.absent(name);
 
 class MemtrainError extends Error {
   constructor(problem, way_out = '', argument = null, value = null) {
-    super([...(argument === null ? [] : [argument, ...(value === null ? [] : [$.repr(value)])]), problem].join(' ') + (way_out ? ': ' + way_out : ''));
+    super(([...(argument === null ? [] : [argument, ...(value === null ? [] : [$.repr(value)])]), problem].join(' ') + (way_out ? ': ' + way_out : '')).replace(/[\x02\x03]/g, ''));
     Object.assign(this, {problem, way_out, argument, value});
   }
 }

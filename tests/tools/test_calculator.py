@@ -12,7 +12,7 @@ from browser import Browser,find_browser,run_script
 from calculator import arithmetic,calculator
 from memtrain.core import MemtrainError,format_count,format_size
 from memtrain.estimate import OPTIMIZERS,Step,estimate
-from memtrain.model import GPTConfig
+from memtrain.model import GPTConfig,count_params
 from memtrain.plan import Option,plan
 from to_js import Translator
 
@@ -42,7 +42,7 @@ def test_javascript_and_python_agree_to_the_byte():
     drawn = [(*draw(rng), device) for device in ("cuda", "cuda", "cuda", "cpu") for _ in range(500)]
     import torch
     code = f"""given => {{ m.python.threads = given.threads; const shown = {SHOWN};
-      return given.drawn.map(([shape, step, device]) => shown(m.estimate({{n_experts: 0, ...shape}}, m.python.call(m.Step, [], Object.entries(step)), device, false))); }}"""
+      return given.drawn.map(([shape, step, device]) => shown(m.estimate(m.python.call(m.GPTConfig, [], Object.entries(shape)), m.python.call(m.Step, [], Object.entries(step)), device, false))); }}"""
     found = in_javascript(code, dict(drawn=drawn, threads=torch.get_num_threads()))
     assert len(found) == 2000
     for (shape,step,device),o in zip(drawn, found):
@@ -53,7 +53,7 @@ def test_javascript_and_python_agree_to_the_byte():
 def test_what_python_refuses_javascript_refuses_in_the_same_words():
     shape = dict(vocab_size=64, block_size=64, n_layer=1, n_head=1, n_embd=8, dropout=0.0, bias=True, tie_weights=True)
     wrong = [dict(batch_size=0), dict(seq_len=65), dict(optimizer="adagrad"), dict(loss_chunk_size=-1), dict(use_mixed_precision=1), dict(gradient_accumulation_steps=1.5)]
-    code = """given => given.wrong.map(step => { try { m.estimate({n_experts: 0, ...given.shape}, m.python.call(m.Step, [], Object.entries(step)), 'cuda', false); return 'nothing'; }
+    code = """given => given.wrong.map(step => { try { m.estimate(m.python.call(m.GPTConfig, [], Object.entries(given.shape)), m.python.call(m.Step, [], Object.entries(step)), 'cuda', false); return 'nothing'; }
       catch (e) { return e.message; } })"""
     def said(step):
         with pytest.raises(MemtrainError) as e: estimate(GPTConfig(**shape), Step(**step), "cuda")
@@ -66,7 +66,7 @@ def test_plans_and_their_lines_are_the_same():
     while len(drawn) < 8:
         shape,_ = draw(rng)
         if shape["block_size"] > 31: drawn.append((shape, rng.choice(["rtx3090", "h100", "7.5gb"]), rng.choice([1, 6, 16])))
-    code = """given => given.map(([shape, card, batch]) => { const p = m.plan({n_experts: 0, ...shape}, card, null, batch);
+    code = """given => given.map(([shape, card, batch]) => { const p = m.plan(m.python.call(m.GPTConfig, [], Object.entries(shape)), card, null, batch);
       return {budget: p.budget, text: p.__str__(), options: p.options.map(o => [o.peak, o.flags]), closest: [p.closest.peak, p.closest.flags]}; })"""
     for (shape,card,batch),o in zip(drawn, in_javascript(code, drawn)):
         p = plan(GPTConfig(**shape), card, global_batch=batch)
@@ -183,8 +183,10 @@ def test_calculator_reads_configs_of_hugging_face_and_says_what_it_does_not_know
     shape = GPTConfig(vocab_size=50257, block_size=1024, n_layer=24, n_head=16, n_embd=1024, bias=True, dropout=.1)
     assert told(browser, "peak") == format_size(estimate(shape, Step(8, 1024), "cuda").peak) and "Counted as" not in told(browser, "note")
     assert '--config_file shape.json' in told(browser, "line")
-    paste('{"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 4096}')
-    assert "llama differs" in told(browser, "note") and "8 key heads for 32" in told(browser, "note") and "simulate" in told(browser, "note")
+    paste('{"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": true}')
+    llama = GPTConfig(vocab_size=128256, block_size=4096, n_layer=16, n_head=32, n_embd=2048, norm="rms", positions="rotary", mlp="swiglu", mlp_hidden=8192, n_kv_head=8)
+    assert told(browser, "peak").startswith("≈") and f"{format_count(count_params(llama))} parameters" in told(browser, "note") and "simulate" in told(browser, "note")
+    assert "n_kv_head" in told(browser, "line") and '"mlp_hidden":8192' in told(browser, "line")
     paste('{"hidden_size": 3')
     assert "isn't JSON" in told(browser, "verdict")
 
