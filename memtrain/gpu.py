@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'bus_rate', 'Part', 'show_recorded', 'find_card', 'describe_device', 'predict_largest', 'limit_memory',
-           'clear_device', 'make_step', 'peak_of_steps', 'fits_memory', 'search_largest', 'time_work', 'time_steps',
-           'utilisation', 'measure_copies', 'find_bus', 'list_feeds', 'measure_feeding', 'card_rates',
-           'describe_failure', 'measure_strategies']
+           'clear_device', 'make_step', 'peak_of_steps', 'fits_memory', 'search_largest', 'summarize_misses',
+           'time_work', 'time_steps', 'utilisation', 'measure_copies', 'find_bus', 'list_feeds', 'measure_feeding',
+           'card_rates', 'describe_failure', 'measure_strategies']
 
 # %% ../nbs/measured/51_gpu.ipynb #547f8ae1
 import contextlib, gc, math, re, statistics, subprocess, time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,6 +232,15 @@ def search_largest(
         n = (good + bad)//2
         good, bad = (n, bad) if fits(n) else (good, n)
     return good
+
+# %% ../nbs/measured/51_gpu.ipynb #c009ac22
+def summarize_misses(
+    rows: Iterable[dict],  # with `measured` and `predicted`, bytes
+) -> dict[str, float]:  # n, exact (to a 100,000th), within_promille: how many; median, worst: parts of what was measured
+    "How far predictions are off, over all `rows`"
+    misses = [abs(r['predicted']/r['measured'] - 1) for r in rows]
+    if not misses: return dict(n=0, exact=0, within_promille=0, median=0.0, worst=0.0)
+    return dict(n=len(misses), exact=sum(m <= 1e-5 for m in misses), within_promille=sum(m <= 1e-3 for m in misses), median=statistics.median(misses), worst=max(misses))
 
 # %% ../nbs/measured/51_gpu.ipynb #c8da4d65
 def time_work(

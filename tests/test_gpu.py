@@ -30,6 +30,13 @@ def check_search(largest, start, most):
 @pytest.mark.page
 def test_the_search_finds_the_largest_from_anywhere(): check_search()
 
+# %% ../nbs/measured/51_gpu.ipynb #321f955a
+@pytest.mark.page
+def test_misses_are_summed_up():
+    rows = [dict(measured=1000, predicted=n) for n in (1000, 1001, 950, 1000)]
+    test_eq({k: round(v, 6) for k, v in summarize_misses(rows).items()}, dict(n=4, exact=2, within_promille=3, median=0.0005, worst=0.05))
+    test_eq(summarize_misses([])['n'], 0)
+
 
 # %% ../nbs/proofs/gpu.ipynb #9bc87b38
 import math, tempfile, time
