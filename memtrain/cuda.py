@@ -28,6 +28,7 @@ def on_cuda(
     return getattr(t, 'fake_device', None) == STAND_IN
 
 # %% ../nbs/memory/06_cuda.ipynb #e69ab227
+_FROM_DATA = torch.tensor, torch.as_tensor, torch.asarray  # made on the host, and copied
 _CUDA, _NAMED = torch.device('cuda', 0), re.compile(r'cuda(:\d+)?')
 
 def _place(device):
@@ -52,8 +53,11 @@ class CudaScript(TorchFunctionMode):
         if func is torch.Tensor.cuda: return args[0].to(STAND_IN)
         if func is torch.Tensor.pin_memory: return args[0]
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int: args = args[0], STAND_IN, *args[2:]
-        args, kwargs = tuple(map(_place, args)), {k: _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
+        args, kwargs = tuple(map(_place, args)), {k: STAND_IN if k == 'device' and type(v) is int else _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
         if self.everything and not self.stepping and kwargs.get('device') is None and func in _device_constructors(): kwargs['device'] = STAND_IN
+        if func in _FROM_DATA and kwargs.get('device') == STAND_IN:
+            made = func(*args, **{k: v for k, v in kwargs.items() if k not in ('device', 'requires_grad')}).to(STAND_IN)
+            return made.requires_grad_(kwargs.get('requires_grad', False))
         return func(*args, **kwargs)
 
 # %% ../nbs/memory/06_cuda.ipynb #9721b316

@@ -126,3 +126,15 @@ def test_what_stays_on_the_host_is_not_counted_and_cannot_be_mixed():
     try: simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, mixed, device='cuda')
     except RuntimeError as e: assert 'device' in str(e)
     else: raise AssertionError('a tensor of the host went into a model on the card')
+
+# %% ../nbs/proofs/cuda.ipynb #28e116ac
+def test_what_a_script_makes_of_data_lies_where_it_says():
+    seen = []
+    def step(model, optimizer):
+        made = [torch.tensor([1.0], device='cuda', requires_grad=True), torch.as_tensor([1.0], device='cuda'), torch.zeros(2, device=0), torch.zeros(2).to(0), torch.randperm(3, device='cuda').cpu()]
+        seen.extend((t.is_cuda, t.requires_grad, t.is_leaf) for t in made)
+        empty = torch.tensor([], device=model.weight.device)  # as transformers begins a cache
+        model(torch.cat([empty, torch.randn(16, device='cuda')])).sum().backward()
+    trace = simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, step, device='cuda', steps=1)
+    test_eq(seen, [(True, True, True), (True, False, True), (True, False, True), (True, False, True), (False, False, True)])
+    test_eq({b.category for b in trace.blocks if b.op == WORKSPACE}, {'temporaries'})
