@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REFERENCE', 'COMMON', 'list_techniques', 'predict_peak', 'measure_settings', 'time_settings', 'train_settings', 'Row',
-           'Ablation', 'load_ablation', 'plot_losses', 'plot_tradeoff', 'run_ablation']
+           'Ablation', 'load_ablation', 'plot_losses', 'plot_tradeoff', 'plot_peaks', 'run_ablation']
 
 # %% ../nbs/training/14_ablation.ipynb #5659502d
 import json, statistics, sys, tempfile, time
@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, Result, load_result, progress, save_result, seed_everything
+from .core import MIB, MemtrainError, Result, load_result, markdown_table, progress, save_result, seed_everything
 from .estimate import Step, estimate, simulate
-from .measure import CATEGORIES, measure_command, measure_step
+from .measure import CATEGORIES, CATEGORY_COLORS, measure_command, measure_step
 from .model import GPT, GPTConfig
 from .shards import TokenShards
 from .train import TrainConfig, Trainer, gpt_step, read_metrics
@@ -168,7 +168,7 @@ class Row:
 # %% ../nbs/training/14_ablation.ipynb #4f7d61b1
 @dataclass
 class Ablation:
-    "Every technique on the same model: `str` is the table, `compare` a closer look, `plot` the curves"
+    "Every technique on the same model: it shows as a table, `compare` a closer look, `plot` the curves"
     shape: dict  # of the model
     common: dict  # settings of all of them
     rows: list[Row]  # the first is what the others are compared with
@@ -192,7 +192,8 @@ class Ablation:
         "How much higher the loss on 'val' of `name` is than the first row's, as a share of it"
         return self[name].val_loss/self.rows[0].val_loss - 1
 
-    def __str__(self):
+    def table(self) -> list[list[str]]:  # the header first
+        "A row for each technique, as text"
         base, trained, timed = self.rows[0], bool(self.rows[0].val), bool(self.rows[0].seconds)
         lines = [['', 'predicted', 'measured', 'of plain', *['tokens/s']*timed, *['val loss', 'difference']*trained]]
         for row in self.rows:
@@ -200,21 +201,27 @@ class Ablation:
             lines.append([row.name, f'{row.predicted/MIB:.1f}{mark}', f'{row.peak/MIB:.1f} MiB', f'{row.peak/base.peak:.0%}'])
             if timed: lines[-1].append(f'{self.speed(row.name):.2f}')
             if trained: lines[-1] += [f'{row.val_loss:.4f}', f'{self.loss_difference(row.name):+.2%}']
+        return lines
+
+    def __str__(self):
+        lines = self.table()
         widths = [max(map(len, column)) for column in zip(*lines)]
         return '\n'.join('  '.join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]).rstrip() for line in lines)
 
+    def _repr_markdown_(self):
+        head, *rows = self.table()
+        return markdown_table(head, rows)
+
     def compare(self,
         *names: str,  # of techniques
-    ) -> None:
-        "Print what `names` hold at their peaks, in MiB, and what they cost"
-        width, rows = max(12, *(len(n) + 2 for n in names)), [self[name] for name in names]
-        def line(title, cells): print(f'{title:<17}' + ''.join(f'{cell:>{width}}' for cell in cells))
-        line('', names)
-        for c in CATEGORIES: line(c, [f'{r.by_category[c]/MIB:.1f}' for r in rows])
-        line('peak, MiB', [f'{r.peak/MIB:.1f}' for r in rows])
-        line('predicted', [f'{r.predicted/MIB:.1f}' for r in rows])
-        if rows[0].seconds: line('tokens/s', [f'{self.speed(n):.2f}' for n in names])
-        if rows[0].val: line('val loss', [f'{r.val_loss:.4f}' for r in rows])
+    ) -> str:  # a table in Markdown
+        "What `names` hold at their peaks, in MiB, and what they cost"
+        rows = [self[name] for name in names]
+        lines = [[c, *(f'{r.by_category[c]/MIB:.1f}' for r in rows)] for c in CATEGORIES]
+        lines += [['**peak, MiB**', *(f'**{r.peak/MIB:.1f}**' for r in rows)], ['predicted', *(f'{r.predicted/MIB:.1f}' for r in rows)]]
+        if rows[0].seconds: lines.append(['tokens/s, plain = 1', *(f'{self.speed(n):.2f}' for n in names)])
+        if rows[0].val: lines.append(['loss on val', *(f'{r.val_loss:.4f}' for r in rows)])
+        return markdown_table(['at the peak, MiB', *names], lines)
 
     def plot(self) -> Figure:
         "The losses of all runs, and how far each is from the first one's"
@@ -241,44 +248,68 @@ def load_ablation(
     except (KeyError, TypeError) as e: raise MemtrainError(f'{name}.json holds no ablation ({e}): measure it anew') from None
 
 # %% ../nbs/training/14_ablation.ipynb #c813c572
+_STYLES = [(color, style) for style in ('-', '--', ':') for color in CATEGORY_COLORS.values()]  # as many lines can be told apart
+
 def plot_losses(
     a: Ablation,  # with runs
     smooth: int = 10,  # steps of the mean that a difference is drawn from
 ) -> Figure:
     "The loss of each step, and how far each technique is from the first row, on the same batches"
-    fig = Figure(figsize=(8, 2.9), dpi=70, layout='constrained')
+    fig = Figure(figsize=(9, 3.4), dpi=200, layout='constrained')
     left, right = fig.subplots(1, 2)
     base = torch.tensor(a.rows[0].losses)
     def mean(x): return x.unfold(0, min(smooth, len(x)), 1).mean(-1)
-    steps, exact = range(min(smooth, len(base)), len(base) + 1), []
+    steps, exact, styles = range(min(smooth, len(base)), len(base) + 1), [], iter(_STYLES*len(a.rows))
     for i, row in enumerate(a.rows):
         losses = torch.tensor(row.losses)
         off = 100*(mean(losses) - mean(base))/mean(base)
-        if i and off.abs().max() < 0.01: exact.append(row.name)
-        else: left.plot(range(1, len(losses) + 1), losses, lw=0.8, color=f'C{i}' if i else 'k')
-        if i and row.name not in exact: right.plot(steps, off, label=row.name, lw=1.2, color=f'C{i}')
+        if i and off.abs().max() < 0.01:
+            exact.append(row.name)
+            continue
+        color, style = next(styles) if i else ('k', '-')
+        left.plot(range(1, len(losses) + 1), losses, lw=0.9, color=color, ls=style)
+        if i: right.plot(steps, off, label=row.name, lw=1.3, color=color, ls=style)
     left.set(xlabel='step', ylabel='training loss, nats per token', title=f'{len(a.rows) - len(exact)} runs that differ')
     right.axhline(0, color='k', lw=0.8)
     right.set_yscale('symlog', linthresh=0.1)  # one that is far off doesn't hide what the others do
     right.set(xlabel='step', ylabel=f'% from {a.rows[0].name}, mean of {smooth} steps', title=f'{len(exact)} others stay within 0.01 %')
     for ax in (left, right): ax.spines[['top', 'right']].set_visible(False)
-    right.legend(frameon=False, fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
+    right.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
 # %% ../nbs/training/14_ablation.ipynb #5f7365d6
 def plot_tradeoff(
     a: Ablation,  # with rounds
 ) -> Figure:
-    "The peak of each technique against its speed"
-    fig = Figure(figsize=(6.8, 3.4), dpi=70, layout='constrained')
-    ax = fig.subplots()
-    for row in a.rows:
-        together = row.name.startswith('all')
-        ax.plot(row.peak/MIB, a.speed(row.name), 'o', ms=5, color='#c0504d' if together else '#3b4a6b')
-        ax.annotate(row.name, (row.peak/MIB, a.speed(row.name)), xytext=(4, 3), textcoords='offset points', fontsize=7)
+    "The peak of each technique against its speed; those that no other beats in both have a name"
+    fig = Figure(figsize=(7.2, 3.6), dpi=200, layout='constrained')
+    ax, fastest = fig.subplots(), 0
+    for row in sorted(a.rows, key=lambda row: (round(row.peak/MIB), -a.speed(row.name))):  # less than a MiB is no difference
+        peak, speed, name = row.peak/MIB, a.speed(row.name), row.name
+        best, fastest = speed > fastest, max(fastest, speed)
+        ax.plot(peak, speed, 'o', ms=6 if best else 4, color='#c0504d' if best else '#b8b8b8')
+        if best: ax.annotate(name, (peak, speed), xytext=(6, 4), textcoords='offset points', fontsize=8)
     ax.axhline(1, color='k', lw=0.5)
     ax.set(xlabel='peak of a step, MiB', ylabel=f'tokens/s, {a.rows[0].name} = 1', xlim=(0, None))
     ax.spines[['top', 'right']].set_visible(False)
+    return fig
+
+def plot_peaks(
+    a: Ablation,  # of any techniques
+) -> Figure:
+    "What each technique holds at its peak, by what it is for"
+    fig = Figure(figsize=(7.2, 0.6 + 0.22*len(a.rows)), dpi=200, layout='constrained')
+    ax, names, left = fig.subplots(), [row.name for row in a.rows], [0.0]*len(a.rows)
+    for category, color in CATEGORY_COLORS.items():
+        widths = [row.by_category[category]/MIB for row in a.rows]
+        ax.barh(names, widths, left=left, color=color, label=category)
+        left = [x + w for x, w in zip(left, widths)]
+    for i, row in enumerate(a.rows): ax.text(left[i] + 2, i, f'{row.peak/MIB:.0f}', va='center', fontsize=8)
+    ax.invert_yaxis()
+    ax.set(xlabel='MiB at the peak of a step')
+    ax.tick_params(axis='y', labelsize=8)
+    ax.spines[['top', 'right']].set_visible(False)
+    ax.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
 # %% ../nbs/training/14_ablation.ipynb #c1fe302c

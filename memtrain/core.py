@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'option', 'MemtrainError', 'check_whole', 'is_out_of_memory', 'explain_damage', 'delegates',
-           'format_size', 'parse_size', 'parse_count', 'format_count', 'is_distributed', 'local_part', 'nbytes',
-           'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine', 'describe_machine',
-           'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
+           'format_size', 'parse_size', 'parse_count', 'format_count', 'markdown_table', 'is_distributed', 'local_part',
+           'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine',
+           'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
 
 # %% ../nbs/reference/60_core.ipynb #e9ea55e4
 import contextlib, json, os, platform, random, re, subprocess, sys
@@ -154,6 +154,14 @@ def format_count(
     for power, unit in ((12, 'T'), (9, 'B'), (6, 'M'), (3, 'k')):
         if abs(n) >= 0.9995 * 10**power: return f'{n / 10**power:.3g}{unit}'
     return f'{n:.3g}'
+
+# %% ../nbs/reference/60_core.ipynb #8e988f16
+def markdown_table(
+    header: Sequence[str],  # names of the columns
+    rows: Iterable[Sequence],  # cells, as strings or as what `str` makes of them
+) -> str:
+    "The `rows` under `header` as a table in Markdown, the first column on the left, the others on the right"
+    return '\n'.join(f"| {' | '.join(map(str, row))} |" for row in (header, [':---', *['---:']*(len(header) - 1)], *rows))
 
 # %% ../nbs/reference/60_core.ipynb #8ae194ab
 def is_distributed(

@@ -577,13 +577,18 @@ def evaluate_predictors(
 def plot_recall(
     found: dict[str, dict],  # of `evaluate_predictors`
     k: int = 2,  # experts per token
-) -> Figure:  # a line for each predictor, over the layers
-    "Recall of each predictor by target layer"
-    fig = Figure(figsize=(7.2, 3.4), dpi=100, layout='constrained')
-    ax = fig.subplots()
-    for name, f in found.items(): ax.plot([int(t) for t in f['layers']], [v['recall'] for v in f['layers'].values()], 'o-', ms=4, label=f"{name} {f['recall']:.2f}")
-    ax.set(xlabel='target layer', ylabel=f'recall@{k}', ylim=(0, 1), xticks=sorted({int(t) for f in found.values() for t in f['layers']}))
-    ax.spines[['top', 'right']].set_visible(False)
+) -> Figure:  # a row for each predictor, a dot for each target layer
+    "Recall of each predictor: over all layers in numbers, by target layer as dots, the deeper the darker"
+    fig = Figure(figsize=(7.2, 0.9 + 0.28*len(found)), dpi=200, layout='constrained')
+    ax, layers = fig.subplots(), sorted({int(t) for f in found.values() for t in f['layers']})
+    for shade, t in enumerate(layers, 1):
+        recall = [f['layers'].get(t, f['layers'].get(str(t), {})).get('recall', math.nan) for f in found.values()]
+        ax.plot(recall, range(len(found)), 'o', ms=6, color='#3b4a6b', alpha=shade/len(layers), label=f'layer {t}')
+    ax.set(xlabel=f'recall@{k}', xlim=(0, 1), yticks=range(len(found)), yticklabels=[f"{name} {f['recall']:.2f}" for name, f in found.items()])
+    ax.invert_yaxis()
+    ax.grid(axis='y', color='#e6e6e6')
+    ax.set_axisbelow(True)
+    ax.spines[['top', 'right', 'left']].set_visible(False)
     ax.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 

@@ -36,6 +36,24 @@ def test_speed_is_a_median_of_ratios_and_the_loss_the_last():
     test_eq(a.rows[1].val_loss, 1.0)
 
 
+# %% ../nbs/solutions/14_ablation.ipynb #3c493568
+from itertools import combinations
+from memtrain.ablation import REFERENCE, list_techniques, predict_peak
+from memtrain.train import TrainConfig
+
+def test_solution_two_techniques_come_nearest():
+    known = list_techniques()
+    four = 'bf16 autocast', '8-bit AdamW', 'checkpointing', 'loss in chunks'
+    peaks = {two: predict_peak(REFERENCE, TrainConfig(batch_size=32, **known[two[0]], **known[two[1]]))[0] for two in combinations(four, 2)}
+    assert min(peaks, key=peaks.get) == ('checkpointing', 'loss in chunks')
+
+# %% ../nbs/solutions/14_ablation.ipynb #dca91235
+def test_solution_the_optimizer_in_backward_needs_few_windows():
+    def saved(windows):
+        c = {**list_techniques()['all together'], 'batch_size': windows, 'grad_clip': 0.0}
+        return 1 - predict_peak(REFERENCE, TrainConfig(**c, optimizer_in_backward=True))[0]/predict_peak(REFERENCE, TrainConfig(**c))[0]
+    assert saved(32) < 0.03 <= saved(8)
+
 # %% ../nbs/proofs/ablation.ipynb #11eb9330
 import json, random, tempfile
 from dataclasses import asdict, replace
@@ -124,7 +142,13 @@ def test_an_ablation_is_kept_whole_and_shown():
     assert '100%' in lines[1] and '+10.00%' in lines[2] and f'{a["half"].peak/MIB:.1f} MiB' in lines[2]
     test_eq(len({len(line) for line in lines}), 1)  # columns
     test_eq([len(ax.lines) for ax in a.plot().axes], [2, 2])
-    test_eq(len(plot_tradeoff(a).axes[0].texts), 2)
+    assert a._repr_markdown_().count('\n') == 3 and '| half |' in a._repr_markdown_()
+    table = a.compare('half', 'plain').splitlines()
+    assert table[0] == '| at the peak, MiB | half | plain |' and table[-1] == '| loss on val | 1.1000 | 1.0000 |' and f'**{a["half"].peak/MIB:.1f}**' in a.compare('half')
+    a.rows.append(replace(a['plain'], name='worse', peak=30*MIB, seconds=[2.0, 2.0]))
+    a.rows[0].seconds, a.rows[1].seconds, a.rows[0].peak, a.rows[1].peak = [1.0, 1.0], [1.5, 1.5], 20*MIB, 10*MIB
+    test_eq([t.get_text() for t in plot_tradeoff(a).axes[0].texts], ['half', 'plain'])  # less memory, more speed; the third has neither
+    test_eq([t.get_text() for t in plot_peaks(a).axes[0].texts], [f'{r.peak/MIB:.0f}' for r in a.rows])
 
 # %% ../nbs/proofs/ablation.ipynb #84ddf696
 def test_what_can_not_be_compared_is_refused():

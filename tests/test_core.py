@@ -28,6 +28,11 @@ def test_running_out_of_memory_is_told_from_other_errors():
     assert is_out_of_memory(RuntimeError('could not create a primitive')) and not is_out_of_memory(RuntimeError('could not create a primitive descriptor for a matmul'))
     assert not is_out_of_memory(RuntimeError('shape mismatch')) and not is_out_of_memory(ValueError('out of memory'))
 
+# %% ../nbs/reference/60_core.ipynb #14b1b1f7
+@pytest.mark.page
+def test_a_markdown_table_has_a_line_for_each_row():
+    test_eq(markdown_table(['a', 'b'], [['x', 1]]), '| a | b |\n| :--- | ---: |\n| x | 1 |')
+
 # %% ../nbs/reference/60_core.ipynb #9ed47c4d
 @pytest.mark.page
 def test_a_size_without_sense_names_itself():

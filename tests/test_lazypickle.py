@@ -31,6 +31,26 @@ def test_a_call_is_refused_by_name():
     assert not hasattr(builtins, 'marker_of_07')
 
 
+# %% ../nbs/solutions/30_lazypickle.ipynb #50e7b38d
+import os, pickle, pickletools, tempfile
+from pathlib import Path
+import torch
+from memtrain.lazypickle import Refused, iter_pickle
+
+def test_solution_a_tuple_a_view_and_an_attack():
+    assert 'TUPLE2' in {op.name for op, _, _ in pickletools.genops(pickle.dumps((1, 2), 4))}
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'x.pkl'
+        path.write_bytes(pickle.dumps([torch.zeros(1000, 1000)[:2]]))
+        lazy = next(iter_pickle(path))
+        assert lazy.storage[2] == 500*lazy.nbytes
+        attack = b'\x80\x02cos\ngetpid\n)R.'
+        path.write_bytes(attack)
+        try: list(iter_pickle(path))
+        except Refused as e: assert e.name == 'os.getpid'
+        else: assert False
+    assert pickle.loads(attack) == os.getpid()
+
 # %% ../nbs/proofs/lazypickle.ipynb #42f13baf
 import builtins, contextlib, io, json, os, pickle, pickletools, random, re, struct, subprocess, sys, tempfile, zipfile, zlib
 from collections import OrderedDict, namedtuple

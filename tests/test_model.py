@@ -140,6 +140,22 @@ def test_experts_are_the_weighted_sum_of_the_best_by_the_gate():
         kept = torch.where(p >= p.sort(-1, descending=True).values[..., k-1:k], p, 0)  # all of them computed everywhere
         torch.testing.assert_close(y, sum((kept[..., e] / kept.sum(-1))[..., None] * expert(e) for e in range(5)))
 
+# %% ../nbs/solutions/33_experts.ipynb #dd7e20d1
+import torch
+from memtrain.model import GPT, GPTConfig
+
+def test_solution_experts_and_what_a_token_uses():
+    model = GPT(GPTConfig(vocab_size=64, block_size=8, n_layer=4, n_head=4, n_embd=128, n_experts=8, expert_hidden=256))
+    held = [p for block in model.blocks for p in block.mlp.parameters()]
+    assert sum(p.numel() for p in held) == 4*(8*128 + 8*2*128*256) == 2_101_248
+    for p in held: torch.nn.init.normal_(p, std=0.1)
+    model.loss(torch.tensor([[3]]), torch.tensor([[5]])).backward()  # one token
+    reached = 0
+    for block in model.blocks:
+        reached += block.mlp.gate.weight.numel()
+        for layer in (block.mlp.fc, block.mlp.proj): reached += sum(w.numel() for w, g in zip(layer.weight, layer.weight.grad) if g.any())
+    assert reached == 4*(8*128 + 2*2*128*256) == 528_384
+
 # %% ../nbs/proofs/model.ipynb #a35f41a7
 import math, tempfile
 from collections import Counter

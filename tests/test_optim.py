@@ -21,6 +21,24 @@ def test_stochastic_rounding_is_unbiased():
         assert abs((r == high).double().mean() - p) < 5 * (p * (1 - p) / n).sqrt()  # five standard errors
 
 
+# %% ../nbs/solutions/12_optim.ipynb #929d6219
+import torch
+from memtrain.optim import make_8bit
+
+def test_solution_small_matrices_keep_float32():
+    def state_bytes(n):
+        p = torch.nn.Parameter(torch.randn(n, n))
+        p.grad, opt = torch.randn_like(p), make_8bit('adamw', [p], 1e-3, (0.9, 0.999))
+        opt.step()
+        return sum(v.nbytes for k, v in opt.state[p].items() if k != 'step' and 'qmap' not in k)/p.numel()
+    assert (state_bytes(64), state_bytes(60)) == (2*(1 + 4/256), 8)
+
+# %% ../nbs/solutions/12_optim.ipynb #0264fc01
+def test_solution_a_weight_rests_at_two():
+    w = torch.ones(1, dtype=torch.bfloat16)
+    for _ in range(1000): w += 0.004
+    assert w.item() == 2.0
+
 # %% ../nbs/proofs/optim.ipynb #86513f5c
 import io, logging, subprocess, sys
 from unittest.mock import patch

@@ -155,6 +155,17 @@ def holds(ranks): return {how: ranks.gather(hold(how, ranks)) for how in ('none'
 '''
 
 
+# %% ../nbs/solutions/15_ranks.ipynb #7a26b90b
+from memtrain.core import load_result
+
+def test_solution_what_ranks_hold_and_send():
+    toy = load_result('ranks_two').values['holds']['fsdp'][0]
+    held = sum(toy[k] for k in ('weights', 'gradients', 'optimizer state'))/toy['parameters']  # bytes a parameter, of one of two ranks
+    assert abs(held - 16/2) < 0.1 and abs(124*2*held/8 - 248) < 1
+    two = load_result('ranks').values['2 ranks']
+    for micro in (1, 4): assert abs(two[f'ddp {micro}']['sent']/2 - 2*1/2) < 0.01  # of each rank: 2 W (n - 1)/n
+    assert abs(two['fsdp 4']['sent']/two['fsdp 1']['sent'] - 4) < 0.01  # in every micro-batch
+
 # %% ../nbs/proofs/ranks.ipynb #bbfcc8fa
 import functools, json, os, pickle, shutil, subprocess, sys, tempfile
 from pathlib import Path

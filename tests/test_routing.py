@@ -9,7 +9,7 @@ import contextlib, importlib.util, io, sysconfig, tempfile
 from pathlib import Path
 import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail
-from memtrain.core import MemtrainError, format_size, load_result, seed_everything
+from memtrain.core import MemtrainError, format_size, seed_everything
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
 from memtrain.traces import open_traces
@@ -37,6 +37,17 @@ def test_transfers_add_up():
     test_close(count_transfers([0.4, 0.75, 0.9, 1.0], 2, 100, 4)['waited for'], 0, eps=1e-9)
     test_fail(count_transfers, args=([0.4, 1.0], 1, 1, 3), exc=MemtrainError, contains='prefetch 3 makes no sense: give 1 to 2')
 
+
+# %% ../nbs/solutions/34_routing.ipynb #8121e43d
+from memtrain.core import load_result
+
+def test_solution_three_ahead_and_the_next_gate_loses_more():
+    for s in load_result('routing').values['seeds']:
+        at = s['lookahead 1']['mlp']['recall_at']
+        assert 1 - at[2] < 0.05 <= 1 - at[1]  # three named, and two
+    s = load_result('routing').values['seeds'][0]
+    lost = {name: s['lookahead 1'][name]['recall'] - s['others']['lookahead 2'][name]['recall'] for name in ('mlp', 'next gate')}
+    assert max(lost, key=lost.get) == 'next gate'
 
 # %% ../nbs/proofs/routing.ipynb #1a445595
 import contextlib, importlib.util, io, json, pickle, sys, sysconfig, tempfile

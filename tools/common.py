@@ -46,7 +46,10 @@ def default_exp(nb) -> str|None:
 
 
 def home(path: Path, nb) -> str|None:
-    "The module that the tests in notebook `nb` at `path` are of: of a page the one it exports to, of proofs the one they are called by."
+    "The module that the tests in notebook `nb` at `path` are of: of a page the one it exports to, of proofs and solutions the one they are called by, or that of the page they are called by."
+    if path.parent.name == "solutions":
+        page = next(o for o in path.parents[1].glob(f"*/{path.name}") if o.parent.name not in BESIDE)
+        return home(page, read_page(page)) or path.stem.partition("_")[2]
     if path.parent.name in BESIDE: return path.stem
     others = [v[0] for c in nb.cells if c.cell_type == "code" for k,v in c.directives_.items() if k in ("export", "exports") and v]
     return default_exp(nb) or next(iter(others), None)
