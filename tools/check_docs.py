@@ -310,8 +310,12 @@ def check_addresses(root: Path, pages: list[Page]) -> list[str]:
 
 
 def check_stale(root: Path, pages: list[Page]) -> list[str]:
-    "Stored outputs that are older than the code they show."
-    return [f"{page.name}: {len(found)} outputs are older than the code they show, first that of cell {found[0].idx_ + 1}: run 'make run NB={page.name}'"
+    "Stored outputs that are older than the code they show, or than the calculator that they are."
+    made = root/"nbs/assets/calculator.html"
+    newest = made.read_text(encoding="utf-8").strip() if made.is_file() else ""
+    shown = [(page, c, texts(o)) for page in pages for c in page.code() for o in c.get("outputs", []) if 'class="mt-calc"' in texts(o)]
+    old = [f"{cell_name(page.path, c)}: the calculator is older than nbs/assets/calculator.html: run 'make run NB={page.name}'" for page,c,text in shown if newest not in text]
+    return old + [f"{page.name}: {len(found)} outputs are older than the code they show, first that of cell {found[0].idx_ + 1}: run 'make run NB={page.name}'"
             for page in pages if (found := stale_cells(root, page.nb))]
 
 

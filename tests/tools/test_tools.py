@@ -308,6 +308,16 @@ def test_docs_find_a_notebook_never_run(project):
     only(project.save().docs(), "nbs/reference/60_core.ipynb", "no cell has an output")
 
 
+def test_docs_find_an_old_calculator(project):
+    (project.root/"nbs/assets").mkdir()
+    project.write("nbs/assets/calculator.html", '<div class="mt-calc">1</div>')
+    for text,lines in (('<h2>Fits?</h2><div class="mt-calc">1</div>', 0), ('<div class="mt-calc">0</div>', 1)):
+        project.save()
+        with_output(project, output_type="display_data", metadata={}, data={"text/html": [text]})
+        found = project.docs()
+        assert len(found) == lines and all("calculator is older" in o for o in found), found
+
+
 def test_docs_find_a_broken_notebook(project): assert "nbs/reference/60_core.ipynb: not a notebook" in project.write("nbs/reference/60_core.ipynb", "{").docs()[0]
 
 
