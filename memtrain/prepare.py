@@ -19,6 +19,7 @@ import numpy as np
 
 from .core import delegates, MemtrainError, format_size, get_machine, option, parse_size, progress
 from .folders import lock_folder
+from .remote import file_size
 from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, read_keys, read_manifest
 from .text import (RULES, Chunk, NearKeys, SeenKeys, TextOptions, active_rules, clean_chunk, encode_text, find_files, find_val, hash_chunk_lines,
                            hash_document, hash_lines, path_exists, read_chunks, resolve_split, setting, sign_text, take_sample)
@@ -168,7 +169,7 @@ class Corpus:
     @property
     def bytes(self) -> int:
         "Of all files, as they lie"
-        return sum(p.stat().st_size for p in self.files)
+        return sum(map(file_size, self.files))
 
     def chunks(self) -> Iterator[Chunk]:
         "The files, read once"
@@ -354,7 +355,7 @@ def prepare(
     if named:
         if options.split_by: raise MemtrainError('and named files both tell what val is', f"leave one of {option('split_by')} and {option('val_files')} out", 'split_by', options.split_by)
         options.split_by, options.val_paths = 'named', frozenset(str(p) for p in files if p.resolve() in named)
-    def as_source(p): return {'path': str(p), 'bytes': p.stat().st_size, **({'split': 'val' if str(p) in options.val_paths else 'train'} if named else {})}
+    def as_source(p): return {'path': str(p), 'bytes': file_size(p), **({'split': 'val' if str(p) in options.val_paths else 'train'} if named else {})}
     if (out/MANIFEST).exists() or options.append:
         old = read_manifest(out)
         ShardWriter.tidy(out)
@@ -366,7 +367,7 @@ def prepare(
                                     f"choose another {option('out_dir')}, remove it first, or add the new files with {option('append')}")
             return Prepared(old, None, str(out))
         known = {(str(Path(s['path']).absolute()), s['bytes']) for s in old['sources']}
-        files = [p for p in files if (str(p.absolute()), p.stat().st_size) not in known]
+        files = [p for p in files if (str(p.absolute()), file_size(p)) not in known]
         if not files: return Prepared(old, None, str(out))
     if not files:
         raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go', f"choose another {option('out_dir')}")

@@ -222,8 +222,9 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .core import delegates, MemtrainError, explain_damage, get_machine, option, parse_size
 from .folders import check_shape, check_writable, lock_folder, remove_temporary
-from .loader import permute, resolve_ranks
+from .loader import permute, refuse_second_sharing, resolve_ranks
 from .prepare import BPE_SAMPLE, Corpus, Documents, Processed, Settings, Threads, process_chunk, run_in_order, sample_corpus
+from .remote import as_url, file_size
 from .shards import MANIFEST, ShardWriter, TokenShards, dtype_for_vocab, read_manifest
 from .text import Chunk, Part, SeenKeys, TextOptions, column_texts, encode_text, find_files, is_cut, is_file_name, path_exists, read_parts, resolve_split, take_sample
 from .tokenization import open_tokenizer
@@ -251,11 +252,11 @@ class _Files(_Source):
     def __init__(self, inputs, exclude=()):
         self.files = find_files(inputs, exclude)
         self.folders = [Path(p).resolve() for p in ([inputs] if isinstance(inputs, (str, Path)) else inputs) if Path(p).is_dir()]
-        stats = [p.stat() for p in self.files]
-        self.bytes, first = sum(s.st_size for s in stats), str(self.files[0])
+        sizes, first = list(map(file_size, self.files)), str(self.files[0])
+        self.bytes = sum(sizes)
         self.name = first if len(self.files) == 1 else f'{first} and {len(self.files) - 1:,} other files'
-        self.identity = {'files': len(self.files), 'sha256': _sha256([p.name, s.st_size] for p, s in zip(self.files, stats))}
-        self.lasting = _sha256([str(p.absolute()), s.st_size, s.st_mtime_ns] for p, s in zip(self.files, stats))
+        self.identity = {'files': len(self.files), 'sha256': _sha256([p.name, s] for p, s in zip(self.files, sizes))}
+        self.lasting = None if any(map(as_url, self.files)) else _sha256([str(p.absolute()), s, p.stat().st_mtime_ns] for p, s in zip(self.files, sizes))
 
     def __len__(self): return len(self.files)
 
@@ -266,7 +267,7 @@ class _Files(_Source):
 
     def is_single(self, i, options):
         path = Path(str(self.files[i]))  # what it keeps of its parts goes with it
-        return path.suffix not in ('.gz', '.zst', '.jsonl', '.ndjson', '.parquet') and path.stat().st_size <= options.part_bytes
+        return path.suffix not in ('.gz', '.zst', '.jsonl', '.ndjson', '.parquet') and file_size(path) <= options.part_bytes
 
     def parts(self, i, options): return read_parts(Path(str(self.files[i])), options)
 
@@ -1043,6 +1044,7 @@ class TokenStream(IterableDataset):
         return self._run
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:  # x and y, (B, T) int64 each; for 'pack' also documents and positions
+        refuse_second_sharing(self._documents.name, self.world_size)
         run = self._running()
         for again in (False, True):  # a state may have been taken behind the last batch of its epoch
             begun, some = run.made > 0, False

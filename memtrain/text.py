@@ -23,6 +23,7 @@ import numpy as np
 
 from .core import delegates, MemtrainError, option, parse_size
 from .folders import temporary
+from .remote import as_url, file_size, list_files, open_file
 from .shards import MANIFEST
 
 # %% ../nbs/data/21_text.ipynb #a1a35f9b
@@ -106,6 +107,7 @@ def path_exists(name: str | Path) -> bool:
 # %% ../nbs/data/21_text.ipynb #8b76cada
 def _expand(item):
     "(root, files) of one thing a user named; `root` is what patterns for excluding are relative to"
+    if url := as_url(item): return Path(url).parent, [Path(u) for u in list_files(url)]
     def refuse(e): raise MemtrainError(f'{e.filename}: {e.strerror}', 'make it readable, or name what may be read')
     try: path = Path(item).expanduser()
     except RuntimeError as e: raise MemtrainError(f'{item}: {e}', 'check the name') from None
@@ -124,7 +126,8 @@ def _is_binary(path):
     if path.suffix == '.zst': _zstandard()
     if path.suffix == '.parquet': _pyarrow()
     try:
-        with open(path, 'rb') as f: return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
+        if path.suffix in _NOT_TEXT and as_url(path): return False  # nothing of it is asked for yet
+        with open_file(path) as f: return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
     except OSError as e: raise MemtrainError(f'{path}: {e.strerror}', f"was it moved? Make it readable, or leave it out with {option('exclude')}") from None
 
 # %% ../nbs/data/21_text.ipynb #cbdb46c2
@@ -141,9 +144,10 @@ def find_files(
     found = {}
     for item in inputs:
         root, files = _expand(item)
+        if not files and as_url(item): raise MemtrainError(f'{item}: no file is there', f"check {option('input_files')}")
         named = files == [Path(item).expanduser()]
         if named and is_excluded(Path(files[0].name)): continue
-        made = set() if named else {p.parent for p in files if p.name == MANIFEST and b'memtrain-tokens' in p.read_bytes()}  # data sets
+        made = set() if named else {p.parent for p in files if p.name == MANIFEST and not as_url(p) and b'memtrain-tokens' in p.read_bytes()}  # data sets
         texts = [p for p in files if named or not (is_hidden(p.relative_to(root)) or is_excluded(p.relative_to(root)) or made.intersection(p.parents))]
         texts = [p for p in texts if not _is_binary(p)]
         if named and not texts:
@@ -193,7 +197,7 @@ def _check_unpacked(path, size, most):
 
 class _Unpacked:
     "What `stream` reads, no more than `most` bytes of it"
-    def __init__(self, stream, path): self.stream, self.path, self.made, self.most = stream, path, 0, _ROOM + _RATIO*path.stat().st_size
+    def __init__(self, stream, path): self.stream, self.path, self.made, self.most = stream, path, 0, _ROOM + _RATIO*file_size(path)
 
     def read(self, n):
         data = self.stream.read(n)
@@ -229,7 +233,7 @@ def _damaged(path, e): return MemtrainError(f'{path}: damaged {path.suffix} file
 def _open_bytes(path):
     "(stream of decompressed bytes, file it comes from) of `path`; damage is an error that names the file"
     try:
-        with open(path, 'rb') as raw:
+        with open_file(path) as raw:
             if path.suffix == '.gz': yield _Unpacked(gzip.GzipFile(fileobj=raw), path), raw
             elif path.suffix == '.zst': yield _Unpacked(io.BufferedReader(_ZstdFile(raw)), path), raw
             else: yield raw, raw
@@ -317,10 +321,10 @@ def _row_parts(path, options):
     "The rows of a Parquet file, so many at a time as have about `part_bytes` of text"
     pa, key, first = _pyarrow(), options.text_key, 1
     try:
-        file = pa.parquet.ParquetFile(path)
+        file = pa.parquet.ParquetFile(open_file(path) if as_url(path) else path)
         names, meta = file.schema_arrow.names, file.metadata
         if key not in names: raise MemtrainError(f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}")
-        own, made = path.stat().st_size, 0
+        own, made = file_size(path), 0
         _check_unpacked(path, sum(meta.row_group(g).total_byte_size for g in range(meta.num_row_groups)), most := _ROOM + _RATIO*own)
         size, widest = _measure_column(path, key)
         rows = min(4096, options.part_bytes*meta.num_rows // max(1, size), most//4 // widest)
@@ -334,7 +338,7 @@ def _row_parts(path, options):
 def _measure_column(path, key):
     "(bytes of a Parquet file's column when unpacked, of the longest text in its dictionaries, which a few bits of a row may stand for)"
     import pyarrow.compute as pc
-    file, size, widest = _pyarrow().parquet.ParquetFile(path, read_dictionary=[key], buffer_size=2**16), 0, 1
+    file, size, widest = _pyarrow().parquet.ParquetFile(open_file(path) if as_url(path) else path, read_dictionary=[key], buffer_size=2**16), 0, 1
     for i in (i for i in range(len(file.schema)) if file.schema.column(i).path == key):
         for g in range(file.num_row_groups):
             first = next(file.iter_batches(1, row_groups=[g], columns=[key]), None)  # before its description is asked for: of a damaged one that ends the process
@@ -356,7 +360,7 @@ def is_cut(
     options: TextOptions,
 ) -> bool:
     "Whether the text file at `path` may be more than one document"
-    return _is_text(path) and (path.suffix in _COMPRESSED or path.stat().st_size > 1024*options.document_kib)
+    return _is_text(path) and (path.suffix in _COMPRESSED or file_size(path) > 1024*options.document_kib)
 
 def read_chunks(files: Iterable[Path], options: TextOptions) -> Iterator[Chunk]:
     "The documents of `files`, in this order, as chunks of raw bytes; small files share a chunk"
@@ -369,7 +373,7 @@ def read_chunks(files: Iterable[Path], options: TextOptions) -> Iterator[Chunk]:
             if size >= 0.75*options.part_bytes:  # what a part has at least, unless its file ends
                 yield Chunk(number, parts, at)
                 parts, size, number = [], 0, number + 1
-        base += path.stat().st_size
+        base += file_size(path)
     if parts: yield Chunk(number, parts, at)
 
 # %% ../nbs/data/21_text.ipynb #b7eb877b

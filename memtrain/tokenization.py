@@ -16,7 +16,7 @@ import numpy as np
 
 from .core import MemtrainError, explain_damage, option
 from .folders import file_sha256, read_json
-from .shards import MANIFEST, TOKENIZER, read_manifest
+from .shards import MANIFEST, TOKENIZER, find_here, read_manifest
 from .text import encode_text, is_file_name, path_exists
 
 # %% ../nbs/data/22_tokenization.ipynb #10a1bc4f
@@ -254,7 +254,7 @@ def load_tokenizer(
     path: str | Path,  # a data set's folder, a `tokenizer_state.json`, or any `tokenizer.json` of the tokenizers library
 ) -> ByteTokenizer | CharTokenizer | BPETokenizer:
     "The tokenizer kept at `path`; for a data set, checked to be the one that made its shards"
-    path = Path(path).expanduser()
+    path = find_here(path).expanduser()
     if (path/MANIFEST).exists():
         expected, path = read_manifest(path)['tokenizer_sha256'], path/TOKENIZER
         if not path.exists(): raise MemtrainError(f'{path} is missing', 'copy it again, or prepare the data set anew')

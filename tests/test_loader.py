@@ -36,6 +36,19 @@ def test_an_order_has_every_window_once_and_any_part_can_be_had(n, block, pool, 
     some = np.arange(n // 3, n, 2)
     test_eq(order.at(epoch, some).tolist(), whole[some].tolist())
 
+# %% ../nbs/data/24_loader.ipynb #ace5fac6
+@pytest.mark.page
+def test_an_order_by_shards_visits_every_window_once_and_few_shards_at_a_time():
+    for counts in ([7], [5, 0, 3, 6], [40]*50):
+        order, edges = ShardOrder(counts, 3), np.cumsum(counts)
+        for epoch in range(3):
+            found = order.at(epoch, np.arange(order.n))
+            test_eq(sorted(found.tolist()), list(range(order.n)))
+            test_eq(order.at(epoch, np.arange(order.n//3, order.n)).tolist(), found[order.n//3:].tolist())
+            shards = np.searchsorted(edges, found, side='right')
+            for a in range(0, order.n, 40*order.near): assert len(np.unique(shards[a:a + 40*order.near])) <= max(order.near, len(counts) if len(counts) < 5 else 0)
+    assert order.at(0, np.arange(order.n)).tolist() != order.at(1, np.arange(order.n)).tolist()
+
 # %% ../nbs/data/24_loader.ipynb #821348d8
 @pytest.mark.page
 def test_threads_and_workers_change_nothing_but_who_does_it():
