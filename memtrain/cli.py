@@ -604,7 +604,7 @@ class PlanCommand(Shaped):
 # %% ../nbs/reference/65_cli.ipynb #8e286a88
 @dataclass
 class WPOCommand(RunFlags):
-    "Train a mixture of Gaussians with any number of centers by its exact score matching loss"
+    "Train a mixture of Gaussians with any number of centers by its exact likelihood, or by score matching"
     takes = {'wpo_train:WPOConfig': ''}
 
     def run(
@@ -618,9 +618,9 @@ class WPOCommand(RunFlags):
     def _train(self, config, ranks):
         from memtrain.mixtures import plot_points
         from memtrain.wpo_train import WPOTrainer
-        t = WPOTrainer(config, self.out_dir, resume=self.resume, ranks=ranks)
+        t = WPOTrainer(config, self.out_dir, resume=self.resume, ranks=ranks, say=lambda line: print(line, flush=True) if ranks.main else None)
         where = f'{t.ranks.world_size} ranks' if t.ranks.world_size > 1 else str(t.device)
-        told = [f'{t.choice}\n'] if t.choice else []
+        told = [f'{t.table}\n']
         told.append(f"{config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, {sum(p.numel() for p in t.net.parameters()):,} parameters; "
                     f"{config.max_iters:,} steps of {config.batch_size} by {t.how['strategy']} on {where}" + (f', from step {t.iter + 1}' if t.iter else ''))
         if ranks.main: print('\n'.join(told), flush=True)
@@ -629,6 +629,7 @@ class WPOCommand(RunFlags):
         true = '' if s['nll_true'] is None else f", of the law itself {s['nll_true']:.3f}"
         print(f"step {s['step']}, {s['seconds']:.0f} s")
         print(f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} nats{true}; of samples learnt from {s['nll_train']:.3f}, so {s['memorisation_gap']:.3f} is memory")
+        if s['bits_per_dim'] is not None: print(f"{s['bits_per_dim']:.3f} bits for each dimension of dequantised samples")
         print(f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, of other data {s['sliced_wasserstein_of_data']:.3f}")
         if self.plot:
             _save_figure(plot_points(t.mixture, t.source.held_out), self.plot)

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from .core import MemtrainError, explain_damage, option
 from .ranks import choose_device
 from .runs import load_checkpoint
-from .wpo import POINTS, FactorNet, check_inputs, make_points
+from .wpo import POINTS, FactorNet, LowRankNet, check_inputs, make_points
+from .wpo_start import Whitening
 from .wpo_train import Mixture
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #977d5839
@@ -29,11 +30,13 @@ def load_mixture(
     if 'log_mixing' not in found: raise MemtrainError(f'{path}: not a mixture that memtrain wpo saved', 'give the folder of a finished run')
     with explain_damage(path, again, 'parts of the mixture are missing or damaged', ours=True):
         shape, numbers = found['shape'], sum(t.numel() for t in found['net'].values())
-        if max(shape['dim']**2*shape['hidden']//2, shape['hidden']**2*(shape['depth'] - 1), shape['depth']) > numbers: raise ValueError(f'a network of the shape {shape} has more than {numbers:,} numbers')
-        net = FactorNet(**shape, scale=shape['stab'] + 1).to(device)
+        if max(shape['dim']*shape['hidden']*shape.get('rank', shape['dim']//2), shape['hidden']**2*(shape['depth'] - 1), shape['depth']) > numbers: raise ValueError(f'a network of the shape {shape} has more than {numbers:,} numbers')
+        net = (LowRankNet if 'rank' in shape else FactorNet)(**shape, scale=shape['stab'] + 1).to(device)
         net.load_state_dict(found['net'])
         check_inputs(net, found['centers'], found['centers'], found['log_mixing'], None)
-        return Mixture(net, found['centers'], found['log_mixing'], found['data'])
+        w = Whitening(**found['whitening']) if 'whitening' in found else None
+        if w and not all(t.isfinite().all() for t in vars(w).values()) or w and (w.mean.shape, w.basis.shape, w.width.shape) != ((net.dim,), (net.dim, net.dim), (net.dim,)): raise ValueError('its coordinates are of another shape, or not finite')
+        return Mixture(net, found['centers'], found['log_mixing'], found['data'], w)
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #8848f5a5
 def _draw_plane(mixture, points, drawn, fig):
@@ -47,7 +50,7 @@ def _draw_plane(mixture, points, drawn, fig):
         ax.set(title=title, aspect='equal', xlim=(low[0].item(), high[0].item()), ylim=(low[1].item(), high[1].item()), xticks=[], yticks=[])
 
 def _draw_images(mixture, points, drawn, fig):
-    for ax, title, x in zip(fig.subplots(1, 3), ('data', 'drawn from the mixture', 'centers'), (points, drawn, mixture.centers)):
+    for ax, title, x in zip(fig.subplots(1, 3), ('data', 'drawn from the mixture', 'centers'), (points, drawn, mixture.means)):
         x = (x[:36].cpu().clamp(-1, 1) + 1)/2
         side, colours = (32, 3) if x.shape[1] == 3072 else (math.isqrt(x.shape[1]), 1)
         x = torch.cat([x, x.new_ones(36 - len(x), x.shape[1])]).view(6, 6, colours, side, side)
@@ -64,7 +67,7 @@ def plot_points(
 ) -> Figure:  # data, samples, and the density in the plane or the centers of images
     "What `mixture` has learnt, beside its data"
     d = mixture.centers.shape[1]
-    if points is None: points = make_points(mixture.data, n, torch.Generator().manual_seed(seed + 1)) if mixture.data in POINTS else mixture.centers
+    if points is None: points = make_points(mixture.data, n, torch.Generator().manual_seed(seed + 1)) if mixture.data in POINTS else mixture.means
     draw = _draw_plane if d == 2 else _draw_images if d == 3072 or math.isqrt(d)**2 == d else None
     if draw is None: raise MemtrainError(f'{d} dimensions are neither the plane nor an image', 'plot two of them yourself')
     fig = Figure(figsize=(7.2, 2.6), dpi=80, layout='constrained')

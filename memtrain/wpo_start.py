@@ -77,7 +77,15 @@ def _precisions(cov): return torch.linalg.cholesky(torch.cholesky_inverse(torch.
 def _log_weights(z, mu, L, log_mixing):
     "Log of mixing weight times density, but for a constant (n, K); `L` whole (K, d, d) or diagonal (K, d)"
     if L.dim() == 2: p = L.square(); return log_mixing + L.log().sum(1) - (z.square() @ p.T - 2*z @ (p*mu).T + (p*mu*mu).sum(1))/2
-    return torch.stack([l.diagonal().log().sum() + m - ((z - c) @ l).square().sum(1)/2 for c, l, m in zip(mu, L, log_mixing)], 1)
+    apart = [(part @ L - mu[:, None] @ L).square().sum(2) for part in z.split(max(1, 2**23//mu.numel()))]  # (K, some)
+    return L.diagonal(dim1=1, dim2=2).log().sum(1) + log_mixing - torch.cat(apart, 1).T/2
+
+def _scatter(z, mu, share, count, diagonal):
+    "What the samples scatter about each mean, weighted by their shares, summed (K, d) or (K, d, d)"
+    if diagonal: return (share.T @ z.square() - count[:, None]*mu.square()).clamp(min=0)
+    second, d = 0, z.shape[1]
+    for part, s in zip(z.split(rows := max(1, 2**23//d**2)), share.split(rows)): second = second + s.T @ (part[:, :, None]*part[:, None]).view(-1, d*d)
+    return second.view(-1, d, d) - count[:, None, None]*mu[:, :, None]*mu[:, None]
 
 # %% ../nbs/mixtures/44_starts.ipynb #12c610ac
 @dataclass
@@ -102,7 +110,7 @@ def fit_clusters(
     (n, d), best = z.shape, None
     diagonal = (K*d*d > 2**24 or n*K*d*d > 4e10) if diagonal is None else diagonal
     small = n*K*d*(1 if diagonal else d) < 1e9
-    for i in range(4 if small else 1):
+    for i in range(4 if K <= 16 and small else 1):
         mu = _seed(z, K, torch.Generator().manual_seed(seed + 1000*i))
         for _ in range(10 if small else 3):  # k-means
             near = torch.cdist(z, mu).argmin(1)
@@ -114,8 +122,7 @@ def fit_clusters(
             for _ in range(steps):
                 count = share.sum(0).clamp(min=1e-6)
                 mu = torch.where(count[:, None] > 1e-3, share.T @ z/count[:, None], mu)
-                if diagonal: scatter = (share.T @ z.square() - count[:, None]*mu.square()).clamp(min=0)
-                else: scatter = torch.stack([((z - c)*s[:, None]).T @ (z - c) for c, s in zip(mu, share.T)])
+                scatter = _scatter(z, mu, share, count, diagonal)
                 some = count.view(-1, *[1]*(scatter.dim() - 1))
                 floor = 1e-6*torch.ones(d).to(z) if diagonal else 1e-6*torch.eye(d).to(z)
                 L, lm = _precisions((scatter + shrink*scatter.sum(0)/n)/(some + shrink) + floor), (count/n).log()
@@ -157,7 +164,7 @@ def _spread(trunk, h):
 def start_network(
     net: FactorNet | LowRankNet,  # as it was made; its layers are set
     clusters: Clusters,  # what it shall give
-    ridge: float = 1e-3,  # weight on small weights
+    ridge: float = 1.0,  # weight on small weights: large ones would make every step of training a leap
 ) -> None:
     "Have `net` give the factors of `clusters`, as far as it can tell so many apart"
     h, L = _spread(net.trunk, clusters.centers).double(), clusters.factors.double()

@@ -40,9 +40,9 @@ def test_a_damaged_mixture_is_told_and_written_again():
         path = Path(d)/'mixture.pt'
         short_run(d).run()
         whole, saved = path.read_bytes(), torch.load(path, weights_only=True)
-        parts = [{k: v for k, v in saved.items() if k != gone} for gone in saved if gone != 'log_mixing']
+        parts = [{k: v for k, v in saved.items() if k != gone} for gone in saved if gone not in ('log_mixing', 'whitening')]
         parts += [saved | bad for bad in (dict(shape={'dim': 2}), dict(shape=saved['shape'] | {'hidden': 9}), dict(shape=saved['shape'] | {'more': 1}), dict(net={}), dict(centers=saved['centers'][:, :1]), dict(centers=saved['centers']*math.nan),
-                                          dict(log_mixing=saved['log_mixing'][1:]), dict(centers=saved['centers'].double()))]
+                                          dict(log_mixing=saved['log_mixing'][1:]), dict(centers=saved['centers'].double()), dict(whitening={}), dict(whitening=saved['whitening'] | {'width': torch.ones(3)}))]
         for bad in (b'', whole[:len(whole)//2], whole[:-100], b'hello', *parts):
             path.write_bytes(bad) if isinstance(bad, bytes) else torch.save(bad, path)
             test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='mixture.pt: ')

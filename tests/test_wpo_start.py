@@ -42,6 +42,6 @@ def test_a_network_begins_with_what_was_fitted():
     for diagonal, K in ((False, 6), (True, 6), (True, 1)):
         found = fit_clusters(z[:900], z[900:], K, diagonal=diagonal)
         for net, eps in ((FactorNet(3, panel=2), 1e-2), *([(LowRankNet(3, rank=1), 0.1)] if diagonal else [])):
-            start_network(net, found)
+            start_network(net, found, 1e-3)
             nll = -log_prob(net, z[900:], found.centers, found.log_mixing).mean().item()
             test_close(nll, found.nll, eps=eps)
