@@ -458,7 +458,7 @@ def plot(self: Trace) -> Figure:
         ax.axvline(start, color='k', lw=0.3)
         if end - start > self.events / 12: ax.text((start + end)/2, 1.02*top, name, ha='center', va='bottom', fontsize=8)  # where there is room
     for name, start, end in _stretches(self):
-        if end - start > self.events / 30: ax.text((start + end)/2, 0.01*top, name, ha='center', va='bottom', fontsize=6, rotation=90, color='w')
+        if end - start > self.events / 30: ax.text((start + end)/2, 0.02*top, name, ha='center', va='bottom', fontsize=6, rotation=90)
     if self.events: ax.plot(self.peak_event + width/2, top, 'v', color='k', ms=5, clip_on=False)
     where = f' in {self.peak_module}' if self.peak_module else ''
     ax.set_title(f'peak {format_size(self.peak)}: {self.peak_op}{where}', loc='left', fontsize=9)
