@@ -13,6 +13,7 @@ from common import page_name,pages,read_page
 
 HOME = "index"
 WIDE = 100  # characters of a line in a signature
+LONG = 14  # lines of an example, beyond which what it shows comes first and its code is folded
 DEFS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
 LINK_OR_NAME = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^)\s]*[^)]*\)|<a\b.*?</a>|<[^>\n]+>|``.+?``|`([^`\n]+)`", re.S)
@@ -248,6 +249,7 @@ class ForSite(Processor):
         elif "test" in c.directives_:
             names = [o.name.removeprefix("test_").replace("_", " ") for o in defined(c.source) if o.name.startswith("test_")]
             c.source = f'#| code-fold: true\n#| code-summary: "{"Test: " + "; ".join(names) if names else "For the tests"}"\n{c.source}'
+        elif len(c.source.splitlines()) > LONG and "echo:" not in c.source: c.source = f'#| code-fold: true\n#| code-summary: "Code"\n{c.source}'
         for o in c.get("outputs", []):
             data = o.get("data", {})
             if any(k.startswith("image/") for k in data) and "fig-alt:" not in c.source: c.source = f'#| fig-alt: "{alt_text(prose, heading)}"\n{c.source}'

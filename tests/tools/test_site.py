@@ -73,6 +73,7 @@ def built(tmp_path_factory):
     "A tiny project whose pages were prepared by nbdev and rendered here."
     project = Project(tmp_path_factory.mktemp("site")/"p")
     project.core[2:2] = [("md", "## Limits\n\nNone of `double`, see [`double`](#double)."), ("code", "#| export\nimport math\nfrom pathlib import Path\nPath('ran').write_text('x')")]
+    project.core.append(("code", "\n".join(f"x{i} = {i}" for i in range(20))))
     project.core.insert(6, ("code", DEFINED.replace("#| exports", "#| exports\nfrom dataclasses import dataclass")))
     project.save()
     project.export()
@@ -96,6 +97,7 @@ def test_rendering_runs_nothing_and_folds_what_was_said(built):
     assert any("code-fold: true" in o and '"Test: double doubles"' in o for o in text) and any("code-fold: true" in o and "class Shape" in o for o in text)
     assert any(o.startswith("### `double` {#double .doc}") for o in text) and not any("def double" in o for o in text)
     assert any("fig-alt" in o for o in text) and "/figures/" in text[0] and not any("show_doc" in o for o in text)
+    assert next(o for o in text if "x19" in o).startswith('#| code-fold: true') and "code-fold" not in next(o for o in text if "double(3)" in o)
     assert "#| fig-alt" in next(o for o in text if "double(3)" in o)
 
 
