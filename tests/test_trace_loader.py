@@ -25,6 +25,24 @@ def test_an_epoch_has_every_trace_once():
             test_eq(sorted(sum(batches, [])), [i for i in range(30) if 'window' not in mode or i % 6 >= 2])
 
 
+# %% ../nbs/solutions/32_trace_loader.ipynb #2ff402ed
+import tempfile
+import numpy as np
+from memtrain.trace_loader import TraceShards, join_windows
+from memtrain.traces import TraceWriter, open_traces
+
+def test_solution_windows_batches_and_padding():
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as d:
+        with TraceWriter(d) as w:
+            for s, T in enumerate(rng.integers(5, 13, 40).tolist()):
+                for layer in range(6): w.write({'layer_id': layer, 'hidden_states': np.zeros((T, 8), np.float32), 'sample_id': s})
+        assert len(join_windows(open_traces(d).table, 2, 2)) == 40*3
+        assert len(TraceShards(d, 16, [], batch_by='layer')) == 6*3
+        batch = next(iter(TraceShards(d, fields=['hidden_states'])))
+        lengths = batch['mask'].sum(1)
+        assert abs((1 - batch['mask'].float().mean()) - (1 - lengths.float().mean()/lengths.max())) < 1e-6
+
 # %% ../nbs/proofs/trace_loader.ipynb #85225179
 import gc, os, pickle, subprocess, sys, tempfile, threading, time
 from dataclasses import dataclass

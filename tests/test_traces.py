@@ -36,6 +36,23 @@ def test_every_field_of_every_trace_comes_back():
                 shutil.rmtree(Path(d)/form)
 
 
+# %% ../nbs/solutions/31_traces.ipynb #a4ab8119
+import pickle, tempfile
+from pathlib import Path
+import torch
+from memtrain.traces import open_traces, shard_traces
+
+def test_solution_the_order_in_a_shard_and_gates_stored_once():
+    with tempfile.TemporaryDirectory() as d:
+        d, gates = Path(d), [torch.randn(4096) for _ in range(6)]
+        (d/'x.pkl').write_bytes(pickle.dumps([{'sample_id': s, 'layer_id': layer} for s, layer in (('a', 1), ('a', 0), ('b', 0), ('a', 2))]))
+        shard_traces(d/'x.pkl', d/'x')
+        assert list(open_traces(d/'x').table['item']) == [1, 0, 3, 2]
+        written = [{'sample_id': 0, 'layer_id': i, 'gate': gates[i].clone(), 'prev_layer_gates': [g.clone() for g in gates[max(0, i - 3):i]]} for i in range(6)]
+        (d/'y.pkl').write_bytes(pickle.dumps(written))
+        made = shard_traces(d/'y.pkl', d/'y')
+        assert abs(sum(open_traces(d/'y').table['nbytes'])/(made['shards'][0]['bytes'] - 2000) - 3) < 0.1
+
 # %% ../nbs/proofs/traces.ipynb #6d6e8aa6
 import contextlib, json, math, os, pickle, random, shutil, signal, subprocess, sys, tempfile, time
 from dataclasses import dataclass
