@@ -51,7 +51,8 @@ def run(name, seed):
         f = t.run()
         trained[label] = {"nll": f["nll_held_out"], "gap": f["memorisation_gap"], "distance": f["sliced_wasserstein"], "seconds": time.perf_counter() - start, "best_step": f["best_step"]}
     import torch
-    train = t.source.fit if t.source.size is None else t.source.learnt(t.source.size, torch.Generator().manual_seed(seed))[0]
+    g = torch.Generator().manual_seed(seed)
+    train = t.source.fit if t.source.size is None else torch.cat([t.source.learnt(t.source.size, g)[0] for _ in range(8)])  # noise anew eight times, as training has it in every batch
     row = {"data": name, "seed": seed, "settings": SETTINGS[name], "true": f["nll_true"], "of data": f["sliced_wasserstein_of_data"], **trained, **baselines(name, seed, train, t.source.val, t.source.held_out)}
     print(name, seed, "true", row["true"], {k: (round(v["nll"], 3), round(v["distance"], 3)) for k, v in row.items() if isinstance(v, dict) and "nll" in v}, flush=True)
     return row
