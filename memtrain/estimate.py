@@ -471,8 +471,9 @@ import psutil
 from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode,
     UnsupportedOperatorException)
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
+from .core import local_part
 from .cuda import CUBLAS, CUDA_TEMPORARIES, ON_HOST, WORKSPACE, cuda_rules, on_cuda
 from .measure import LOSS_OPS, MARK, Trace, follow, measure_step
 
@@ -763,6 +764,7 @@ class _Tracer(TorchDispatchMode):
         return marked or ('activations' if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled() else None)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(map(is_traceable_wrapper_subclass_type, types)): return NotImplemented  # a tensor made of tensors, as under FSDP: its operations on these come here
         kwargs, op, on_cpu = kwargs or {}, func._schema.name, self.profile.name == 'cpu'
         if op.startswith(('prim::', 'profiler::')):  # no memory; `record_function` says where a `mark` begins and ends
             if op == 'profiler::_record_function_enter_new': self.marks.append(args[0][len(MARK):] if args[0].startswith(MARK) else None)
@@ -799,6 +801,8 @@ class _Tracer(TorchDispatchMode):
         return out
 
 # %% ../nbs/memory/04_simulate.ipynb #d7a9c2c7
+_AVAILABLE = torch.cuda.is_available  # whatever a script is told
+
 class _RealImports(importlib.abc.MetaPathFinder):
     "Runs modules that are imported meanwhile without the modes"
     def __init__(self):
@@ -809,7 +813,7 @@ class _RealImports(importlib.abc.MetaPathFinder):
         spec = next((s for s in found if s), None)
         if spec and hasattr(spec.loader, 'exec_module'):
             def exec_module(module, run=spec.loader.exec_module):
-                with _disable_current_modes(): run(module)
+                with _disable_current_modes(), mock.patch.object(torch.cuda, 'is_available', _AVAILABLE): run(module)
             spec.loader.exec_module = exec_module
         return spec
 
@@ -889,13 +893,13 @@ def simulate(
             tracer = _Tracer(builder, fake, profile, routing, script)
             stack.enter_context(_workplace(tracer))
             with fake, tracer: model = model_fn()
-            if script and not any(map(on_cuda, model.parameters())):  # it names no device: all is made on the card, this model too
+            if script and not any(on_cuda(local_part(p)) for p in model.parameters()):  # it names no device: all is made on the card, this model too
                 script.everything, builder = True, TraceBuilder('build')
                 tracer.held.clear()
                 tracer.values.kept.clear()
                 tracer.builder = builder
                 with fake, tracer: model = model_fn()
-            if any(not isinstance(p, FakeTensor) for p in model.parameters()):
+            if any(not isinstance(local_part(p), FakeTensor) for p in model.parameters()):
                 raise MemtrainError('model_fn gives a model that exists already', 'let it build one, or return copy.deepcopy(model)')
             with tracer: optimizer = optimizer_fn([*model.parameters()])
             if hf := sys.modules.get('transformers.utils.import_utils'):  # it takes fake tensors for those of an export, and makes masks that it leaves out elsewhere

@@ -28,7 +28,7 @@ from fastcore.test import test_eq
 from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
 from memtrain.estimate import Step, estimate, get_profile, simulate
-from memtrain.model import GPTConfig
+from memtrain.model import GPT, GPTConfig
 from memtrain.train import TrainConfig, gpt_step
 
 def blocks_of(fn, *shapes, dtype=torch.float32, half=False):
@@ -138,3 +138,21 @@ def test_what_a_script_makes_of_data_lies_where_it_says():
     trace = simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, step, device='cuda', steps=1)
     test_eq(seen, [(True, True, True), (True, False, True), (True, False, True), (True, False, True), (False, False, True)])
     test_eq({b.category for b in trace.blocks if b.op == WORKSPACE}, {'temporaries'})
+
+# %% ../nbs/proofs/cuda.ipynb #5cf9e588
+def test_a_script_of_a_tutorial_runs_unchanged():
+    def step(model, optimizer):
+        scaler = torch.amp.GradScaler('cuda')
+        for _ in range(2):
+            x, y = (torch.randint(64, (4, 32)).pin_memory().to('cuda', non_blocking=True) for _ in range(2))
+            with torch.amp.autocast(device_type='cuda', dtype=torch.float16): loss = model.loss(x, y) / 2
+            scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        assert loss.item() * 2 == 0 and torch.cuda.is_available()
+    shape = GPTConfig(vocab_size=64, block_size=32, n_layer=1, n_head=2, n_embd=32)
+    trace = simulate(lambda: torch.compile(GPT(shape).to('cuda')), lambda p: torch.optim.AdamW([{'params': p, 'weight_decay': 0.1}], fused=True), step, device='cuda')
+    assert trace.by_phase['optimizer'] > 0 and 'torch.compile' in trace.notes[0]

@@ -403,6 +403,38 @@ def test_simulate_takes_a_data_loader_and_says_what_it_leaves_out():
     test_eq((trace.peak, len(trace.notes)), (simulated.peak, 1))
     assert 'torch.compile' in trace.notes[0]
 
+# %% ../nbs/proofs/estimate.ipynb #96f9881d
+def test_simulate_knows_the_part_of_a_rank():
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=4)
+    try:
+        def build():
+            model, mesh = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4))), init_device_mesh('cpu', (4,))
+            for part in (*model, model): fully_shard(part, mesh=mesh)
+            return model
+        trace = simulate(build, lambda params: torch.optim.AdamW(params, foreach=False), plain_step(lambda: (torch.randn(8, 256),), lambda m, x: m(x).pow(2).mean()))
+    finally: dist.destroy_process_group()
+    whole, last = 256*256*4, dict(zip(CATEGORIES, trace.timeline[-1].tolist()))
+    test_eq((last['weights'], last['gradients']), (whole, whole))  # a quarter of four
+    assert 2*whole <= last['optimizer state'] < 2*whole + 100
+    assert sum(b.size == whole for b in trace.blocks if b.phase != 'build') >= 2*2*4  # gathered forward and backward
+
+# %% ../nbs/proofs/estimate.ipynb #da33a6d3
+def test_simulate_makes_the_masks_that_transformers_makes():
+    import pytest
+    hf = pytest.importorskip('transformers')
+    config = hf.LlamaConfig(vocab_size=100, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    def build():
+        model = hf.LlamaForCausalLM(config).train()
+        model.gradient_checkpointing_enable()
+        return model
+    def loss(m, x): return m(input_ids=x, labels=x, attention_mask=torch.ones_like(x), use_cache=False).loss
+    error, simulated, true = _error((build, sgd, plain_step(lambda: (torch.randint(1, 99, (2, 128)),), loss)))
+    assert error < 1e-3, (simulated.peak, true.peak)
+
 # %% ../nbs/proofs/estimate.ipynb #cd77518e
 def test_simulate_passes_errors_on():
     def missing(): raise KeyError('mine')
