@@ -97,7 +97,7 @@ def page(cells: list[dict], up: str, css: str, sidebar: str) -> str:
     side = re.sub(r'href="', f'href="{up}', sidebar)
     return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{html.escape(front.get("title", ""))}</title><style>{LIKE_QUARTO}\n{css}</style></head>'
             f'<body class="fullcontent"><div id="quarto-content"><nav id="quarto-sidebar">{side}</nav><main class="content" id="quarto-document-content"><h1 class="title">{html.escape(front.get("title", ""))}</h1>'
-            f'<p class="description">{md.renderInline(str(front.get("description", "")))}</p>\n{body}</main></div></body></html>')
+            f'<p class="description">{site_html(md.renderInline(str(front.get("description", ""))))}</p>\n{body}</main></div></body></html>')
 
 
 def prepare(root: Path, dest: Path) -> list[str]:
