@@ -559,7 +559,8 @@ def begin_mixture(
     see = w.apply if w else lambda x: x
     if c.start == 'clusters':
         say(f'{c.train_kernel_size} clusters')
-        noisy = source.fit + source.std*torch.randn(source.fit.shape, generator=_generator(c.seed, 5)) if source.std else source.fit
+        noisy = source.fit.repeat(max(1, min(8, 20_000//len(source.fit))), 1) if source.std else source.fit  # few images through noise several times: a covariance has to see the noise
+        if source.std: noisy = noisy + source.std*torch.randn(noisy.shape, generator=_generator(c.seed, 5))
         found = fit_clusters(see(noisy), see(source.val), c.train_kernel_size, c.seed)
         diagonal = found.factors if found.factors.dim() == 2 else found.factors.diagonal(dim1=1, dim2=2)
         centers, log_mixing, width = found.centers, found.log_mixing, 1/diagonal.log().mean().exp().item()
