@@ -156,8 +156,22 @@ def _efficient_backward(func, args, kwargs, out):
     b, h, t, d = args[1].shape
     return [4*b*h*(-(-t//32)*32), *[4*b*h*(-(-t//64)*64)*d] * (args[1].itemsize == 2)]
 
+def _softmax_backward(func, args, kwargs, out): return [args[1].numel()*torch.promote_types(args[0].dtype, args[1].dtype).itemsize]  # grad*output
+
+def _group_norm_backward(func, args, kwargs, out):
+    "Sums of each channel, and what the input's gradient takes of them, in the type that is added in"
+    weight, n, channels, groups, wanted, size = args[4], args[5], args[6], args[8], args[9], max(4, args[1].itemsize)
+    return [n*channels*size]*2 + ([n*groups*size]*2 + [n*channels*size]*(weight is not None) if wanted[0] else [])
+
+def _sort(func, args, kwargs, out):
+    "Rows of more than 4,096 that are many enough to be sorted side by side: positions, and the other half of two pairs of buffers"
+    x, dim = args[0], kwargs.get('dim', next((a for a in args[1:] if type(a) is int), -1))
+    width = x.shape[dim] if x.ndim else 1
+    return [x.numel()*8, x.numel()*x.itemsize, x.numel()*8] if width > 4096 and x.numel()//width >= 128 else ()
+
 CUDA_TEMPORARIES = {'aten::embedding_dense_backward': _embedding_backward, 'aten::_scaled_dot_product_flash_attention_backward': _flash_backward,
-                    'aten::_scaled_dot_product_efficient_attention_backward': _efficient_backward}  # as CPU_TEMPORARIES of `memtrain.estimate`
+                    'aten::_scaled_dot_product_efficient_attention_backward': _efficient_backward, 'aten::_softmax_backward_data': _softmax_backward,
+                    'aten::native_group_norm_backward': _group_norm_backward, 'aten::sort': _sort}  # as CPU_TEMPORARIES of `memtrain.estimate`
 ON_HOST = {'aten::_scaled_dot_product_efficient_attention': (2, 3)}  # results that lie on the host: seed and offset of its dropout
 WORKSPACE = 'cublas::workspace'  # the name that its allocation goes by in a trace
 CUBLAS = frozenset(f'aten::{op}' for op in ('mm', 'addmm', 'bmm', 'baddbmm', 'addmv', 'addbmm', '_addmm_activation', 'dot', 'vdot'))  # what begins with having one

@@ -156,3 +156,19 @@ def test_a_script_of_a_tutorial_runs_unchanged():
     shape = GPTConfig(vocab_size=64, block_size=32, n_layer=1, n_head=2, n_embd=32)
     trace = simulate(lambda: torch.compile(GPT(shape).to('cuda')), lambda p: torch.optim.AdamW([{'params': p, 'weight_decay': 0.1}], fused=True), step, device='cuda')
     assert trace.by_phase['optimizer'] > 0 and 'torch.compile' in trace.notes[0]
+
+# %% ../nbs/proofs/cuda.ipynb #851fc075
+def test_kernels_with_temporaries_hold_them_beside_their_results():
+    "As CUDA's kernels allocate: SoftMax.cu grad*output, group_norm_kernel.cu five sums, Sort.cu the other half of its buffers"
+    def made(call, op, *shape):
+        def step(model, optimizer):
+            x = torch.randn(*shape, device='cuda', requires_grad=True)
+            y = call(x)
+            if y.grad_fn: y.backward(torch.ones_like(y))
+        trace = simulate(lambda: nn.Linear(1, 1), torch.optim.SGD, step, device='cuda', steps=1)
+        return sorted(b.size for b in trace.blocks if b.op == f'aten::{op}')
+    test_eq(made(lambda x: x.softmax(-1), '_softmax_backward_data', 64, 1024), [64*1024*4]*2)  # the gradient of x is one of them
+    test_eq(made(lambda x: F.group_norm(x, 4), 'native_group_norm_backward', 8, 128, 16), [512]*2 + [8*128*4]*2 + [8*128*16*4])
+    values, positions = 128*8192*4, 128*8192*8
+    test_eq(made(lambda x: x.detach().sort(-1)[0], 'sort', 128, 8192), [values]*2 + [positions]*3)
+    test_eq([len(made(lambda x: x.detach().sort(-1)[0], 'sort', *shape)) for shape in ((128, 4096), (16, 8192))], [2, 2])
