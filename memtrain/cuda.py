@@ -185,7 +185,9 @@ def cuda_rules(
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
     lib, autocast, shown = torch.library.Library('aten', 'IMPL'), torch.amp.autocast_mode.autocast, FakeTensor.device
-    start, enabled, dtype = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
+    start, enabled, dtype, engine = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autograd._engine_run_backward
+    def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
+        with mode: return engine(*args, **kwargs)
     def begin(self, device_type, dtype=None, *args, **kwargs):
         cuda = isinstance(device_type, str) and device_type.startswith('cuda')
         start(self, 'cpu' if cuda else device_type, torch.float16 if cuda and dtype is None else dtype, *args, **kwargs)
@@ -194,7 +196,7 @@ def cuda_rules(
     def fixed(value): return lambda *args, **kwargs: value
     told = dict(is_available=True, device_count=1, current_device=0, is_bf16_supported=True, get_device_capability=(8, 0), memory_allocated=0, memory_reserved=0,
                 max_memory_allocated=0, max_memory_reserved=0, **dict.fromkeys(('synchronize', 'empty_cache', 'set_device', 'manual_seed', 'manual_seed_all', 'reset_peak_memory_stats')))
-    new = [(autocast, '__init__', begin), (torch, 'is_autocast_enabled', lambda *a: enabled(of(*a))), (torch, 'get_autocast_dtype', lambda *a: dtype(of(*a))),
+    new = [(autocast, '__init__', begin), (torch.autograd, '_engine_run_backward', backward), (torch, 'is_autocast_enabled', lambda *a: enabled(of(*a))), (torch, 'get_autocast_dtype', lambda *a: dtype(of(*a))),
            (FakeTensor, 'device', property(device)), *((torch.cuda, name, fixed(value)) for name, value in told.items())]
     old, lists = [(o, name, getattr(o, name)) for o, name, _ in new], (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
     mode = CudaScript(everything)

@@ -23,11 +23,12 @@ def test_a_script_for_cuda_runs_as_it_is():
 # %% ../nbs/proofs/cuda.ipynb #75f378ca
 import contextlib, itertools
 import torch
-import torch.nn as nn, torch.nn.functional as F
+import torch.nn as nn, torch.nn.functional as F, torch.utils.checkpoint
 from fastcore.test import test_eq
 from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
 from memtrain.estimate import Step, estimate, get_profile, simulate
+from memtrain.measure import CATEGORIES
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import TrainConfig, gpt_step
 
@@ -156,6 +157,21 @@ def test_a_script_of_a_tutorial_runs_unchanged():
     shape = GPTConfig(vocab_size=64, block_size=32, n_layer=1, n_head=2, n_embd=32)
     trace = simulate(lambda: torch.compile(GPT(shape).to('cuda')), lambda p: torch.optim.AdamW([{'params': p, 'weight_decay': 0.1}], fused=True), step, device='cuda')
     assert trace.by_phase['optimizer'] > 0 and 'torch.compile' in trace.notes[0]
+
+# %% ../nbs/proofs/cuda.ipynb #985f3e0b
+def test_what_runs_in_the_backward_pass_lies_on_the_card_too():
+    def in_backward(params):
+        each = {p: torch.optim.AdamW([p], fused=True) for p in params}
+        def update(p):
+            each[p].step()
+            each[p].zero_grad()
+        for p in params: p.register_post_accumulate_grad_hook(update)
+        return torch.optim.SGD(params, lr=0.0)
+    def block(x): return x * torch.arange(64, device=x.device)
+    def step(model, optimizer): torch.utils.checkpoint.checkpoint(block, model(torch.randn(4, 64)), use_reentrant=False).sum().backward()
+    trace = simulate(lambda: nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8))), in_backward, step, device='cuda', steps=1)
+    held = dict(zip(CATEGORIES, trace.timeline.max(0).tolist()))
+    assert held['gradients'] <= 2 * 64*64*4 and sum(b.size == 64*64*4 for b in trace.alive(trace.events - 1)) == 3*8  # weights and both moments
 
 # %% ../nbs/proofs/cuda.ipynb #851fc075
 def test_kernels_with_temporaries_hold_them_beside_their_results():
