@@ -174,7 +174,7 @@ class CollectTraces:
 @dataclass
 class TrainPredictor:
     "Learn from traces which experts a layer is going to choose"
-    takes = {'routing:train_predictor': 'shard_dir out_dir device resume', 'routing:PredictorConfig': ''}
+    takes = {'routing:train_predictor': 'shard_dir out_dir device resume change', 'routing:PredictorConfig': ''}
 
     def run(
         self,
@@ -196,6 +196,7 @@ class RunFlags:
     out_dir: str | None = None  # folder of the run: checkpoint, log and summary
     device: str = 'auto'  # cpu, cuda, cuda:1, mps; auto is cuda where there is one
     resume: bool = False  # resume from the checkpoint in out_dir, if there is one
+    change: tuple[str, ...] = ()  # of a resumed run: settings that may be others than before, such as lr or max_iters; the log tells
     plot: str | None = None  # image to write when the run is finished, such as curves.png
 
     def under_ranks(
@@ -229,12 +230,27 @@ class Train(RunFlags):
     target_params: str | None = None  # size of the model, such as 2M; 2M unless the model is given otherwise
     model_name: str | None = None  # shape of a known model instead: gpt2, gpt2-medium, gpt2-large, gpt2-xl; or any name for the run
     config_file: str | None = None  # JSON file with the fields of GPTConfig instead
+    n_layer: int | None = None  # or the shape in numbers: layers, with n_head and n_embd
+    n_head: int | None = None  # of the shape in numbers: attention heads per layer
+    n_embd: int | None = None  # of the shape in numbers: width
+    n_experts: int | None = None  # of the shape in numbers: experts in the place of each MLP, of which a token visits two
+    init_from: str | None = None  # start from the weights of a run, of an exported model, or of a GPT-2 or Llama as Hugging Face keeps it
+    model: str | None = None  # or train any causal language model of transformers as it is, from its folder; needs the extra hf
     seq_len: int | None = None  # tokens per window; 256, or what the named model or the file says
     report: str | None = None  # HTML file to write when the run is finished, such as report.html
     tensorboard: str | None = None  # folder to write the log to for TensorBoard as well; needs the extra tensorboard
-    takes = {'train:TrainConfig': '', 'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines', 'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers', 'stream:DocumentStream.__init__': 'cache_size cache_dir'}
+    takes = {'train:TrainConfig': '', 'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines', 'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers', 'stream:DocumentStream.__init__': 'cache_size cache_dir', 'train:open_model': 'lora lora_alpha load_in_4bit'}
     types = {'cache_size': str}
     prefix = {'text': 'of text: ', 'stream': 'of a stream: '}
+
+    def check_paths(self) -> None:
+        "An error for what isn't there, before torch is imported"
+        if sum(map(bool, (self.dataset_dir, self.input_file, self.dataset_id))) > 1: return  # which is told first
+        for name in ('dataset_dir', 'init_from', 'model'):
+            if (path := getattr(self, name)) and not Path(path).is_dir(): raise MemtrainError('no such folder', '', name, path)
+        for name, paths in (('input_file', self.input_file), ('config_file', [self.config_file])):
+            for path in paths:
+                if path and not set(path) & set('*?[') and not os.path.exists(os.path.expanduser(path)): raise MemtrainError(f'{path}: no such file or folder', f'check {option(name)}')
 
     def run(
         self,
@@ -244,10 +260,11 @@ class Train(RunFlags):
     ) -> int:  # exit status
         "Train to the end, and say what came of it; under torchrun, with all ranks together"
         from memtrain.train import OutOfMemory
+        *stream, self.own = stream
         options = {k: v for found in stream for k, v in found.items()}
         self._check(config, text, options)
         named = self.out_dir
-        if named is None: self.out_dir = self.model_name or (Path(self.config_file).stem if self.config_file else f"gpt-{self.target_params or '2M'}")
+        if named is None: self.out_dir = self.model_name or (f'{Path(self.model or self.init_from).resolve().name}-tuned' if self.model or self.init_from else Path(self.config_file).stem if self.config_file else f"gpt-{self.target_params or '2M'}")
         try: return self.under_ranks(lambda ranks: self._train(config, text, options, ranks, told=[] if named else [f'to the folder {self.out_dir}, named after the model']))
         except OutOfMemory as e: raise MemtrainError(self._with_line(e, config, text, options)) from None
 
@@ -264,7 +281,8 @@ def _check(self: Train, config, text, stream):
     if len(given) > 1: raise MemtrainError(f"{' and '.join(given)} each name what to learn from", 'give one of them')
     if not given: raise MemtrainError(f"what to learn from? give {option('dataset_dir')} DIR, {option('input_file')} FILE or {option('dataset_id')} NAME")
     of_text = [k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None] + _changed(vars(text), 'text:TextOptions')
-    of_streams = [k for where in list(self.takes)[2:] for k in _changed(stream, where)]
+    of_streams = [k for where in list(self.takes)[2:-1] for k in _changed(stream, where)]
+    if self.model is None and (names := _changed(getattr(self, 'own', {}), 'train:open_model')): raise MemtrainError(f"is for {option('model')}", 'give the folder of a model', names[0], self.own[names[0]])
     for name in of_text + ['use_streaming']*self.use_streaming:
         if self.dataset_dir: raise MemtrainError(f"is for text, and {self.dataset_dir} has been prepared", 'leave it out, its tokens are read as they are', name)
     for name in of_streams:
@@ -292,9 +310,11 @@ def _open_data(self: Train, config, text, stream):
         if any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')): raise MemtrainError(f'{path}: a data set that was saved with save_to_disk', f"give it as {option('dataset_id')}")
     options = {k: v for k, v in vars(text).items() if k not in ('exclude', *self.takes['text:TextOptions'][1:].split())}
     source = open_source([Path(p) for p in self.input_file] or self.dataset_id, text.text_key, text.exclude)  # a Path is never taken for a text
-    how, out = self.tokenization or 'train-bpe', Path(self.out_dir)
+    start = self.model or self.init_from
+    how, out = self.tokenization or (start and next((start for name in (TOKENIZER, 'tokenizer.json') if Path(start, name).exists()), None)) or 'train-bpe', Path(self.out_dir)
     size = (self.vocab_size or 8192) if how == 'train-bpe' else None
     if self.resume and (out/'checkpoint.pt').exists() and (out/TOKENIZER).exists(): tokenizer = load_tokenizer(out/TOKENIZER)
+    elif how == start: tokenizer = load_tokenizer(start)
     elif how == 'train-bpe': tokenizer = train_bpe(sample_texts(source, **options), size)
     elif how == 'char': tokenizer = CharTokenizer(set().union(*sample_texts(source, 2**60, **{**options, 'val_fraction': 0})))
     else: tokenizer = open_tokenizer(how)
@@ -311,18 +331,30 @@ def _open_data(self: Train, config, text, stream):
 def _train(self: Train, config, text, stream, ranks, told):
     from memtrain.model import GPT
     from memtrain.runs import check_run_dir, on_main
-    from memtrain.train import Trainer, write_tensorboard
+    from memtrain.estimate import simulate
+    from memtrain.train import Trainer, load_run, model_step, open_model, write_tensorboard
     if self.report: _check_output('report', self.report)
     listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
     if not self.dataset_dir: on_main(ranks, lambda: check_run_dir(self.out_dir, self.resume))  # before any text is read
     vocab_size, make_data = self._open_data(config, text, stream)
     shape = _choose_model(self, vocab_size)
-    data = make_data(shape.block_size)
+    if self.model: block_size = self.seq_len or min(1024, open_model(self.model, empty=True).config.block_size)
+    else:
+        model = load_run(self.init_from, 'cpu', self.seq_len).model if self.init_from else None
+        block_size = (model.config if model else shape).block_size
+    data = make_data(block_size)
+    if start := self.model or self.init_from: _check_tokenizer(start, data)
     seed_everything(config.seed)
+    if self.model: model = open_model(self.model, block_size, **self.own)
+    elif not self.init_from: model = GPT(shape)
     told += _describe_data(data)
-    t = Trainer(GPT(shape), data, config, self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners)
+    t = Trainer(model, data, config, self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners, change=self.change)
+    shape = t.model.config
+    if self.model and not self.own['load_in_4bit'] and not config.compile and t.ranks.world_size == 1 and t.device.type in ('cpu', 'cuda'):
+        trace = simulate(*model_step(lambda: open_model(self.model, block_size, **self.own, empty=True), t.config, self.documents in ('mask', 'pack')), device=t.device.type)
+        told.append(f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}')
     c, n = t.config, t.ranks.world_size
-    told.append(f"{_describe_shape(shape)}, {t.belongs['global_batch']*shape.block_size:,} tokens a step, on {t.device}" + f' of {n} ranks, {t.spread.how}'*(n > 1)
+    told.append(f"{_describe_shape(shape, t.model)}, {t.belongs['global_batch']*shape.block_size:,} tokens a step, on {t.device}" + f' of {n} ranks, {t.spread.how}'*(n > 1)
                 + (f'; resumed behind iteration {t.iter}' if 0 < t.iter < c.max_iters else '; this run was finished before' if t.iter else ''))
     if ranks.main: print('\n'.join(told), flush=True)
     s = t.run()
@@ -349,7 +381,7 @@ def _with_line(self: Train, error, config, text, stream):
     ranks = os.environ.get('LOCAL_WORLD_SIZE', os.environ.get('WORLD_SIZE'))
     program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
     found = []
-    for values, where in ((vars(self) | changes, 'cli:Train'), (vars(config), 'train:TrainConfig'), (vars(text), 'text:TextOptions'), *((stream, o) for o in list(self.takes)[2:])):
+    for values, where in ((vars(self) | changes, 'cli:Train'), (vars(config), 'train:TrainConfig'), (vars(text), 'text:TextOptions'), *((stream, o) for o in list(self.takes)[2:-1]), (getattr(self, 'own', {}), 'train:open_model')):
         for name in _changed(values, where):
             value = values[name]
             if type(value) is bool: found.append(f"--{'' if value else 'no_'}{name}")
@@ -372,9 +404,16 @@ def _choose_model(args, vocab_size, seq_len=256):
     "The `GPTConfig` that the flags ask for, for a vocabulary of `vocab_size` ids and, unless they say more, windows of `seq_len` tokens"
     from memtrain.model import NAMED_MODELS, GPTConfig, named_config, size_model
     named = args.model_name if isinstance(args, Shaped) or args.model_name in NAMED_MODELS else None  # in training it may also be the name of the run
-    given = [option(k) for k, v in (('target_params', args.target_params), ('model_name', named), ('config_file', args.config_file)) if v is not None]
+    numbers = {k: getattr(args, k, None) for k in ('n_layer', 'n_head', 'n_embd')}
+    ways = [(k, getattr(args, k, None)) for k in ('target_params', 'config_file', 'init_from', 'model')] + [('model_name', named), *[(k, v) for k, v in numbers.items() if v is not None][:1]]
+    given = [option(k) for k, v in ways if v is not None]
     if len(given) > 1: raise MemtrainError(f"{' and '.join(given)} each name a model", 'give one of them')
+    if vocab_size is not None and (getattr(args, 'init_from', None) or getattr(args, 'model', None)): return None  # which has its shape
     if vocab_size is None: raise MemtrainError(f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it', 'prepare it with `memtrain prepare`')
+    if getattr(args, 'n_experts', None) is not None and None in numbers.values(): raise MemtrainError('belong to a shape in numbers', f"give {option('n_layer')}, {option('n_head')} and {option('n_embd')} too, or a {option('config_file')}", 'n_experts', args.n_experts)
+    if missing := [k for k, v in numbers.items() if v is None] if any(v is not None for v in numbers.values()) else []:
+        raise MemtrainError(f"a shape in numbers has {option('n_layer')}, {option('n_head')} and {option('n_embd')}", f'give {option(missing[0])} too')
+    if numbers['n_layer'] is not None: return GPTConfig(vocab_size, seq_len if args.seq_len is None else args.seq_len, **numbers, n_experts=args.n_experts or 0)
     if named: return named_config(named, vocab_size=vocab_size, block_size=args.seq_len)
     if not args.config_file: return size_model(args.target_params or '2M', vocab_size, seq_len if args.seq_len is None else args.seq_len)
     shape = GPTConfig.from_json(args.config_file)
@@ -392,8 +431,20 @@ def _describe_data(data):
     buffer = f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer" if parts.get('shuffle buffer') else ''
     return [f'{data.name}: streamed in at most {format_size(sum(parts.values()))}{buffer}; {val}']
 
-def _describe_shape(m):
+def _check_tokenizer(start, data):
+    "An error where `data` has other ids than the model in `start`, if it has a tokenizer"
+    from memtrain.folders import sha256_text
+    from memtrain.tokenization import load_tokenizer
+    if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')): return
+    if sha256_text(load_tokenizer(start).state()) != data.identity['tokenizer_sha256']:
+        raise MemtrainError(f'{data.name} has another tokenizer than {start}', f"give {option('tokenization')} {start}, here for text, or to memtrain prepare")
+
+def _describe_shape(m, model=None):
     "A model in a few words"
+    if not hasattr(m, 'n_layer'):
+        trained, every = (sum(p.numel() for p in model.parameters() if p.requires_grad or not only) for only in (True, False))
+        how = f", {format_count(trained)} of them trained, in adapters of rank {m.lora}{' beside weights of 4 bits' * m.load_in_4bit}" if m.lora else ''
+        return f'{m.kind}, {format_count(every)} parameters{how} (vocabulary {m.vocab_size:,})'
     from memtrain.model import count_params
     experts = f'{m.n_experts} experts, ' if m.n_experts else ''
     return f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, {experts}vocabulary {m.vocab_size:,})'
@@ -618,7 +669,7 @@ class WPOCommand(RunFlags):
     def _train(self, config, ranks):
         from memtrain.mixtures import plot_points
         from memtrain.wpo_train import WPOTrainer
-        t = WPOTrainer(config, self.out_dir, resume=self.resume, ranks=ranks, say=lambda line: print(line, flush=True) if ranks.main else None)
+        t = WPOTrainer(config, self.out_dir, resume=self.resume, ranks=ranks, change=self.change, say=lambda line: print(line, flush=True) if ranks.main else None)
         where = f'{t.ranks.world_size} ranks' if t.ranks.world_size > 1 else str(t.device)
         told = [f'{t.table}\n']
         told.append(f"{config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, {sum(p.numel() for p in t.net.parameters()):,} parameters; "
@@ -687,7 +738,9 @@ def parse(
     for where, flags in declared:
         module, _, what = where.partition(':')
         values = {f.name: given[k] for k, f in flags.items()}
-        if module == 'cli': command = cls(**values)
+        if module == 'cli':
+            command = cls(**values)
+            getattr(command, 'check_paths', lambda: None)()
         elif what[0].isupper() and '.' not in what and cls.takes[where][:1] in ('', '-'): made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))
         else: made.append(values)
     return command, made
@@ -696,7 +749,7 @@ _given = {}  # the flags of the command that runs, and their values
 
 def _flag(name):
     "What the option `name` is called from a shell"
-    if 'target_params' in _given and name not in _given and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}:
+    if 'target_params' in _given and _given.get(name) is None and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}:
         return f'{name}, of --target_params, --model_name or --config_file,'
     if name == 'input_files' and _given.get('dataset_id'): return '--dataset_id'
     return f'--{name}' if name in _given else f'--{WORDS[name]}' if WORDS.get(name) in _given else name

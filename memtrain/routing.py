@@ -440,6 +440,7 @@ class PredictorTrainer:
         out_dir: str | Path | None = None,  # folder of the run; nothing is written by default
         device: str = 'auto',  # cpu, cuda, …
         resume: bool = False,  # resume from the checkpoint in `out_dir`, if there is one
+        change: Collection[str] = (),  # of a resumed run: settings that may be others than before: 'lr', 'epochs'; the log tells
     ):
         from memtrain.traces import open_traces
         self.config, self.path, self.device = config, shard_dir, choose_device(device)
@@ -462,7 +463,7 @@ class PredictorTrainer:
             if 'best_epoch' not in found: raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')
             with explain_damage(path):
                 check_shape(found, {'epoch': int, 'iter': int, 'best': float, 'best_epoch': int}, path)
-                check_same(path, found['belongs'], self.belongs)
+                self.folder.changed = check_same(path, found['belongs'], self.belongs, change=change, may_change=('lr', 'epochs'))
                 self.net.load_state_dict(found['model_state']); self.optimizer.load_state_dict(found['optimizer'])
                 self.iter, self.steps, self.best, self.best_epoch, self.kept = (found[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept'))
                 self.batches.load_state_dict(found['loader'])
@@ -533,10 +534,11 @@ def train_predictor(
     *,
     device: str = 'auto',  # cpu, cuda, …
     resume: bool = False,  # resume from the checkpoint in `out_dir`, if there is one
+    change: Collection[str] = (),  # of a resumed run: settings that may be others than before: lr, epochs; the log tells
     **kwargs: Any,  # the rest of `PredictorConfig`
 ) -> dict:  # the summary: settings, epochs, and recall and exact sets on 'test'
     "Learn from the traces at `shard_dir` which experts a layer is going to choose"
-    return PredictorTrainer(shard_dir, PredictorConfig(kind=kind, **kwargs), out_dir, device, resume).run()
+    return PredictorTrainer(shard_dir, PredictorConfig(kind=kind, **kwargs), out_dir, device, resume, change).run()
 
 def load_predictor(
     out_dir: str | Path,  # folder of a finished `train_predictor`

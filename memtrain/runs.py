@@ -118,15 +118,22 @@ def check_same(
     may_differ: Collection[str] = (),  # names that aren't compared
     defaults: dict | None = None,  # for names that the checkpoint is too old to know
     notes: dict[str, str] | None = None,  # by name, what else there is to say about it
-) -> None:
-    "Raise where the checkpoint at `path` was made with something else than is `wanted`"
+    change: Collection[str] = (),  # names that may differ because somebody asks for it
+    may_change: Collection[str] = (),  # those that one may ask for
+) -> dict[str, list]:  # what differs because it was asked for: [before, now] by name
+    "Raise where the checkpoint at `path` was made with something else than is `wanted`, but for what `change` names"
     found = {**(defaults or {}), **found}
+    for name in change:
+        if name not in may_change: raise MemtrainError("can't be changed in the middle of a run", f"{', '.join(may_change)} can", 'change', name)
+    changed = {name: [found.get(name), wanted[name]] for name in change if name in wanted and found.get(name) != wanted[name]}
     for name, value in wanted.items():
         if isinstance(value, dict) and isinstance(found.get(name), dict):
             check_same(path, found[name], value, may_differ, (defaults or {}).get(name), notes)
-        elif name not in may_differ and found.get(name) != value:
+        elif name not in may_differ and name not in changed and found.get(name) != value:
+            asked = f", say {option('change')} {name}"*(name in may_change)
             raise MemtrainError(f"isn't the {found.get(name)!r} that {path} was made with{(notes or {}).get(name, '')}",
-                                f"resume with the same, or choose another {option('out_dir')}", name, value)
+                                f"resume with the same{asked}, or choose another {option('out_dir')}", name, value)
+    return changed
 
 # %% ../nbs/reference/62_runs.ipynb #47681cf9
 def read_metrics(
@@ -194,18 +201,28 @@ def own_ranks(
 # %% ../nbs/reference/62_runs.ipynb #1081bc70
 class Stopped(MemtrainError):
     "The run was told to stop, and is saved"
-    status = 128 + signal.SIGTERM
+    status = 128 + signal.SIGTERM  # of Ctrl-C 128 + SIGINT
 
 @contextlib.contextmanager
-def catch_sigterm() -> Iterator[threading.Event]:
-    "An event that `SIGTERM` sets, instead of ending the process, while the block runs; in the main thread, where signals arrive"
+def catch_sigterm(
+    ctrl_c: bool = False,  # whether the first Ctrl-C is to be noted likewise; a second one ends the process as ever
+) -> Iterator[threading.Event]:
+    "An event that `SIGTERM` sets, and with `ctrl_c` SIGINT, instead of ending the process, while the block runs; in the main thread, where signals arrive"
     told = threading.Event()
+    told.signal = signal.SIGTERM
     if threading.current_thread() is not threading.main_thread():
         yield told
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)[:1 + ctrl_c]}
+    def note(number, _):
+        if number == signal.SIGINT and told.is_set(): raise KeyboardInterrupt
+        told.signal = signal.Signals(number)
+        told.set()
+    for s, handler in before.items():
+        if s == signal.SIGTERM or handler is not signal.SIG_IGN: signal.signal(s, note)  # a job in the background is deaf to Ctrl-C
     try: yield told
-    finally: signal.signal(signal.SIGTERM, before)
+    finally:
+        for s, handler in before.items(): signal.signal(s, handler)
 
 # %% ../nbs/reference/62_runs.ipynb #d98fd6dd
 def check_run_dir(
@@ -257,6 +274,7 @@ class Run:
     ):
         self.out, self.ranks, self.keep = None if out_dir is None else Path(out_dir), ranks, keep
         self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0  # the iteration of the last checkpoint
+        self.changed = {}  # what a resumed run has otherwise than before, for the next line of the log
         self.hold, self.held = None, False
         with contextlib.ExitStack() as failing:
             failing.callback(self.__exit__)
@@ -323,6 +341,7 @@ class Run:
         **values: Any,  # `iter` and what was measured
     ) -> None:
         "Append a line to the log, and tell the listeners"
+        if self.changed: values, self.changed = {**values, 'changed': self.changed}, {}
         with explain_errors(f'{self.out}/metrics.jsonl', _ROOM):
             if self.log: self.log.write(**values)
         for listen in self.listeners: listen(values)
@@ -395,7 +414,7 @@ def go(
 ) -> None:
     "Have `trainer` step until it is finished, logging, evaluating and saving on the way; `Stopped` where `SIGTERM` came before, and it is saved"
     val = None
-    with catch_sigterm() as told, progress(total=total, initial=trainer.iter, desc='training', unit='it' if unit == 'iteration' else unit, disable=not self.ranks.main) as bar:
+    with catch_sigterm(ctrl_c=bool(self.out)) as told, progress(total=total, initial=trainer.iter, desc='training', unit='it' if unit == 'iteration' else unit, disable=not self.ranks.main) as bar:
         while not trainer.finished:
             line = trainer.step()
             self.write(**line)
@@ -405,4 +424,7 @@ def go(
             bar.set_postfix_str(describe(line, val), refresh=False)
             bar.update()
             if stop and not last:
-                raise Stopped(f"stopped by SIGTERM behind {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')
+                by_hand = self.ranks.any(told.is_set() and told.signal == signal.SIGINT)
+                stopped = Stopped(f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} behind {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')
+                stopped.status = 128 + (signal.SIGINT if by_hand else signal.SIGTERM)
+                raise stopped

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, get_args
+from typing import Any, Callable, Sequence, get_args
 
 import numpy as np
 import torch
@@ -624,7 +624,9 @@ class WPOTrainer:
         resume: bool = False,  # take up the checkpoint in `out_dir`, if it has one
         ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
         say: Callable[[str], None] = lambda line: None,  # told what takes a while before the first step, and what looks bad
+        change: Sequence[str] = (),  # of a resumed run: settings that may be others than before: 'lr', 'max_iters'; the log tells
     ):
+        self.change = change
         self.ranks = ranks or own_ranks(device)
         self.folder, self.device = Run(out_dir, resume, self.ranks), self.ranks.device
         kept = self.folder.load(self.device)
@@ -676,7 +678,7 @@ class WPOTrainer:
         with explain_damage(path):
             check_shape(c, {'iter': int, 'how': {'strategy': str, 'chunk_size': (int, None), 'accumulation_steps': (int, None)}}, path)
             found = {'max_iters' if k == 'niters' else k: v for k, v in c['belongs'].items()}  # niters: its first name
-            check_same(path, found, self.belongs, defaults={f.name: f.default for f in fields(WPOConfig)} | _EARLIER, notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'})
+            self.folder.changed = check_same(path, found, self.belongs, defaults={f.name: f.default for f in fields(WPOConfig)} | _EARLIER, change=self.change, may_change=('lr', 'max_iters'), notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'})
             self.net.load_state_dict(c['net'])
             self.optimizer.load_state_dict(c['optimizer'])
             self.generator.set_state(c['generator'].cpu())

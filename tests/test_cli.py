@@ -326,7 +326,7 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
         train.out_dir = f'{d}/run'
         flags = "--batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
         test_eq(said(True), f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' --use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50")
-        command, (settings, cleaning, *_) = parse('train', shlex.split(said(True).split('memtrain train ')[1]))
+        with patch.object(Train, 'check_paths'): command, (settings, cleaning, *_) = parse('train', shlex.split(said(True).split('memtrain train ')[1]))
         test_eq((command, cleaning.normalize, settings), (train, False, replace(config, batch_size=8, gradient_accumulation_steps=8, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=256)))
         (Path(d)/'run').mkdir(); (Path(d)/'run/checkpoint.pt').touch()
         assert ' --resume' in said(True) and f'--out_dir {d}/run_2' in said(False) and '--resume' not in said(False)
@@ -576,7 +576,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written():
 
 # %% ../nbs/proofs/cli.ipynb #36c46832
 def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
-    for line, goes_on in (('prepare --input_files x --out_dir y', True), ('verify x', False), ('export x y', False), ('estimate', False), ('bench', False), ('train --dataset_dir x --out_dir y', True),
+    for line, goes_on in (('prepare --input_files x --out_dir y', True), ('verify x', False), ('export x y', False), ('estimate', False), ('bench', False), ('train --dataset_dir . --out_dir y', True),
                           ('wpo', False), ('wpo --save x', True), ('train-predictor --shard_dir x', False), ('train-predictor --shard_dir x --out_dir y', True), ('collect-traces --run_dir x', True),
                           ('shard-traces --input_file x --output_dir y', True), ('shard-traces --input_file x --output_dir y --index_only', False)):
         with patch.object(COMMANDS[line.split()[0]], 'run', side_effect=KeyboardInterrupt): run = run_here(*line.split())

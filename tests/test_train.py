@@ -78,7 +78,7 @@ from memtrain.core import MemtrainError, format_size, nbytes, progress, seed_eve
 from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_step, state_tensors
-from memtrain.model import GPT, GPTConfig, size_model
+from memtrain.model import GPT, Checkpointing, GPTConfig, generate, size_model
 from memtrain.prepare import prepare
 from memtrain.tokenization import ByteTokenizer, load_tokenizer, train_bpe
 from memtrain.ranks import Ranks, spread_model
@@ -1158,3 +1158,137 @@ def test_an_export_that_fails_leaves_nothing_and_one_that_is_there_stays():
         test_eq(load_run(d/'out', 'cpu').tokenizer.chars, ['a', 'b', 'c'])
         test_fail(lambda: export_model(d/'own', d/'x', 'gguf'), exc=MemtrainError, contains="to 'gguf' isn't one of safetensors, hf, nanogpt")
         test_fail(lambda: evaluate_tokens(load_run(d/'own').model, np.array([1])), exc=MemtrainError, contains='1 tokens')
+
+# %% ../nbs/proofs/train.ipynb #19055318
+class _Table(torch.nn.Module):
+    "A model that knows nothing but pairs"
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(257, 257)
+        self.rest = torch.nn.ModuleList([torch.nn.Linear(257, 257), torch.nn.Linear(257, 257)])
+    def forward(self, idx):
+        x = self.table(idx)
+        for layer in self.rest: x = x + layer(x).tanh()
+        return x
+
+def _mean(model, idx, targets, documents=None, positions=None): return torch.nn.functional.cross_entropy(model(idx).flatten(0, 1), targets.flatten(), ignore_index=-100)
+def _table(): return OwnModel(_Table(), _mean, vocab_size=257, block_size=8)
+
+def _bytes_to_learn(d):
+    for i in range(12): (d/f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. '*6)
+    prepare([d], d/'data', tokenization='bytes', val_fraction=0.2, dedup=False)
+    return d/'data'
+
+def test_any_module_with_a_loss_is_trained_and_resumes_to_the_same_digits():
+    with tempfile.TemporaryDirectory() as d:
+        data, c = _bytes_to_learn(d := Path(d)), TrainConfig(max_iters=6, batch_size=2, gradient_accumulation_steps=2, eval_batches=1, checkpoint_interval=3, activation_checkpointing=True)
+        whole = Trainer(_table(), data, c, d/'whole').run()
+        part = Trainer(_table(), data, c, d/'part')
+        with part.folder:
+            for _ in range(3): part.write(**part.step())
+            part.save()
+        resumed = Trainer(_table(), data, c, d/'part', resume=True)
+        test_eq(resumed.iter, 3)
+        test_eq((resumed.run()['val_loss'], whole['sample']), (whole['val_loss'], ''))
+        test_eq([l for l in losses(d/'part') if l[0] > 3], [l for l in losses(d/'whole') if l[0] > 3])
+        test_eq(whole['params'], sum(p.numel() for p in _table().parameters()))
+        test_fail(lambda: load_run(d/'whole'), exc=MemtrainError, contains='is of a _Table that was made in Python')
+
+def test_the_loss_of_a_function_is_divided_as_that_of_a_gpt():
+    own, (idx, targets) = _table(), torch.randint(257, (2, 2, 8))
+    targets[0, :5] = -100
+    torch.testing.assert_close(own.loss(idx, targets, divide_by=22), _mean(own.model, idx, targets)*11/22)
+    test_eq(own.loss(idx, torch.full_like(idx, -100), divide_by=22).item(), 0.0)
+    plain = torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0]
+    for how, calls in ((True, 2), (Checkpointing(2), 1), (False, 0)):
+        own.checkpointing = how
+        test_eq(sum('forward' in b.__dict__ for b in own.blocks), calls)
+        torch.testing.assert_close(torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0], plain)
+
+def test_what_an_own_model_cannot_do_is_told():
+    for change, said in ((lambda m: setattr(m, 'checkpointing', Checkpointing(3)), 'computes none of 2 blocks twice'), (lambda m: setattr(m, 'checkpointing', Checkpointing(1, 'attention')), "is for memtrain's own GPT"),
+                         (lambda m: setattr(m, 'loss_chunk_size', 8), 'needs to know the output layer')):
+        test_fail(lambda: change(_table()), exc=MemtrainError, contains=said)
+    test_fail(lambda: setattr(OwnModel(torch.nn.Linear(2, 2), _mean, vocab_size=2, block_size=2), 'checkpointing', True), exc=MemtrainError, contains='needs to know what is computed twice')
+    test_fail(lambda: OwnModel(_Table()), exc=MemtrainError, contains='a _Table has no loss: give OwnModel a function')
+    test_fail(lambda: OwnModel(_Table(), _mean, block_size=8), exc=MemtrainError, contains="isn't told by the model")
+    for kw, said in ((dict(lora=-1), 'lora -1 is no rank'), (dict(load_in_4bit=True), "are weights that can't be trained: add lora 16")):
+        with tempfile.TemporaryDirectory() as d:
+            write_json(Path(d)/'config.json', {})
+            test_fail(lambda: open_model(d, **kw), exc=MemtrainError, contains=said)
+    test_fail(lambda: open_model('nowhere'), exc=MemtrainError, contains='nowhere has no config.json')
+
+def test_models_of_transformers_are_trained_whole_by_adapters_and_in_4_bits():
+    if not (find_spec('transformers') and find_spec('peft')): return print("transformers and peft are not here: pip install 'memtrain[hf]'")
+    import transformers
+    small = dict(vocab_size=257, max_position_embeddings=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64)
+    with tempfile.TemporaryDirectory() as d:
+        data = _bytes_to_learn(d := Path(d))
+        torch.manual_seed(0)
+        theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))
+        theirs.save_pretrained(d/'llama')
+        ours, (idx, targets) = load_run(d/'llama', 'cpu').model, torch.randint(257, (2, 3, 16))
+        documents, positions = torch.tensor([[0]*7 + [1]*9]*3), torch.tensor([[*range(7), *range(9)]]*3)
+        own = open_model(d/'llama', 16)
+        for rest in ((), (documents, positions)):
+            want = ours.loss(idx, targets, *rest)
+            torch.testing.assert_close(own.loss(idx, targets, *rest), want)
+            own.loss_chunk_size = 8
+            torch.testing.assert_close(own.loss(idx, targets, *rest), want)
+            own.loss_chunk_size = None
+        torch.testing.assert_close(generate(own, idx[:, :4], 6, temperature=0), generate(ours, idx[:, :4], 6, temperature=0))
+        for name, how in (('whole', {}), ('lora', dict(lora=2)), ('4bit', dict(lora=2, load_in_4bit=True))):
+            make = lambda: (torch.manual_seed(0), open_model(d/'llama', 8, **how))[1]
+            c = TrainConfig(max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2, lr=1e-2, warmup_iters=1)
+            whole = Trainer(make(), data, c, d/name).run()
+            part = Trainer(make(), data, c, d/f'{name}2')
+            with part.folder:
+                for _ in range(2): part.write(**part.step())
+                part.save()
+            test_eq(Trainer(make(), data, c, d/f'{name}2', resume=True).run()['val_loss'], whole['val_loss'])
+            found = load_run(d/name, 'cpu')
+            test_eq(round(evaluate(found.model, Trainer(make(), data, c, d/f'{name}3').val, 1), 4), round(whole['val_loss'], 4))
+            if how: assert (d/name/'best.pt').stat().st_size < 60_000 and all('lora' in k for k in found.model.state_dict())
+            export_model(d/name, d/f'{name}-hf', 'hf')
+            if name != '4bit':
+                again = transformers.AutoModelForCausalLM.from_pretrained(d/f'{name}-hf')
+                with torch.no_grad(): torch.testing.assert_close(again(idx[:, :8]).logits, found.model(idx[:, :8]), atol=1e-5, rtol=1e-5)
+            else: assert (d/'4bit-hf/adapter_config.json').exists()
+        test_fail(lambda: export_model(d/'lora', d/'x'), exc=MemtrainError, contains="to 'safetensors' isn't how a LlamaForCausalLM is kept: take hf")
+        for p in theirs.parameters(): p.data *= 2
+        theirs.save_pretrained(d/'llama')
+        test_fail(lambda: load_run(d/'lora'), exc=MemtrainError, contains="isn't the model that the adapters in")
+
+def test_a_run_goes_on_otherwise_only_where_it_is_asked_to_and_the_log_tells():
+    with tempfile.TemporaryDirectory() as d:
+        data = _bytes_to_learn(d := Path(d))
+        c = TrainConfig(max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2)
+        part = Trainer(_table(), data, c, d/'run')
+        with part.folder:
+            for _ in range(2): part.write(**part.step())
+            part.save()
+        def again(change=(), **kw): return Trainer(_table(), data, replace(c, **kw), d/'run', resume=True, change=change)
+        test_fail(lambda: again(lr=1e-2), exc=MemtrainError, contains='resume with the same, say change lr, or choose another')
+        test_fail(lambda: again(max_iters=3), exc=MemtrainError, contains='max_iters 3 is less than the 4 that')
+        test_fail(lambda: again(['beta1'], beta1=0.5), exc=MemtrainError, contains="change 'beta1' can't be changed in the middle of a run: lr, min_lr")
+        t = again(['lr', 'max_iters'], lr=2e-2, max_iters=3)
+        line = t.step()
+        t.folder.write(**line)
+        test_eq(read_metrics(d/'run/metrics.jsonl')[-1]['changed'], {'lr': [1e-3, 2e-2], 'max_iters': [4, 3]})
+        test_eq(line['lr'], cosine_lr(2, t.config))
+        del t
+        longer = again(max_iters=5)
+        test_eq(longer.folder.changed, {'max_iters': [4, 5]})
+        longer.run()
+        assert not any('changed' in m for m in read_metrics(d/'run/metrics.jsonl') if m['iter'] > 3 and 'loss' in m)
+
+def test_a_new_run_starts_from_weights():
+    with tempfile.TemporaryDirectory() as d:
+        data = _bytes_to_learn(d := Path(d))
+        torch.manual_seed(0)
+        c = TrainConfig(max_iters=30, batch_size=4, eval_batches=1, lr=1e-2)
+        Trainer(GPT(GPTConfig(257, 16, 1, 2, 16)), data, c, d/'first').run()
+        best = min(v for m in read_metrics(d/'first/metrics.jsonl') if (v := m.get('val_loss')))
+        test_eq(Trainer(load_run(d/'first', 'cpu').model, data, c, d/'second').evaluate(), best)
+        test_eq(load_run(d/'first', 'cpu', block_size=8).config.block_size, 8)
