@@ -210,7 +210,7 @@ class _Cuts:
             self.last = np.cumsum(-(-(self.ends - self.begins - 1) // length))  # windows up to the end of each document
             self.before = np.concatenate([[0], self.last[:-1]])
         self.n = int(self.last[-1]) if self.split else (self.tokens - 1)//length
-        self.by_shards = order['shuffle'] == 'shards'
+        self.by_shards = order.get('shuffle') == 'shards'
         if self.by_shards:
             self.shards = np.asarray(shards.starts)
             if self.split: counts = np.diff(np.concatenate([[0], self.last])[np.searchsorted(self.begins, self.shards)])  # of documents that begin there

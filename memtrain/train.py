@@ -375,7 +375,7 @@ class Trainer:
         listeners: Sequence[Callable[[dict], None]] = (),  # called with each line of the log
         change: Collection[str] = (),  # of a resumed run: settings that may be others than before, such as 'lr' or 'max_iters'; the log tells
     ):
-        if not isinstance(model, (GPT, OwnModel)): model = OwnModel(model, block_size=data.val.block_size if isinstance(data, TrainingData) else None)
+        if not hasattr(model, 'loss_chunk_size'): model = OwnModel(model, block_size=data.val.block_size if isinstance(data, TrainingData) else None)
         self.ranks, self.change = ranks, change = ranks or own_ranks(device), tuple(change)
         self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
         if (known := data.val.shards.vocab_size) > model.config.vocab_size:

@@ -437,7 +437,7 @@ class WPOConfig:
     start: str = 'clusters'  # centers and factors that expectation and maximisation fit, or 'samples': centers are samples to learn from, and begin round
     whiten: bool = True  # train in coordinates in which the data's covariance is the identity
     rank: int | None = None  # precisions are a diagonal and this many directions, in far fewer parameters; full by default
-    noise: float = NOISE  # standard deviation of what images in [-1, 1] are seen through, new in each batch; 0: uniform over a level
+    noise: float = 0.1  # standard deviation of what images in [-1, 1] are seen through, new in each batch; 0: uniform over a level
     weight_decay: float = 0.01  # of AdamW
     eval_interval: int = 50  # steps between two looks at samples that aren't learnt from: the network that was best on them is kept; 0: none
     leave_one_out: bool = True  # images that are centers are left out of their own sums; without it they can be learnt by heart
