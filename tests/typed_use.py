@@ -90,7 +90,7 @@ def training(folder: Path) -> None:
     assert_type(ism_loss(net, h, h, method='chunked', chunk_size=2), torch.Tensor)
     assert_type(setup_chunked_training(net, h, 2).compute_loss(h, 0.1), torch.Tensor)
     setup_gradient_accumulation_training(net, h, 2).training_step(h, torch.optim.SGD(net.parameters()), 0.1)
-    setup_model_parallel_training(net, h, ['cpu'], None).compute_loss(h)
+    setup_model_parallel_training(net, h, ['cpu'], None)[0].compute_loss(h)
     assert_type(WPOTrainer(WPOConfig(data='moons', max_iters=100), folder, device='cpu').run(), dict)
     mixture = load_mixture(folder)
     assert_type(mixture, Mixture)
