@@ -846,13 +846,15 @@ def read_run(
     found = load_checkpoint(path)
     if 'begun' in found: raise MemtrainError(f'{folder} has no checkpoint yet', 'train it first')
     if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole")
-    if 'kind' in found['belongs'].get('model', ()): return _own_of_run(path, found, block_size), found['belongs']
-    with explain_damage(path, ours=True): config, state = GPTConfig(**found['belongs']['model']), found['model_state']
+    with explain_damage(path, ours=True):
+        belongs, state = found['belongs'], dict(found['model_state'])
+        config = OwnConfig(**belongs['model']) if 'kind' in belongs['model'] else GPTConfig(**belongs['model'])
+    if isinstance(config, OwnConfig): return _own_of_run(path, config, state, block_size), belongs
     if block_size is not None:
         if block_size > config.block_size: raise MemtrainError(f'is more than the {config.block_size} positions of {folder}', 'take as many, or fewer', 'block_size', block_size)
         config = replace(config, block_size=block_size)
         if 'wpe.weight' in state: state['wpe.weight'] = state['wpe.weight'][:block_size]
-    return load_weights(path, lambda: GPT(config), state, config.n_layer), found['belongs']
+    return load_weights(path, lambda: GPT(config), state, config.n_layer), belongs
 
 # %% ../nbs/training/17_your_model.ipynb #90fc8e49
 @torch.no_grad()
@@ -1106,13 +1108,12 @@ def open_model(
     return OwnModel(model, vocab_size=known.vocab_size, block_size=block_size, **made)
 
 # %% ../nbs/training/17_your_model.ipynb #5e504cbf
-def _own_of_run(path, found, block_size):
+def _own_of_run(path, c, state, block_size):
     "The own model of a run, from the folder that it was made from"
-    with explain_damage(path, ours=True): c = OwnConfig(**found['belongs']['model'])
-    if not c.folder: raise MemtrainError(f'{path} is of a {c.kind} that was made in Python', 'make it again and load model_state, which load_checkpoint gives')
+    if not isinstance(c.folder, str): raise MemtrainError(f'{path} is of a {c.kind} that was made in Python', 'make it again and load model_state, which load_checkpoint gives')
     model = open_model(c.folder, block_size or c.block_size, c.lora, c.lora_alpha, c.load_in_4bit)
     if c.lora and model.config.start != c.start: raise MemtrainError(f"{c.folder} isn't the model that the adapters in {path} were trained beside", 'restore it')
-    mine, state = model.state_dict(keep_vars=True), found['model_state']
+    mine = model.state_dict(keep_vars=True)
     if wrong := [k for k in {**mine, **state} if k not in mine or k not in state or mine[k].shape != state[k].shape]: raise MemtrainError(f"{path}: {wrong[0]} isn't that of {c.folder}", 'restore it')
     with torch.no_grad():
         for k, t in mine.items(): t.copy_(state[k])

@@ -241,7 +241,7 @@ def test_ranks_train_one_mixture():
         flags = ['wpo', '--data', 'rings', '--train_kernel_size', '5', '--batch_size', '32', '--niters', '5', '--device', 'cpu']
         alone = run_here(*flags, '--strategy', 'matrix_free', '--save', 'alone', cwd=d)
         both = run_as_ranks(2, *flags, '--save', 'both', cwd=d)
-        test_eq((alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, 1))
+        test_eq((alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, alone.stdout.count('nats')))  # one rank speaks
         one, two = ([json.loads(line)['loss'] for line in (Path(d)/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
         assert len(two) == 5 and all(abs(a - b) < 1e-3*abs(a) for a, b in zip(one, two)), (one, two)
 
@@ -672,7 +672,7 @@ def test_a_mixture_is_trained_shown_and_resumed():
         assert f"{s['nll_held_out']:.3f} nats" in run.stdout and (Path(d)/'points.png').stat().st_size > 5000
         run = run_here(*short, '--save', 'run', '--resume', cwd=d)
         assert run.returncode == 0 and f"{s['nll_held_out']:.3f} nats" in run.stdout, (run.stdout, run.stderr)
-        for args, said in (((*short, '--save', 'run'), 'resume'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 1.0 isn\'t the 0.003'), (('wpo', '--data', 'stars'), 'checkerboard'),
+        for args, said in (((*short, '--save', 'run'), 'resume'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 1.0 isn\'t the 0.001'), (('wpo', '--data', 'stars'), 'checkerboard'),
                            (('wpo', '--data', 'cifar10'), 'data_dir'), (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'), ((*short, '--resume'), 'give --out_dir'), ((*short, '--memory', '1kB'), 'the closest'),
                            ((*short, '--plot', 'x.txt'), '.png'), ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size 0'), ((*short, '--lr', '1e30', '--grad_clip', 0), 'step ')):
             run = run_here(*args, cwd=d)

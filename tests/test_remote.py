@@ -6,7 +6,6 @@ from memtrain.remote import *
 
 # %% ../nbs/data/27_remote.ipynb #07ab92f5
 import contextlib, functools, hashlib, http.server, json, os, re, shutil, subprocess, sys, tempfile, threading, time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 import numpy as np
@@ -123,8 +122,8 @@ def test_ranks_share_the_cache_and_what_a_killed_one_left_goes():
         made, cache = make_data(f'{d}/data'), Path(d)/'cache'
         cache.mkdir()
         (cache/('0'*64 + '.part')).write_bytes(bytes(39_000))
-        def rank(r): return json.loads(subprocess.run([sys.executable, '-c', code, f'{address}/data', str(cache), str(r)], capture_output=True, text=True).stdout)
-        with ThreadPoolExecutor(2) as pool: got = list(pool.map(rank, range(2)))
+        ranks = [subprocess.Popen([sys.executable, '-c', code, f'{address}/data', str(cache), str(r)], stdout=subprocess.PIPE, text=True) for r in range(2)]
+        got = [json.loads(p.communicate()[0]) for p in ranks]
         test_eq(got, [epoch_of(TokenLoader(made, 16, 64, shuffle='shards', rank=r, world_size=2)) for r in range(2)])
         assert not list(cache.glob('*.part')) and sum(p.stat().st_size for p in cache.glob('[0-9a-f]*') if p.is_file()) <= 40_000
 
