@@ -350,7 +350,7 @@ def _train(self: Train, config, text, stream, ranks, told):
     told += _describe_data(data)
     t = Trainer(model, data, config, self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners, change=self.change)
     shape = t.model.config
-    if self.model and not self.own['load_in_4bit'] and not config.compile and t.ranks.world_size == 1 and t.device.type in ('cpu', 'cuda'):
+    if self.model and not config.compile and t.ranks.world_size == 1 and t.device.type in ('cpu', 'cuda'):
         trace = simulate(*model_step(lambda: open_model(self.model, block_size, **self.own, empty=True), t.config, self.documents in ('mask', 'pack')), device=t.device.type)
         told.append(f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}')
     c, n = t.config, t.ranks.world_size

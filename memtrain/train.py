@@ -211,7 +211,7 @@ def model_step(
         total = c.gradient_accumulation_steps * c.batch_size * shape.block_size  # counting targets would need their values
         _take_gradients(spread, optimizer, batches, total, c)
         if not c.optimizer_in_backward: optimizer.step()
-    return lambda: apply_settings(make(), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
+    return lambda: apply_settings(make().train(), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
 
 # %% ../nbs/training/13_train.ipynb #27eaba5c
 def unigram_entropy(
@@ -700,6 +700,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 from .folders import atomic_write, check_empty, file_sha256, lock_folder, publish_files, read_json, remove_temporary, temporary
@@ -1077,6 +1078,25 @@ def _transformers():
     try: return import_module('transformers'), import_module('peft')
     except ImportError: raise MemtrainError("other people's models need transformers and peft", "pip install 'memtrain[hf]'") from None
 
+def _without_weights(transformers, known, how):
+    "A model of the config `known` whose weights nobody has read, with layers of 4 bits where `how` has them"
+    quantization = how.pop('quantization_config', None)
+    if quantization is None: return transformers.AutoModelForCausalLM.from_config(known, **how)
+    bnb, quantizer = import_module('bitsandbytes'), transformers.quantizers.AutoHfQuantizer.from_config(quantization, pre_quantized=False)
+    with _disable_current_modes(), torch.device('meta'):
+        model = transformers.AutoModelForCausalLM.from_config(known, **how)
+        quantizer.preprocess_model(model, device_map=None)
+    packed = [m for m in model.modules() if isinstance(m, bnb.nn.Linear4bit)]
+    for layer in packed: layer.weight = None  # not to be made whole
+    model.to_empty(device='cpu')
+    model.tie_weights()
+    for layer in packed:
+        shape, kind = torch.Size((layer.out_features, layer.in_features)), quantization.bnb_4bit_quant_type
+        layer.weight = nn.Parameter(torch.empty(-(-shape.numel()//2), 1, dtype=torch.uint8), requires_grad=False)
+        layer.weight.quant_state = bnb.functional.QuantState(torch.empty(-(-shape.numel()//64)), shape, torch.empty(16), 64, kind, torch.float32)
+        layer.weight.compress_statistics, layer.weight.quant_type = False, kind
+    return quantizer.postprocess_model(model)
+
 def open_model(
     folder: str | Path,  # of a causal language model, as transformers' `save_pretrained` leaves it
     block_size: int | None = None,  # tokens of a window; all positions that the model has by default
@@ -1095,7 +1115,7 @@ def open_model(
     if load_in_4bit: how |= {'quantization_config': transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.float32 if not torch.cuda.is_available() else torch.bfloat16, bnb_4bit_quant_type='nf4')}
     with explain_damage(folder, 'give the folder of a causal language model'):
         known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        if empty: model = transformers.AutoModelForCausalLM.from_config(known, **how)
+        if empty: model = _without_weights(transformers, known, how)
         else: model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True, **how)
     made = {'folder': str(folder.resolve()), 'lora': lora, 'lora_alpha': lora_alpha, 'load_in_4bit': load_in_4bit}
     if not empty: made['start'] = sha256_text(''.join(file_sha256(p) for p in sorted(folder.glob('*.safetensors'))))

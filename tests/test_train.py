@@ -75,9 +75,9 @@ import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
 from importlib import import_module
 from memtrain.core import MemtrainError, format_size, nbytes, progress, seed_everything
-from memtrain.estimate import Step, estimate
+from memtrain.estimate import Step, estimate, simulate
 from memtrain.loader import TokenLoader
-from memtrain.measure import measure_step, state_tensors
+from memtrain.measure import measure_step, state_tensors, track_memory
 from memtrain.model import GPT, Checkpointing, GPTConfig, generate, size_model
 from memtrain.prepare import prepare
 from memtrain.tokenization import ByteTokenizer, load_tokenizer, train_bpe
@@ -1241,12 +1241,12 @@ def test_models_of_transformers_are_trained_whole_by_adapters_and_in_4_bits():
         for name, how in (('whole', {}), ('lora', dict(lora=2)), ('4bit', dict(lora=2, load_in_4bit=True))):
             make = lambda: (torch.manual_seed(0), open_model(d/'llama', 8, **how))[1]
             c = TrainConfig(max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2, lr=1e-2, warmup_iters=1)
-            whole = Trainer(make(), data, c, d/name).run()
+            with silent(): whole = Trainer(make(), data, c, d/name).run()
             part = Trainer(make(), data, c, d/f'{name}2')
             with part.folder:
                 for _ in range(2): part.write(**part.step())
                 part.save()
-            test_eq(Trainer(make(), data, c, d/f'{name}2', resume=True).run()['val_loss'], whole['val_loss'])
+            with silent(): test_eq(Trainer(make(), data, c, d/f'{name}2', resume=True).run()['val_loss'], whole['val_loss'])
             found = load_run(d/name, 'cpu')
             test_eq(round(evaluate(found.model, Trainer(make(), data, c, d/f'{name}3').val, 1), 4), round(whole['val_loss'], 4))
             if how: assert (d/name/'best.pt').stat().st_size < 60_000 and all('lora' in k for k in found.model.state_dict())
@@ -1259,6 +1259,23 @@ def test_models_of_transformers_are_trained_whole_by_adapters_and_in_4_bits():
         for p in theirs.parameters(): p.data *= 2
         theirs.save_pretrained(d/'llama')
         test_fail(lambda: load_run(d/'lora'), exc=MemtrainError, contains="isn't the model that the adapters in")
+
+def test_the_predicted_peak_of_an_own_model_is_the_measured_one():
+    if not (find_spec('transformers') and find_spec('peft')): return print("transformers and peft are not here: pip install 'memtrain[hf]'")
+    import transformers
+    small = dict(vocab_size=400, max_position_embeddings=64, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96)
+    with tempfile.TemporaryDirectory() as d:
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**small)).save_pretrained(d)
+        for how, settings, documents in (({}, {}, True), (dict(lora=4, load_in_4bit=True), dict(activation_checkpointing=True, loss_chunk_size=32), False)):
+            c = TrainConfig(batch_size=4, **settings)
+            def step_of(empty): return model_step(lambda: open_model(d, 32, **how, empty=empty), c, documents)
+            build, optimizer_fn, step = step_of(False)
+            model = build()
+            optimizer = optimizer_fn([*model.parameters()])
+            scales = [p.quant_state.absmax for p in model.parameters() if hasattr(p, 'quant_state')]
+            test_eq(bool(scales), 'load_in_4bit' in how)
+            with track_memory(model, optimizer, scales) as m: step(model, optimizer), step(model, optimizer)
+            test_close(simulate(*step_of(True)).peak / m.peak, 1, eps=0.005)
 
 def test_a_run_goes_on_otherwise_only_where_it_is_asked_to_and_the_log_tells():
     with tempfile.TemporaryDirectory() as d:

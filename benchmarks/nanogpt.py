@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Training steps of nanoGPT's train.py beside memtrain's Trainer: the same shape and tokens, eager and compiled, in turns.
+
+    git clone https://github.com/karpathy/nanoGPT
+    python benchmarks/nanogpt.py --nanogpt nanoGPT
+
+nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its measurements.
+A round is some iterations of each, one after the other; what is told is the median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh process.
+"""
+import argparse, ast, contextlib, io, multiprocessing, os, pickle, statistics, sys, tempfile, time
+from pathlib import Path
+
+SHAPES = {  # of nanoGPT's README for a CPU, and its model of Shakespeare by characters with fewer rows a batch; iterations in a round
+    'CPU example': (dict(n_layer=4, n_head=4, n_embd=128, block_size=64, batch_size=12), 30),
+    'baby GPT': (dict(n_layer=6, n_head=6, n_embd=384, block_size=256, batch_size=8), 1)}
+
+def prepare_data(folder):
+    "Characters of this package's sources, as memtrain and as nanoGPT keep them"
+    from memtrain.formats import export_shards
+    from memtrain.prepare import prepare
+    from memtrain.shards import TokenShards
+    prepare([Path(__file__).parent.parent/'memtrain'], folder/'shards', tokenization='char')
+    export_shards(folder/'shards', folder/'data/here')
+    (folder/'data/here/meta.pkl').write_bytes(pickle.dumps({'vocab_size': TokenShards(folder/'shards').vocab_size}))
+
+def start_nanogpt(repo, folder, shape, compiled):
+    "(what takes an iteration of nanoGPT's train.py, its names)"
+    source = ast.parse((repo/'train.py').read_text())
+    at, loop = next((i, node) for i, node in enumerate(source.body) if isinstance(node, ast.While))
+    names = sorted({n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)})
+    loop.body.append(ast.Expr(ast.Yield()))
+    function = ast.parse(f'def iterate():\n    global {", ".join(names)}\n    pass').body[0]
+    function.body[1] = loop
+    source.body[at:] = [function]
+    given = dict(dataset='here', device='cpu', dtype='float32', compile=compiled, dropout=0.0, gradient_accumulation_steps=1, eval_interval=10**6, eval_iters=1, log_interval=10**6, warmup_iters=20, max_iters=10**6, **shape)
+    space, before = {'__name__': '__main__', '__file__': str(repo/'train.py')}, (os.getcwd(), sys.argv[:])
+    os.chdir(folder)
+    (folder/'configurator.py').write_bytes((repo/'configurator.py').read_bytes())
+    sys.argv[1:] = [f'--{k}={v}' for k, v in given.items()]
+    sys.path.insert(0, str(repo))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(ast.fix_missing_locations(source), str(repo/'train.py'), 'exec'), space)
+            turns = space['iterate']()
+            next(turns)  # which evaluates first
+    finally:
+        os.chdir(before[0])
+        sys.argv[:] = before[1]
+        sys.path.remove(str(repo))
+    def step():
+        os.chdir(folder)
+        next(turns)
+        os.chdir(before[0])
+    return step, space
+
+def start_memtrain(folder, shape, compiled):
+    "(what takes an iteration of memtrain's Trainer, the trainer)"
+    from memtrain.model import GPT, GPTConfig
+    from memtrain.shards import TokenShards
+    from memtrain.train import TrainConfig, Trainer
+    shape = dict(shape)
+    config = TrainConfig(batch_size=shape.pop('batch_size'), compile=compiled, max_iters=10**6)
+    t = Trainer(GPT(GPTConfig(vocab_size=TokenShards(folder/'shards').vocab_size, **shape)), folder/'shards', config, folder/f"run{compiled}{shape['n_embd']}")
+    return t.step, t
+
+def start(who, *args):
+    repo, folder, shape, compiled, threads = args
+    import torch
+    torch.set_num_threads(threads)
+    return start_nanogpt(repo, folder, shape, compiled) if who == 'nanoGPT' else start_memtrain(folder, shape, compiled)
+
+def peak(who, *args):
+    "Bytes at the peak of two iterations"
+    from memtrain.measure import track_memory
+    step, made = start(who, *args)
+    model, optimizer = (made['raw_model'], made['optimizer']) if who == 'nanoGPT' else (made.model, made.optimizer)
+    step()
+    with track_memory(model, optimizer) as m: step(); step()
+    return m.peak
+
+def race(args, iterations, rounds):
+    "Seconds an iteration in each round: {who: [(of CPU time, of the clock)]}"
+    steps = {who: start(who, *args)[0] for who in ('nanoGPT', 'memtrain')}
+    for step in steps.values(): step(); step()
+    found = {who: [] for who in steps}
+    for i in range(rounds):
+        for who in sorted(steps, reverse=i % 2):
+            cpu, wall = time.process_time(), time.perf_counter()
+            for _ in range(iterations): steps[who]()
+            found[who].append(((time.process_time() - cpu)/iterations, (time.perf_counter() - wall)/iterations))
+    return found
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--nanogpt', type=Path, required=True, help='a clone of nanoGPT')
+    p.add_argument('--shapes', nargs='*', default=[*SHAPES])
+    p.add_argument('--modes', nargs='*', default=['eager', 'compiled'])
+    p.add_argument('--rounds', type=int, default=9)
+    p.add_argument('--threads', type=int, default=1, help='of torch')
+    p.add_argument('--save', action='store_true', help='record in results/nanogpt.json')
+    a = p.parse_args()
+    context, rows = multiprocessing.get_context('spawn'), {}
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        prepare_data(d)
+        for name in a.shapes:
+            shape, iterations = SHAPES[name]
+            for mode in a.modes:
+                args, found = (a.nanogpt.resolve(), d, shape, mode == 'compiled', a.threads), {}
+                for who in ('nanoGPT', 'memtrain'):
+                    with context.Pool(1) as pool: found[who] = {'peak': pool.apply(peak, (who, *args))}
+                with context.Pool(1) as pool: seconds = pool.apply(race, (args, iterations, a.rounds))
+                for who, s in seconds.items(): found[who] |= {'cpu': [c for c, _ in s], 'wall': [w for _, w in s]}
+                row = {k: statistics.median(n/m for n, m in zip(found['nanoGPT'][k], found['memtrain'][k])) for k in ('cpu', 'wall')}
+                row['peak'] = found['memtrain']['peak']/found['nanoGPT']['peak']
+                rows[f'{name}, {mode}'] = {**found, 'ratio': row}
+                print(f"{name}, {mode}: rate of nanoGPT's {row['cpu']:.3f} (CPU) {row['wall']:.3f} (clock), peak {row['peak']:.3f}; "
+                      + ', '.join(f"{who} {statistics.median(f['cpu'])*1e3:.1f} / {statistics.median(f['wall'])*1e3:.1f} ms, {f['peak']/2**20:.2f} MiB" for who, f in found.items()), flush=True)
+    if a.save:
+        from memtrain.core import save_result
+        save_result('nanogpt', {'rows': rows, 'shapes': {k: v for k, (v, _) in SHAPES.items()}, 'threads': a.threads, 'rounds': a.rounds}, 'python benchmarks/nanogpt.py --nanogpt nanoGPT --save')
+
+if __name__ == '__main__': main()
