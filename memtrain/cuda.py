@@ -8,15 +8,20 @@ __all__ = ['STAND_IN', 'CUDA_TEMPORARIES', 'ON_HOST', 'WORKSPACE', 'CUBLAS', 'on
 
 # %% ../nbs/memory/06_cuda.ipynb #15501f74
 import contextlib, functools, math, re, warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
+from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .core import GIB
 
 # %% ../nbs/memory/06_cuda.ipynb #7a75a3eb
 STAND_IN = torch.device('cpu', 1)  # for 'cuda', while a step is simulated
@@ -30,6 +35,8 @@ def on_cuda(
 # %% ../nbs/memory/06_cuda.ipynb #e69ab227
 _FROM_DATA = torch.tensor, torch.as_tensor, torch.asarray  # made on the host, and copied
 _CUDA, _NAMED = torch.device('cuda', 0), re.compile(r'cuda(:\d+)?')
+_TYPES = {f'{name}Tensor': torch.tensor([], dtype=getattr(torch, dtype)).dtype for name, dtype in (pair.split('=') for pair in
+    'Float=float32 Double=float64 Half=float16 BFloat16=bfloat16 Long=int64 Int=int32 Short=int16 Char=int8 Byte=uint8 Bool=bool'.split())}  # of old scripts
 
 def _place(device):
     "What stands for `device`, if it is one of CUDA"
@@ -43,6 +50,7 @@ class CudaScript(TorchFunctionMode):
         self.everything = everything  # also what names no device lies there
         self.stepping = False  # the optimizer is at work, whose counters lie on the host
         self.inside = False  # an operation on fake tensors is under way, which has to see the stand-in
+        self.used = lambda reset=False: (0, 0)  # bytes in use now, and the most since the last reset: what a script is told that asks
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
@@ -52,6 +60,8 @@ class CudaScript(TorchFunctionMode):
         if owner is torch.Tensor.data and func.__name__ == '__set__': args[0].fake_device = args[1].fake_device
         if func is torch.Tensor.cuda: return args[0].to(STAND_IN)
         if func is torch.Tensor.pin_memory: return args[0]
+        if func is torch.Tensor.get_device: return 0 if on_cuda(args[0]) else -1
+        if func is torch.Tensor.type and args[1:] and str(args[1]).startswith('torch.cuda.'): return args[0].to(STAND_IN, _TYPES[str(args[1])[11:]])
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int: args = args[0], STAND_IN, *args[2:]
         args, kwargs = tuple(map(_place, args)), {k: STAND_IN if k == 'device' and type(v) is int else _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
         if self.everything and not self.stepping and kwargs.get('device') is None and func in _device_constructors(): kwargs['device'] = STAND_IN
@@ -59,6 +69,50 @@ class CudaScript(TorchFunctionMode):
             made = func(*args, **{k: v for k, v in kwargs.items() if k not in ('device', 'requires_grad')}).to(STAND_IN)
             return made.requires_grad_(kwargs.get('requires_grad', False))
         return func(*args, **kwargs)
+
+# %% ../nbs/memory/06_cuda.ipynb #7826e313
+class _Idle:
+    "A stream or an event: nothing has to be waited for"
+    def __init__(self, *args, **kwargs): pass
+    def __enter__(self): return self
+    def __exit__(self, *exc): pass
+    def query(self): return True
+    def is_capturing(self): return False  # into a graph
+    def elapsed_time(self, end): return 1.0  # milliseconds
+    def record(self, *args): pass
+    wait = synchronize = record_event = wait_event = wait_stream = record
+
+class _Generator(torch.Generator):
+    "Of any device, but it draws on the host"
+    def __new__(cls, device='cpu'): return super().__new__(cls)
+    def __init__(self, device='cpu'): self.place = _CUDA if _place(device) == STAND_IN else torch.device('cpu')
+    device = property(lambda self: self.place)
+
+class _Typed:
+    "torch.cuda.FloatTensor and its like"
+    def __init__(self, name): self.name = name
+    def __str__(self): return f'torch.cuda.{self.name}'
+    def __call__(self, *args): return (torch.empty if all(type(a) is int for a in args) else torch.tensor)(*args or (0,), dtype=_TYPES[self.name], device='cuda')
+
+def _answers(mode, memory):
+    "What a script is told: (module, name, answer)"
+    def fixed(value): return lambda *args, **kwargs: value
+    def now(*args): return mode.used()[0]
+    def most(*args): return mode.used()[1]
+    def stats(*args): return defaultdict(int, {f'{kind}_bytes.all.{when}': n for kind in ('allocated', 'active', 'reserved') for when, n in zip(('current', 'peak'), mode.used())})
+    def reset(*args): mode.used(reset=True)
+    def load(*args, map_location=None, read=torch.load, **kwargs):
+        found = read(*args, map_location='cpu' if (there := _place(map_location) == STAND_IN) else map_location, **kwargs)
+        return tree_map_only(torch.Tensor, torch.Tensor.cuda, found) if there else found
+    card = SimpleNamespace(name='a simulated card', major=8, minor=0, total_memory=memory, multi_processor_count=108)
+    calls = dict(is_available=fixed(True), device_count=fixed(1), current_device=fixed(0), current_device_index=fixed(0), is_current_stream_capturing=fixed(False), current_accelerator=fixed(torch.device('cuda')), is_bf16_supported=fixed(True),
+        get_device_capability=fixed((8, 0)), get_device_name=fixed(card.name), get_device_properties=fixed(card), mem_get_info=lambda *args: (memory - now(), memory), memory_stats=stats, memory_summary=fixed(''),
+        memory_allocated=now, memory_reserved=now, max_memory_allocated=most, max_memory_reserved=most, reset_peak_memory_stats=reset, reset_max_memory_allocated=reset,
+        Stream=_Idle, Event=_Idle, stream=_Idle, current_stream=_Idle, default_stream=_Idle, get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8), initial_seed=fixed(0), _exchange_device=fixed(0), _maybe_exchange_device=fixed(0),
+        **{name: _Typed(name) for name in _TYPES}, **dict.fromkeys('''init synchronize empty_cache ipc_collect set_device set_device_index manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
+        set_per_process_memory_fraction range_push range_pop mark _record_memory_history _dump_snapshot'''.split(), fixed(None)))
+    found = [(module, name, answer) for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator) for name, answer in calls.items() if hasattr(module, name)]
+    return [*found, (torch, 'Generator', _Generator), (torch, 'load', load), (FakeTensor, 'record_stream', fixed(None)), (torch.utils.data._utils.pin_memory, 'pin_memory', lambda data, device=None: data)]
 
 # %% ../nbs/memory/06_cuda.ipynb #9721b316
 def autocast_lists() -> dict[str, list[str]]:  # by what is done with the operands; overloads as `op.overload`
@@ -169,9 +223,12 @@ def _sort(func, args, kwargs, out):
     width = x.shape[dim] if x.ndim else 1
     return [x.numel()*8, x.numel()*x.itemsize, x.numel()*8] if width > 4096 and x.numel()//width >= 128 else ()
 
+def _norm(func, args, kwargs, out): return [t.numel()*t.itemsize for t in args[:1 + ('backward' in str(func))] if not t.is_contiguous()]  # copies of gradient and input
+
 CUDA_TEMPORARIES = {'aten::embedding_dense_backward': _embedding_backward, 'aten::_scaled_dot_product_flash_attention_backward': _flash_backward,
                     'aten::_scaled_dot_product_efficient_attention_backward': _efficient_backward, 'aten::_softmax_backward_data': _softmax_backward,
-                    'aten::native_group_norm_backward': _group_norm_backward, 'aten::sort': _sort}  # as CPU_TEMPORARIES of `memtrain.estimate`
+                    'aten::native_group_norm_backward': _group_norm_backward, 'aten::sort': _sort,
+                    **dict.fromkeys((f'aten::{norm}{end}' for norm in ('native_layer_norm', '_fused_rms_norm') for end in ('', '_backward')), _norm)}  # as CPU_TEMPORARIES of `memtrain.estimate`
 ON_HOST = {'aten::_scaled_dot_product_efficient_attention': (2, 3)}  # results that lie on the host: seed and offset of its dropout
 WORKSPACE = 'cublas::workspace'  # the name that its allocation goes by in a trace
 CUBLAS = frozenset(f'aten::{op}' for op in ('mm', 'addmm', 'bmm', 'baddbmm', 'addmv', 'addbmm', '_addmm_activation', 'dot', 'vdot'))  # what begins with having one
@@ -180,11 +237,12 @@ CUBLAS = frozenset(f'aten::{op}' for op in ('mm', 'addmm', 'bmm', 'baddbmm', 'ad
 @contextlib.contextmanager
 def cuda_rules(
     everything: bool = False,  # what names no device lies on the GPU too, as in a script that says 'cuda' everywhere
+    memory: int = 80 * GIB,  # bytes that the card says it has
 ) -> Iterator[CudaScript]:
     "While the block runs, fake tensors that a script puts on 'cuda' go CUDA's way"
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
-    lib, autocast, shown = torch.library.Library('aten', 'IMPL'), torch.amp.autocast_mode.autocast, FakeTensor.device
+    mode, lib, autocast, shown, context = CudaScript(everything), torch.library.Library('aten', 'IMPL'), torch.amp.autocast_mode.autocast, FakeTensor.device, DeviceContext.__init__
     start, enabled, dtype, engine = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autograd._engine_run_backward
     def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
         with mode: return engine(*args, **kwargs)
@@ -193,13 +251,12 @@ def cuda_rules(
         start(self, 'cpu' if cuda else device_type, torch.float16 if cuda and dtype is None else dtype, *args, **kwargs)
     def of(device_type='cuda'): return 'cpu' if device_type == 'cuda' else device_type
     def device(t): return _CUDA if (d := shown.fget(t)) == STAND_IN and not mode.inside else d
-    def fixed(value): return lambda *args, **kwargs: value
-    told = dict(is_available=True, device_count=1, current_device=0, is_bf16_supported=True, get_device_capability=(8, 0), memory_allocated=0, memory_reserved=0,
-                max_memory_allocated=0, max_memory_reserved=0, **dict.fromkeys(('synchronize', 'empty_cache', 'set_device', 'manual_seed', 'manual_seed_all', 'reset_peak_memory_stats')))
+    def place(self, device): context(self, _place(device))  # `with torch.device('cuda')`, and set_default_device
     new = [(autocast, '__init__', begin), (torch.autograd, '_engine_run_backward', backward), (torch, 'is_autocast_enabled', lambda *a: enabled(of(*a))), (torch, 'get_autocast_dtype', lambda *a: dtype(of(*a))),
-           (FakeTensor, 'device', property(device)), *((torch.cuda, name, fixed(value)) for name, value in told.items())]
+           (FakeTensor, 'device', property(device)), (DeviceContext, '__init__', place)]
+    new += _answers(mode, memory)
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None)
     old, lists = [(o, name, getattr(o, name)) for o, name, _ in new], (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
-    mode = CudaScript(everything)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Warning only once for all operators')
         for policy, names in autocast_lists().items():
@@ -209,6 +266,7 @@ def cuda_rules(
             name = name.removeprefix('aten::')
             if '::' not in name and not _has(name, 'AutocastCUDA') and name not in ('cat', 'stack'): lib.impl(_overload(name), torch.library.fallthrough_kernel, 'AutocastCPU')
         lib.impl('dropout', _drop, 'CompositeImplicitAutograd')
+        for op in (_ATEN._fused_rms_norm, _ATEN._fused_rms_norm_backward): lib.impl(op.default, decomposition_table[op.default], 'CPU')  # a device with a kernel: then rms_norm is one operation
         lib.impl('scaled_dot_product_attention', _attend, 'CompositeImplicitAutograd')
     try:
         for replaced in new: setattr(*replaced)
@@ -217,4 +275,5 @@ def cuda_rules(
     finally:
         for kept in old: setattr(*kept)
         for types in lists: types.remove(FakeTensor)
+        if getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None) is not default: torch.set_default_device(default and default.device)
         lib._destroy()

@@ -475,7 +475,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from .core import local_part
 from .cuda import CUBLAS, CUDA_TEMPORARIES, ON_HOST, WORKSPACE, cuda_rules, on_cuda
-from .measure import LOSS_OPS, MARK, Trace, follow, measure_step
+from .measure import LOSS_OPS, MARK, Trace, follow, measure_step, state_tensors
 
 # %% ../nbs/memory/04_simulate.ipynb #36433004
 def _rows(q): return min(q.shape[-2], 256 if q.shape[-2] >= 768 else 64 if q.shape[-2] >= 192 else 32)  # queries at a time
@@ -570,7 +570,7 @@ CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, resu
 LOSSES_IN_PLACE = {'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'}  # on a CPU
 KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'}
 OPAQUE = {'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: four gates and a cell for each step, the least, are in this figure",
-          'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this figure; CUDNN_CONV_WSCAP_DBG caps it, in MiB'}  # on a GPU
+          'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this figure (in 16 bits, where channels are no multiple of 8, often copies of input and output with channels up to one); CUDNN_CONV_WSCAP_DBG caps it, in MiB'}  # on a GPU
 
 # %% ../nbs/memory/04_simulate.ipynb #063ae9c9
 IN_PLACE = {'aten.add.Tensor', 'aten.scatter_add.default', 'aten.scatter.src', 'aten.index_put.default', 'aten._index_put_impl.default'}
@@ -689,6 +689,7 @@ class _Tracer(TorchDispatchMode):
         self.values = _Values(routing, self.notes)
         self.stepping = self.recorded = False  # in a step of the optimizer; in an operation that autograd takes notes of
         self.script, self.workspaces = script, set()  # what turns CUDA's names to the stand-in; the threads, forward and backward, whose products have had a workspace
+        self.since = 0  # the event at which a script last said that its peak begins anew
         self.pending, self.freed = None, []  # what `alloc` takes of a sum that may lie in the place of its first operand, and the key of that; what went since
 
     def alloc(self, key, size, op, category):
@@ -698,6 +699,12 @@ class _Tracer(TorchDispatchMode):
     def free(self, key):
         self.begin_phase(grows=False)
         self.builder.free(key)
+
+    def used(self, reset=False):
+        "Bytes in use now, and the most since the last reset"
+        if reset: self.since = self.builder.events
+        amounts = self.builder.finish().timeline.sum(1)
+        return (int(amounts[-1]), int(amounts[max(0, min(self.since, len(amounts)) - 1):].max())) if len(amounts) else (0, 0)
 
     def begin_phase(self, grows):
         "Say which phase this is; only what grows can end a backward pass or a step of the optimizer"
@@ -836,19 +843,30 @@ def _workplace(tracer):
         tracer.see(state, 'get_rng_state', tracer.category(''))
         return state
     def swap(t, new): t.data, t.fake_device = new.data, new.fake_device
+    def written(t, how): return format(t.item(), how) if t.dim() == 0 else str(t)  # as a real tensor in an f-string
     def truncated(tensor, mean, std, *args, **kwargs):  # torch's own draws again until no value is outside
         with torch.no_grad(): return tensor.normal_(mean, std)
     def quiet(record): return False  # the log repeats what an exception says
+    def unsaved(*args, **kwargs): tracer.notes.append('nothing was saved: a simulation has no values')
     def eagerly(*args, **kwargs):
         tracer.notes.append('torch.compile: this is the memory of the step without it')
         return compiled(*args, **kwargs)
+    def values(t, *args, **kwargs):
+        if _key(t) not in tracer.values.kept and not t.is_floating_point(): raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
+        if not (known := _key(t) in tracer.values.kept): tracer.notes.append('numbers that a simulation hasn\'t went to numpy as zeros')
+        with tracer.values.really(): return (tracer.values.real(t) if known else torch.zeros(t.shape, dtype=t.dtype)).numpy()
     def stepping(value):
-        def tell(*_):
+        def tell(optimizer, *_):
             tracer.stepping = value
             if tracer.script: tracer.script.stepping = value
+            params = [p for group in optimizer.param_groups for p in group['params']]
+            if value: tracer.name('weights', map(local_part, params))  # also of an optimizer that the step makes itself
+            for what, tensors in (('gradients', [local_part(p.grad) for p in params if p.grad is not None]), ('optimizer state', state_tensors(optimizer))):
+                tracer.name(what, [t for t in tensors if t.layout == torch.strided])
         return tell
     new = [(torch, 'get_rng_state', get_rng_state), (torch.random, 'get_rng_state', get_rng_state), (torch.utils, 'swap_tensors', swap),
-           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch, 'compile', eagerly)]
+           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch, 'compile', eagerly), (FakeTensor, '__format__', written), (FakeTensor, 'numpy', values), (torch, 'save', unsaved)]
+    if hf := sys.modules.get('transformers.modeling_utils'): new.append((hf.PreTrainedModel, 'save_pretrained', unsaved))
     hooks = [register_optimizer_step_pre_hook(stepping(True)), register_optimizer_step_post_hook(stepping(False))]
     log.addFilter(quiet)
     sys.meta_path.insert(0, imports)
@@ -892,14 +910,14 @@ def simulate(
     builder, fake = TraceBuilder('build'), _Fake(allow_non_fake_inputs=True)
     try:
         with contextlib.ExitStack() as stack:
-            script = stack.enter_context(cuda_rules()) if profile.name == 'cuda' else None
+            script = stack.enter_context(cuda_rules(memory=card.memory if card else 80*GIB)) if profile.name == 'cuda' else None
             tracer = _Tracer(builder, fake, profile, routing, script)
+            if script: script.used = tracer.used
             stack.enter_context(_workplace(tracer))
             with fake, tracer: model = model_fn()
             if script and not any(on_cuda(local_part(p)) for p in model.parameters()):  # it names no device: all is made on the card, this model too
                 script.everything, builder = True, TraceBuilder('build')
-                tracer.held.clear()
-                tracer.values.kept.clear()
+                for known in (tracer.held, tracer.values.kept, tracer.workspaces): known.clear()
                 tracer.builder = builder
                 with fake, tracer: model = model_fn()
             if any(not isinstance(local_part(p), FakeTensor) for p in model.parameters()):

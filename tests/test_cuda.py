@@ -21,10 +21,11 @@ def test_a_script_for_cuda_runs_as_it_is():
 
 
 # %% ../nbs/proofs/cuda.ipynb #75f378ca
-import contextlib, itertools
+import contextlib, io, itertools
 import torch
 import torch.nn as nn, torch.nn.functional as F, torch.utils.checkpoint
 from fastcore.test import test_eq
+from torch.utils.data import DataLoader
 from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
 from memtrain.estimate import Step, estimate, get_profile, simulate
@@ -188,3 +189,72 @@ def test_kernels_with_temporaries_hold_them_beside_their_results():
     values, positions = 128*8192*4, 128*8192*8
     test_eq(made(lambda x: x.detach().sort(-1)[0], 'sort', 128, 8192), [values]*2 + [positions]*3)
     test_eq([len(made(lambda x: x.detach().sort(-1)[0], 'sort', *shape)) for shape in ((128, 4096), (16, 8192))], [2, 2])
+
+# %% ../nbs/proofs/cuda.ipynb #bd8e0949
+def test_rms_norm_is_one_kernel_unless_its_weight_has_another_dtype():
+    "layer_norm.cpp: rms_norm_symint; layer_norm_kernel.cu: gradient and input in one piece, input and a number a row stay"
+    def norm(dtype): return lambda x: F.rms_norm(x, (1024,), torch.ones(1024, device='cuda', dtype=dtype, requires_grad=True))
+    whole, row = 256*1024*2, 256*4
+    got = blocks_of(norm(torch.bfloat16), (256, 1024), dtype=torch.bfloat16)
+    test_eq(sorted(size for op, size in got if 'rms_norm' in op), sorted([whole, row, 2*1024, whole, whole]))  # result, row; the gradient in one piece, that of x and of the weight
+    assert any(op == 'rsqrt' for op, _ in blocks_of(norm(torch.float32), (256, 1024), dtype=torch.bfloat16))
+    test_eq(sorted(size for op, size in blocks_of(lambda x: F.layer_norm(x.t(), (256,)), (256, 1024)) if 'layer_norm' in op), [4*1024]*2 + [2*whole]*5)
+    blocks_of(lambda x: F.rms_norm(x, (8,)), (2, 8))  # whose values are known
+
+# %% ../nbs/proofs/cuda.ipynb #b8bd38ed
+def test_a_script_may_ask_its_card():
+    seen, file = {}, io.BytesIO()
+    torch.save(dict(a=torch.zeros(1024)), file)
+    def step(model, optimizer):
+        file.seek(0)
+        card, draw = torch.cuda.get_device_properties(0), torch.Generator('cuda').manual_seed(1)
+        with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()) as side, torch.device('cuda'): inside = torch.zeros(2)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        torch.cuda.current_stream().wait_stream(side)
+        inside.record_stream(side)
+        seen.update(card=(card.total_memory >> 30, torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1] == card.total_memory), draw=(draw.device.type, torch.Generator().device.type),
+            drawn=torch.randn(4, device=torch.accelerator.current_accelerator(), generator=draw).is_cuda, inside=inside.get_device(), time=begin.elapsed_time(end), capturing=side.is_capturing() or not end.query(),
+            old=[torch.cuda.FloatTensor(2, 3).dtype, torch.cuda.LongTensor([1]).is_cuda, torch.zeros(2).type(torch.cuda.HalfTensor).dtype, torch.zeros(2).get_device()],
+            loaded=[torch.load(file, map_location='cuda')['a'].is_cuda, len(torch.cuda.get_rng_state_all())], rows=next(iter(DataLoader(range(4), batch_size=2, pin_memory=True))).tolist())
+        torch.cuda.reset_peak_memory_stats()
+        before, large = torch.cuda.memory_allocated(), torch.zeros(1 << 20, device='cuda')
+        del large
+        seen['used'] = torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before, torch.cuda.memory_stats()['allocated_bytes.all.peak'] - before
+        loss = model(torch.randn(2, 64, device='cuda')).sum()
+        seen['text'] = f'{loss.detach():.2f} {torch.ones(2).cuda()}'[:10], loss.detach().cpu().numpy().tolist()
+        torch.save(model.state_dict(), 'nowhere/at/all')
+        torch.set_default_device('cuda')
+        seen['default'] = torch.zeros(2).is_cuda
+    trace = simulate(lambda: nn.Linear(64, 64).cuda(), torch.optim.SGD, step, device='40gb', steps=1)
+    test_eq(seen, dict(card=(40, 'a simulated card', True), draw=('cuda', 'cpu'), drawn=True, inside=0, time=1.0, capturing=False, old=[torch.float32, True, torch.float16, -1], loaded=[True, 1], rows=[0, 1],
+                       used=(4 << 20, 0, 4 << 20), text=('0.00 FakeT', 0.0), default=True))
+    test_eq((torch.zeros(2).device.type, len(trace.notes)), ('cpu', 2))  # nothing was saved; zeros for numbers that nobody knows
+
+# %% ../nbs/proofs/cuda.ipynb #a3ad0727
+def test_a_whole_script_runs_in_the_step():
+    "In the form of LLMs-from-scratch, chapter 5: model, optimizer, loader, epochs, evaluation, a sample of text"
+    def main():
+        device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+        model = GPT(GPTConfig(vocab_size=64, block_size=32, n_layer=1, n_head=2, n_embd=32))
+        model.to(device)
+        optimizer, seen = torch.optim.AdamW(model.parameters(), lr=4e-4, weight_decay=0.1), 0
+        text = torch.arange(300) % 64
+        loader = DataLoader([(text[i:i + 32], text[i + 1:i + 33]) for i in range(0, 256, 32)], batch_size=4, shuffle=True, drop_last=True)
+        for epoch in range(2):
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = model.loss(x.to(device), y.to(device))
+                loss.backward()
+                optimizer.step()
+                seen += x.numel()
+            model.eval()
+            with torch.no_grad():
+                total = sum(model.loss(x.to(device), y.to(device)).item() for x, y in loader) / len(loader)
+                ids = text[None, :4].to(device)
+                for _ in range(3): ids = torch.cat((ids, model(ids[:, -32:])[:, -1].argmax(-1, keepdim=True)), 1)
+            model.train()
+            assert f'{total:.3f}' == '0.000' and len(ids.squeeze(0).tolist()) == 7 and seen == 256*(epoch + 1)
+    trace = simulate(lambda: nn.Linear(1, 1).cuda(), torch.optim.SGD, lambda model, optimizer: main(), device='cuda', steps=1)
+    held = dict(zip(CATEGORIES, trace.timeline.max(0).tolist()))
+    assert held['optimizer state'] > 2*4*32*64 and held['weights'] > 4*32*64  # of what the script made itself
