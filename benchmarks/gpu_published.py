@@ -17,7 +17,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from memtrain.allocator import reserve
-from memtrain.core import GIB, MIB, progress, save_result
+from memtrain.core import GIB, MIB, load_result, progress, save_result
 from memtrain.estimate import simulate
 
 import gpu_operations
@@ -322,10 +322,10 @@ def predict_operation(operation, mode, setting, card):
     return int(reserve(trace, card).timeline[max(0, start - 1):, 0].max())
 
 
-def measure_held(only):
+def measure_held(only, part=(1, 1)):
     "The rows of gpu_operations.json, each with what is predicted for it"
     found = []
-    sweeps = [s for s in json.loads(Path(__file__).with_name('gpu_operations.json').read_text()) if only in s['operation']]
+    sweeps = [s for s in json.loads(Path(__file__).with_name('gpu_operations.json').read_text()) if only in s['operation']][part[0] - 1::part[1]]
     for s in progress(sweeps, desc='sweeps'):
         card, rows = next(card for name, card in CARDS.items() if name in s['gpu']), []
         for size, measured in s['bytes'].items():
@@ -343,9 +343,10 @@ def measure_held(only):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--only', default='', help='rows whose name has this in it; nothing is stored then')
+    p.add_argument('--part', default='1/1', help='as 2/3: the second third of the operations, added to those that are stored; the first part has the steps')
     p.add_argument('--steps', action='store_true', help='only the whole steps that were held back')
     args = p.parse_args()
-    only = args.only
+    only, part = args.only, tuple(map(int, args.part.split('/')))
     warnings.filterwarnings('ignore', category=UserWarning)
     def try_all(todo):
         for what, address, gpu, measured, fns, steps in progress([r for r in todo if only in r[0]], desc='rows'):
@@ -353,21 +354,25 @@ def main():
             for kind, n in measured.items(): yield dict(what=what, address=address, gpu=gpu, kind=kind, measured=n, predicted=predicted[kind])
     def show(found):
         for r in found: print(f"{r['what']:75s} {r['kind']:9s} {r['measured']:14,d} {r['predicted']:14,d} {r['predicted']/r['measured'] - 1:+.4%}")
-    show(steps := [*try_all(held_steps())])
-    if not only: save_result('gpu_steps', dict(rows=steps), 'python benchmarks/gpu_published.py --steps')
-    if args.steps: return
-    found = [*try_all(rows())]
-    for shape, figures in EMBEDDINGS.items() if only in 'embedding' else ():
-        # 12 and 14 GiB that an earlier benchmark left lie beneath all of these; the largest table tells how much, the others are predicted
-        predicted = [predict(embedding_alone(*shape, 2**(10 + k)), 3)['allocated'] for k in range(len(figures))]
-        beneath = figures[-1] - predicted[-1]
-        found += [dict(what=f'embedding of {shape[0]*shape[1]:,} × {shape[2]:,} from {2**(10 + k):,} rows, over what lay there', address=LIGER, gpu='A100', kind='allocated',
-                       measured=n - beneath, predicted=predicted[k]) for k, n in enumerate(figures[:-1])]
+    if part[0] == 1:
+        show(steps := [*try_all(held_steps())])
+        if not only: save_result('gpu_steps', dict(rows=steps), 'python benchmarks/gpu_published.py --steps')
+        if args.steps: return
+        found, before = [*try_all(rows())], []
+        for shape, figures in EMBEDDINGS.items() if only in 'embedding' else ():
+            # 12 and 14 GiB that an earlier benchmark left lie beneath all of these; the largest table tells how much, the others are predicted
+            predicted = [predict(embedding_alone(*shape, 2**(10 + k)), 3)['allocated'] for k in range(len(figures))]
+            beneath = figures[-1] - predicted[-1]
+            found += [dict(what=f'embedding of {shape[0]*shape[1]:,} × {shape[2]:,} from {2**(10 + k):,} rows, over what lay there', address=LIGER, gpu='A100', kind='allocated',
+                           measured=n - beneath, predicted=predicted[k]) for k, n in enumerate(figures[:-1])]
+    else:
+        steps, stored = [], load_result('gpu_published').values
+        found, before = stored['rows'], stored['held']
     show(found)
-    held = measure_held(only)
+    held = before + measure_held(only, part)
     errors = [abs(r['predicted']/r['measured'] - 1) for r in steps + held]
     if errors: print(f'{len(errors)} rows held back: median {statistics.median(errors):.4%}, within 0.1 %: {sum(e <= 1e-3 for e in errors)}, over 2 %: {sum(e > 0.02 for e in errors)}, worst {max(errors):.2%}')
-    if not only: save_result('gpu_published', dict(rows=found, held=held), 'python benchmarks/gpu_published.py')
+    if not only: save_result('gpu_published', dict(rows=found, held=held), 'python benchmarks/gpu_published.py' + f', in {part[1]} parts' * (part[1] > 1))
 
 
 if __name__ == '__main__': main()
