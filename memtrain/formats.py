@@ -6,14 +6,14 @@
 __all__ = ['export_shards']
 
 # %% ../nbs/data/28_formats.ipynb #868cc2fa
-import re, shutil, struct
+import json, re, shutil, struct
 from pathlib import Path
 
 import numpy as np
 
 from .core import MemtrainError, format_size, progress
 from .folders import atomic_write, explain_errors, lock_folder, publish_files, remove_temporary, temporary
-from .shards import LLM_C, LLM_C_HEADER, ShardWriter, TokenShards, list_splits
+from .shards import LLM_C, LLM_C_HEADER, META, TOKENIZER, ShardWriter, TokenShards, list_splits, pack_meta, read_meta
 
 # %% ../nbs/data/28_formats.ipynb #836f1264
 _PIECE = 1_000_000  # tokens in memory at a time
@@ -73,8 +73,11 @@ def export_shards(
     if not interrupted(): ShardWriter.find_unfinished(dest)
     splits = {name: TokenShards(path, name, dtype) for name in names}
     total = sum(len(t)*(1 + (t.dtype.itemsize > 2)) for t in splits.values())
+    state = (path/TOKENIZER).read_text() if (path/TOKENIZER).exists() else read_meta(path/META) if (path/META).exists() else '{}'
+    meta = pack_meta(json.loads(state)['chars']) if format == 'nanogpt' and json.loads(state).get('kind') == 'char' else None
     with lock_folder(dest), explain_errors(dest, 'make room, or take another disk; nothing was kept'), progress(total=total, desc='exporting', unit='tokens') as bar:
         if interrupted():  # it was killed while it gave its files their names
+            (dest/META).unlink(missing_ok=True)
             for p in dest.glob('*.bin'):
                 if re.fullmatch(r'((train|val|test)|tokens_(train|val|test)_\d{6})\.bin', p.name): p.unlink()
             remove_temporary(dest)
@@ -90,9 +93,11 @@ def export_shards(
                 with atomic_write(temporary(dest, name)) as f:
                     f.write(header)
                     for piece in _pieces(t, first, end, bar): f.write(piece.astype(found, copy=False))
-            publish_files({temporary(dest, name): dest/name for name in plan})
+            if meta:
+                with atomic_write(temporary(dest, META)) as f: f.write(meta)
+            publish_files({temporary(dest, name): dest/name for name in [*plan, *([META] if meta else [])]})
         except BaseException:
             remove_temporary(dest)
-            for name in plan: (dest/name).unlink(missing_ok=True)
+            for name in (*plan, META): (dest/name).unlink(missing_ok=True)
             raise
     return {name: end - first for name, (_, first, end, _) in plan.items()}

@@ -691,7 +691,7 @@ def losses(
     return [(m['iter'], m.get('loss', m.get('val_loss'))) for m in read_metrics(Path(run_dir)/'metrics.jsonl')]
 
 # %% ../nbs/training/17_your_model.ipynb #604bc142
-import pickle, shutil
+import shutil
 from functools import partial
 from typing import NamedTuple
 
@@ -705,6 +705,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .folders import atomic_write, check_empty, file_sha256, lock_folder, publish_files, read_json, remove_temporary, temporary
 from .runs import load_weights
+from .shards import META, pack_meta
 
 # %% ../nbs/training/17_your_model.ipynb #3ccf9e98
 _FAMILIES = {
@@ -919,11 +920,11 @@ def _to_nanogpt(model):
 def _tokenizer_files(tokenizer, to):
     "What writes the files of `tokenizer`, by name"
     write = lambda text: lambda p: Path(p).write_text(text, encoding='utf-8')
+    if to == 'hf' and tokenizer.kind == 'sentencepiece': return {'tokenizer.model': lambda p: Path(p).write_bytes(tokenizer.model)}
     if to == 'hf': return {'tokenizer.json': write(to_tokenizers(tokenizer).to_str()), 'tokenizer_config.json': write(json.dumps({'tokenizer_class': 'PreTrainedTokenizerFast', 'eos_token': to_tokenizers(tokenizer).id_to_token(tokenizer.eod_id)}))}
     files = {TOKENIZER: write(tokenizer.state())}
     if to == 'nanogpt' and tokenizer.kind == 'char':  # which its sample.py looks for in data/NAME
-        chars = [*tokenizer.chars, '<|endoftext|>']
-        files['meta.pkl'] = lambda p: Path(p).write_bytes(pickle.dumps({'vocab_size': len(chars), 'itos': dict(enumerate(chars)), 'stoi': {c: i for i, c in enumerate(chars)}}))
+        files[META] = lambda p: Path(p).write_bytes(pack_meta(tokenizer.chars))
     return files
 
 def to_tokenizers(

@@ -69,7 +69,7 @@ def test_an_export_opens_to_the_same_ids():
 
 
 # %% ../nbs/proofs/formats.ipynb #ac09ebfd
-import os, shutil, struct, subprocess, sys, tempfile, timeit
+import os, pickle, shutil, struct, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_eq, test_fail
@@ -77,7 +77,8 @@ from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError
 from memtrain.measure import measure_command
 from memtrain.folders import UNFINISHED
-from memtrain.shards import MANIFEST, ShardWriter, TokenShards, find_foreign, split_of_name
+from memtrain.shards import MANIFEST, ShardWriter, TokenShards, find_foreign, read_meta, split_of_name
+from memtrain.tokenization import load_tokenizer
 
 # %% ../nbs/proofs/formats.ipynb #4b30f538
 def test_a_split_is_a_word_in_a_name():
@@ -395,3 +396,30 @@ def test_an_export_holds_one_piece_in_memory():
             test_eq(run.stdout, f"{{'tokens_train_000001.bin': {n}}}\n")
             peaks.append(run.peak_rss)
         assert peaks[1] - peaks[0] < 32 * 2**20, peaks
+
+# %% ../nbs/proofs/formats.ipynb #4de0815e
+def test_nanogpts_folder_with_its_characters_is_trained_on_and_written():
+    from memtrain.cli import main
+    from memtrain.prepare import prepare
+    with tempfile.TemporaryDirectory() as d:
+        d, chars = Path(d), '\n abcde'
+        (d/'nano').mkdir()
+        ids = np.random.default_rng(0).integers(0, len(chars), 2000).astype('<u2')
+        ids[:1500].tofile(d/'nano/train.bin'); ids[1500:].tofile(d/'nano/val.bin')
+        (d/'nano/meta.pkl').write_bytes(pickle.dumps({'vocab_size': len(chars), 'itos': dict(enumerate(chars)), 'stoi': {c: i for i, c in enumerate(chars)}}))
+        shards = TokenShards(d/'nano')
+        test_eq((shards.vocab_size, shards.eod_id, load_tokenizer(d/'nano').decode(shards[:5])), (len(chars) + 1, None, ''.join(chars[i] for i in ids[:5])))
+        line = f"train --dataset_dir {d/'nano'} --out_dir {d/'run'} --n_layer 1 --n_head 1 --n_embd 8 --seq_len 16 --batch_size 2 --max_iters 2 --eval_batches 1 --device cpu".split()
+        test_eq(main(line) or 0, 0)
+        assert main([*line, '--resume']) in (0, None) and (d/'run/tokenizer_state.json').exists()
+        export_shards(d/'nano', d/'again')
+        for name in ('train.bin', 'val.bin'): test_eq((d/'again'/name).read_bytes(), (d/'nano'/name).read_bytes())
+        test_eq(read_meta(d/'again/meta.pkl'), read_meta(d/'nano/meta.pkl'))
+        (d/'a.txt').write_text('abc abd\n'*50); (d/'b.txt').write_text('abc ab\n'*50)
+        prepare([d/'a.txt'], d/'ours', tokenization='char', val_files=[d/'b.txt'])
+        export_shards(d/'ours', d/'theirs')
+        meta = pickle.loads((d/'theirs/meta.pkl').read_bytes())
+        test_eq((meta['itos'][0], meta['vocab_size'], meta['stoi']['<|endoftext|>']), ('\n', 7, 6))
+        test_eq(TokenShards(d/'theirs', 'val')[:].tolist(), TokenShards(d/'ours', 'val')[:].tolist())
+        export_shards(d/'ours', d/'llm', 'llm.c')
+        assert not (d/'llm/meta.pkl').exists()

@@ -5,7 +5,7 @@ import pytest
 from memtrain.tokenization import *
 
 # %% ../nbs/data/22_tokenization.ipynb #78bc68d7
-import sysconfig, threading
+import json, sysconfig, tempfile, threading
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_eq, test_fail
@@ -47,8 +47,9 @@ def test_a_tokenizer_that_contradicts_itself_is_an_error():
 
 
 # %% ../nbs/proofs/tokenization.ipynb #d798b0b5
-import json, pickle, tempfile
+import io, json, pickle, re, socket, tempfile, time
 from pathlib import Path
+from unittest import mock
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
@@ -208,3 +209,88 @@ def test_a_tokenizer_travels_to_another_process():
         there = pickle.loads(pickle.dumps(bpe))
         test_eq((there.engine, there.state()), (bpe.engine, bpe.state()))
         assert pickle.loads(pickle.dumps(bpe)) is there  # made once
+
+# %% ../nbs/proofs/tokenization.ipynb #ce8717c5
+def test_a_file_of_ranks_and_a_pair_of_files_give_the_ids_of_the_vocabulary_they_came_from():
+    import base64, tiktoken
+    from memtrain.tokenization import DIFFICULT_TEXTS
+    bpe = train_bpe([NESTED*3, 'über größe lower lowest '*9], 400)
+    model = json.loads(bpe.state())['model']
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for vocab, merges in (('encoder.json', 'vocab.bpe'), ('vocab.json', 'merges.txt')):
+            (d/vocab).mkdir()
+            (d/vocab/vocab).write_text(json.dumps(model['vocab']))
+            (d/vocab/merges).write_text('#version: 0.2\n' + '\n'.join(m if isinstance(m, str) else ' '.join(m) for m in model['merges']) + '\n')
+            for path in (d/vocab, d/vocab/vocab, d/vocab/merges):
+                t = load_tokenizer(path)
+                test_eq((t.vocab_size, t.eod_id), (bpe.vocab_size, bpe.eod_id))
+                for a, b in zip(t.encode_batch(DIFFICULT_TEXTS), bpe.encode_batch(DIFFICULT_TEXTS)): test_eq(a.tolist(), b.tolist())
+            (d/vocab/merges).unlink()
+            test_fail(lambda: load_tokenizer(d/vocab), contains=f'{merges} is missing, its half is there', exc=MemtrainError)
+        bytes_of = to_tiktoken.__globals__['_LETTERS']
+        ranks = {bytes(bytes_of[c] for c in token): i for i, token in enumerate(t for t in sorted(model['vocab'], key=model['vocab'].get) if t != '<|endoftext|>')}
+        (d/'cl100k_base.tiktoken').write_bytes(b''.join(base64.b64encode(token) + b' %d\n' % rank for token, rank in ranks.items()))
+        import tiktoken_ext.openai_public as public  # tiktoken's own expression, over these ranks
+        with mock.patch.object(public, 'load_tiktoken_bpe', lambda *a, **k: ranks): theirs = public.cl100k_base()['pat_str']
+        want, t = tiktoken.Encoding('w', pat_str=theirs, mergeable_ranks=ranks, special_tokens={}), load_tokenizer(d/'cl100k_base.tiktoken')
+        for fast in (False, True):
+            for text in DIFFICULT_TEXTS: test_eq(t.encode_documents([text])[0].tolist(), [*want.encode_ordinary(text), t.eod_id])
+            if not fast: t.speed_up()
+        test_eq(t.decode(t.encode_batch(['größe  x'])[0]), 'größe  x')
+        (d/'mine.tiktoken').write_bytes((d/'cl100k_base.tiktoken').read_bytes())
+        test_fail(lambda: load_tokenizer(d/'mine.tiktoken'), contains='how it cuts words is not in the file', exc=MemtrainError)
+
+# %% ../nbs/proofs/tokenization.ipynb #fec16907
+def test_nanogpts_characters_are_read_without_being_run():
+    class Bomb:
+        def __reduce__(self): return print, ('run',)
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'meta.pkl'
+        def write(chars): path.write_bytes(pickle.dumps({'vocab_size': len(chars), 'itos': dict(enumerate(chars)), 'stoi': {c: i for i, c in enumerate(chars)}}))
+        for chars in ('\n abü', ['a', 'b', '<|endoftext|>']):
+            write(chars)
+            t = load_tokenizer(d)
+            test_eq((t.kind, t.chars, t.encode_batch(['ba'])[0].tolist()), ('char', [c for c in chars if len(c) == 1], [list(chars).index(c) for c in 'ba']))
+        for wrong in ('ba', ['a', 'bc']):
+            write(wrong)
+            test_fail(lambda: load_tokenizer(path), contains='meta.pkl: not nanoGPT', exc=MemtrainError)
+        path.write_bytes(pickle.dumps({'itos': Bomb()}))
+        test_fail(lambda: load_tokenizer(path), contains='meta.pkl', exc=MemtrainError)
+
+# %% ../nbs/proofs/tokenization.ipynb #2ab13afd
+def test_a_model_of_sentencepiece_keeps_its_ids_and_travels():
+    try: import sentencepiece
+    except ImportError:
+        with mock.patch.dict('sys.modules', sentencepiece=None): test_fail(lambda: SentencePieceTokenizer(b''), contains='needs sentencepiece', exc=MemtrainError)
+        return
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(f'def f{i}(x): return  x + {i}' for i in range(99)), model_writer=model, vocab_size=300, byte_fallback=True, model_type='bpe', minloglevel=2)
+    own = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d)/'tokenizer.model').write_bytes(model.getvalue())
+        t = load_tokenizer(d)
+        (Path(d)/'tokenizer_state.json').write_text(t.state())
+        for other in (t, load_tokenizer(d), pickle.loads(pickle.dumps(t))):
+            ids, lengths = other.encode_documents(['def f1(x)', '', '\ud800ü'])
+            test_eq(ids[:lengths[0]].tolist(), [*own.encode('def f1(x)'), own.eos_id()])
+            test_eq((other.vocab_size, other.eod_id, len(lengths), other.decode(ids[:lengths[0]])), (300, own.eos_id(), 3, 'def f1(x)<|endoftext|>'))
+        (Path(d)/'x.model').write_bytes(b'no')
+        test_fail(lambda: load_tokenizer(Path(d)/'x.model'), contains='x.model: not a tokenizer', exc=MemtrainError)
+        with mock.patch.dict('sys.modules', sentencepiece=None): test_fail(lambda: load_tokenizer(Path(d)/'tokenizer.model'), contains='needs sentencepiece', exc=MemtrainError)
+
+# %% ../nbs/proofs/tokenization.ipynb #516a76cc
+def test_a_name_that_cannot_be_had_is_refused_soon():
+    from huggingface_hub import constants
+    silent = socket.create_server(('127.0.0.1', 0))  # takes calls and says nothing
+    port = silent.getsockname()[1]
+    with silent, mock.patch.object(constants, 'HF_HUB_OFFLINE', False), mock.patch('memtrain.tokenization.HUB_PATIENCE', 0.2):
+        for endpoint, said in ((f'http://127.0.0.1:{port}', 'no answer within|timed out'), ('http://127.0.0.1:1', 'refused')):
+            with mock.patch.object(constants, 'ENDPOINT', endpoint):
+                began = time.monotonic()
+                try: load_from_hub('nobody/nothing')
+                except MemtrainError as e: assert re.search(said, str(e)), e
+                else: raise AssertionError('it was had')
+                assert time.monotonic() - began < 3
+        test_fail(lambda: load_from_hub('a b/../c'), contains='the hub gave none', exc=MemtrainError)
+    with mock.patch.object(constants, 'HF_HUB_OFFLINE', True): test_fail(lambda: load_from_hub('nobody/nothing'), contains='HF_HUB_OFFLINE is set', exc=MemtrainError)
