@@ -140,6 +140,15 @@ def test_experts_are_the_weighted_sum_of_the_best_by_the_gate():
         kept = torch.where(p >= p.sort(-1, descending=True).values[..., k-1:k], p, 0)  # all of them computed everywhere
         torch.testing.assert_close(y, sum((kept[..., e] / kept.sum(-1))[..., None] * expert(e) for e in range(5)))
 
+# %% ../nbs/solutions/02_model.ipynb #312a0895
+from dataclasses import replace
+from memtrain.model import count_params, count_parts, named_config
+
+def test_solution_a_wide_gpt_and_a_padded_vocabulary():
+    def blocks_share(width): return (p := count_parts(replace(named_config('gpt2'), n_embd=width, n_head=width//64)))['blocks'] / sum(p.values())
+    assert next(w for w in range(64, 9999, 64) if blocks_share(w) >= 0.9) == 3264
+    assert count_params(named_config('gpt2', vocab_size=50304)) - count_params(named_config('gpt2')) == 47*768
+
 # %% ../nbs/solutions/33_experts.ipynb #dd7e20d1
 import torch
 from memtrain.model import GPT, GPTConfig

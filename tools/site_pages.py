@@ -16,7 +16,9 @@ WIDE = 100  # characters of a line in a signature
 LONG = 14  # lines of an example, beyond which what it shows comes first and its code is folded
 DEFS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
+GLOSSARY = "reference/69_glossary.ipynb"
 LINK_OR_NAME = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^)\s]*[^)]*\)|<a\b.*?</a>|<[^>\n]+>|``.+?``|`([^`\n]+)`", re.S)
+NO_TERMS = re.compile(r"^(```+|~~~+).*?^\1\s*$|^(?:#|\||>|:::| {4}|\t)[^\n]*$|<summary>.*?</summary>|\$\$.*?\$\$|\$[^$\n]+\$|" + LINK_OR_NAME.pattern, re.M | re.S)
 
 
 # --- Colab and pictures ---------------------------------------------------------------------------
@@ -185,6 +187,39 @@ def linked(md: str, known: dict[str, tuple[str, str]], page: str) -> str:
     return "".join(res)
 
 
+@lru_cache(maxsize=4)
+def glossary(root: Path) -> dict[str, tuple[str, str]]:
+    "The terms of the glossary in lower case, longest first, with the id and the sentence of each."
+    path = root/"nbs"/GLOSSARY
+    text = "\n".join(c.source for c in read_page(path).cells if c.cell_type == "markdown") if path.exists() else ""
+    rows = re.findall(r"^\| ([^|*]+?) \| [^|]+ \| ([^|]+) \|$", text, re.M)
+    plain = {term: re.sub(r"\[([^]]*)\]\([^)]*\)|[*`\"]", r"\1", what).partition(": ")[0] for term,what in rows if term != "term"}
+    return {k.lower(): ("term-" + re.sub(r"\W+", "-", k.lower()), what) for k,what in sorted(plain.items(), key=lambda o: -len(o[0]))}
+
+
+def terms_linked(md: str, terms: dict[str, tuple[str, str]], page: str, seen: set[str]) -> str:
+    "`md`, of `page`, whose first use of each term that isn't in `seen` yet leads to the glossary; outside of headings, tables, code, formulas and links."
+    where = os.path.relpath(GLOSSARY, os.path.dirname(page) or ".").replace(os.sep, "/")
+    words = re.compile(r"(?<![\w/.-])(" + "|".join(rf"{re.escape(o.removesuffix('s'))}s?" for o in terms) + r")(?![\w-]|\.\w)", re.I)
+    def link(m):
+        low = m.group(0).lower()
+        term = next(o for o in (low, low.removesuffix("s"), low + "s") if o in terms)
+        if term in seen: return m.group(0)
+        seen.add(term)
+        return f'[{m.group(0)}]({where}#{terms[term][0]}){{.term title="{terms[term][1]}"}}'
+    res,at = [],0
+    for m in [*NO_TERMS.finditer(md), None]:
+        part = md[at:m.start() if m else len(md)]
+        res += [words.sub(link, part) if terms else part, m.group(0) if m else ""]
+        if m: at = m.end()
+    return "".join(res)
+
+
+def terms_named(md: str, terms: dict[str, tuple[str, str]]) -> str:
+    "The glossary's own `md`: each row begins with what links to it lead to."
+    return re.sub(r"^\| ([^|*]+?) \|", lambda m: f"| [{m.group(1)}]{{#{terms[m.group(1).lower()][0]}}} |" if m.group(1).lower() in terms else m.group(0), md, flags=re.M)
+
+
 def site_name(page: str) -> str:
     "The file that nbdev makes of notebook `page`: without the number that orders it."
     folder,_,name = page.rpartition("/")
@@ -215,7 +250,7 @@ class ForSite(Processor):
     def end(self):
         conf,path = get_config(),Path(self.nb.path_)
         root,page,repo = conf.config_path,page_name(path).removeprefix("nbs/"),f"{conf.git_url}/blob/{conf.branch}"
-        known,head = anchors(root),self.nb.cells[0]
+        known,head,terms,seen = anchors(root),self.nb.cells[0],glossary(root),set()
         own = {symbol(o): (o, c.source, "exports" in c.directives_) for c in read_page(path).cells if c.cell_type == "code" and {"export", "exports"} & c.directives_.keys() for o in defined(c.source)}
         here = {k: ((v[0] if v[0] != page else page), v[1]) for k,v in known.items()}
         prose,heading,cells = "",page,[head]
@@ -225,7 +260,8 @@ class ForSite(Processor):
             if c.cell_type == "markdown":
                 found = re.findall(r"^#{1,6}\s+(.+)$", c.source, re.M)
                 prose,heading = c.source,re.sub(r"[`*]", "", found[-1]) if found else heading
-                c.source = callouts(to_proofs(linked(c.source, known, page), repo))
+                text = terms_named(c.source, terms) if page == GLOSSARY else c.source if path.stem == HOME else terms_linked(c.source, terms, page, seen)
+                c.source = callouts(to_proofs(linked(text, known, page), repo))
             elif m := re.search(r"^show_doc\(([\w.]+)\)", c.source, re.M):
                 if m.group(1) not in own: continue
                 node,source,exported = own[m.group(1)]

@@ -52,6 +52,16 @@ def test_a_class_is_shown_by_its_fields_and_its_methods():
     assert site_pages.fields_of(made, node_of(made)) == "Made(\n    n: int,  # how many\n)"
 
 
+def test_the_first_use_of_a_term_leads_to_the_glossary():
+    terms,seen = {"activations": ("term-activations", "What is kept"), "peak": ("term-peak", "The most")},set()
+    def linked(md): return site_pages.terms_linked(md, terms, "memory/07_plan.ipynb", seen)
+    assert linked("## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA Peak, a peak.") == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
+    assert linked("the peak of an activation") == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is kept"}'
+    assert site_pages.terms_named("| peak | x | The most |", terms) == "| [peak]{#term-peak} | x | The most |"
+    known = site_pages.glossary(Path(__file__).resolve().parents[2])
+    assert known["gradient checkpointing"][0] == "term-gradient-checkpointing" and "second time" in known["gradient checkpointing"][1] and len(known) >= 30
+
+
 def test_names_are_linked_where_that_makes_a_link_and_nowhere_else():
     known = {"Trace": ("memory/01_measure.ipynb", "Trace"), "plan": ("memory/07_plan.ipynb", "doc-plan")}
     def linked(md): return site_pages.linked(md, known, "memory/07_plan.ipynb")
