@@ -109,6 +109,7 @@ def test_a_shard_that_was_changed_is_named_and_not_trained_on():
         shards[:30_000]
         test_fail(lambda: shards[30_000], contains=f'{address}/data/train/shard_00003.bin: changed since it was written', exc=MemtrainError)
         test_fail(lambda: epoch_of(TokenLoader(shards, 16, 64)), contains='shard_00003.bin: changed', exc=MemtrainError)
+        shards.sources.remote.pool.shutdown()  # the shards behind it were on their way
         assert not list(cache.glob('*.part'))
         with mock.patch('memtrain.remote.PATIENCE', 0.1):
             for name, said in (('no', "can't be read"), ('data/train', "can't be read")): test_fail(lambda: TokenShards(f'{address}/{name}', cache_dir=cache), contains=said, exc=MemtrainError)
@@ -157,3 +158,91 @@ def test_an_address_is_known_with_one_slash_too_and_a_file_system_of_fsspec_is_r
         test_eq(list(TokenShards('memory://bucket/data', cache_dir=f'{d}/cache').document_ends()), list(TokenShards(made).document_ends()))
         with open_file('memory://bucket/data/train/shard_00001.bin') as f, open(made/'train/shard_00001.bin', 'rb') as g:
             for at in (5, 19_000, 3): test_eq([f.seek(at), f.read(900)], [g.seek(at), g.read(900)])
+
+
+# %% ../nbs/proofs/remote.ipynb #dd33f164
+import contextlib, hashlib, importlib.util, json, os, subprocess, sys, tempfile
+from pathlib import Path
+from unittest import mock
+import numpy as np
+import pytest
+from fastcore.test import test_eq, test_fail
+from memtrain.core import MemtrainError
+from memtrain.loader import TokenLoader
+from memtrain.prepare import prepare
+from memtrain.remote import read_pieces
+from memtrain.shards import ShardWriter, TokenShards, verify
+
+# %% ../nbs/proofs/remote.ipynb #7ba1a829
+SERVER = """
+import sys, time
+from pathlib import Path
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.s3.models import s3_backends
+from werkzeug.serving import make_server
+bucket = s3_backends[DEFAULT_ACCOUNT_ID]['aws']
+bucket.create_bucket('bucket', 'us-east-1')
+for p in Path(sys.argv[1]).rglob('*'):
+    if p.is_file() and not p.name.startswith('.'): bucket.put_object('bucket', p.relative_to(sys.argv[1]).as_posix(), p.read_bytes())
+server = make_server('127.0.0.1', 0, DomainDispatcherApplication(create_backend_app), True)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+@contextlib.contextmanager
+def serve_bucket(folder):
+    "s3://bucket holds what is in `folder`"
+    if not all(map(importlib.util.find_spec, ('moto', 's3fs', 'flask_cors'))): pytest.skip('moto[server] or s3fs is not installed')
+    server = subprocess.Popen([sys.executable, '-c', SERVER, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        env = {'AWS_ENDPOINT_URL': f'http://127.0.0.1:{int(server.stdout.readline())}', 'AWS_ACCESS_KEY_ID': 'x', 'AWS_SECRET_ACCESS_KEY': 'x', 'AWS_DEFAULT_REGION': 'us-east-1'}
+        with mock.patch.dict(os.environ, env): yield
+    finally:
+        server.kill()
+        server.wait()
+
+def test_a_bucket_is_read_as_a_folder_here():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d/'all').mkdir()
+        with ShardWriter(d/'all/data', 50_000, 0, tokens_per_shard=10_000) as w:
+            for i in range(20): w.write(np.arange(i*2000, i*2000 + 1999) % 49_999 + 1)
+        (d/'all/text').mkdir()
+        for i in range(9): (d/f'all/text/{i}.txt').write_text(f'the text {i}\n'*30)
+        with serve_bucket(d/'all'):
+            shards = TokenShards('s3://bucket/data', cache_dir=d/'cache', cache_size=40_000)
+            test_eq(shards[:].tolist(), TokenShards(d/'all/data')[:].tolist())
+            for (x, _), (y, _) in zip(TokenLoader(shards, 16, 64), TokenLoader(d/'all/data', 16, 64, shuffle='shards'), strict=True): assert (x == y).all()
+            test_eq(verify('s3://bucket/data'), [])
+            test_eq(len(list_files('s3://bucket/text/*.txt')), 9)
+            here, there = (prepare([f'{where}/text'], d/name, tokenization='bytes', val_fraction=0).manifest for name, where in (('a', d/'all'), ('b', 's3://bucket')))
+            test_eq(sorted(s['sha256'] for s in there['shards']), sorted(s['sha256'] for s in here['shards']))
+            test_fail(lambda: TokenShards('s3://bucket/no', cache_dir=d/'cache'), contains="s3://bucket/no/dataset_metadata.json: can't be read", exc=MemtrainError)
+            test_fail(lambda: TokenShards('s3://none/data', cache_dir=d/'cache'), contains="can't be read", exc=MemtrainError)
+
+# %% ../nbs/proofs/remote.ipynb #96d8d20b
+def test_pieces_come_in_order_and_few_are_under_way():
+    data, under_way, most = os.urandom(10**5), [0], [0]
+    def read(url, start, end):
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        under_way[0] -= 1
+        if start >= 90_000 and url == 'broken': raise MemtrainError('gone')
+        return data[start:end]
+    with mock.patch('memtrain.remote.read_range', read), mock.patch('memtrain.remote.PIECE', 999):
+        test_eq(b''.join(read_pieces('x', len(data))), data)
+        assert 1 <= most[0] <= 4
+        test_fail(lambda: list(read_pieces('broken', len(data))), contains='gone', exc=MemtrainError)
+        test_eq(list(read_pieces('x', 0)), [])
+
+# %% ../nbs/proofs/remote.ipynb #bea65a94
+def test_a_disk_that_takes_half_of_a_write_gets_the_rest_and_a_full_one_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        data, kept = os.urandom(5000), os.pwrite
+        with mock.patch('memtrain.remote.read_range', lambda url, a, b: data[a:b]), mock.patch('memtrain.remote.PIECE', 999):
+            with mock.patch('os.pwrite', lambda fd, view, at: kept(fd, view[:100], at)): fd = Cache(d, 10**5).open('x', 5000, hashlib.sha256(data).hexdigest())
+            test_eq(os.pread(fd, 5000, 0), data)
+            os.close(fd)
+            with mock.patch('os.pwrite', side_effect=OSError(28, 'No space left on device')): test_fail(lambda: Cache(d, 10**5).open('x', 5000, '0'*64), contains='No space left', exc=MemtrainError)
+            assert not list(Path(d).glob('*.part'))
