@@ -56,6 +56,12 @@ class Whitening:
         "What the log density in x has on top of that in these coordinates"
         return -self.width.double().log().sum().item()
 
+    def widen(self,
+        ridge: float,  # standard deviation
+    ) -> 'Whitening':
+        "The same, made for samples through `ridge` of round noise on top: what comes out of it varies by less than 1 where they hardly vary"
+        return Whitening(self.mean, self.basis, (self.width.square() + ridge**2).sqrt())
+
     def to(self,
         device: str | torch.device,  # such as 'cuda'
     ) -> 'Whitening':
@@ -71,6 +77,13 @@ def _seed(z, K, g):
         chosen.append(torch.multinomial(apart, 1, generator=g).item() if apart.max() > 0 else len(chosen) % len(z))
         apart = torch.minimum(apart, (z - z[chosen[-1]]).square().sum(1))
     return z[chosen]
+
+def _bands(z):
+    "How much each sample moves in bands of coordinates, the last ones first, by log mean squares (n, bands)"
+    sizes = [4]
+    while sum(sizes) < z.shape[1]: sizes.append(min(2*sizes[-1], z.shape[1] - sum(sizes)))
+    found = torch.stack([part.square().mean(1) for part in z.flip(1).split(sizes, 1)], 1).clamp(min=1e-30).log()
+    return (found - found.mean(0))/found.std(0).clamp(min=1e-6)
 
 def _precisions(cov): return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(cov))) if cov.dim() == 3 else cov.rsqrt()
 
@@ -104,28 +117,32 @@ def fit_clusters(
     seed: int = 0,  # of what it begins with
     steps: int = 20,  # of expectation and maximisation, at most: it ends where `val` gets no likelier
     diagonal: bool | None = None,  # covariances are; by default where whole ones would have more than 16 million numbers or n K d² is above 4e10
+    ridge: torch.Tensor | None = None,  # variances that the pooled covariance gets on top (d,)
 ) -> Clusters:
     "The best of a few fits of `K` Gaussians to `z`, by the likelihood of `val`"
     check_counts(K=K, steps=steps)
     (n, d), best = z.shape, None
     diagonal = (K*d*d > 2**24 or n*K*d*d > 4e10) if diagonal is None else diagonal
     small = n*K*d*(1 if diagonal else d) < 1e9
-    for i in range(4 if K <= 16 and small else 1):
-        mu = _seed(z, K, torch.Generator().manual_seed(seed + 1000*i))
-        for _ in range(10 if small else 3):  # k-means
-            near = torch.cdist(z, mu).argmin(1)
+    on_top = (torch.zeros(d) if ridge is None else ridge).to(z)
+    starts = [(z, seed + 1000*i) for i in range(4 if K <= 16 and small else 1)]
+    if diagonal and d >= 8: starts.append((_bands(z), seed))
+    for points, start in starts:
+        at = _seed(points, K, torch.Generator().manual_seed(start))
+        for _ in range(10 if small or points is not z else 3):  # k-means
+            near = torch.cdist(points, at).argmin(1)
             count = torch.bincount(near, minlength=K).to(z)[:, None]
-            mu = torch.where(count > 0, torch.zeros_like(mu).index_add_(0, near, z)/count.clamp(min=1), mu)
-        first = torch.nn.functional.one_hot(torch.cdist(z, mu).argmin(1), K).to(z)
-        for shrink in (2.0, 16.0, 64.0, 256.0) if i == 0 else (best.shrink,):
+            at = torch.where(count > 0, torch.zeros_like(at).index_add_(0, near, points)/count.clamp(min=1), at)
+        first, mu = torch.nn.functional.one_hot(torch.cdist(points, at).argmin(1), K).to(z), z.mean(0).expand(K, d)
+        for shrink in (2.0, 16.0, 64.0, 256.0) if points is not z or start == seed else (best.shrink,):
             share, last = first, math.inf
             for _ in range(steps):
                 count = share.sum(0).clamp(min=1e-6)
                 mu = torch.where(count[:, None] > 1e-3, share.T @ z/count[:, None], mu)
                 scatter = _scatter(z, mu, share, count, diagonal)
                 some = count.view(-1, *[1]*(scatter.dim() - 1))
-                floor = 1e-6*torch.ones(d).to(z) if diagonal else 1e-6*torch.eye(d).to(z)
-                L, lm = _precisions((scatter + shrink*scatter.sum(0)/n)/(some + shrink) + floor), (count/n).log()
+                floor, more = (1e-6*torch.ones(d).to(z), on_top) if diagonal else (1e-6*torch.eye(d).to(z), on_top.diag())
+                L, lm = _precisions((scatter + shrink*(scatter.sum(0)/n + more))/(some + shrink) + floor), (count/n).log()
                 nll = -_log_weights(val, mu, L, lm).logsumexp(1).mean().item() + d/2*math.log(2*math.pi)
                 if best is None or nll < best.nll: best = Clusters(mu, L, lm.double().log_softmax(0), shrink, nll)
                 if nll > last - 1e-4*abs(last) - 1e-4: break

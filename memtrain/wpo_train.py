@@ -28,7 +28,7 @@ from .ranks import Ranks, choose_device
 from .report import matmul_rate
 from .folders import check_shape
 from .runs import Run, check_same, own_ranks
-from .wpo import POINTS, FactorNet, LowRankNet, Sums, check_counts, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob
+from .wpo import POINTS, FactorNet, LowRankNet, Sums, check_counts, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob, uses_basis
 from .wpo_start import Whitening, fit_bandwidth, fit_clusters, start_network
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #5c695857
@@ -227,12 +227,13 @@ class WPOStep:
         self.here = -(-self.centers//self.world_size) if self.strategy == 'model_parallel' else self.centers
         self.batch = -(-self.batch_size//self.accumulation_steps) if self.strategy == 'gradient_accumulation' else self.batch_size
         self.with_v = self.likelihood < 1
+        if self.kind == 'panels' and not self.with_v and uses_basis(d, H, self.here, self.batch, gradient=True): self.kind = 'basis'
         self.panels = [(b - a, (d - b)*(b - a), (b - a)*(b - a + 1)//2) for a in range(0, d, self.panel) for b in [min(a + self.panel, d)]]  # w, r·w, t
         self.trunk = [n for i in [d] + [H]*(self.depth - 1) for n in (i*H, H)]
         self.head = [(low + tri)*scale for scale in (H, 1) for _, low, tri in self.panels] if self.rank is None else [d*(1 + self.rank)*H, d*(1 + self.rank)]
         self.n_trunk, self.n_head, self.largest = sum(self.trunk), sum(self.head), max(self.trunk + self.head)
         chunk = self.here if self.kind == 'dense' else self.chunk_size or choose_chunk(
-            'chunked' if self.kind == 'chunked' else 'matrix_free', d, self.batch, (self.n_trunk + self.n_head)*self.itemsize, self.panel if self.rank is None else d, self.itemsize)
+            {'panels': 'matrix_free'}.get(self.kind, self.kind), d, self.batch, (self.n_trunk + self.n_head)*self.itemsize, self.panel if self.rank is None else d, self.itemsize, H)
         self.k, self.rest = min(self.here, chunk), min(chunk, max(0, self.here - chunk))  # centers in the first chunk, and in the next
         self.double = 8/self.itemsize  # a number of a sum, in numbers
         self.factors, self.pairs, self.weights = self.k*d**2, self.k*self.batch*d, self.k*self.batch
@@ -293,8 +294,23 @@ def _panel_moments(c):
     return moments | {'walk': c.layers + c.wide + max(one, two) + 4*D*c.weights + 2*sums,
                       'trunk back': c.layers + max(2*c.wide, max(c.trunk)) + walked + sums}
 
+# %% ../nbs/mixtures/41_wpo_train.ipynb #d1a9d71e
+def _basis_moments(c):
+    "The same for the likelihood in the basis"
+    D, w, tri = c.double, c.panels[0][0], c.panels[0][2]
+    walked = lambda k: k*c.batch*c.dim + 2*k*c.dim + (k + c.batch)*c.dim*c.hidden
+    here, other = c.k + c.batch, walked(c.rest)*bool(c.rest)  # of two chunks the first is dropped when the second is there
+    kept = c.layers + c.wide + walked(c.k) + here*c.dim + other
+    unit, table, pulled = here*w*c.hidden, w*w*c.hidden, c.weights*w
+    back = kept - other + 3*D*c.weights + 2*c.k*c.hidden + pulled
+    return {'projection': kept + 2*D*c.weights + max(2*table, table + c.k*w*c.hidden, c.k*w*c.hidden),
+            'y': kept + 2*D*c.weights + pulled,
+            'sums': kept - here*c.dim + 6*D*c.weights,
+            'pairs back': back + pulled + c.weights, 'units back': back + 2*unit, 'triangle back': back + unit + table + 2*tri*c.hidden,
+            'trunk back': c.layers + max(2*c.wide, max(c.trunk)) + walked(c.k)*(not c.rest)}
+
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e2a0efad
-_MOMENTS = dict(dense=_dense_moments, chunked=_chunked_moments, panels=_panel_moments)
+_MOMENTS = dict(dense=_dense_moments, chunked=_chunked_moments, panels=_panel_moments, basis=_basis_moments)
 
 @delegates(WPOStep)
 def predict_peak(
@@ -347,6 +363,7 @@ _COSTS = dict(  # products that make factors, and that use them; new tensors of 
     dense=dict(make=3, use=10, factors=14, pairs=40, head=8, once=250, panel=60),
     chunked=dict(make=4, use=14, factors=19, pairs=60, head=10, chunk=400, panel=90),
     panels=dict(make=4, use=5, below=4, square=28, pairs=80, head=3, once=120, chunk=150, panel=80),
+    basis=dict(make=2, once=120, chunk=150, panel=90),
     again=dict(make=1, use=2, below=1, square=5, pairs=20, chunk=40))
 
 @delegates(WPOStep)
@@ -359,7 +376,9 @@ def predict_seconds(
     K, p, n, chunks = c.here, dim*(dim + 1)/2, len(c.panels), -(-c.here//c.k)
     cost = Counter(_COSTS[c.kind]) + Counter(_COSTS['again'] if c.kind == 'panels' and chunks > 1 else {})
     multiply_adds = 3*K*(dim + (c.depth - 1)*c.hidden)*c.hidden + cost['make']*(K*p*c.hidden) + cost['use']*(K*c.batch*p)
+    if c.kind == 'basis': multiply_adds = (2 + (chunks > 1))*(K + chunks*c.batch)*p*c.hidden + 3*K*c.batch*c.hidden*dim
     tensors = [(c.k*c.hidden, 6*c.depth), (c.factors, cost['factors']), *(t for w, low, _ in c.panels for t in ((c.k*low, cost['below']), (c.k*w*w, cost['square']))), (c.pairs, cost['pairs']), (c.n_head/n, cost['head']*n)]
+    if c.kind == 'basis': tensors = [(c.k*c.hidden, 6*c.depth), (c.pairs, 12), ((c.k + c.batch)*dim*c.hidden, 4), (c.n_head, 3)]
     written = sum(size*(count*chunks)/(rates.numbers_large if size*c.itemsize > 32*MIB else rates.numbers) for size, count in tensors)
     if strategy == 'model_parallel' and c.world_size > 1: written += 2*(c.n_head + c.n_trunk)/rates.numbers_large  # gradients over the ranks
     seconds = multiply_adds/rates.multiply_adds + written + (cost['once'] + chunks*(cost['chunk'] + cost['panel']*n))/rates.operations
@@ -556,12 +575,17 @@ def begin_mixture(
     say(f'{c.data}: {len(source.fit):,} samples in {d:,} dimensions to begin with')
     pooled = Whitening.fit(source.fit, source.std)
     w = pooled if c.whiten else None
-    see = w.apply if w else lambda x: x
+    def see(x): return w.apply(x) if w else x
     if c.start == 'clusters':
         say(f'{c.train_kernel_size} clusters')
-        noisy = source.fit.repeat(max(1, min(8, 20_000//len(source.fit))), 1) if source.std else source.fit  # few images through noise several times: a covariance has to see the noise
+        noisy = source.fit.repeat(max(1, min(8, 10_000//len(source.fit))), 1) if source.std else source.fit  # few images through noise several times: a covariance has to see the noise
         if source.std: noisy = noisy + source.std*torch.randn(noisy.shape, generator=_generator(c.seed, 5))
         found = fit_clusters(see(noisy), see(source.val), c.train_kernel_size, c.seed)
+        for times in (2, 4, 8) if w and source.std else ():  # few images have directions in which they vary less than others will
+            wider = pooled.widen(source.std*(times**2 - 1)**0.5)
+            other = fit_clusters(wider.apply(noisy), wider.apply(source.val), c.train_kernel_size, c.seed, ridge=1 - (pooled.width/wider.width).square())
+            if other.nll - wider.log_det >= found.nll - w.log_det: break
+            found, w = other, wider
         diagonal = found.factors if found.factors.dim() == 2 else found.factors.diagonal(dim1=1, dim2=2)
         centers, log_mixing, width = found.centers, found.log_mixing, 1/diagonal.log().mean().exp().item()
     else:

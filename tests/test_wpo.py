@@ -13,79 +13,6 @@ from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.measure import measure_peak
 from memtrain.wpo import LowRankNet, _Job
 
-# %% ../nbs/mixtures/40_wpo.ipynb #13f29f76
-def screened(nats, d=192, K=200):
-    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
-    torch.manual_seed(0)
-    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
-    x = mu[:8] + torch.randn(8, d).double()
-    grads, losses = [], []
-    for s in (None, nats):
-        net.zero_grad()
-        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
-        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
-    left = len(_Job(net, x, mu).screen(nats).centers)
-    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
-
-@pytest.mark.page
-def test_what_screening_leaves_out_is_nothing():
-    left, loss, gradient = screened(30.0)
-    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
-    assert screened(3.0)[0] < left
-
-# %% ../nbs/mixtures/40_wpo.ipynb #0c6daff7
-def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
-    "A network in float64 that isn't near its beginning, samples and centers"
-    torch.manual_seed(seed)
-    net = (LowRankNet(d, 8, 2, rank) if rank else FactorNet(d, 8, 2, panel=panel)).double()
-    for p in net.parameters(): p.data.normal_(0, 0.3)
-    return net, spread*torch.randn(B, d).double(), torch.randn(K, d).double()
-
-def loss_and_gradient(net, *args, **kw):
-    "The loss and its gradient for all parameters and the mixing weights, in one row"
-    lm = kw.get('log_mixing')
-    params = [*net.parameters(), *([] if lm is None else [lm])]
-    for p in params: p.grad = None
-    loss = ism_loss(net, *args, **kw)
-    loss.backward()
-    return loss.detach(), torch.cat([p.grad.flatten() for p in params])
-
-# %% ../nbs/mixtures/40_wpo.ipynb #2b2d6662
-@pytest.mark.page
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 5), st.integers(1, 10), st.sampled_from([None, 1, 2, 5, 100]), st.sampled_from(['none', 'mixing', 'zeros']),
-       st.booleans(), st.sampled_from([0.1, 1.0, 1e3]), st.sampled_from([None, 40.0]), st.sampled_from(['chunked', 'matrix_free', 'low rank']), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
-def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spread, screen, method, likelihood, seed):
-    net, x, mu = random_case(d, K, B, panel, seed, spread, rank=2 if method == 'low rank' else None)
-    method = method.replace('low rank', 'chunked')
-    mu = mu[torch.randint(K, (K,))] if seed % 3 == 0 else mu  # some centers twice
-    lm = None if mixing == 'none' else torch.randn(K).double()
-    if mixing == 'zeros': lm[1::2] = -math.inf
-    own = torch.randint(-1, K, (B,)) if leave else None
-    kw = dict(log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own, likelihood=likelihood)
-    if leave and any(all(k == o or mixing == 'zeros' and k % 2 for k in range(K)) for o in own.tolist()):
-        for m in ('dense', method): test_fail(lambda: ism_loss(net, x, mu, m, screen=screen, **kw), exc=MemtrainError)
-        return
-    wanted, g = loss_and_gradient(net, x, mu, method='dense', **kw)
-    found, h = loss_and_gradient(net, x, mu, method=method, chunk_size=size, screen=screen, **kw)
-    assert abs(found - wanted) <= (1e-12 if spread < 1e3 else 1e-10)*max(abs(wanted), 1), (found, wanted)
-    ok = g.isfinite()  # the dense softmax gives nan for the mixing weights that are 0
-    limit = 1e-10 if spread < 1e3 else 2e-9  # there a log weight is some -1e6, and its last digit 1e-10
-    assert (h - g)[ok].norm() <= limit*max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
-    assert h.isfinite().all()
-
-# %% ../nbs/mixtures/40_wpo.ipynb #05ebbb1f
-def extra(d, K, B, method, **kw):
-    "Bytes of tensors that a pass holds beyond parameters, gradients, samples and centers"
-    net, x, mu = FactorNet(d, 64), torch.randn(B, d), torch.randn(K, d)
-    for p in net.parameters(): p.grad = torch.zeros_like(p)
-    return measure_peak(lambda: ism_loss(net, x, mu, method, into_grad=method == 'matrix_free', **kw).backward())
-
-def test_memory_does_not_follow_the_number_of_centers():
-    few, many = (extra(128, K, 8, 'matrix_free') for K in (256, 1024))
-    assert many < 1.5*few and few < 20*MIB, (few, many)
-    assert extra(384, 64, 8, 'matrix_free') < 20*MIB and extra(64, 64, 4, 'chunked', chunk_size=8) < extra(64, 64, 4, 'dense')/2
-
 # %% ../nbs/mixtures/40_wpo.ipynb #ef0bcae3
 @pytest.mark.page
 def test_sliced_wasserstein_of_known_clouds():
@@ -125,6 +52,93 @@ def test_low_rank_samples_have_the_covariance_of_the_density():
     test_close((drawn - mu).T @ (drawn - mu)/len(drawn), cov, eps=0.03*cov.abs().max().item())
     law = torch.distributions.MultivariateNormal(mu[0], cov)
     test_close(log_prob(net, drawn[:9], mu), law.log_prob(drawn[:9]), eps=1e-9)
+
+# %% ../nbs/mixtures/46_wpo_exact.ipynb #433fc817
+import math
+import torch
+from fastcore.test import test_fail
+from hypothesis import given, settings, strategies as st
+from unittest.mock import patch as replaced
+from memtrain.core import MIB, MemtrainError, format_size
+from memtrain.measure import measure_peak
+from memtrain.wpo import FactorNet, LowRankNet, _Job, log_prob, uses_basis
+
+# %% ../nbs/mixtures/46_wpo_exact.ipynb #cdd0b6d5
+def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
+    "A network in float64 that isn't near its beginning, samples and centers"
+    torch.manual_seed(seed)
+    net = (LowRankNet(d, 8, 2, rank) if rank else FactorNet(d, 8, 2, panel=panel)).double()
+    for p in net.parameters(): p.data.normal_(0, 0.3)
+    return net, spread*torch.randn(B, d).double(), torch.randn(K, d).double()
+
+def loss_and_gradient(net, *args, **kw):
+    "The loss and its gradient for all parameters and the mixing weights, in one row"
+    lm = kw.get('log_mixing')
+    params = [*net.parameters(), *([] if lm is None else [lm])]
+    for p in params: p.grad = None
+    loss = ism_loss(net, *args, **kw)
+    loss.backward()
+    return loss.detach(), torch.cat([p.grad.flatten() for p in params])
+
+# %% ../nbs/mixtures/46_wpo_exact.ipynb #8c071f95
+@pytest.mark.page
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 5), st.integers(1, 10), st.sampled_from([None, 1, 2, 5, 100]), st.sampled_from(['none', 'mixing', 'zeros']),
+       st.booleans(), st.sampled_from([0.1, 1.0, 1e3]), st.sampled_from([None, 40.0]), st.sampled_from(['chunked', 'matrix_free', 'low rank', 'basis']), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
+def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spread, screen, method, likelihood, seed):
+    net, x, mu = random_case(d, K, B, panel, seed, spread, rank=2 if method == 'low rank' else None)
+    likelihood, way = (1.0, {'uses_basis': lambda *sizes, gradient=False: True}) if method == 'basis' else (likelihood, {})
+    method = method.replace('low rank', 'chunked').replace('basis', 'matrix_free')
+    mu = mu[torch.randint(K, (K,))] if seed % 3 == 0 else mu  # some centers twice
+    lm = None if mixing == 'none' else torch.randn(K).double()
+    if mixing == 'zeros': lm[1::2] = -math.inf
+    own = torch.randint(-1, K, (B,)) if leave else None
+    kw = dict(log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own, likelihood=likelihood)
+    if leave and any(all(k == o or mixing == 'zeros' and k % 2 for k in range(K)) for o in own.tolist()):
+        for m in ('dense', method): test_fail(lambda: ism_loss(net, x, mu, m, screen=screen, **kw), exc=MemtrainError)
+        return
+    wanted, g = loss_and_gradient(net, x, mu, method='dense', **kw)
+    with replaced.dict(ism_loss.__globals__, way):
+        found, h = loss_and_gradient(net, x, mu, method=method, chunk_size=size, screen=screen, **kw)
+        density = log_prob(net, x, mu, lm, own, size)
+    if likelihood == 1: assert abs(density.mean() + wanted) <= (1e-12 if spread < 1e3 else 1e-10)*max(abs(wanted), 1), (density, wanted)
+    assert abs(found - wanted) <= (1e-12 if spread < 1e3 else 1e-10)*max(abs(wanted), 1), (found, wanted)
+    ok = g.isfinite()  # the dense softmax gives nan for the mixing weights that are 0
+    limit = 1e-10 if spread < 1e3 else 2e-9  # there a log weight is some -1e6, and its last digit 1e-10
+    assert (h - g)[ok].norm() <= limit*max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
+    assert h.isfinite().all()
+
+# %% ../nbs/mixtures/46_wpo_exact.ipynb #599221cb
+def screened(nats, d=192, K=200):
+    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
+    torch.manual_seed(0)
+    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
+    x = mu[:8] + torch.randn(8, d).double()
+    grads, losses = [], []
+    for s in (None, nats):
+        net.zero_grad()
+        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
+        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+    left = len(_Job(net, x, mu).screen(nats).centers)
+    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
+
+@pytest.mark.page
+def test_what_screening_leaves_out_is_nothing():
+    left, loss, gradient = screened(30.0)
+    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
+    assert screened(3.0)[0] < left
+
+# %% ../nbs/mixtures/46_wpo_exact.ipynb #0bbddaaf
+def extra(d, K, B, method, **kw):
+    "Bytes of tensors that a pass holds beyond parameters, gradients, samples and centers"
+    net, x, mu = FactorNet(d, 64), torch.randn(B, d), torch.randn(K, d)
+    for p in net.parameters(): p.grad = torch.zeros_like(p)
+    return measure_peak(lambda: ism_loss(net, x, mu, method, into_grad=method == 'matrix_free', **kw).backward())
+
+def test_memory_does_not_follow_the_number_of_centers():
+    few, many = (extra(128, K, 8, 'matrix_free') for K in (256, 1024))
+    assert many < 1.5*few and few < 20*MIB, (few, many)
+    assert extra(384, 64, 8, 'matrix_free') < 20*MIB and extra(64, 64, 4, 'chunked', chunk_size=8) < extra(64, 64, 4, 'dense')/2
 
 # %% ../nbs/proofs/wpo.ipynb #27c483ae
 import copy, itertools, math

@@ -24,6 +24,21 @@ def test_clusters_find_what_is_there():
         assert 2.7 < found.nll - w.log_det < 2.95 and found.centers.shape == (8, 2) and found.factors.dim() == (2 if diagonal else 3)
         test_close(found.log_mixing.exp(), torch.full((8,), 1/8), eps=0.03)
 
+@pytest.mark.page
+def test_samples_that_differ_by_how_much_they_move_are_told_apart():
+    g = torch.Generator().manual_seed(0)
+    loud = torch.arange(1200) % 3  # three kinds around one mean: each moves more than the others in some of 60 directions
+    width = torch.full((3, 60), 0.5)
+    for k, some in enumerate((slice(0, 32), slice(32, 56), slice(56, 60))): width[k, some] = 1.5
+    z = width[loud]*torch.randn(1200, 60, generator=g)
+    found = fit_clusters(z[:900], z[900:], 3, diagonal=True)
+    truth = -(torch.distributions.Normal(0., width).log_prob(z[900:, None]).sum(2) - math.log(3)).logsumexp(1).mean().item()
+    assert truth - 0.5 < found.nll < truth + 4, (found.nll, truth)
+    few = fit_clusters(z[:60], z[900:], 3, diagonal=True).nll
+    assert fit_clusters(z[:60], z[900:], 3, diagonal=True, ridge=torch.full((60,), 0.3)).nll < few
+    w = Whitening.fit(z)
+    test_close(w.widen(2.0).width, (w.width.square() + 4).sqrt(), eps=1e-6)
+
 # %% ../nbs/mixtures/44_wpo_start.ipynb #29b5f2ed
 @pytest.mark.page
 def test_the_width_is_the_likeliest():
