@@ -5,14 +5,14 @@
     python benchmarks/nanogpt.py --nanogpt nanoGPT
 
 nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its measurements.
-A round is some iterations of each, one after the other; what is told is the median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh process.
+A round is some iterations of each, in turns; what is told is the median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh process.
 """
 import argparse, ast, contextlib, io, multiprocessing, os, pickle, statistics, sys, tempfile, time
 from pathlib import Path
 
 SHAPES = {  # of nanoGPT's README for a CPU, and its model of Shakespeare by characters with fewer rows a batch; iterations in a round
     'CPU example': (dict(n_layer=4, n_head=4, n_embd=128, block_size=64, batch_size=12), 30),
-    'baby GPT': (dict(n_layer=6, n_head=6, n_embd=384, block_size=256, batch_size=8), 1)}
+    'baby GPT': (dict(n_layer=6, n_head=6, n_embd=384, block_size=256, batch_size=4), 2)}
 
 def prepare_data(folder):
     "Characters of this package's sources, as memtrain and as nanoGPT keep them"
@@ -70,24 +70,28 @@ def start(who, *args):
     return start_nanogpt(repo, folder, shape, compiled) if who == 'nanoGPT' else start_memtrain(folder, shape, compiled)
 
 def peak(who, *args):
-    "Bytes at the peak of two iterations"
-    from memtrain.measure import track_memory
+    "Bytes at the peak of an iteration: weights, optimizer state, and what it makes"
+    from memtrain.core import nbytes
+    from memtrain.measure import measure_peak, state_tensors
     step, made = start(who, *args)
     model, optimizer = (made['raw_model'], made['optimizer']) if who == 'nanoGPT' else (made.model, made.optimizer)
     step()
-    with track_memory(model, optimizer) as m: step(); step()
-    return m.peak
+    optimizer.zero_grad(set_to_none=True)
+    return nbytes([*model.parameters(), *state_tensors(optimizer)]) + measure_peak(step)
 
 def race(args, iterations, rounds):
     "Seconds an iteration in each round: {who: [(of CPU time, of the clock)]}"
     steps = {who: start(who, *args)[0] for who in ('nanoGPT', 'memtrain')}
     for step in steps.values(): step(); step()
     found = {who: [] for who in steps}
-    for i in range(rounds):
-        for who in sorted(steps, reverse=i % 2):
-            cpu, wall = time.process_time(), time.perf_counter()
-            for _ in range(iterations): steps[who]()
-            found[who].append(((time.process_time() - cpu)/iterations, (time.perf_counter() - wall)/iterations))
+    for _ in range(rounds):
+        spent = {who: [0.0, 0.0] for who in steps}
+        for i in range(iterations):
+            for who in sorted(steps, reverse=i % 2):
+                cpu, wall = time.process_time(), time.perf_counter()
+                steps[who]()
+                spent[who] = [spent[who][0] + time.process_time() - cpu, spent[who][1] + time.perf_counter() - wall]
+        for who, s in spent.items(): found[who].append([t/iterations for t in s])
     return found
 
 def main():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COMMANDS', 'FLAGS', 'WORDS', 'ALIASES', 'Flag', 'read_flags', 'Prepare', 'Verify', 'Export', 'ShardTraces',
-           'CollectTraces', 'TrainPredictor', 'RunFlags', 'Train', 'Sample', 'Eval', 'ExportModel', 'Shaped',
+           'CollectTraces', 'TrainPredictor', 'RunFlags', 'Train', 'OfRun', 'Sample', 'Eval', 'ExportModel', 'Shaped',
            'Estimate', 'PlanCommand', 'WPOCommand', 'BenchCommand', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
@@ -175,6 +175,7 @@ class CollectTraces:
 class TrainPredictor:
     "Learn from traces which experts a layer is going to choose"
     takes = {'routing:train_predictor': 'shard_dir out_dir device resume change', 'routing:PredictorConfig': ''}
+    types = {'change': tuple[str, ...]}
 
     def run(
         self,
@@ -442,7 +443,7 @@ def _check_tokenizer(start, data):
 def _describe_shape(m, model=None):
     "A model in a few words"
     if not hasattr(m, 'n_layer'):
-        trained, every = (sum(p.numel() for p in model.parameters() if p.requires_grad or not only) for only in (True, False))
+        trained, every = (sum(p.numel()*(1 + hasattr(p, 'quant_state')) for p in model.parameters() if p.requires_grad or not only) for only in (True, False))
         how = f", {format_count(trained)} of them trained, in adapters of rank {m.lora}{' beside weights of 4 bits' * m.load_in_4bit}" if m.lora else ''
         return f'{m.kind}, {format_count(every)} parameters{how} (vocabulary {m.vocab_size:,})'
     from memtrain.model import count_params
@@ -450,16 +451,25 @@ def _describe_shape(m, model=None):
     return f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, {experts}vocabulary {m.vocab_size:,})'
 
 # %% ../nbs/reference/65_cli.ipynb #f6ded8bd
-def _open_run(folder, device):
-    "The model in `folder`, which has to have a tokenizer; what isn't there is told before torch is imported"
-    if not Path(folder).is_dir(): raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
-    from memtrain.train import load_run
-    found = load_run(folder, device)
-    if found.tokenizer is None: raise MemtrainError(f'{folder} has no tokenizer', 'put its tokenizer.json into the folder')
-    return found
+class OfRun:
+    "A command that opens a trained model"
+    takes = {'train:load_run': 'folder device'}
+    types = {'folder': tyro.conf.Positional[str]}
+
+    def open(
+        self,
+        folder: str,  # of a run or of a model, which has to have a tokenizer
+        device: str,  # as `load_run` takes it
+    ) -> Any:  # a `TrainedModel`
+        "The model in `folder` on `device`; what isn't there is told before torch is imported"
+        if not Path(folder).is_dir(): raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
+        from memtrain.train import load_run
+        found = load_run(folder, device)
+        if found.tokenizer is None: raise MemtrainError(f'{folder} has no tokenizer', 'put its tokenizer.json into the folder')
+        return found
 
 @dataclass
-class Sample:
+class Sample(OfRun):
     "Let a trained model write, token by token"
     prompt: str = ''  # text to continue, - for standard input; a new document by default
     max_new_tokens: int = 300  # at most: a document that ends is not continued
@@ -467,17 +477,15 @@ class Sample:
     top_k: int | None = None  # draw from the k best tokens only
     num_samples: int = 1  # texts, one behind the other
     seed: int = 0  # of chance
-    takes = {'train:load_run': 'folder device'}
-    types = {'folder': tyro.conf.Positional[str]}
 
     def run(
         self,
         where: dict,  # arguments of `load_run`
     ) -> int:  # exit status
         "Print the text as it comes"
+        model, tokenizer, _ = self.open(**where)
         import torch
         from memtrain.model import stream_tokens
-        model, tokenizer, _ = _open_run(**where)
         prompt, device = sys.stdin.read() if self.prompt == '-' else self.prompt, next(model.parameters()).device
         generator = torch.Generator(device).manual_seed(self.seed)
         begin = tokenizer.encode_batch([prompt])[0].tolist() if prompt else [tokenizer.eod_id]
@@ -495,15 +503,13 @@ class Sample:
         return 0
 
 @dataclass
-class Eval:
+class Eval(OfRun):
     "Measure a trained model on a split, on files, or on standard input"
     dataset_dir: str | None = None  # folder that memtrain prepare made with the same tokenizer
     split: str = 'val'  # of the data set: train or val
     input_file: tuple[str, ...] = ()  # or text: files, each of them a document; - for standard input
     batch_size: int = 8  # windows at a time
     json: bool = False  # print JSON instead of a line
-    takes = {'train:load_run': 'folder device'}
-    types = {'folder': tyro.conf.Positional[str]}
 
     def run(
         self,
@@ -514,11 +520,11 @@ class Eval:
         for path in self.input_file:
             if path != '-' and not Path(path).is_file(): raise MemtrainError('no such file', '', 'input_file', path)
         if self.batch_size < 1: raise MemtrainError('is less than 1', 'give 1 or more', 'batch_size', self.batch_size)
+        model, tokenizer, config = self.open(**where)
         import math
         import numpy as np
         from memtrain.folders import sha256_text
         from memtrain.shards import TokenShards
-        model, tokenizer, config = _open_run(**where)
         from memtrain.train import evaluate_tokens
         size = None
         if self.dataset_dir:
@@ -749,7 +755,8 @@ _given = {}  # the flags of the command that runs, and their values
 
 def _flag(name):
     "What the option `name` is called from a shell"
-    if 'target_params' in _given and _given.get(name) is None and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}:
+    numbers = 'n_layer', 'n_head', 'n_embd'
+    if 'target_params' in _given and not (name in numbers and any(_given.get(k) for k in numbers)) and _given.get(name) is None and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}:
         return f'{name}, of --target_params, --model_name or --config_file,'
     if name == 'input_files' and _given.get('dataset_id'): return '--dataset_id'
     return f'--{name}' if name in _given else f'--{WORDS[name]}' if WORDS.get(name) in _given else name

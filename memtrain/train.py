@@ -691,7 +691,7 @@ def losses(
     return [(m['iter'], m.get('loss', m.get('val_loss'))) for m in read_metrics(Path(run_dir)/'metrics.jsonl')]
 
 # %% ../nbs/training/17_your_model.ipynb #604bc142
-import shutil
+import logging, shutil, warnings
 from functools import partial
 from typing import NamedTuple
 
@@ -1076,8 +1076,11 @@ class OwnModel(nn.Module):
 # %% ../nbs/training/17_your_model.ipynb #0d3a6271
 def _transformers():
     "transformers and peft"
-    try: return import_module('transformers'), import_module('peft')
+    logging.getLogger('bitsandbytes').setLevel(logging.ERROR)  # it warns of kernels that nobody asked for, and peft imports it
+    try: transformers, peft = import_module('transformers'), import_module('peft')
     except ImportError: raise MemtrainError("other people's models need transformers and peft", "pip install 'memtrain[hf]'") from None
+    transformers.utils.logging.disable_progress_bar()
+    return transformers, peft
 
 def _without_weights(transformers, known, how):
     "A model of the config `known` whose weights nobody has read, with layers of 4 bits where `how` has them"
@@ -1124,6 +1127,7 @@ def open_model(
         if hasattr(module, 'support_avx512bf16_for_cpu'): module.support_avx512bf16_for_cpu = False
     if lora:
         model.requires_grad_(False)
+        warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)  # peft asks for it by its old name
         model = peft.get_peft_model(model, peft.LoraConfig(r=lora, lora_alpha=lora_alpha or 2*lora, target_modules='all-linear', task_type='CAUSAL_LM'))
     if block_size is not None and block_size > (known.max_position_embeddings or block_size): raise MemtrainError(f'is more than the {known.max_position_embeddings} positions of {folder}', 'take as many, or fewer', 'block_size', block_size)
     return OwnModel(model, vocab_size=known.vocab_size, block_size=block_size, **made)

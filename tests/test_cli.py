@@ -681,8 +681,51 @@ def test_a_mixture_is_trained_shown_and_resumed():
 # %% ../nbs/proofs/cli.ipynb #48dd495e
 def test_main_can_be_called_and_prepare_needs_no_torch():
     assert run_here('--version').stdout.startswith('memtrain ')
-    code = 'import sys; from memtrain.cli import main; main(["prepare", "--input_files", "x", "--out_dir", "y"]); print("torch" in sys.modules)'
-    test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout, 'False\n')
+    lines = ['prepare --input_files x --out_dir y', 'train --dataset_dir x', 'train --input_file x', 'train --dataset_dir . --init_from x', 'train --dataset_dir . --model x', 'train --dataset_dir . --config_file x',
+             'sample x', 'eval x --input_file -', 'eval . --input_file x', 'export-model x y']
+    code = f'import sys; from memtrain.cli import main; print([main(line.split()) for line in {lines}], "torch" in sys.modules)'
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    test_eq((run.stdout, len(run.stderr.splitlines())), (f'{[1]*len(lines)} False\n', len(lines)))
+
+# %% ../nbs/proofs/cli.ipynb #d0d06c05
+def test_a_shape_in_numbers_is_the_one_that_is_trained_and_changes_are_asked_for():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d/'in')
+        test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', '--val_fraction', 0.3, cwd=d).returncode, 0)
+        def train(*args): return run_here('train', '--dataset_dir', 'data', '--seq_len', 16, '--batch_size', 2, '--max_iters', 2, '--eval_batches', 1, '--device', 'cpu', '--out_dir', 'run', *args, cwd=d)
+        numbers = ('--n_layer', 1, '--n_head', 2, '--n_embd', 8)
+        with patch.dict(import_module('memtrain.train').Trainer.run.__globals__, sample_text=lambda trainer: ''):
+            for args, said in ((numbers[:4], 'a shape in numbers has --n_layer, --n_head and --n_embd: give --n_embd too'), ((*numbers, '--target_params', '20k'), '--target_params and --n_layer each name a model'),
+                               (('--n_experts', 4), '--n_experts 4 belong to a shape in numbers'), (('--n_layer', 1, '--n_head', 3, '--n_embd', 8), "isn't divisible by --n_head 3: take 9"),
+                               (('--init_from', 'data', '--model', 'data'), '--init_from and --model each name a model'), (('--lora', 2), '--lora 2 is for --model')):
+                assert said in only_line(train(*args)), (args, said)
+            run = train(*numbers, '--n_experts', 2)
+            test_eq(run.returncode, 0)
+            shape = json.loads((d/'run/summary.json').read_text())['model']
+            test_eq([shape[k] for k in ('n_layer', 'n_head', 'n_embd', 'n_experts', 'block_size', 'vocab_size')], [1, 2, 8, 2, 16, 257])
+            more = (*numbers, '--n_experts', 2, '--resume', '--max_iters', 3)
+            assert 'or say --change lr' in only_line(train(*more, '--lr', 0.01)).replace('resume with the same, say', 'or say')
+            test_eq(train(*more, '--lr', 0.01, '--change', 'lr').returncode, 0)
+            test_eq(json.loads((d/'run/metrics.jsonl').read_text().splitlines()[-2])['changed'], {'lr': [0.001, 0.01], 'max_iters': [2, 3]})
+            def mix(*args): return run_here('wpo', '--data', '8gaussians', '--train_kernel_size', 4, '--device', 'cpu', '--out_dir', 'mix', *args, cwd=d)
+            test_eq(mix('--max_iters', 2).returncode, 0)
+            assert '--change' in only_line(mix('--max_iters', 3, '--lr', 0.5, '--resume'))
+            test_eq(mix('--max_iters', 3, '--lr', 0.5, '--resume', '--change', 'lr', 'max_iters').returncode, 0)
+            assert any('lr' in json.loads(line).get('changed', {}) for line in (d/'mix/metrics.jsonl').read_text().splitlines())
+            (d/'t.pkl').write_bytes(pickle.dumps(_routed()))
+            run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'traces', cwd=d)
+            def predict(*args): return run_here('train-predictor', '--shard_dir', 'traces', '--kind', 'linear', '--window', 1, '--device', 'cpu', '--out_dir', 'learnt', *args, cwd=d)
+            test_eq(predict('--epochs', 1).returncode, 0)
+            assert '--change' in only_line(predict('--epochs', 2, '--lr', 0.5, '--resume'))
+            test_eq(predict('--epochs', 2, '--lr', 0.5, '--resume', '--change', 'lr', 'epochs').returncode, 0)
+            assert any('lr' in json.loads(line).get('changed', {}) for line in (d/'learnt/metrics.jsonl').read_text().splitlines())
+
+def _routed():
+    "Traces of 30 samples and 3 layers, with 5 experts"
+    r = np.random.default_rng(0)
+    return [{'layer_id': layer, 'sample_id': s, 'hidden_states': r.random((4, 8), np.float32), 'target_routing': r.random((4, 5), np.float32), 'target_top_k': r.integers(5, size=(4, 2)), 'token_ids': np.arange(4)}
+            for s in range(30) for layer in range(3)]
 
 # %% ../nbs/proofs/cli.ipynb #b407bce8
 def test_a_disk_error_names_the_file():
