@@ -103,7 +103,8 @@ def write_tests(module: str, procs: list, dest: Path) -> Path:
     "Write the test file of `module` under `dest`."
     head = list(dict.fromkeys(o for p in procs for o in p.future))
     if any("@pytest.mark." in o.source for p in procs for o in p.cells): head.append("import pytest")
-    if (dest.parent/f"memtrain/{module}.py").exists(): head.append(f"from memtrain.{module} import *")  # else the page is a story, and makes none
+    alone = all(Path(p.path).parent.name == "solutions" for p in procs) and not (dest.parent/f"memtrain/{module}.py").exists()  # of a page that makes no module
+    if not alone: head.append(f"from memtrain.{module} import *")
     for i,p in enumerate(procs):
         # parse=False: no __all__, and imports of memtrain stay absolute.
         maker = ModuleMaker(dest=dest, name=f"test_{module}", nb_path=p.path, is_new=not i, parse=False)
