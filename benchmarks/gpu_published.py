@@ -5,7 +5,7 @@
 
 Each row is a figure that somebody published together with the code that made it. What that code does is built here anew, simulated as it would run on CUDA, and
 replayed in the caching allocator of the card; no setting is chosen by row. Sizes are exact bytes where a snapshot of the allocator or a library's table gives them, and rounded to
-four decimals of a GiB where a text does. The first rows were known while the rules were written. Held back, and gathered afterwards, were whole steps (the rest of a book's table) and single
+four decimals of a GiB where a text does. The first rows were known while the rules were written. Held back, and gathered afterwards, were whole steps (the rest of a book's table, and a library's of fine-tuning) and single
 operations: every figure of memory in the whole history of Liger-Kernel's table whose code is plain PyTorch or Hugging Face and that isn't among the first.
 The results go to results/gpu_published.json (rows, held) and results/gpu_steps.json (steps).
 """
@@ -22,7 +22,7 @@ from memtrain.estimate import simulate
 
 import gpu_operations
 
-SNAPSHOTS, BOOK, LIGER = 'Wedsonlin/assignment2-systems@87b0864', 'rasbt/LLMs-from-scratch@28c65cd', 'linkedin/Liger-Kernel@ead96b6'
+SNAPSHOTS, BOOK, LIGER, TUNING = 'Wedsonlin/assignment2-systems@87b0864', 'rasbt/LLMs-from-scratch@28c65cd', 'linkedin/Liger-Kernel@ead96b6', 'Lightning-AI/litgpt@0cc02af'
 
 
 # --- a language model of plain operations: rotary positions, SwiGLU, softmax by hand; snapshots of its allocator ------
@@ -235,6 +235,123 @@ def book_step(kind, classes=False, half=False, fused=False):
     return build, lambda params: torch.optim.AdamW(params, weight_decay=0.1, fused=fused or None), step
 
 
+# --- fine-tuning with low-rank updates: a library's table of models from 1.3B to 13B in bf16 --------------
+
+class Updated(nn.Module):
+    "A frozen linear layer of queries, keys and values, whose queries and values get an update of rank 8"
+    def __init__(self, width, bias):
+        super().__init__()
+        self.frozen, self.drop, self.width = nn.Linear(width, 3*width, bias=bias), nn.Dropout(0.05), width
+        self.down, self.up = nn.Parameter(torch.randn(2*8, width)), nn.Parameter(torch.zeros(2*width, 8))
+        self.places = [*range(width), *range(2*width, 3*width)]
+
+    def forward(self, x):
+        y = self.frozen(x)
+        part = F.linear(self.drop(x), self.down)
+        part = F.conv1d(part.transpose(1, 2), self.up.unsqueeze(-1), groups=2).transpose(1, 2)
+        part = part.transpose(0, 1)
+        whole = part.new_zeros((*part.shape[:-1], 3*self.width)).view(-1, 3*self.width)
+        whole = whole.index_copy(1, torch.tensor(self.places, device=x.device), part.reshape(-1, 2*self.width))
+        update = whole.view(*part.shape[:-1], 3*self.width).transpose(0, 1) * 2.0
+        return y + update
+
+
+class WideNorm(nn.Module):
+    "RMSNorm in fp32"
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        wide = x.float()
+        scaled = wide * torch.rsqrt(torch.mean(wide * wide, -1, keepdim=True) + 1e-5)
+        return (self.weight * scaled).to(x.dtype)
+
+
+class Gated(nn.Module):
+    def __init__(self, width, inner):
+        super().__init__()
+        self.one, self.two, self.out = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        a = self.one(x)
+        b = self.two(x)
+        return self.out(F.silu(a) * b)
+
+
+class LoraBlock(nn.Module):
+    def __init__(self, width, heads, inner, turned, norms, gated):
+        super().__init__()
+        self.heads, self.turned, self.parallel, norm = heads, turned, not gated, WideNorm if gated else nn.LayerNorm
+        self.norms = nn.ModuleList(norm(width) for _ in range(norms))
+        self.qkv, self.proj = Updated(width, not gated), nn.Linear(width, width, bias=not gated)
+        self.mlp = Gated(width, inner) if gated else nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+
+    def turn(self, x, cos, sin):
+        part = x[..., :self.turned]
+        half = torch.cat((-part[..., self.turned//2:], part[..., :self.turned//2]), -1)
+        done = ((part * cos) + (half * sin)).type_as(part)
+        return torch.cat((done, x[..., self.turned:]), -1)
+
+    def attend(self, x, cos, sin):
+        b, t, d = x.shape
+        q, k, v = (part.reshape(b, self.heads, t, -1) for part in self.qkv(x).view(b, t, self.heads, 3, -1).permute(0, 2, 3, 1, 4).split(1, 2))
+        q, k = self.turn(q, cos, sin), self.turn(k, cos, sin)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        return self.proj(y.reshape(b, t, d))
+
+    def forward(self, x, cos, sin):
+        first = self.norms[0](x)
+        y = self.attend(first, cos, sin)
+        if self.parallel: return self.mlp(first if len(self.norms) == 1 else self.norms[1](x)) + y + x
+        x = y + x
+        return self.mlp(self.norms[1](x)) + x
+
+
+class LoraModel(nn.Module):
+    def __init__(self, vocab, width, layers, heads, inner, turned, norms=2, gated=False, head_bias=False):
+        super().__init__()
+        self.turned, self.embed = turned, nn.Embedding(vocab, width)
+        self.blocks = nn.ModuleList(LoraBlock(width, heads, inner, turned, norms, gated) for _ in range(layers))
+        self.norm, self.head = (WideNorm if gated else nn.LayerNorm)(width), nn.Linear(width, vocab, bias=head_bias)
+        for name, p in self.named_parameters(): p.requires_grad = name.endswith(('.down', '.up'))
+
+    def prepare(self, length):
+        rates = 1.0 / 10000 ** (torch.arange(0, self.turned, 2, device='cuda') / self.turned)
+        angles = torch.outer(torch.arange(length, device='cuda').float(), rates).repeat(1, 2)
+        self.cos, self.sin = angles.cos(), angles.sin()
+        return self
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks: x = block(x, self.cos, self.sin)
+        return [self.head(part) for part in self.norm(x).split(128, 1)]
+
+
+LORA = {  # what they are made of
+    'phi-1.5': dict(vocab=51200, width=2048, layers=24, heads=32, inner=8192, turned=32, norms=1, head_bias=True),
+    'StableLM Alpha 3B': dict(vocab=50688, width=4096, layers=16, heads=32, inner=16384, turned=32),
+    'Llama 2 7B': dict(vocab=32000, width=4096, layers=32, heads=32, inner=11008, turned=128, gated=True),
+    'Llama 2 13B': dict(vocab=32000, width=5120, layers=40, heads=40, inner=13824, turned=128, gated=True)}
+
+
+def lora_step(name, batch, length):
+    def build():
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device('cuda'): model = LoraModel(**LORA[name])
+        torch.set_default_dtype(torch.float32)
+        return model.prepare(length)
+    def step(model, optimizer):
+        ids, targets = (torch.randint(10, (batch, length)).to('cuda') for _ in range(2))  # the first micro-batch has the longest text; later ones are shorter
+        logits = [part.float() for part in model(ids)]  # the framework gives results back in its default dtype
+        logits[-1] = logits[-1][..., :-1, :]
+        loss = torch.cat([F.cross_entropy(part.reshape(-1, part.shape[-1]), y.reshape(-1), reduction='none') for part, y in zip(logits, targets[..., 1:].split(128, 1))]).mean()
+        (loss / 128).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return build, lambda params: torch.optim.AdamW([p for p in params if p.requires_grad], weight_decay=0.01), step
+
+
 # --- single operations of a library's benchmark --------------------------------------------------
 
 class Logits(nn.Module):
@@ -291,10 +408,13 @@ def rows():
         yield f'SwiGLU, 4 × {2**(10 + k):,} tokens, bf16', LIGER, 'A100', dict(allocated=measured), mlp_alone(2**(10 + k)), 3
 
 
-def held_steps():  # the other rows of the book's table that change memory and aren't compiled
+def held_steps():  # the other rows of the book's table that change memory and aren't compiled, and a library's table of fine-tuning
     for way, text, gib in ((('mask made', False, False, True), 'the same by hand, with fused AdamW', 26.2422), (('mask made', False, True, True), 'the same by hand in bf16', 13.7871),
                            (('mask made', True, True, True), 'the same in bf16, attention by hand, norms and GELU of torch', 11.5645)):
         yield f'{text}, 8 × 1,024 tokens', BOOK, 'A100', dict(reserved=round(gib*GIB)), book_step(*way), 3
+    # fine-tuning on one GPU without quantization, in bf16: bytes in units of 10 MB, for the longest text
+    for name, length, figures in (('phi-1.5', 1044, (4.82, 6.76, 10.68)), ('StableLM Alpha 3B', 1034, (9.69, 12.10, 16.92)), ('Llama 2 7B', 1304, (21.30, 29.07)), ('Llama 2 13B', 1304, (38.12,))):
+        for k, gb in enumerate(figures): yield f'LoRA of {name}, bf16, {2**k} × {length:,} tokens', TUNING, 'A100', dict(allocated=round(gb*1e9)), lora_step(name, 2**k, length), 1
 
 
 EMBEDDINGS = {(32, 512, 768): (12956768256, 12972310528, 13003816960, 13066829824, 13192855552, 13394182144, 13796835328, 14602141696),

@@ -82,7 +82,7 @@ other('bart', 'bart', 'AutoModelForSeq2SeqLM', translated, vocab_size=1000, d_mo
 for kind in ('vit', 'dinov2'): other(kind, kind, 'AutoModelForImageClassification', labelled, image_size=64, patch_size=8, **{k: v for k, v in SMALL.items() if k not in ('vocab_size', 'pad_token_id')})
 other('resnet', 'resnet', 'AutoModelForImageClassification', labelled, embedding_size=16, hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 1, 1])
 other('convnext', 'convnext', 'AutoModelForImageClassification', labelled, hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 1, 1])
-other('wav2vec2', 'wav2vec2', 'AutoModel', lambda m: m(torch.randn(2, 8000)).last_hidden_state.pow(2).mean(), hidden_size=128, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256,
+other('wav2vec2', 'wav2vec2', 'AutoModel', lambda m: m(torch.randn(2, 8000)).last_hidden_state.pow(2).mean(), hidden_size=128, num_hidden_layers=2, layerdrop=0.0, num_attention_heads=4, intermediate_size=256,
       conv_dim=[32]*7, mask_time_prob=0.0, num_conv_pos_embedding_groups=4, num_conv_pos_embeddings=16)
 other('whisper', 'whisper', 'AutoModelForSpeechSeq2Seq', lambda m: m(input_features=torch.randn(2, 80, 200), labels=ids(2, 32)).loss, vocab_size=1000, d_model=128, encoder_layers=2, decoder_layers=2,
       encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=256, decoder_ffn_dim=256, max_source_positions=100, max_target_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)

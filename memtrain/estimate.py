@@ -555,8 +555,6 @@ def _unreduced(func, args, kwargs, out):
     whole = torch.broadcast_shapes(args[0].shape, args[1].shape)
     return (math.prod(whole) * out.itemsize if out.ndim == 0 else 0,)
 
-def _in_full(func, args, kwargs, out): return (math.prod(args[2]) * args[0].itemsize,)  # weights of 4 bits, for the product
-
 CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, result) that gives the bytes of each block
     'aten::_scaled_dot_product_flash_attention_for_cpu': _attention,
     'aten::_scaled_dot_product_flash_attention_for_cpu_backward': _attention_backward,
@@ -565,7 +563,6 @@ CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, resu
     **dict.fromkeys((f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions),
     **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _convolution),
     'aten::mkldnn_rnn_layer': _lstm, 'aten::mkldnn_rnn_layer_backward': _lstm_backward,
-    'bitsandbytes::gemm_4bit': _in_full,
     **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), _ask_kernel)}
 LOSSES_IN_PLACE = {'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'}  # on a CPU
 KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'}
