@@ -200,7 +200,7 @@ def glossary(root: Path) -> dict[str, tuple[str, str]]:
 def terms_linked(md: str, terms: dict[str, tuple[str, str]], page: str, seen: set[str]) -> str:
     "`md`, of `page`, whose first use of each term that isn't in `seen` yet leads to the glossary; outside of headings, tables, code, formulas and links."
     where = os.path.relpath(GLOSSARY, os.path.dirname(page) or ".").replace(os.sep, "/")
-    words = re.compile(r"(?<![\w/.-])(" + "|".join(rf"{re.escape(o.removesuffix('s'))}s?" for o in terms) + r")(?![\w-]|\.\w)", re.I)
+    words = re.compile(r"(?<![\w/.-])(?<!residual )(" + "|".join(rf"{re.escape(o.removesuffix('s'))}s?" for o in terms) + r")(?![\w-]|\.\w)", re.I)
     def link(m):
         low = m.group(0).lower()
         term = next(o for o in (low, low.removesuffix("s"), low + "s") if o in terms)

@@ -57,6 +57,7 @@ def test_the_first_use_of_a_term_leads_to_the_glossary():
     def linked(md): return site_pages.terms_linked(md, terms, "memory/07_plan.ipynb", seen)
     assert linked("## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA Peak, a peak.") == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
     assert linked("the peak of an activation") == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is kept"}'
+    assert linked("the residual stream") == site_pages.terms_linked("the residual stream", {"stream": ("term-stream", "Text")}, "index.ipynb", set()) == "the residual stream"
     assert site_pages.terms_named("| peak | x | The most |", terms) == "| [peak]{#term-peak} | x | The most |"
     known = site_pages.glossary(Path(__file__).resolve().parents[2])
     assert known["gradient checkpointing"][0] == "term-gradient-checkpointing" and "second time" in known["gradient checkpointing"][1] and len(known) >= 30
