@@ -99,7 +99,7 @@ def list_files(url: str) -> list[str]:
     return sorted(found)
 
 # %% ../nbs/data/27_remote.ipynb #f0e7dfd3
-PIECE, AT_ONCE = 2*2**20, 4  # bytes of a question; questions of a file that are under way
+PIECE, AT_ONCE = 4*2**20, 2  # bytes of a question; questions of a file that are under way
 
 def read_pieces(
     url: str,
