@@ -446,9 +446,10 @@ def _describe_shape(m, model=None):
         trained, every = (sum(p.numel()*(1 + hasattr(p, 'quant_state')) for p in model.parameters() if p.requires_grad or not only) for only in (True, False))
         how = f", {format_count(trained)} of them trained, in adapters of rank {m.lora}{' beside weights of 4 bits' * m.load_in_4bit}" if m.lora else ''
         return f'{m.kind}, {format_count(every)} parameters{how} (vocabulary {m.vocab_size:,})'
+    from memtrain.families import count_weights
     from memtrain.model import count_params
-    experts = f'{m.n_experts} experts, ' if m.n_experts else ''
-    return f'{format_count(count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, {experts}vocabulary {m.vocab_size:,})'
+    experts = f'{m.n_experts} experts, ' if getattr(m, 'n_experts', 0) else ''
+    return f'{format_count(count_weights(m)[0] if hasattr(m, "sizes") else count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, {experts}vocabulary {m.vocab_size:,})'
 
 # %% ../nbs/reference/65_cli.ipynb #f6ded8bd
 class OfRun:
@@ -560,7 +561,8 @@ class ExportModel:
 # %% ../nbs/reference/65_cli.ipynb #d72f29c9
 @dataclass
 class Shaped:
-    "The flags that say which GPT is meant"
+    "The flags that say which model is meant"
+    model: str | None = None  # somebody else's model: a name such as llama-3-8b or Qwen/Qwen3-8B, its config.json, or a folder with one
     target_params: str | None = None  # size of the model, such as 124M or 1.3B
     model_name: str | None = None  # shape of a known model instead: gpt2, gpt2-medium, gpt2-large, gpt2-xl
     config_file: str | None = None  # or a JSON file with the fields of GPTConfig
@@ -569,9 +571,14 @@ class Shaped:
     dataset_dir: str | None = None  # a prepared data set, whose vocabulary is meant
 
     def shape(self) -> Any:
-        "The `GPTConfig`"
+        "The `GPTConfig`, or what `read_model` gives"
+        if self.model:
+            if more := [option(name) for name in ('target_params', 'model_name', 'config_file', 'vocab_size') if getattr(self, name) is not None]:
+                raise MemtrainError(f"{option('model')} tells the whole shape", f"leave out {' and '.join(more)}")
+            from memtrain.families import read_model
+            return read_model(self.model, self.seq_len)
         if not (self.target_params or self.model_name or self.config_file):
-            raise MemtrainError(f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, or a {option('config_file')}")
+            raise MemtrainError(f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, a {option('config_file')}, or {option('model')} llama-3-8b")
         if self.dataset_dir and self.vocab_size is not None: raise MemtrainError(f"{option('vocab_size')} and {option('dataset_dir')} both tell the vocabulary", 'give one of them')
         if self.config_file and (self.dataset_dir or self.vocab_size is not None):
             raise MemtrainError('tells the vocabulary itself', f"leave out {option('vocab_size')} and {option('dataset_dir')}", 'config_file', self.config_file)
@@ -581,8 +588,10 @@ class Shaped:
 
     def flags(self) -> str:
         "What tells `memtrain train` the same model"
-        name = next(k for k in ('target_params', 'model_name', 'config_file') if getattr(self, k))
-        return f'--{name} {shlex.quote(getattr(self, name))}'
+        name = next(k for k in ('target_params', 'model_name', 'config_file', 'model') if getattr(self, k))
+        value = getattr(self, name)
+        if name == 'model' and not Path(value).is_dir(): value = Path(value).parent if Path(value).is_file() else Path(value).name  # train takes a folder
+        return f'--{name} {shlex.quote(str(value))}'
 
 # %% ../nbs/reference/65_cli.ipynb #28086b03
 @dataclass
@@ -592,12 +601,13 @@ class Estimate(Shaped):
     plot: str | None = None  # image of the memory over the step to write, such as step.png; simulates the step, which takes seconds
     json: bool = False  # print JSON instead of tables
     takes = {'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer activation_checkpointing loss_chunk_size '
-                                  'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward'}
+                                  'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward', 'train:open_model': 'lora load_in_4bit'}
     simulated = 'optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'  # what the closed form doesn't know
 
     def run(
         self,
         settings: dict,  # of `TrainConfig`
+        own: dict,  # arguments of `open_model`
     ) -> int:  # exit status
         "Print the prediction"
         from memtrain.estimate import Step, estimate, simulate
@@ -610,6 +620,8 @@ class Estimate(Shaped):
         step = Step(config.batch_size, shape.block_size, config.gradient_accumulation_steps, config.use_mixed_precision,
                     'adamw8bit' if config.use_8bit_optimizer else 'adamw', config.activation_checkpointing, config.loss_chunk_size or None)
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
+        if self.model: return self._foreign(shape, replace(step, weights=config.weights, optimizer_in_backward=config.optimizer_in_backward, **own), config, usable)
+        if any(own.values()): raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
         beyond = bool(shape.beyond_gpt2) or bool(_changed(vars(config), 'train:TrainConfig', self.simulated))
         trace = simulate(*gpt_step(shape, config), device=device) if self.plot or beyond else None
         found = trace if beyond else estimate(shape, step, device)
@@ -621,12 +633,27 @@ class Estimate(Shaped):
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
         return 0
 
-    def _table(self, shape, step, found, device, usable):
-        from memtrain.estimate import what_if
+    def _foreign(self, shape, step, config, usable):
+        "Of somebody else's model: by its recorded law"
+        from memtrain.families import predict_step
+        unknown = [name for name in _changed(vars(config), 'train:TrainConfig', self.simulated) if name not in ('weights', 'optimizer_in_backward')] + ['plot']*bool(self.plot)
+        if unknown: raise MemtrainError(f"{option('model')} and {option(unknown[0])} together aren't predicted", f"leave out {option(unknown[0])}")
+        if self.device == 'cpu': raise MemtrainError("has no recorded law for other people's models", 'name a card, or cuda', 'device', 'cpu')
+        found = predict_step(shape, step)
+        print(json.dumps({'peak': found.peak, 'by_category': found.by_category, 'device': self.device, 'params': found.params, 'trained': found.trained, 'model': asdict(shape), 'step': asdict(step)}, indent=1)
+              if self.json else '\n'.join(self._begin(shape, step, found, usable)))
+        return 0
+
+    def _begin(self, shape, step, found, usable):
         fits = '' if usable is None else f'; it fits {self.device} with {format_size(usable - found.peak)} to spare' if found.peak <= usable else \
             f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
-        lines = [f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {self.device}', '', f'peak {format_size(found.peak)}, in the {found.peak_op}{fits}']
-        lines += [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
+        where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
+        lines = [f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {self.device}', '', f'peak {format_size(found.peak)}{where}{fits}']
+        return lines + [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
+
+    def _table(self, shape, step, found, device, usable):
+        from memtrain.estimate import what_if
+        lines = self._begin(shape, step, found, usable)
         lines += ['', 'most at one time in each phase'] + [f'  {name:<16} {format_size(n):>9}' for name, n in found.by_phase.items()]
         if not hasattr(found, 'moments'): return '\n'.join([*lines, '', *(found.notes or ('simulated',))])
         return '\n'.join([*lines, '', 'what would change it', *(f'  {name:<40} {format_size(e.peak):>9} {e.peak/found.peak - 1:>+6.0%}' for name, e in what_if(shape, step, device).items())])
@@ -635,27 +662,37 @@ class Estimate(Shaped):
 @dataclass
 class PlanCommand(Shaped):
     "List the settings that fit a card, cheapest first, and the line to run"
-    gpu: str = 'rtx3090'  # rtx3090, a6000, a100, h100, h200, a size such as 24gb, or cpu for this machine's free RAM
+    gpu: str = 'rtx3090'  # a card such as rtx4090, t4, l40s, a100 or b200, a size such as 24gb, several as 8x80gb, mac64gb, or cpu for this machine's free RAM
     global_batch: int = 32  # windows per step of the optimizer; a plan keeps it
-    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks
+    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks, bf16_weights, optimizer_in_backward
     budget: str | None = None  # bytes for tensors instead of what the card has, such as 20GiB
     rows: int = 10  # settings to list at most
+    takes = {'train:open_model': 'lora load_in_4bit'}
 
-    def run(self) -> int:  # exit status: 1 if nothing fits
+    def run(
+        self,
+        own: dict,  # arguments of `open_model`
+    ) -> int:  # exit status: 1 if nothing fits
         "Print what fits and how to run it"
-        from memtrain.plan import TECHNIQUES, plan
+        from memtrain.plan import TECHNIQUES, plan, split_cards
+        if any(own.values()) and not self.model: raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
         for name in self.without:
             if name not in TECHNIQUES: raise MemtrainError('is no technique', f"it is one of {', '.join(TECHNIQUES)}", 'without', name)
         if self.rows < 1: raise MemtrainError('is less than 1', 'give 1 or more', 'rows', self.rows)
         shape = self.shape()
-        found = plan(shape, self.gpu, parse_size(self.budget) if self.budget else None, self.global_batch, allow=tuple(t for t in TECHNIQUES if t not in self.without))
+        def find(**own): return plan(shape, self.gpu, parse_size(self.budget) if self.budget else None, self.global_batch, allow=tuple(t for t in TECHNIQUES if t not in self.without), **own)
+        found = find(**own)
         print(f'{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step; {format_size(found.budget)} for tensors on {self.gpu}\n')
         if not found.options:
+            less = [dict(lora=16), dict(lora=16, load_in_4bit=True)][bool(own['lora']):2 - own['load_in_4bit']] if self.model else []
+            adapters = next((f"add {' '.join(f'--{k}' + f' {v}'*(v is not True) for k, v in way.items())}, which needs {format_size(o.peak)}; or " for way in less for o in find(**way).options[:1]), '')
             raise MemtrainError(f'nothing fits {format_size(found.budget)}: the closest needs {format_size(found.closest.peak)}, {format_size(found.missing)} more, '
-                                f"with {' '.join(found.closest.flags)}", f"take a smaller model, a shorter {option('block_size')} or a larger card")
+                                f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card")
         print(replace(found, options=found.options[:self.rows]))
         data = shlex.quote(self.dataset_dir) if self.dataset_dir else 'DATA'
-        print(f"\nmemtrain train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}")
+        cards = split_cards(self.gpu)[0]
+        program = f'torchrun --standalone --nproc_per_node {cards} -m memtrain' if cards > 1 else 'memtrain'
+        print(f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}")
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #8e286a88

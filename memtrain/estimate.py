@@ -32,6 +32,11 @@ class Step:
     optimizer: str = 'adamw'  # torch's fused AdamW; or 'adamw8bit', of bitsandbytes; or 'sgd', torch's without momentum
     activation_checkpointing: bool = False  # keep each block's input only, compute the rest again
     loss_chunk_size: int | None = None  # tokens whose logits exist at a time; all by default
+    weights: str = 'float32'  # or 'bfloat16', and so are gradients and moments; this and what follows is told by recorded laws, not by this page's closed form
+    optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there, and drop that
+    lora: int = 0  # rank of adapters that are trained instead of the model
+    load_in_4bit: bool = False  # what is frozen has 4 bits a number
+    ranks: int = 1  # cards that share the work (DDP)
 
 def _check_step(shape, step):
     "Raise an error for the first setting of `step` that makes no sense for `shape`"
@@ -42,6 +47,8 @@ def _check_step(shape, step):
     if step.optimizer not in OPTIMIZERS: raise MemtrainError('is not known here', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', step.optimizer)
     if other := getattr(shape, 'beyond_gpt2', ()):
         raise MemtrainError('is more than the closed form knows', 'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step', other[0], getattr(shape, other[0]))
+    for name, plain in (('weights', 'float32'), ('optimizer_in_backward', False), ('lora', 0), ('ranks', 1)):
+        if (value := getattr(step, name)) != plain: raise MemtrainError('is more than the closed form knows', 'ask predict_step of memtrain.families', name, value)
     if step.seq_len and step.seq_len > shape.block_size:
         raise MemtrainError('is more than the model sees at once', f'take {shape.block_size} or less', 'seq_len', step.seq_len)
 
@@ -415,8 +422,10 @@ class DeviceProfile:
 _AMPERE, _HOPPER = (dict(context=context*MIB, workspace=_workspace('', (major, 0))) for context, major in ((400, 8), (550, 9)))
 PROFILES = {p.name: p for p in (
     DeviceProfile('cpu', 2**63 - 1, caching=False, granularity=1),
-    *(DeviceProfile(name, int(gib*GIB), **_AMPERE) for name, gib in (('rtx3090', 23.56), ('a6000', 47.40), ('a100', 79.14))),
-    *(DeviceProfile(name, int(gib*GIB), **_HOPPER) for name, gib in (('h100', 79.10), ('h200', 139.72))))}
+    *(DeviceProfile(name, int(gib*GIB), **_AMPERE) for name, gib in (
+        ('rtx3060', 11.75), ('rtx3070', 7.8), ('rtx3080', 9.78), ('rtx3090', 23.56), ('rtx4060ti', 7.62), ('rtx4070', 11.71), ('rtx4080', 15.6), ('rtx4090', 23.52), ('rtx5080', 15.5),
+        ('rtx5090', 31.36), ('t4', 14.56), ('l4', 22.03), ('l40s', 44.40), ('a10', 22.0), ('a40', 44.4), ('a6000', 47.40), ('a100-40gb', 39.49), ('a100', 79.14))),
+    *(DeviceProfile(name, int(gib*GIB), **_HOPPER) for name, gib in (('h100', 79.10), ('h200', 139.72), ('b200', 178.35), ('mi300x', 191.69))))}
 
 def get_profile(
     name: str | DeviceProfile,  # a key of `PROFILES`, or a size such as `24gb`: a card that reports 24 GiB
@@ -424,10 +433,11 @@ def get_profile(
     "The profile `name`; a profile is given back as it is"
     if isinstance(name, DeviceProfile): return name
     key = str(name).lower().replace(' ', '')
-    if key.replace('-', '') in PROFILES: return PROFILES[key.replace('-', '')]
+    if found := next((p for p in PROFILES if p.replace('-', '') == key.replace('-', '')), None): return PROFILES[found]
+    if m := re.fullmatch(r'mac-?(\d+)gb', key): return DeviceProfile(key, int(int(m[1])*GIB * (3/4 if int(m[1]) > 36 else 2/3)))  # what Metal lets the GPU have of unified memory
     m = re.fullmatch(r'(\d+\.?\d*|\.\d+)gi?b', key)
     if m and float(m[1]) > 0: return DeviceProfile(key, int(float(m[1])*GIB), **_AMPERE)
-    raise MemtrainError(f'{name!r} is not a device with a profile', f'take one of {", ".join(PROFILES)}, or a size such as 24gb')
+    raise MemtrainError(f'{name!r} is not a device with a profile', f'take one of {", ".join(PROFILES)}, a size such as 24gb, or mac64gb')
 
 # %% ../nbs/memory/03_estimate.ipynb #5f662b22
 def what_if(

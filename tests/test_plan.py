@@ -7,12 +7,12 @@ from memtrain.plan import *
 # %% ../nbs/memory/07_plan.ipynb #06ea4d71
 from fastcore.test import test_eq
 
-# %% ../nbs/memory/07_plan.ipynb #f34c22fb
+# %% ../nbs/memory/07_plan.ipynb #0ed76f5a
 @pytest.mark.page
 def test_options_name_their_flags():
     step = Step(batch_size=2, seq_len=64, gradient_accumulation_steps=3, use_mixed_precision=True, optimizer='adamw8bit', activation_checkpointing=True, loss_chunk_size=256)
     o = Option(step, 1, 1.0)
-    test_eq(o.techniques, TECHNIQUES)
+    test_eq(o.techniques, CLOSED)
     test_eq(' '.join(o.flags), '--batch_size 2 --gradient_accumulation_steps 3 --seq_len 64 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 256')
     test_eq(' '.join(Option(Step(batch_size=1, seq_len=8), 1, 1.0).flags), '--batch_size 1 --gradient_accumulation_steps 1 --seq_len 8')
 
@@ -29,14 +29,17 @@ def test_the_largest_is_found_whatever_the_curve():
 
 
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
+import contextlib, io, json
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import patch
 import psutil, torch
 from torch._subclasses.fake_tensor import FakeTensor
 from fastcore.test import test_eq, test_fail
+from memtrain.cli import main
 from memtrain.core import MIB, MemtrainError, nbytes
-from memtrain.estimate import Step, estimate, get_profile
+from memtrain.estimate import PROFILES, Step, estimate, get_profile
+from memtrain.families import count_weights, read_model
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig
 from memtrain.plan import _price
@@ -61,7 +64,7 @@ def test_a_plan_is_what_trying_everything_gives():
     shape, steps = _shape(), list_steps(16, 64)
     need = {s: estimate(shape, s, 'cuda').peak for s in steps}
     budget = sorted(need.values())[len(need)//2]
-    p = plan(shape, budget=budget, global_batch=16)
+    p = plan(shape, budget=budget, global_batch=16, allow=CLOSED)
     fits = {s for s in steps if need[s] <= budget}
     assert 0 < len(fits) < len(steps)
     for o in p.options:
@@ -77,17 +80,17 @@ def test_a_plan_is_what_trying_everything_gives():
 # %% ../nbs/proofs/plan.ipynb #a74c7c18
 def test_a_budget_that_nothing_fits_says_how_far_off():
     shape = _shape()
-    p = plan(shape, budget=10_000, global_batch=4)
+    p = plan(shape, budget=10_000, global_batch=4, allow=CLOSED)
     test_eq((p.options, p.missing), ([], p.closest.peak - 10_000))
     assert str(p).startswith('Nothing fits 9.77 KiB: the closest needs') and len(str(p).splitlines()) == 3
-    exact = plan(shape, budget=p.closest.peak, global_batch=4)  # to the byte
+    exact = plan(shape, budget=p.closest.peak, global_batch=4, allow=CLOSED)  # to the byte
     assert p.closest.step in [o.step for o in exact.options] and exact.missing == 0
-    test_eq(plan(shape, budget=p.closest.peak - 1, global_batch=4).options, [])
+    test_eq(plan(shape, budget=p.closest.peak - 1, global_batch=4, allow=CLOSED).options, [])
 
 # %% ../nbs/proofs/plan.ipynb #2e3056d6
 def test_a_plan_prefers_what_costs_less():
     shape = _shape(block_size=256)
-    easy = plan(shape, budget=10**12, global_batch=8).options[0]
+    easy = plan(shape, budget=10**12, global_batch=8, allow=CLOSED).options[0]
     assert easy.techniques in ((), ('mixed_precision',)) and easy.step.gradient_accumulation_steps == 1
     base = Step(batch_size=8, seq_len=256)
     def slower(**kw): return predict_seconds(shape, replace(base, **kw)) > predict_seconds(shape, base)
@@ -120,6 +123,78 @@ def test_budgets_leave_room_for_context_and_holes():
     test_fail(lambda: usable_memory('toaster'), contains="'toaster'", exc=MemtrainError)
     test_fail(lambda: plan(lambda s: None, '24gb'), contains='seq_len is missing')
     test_fail(lambda: plan(3, '24gb', seq_len=5), contains='int is neither')
+
+# %% ../nbs/proofs/plan.ipynb #b3d9296e
+def _settings(o):
+    "What `train` makes of the flags of an option: settings, and arguments of `open_model`"
+    found = {flag.split()[0]: (flag.split() + [True])[1] for part in ' '.join(o.flags).split('--')[1:] for flag in [part]}
+    values = {k: int(v) if str(v).isdigit() else v for k, v in found.items()}
+    own = {k: values.pop(k) for k in ('lora', 'load_in_4bit') if k in values}
+    assert values.pop('seq_len') == o.step.seq_len
+    return TrainConfig(**values), own
+
+def test_every_step_is_one_that_train_takes():
+    for n, ranks, own in ((4, 1, {}), (8, 2, {}), (4, 1, dict(lora=8)), (4, 1, dict(lora=8, load_in_4bit=True)), (8, 2, dict(lora=8))):
+        steps = list_steps(n, 512, TECHNIQUES, ranks, **own)
+        for s in steps:
+            c, told = _settings(Option(s, 1, 1.0))
+            test_eq((c.batch_size*c.gradient_accumulation_steps*ranks, c.weights, c.loss_chunk_size or None, c.optimizer_in_backward, told), (n, s.weights, s.loss_chunk_size, s.optimizer_in_backward, own))
+        test_eq((len(set(steps)), {s.ranks for s in steps}), (len(steps), {ranks}))
+    test_fail(lambda: list_steps(3, 64, ranks=2), contains='global_batch 3 windows are not a multiple of 2 cards')
+    test_fail(lambda: list_steps(4, 64, load_in_4bit=True), exc=MemtrainError, contains="load_in_4bit are weights that can't be trained")
+
+def test_cards_are_named_with_their_number():
+    test_eq([split_cards(d) for d in ('8x80gb', 'rtx3090', '2XA100', 'x80gb')], [(8, '80gb'), (1, 'rtx3090'), (2, 'a100'), (1, 'x80gb')])
+    test_eq(usable_memory('8x80gb'), usable_memory('80gb'))
+    test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48*2**30, 16*2**30])
+    assert RATES.keys() - {'cpu', 'mac'} == PROFILES.keys() - {'cpu'}  # every card has a memory and rates
+
+# %% ../nbs/proofs/plan.ipynb #d697d3a4
+def test_nothing_that_fits_is_called_impossible():
+    shape = replace(_shape(), n_embd=256, n_head=4, vocab_size=4096, n_layer=6)
+    closed = plan(shape, budget=10**6, global_batch=2, allow=CLOSED).closest.peak
+    more = plan(shape, budget=closed - 1, global_batch=2)
+    assert more.options and not any(set(o.techniques) <= set(CLOSED) for o in more.options)
+    assert all(o.peak < closed and o.seconds for o in more.options)
+    assert 'in backward' in str(more) and 'in backward' not in str(plan(shape, budget=10**12, global_batch=2, allow=CLOSED))
+    base = Step(1, 64)
+    for kw in (dict(weights='bfloat16'), dict(optimizer_in_backward=True), dict(lora=4), dict(ranks=2)):
+        test_fail(lambda: estimate(shape, replace(base, **kw), 'cuda'), exc=MemtrainError, contains='is more than the closed form knows')
+
+def test_models_of_others_are_planned():
+    llama = read_model('llama-3.2-1b', 1024)
+    p = plan(llama, 'rtx3060', global_batch=8)
+    assert p.options and [o.seconds for o in p.options] == sorted(o.seconds for o in p.options) and all(o.peak <= p.budget for o in p.options)
+    one, two = (plan(llama, card, global_batch=8) for card in ('rtx3090', '2xrtx3090'))
+    assert two.options[0].seconds < one.options[0].seconds and two.options[0].step.ranks == 2
+    adapters, small = (plan(llama, 'rtx3060', global_batch=8, lora=16, load_in_4bit=four) for four in (False, True))
+    assert adapters.options[0].seconds < p.options[0].seconds and small.closest.peak < adapters.closest.peak < p.closest.peak
+    assert '--lora 16' in adapters.options[0].flags and small.options[0].flags[4] == '--load_in_4bit'
+    test_fail(lambda: plan(llama, 'cpu'), exc=MemtrainError, contains='recorded law for cards only')
+    swiglu = replace(_shape(), norm='rms', positions='rotary', mlp='swiglu', n_kv_head=1)
+    assert plan(swiglu, budget=10**12, global_batch=2).options[0].peak > 0
+    assert predict_seconds(llama, Step(1, 1024)) < predict_seconds(llama, Step(1, 1024, ranks=2))
+    assert flops_per_token(llama) - flops_per_token(llama, frozen=True) == 2*(llama.n_layer*count_weights(llama)[1] + 128_256*2048)
+    test_eq(flops_per_token(llama, True) - flops_per_token(llama), llama.n_layer*(2*count_weights(llama)[1] + 4*llama.n_embd*1024))
+
+def _said(*argv):
+    "Exit status and output of a command"
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err: status = main([*argv])
+    return status, out.getvalue(), err.getvalue()
+
+def test_commands_know_models_of_others():
+    status, out, _ = _said('plan', '--model', 'llama-3.2-1b', '--gpu', '2xrtx4090', '--seq_len', '1024', '--global_batch', '8', '--rows', '2')
+    assert status == 0 and out.startswith('1.24B parameters (16 layers, 32 heads') and 'torchrun --standalone --nproc_per_node 2' in out
+    status, out, _ = _said('estimate', '--model', 'llama-3.2-1b', '--seq_len', '1024', '--batch_size', '1', '--weights', 'bfloat16', '--optimizer_in_backward', '--device', 'rtx4090')
+    assert status == 0 and 'it fits rtx4090' in out
+    status, out, _ = _said('estimate', '--model', 'llama-3.2-1b', '--seq_len', '1024', '--json')
+    shape = read_model('llama-3.2-1b', 1024)
+    test_eq(json.loads(out)['params'], count_weights(shape)[0])
+    for argv, said in ((('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'), (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
+                       (('estimate', '--model', 'llama-3-8b', '--optimizer', 'sgd'), 'leave out --optimizer'), (('plan', '--model', 'llama-3-8b', '--gpu', '24gb'), 'add --lora 16'),
+                       (('plan', '--target_params', '1M', '--lora', '8'), '--lora is for --model'), (('plan', '--model', 'nobody'), 'neither a folder nor a model')):
+        status, _, err = _said(*argv)
+        assert status == 1 and said in err, err
 
 # %% ../nbs/proofs/plan.ipynb #86c3b768
 def test_the_cheaper_way_is_the_cheapest_of_those_that_need_less():

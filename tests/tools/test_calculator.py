@@ -13,7 +13,7 @@ from calculator import arithmetic,calculator
 from memtrain.core import MemtrainError,format_count,format_size
 from memtrain.estimate import OPTIMIZERS,Step,estimate
 from memtrain.model import GPTConfig,count_params
-from memtrain.plan import Option,plan
+from memtrain.plan import CLOSED, Option,plan
 from to_js import Translator
 
 SHOWN = "o => ({peak: o.peak, op: o.peak_op, moments: Object.fromEntries(o.moments.items().map(([k, v]) => [k, Object.fromEntries(v.items())]))})"
@@ -66,12 +66,12 @@ def test_plans_and_their_lines_are_the_same():
     while len(drawn) < 8:
         shape,_ = draw(rng)
         if shape["block_size"] > 31: drawn.append((shape, rng.choice(["rtx3090", "h100", "7.5gb"]), rng.choice([1, 6, 16])))
-    code = """given => given.map(([shape, card, batch]) => { const p = m.plan(m.python.call(m.GPTConfig, [], Object.entries(shape)), card, null, batch);
+    code = """given => given.map(([shape, card, batch]) => { const p = m.plan(m.python.call(m.GPTConfig, [], Object.entries(shape)), card, null, batch, null, m.CLOSED);
       return {budget: p.budget, text: p.__str__(), options: p.options.map(o => [o.peak, o.flags]), closest: [p.closest.peak, p.closest.flags]}; })"""
     for (shape,card,batch),o in zip(drawn, in_javascript(code, drawn)):
-        p = plan(GPTConfig(**shape), card, global_batch=batch)
+        p = plan(GPTConfig(**shape), card, global_batch=batch, allow=CLOSED)
         assert o == dict(budget=p.budget, text=str(p), options=[[x.peak, x.flags] for x in p.options], closest=[p.closest.peak, p.closest.flags])
-    assert any(plan(GPTConfig(**shape), card, global_batch=batch).options for shape,card,batch in drawn)
+    assert any(plan(GPTConfig(**shape), card, global_batch=batch, allow=CLOSED).options for shape,card,batch in drawn)
 
 
 def test_sizes_are_told_in_the_same_words():
@@ -157,7 +157,7 @@ def test_calculator_says_what_to_change_and_changes_it(browser, page):
     assert "It doesn't fit" in told(browser, "verdict")
     browser.run("new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() : setTimeout(look, 20); look(); })")
     shape = GPTConfig(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True)
-    best = plan(shape, "rtx3090", global_batch=64, seq_len=1024).options[0]
+    best = plan(shape, "rtx3090", global_batch=64, seq_len=1024, allow=CLOSED).options[0]
     assert told(browser, "changes").startswith("cheapest in time that fits") and format_size(best.peak) in told(browser, "changes")
     browser.run("document.querySelector('[data-best]').click()")
     assert "It fits" in told(browser, "verdict") and told(browser, "line").endswith(" ".join(best.flags))

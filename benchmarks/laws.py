@@ -1,0 +1,242 @@
+"""Record the laws of memory of other people's models: what a training step of one of them holds, for any sizes.
+
+Steps of one, two and three blocks are simulated, as `memtrain train` takes them, with sizes that share no prime, so that the bytes of
+every tensor say which product of sizes they are: `2·N·f` is a bfloat16 tensor as wide as the MLP. What the second block adds, and the third
+adds again, any more add too. Of all moments of the step those are kept that are the highest for some sizes. `memtrain/laws.json` has them,
+by the kind of model (`model_type` of its config.json) and the way it is trained; `memtrain.families` reads it, and needs no transformers.
+
+    python benchmarks/laws.py [llama qwen3 …] [--tied 0] [--adapters lora]
+"""
+import argparse, gc, itertools, json, random, sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import bitsandbytes as bnb
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from memtrain.cuda import CUDA_TEMPORARIES
+from memtrain.estimate import simulate
+from memtrain.model import GPT, GPTConfig
+from memtrain.train import OwnModel, TrainConfig, apply_settings
+
+DEST = Path(__file__).resolve().parents[1]/'memtrain'/'laws.json'
+# N tokens in windows of T, d width, q and k of all heads' queries and of their keys, u of both and values, f of the MLP, V ids, H heads, D of a head,
+# r of an adapter, c tokens of a chunk, L blocks, P positions that have an embedding
+B, SIZES = 3, dict(T=7*128*37, N=3*7*128*37, d=15*8*19, q=15*64, k=5*64, u=25*64, f=8*151, V=64*2017, H=15, D=64, r=11, c=3*128*37, P=32*2029)
+PRODUCTS = ['N', 'c', 'T', *'dqkufVr', *('N' + a for a in 'dqkufVHDr'), *('c' + a for a in 'dV'), 'dd', *('d' + a for a in 'qkufVPT'), *('r' + a for a in 'dqkufV'), 'NTH', 'TT', 'TD', 'Td']
+KINDS = dict(llama=(False, True), qwen3=(False, True), gpt2=(True,), gemma=(True,), gpt_neox=(False,), phi3=(False, True))  # and whether they tie weights; mistral and qwen2 have Llama's layers, but for biases
+OWN = dict(memtrain=(True, False), memtrain_llama=(False, True))
+OWN_HEADS = 'llama', 'qwen3', 'gemma'  # whose heads may be wider or narrower than the model's width divided by their number
+EACH_HEAD = 'gpt2', 'gpt_neox', 'memtrain'  # have keys and values of its own
+WEIGHTS, ADAPTERS = ('float32', 'autocast', 'bfloat16'), ('', 'lora', 'qlora')
+EXACT = SimpleNamespace(name='cuda', round_size=lambda n: n, temporaries=CUDA_TEMPORARIES, workspace=0)
+
+
+class Linear4bit(bnb.nn.Linear4bit):
+    "bitsandbytes' layer as a tensor of 4 bits a weight and one of a number for 64 of them: its own can't be made of tensors without data"
+    def __init__(self, linear):
+        torch.nn.Module.__init__(self)
+        self.in_features, self.out_features, self.bias, self.compute_dtype = linear.in_features, linear.out_features, linear.bias, torch.bfloat16
+        n = self.in_features * self.out_features
+        self.weight = torch.nn.Parameter(torch.empty(n//2, 1, dtype=torch.uint8), requires_grad=False)
+        self.weight.compress_statistics, self.weight.quant_type, self.weight.quant_state = False, 'nf4', None
+        self.scales = torch.nn.Parameter(torch.empty(n//64), requires_grad=False)
+
+    def forward(self, x):
+        y = _Product.apply(x.to(self.compute_dtype), self.weight, self.out_features)
+        return (y if self.bias is None else y + self.bias.to(self.compute_dtype)).to(x.dtype)
+
+    def _apply(self, fn, recurse=True):
+        scales = self.__dict__['_parameters'].pop('scales')  # they stay float32
+        super()._apply(fn, recurse)
+        self.scales = torch.nn.Parameter(scales.to(self.weight.device), requires_grad=False)
+        return self
+
+
+class _Product(torch.autograd.Function):
+    "With the weight made bfloat16 for as long as the product takes, forward and backward"
+    @staticmethod
+    def forward(ctx, x, weight, out_features):
+        ctx.save_for_backward(weight)
+        return F.linear(x, x.new_empty(out_features, x.shape[-1]))
+
+    @staticmethod
+    def backward(ctx, grad): return grad @ grad.new_empty(grad.shape[-1], 2*ctx.saved_tensors[0].numel()//grad.shape[-1]), None, None
+
+
+def sizes_of(kind):
+    if kind in OWN_HEADS: return SIZES
+    same = dict(d=15*64, k=15*64, u=45*64) if kind in EACH_HEAD else dict(d=15*64)
+    return SIZES | same | (dict(f=4*15*64) if kind == 'memtrain' else {})
+
+
+def of_product(name, sizes):
+    n = 1
+    for a in name: n *= sizes[a]
+    return n
+
+
+def name_size(size, op, sizes):
+    "The product of which `size` is a small multiple, and what times"
+    if op == 'aten::embedding_dense_backward' and size % of_product('dV', sizes):  # a sum for every tenth of the tokens and for each different id, of which there are as many as tokens
+        return next(((p, size/of_product(p, sizes)) for p in ('Nd', 'N') if size >= of_product(p, sizes)/16), ('', size))
+    found = [(16*size//v/16, p) for p in PRODUCTS if 16*size % (v := of_product(p, sizes)) == 0 and (size//v <= 64 if size % v == 0 else p in FOUR_BITS and 16*size//v < 16)]
+    if found: return min(found)[::-1]
+    if size < 2**15: return '', size
+    for p in 'NT':
+        if abs(size - (times := round(size/sizes[p]))*sizes[p]) < 100*times: return p, times  # a few more than there are tokens
+    assert size < 2**19, f'{op}: {size} bytes are no product of the sizes'
+    return '', size
+
+FOUR_BITS = 'dd', 'dq', 'dk', 'du', 'df'
+FEW = '', 'N', 'T', 'd'  # of activations and temporaries; all of them together aren't a thousandth
+
+
+def config_of(kind, sizes, blocks, tied):
+    from transformers import AutoConfig
+    s = sizes
+    kw = dict(n_embd=s['d'], n_layer=blocks, n_head=s['H'], n_positions=s['P'], n_inner=s['f'], resid_pdrop=0, embd_pdrop=0, attn_pdrop=0) if kind == 'gpt2' else \
+        dict(hidden_size=s['d'], intermediate_size=s['f'], num_hidden_layers=blocks, num_attention_heads=s['H'], max_position_embeddings=s['P'], attention_dropout=0.0)
+    if kind not in ('gpt2', 'gpt_neox'): kw |= dict(num_key_value_heads=s['k']//s['D'])
+    if kind in OWN_HEADS: kw |= dict(head_dim=s['D'])
+    if kind == 'phi3': kw |= dict(pad_token_id=0)
+    if kind in ('gpt_neox', 'phi3'): kw |= dict(hidden_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+    return AutoConfig.for_model(kind, vocab_size=s['V'], tie_word_embeddings=tied, **kw)
+
+
+def make_model(config, adapters, rank):
+    "What `open_model` makes of a folder with that config.json"
+    import peft
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_config(config, attn_implementation='sdpa', dtype=torch.float32)
+    if adapters == 'qlora':
+        head = model.get_output_embeddings()
+        for parent in [*model.modules()]:
+            for name, m in [*parent.named_children()]:
+                if m is not head and (isinstance(m, torch.nn.Linear) or type(m).__name__ == 'Conv1D'): setattr(parent, name, Linear4bit(m if isinstance(m, torch.nn.Linear) else torch.nn.Linear(*m.weight.shape)))
+        model.is_loaded_in_4bit = True
+    if adapters:
+        model.requires_grad_(False)
+        model = peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=2*rank, target_modules='all-linear', task_type='CAUSAL_LM'))
+    return OwnModel(model, vocab_size=config.vocab_size, block_size=config.max_position_embeddings)
+
+
+def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chunked):
+    "What a step of two micro-batches allocates, simulated, but for the optimizer's part of it"
+    c = TrainConfig(weights=weights if weights == 'bfloat16' else 'float32', activation_checkpointing=checkpointing, loss_chunk_size=sizes['c']*chunked)
+    def model_fn():
+        if kind in OWN:
+            layers = dict(norm='rms', positions='rotary', mlp='swiglu', mlp_hidden=sizes['f'], n_kv_head=5) if kind == 'memtrain_llama' else {}
+            model = GPT(GPTConfig(sizes['V'], sizes['P'], blocks, sizes['H'], sizes['d'], tie_weights=tied, **layers))
+        else: model = make_model(config_of(kind, sizes, blocks, tied), adapters, sizes['r'])
+        return apply_settings(model, c).to('cuda')
+    def step_fn(model, optimizer):
+        for _ in range(2):
+            x, y = torch.randint(100, (2, B, sizes['T']), device='cuda')
+            with torch.autocast('cuda', torch.bfloat16, enabled=weights == 'autocast'): loss = model.loss(x, y, divide_by=sizes['N'])
+            loss.backward()
+            del loss
+    return simulate(model_fn, torch.optim.SGD, step_fn, device=EXACT, steps=1)
+
+
+def list_moments(trace, sizes):
+    "Of both micro-batches, forward and backward: for each allocation its name, and what is held then beside weights and finished gradients; and these, in numbers of bytes"
+    named = {id(b): (b.category, *name_size(b.size, b.op, sizes)) for b in trace.blocks}
+    events = sorted([(b.start, 1, b) for b in trace.blocks] + [(b.end, 0, b) for b in trace.blocks if b.end is not None], key=lambda e: e[:2])
+    second = [b.start for b in trace.blocks if b.op == 'aten::randint'][1]
+    held, parts, standing = Counter(), ([], [], [], []), {'weights': Counter(), 'gradients': Counter()}
+    began = False
+    for at, new, b in events:
+        category, product, times = named[id(b)]
+        if b.end is None and category in standing and new: standing[category][product] += times
+        if category == 'weights' or category == 'gradients' and b.end is None and at >= second: continue
+        if at >= second and not began:
+            began = True
+            for key in [key for key in held if key[0] == 'gradients']: held[key] -= standing['gradients'][key[1]]
+        held[category, product] += times if new else -times
+        if new and b.phase != 'build': parts[2*(at >= second) + (b.phase == 'backward')].append(((b.op, product, times), Counter({k: v for k, v in held.items() if v})))
+    return parts, standing
+
+
+def align(steps):
+    "The moments that steps of one, two and three blocks share: those before the new blocks, and those behind them"
+    found, most = [], len(steps[0])
+    for names, at in ((zip(*([m[0] for m in step] for step in steps)), lambda i: i), (zip(*([m[0] for m in step[::-1]] for step in steps)), lambda i: -1 - i)):
+        alike = list(itertools.takewhile(lambda same: len(set(same[1])) == 1, enumerate(names)))
+        found.append([[step[at(i)][1] for step in steps] for i, _ in alike])
+    assert sum(map(len, found)) >= most, f'{len(found[0])} + {len(found[1])} of {most} moments are alike'
+    return found[0] + found[1]
+
+
+def extend(one, two, three):
+    "What is held in a model of L blocks: by category and product, how many times; None if blocks don't add the same"
+    law = {}
+    for category, product in one.keys() | two.keys() | three.keys():
+        a, b, c = (held[category, product] for held in (one, two, three))
+        if abs(a - 2*b + c) > 0.01*abs(b): return None  # these moments only look alike
+        if product in FEW and category not in ('weights', 'gradients'): continue
+        for letters, n in ((product, 2*a - b), ('L' + product, b - a)):
+            if n: law.setdefault(category, {})[letters] = int(n) if n == int(n) else round(n, 4)
+    return law
+
+
+def highest(laws, kind):
+    "Those of `laws` that are the highest for some sizes"
+    rng = random.Random(0)
+    drawn = [draw(rng, kind) for _ in range(2000)]
+    columns = sorted({p for law in laws for products in law.values() for p in products})
+    values = np.array([[of_product(p, s) for s in drawn] for p in columns], float)
+    held = np.array([[sum(products.get(p, 0) for products in law.values()) for p in columns] for law in laws]) @ values
+    chosen, near = [], held >= 0.998*held.max(0)
+    while near.any():  # the one that is nearly the highest most often, until each size has one
+        chosen.append(int(near.sum(1).argmax()))
+        near &= ~near[chosen[-1]]
+    return [laws[i] for i in sorted(chosen)]
+
+
+def draw(rng, kind):
+    "Sizes that a model may have"
+    width, D, N = rng.choice((512, 768, 1024, 2048, 4096, 8192, 16384)), rng.choice((64, 80, 128, 256)), int(2**rng.uniform(8, 18))
+    H = max(1, width//D)
+    k = D*H if kind in EACH_HEAD else D*max(1, H//rng.choice((1, 1, 4, 8)))
+    return dict(d=width, D=D, H=H, q=H*D, k=k, u=H*D + 2*k, f=int(width*rng.choice((2.7, 3.5, 4, 8))), N=N, T=N//rng.choice((1, 1, 4)), L=rng.choice((6, 12, 24, 32, 48, 80)), P=2048,
+                V=rng.choice((8192, 32000, 50257, 128256, 256000)), r=rng.choice((8, 16, 64)), c=rng.choice((256, 1024, 4096)))
+
+
+def record(kind, tied, *way):
+    "The law of such steps"
+    sizes = sizes_of(kind)
+    steps, standing = zip(*(list_moments(trace_step(kind, sizes, blocks, tied, *way), sizes) for blocks in (1, 2, 3)))
+    def law_of(*parts):
+        found = [law for part in parts for moment in align([step[part] for step in steps]) if (law := extend(*moment)) is not None]
+        return highest(found, kind)
+    def constant(category): return extend(*(Counter({(category, p): n for p, n in s[category].items()}) for s in standing)).get(category, {})
+    return {'weights': constant('weights'), 'gradients': constant('gradients'), 'first': law_of(0, 1), 'more': law_of(2, 3)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('kinds', nargs='*', default=[*KINDS, *OWN])
+    parser.add_argument('--tied', type=int, choices=(0, 1), help='these alone')
+    parser.add_argument('--adapters', choices=ADAPTERS, help='these alone')
+    args = parser.parse_args()
+    sys.modules.setdefault('torchvision', None)  # nothing here looks at pictures
+    import transformers.models.auto, peft  # noqa: F401
+    gc.freeze()  # every simulation collects what is garbage
+    for kind in args.kinds:
+        laws = {}
+        for tied in (KINDS | OWN)[kind] if args.tied is None else (bool(args.tied),):
+            for adapters, weights, checkpointing, chunked in itertools.product(ADAPTERS[:1] if kind in OWN else ADAPTERS if args.adapters is None else [args.adapters], WEIGHTS, (False, True), (False, True)):
+                if adapters and weights == 'float32': continue  # nobody's way
+                way = [weights, *[adapters]*bool(adapters), *['checkpointing']*checkpointing, *['chunks']*chunked, *['tied']*tied]
+                laws[' '.join(way)] = record(kind, tied, adapters, weights, checkpointing, chunked)
+        found = json.loads(DEST.read_text()) if DEST.exists() else {}
+        found[kind] = found.get(kind, {}) | laws
+        DEST.write_text('{' + ',\n'.join(f'{json.dumps(k)}:{{' + ',\n'.join(f'{json.dumps(way)}:{json.dumps(law, separators=(",", ":"), sort_keys=True)}' for way, law in sorted(v.items())) + '}' for k, v in sorted(found.items())) + '}\n')
+        print(kind, len(laws), DEST.stat().st_size, flush=True)
+
+
+if __name__ == '__main__': main()

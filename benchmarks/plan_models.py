@@ -1,0 +1,85 @@
+"""What `memtrain.families` says of other people's models, held against the simulation of the step that `memtrain train` takes with transformers' own code.
+
+    python benchmarks/plan_models.py          # writes results/plan_models.json; needs transformers and peft
+"""
+import argparse, gc, random, sys, time
+from dataclasses import replace
+
+import bitsandbytes  # noqa: F401, not while a GPU is played
+import torch
+
+from laws import make_model
+from memtrain.core import GIB, save_result
+from memtrain.estimate import Step, simulate
+from memtrain.families import list_models, predict_step, read_model
+from memtrain.optim import step_in_backward
+from memtrain.plan import plan
+from memtrain.train import TrainConfig, model_step
+
+
+def config_of(name):
+    "transformers' config of the model `name`"
+    from transformers import AutoConfig
+    found = list_models()[name]
+    fields = {k: v for k, v in found.items() if k not in ('hub', 'model_type', 'sliding_window')}
+    return AutoConfig.for_model(found['model_type'], **fields, attention_dropout=0.0, **({'sliding_window': None} if found['model_type'] == 'mistral' else {}), **({'pad_token_id': 0} if found['model_type'] == 'phi3' else {}))
+
+
+def simulated(name, step, card='a100'):
+    "The trace of `step` of transformers' own model"
+    settings = TrainConfig(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision, weights=step.weights,
+                           use_8bit_optimizer=step.optimizer == 'adamw8bit', activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0,
+                           optimizer_in_backward=step.optimizer_in_backward, grad_clip=0.0 if step.optimizer_in_backward else 1.0)
+    config = config_of(name)
+    adapters = ('qlora' if step.load_in_4bit else 'lora') if step.lora else ''
+    def make():
+        model = make_model(config, adapters, step.lora)
+        object.__setattr__(model.config, 'block_size', step.seq_len)
+        return model
+    model_fn, optimizer_fn, step_fn = model_step(make, settings)
+    def states_alike(params):  # of BF16AdamW, which takes thousands of slices, and a GPU's random numbers
+        if step.weights == 'float32': return optimizer_fn(params)
+        optimizer = torch.optim.AdamW([p for p in params if p.requires_grad], fused=True)
+        if step.optimizer_in_backward: step_in_backward(optimizer)
+        return optimizer
+    return simulate(model_fn, states_alike, step_fn, device=card)
+
+
+def draw(rng, lora):
+    "A step that `memtrain train` could take"
+    half = rng.choice(('autocast', 'bfloat16', 'bfloat16'))
+    at_once = rng.random() < 0.3 and not lora
+    return Step(rng.choice((1, 2, 4)), rng.choice((512, 1024, 2048)), 1 if at_once else rng.choice((1, 2)), half == 'autocast', rng.choice(('adamw', 'adamw8bit')) if half != 'bfloat16' and not lora else 'adamw',
+                rng.random() < 0.5, rng.choice((None, None, 256, 1024)), 'bfloat16' if half == 'bfloat16' else 'float32', at_once, lora, bool(lora) and rng.random() < 0.5)
+
+
+def hold(name, step, kind):
+    started = time.process_time()
+    trace = simulated(name, step)
+    truth = max(n for phase, n in trace.by_phase.items() if phase != 'build')  # train converts weights on the host
+    took, started = time.process_time() - started, time.process_time()
+    found = predict_step(read_model(name, step.seq_len), step)
+    print(f'{name:16} {found.peak/truth - 1:+8.3%} {truth/GIB:7.2f} GiB {took:5.1f} s {[v for k, v in vars(step).items() if v != getattr(Step(), k)]} {trace.peak_op}', flush=True)
+    return dict(model=name, kind=kind, step={k: v for k, v in vars(step).items() if v != getattr(Step(), k)}, simulated=truth, predicted=found.peak, simulating=took, predicting=time.process_time() - started)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--models', nargs='*', default=['qwen2.5-0.5b', 'qwen3-0.6b', 'smollm2-360m', 'tinyllama-1.1b', 'mistral-7b', 'gemma-2b', 'pythia-410m', 'phi-2', 'phi-3-mini', 'olmo-1b', 'olmo-2-7b', 'gpt2'])
+    parser.add_argument('--steps', type=int, default=3, help='of each, drawn')
+    parser.add_argument('--rows', type=int, default=3, help='of each plan')
+    parser.add_argument('--print', action='store_true', dest='only')
+    args, rng, rows = parser.parse_args(), random.Random(0), []
+    sys.modules.setdefault('torchvision', None)
+    import transformers.models.auto, peft  # noqa: F401
+    gc.freeze()
+    for card in ('24gb', '48gb', '80gb'):  # the first rows of plans
+        for how in (dict(), dict(lora=16), dict(lora=16, load_in_4bit=True)):
+            found = plan(read_model('llama-3-8b', 4096), card, global_batch=8, **how)
+            for o in found.options[:args.rows]: rows.append(hold('llama-3-8b', replace(o.step, gradient_accumulation_steps=min(2, o.step.gradient_accumulation_steps)), f'plan {card}'))  # a third micro-batch is as the second
+    for name in args.models:
+        for lora in (0, 0, 16)[:args.steps]: rows.append(hold(name, draw(rng, lora), 'drawn'))
+    if not args.only: save_result('plan_models', dict(rows=rows), 'python benchmarks/plan_models.py')
+
+
+if __name__ == '__main__': main()
