@@ -464,6 +464,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--only', default='', help='rows whose name has this in it; nothing is stored then')
     p.add_argument('--part', default='1/1', help='as 2/3: the second third of the operations, added to those that are stored; the first part has the steps')
+    p.add_argument('--update', default='', help='operations whose name has this in it are predicted again, in place of the rows that are stored')
     p.add_argument('--steps', action='store_true', help='only the whole steps that were held back')
     args = p.parse_args()
     only, part = args.only, tuple(map(int, args.part.split('/')))
@@ -474,6 +475,12 @@ def main():
             for kind, n in measured.items(): yield dict(what=what, address=address, gpu=gpu, kind=kind, measured=n, predicted=predicted[kind])
     def show(found):
         for r in found: print(f"{r['what']:75s} {r['kind']:9s} {r['measured']:14,d} {r['predicted']:14,d} {r['predicted']/r['measured'] - 1:+.4%}")
+    if args.update:
+        stored = load_result('gpu_published')
+        new = {(r['operation'], r['mode'], r['gpu'], r['date'], r['commit'], r['size']): r for r in measure_held(args.update)}
+        held = [new.get((r['operation'], r['mode'], r['gpu'], r['date'], r['commit'], r['size']), r) for r in stored.values['held']]
+        save_result('gpu_published', dict(stored.values, held=held, updated=args.update, earlier=stored.values.get('earlier') or f'{stored.command}, {stored.stamp}'), f'python benchmarks/gpu_published.py --update {args.update}')
+        return
     if part[0] == 1:
         show(steps := [*try_all(held_steps())])
         if not only: save_result('gpu_steps', dict(rows=steps), 'python benchmarks/gpu_published.py --steps')
