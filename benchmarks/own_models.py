@@ -1,5 +1,5 @@
 "Predicted and measured peaks of training steps of other people's models: `memtrain train --model`, on a CPU, each in a fresh process"
-import argparse, multiprocessing, sys, tempfile
+import argparse, json, multiprocessing, sys, tempfile
 from pathlib import Path
 
 MODELS = {  # families of transformers, with random weights
@@ -44,12 +44,36 @@ def measure(args):
         t = m.trace
     return {'peak': t.peak, 'op': t.peak_op, 'phases': t.by_phase, 'by_category': t.by_category}
 
+LLAMA_1B = dict(model_type='llama', architectures=['LlamaForCausalLM'], vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
+                tie_word_embeddings=True, max_position_embeddings=131072)  # the shape of Llama 3.2 1B
+WAYS = {'all of it, float32': ({}, {}), 'LoRA, rank 16': (dict(lora=16), {}), 'weights of 4 bits (QLoRA)': (dict(lora=16, load_in_4bit=True), {}),
+        '… checkpointing, loss in chunks': (dict(lora=16, load_in_4bit=True), dict(activation_checkpointing=True, loss_chunk_size=256))}
+
+def simulate_ways():
+    "What a step of `LLAMA_1B` on a window of 1,024 tokens holds at its peak in each of `WAYS`, by category"
+    from memtrain.estimate import simulate
+    from memtrain.train import TrainConfig, model_step, open_model
+    found = {}
+    with tempfile.TemporaryDirectory() as d:
+        Path(d, 'config.json').write_text(json.dumps(LLAMA_1B))
+        for name, (own, settings) in WAYS.items():
+            t = simulate(*model_step(lambda: open_model(d, 1024, **own, empty=True), TrainConfig(batch_size=1, **settings)))
+            found[name] = {'peak': t.peak, **t.by_category}
+            print(f'{name}: {t.peak/2**30:.2f} GiB', flush=True)
+    return found
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument('--models', nargs='*', default=[*MODELS])
     p.add_argument('--settings', nargs='*', default=[*SETTINGS])
-    p.add_argument('--save', action='store_true', help='record in results/own_models.json')
+    p.add_argument('--ways', action='store_true', help='simulate a Llama of 1.24 billion parameters instead, in four ways')
+    p.add_argument('--save', action='store_true', help='record in results/own_models.json, or own_models_ways.json')
     a = p.parse_args()
+    from memtrain.core import save_result
+    if a.ways:
+        found = simulate_ways()
+        if a.save: save_result('own_models_ways', found, 'python benchmarks/own_models.py --ways --save')
+        return
     context = multiprocessing.get_context('forkserver')
     context.set_forkserver_preload(['torch', 'transformers', 'transformers.models.llama.modeling_llama', 'peft', 'memtrain.train', 'memtrain.estimate'])
     rows = []
@@ -67,7 +91,6 @@ def main():
     worst = max(rows, key=lambda row: abs(row['error']))
     print(f"{len(rows)} steps, the worst {worst['error']:+.3%}: {worst['model']}, {worst['settings']}")
     if a.save:
-        from memtrain.core import save_result
         save_result('own_models', {'rows': rows, 'block_size': BLOCK, 'batch_size': ROWS}, 'python benchmarks/own_models.py --save')
 
 if __name__ == '__main__': sys.exit(main())

@@ -690,7 +690,7 @@ def losses(
     "Every loss that the run at `run_dir` has logged"
     return [(m['iter'], m.get('loss', m.get('val_loss'))) for m in read_metrics(Path(run_dir)/'metrics.jsonl')]
 
-# %% ../nbs/training/17_your_model.ipynb #604bc142
+# %% ../nbs/training/17_your_model.ipynb #8cdebb9b
 import logging, shutil, warnings
 from functools import partial
 from typing import NamedTuple

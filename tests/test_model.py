@@ -149,6 +149,27 @@ def test_solution_a_wide_gpt_and_a_padded_vocabulary():
     assert next(w for w in range(64, 9999, 64) if blocks_share(w) >= 0.9) == 3264
     assert count_params(named_config('gpt2', vocab_size=50304)) - count_params(named_config('gpt2')) == 47*768
 
+# %% ../nbs/solutions/10_loss.ipynb #90851606
+import torch
+
+def test_solution_a_chunk_outgrows_the_gradient_of_the_head():
+    head = torch.empty(128_256, 2048, device='meta')
+    def logits(tokens): return torch.empty(tokens, 128_256, device='meta')
+    assert head.nbytes == 4*128_256*2048
+    assert logits(2048).nbytes <= head.nbytes < logits(2049).nbytes
+
+# %% ../nbs/solutions/11_checkpointing.ipynb #24695b3c
+from functools import partial
+from memtrain.model import GPT, Checkpointing, GPTConfig
+
+def test_solution_every_fifth_block_of_twelve():
+    wrapped = Checkpointing(5).wrap(GPT(GPTConfig(50, 16, 12, 2, 8)).blocks)
+    assert sum(type(b) is partial for b in wrapped) == 12//5
+
+def test_solution_attention_is_a_sixth_of_gpt2():
+    T, C = 1024, 768
+    assert abs(4*T*C/(4*T*C + 24*C*C) - 0.182) < 0.001
+
 # %% ../nbs/solutions/33_experts.ipynb #dd7e20d1
 import torch
 from memtrain.model import GPT, GPTConfig

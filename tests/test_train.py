@@ -66,6 +66,71 @@ def test_every_token_is_predicted_once():
         by_hand = [model.loss(ids[None, i:i + 8][:, :29 - i], ids[None, i + 1:i + 9]).item() * min(8, 29 - i) for i in range(0, 29, 8)]
         assert n == 29 and abs(loss - sum(by_hand)/29) < 1e-6 and model.training
 
+# %% ../nbs/solutions/13_train.ipynb #ec1a1f8f
+import math
+import torch
+from memtrain.model import GPT, GPTConfig
+from memtrain.train import accumulate_gradients
+
+def test_solution_one_half_costs_log_2():
+    probabilities = torch.tensor([[0.5, 0.3, 0.2]])
+    assert math.isclose(torch.nn.functional.cross_entropy(probabilities.log(), torch.tensor([0])).item(), math.log(2), rel_tol=1e-6)
+
+def test_solution_the_plain_mean_of_uneven_pieces_is_off():
+    torch.manual_seed(0)
+    model, ids = GPT(GPTConfig(50, 16, 1, 2, 16)), torch.randint(50, (8, 17))
+    x, y = ids[:, :-1], ids[:, 1:]
+    def gradient(work):
+        model.zero_grad()
+        work()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])
+    pieces = list(zip(x.split(3), y.split(3)))
+    whole = gradient(lambda: model.loss(x, y).backward())
+    weighed = gradient(lambda: accumulate_gradients(model, pieces))
+    plain = gradient(lambda: (sum(model.loss(*piece) for piece in pieces)/3).backward())
+    assert (weighed - whole).norm() < 1e-5*whole.norm()
+    assert 0.02 < (plain - whole).norm()/whole.norm() < 0.5
+
+# %% ../nbs/solutions/16_resume.ipynb #9dbfc730
+import tempfile
+from pathlib import Path
+from memtrain.core import seed_everything
+from memtrain.model import GPT, GPTConfig
+from memtrain.prepare import prepare
+from memtrain.train import TrainConfig, Trainer
+
+def test_solution_a_forgetful_run_parts_in_its_first_step():
+    class Forgetful(Trainer):
+        def _take_up(self, path, states): "Leave the loader where it begins"
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        for i in range(12): (d/f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. '*6)
+        prepare([d], d/'data', tokenization='bytes', val_fraction=0.2, dedup=False)
+        def begin(kind=Trainer, out='run', **kw):
+            seed_everything(0)
+            return kind(GPT(GPTConfig(257, 8, 1, 1, 8)), d/'data', TrainConfig(max_iters=4, batch_size=2), d/out, 'cpu', **kw)
+        whole = begin(out='whole')
+        losses = [whole.step()['loss'] for _ in range(3)]
+        stopped = begin()
+        for _ in range(2): stopped.write(**stopped.step())
+        stopped.save()
+        del stopped
+        assert begin(resume=True).step()['loss'] == losses[2] != begin(Forgetful, resume=True).step()['loss']
+
+# %% ../nbs/solutions/17_your_model.ipynb #6b949704
+import torch
+from memtrain.model import GPT, GPTConfig
+from memtrain.train import to_hf
+
+def test_solution_an_adapter_is_one_in_128():
+    layer, *beside = (torch.nn.Linear(a, b, bias=False, device='meta').weight.numel() for a, b in ((4096, 4096), (4096, 16), (16, 4096)))
+    assert sum(beside) == 2*16*4096 and sum(beside)/layer == 1/128
+
+# %% ../nbs/solutions/17_your_model.ipynb #d9e9b162
+def test_solution_three_layers_of_llama_are_thirty_tensors():
+    model = GPT(GPTConfig(50, 16, 3, 2, 16, norm='rms', positions='rotary', mlp='swiglu', tie_weights=False))
+    assert len(to_hf(model)[1]) == 3*9 + 3
+
 # %% ../nbs/proofs/train.ipynb #c0ba1b47
 import contextlib, json, math, os, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time
 from dataclasses import asdict, replace
