@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['save_checkpoint', 'load_checkpoint', 'load_weights', 'check_same', 'read_metrics', 'MetricsLog', 'ToldElsewhere',
-           'on_main', 'own_ranks', 'Stopped', 'catch_sigterm', 'check_run_dir', 'find_checkpoints', 'Run']
+           'on_main', 'own_ranks', 'Stopped', 'Left', 'catch_sigterm', 'check_run_dir', 'find_checkpoints', 'Run']
 
 # %% ../nbs/reference/62_runs.ipynb #7d21136e
 import contextlib, hashlib, json, os, pickletools, re, shutil, signal, threading, weakref, zipfile
@@ -203,13 +203,16 @@ class Stopped(MemtrainError):
     "The run was told to stop, and is saved"
     status = 128 + signal.SIGTERM  # of Ctrl-C 128 + SIGINT
 
+class Left(BaseException):
+    "A step was left in the middle, as the run was told to stop"
+
 @contextlib.contextmanager
 def catch_sigterm(
     ctrl_c: bool = False,  # whether the first Ctrl-C is to be noted likewise; a second one ends the process as ever
 ) -> Iterator[threading.Event]:
     "An event that `SIGTERM` sets, and with `ctrl_c` SIGINT, instead of ending the process, while the block runs; in the main thread, where signals arrive"
     told = threading.Event()
-    told.signal = signal.SIGTERM
+    told.signal, told.leave = signal.SIGTERM, False  # leave: whether what runs now may be left
     if threading.current_thread() is not threading.main_thread():
         yield told
         return
@@ -218,6 +221,7 @@ def catch_sigterm(
         if number == signal.SIGINT and told.is_set(): raise KeyboardInterrupt
         told.signal = signal.Signals(number)
         told.set()
+        if told.leave: raise Left
     for s, handler in before.items():
         if s == signal.SIGTERM or handler is not signal.SIG_IGN: signal.signal(s, note)  # a job in the background is deaf to Ctrl-C
     try: yield told
@@ -275,7 +279,7 @@ class Run:
         self.out, self.ranks, self.keep = None if out_dir is None else Path(out_dir), ranks, keep
         self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0  # the iteration of the last checkpoint
         self.changed = {}  # what a resumed run has otherwise than before, for the next line of the log
-        self.hold, self.held = None, False
+        self.hold, self.held, self.told = None, False, None
         with contextlib.ExitStack() as failing:
             failing.callback(self.__exit__)
             self.__enter__()
@@ -296,6 +300,18 @@ class Run:
     def __exit__(self, *_: Any) -> None:
         "Let others write in the folder"
         self.hold, self.held = None, False  # the lock goes with the last run of this process that shares it
+
+    @contextlib.contextmanager
+    def leaving(self) -> Iterator[None]:
+        "Inside of a step, what the step may leave by `Left` as soon as it is told to stop; ranks wait for each other, so only where there is one"
+        if self.told is None or self.ranks.world_size > 1:
+            yield
+            return
+        self.told.leave = True
+        try:
+            if self.told.is_set(): raise Left
+            yield
+        finally: self.told.leave = False
 
     def load(
         self,
@@ -415,14 +431,17 @@ def go(
     "Have `trainer` step until it is finished, logging, evaluating and saving on the way; `Stopped` where `SIGTERM` came before, and it is saved"
     val = None
     with catch_sigterm(ctrl_c=bool(self.out)) as told, progress(total=total, initial=trainer.iter, desc='training', unit='it' if unit == 'iteration' else unit, disable=not self.ranks.main) as bar:
+        self.told, line = told, None
         while not trainer.finished:
-            line = trainer.step()
-            self.write(**line)
-            last, stop = trainer.finished, self.ranks.any(told.is_set())
-            if evaluate and (last or trainer.iter % eval_interval == 0): val = evaluate()
+            try: line, left = trainer.step(), False
+            except Left: left = True
+            if not left: self.write(**line)
+            last, stop = trainer.finished, left or self.ranks.any(told.is_set())
+            if not left and evaluate and (last or trainer.iter % eval_interval == 0): val = evaluate()
             if last or stop or trainer.iter % checkpoint_interval == 0: trainer.save()
-            bar.set_postfix_str(describe(line, val), refresh=False)
-            bar.update()
+            if not left:
+                bar.set_postfix_str(describe(line, val), refresh=False)
+                bar.update()
             if stop and not last:
                 by_hand = self.ranks.any(told.is_set() and told.signal == signal.SIGINT)
                 stopped = Stopped(f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} behind {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')

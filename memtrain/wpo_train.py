@@ -27,7 +27,7 @@ from .plan import MARGIN, usable_memory
 from .ranks import Ranks, choose_device
 from .report import matmul_rate
 from .folders import check_shape
-from .runs import Run, check_same, own_ranks
+from .runs import Left, Run, check_same, own_ranks
 from .wpo import POINTS, FactorNet, LowRankNet, Sums, check_counts, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob, uses_basis
 from .wpo_start import Whitening, fit_bandwidth, fit_clusters, start_network
 
@@ -734,17 +734,21 @@ class WPOTrainer:
         "One step of the optimizer"
         started, c = time.perf_counter(), self.config
         if c.eval_interval and not self.iter: self.look()  # the start may be the best there is
+        drawn_from = self.generator.get_state()
         x, own = self.source.draw(c.batch_size, self.generator)
         lr, beta = _one_cycle(self.iter, c.max_iters, c.lr)
         for group in self.optimizer.param_groups: group.update(lr=lr, betas=(beta, group['betas'][1]))
         self.optimizer.zero_grad(set_to_none=False)
         try:
-            loss = self.loss_and_gradient(self.mixture.see(x), None if own is None else own.to(self.device))
+            with self.folder.leaving(): loss = self.loss_and_gradient(self.mixture.see(x), None if own is None else own.to(self.device))
             norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), c.grad_clip or math.inf, foreach=False).item()
             if not math.isfinite(norm):
                 bad = next(name for name, p in self.net.named_parameters() if not p.grad.isfinite().all())
                 raise MemtrainError(f'the gradient of {bad} is not finite', f"take a smaller {option('lr')} than {c.lr:g}")
         except MemtrainError as e: raise e.at(f'step {self.iter + 1}') from None
+        except Left:
+            self.generator.set_state(drawn_from)  # the same batch when it is resumed
+            raise
         self.optimizer.step()
         self.iter += 1
         line = dict(iter=self.iter, loss=loss, lr=lr, grad_norm=norm, seconds=time.perf_counter() - started)
