@@ -379,9 +379,10 @@ def site_findings(root: Path) -> list[str]:
         text = ["".join(o["source"]) for o in nb["cells"]]
         front = yaml.safe_load(text[0].strip().strip("-")) if text and nb["cells"][0]["cell_type"] == "raw" else {}
         heads = anchors("\n\n".join([*text, *("".join(v) for c in nb["cells"] for o in c.get("outputs", []) for k,v in o.get("data", {}).items() if k == "text/markdown")]))
+        where = (path.relative_to(root/"_proc").parent/str(front.get("output-file"))).as_posix()  # solutions have the names of their pages
         for url in urls:
             file,_,name = url.partition("#")
-            if file.rpartition("/")[2] == front.get("output-file") and name not in heads: res.append(f"{proc_name(path)}: `{name}` has no heading that links could go to: nbdev shows no documentation of it")
+            if file == where and name not in heads: res.append(f"{proc_name(path)}: `{name}` has no heading that links could go to: nbdev shows no documentation of it")
         shown = any("image/png" in o.get("data", {}) for c in nb["cells"] for o in c.get("outputs", []))
         if shown and not (root/"_proc"/str(front.get("image")).lstrip("/")).is_file(): res.append(f"{proc_name(path)}: its first figure isn't its picture: see procs in settings.ini")
         if path.stem == "index": continue
