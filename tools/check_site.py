@@ -215,7 +215,7 @@ def check_in_browser(site: Path, pages: dict[Path, Built], measured: dict) -> li
     with Browser() as b:
         for page in pages.values():
             b.open(page.path, *SCREEN)
-            screens = b.run("document.documentElement.scrollHeight") / SCREEN[1]
+            screens = b.run("(document.querySelector('main') || document.documentElement).scrollHeight") / SCREEN[1]
             res += [f"{page.name}: contrast too low: {o}" for o in b.run(CONTRAST)] + [f"{page.name}: a script fails: {o.splitlines()[0]}" for o in b.errors()]
             b.size(PHONE, 844)
             width = b.run("document.documentElement.scrollWidth")

@@ -13,7 +13,7 @@ from common import page_name,pages,read_page
 
 HOME = "index"
 WIDE = 100  # characters of a line in a signature
-LONG = 14  # lines of an example, beyond which what it shows comes first and its code is folded
+LONG = 10  # lines of an example, beyond which what it shows comes first and its code is folded
 DEFS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
 GLOSSARY = "reference/69_glossary.ipynb"
