@@ -85,9 +85,12 @@ class Verify:
 
     def run(self) -> int:  # exit status
         "Print a line for each file that isn't what it was; 1 if there is any"
-        from memtrain.shards import read_manifest, verify
+        from memtrain.remote import as_url
+        from memtrain.shards import MANIFEST, read_manifest, verify
         from memtrain.traces import is_traces, read_trace_manifest, verify_traces
         traces = is_traces(self.path)
+        inside = [] if traces or as_url(self.path) or (Path(self.path)/MANIFEST).exists() else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}'))
+        if inside: raise MemtrainError(f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that')
         problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)] if traces else verify(self.path)
         for line in problems: print(f'memtrain: {line}', file=sys.stderr)
         if not problems: print(f"{self.path}: {len((read_trace_manifest if traces else read_manifest)(self.path)['shards'])} shards, every byte as it was written")
@@ -109,6 +112,15 @@ class Export:
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #61e54dfc
+def _tell_predictor(path, samples):
+    "The line to train a predictor by, or that there are too few samples for one"
+    if samples < 100:  # of more, some fall to each part
+        from memtrain.routing import split_samples
+        try: split_samples(path)
+        except MemtrainError as e: return f'Too few for train-predictor: {e}'
+    return f'Next: memtrain train-predictor --shard_dir {shlex.quote(str(path))}'
+
+# %% ../nbs/reference/65_cli.ipynb #d86b3f90
 @dataclass
 class ShardTraces:
     "Cut a pickle of traces, larger than memory if need be, into shards"
@@ -132,7 +144,7 @@ class ShardTraces:
         if other := m['traces'] - sum(m['layers'].values()):
             print(f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; a predictor learns from traces, which have one"
                   + '; what is no list is one item'*(m['traces'] == 1))
-        print(f'Next: memtrain verify {out}' if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers'] else f'Next: memtrain train-predictor --shard_dir {out}')
+        print(f'Next: memtrain verify {out}' if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers'] else _tell_predictor(self.out_dir, m['samples']))
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #e48c0b86
@@ -167,7 +179,7 @@ class CollectTraces:
                 os.replace(shard, dest)
                 shutil.rmtree(folder)
         print(f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {format_size(sum(s['bytes'] for s in m['shards']))}")
-        print('Next: memtrain ' + (f'train-predictor --shard_dir {shlex.quote(str(dest))}' if self.shard_data else f'shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS'))
+        print(_tell_predictor(dest, m['samples']) if self.shard_data else f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS')
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #47e3e608
@@ -306,9 +318,9 @@ def _open_data(self: Train, config, text, stream):
     from memtrain.tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
     from memtrain.train import hold_text, open_shards, open_stream
     if self.dataset_dir: return TokenShards(self.dataset_dir).vocab_size, lambda block_size: open_shards(self.dataset_dir, config, block_size, self.documents)
-    for path in map(Path, self.input_file):  # files of JSON that nobody wants to learn
+    for path in map(Path, self.input_file or [self.dataset_id]):  # files of JSON that nobody wants to learn
         if (path/MANIFEST).exists(): raise MemtrainError(f'{path}: its text has been prepared', f"give it as {option('dataset_dir')}")
-        if any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')): raise MemtrainError(f'{path}: a data set that was saved with save_to_disk', f"give it as {option('dataset_id')}")
+        if self.input_file and any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')): raise MemtrainError(f'{path}: a data set that was saved with save_to_disk', f"give it as {option('dataset_id')}")
     options = {k: v for k, v in vars(text).items() if k not in ('exclude', *self.takes['text:TextOptions'][1:].split())}
     source = open_source([Path(p) for p in self.input_file] or self.dataset_id, text.text_key, text.exclude)  # a Path is never taken for a text
     start = self.model or self.init_from

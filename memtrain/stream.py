@@ -595,7 +595,7 @@ class DocumentStream:
         self.counts['broken'] += len(done.broken)
         self.errors += done.broken[:max(0, self.max_broken + 1 - len(self.errors))]
         if self.counts['broken'] > self.max_broken:
-            raise self._with_broken(f'{self.name}: more than {self.max_broken} broken records; the first is ', f"mend them, or raise {option('max_broken')}")
+            raise self._with_broken(f'{self.name}: more than {self.max_broken} broken records; the first is ' if self.max_broken else f'{self.name}: a broken record, ', f"mend them, or raise {option('max_broken')}")
 
     def _with_broken(self, problem, way_out):
         "An error that ends with the first broken record, whose own way out is taken where all the others have their text under another key too"
@@ -612,7 +612,7 @@ class DocumentStream:
         other = f"; with {option('val_fraction')} {v} the other split has them all" if v and len(splits) == 1 else ''
         finer, way_out = max(1, self.options.document_kib//16), 'give more text'
         if other: way_out += f", cut it finer with {option('document_kib')} {finer}, or choose another {option('val_fraction')}"
-        problem = f"{self.name}: there is no document for {' and '.join(splits)} in it{_told(self.counts)}{other}"
+        problem = f"{self.name}: no document fell into {' and '.join(splits)}, there are too few{_told(self.counts)}{other}"
         return self._with_broken(f'{problem}; the first broken record is ', 'mend them, or give more text') if self.errors else MemtrainError(problem, way_out)
 
     def groups(

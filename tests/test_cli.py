@@ -542,7 +542,7 @@ def test_what_is_wrong_with_a_text_is_told_in_the_words_of_the_flags():
         (d/'x.jsonl').write_text('{"text": "a"}\n{\n' + '{"text": "b"}\n'*50)
         stream = ('--input_file', 'in', '--use_streaming')
         for args, said in ((('--input_file', 'data'), 'give it as --dataset_dir'), (('--input_file', 'saved'), 'give it as --dataset_id'), (('--dataset_id', './gone'), 'check --dataset_id'),
-                           (('--input_file', 'gone'), 'check --input_file'), (('--input_file', 'empty.txt'), 'empty.txt: there is no document for'), ((*stream, '--num_workers', 100_000), 'fewer --num_workers'),
+                           (('--input_file', 'gone'), 'check --input_file'), (('--input_file', 'empty.txt'), 'empty.txt: no document fell into'), ((*stream, '--num_workers', 100_000), 'fewer --num_workers'),
                            ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'), ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the --seq_len'),
                            (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'), ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'), ((*stream, '--cache_dir', 'empty.txt'), "'empty.txt' can't be made")):
             run = run_here('train', *args, '--out_dir', 'run', '--tokenization', 'bytes', '--target_params', '20k', '--max_iters', 1, cwd=d)
@@ -771,3 +771,15 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
         (d/'out/tokenizer_state.json').unlink()
         assert 'out has no tokenizer: put its tokenizer.json' in run_here('sample', 'out', cwd=d).stderr
         assert 'nanoGPT computes GELU' in run_here('export-model', 'run', 'nano', '--to', 'nanogpt', cwd=d).stdout
+
+# %% ../nbs/proofs/cli.ipynb #6a891007
+def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_samples():
+    from memtrain.cli import _tell_predictor
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(f'{d}/all/data', 300) as w: w.write(range(200))
+        for args, said in ((('verify', f'{d}/all'), f'{d}/all/data in it is one'), (('train', '--dataset_id', f'{d}/all/data', '--out_dir', f'{d}/r'), 'give it as --dataset_dir')):
+            with redirect_stderr(io.StringIO()) as err: test_eq(main(list(args)), 1)
+            assert said in err.getvalue(), err.getvalue()
+    with patch('memtrain.routing.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')) as split:
+        assert 'Too few for train-predictor: of its 1 samples' in _tell_predictor('x', 1)
+        assert _tell_predictor('x y', 100) == "Next: memtrain train-predictor --shard_dir 'x y'" and split.call_count == 1

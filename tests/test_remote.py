@@ -160,6 +160,43 @@ def test_an_address_is_known_with_one_slash_too_and_a_file_system_of_fsspec_is_r
             for at in (5, 19_000, 3): test_eq([f.seek(at), f.read(900)], [g.seek(at), g.read(900)])
 
 
+# %% ../nbs/solutions/27_remote.ipynb #c1a5b365
+import tempfile
+from pathlib import Path
+from unittest import mock
+import fsspec
+import numpy as np
+from memtrain.loader import TokenLoader
+from memtrain.remote import read_range
+from memtrain.shards import ShardWriter, TokenShards
+
+def test_solution_questions_caches_and_flipped_bits():
+    one, after_another, two = 0.05 + 20/100, 5*0.05 + 20/100, 3*(0.05 + 4.2/100)
+    assert round(one, 2) == 0.25 and round(after_another, 2) == 0.45 and round(two, 2) == 0.28
+    assert 2 < 200/(20/two) < 3
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(f'{d}/data', 50_000, tokens_per_shard=10_000) as w: w.write(np.arange(80_000) % 50_000)
+        fsspec.filesystem('memory').put(f'{d}/data', '/solution/data', recursive=True)
+        asked, batches = [], {}
+        def count(url, *args):
+            asked.append(url)
+            return read_range(url, *args)
+        with mock.patch('memtrain.remote.read_range', count):
+            for size in (20_000, 160_000):
+                loader = TokenLoader(TokenShards('memory://solution/data', cache_dir=f'{d}/{size}', cache_size=size), 16, 64)
+                for x, _ in loader: pass
+                asked.clear()
+                batches[size] = [x.tolist() for x, _ in loader]
+                assert len(asked) >= 8 if size == 20_000 else not asked
+        assert batches[20_000] == batches[160_000]
+        file = next(p for p in Path(f'{d}/160000').glob('[0-9a-f]*') if p.is_file())
+        data = bytearray(file.read_bytes())
+        data[len(data)//2] ^= 1
+        file.write_bytes(data)
+        again = TokenLoader(TokenShards('memory://solution/data', cache_dir=f'{d}/160000', cache_size=160_000), 16, 64)
+        list(again)  # the first epoch
+        assert [x.tolist() for x, _ in again] != batches[20_000]  # nobody notices
+
 # %% ../nbs/proofs/remote.ipynb #dd33f164
 import contextlib, hashlib, importlib.util, json, os, subprocess, sys, tempfile
 from pathlib import Path
