@@ -5,6 +5,7 @@
     python benchmarks/nanogpt.py --nanogpt nanoGPT
 
 nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its measurements.
+nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so memtrain runs with the exact one too.
 A round is some iterations of each, in turns; what is told is the median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh process.
 """
 import argparse, ast, contextlib, io, multiprocessing, os, pickle, statistics, sys, tempfile, time
@@ -13,6 +14,8 @@ from pathlib import Path
 SHAPES = {  # of nanoGPT's README for a CPU, and its model of Shakespeare by characters with fewer rows a batch; iterations in a round
     'CPU example': (dict(n_layer=4, n_head=4, n_embd=128, block_size=64, batch_size=12), 30),
     'baby GPT': (dict(n_layer=6, n_head=6, n_embd=384, block_size=256, batch_size=4), 2)}
+
+WHO = 'nanoGPT', 'memtrain', 'memtrain, exact GELU'
 
 def prepare_data(folder):
     "Characters of this package's sources, as memtrain and as nanoGPT keep them"
@@ -53,21 +56,24 @@ def start_nanogpt(repo, folder, shape, compiled):
         os.chdir(before[0])
     return step, space
 
-def start_memtrain(folder, shape, compiled):
-    "(what takes an iteration of memtrain's Trainer, the trainer)"
+def start_memtrain(folder, shape, compiled, exact=False):
+    "(what takes an iteration of memtrain's Trainer, the trainer); `exact`: with nanoGPT's GELU in the place of GPT-2's"
+    import torch.nn.functional as F
     from memtrain.model import GPT, GPTConfig
     from memtrain.shards import TokenShards
     from memtrain.train import TrainConfig, Trainer
     shape = dict(shape)
     config = TrainConfig(batch_size=shape.pop('batch_size'), compile=compiled, max_iters=10**6)
-    t = Trainer(GPT(GPTConfig(vocab_size=TokenShards(folder/'shards').vocab_size, **shape)), folder/'shards', config, folder/f"run{compiled}{shape['n_embd']}")
+    model = GPT(GPTConfig(vocab_size=TokenShards(folder/'shards').vocab_size, **shape))
+    for mlp in [b.mlp for b in model.blocks] if exact else (): mlp.forward = lambda x, mlp=mlp: mlp.drop(mlp.proj(F.gelu(mlp.fc(x))))
+    t = Trainer(model, folder/'shards', config, folder/f"run{exact}{compiled}{shape['n_embd']}")
     return t.step, t
 
 def start(who, *args):
     repo, folder, shape, compiled, threads = args
     import torch
     torch.set_num_threads(threads)
-    return start_nanogpt(repo, folder, shape, compiled) if who == 'nanoGPT' else start_memtrain(folder, shape, compiled)
+    return start_nanogpt(repo, folder, shape, compiled) if who == 'nanoGPT' else start_memtrain(folder, shape, compiled, who != 'memtrain')
 
 def peak(who, *args):
     "Bytes at the peak of an iteration: weights, optimizer state, and what it makes"
@@ -81,13 +87,13 @@ def peak(who, *args):
 
 def race(args, iterations, rounds):
     "Seconds an iteration in each round: {who: [(of CPU time, of the clock)]}"
-    steps = {who: start(who, *args)[0] for who in ('nanoGPT', 'memtrain')}
+    steps = {who: start(who, *args)[0] for who in WHO}
     for step in steps.values(): step(); step()
     found = {who: [] for who in steps}
     for _ in range(rounds):
         spent = {who: [0.0, 0.0] for who in steps}
         for i in range(iterations):
-            for who in sorted(steps, reverse=i % 2):
+            for who in WHO[::(-1)**i]:
                 cpu, wall = time.process_time(), time.perf_counter()
                 steps[who]()
                 spent[who] = [spent[who][0] + time.process_time() - cpu, spent[who][1] + time.perf_counter() - wall]
@@ -103,6 +109,7 @@ def main():
     p.add_argument('--threads', type=int, default=1, help='of torch')
     p.add_argument('--save', action='store_true', help='record in results/nanogpt.json')
     a = p.parse_args()
+    from memtrain.core import save_result
     context, rows = multiprocessing.get_context('spawn'), {}
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
@@ -111,17 +118,15 @@ def main():
             shape, iterations = SHAPES[name]
             for mode in a.modes:
                 args, found = (a.nanogpt.resolve(), d, shape, mode == 'compiled', a.threads), {}
-                for who in ('nanoGPT', 'memtrain'):
+                for who in WHO:
                     with context.Pool(1) as pool: found[who] = {'peak': pool.apply(peak, (who, *args))}
                 with context.Pool(1) as pool: seconds = pool.apply(race, (args, iterations, a.rounds))
                 for who, s in seconds.items(): found[who] |= {'cpu': [c for c, _ in s], 'wall': [w for _, w in s]}
-                row = {k: statistics.median(n/m for n, m in zip(found['nanoGPT'][k], found['memtrain'][k])) for k in ('cpu', 'wall')}
-                row['peak'] = found['memtrain']['peak']/found['nanoGPT']['peak']
-                rows[f'{name}, {mode}'] = {**found, 'ratio': row}
-                print(f"{name}, {mode}: rate of nanoGPT's {row['cpu']:.3f} (CPU) {row['wall']:.3f} (clock), peak {row['peak']:.3f}; "
-                      + ', '.join(f"{who} {statistics.median(f['cpu'])*1e3:.1f} / {statistics.median(f['wall'])*1e3:.1f} ms, {f['peak']/2**20:.2f} MiB" for who, f in found.items()), flush=True)
-    if a.save:
-        from memtrain.core import save_result
-        save_result('nanogpt', {'rows': rows, 'shapes': {k: v for k, (v, _) in SHAPES.items()}, 'threads': a.threads, 'rounds': a.rounds}, 'python benchmarks/nanogpt.py --nanogpt nanoGPT --save')
+                for f in found.values(): f['ratio'] = {k: statistics.median(n/m for n, m in zip(found['nanoGPT'][k], f[k])) for k in ('cpu', 'wall')} | {'peak': f['peak']/found['nanoGPT']['peak']}
+                rows[f'{name}, {mode}'] = found
+                for who, f in found.items():
+                    print(f"{name}, {mode}, {who}: {statistics.median(f['cpu'])*1e3:.1f} ms of CPU time, {statistics.median(f['wall'])*1e3:.1f} of the clock, {f['peak']/2**20:.2f} MiB; "
+                          f"rate of nanoGPT's {f['ratio']['cpu']:.3f} and {f['ratio']['wall']:.3f}, peak {f['ratio']['peak']:.3f}", flush=True)
+                if a.save: save_result('nanogpt', {'rows': rows, 'shapes': {k: SHAPES[k][0] for k in a.shapes}, 'threads': a.threads, 'rounds': a.rounds}, 'python benchmarks/nanogpt.py --nanogpt nanoGPT --save')
 
 if __name__ == '__main__': main()
