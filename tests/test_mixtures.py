@@ -12,6 +12,16 @@ from memtrain.wpo import FactorNet
 from memtrain.wpo_train import Mixture, WPOConfig, WPOTrainer
 
 
+# %% ../nbs/solutions/42_mixtures.ipynb #60b52faf
+import math
+from memtrain.core import load_result
+from memtrain.wpo import make_points
+
+def test_solution_what_more_centers_and_one_gaussian_are_worth():
+    lacks = [r['nll_held_out'] - r['nll_true'] for r in load_result('wpo_train').values['centers']]
+    cov = make_points('8gaussians', 100_000).double().T.cov()
+    assert 0 < 1 - lacks[-1]/lacks[0] < 1 and abs(math.log(2*math.pi*math.e) + cov.logdet().item()/2 - 4.25) < 0.05
+
 # %% ../nbs/proofs/mixtures.ipynb #73882a18
 import math, tempfile
 from pathlib import Path

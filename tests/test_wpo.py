@@ -140,6 +140,28 @@ def test_memory_does_not_follow_the_number_of_centers():
     assert many < 1.5*few and few < 20*MIB, (few, many)
     assert extra(384, 64, 8, 'matrix_free') < 20*MIB and extra(64, 64, 4, 'chunked', chunk_size=8) < extra(64, 64, 4, 'dense')/2
 
+# %% ../nbs/solutions/40_wpo.ipynb #6e744bed
+from memtrain.wpo import FactorNet
+
+def test_solution_of_counting_factors():
+    assert 100*101//2 == sum(map(len, FactorNet(100, 1).weights)) and 24e9//(2*4*3072**2) == 317
+
+# %% ../nbs/solutions/43_lowrank.ipynb #2f664e58
+import torch
+from memtrain.wpo import FactorNet, LowRankNet
+
+def test_solution_rank_32():
+    with torch.device('meta'):
+        full, *low = (sum(p.numel() for p in net.parameters()) for net in (FactorNet(64), LowRankNet(64, rank=31), LowRankNet(64, rank=32)))
+    assert low[0] < full < low[1]
+
+# %% ../nbs/solutions/46_wpo_exact.ipynb #c9790244
+from memtrain.wpo import uses_basis
+
+def test_solution_77_centers_and_127_samples():
+    assert [uses_basis(768, 64, K, 8) for K in (76, 77)] == [False, True]
+    assert [uses_basis(768, 64, 64, B, gradient=True) for B in (127, 128)] == [True, False]
+
 # %% ../nbs/proofs/wpo.ipynb #27c483ae
 import copy, itertools, math
 from unittest.mock import patch

@@ -60,3 +60,12 @@ def test_a_network_begins_with_what_was_fitted():
             start_network(net, found, 1e-3)
             nll = -log_prob(net, z[900:], found.centers, found.log_mixing).mean().item()
             test_close(nll, found.nll, eps=eps)
+
+
+# %% ../nbs/solutions/44_wpo_start.ipynb #2a36566c
+from memtrain.wpo import make_points
+from memtrain.wpo_start import fit_clusters
+
+def test_solution_one_step_is_enough_for_eight_clear_groups():
+    x = make_points('8gaussians', 3000)
+    assert abs(fit_clusters(x[:2500], x[2500:], 8, steps=1).nll - fit_clusters(x[:2500], x[2500:], 8).nll) < 0.1

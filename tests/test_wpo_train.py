@@ -62,6 +62,21 @@ def test_denormals_are_zeros_inside_and_as_before_outside():
         test_eq(flushed(), before)
     torch.set_flush_denormal(False)
 
+# %% ../nbs/solutions/41_wpo_train.ipynb #ce8089bf
+from memtrain.wpo_train import predict_peak
+
+def test_solution_what_3072_dimensions_take_before_a_pass():
+    p = predict_peak('matrix_free', 3072, 1000, 8)
+    fixed = p['parameters'] + p['gradients'] + p['optimizer states']
+    assert fixed > 4*1.14*2**30 and p['total'] - fixed < 2**30
+
+# %% ../nbs/solutions/45_wpo_run.ipynb #11b8e23c
+from memtrain.wpo_train import _one_cycle
+
+def test_solution_the_fiftieth_step_has_the_highest_rate():
+    rates = [_one_cycle(i, 1000, 1e-3)[0] for i in range(1000)]
+    assert rates.index(max(rates)) == 49 and abs(rates[0] - 1e-3/25) < 1e-12
+
 # %% ../nbs/proofs/wpo_train.ipynb #9a4a71fb
 import copy, gzip, json, math, os, pickle, random, signal, subprocess, sys, tempfile
 from pathlib import Path
