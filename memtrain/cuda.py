@@ -225,7 +225,12 @@ def _sort(func, args, kwargs, out):
 
 def _norm(func, args, kwargs, out): return [t.numel()*t.itemsize for t in args[:1 + ('backward' in str(func))] if not t.is_contiguous()]  # copies of gradient and input
 
-CUDA_TEMPORARIES = {'aten::embedding_dense_backward': _embedding_backward, 'aten::_scaled_dot_product_flash_attention_backward': _flash_backward,
+def _four_bits(func, args, kwargs, out):
+    "Weights of 4 bits in the dtype of more than 1,536 rows that they are multiplied with; fewer are multiplied as they lie"
+    x, shape = args[0], args[2]
+    return [shape[0]*shape[1]*x.itemsize] if x.numel() > 1536*x.shape[-1] else ()
+
+CUDA_TEMPORARIES = {'bitsandbytes::gemm_4bit': _four_bits, 'aten::embedding_dense_backward': _embedding_backward, 'aten::_scaled_dot_product_flash_attention_backward': _flash_backward,
                     'aten::_scaled_dot_product_efficient_attention_backward': _efficient_backward, 'aten::_softmax_backward_data': _softmax_backward,
                     'aten::native_group_norm_backward': _group_norm_backward, 'aten::sort': _sort,
                     **dict.fromkeys((f'aten::{norm}{end}' for norm in ('native_layer_norm', '_fused_rms_norm') for end in ('', '_backward')), _norm)}  # as CPU_TEMPORARIES of `memtrain.estimate`

@@ -840,6 +840,16 @@ class _Fake(FakeTensorMode):
 
     def __deepcopy__(self, memo): return self
 
+@functools.cache
+def _faked(cls):
+    "The kind of fake tensor that stands for `cls`, a subclass of tensors with attributes of its own, as bitsandbytes' weights of 4 bits"
+    def detach(t):
+        new = torch.Tensor.detach(t)
+        new.__class__ = type(t)
+        vars(new).update({k: v for k, v in vars(t).items() if k not in vars(new)})
+        return new
+    return type(cls.__name__, (cls, FakeTensor), dict(detach=detach))
+
 @contextlib.contextmanager
 def _workplace(tracer):
     "Where fake steps run"
@@ -849,7 +859,14 @@ def _workplace(tracer):
         state, tracer.recorded = get(), False
         tracer.see(state, 'get_rng_state', tracer.category(''))
         return state
-    def swap(t, new): t.data, t.fake_device = new.data, new.fake_device
+    def swap(t, new):
+        t.data = new.data
+        vars(t).update(vars(new))
+    def subclass(cls, data, *args, make=torch.Tensor._make_subclass, **kwargs):
+        if not isinstance(data, FakeTensor) or not issubclass(cls, torch.nn.Parameter): return make(cls, data, *args, **kwargs)
+        new = torch.Tensor.detach(data)
+        new.__class__, new._is_param = _faked(cls), True
+        return new.requires_grad_(*args)
     def written(t, how): return format(t.item(), how) if t.dim() == 0 else str(t)  # as a real tensor in an f-string
     def truncated(tensor, mean, std, *args, **kwargs):  # torch's own draws again until no value is outside
         with torch.no_grad(): return tensor.normal_(mean, std)
@@ -872,7 +889,7 @@ def _workplace(tracer):
                 tracer.name(what, [t for t in tensors if t.layout == torch.strided])
         return tell
     new = [(torch, 'get_rng_state', get_rng_state), (torch.random, 'get_rng_state', get_rng_state), (torch.utils, 'swap_tensors', swap),
-           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch, 'compile', eagerly), (FakeTensor, '__format__', written), (FakeTensor, 'numpy', values), (torch, 'save', unsaved)]
+           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch, 'compile', eagerly), (FakeTensor, '__format__', written), (FakeTensor, 'numpy', values), (torch, 'save', unsaved), (torch.Tensor, '_make_subclass', staticmethod(subclass))]
     if hf := sys.modules.get('transformers.modeling_utils'): new.append((hf.PreTrainedModel, 'save_pretrained', unsaved))
     hooks = [register_optimizer_step_pre_hook(stepping(True)), register_optimizer_step_post_hook(stepping(False))]
     log.addFilter(quiet)
@@ -880,6 +897,7 @@ def _workplace(tracer):
     try:
         with contextlib.ExitStack() as stack, warnings.catch_warnings(), torch.compiler.set_stance('force_eager'):
             for replaced in new: stack.enter_context(mock.patch.object(*replaced))
+            if bnb := sys.modules.get('bitsandbytes.functional'): stack.enter_context(mock.patch.dict(bnb.name2qmap))  # tables that it keeps
             warnings.filterwarnings('ignore', 'Accessing the data pointer of FakeTensor')
             yield
     finally:

@@ -258,3 +258,24 @@ def test_a_whole_script_runs_in_the_step():
     trace = simulate(lambda: nn.Linear(1, 1).cuda(), torch.optim.SGD, lambda model, optimizer: main(), device='cuda', steps=1)
     held = dict(zip(CATEGORIES, trace.timeline.max(0).tolist()))
     assert held['optimizer state'] > 2*4*32*64 and held['weights'] > 4*32*64  # of what the script made itself
+
+# %% ../nbs/proofs/cuda.ipynb #64765a79
+def test_weights_of_four_bits_lie_packed_and_are_widened_for_the_backward_pass():
+    import bitsandbytes as bnb
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen, self.small = bnb.nn.Linear4bit(512, 1024, bias=False, compute_dtype=torch.bfloat16, quant_type='nf4'), nn.Linear(512, 512, bias=False)
+            self.to(torch.bfloat16)
+        def forward(self, x): return self.frozen(self.small(x)).sum()
+    wide = 512*1024*2
+    for rows, times in ((64, 1), (2048, 2)):
+        def step(model, optimizer):
+            model(torch.randn(rows, 512, device='cuda', dtype=torch.bfloat16)).backward()
+            optimizer.step()
+        trace = simulate(lambda: Layer().cuda(), lambda params: torch.optim.AdamW([p for p in params if p.requires_grad]), step, device='cuda', steps=1)
+        held = [b for b in trace.alive(trace.events - 1) if b.phase == 'build']
+        test_eq(sorted(b.size for b in held if b.size > 4096), [512*1024//64, wide//4, 512*512*2])  # 64 numbers share one of fp32 (nested: of a byte)
+        test_eq(sum(b.size == wide and '4bit' in b.op for b in trace.blocks if b.phase != 'build'), times)
+    weight = bnb.nn.Params4bit(torch.randn(64, 64), quant_type='nf4').to('cpu')  # and afterwards real ones
+    assert not isinstance(bnb.functional.dequantize_4bit(weight.data, weight.quant_state), torch._subclasses.FakeTensor)
