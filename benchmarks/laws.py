@@ -1,6 +1,6 @@
 """Record the laws of memory of other people's models: what a training step of one of them holds, for any sizes.
 
-Steps of one, two and three blocks are simulated, as `memtrain train` takes them, with sizes that share no prime, so that the bytes of
+Steps of one, two and three blocks (of two to four, beside adapters) are simulated, as `memtrain train` takes them, with sizes that share no prime, so that the bytes of
 every tensor say which product of sizes they are: `2·N·f` is a bfloat16 tensor as wide as the MLP. What the second block adds, and the third
 adds again, any more add too. Of all moments of the step those are kept that are the highest for some sizes. `memtrain/laws.json` has them,
 by the kind of model (`model_type` of its config.json) and the way it is trained; `memtrain.families` reads it, and needs no transformers.
@@ -171,14 +171,14 @@ def align(steps):
     return found[0] + found[1]
 
 
-def extend(one, two, three):
-    "What is held in a model of L blocks: by category and product, how many times; None if blocks don't add the same"
+def extend(one, two, three, first=1):
+    "What is held in a model of L blocks, of models of `first` blocks and one and two more: by category and product, how many times; None if blocks don't add the same"
     law = {}
     for category, product in one.keys() | two.keys() | three.keys():
         a, b, c = (held[category, product] for held in (one, two, three))
         if abs(a - 2*b + c) > 0.01*abs(b): return None  # these moments only look alike
         if product in FEW and category not in ('weights', 'gradients'): continue
-        for letters, n in ((product, 2*a - b), ('L' + product, b - a)):
+        for letters, n in ((product, a - first*(b - a)), ('L' + product, b - a)):
             if n: law.setdefault(category, {})[letters] = int(n) if n == int(n) else round(n, 4)
     return law
 
@@ -208,12 +208,14 @@ def draw(rng, kind):
 
 def record(kind, tied, *way):
     "The law of such steps"
-    sizes = sizes_of(kind)
-    steps, standing = zip(*(list_moments(trace_step(kind, sizes, blocks, tied, *way), sizes) for blocks in (1, 2, 3)))
+    sizes, first = sizes_of(kind), 2 if way[0] else 1  # beside adapters the first block is unlike the others: nothing before it is trained
+    steps, standing = zip(*(list_moments(trace_step(kind, sizes, first + more, tied, *way), sizes) for more in range(3)))
     def law_of(*parts):
-        found = [law for part in parts for moment in align([step[part] for step in steps]) if (law := extend(*moment)) is not None]
+        laws = [extend(*moment, first) for part in parts for moment in align([step[part] for step in steps])]
+        found = [law for law in laws if law is not None]
+        assert len(found) > 0.8*len(laws), f'{len(found)} of {len(laws)} moments have a law'
         return highest(found, kind)
-    def constant(category): return extend(*(Counter({(category, p): n for p, n in s[category].items()}) for s in standing)).get(category, {})
+    def constant(category): return extend(*(Counter({(category, p): n for p, n in s[category].items()}) for s in standing), first).get(category, {})
     return {'weights': constant('weights'), 'gradients': constant('gradients'), 'first': law_of(0, 1), 'more': law_of(2, 3)}
 
 
@@ -232,6 +234,10 @@ def main():
             for adapters, weights, checkpointing, chunked in itertools.product(ADAPTERS[:1] if kind in OWN else ADAPTERS if args.adapters is None else [args.adapters], WEIGHTS, (False, True), (False, True)):
                 if adapters and weights == 'float32': continue  # nobody's way
                 way = [weights, *[adapters]*bool(adapters), *['checkpointing']*checkpointing, *['chunks']*chunked, *['tied']*tied]
+                if adapters and tied and False in (KINDS | OWN)[kind]:  # frozen, both tables as one: the same but for the second
+                    law = json.loads(DEST.read_text())[kind][' '.join(way[:-1])]
+                    laws[' '.join(way)] = law | {'weights': law['weights'] | {'dV': law['weights']['dV'] // 2}}
+                    continue
                 laws[' '.join(way)] = record(kind, tied, adapters, weights, checkpointing, chunked)
         found = json.loads(DEST.read_text()) if DEST.exists() else {}
         found[kind] = found.get(kind, {}) | laws
