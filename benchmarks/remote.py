@@ -316,7 +316,7 @@ def main():
     values = {"tokens": data.tokens, "delay": DELAY, "rounds": args.rounds, "batch_size": BATCH, "block_size": BLOCK, "labels": {**{k: WAYS[k][0] for k in ways}, "here": "memtrain, the folder here"},
               "ways": rows, "median": {k: [statistics.median(r["tokens"][e]/r["seconds"][e] for r in v) for e in range(2)] for k, v in rows.items()}, **faults,
               "versions": {p: metadata.version(p) for p in ("moto", "s3fs", "litdata", "mosaicml-streaming", "boto3", "obstore")}}
-    if not args.dry: save_result("remote", values, f"python benchmarks/remote.py --tokens {args.tokens} --rounds {args.rounds}")
+    if not args.dry: save_result("remote", values, f"python benchmarks/remote.py --tokens {args.tokens} --rounds {args.rounds} --only {args.only}")
 
 
 if __name__ == "__main__": main()
