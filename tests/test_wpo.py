@@ -63,6 +63,26 @@ from memtrain.core import MIB, MemtrainError, format_size
 from memtrain.measure import measure_peak
 from memtrain.wpo import FactorNet, LowRankNet, _Job, log_prob, uses_basis
 
+# %% ../nbs/mixtures/46_wpo_exact.ipynb #599221cb
+def screened(nats, d=192, K=200):
+    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
+    torch.manual_seed(0)
+    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
+    x = mu[:8] + torch.randn(8, d).double()
+    grads, losses = [], []
+    for s in (None, nats):
+        net.zero_grad()
+        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
+        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+    left = len(_Job(net, x, mu).screen(nats).centers)
+    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
+
+@pytest.mark.page
+def test_what_screening_leaves_out_is_nothing():
+    left, loss, gradient = screened(30.0)
+    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
+    assert screened(3.0)[0] < left
+
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #cdd0b6d5
 def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
     "A network in float64 that isn't near its beginning, samples and centers"
@@ -81,7 +101,6 @@ def loss_and_gradient(net, *args, **kw):
     return loss.detach(), torch.cat([p.grad.flatten() for p in params])
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #8c071f95
-@pytest.mark.page
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 5), st.integers(1, 10), st.sampled_from([None, 1, 2, 5, 100]), st.sampled_from(['none', 'mixing', 'zeros']),
        st.booleans(), st.sampled_from([0.1, 1.0, 1e3]), st.sampled_from([None, 40.0]), st.sampled_from(['chunked', 'matrix_free', 'low rank', 'basis']), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
@@ -107,26 +126,6 @@ def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spr
     limit = 1e-10 if spread < 1e3 else 2e-9  # there a log weight is some -1e6, and its last digit 1e-10
     assert (h - g)[ok].norm() <= limit*max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
     assert h.isfinite().all()
-
-# %% ../nbs/mixtures/46_wpo_exact.ipynb #599221cb
-def screened(nats, d=192, K=200):
-    "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
-    torch.manual_seed(0)
-    net, mu = FactorNet(d, 16, 2, scale=0.45).double(), torch.randn(K, d).double()
-    x = mu[:8] + torch.randn(8, d).double()
-    grads, losses = [], []
-    for s in (None, nats):
-        net.zero_grad()
-        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
-        grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
-    left = len(_Job(net, x, mu).screen(nats).centers)
-    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
-
-@pytest.mark.page
-def test_what_screening_leaves_out_is_nothing():
-    left, loss, gradient = screened(30.0)
-    assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
-    assert screened(3.0)[0] < left
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #0bbddaaf
 def extra(d, K, B, method, **kw):
