@@ -277,10 +277,11 @@ def find_optimal_batch_size(
             (loss_fn or gpt_loss)(model, n).backward()
             optimizer.step()
         return step
-    def copied():  # as tensors happen to be; under a fake mode it takes no memory
-        memo = {id(t): torch.nn.Parameter(torch.empty_like(t, device='cpu'), t.requires_grad) if isinstance(t, torch.nn.Parameter) else torch.empty_like(t, device='cpu') for t in tensors}
+    place = 'cpu' if device == 'cpu' else 'cuda'
+    def copied():  # where the step is to run; under a fake mode it takes no memory
+        memo = {id(t): torch.nn.Parameter(torch.empty_like(t, device=place), t.requires_grad) if isinstance(t, torch.nn.Parameter) else torch.empty_like(t, device=place) for t in tensors}
         return deepcopy(model, memo)
-    def need(n): return simulate(copied, optimizer_fn, step_of(n), device='cpu' if device == 'cpu' else 'cuda').peak
+    def need(n): return simulate(copied, optimizer_fn, step_of(n), device=place).peak
     n = find_largest(need, budget)
     if confirm or (confirm is None and here):
         while n and not _fits(model, optimizer_fn, step_of(n), budget): n -= max(1, n // 20)

@@ -258,6 +258,9 @@ def test_the_batch_size_is_the_largest_that_really_fits():
     test_eq(find_optimal_batch_size(model, 'cpu', budget=budget, confirm=True), n)
     assert all((a == b).all() and b.grad is None for a, b in zip(weights, model.parameters()))
     test_eq(find_optimal_batch_size(model, 'cpu', budget=1000), 0)
+    n = find_optimal_batch_size(model, 'rtx3090', budget=64*MIB)
+    need = [estimate(_shape(), Step(batch_size=b), 'cuda').peak for b in (n, n + 1)]
+    assert n and 0.98*need[0] < 64*MIB < 1.02*need[1], (n, need)  # as the closed form says for that card
 
 # %% ../nbs/proofs/plan.ipynb #d4b268b5
 def test_the_batch_size_of_any_model_and_confirming_it():
