@@ -260,7 +260,7 @@ class Train(RunFlags):
         "An error for what isn't there, before torch is imported"
         if sum(map(bool, (self.dataset_dir, self.input_file, self.dataset_id))) > 1: return  # which is told first
         for name in ('dataset_dir', 'init_from', 'model'):
-            if (path := getattr(self, name)) and not Path(path).is_dir(): raise MemtrainError('no such folder', '', name, path)
+            if (path := getattr(self, name)) and not Path(path).is_dir(): raise MemtrainError('no such folder', 'give the folder that memtrain prepare made' if name == 'dataset_dir' else 'give the folder that holds its config.json and weights, or a run', name, path)
         for name, paths in (('input_file', self.input_file), ('config_file', [self.config_file])):
             for path in paths:
                 if path and not set(path) & set('*?[') and not os.path.exists(os.path.expanduser(path)): raise MemtrainError(f'{path}: no such file or folder', f'check {option(name)}')
@@ -505,7 +505,7 @@ class Sample(OfRun):
         for i in range(self.num_samples):
             if i: print('---')
             ids, shown = list(begin) if prompt else [], 0
-            for new in stream_tokens(model, torch.tensor([begin], device=device), self.max_new_tokens, self.temperature, self.top_k, generator):
+            for new in stream_tokens(model, torch.tensor([begin], device=device), self.max_new_tokens, self.temperature, self.top_k, generator, tokenizer.vocab_size):
                 if new.item() == tokenizer.eod_id: break
                 ids.append(new.item())
                 text = tokenizer.decode(ids)
@@ -705,6 +705,7 @@ class PlanCommand(Shaped):
         cards = split_cards(self.gpu)[0]
         program = f'torchrun --standalone --nproc_per_node {cards} -m memtrain' if cards > 1 else 'memtrain'
         print(f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}")
+        if self.model and not os.path.exists(self.model): print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #8e286a88

@@ -330,6 +330,7 @@ def stream_tokens(
     temperature: float = 1.0,  # 1 draws from the model's own probabilities, 0 takes the best token always
     top_k: int | None = None,  # draw from the k best only; all by default
     generator: torch.Generator | None = None,  # where chance comes from, on the device of `idx`; torch's global one by default
+    ids: int | None = None,  # draw only tokens below this: those that a tokenizer smaller than the model knows
 ) -> Iterator[torch.Tensor]:  # (B, 1) each
     "`max_new_tokens` tokens that follow `idx`, one at a time, drawn from `model` at `temperature` among the `top_k` best, with `generator`"
     if not temperature >= 0: raise MemtrainError('is below 0', 'give 0 for the best token always, or a number above 0', 'temperature', temperature)
@@ -339,7 +340,7 @@ def stream_tokens(
     try:
         for _ in range(max_new_tokens):
             if idx.shape[1] > window: new, past = idx[:, -window:], None  # it moves, and with it all positions
-            logits = model.next_logits(new, past)
+            logits = model.next_logits(new, past)[:, :ids]
             if temperature == 0: new = logits.argmax(-1, keepdim=True)
             else:
                 logits = logits.float() / temperature
@@ -356,9 +357,10 @@ def generate(
     temperature: float = 1.0,  # 1 draws from the model's own probabilities, 0 takes the best token always
     top_k: int | None = None,  # draw from the k best only; all by default
     generator: torch.Generator | None = None,  # where chance comes from, on the device of `idx`; torch's global one by default
+    ids: int | None = None,  # draw only tokens below this: those that a tokenizer smaller than the model knows
 ) -> torch.Tensor:  # (B, T + n)
     "`idx` and `max_new_tokens` more tokens drawn from `model` at `temperature` among the `top_k` best, with `generator`"
-    return torch.cat([idx, *stream_tokens(model, idx, max_new_tokens, temperature, top_k, generator)], dim=1)
+    return torch.cat([idx, *stream_tokens(model, idx, max_new_tokens, temperature, top_k, generator, ids)], dim=1)
 
 # %% ../nbs/memory/02_model.ipynb #a72cc564
 def count_parts(

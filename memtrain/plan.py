@@ -88,6 +88,7 @@ def list_steps(
 ) -> list[Step]:
     "Every way to take a step over `global_batch` windows of `seq_len` tokens that `memtrain train` has, and that differs in memory"
     check_whole(global_batch=global_batch, seq_len=seq_len, ranks=ranks)
+    if lora < 0: raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
     if load_in_4bit and not lora: raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
     for name in allow:
         if name not in TECHNIQUES: raise MemtrainError('is not a technique', f'choose from {", ".join(TECHNIQUES)}', 'allow', name)

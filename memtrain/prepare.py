@@ -349,7 +349,7 @@ def prepare(
     "Turn the text of `input_files` into token shards in `out_dir`, in memory that doesn't grow with the text"
     started, out, options, old = time.perf_counter(), Path(out_dir), PrepareOptions(tokenization=tokenization, **kwargs), None
     options.check()
-    named = {p.resolve() for p in find_files(options.val_files, options.exclude)} if options.val_files else set()
+    named = {p.resolve() for p in find_files(options.val_files, options.exclude, 'val_files')} if options.val_files else set()
     inputs = [input_files] if isinstance(input_files, (str, Path)) else list(input_files)
     files = [p for p in find_files([*inputs, *sorted(named)], options.exclude) if out.resolve() not in p.resolve().parents]
     if named:

@@ -105,7 +105,7 @@ def path_exists(name: str | Path) -> bool:
     except (OSError, RuntimeError, ValueError): return False  # a text is too long for a name, or has a zero byte
 
 # %% ../nbs/data/21_text.ipynb #8b76cada
-def _expand(item):
+def _expand(item, argument):
     "(root, files) of one thing a user named; `root` is what patterns for excluding are relative to"
     if url := as_url(item): return Path(url).parent, [Path(u) for u in list_files(url)]
     def refuse(e): raise MemtrainError(f'{e.filename}: {e.strerror}', 'make it readable, or name what may be read')
@@ -116,9 +116,9 @@ def _expand(item):
     if path.is_dir():  # links to folders aren't followed
         return path, [Path(root, name) for root, _, names in os.walk(path, onerror=refuse) for name in names if Path(root, name).is_file()]
     if path.exists(): raise MemtrainError(f'{item}: neither a file nor a folder', 'give text in a file')
-    if not glob.has_magic(str(item)): raise MemtrainError(f'{item}: no such file or folder', f"check {option('input_files')}")
+    if not glob.has_magic(str(item)): raise MemtrainError(f'{item}: no such file or folder', f'check {option(argument)}')
     files = [Path(p) for p in glob.glob(str(path), recursive=True) if os.path.isfile(p)]
-    if not files: raise MemtrainError(f'{item}: the pattern matches no file', f"check {option('input_files')}")
+    if not files: raise MemtrainError(f'{item}: the pattern matches no file', f'check {option(argument)}')
     return Path(*path.parts[:next(i for i, part in enumerate(path.parts) if glob.has_magic(part))]), files
 
 def _is_binary(path):
@@ -134,17 +134,18 @@ def _is_binary(path):
 def find_files(
     inputs: str | Path | Iterable[str | Path],  # files, folders and glob patterns (`**` goes into subfolders)
     exclude: str | Iterable[str] = (),  # patterns for the names of files and folders to leave out, below what was given
+    argument: str = 'input_files',  # what errors call it
 ) -> list[Path]:  # each once, sorted, so that the order of `inputs` doesn't matter
     "The files with text in them that `inputs` name"
     inputs = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-    if not inputs: raise MemtrainError('there are no input files', f"name some with {option('input_files')}")
+    if not inputs: raise MemtrainError('there are no input files', f'name some with {option(argument)}')
     def is_excluded(path): return any(fnmatch(part, pattern) for pattern in exclude for part in (*path.parts, str(path)))
     def is_hidden(path): return any(part.startswith('.') or part == '__pycache__' for part in path.parts)
     found = {}
     for item in inputs:
-        root, files = _expand(item)
-        if not files and as_url(item): raise MemtrainError(f'{item}: no file is there', f"check {option('input_files')}")
+        root, files = _expand(item, argument)
+        if not files and as_url(item): raise MemtrainError(f'{item}: no file is there', f'check {option(argument)}')
         named = files == [Path(item).expanduser()]
         if named and is_excluded(Path(files[0].name)): continue
         made = set() if named else {p.parent for p in files if p.name == MANIFEST and not as_url(p) and b'memtrain-tokens' in p.read_bytes()}  # data sets

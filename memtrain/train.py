@@ -620,7 +620,7 @@ def sample_text(
     if not getattr(trainer.model, 'writes', True): return ''  # it knows no logits
     generator = torch.Generator(trainer.device).manual_seed(trainer.config.seed)
     start = torch.full((1, 1), trainer.tokenizer.eod_id, device=trainer.device)
-    ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator)
+    ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator, ids=trainer.tokenizer.vocab_size)
     return trainer.tokenizer.decode(ids[0, 1:].tolist())
 
 

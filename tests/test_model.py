@@ -806,6 +806,7 @@ def test_the_same_generator_draws_the_same_tokens():
     assert torch.equal(torch.get_rng_state(), state)  # the global generator was left alone
     test_eq(draw(1).shape, (2, 23))
     test_eq(draw(1)[:, :3], x)
+    assert draw(1)[:, 3:].max() >= 9 > draw(1, ids=9)[:, 3:].max()  # ids that the tokenizer doesn't have
 
 # %% ../nbs/proofs/model.ipynb #c9e44fcb
 def test_greedy_takes_the_best_token_of_the_last_block():

@@ -78,6 +78,7 @@ def test_files_folders_and_patterns_are_found_once():
         test_eq(names(d/'.hidden'), ['.hidden'])  # named outright
         test_fail(lambda: find_files(d/'none.txt'), contains='none.txt: no such file')
         test_fail(lambda: find_files(f'{d}/*.rs'), contains='matches no file')
+        test_fail(lambda: find_files(f'{d}/*.rs', argument='val_files'), contains='val_files')
         test_fail(lambda: find_files(d/'sub/pic.png'), contains='zero bytes')
         test_fail(lambda: find_files(d/'sub/.git', exclude=['con*']), contains='no text in it (1 files')
         test_fail(lambda: find_files([]), contains='there are no input files')
