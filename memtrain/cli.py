@@ -699,7 +699,7 @@ class PlanCommand(Shaped):
             less = [dict(lora=16), dict(lora=16, load_in_4bit=True)][bool(own['lora']):2 - own['load_in_4bit']] if self.model else []
             adapters = next((f"add {' '.join(f'--{k}' + f' {v}'*(v is not True) for k, v in way.items())}, which needs {format_size(o.peak)}; or " for way in less for o in find(**way).options[:1]), '')
             raise MemtrainError(f'nothing fits {format_size(found.budget)}: the closest needs {format_size(found.closest.peak)}, {format_size(found.missing)} more, '
-                                f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card")
+                                f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card" + "; train's --parallel fsdp shares the model out, which no plan knows yet"*(split_cards(self.gpu)[0] > 1))
         print(replace(found, options=found.options[:self.rows]))
         data = shlex.quote(self.dataset_dir) if self.dataset_dir else 'DATA'
         cards = split_cards(self.gpu)[0]
