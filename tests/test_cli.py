@@ -513,7 +513,7 @@ def test_errors_name_what_can_be_typed():
                            ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size 0'),  # where it stands
                            ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'), ((*data, '--out_dir', 'new', '--device', 'gpu'), "device 'gpu' can't be used: take --device cuda or --device cpu"),
                            (('--input_file', 'body.jsonl', '--use_streaming', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first broken record is {lacks}'),
-                           (('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first is {lacks}')):
+                           (('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'), f'a broken record, {lacks}')):
             run = train(*args)
             test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
         assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))

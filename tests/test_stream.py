@@ -296,7 +296,7 @@ def test_a_line_above_the_limit_is_skipped_and_not_kept():
 def test_an_empty_stream_is_an_error():
     with tempfile.TemporaryDirectory() as d:
         (Path(d)/'x.txt').write_text(' \n')
-        for source, options, said in ((Path(d), {}, 'no document for train in it (1 empty)'), ([''], {}, 'no document'), (lambda: iter([]), {}, 'no document'),
+        for source, options, said in ((Path(d), {}, 'no document fell into train, there are too few (1 empty)'), ([''], {}, 'no document'), (lambda: iter([]), {}, 'no document'),
                                       (['a text'], {'min_chars': 99}, '1 too_short'), (['a text'], {'split': 'val', 'val_fraction': 1e-9}, 'the other split has them all')):
             stream = DocumentStream(source, 'bytes', **options)
             test_fail(lambda: list(stream.groups(0)), contains=said, exc=MemtrainError)
@@ -573,7 +573,7 @@ def test_collecting_stops_at_a_limit_and_says_what_is_missing():
     test_eq((list(some), some['val'][:].tolist()), (['val'], whole['val'][:500].tolist()))
     assert len(read) < 2500, len(read)
     test_eq({s: len(t) for s, t in collect_tokens(texts, 'bytes', limit={'val': 10}).items()}, {'train': len(whole['train']), 'val': 10})
-    test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='no document for val', exc=MemtrainError)
+    test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='no document fell into val', exc=MemtrainError)
     test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='cut it finer with document_kib 4, or choose another val_fraction', exc=MemtrainError)
     test_eq(list(collect_tokens(['one'], 'bytes', val_fraction=0)), ['train'])
 
@@ -585,9 +585,9 @@ def test_a_key_that_all_records_lack_is_named():
             (d/'x.jsonl').write_text('\n'.join(lines))
             test_fail(lambda: list(DocumentStream(d/'x.jsonl', 'bytes', **options).groups(0)), contains=said, exc=MemtrainError)
         other = [json.dumps({'body': f'text {i}', 'id': i}) for i in range(9)]
-        fails(other, f"no document for train in it (9 broken); the first broken record is {d}/{lacks}")
+        fails(other, f"no document fell into train, there are too few (9 broken); the first broken record is {d}/{lacks}")
         fails(other, f'more than 3 broken records; the first is {d}/{lacks}', max_broken=3)
-        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'no document for train and val in it (9 broken); the first broken record is {d}/{lacks}', exc=MemtrainError)
+        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'no document fell into train and val, there are too few (9 broken); the first broken record is {d}/{lacks}', exc=MemtrainError)
         fails(['[1]', '{'], "line 1: a list, not an object with a 'text': mend them, or raise max_broken", max_broken=1)
         fails(['[1]', '{'], "line 1: a list, not an object with a 'text': mend them, or give more text")
 

@@ -878,6 +878,7 @@ def test_a_run_that_is_told_to_stop_saves_and_goes_on_with_the_same_losses():
             seed_everything(0)
             return Trainer(GPT(GPTConfig(50, 16, 1, 2, 16, dropout=0.1)), Path(d)/'data', TrainConfig(max_iters=9, batch_size=4, eval_interval=4, eval_batches=2), Path(d)/out, 'cpu', **kw)
         trainer('whole').run()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         for number, name, status in ((signal.SIGTERM, 'SIGTERM', 143), (signal.SIGINT, 'Ctrl-C', 130)):
             def tell(line): line['iter'] == 3 and 'loss' in line and os.kill(os.getpid(), number)
             before = signal.getsignal(number)
