@@ -32,8 +32,8 @@ def build(root: Path, dest: Path) -> tuple[Path, Path]|str:
 
 
 def package_files(root: Path) -> set[str]:
-    "What the package at `root` consists of: its modules, and the file that tells type checkers to read them."
-    return {f"memtrain/{o.name}" for o in (root/"memtrain").glob("*.py")} | {"memtrain/py.typed"}
+    "What the package at `root` consists of: its modules, the data they read, and the file that tells type checkers to read them."
+    return {f"memtrain/{o.name}" for kind in ("*.py", "*.json") for o in (root/"memtrain").glob(kind)} | {"memtrain/py.typed"}
 
 
 def check_wheel_files(names: set[str], wanted: set[str], info: str) -> list[str]:
