@@ -8,6 +8,7 @@ __all__ = ['find_ranks', 'Ranks', 'start_ranks', 'choose_device', 'launch_ranks'
 
 # %% ../nbs/training/15_ranks.ipynb #9e8bd9bd
 import contextlib, json, os, pickle, shutil, sys, time, warnings
+from enum import Enum
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
@@ -391,9 +392,15 @@ _METADATA = {'torch.distributed.checkpoint.metadata': {'Metadata', 'TensorStorag
 class _Unpickler(pickle.Unpickler):
     "Reads the list of parts that torch.distributed.checkpoint pickles, and nothing that could run"
     def find_class(self, module, name):
+        if (module, name) == ('builtins', 'getattr'): return self._member  # how Python 3.11.2 pickles a member of an enum
         a_dtype = module == 'torch' and isinstance(getattr(torch, name, None), torch.dtype)
         if not a_dtype and name not in _METADATA.get(module, ()): raise pickle.UnpicklingError(f'it names {module}.{name}')
         return super().find_class(module, name)
+
+    @staticmethod
+    def _member(kind, name):
+        if not (isinstance(kind, type) and issubclass(kind, Enum)): raise pickle.UnpicklingError(f'it asks {kind!r} for {name}')
+        return kind[name]
 
 # %% ../nbs/training/15_ranks.ipynb #d81cb56a
 def check_sharded(

@@ -167,15 +167,16 @@ def test_solution_what_ranks_hold_and_send():
     assert abs(two['fsdp 4']['sent']/two['fsdp 1']['sent'] - 4) < 0.01  # in every micro-batch
 
 # %% ../nbs/proofs/ranks.ipynb #bbfcc8fa
-import functools, json, os, pickle, shutil, subprocess, sys, tempfile
+import functools, io, json, os, pickle, shutil, subprocess, sys, tempfile
 from pathlib import Path
 from unittest.mock import patch
 import numpy as np
 import torch
 from fastcore.test import test_close, test_eq, test_fail, test_ne
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 from memtrain.core import MemtrainError
 from memtrain.folders import checksum, write_json
-from memtrain.ranks import _old
+from memtrain.ranks import _Unpickler, _old
 
 # %% ../nbs/proofs/ranks.ipynb #0079da02
 def test_half_an_environment_and_a_wrong_device_are_refused():
@@ -375,6 +376,11 @@ def test_a_list_of_parts_runs_no_code():
         write_json(folder/'checkpoint.json', {**index, 'checksum': checksum(index)})
         test_fail(load_sharded, args=(folder, *small()), exc=MemtrainError, contains='it names posix.mkdir' if os.name == 'posix' else 'it names')
         assert not (Path(d)/'was run').exists()
+    class Member:  # as Python 3.11.2 pickles one of an enum
+        def __init__(self, *args): self.args = args
+        def __reduce__(self): return getattr, self.args
+    test_eq(_Unpickler(io.BytesIO(pickle.dumps(Member(_MEM_FORMAT_ENCODING, 'TORCH_PRESERVE_FORMAT')))).load(), _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT)
+    test_fail(_Unpickler(io.BytesIO(pickle.dumps(Member(torch.Size, 'numel')))).load, exc=pickle.UnpicklingError, contains='for numel')
 
 # %% ../nbs/proofs/ranks.ipynb #2df929a1
 def test_a_folder_is_replaced_whole_and_found_between_two_renames():
