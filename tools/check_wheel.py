@@ -7,6 +7,7 @@ from pathlib import Path
 from check_sync import copy_tree,run_in_copy
 from common import find_root,report
 
+DATA = "laws.json", "models.json"  # what the modules read
 BUILD = "from setuptools import build_meta as b; print(b.build_wheel('{0}'), b.build_sdist('{0}'))"
 # Imports every module of the unpacked wheel, with everything out of reach that installing memtrain doesn't bring: what is optional has to wait until it is used.
 USE = """import importlib,pkgutil,sys
@@ -33,7 +34,7 @@ def build(root: Path, dest: Path) -> tuple[Path, Path]|str:
 
 def package_files(root: Path) -> set[str]:
     "What the package at `root` consists of: its modules, the data they read, and the file that tells type checkers to read them."
-    return {f"memtrain/{o.name}" for kind in ("*.py", "*.json") for o in (root/"memtrain").glob(kind)} | {"memtrain/py.typed"}
+    return {f"memtrain/{o.name}" for kind in ("*.py", *DATA) for o in (root/"memtrain").glob(kind)} | {"memtrain/py.typed"}
 
 
 def check_wheel_files(names: set[str], wanted: set[str], info: str) -> list[str]:

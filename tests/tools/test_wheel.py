@@ -39,7 +39,7 @@ def test_a_clean_package_passes(project): assert check_wheel.findings(project) =
 
 
 @pytest.mark.parametrize("name,old,new,words", [
-    ("pyproject.toml", '"*.json"', '"*.txt"', ["the wheel has memtrain/extra.txt", "the source distribution has memtrain/extra.txt"]),
+    ("pyproject.toml", '"laws.json"', '"*.json"', ["the wheel has memtrain/extra.json", "the source distribution has memtrain/extra.json"]),
     ("pyproject.toml", 'packages = ["memtrain"]', 'packages = ["memtrain", "tests"]', ["the wheel has tests/test_core.py", "the source distribution has tests/test_core.py"]),
     ("MANIFEST.in", "prune tests", "", ["the source distribution has tests/test_core.py"]),
     ("memtrain/cli.py", "def main", "def start", ["memtrain.cli:main, which the wheel hasn't"]),
@@ -48,7 +48,7 @@ def test_a_clean_package_passes(project): assert check_wheel.findings(project) =
     ("pyproject.toml", '">=3.10"', '"ten"', ["nothing is built"]),
 ])
 def test_a_defect_is_found(project, name, old, new, words):
-    (project/"memtrain/extra.txt").write_text("")
+    (project/"memtrain/extra.json").write_text("{}")
     change(project, name, old, new)
     lines = check_wheel.findings(project)
     assert len(lines) == len(words) and all(w in o for w,o in zip(words, lines)), lines
