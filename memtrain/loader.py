@@ -183,7 +183,8 @@ class _WindowReader:
         sorting = np.argsort(starts)
         first, sizes, run = _runs(starts[sorting], self.length)
         at, n = np.cumsum(sizes) - sizes, sizes.sum()
-        if n > len(self.flat): self.flat = np.empty(n, self.shards.dtype)
+        room = len(starts)*(self.length + 1)  # more than n, and the same for each pool: it is made once
+        if room > len(self.flat): self.flat = np.empty(room, self.shards.dtype)
         self.shards.read_many(*self._wrap(first, sizes), self.flat[:n])
         self.places = np.empty(len(starts), np.int64)
         self.places[sorting] = at[run] + starts[sorting] - first[run]

@@ -99,7 +99,7 @@ def list_files(url: str) -> list[str]:
     return sorted(found)
 
 # %% ../nbs/data/27_remote.ipynb #f0e7dfd3
-PIECE, AT_ONCE = 4*2**20, 2  # bytes of a question; questions of a file that are under way
+PIECE, AT_ONCE = 2**20, 2  # bytes of a question, which its answer takes twice; questions of a file that are under way
 
 def read_pieces(
     url: str,
@@ -278,6 +278,10 @@ class RemoteFolder:
         with atomic_write(path) as f: f.write(data)
         return path
 
+    def has(self, entry: tuple) -> bool:
+        "Whether the file of an `entry`, (name, bytes, sha256), is in the cache"
+        return (self.cache.folder/entry[2]).exists()
+
     def open(self, entry: tuple, release: Any = lambda: None) -> int:  # a descriptor
         "The file of an `entry`: (name, bytes, sha256); those that come behind it in the order are fetched meanwhile"
         if self.pid != os.getpid(): self.__setstate__({**self.__getstate__(), 'next': self.next})  # a fork has no threads
@@ -292,7 +296,7 @@ class RemoteFolder:
 
     def _fetch_ahead(self, entry):
         with self.lock:
-            if entry in self.pending or (self.cache.folder/entry[2]).exists(): return
+            if entry in self.pending or self.has(entry): return
             if self.pool is None:
                 from concurrent.futures import ThreadPoolExecutor
                 self.pool = ThreadPoolExecutor(self.threads, 'memtrain-fetch')

@@ -397,7 +397,7 @@ class _Sources:
     def announce(self, pieces):
         "Have the system fetch each of `pieces` into the page cache, without waiting"
         if not self.plain or not hasattr(os, 'posix_fadvise'): return
-        if self.remote: pieces = [p for p in pieces if p[0] in self.fds]  # of what lies far away, only what is in the cache and open
+        if self.remote: pieces = [p for p in pieces if p[0] in self.fds or self.remote.has(self.entries[p[0]])]  # of what lies far away, only what is in the cache
         size, needed = self.dtype.itemsize, os.POSIX_FADV_WILLNEED
         for i, at, n in pieces: os.posix_fadvise(self.fd(i), self.offsets[i] + at*size, n*size, needed)
 

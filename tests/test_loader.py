@@ -504,3 +504,14 @@ for shuffle in ('global', 'block'):
     for line in run.stdout.splitlines():
         batches, grown = map(int, line.split())
         test_eq(batches, 1221); assert grown < 30*MIB, run.stdout
+
+# %% ../nbs/proofs/loader.ipynb #5c03a4d8
+def test_the_memory_of_a_pool_is_made_once():
+    shards = TokenShards.from_array(np.arange(1000))
+    reader = _WindowReader(shards, 8)
+    reader.load(np.arange(0, 320, 8))
+    flat = reader.flat
+    for starts in (np.arange(0, 640, 16), np.arange(39)*20):
+        reader.load(starts)
+        assert reader.flat is flat
+        test_eq(reader.rows(3, 5)[:, 0].tolist(), starts[3:5].tolist())

@@ -283,3 +283,15 @@ def test_a_disk_that_takes_half_of_a_write_gets_the_rest_and_a_full_one_is_told(
             os.close(fd)
             with mock.patch('os.pwrite', side_effect=OSError(28, 'No space left on device')): test_fail(lambda: Cache(d, 10**5).open('x', 5000, '0'*64), contains='No space left', exc=MemtrainError)
             assert not list(Path(d).glob('*.part'))
+
+# %% ../nbs/proofs/remote.ipynb #731c83f2
+def test_what_is_in_the_cache_is_announced_and_what_is_not_is_left_alone():
+    import fsspec
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(f'{d}/data', 50_000, 0, tokens_per_shard=1000) as w: w.write(np.arange(3000) % 49_999 + 1)
+        fsspec.filesystem('memory').put(f'{d}/data', '/announced/data', recursive=True)
+        first, again = (TokenShards('memory://announced/data', cache_dir=f'{d}/cache') for _ in range(2))
+        first.read(1000, 9)
+        with mock.patch('os.posix_fadvise') as told: again.announce([0, 1000, 2500], [10, 10, 10])
+        test_eq([o.args[1:] for o in told.call_args_list if o.args[3] == os.POSIX_FADV_WILLNEED], [(0, 20, os.POSIX_FADV_WILLNEED)])
+        test_eq(list(again.sources.fds), [1])
