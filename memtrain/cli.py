@@ -93,7 +93,8 @@ class Verify:
         if inside: raise MemtrainError(f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that')
         problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)] if traces else verify(self.path)
         for line in problems: print(f'memtrain: {line}', file=sys.stderr)
-        if not problems: print(f"{self.path}: {len((read_trace_manifest if traces else read_manifest)(self.path)['shards'])} shards, every byte as it was written")
+        if problems: print('Next: copy what is named from where it is whole, or make the data anew in another folder; the same input and settings give the same bytes')
+        else: print(f"{self.path}: {len((read_trace_manifest if traces else read_manifest)(self.path)['shards'])} shards, every byte as it was written")
         return 1 if problems else 0
 
 # %% ../nbs/reference/65_cli.ipynb #3c71da7b
@@ -295,7 +296,10 @@ def _check(self: Train, config, text, stream):
     if not given: raise MemtrainError(f"what to learn from? give {option('dataset_dir')} DIR, {option('input_file')} FILE or {option('dataset_id')} NAME")
     of_text = [k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None] + _changed(vars(text), 'text:TextOptions')
     of_streams = [k for where in list(self.takes)[2:-1] for k in _changed(stream, where)]
-    if self.model is None and (names := _changed(getattr(self, 'own', {}), 'train:open_model')): raise MemtrainError(f"is for {option('model')}", 'give the folder of a model', names[0], self.own[names[0]])
+    if self.model is None and (names := _changed(getattr(self, 'own', {}), 'train:open_model')):
+        start, instead = self.init_from, 'give the folder of one'
+        if start: instead = f"give {option('model')} {start} in the place of {option('init_from')}" if Path(start, 'config.json').exists() else f"make one of the run: memtrain export-model {start} FOLDER --to hf"
+        raise MemtrainError(f"is for a model of transformers, {option('model')}", instead, names[0], None if (value := self.own[names[0]]) is True else value)
     for name in of_text + ['use_streaming']*self.use_streaming:
         if self.dataset_dir: raise MemtrainError(f"is for text, and {self.dataset_dir} has been prepared", 'leave it out, its tokens are read as they are', name)
     for name in of_streams:
@@ -358,13 +362,13 @@ def _train(self: Train, config, text, stream, ranks, told):
     data = make_data(block_size)
     if start := self.model or self.init_from: _check_tokenizer(start, data)
     seed_everything(config.seed)
-    if self.model: model = open_model(self.model, block_size, **self.own)
+    if self.model: model = open_model(self.model, block_size, **self.own, weights=config.weights)
     elif not self.init_from: model = GPT(shape)
     told += _describe_data(data)
     t = Trainer(model, data, config, self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners, change=self.change)
     shape = t.model.config
     if self.model and not config.compile and t.ranks.world_size == 1 and t.device.type in ('cpu', 'cuda'):
-        trace = simulate(*model_step(lambda: open_model(self.model, block_size, **self.own, empty=True), t.config, self.documents in ('mask', 'pack')), device=t.device.type)
+        trace = simulate(*model_step(lambda: open_model(self.model, block_size, **self.own, weights=config.weights, empty=True), t.config, self.documents in ('mask', 'pack')), device=t.device.type)
         told.append(f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}')
     c, n = t.config, t.ranks.world_size
     told.append(f"{_describe_shape(shape, t.model)}, {t.belongs['global_batch']*shape.block_size:,} tokens a step, on {t.device}" + f' of {n} ranks, {t.spread.how}'*(n > 1)

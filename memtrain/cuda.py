@@ -57,7 +57,7 @@ class CudaScript(TorchFunctionMode):
         if self.inside or func is torch.device: return func(*args, **kwargs)
         if owner is torch.Tensor.is_cuda: return on_cuda(args[0])
         if owner is torch.Tensor.is_cpu: return not on_cuda(args[0])
-        if owner is torch.Tensor.data and func.__name__ == '__set__': args[0].fake_device = args[1].fake_device
+        if owner is torch.Tensor.data and func.__name__ == '__set__' and hasattr(args[1], 'fake_device'): args[0].fake_device = args[1].fake_device
         if func is torch.Tensor.cuda: return args[0].to(STAND_IN)
         if func is torch.Tensor.pin_memory: return args[0]
         if func is torch.Tensor.get_device: return 0 if on_cuda(args[0]) else -1

@@ -115,9 +115,10 @@ def choose_device(
             raise MemtrainError(f'local rank {local_rank} finds {n} GPU{"s"*(n > 1)} here: start torchrun with --nproc_per_node {n}, or take {option("device")} cpu')
         name = f'cuda:{local_rank}'
     try: return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as e:
-        if 'device type at start' in str(e): raise MemtrainError("can't be used", f'take {option("device")} cuda or {option("device")} cpu', 'device', name) from None  # torch names some twenty
-        raise MemtrainError(f"can't be used ({str(e).splitlines()[0]}); try {option('device')} cpu", '', 'device', name) from None
+    except (RuntimeError, AssertionError) as e:  # whose own lines name some twenty devices
+        kind, built, here = name.partition(':')[0], {'cpu': True, 'cuda': torch.version.cuda or torch.version.hip, 'mps': torch.backends.mps.is_built()}, {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available()}
+        why = 'there is no such device' if kind not in built else f'PyTorch {torch.__version__} is built without it' if not built[kind] else 'PyTorch finds no GPU' if not here.get(kind, True) else str(e).splitlines()[0]
+        raise MemtrainError(f"can't be used, {why}", f"take {' or '.join(['cpu', *(k for k, there in here.items() if there)])}", 'device', name) from None
 
 # %% ../nbs/training/15_ranks.ipynb #b7d08021
 def _let_go():

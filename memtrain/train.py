@@ -379,7 +379,8 @@ class Trainer:
         self.ranks, self.change = ranks, change = ranks or own_ranks(device), tuple(change)
         self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
         if (known := data.val.shards.vocab_size) > model.config.vocab_size:
-            raise MemtrainError(f'{data.name} has a vocabulary of {known}, the model one of {model.config.vocab_size}', 'give the model the same')
+            raise MemtrainError(f'{data.name} has a vocabulary of {known:,}, the model one of {model.config.vocab_size:,}',
+                                f"tokenise the text with the model's own tokenizer, {option('tokenization')}, or into no more ids, {option('vocab_size')} {model.config.vocab_size}")
         if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('is for one process, gradients have to meet those of the other ranks first', 'leave it out', 'optimizer_in_backward')
         self.loaders, self.val, self.tokenizer, self.device, self.out = [data.train], data.val, data.tokenizer, ranks.device, Path(out_dir)
         self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
@@ -1092,7 +1093,7 @@ def _without_weights(transformers, known, how):
         quantizer.preprocess_model(model, device_map=None)
     packed = [m for m in model.modules() if isinstance(m, bnb.nn.Linear4bit)]
     for layer in packed: layer.weight = None  # not to be made whole
-    model.to_empty(device='cpu')
+    model.to_empty(device=torch.empty(0).device)  # where a simulation makes what names no device
     model.tie_weights()
     for layer in packed:
         shape, kind = torch.Size((layer.out_features, layer.in_features)), quantization.bnb_4bit_quant_type
@@ -1107,15 +1108,16 @@ def open_model(
     lora: int = 0,  # rank of the adapters that are trained instead of the model; 0 for the model itself
     lora_alpha: int | None = None,  # an adapter counts for so much, over the rank; twice the rank by default
     load_in_4bit: bool = False,  # keep what is frozen in 4 bits each; needs `lora`
+    weights: str = 'float32',  # what they are read as; for a `TrainConfig` with `weights` in bfloat16 these, in half of the memory
     empty: bool = False,  # the same without its weights, to be simulated
 ) -> OwnModel:
-    "The model in `folder`, with adapters of rank `lora` and `lora_alpha`, frozen weights in 4 bits where `load_in_4bit` says so"
+    "The model in `folder`, read as `weights`, with adapters of rank `lora` and `lora_alpha`, frozen weights in 4 bits where `load_in_4bit` says so"
     folder = Path(folder)
     if not (folder/'config.json').is_file(): raise MemtrainError(f'{folder} has no config.json', 'give the folder of a model, on disk')
     if load_in_4bit and not lora: raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
     if lora < 0: raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
     transformers, peft = _transformers()
-    how = {'attn_implementation': 'sdpa', 'dtype': torch.float32}
+    how = {'attn_implementation': 'sdpa', 'dtype': torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16}
     if load_in_4bit: how |= {'quantization_config': transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.float32 if not torch.cuda.is_available() else torch.bfloat16, bnb_4bit_quant_type='nf4')}
     with explain_damage(folder, 'give the folder of a causal language model'):
         known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)

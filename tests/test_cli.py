@@ -493,7 +493,7 @@ def test_errors_are_one_line_with_the_right_status():
         shard.write_bytes(shard.read_bytes()[:-2])
         assert 'shard_00000.bin: ' in only_line(train())
         run = run_here('verify', 'new', cwd=d)
-        test_eq(run.returncode, 1); assert 'shard_00000.bin' in only_line(run)
+        test_eq(run.returncode, 1); assert 'shard_00000.bin' in only_line(run) and 'Next: copy what is named' in run.stdout
         assert not (d/'run').exists()
 
 # %% ../nbs/proofs/cli.ipynb #9207918e
@@ -511,7 +511,7 @@ def test_errors_name_what_can_be_typed():
                            ((*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000), 'a window of --seq_len 30000 needs 30001: choose a smaller --seq_len, or'),
                            ((*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000), 'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for more, or take a smaller vocabulary or --seq_len'),
                            ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size 0'),  # where it stands
-                           ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'), ((*data, '--out_dir', 'new', '--device', 'gpu'), "device 'gpu' can't be used: take --device cuda or --device cpu"),
+                           ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'), ((*data, '--out_dir', 'new', '--device', 'gpu'), "--device 'gpu' can't be used, there is no such device: take cpu"),
                            (('--input_file', 'body.jsonl', '--use_streaming', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first broken record is {lacks}'),
                            (('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'), f'a broken record, {lacks}')):
             run = train(*args)
@@ -696,10 +696,12 @@ def test_a_shape_in_numbers_is_the_one_that_is_trained_and_changes_are_asked_for
         test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', '--val_fraction', 0.3, cwd=d).returncode, 0)
         def train(*args): return run_here('train', '--dataset_dir', 'data', '--seq_len', 16, '--batch_size', 2, '--max_iters', 2, '--eval_batches', 1, '--device', 'cpu', '--out_dir', 'run', *args, cwd=d)
         numbers = ('--n_layer', 1, '--n_head', 2, '--n_embd', 8)
+        (d/'hf').mkdir(); (d/'hf/config.json').write_text('{}')
         with patch.dict(import_module('memtrain.train').Trainer.run.__globals__, sample_text=lambda trainer: ''):
             for args, said in ((numbers[:4], 'a shape in numbers has --n_layer, --n_head and --n_embd: give --n_embd too'), ((*numbers, '--target_params', '20k'), '--target_params and --n_layer each name a model'),
                                (('--n_experts', 4), '--n_experts 4 belong to a shape in numbers'), (('--n_layer', 1, '--n_head', 3, '--n_embd', 8), "isn't divisible by --n_head 3: take 9"),
-                               (('--init_from', 'data', '--model', 'data'), '--init_from and --model each name a model'), (('--lora', 2), '--lora 2 is for --model')):
+                               (('--init_from', 'data', '--model', 'data'), '--init_from and --model each name a model'), (('--lora', 2), '--lora 2 is for a model of transformers, --model: give the folder of one'),
+                               (('--init_from', 'data', '--load_in_4bit'), '--load_in_4bit is for a model of transformers, --model: make one of the run: memtrain export-model data FOLDER --to hf'), (('--init_from', 'hf', '--lora', 2), 'give --model hf in the place of --init_from')):
                 assert said in only_line(train(*args)), (args, said)
             run = train(*numbers, '--n_experts', 2)
             test_eq(run.returncode, 0)

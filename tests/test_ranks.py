@@ -187,9 +187,10 @@ def test_half_an_environment_and_a_wrong_device_are_refused():
     for k in ('LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'):
         test_fail(start, kwargs={n: v for n, v in torchrun.items() if n != k}, exc=MemtrainError, contains=f'but not {k}')
     test_fail(start, kwargs={**torchrun, 'LOCAL_RANK': 'x'}, exc=MemtrainError, contains="LOCAL_RANK='x'")
-    test_fail(start, kwargs={'device': 'gpu'}, exc=MemtrainError, contains="device 'gpu' can't be used: take device cuda or device cpu")
+    test_fail(start, kwargs={'device': 'gpu'}, exc=MemtrainError, contains="device 'gpu' can't be used, there is no such device: take cpu")
+    if not torch.backends.mps.is_available(): test_fail(choose_device, args=('mps',), exc=MemtrainError, contains="device 'mps' can't be used, PyTorch ")
     test_fail(choose_device, args=('mps', 0, 2), exc=MemtrainError, contains='give cpu or cuda')
-    if not torch.cuda.is_available(): test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='try device cpu')
+    if not torch.cuda.is_available(): test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='take cpu')
 
 # %% ../nbs/proofs/ranks.ipynb #75d17705
 def test_clipping_whole_gradients_is_torchs():

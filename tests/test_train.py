@@ -520,7 +520,7 @@ def test_a_run_in_the_wrong_place_says_so():
         test_fail(lambda: tiny(d)(resume=True, data='other'), contains='tokenizer_sha256')
         test_fail(lambda: tiny(d, lr=1.0)(resume=True), contains="lr 1.0 isn't the 0.001 that")
         test_fail(lambda: tiny(d)(resume=True, model=GPT(GPTConfig(50, 16, 2, 2, 16))), contains="n_layer 2 isn't the 1 that")
-        test_fail(lambda: tiny(d)('new', data='big'), contains='vocabulary of 51, the model one of 50')
+        test_fail(lambda: tiny(d)('new', data='big'), contains='vocabulary of 51, the model one of 50: tokenise the text with the model')
         test_fail(lambda: tiny(d)('new', device='cuda:99'), contains="device 'cuda:99' can't be used")
         (Path(d)/'bare').mkdir(); np.arange(99, dtype='<u4').tofile(Path(d)/'bare/x.bin')
         test_fail(lambda: tiny(d)('new', data='bare'), contains='bare has no manifest')
@@ -1354,6 +1354,13 @@ def test_the_predicted_peak_of_an_own_model_is_the_measured_one():
             test_eq(bool(scales), 'load_in_4bit' in how)
             with track_memory(model, optimizer, scales) as m: step(model, optimizer), step(model, optimizer)
             test_close(simulate(*step_of(True)).peak / m.peak, 1, eps=0.005)
+        assert simulate(*step_of(True), device='cuda').peak > 0.9*m.peak  # 4 bits, on a card that isn't there
+        def read(weights, **how): return (torch.manual_seed(0), open_model(d, 32, lora=4, weights=weights, **how))[1]
+        c = TrainConfig(batch_size=1, weights='bfloat16')
+        as_read, made = apply_settings(read('bfloat16'), c), apply_settings(read('float32'), c)
+        for (name, a), b in zip(as_read.named_parameters(), made.parameters()): assert a.dtype == b.dtype == torch.bfloat16 and torch.equal(a, b), name
+        weights = sum(p.nbytes for p in made.parameters())
+        assert simulate(*model_step(lambda: read('bfloat16', empty=True), c)).by_phase['build'] < 1.2*weights  # never whole in float32
 
 def test_a_run_goes_on_otherwise_only_where_it_is_asked_to_and_the_log_tells():
     with tempfile.TemporaryDirectory() as d:
