@@ -2,7 +2,7 @@
 
     python benchmarks/wpo.py speed|memory|objectives|large|all [--rounds 5] [--threads 1]
 
-speed       forward and backward pass of every method at three sizes, against autograd over whole factors, against the first system's formulas,
+speed       forward and backward pass of every method and of the likelihood at three sizes, against autograd over whole factors, against the first system's formulas,
             and against the machine's own rate of float32 matrix products; all take turns, a ratio is of one round
 memory      true peak of tensors beyond parameters, gradients, samples and centers
 objectives  8gaussians, 64 centers, 600 steps, ten seeds: what is learnt by the exact loss and by the average of the losses of chunks of 16, from the
@@ -47,7 +47,7 @@ def ways(d, K, B, **kw):
     net, mu = FactorNet(d, 64), torch.randn(K, d)
     x = mu[torch.randint(K, (B,))] + torch.randn(B, d)/2
     loss = {'first system': lambda: first_system(net, x, mu), 'dense': lambda: ism_loss(net, x, mu, 'dense'), 'chunked, 8': lambda: ism_loss(net, x, mu, 'chunked', chunk_size=8),
-            'matrix_free': lambda: ism_loss(net, x, mu, **kw), 'matrix_free, bfloat16': lambda: ism_loss(net, x, mu, matmul_dtype=torch.bfloat16, **kw), 'matrix_free, screened': lambda: ism_loss(net, x, mu, screen=30, **kw)}
+            'matrix_free': lambda: ism_loss(net, x, mu, **kw), 'matrix_free, bfloat16': lambda: ism_loss(net, x, mu, matmul_dtype=torch.bfloat16, **kw), 'matrix_free, screened': lambda: ism_loss(net, x, mu, screen=30, **kw), 'likelihood': lambda: ism_loss(net, x, mu, likelihood=1.0, **kw)}
     return net, {k: f for k, f in loss.items() if d <= 1000 or k != 'first system'}
 
 
@@ -93,7 +93,7 @@ def measure_memory(args):
         for p in net.parameters(): p.grad = torch.zeros_like(p)
         row = {'d': d, 'K': K, 'B': B, 'parameters': 4*sum(q.numel() for q in net.parameters()), 'extra': {}}
         for k, f in losses.items():
-            if K <= 1000 or 'matrix_free' in k: row['extra'][k] = measure_peak(lambda: f().backward())
+            if K <= 1000 or 'matrix_free' in k or k == 'likelihood': row['extra'][k] = measure_peak(lambda: f().backward())
         print(f'd {d}, K {K}, B {B}:', ', '.join(f'{k} {format_size(n)}' for k, n in row['extra'].items()), flush=True)
         found.append(row)
     return save_result('wpo_memory_peaks', {'sizes': found}, 'python benchmarks/wpo.py memory')
@@ -143,7 +143,7 @@ torch.set_num_threads(int(sys.argv[1]))
 torch.manual_seed(0)
 net, mu = FactorNet(3072, 64), torch.randn(1000, 3072)
 x = mu[:8] + torch.randn(8, 3072)/2
-kw = dict(screen=30) if sys.argv[2] == 'screened' else {}
+kw = dict(whole={}, screened=dict(screen=30), likelihood=dict(likelihood=1.0))[sys.argv[2]]
 started = time.perf_counter()
 loss = ism_loss(net, x, mu, into_grad=True, **kw)
 loss.backward()
@@ -153,7 +153,7 @@ print(time.perf_counter() - started, loss.item(), sum(p.numel() for p in net.par
 
 def measure_large(args):
     found = {}
-    for threads, how in ((2, 'whole'), (2, 'screened')):
+    for threads, how in ((2, 'whole'), (2, 'screened'), (2, 'likelihood')):
         run = measure_command([sys.executable, '-c', LARGE, str(threads), how])
         seconds, loss, params = map(float, run.stdout.split())
         found[how] = {'threads': threads, 'seconds': seconds, 'loss': loss, 'params': params, 'peak_rss': run.peak_rss}

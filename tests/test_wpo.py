@@ -140,10 +140,24 @@ def test_memory_does_not_follow_the_number_of_centers():
     assert extra(384, 64, 8, 'matrix_free') < 20*MIB and extra(64, 64, 4, 'chunked', chunk_size=8) < extra(64, 64, 4, 'dense')/2
 
 # %% ../nbs/solutions/40_wpo.ipynb #6e744bed
-from memtrain.wpo import FactorNet
+import math
+import torch
+from memtrain.wpo import FactorNet, ism_loss
 
 def test_solution_of_counting_factors():
     assert 100*101//2 == sum(map(len, FactorNet(100, 1).weights)) and 24e9//(2*4*3072**2) == 317
+
+def test_solution_averages_point_the_other_way_until_a_chunk_holds_all():
+    torch.manual_seed(0)
+    angle = torch.rand(64)*2*math.pi
+    mu = 3*torch.stack([angle.cos(), angle.sin()], 1)
+    net, x = FactorNet(2, scale=3.0), mu[torch.randperm(64)[:32]] + 0.2*torch.randn(32, 2)
+    def gradient(size):
+        net.zero_grad()
+        torch.stack([ism_loss(net, x, part, 'dense') for part in mu.split(size)]).mean().backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters()])
+    exact = gradient(64)
+    assert next(n for n in (1, 2, 4, 8, 16, 32, 64) if gradient(n) @ exact > 0) == 64
 
 # %% ../nbs/solutions/43_lowrank.ipynb #2f664e58
 import torch
