@@ -85,6 +85,7 @@ def _bands(z):
     found = torch.stack([part.square().mean(1) for part in z.flip(1).split(sizes, 1)], 1).clamp(min=1e-30).log()
     return (found - found.mean(0))/found.std(0).clamp(min=1e-6)
 
+# %% ../nbs/mixtures/44_wpo_start.ipynb #ab23fd7f
 def _precisions(cov): return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(cov))) if cov.dim() == 3 else cov.rsqrt()
 
 def _log_weights(z, mu, L, log_mixing):

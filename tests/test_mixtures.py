@@ -16,11 +16,16 @@ from memtrain.wpo_train import Mixture, WPOConfig, WPOTrainer
 import math
 from memtrain.core import load_result
 from memtrain.wpo import make_points
+from memtrain.wpo_train import WPOConfig, WPOTrainer
 
 def test_solution_what_more_centers_and_one_gaussian_are_worth():
     lacks = [r['nll_held_out'] - r['nll_true'] for r in load_result('wpo_train').values['centers']]
     cov = make_points('8gaussians', 100_000).double().T.cov()
     assert 0 < 1 - lacks[-1]/lacks[0] < 1 and abs(math.log(2*math.pi*math.e) + cov.logdet().item()/2 - 4.25) < 0.05
+
+def test_solution_few_centers_make_polygons_of_rings():
+    few, more = (WPOTrainer(WPOConfig(data='rings', train_kernel_size=K, strategy='single_gpu'), device='cpu').judge(1000)['nll_held_out'] for K in (20, 60))
+    assert 0.3 < few - more < 1.2
 
 # %% ../nbs/proofs/mixtures.ipynb #73882a18
 import math, tempfile

@@ -163,10 +163,11 @@ def test_solution_averages_point_the_other_way_until_a_chunk_holds_all():
 import torch
 from memtrain.wpo import FactorNet, LowRankNet
 
-def test_solution_rank_32():
+def test_solution_rank_32_and_a_determinant_of_4():
     with torch.device('meta'):
         full, *low = (sum(p.numel() for p in net.parameters()) for net in (FactorNet(64), LowRankNet(64, rank=31), LowRankNet(64, rank=32)))
     assert low[0] < full < low[1]
+    assert abs(torch.det(torch.eye(3) + torch.ones(3, 3)).item() - 4) < 1e-5
 
 # %% ../nbs/solutions/46_wpo_exact.ipynb #c9790244
 from memtrain.wpo import uses_basis
