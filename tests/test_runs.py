@@ -30,6 +30,42 @@ def test_a_run_without_a_folder_keeps_nothing():
     test_eq((seen, run.load(), run.saved, run.conclude(lambda: {'a': 1})), ([{'iter': 1}], None, 1, {'a': 1}))
 
 
+# %% ../nbs/solutions/62_runs.ipynb #953e149e
+import os, tempfile
+from memtrain.runs import Run, read_metrics
+
+class _Counter:
+    def __init__(self, out, resume=False, tell=()):
+        self.run = Run(out, resume, listeners=tell)
+        self.iter = (self.run.load() or {'iter': 0})['iter']
+        self.run.open(self.iter)
+    finished = property(lambda self: self.iter == 5)
+    def step(self):
+        self.iter += 1
+        return {'iter': self.iter}
+    def save(self): self.run.save(self.iter, {'iter': self.iter})
+
+class _Killed(BaseException): "Ends a run with nothing saved, as SIGKILL does"
+
+def test_solution_what_comes_again_is_what_came_behind_the_checkpoint():
+    def kill(line):
+        if line['iter'] == 4: raise _Killed
+    with tempfile.TemporaryDirectory() as d:
+        seen, counter = [], _Counter(d, tell=[kill])
+        try: counter.run.go(counter, 5, checkpoint_interval=2)
+        except _Killed: del counter
+        counter = _Counter(d, resume=True, tell=[lambda line: seen.append(line['iter'])])
+        counter.run.go(counter, 5, checkpoint_interval=2)
+        assert seen == [3, 4, 5] and [m['iter'] for m in read_metrics(os.path.join(d, 'metrics.jsonl'))] == [1, 2, 3, 4, 5]
+        del counter
+
+# %% ../nbs/solutions/62_runs.ipynb #001cd521
+def test_solution_a_line_without_a_log_ends_with_the_listeners():
+    heard = []
+    run = Run(None, listeners=[heard.append])
+    run.open(0); run.write(iter=1)
+    assert run.log is None and heard == [{'iter': 1}]
+
 # %% ../nbs/proofs/runs.ipynb #e983b1df
 import contextlib, io, json, os, pickle, random, signal, subprocess, sys, tempfile, time, zipfile
 from pathlib import Path
