@@ -399,7 +399,7 @@ def _workspace(
     config = os.environ.get('CUBLAS_WORKSPACE_CONFIG', '') if config is None else config
     if numbers := [int(n) for n in re.findall(r'\d+', config)]: return 1024 * sum(a*b for a, b in zip(numbers[::2], numbers[1::2]))
     if capability is None: capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
-    return 32 * MIB if capability[0] == 9 else 1024 * (4096*2 + 16*8)
+    return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (4096*2 + 16*8)  # Hopper's and Blackwell's is larger
 
 # %% ../nbs/memory/03_estimate.ipynb #fe27493e
 @dataclass(frozen=True)
@@ -419,13 +419,15 @@ class DeviceProfile:
         return self.memory - self.context
 
 # %% ../nbs/memory/03_estimate.ipynb #efbfcfc8
-_AMPERE, _HOPPER = (dict(context=context*MIB, workspace=_workspace('', (major, 0))) for context, major in ((400, 8), (550, 9)))
+_AMPERE, _HOPPER, _BLACKWELL = (dict(context=context*MIB, workspace=_workspace('', (major, 0))) for context, major in ((400, 8), (550, 9), (400, 12)))
 PROFILES = {p.name: p for p in (
     DeviceProfile('cpu', 2**63 - 1, caching=False, granularity=1),
     *(DeviceProfile(name, int(gib*GIB), **_AMPERE) for name, gib in (
-        ('rtx3060', 11.75), ('rtx3070', 7.8), ('rtx3080', 9.78), ('rtx3090', 23.56), ('rtx4060ti', 7.62), ('rtx4070', 11.71), ('rtx4080', 15.6), ('rtx4090', 23.52), ('rtx5080', 15.5),
-        ('rtx5090', 31.36), ('t4', 14.56), ('l4', 22.03), ('l40s', 44.40), ('a10', 22.0), ('a40', 44.4), ('a6000', 47.40), ('a100-40gb', 39.49), ('a100', 79.14))),
-    *(DeviceProfile(name, int(gib*GIB), **_HOPPER) for name, gib in (('h100', 79.10), ('h200', 139.72), ('b200', 178.35), ('mi300x', 191.69))))}
+        ('rtx3060', 11.75), ('rtx3070', 7.8), ('rtx3080', 9.78), ('rtx3090', 23.56), ('rtx4060ti', 7.62), ('rtx4070', 11.71), ('rtx4080', 15.6), ('rtx4090', 23.52),
+        ('t4', 14.56), ('l4', 22.03), ('l40s', 44.40), ('a10', 22.0), ('a40', 44.4), ('a6000', 47.40), ('a100-40gb', 39.49), ('a100', 79.14))),
+    *(DeviceProfile(name, int(gib*GIB), **_BLACKWELL) for name, gib in (('rtx5080', 15.5), ('rtx5090', 31.36))),
+    *(DeviceProfile(name, int(gib*GIB), **_HOPPER) for name, gib in (('h100', 79.10), ('h200', 139.72), ('b200', 178.35))),
+    DeviceProfile('mi300x', int(191.69*GIB), **_HOPPER | {'workspace': 128 * MIB}))}  # ROCm's own rule
 
 def get_profile(
     name: str | DeviceProfile,  # a key of `PROFILES`, or a size such as `24gb`: a card that reports 24 GiB
@@ -477,6 +479,7 @@ from types import SimpleNamespace
 from typing import Callable
 from unittest import mock
 
+import numpy as np
 import psutil
 from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode,
     UnsupportedOperatorException)
@@ -642,13 +645,18 @@ class _Values:
             self.notes.extend(self.routed)
             with self.really(): real = self.compute(func, args, kwargs)
             return tree_map_only(torch.Tensor, functools.partial(self.fake, _fakes((args, kwargs))[0].fake_device), real)
+        if op == 'aten::random_' and args[0].untyped_storage().nbytes() > KNOWN[True]: known = False  # noise: nobody asks for its values
         results, changes = _fakes(out), func._schema.is_mutable
         for t in results: t.constant = None  # fake tensors know some values themselves, but then forget where they lie
         if known and all(map(self.fits, results)) and (changes or any(_key(t) not in self.kept for t in results)):
             with self.really():
+                before = {self.kept[_key(t)][0]._cdata for t in _fakes((args, kwargs))}
                 real = [t for t in tree_leaves(self.compute(func, args, kwargs)) if torch.is_tensor(t)]
                 for t, r in zip(results, real):
-                    if _key(t) not in self.kept: self.keep(t, r)
+                    if _key(t) in self.kept: continue
+                    st, new = r.untyped_storage(), (r.stride(), r.storage_offset()) == (t.stride(), t.storage_offset())
+                    if new and st._cdata not in before and st.nbytes() == t.untyped_storage().nbytes() and self.fits(t): self.hold(t, st)  # its own: no copy
+                    else: self.keep(t, r)
         elif not known and changes:
             for t in _fakes([x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write]): self.kept.pop(_key(t), None)
         elif not known:
@@ -678,8 +686,13 @@ class _Values:
             found = torch.arange(rows * k).view(rows, k) % n if self.generator is None else torch.rand(rows, n, generator=self.generator).argsort(1)[:, :k]
             self.keep(out, found.view(*[m for i, m in enumerate(x.shape) if i != dim % x.ndim], k).movedim(-1, dim) if whole else found.view(out.shape))
             self.routed = [f'{op} finds the indices of routing={self.routing!r}']
-        elif op in ('aten::isnan', 'aten::isinf'): self.keep(out, torch.tensor(False))
-        elif op in ('aten::eq', 'aten::ne') and (args[1] is x or isinstance(args[1], float) and math.isinf(args[1])): self.keep(out, torch.tensor((args[1] is x) == (op == 'aten::eq')))
+        elif op in ('aten::isnan', 'aten::isinf'): self.fill(out, False)
+        elif op in ('aten::eq', 'aten::ne') and (args[1] is x or isinstance(args[1], float) and math.isinf(args[1])): self.fill(out, (args[1] is x) == (op == 'aten::eq'))
+
+    def fill(self, fake, value):
+        "From now on every value of `fake` is this truth value"
+        if value: self.keep(fake, torch.tensor(True))
+        elif self.fits(fake): self.hold(fake, torch.from_numpy(np.zeros(fake.untyped_storage().nbytes(), np.uint8)).untyped_storage())  # pages that the system makes when they are read
 
     @contextlib.contextmanager
     def really(self):

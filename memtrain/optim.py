@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Callable, Iterable
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .core import MemtrainError, is_distributed, local_part, option
 
@@ -42,6 +43,10 @@ def _check_gradient(p):
 # %% ../nbs/training/12_optim.ipynb #f05a8b05
 _BLOCK, _SLICE = 256, 2**18  # numbers that share a scale; numbers that are updated at a time, some 5 MB of temporaries
 
+def _starts(t, size):
+    "Where the slices of `size` numbers of the flat tensor `t` begin; in a simulation only the first, for the others hold no more"
+    return range(0, t.numel(), size)[:1 if isinstance(t, FakeTensor) else None]
+
 @cache
 def _sliced(base):
     "A subclass of the bitsandbytes optimizer `base` that updates slices on the CPU"
@@ -57,7 +62,7 @@ def _sliced(base):
             s['step'] += 1
             w, g, *moments = (None if t is None else t.view(-1) for t in (p.data, p.grad, s['state1'], s.get('state2')))
             betas = (*c['betas'], 0.0)[:3]
-            for at in range(0, w.numel(), _SLICE):
+            for at in _starts(w, _SLICE):
                 def cut(t, by=1): return None if t is None else t[at//by:(at + _SLICE)//by]
                 torch.ops.bitsandbytes.optimizer_update_8bit_blockwise(
                     self.optimizer_name, cut(g), cut(w), *map(cut, moments), *betas, c.get('alpha') or 0.0, c['eps'], s['step'], c['lr'], s['qmap1'], s.get('qmap2'),
@@ -175,7 +180,7 @@ class BF16AdamW(torch.optim.Optimizer):
         step, generator = torch.full((), float(s['step']), device=w.device), None
         if m.dtype == torch.bfloat16: generator = _generator(p, group['seed'], s['step'], index)
         size = max(1, w.numel()) if g.dtype == torch.float32 else _SLICE if w.device.type == 'cpu' else _SLICE_CUDA
-        for at in range(0, w.numel(), size): _update_slice([t[at:at + size] for t in (w, g, m, v)], step, group, generator)
+        for at in _starts(w, size): _update_slice([t[at:at + size] for t in (w, g, m, v)], step, group, generator)
         if not local_part(old).is_contiguous(): local_part(old).copy_(w.view(local_part(old).shape))
         if old is not p: p.copy_(old)
 

@@ -14,7 +14,7 @@ from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import GIB, MemtrainError, nbytes
 from memtrain.measure import CATEGORIES, measure_step, rss, state_tensors
 from memtrain.model import GPT, GPTConfig
-from memtrain.optim import make_8bit
+from memtrain.optim import BF16AdamW, make_8bit
 from memtrain.estimate import _Sizes, _mlp_forward, _attention_forward, _mlp_back, _attention_back, _check_step, _workspace
 
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)  # it misses kernels that are not used here
@@ -158,6 +158,7 @@ def test_cuda_counts_its_own_terms():
     test_eq(_workspace(':4096:2:16:8'), 8519680)
     test_eq(_workspace('', (9, 0)), 32 * 2**20)
     test_eq(_workspace('', (8, 6)), 8519680)
+    test_eq([PROFILES[name].workspace // 2**20 for name in ('rtx5090', 'b200', 'mi300x', 'l40s')], [32, 32, 128, 8])
     shape = GPTConfig(512, 64, 2, 2, 32, dropout=0.1)
     assert estimate(shape, Step(16), 'cuda').peak < estimate(shape, Step(16)).peak + 2*_workspace()  # no scores
     small = estimate(GPTConfig(5, 3, 1, 1, 1, bias=True), Step(1), 'cuda')
@@ -324,6 +325,10 @@ def test_simulate_takes_no_memory_for_a_large_model():
     trace = simulate(lambda: nn.Sequential(*(nn.Linear(20000, 20000) for _ in range(8))), lambda p: torch.optim.AdamW(p, fused=True),
                      plain_step(lambda: (torch.randn(64, 20000),), lambda m, x: m(x).mean()))
     assert trace.peak > 16 * 8 * 20000**2 and rss() - before < 200 * 2**20
+
+    slices, wide = 400_000_000 // 2**22 + 1, functools.partial(nn.Linear, dtype=torch.bfloat16)  # of the matrix; one of them stands for all
+    trace = simulate(lambda: wide(20000, 20000), BF16AdamW, plain_step(lambda: (torch.randn(64, 20000, dtype=torch.bfloat16),), lambda m, x: m(x).mean()), device='cuda')
+    assert trace.peak > 8 * 20000**2 + 24 * 2**22 and len(trace.timeline) < 20 * slices and rss() - before < 200 * 2**20
 
 # %% ../nbs/proofs/estimate.ipynb #91a5ed08
 def points(): return (torch.randn(32, 64),)
