@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np, torch
 from fastcore.test import test_eq
 from hypothesis import given, settings, strategies as st
-from memtrain.core import MemtrainError, format_size, load_result, recorded
+from memtrain.core import MemtrainError, format_size, load_result
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.loader import _Cuts, _runs
 
@@ -36,19 +36,6 @@ def test_an_order_has_every_window_once_and_any_part_can_be_had(n, block, pool, 
     some = np.arange(n // 3, n, 2)
     test_eq(order.at(epoch, some).tolist(), whole[some].tolist())
 
-# %% ../nbs/data/24_loader.ipynb #ace5fac6
-@pytest.mark.page
-def test_an_order_by_shards_visits_every_window_once_and_few_shards_at_a_time():
-    for counts in ([7], [5, 0, 3, 6], [40]*50):
-        order, edges = ShardOrder(counts, 3), np.cumsum(counts)
-        for epoch in range(3):
-            found = order.at(epoch, np.arange(order.n))
-            test_eq(sorted(found.tolist()), list(range(order.n)))
-            test_eq(order.at(epoch, np.arange(order.n//3, order.n)).tolist(), found[order.n//3:].tolist())
-            shards = np.searchsorted(edges, found, side='right')
-            for a in range(0, order.n, 40*order.near): assert len(np.unique(shards[a:a + 40*order.near])) <= max(order.near, len(counts) if len(counts) < 5 else 0)
-    assert order.at(0, np.arange(order.n)).tolist() != order.at(1, np.arange(order.n)).tolist()
-
 # %% ../nbs/data/24_loader.ipynb #821348d8
 @pytest.mark.page
 def test_threads_and_workers_change_nothing_but_who_does_it():
@@ -60,6 +47,23 @@ def test_threads_and_workers_change_nothing_but_who_does_it():
     loader = TokenLoader(shards, 4, 7)
     test_eq([x.tolist() for x, _ in torch.utils.data.DataLoader(loader, batch_size=None, num_workers=2)], whole[0])
 
+
+# %% ../nbs/solutions/29_recipes.ipynb #317d40a0
+import numpy as np
+import torch
+from memtrain.loader import TokenLoader, share_batches
+from memtrain.shards import TokenShards
+
+def test_solution_sharing_twice_workers_and_a_test_for_any_tool():
+    seen = sum(b - a for a, b, _ in share_batches(0, 61, 4, 0, 4))
+    assert seen == 15
+    data = TokenShards.from_array(np.arange(61*8 + 1), 1000)
+    loader = torch.utils.data.DataLoader(TokenLoader(data, 4, 8), batch_size=None, num_workers=2)
+    assert sorted(first//8 for x, _ in loader for first in x[:, 0].tolist()) == list(range(61))
+    x, _ = next(iter(torch.utils.data.DataLoader(TokenLoader(data, 1, 8), batch_size=16)))
+    assert x.shape == (16, 1, 8)
+    found = [[first for x, _ in TokenLoader(data, 4, 8, rank=r, world_size=2) for first in x[:, 0].tolist()] for r in range(2)]
+    assert sorted(first//8 for rank in found for first in rank) == list(range(61))
 
 # %% ../nbs/proofs/loader.ipynb #5bcbcc8c
 import ctypes, itertools, json, mmap, os, subprocess, sys, sysconfig, tempfile, threading, time
@@ -515,3 +519,15 @@ def test_the_memory_of_a_pool_is_made_once():
         reader.load(starts)
         assert reader.flat is flat
         test_eq(reader.rows(3, 5)[:, 0].tolist(), starts[3:5].tolist())
+
+# %% ../nbs/proofs/loader.ipynb #341c7674
+def test_an_order_by_shards_visits_every_window_once_and_few_shards_at_a_time():
+    for counts in ([7], [5, 0, 3, 6], [40]*50):
+        order, edges = ShardOrder(counts, 3), np.cumsum(counts)
+        for epoch in range(3):
+            found = order.at(epoch, np.arange(order.n))
+            test_eq(sorted(found.tolist()), list(range(order.n)))
+            test_eq(order.at(epoch, np.arange(order.n//3, order.n)).tolist(), found[order.n//3:].tolist())
+            shards = np.searchsorted(edges, found, side='right')
+            for a in range(0, order.n, 40*order.near): assert len(np.unique(shards[a:a + 40*order.near])) <= max(order.near, len(counts) if len(counts) < 5 else 0)
+    assert order.at(0, np.arange(order.n)).tolist() != order.at(1, np.arange(order.n)).tolist()

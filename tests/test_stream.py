@@ -53,22 +53,6 @@ from memtrain.stream import *
 from memtrain.text import hash_document
 from memtrain.tokenization import ByteTokenizer, train_bpe
 
-# %% ../nbs/data/26_streams.ipynb #9d52e992
-@pytest.mark.page
-def test_a_stream_resumes_behind_any_group():
-    stream = DocumentStream(f"{sysconfig.get_paths()['stdlib']}/asyncio/*.py", 'bytes', part_kib=16)
-    groups = list(stream.groups(3))
-    for i in (0, len(groups)//2): test_eq([ids.tolist() for ids, *_ in stream.groups(3, groups[i][2])], [ids.tolist() for ids, *_ in groups[i + 1:]])
-
-# %% ../nbs/data/26_streams.ipynb #fc1ba6dc
-@pytest.mark.page
-def test_a_sample_of_unknown_size_is_the_beginning():
-    texts = [f'{i:04d} ' + 'word '*200 for i in range(1000)]
-    some = list(sample_texts(lambda: iter(texts), 100_000))
-    test_eq(some, texts[:len(some)])
-    assert 95 < len(some) < 105
-    test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
-
 # %% ../nbs/data/26_streams.ipynb #1aca8ec6
 def batches_of(stream, epochs):
     "The batches of a stream up to the end of so many epochs"
@@ -1050,3 +1034,17 @@ def test_memory_is_told_for_every_process():
     one, two = (open_stream(num_workers=n).predict_memory() for n in (1, 2))
     test_eq({k: 2*n for k, n in one.items() if k != 'batches'}, {k: n for k, n in two.items() if k != 'batches'})
     test_eq(open_stream().predict_memory()['shuffle buffer'], 60*row_type(32, np.dtype(np.uint16), 'join').itemsize)
+
+# %% ../nbs/proofs/stream.ipynb #9d52e992
+def test_a_stream_resumes_behind_any_group():
+    stream = DocumentStream(f"{sysconfig.get_paths()['stdlib']}/asyncio/*.py", 'bytes', part_kib=16)
+    groups = list(stream.groups(3))
+    for i in (0, len(groups)//2): test_eq([ids.tolist() for ids, *_ in stream.groups(3, groups[i][2])], [ids.tolist() for ids, *_ in groups[i + 1:]])
+
+# %% ../nbs/proofs/stream.ipynb #fc1ba6dc
+def test_a_sample_of_unknown_size_is_the_beginning():
+    texts = [f'{i:04d} ' + 'word '*200 for i in range(1000)]
+    some = list(sample_texts(lambda: iter(texts), 100_000))
+    test_eq(some, texts[:len(some)])
+    assert 95 < len(some) < 105
+    test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
