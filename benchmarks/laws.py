@@ -7,7 +7,7 @@ by the kind of model (`model_type` of its config.json) and the way it is trained
 
     python benchmarks/laws.py [llama qwen3 …] [--tied 0] [--adapters lora]
 """
-import argparse, gc, itertools, json, random, sys
+import argparse, contextlib, gc, itertools, json, random, sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from memtrain.cuda import CUDA_TEMPORARIES
 from memtrain.estimate import simulate
 from memtrain.model import GPT, GPTConfig
+from memtrain.ranks import Ranks, spread_model
 from memtrain.train import OwnModel, TrainConfig, apply_settings
 
 DEST = Path(__file__).resolve().parents[1]/'memtrain'/'laws.json'
@@ -32,6 +33,8 @@ OWN = dict(memtrain=(True, False), memtrain_llama=(False, True))
 OWN_HEADS = 'llama', 'qwen3', 'gemma'  # whose heads may be wider or narrower than the model's width divided by their number
 EACH_HEAD = 'gpt2', 'gpt_neox', 'memtrain'  # have keys and values of its own
 WEIGHTS, ADAPTERS = ('float32', 'autocast', 'bfloat16'), ('', 'lora', 'qlora')
+RANKS = 8  # that share a model by FSDP: a part of a tensor is an eighth of it, and divides every size
+WHOLE = {'g': 'numbers in the weights of a block, which are gathered together', 'R': 'numbers in all others', 'a': "numbers in a block's adapters"}
 EXACT = SimpleNamespace(name='cuda', round_size=lambda n: n, temporaries=CUDA_TEMPORARIES, workspace=0)
 
 
@@ -80,11 +83,15 @@ def of_product(name, sizes):
 
 
 def name_size(size, op, sizes):
-    "The product of which `size` is a small multiple, and what times"
+    "The product of which `size` is a small multiple, and what times; w of it is the part of a rank"
     if op == 'aten::embedding_dense_backward' and size % of_product('dV', sizes):  # a sum for every tenth of the tokens and for each different id, of which there are as many as tokens
         return next(((p, size/of_product(p, sizes)) for p in ('Nd', 'N') if size >= of_product(p, sizes)/16), ('', size))
-    found = [(16*size//v/16, p) for p in PRODUCTS if 16*size % (v := of_product(p, sizes)) == 0 and (size//v <= 64 if size % v == 0 else p in FOUR_BITS and 16*size//v < 16)]
-    if found: return min(found)[::-1]
+    shared = sizes.get('g')
+    found = [(16*size//v/16, p) for p in [*PRODUCTS, *[a for a in WHOLE if sizes.get(a)]] if 16*size % (v := of_product(p, sizes)) == 0 and
+             (size//v <= 64 if size % v == 0 else (p in PARTS if shared else p in FOUR_BITS) and 16*size//v < 16)]
+    if found:
+        times, p = min(found)
+        return ('w' + p, RANKS*times) if shared and times < 1 else (p, times)
     if size < 2**15: return '', size
     for p in 'NT':
         if abs(size - (times := round(size/sizes[p]))*sizes[p]) < 100*times: return p, times  # a few more than there are tokens
@@ -92,6 +99,7 @@ def name_size(size, op, sizes):
     return '', size
 
 FOUR_BITS = 'dd', 'dq', 'dk', 'du', 'df'
+PARTS = *FOUR_BITS, *WHOLE, 'dV', 'dP', *('r' + a for a in 'dqkuf'), *'dqkuf'  # what is divided among ranks
 FEW = '', 'N', 'T', 'd'  # of activations and temporaries; all of them together aren't a thousandth
 
 
@@ -124,27 +132,42 @@ def make_model(config, adapters, rank):
     return OwnModel(model, vocab_size=config.vocab_size, block_size=config.max_position_embeddings)
 
 
-def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chunked):
+@contextlib.contextmanager
+def pretend_ranks(n):
+    "A group of `n` ranks that say nothing, of which this process is the first"
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    torch.distributed.init_process_group('fake', store=FakeStore(), rank=0, world_size=n)
+    try: yield Ranks(0, n, torch.device('cuda'))
+    finally: torch.distributed.destroy_process_group()
+
+
+def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chunked, fsdp=False):
     "What a step of two micro-batches allocates, simulated, but for the optimizer's part of it"
+    whole = {}
     c = TrainConfig(weights=weights if weights == 'bfloat16' else 'float32', activation_checkpointing=checkpointing, loss_chunk_size=sizes['c']*chunked)
     def model_fn():
         if kind in OWN:
             layers = dict(norm='rms', positions='rotary', mlp='swiglu', mlp_hidden=sizes['f'], n_kv_head=5) if kind == 'memtrain_llama' else {}
             model = GPT(GPTConfig(sizes['V'], sizes['P'], blocks, sizes['H'], sizes['d'], tie_weights=tied, **layers))
         else: model = make_model(config_of(kind, sizes, blocks, tied), adapters, sizes['r'])
-        return apply_settings(model, c).to('cuda')
+        model = apply_settings(model, c).to('cuda')
+        if not fsdp: return model
+        block, everything = [*model.blocks[0].parameters()], [*model.parameters()]
+        whole['g'], trained = sum(p.numel() for p in block), sum(p.numel() for p in block if p.requires_grad)
+        whole.update({'R': sum(p.numel() for p in everything) - len(model.blocks)*whole['g'], **({'a': trained} if trained < whole['g'] else {})})
+        return spread_model(model, 'fsdp', fsdp).model
     def step_fn(model, optimizer):
         for _ in range(2):
             x, y = torch.randint(100, (2, B, sizes['T']), device='cuda')
             with torch.autocast('cuda', torch.bfloat16, enabled=weights == 'autocast'): loss = model.loss(x, y, divide_by=sizes['N'])
             loss.backward()
             del loss
-    return simulate(model_fn, torch.optim.SGD, step_fn, device=EXACT, steps=1)
+    return simulate(model_fn, torch.optim.SGD, step_fn, device=EXACT, steps=1), whole
 
 
 def list_moments(trace, sizes):
     "Of both micro-batches, forward and backward: for each allocation its name, and what is held then beside weights and finished gradients; and these, in numbers of bytes"
-    named = {id(b): (b.category, *name_size(b.size, b.op, sizes)) for b in trace.blocks}
+    named = {id(b): (b.category, *name_size(b.size, b.op, sizes)) if b.phase != 'build' or b.category == 'weights' else (b.category, '', 0) for b in trace.blocks}
     events = sorted([(b.start, 1, b) for b in trace.blocks] + [(b.end, 0, b) for b in trace.blocks if b.end is not None], key=lambda e: e[:2])
     second = [b.start for b in trace.blocks if b.op == 'aten::randint'][1]
     held, parts, standing = Counter(), ([], [], [], []), {'weights': Counter(), 'gradients': Counter()}
@@ -183,10 +206,14 @@ def extend(one, two, three, first=1):
     return law
 
 
-def highest(laws, kind):
-    "Those of `laws` that are the highest for some sizes"
+def highest(laws, kind, weights, number):
+    "Those of `laws` that are the highest for some sizes; of ranks' parts of `weights`, `number` bytes each, it is known what they are parts of"
     rng = random.Random(0)
     drawn = [draw(rng, kind) for _ in range(2000)]
+    for s in drawn if weights else ():
+        s['w'] = 1/rng.choice((2, 4, 8, 16, 64))
+        def of(inside, adapters=False): return sum(n*of_product(p, s | dict(w=1, L=1)) for p, n in weights.items() if 'w' in p and ('L' in p) == inside and ('r' in p or not adapters))/number
+        s |= {'g': of(True), 'R': of(False), 'a': of(True, True)}
     columns = sorted({p for law in laws for products in law.values() for p in products})
     values = np.array([[of_product(p, s) for s in drawn] for p in columns], float)
     held = np.array([[sum(products.get(p, 0) for products in law.values()) for p in columns] for law in laws]) @ values
@@ -206,15 +233,17 @@ def draw(rng, kind):
                 V=rng.choice((8192, 32000, 50257, 128256, 256000)), r=rng.choice((8, 16, 64)), c=rng.choice((256, 1024, 4096)))
 
 
-def record(kind, tied, *way):
+def record(kind, tied, *way, fsdp=False):
     "The law of such steps"
-    sizes, first = sizes_of(kind), 2 if way[0] else 1  # beside adapters the first block is unlike the others: nothing before it is trained
-    steps, standing = zip(*(list_moments(trace_step(kind, sizes, first + more, tied, *way), sizes) for more in range(3)))
+    sizes, first = sizes_of(kind) | (dict(r=RANKS*SIZES['r']) if fsdp else {}), 3 if fsdp else 2 if way[0] else 1  # beside adapters the first block is unlike the others: nothing before it is trained; under FSDP the first and the last are, which have a neighbour less
+    with pretend_ranks(RANKS) if fsdp else contextlib.nullcontext() as ranks:
+        traces = [trace_step(kind, sizes, first + more, tied, *way, fsdp=ranks) for more in range(3)]
+    steps, standing = zip(*(list_moments(trace, sizes | whole) for trace, whole in traces))
     def law_of(*parts):
         laws = [extend(*moment, first) for part in parts for moment in align([step[part] for step in steps])]
-        found = [law for law in laws if law is not None]
-        assert len(found) > 0.8*len(laws), f'{len(found)} of {len(laws)} moments have a law'
-        return highest(found, kind)
+        found, least = [law for law in laws if law is not None], sum(len(steps[0][part]) for part in parts)  # some are found from both ends
+        assert len(found) >= 0.95*least, f'{len(found)} of {len(laws)} moments have a law, and a step of {first} blocks has {least}'
+        return highest(found, kind, constant('weights') if fsdp else {}, 2 if way[1] == 'bfloat16' else 4)
     def constant(category): return extend(*(Counter({(category, p): n for p, n in s[category].items()}) for s in standing), first).get(category, {})
     return {'weights': constant('weights'), 'gradients': constant('gradients'), 'first': law_of(0, 1), 'more': law_of(2, 3)}
 
@@ -224,6 +253,7 @@ def main():
     parser.add_argument('kinds', nargs='*', default=[*KINDS, *OWN])
     parser.add_argument('--tied', type=int, choices=(0, 1), help='these alone')
     parser.add_argument('--adapters', choices=ADAPTERS, help='these alone')
+    parser.add_argument('--fsdp', action='store_true', help='of ranks that share the model')
     args = parser.parse_args()
     sys.modules.setdefault('torchvision', None)  # nothing here looks at pictures
     import transformers.models.auto, peft  # noqa: F401
@@ -232,13 +262,13 @@ def main():
         laws = {}
         for tied in (KINDS | OWN)[kind] if args.tied is None else (bool(args.tied),):
             for adapters, weights, checkpointing, chunked in itertools.product(ADAPTERS[:1] if kind in OWN else ADAPTERS if args.adapters is None else [args.adapters], WEIGHTS, (False, True), (False, True)):
-                if adapters and weights == 'float32': continue  # nobody's way
-                way = [weights, *[adapters]*bool(adapters), *['checkpointing']*checkpointing, *['chunks']*chunked, *['tied']*tied]
-                if adapters and tied and False in (KINDS | OWN)[kind]:  # frozen, both tables as one: the same but for the second
+                if adapters and weights == 'float32' or adapters == 'qlora' and args.fsdp: continue  # nobody's way
+                way = [weights, *[adapters]*bool(adapters), *['fsdp']*args.fsdp, *['checkpointing']*checkpointing, *['chunks']*chunked, *['tied']*tied]
+                if adapters and tied and not args.fsdp and False in (KINDS | OWN)[kind]:  # frozen, both tables as one: the same but for the second
                     law = json.loads(DEST.read_text())[kind][' '.join(way[:-1])]
                     laws[' '.join(way)] = law | {'weights': law['weights'] | {'dV': law['weights']['dV'] // 2}}
                     continue
-                laws[' '.join(way)] = record(kind, tied, adapters, weights, checkpointing, chunked)
+                laws[' '.join(way)] = record(kind, tied, adapters, weights, checkpointing, chunked, fsdp=args.fsdp)
         found = json.loads(DEST.read_text()) if DEST.exists() else {}
         found[kind] = found.get(kind, {}) | laws
         DEST.write_text('{' + ',\n'.join(f'{json.dumps(k)}:{{' + ',\n'.join(f'{json.dumps(way)}:{json.dumps(law, separators=(",", ":"), sort_keys=True)}' for way, law in sorted(v.items())) + '}' for k, v in sorted(found.items())) + '}\n')

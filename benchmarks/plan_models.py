@@ -2,13 +2,13 @@
 
     python benchmarks/plan_models.py          # writes results/plan_models.json; needs transformers and peft
 """
-import argparse, gc, random, sys, time
+import argparse, contextlib, gc, random, sys, time
 from dataclasses import replace
 
 import bitsandbytes  # noqa: F401, not while a GPU is played
 import torch
 
-from laws import make_model
+from laws import make_model, pretend_ranks
 from memtrain.core import GIB, save_result
 from memtrain.estimate import Step, simulate
 from memtrain.families import list_models, predict_step, read_model
@@ -29,20 +29,22 @@ def simulated(name, step, card='a100'):
     "The trace of `step` of transformers' own model"
     settings = TrainConfig(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision, weights=step.weights,
                            use_8bit_optimizer=step.optimizer == 'adamw8bit', activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0,
-                           optimizer_in_backward=step.optimizer_in_backward, grad_clip=0.0 if step.optimizer_in_backward else 1.0)
+                           optimizer_in_backward=step.optimizer_in_backward, grad_clip=0.0 if step.optimizer_in_backward else 1.0, parallel=step.parallel)
     config = config_of(name)
     adapters = ('qlora' if step.load_in_4bit else 'lora') if step.lora else ''
     def make():
         model = make_model(config, adapters, step.lora)
         object.__setattr__(model.config, 'block_size', step.seq_len)
         return model
-    model_fn, optimizer_fn, step_fn = model_step(make, settings)
+    shared = pretend_ranks(step.ranks) if step.parallel == 'fsdp' else contextlib.nullcontext()
     def states_alike(params):  # of BF16AdamW, which takes thousands of slices, and a GPU's random numbers
         if step.weights == 'float32': return optimizer_fn(params)
         optimizer = torch.optim.AdamW([p for p in params if p.requires_grad], fused=True)
         if step.optimizer_in_backward: step_in_backward(optimizer)
         return optimizer
-    return simulate(model_fn, states_alike, step_fn, device=card)
+    with shared as ranks:
+        model_fn, optimizer_fn, step_fn = model_step(make, settings, ranks=ranks)
+        return simulate(model_fn, states_alike, step_fn, device=card)
 
 
 def draw(rng, lora):

@@ -20,7 +20,7 @@ from fastcore.basics import patch
 
 import memtrain
 from . import __version__
-from .core import MemtrainError, format_count, format_size, get_machine, is_out_of_memory, option, parse_size, seed_everything
+from .core import MemtrainError, check_whole, format_count, format_size, get_machine, is_out_of_memory, option, parse_count, parse_size, seed_everything
 from .folders import atomic_write, check_writable, lock_folder
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
@@ -680,7 +680,7 @@ class PlanCommand(Shaped):
     "List the settings that fit a card, cheapest first, and the line to run"
     gpu: str = 'rtx3090'  # a card such as rtx4090, t4, l40s, a100 or b200, a size such as 24gb, several as 8x80gb, mac64gb, or cpu for this machine's free RAM
     global_batch: int = 32  # windows per step of the optimizer; a plan keeps it
-    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks, bf16_weights, optimizer_in_backward
+    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks, bf16_weights, optimizer_in_backward, fsdp
     budget: str | None = None  # bytes for tensors instead of what the card has, such as 20GiB
     rows: int = 10  # settings to list at most
     takes = {'train:open_model': 'lora load_in_4bit'}
@@ -690,23 +690,31 @@ class PlanCommand(Shaped):
         own: dict,  # arguments of `open_model`
     ) -> int:  # exit status: 1 if nothing fits
         "Print what fits and how to run it"
-        from memtrain.plan import TECHNIQUES, plan, split_cards
+        check_whole(rows=self.rows, global_batch=self.global_batch)
+        try: parse_count(self.target_params or 1)
+        except MemtrainError: raise MemtrainError('is no count', 'write a number, or one with k, M, B or T, such as 124M or 1.3B', 'target_params', self.target_params) from None
+        budget = parse_size(self.budget) if self.budget else None
         if any(own.values()) and not self.model: raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
+        from memtrain.estimate import PROFILES, get_profile
+        from memtrain.plan import TECHNIQUES, plan, split_cards
+        cards, card = split_cards(self.gpu)
+        try: card.startswith('cuda') or get_profile(card)
+        except MemtrainError: raise MemtrainError('is no card that is known here', f"give one of {', '.join(PROFILES)}, a size such as 24gb, several as 8x80gb or 2xrtx4090, or mac64gb", 'gpu', self.gpu) from None
         for name in self.without:
             if name not in TECHNIQUES: raise MemtrainError('is no technique', f"it is one of {', '.join(TECHNIQUES)}", 'without', name)
-        if self.rows < 1: raise MemtrainError('is less than 1', 'give 1 or more', 'rows', self.rows)
         shape = self.shape()
-        def find(**own): return plan(shape, self.gpu, parse_size(self.budget) if self.budget else None, self.global_batch, allow=tuple(t for t in TECHNIQUES if t not in self.without), **own)
+        def find(**own): return plan(shape, self.gpu, budget, self.global_batch, allow=tuple(t for t in TECHNIQUES if t not in self.without), **own)
         found = find(**own)
-        print(f'{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step; {format_size(found.budget)} for tensors on {self.gpu}\n')
+        print(f"{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step; {format_size(found.budget)} for tensors on {f'each of {cards} cards' if cards > 1 else self.gpu}")
+        if self.model and self.seq_len is None: print(f"({shape.block_size:,} tokens, since --seq_len isn't given: what the model was made for, 4,096 at most)")
+        print()
         if not found.options:
             less = [dict(lora=16), dict(lora=16, load_in_4bit=True)][bool(own['lora']):2 - own['load_in_4bit']] if self.model else []
             adapters = next((f"add {' '.join(f'--{k}' + f' {v}'*(v is not True) for k, v in way.items())}, which needs {format_size(o.peak)}; or " for way in less for o in find(**way).options[:1]), '')
             raise MemtrainError(f'nothing fits {format_size(found.budget)}: the closest needs {format_size(found.closest.peak)}, {format_size(found.missing)} more, '
-                                f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card" + "; train's --parallel fsdp shares the model out, which no plan knows yet"*(split_cards(self.gpu)[0] > 1))
+                                f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card")
         print(replace(found, options=found.options[:self.rows]))
         data = shlex.quote(self.dataset_dir) if self.dataset_dir else 'DATA'
-        cards = split_cards(self.gpu)[0]
         program = f'torchrun --standalone --nproc_per_node {cards} -m memtrain' if cards > 1 else 'memtrain'
         print(f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}")
         if self.model and not os.path.exists(self.model): print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')

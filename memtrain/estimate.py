@@ -36,7 +36,8 @@ class Step:
     optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there, and drop that
     lora: int = 0  # rank of adapters that are trained instead of the model
     load_in_4bit: bool = False  # what is frozen has 4 bits a number
-    ranks: int = 1  # cards that share the work (DDP)
+    ranks: int = 1  # cards that share the work
+    parallel: str = 'ddp'  # several cards each hold the whole model; or 'fsdp', a part of it
 
 def _check_step(shape, step):
     "Raise an error for the first setting of `step` that makes no sense for `shape`"
@@ -47,7 +48,7 @@ def _check_step(shape, step):
     if step.optimizer not in OPTIMIZERS: raise MemtrainError('is not known here', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', step.optimizer)
     if other := getattr(shape, 'beyond_gpt2', ()):
         raise MemtrainError('is more than the closed form knows', 'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step', other[0], getattr(shape, other[0]))
-    for name, plain in (('weights', 'float32'), ('optimizer_in_backward', False), ('lora', 0), ('ranks', 1)):
+    for name, plain in (('weights', 'float32'), ('optimizer_in_backward', False), ('lora', 0), ('ranks', 1), ('parallel', 'ddp')):
         if (value := getattr(step, name)) != plain: raise MemtrainError('is more than the closed form knows', 'ask predict_step of memtrain.families', name, value)
     if step.seq_len and step.seq_len > shape.block_size:
         raise MemtrainError('is more than the model sees at once', f'take {shape.block_size} or less', 'seq_len', step.seq_len)
@@ -768,9 +769,9 @@ class _Tracer(TorchDispatchMode):
         else: self.alloc(*new)
         for key in freed: self.free(key)
 
-    def resized(self, t, op, category):
-        "Count anew the storage of `t`, if it has another size than before"
-        key, size = t.untyped_storage()._cdata, self.profile.round_size(t.untyped_storage().nbytes())
+    def resized(self, st, op, category):
+        "Count anew the storage `st`, if it has another size than before"
+        key, size = st._cdata, self.profile.round_size(st.nbytes())
         ref, old = self.held.get(key, (None, size))
         if size == old or key not in self.builder.live: return
         self.alloc('grown', size, op, category)
@@ -819,7 +820,7 @@ class _Tracer(TorchDispatchMode):
         least = _unreduced(func, args, kwargs, out)[0] if op in LOSSES_IN_PLACE and on_cpu else 0
         for i in ON_HOST.get(op, ()) if self.script else (): self.hold(out[i].untyped_storage(), 0)
         for t in filter(torch.is_tensor, tree_leaves(out)): self.see(t, op, category, first, least)
-        for t in filter(torch.is_tensor, args if func._schema.is_mutable else ()): self.resized(t, op, category)
+        for t in filter(torch.is_tensor, args if func._schema.is_mutable else ()): self.resized(t.untyped_storage(), op, category)
         rule = self.profile.temporaries.get(op)
         sizes = [self.profile.round_size(n) for n in rule(func, args, kwargs, out) if n] if rule else []  # what the kernel holds while it runs
         for i, n in enumerate(sizes): self.alloc(('temporary', i), n, op, category)
@@ -884,6 +885,10 @@ def _workplace(tracer):
     def truncated(tensor, mean, std, *args, **kwargs):  # torch's own draws again until no value is outside
         with torch.no_grad(): return tensor.normal_(mean, std)
     def quiet(record): return False  # the log repeats what an exception says
+    def resize(storage, size, do=torch.UntypedStorage.resize_):  # no operation: so FSDP gives up what it has gathered, and takes room for it again
+        do(storage, size)
+        tracer.resized(storage, 'resize_', tracer.category(''))
+        return storage
     def unsaved(*args, **kwargs): tracer.notes.append('nothing was saved: a simulation has no values')
     def eagerly(*args, **kwargs):
         tracer.notes.append('torch.compile: this is the memory of the step without it')
@@ -902,7 +907,7 @@ def _workplace(tracer):
                 tracer.name(what, [t for t in tensors if t.layout == torch.strided])
         return tell
     new = [(torch, 'get_rng_state', get_rng_state), (torch.random, 'get_rng_state', get_rng_state), (torch.utils, 'swap_tensors', swap),
-           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch, 'compile', eagerly), (FakeTensor, '__format__', written), (FakeTensor, 'numpy', values), (torch, 'save', unsaved), (torch.Tensor, '_make_subclass', staticmethod(subclass))]
+           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch.UntypedStorage, 'resize_', resize), (torch, 'compile', eagerly), (FakeTensor, '__format__', written), (FakeTensor, 'numpy', values), (torch, 'save', unsaved), (torch.Tensor, '_make_subclass', staticmethod(subclass))]
     if hf := sys.modules.get('transformers.modeling_utils'): new.append((hf.PreTrainedModel, 'save_pretrained', unsaved))
     hooks = [register_optimizer_step_pre_hook(stepping(True)), register_optimizer_step_post_hook(stepping(False))]
     log.addFilter(quiet)
@@ -946,6 +951,8 @@ def simulate(
     profile = SimpleNamespace(**_KERNELS['cuda' if card.caching else 'cpu'], workspace=card.workspace) if card else device
     gc.collect()
     builder, fake = TraceBuilder('build'), _Fake(allow_non_fake_inputs=True)
+    def parts(model):
+        with fake, tracer: return [local_part(p) for p in model.parameters()]
     try:
         with contextlib.ExitStack() as stack:
             script = stack.enter_context(cuda_rules(memory=card.memory if card else 80*GIB)) if profile.name == 'cuda' else None
@@ -953,12 +960,12 @@ def simulate(
             if script: script.used = tracer.used
             stack.enter_context(_workplace(tracer))
             with fake, tracer: model = model_fn()
-            if script and not any(on_cuda(local_part(p)) for p in model.parameters()):  # it names no device: all is made on the card, this model too
+            if script and not any(map(on_cuda, parts(model))):  # it names no device: all is made on the card, this model too
                 script.everything, builder = True, TraceBuilder('build')
                 for known in (tracer.held, tracer.values.kept, tracer.workspaces): known.clear()
                 tracer.builder = builder
                 with fake, tracer: model = model_fn()
-            if any(not isinstance(local_part(p), FakeTensor) for p in model.parameters()):
+            if any(not isinstance(p, FakeTensor) for p in parts(model)):
                 raise MemtrainError('model_fn gives a model that exists already', 'let it build one, or return copy.deepcopy(model)')
             with tracer: optimizer = optimizer_fn([*model.parameters()])
             if hf := sys.modules.get('transformers.utils.import_utils'):  # it takes fake tensors for those of an export, and makes masks that it leaves out elsewhere

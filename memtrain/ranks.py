@@ -170,7 +170,7 @@ def _spread_fsdp(model, blocks, ranks, offload):
         fully_shard(part, mesh=mesh, **policy)
         part.set_gradient_divide_factor(1.0)  # of this part alone: those inside it don't hear of it
         part.set_force_sum_reduction_for_comms(True)  # gloo can't scale while it sums
-    for name in ('loss', 'hidden'):
+    for name in ('loss', 'hidden', 'next_logits'):
         if hasattr(model, name): register_fsdp_forward_method(model, name)
 
 # %% ../nbs/training/15_ranks.ipynb #84093f3c

@@ -46,7 +46,6 @@ _EXCLUDED = (
     ('autocast_dtype', lambda c: c.autocast_dtype == 'float16' and not c.use_mixed_precision, f"is for {option('use_mixed_precision')}", 'add it'),
     ('weights', lambda c: c.weights != 'float32' and c.use_mixed_precision, 'compute in bfloat16 already', _leave('use_mixed_precision')),
     ('weights', lambda c: c.weights != 'float32' and c.use_8bit_optimizer, 'have an optimizer of their own', _leave('use_8bit_optimizer')),
-    ('weights', lambda c: c.weights != 'float32' and c.parallel == 'fsdp', f"are kept whole, and {option('parallel')} fsdp divides float32 weights", _leave('weights')),
     ('checkpoint_every', lambda c: c.checkpoint_every > 1 and not c.activation_checkpointing, f"is for {option('activation_checkpointing')}", 'add it'),
     ('checkpoint_keep', lambda c: c.checkpoint_keep != 'nothing' and not c.activation_checkpointing, f"is for {option('activation_checkpointing')}", 'add it'),
     ('gradient_accumulation_steps', lambda c: c.optimizer_in_backward and c.gradient_accumulation_steps > 1, f"has no gradients to add up with {option('optimizer_in_backward')}", 'take 1'),
@@ -202,16 +201,22 @@ def model_step(
     make: Callable[[], Any],  # makes a `GPT` or an `OwnModel`
     c: TrainConfig,  # how it is trained
     documents: bool = False,  # whether rows hold several, whose mask takes memory too
+    ranks: Ranks | None = None,  # that share the model as `c.parallel` says; one process by default
 ) -> tuple[Callable, Callable, Callable]:  # model, optimizer and step function
     "The same for the model of `make`, on rows of random tokens, of `documents` where they are to be kept apart"
+    spreads = {}
+    def model_fn():
+        model = apply_settings(make().train(), c)
+        if ranks: spreads['ranks'] = spread_model(model, c.parallel, ranks)
+        return model
     def step_fn(model, optimizer):
-        spread, shape = spread_model(model, 'none', Ranks(device=next(model.parameters()).device)), model.config
+        spread, shape = spreads.get('ranks') or spread_model(model, 'none', Ranks(device=next(model.parameters()).device)), model.config
         batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size), device=spread.ranks.device)) for _ in range(c.gradient_accumulation_steps)]
         if documents: batches = [(*batch, *torch.zeros(2, *batch[0].shape, dtype=torch.int64, device=spread.ranks.device)) for batch in batches]
         total = c.gradient_accumulation_steps * c.batch_size * shape.block_size  # counting targets would need their values
         _take_gradients(spread, optimizer, batches, total, c)
         if not c.optimizer_in_backward: optimizer.step()
-    return lambda: apply_settings(make().train(), c), lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
+    return model_fn, lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
 
 # %% ../nbs/training/13_train.ipynb #27eaba5c
 def unigram_entropy(

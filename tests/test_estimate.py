@@ -425,6 +425,7 @@ def test_simulate_knows_the_part_of_a_rank():
     whole, last = 256*256*4, dict(zip(CATEGORIES, trace.timeline[-1].tolist()))
     test_eq((last['weights'], last['gradients']), (whole, whole))  # a quarter of four
     assert 2*whole <= last['optimizer state'] < 2*whole + 100
+    assert sum(last.values()) < 5*whole and trace.peak < 11*whole  # what is gathered is given up: two blocks at a time, with gradients of two
     assert sum(b.size == whole for b in trace.blocks if b.phase != 'build') >= 2*2*4  # gathered forward and backward
 
 # %% ../nbs/proofs/estimate.ipynb #da33a6d3

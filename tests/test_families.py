@@ -57,7 +57,10 @@ from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.estimate import Step
 from memtrain.measure import CATEGORIES
-from memtrain.model import GPTConfig
+from memtrain.estimate import simulate
+from memtrain.model import GPT, GPTConfig
+from memtrain.ranks import Ranks
+from memtrain.train import TrainConfig, model_step
 
 # %% ../nbs/proofs/families.ipynb #52b1f820
 def test_a_model_is_read_from_a_name_a_file_or_a_folder():
@@ -116,3 +119,31 @@ def test_what_has_no_law_says_so():
     test_fail(lambda: find_law(read_model('llama-3-8b'), Step(weights='bfloat16-master')), exc=MemtrainError, contains='no law of such a step was recorded')
     test_fail(lambda: find_law(shape_of(gpt), Step(lora=8)), exc=MemtrainError, contains='float32 lora: no law of such a step was recorded for memtrain')
     test_fail(lambda: predict_step(read_model('qwen3-8b'), Step(weights='bfloat16', lora=8)), exc=MemtrainError, contains='bfloat16 lora: no law of such a step was recorded for qwen3: simulate it')
+
+def test_a_rank_of_fsdp_holds_its_share_and_what_is_gathered():
+    shape = read_model('llama-3-8b', 1024)
+    def held(ranks, **kw): return predict_step(shape, Step(1, 1024, weights='bfloat16', ranks=ranks, parallel='fsdp', **kw))
+    alone, two, many = predict_step(shape, Step(1, 1024, weights='bfloat16')), held(2), held(64)
+    for name in ('weights', 'optimizer state'): assert abs(2*two.by_category[name]/alone.by_category[name] - 1) < 0.001 and abs(64*many.by_category[name]/alone.by_category[name] - 1) < 0.001
+    test_eq((two.params, two.trained), (alone.params, alone.trained))
+    assert alone.peak > two.peak > held(8).peak > many.peak > 4*128_256*4096  # two tables are whole
+    assert held(8, lora=16).peak < held(8).peak and held(8, gradient_accumulation_steps=2).peak >= held(8).peak and not has_law(shape, Step(weights='bfloat16', lora=8, load_in_4bit=True, parallel='fsdp'))
+
+# %% ../nbs/proofs/families.ipynb #a8f0b353
+def hold_a_rank(shape, step):
+    "How far the law is off what `simulate` finds of FSDP's code"
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    c = TrainConfig(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
+                    activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0, parallel='fsdp')
+    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=step.ranks)
+    try: trace = simulate(*model_step(lambda: GPT(shape), c, ranks=Ranks(0, step.ranks, torch.device('cuda'))), device='cuda')
+    finally: dist.destroy_process_group()
+    return predict_step(shape_of(shape), step).peak/max(n for phase, n in trace.by_phase.items() if phase != 'build') - 1
+
+def test_laws_of_fsdp_hold_for_other_sizes_and_ranks():
+    gpt = GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=512)
+    assert abs(hold_a_rank(gpt, Step(2, 256, ranks=4, parallel='fsdp'))) < 0.002
+    llama = replace(gpt, n_layer=5, norm='rms', positions='rotary', mlp='swiglu', n_kv_head=2, tie_weights=False, bias=False)
+    assert abs(hold_a_rank(llama, Step(2, 256, 2, True, activation_checkpointing=True, loss_chunk_size=128, ranks=16, parallel='fsdp'))) < 0.02

@@ -71,18 +71,24 @@ def test_a_plan_is_what_trying_everything_gives():
         assert o.step in fits and o.peak == need[o.step] and o.seconds == predict_seconds(shape, o.step)
         same = [s for s in fits if Option(s, 0, None).techniques == o.techniques]
         test_eq(o.seconds, min(predict_seconds(shape, s) for s in same))
-    test_eq({o.techniques for o in p.options}, {Option(s, 0, None).techniques for s in fits})
+    kept, rounding = {frozenset(o.techniques): o for o in p.options}, {'mixed_precision', '8bit_optimizer', 'bf16_weights'}
+    def worse(used):
+        cheapest = min((s for s in fits if set(Option(s, 0, None).techniques) == used), key=lambda s: predict_seconds(shape, s))
+        return any(names != used and names & rounding <= used and o.seconds <= predict_seconds(shape, cheapest) and 0.99*o.peak <= need[cheapest] for names, o in kept.items())
+    every = {frozenset(Option(s, 0, None).techniques) for s in fits}
+    assert 2 < len(kept) < len(every) and all(map(worse, every - kept.keys()))  # what saves nothing isn't listed
     times = [o.seconds for o in p.options]
     test_eq(times, sorted(times))
     test_eq((p.closest.peak, p.missing, p.fastest), (min(need.values()), 0, min(predict_seconds(shape, s) for s in steps)))
-    test_eq(len(str(p).splitlines()), 1 + len(p.options))
+    test_eq(len(str(p).splitlines()), 3 + len(p.options))
+    assert f'{p.fastest:.3g} s a step' in str(p)
 
 # %% ../nbs/proofs/plan.ipynb #a74c7c18
 def test_a_budget_that_nothing_fits_says_how_far_off():
     shape = _shape()
     p = plan(shape, budget=10_000, global_batch=4, allow=CLOSED)
     test_eq((p.options, p.missing), ([], p.closest.peak - 10_000))
-    assert str(p).startswith('Nothing fits 9.77 KiB: the closest needs') and len(str(p).splitlines()) == 3
+    assert str(p).startswith('Nothing fits 9.77 KiB: the closest needs') and len(str(p).splitlines()) == 5
     exact = plan(shape, budget=p.closest.peak, global_batch=4, allow=CLOSED)  # to the byte
     assert p.closest.step in [o.step for o in exact.options] and exact.missing == 0
     test_eq(plan(shape, budget=p.closest.peak - 1, global_batch=4, allow=CLOSED).options, [])
@@ -138,7 +144,7 @@ def test_every_step_is_one_that_train_takes():
         steps = list_steps(n, 512, TECHNIQUES, ranks, **own)
         for s in steps:
             c, told = _settings(Option(s, 1, 1.0))
-            test_eq((c.batch_size*c.gradient_accumulation_steps*ranks, c.weights, c.loss_chunk_size or None, c.optimizer_in_backward, told), (n, s.weights, s.loss_chunk_size, s.optimizer_in_backward, own))
+            test_eq((c.batch_size*c.gradient_accumulation_steps*ranks, c.parallel, c.weights, c.loss_chunk_size or None, c.optimizer_in_backward, told), (n, s.parallel, s.weights, s.loss_chunk_size, s.optimizer_in_backward, own))
         test_eq((len(set(steps)), {s.ranks for s in steps}), (len(steps), {ranks}))
     test_fail(lambda: list_steps(3, 64, ranks=2), contains='global_batch 3 windows are not a multiple of 2 cards')
     test_fail(lambda: list_steps(4, 64, load_in_4bit=True), exc=MemtrainError, contains="load_in_4bit are weights that can't be trained")
@@ -158,7 +164,7 @@ def test_nothing_that_fits_is_called_impossible():
     assert all(o.peak < closed and o.seconds for o in more.options)
     assert 'in backward' in str(more) and 'in backward' not in str(plan(shape, budget=10**12, global_batch=2, allow=CLOSED))
     base = Step(1, 64)
-    for kw in (dict(weights='bfloat16'), dict(optimizer_in_backward=True), dict(lora=4), dict(ranks=2)):
+    for kw in (dict(weights='bfloat16'), dict(optimizer_in_backward=True), dict(lora=4), dict(ranks=2), dict(parallel='fsdp')):
         test_fail(lambda: estimate(shape, replace(base, **kw), 'cuda'), exc=MemtrainError, contains='is more than the closed form knows')
 
 def test_models_of_others_are_planned():
@@ -173,7 +179,12 @@ def test_models_of_others_are_planned():
     test_fail(lambda: plan(llama, 'cpu'), exc=MemtrainError, contains='recorded law for cards only')
     swiglu = replace(_shape(), norm='rms', positions='rotary', mlp='swiglu', n_kv_head=1)
     assert plan(swiglu, budget=10**12, global_batch=2).options[0].peak > 0
-    assert predict_seconds(llama, Step(1, 1024)) < predict_seconds(llama, Step(1, 1024, ranks=2))
+    assert predict_seconds(llama, Step(1, 1024)) < predict_seconds(llama, Step(1, 1024, ranks=2)) < predict_seconds(llama, Step(1, 1024, ranks=2, parallel='fsdp')) < predict_seconds(llama, Step(1, 1024, ranks=8, parallel='fsdp'))
+    def talk(name): return predict_seconds(llama, Step(1, 1024, ranks=8, parallel='fsdp'), name) - predict_seconds(llama, Step(1, 1024), name)
+    assert abs(talk('l40s')/talk('a100') - LINKS['a100']/LINK) < 0.01
+    large = plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16)
+    assert large.options and all('fsdp' in o.techniques and '--parallel fsdp' in o.flags for o in large.options)
+    assert not plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16, allow=TECHNIQUES[:-1]).options
     assert flops_per_token(llama) - flops_per_token(llama, frozen=True) == 2*(llama.n_layer*count_weights(llama)[1] + 128_256*2048)
     test_eq(flops_per_token(llama, True) - flops_per_token(llama), llama.n_layer*(2*count_weights(llama)[1] + 4*llama.n_embd*1024))
 
@@ -190,7 +201,10 @@ def test_commands_know_models_of_others():
     status, out, _ = _said('estimate', '--model', 'llama-3.2-1b', '--seq_len', '1024', '--json')
     shape = read_model('llama-3.2-1b', 1024)
     test_eq(json.loads(out)['params'], count_weights(shape)[0])
-    for argv, said in ((('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'), (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
+    status, out, _ = _said('plan', '--model', 'llama-3-70b', '--gpu', '8x80gb', '--lora', '16', '--rows', '1')
+    assert status == 0 and '4,096 tokens, since --seq_len' in out and '--parallel fsdp' in out and 'each of 8 cards' in out
+    for argv, said in ((('plan', '--gpu', 'toaster', '--model_name', 'gpt2'), 'several as 8x80gb'), (('plan', '--target_params', '12x'), "--target_params '12x' is no count"),
+                       (('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'), (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
                        (('estimate', '--model', 'llama-3-8b', '--optimizer', 'sgd'), 'leave out --optimizer'), (('plan', '--model', 'llama-3-8b', '--gpu', '24gb'), 'add --lora 16'),
                        (('plan', '--target_params', '1M', '--lora', '8'), '--lora is for --model'), (('plan', '--model', 'nobody'), 'neither a folder nor a model')):
         status, _, err = _said(*argv)

@@ -7,7 +7,7 @@ from to_js import Translator
 
 ASKED = dict(estimate="estimate", Step="estimate", OPTIMIZERS="estimate", PROFILES="estimate", get_profile="estimate", parameter_sizes="estimate", plan="plan", Option="plan", CLOSED="plan",
              usable_memory="plan", MARGIN="plan", GPTConfig="model", state_bytes="estimate", NAMED_MODELS="model", CATEGORY_COLORS="measure", format_size="core", format_count="core")
-WITHOUT = "simulate", "measure_step", "_ask_kernel", "predict_step", "count_weights", "shape_of"  # what runs torch, or reads recorded laws
+WITHOUT = "simulate", "measure_step", "_ask_kernel", "predict_step", "count_weights", "has_law", "shape_of"  # what runs torch, or reads recorded laws
 DEST = "nbs/assets/calculator.html"
 
 
