@@ -50,6 +50,7 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError, format_size, load_result
 from memtrain.stream import *
+from memtrain.stream import _AT_ONCE, _Cache, _Filling, _PROCESS, _Share, _Workers
 from memtrain.text import hash_document
 from memtrain.tokenization import ByteTokenizer, train_bpe
 

@@ -9,39 +9,7 @@ import gzip, sysconfig, tempfile, tracemalloc
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_eq
-from hypothesis import given, settings, strategies as st
-settings.register_profile('memtrain', deadline=None, derandomize=True)
-settings.load_profile('memtrain')
-
-# %% ../nbs/data/21_text.ipynb #b8088a37
-@pytest.mark.page
-@settings(max_examples=50)
-@given(st.lists(st.sampled_from(['a', 'ß', '€', '🙂', '\n', '\n\n', ' ']), max_size=60), st.integers(4, 20), st.integers(1, 30))
-def test_cut_documents_join_to_the_file(text, limit, step):
-    text = ''.join(text).encode()
-    docs = list(cut_text([text[i:i + step] for i in range(0, len(text), step)], limit))
-    test_eq(b''.join(docs), text)
-    test_eq(docs, list(cut_text([text], limit)))  # however the file was read
-    assert all(0 < len(d) <= limit for d in docs)
-    for d in docs: d.decode()  # no character is cut in two
-
-# %% ../nbs/data/21_text.ipynb #63a5f94c
-@pytest.mark.page
-def test_replaced_bytes_are_counted():
-    with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x.txt'
-        for data, n in (('größe'.encode(), 0), ('gr\u00f6\u00dfe'.encode('latin-1'), 2), ('\ufffd ok'.encode(), 0), ('\ufffd'.encode() + b'\xff', 1)):
-            path.write_bytes(data)
-            test_eq([r for _, r in read_documents(path)], [n])
-
-# %% ../nbs/data/21_text.ipynb #f185d419
-@pytest.mark.page
-def test_normalizing_settles_the_form_and_nothing_else():
-    for text, want in (('a\r\nb\rc\n', 'a\nb\nc\n'), ('e\u0301', 'é'), ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'), ('\x0b\x0e\x1fy', 'y'), ('  keep  \n\n', '  keep  \n\n'), ('', '')):
-        test_eq(normalize_text(text), want)
-        test_eq(normalize_text(want), want)
-    for code in range(128): test_eq(find_unclean([b'a', bytes([97, code]), b'', b'b']), [1] if normalize_text(chr(code)) != chr(code) else [])
-    test_eq(find_unclean([]), [])
+from memtrain.core import MemtrainError
 
 # %% ../nbs/data/21_text.ipynb #f76be218
 @pytest.mark.page
@@ -293,3 +261,30 @@ def test_keys_on_disk_need_little_memory():
         for block in blocks: assert not seen.add(block).any()
         assert 1 <= len(seen.runs) < 8
         seen.close()
+
+# %% ../nbs/proofs/text.ipynb #b8088a37
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from(['a', 'ß', '€', '🙂', '\n', '\n\n', ' ']), max_size=60), st.integers(4, 20), st.integers(1, 30))
+def test_cut_documents_join_to_the_file(text, limit, step):
+    text = ''.join(text).encode()
+    docs = list(cut_text([text[i:i + step] for i in range(0, len(text), step)], limit))
+    test_eq(b''.join(docs), text)
+    test_eq(docs, list(cut_text([text], limit)))  # however the file was read
+    assert all(0 < len(d) <= limit for d in docs)
+    for d in docs: d.decode()  # no character is cut in two
+
+# %% ../nbs/proofs/text.ipynb #63a5f94c
+def test_replaced_bytes_are_counted():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d)/'x.txt'
+        for data, n in (('größe'.encode(), 0), ('gr\u00f6\u00dfe'.encode('latin-1'), 2), ('\ufffd ok'.encode(), 0), ('\ufffd'.encode() + b'\xff', 1)):
+            path.write_bytes(data)
+            test_eq([r for _, r in read_documents(path)], [n])
+
+# %% ../nbs/proofs/text.ipynb #f185d419
+def test_normalizing_settles_the_form_and_nothing_else():
+    for text, want in (('a\r\nb\rc\n', 'a\nb\nc\n'), ('e\u0301', 'é'), ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'), ('\x0b\x0e\x1fy', 'y'), ('  keep  \n\n', '  keep  \n\n'), ('', '')):
+        test_eq(normalize_text(text), want)
+        test_eq(normalize_text(want), want)
+    for code in range(128): test_eq(find_unclean([b'a', bytes([97, code]), b'', b'b']), [1] if normalize_text(chr(code)) != chr(code) else [])
+    test_eq(find_unclean([]), [])

@@ -5,13 +5,12 @@ import pytest
 from memtrain.tokenization import *
 
 # %% ../nbs/data/22_tokenization.ipynb #78bc68d7
-import json, sysconfig, tempfile, threading
+import json, sysconfig, tempfile
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.text import find_files, read_documents
-from memtrain.tokenization import _own_copy
 stdlib = Path(sysconfig.get_paths()['stdlib'])
 
 # %% ../nbs/data/22_tokenization.ipynb #eff78c7f
@@ -23,38 +22,16 @@ def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
     assert len(a.encode_batch([texts[0]])[0]) < 0.5*len(texts[0])
     test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
 
-# %% ../nbs/data/22_tokenization.ipynb #b7aaae53
-@pytest.mark.page
-def test_threads_encode_with_copies_of_their_own():
-    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
-    test_eq(bpe.speed_up(), 'tiktoken')
-    encoding, texts, found = bpe.fast[0], ['some text', 'and größe', ''], []
-    def work(): found.append((_own_copy(encoding), _own_copy(encoding), bpe.encode_documents(texts)))
-    for thread in [threading.Thread(target=work) for _ in range(2)]: thread.start(); thread.join()
-    test_eq(len({id(copy) for copy, again, _ in found if copy is again} | {id(_own_copy(encoding))}), 3)
-    for *_, encoded in found: assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
-
-# %% ../nbs/data/22_tokenization.ipynb #6098446e
-@pytest.mark.page
-def test_a_tokenizer_that_contradicts_itself_is_an_error():
-    class Silent:
-        def encode(self, text): return [len(word) - 1 for word in text.split()]
-    class Liar(Silent): vocab_size = 2
-    test_fail(lambda: open_tokenizer(Liar()).encode_documents(['ccc ccc']), contains='gave the id 2 and says that it has 2', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer(Silent()), contains='how many ids it has', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer(3), contains='a int is no tokenizer', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer('gone/tokenizer.json'), contains='gone/tokenizer.json: No such file', exc=MemtrainError)
-
 
 # %% ../nbs/proofs/tokenization.ipynb #d798b0b5
-import io, json, pickle, re, socket, tempfile, time
+import io, json, pickle, re, socket, sysconfig, tempfile, threading, time
 from pathlib import Path
 from unittest import mock
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from memtrain.core import MemtrainError
-from memtrain.tokenization import _encode_fast
+from memtrain.tokenization import _encode_fast, _own_copy
 settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
 
 # %% ../nbs/proofs/tokenization.ipynb #7675f830
@@ -294,3 +271,23 @@ def test_a_name_that_cannot_be_had_is_refused_soon():
                 assert time.monotonic() - began < 3
         test_fail(lambda: load_from_hub('a b/../c'), contains='the hub gave none', exc=MemtrainError)
     with mock.patch.object(constants, 'HF_HUB_OFFLINE', True): test_fail(lambda: load_from_hub('nobody/nothing'), contains='HF_HUB_OFFLINE is set', exc=MemtrainError)
+
+# %% ../nbs/proofs/tokenization.ipynb #b7aaae53
+def test_threads_encode_with_copies_of_their_own():
+    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
+    test_eq(bpe.speed_up(), 'tiktoken')
+    encoding, texts, found = bpe.fast[0], ['some text', 'and größe', ''], []
+    def work(): found.append((_own_copy(encoding), _own_copy(encoding), bpe.encode_documents(texts)))
+    for thread in [threading.Thread(target=work) for _ in range(2)]: thread.start(); thread.join()
+    test_eq(len({id(copy) for copy, again, _ in found if copy is again} | {id(_own_copy(encoding))}), 3)
+    for *_, encoded in found: assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
+
+# %% ../nbs/proofs/tokenization.ipynb #6098446e
+def test_a_tokenizer_that_contradicts_itself_is_an_error():
+    class Silent:
+        def encode(self, text): return [len(word) - 1 for word in text.split()]
+    class Liar(Silent): vocab_size = 2
+    test_fail(lambda: open_tokenizer(Liar()).encode_documents(['ccc ccc']), contains='gave the id 2 and says that it has 2', exc=MemtrainError)
+    test_fail(lambda: open_tokenizer(Silent()), contains='how many ids it has', exc=MemtrainError)
+    test_fail(lambda: open_tokenizer(3), contains='a int is no tokenizer', exc=MemtrainError)
+    test_fail(lambda: open_tokenizer('gone/tokenizer.json'), contains='gone/tokenizer.json: No such file', exc=MemtrainError)
