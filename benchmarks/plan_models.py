@@ -9,7 +9,7 @@ import bitsandbytes  # noqa: F401, not while a GPU is played
 import torch
 
 from laws import make_model, pretend_ranks
-from memtrain.core import GIB, save_result
+from memtrain.core import GIB, local_part, save_result
 from memtrain.estimate import Step, simulate
 from memtrain.families import list_models, predict_step, read_model
 from memtrain.optim import step_in_backward
@@ -37,8 +37,8 @@ def simulated(name, step, card='a100'):
         object.__setattr__(model.config, 'block_size', step.seq_len)
         return model
     shared = pretend_ranks(step.ranks) if step.parallel == 'fsdp' else contextlib.nullcontext()
-    def states_alike(params):  # of BF16AdamW, which takes thousands of slices, and a GPU's random numbers
-        if step.weights == 'float32': return optimizer_fn(params)
+    def states_alike(params):  # of BF16AdamW, which takes thousands of slices of a large model; that these are no peak there shows in the smaller ones
+        if step.weights == 'float32' or sum(local_part(p).numel() for p in params if p.requires_grad) < 1.5e9: return optimizer_fn(params)
         optimizer = torch.optim.AdamW([p for p in params if p.requires_grad], fused=True)
         if step.optimizer_in_backward: step_in_backward(optimizer)
         return optimizer
@@ -53,6 +53,9 @@ def draw(rng, lora):
     at_once = rng.random() < 0.3 and not lora
     return Step(rng.choice((1, 2, 4)), rng.choice((512, 1024, 2048)), 1 if at_once else rng.choice((1, 2)), half == 'autocast', rng.choice(('adamw', 'adamw8bit')) if half != 'bfloat16' and not lora else 'adamw',
                 rng.random() < 0.5, rng.choice((None, None, 256, 1024)), 'bfloat16' if half == 'bfloat16' else 'float32', at_once, lora, bool(lora) and rng.random() < 0.5)
+
+
+def few(step): return replace(step, gradient_accumulation_steps=min(2, step.gradient_accumulation_steps))  # a third micro-batch is as the second
 
 
 def hold(name, step, kind):
@@ -78,10 +81,14 @@ def main():
     for card in ('24gb', '48gb', '80gb'):  # the first rows of plans
         for how in (dict(), dict(lora=16), dict(lora=16, load_in_4bit=True)):
             found = plan(read_model('llama-3-8b', 4096), card, global_batch=8, **how)
-            for o in found.options[:args.rows]: rows.append(hold('llama-3-8b', replace(o.step, gradient_accumulation_steps=min(2, o.step.gradient_accumulation_steps)), f'plan {card}'))  # a third micro-batch is as the second
+            for o in found.options[:args.rows]: rows.append(hold('llama-3-8b', few(o.step), f'plan {card}'))
     for name in args.models:
         for lora in (0, 0, 16)[:args.steps]: rows.append(hold(name, draw(rng, lora), 'drawn'))
-    if not args.only: save_result('plan_models', dict(rows=rows), 'python benchmarks/plan_models.py')
+        for ranks in (2, 8): rows.append(hold(name, replace(draw(rng, 0), optimizer='adamw', optimizer_in_backward=False, ranks=ranks, parallel='fsdp'), 'drawn'))
+    for name, seq_len, cards, how in (('llama-3-8b', 2048, '4x24gb', {}), ('llama-3-70b', 4096, '8x80gb', dict(lora=16))):  # over ranks that say nothing
+        found = next(o for o in plan(read_model(name, seq_len), cards, global_batch=32, **how).options if o.step.parallel == 'fsdp')
+        rows.append(hold(name, few(found.step), f'plan {cards}'))
+    if not args.only: save_result('plan_models', dict(rows=rows), ' '.join(['python benchmarks/plan_models.py', *sys.argv[1:]]))
 
 
 if __name__ == '__main__': main()

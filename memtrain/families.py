@@ -151,7 +151,7 @@ def _share(shape, step):
     adapters = trained // shape.n_layer if step.lora else 0
     return dict(w=1/step.ranks, g=block + adapters, R=params - shape.n_layer*block, a=adapters)
 
-_SLICE = 2**22  # numbers of bfloat16 weights that are updated at a time, in at most 40 bytes each
+_SLICE = 2**22  # numbers of bfloat16 weights that are updated at a time, in 34 bytes each
 _WORKSPACES = 2 * 8_519_680  # of cuBLAS, for the forward and the backward pass
 
 def predict_step(
@@ -174,7 +174,7 @@ def predict_step(
     if step.optimizer_in_backward or step.gradient_accumulation_steps > 1 or step.ranks > 1 and step.parallel == 'ddp': moments += held(law['more'], kept)  # DDP's gradients stay, in buckets
     largest = int(shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) * sizes.get('w', 1))
     states = {'adamw': 2*number*trained, 'adamw8bit': state_bytes([trained], 'adamw8bit'), 'sgd': 0}[step.optimizer]
-    update = {'gradients': kept or number*largest, 'temporaries': 40*min(_SLICE, largest)*(number == 2)}  # the optimizer's step
+    update = {'gradients': kept or number*largest, 'temporaries': 34*min(_SLICE, largest)*(number == 2)}  # the optimizer's step
     best = max([*moments, update], key=lambda m: sum(m.values()))
     found = best | {'weights': weights, 'optimizer state': states, 'temporaries': best.get('temporaries', 0) + _WORKSPACES}
     params, _, trained = count_weights(shape, step.lora)
