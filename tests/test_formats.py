@@ -68,6 +68,20 @@ def test_an_export_opens_to_the_same_ids():
             for split in ('train', 'val'): test_eq(read_ids(d/format, split).tolist(), read_ids(d/'x', split).tolist())
 
 
+# %% ../nbs/solutions/28_formats.ipynb #56b6cf07
+import tempfile
+from pathlib import Path
+import numpy as np
+from memtrain.formats import export_shards
+from memtrain.shards import LLM_C_HEADER, ShardWriter
+
+def test_solution_a_header_and_two_bytes_an_id():
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(f'{d}/data', 50257, 50256) as w: w.write(np.arange(999))
+        export_shards(f'{d}/data', f'{d}/out', 'llm.c')
+        assert sum(p.stat().st_size for p in Path(d).glob('out/*train*.bin')) == LLM_C_HEADER + 2*1000
+    assert LLM_C_HEADER + 2*100_000_000 == 200_001_024 and 34 + 12*10_000_000 + 8*10_000_001 == 200_000_042
+
 # %% ../nbs/proofs/formats.ipynb #ac09ebfd
 import os, pickle, shutil, struct, subprocess, sys, tempfile, timeit
 from pathlib import Path

@@ -48,6 +48,18 @@ def test_threads_and_workers_change_nothing_but_who_does_it():
     test_eq([x.tolist() for x, _ in torch.utils.data.DataLoader(loader, batch_size=None, num_workers=2)], whole[0])
 
 
+# %% ../nbs/solutions/24_loader.ipynb #7089f03e
+import numpy as np
+from memtrain.loader import TokenLoader, WindowOrder
+from memtrain.shards import TokenShards
+
+def test_solution_five_epochs_42_batches_and_three_windows():
+    unseen = lambda e, n=20_000: (np.bincount(np.random.default_rng(1).integers(0, n, e*n), minlength=n) == 0).mean()
+    assert unseen(5) < 0.01 <= unseen(4)
+    thousand = TokenShards.from_array(np.zeros(10_001, int))
+    assert [len(TokenLoader(thousand, 8, 10, rank=r, world_size=3)) for r in range(3)] == [42]*3
+    assert np.bincount(WindowOrder(100_000).at(0, np.arange(300))//32).max() == 3
+
 # %% ../nbs/solutions/29_recipes.ipynb #317d40a0
 import numpy as np
 import torch

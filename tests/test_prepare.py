@@ -34,6 +34,26 @@ def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
         assert not (Path(d)/'out').exists()
 
 
+# %% ../nbs/solutions/23_prepare.ipynb #36495bd7
+import tempfile
+from pathlib import Path
+from unittest import mock
+from memtrain import text
+from memtrain.core import MemtrainError
+from memtrain.prepare import prepare
+
+def test_solution_what_is_kept_pieces_and_a_rule():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d/'a.txt').write_text(''.join(f'line {i} of a text that is cut\n' for i in range(1500)))
+        small, large = (prepare(d/'a.txt', d/f'{kib}', 'bytes', document_kib=kib, val_fraction=0, workers=1).manifest for kib in (4, 64))
+        ends = [m['documents']['train'] for m in (small, large)]
+        assert ends[0] > ends[1] and small['tokens']['train'] - large['tokens']['train'] == ends[0] - ends[1]
+        (d/'b.txt').write_text('  all of it\n  is indented\n')
+        rule = text.Rule('indented', 'filter', 'documents in which every line is indented', lambda t, data, o: all(line[:1].isspace() for line in t.splitlines() if line.strip()))
+        with mock.patch.object(text, 'RULES', [*text.RULES, rule]):
+            assert not any(text.find_fault(t, t.encode()) for t in ('a\n  b\n',)) and text.find_fault('  a\n  b\n', b'') == 'indented'
+
 # %% ../nbs/proofs/prepare.ipynb #d0491602
 import contextlib, copy, gzip, json, multiprocessing, os, random, shutil, signal, socket, subprocess, sys, sysconfig, tempfile, threading, time
 from unittest import mock

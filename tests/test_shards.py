@@ -62,6 +62,22 @@ def test_importing_shards_does_not_import_torch():
     test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout, '[]\n')
 
 
+# %% ../nbs/solutions/20_shards.ipynb #79692a20
+import tempfile
+from pathlib import Path
+import numpy as np
+from memtrain.shards import ShardWriter, verify
+
+def test_solution_six_files_and_a_careless_copy_is_noticed():
+    with tempfile.TemporaryDirectory() as d:
+        with ShardWriter(Path(d)/'x', vocab_size=100, eod_id=99, tokens_per_shard=4) as w:
+            for n, split in ((5, 'train'), (2, 'train'), (3, 'train'), (4, 'val')): w.write([1]*n, split)
+        assert len(list(Path(d).rglob('*.bin'))) == 6
+        with ShardWriter(Path(d)/'y', vocab_size=100) as w: w.write(range(9))
+        copy = Path(d)/'y/train/shard_00000.bin'
+        np.fromfile(copy).tofile(copy)
+        assert '16 bytes, it was written with 18' in verify(Path(d)/'y')[0]
+
 # %% ../nbs/proofs/shards.ipynb #211f139d
 import contextlib, hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
 from pathlib import Path

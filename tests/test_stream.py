@@ -76,6 +76,31 @@ def test_an_epoch_ends_where_the_stream_ends():
         again.load_state_dict(seen[i][1])
         test_eq(sum(1 for _ in batches_of(again, 3)), len(seen) - i - 1)
 
+# %% ../nbs/solutions/25_stream.ipynb #b22c96ce
+import numpy as np
+from memtrain.stream import JoinedRows, PackedRows, row_type
+
+def test_solution_a_third_is_wasted_and_a_quarter_of_a_stride_gives_four_times_the_rows():
+    ids, lengths = np.ones(701*400, np.uint16), np.full(400, 701)
+    packed = PackedRows(row_type(1024, np.uint16, 'pack'), 0)
+    rows = np.concatenate([packed.add(ids, lengths), packed.end()])
+    assert abs(1 - rows['targets'].sum()/(len(rows)*1024) - (1 - 700/1024)) < 0.01
+    joined = {S: len(JoinedRows(row_type(1024, np.uint16), 0, S).add(ids, lengths)) for S in (256, 1024)}
+    assert abs(joined[256]/joined[1024] - 4) < 0.1
+
+# %% ../nbs/solutions/26_streams.ipynb #39687983
+import json, tempfile
+from pathlib import Path
+from memtrain.stream import DocumentStream
+
+def test_solution_what_two_workers_read_with_and_without_dedup():
+    lines = [json.dumps({'text': f'{i} ' + 'x'*100}) for i in range(2000)]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, 'x.jsonl').write_text('\n'.join(lines))
+        for dedup, wanted in ((True, 200), (False, 100)):
+            parts = [DocumentStream(folder, 'bytes', share=share, shares=2, dedup=dedup, part_kib=4).parts for share in range(2)]
+            assert abs(100*sum(u.size for p in parts for units in p.lists(0) for u in units)/sum(map(len, lines)) - wanted) < 5
+
 # %% ../nbs/proofs/stream.ipynb #b7882dba
 import contextlib, copy, gzip, importlib, importlib.util, io, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
 from collections import Counter

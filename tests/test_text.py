@@ -21,6 +21,17 @@ def test_each_rule_of_the_filter_drops_what_it_says():
     test_eq([find_fault('abc', b'abc', TextOptions(min_chars=n)) for n in (0, 3, 4)], [None, None, 'too_short'])
 
 
+# %% ../nbs/solutions/21_text.ipynb #86cbd8aa
+from memtrain.text import choose_split, find_fault, hash_document
+
+def test_solution_27_lines_and_a_split_that_moves_documents():
+    line, keys = 'connection refused\n', [hash_document(str(i)) for i in range(5000)]
+    assert next(n for n in range(1, 100) if find_fault(line*n, (line*n).encode())) == 27
+    def my_split(key, val_fraction): return choose_split(hash_document(f'{key.hex()} {val_fraction}'), val_fraction)
+    assert 0.27 < sum(my_split(k, 0.3) == 'val' for k in keys)/len(keys) < 0.33
+    assert any(my_split(k, 0.1) == 'val' and my_split(k, 0.3) == 'train' for k in keys)
+    assert not any(choose_split(k, 0.1) == 'val' and choose_split(k, 0.3) == 'train' for k in keys)
+
 # %% ../nbs/proofs/text.ipynb #51002160
 import gzip, json, os, random, sys, sysconfig, tempfile, tracemalloc
 from pathlib import Path

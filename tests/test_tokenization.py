@@ -23,6 +23,21 @@ def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
     test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
 
 
+# %% ../nbs/solutions/22_tokenization.ipynb #066b2e75
+import json
+from tokenizers import Tokenizer
+from memtrain.tokenization import BPETokenizer, train_bpe
+
+def test_solution_a_larger_vocabulary_takes_fewer_ids_down_to_the_words():
+    line, texts = 'for name in names: print(name)\n', ['for name in names: print(name)\n'*30]
+    found = [len(train_bpe(texts, v).encode_batch([line])[0]) for v in (258, 262, 400)]
+    assert found[0] > found[1] > found[2] >= 7  # words and signs
+    bpe = train_bpe(texts, 400)
+    state = json.loads(bpe.state())
+    state['model']['merges'][0], state['model']['merges'][-1] = state['model']['merges'][-1], state['model']['merges'][0]
+    swapped = BPETokenizer(Tokenizer.from_str(json.dumps(state)))
+    assert bpe.speed_up() == 'tiktoken' and swapped.speed_up() != 'tiktoken'
+
 # %% ../nbs/proofs/tokenization.ipynb #d798b0b5
 import io, json, pickle, re, socket, sysconfig, tempfile, threading, time
 from pathlib import Path
