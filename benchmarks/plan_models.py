@@ -55,9 +55,6 @@ def draw(rng, lora):
                 rng.random() < 0.5, rng.choice((None, None, 256, 1024)), 'bfloat16' if half == 'bfloat16' else 'float32', at_once, lora, bool(lora) and rng.random() < 0.5)
 
 
-def few(step): return replace(step, gradient_accumulation_steps=min(2, step.gradient_accumulation_steps))  # a third micro-batch is as the second
-
-
 def hold(name, step, kind):
     started = time.process_time()
     trace = simulated(name, step)
@@ -78,17 +75,20 @@ def main():
     sys.modules.setdefault('torchvision', None)
     import transformers.models.auto, peft  # noqa: F401
     gc.freeze()
-    for card in ('24gb', '48gb', '80gb'):  # the first rows of plans
-        for how in (dict(), dict(lora=16), dict(lora=16, load_in_4bit=True)):
-            found = plan(read_model('llama-3-8b', 4096), card, global_batch=8, **how)
-            for o in found.options[:args.rows]: rows.append(hold('llama-3-8b', few(o.step), f'plan {card}'))
+    def keep(*row):  # a long run that is stopped leaves what it has found
+        rows.append(hold(*row))
+        if not args.only: save_result('plan_models', dict(rows=rows), ' '.join(['python benchmarks/plan_models.py', *sys.argv[1:]]))
+    def first(name, seq_len, card, **how):
+        found = plan(read_model(name, seq_len), card, global_batch=32 if 'x' in card else 8, **how)
+        for o in [o for o in found.options if 'x' not in card or o.step.parallel == 'fsdp'][:args.rows]:
+            keep(name, replace(o.step, gradient_accumulation_steps=min(2, o.step.gradient_accumulation_steps)), f'plan {card}')  # a third micro-batch is as the second
     for name in args.models:
-        for lora in (0, 0, 16)[:args.steps]: rows.append(hold(name, draw(rng, lora), 'drawn'))
-        for ranks in (2, 8): rows.append(hold(name, replace(draw(rng, 0), optimizer='adamw', optimizer_in_backward=False, ranks=ranks, parallel='fsdp'), 'drawn'))
-    for name, seq_len, cards, how in (('llama-3-8b', 2048, '4x24gb', {}), ('llama-3-70b', 4096, '8x80gb', dict(lora=16))):  # over ranks that say nothing
-        found = next(o for o in plan(read_model(name, seq_len), cards, global_batch=32, **how).options if o.step.parallel == 'fsdp')
-        rows.append(hold(name, few(found.step), f'plan {cards}'))
-    if not args.only: save_result('plan_models', dict(rows=rows), ' '.join(['python benchmarks/plan_models.py', *sys.argv[1:]]))
+        for lora in (0, 0, 16)[:args.steps]: keep(name, draw(rng, lora), 'drawn')
+        for ranks in (2, 8): keep(name, replace(draw(rng, 0), optimizer='adamw', optimizer_in_backward=False, ranks=ranks, parallel='fsdp'), 'drawn')  # over ranks that say nothing
+    first('llama-3-70b', 4096, '8x80gb', lora=16)
+    for card in ('80gb', '24gb', '48gb'):  # the first rows of plans
+        for how in (dict(), dict(lora=16), dict(lora=16, load_in_4bit=True)): first('llama-3-8b', 4096, card, **how)
+    first('llama-3-8b', 2048, '4x24gb')
 
 
 if __name__ == '__main__': main()

@@ -218,11 +218,10 @@ def plan(
             trace = simulate(*model(step), device='cpu' if device == 'cpu' else 'cuda')
             if trace.peak <= budget: done.add(key)
             found.append(Option(step, trace.peak, None, trace.peak_op))
-    best, seen = [], []
+    best = []
     for o in sorted((o for o in found if o.peak <= budget), key=_price):
         better = (k for k in best if 0.99*k.peak <= o.peak and all(name in o.techniques for name in k.techniques if name in _ROUNDING))  # no slower, hardly larger, and rounding no more
-        if o.techniques not in seen and not any(better): best.append(o)
-        seen.append(o.techniques)
+        if o.techniques not in [k.techniques for k in best] and not any(better): best.append(o)
     return Plan(budget, best, min(found, key=lambda o: o.peak), min((o.seconds for o in found if o.seconds), default=None))
 
 # %% ../nbs/memory/07_plan.ipynb #5aafff77

@@ -28,6 +28,27 @@ def test_the_largest_is_found_whatever_the_curve():
     assert len(asked) < 24
 
 
+# %% ../nbs/solutions/07_plan.ipynb #76f67037
+from memtrain.estimate import Step, estimate
+from memtrain.families import read_model
+from memtrain.model import named_config, size_model
+from memtrain.plan import find_largest, plan, usable_memory
+
+def test_solution_cards_without_approximation():
+    shape = size_model('1.3B', vocab_size=50257, block_size=1024)
+    cards = [card for card in ('8gb', 'rtx3090', 'a6000', 'a100', 'h200') if plan(shape, card, global_batch=32, allow=('activation_checkpointing', 'loss_chunks')).options]
+    assert cards == ['rtx3090', 'a6000', 'a100', 'h200']
+
+def test_solution_the_windows_that_fit():
+    gpt2 = named_config('gpt2', block_size=1024)
+    def most(**kw): return find_largest(lambda n: estimate(gpt2, Step(batch_size=n, **kw), 'cuda').peak, usable_memory('rtx3090'))
+    assert (most(), most(loss_chunk_size=1024)) == (16, 32)
+
+def test_solution_the_cards_that_hold_a_model_together():
+    llama = read_model('llama-3-8b', 2048)
+    fits = [cards for cards in (1, 2, 4, 8) if plan(llama, f'{cards}x24gb', global_batch=64).options]
+    assert fits == [4, 8]
+
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
 import contextlib, io, json
 from dataclasses import replace
@@ -70,7 +91,7 @@ def test_a_plan_is_what_trying_everything_gives():
     for o in p.options:
         assert o.step in fits and o.peak == need[o.step] and o.seconds == predict_seconds(shape, o.step)
         same = [s for s in fits if Option(s, 0, None).techniques == o.techniques]
-        test_eq(o.seconds, min(predict_seconds(shape, s) for s in same))
+        for s in same: assert predict_seconds(shape, s) >= o.seconds or any(k.seconds <= predict_seconds(shape, s) and 0.99*k.peak <= need[s] for k in p.options), s
     kept, rounding = {frozenset(o.techniques): o for o in p.options}, {'mixed_precision', '8bit_optimizer', 'bf16_weights'}
     def worse(used):
         cheapest = min((s for s in fits if set(Option(s, 0, None).techniques) == used), key=lambda s: predict_seconds(shape, s))
