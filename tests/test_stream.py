@@ -62,20 +62,6 @@ def batches_of(stream, epochs):
             if stream.epoch >= epochs: return
             yield batch
 
-# %% ../nbs/data/26_streams.ipynb #485b503e
-@pytest.mark.page
-def test_an_epoch_ends_where_the_stream_ends():
-    texts = [f'text {i} ' + 'x'*(i % 50) for i in range(60)]
-    make = lambda: TokenStream(texts, 'bytes', 4, 32, filter=False, shuffle_buffer_size=8)
-    stream, seen = make(), []
-    for batch in batches_of(stream, 3): seen.append((stream.epoch, stream.state_dict()))
-    epochs = [epoch for epoch, _ in seen]
-    test_eq((epochs, sorted(set(epochs)), stream.epoch), (sorted(epochs), [0, 1, 2], 3))
-    for i in (0, epochs.index(1) - 1, epochs.index(1), len(seen) - 1):  # the first batch, the last of an epoch, the first of the next, the last of all
-        again = make()
-        again.load_state_dict(seen[i][1])
-        test_eq(sum(1 for _ in batches_of(again, 3)), len(seen) - i - 1)
-
 # %% ../nbs/solutions/25_stream.ipynb #b22c96ce
 import numpy as np
 from memtrain.stream import JoinedRows, PackedRows, row_type
@@ -1074,3 +1060,16 @@ def test_a_sample_of_unknown_size_is_the_beginning():
     test_eq(some, texts[:len(some)])
     assert 95 < len(some) < 105
     test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
+
+# %% ../nbs/proofs/stream.ipynb #485b503e
+def test_an_epoch_ends_where_the_stream_ends():
+    texts = [f'text {i} ' + 'x'*(i % 50) for i in range(60)]
+    make = lambda: TokenStream(texts, 'bytes', 4, 32, filter=False, shuffle_buffer_size=8)
+    stream, seen = make(), []
+    for batch in batches_of(stream, 3): seen.append((stream.epoch, stream.state_dict()))
+    epochs = [epoch for epoch, _ in seen]
+    test_eq((epochs, sorted(set(epochs)), stream.epoch), (sorted(epochs), [0, 1, 2], 3))
+    for i in (0, epochs.index(1) - 1, epochs.index(1), len(seen) - 1):  # the first batch, the last of an epoch, the first of the next, the last of all
+        again = make()
+        again.load_state_dict(seen[i][1])
+        test_eq(sum(1 for _ in batches_of(again, 3)), len(seen) - i - 1)

@@ -42,6 +42,7 @@ def test_solution_a_larger_vocabulary_takes_fewer_ids_down_to_the_words():
 import io, json, pickle, re, socket, sysconfig, tempfile, threading, time
 from pathlib import Path
 from unittest import mock
+import numpy as np
 from fastcore.test import ExceptionExpected, test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
