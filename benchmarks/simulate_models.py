@@ -56,9 +56,13 @@ def causal(kind, way, length=256, batch=2):
         return model(input_ids=ids, labels=ids, **more).loss
     case(f'transformers {kind}, {way}', build, loss, half=way == 'bf16')
 
+ROUTED = dict(GROUPED, moe_intermediate_size=128, num_experts_per_tok=2, num_experts=8)
+CAUSAL |= {'mixtral': dict(GROUPED, num_local_experts=8, num_experts_per_tok=2), 'qwen2_moe': dict(ROUTED, shared_expert_intermediate_size=128), 'qwen3_moe': dict(ROUTED, head_dim=32),
+           'olmoe': dict(ROUTED, eos_token_id=1)}
+
 for kind in CAUSAL: causal(kind, 'plain')
 for way in WAYS:
-    for kind in ('gpt2', 'llama', 'mistral', 'qwen2', 'gemma', 'phi') if way != 'plain' else (): causal(kind, way)
+    for kind in ('gpt2', 'llama', 'mistral', 'qwen2', 'gemma', 'phi', 'mixtral', 'qwen3_moe') if way != 'plain' else (): causal(kind, way)
 
 
 # --- transformers: others ----------------------------------------------------------------------------------------------

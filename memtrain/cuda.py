@@ -245,8 +245,10 @@ def cuda_rules(
     memory: int = 80 * GIB,  # bytes that the card says it has
 ) -> Iterator[CudaScript]:
     "While the block runs, fake tensors that a script puts on 'cuda' go CUDA's way"
+    from torch._dynamo.trace_rules import get_torch_obj_rule_map
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
+    get_torch_obj_rule_map()  # torch.compile's list of torch's own functions: made meanwhile, it would keep the answers below
     mode, lib, autocast, shown, context = CudaScript(everything), torch.library.Library('aten', 'IMPL'), torch.amp.autocast_mode.autocast, FakeTensor.device, DeviceContext.__init__
     start, enabled, dtype, engine = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autograd._engine_run_backward
     def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too

@@ -602,6 +602,10 @@ _NO_DATA = DataDependentOutputException, DynamicOutputShapeException
 def _key(t): return t.untyped_storage()._cdata
 def _fakes(tree): return [t for t in tree_leaves(tree) if isinstance(t, FakeTensor)]
 
+def _group_products(a, b, *args, **kwargs): return torch.ops.aten._grouped_mm.default(a.bfloat16(), b.bfloat16(), *args, **kwargs).to(a.dtype)
+def _count(x, *args, **kwargs): return torch.ops.aten.histc.default(x.float(), *args, **kwargs).to(x.dtype)
+_WIDER = {'aten::_grouped_mm': _group_products, 'aten::histc': _count}  # kernels that take more dtypes than torch's rules for fake tensors, which know bfloat16 alone, and floats on what isn't CUDA
+
 class _Values:
     "The values of small tensors, as far as they are known, by the storage of their fakes"
     def __init__(self, routing, notes):
@@ -638,7 +642,7 @@ class _Values:
     def run(self, func, args, kwargs):
         "The result of `func` on fake tensors; what is known of its values is kept"
         op, known = func._schema.name, all(_key(t) in self.kept for t in _fakes((args, kwargs)))
-        try: out = func(*args, **kwargs)
+        try: out = _WIDER.get(op, func)(*args, **kwargs)
         except _NO_DATA:
             if not known and op == 'aten::_local_scalar_dense' and args[0].is_floating_point(): return 0.0
             if not known and op == 'aten::index' and all(_key(t) in self.kept for t in _fakes(args[1])): return self.select(func, *args)
@@ -652,13 +656,16 @@ class _Values:
         if known and all(map(self.fits, results)) and (changes or any(_key(t) not in self.kept for t in results)):
             with self.really():
                 before = {self.kept[_key(t)][0]._cdata for t in _fakes((args, kwargs))}
-                real = [t for t in tree_leaves(self.compute(func, args, kwargs)) if torch.is_tensor(t)]
+                try: real = [t for t in tree_leaves(self.compute(func, args, kwargs)) if torch.is_tensor(t)]
+                except RuntimeError as e:
+                    if 'not implemented' not in str(e): raise
+                    real, known = [], False  # the CPU lacks this kernel: nobody knows what it would give
                 for t, r in zip(results, real):
                     if _key(t) in self.kept: continue
                     st, new = r.untyped_storage(), (r.stride(), r.storage_offset()) == (t.stride(), t.storage_offset())
                     if new and st._cdata not in before and st.nbytes() == t.untyped_storage().nbytes() and self.fits(t): self.hold(t, st)  # its own: no copy
                     else: self.keep(t, r)
-        elif not known and changes:
+        if not known and changes:
             for t in _fakes([x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write]): self.kept.pop(_key(t), None)
         elif not known:
             with self.really(): self.assume(func, args, kwargs, results)

@@ -20,11 +20,43 @@ def test_a_script_for_cuda_runs_as_it_is():
     test_eq(torch.zeros(2).is_cuda, False)
 
 
+# %% ../nbs/solutions/06_cuda.ipynb #9984379f
+import math
+import torch, torch.nn as nn, torch.nn.functional as F
+from memtrain.estimate import simulate
+
+def test_solution_what_dropout_and_attention_keep():
+    def kept_by(operation, device):
+        "Bytes of each storage that autograd keeps for the backward pass of `operation` on 4,096 × 256 numbers"
+        found = {}
+        def pack(t):
+            found[t.untyped_storage()._cdata] = t.untyped_storage().nbytes()
+            return t
+        def step(model, optimizer):
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t): y = operation(model.weight)
+            y.sum().backward()
+        simulate(lambda: nn.Embedding(4096, 256, dtype=torch.bfloat16, device=device), torch.optim.SGD, step, device=device, steps=1)
+        return sorted(found.values())
+
+    def fused(x):
+        q = x.view(8, 512, 4, 64).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    def by_hand(x):
+        q = x.view(8, 512, 4, 64).transpose(1, 2)
+        s = q @ q.transpose(-2, -1) / 8
+        s = s.masked_fill(torch.ones(512, 512, dtype=torch.bool, device=x.device).triu(1), -math.inf)
+        return s.softmax(-1) @ q
+    mask, scores = (4096*256, 2 * 4096*256), 8*4 * 512*512 * 2
+    assert [kept_by(lambda x: F.dropout(x, 0.1), device) for device in ('cuda', 'cpu')] == [[n] for n in mask]
+    assert scores in kept_by(by_hand, 'cuda') and scores not in kept_by(fused, 'cuda')
+
 # %% ../nbs/proofs/cuda.ipynb #75f378ca
 import contextlib, io, itertools
 import torch
 import torch.nn as nn, torch.nn.functional as F, torch.utils.checkpoint
 from fastcore.test import test_eq
+from torch._dynamo.trace_rules import get_torch_obj_rule_map
 from torch.utils.data import DataLoader
 from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
@@ -143,6 +175,7 @@ def test_what_a_script_makes_of_data_lies_where_it_says():
 
 # %% ../nbs/proofs/cuda.ipynb #5cf9e588
 def test_a_script_of_a_tutorial_runs_unchanged():
+    get_torch_obj_rule_map.cache_clear()  # as in a process that hasn't compiled yet
     def step(model, optimizer):
         scaler = torch.amp.GradScaler('cuda')
         for _ in range(2):

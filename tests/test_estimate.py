@@ -396,6 +396,16 @@ def test_simulate_routes_as_it_is_told():
     simulate(linear, sgd, plain_step(points, best), steps=1)
     test_eq(whole, [(0, [0, 1, 2], [0, 1, 2], (32,))])
 
+def test_simulate_multiplies_by_group_in_any_dtype():
+    def products(m, x):
+        x = m(x)
+        chosen = x.topk(1).indices.flatten()
+        ends = torch.histc(chosen.int() if x.device.type == 'cuda' else chosen.float(), bins=64, min=0, max=63).cumsum(0).int()
+        return torch._grouped_mm(x, m.weight.view(1, 64, 64).expand(64, 64, 64).contiguous(), offs=ends).pow(2).sum()
+    fns = linear, sgd, plain_step(points, products)
+    test_eq(simulate(*fns).peak, measure_step(*fns).peak)
+    assert simulate(*fns, device='cuda').peak > 64**3 * 4
+
 # %% ../nbs/proofs/estimate.ipynb #cc17cc67
 def test_simulate_takes_a_data_loader_and_says_what_it_leaves_out():
     from torch.utils.data import DataLoader, TensorDataset
