@@ -54,7 +54,7 @@ import json, tempfile
 from dataclasses import replace
 from pathlib import Path
 from fastcore.test import test_eq, test_fail
-from memtrain.core import MemtrainError
+from memtrain.core import MemtrainError, load_result
 from memtrain.estimate import Step
 from memtrain.measure import CATEGORIES
 from memtrain.estimate import simulate
@@ -112,6 +112,13 @@ def test_each_setting_changes_what_is_held_as_it_should():
     assert 0 <= full.params - full.trained < 100 and full.by_category['weights']//2 == full.params  # tables of rotary positions aren't trained
     test_eq((adapters.params - full.params, adapters.by_category['optimizer state']), (adapters.trained, 4*adapters.trained))
     test_eq(adapters.trained, 16*16*(2*(2048 + 2048) + 2*(2048 + 512) + 3*(2048 + 8192)))  # layers x rank x (q and o, k and v, the MLP's three)
+
+def test_recorded_simulations_are_predicted():
+    rows = load_result('plan_models').values['rows']
+    for r in rows:
+        step = Step(**r['step'])
+        assert abs(predict_step(read_model(r['model'], step.seq_len), step).peak/r['simulated'] - 1) < 0.02, r
+    assert {r['step'].get('parallel', 'ddp') for r in rows} == {'ddp', 'fsdp'}
 
 def test_what_has_no_law_says_so():
     gpt = GPTConfig(vocab_size=64, block_size=32, n_layer=2, n_head=2, n_embd=32)

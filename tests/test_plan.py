@@ -50,8 +50,9 @@ def test_solution_the_cards_that_hold_a_model_together():
     assert fits == [4, 8]
 
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
-import contextlib, io, json
+import contextlib, io, json, shlex, tempfile
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 import psutil, torch
@@ -62,6 +63,7 @@ from memtrain.core import MIB, MemtrainError, nbytes
 from memtrain.estimate import PROFILES, Step, estimate, get_profile
 from memtrain.families import count_weights, read_model
 from memtrain.measure import measure_step
+from memtrain.ranks import launch_ranks
 from memtrain.model import GPT, GPTConfig
 from memtrain.plan import _price
 from memtrain.train import TrainConfig, gpt_step
@@ -351,3 +353,23 @@ def test_every_switch_does_something_and_the_table_is_predicted():
         before = peak
     first = measure_step(*make_step(shape, Step(batch_size=16))).peak
     assert peak < 0.3 * first and measure_step(*make_step(shape, Step(batch_size=16, gradient_accumulation_steps=2))).peak > first
+
+# %% ../nbs/proofs/plan.ipynb #3b7513ed
+def test_the_line_for_several_cards_runs_as_printed():
+    import pytest
+    hf = pytest.importorskip('transformers')
+    shape = dict(hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)
+    with tempfile.TemporaryDirectory() as d:
+        hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=258, **shape)).save_pretrained(f'{d}/llama')
+        assert _said('prepare', '--input_files', str(Path(json.__file__).parents[1]/'email'), '--out_dir', f'{d}/data', '--tokenization', 'bytes', '--val_fraction', '0.3')[0] == 0
+        for more in ((), ('--lora', '8')):
+            need = min(plan(read_model(f'{d}/llama', 64), '2x24gb', global_batch=4, lora=8*bool(more), allow=('bf16_weights', 'fsdp')).options, key=lambda o: o.peak)
+            assert 'fsdp' in need.techniques
+            status, out, err = _said('plan', '--model', f'{d}/llama', '--dataset_dir', f'{d}/data', '--seq_len', '64', '--gpu', '2x24gb', '--global_batch', '4', '--budget', str(need.peak), *more)
+            assert status == 0, err
+            line = next(shlex.split(line) for line in out.splitlines() if line.startswith('torchrun'))
+            test_eq(line[:6], ['torchrun', '--standalone', '--nproc_per_node', '2', '-m', 'memtrain'])
+            assert 'fsdp' in line
+            argv = [a if a != 'RUN' else f'{d}/run{len(more)}' for a in line[4:]]
+            run = launch_ranks(2, [*argv, '--device', 'cpu', '--max_iters', '2'], timeout=240)
+            assert run.returncode == 0 and Path(d, f'run{len(more)}', 'summary.json').exists(), run
