@@ -296,7 +296,7 @@ def _chunked_loss(c):
     q = [(_T, c.x), (_A, 8*c.N), (_T, 9*c.N), (_T, -9*c.N), (_T, 2*w * c.half), (_A, c.x), *_grad(c, w)]
     if c.half:
         q += [(_L, 2*k*(d + c.V)), *_scratch(c, k, d, c.V, right=True), (_L, -2*k*d), (_L, 4*k*c.V), (_L, -2*k*c.V), (_L, few), (_L, -few), (_L, 2*k*c.V), (_L, -4*k*c.V)]
-        q += [(_T, 2*k*d), *_scratch(c, k, c.V, d), (_T, 2*w), *_scratch(c, c.V, k, d, left=True), (_T, -2*k*d), (_T, 4*w), (_T, -6*w), (_L, -2*k*c.V)]
+        q += [(_T, 2*k*d), *_scratch(c, k, c.V, d), (_T, 2*w), *_scratch(c, c.V, k, d, left=True), (_T, -2*k*d), (_T, 4*w * (not c.cuda)), (_T, -(2 if c.cuda else 6)*w), (_L, -2*k*c.V)]  # a GPU adds bf16 to fp32 as it reads it
     else: q += [(_L, 4*k*c.V), (_L, few), (_L, -few), (_T, 4*k*d), (_T, -4*k*d), (_L, -4*k*c.V)]
     return q + [(_T, -2*w * c.half), (_T, -c.x), *_scalars(_A, 2)]
 

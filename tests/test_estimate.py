@@ -4,7 +4,7 @@
 from memtrain.estimate import *
 
 # %% ../nbs/proofs/estimate.ipynb #8835d8a4
-import copy, functools, logging, sys, tracemalloc
+import copy, functools, logging, random, sys, tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 import torch, torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import GIB, MemtrainError, nbytes
+from memtrain.families import predict_step, shape_of
 from memtrain.measure import CATEGORIES, measure_step, rss, state_tensors
 from memtrain.model import GPT, GPTConfig
 from memtrain.optim import BF16AdamW, make_8bit
@@ -163,6 +164,17 @@ def test_cuda_counts_its_own_terms():
     assert estimate(shape, Step(16), 'cuda').peak < estimate(shape, Step(16)).peak + 2*_workspace()  # no scores
     small = estimate(GPTConfig(5, 3, 1, 1, 1, bias=True), Step(1), 'cuda')
     test_eq(small.by_category['weights'] % 512, 0)
+
+# %% ../nbs/proofs/estimate.ipynb #781d4e01
+def test_the_closed_form_and_recorded_laws_tell_the_same():
+    "Two ways to a step on a GPU: the algebra of `estimate`, and the laws that simulations left for `predict_step`"
+    of = random.Random(0).choice
+    for _ in range(200):
+        heads = of((2, 4, 8, 12, 16))
+        shape = GPTConfig(of((512, 4096, 32000, 50304)), of((128, 512, 2048)), of((2, 4, 12, 24)), heads, heads * of((32, 64, 128)), tie_weights=of((False, True)))
+        step = Step(of((1, 2, 4, 8, 16)), None, of((1, 2)), of((False, True)), of(('adamw', 'adamw8bit')), of((False, True)), of((None, 256, 1024)))
+        told, law = estimate(shape, step, 'cuda').peak, predict_step(shape_of(shape), step).peak
+        assert abs(told/law - 1) < 0.01, (shape, step, told, law)
 
 # %% ../nbs/proofs/estimate.ipynb #cbfc4e82
 def test_profiles_are_found_by_name_and_by_size():

@@ -338,6 +338,26 @@ def test_ddp_replicates_and_fsdp_divides():
     assert 0.45 < fsdp['peak'] / alone['peak'] < 0.6 and fsdp['peak'] < ddp['peak'] < alone['peak']
     for rank in held['fsdp']: assert 4*rank['table'] <= rank['at the peak']['temporaries'] <= 4*(rank['table'] + 4*rank['block'])
 
+# %% ../nbs/proofs/ranks.ipynb #11d340a1
+def test_simulate_holds_what_a_rank_of_fsdp_holds():
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from memtrain.estimate import simulate
+    code, spreads = {}, []
+    exec(TOY, code)
+    def build():
+        spreads.append(spread_model(model := code['Toy'](2048, 128, 8), 'fsdp', Ranks(0, 2)))
+        return model
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        spreads[-1].loss(x, y, 1024).backward()
+        optimizer.step()
+    x, y = torch.randint(2048, (2, 8, 64))
+    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=2)
+    try: found = simulate(build, lambda params: torch.optim.AdamW(params, fused=True), step)
+    finally: dist.destroy_process_group()
+    for name, n in two()['holds']['fsdp'][0]['at the peak'].items(): assert abs(found.by_category[name] - n) < 64, name  # but for a number or two
+
 # %% ../nbs/proofs/ranks.ipynb #e681bd9e
 def test_states_go_from_any_number_of_ranks_to_any_other():
     test_eq(three()['load'], {f'{a} to {b}': [{'step': 3}, True, True] for a in ('ddp', 'fsdp', 'alone') for b in ('ddp', 'fsdp')})
