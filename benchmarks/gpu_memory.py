@@ -69,7 +69,8 @@ def list_blocks(blocks):
 
 def predict_one(shape, step, profile):
     "What the second step takes on the device `profile`"
-    trace = simulate(*make_functions(shape, step), device='cuda' if profile.caching else 'cpu')
+    device = 'cuda' if profile.caching else 'cpu'
+    trace = simulate(*make_functions(shape, step, device), device=device)
     found = reserve(trace, profile)
     allocated = found.timeline[second_step(trace) - 1:, 0]
     at = second_step(trace) - 1 + int(allocated.argmax())

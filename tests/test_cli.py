@@ -517,7 +517,7 @@ def test_errors_name_what_can_be_typed():
             run = train(*args)
             test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
         assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))
-        assert 'take --device cuda or' in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
+        assert "--device 'gpu' can't be used, there is no such device: take " in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
 
 # %% ../nbs/proofs/cli.ipynb #92905750
 def test_errors_of_a_predictor_name_what_can_be_done():
