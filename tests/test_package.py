@@ -33,7 +33,7 @@ def test_an_editable_clone_is_found_from_the_folder_around_it(tmp_path):
     build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, tmp_path], cwd=clone, capture_output=True, check=True)
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path/"site")
-    code = "import site, sys; site.addsitedir(sys.argv[1]); import memtrain; print(memtrain.__file__)"
+    code = "import site, sys; site.addsitedir(sys.argv[1]); import memtrain; print(memtrain.__file__)"  # without the packages of this environment, where memtrain may be installed already
     env = {k: v for k,v in os.environ.items() if k != "PYTHONPATH"}
-    said = subprocess.run([sys.executable, "-c", code, tmp_path/"site"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    said = subprocess.run([sys.executable, "-S", "-c", code, tmp_path/"site"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert said.stdout.strip() == str(clone/"memtrain/__init__.py"), said.stderr
