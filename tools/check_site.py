@@ -15,8 +15,8 @@ from site_pages import site_html,site_name
 
 PHONE,SCREEN = 390,(1440, 900)  # pixels
 NO_PROSE = "pre", "code", "script", "style", "textarea", "svg", "math", ".math", ".mt-calc"
-LIKE_QUARTO = """body{font:17px/1.5 'Source Sans Pro',system-ui,sans-serif;margin:0;color:#343a40;background:#fff} #quarto-content{display:grid;grid-template-columns:230px minmax(0,940px);gap:2rem;max-width:1300px;margin:0 auto;padding:0 12px}
-#quarto-sidebar{font-size:.875rem} #quarto-sidebar ul{list-style:none;padding:0} h2{border-bottom:1px solid #dee2e6;margin-top:2rem} p{margin:0 0 1rem} a{color:#1f5fbf} code,pre{font:.875em/1.5 ui-monospace,monospace}
+LIKE_QUARTO = """html{font-size:17px} body{font:1rem/1.5 'Source Sans Pro',system-ui,sans-serif;margin:0;color:#343a40;background:#fff} #quarto-content{display:grid;grid-template-columns:230px minmax(0,940px);gap:2rem;max-width:1300px;margin:0 auto;padding:0 12px;align-items:start}
+#quarto-sidebar{font-size:.875rem} #quarto-sidebar ul{list-style:none;padding:0} h1,h2,h3,h4{line-height:1.2} h2{border-bottom:1px solid #dee2e6;margin-top:2rem} p{margin:0 0 1rem} a{color:#1f5fbf} code,pre{font:.875em/1.5 ui-monospace,monospace}
 div.sourceCode{background:#f3f4f6;border:1px solid #e3e5e8;border-radius:.25rem;margin:1em 0} div.sourceCode pre{margin:0;padding:.4em} pre{overflow:auto} table{border-collapse:collapse;margin-bottom:1rem} td,th{border-top:1px solid #dee2e6;text-align:left;vertical-align:top}
 img{max-width:100%;height:auto} .btn{display:inline-block;padding:.4rem .8rem;border-radius:.25rem;border:1px solid #1f5fbf;text-decoration:none} .btn-primary{background:#1f5fbf;color:#fff}
 @media(max-width:991px){#quarto-content{display:block}#quarto-sidebar{display:none}}"""

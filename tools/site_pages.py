@@ -1,6 +1,6 @@
-"""What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), folded source and tests, links that lead somewhere, figures with alt text,
+"""What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), a call in a line that opens to its arguments or its source, folded tests, links that lead somewhere, figures with alt text,
 a link that opens the page in Colab, its first figure as its picture."""
-import ast,base64,os,re
+import ast,base64,html,os,re
 from functools import lru_cache
 from pathlib import Path
 
@@ -144,27 +144,49 @@ def fields_of(source: str, cls: ast.ClassDef) -> str:
 def docstring(node) -> str: return (ast.get_docstring(node) or "").strip()
 
 
-def short(node) -> str:
-    "A method's call in one line, without types."
-    if any(getattr(d, "id", getattr(d, "attr", "")) in ("property", "cached_property") for d in node.decorator_list): return node.name
-    args = ast.arguments(**{**vars(node.args), "posonlyargs": [], "args": [ast.arg(a.arg) for a in (node.args.posonlyargs + node.args.args)[1 if not any(getattr(d, "id", "") == "staticmethod" for d in node.decorator_list) else 0:]],
-                            "kwonlyargs": [ast.arg(a.arg) for a in node.args.kwonlyargs], "vararg": node.args.vararg and ast.arg(node.args.vararg.arg), "kwarg": node.args.kwarg and ast.arg(node.args.kwarg.arg)})
-    return f"{node.name}({ast.unparse(args)})"
+def default(value):
+    "What stands for the default `value` of a field: that of `setting(8, …)` and `field(default=8)` is 8."
+    if not isinstance(value, ast.Call): return value
+    own = [k.value for k in value.keywords if k.arg == "default"] or value.args[:1]
+    return own[0] if own else ast.Constant(...)
 
 
-def document(root: Path, repo: str, source: str, node, here: dict[str, tuple[str, str]], exported: bool) -> str:
-    "Markdown: what `node`, defined in a cell with `source`, is called, takes and does; `exported`: whether its source follows."
+def call(node, name: str|None = None) -> str:
+    "How the function or class `node` is called by `name`, in a line without types; of a long one the beginning."
+    name,init = name or node.name,next((o for o in getattr(node, "body", []) if getattr(o, "name", "") == "__init__"), node)
+    if any(getattr(d, "id", getattr(d, "attr", "")) in ("property", "cached_property") for d in node.decorator_list): return name
+    if isinstance(init, ast.ClassDef):
+        fields = [o for o in init.body if isinstance(o, ast.AnnAssign)] if any("dataclass" in ast.unparse(d) for d in init.decorator_list) else []
+        if not fields: return fields_of("", init)
+        words = ", ".join(o.target.id + (f"={ast.unparse(default(o.value))}" if o.value else "") for o in fields)
+    else:
+        plain,a = lambda o: o and ast.arg(o.arg),init.args
+        args = [plain(o) for o in a.posonlyargs + a.args]
+        words = ast.unparse(ast.arguments(**{**vars(a), "posonlyargs": [], "args": args[bool(args) and args[0].arg in ("self", "cls"):], "kwonlyargs": [*map(plain, a.kwonlyargs)], "vararg": plain(a.vararg), "kwarg": plain(a.kwarg)}))
+    if len(f"{name}({words})") > WIDE:
+        ends = [m.start() for m in re.finditer(", ", words) if len(name) + m.start() < WIDE - 4 and all(words[:m.start()].count(x) == words[:m.start()].count(y) for x,y in ("()", "[]", "{}"))]
+        words = f"{words[:ends[-1]]}, …" if ends else "…"
+    return f"{name}({words})"
+
+
+def opened(line: str, code: str) -> str:
+    "Markdown: a `line` of code that opens to `code`."
+    return f'```{{=html}}\n<details class="call"><summary><code>{html.escape(line)}</code></summary>\n```\n\n```{{.python .signature}}\n{code}\n```\n\n```{{=html}}\n</details>\n```'
+
+
+def document(root: Path, repo: str, source: str, node, here: dict[str, tuple[str, str]], shown: str = "") -> str:
+    "Markdown: what `node`, defined in a cell with `source`, is called and does, and a call that opens to what it takes, or to the source that is `shown`."
     name = symbol(node)
     file,line = lines_of(root).get(name, ("", 0))
     link = f' <a class="doc-source" href="{repo}/{file}#L{line}">source</a>' if file else ""
     anchor = here.get(name, ("", name))[1]
     lower = f'<span id="{name.lower()}"></span>' if name != name.lower() and name.lower() not in {o for _,o in here.values()} else ""
     text = fields_of(source, node) if isinstance(node, ast.ClassDef) else signature(source, node, name.rpartition(".")[2])
-    parts = [f"### `{name}` {{#{anchor} .doc}}", lower + linked(docstring(node), here, "") + link, f"```{{.python .signature}}\n{text}\n```"]
+    line = call(node, name.rpartition(".")[2])
+    if not shown and isinstance(node, ast.ClassDef): text = "\n\n".join([text, *(o for m in methods(node) if "  # " in (o := signature(source, m, f".{m.name}")))])
+    parts = [f"### `{name}` {{#{anchor} .doc}}", lower + linked(docstring(node), here, "") + link, opened(line, shown or text) if shown or text != line else f"```{{.python .signature}}\n{text}\n```"]
     if isinstance(node, ast.ClassDef) and methods(node):
-        parts.append("\n".join(f"- <span id=\"{here.get(f'{name}.{m.name}', ('', f'{name}.{m.name}'))[1]}\" class=\"method\">`.{short(m)}`</span> {linked(docstring(m).splitlines()[0] if docstring(m) else '', here, '')}" for m in methods(node)))
-        long = [signature(source, m, f".{m.name}") for m in methods(node)]
-        if not exported and any("  # " in o for o in long): parts.append('<details class="code-fold"><summary>Their arguments</summary>\n\n```{.python .signature}\n' + "\n\n".join(o for o in long if "  # " in o) + "\n```\n\n</details>")
+        parts.append("\n".join(f"- <span id=\"{here.get(f'{name}.{m.name}', ('', f'{name}.{m.name}'))[1]}\" class=\"method\">`.{call(m)}`</span> {linked(docstring(m).splitlines()[0] if docstring(m) else '', here, '')}" for m in methods(node)))
     return "\n\n".join(o for o in parts if o.strip())
 
 
@@ -251,7 +273,7 @@ class ForSite(Processor):
         conf,path = get_config(),Path(self.nb.path_)
         root,page,repo = conf.config_path,page_name(path).removeprefix("nbs/"),f"{conf.git_url}/blob/{conf.branch}"
         known,head,terms,seen = anchors(root),self.nb.cells[0],glossary(root),set()
-        own = {symbol(o): (o, c.source, "exports" in c.directives_) for c in read_page(path).cells if c.cell_type == "code" and {"export", "exports"} & c.directives_.keys() for o in defined(c.source)}
+        own = {symbol(o): (o, c) for c in read_page(path).cells if c.cell_type == "code" and {"export", "exports"} & c.directives_.keys() for o in defined(c.source)}
         here = {k: ((v[0] if v[0] != page else page), v[1]) for k,v in known.items()}
         prose,heading,cells = "",page,[head]
         front = yaml.safe_load(head.source.strip().strip("-"))
@@ -264,9 +286,10 @@ class ForSite(Processor):
                 c.source = callouts(to_proofs(linked(text, known, page), repo))
             elif m := re.search(r"^show_doc\(([\w.]+)\)", c.source, re.M):
                 if m.group(1) not in own: continue
-                node,source,exported = own[m.group(1)]
-                cells.append(mk_cell(relinked(document(root, repo, source, node, here, exported), page), "markdown"))
+                node,cell = own[m.group(1)]
+                cells.append(mk_cell(relinked(document(root, repo, cell.source, node, here, whole(cell)), page), "markdown"))
                 continue
+            elif whole(c): continue
             elif c.cell_type == "code": self.code(c, prose, heading)
             cells.append(as_html(c))
         figure = first_figure(cells)
@@ -285,10 +308,24 @@ class ForSite(Processor):
         elif "test" in c.directives_:
             names = [o.name.removeprefix("test_").replace("_", " ") for o in defined(c.source) if o.name.startswith("test_")]
             c.source = f'#| code-fold: true\n#| code-summary: "{"Test: " + "; ".join(names) if names else "For the tests"}"\n{c.source}'
+        elif len(o := imported(c.source)) > 1: c.source = f'#| code-fold: true\n#| code-summary: "Imports: {", ".join(o)}"\n{c.source}'
         elif len(c.source.splitlines()) > LONG and "echo:" not in c.source: c.source = f'#| code-fold: true\n#| code-summary: "Code"\n{c.source}'
         for o in c.get("outputs", []):
             data = o.get("data", {})
             if any(k.startswith("image/") for k in data) and "fig-alt:" not in c.source: c.source = f'#| fig-alt: "{alt_text(prose, heading)}"\n{c.source}'
+
+
+def imported(source: str) -> list[str]:
+    "The modules that a cell imports from that does nothing else."
+    try: body = ast.parse(source).body
+    except SyntaxError: return []
+    names = [n for o in body for n in ([a.name for a in o.names] if isinstance(o, ast.Import) else [o.module] if isinstance(o, ast.ImportFrom) else [])]
+    return [*dict.fromkeys(names)] if all(isinstance(o, (ast.Import, ast.ImportFrom)) for o in body) else []
+
+
+def whole(c) -> str:
+    "The source of a cell that shows one definition and nothing else: it is under that's call."
+    return "" if c.cell_type != "code" or "exports" not in c.directives_ or len(defined(c.source)) != 1 or c.get("outputs") else re.sub(r"^(#\|.*\n)+", "", c.source).strip()
 
 
 def relinked(md: str, page: str) -> str:

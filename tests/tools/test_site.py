@@ -45,11 +45,30 @@ def test_a_class_is_shown_by_its_fields_and_its_methods():
     source = DEFINED.partition("\n")[2]
     assert site_pages.fields_of(source, node_of(source)) == ("Shape(\n    width: int = 8  # numbers\n    # layers; a comment that is so long that the line it stands on would be wider than a hundred\n"
                                                              "    # characters\n    depth: int = 2\n)")
-    text = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, True)
-    assert text.startswith("### `Shape` {#Shape .doc}\n\n<span id=\"shape\"></span>A shape, whose `width` counts") and "_hidden" not in text
+    text = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, source)
+    assert text.startswith("### `Shape` {#Shape .doc}\n\n<span id=\"shape\"></span>A shape, whose `width` counts")
+    assert '<summary><code>Shape(width=8, depth=2)</code></summary>\n```\n\n```{.python .signature}\n' + source in text, "the call opens to the source that the page shows"
+    hidden = site_pages.document(ROOT, "https://host/x", source, node_of(source), {})
+    assert "Shape(width=8, depth=2)</code>" in hidden and "a hundred\n" in hidden and "_hidden" not in hidden, "or to the arguments"
     assert '- <span id="Shape.area" class="method">`.area`</span> How large it is\n- <span id="Shape.scaled" class="method">`.scaled(by=2)`</span> A copy' in text
     made = "class Made:\n    def __init__(\n        self,\n        n: int,  # how many\n    ):\n        self.n = n"
     assert site_pages.fields_of(made, node_of(made)) == "Made(\n    n: int,  # how many\n)"
+
+
+@pytest.mark.parametrize("source,line", [
+    ("def f(n: int, *rest, up: bool = False, **more) -> int: return n", "f(n, *rest, up=False, **more)"),
+    ("@patch\ndef plot(self: Trace, wide=(1, 2)): return 1", "plot(wide=(1, 2))"),
+    ("@dataclass\nclass Options:\n    key: str  # a key\n    size: int = setting(64, lambda v: v > 1, 'is less')\n    rest: list = field(default_factory=list)", "Options(key, size=64, rest=...)"),
+    ("class Made(Base):\n    x: int = 1", "Made(Base)"),
+    ("class Made:\n    def __init__(self, n: int): self.n = n", "Made(n)"),
+    (f"def g({', '.join(f'argument_{i}=({i}, {i})' for i in range(9))}): return 1", f"g({', '.join(f'argument_{i}=({i}, {i})' for i in range(5))}, …)"),
+])
+def test_a_call_is_one_line_without_types(source, line): assert site_pages.call(node_of(source)) == line and len(line) <= site_pages.WIDE
+
+
+def test_what_only_imports_is_folded_under_what_it_imports():
+    assert site_pages.imported("import os.path\nfrom memtrain.core import GIB\nfrom memtrain.core import MIB") == ["os.path", "memtrain.core"]
+    assert site_pages.imported("import os\nos.getcwd()") == site_pages.imported("%time x") == []
 
 
 def test_the_first_use_of_a_term_leads_to_the_glossary():
@@ -105,7 +124,8 @@ def test_rendering_runs_nothing_and_folds_what_was_said(built):
     assert not list(built.rglob("ran")), "a cell was run to render the site"
     nb = json.loads((built/"_proc/reference/60_core.ipynb").read_text())
     text = ["".join(c["source"]) for c in nb["cells"]]
-    assert any("code-fold: true" in o and '"Test: double doubles"' in o for o in text) and any("code-fold: true" in o and "class Shape" in o for o in text)
+    assert any("code-fold: true" in o and '"Test: double doubles"' in o for o in text)
+    assert [o.count("class Shape") for o in text if "class Shape" in o] == [1] and any("<code>Shape(width=8, depth=2)</code>" in o and "class Shape" in o for o in text), "shown source is under the call, and nowhere else"
     assert any(o.startswith("### `double` {#double .doc}") for o in text) and not any("def double" in o for o in text)
     assert any("fig-alt" in o for o in text) and "/figures/" in text[0] and not any("show_doc" in o for o in text)
     assert next(o for o in text if "x19" in o).startswith('#| code-fold: true') and "code-fold" not in next(o for o in text if "double(3)" in o)
