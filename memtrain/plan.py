@@ -184,10 +184,14 @@ def _price(option):
     slow = ('activation_checkpointing' in option.techniques, len(option.techniques), -option.step.batch_size)
     return (option.seconds, *slow) if option.seconds else slow
 
+def _ask(shape, step, device):
+    "What the closed form says of `step`, or a recorded law where it knows more: an `Estimate` or a `Prediction`"
+    if _closed(shape) and not set(Option(step, 0, None).techniques) - set(CLOSED) and step.ranks == 1: return estimate(shape, step, 'cpu' if device == 'cpu' else 'cuda', probe=False)
+    return predict_step(shape_of(shape) if _closed(shape) else shape, step)
+
 def _predict(shape, step, device):
-    "The `Option` of `step`, in closed form, or by a recorded law"
-    if _closed(shape) and not set(Option(step, 0, None).techniques) - set(CLOSED) and step.ranks == 1: e = estimate(shape, step, 'cpu' if device == 'cpu' else 'cuda', probe=False)
-    else: e = predict_step(shape_of(shape) if _closed(shape) else shape, step)
+    "The `Option` of `step`"
+    e = _ask(shape, step, device)
     return Option(step, e.peak, predict_seconds(shape, step, device), getattr(e, 'peak_op', ''))
 
 def plan(

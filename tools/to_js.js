@@ -2,6 +2,7 @@
 const $ = {};
 // What stands in for the machine: no GPU, nothing in the environment, `threads` of a CPU.
 const world = {
+  'pathlib.Path': x => ({given: x, is_dir: () => false, is_file: () => x instanceof Dict}),  // there are no files: a Dict stands for what a JSON file holds
   'math.ceil': Math.ceil, 'math.floor': Math.floor, 'math.log2': Math.log2, 'math.sqrt': Math.sqrt, 'math.inf': Infinity, 'math.prod': xs => [...$.iter(xs)].reduce((a, b) => a * b, 1),
   'os.environ.get': (key, other = null) => other, 'torch.cuda.is_available': () => false, 'torch.get_num_threads': () => $.threads,
   're.findall': (pattern, text) => [...text.matchAll(new RegExp(pattern, 'g'))].map(m => m[0]),
@@ -41,6 +42,10 @@ class Dict {
 class PySet extends Dict {}
 $.Dict = Dict;
 $.key = k => typeof k === 'object' && k !== null ? $.repr(k) : typeof k === 'boolean' ? +k : k;
+$.plain_dict = x => Array.isArray(x) ? x.map($.plain_dict) : x && typeof x === 'object' ? $.dict_of(Object.entries(x).map(([k, v]) => [k, $.plain_dict(v)])) : x;
+$.files = new Dict();  // the package's own data, by name
+$._packaged = name => $.item($.files, name);
+$.read_json = $kw(path => path.given);
 $.dict_of = pairs => pairs.reduce((d, [k, v]) => d.set(k, v), new Dict());
 $.set_of = xs => { const s = new PySet(); for (const x of $.iter(xs)) s.set(x, true); return s; };
 $.items = x => x instanceof Dict ? x.items() : Object.entries(x);
@@ -54,6 +59,7 @@ $.or = (a, ...rest) => { for (const f of rest) { if ($.truth(a)) return a; a = f
 const whole = n => { if (typeof n === 'number' && Math.abs(n) > 2 ** 63) throw new Error('a number is too large to be exact'); return n; };
 const repeat = (xs, n) => { const res = []; for (let i = 0; i < n; i++) res.push(...xs); return res; };
 $.add = (a, b) => Array.isArray(a) ? [...a, ...b] : whole(a + b);
+$.sub = (a, b) => a instanceof PySet ? $.set_of(a.keys().filter(x => !b.has(x))) : a - b;
 $.mul = (a, b) => Array.isArray(a) ? repeat(a, b) : Array.isArray(b) ? repeat(b, a) : typeof a === 'string' ? a.repeat(Math.max(0, b)) : typeof b === 'string' ? b.repeat(Math.max(0, a)) : whole(a * b);
 $.mod = (a, b) => { const r = a % b; return r && (r < 0) !== (b < 0) ? r + b : r; };
 $.floordiv = (a, b) => (a - $.mod(a, b)) / b;
@@ -93,6 +99,7 @@ const bind = (names, args, kw) => {
 };
 const is_class = f => typeof f === 'function' && /^class\b/.test(Function.prototype.toString.call(f).slice(0, 6));
 $.call = (f, args, kw) => {
+  if (f.$rest !== undefined) args = [...args.slice(0, f.$rest), ...Array(f.$names.length - f.$rest), ...args.slice(f.$rest)];  // what is given by name alone comes before *args
   if (f.$class === undefined) f.$class = is_class(f);
   if (f.$kw) return f(...args, Object.fromEntries(kw || []));
   if (kw) args = bind(f.$names || [], args, kw);

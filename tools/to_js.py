@@ -4,10 +4,10 @@ from pathlib import Path
 
 RUNTIME = Path(__file__).with_suffix(".js")  # what Python has and JavaScript hasn't: `//`, dicts, keyword arguments
 RESERVED = set("new default function this var delete typeof void switch case let const export extends super null true false undefined arguments eval static enum do catch throw".split())
-BINOPS = {ast.Add: "add", ast.Mult: "mul", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.BitOr: "or_", ast.LShift: "shift"}
+BINOPS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.BitOr: "or_", ast.LShift: "shift"}
 COMPARE = {ast.Eq: "eq", ast.Lt: "lt", ast.LtE: "le", ast.In: "has"}
 TURNED = {ast.NotEq: ast.Eq, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.NotIn: ast.In}
-GIVEN = {"MemtrainError"}  # written by hand in the runtime
+GIVEN = {"MemtrainError", "read_json", "_packaged"}  # written by hand in the runtime, as they read files or are the language's own
 
 
 class Module:
@@ -102,7 +102,8 @@ class Writer:
         text = "\n".join(body)
         name = js_name(node.name) if method else self.own(node.name)
         if method: return f"{star}{name}({', '.join(params)}) {{\n{text}\n}}"
-        return f"function{star} {name}({', '.join(params)}) {{\n{text}\n}}\n{name}.$names = {names!r};"
+        rest = f" {name}.$rest = {len(node.args.posonlyargs + node.args.args)};" if node.args.vararg and node.args.kwonlyargs else ""
+        return f"function{star} {name}({', '.join(params)}) {{\n{text}\n}}\n{name}.$names = {names!r};{rest}"
 
     def klass(self, node) -> str:
         decorators = {getattr(d, "id", getattr(getattr(d, "func", None), "id", "")) for d in node.decorator_list}
@@ -151,6 +152,7 @@ class Writer:
         if isinstance(o, ast.Raise) and o.exc: return f"throw {self.e(o.exc)};"
         if isinstance(o, ast.Assert): return f"if (!({self.test(o.test)})) throw Error('assertion');"
         if isinstance(o, ast.Pass): return ""
+        if isinstance(o, ast.With) and not any(i.optional_vars for i in o.items): return self.block(o.body)  # errors come as they are
         if isinstance(o, (ast.Break, ast.Continue)): return type(o).__name__.lower() + ";"
         return f"$.absent({ast.unparse(o).splitlines()[0]!r});"
 
@@ -174,7 +176,7 @@ class Writer:
 
     def binop(self, op, a: str, b: str) -> str:
         if type(op) in BINOPS: return f"$.{BINOPS[type(op)]}({a}, {b})"
-        sign = {ast.Sub: "-", ast.Div: "/", ast.Pow: "**"}.get(type(op))
+        sign = {ast.Div: "/", ast.Pow: "**"}.get(type(op))
         return f"(({a}) {sign} ({b}))" if sign else f"$.absent({type(op).__name__!r})"
 
     def compare(self, op, a: str, b: str) -> str:
@@ -229,6 +231,7 @@ class Writer:
         return "(" + " && ".join(self.compare(op, self.e(a), self.e(b)) for op,a,b in zip(o.ops, sides, sides[1:])) + ")"
 
     def e_IfExp(self, o) -> str: return f"({self.test(o.test)} ? {self.e(o.body)} : {self.e(o.orelse)})"
+    def e_Yield(self, o) -> str: return f"(yield {self.e(o.value) if o.value else 'null'})"
     def e_NamedExpr(self, o) -> str: return f"({js_name(o.target.id)} = {self.e(o.value)})"
 
     def e_Lambda(self, o) -> str:
