@@ -5,7 +5,7 @@
     python benchmarks/nanogpt.py --nanogpt nanoGPT
 
 nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its measurements.
-nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so memtrain runs with the exact one too.
+nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so memtrain runs with the exact one (`mlp='gelu_exact'`) too. nanoGPT compiles its model as a whole, so does memtrain, and block by block as well.
 A round is some iterations of each, in turns; what is told is the median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh process.
 """
 import argparse, ast, contextlib, io, multiprocessing, os, pickle, statistics, sys, tempfile, time
@@ -15,7 +15,7 @@ SHAPES = {  # of nanoGPT's README for a CPU, and its model of Shakespeare by cha
     'CPU example': (dict(n_layer=4, n_head=4, n_embd=128, block_size=64, batch_size=12), 30),
     'baby GPT': (dict(n_layer=6, n_head=6, n_embd=384, block_size=256, batch_size=4), 2)}
 
-WHO = 'nanoGPT', 'memtrain', 'memtrain, exact GELU'
+WHO = {'eager': ('nanoGPT', 'memtrain', 'memtrain, exact GELU'), 'compiled': ('nanoGPT', 'memtrain', 'memtrain, exact GELU', 'memtrain, block by block')}
 
 def prepare_data(folder):
     "Characters of this package's sources, as memtrain and as nanoGPT keep them"
@@ -56,24 +56,22 @@ def start_nanogpt(repo, folder, shape, compiled):
         os.chdir(before[0])
     return step, space
 
-def start_memtrain(folder, shape, compiled, exact=False):
-    "(what takes an iteration of memtrain's Trainer, the trainer); `exact`: with nanoGPT's GELU in the place of GPT-2's"
-    import torch.nn.functional as F
+def start_memtrain(folder, shape, compiled, exact, whole):
+    "(what takes an iteration of memtrain's Trainer, the trainer); `exact`: with nanoGPT's GELU in the place of GPT-2's; `whole`: compiled in one piece"
     from memtrain.model import GPT, GPTConfig
     from memtrain.shards import TokenShards
     from memtrain.train import TrainConfig, Trainer
     shape = dict(shape)
-    config = TrainConfig(batch_size=shape.pop('batch_size'), compile=compiled, max_iters=10**6)
-    model = GPT(GPTConfig(vocab_size=TokenShards(folder/'shards').vocab_size, **shape))
-    for mlp in [b.mlp for b in model.blocks] if exact else (): mlp.forward = lambda x, mlp=mlp: mlp.drop(mlp.proj(F.gelu(mlp.fc(x))))
-    t = Trainer(model, folder/'shards', config, folder/f"run{exact}{compiled}{shape['n_embd']}")
+    config = TrainConfig(batch_size=shape.pop('batch_size'), compile=compiled, compile_whole=compiled and whole, max_iters=10**6)
+    model = GPT(GPTConfig(vocab_size=TokenShards(folder/'shards').vocab_size, mlp='gelu_exact' if exact else 'gelu', **shape))
+    t = Trainer(model, folder/'shards', config, folder/f"run{exact}{whole}{compiled}{shape['n_embd']}")
     return t.step, t
 
 def start(who, *args):
     repo, folder, shape, compiled, threads = args
     import torch
     torch.set_num_threads(threads)
-    return start_nanogpt(repo, folder, shape, compiled) if who == 'nanoGPT' else start_memtrain(folder, shape, compiled, who != 'memtrain')
+    return start_nanogpt(repo, folder, shape, compiled) if who == 'nanoGPT' else start_memtrain(folder, shape, compiled, 'exact' in who, 'block' not in who)
 
 def peak(who, *args):
     "Bytes at the peak of an iteration: weights, optimizer state, and what it makes"
@@ -85,15 +83,15 @@ def peak(who, *args):
     optimizer.zero_grad(set_to_none=True)
     return nbytes([*model.parameters(), *state_tensors(optimizer)]) + measure_peak(step)
 
-def race(args, iterations, rounds):
+def race(args, everybody, iterations, rounds):
     "Seconds an iteration in each round: {who: [(of CPU time, of the clock)]}"
-    steps = {who: start(who, *args)[0] for who in WHO}
+    steps = {who: start(who, *args)[0] for who in everybody}
     for step in steps.values(): step(); step()
     found = {who: [] for who in steps}
     for _ in range(rounds):
         spent = {who: [0.0, 0.0] for who in steps}
         for i in range(iterations):
-            for who in WHO[::(-1)**i]:
+            for who in everybody[::(-1)**i]:
                 cpu, wall = time.process_time(), time.perf_counter()
                 steps[who]()
                 spent[who] = [spent[who][0] + time.process_time() - cpu, spent[who][1] + time.perf_counter() - wall]
@@ -118,9 +116,9 @@ def main():
             shape, iterations = SHAPES[name]
             for mode in a.modes:
                 args, found = (a.nanogpt.resolve(), d, shape, mode == 'compiled', a.threads), {}
-                for who in WHO:
+                for who in WHO[mode]:
                     with context.Pool(1) as pool: found[who] = {'peak': pool.apply(peak, (who, *args))}
-                with context.Pool(1) as pool: seconds = pool.apply(race, (args, iterations, a.rounds))
+                with context.Pool(1) as pool: seconds = pool.apply(race, (args, WHO[mode], iterations, a.rounds))
                 for who, s in seconds.items(): found[who] |= {'cpu': [c for c, _ in s], 'wall': [w for _, w in s]}
                 for f in found.values(): f['ratio'] = {k: statistics.median(n/m for n, m in zip(found['nanoGPT'][k], f[k])) for k in ('cpu', 'wall')} | {'peak': f['peak']/found['nanoGPT']['peak']}
                 rows[f'{name}, {mode}'] = found

@@ -571,7 +571,7 @@ class ExportModel:
         if not Path(how['run']).is_dir(): raise MemtrainError(f"{how['run']}: no such folder", 'give that of a run or of a model')
         from memtrain.train import export_model
         for name in export_model(**how): print(f"{how['dest']}/{name}")
-        if how['to'] == 'nanogpt': print("nanoGPT computes GELU in its exact form, this model in GPT-2's: logits differ in the third digit")
+        if how['to'] == 'nanogpt': print("nanoGPT computes GELU in its exact form: logits of a model with GPT-2's differ in the third digit, those of one with mlp gelu_exact don't")
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #d72f29c9

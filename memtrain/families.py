@@ -87,7 +87,7 @@ def shape_of(
 ) -> ModelShape:
     "The sizes of our own GPT of the shape `config`"
     made = {('layer', 'table', 'gelu', 0): 'memtrain', ('rms', 'rotary', 'swiglu', 0): 'memtrain_llama'}
-    kind = made.get((config.norm, config.positions, config.mlp, config.n_experts))
+    kind = made.get((config.norm, config.positions, config.mlp.removesuffix('_exact'), config.n_experts))
     if kind is None or config.dropout: raise MemtrainError("a GPT with experts, dropout, or layers that are neither GPT-2's nor Llama's has no recorded law", 'simulate its step: give plan a function of a Step')
     return ModelShape(kind, config.n_layer, config.n_head, config.n_embd, config.mlp_width, config.vocab_size, config.block_size, config.kv_heads,
                       positions=config.block_size if kind == 'memtrain' else 0, tie_weights=config.tie_weights)

@@ -242,13 +242,13 @@ def lock_folder(
     path: str | Path,  # made if it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
     "Be the only process that writes into the folder `path`; writers of folders that are opened in the block, by the same thread, have the lock too"
-    lock, place = _Lock(path), _place(path)
-    outer = place in _blocks
-    _blocks.add(place)
+    lock, place, blocks = _Lock(path), _place(path), _blocks  # its own name of them: a block that nobody left ends when the interpreter has cleared the module's
+    outer = place in blocks
+    blocks.add(place)
     try: yield
     finally:
         if not outer:
-            _blocks.discard(place)
+            blocks.discard(place)
             lock.release()
 
 # %% ../nbs/reference/61_folders.ipynb #ed7b7cd1

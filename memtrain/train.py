@@ -54,6 +54,8 @@ _EXCLUDED = (
     ('optimizer_in_backward', lambda c: c.optimizer_in_backward and c.autocast_dtype == 'float16', 'updates before a float16 gradient is known to be finite', 'take bfloat16'),
     ('optimizer_in_backward', lambda c: c.optimizer_in_backward and c.parallel == 'fsdp', f"isn't needed with {option('parallel')} fsdp, which divides gradients already", 'leave it out'),
     ('offload_to_cpu', lambda c: c.offload_to_cpu and c.parallel != 'fsdp', 'is what FSDP2 does', f"{_add('parallel')} fsdp"),
+    ('compile_whole', lambda c: c.compile_whole and not c.compile, f"is a way of {option('compile')}", _add('compile')),
+    ('compile_whole', lambda c: c.compile_whole and c.parallel == 'fsdp', "has no blocks for FSDP to gather one by one", _leave('compile_whole')),
     ('parallel', lambda c: c.parallel == 'fsdp' and c.autocast_dtype == 'float16', "doesn't scale the loss for float16", 'take bfloat16'),
     ('parallel', lambda c: c.parallel == 'fsdp' and c.use_8bit_optimizer, "divides states already, and blocks of 256 don't end where parts do", _leave('use_8bit_optimizer')))
 
@@ -94,6 +96,7 @@ class TrainConfig:
     offload_activations: bool = False  # keep what the backward pass needs in RAM; for GPUs
     offload_to_cpu: bool = False  # of fsdp on GPUs: weights, gradients and optimizer state in RAM between uses
     compile: bool = False  # have torch.compile make fewer kernels of many, block by block; needs a C++ compiler on a CPU, and a minute before the first step
+    compile_whole: bool = False  # of compile: the model and its loss in one piece, which is faster where blocks are small, and takes longer to compile the more there are
     parallel: str = 'ddp'  # under torchrun: ddp, each rank holds the whole model, or fsdp, each holds its part
 
     def __post_init__(self):
@@ -361,6 +364,15 @@ def steps_per_epoch(
     return max(ranks.gather(sum(1 for _ in progress(stream, desc='counting the steps of an epoch', disable=not ranks.main))))
 
 # %% ../nbs/training/13_train.ipynb #44f4c99a
+def _compile(model, whole):
+    "Have torch.compile make the kernels of `model`, block by block or of its `whole` loss; each shape of a batch gets its own, whatever came before, so that a resumed run computes the same"
+    if not whole:
+        for block in model.blocks: block.compile(dynamic=False)
+        return
+    loss = torch.compile(model.loss, dynamic=False)
+    model.loss = lambda *batch, divide_by=None: loss(*batch) if divide_by is None else loss(*batch, divide_by=1)/divide_by  # each number of targets would be compiled anew
+
+# %% ../nbs/training/13_train.ipynb #5a5c73d4
 class Trainer:
     "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
     run: Callable[[], dict]  # this and the next three grow on the page on killed runs
@@ -390,8 +402,7 @@ class Trainer:
         self.loaders, self.val, self.tokenizer, self.device, self.out = [data.train], data.val, data.tokenizer, ranks.device, Path(out_dir)
         self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
         apply_settings(model.train(), config)
-        if config.compile:
-            for block in model.blocks: block.compile()
+        if config.compile: _compile(model, config.compile_whole)
         self.spread = spread_model(model, config.parallel, ranks, offload=config.offload_to_cpu)
         self.model = self.spread.model
         self.optimizer = make_optimizer(self.model, config)
@@ -626,7 +637,8 @@ def sample_text(
     if not getattr(trainer.model, 'writes', True): return ''  # it knows no logits
     generator = torch.Generator(trainer.device).manual_seed(trainer.config.seed)
     start = torch.full((1, 1), trainer.tokenizer.eod_id, device=trainer.device)
-    ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator, ids=trainer.tokenizer.vocab_size)
+    eager = torch.compiler.set_stance('force_eager') if trainer.config.compile else contextlib.nullcontext()  # what was read so far would be compiled anew for each token
+    with eager: ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator, ids=trainer.tokenizer.vocab_size)
     return trainer.tokenizer.decode(ids[0, 1:].tolist())
 
 
@@ -735,7 +747,7 @@ def find_family(
 ) -> str:  # 'gpt2' or 'llama'
     "Whose layers those of `config` are; `MemtrainError` for a mixture, which other people's programs don't know"
     mine = {k: getattr(config, k) for k in _LAYERS['gpt2']}
-    found = next((family for family, layers in _LAYERS.items() if layers == mine), None)
+    found = next((family for family, layers in _LAYERS.items() if layers == mine | {'mlp': config.mlp.removesuffix('_exact')}), None)
     if config.n_experts or not found or found == 'gpt2' and config.kv_heads != config.n_head:
         said = 'experts' if config.n_experts else ', '.join(f'{k} {v}' for k, v in mine.items()) + (f', {config.kv_heads} heads of keys for {config.n_head}' if config.kv_heads != config.n_head else '')
         raise MemtrainError(f"a model with {said} is neither GPT-2's (layer, table, gelu) nor Llama's (rms, rotary, swiglu)", 'export it as safetensors, which keeps our own names')
@@ -750,7 +762,7 @@ def to_hf(
     c, family = model.config, find_family(model.config)
     common = {'model_type': family, 'vocab_size': c.vocab_size, 'tie_word_embeddings': c.tie_weights, 'bos_token_id': eod_id, 'eos_token_id': eod_id, 'dtype': str(model.wte.weight.dtype).partition('.')[2]}
     if family == 'gpt2': config = {'architectures': ['GPT2LMHeadModel'], **common, 'n_positions': c.block_size, 'n_embd': c.n_embd, 'n_layer': c.n_layer, 'n_head': c.n_head, 'n_inner': c.mlp_width,
-                                   'activation_function': 'gelu_new', 'layer_norm_epsilon': c.norm_eps, 'resid_pdrop': c.dropout, 'embd_pdrop': c.dropout, 'attn_pdrop': c.dropout}
+                                   'activation_function': 'gelu' if c.mlp == 'gelu_exact' else 'gelu_new', 'layer_norm_epsilon': c.norm_eps, 'resid_pdrop': c.dropout, 'embd_pdrop': c.dropout, 'attn_pdrop': c.dropout}
     else: config = {'architectures': ['LlamaForCausalLM'], **common, 'max_position_embeddings': c.block_size, 'hidden_size': c.n_embd, 'num_hidden_layers': c.n_layer, 'num_attention_heads': c.n_head,
                     'num_key_value_heads': c.kv_heads, 'intermediate_size': c.mlp_width, 'hidden_act': 'silu', 'rms_norm_eps': c.norm_eps, 'rope_theta': c.rope_theta, 'attention_bias': c.bias, 'mlp_bias': c.bias,
                     'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_theta}, 'attention_dropout': c.dropout}
@@ -778,7 +790,7 @@ def from_hf(
     if family is None: refuse(f"a model of type {found.get('model_type')!r}")
     with explain_damage(folder/'config.json', 'give the folder of a GPT-2 or a Llama', ours=True):
         if family == 'gpt2':
-            expected = {'activation_function': ('gelu_new', 'gelu_pytorch_tanh'), 'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,), 'add_cross_attention': (False,)}
+            expected = {'activation_function': ('gelu', 'gelu_new', 'gelu_pytorch_tanh'), 'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,), 'add_cross_attention': (False,)}
             shape = dict(block_size=found.get('n_positions', 1024), n_layer=found['n_layer'], n_head=found['n_head'], n_embd=found['n_embd'], bias=True, mlp_hidden=found.get('n_inner'),
                          norm_eps=found.get('layer_norm_epsilon', 1e-5), tie_weights=found.get('tie_word_embeddings', True))
         else:
@@ -790,7 +802,8 @@ def from_hf(
                          mlp_hidden=found['intermediate_size'], n_kv_head=found.get('num_key_value_heads'), norm_eps=found.get('rms_norm_eps', 1e-6), rope_theta=rope['rope_theta'])
         for key, known in expected.items():
             if key in found and found[key] not in known: refuse(f'{key} {found[key]!r}')
-        config = GPTConfig(vocab_size=found['vocab_size'], **_LAYERS[family], **shape)
+        exact = {'mlp': 'gelu_exact'} if found.get('activation_function') == 'gelu' else {}
+        config = GPTConfig(vocab_size=found['vocab_size'], **_LAYERS[family] | exact, **shape)
     return load_tensors(folder, config, family, block_size)
 
 def load_tensors(

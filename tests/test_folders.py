@@ -143,6 +143,17 @@ def test_a_lock_holds_for_a_thread_and_a_block():
         other(); test_eq(told[1], 'mine')
         test_fail(lambda: lock_folder(d/'kept').__enter__(), contains='is a file: choose a folder')
 
+# %% ../nbs/proofs/folders.ipynb #a031fed7
+def test_a_lock_that_nobody_left_ends_silently_with_the_process():
+    with tempfile.TemporaryDirectory() as d:
+        code = f"""import json
+import memtrain.folders as f
+block = f.lock_folder(r'{d}/x')
+block.__enter__()
+json.held = f, block  # which go when the names of memtrain's modules have gone"""
+        test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stderr, '')
+        assert not (Path(d)/'x').exists()
+
 # %% ../nbs/proofs/folders.ipynb #ddbe6935
 def test_a_forked_child_neither_holds_nor_frees_the_lock():
     with tempfile.TemporaryDirectory() as d:

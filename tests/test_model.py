@@ -191,6 +191,7 @@ import math, tempfile
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import patch
 import torch, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail, test_ne
 from hypothesis import given, settings, strategies as st
@@ -248,11 +249,14 @@ def test_attention_is_softmax_over_the_past():
 
 # %% ../nbs/proofs/model.ipynb #149e112b
 def test_the_mlp_is_gpt2s():
-    mlp = MLP(GPTConfig(vocab_size=10, block_size=8, n_layer=1, n_head=1, n_embd=4, bias=True))
+    mlp = MLP(config := GPTConfig(vocab_size=10, block_size=8, n_layer=1, n_head=1, n_embd=4, bias=True))
     test_eq(mlp.fc.weight.shape, (16, 4))
     h = mlp.fc(x := 5*torch.randn(10, 4))
     gelu = 0.5 * h * (1 + torch.tanh(math.sqrt(2/math.pi) * (h + 0.044715*h**3)))
     torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)  # the exact GELU isn't that near
+    with patch('torch.compiler.is_compiling', lambda: True): torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)
+    mlp.exact = MLP(replace(config, mlp='gelu_exact')).exact
+    torch.testing.assert_close(mlp(x), mlp.proj(h * (1 + torch.erf(h/math.sqrt(2)))/2), atol=1e-6, rtol=0)
 
 # %% ../nbs/proofs/model.ipynb #f5e61c7f
 def test_a_chunked_loss_refuses_what_the_plain_one_refuses():
@@ -968,7 +972,7 @@ def test_what_is_read_once_can_be_read_on_one_at_a_time_only():
 
 def test_a_layer_that_cannot_be_says_which_field_it_is():
     good = GPTConfig(50, 8, 1, 4, 32)
-    for field, bad, said in (('norm', 'batch', "norm 'batch' isn't layer or rms"), ('positions', 'alibi', "isn't table or rotary"), ('mlp', 'relu', "isn't gelu or swiglu"), ('n_kv_head', 3, "doesn't divide n_head 4"),
+    for field, bad, said in (('norm', 'batch', "norm 'batch' isn't layer or rms"), ('positions', 'alibi', "isn't table or rotary"), ('mlp', 'relu', "isn't gelu or gelu_exact or swiglu"), ('n_kv_head', 3, "doesn't divide n_head 4"),
                              ('norm_eps', 0, "isn't a number above 0"), ('rope_theta', math.inf, "isn't a number above 0"), ('mlp_hidden', 0, "isn't a whole number, 1 or more")):
         test_fail(lambda: replace(good, **{field: bad}), exc=MemtrainError, contains=said)
     test_fail(lambda: replace(good, n_embd=36, positions='rotary'), exc=MemtrainError, contains="makes heads of 9, which rotary positions can't turn in pairs")
