@@ -113,10 +113,18 @@ def prepare(root: Path, dest: Path) -> list[str]:
     return []
 
 
+def dark_like_quarto(scss: str) -> str:
+    "The colors of the dark theme, which Quarto makes of the variables in `scss`."
+    v = dict(re.findall(r"^\$([\w-]+):\s*(#\w+);", scss, re.M))
+    rules = dict([("", f"color:{v['body-color']};background:{v['body-bg']}"), (" a:not(.btn)", f"color:{v['link-color']}"), (" code", f"color:{v['code-color']}"), (" div.sourceCode", "background:var(--mt-field);border-color:var(--mt-line)"), (" pre code", "color:inherit")])
+    return "".join(f"body.quarto-dark{k}{{{o}}}" for k,o in rules.items())
+
+
 def render(proc: Path, dest: Path):
     "Render the pages that nbdev prepared in `proc` to `dest`, with the files beside them."
     conf = yaml.safe_load((proc/"_quarto.yml").read_text(encoding="utf-8"))
-    css = "".join((proc/o).read_text(encoding="utf-8") for o in named_files(mapping(conf, "format.html").get("css", [])))
+    theme = next((o for o in (mapping(conf, "format.html").get("theme") or {}).get("dark", []) if o.endswith(".scss")), None)
+    css = (dark_like_quarto((proc/theme).read_text(encoding="utf-8")) if theme else "") + "".join((proc/o).read_text(encoding="utf-8") for o in named_files(mapping(conf, "format.html").get("css", [])))
     listed = [o for o in named_files(mapping(conf, "website.sidebar").get("contents", [])) if o.endswith(".ipynb")]
     sidebar = "<ul>" + "".join(f'<li><a href="{site_name(o)}">{Path(o).stem}</a></li>' for o in listed) + "</ul>"
     for path in sorted(proc.rglob("*")):
@@ -216,7 +224,11 @@ def check_in_browser(site: Path, pages: dict[Path, Built], measured: dict) -> li
         for page in pages.values():
             b.open(page.path, *SCREEN)
             screens = b.run("(document.querySelector('main') || document.documentElement).scrollHeight") / SCREEN[1]
-            res += [f"{page.name}: contrast too low: {o}" for o in b.run(CONTRAST)] + [f"{page.name}: a script fails: {o.splitlines()[0]}" for o in b.errors()]
+            res += [f"{page.name}: contrast too low: {o}" for o in b.run(CONTRAST)]
+            if "quarto-dark" in b.run("document.querySelector('style')?.textContent || ''"):  # rendered here; Quarto loads its dark theme later
+                res += [f"{page.name}: contrast too low in the dark: {o}" for o in b.run(f"(document.body.classList.add('quarto-dark'), {CONTRAST})")]
+                b.run("document.body.classList.remove('quarto-dark')")
+            res += [f"{page.name}: a script fails: {o.splitlines()[0]}" for o in b.errors()]
             b.size(PHONE, 844)
             width = b.run("document.documentElement.scrollWidth")
             measured[page.name] = dict(screens=round(screens, 2), phone=width)

@@ -95,6 +95,7 @@ def test_small_things_of_a_page():
     assert site_pages.site_html('<a href="memory/03_estimate.ipynb#x">') == '<a href="memory/estimate.html#x">'
     assert site_pages.to_proofs("[x](../proofs/core.ipynb)", "https://host/r") == "[x](https://host/r/nbs/proofs/core.ipynb)"
     assert site_pages.alt_text("# Costs\n\nFirst. What a `step` [holds](x.ipynb), over its events:", "Costs") == "Figure in 'Costs': What a step holds, over its events"
+    assert site_pages.summaries("`a` <summary>The `x<y` of `z`</summary>") == "`a` <summary>The <code>x&lt;y</code> of <code>z</code></summary>"
     assert site_pages.callouts("## Limits\n\nNot for text.").startswith('## Limits\n\n::: {.callout-warning') and site_pages.callouts("## Other\n\nx") == "## Other\n\nx"
 
 
@@ -173,8 +174,12 @@ def test_width_contrast_and_scripts_are_seen_in_a_browser(tmp_path):
     (tmp_path/"p.png").write_bytes(b"png")
     (tmp_path/"good.html").write_text(PAGE.replace("<title>", '<meta name="viewport" content="width=device-width"><title>'))
     (tmp_path/"bad.html").write_text(PAGE.replace("<title>", '<meta name="viewport" content="width=device-width"><title>').replace("Text", '<p style="color:#aaa">Text</p><div style="width:600px">x</div><script>throw Error("oh")</script>'))
+    dark = check_site.dark_like_quarto("$body-bg: #14181f;\n$body-color: #222222;\n$link-color: #8ab4f8;\n$code-color: #a8c7fa;")
+    (tmp_path/"night.html").write_text(PAGE.replace("<title>", f'<meta name="viewport" content="width=device-width"><style>{dark}</style><title>'))
     measured = {}
     found = check_site.check_site(tmp_path, measured)
+    assert "in the dark: T (h1 rgb(34, 34, 34))" in found.pop(3) and all("in the dark" in o for o in found[3:])
+    found = found[:3]
     assert len(found) == 3 and all(o.startswith("bad.html") for o in found) and "contrast" in found[0] and "oh" in found[1] and "pixels wide" in found[2], found
     assert measured["good.html"]["phone"] <= 390 and 0 < measured["good.html"]["screens"] < 1
 
