@@ -10,7 +10,7 @@ from fastcore.test import test_eq, test_fail
 import numpy as np
 from memtrain.bench import WAYS, decode_positions, encode_positions, in_child, summarize_rates
 
-# %% ../nbs/reference/70_bench.ipynb #65e378ae
+# %% ../nbs/reference/70_bench.ipynb #bf0381ca
 @pytest.mark.page
 def test_two_neighbouring_ids_tell_their_position():
     for start in (0, 1, 2, 49_999, 50_000, 123_456_789, 2*25_000*25_257 - 64):
@@ -18,7 +18,7 @@ def test_two_neighbouring_ids_tell_their_position():
         assert ids.dtype == np.uint16 and ids.max() < 50257
         test_eq(decode_positions(ids[:-1], ids[1:]), np.arange(start, start + 63))
 
-# %% ../nbs/reference/70_bench.ipynb #3b84c9e8
+
 @pytest.mark.page
 def test_a_child_tells_its_result_its_error_and_its_death():
     def fail(): raise ValueError('so')
@@ -28,7 +28,7 @@ def test_a_child_tells_its_result_its_error_and_its_death():
     test_fail(lambda: in_child(lambda: os.kill(os.getpid(), 9)), contains='signal 9')
     test_fail(lambda: in_child(time.sleep, 9, timeout=0.1), contains='not done')
 
-# %% ../nbs/reference/70_bench.ipynb #bf0381ca
+
 @pytest.mark.page
 def test_ratios_are_of_the_same_round():
     rates = {'limit_fresh': [100, 200, 400], 'limit_read': [50, 60, 900], 'ours_block': [50, 100, 200], 'nanogpt': [10, 20, 40]}

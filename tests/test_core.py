@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 
-# %% ../nbs/reference/60_core.ipynb #0932f5d3
+# %% ../nbs/reference/60_core.ipynb #40f87ed2
 @pytest.mark.page
 def test_an_error_is_told_in_the_words_of_whoever_asked():
     error = MemtrainError("isn't there", f"give another, or leave {option('resume')} out", 'out_dir', 'a {b} --c')
@@ -18,7 +18,7 @@ def test_an_error_is_told_in_the_words_of_whoever_asked():
     test_eq(error.tell('--{}'.format), "--out_dir 'a {b} --c' isn't there: give another, or leave --resume out")  # what a user named stays as it was
     test_eq((error.argument, error.value, error.problem), ('out_dir', 'a {b} --c', "isn't there"))
 
-# %% ../nbs/reference/60_core.ipynb #b21ba612
+
 @pytest.mark.page
 def test_running_out_of_memory_is_told_from_other_errors():
     try: torch.empty(2**50)
@@ -28,12 +28,12 @@ def test_running_out_of_memory_is_told_from_other_errors():
     assert is_out_of_memory(RuntimeError('could not create a primitive')) and not is_out_of_memory(RuntimeError('could not create a primitive descriptor for a matmul'))
     assert not is_out_of_memory(RuntimeError('shape mismatch')) and not is_out_of_memory(ValueError('out of memory'))
 
-# %% ../nbs/reference/60_core.ipynb #14b1b1f7
+
 @pytest.mark.page
 def test_a_markdown_table_has_a_line_for_each_row():
     test_eq(markdown_table(['a', 'b'], [['x', 1]]), '| a | b |\n| :--- | ---: |\n| x | 1 |')
 
-# %% ../nbs/reference/60_core.ipynb #9ed47c4d
+
 @pytest.mark.page
 def test_a_size_without_sense_names_itself():
     for bad in ('', 'GB', '4XB', '-1MB', '4ib', '1e3', 'nan', True, -5, None, 3.5):
@@ -41,7 +41,7 @@ def test_a_size_without_sense_names_itself():
     for bad in ('9'*400 + 'P', '99999P'): test_fail(parse_size, args=(bad,), contains='more than any machine has')
     for bad in ('1e400', '1e300T'): test_fail(parse_count, args=(bad,), contains='more than any machine has')
 
-# %% ../nbs/reference/60_core.ipynb #9ccd2efe
+
 @pytest.mark.page
 def test_nbytes_of_an_optimizer_is_its_states():
     p = torch.nn.Parameter(torch.zeros(100))
@@ -50,7 +50,7 @@ def test_nbytes_of_an_optimizer_is_its_states():
     p.sum().backward(); opt.step()
     test_eq(nbytes(opt), 2*400 + 4)  # two moments, and a step counter
 
-# %% ../nbs/reference/60_core.ipynb #40f87ed2
+
 @pytest.mark.page
 def test_progress_writes_plain_lines_to_a_log():
     log = io.StringIO()

@@ -15,7 +15,7 @@ from memtrain.prepare import prepare
 from memtrain.report import _tell_results
 from memtrain.train import TrainConfig, Trainer
 
-# %% ../nbs/reference/64_report.ipynb #c68cdf10
+# %% ../nbs/reference/64_report.ipynb #9a3722c0
 @pytest.mark.page
 def test_flops_are_those_of_the_matrix_products():
     for tie in (True, False):
@@ -24,7 +24,7 @@ def test_flops_are_those_of_the_matrix_products():
         inner = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))  # the output layer among them
         test_eq(flops_per_token(c), 6*inner + 12*3*8*16)
 
-# %% ../nbs/reference/64_report.ipynb #9a3722c0
+
 @pytest.mark.page
 def test_a_run_that_is_not_finished_has_no_report():
     with tempfile.TemporaryDirectory() as d:

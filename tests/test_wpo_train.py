@@ -63,12 +63,18 @@ def test_denormals_are_zeros_inside_and_as_before_outside():
     torch.set_flush_denormal(False)
 
 # %% ../nbs/solutions/41_wpo_train.ipynb #ce8089bf
-from memtrain.wpo_train import predict_peak
+from memtrain.wpo_train import Rates, choose_strategy, predict_peak
 
 def test_solution_what_3072_dimensions_take_before_a_pass():
     p = predict_peak('matrix_free', 3072, 1000, 8)
     fixed = p['parameters'] + p['gradients'] + p['optimizer states']
     assert fixed > 4*1.14*2**30 and p['total'] - fixed < 2**30
+
+def test_solution_the_dense_loss_is_given_up_for_its_time():
+    rates = Rates(multiply_adds=3e10, numbers=2e9, numbers_large=2e8, operations=4e5)
+    def chosen(d): return choose_strategy(d, 64, 16, 2**30, rates=rates).strategy
+    last = next(d for d in range(2, 256) if chosen(d) != 'single_gpu')
+    assert last < 256 and predict_peak('single_gpu', last, 64, 16)['total'] < 2**30
 
 # %% ../nbs/solutions/45_wpo_run.ipynb #11b8e23c
 from memtrain.wpo_train import _one_cycle
