@@ -3,6 +3,7 @@ a link that opens the page in Colab, its first figure as its picture."""
 import ast,base64,html,os,re
 from functools import lru_cache
 from pathlib import Path
+from textwrap import shorten
 
 import yaml
 from execnb.nbio import mk_cell
@@ -313,7 +314,7 @@ class ForSite(Processor):
         elif "test" in c.directives_:
             names = [o.name.removeprefix("test_").replace("_", " ") for o in defined(c.source) if o.name.startswith("test_")]
             c.source = f'#| code-fold: true\n#| code-summary: "{"Test: " + "; ".join(names) if names else "For the tests"}"\n{c.source}'
-        elif len(o := imported(c.source)) > 1: c.source = f'#| code-fold: true\n#| code-summary: "Imports: {", ".join(o)}"\n{c.source}'
+        elif len(o := imported(c.source)) > 1: c.source = f'#| code-fold: true\n#| code-summary: "{shorten("Imports: " + ", ".join(o), WIDE, placeholder=" …")}"\n{c.source}'
         elif len(c.source.splitlines()) > LONG and "echo:" not in c.source: c.source = f'#| code-fold: true\n#| code-summary: "Code"\n{c.source}'
         for o in c.get("outputs", []):
             data = o.get("data", {})

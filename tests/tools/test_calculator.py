@@ -257,9 +257,10 @@ def test_calculator_reads_configs_of_hugging_face_and_says_what_it_does_not_know
     paste(model_type="gpt2", n_layer=24, n_embd=1024, n_head=16, vocab_size=50257, n_positions=1024, resid_pdrop=0.1)
     shape = GPTConfig(vocab_size=50257, block_size=1024, n_layer=24, n_head=16, n_embd=1024, bias=True, dropout=.1)
     assert told(browser, "peak") == format_size(estimate(shape, Step(8, 1024), "cuda").peak) and "--config_file shape.json" in told(browser, "line")
-    paste(vocab_size=256, block_size=1024, n_layer=2, n_head=4, n_embd=64, norm="rms", positions="rotary", mlp="swiglu", n_kv_head=2)
+    paste(vocab_size=256, block_size=1024, n_layer=2, n_head=4, n_embd=64, norm="rms", positions="rotary", mlp="swiglu", n_kv_head=2, rope_theta=5000.0)
     own = GPTConfig(vocab_size=256, block_size=1024, n_layer=2, n_head=4, n_embd=64, norm="rms", positions="rotary", mlp="swiglu", n_kv_head=2)
-    assert told(browser, "peak") == format_size(predict_step(shape_of(own), Step(8, 1024)).peak) and '"n_kv_head":2' in told(browser, "line") and f"{format_count(count_params(own))} parameters" in told(browser, "note")
+    assert told(browser, "peak") == format_size(predict_step(shape_of(own), Step(8, 1024)).peak) and '"n_kv_head":2' in (line := told(browser, "line")) and '"rope_theta":5000' in line and f"{format_count(count_params(own))} parameters" in told(browser, "note")
+    assert told(ready(browser.open(browser.run("location.href"))), "line") == line, "what the form has no place for is in the address"
     llama = dict(num_hidden_layers=16, hidden_size=2048, num_attention_heads=32, num_key_value_heads=8, intermediate_size=8192, vocab_size=128256, max_position_embeddings=131072, rms_norm_eps=1e-5, tie_word_embeddings=True, head_dim=64)
     paste(model_type="llama", **llama)
     peak = told(browser, "peak")
