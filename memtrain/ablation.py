@@ -215,13 +215,12 @@ class Ablation:
     def compare(self,
         *names: str,  # of techniques
     ) -> str:  # a table in Markdown
-        "What `names` hold at their peaks, in MiB, and what they cost"
+        "What `names` hold at their peaks, in MiB, and what they cost; of several names, what differs"
         rows = [self[name] for name in names]
-        lines = [[c, *(f'{r.by_category[c]/MIB:.1f}' for r in rows)] for c in CATEGORIES]
-        lines += [['**peak, MiB**', *(f'**{r.peak/MIB:.1f}**' for r in rows)], ['predicted', *(f'{r.predicted/MIB:.1f}' for r in rows)]]
+        lines = [[c, *(f'{r.by_category[c]/MIB:.1f}' for r in rows)] for c in CATEGORIES] + [['**peak, MiB**', *(f'**{r.peak/MIB:.1f}**' for r in rows)]]
         if rows[0].seconds: lines.append(['tokens/s, plain = 1', *(f'{self.speed(n):.2f}' for n in names)])
         if rows[0].val: lines.append(['loss on val', *(f'{r.val_loss:.4f}' for r in rows)])
-        return markdown_table(['at the peak, MiB', *names], lines)
+        return markdown_table(['at the peak, MiB', *names], [o for o in lines if len(rows) == 1 or len({*o[1:]}) > 1 or o[0].startswith('**')])
 
     def plot(self) -> Figure:
         "The losses of all runs, and how far each is from the first one's"

@@ -372,7 +372,7 @@ def _train(self: Train, config, text, stream, ranks, told):
         told.append(f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}')
     c, n = t.config, t.ranks.world_size
     told.append(f"{_describe_shape(shape, t.model)}, {t.belongs['global_batch']*shape.block_size:,} tokens a step, on {t.device}" + f' of {n} ranks, {t.spread.how}'*(n > 1)
-                + (f'; resumed behind iteration {t.iter}' if 0 < t.iter < c.max_iters else '; this run was finished before' if t.iter else ''))
+                + (f'; resumed after iteration {t.iter}' if 0 < t.iter < c.max_iters else '; this run was finished before' if t.iter else ''))
     if ranks.main: print('\n'.join(told), flush=True)
     s = t.run()
     if not ranks.main: return 0

@@ -265,7 +265,6 @@ def _reshard(model):
     for m in model.modules():
         if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'): m.reshard()
 
-# %% ../nbs/training/15_ranks.ipynb #57a32184
 def _check_states(tensors, optimizer, found, groups, where='the states'):
     "Raise unless the tensors `found` have names and shapes of `tensors`, and `groups` are as those of `optimizer`"
     for name in [*tensors, *found]:
@@ -314,7 +313,6 @@ def _sync_folder(path):
     try: os.fsync(f)
     finally: os.close(f)
 
-# %% ../nbs/training/15_ranks.ipynb #79283b74
 def _flatten_states(model, optimizer):
     "({name: tensor}, what else there is for the index)"
     saved = optimizer.state_dict()

@@ -148,7 +148,7 @@ def read_metrics(
     return lines
 
 class MetricsLog:
-    "A file of one JSON object per line; opened behind iteration `keep`, what came later is cut off"
+    "A file of one JSON object per line; opened after iteration `keep`, what came later is cut off"
     def __init__(
         self,
         path: Path,  # `metrics.jsonl` of a run
@@ -339,7 +339,7 @@ class Run:
         iter: int,  # of the checkpoint; 0 where the run begins
         files: dict[str, str] | None = None,  # text by name, which a new run's folder gets besides
     ) -> None:
-        "Put the folder in order and open the log behind iteration `iter`"
+        "Put the folder in order and open the log after iteration `iter`"
         def work():
             remove_temporary(self.out)  # half a checkpoint of a killed run
             self.log = MetricsLog(self.out/'metrics.jsonl', keep=iter or -1)
@@ -444,6 +444,6 @@ def go(
                 bar.update()
             if stop and not last:
                 by_hand = self.ranks.any(told.is_set() and told.signal == signal.SIGINT)
-                stopped = Stopped(f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} behind {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')
+                stopped = Stopped(f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} after {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')
                 stopped.status = 128 + (signal.SIGINT if by_hand else signal.SIGTERM)
                 raise stopped

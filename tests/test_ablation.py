@@ -145,6 +145,7 @@ def test_an_ablation_is_kept_whole_and_shown():
     assert a._repr_markdown_().count('\n') == 3 and '| half |' in a._repr_markdown_()
     table = a.compare('half', 'plain').splitlines()
     assert table[0] == '| at the peak, MiB | half | plain |' and table[-1] == '| loss on val | 1.1000 | 1.0000 |' and f'**{a["half"].peak/MIB:.1f}**' in a.compare('half')
+    assert '| predicted' not in '\n'.join(table) and a.compare('half', 'half').count('\n') == 2 < a.compare('half').count('\n')  # a row in which all agree is left out, but for the peak's
     a.rows.append(replace(a['plain'], name='worse', peak=30*MIB, seconds=[2.0, 2.0]))
     a.rows[0].seconds, a.rows[1].seconds, a.rows[0].peak, a.rows[1].peak = [1.0, 1.0], [1.5, 1.5], 20*MIB, 10*MIB
     test_eq([t.get_text() for t in plot_tradeoff(a).axes[0].texts], ['half', 'plain'])  # less memory, more speed; the third has neither

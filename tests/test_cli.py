@@ -234,7 +234,7 @@ def test_two_ranks_train_from_a_shell_and_one_goes_on():
             test_eq((s['world_size'], s['parallel'], s['tokens']), (2, how, one['tokens']))
             assert abs(s['val_loss']/one['val_loss'] - 1) < 1e-6
             again = run_here(*flags, '--out_dir', how, '--gradient_accumulation_steps', 2, '--max_iters', 8, '--resume', cwd=d)
-            assert again.returncode == 0 and 'resumed behind iteration 6' in again.stdout, again.stderr
+            assert again.returncode == 0 and 'resumed after iteration 6' in again.stdout, again.stderr
 
 # %% ../nbs/proofs/cli.ipynb #f787b7c2
 def test_ranks_train_one_mixture():
@@ -276,7 +276,7 @@ def test_sigterm_saves_and_resuming_gives_the_same_losses():
         process.terminate()
         err = process.communicate()[1]
         test_eq(process.returncode, 143)
-        assert 'memtrain: stopped by SIGTERM behind iteration' in err and 'Traceback' not in err, err
+        assert 'memtrain: stopped by SIGTERM after iteration' in err and 'Traceback' not in err, err
         test_eq([run_here(*flags, '--out_dir', out, *more, cwd=d).returncode for out, more in (('cut', ['--resume']), ('whole', []))], [0, 0])
         test_eq(losses(d/'cut'), losses(d/'whole'))
 
@@ -402,7 +402,7 @@ def test_a_killed_streamed_run_resumes_from_a_shell_with_the_same_losses():
         process.kill(); process.wait()
         assert 22 <= losses(d/'cut')[-1][0] < 60
         run = run_here(*train('cut'), '--resume', cwd=d)
-        test_eq(run.returncode, 0); assert 'resumed behind iteration' in run.stdout
+        test_eq(run.returncode, 0); assert 'resumed after iteration' in run.stdout
         test_eq(losses(d/'cut'), losses(d/'whole'))
         (d/'in/zz.py').write_text('new = 1\n'*99)
         assert 'made with source' in only_line(run_here(*train('cut'), '--resume', cwd=d))

@@ -47,6 +47,20 @@ def test_mark_names_what_nothing_else_does():
     test_eq(t.by_category['weights'], 24)
 
 
+# %% ../nbs/solutions/01_measure.ipynb #5736b2f5
+import sys
+import numpy as np
+from memtrain.core import MIB
+from memtrain.measure import measure_command, rss
+
+def test_solution_ones_are_noticed_and_torch_is_large():
+    def grown(make):
+        base = rss(); a = make(512*MIB, dtype=np.uint8)
+        return rss() - base > 256*MIB and len(a) > 0
+    def peak_of(name): return measure_command([sys.executable, '-c', f'import {name}']).peak_rss
+    assert [grown(np.zeros), grown(np.ones)] == [False, True]
+    assert peak_of('torch') > 3*peak_of('numpy')
+
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
 import io, os, pickle, subprocess, sys, tempfile, threading, time
 from pathlib import Path

@@ -90,6 +90,9 @@ def test_solution_the_plain_mean_of_uneven_pieces_is_off():
     plain = gradient(lambda: (sum(model.loss(*piece) for piece in pieces)/3).backward())
     assert (weighed - whole).norm() < 1e-5*whole.norm()
     assert 0.02 < (plain - whole).norm()/whole.norm() < 0.5
+    windows = torch.zeros(8, requires_grad=True)
+    (sum(piece.mean() for piece in windows.split(3))/3).backward()
+    assert math.isclose(windows.grad[-1].item(), 1/6, rel_tol=1e-6)
 
 # %% ../nbs/solutions/16_resume.ipynb #9dbfc730
 import tempfile
@@ -884,7 +887,7 @@ def test_a_run_that_is_told_to_stop_saves_and_goes_on_with_the_same_losses():
             def tell(line): line['iter'] == 3 and 'loss' in line and os.kill(os.getpid(), number)
             before = signal.getsignal(number)
             try: trainer(f'cut{status}', listeners=[tell]).run()
-            except Stopped as e: test_eq((str(e), e.status), (f'stopped by {name} behind iteration 3, which is saved: run it again with resume', status))
+            except Stopped as e: test_eq((str(e), e.status), (f'stopped by {name} after iteration 3, which is saved: run it again with resume', status))
             else: raise AssertionError('it went on')
             test_eq((signal.getsignal(number), losses(Path(d)/f'cut{status}')[-1][0]), (before, 3))
             trainer(f'cut{status}', resume=True).run()

@@ -355,7 +355,7 @@ def test_a_long_step_is_left_and_made_again():
             told = Told(c, run, device='cpu')
             told.by = by
             try: told.run()
-            except Stopped as e: assert e.status == 128 + by and 'behind step 2, which is saved' in str(e), e
+            except Stopped as e: assert e.status == 128 + by and 'after step 2, which is saved' in str(e), e
             else: raise AssertionError('nobody stopped it')
             if by == signal.SIGINT: continue
             found = WPOTrainer(c, run, device='cpu', resume=True).run()
