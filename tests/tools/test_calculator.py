@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT/"tools"))
 from browser import Browser,find_browser,run_script
 from calculator import DATA,arithmetic,calculator
 from memtrain.core import MemtrainError,format_count,format_size
-from memtrain.estimate import OPTIMIZERS,Step,estimate
+from memtrain.estimate import OPTIMIZERS,Step,estimate,parameter_sizes,state_bytes
 from memtrain.families import list_models,predict_step,read_model,shape_of
 from memtrain.model import GPTConfig,count_params
 from memtrain.plan import CLOSED,TECHNIQUES,Option,plan
@@ -247,6 +247,8 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     put(browser, optimizer="adamw8bit")
     assert "have an optimizer of their own" in told(browser, "verdict"), "what train refuses is refused here"
     put(browser, model="gpt2", optimizer="adamw", load_in_4bit=False, lora="0", use_mixed_precision="", n_experts="8")
+    moe = parameter_sizes(GPTConfig(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True, n_experts=8))
+    assert f"{format_size(8*sum(moe) + state_bytes(moe, 'adamw'))} with gradients and states" in told(browser, "note")
     assert "experts" in told(browser, "verdict") and told(browser, "line").endswith("memtrain estimate --config_file shape.json --batch_size 2 --gradient_accumulation_steps 1 --seq_len 1024 --activation_checkpointing")
     assert not browser.errors()
 
