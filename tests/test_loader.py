@@ -86,7 +86,7 @@ from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
 from memtrain.shards import ShardWriter, TokenShards, compress_shards
-from memtrain.loader import _Cuts, _Mixture, _WindowReader
+from memtrain.loader import _Cuts, _Mixture, _runs, _WindowReader
 
 # %% ../nbs/proofs/loader.ipynb #37fa3ae2
 def test_permutations_look_random():

@@ -10,11 +10,12 @@ from unittest import mock
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_fail
+from IPython.display import Markdown
 from memtrain.core import MemtrainError, load_result, recorded
 from memtrain.measure import measure_command
 from memtrain.prepare import _Ray
 from memtrain.shards import TokenShards
-from memtrain.text import find_files, read_chunks
+from memtrain.text import Rule, find_fault, find_files, read_chunks
 from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
 # %% ../nbs/data/23_prepare.ipynb #94644814
