@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
+from matplotlib.figure import Figure
 from memtrain.core import MemtrainError, format_size
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig
