@@ -2,7 +2,7 @@
 
     python benchmarks/plan_models.py          # writes results/plan_models.json; needs transformers and peft
 """
-import argparse, contextlib, gc, random, sys, time
+import argparse, contextlib, gc, random, resource, subprocess, sys, time
 from dataclasses import replace
 
 import bitsandbytes  # noqa: F401, not while a GPU is played
@@ -11,9 +11,9 @@ import torch
 from laws import make_model, pretend_ranks
 from memtrain.core import GIB, local_part, save_result
 from memtrain.estimate import Step, simulate
-from memtrain.families import list_models, predict_step, read_model
+from memtrain.families import has_law, list_models, predict_step, read_model
 from memtrain.optim import step_in_backward
-from memtrain.plan import plan
+from memtrain.plan import TECHNIQUES, plan
 from memtrain.train import TrainConfig, model_step
 
 
@@ -29,7 +29,7 @@ def simulated(name, step, card='a100'):
     "The trace of `step` of transformers' own model"
     settings = TrainConfig(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision, weights=step.weights,
                            use_8bit_optimizer=step.optimizer == 'adamw8bit', activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0,
-                           optimizer_in_backward=step.optimizer_in_backward, grad_clip=0.0 if step.optimizer_in_backward else 1.0, parallel=step.parallel)
+                           optimizer_in_backward=step.optimizer_in_backward, grad_clip=0.0 if step.optimizer_in_backward else 1.0, parallel=step.parallel, offload_to_cpu=step.offload_to_cpu)
     config = config_of(name)
     adapters = ('qlora' if step.load_in_4bit else 'lora') if step.lora else ''
     def make():
@@ -55,6 +55,11 @@ def draw(rng, lora):
                 rng.random() < 0.5, rng.choice((None, None, 256, 1024)), 'bfloat16' if half == 'bfloat16' else 'float32', at_once, lora, bool(lora) and rng.random() < 0.5)
 
 
+def fit(name, step):
+    "`step` with windows that the model `name` takes"
+    return replace(step, seq_len=min(step.seq_len, read_model(name).block_size))
+
+
 def hold(name, step, kind):
     started = time.process_time()
     trace = simulated(name, step)
@@ -65,30 +70,53 @@ def hold(name, step, kind):
     return dict(model=name, kind=kind, step={k: v for k, v in vars(step).items() if v != getattr(Step(), k)}, simulated=truth, predicted=found.peak, simulating=took, predicting=time.process_time() - started)
 
 
+def rows_of(name, seq_len, card, rows, **how):
+    "The first rows of a plan, and of plans that leave out what it uses: `rows` with different techniques"
+    found, shape = [], read_model(name, seq_len)
+    for without in ((), ('loss_chunks',), ('bf16_weights',), ('activation_checkpointing',)):
+        options = plan(shape, card, global_batch=32 if 'x' in card else 8, allow=tuple(t for t in TECHNIQUES if t not in without), **how).options
+        found += [o for o in options if o.techniques not in [k.techniques for k in found] and ('x' not in card or o.step.parallel == 'fsdp')]
+    return [replace(o.step, gradient_accumulation_steps=min(2, o.step.gradient_accumulation_steps)) for o in found[:rows]]  # a third micro-batch is as the second
+
+
+def time_plan(name, seq_len, card, lora=0, load_in_4bit=False):
+    "CPU seconds of the command"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = ['--lora', str(lora)]*bool(lora) + ['--load_in_4bit']*load_in_4bit
+    subprocess.run([sys.executable, '-m', 'memtrain', 'plan', '--model', name, '--seq_len', str(seq_len), '--gpu', card, *own], stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return dict(model=name, card=card, lora=lora, load_in_4bit=load_in_4bit, cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--models', nargs='*', default=['qwen2.5-0.5b', 'qwen3-0.6b', 'smollm2-360m', 'tinyllama-1.1b', 'mistral-7b', 'gemma-2b', 'pythia-410m', 'phi-2', 'phi-3-mini', 'olmo-1b', 'olmo-2-7b', 'gpt2'])
-    parser.add_argument('--steps', type=int, default=3, help='of each, drawn')
+    parser.add_argument('--models', nargs='*', default=['gpt2', 'pythia-410m', 'gemma-2b', 'phi-3-mini', 'qwen2.5-0.5b', 'qwen3-0.6b', 'smollm2-360m', 'tinyllama-1.1b'])
+    parser.add_argument('--steps', type=int, default=2, help='of each, drawn')
     parser.add_argument('--rows', type=int, default=3, help='of each plan')
     parser.add_argument('--print', action='store_true', dest='only')
-    args, rng, rows = parser.parse_args(), random.Random(0), []
+    args, rng, rows, plans = parser.parse_args(), random.Random(0), [], []
     sys.modules.setdefault('torchvision', None)
     import transformers.models.auto, peft  # noqa: F401
     gc.freeze()
-    def keep(*row):  # a long run that is stopped leaves what it has found
-        rows.append(hold(*row))
-        if not args.only: save_result('plan_models', dict(rows=rows), ' '.join(['python benchmarks/plan_models.py', *sys.argv[1:]]))
-    def first(name, seq_len, card, **how):
-        found = plan(read_model(name, seq_len), card, global_batch=32 if 'x' in card else 8, **how)
-        for o in [o for o in found.options if 'x' not in card or o.step.parallel == 'fsdp'][:args.rows]:
-            keep(name, replace(o.step, gradient_accumulation_steps=min(2, o.step.gradient_accumulation_steps)), f'plan {card}')  # a third micro-batch is as the second
+    def keep(name, step, kind):  # a long run that is stopped leaves what it has found
+        if not has_law(read_model(name, step.seq_len), step): return
+        rows.append(hold(name, step, kind))
+        if not args.only: save_result('plan_models', dict(rows=rows, plans=plans), ' '.join(['python benchmarks/plan_models.py', *sys.argv[1:]]))
+    asked = [('llama-3-8b', 4096, card, how) for card in ('24gb', '48gb', '80gb') for how in (dict(), dict(lora=16), dict(lora=16, load_in_4bit=True))]
+    asked += [('llama-3-8b', 2048, '4x24gb', {}), ('llama-3-70b', 4096, '8x80gb', {}), ('llama-3-70b', 4096, '8x80gb', dict(lora=16))]
+    for name, seq_len, card, how in asked: plans.append(time_plan(name, seq_len, card, **how))
+    for p in plans: print(p, flush=True)
     for name in args.models:
-        for lora in (0, 0, 16)[:args.steps]: keep(name, draw(rng, lora), 'drawn')
-        for ranks in (2, 8): keep(name, replace(draw(rng, 0), optimizer='adamw', optimizer_in_backward=False, ranks=ranks, parallel='fsdp'), 'drawn')  # over ranks that say nothing
-    first('llama-3-70b', 4096, '8x80gb', lora=16)
-    for card in ('80gb', '24gb', '48gb'):  # the first rows of plans
-        for how in (dict(), dict(lora=16), dict(lora=16, load_in_4bit=True)): first('llama-3-8b', 4096, card, **how)
-    first('llama-3-8b', 2048, '4x24gb')
+        for lora in (0, 16, 0)[:args.steps]: keep(name, fit(name, draw(rng, lora)), 'drawn')
+        for ranks in (2, 8): keep(name, fit(name, replace(draw(rng, 0), optimizer='adamw', optimizer_in_backward=False, ranks=ranks, parallel='fsdp')), 'drawn')  # over ranks that say nothing
+    small, saved = 'qwen2.5-0.5b', dict(activation_checkpointing=True, loss_chunk_size=256)
+    keep(small, Step(2, 2048, weights='bfloat16', optimizer_in_backward=True, **saved), 'updates in the backward pass')
+    keep(small, Step(1, 512, use_mixed_precision=True, activation_checkpointing=True, ranks=6, parallel='fsdp'), 'no multiple of the ranks')
+    for ranks in (1, 8): keep(small, Step(2, 512, weights='bfloat16', ranks=ranks, parallel='fsdp', offload_to_cpu=True, **saved), 'offload')
+    keep(small, Step(2, 512, weights='bfloat16', lora=16, load_in_4bit=True, ranks=4, parallel='fsdp', **saved | {'loss_chunk_size': None}), 'QLoRA over ranks')
+    for turn in range(args.rows):  # of each plan the first row, then the second
+        for name, seq_len, card, how in asked:
+            for step in rows_of(name, seq_len, card, args.rows, **how)[turn:turn + 1]: keep(name, step, f'plan {card}')
 
 
 if __name__ == '__main__': main()

@@ -613,11 +613,11 @@ class Shaped:
 @dataclass
 class Estimate(Shaped):
     "Predict where the memory of a training step goes"
-    device: str = 'cuda'  # whose memory: cuda, cpu, or a card such as rtx3090 or 24gb, to be told whether it fits
+    device: str = 'cuda'  # whose memory: cuda, cpu, a card such as rtx3090 or 24gb, to be told whether it fits, or several as 8x80gb
     plot: str | None = None  # image of the memory over the step to write, such as step.png; simulates the step, which takes seconds
     json: bool = False  # print JSON instead of tables
     takes = {'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer activation_checkpointing loss_chunk_size '
-                                  'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward', 'train:open_model': 'lora load_in_4bit'}
+                                  'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu', 'train:open_model': 'lora load_in_4bit'}
     simulated = 'optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'  # what the closed form doesn't know
 
     def run(
@@ -628,16 +628,20 @@ class Estimate(Shaped):
         "Print the prediction"
         from memtrain.estimate import Step, estimate, simulate
         from memtrain.model import count_params
-        from memtrain.plan import usable_memory
+        from memtrain.families import shape_of
+        from memtrain.plan import split_cards, usable_memory
         from memtrain.train import TrainConfig, gpt_step
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))  # which has nothing to clip
         if self.plot: _check_output('plot', self.plot, image=True)
-        shape, device = self.shape(), 'cpu' if self.device == 'cpu' else 'cuda'
+        shape, device, cards = self.shape(), 'cpu' if self.device == 'cpu' else 'cuda', split_cards(self.device)[0]
+        if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu: raise MemtrainError('fsdp divides a model among several cards', f"name them: {option('device')} 8x80gb", 'parallel')
         step = Step(config.batch_size, shape.block_size, config.gradient_accumulation_steps, config.use_mixed_precision,
                     'adamw8bit' if config.use_8bit_optimizer else 'adamw', config.activation_checkpointing, config.loss_chunk_size or None)
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
-        if self.model: return self._foreign(shape, replace(step, weights=config.weights, optimizer_in_backward=config.optimizer_in_backward, **own), config, usable)
-        if any(own.values()): raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
+        if any(own.values()) and not self.model: raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
+        if self.model or cards > 1 or config.parallel == 'fsdp':
+            how = dict(weights=config.weights, optimizer_in_backward=config.optimizer_in_backward, ranks=cards, parallel=config.parallel, offload_to_cpu=config.offload_to_cpu, **own)
+            return self._by_law(shape if self.model else shape_of(shape), replace(step, **how), config, usable)
         beyond = bool(shape.beyond_gpt2) or bool(_changed(vars(config), 'train:TrainConfig', self.simulated))
         trace = simulate(*gpt_step(shape, config), device=device) if self.plot or beyond else None
         found = trace if beyond else estimate(shape, step, device)
@@ -649,12 +653,12 @@ class Estimate(Shaped):
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
         return 0
 
-    def _foreign(self, shape, step, config, usable):
-        "Of somebody else's model: by its recorded law"
+    def _by_law(self, shape, step, config, usable):
+        "Of somebody else's model, and of several cards: by a recorded law"
         from memtrain.families import predict_step
         unknown = [name for name in _changed(vars(config), 'train:TrainConfig', self.simulated) if name not in ('weights', 'optimizer_in_backward')] + ['plot']*bool(self.plot)
-        if unknown: raise MemtrainError(f"{option('model')} and {option(unknown[0])} together aren't predicted", f"leave out {option(unknown[0])}")
-        if self.device == 'cpu': raise MemtrainError("has no recorded law for other people's models", 'name a card, or cuda', 'device', 'cpu')
+        if unknown: raise MemtrainError(f"{option('model' if self.model else 'parallel')} and {option(unknown[0])} together aren't predicted", f"leave out {option(unknown[0])}")
+        if self.device == 'cpu': raise MemtrainError('has no recorded law', 'name a card, or cuda', 'device', 'cpu')
         found = predict_step(shape, step)
         print(json.dumps({'peak': found.peak, 'by_category': found.by_category, 'device': self.device, 'params': found.params, 'trained': found.trained, 'model': asdict(shape), 'step': asdict(step)}, indent=1)
               if self.json else '\n'.join(self._begin(shape, step, found, usable)))
@@ -664,8 +668,10 @@ class Estimate(Shaped):
         fits = '' if usable is None else f'; it fits {self.device} with {format_size(usable - found.peak)} to spare' if found.peak <= usable else \
             f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
         where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
-        lines = [f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {self.device}', '', f'peak {format_size(found.peak)}{where}{fits}']
-        return lines + [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
+        on = f'each of {step.ranks} cards, {step.parallel}' if step.ranks > 1 else self.device
+        lines = [f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {on}', '', f'peak {format_size(found.peak)}{where}{fits}']
+        lines += [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
+        return lines + ([f'and {format_size(found.host)} of RAM, for all cards together'] if getattr(found, 'host', 0) else [])
 
     def _table(self, shape, step, found, device, usable):
         from memtrain.estimate import what_if
@@ -680,7 +686,7 @@ class PlanCommand(Shaped):
     "List the settings that fit a card, cheapest first, and the line to run"
     gpu: str = 'rtx3090'  # a card such as rtx4090, t4, l40s, a100 or b200, a size such as 24gb, several as 8x80gb, mac64gb, or cpu for this machine's free RAM
     global_batch: int = 32  # windows per step of the optimizer; a plan keeps it
-    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks, bf16_weights, optimizer_in_backward, fsdp
+    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks, bf16_weights, optimizer_in_backward, fsdp, offload
     budget: str | None = None  # bytes for tensors instead of what the card has, such as 20GiB
     rows: int = 10  # settings to list at most
     takes = {'train:open_model': 'lora load_in_4bit'}
@@ -715,7 +721,7 @@ class PlanCommand(Shaped):
                                 f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card")
         print(replace(found, options=found.options[:self.rows]))
         data = shlex.quote(self.dataset_dir) if self.dataset_dir else 'DATA'
-        program = f'torchrun --standalone --nproc_per_node {cards} -m memtrain' if cards > 1 else 'memtrain'
+        program = f'torchrun --standalone --nproc_per_node {cards} -m memtrain' if found.options[0].step.parallel == 'fsdp' or cards > 1 else 'memtrain'
         print(f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}")
         if self.model and not os.path.exists(self.model): print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
         return 0

@@ -38,6 +38,7 @@ class Step:
     load_in_4bit: bool = False  # what is frozen has 4 bits a number
     ranks: int = 1  # cards that share the work
     parallel: str = 'ddp'  # several cards each hold the whole model; or 'fsdp', a part of it
+    offload_to_cpu: bool = False  # of 'fsdp': weights, gradients and states are in RAM between uses
 
 def _check_step(shape, step):
     "Raise an error for the first setting of `step` that makes no sense for `shape`"
@@ -48,7 +49,7 @@ def _check_step(shape, step):
     if step.optimizer not in OPTIMIZERS: raise MemtrainError('is not known here', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', step.optimizer)
     if other := getattr(shape, 'beyond_gpt2', ()):
         raise MemtrainError('is more than the closed form knows', 'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step', other[0], getattr(shape, other[0]))
-    for name, plain in (('weights', 'float32'), ('optimizer_in_backward', False), ('lora', 0), ('ranks', 1), ('parallel', 'ddp')):
+    for name, plain in (('weights', 'float32'), ('optimizer_in_backward', False), ('lora', 0), ('ranks', 1), ('parallel', 'ddp'), ('offload_to_cpu', False)):
         if (value := getattr(step, name)) != plain: raise MemtrainError('is more than the closed form knows', 'ask predict_step of memtrain.families', name, value)
     if step.seq_len and step.seq_len > shape.block_size:
         raise MemtrainError('is more than the model sees at once', f'take {shape.block_size} or less', 'seq_len', step.seq_len)

@@ -8,7 +8,7 @@ __all__ = ['ModelShape', 'list_models', 'read_model', 'shape_of', 'find_law', 'h
 
 # %% ../nbs/memory/09_families.ipynb #e82e3bc1
 import json, math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,15 @@ class ModelShape:
     head_size: int | None = None  # D, width of a head; the model's width divided by their number by default
     positions: int = 0  # P, positions that have an embedding
     tie_weights: bool = False  # whether the output layer is the token table
+    rotary: float = 1.0  # share of a head's width that positions rotate
     name: str = ''  # to print
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        "By the letter that a law calls them by: q and k are as wide as all heads of queries and of keys, u as both and the values"
+        "By the letter that a law calls them by: q and k are as wide as all heads of queries and of keys, u as both and the values, p as what is rotated of queries"
         D = self.head_size or self.n_embd // self.n_head
         q, k = self.n_head*D, (self.n_kv_head or self.n_head)*D
-        return dict(L=self.n_layer, H=self.n_head, D=D, d=self.n_embd, q=q, k=k, u=q + 2*k, f=self.mlp_width, V=self.vocab_size, P=self.positions)
+        return dict(L=self.n_layer, H=self.n_head, D=D, d=self.n_embd, q=q, k=k, u=q + 2*k, p=self.n_head*int(D*self.rotary), f=self.mlp_width, V=self.vocab_size, P=self.positions)
 
 @cache
 def _packaged(name):
@@ -49,6 +50,7 @@ def _packaged(name):
     return json.loads(Path(memtrain.__path__[0], name).read_text(encoding='utf-8'))
 
 _LIKE = {'mistral': 'llama', 'qwen2': 'llama'}  # whose layers are the same, but for biases
+_RECORDED = {'gpt_neox': dict(use_parallel_residual=True, attention_dropout=0.0, hidden_dropout=0.0), 'phi3': dict(attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0)}  # what laws were recorded with
 
 def list_models() -> dict[str, dict]:  # name: the fields of its config.json that count, and `hub`, where it is
     "The models that have a name here"
@@ -73,13 +75,21 @@ def read_model(
             raise MemtrainError('is neither a folder nor a model with a name here', f"give a folder with its config.json, or one of {', '.join(like or list_models())}", 'model', str(source))
     kind = _LIKE.get(found.get('model_type'), found.get('model_type'))
     if kind not in _packaged('laws.json'):
-        raise MemtrainError(f'is of the type {kind!r}, whose law was not recorded', f"it may be {', '.join(k for k in _packaged('laws.json') if 'memtrain' not in k)}; any other: simulate its step", 'model', str(source))
+        raise MemtrainError(f'is of the type {kind!r}, whose law was not recorded', f"it may be {', '.join([*(k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k), *_LIKE])}; any other: simulate its step", 'model', str(source))
     def get(*names, default=None): return next((found[n] for n in names if found.get(n) is not None), default)
     with explain_damage(path if path.is_file() else source, 'give the config.json of a model', ours=True):
         width, heads, most = get('hidden_size', 'n_embd'), get('num_attention_heads', 'n_head'), get('max_position_embeddings', 'n_positions', default=4096)
         if seq_len and seq_len > most: raise MemtrainError(f'is more than the {most:,} positions of {source}', 'take as many, or fewer', 'seq_len', seq_len)
-        return ModelShape(kind, get('num_hidden_layers', 'n_layer'), heads, width, get('intermediate_size', 'n_inner', default=4*width), found['vocab_size'], seq_len or min(most, 4096),
-                          get('num_key_value_heads', default=heads), get('head_dim'), most if kind == 'gpt2' else 0, get('tie_word_embeddings', default=kind in ('gpt2', 'gemma')), str(source))
+        near = get('sliding_window') if get('use_sliding_window', default=True) else None
+        if near and (seq_len or 0) >= near: raise MemtrainError(f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them', 'take fewer tokens, or simulate the step', 'seq_len', seq_len)
+        drops, rope = {get(name, default=0.1) for name in ('resid_pdrop', 'embd_pdrop', 'attn_pdrop')}, get('rope_parameters', default={})
+        rotary = get('rotary_pct', 'partial_rotary_factor', default=rope.get('partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0))
+        other = [name for name, value in _RECORDED.get(kind, dict(attention_dropout=0.0)).items() if get(name, default=value) != value]
+        other += ['partial_rotary_factor']*(rotary != 1 and kind != 'gpt_neox') + ['resid_pdrop']*(kind == 'gpt2' and 0 in drops and len(drops) > 1)
+        if other: raise MemtrainError(f'{source} has another {other[0]} than the models whose law was recorded', 'simulate its step')
+        if kind == 'gpt2' and drops == {0}: kind = 'gpt2_plain'
+        return ModelShape(kind, get('num_hidden_layers', 'n_layer'), heads, width, get('intermediate_size', 'n_inner', default=4*width), found['vocab_size'], seq_len or min(most, 4096, ((near or 2**30) - 1)//256*256),
+                          get('num_key_value_heads', default=heads), get('head_dim'), most if 'gpt2' in kind else 0, get('tie_word_embeddings', default=found['model_type'] in ('gpt2', 'gemma')), rotary, str(source))
 
 # %% ../nbs/memory/09_families.ipynb #fcdd901a
 def shape_of(
@@ -97,10 +107,14 @@ def find_law(
     shape: ModelShape,
     step: Step,  # how it is trained
 ) -> dict[str, Any]:  # products of sizes, and how many times each
-    "What was recorded of such steps: `weights` and `gradients` in bytes, and what is held beside these in the moments of a `first` micro-batch and of one `more` that may be the highest"
+    "What was recorded of such steps: `weights` and `gradients` in bytes, and what is held beside these in the moments that may be the highest, of a `first` micro-batch, of one `more`, and of one whose gradients are used `at_once`"
     way, law = _look_up(shape, step)
-    if law is None: raise MemtrainError(f"{' '.join(way)}: no law of such a step was recorded for {shape.kind}", f"add {option('weights')} bfloat16" if step.lora and way[0] == 'float32' else 'simulate it')
-    return law
+    if law is None:
+        missing = [option(name) for name in ('activation_checkpointing', 'loss_chunk_size') if step.offload_to_cpu and not getattr(step, name)]
+        instead = f"add {option('weights')} bfloat16" if step.lora and way[0] == 'float32' else f"add {' and '.join(missing)}" if missing else 'simulate it'
+        raise MemtrainError(f"{' '.join(way)}: no law of such a step was recorded for {shape.kind}", instead)
+    more = law.get('more', law['first'])  # what is the same is written once
+    return law | {'more': more, 'at_once': law.get('at_once', more)}
 
 def has_law(
     shape: Any,  # a `ModelShape`, or a `GPTConfig`
@@ -112,14 +126,17 @@ def has_law(
 def _look_up(shape, step):
     "The words that such a step is recorded by, and its law or None"
     weights = step.weights if step.weights != 'float32' else 'autocast' if step.use_mixed_precision else 'float32'
-    way = [weights, *['qlora' if step.load_in_4bit else 'lora']*(step.lora > 0), *['fsdp']*(step.parallel == 'fsdp'), *['checkpointing']*step.activation_checkpointing, *['chunks']*bool(step.loss_chunk_size)]
-    found = _packaged('laws.json')[shape.kind]
-    return way, next((found[name] for tied in (shape.tie_weights, not shape.tie_weights) if (name := ' '.join([*way, *['tied']*tied])) in found), None)
+    shared = ['fsdp']*(step.parallel == 'fsdp' and not (step.offload_to_cpu and step.ranks == 1)) + ['offload']*step.offload_to_cpu  # a card alone has nothing to gather
+    way = [weights, *['qlora' if step.load_in_4bit else 'lora']*(step.lora > 0), *shared, *['checkpointing']*step.activation_checkpointing, *['chunks']*bool(step.loss_chunk_size)]
+    return way, _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied']*shape.tie_weights]))
 
 # %% ../nbs/memory/09_families.ipynb #8d4d21c8
 def _evaluate(products, sizes):
-    "Bytes"
-    return int(sum(times * math.prod(sizes[a] for a in letters) for letters, times in products.items()))
+    "Bytes; what comes behind a w is divided among so many ranks, of which the first has no less than the others"
+    def multiply(letters):
+        whole, w, parted = letters.partition('w')
+        return math.prod(sizes[a] for a in whole + parted[1:]) * (-(-sizes[parted[0]]//sizes['w']) if w else 1)
+    return int(sum(times * multiply(letters) for letters, times in products.items()))
 
 # %% ../nbs/memory/09_families.ipynb #eda4fe8e
 @dataclass(frozen=True)
@@ -128,6 +145,7 @@ class Prediction:
     by_category: dict[str, int]  # bytes
     params: int  # numbers in the model's weights, adapters among them
     trained: int  # of these, numbers that are trained
+    host: int = 0  # bytes of RAM that all cards together keep weights, gradients and states in
 
     @property
     def peak(self) -> int:
@@ -146,12 +164,14 @@ def count_weights(
 
 # %% ../nbs/memory/09_families.ipynb #c0adc0ed
 def _share(shape, step):
-    "What a law of FSDP speaks of besides: w, the share of a rank; g and R, numbers in a block and outside of all, which are gathered together; a, in a block's adapters"
-    params, block, trained = count_weights(shape, step.lora)
-    adapters = trained // shape.n_layer if step.lora else 0
-    return dict(w=1/step.ranks, g=block + adapters, R=params - shape.n_layer*block, a=adapters)
+    "What a law of FSDP speaks of besides: w, the ranks; g and R, numbers in a block and outside of all, which are gathered together; a, in a block's adapters"
+    parts, number = find_law(shape, replace(step, offload_to_cpu=False))['weights'], 2 if step.weights == 'bfloat16' else 4
+    def gathered(inside, adapters=False):  # with what fills the last rank's part
+        of = {p: times for p, times in parts.items() if 'w' in p and ('L' in p) == inside and ('r' in p or not adapters)}
+        return step.ranks*_evaluate(of, shape.sizes | {'L': 1, 'r': step.lora, 'w': step.ranks}) // number
+    return dict(w=step.ranks, g=gathered(True), R=gathered(False), a=gathered(True, True))
 
-_SLICE = 2**22  # numbers of bfloat16 weights that are updated at a time, in 34 bytes each
+_SLICE, _UPDATE = 2**22, 34  # numbers of bfloat16 weights that are updated at a time, and bytes that each of them takes meanwhile
 _WORKSPACES = 2 * 8_519_680  # of cuBLAS, for the forward and the backward pass
 
 def predict_step(
@@ -159,23 +179,27 @@ def predict_step(
     step: Step,  # how it is trained; its `seq_len` or the shape's `block_size`
 ) -> Prediction:  # on a GPU
     "The highest of the moments that were recorded, for the sizes of `shape` and `step`"
-    law, seq_len = find_law(shape, step), step.seq_len or shape.block_size
-    tokens, number = step.batch_size * seq_len, 2 if step.weights == 'bfloat16' else 4
+    law, seq_len, half = find_law(shape, step), step.seq_len or shape.block_size, step.weights == 'bfloat16'
+    tokens, number = step.batch_size * seq_len, 2 if half else 4
     sizes = shape.sizes | dict(N=tokens, T=seq_len, c=min(step.loss_chunk_size or tokens, tokens), r=step.lora)
+    sizes['E'] = tokens//10 + min(tokens, shape.vocab_size) if tokens > 3072 else 0  # sums that CUDA makes the token table's gradient of: one for every tenth of the tokens, and for each different one
     if sizes['k'] == sizes['q']: sizes['T'] = 0  # only where heads share keys do scores of T x T appear, in float32, which has no kernel for that
     if step.parallel == 'fsdp': sizes |= _share(shape, step)
-    weights, gradients = (_evaluate(law[name], sizes) for name in ('weights', 'gradients'))
-    trained, kept = gradients // number, 0 if step.optimizer_in_backward else gradients  # on this card
+    weights, gradients = (_evaluate(law[name], sizes) for name in ('weights', 'gradients'))  # on this card
+    trained, kept = gradients // number, 0 if step.optimizer_in_backward else gradients
     def held(moments, gradients):
         for m in moments:
             found = {category: _evaluate(products, sizes) for category, products in m.items()}
-            yield found | {'gradients': found.get('gradients', 0) + gradients}
-    moments = [] if step.optimizer_in_backward else [*held(law['first'], 0)]
-    if step.optimizer_in_backward or step.gradient_accumulation_steps > 1 or step.ranks > 1 and step.parallel == 'ddp': moments += held(law['more'], kept)  # DDP's gradients stay, in buckets
-    largest = int(shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) * sizes.get('w', 1))
+            update = _UPDATE*min(_SLICE, found.pop('update', 0))*half
+            yield found | {'gradients': found.get('gradients', 0) + gradients, 'temporaries': found.get('temporaries', 0) + update}
+    moments = [*held(law['at_once' if step.optimizer_in_backward else 'first'], 0)]
+    if step.gradient_accumulation_steps > 1 or step.ranks > 1 and step.parallel == 'ddp': moments += held(law['more'], kept)  # DDP's gradients stay, in buckets
+    if kept:  # the optimizer's step
+        largest = shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) // sizes.get('w', 1)
+        moments.append({'gradients': kept, 'temporaries': _UPDATE*min(_SLICE, largest)*half})
     states = {'adamw': 2*number*trained, 'adamw8bit': state_bytes([trained], 'adamw8bit'), 'sgd': 0}[step.optimizer]
-    update = {'gradients': kept or number*largest, 'temporaries': 34*min(_SLICE, largest)*(number == 2)}  # the optimizer's step
-    best = max([*moments, update], key=lambda m: sum(m.values()))
+    best = max(moments, key=lambda m: sum(m.values()))
     found = best | {'weights': weights, 'optimizer state': states, 'temporaries': best.get('temporaries', 0) + _WORKSPACES}
     params, _, trained = count_weights(shape, step.lora)
-    return Prediction({name: found.get(name, 0) for name in CATEGORIES}, params + trained*(step.lora > 0), trained)
+    params += trained*(step.lora > 0)
+    return Prediction({name: found.get(name, 0) for name in CATEGORIES}, params, trained, number*(params + 3*trained)*step.offload_to_cpu)

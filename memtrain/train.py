@@ -210,7 +210,7 @@ def model_step(
     spreads = {}
     def model_fn():
         model = apply_settings(make().train(), c)
-        if ranks: spreads['ranks'] = spread_model(model, c.parallel, ranks)
+        if ranks: spreads['ranks'] = spread_model(model, c.parallel, ranks, offload=c.offload_to_cpu)
         return model
     def step_fn(model, optimizer):
         spread, shape = spreads.get('ranks') or spread_model(model, 'none', Ranks(device=next(model.parameters()).device)), model.config

@@ -155,7 +155,7 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
             ('estimate --model_name gpt2 --plot .', "--plot '.' is a folder"), ('estimate --model_name gpt2 --plot a.doc', "--plot 'a.doc'"), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
             ('plan --model_name gpt2 --rows 0', '--rows 0'), ('estimate --model_name gpt2 --vocab_size 0', '--vocab_size 0'),
             ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"), ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
-            ('plan --target_params 13B --gpu 8gb', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json'),
+            ('plan --target_params 13B --gpu 8gb --without offload', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json'),
             ('plan --model llama-3-8b --gpu 24gb --lora -3', '--lora -3 is no rank: give 1 or more'), ('train --model nowhere --input_file README.md', "--model 'nowhere' no such folder: give the folder that holds its config.json")):
         with redirect_stderr(io.StringIO()) as err, redirect_stdout(io.StringIO()): status = main(argv.split())
         lines = err.getvalue().splitlines()

@@ -83,6 +83,19 @@ def test_a_model_is_read_from_a_name_a_file_or_a_folder():
     test_fail(lambda: read_model('llama-9'), exc=MemtrainError, contains='is neither a folder nor a model with a name here: give')
     test_fail(lambda: read_model('llama-3-8b', 9000), exc=MemtrainError, contains='seq_len 9000 is more than the 8,192 positions')
 
+def test_what_makes_other_tensors_than_a_law_has_is_refused():
+    test_fail(lambda: read_model('mistral-7b', 4096), exc=MemtrainError, contains='sliding window of 4,096 tokens')
+    test_eq((read_model('mistral-7b').block_size, read_model('mistral-7b', 4095).block_size, read_model('phi-3-mini').block_size), (3840, 4095, 1792))
+    def read(name, **other):
+        with tempfile.TemporaryDirectory() as d:
+            Path(d, 'config.json').write_text(json.dumps(list_models()[name] | other))
+            return read_model(d)
+    for name, other in (('phi-4', dict(partial_rotary_factor=0.75)), ('phi-4', dict(rope_parameters={'partial_rotary_factor': 0.75})), ('pythia-1b', dict(use_parallel_residual=False)), ('llama-3-8b', dict(attention_dropout=0.1)), ('gpt2', dict(resid_pdrop=0.0))):
+        test_fail(lambda: read(name, **other), exc=MemtrainError, contains='than the models whose law was recorded: simulate its step')
+    test_eq((read('gpt2').kind, read('gpt2', resid_pdrop=0, embd_pdrop=0, attn_pdrop=0).kind, read('qwen2.5-7b', sliding_window=128, use_sliding_window=False).block_size), ('gpt2', 'gpt2_plain', 4096))
+    test_eq([read_model('pythia-1b').sizes['p'], read_model('llama-3-8b').sizes['p']], [512, 4096])
+    test_fail(lambda: find_law(replace(read_model('gpt2'), tie_weights=False), Step()), exc=MemtrainError, contains='no law of such a step')
+
 # %% ../nbs/proofs/families.ipynb #e925ecbf
 def test_every_named_model_can_be_predicted_in_every_way_that_was_recorded():
     for name in list_models():
@@ -117,7 +130,7 @@ def test_recorded_simulations_are_predicted():
     rows = load_result('plan_models').values['rows']
     for r in rows:
         step = Step(**r['step'])
-        assert abs(predict_step(read_model(r['model'], step.seq_len), step).peak/r['simulated'] - 1) < 0.02, r
+        assert abs(predict_step(read_model(r['model'], step.seq_len), step).peak/r['simulated'] - 1) < 0.001, r
     assert {r['step'].get('parallel', 'ddp') for r in rows} == {'ddp', 'fsdp'}
 
 def test_what_has_no_law_says_so():
@@ -135,7 +148,20 @@ def test_a_rank_of_fsdp_holds_its_share_and_what_is_gathered():
     for name in ('weights', 'optimizer state'): assert abs(2*two.by_category[name]/alone.by_category[name] - 1) < 0.001 and abs(64*many.by_category[name]/alone.by_category[name] - 1) < 0.001
     test_eq((two.params, two.trained), (alone.params, alone.trained))
     assert alone.peak > two.peak > held(8).peak > many.peak > 4*128_256*4096  # two tables are whole
-    assert held(8, lora=16).peak < held(8).peak and held(8, gradient_accumulation_steps=2).peak >= held(8).peak and not has_law(shape, Step(weights='bfloat16', lora=8, load_in_4bit=True, parallel='fsdp'))
+    assert held(8, lora=16).peak < held(8).peak and held(8, gradient_accumulation_steps=2).peak >= held(8).peak
+    assert held(8, lora=16, load_in_4bit=True).peak < held(8, lora=16).peak
+    saved = dict(activation_checkpointing=True, loss_chunk_size=256)
+    for ranks in (1, 8):
+        less = held(ranks, offload_to_cpu=True, **saved)
+        assert less.peak < held(max(2, ranks), **saved).peak and less.by_category['weights'] + less.by_category['gradients'] + less.by_category['optimizer state'] < 10_000
+        test_eq(less.host, 8*alone.trained + 2*(alone.params - alone.trained))
+    test_eq(held(8, lora=16, offload_to_cpu=True, **saved).host, 2*alone.params + 8*held(8, lora=16).trained)
+    test_fail(lambda: held(8, offload_to_cpu=True, loss_chunk_size=256), exc=MemtrainError, contains='add activation_checkpointing')
+
+def test_parts_of_ranks_are_rounded_up():
+    shape = replace(read_model('llama-3-8b', 1024), mlp_width=14_337)  # over 64 ranks a row more for gate and up, of which the first has the most
+    def held(shape, **kw): return predict_step(shape, Step(1, 1024, weights='bfloat16', ranks=64, parallel='fsdp', **kw)).by_category['weights']
+    test_eq(held(shape) - held(replace(shape, mlp_width=14_336)), 2*shape.n_layer*(2*4096 + 4096//64))
 
 # %% ../nbs/proofs/families.ipynb #a8f0b353
 def hold_a_rank(shape, step):
@@ -144,7 +170,7 @@ def hold_a_rank(shape, step):
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
     c = TrainConfig(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
-                    activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0, parallel='fsdp')
+                    activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0, parallel='fsdp', weights=step.weights, offload_to_cpu=step.offload_to_cpu)
     dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=step.ranks)
     try: trace = simulate(*model_step(lambda: GPT(shape), c, ranks=Ranks(0, step.ranks, torch.device('cuda'))), device='cuda')
     finally: dist.destroy_process_group()
@@ -154,4 +180,6 @@ def test_laws_of_fsdp_hold_for_other_sizes_and_ranks():
     gpt = GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=512)
     assert abs(hold_a_rank(gpt, Step(2, 256, ranks=4, parallel='fsdp'))) < 0.002
     llama = replace(gpt, n_layer=5, norm='rms', positions='rotary', mlp='swiglu', n_kv_head=2, tie_weights=False, bias=False)
-    assert abs(hold_a_rank(llama, Step(2, 256, 2, True, activation_checkpointing=True, loss_chunk_size=128, ranks=16, parallel='fsdp'))) < 0.02
+    saved = dict(activation_checkpointing=True, loss_chunk_size=128, parallel='fsdp')
+    assert abs(hold_a_rank(llama, Step(2, 256, 2, True, ranks=16, **saved))) < 0.001  # which don't divide its MLP of 1,368
+    for kw in (dict(ranks=3, use_mixed_precision=True), dict(ranks=1, weights='bfloat16')): assert abs(hold_a_rank(llama, Step(2, 256, offload_to_cpu=True, **saved, **kw))) < 0.001
