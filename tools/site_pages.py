@@ -264,6 +264,11 @@ def summaries(md: str) -> str:
     return re.sub(r"<summary>[^<]*`.*?</summary>", lambda m: re.sub(r"`([^`]+)`", lambda c: f"<code>{html.escape(c.group(1), quote=False)}</code>", m.group(0)), md)
 
 
+def breakable(md: str) -> str:
+    "`md` whose long names in tables may be broken after an underscore."
+    return re.sub(r"^\|.*\|$", lambda row: re.sub(r"(?<!\[)`(\w{25,})`(?!\])", lambda m: f"<code>{m.group(1).replace('_', '_<wbr>')}</code>", row.group(0)), md, flags=re.M)
+
+
 def callouts(md: str) -> str:
     "What stands under a heading 'Limits' as a callout."
     m = re.match(r"(#{2,3} Limits[^\n]*\n)(.+)\Z", md.strip(), re.S)
@@ -289,7 +294,7 @@ class ForSite(Processor):
                 found = re.findall(r"^#{1,6}\s+(.+)$", c.source, re.M)
                 prose,heading = c.source,re.sub(r"[`*]", "", found[-1]) if found else heading
                 text = terms_named(c.source, terms) if page == GLOSSARY else c.source if path.stem == HOME else terms_linked(c.source, terms, page, seen)
-                c.source = callouts(to_proofs(linked(summaries(text), known, page), repo))
+                c.source = callouts(to_proofs(breakable(linked(summaries(text), known, page)), repo))
             elif m := re.search(r"^show_doc\(([\w.]+)\)", c.source, re.M):
                 if m.group(1) not in own: continue
                 node,cell = own[m.group(1)]

@@ -96,6 +96,8 @@ def test_small_things_of_a_page():
     assert site_pages.to_proofs("[x](../proofs/core.ipynb)", "https://host/r") == "[x](https://host/r/nbs/proofs/core.ipynb)"
     assert site_pages.alt_text("# Costs\n\nFirst. What a `step` [holds](x.ipynb), over its events:", "Costs") == "Figure in 'Costs': What a step holds, over its events"
     assert site_pages.summaries("`a` <summary>The `x<y` of `z`</summary>") == "`a` <summary>The <code>x&lt;y</code> of <code>z</code></summary>"
+    name = "test_" + "long_name_"*3
+    assert site_pages.breakable(f"`{name}`\n\n| `{name}`, `short_name` | [`{name}`](x) |") == f"`{name}`\n\n| <code>test_<wbr>{'long_<wbr>name_<wbr>'*3}</code>, `short_name` | [`{name}`](x) |"
     assert site_pages.callouts("## Limits\n\nNot for text.").startswith('## Limits\n\n::: {.callout-warning') and site_pages.callouts("## Other\n\nx") == "## Other\n\nx"
 
 
