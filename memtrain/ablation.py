@@ -281,7 +281,7 @@ def plot_tradeoff(
     a: Ablation,  # with rounds
 ) -> Figure:
     "The peak of each technique against its speed; those that no other beats in both have a name"
-    fig = Figure(figsize=(7.2, 3.6), dpi=200, layout='constrained')
+    fig = Figure(figsize=(7.2, 2.8), dpi=200, layout='constrained')
     ax, fastest = fig.subplots(), 0
     for row in sorted(a.rows, key=lambda row: (round(row.peak/MIB), -a.speed(row.name))):  # less than a MiB is no difference
         peak, speed, name = row.peak/MIB, a.speed(row.name), row.name
@@ -297,16 +297,16 @@ def plot_peaks(
     a: Ablation,  # of any techniques
 ) -> Figure:
     "What each technique holds at its peak, by what it is for"
-    fig = Figure(figsize=(7.2, 0.6 + 0.22*len(a.rows)), dpi=200, layout='constrained')
+    fig = Figure(figsize=(7.2, 0.6 + 0.155*len(a.rows)), dpi=200, layout='constrained')
     ax, names, left = fig.subplots(), [row.name for row in a.rows], [0.0]*len(a.rows)
     for category, color in CATEGORY_COLORS.items():
         widths = [row.by_category[category]/MIB for row in a.rows]
         ax.barh(names, widths, left=left, color=color, label=category)
         left = [x + w for x, w in zip(left, widths)]
-    for i, row in enumerate(a.rows): ax.text(left[i] + 2, i, f'{row.peak/MIB:.0f}', va='center', fontsize=8)
+    for i, row in enumerate(a.rows): ax.text(left[i] + 2, i, f'{row.peak/MIB:.0f}', va='center', fontsize=7)
     ax.invert_yaxis()
-    ax.set(xlabel='MiB at the peak of a step')
-    ax.tick_params(axis='y', labelsize=8)
+    ax.set(xlabel='MiB at the peak of a step', xlim=(0, 1.08*max(left)))
+    ax.tick_params(axis='y', labelsize=7)
     ax.spines[['top', 'right']].set_visible(False)
     ax.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
