@@ -5,10 +5,11 @@ import pytest
 from memtrain.stream import *
 
 # %% ../nbs/data/25_stream.ipynb #a1105c9b
+import itertools, os
 from pathlib import Path
-import os
 import numpy as np
 from fastcore.test import test_eq
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 from memtrain.core import load_result
 from memtrain.loader import permute
@@ -48,6 +49,7 @@ import json, sys, sysconfig, tempfile
 from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
+from IPython.display import Markdown
 from memtrain.core import MemtrainError, format_size, load_result
 from memtrain.stream import *
 from memtrain.stream import _AT_ONCE, _Cache, _Filling, _PROCESS, _Share, _Workers
