@@ -10,10 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 import numpy as np, torch
 from fastcore.test import test_eq
+from IPython.display import Markdown
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError, format_size, load_result
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.loader import _Cuts, _runs
+from memtrain.loader import _Cuts
 
 # %% ../nbs/data/24_loader.ipynb #448dd465
 @pytest.mark.page
