@@ -130,7 +130,7 @@ def test_recorded_simulations_are_predicted():
     rows = load_result('plan_models').values['rows']
     for r in rows:
         step = Step(**r['step'])
-        assert abs(predict_step(read_model(r['model'], step.seq_len), step).peak/r['simulated'] - 1) < 0.001, r
+        assert abs(predict_step(read_model(r['model'], step.seq_len), step).peak/r['simulated'] - 1) < 0.005, r
     assert {r['step'].get('parallel', 'ddp') for r in rows} == {'ddp', 'fsdp'}
 
 def test_what_has_no_law_says_so():
