@@ -71,7 +71,7 @@ def with_lightning(data, folder, resume):
 
 def with_trainer(data, folder, resume):
     import transformers
-    seen, loader = [], TokenLoader(data, B, T, transform=lambda x, y: {'input_ids': x, 'labels': y})
+    seen, loader = [], TokenLoader(data, B, T, transform=lambda x, y: {'input_ids': x, 'labels': x})  # its models shift labels themselves
     class Model(torch.nn.Module):
         def __init__(self): super().__init__(); self.step = Step()
         def forward(self, input_ids, labels): seen.append(input_ids); return {'loss': self.step(input_ids)}
