@@ -77,19 +77,22 @@ def read_model(
     if kind not in _packaged('laws.json'):
         raise MemtrainError(f'is of the type {kind!r}, whose law was not recorded', f"it may be {', '.join([*(k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k), *_LIKE])}; any other: simulate its step", 'model', str(source))
     def get(*names, default=None): return next((found[n] for n in names if found.get(n) is not None), default)
+    refused = []
     with explain_damage(path if path.is_file() else source, 'give the config.json of a model', ours=True):
         width, heads, most = get('hidden_size', 'n_embd'), get('num_attention_heads', 'n_head'), get('max_position_embeddings', 'n_positions', default=4096)
-        if seq_len and seq_len > most: raise MemtrainError(f'is more than the {most:,} positions of {source}', 'take as many, or fewer', 'seq_len', seq_len)
+        if seq_len and seq_len > most: refused.append(MemtrainError(f'is more than the {most:,} positions of {source}', 'take as many, or fewer', 'seq_len', seq_len))
         near = get('sliding_window') if get('use_sliding_window', default=True) else None
-        if near and (seq_len or 0) >= near: raise MemtrainError(f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them', 'take fewer tokens, or simulate the step', 'seq_len', seq_len)
+        if near and (seq_len or 0) >= near: refused.append(MemtrainError(f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them', 'take fewer tokens, or simulate the step', 'seq_len', seq_len))
         drops, rope = {get(name, default=0.1) for name in ('resid_pdrop', 'embd_pdrop', 'attn_pdrop')}, get('rope_parameters', default={})
         rotary = get('rotary_pct', 'partial_rotary_factor', default=rope.get('partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0))
         other = [name for name, value in _RECORDED.get(kind, dict(attention_dropout=0.0)).items() if get(name, default=value) != value]
         other += ['partial_rotary_factor']*(rotary != 1 and kind != 'gpt_neox') + ['resid_pdrop']*(kind == 'gpt2' and 0 in drops and len(drops) > 1)
-        if other: raise MemtrainError(f'{source} has another {other[0]} than the models whose law was recorded', 'simulate its step')
+        if other: refused.append(MemtrainError(f'{source} has another {other[0]} than the models whose law was recorded', 'simulate its step'))
         if kind == 'gpt2' and drops == {0}: kind = 'gpt2_plain'
-        return ModelShape(kind, get('num_hidden_layers', 'n_layer'), heads, width, get('intermediate_size', 'n_inner', default=4*width), found['vocab_size'], seq_len or min(most, 4096, ((near or 2**30) - 1)//256*256),
-                          get('num_key_value_heads', default=heads), get('head_dim'), most if 'gpt2' in kind else 0, get('tie_word_embeddings', default=found['model_type'] in ('gpt2', 'gemma')), rotary, str(source))
+        shape = ModelShape(kind, get('num_hidden_layers', 'n_layer'), heads, width, get('intermediate_size', 'n_inner', default=4*width), found['vocab_size'], seq_len or min(most, 4096, ((near or 2**30) - 1)//256*256),
+                           get('num_key_value_heads', default=heads), get('head_dim'), most if 'gpt2' in kind else 0, get('tie_word_embeddings', default=found['model_type'] in ('gpt2', 'gemma')), rotary, str(source))
+    if refused: raise refused[0]  # which is nobody's damage
+    return shape
 
 # %% ../nbs/memory/09_families.ipynb #fcdd901a
 def shape_of(
