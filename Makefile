@@ -74,6 +74,7 @@ save: require-script $(STAMP) ## Put the script back into NB=nbs/reference/60_co
 check: $(STAMP) ## What has to pass before a commit: nothing to regenerate, lint, types, the house, wheel, docs, tests
 	$(BIN)/python tools/check_sync.py
 	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/python tools/check_house.py
 	$(BIN)/python tools/check_wheel.py

@@ -1,4 +1,5 @@
 "Train what doesn't fit: memory-efficient training, taught and measured"
+
 __version__ = "0.1.0"
 
 from importlib import import_module as _import
@@ -16,20 +17,35 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
     from .train import TrainConfig, Trainer, chunked_cross_entropy, load_run
     from .wpo import FactorNet, ism_loss
 
-_HOMES = {"core": "MemtrainError", "loader": "TokenLoader", "measure": "measure_peak track_memory", "estimate": "simulate", "model": "GPT GPTConfig",
-          "shards": "ShardWriter TokenShards", "stream": "TokenStream", "traces": "TraceShards TraceWriter iter_pickle shard_traces",
-          "train": "TrainConfig Trainer chunked_cross_entropy load_run", "wpo": "FactorNet ism_loss"}
-_HOME = {name: home for home,names in _HOMES.items() for name in names.split()}
-_ROOMS = "bench cli estimate formats gpu plan prepare routing text tokenization".split()  # whose main function is called as they are: memtrain.plan.plan
+_HOMES = {
+    "core": "MemtrainError",
+    "loader": "TokenLoader",
+    "measure": "measure_peak track_memory",
+    "estimate": "simulate",
+    "model": "GPT GPTConfig",
+    "shards": "ShardWriter TokenShards",
+    "stream": "TokenStream",
+    "traces": "TraceShards TraceWriter iter_pickle shard_traces",
+    "train": "TrainConfig Trainer chunked_cross_entropy load_run",
+    "wpo": "FactorNet ism_loss",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_ROOMS = (
+    "bench cli estimate formats gpu plan prepare routing text tokenization".split()
+)  # whose main function is called as they are: memtrain.plan.plan
 _NAMES = list(_HOME) + sorted(set(_HOMES).union(_ROOMS))
 
 
 def __getattr__(name):
-    if name in _HOME: found = getattr(_import(f".{_HOME[name]}", __name__), name)
-    elif name in _NAMES: found = _import(f".{name}", __name__)
-    else: raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _HOME:
+        found = getattr(_import(f".{_HOME[name]}", __name__), name)
+    elif name in _NAMES:
+        found = _import(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
     return found
 
 
-def __dir__(): return [*_NAMES, "__version__"]
+def __dir__():
+    return [*_NAMES, "__version__"]

@@ -15,7 +15,16 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, Result, load_result, markdown_table, progress, save_result, seed_everything
+from memtrain.core import (
+    MIB,
+    MemtrainError,
+    Result,
+    load_result,
+    markdown_table,
+    progress,
+    save_result,
+    seed_everything,
+)
 from .estimate import Step, estimate, simulate
 from .measure import CATEGORIES, CATEGORY_COLORS, measure_command, measure_step
 from .model import GPT, GPTConfig
@@ -24,8 +33,18 @@ from .train import TrainConfig, Trainer, gpt_step, read_metrics
 
 # %% ../nbs/training/14_ablation.ipynb #f235dc59
 REFERENCE = GPTConfig(vocab_size=2048, block_size=128, n_layer=4, n_head=4, n_embd=128)
-COMMON = dict(batch_size=32, max_iters=150, warmup_iters=15, lr=2e-3, min_lr=2e-4, grad_clip=0.0, eval_interval=50, eval_batches=10,
-              checkpoint_interval=150, keep_best=False)
+COMMON = dict(
+    batch_size=32,
+    max_iters=150,
+    warmup_iters=15,
+    lr=2e-3,
+    min_lr=2e-4,
+    grad_clip=0.0,
+    eval_interval=50,
+    eval_batches=10,
+    checkpoint_interval=150,
+    keep_best=False,
+)
 
 # %% ../nbs/training/14_ablation.ipynb #9bfacd63
 def list_techniques(
@@ -33,13 +52,26 @@ def list_techniques(
     loss_chunk_size: int = 256,  # tokens whose logits exist at a time
 ) -> dict[str, dict]:  # name: settings of `TrainConfig` that differ from the plain step's
     "Every technique alone, and some together, for steps of `batch_size` windows"
-    if batch_size < 4 or batch_size % 4: raise MemtrainError("isn't a multiple of 4", 'give one, it is cut into four micro-batches too', 'batch_size', batch_size)
-    four = dict(batch_size=batch_size//4, gradient_accumulation_steps=4)
-    eight, half, twice, chunks = dict(use_8bit_optimizer=True), dict(use_mixed_precision=True), dict(activation_checkpointing=True), dict(loss_chunk_size=loss_chunk_size)
+    if batch_size < 4 or batch_size % 4:
+        raise MemtrainError(
+            "isn't a multiple of 4",
+            'give one, it is cut into four micro-batches too',
+            'batch_size',
+            batch_size,
+        )
+    four = dict(batch_size=batch_size // 4, gradient_accumulation_steps=4)
+    eight, half, twice, chunks = (
+        dict(use_8bit_optimizer=True),
+        dict(use_mixed_precision=True),
+        dict(activation_checkpointing=True),
+        dict(loss_chunk_size=loss_chunk_size),
+    )
     together = {**half, **eight, **twice, **chunks}
     return {
-        'plain': {}, 'gradients kept': dict(keep_gradients=True),
-        '4 micro-batches': four, 'bf16 autocast': half,
+        'plain': {},
+        'gradients kept': dict(keep_gradients=True),
+        '4 micro-batches': four,
+        'bf16 autocast': half,
         'bf16 weights, stochastic': dict(weights='bfloat16'),
         'bf16 weights, fp32 master': dict(weights='bfloat16-master'),
         '8-bit AdamW': eight,
@@ -47,25 +79,54 @@ def list_techniques(
         'checkpointing': twice,
         'checkpointing, every 2nd block': dict(**twice, checkpoint_every=2),
         'checkpointing, attention kept': dict(**twice, checkpoint_keep='attention'),
-        'loss in chunks': chunks, 'checkpointing, loss in chunks': {**twice, **chunks},
+        'loss in chunks': chunks,
+        'checkpointing, loss in chunks': {**twice, **chunks},
         'optimizer in backward': dict(optimizer_in_backward=True),
         'activations offloaded': dict(offload_activations=True),
         'all together': together,
         'all, optimizer in backward': dict(**together, optimizer_in_backward=True),
-        'all, 4 micro-batches': {**together, **four}}
+        'all, 4 micro-batches': {**together, **four},
+    }
 
 # %% ../nbs/training/14_ablation.ipynb #14daf6eb
 def _configure(common, settings):
     "The `TrainConfig` of a technique; evaluated on as many windows, however they are cut"
     c, known = {**common, **settings}, {f.name for f in fields(TrainConfig)}
-    if unknown := sorted(c.keys() - known): raise MemtrainError(f'{unknown[0]} is not a setting of TrainConfig: take one of {", ".join(sorted(known))}')
-    if 'eval_batches' in common: c['eval_batches'] = common['eval_batches'] * common['batch_size'] // c['batch_size']
+    if unknown := sorted(c.keys() - known):
+        raise MemtrainError(
+            f'{unknown[0]} is not a setting of TrainConfig: take one of {", ".join(sorted(known))}'
+        )
+    if 'eval_batches' in common:
+        c['eval_batches'] = common['eval_batches'] * common['batch_size'] // c['batch_size']
     return TrainConfig(**c)
 
 # %% ../nbs/training/14_ablation.ipynb #acbb7013
-_IN_STEP = {'batch_size', 'gradient_accumulation_steps', 'use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size'}
-_NOT_MEMORY = {'max_iters', 'lr', 'min_lr', 'warmup_iters', 'weight_decay', 'beta1', 'beta2', 'grad_clip', 'eval_interval', 'eval_batches', 'checkpoint_interval',
-               'keep_checkpoints', 'keep_best', 'stop_loss', 'seed'}
+_IN_STEP = {
+    'batch_size',
+    'gradient_accumulation_steps',
+    'use_mixed_precision',
+    'use_8bit_optimizer',
+    'activation_checkpointing',
+    'loss_chunk_size',
+}
+_NOT_MEMORY = {
+    'max_iters',
+    'lr',
+    'min_lr',
+    'warmup_iters',
+    'weight_decay',
+    'beta1',
+    'beta2',
+    'grad_clip',
+    'eval_interval',
+    'eval_batches',
+    'checkpoint_interval',
+    'keep_checkpoints',
+    'keep_best',
+    'stop_loss',
+    'seed',
+}
+
 
 def predict_peak(
     shape: GPTConfig,  # of the model
@@ -74,9 +135,17 @@ def predict_peak(
 ) -> tuple[int, str]:  # bytes, and what said so: 'closed form' or 'simulated'
     "The peak of a training step of a GPT of `shape`, before it runs"
     changed = {f.name for f in fields(c) if getattr(c, f.name) != f.default}
-    if changed - _IN_STEP - _NOT_MEMORY: return simulate(*gpt_step(shape, c), device=device).peak, 'simulated'
-    step = Step(c.batch_size, None, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else 'adamw',
-                c.activation_checkpointing, c.loss_chunk_size or None)
+    if changed - _IN_STEP - _NOT_MEMORY:
+        return simulate(*gpt_step(shape, c), device=device).peak, 'simulated'
+    step = Step(
+        c.batch_size,
+        None,
+        c.gradient_accumulation_steps,
+        c.use_mixed_precision,
+        'adamw8bit' if c.use_8bit_optimizer else 'adamw',
+        c.activation_checkpointing,
+        c.loss_chunk_size or None,
+    )
     return estimate(shape, step, device).peak, 'closed form'
 
 # %% ../nbs/training/14_ablation.ipynb #3b2b3f38
@@ -90,7 +159,14 @@ def measure_settings(
     build, optimizer_fn, step_fn = gpt_step(model, c)
     trace = measure_step(lambda: build().to(device), optimizer_fn, step_fn, device=device)
     predicted, predictor = predict_peak(model, c, device.split(':')[0])
-    return {'peak': trace.peak, 'peak_op': trace.peak_op, 'by_category': trace.by_category, 'by_phase': trace.by_phase, 'predicted': predicted, 'predictor': predictor}
+    return {
+        'peak': trace.peak,
+        'peak_op': trace.peak_op,
+        'by_category': trace.by_category,
+        'by_phase': trace.by_phase,
+        'predicted': predicted,
+        'predictor': predictor,
+    }
 
 # %% ../nbs/training/14_ablation.ipynb #f4a6109e
 def time_settings(
@@ -100,22 +176,28 @@ def time_settings(
     threads: int | None = 1,  # of torch; one of them is disturbed least by what else runs. None: as it is
     device: str = 'cpu',  # or 'cuda'
 ) -> dict[str, list[float]]:  # seconds of each step
-    "How long steps of `techniques` take, in turns; the first two rounds, in which states are made, don't count"
-    if threads: torch.set_num_threads(threads)
+    """How long steps of `techniques` take, in turns; the first two rounds, in which states are made, don't
+    count"""
+    if threads:
+        torch.set_num_threads(threads)
+
     def prepare(c):
         build, optimizer_fn, step_fn = gpt_step(GPTConfig(**shape), c)
         model = build().to(device).train()
         optimizer = optimizer_fn([*model.parameters()])
         return lambda: step_fn(model, optimizer)
+
     work = {name: prepare(TrainConfig(**s)) for name, s in techniques.items()}
     found = [{name: _seconds(step, device) for name, step in work.items()} for _ in range(rounds + 2)][2:]
     return {name: [r[name] for r in found] for name in work}
+
 
 def _seconds(work, device):
     "How long `work` takes, until the device has done it"
     started = time.perf_counter()
     work()
-    if device != 'cpu': torch.cuda.synchronize()
+    if device != 'cpu':
+        torch.cuda.synchronize()
     return time.perf_counter() - started
 
 # %% ../nbs/training/14_ablation.ipynb #99147158
@@ -128,25 +210,35 @@ def train_settings(
     device: str = 'cpu',  # or 'cuda'
 ) -> dict:  # `losses` of each step; `val`: (iteration, loss); `tokens` learnt from
     "What a run with `settings` learns from `data`"
-    if threads: torch.set_num_threads(threads)
+    if threads:
+        torch.set_num_threads(threads)
     seed_everything(seed)
     with tempfile.TemporaryDirectory() as folder:
-        run = Trainer(GPT(GPTConfig(**shape)), data, TrainConfig(**settings), Path(folder)/'run', device)
-        tokens, metrics = run.run()['tokens'], read_metrics(run.out/'metrics.jsonl')
-    return {'losses': [round(m['loss'], 6) for m in metrics if 'loss' in m], 'val': [(m['iter'], m['val_loss']) for m in metrics if 'val_loss' in m], 'tokens': tokens}
+        run = Trainer(GPT(GPTConfig(**shape)), data, TrainConfig(**settings), Path(folder) / 'run', device)
+        tokens, metrics = run.run()['tokens'], read_metrics(run.out / 'metrics.jsonl')
+    return {
+        'losses': [round(m['loss'], 6) for m in metrics if 'loss' in m],
+        'val': [(m['iter'], m['val_loss']) for m in metrics if 'val_loss' in m],
+        'tokens': tokens,
+    }
 
 # %% ../nbs/training/14_ablation.ipynb #07d907f5
 def _in_fresh_process(function, **kwargs):
     "What the function of this module called `function` gives for `kwargs`, in a process of its own"
     code = 'import json, sys; from memtrain import ablation; print(json.dumps(getattr(ablation, sys.argv[1])(**json.loads(sys.argv[2]))))'
-    run = measure_command([sys.executable, '-c', code, function, json.dumps(kwargs)], interval=0.2)  # looking more often takes a part of a core
-    if run.returncode: raise MemtrainError(f"{function} failed with {run.returncode}: {(run.stderr.strip() or 'it was killed').splitlines()[-1]}")
+    # looking more often takes a part of a core
+    run = measure_command([sys.executable, '-c', code, function, json.dumps(kwargs)], interval=0.2)
+    if run.returncode:
+        raise MemtrainError(
+            f"{function} failed with {run.returncode}: {(run.stderr.strip() or 'it was killed').splitlines()[-1]}"
+        )
     return json.loads(run.stdout.splitlines()[-1])
 
 # %% ../nbs/training/14_ablation.ipynb #0232766f
 @dataclass
 class Row:
     "What a technique needs, how fast it is, and what it learns"
+
     name: str
     settings: dict  # of `TrainConfig`, that differ from the plain step's
     peak: int  # bytes, measured
@@ -169,64 +261,102 @@ class Row:
 @dataclass
 class Ablation:
     "Every technique on the same model: it shows as a table, `compare` a closer look, `plot` the curves"
+
     shape: dict  # of the model
     common: dict  # settings of all of them
     rows: list[Row]  # the first is what the others are compared with
     rounds: int = 0  # in which steps were timed
-    other_start: float = float('nan')  # the plain run's loss on 'val' where it begins with other weights: what a difference has to be compared with
+    # the plain run's loss on 'val' where it begins with other weights: what a difference has to be compared
+    # with
+    other_start: float = float('nan')
     data: dict = field(default_factory=dict)  # tokens of each split, and the checksum
     stamp: str = ''  # machine, date, commit
 
-    def __getitem__(self, name): return {row.name: row for row in self.rows}[name]
+    def __getitem__(self, name):
+        return {row.name: row for row in self.rows}[name]
 
-    def speed(self,
+    def speed(
+        self,
         name: str,  # of a technique
     ) -> float:
         "Tokens per second of `name`, relative to the first row's: the median over the rounds"
         base, row = self.rows[0].seconds, self[name].seconds
-        return statistics.median(a/b for a, b in zip(base, row)) if row else float('nan')
+        return statistics.median(a / b for a, b in zip(base, row)) if row else float('nan')
 
-    def loss_difference(self,
+    def loss_difference(
+        self,
         name: str,  # of a technique
     ) -> float:
         "How much higher the loss on 'val' of `name` is than the first row's, as a share of it"
-        return self[name].val_loss/self.rows[0].val_loss - 1
+        return self[name].val_loss / self.rows[0].val_loss - 1
 
     def table(self) -> list[list[str]]:  # the header first
         "A row for each technique, as text"
         base, trained, timed = self.rows[0], bool(self.rows[0].val), bool(self.rows[0].seconds)
-        lines = [['', 'predicted', 'measured', 'of plain', *['tokens/s']*timed, *['val loss', 'difference']*trained]]
+        lines = [
+            [
+                '',
+                'predicted',
+                'measured',
+                'of plain',
+                *['tokens/s'] * timed,
+                *['val loss', 'difference'] * trained,
+            ]
+        ]
         for row in self.rows:
             mark = '~' if row.predictor == 'simulated' else ' '
-            lines.append([row.name, f'{row.predicted/MIB:.1f}{mark}', f'{row.peak/MIB:.1f} MiB', f'{row.peak/base.peak:.0%}'])
-            if timed: lines[-1].append(f'{self.speed(row.name):.2f}')
-            if trained: lines[-1] += [f'{row.val_loss:.4f}', f'{self.loss_difference(row.name):+.2%}']
+            lines.append(
+                [
+                    row.name,
+                    f'{row.predicted / MIB:.1f}{mark}',
+                    f'{row.peak / MIB:.1f} MiB',
+                    f'{row.peak / base.peak:.0%}',
+                ]
+            )
+            if timed:
+                lines[-1].append(f'{self.speed(row.name):.2f}')
+            if trained:
+                lines[-1] += [f'{row.val_loss:.4f}', f'{self.loss_difference(row.name):+.2%}']
         return lines
 
     def __str__(self):
         lines = self.table()
         widths = [max(map(len, column)) for column in zip(*lines)]
-        return '\n'.join('  '.join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]).rstrip() for line in lines)
+        return '\n'.join(
+            '  '.join(
+                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]
+            ).rstrip()
+            for line in lines
+        )
 
     def _repr_markdown_(self):
         head, *rows = self.table()
         return markdown_table(head, rows)
 
-    def compare(self,
+    def compare(
+        self,
         *names: str,  # of techniques
     ) -> str:  # a table in Markdown
         "What `names` hold at their peaks, in MiB, and what they cost; of several names, what differs"
         rows = [self[name] for name in names]
-        lines = [[c, *(f'{r.by_category[c]/MIB:.1f}' for r in rows)] for c in CATEGORIES] + [['**peak, MiB**', *(f'**{r.peak/MIB:.1f}**' for r in rows)]]
-        if rows[0].seconds: lines.append(['tokens/s, plain = 1', *(f'{self.speed(n):.2f}' for n in names)])
-        if rows[0].val: lines.append(['loss on val', *(f'{r.val_loss:.4f}' for r in rows)])
-        return markdown_table(['at the peak, MiB', *names], [o for o in lines if len(rows) == 1 or len({*o[1:]}) > 1 or o[0].startswith('**')])
+        lines = [[c, *(f'{r.by_category[c] / MIB:.1f}' for r in rows)] for c in CATEGORIES] + [
+            ['**peak, MiB**', *(f'**{r.peak / MIB:.1f}**' for r in rows)]
+        ]
+        if rows[0].seconds:
+            lines.append(['tokens/s, plain = 1', *(f'{self.speed(n):.2f}' for n in names)])
+        if rows[0].val:
+            lines.append(['loss on val', *(f'{r.val_loss:.4f}' for r in rows)])
+        return markdown_table(
+            ['at the peak, MiB', *names],
+            [o for o in lines if len(rows) == 1 or len({*o[1:]}) > 1 or o[0].startswith('**')],
+        )
 
     def plot(self) -> Figure:
         "The losses of all runs, and how far each is from the first one's"
         return plot_losses(self)
 
-    def save(self,
+    def save(
+        self,
         name: str,  # of the file in the folder of results
         command: str,  # what to run to measure it again
         folder: str | Path | None = None,  # `results_dir()` by default
@@ -243,11 +373,17 @@ def load_ablation(
 ) -> Ablation:
     "The ablation that was saved as `name`"
     found = load_result(name, folder)
-    try: return Ablation(**{**found.values, 'rows': [Row(**row) for row in found.values['rows']]}, stamp=found.stamp)
-    except (KeyError, TypeError) as e: raise MemtrainError(f'{name}.json holds no ablation ({e}): measure it anew') from None
+    try:
+        return Ablation(
+            **{**found.values, 'rows': [Row(**row) for row in found.values['rows']]}, stamp=found.stamp
+        )
+    except (KeyError, TypeError) as e:
+        raise MemtrainError(f'{name}.json holds no ablation ({e}): measure it anew') from None
 
 # %% ../nbs/training/14_ablation.ipynb #c813c572
-_STYLES = [(color, style) for style in ('-', '--', ':') for color in CATEGORY_COLORS.values()]  # as many lines can be told apart
+# as many lines can be told apart
+_STYLES = [(color, style) for style in ('-', '--', ':') for color in CATEGORY_COLORS.values()]
+
 
 def plot_losses(
     a: Ablation,  # with runs
@@ -257,22 +393,35 @@ def plot_losses(
     fig = Figure(figsize=(9, 3.4), dpi=200, layout='constrained')
     left, right = fig.subplots(1, 2)
     base = torch.tensor(a.rows[0].losses)
-    def mean(x): return x.unfold(0, min(smooth, len(x)), 1).mean(-1)
-    steps, exact, styles = range(min(smooth, len(base)), len(base) + 1), [], iter(_STYLES*len(a.rows))
+
+    def mean(x):
+        return x.unfold(0, min(smooth, len(x)), 1).mean(-1)
+
+    steps, exact, styles = range(min(smooth, len(base)), len(base) + 1), [], iter(_STYLES * len(a.rows))
     for i, row in enumerate(a.rows):
         losses = torch.tensor(row.losses)
-        off = 100*(mean(losses) - mean(base))/mean(base)
+        off = 100 * (mean(losses) - mean(base)) / mean(base)
         if i and off.abs().max() < 0.01:
             exact.append(row.name)
             continue
         color, style = next(styles) if i else ('k', '-')
         left.plot(range(1, len(losses) + 1), losses, lw=0.9, color=color, ls=style)
-        if i: right.plot(steps, off, label=row.name, lw=1.3, color=color, ls=style)
-    left.set(xlabel='step', ylabel='training loss, nats per token', title=f'{len(a.rows) - len(exact)} runs that differ')
+        if i:
+            right.plot(steps, off, label=row.name, lw=1.3, color=color, ls=style)
+    left.set(
+        xlabel='step',
+        ylabel='training loss, nats per token',
+        title=f'{len(a.rows) - len(exact)} runs that differ',
+    )
     right.axhline(0, color='k', lw=0.8)
     right.set_yscale('symlog', linthresh=0.1)  # one that is far off doesn't hide what the others do
-    right.set(xlabel='step', ylabel=f'% from {a.rows[0].name}, mean of {smooth} steps', title=f'{len(exact)} others stay within 0.01 %')
-    for ax in (left, right): ax.spines[['top', 'right']].set_visible(False)
+    right.set(
+        xlabel='step',
+        ylabel=f'% from {a.rows[0].name}, mean of {smooth} steps',
+        title=f'{len(exact)} others stay within 0.01 %',
+    )
+    for ax in (left, right):
+        ax.spines[['top', 'right']].set_visible(False)
     right.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
 
@@ -283,29 +432,33 @@ def plot_tradeoff(
     "The peak of each technique against its speed; those that no other beats in both have a name"
     fig = Figure(figsize=(7.2, 2.8), dpi=200, layout='constrained')
     ax, fastest = fig.subplots(), 0
-    for row in sorted(a.rows, key=lambda row: (round(row.peak/MIB), -a.speed(row.name))):  # less than a MiB is no difference
-        peak, speed, name = row.peak/MIB, a.speed(row.name), row.name
+    # less than a MiB is no difference
+    for row in sorted(a.rows, key=lambda row: (round(row.peak / MIB), -a.speed(row.name))):
+        peak, speed, name = row.peak / MIB, a.speed(row.name), row.name
         best, fastest = speed > fastest, max(fastest, speed)
         ax.plot(peak, speed, 'o', ms=6 if best else 4, color='#c0504d' if best else '#b8b8b8')
-        if best: ax.annotate(name, (peak, speed), xytext=(6, 4), textcoords='offset points', fontsize=8)
+        if best:
+            ax.annotate(name, (peak, speed), xytext=(6, 4), textcoords='offset points', fontsize=8)
     ax.axhline(1, color='k', lw=0.5)
     ax.set(xlabel='peak of a step, MiB', ylabel=f'tokens/s, {a.rows[0].name} = 1', xlim=(0, None))
     ax.spines[['top', 'right']].set_visible(False)
     return fig
 
+
 def plot_peaks(
     a: Ablation,  # of any techniques
 ) -> Figure:
     "What each technique holds at its peak, by what it is for"
-    fig = Figure(figsize=(7.2, 0.6 + 0.155*len(a.rows)), dpi=200, layout='constrained')
-    ax, names, left = fig.subplots(), [row.name for row in a.rows], [0.0]*len(a.rows)
+    fig = Figure(figsize=(7.2, 0.6 + 0.155 * len(a.rows)), dpi=200, layout='constrained')
+    ax, names, left = fig.subplots(), [row.name for row in a.rows], [0.0] * len(a.rows)
     for category, color in CATEGORY_COLORS.items():
-        widths = [row.by_category[category]/MIB for row in a.rows]
+        widths = [row.by_category[category] / MIB for row in a.rows]
         ax.barh(names, widths, left=left, color=color, label=category)
         left = [x + w for x, w in zip(left, widths)]
-    for i, row in enumerate(a.rows): ax.text(left[i] + 2, i, f'{row.peak/MIB:.0f}', va='center', fontsize=7)
+    for i, row in enumerate(a.rows):
+        ax.text(left[i] + 2, i, f'{row.peak / MIB:.0f}', va='center', fontsize=7)
     ax.invert_yaxis()
-    ax.set(xlabel='MiB at the peak of a step', xlim=(0, 1.08*max(left)))
+    ax.set(xlabel='MiB at the peak of a step', xlim=(0, 1.08 * max(left)))
     ax.tick_params(axis='y', labelsize=7)
     ax.spines[['top', 'right']].set_visible(False)
     ax.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
@@ -314,7 +467,9 @@ def plot_peaks(
 # %% ../nbs/training/14_ablation.ipynb #c1fe302c
 def run_ablation(
     shape: GPTConfig = REFERENCE,  # of the model
-    techniques: dict[str, dict] | None = None,  # name: settings of `TrainConfig`; `list_techniques` by default. The first is what the others are compared with
+    # name: settings of `TrainConfig`; `list_techniques` by default. The first is what the others are compared
+    # with
+    techniques: dict[str, dict] | None = None,
     common: dict | None = None,  # settings of all of them; `COMMON` by default
     data: str | Path | None = None,  # folder of a data set to train on; None: only memory and speed
     rounds: int = 7,  # in which steps are timed; 0: not at all
@@ -329,20 +484,47 @@ def run_ablation(
     windows = {name: c['batch_size'] * c['gradient_accumulation_steps'] for name, c in configs.items()}
     first = next(iter(windows))
     for name, n in windows.items():
-        if n != windows[first]: raise MemtrainError(f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: only the same work can be compared')
-    with progress(total=len(configs)*(2 if data else 1) + bool(rounds) + bool(data), desc='ablation') as bar, ThreadPoolExecutor(workers) as pool:
+        if n != windows[first]:
+            raise MemtrainError(
+                f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: only the same work can be compared'
+            )
+    with (
+        progress(total=len(configs) * (2 if data else 1) + bool(rounds) + bool(data), desc='ablation') as bar,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+
         def measure(function, **kwargs):
             found = _in_fresh_process(function, shape=asdict(shape), device=device, **kwargs)
             bar.update()
             return found
-        a = Ablation(asdict(shape), common, [Row(name, techniques[name], **measure('measure_settings', settings=c)) for name, c in configs.items()], rounds)
-        seconds = measure('time_settings', techniques=configs, rounds=rounds, threads=threads) if rounds else {}
-        for row in a.rows: row.seconds = seconds.get(row.name, [])
-        if not data: return a
-        def train(**kw): return pool.submit(measure, 'train_settings', data=str(data), threads=threads, **kw)
-        runs, other = [train(settings=configs[row.name]) for row in a.rows], train(settings=configs[first], seed=1)
+
+        a = Ablation(
+            asdict(shape),
+            common,
+            [
+                Row(name, techniques[name], **measure('measure_settings', settings=c))
+                for name, c in configs.items()
+            ],
+            rounds,
+        )
+        seconds = (
+            measure('time_settings', techniques=configs, rounds=rounds, threads=threads) if rounds else {}
+        )
+        for row in a.rows:
+            row.seconds = seconds.get(row.name, [])
+        if not data:
+            return a
+
+        def train(**kw):
+            return pool.submit(measure, 'train_settings', data=str(data), threads=threads, **kw)
+
+        runs, other = (
+            [train(settings=configs[row.name]) for row in a.rows],
+            train(settings=configs[first], seed=1),
+        )
         try:
-            for row, run in zip(a.rows, runs): row.losses, row.val, row.tokens = (run.result()[k] for k in ('losses', 'val', 'tokens'))
+            for row, run in zip(a.rows, runs):
+                row.losses, row.val, row.tokens = (run.result()[k] for k in ('losses', 'val', 'tokens'))
             a.other_start = other.result()['val'][-1][1]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

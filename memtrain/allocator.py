@@ -17,11 +17,15 @@ from .estimate import DeviceProfile, get_profile
 from .measure import Trace
 
 # %% ../nbs/memory/05_allocator.ipynb #eeba5090
-_PAGE = 2*MIB, 20*MIB  # of the small and the large pool: the smallest segment, and with expandable segments the size of its pages
+# of the small and the large pool: the smallest segment, and with expandable segments the size of its pages
+_PAGE = 2 * MIB, 20 * MIB
+
 
 class _Piece:
     "A stretch of a segment, between the pieces `prev` and `next`"
+
     __slots__ = 'at', 'size', 'pool', 'state', 'prev', 'next'
+
     def __init__(self, at, size, pool, state='free'):
         self.at, self.size, self.pool, self.state, self.prev, self.next = at, size, pool, state, None, None
 
@@ -29,7 +33,8 @@ class _Piece:
         "Keep the first `size` bytes; the rest becomes a piece of its own, which is returned"
         rest = _Piece(self.at + size, self.size - size, self.pool, self.state)
         rest.prev, rest.next, self.next, self.size = self, self.next, rest, size
-        if rest.next: rest.next.prev = rest
+        if rest.next:
+            rest.next.prev = rest
         return rest
 
     def join(self, forget):
@@ -37,22 +42,28 @@ class _Piece:
         if (p := self.prev) and p.state == self.state:
             forget(p)
             self.at, self.size, self.prev = p.at, p.size + self.size, p.prev
-            if self.prev: self.prev.next = self
+            if self.prev:
+                self.prev.next = self
         if (p := self.next) and p.state == self.state:
             forget(p)
             self.size, self.next = self.size + p.size, p.next
-            if self.next: self.next.prev = self
+            if self.next:
+                self.next.prev = self
 
 # %% ../nbs/memory/05_allocator.ipynb #b7ce1c8f
 class _Heap:
     "The segments of a device, as PyTorch's caching allocator holds them"
+
     def __init__(self, round_size=512, capacity=None):
         self.round_size, self.capacity = round_size, capacity
         self.allocated = self.reserved = self.releases = self.top = 0
         self.free = [], []  # of each pool: (size, address, piece), sorted
 
-    def put(self, p): insort(self.free[p.pool], (p.size, p.at, p))
-    def pop(self, p): return self.free[p.pool].pop(bisect_left(self.free[p.pool], (p.size, p.at)))[2]
+    def put(self, p):
+        insort(self.free[p.pool], (p.size, p.at, p))
+
+    def pop(self, p):
+        return self.free[p.pool].pop(bisect_left(self.free[p.pool], (p.size, p.at)))[2]
 
     def alloc(self, size):
         "A piece for `size` bytes; None if there is no room"
@@ -62,9 +73,12 @@ class _Heap:
         if p is None:
             self.releases += 1
             for free in self.free:
-                for _, _, q in free.copy(): self.give_back(q)
-            if (p := self.grow(pool, size)) is None: return None
-        if p.size - size >= self.least_rest[pool]: self.put(p.cut(size))
+                for _, _, q in free.copy():
+                    self.give_back(q)
+            if (p := self.grow(pool, size)) is None:
+                return None
+        if p.size - size >= self.least_rest[pool]:
+            self.put(p.cut(size))
         p.state = 'used'
         self.allocated += p.size
         return p
@@ -78,13 +92,15 @@ class _Heap:
 
     def take(self, n):
         "Ask the device for `n` bytes; False if it hasn't got them"
-        if self.capacity is not None and self.reserved + n > self.capacity: return False
+        if self.capacity is not None and self.reserved + n > self.capacity:
+            return False
         self.reserved += n
         return True
 
 # %% ../nbs/memory/05_allocator.ipynb #72cf2a17
 class _Segments(_Heap):
     "A heap in segments of fixed size"
+
     least_rest = 512, MIB + 512  # bytes from which a rest is split off
 
     def fit(self, pool, size):
@@ -94,50 +110,66 @@ class _Segments(_Heap):
 
     def grow(self, pool, size):
         "A new segment with at least `size` bytes, in one piece; None if the device hasn't got it"
-        n = _PAGE[pool] if size < 10*MIB else -(-size // (2*MIB)) * 2*MIB
-        if not self.take(n): return None
+        n = _PAGE[pool] if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
+        if not self.take(n):
+            return None
         self.top += n
         return _Piece(self.top - n, n, pool)
 
     def give_back(self, p):
         "Give back the segment of the free piece `p` if nothing in it is used"
-        if p.prev is None and p.next is None: self.reserved -= self.pop(p).size
+        if p.prev is None and p.next is None:
+            self.reserved -= self.pop(p).size
 
 # %% ../nbs/memory/05_allocator.ipynb #90189a9e
 class _Expandable(_Heap):
     "A heap in one segment per pool, which grows by pages"
+
     least_rest = 512, 512
+
     def __init__(self, *args):
         super().__init__(*args)
-        self.holes = [_Piece(0, 2**60, 0, 'hole')], [_Piece(0, 2**60, 1, 'hole')]  # without memory, sorted by address
+        # without memory, sorted by address
+        self.holes = [_Piece(0, 2**60, 0, 'hole')], [_Piece(0, 2**60, 1, 'hole')]
 
     def fit(self, pool, size):
-        "The best free piece, taken off the list; one that could grow into a hole counts as large as it could get"
+        """The best free piece, taken off the list; one that could grow into a hole counts as large as it
+        could get"""
         free = self.free[pool]
-        def reach(item): return item[0] + (item[2].next.size if item[2].next and item[2].next.state == 'hole' else 0)
+
+        def reach(item):
+            return item[0] + (item[2].next.size if item[2].next and item[2].next.state == 'hole' else 0)
+
         i = bisect_left(free, (size,))
-        while i + 1 < len(free) and reach(free[i + 1]) < reach(free[i]): i += 1
+        while i + 1 < len(free) and reach(free[i + 1]) < reach(free[i]):
+            i += 1
         return free.pop(i)[2] if i < len(free) else None
 
     def grow(self, pool, size):
-        "A piece of at least `size` bytes: the lowest hole with room, mapped as far as it has to be, and what is free before it"
+        """A piece of at least `size` bytes: the lowest hole with room, mapped as far as it has to be, and
+        what is free before it"""
         for hole in self.holes[pool]:
             p = hole.prev if hole.prev and hole.prev.state == 'free' else hole
             room, q = 0, p
-            while q and q.state != 'used' and room < size: room, q = room + q.size, q.next
-            if room >= size: break
+            while q and q.state != 'used' and room < size:
+                room, q = room + q.size, q.next
+            if room >= size:
+                break
         while p.state == 'hole' or p.size < size:
             hole, missing = (p, size) if p.state == 'hole' else (p.next, size - p.size)
-            if (p := self.map(hole, missing)) is None: return None
+            if (p := self.map(hole, missing)) is None:
+                return None
         return self.pop(p)
 
     def map(self, hole, size):
-        "Put memory into the start of `hole`, whole pages for `size` bytes; the free piece that they belong to, or None"
+        """Put memory into the start of `hole`, whole pages for `size` bytes; the free piece that they belong
+        to, or None"""
         page, holes = _PAGE[hole.pool], self.holes[hole.pool]
         n = min(-(-size // page) * page, hole.size)
-        if not self.take(n): return None
+        if not self.take(n):
+            return None
         i = holes.index(hole)
-        holes[i:i + 1] = [hole.cut(n)] if n < hole.size else []
+        holes[i : i + 1] = [hole.cut(n)] if n < hole.size else []
         hole.state = 'free'
         hole.join(self.pop)
         self.put(hole)
@@ -147,9 +179,11 @@ class _Expandable(_Heap):
         "Give back the whole pages in the free piece `p`"
         page = _PAGE[p.pool]
         start, end = -(-p.at // page) * page, (p.at + p.size) // page * page
-        if start >= end: return
+        if start >= end:
+            return
         self.pop(p)
-        if p.at + p.size > end: self.put(p.cut(end - p.at))
+        if p.at + p.size > end:
+            self.put(p.cut(end - p.at))
         if p.at < start:
             front, p = p, p.cut(start - p.at)
             self.put(front)
@@ -162,8 +196,10 @@ class _Expandable(_Heap):
 @dataclass
 class Reserved:
     "What a caching allocator makes of a trace"
+
     profile: DeviceProfile  # of the device
-    timeline: np.ndarray  # (events, 2), bytes, int64: allocated and reserved after each event, up to where memory ran out
+    # (events, 2), bytes, int64: allocated and reserved after each event, up to where memory ran out
+    timeline: np.ndarray
     releases: tuple[int, ...] = ()  # events at which it gave back what it held unused, since memory was short
     failed_at: int | None = None  # the event that got no memory; None if all did
     failed_op: str = ''  # its operation
@@ -186,7 +222,7 @@ class Reserved:
     @property
     def fragmentation(self) -> float:
         "Share of the `reserved` bytes that `allocated` doesn't need"
-        return 1 - self.allocated/self.reserved if self.reserved else 0.0
+        return 1 - self.allocated / self.reserved if self.reserved else 0.0
 
     @property
     def fits(self) -> bool:
@@ -194,12 +230,15 @@ class Reserved:
         return self.failed_at is None
 
 # %% ../nbs/memory/05_allocator.ipynb #bc854458
-_PRODUCTS = frozenset('mm addmm bmm baddbmm addmv addbmm linear _addmm_activation'.split())  # operations that call cuBLAS
+# operations that call cuBLAS
+_PRODUCTS = frozenset('mm addmm bmm baddbmm addmv addbmm linear _addmm_activation'.split())
+
 
 def reserve(
     trace: Trace,  # from `measure_step`, `simulate` or a `TraceBuilder`
     profile: str | DeviceProfile,  # of the device, or its name
-    capacity: int | None = None,  # bytes that segments may take, such as `profile.capacity`; without end by default
+    # bytes that segments may take, such as `profile.capacity`; without end by default
+    capacity: int | None = None,
 ) -> Reserved:
     "Replay `trace` in the allocator of the device `profile`, with `capacity` bytes to be had"
     profile, starts = get_profile(profile), {b.start: b.op for b in trace.blocks}
@@ -207,22 +246,41 @@ def reserve(
         total = trace.timeline.sum(1)
         at = next((int(i) for i in np.flatnonzero(total > capacity)), None) if capacity is not None else None
         return Reserved(profile, np.stack([total, total], 1)[:at], failed_at=at, failed_op=starts.get(at, ''))
-    moves = [[] for _ in range(trace.events)]  # (size, key) of what is allocated, (None, key) of what is freed
+    # (size, key) of what is allocated, (None, key) of what is freed
+    moves = [[] for _ in range(trace.events)]
     for i, b in enumerate(trace.blocks):
-        if not b.size: continue  # has no block
+        if not b.size:
+            continue  # has no block
         moves[b.start].append((b.size, i))
-        if b.end is not None: moves[b.end].append((None, i))
-    for phase in ('forward', 'backward') if profile.workspace and not any(b.op == WORKSPACE for b in trace.blocks) else ():
-        first = next((b.start for b in trace.blocks if b.phase == phase and b.op.split('::')[-1].split('.')[0] in _PRODUCTS), None)
-        if first is not None: moves[first].append((profile.workspace, phase))
+        if b.end is not None:
+            moves[b.end].append((None, i))
+    for phase in (
+        ('forward', 'backward')
+        if profile.workspace and not any(b.op == WORKSPACE for b in trace.blocks)
+        else ()
+    ):
+        first = next(
+            (
+                b.start
+                for b in trace.blocks
+                if b.phase == phase and b.op.split('::')[-1].split('.')[0] in _PRODUCTS
+            ),
+            None,
+        )
+        if first is not None:
+            moves[first].append((profile.workspace, phase))
     heap = (_Expandable if profile.expandable else _Segments)(profile.granularity, capacity)
     pieces, releases, line = {}, [], np.zeros((trace.events, 2), dtype=np.int64)
     for event, todo in enumerate(moves):
         before = heap.releases
         for size, key in todo:
-            if size is None: heap.release(pieces.pop(key))
-            elif p := heap.alloc(size): pieces[key] = p
-            else: return Reserved(profile, line[:event], (*releases, event), event, starts.get(event, ''))
-        if heap.releases > before: releases.append(event)
+            if size is None:
+                heap.release(pieces.pop(key))
+            elif p := heap.alloc(size):
+                pieces[key] = p
+            else:
+                return Reserved(profile, line[:event], (*releases, event), event, starts.get(event, ''))
+        if heap.releases > before:
+            releases.append(event)
         line[event] = heap.allocated, heap.reserved
     return Reserved(profile, line, tuple(releases))

@@ -23,7 +23,18 @@ import numpy as np
 import psutil
 from matplotlib.figure import Figure
 
-from .core import delegates, MIB, MemtrainError, Result, load_result, markdown_table, option, progress, results_dir, save_result
+from memtrain.core import (
+    delegates,
+    MIB,
+    MemtrainError,
+    Result,
+    load_result,
+    markdown_table,
+    option,
+    progress,
+    results_dir,
+    save_result,
+)
 from .folders import atomic_write, check_writable
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards
@@ -31,7 +42,8 @@ from .shards import ShardWriter, TokenShards
 # %% ../nbs/reference/70_bench.ipynb #d2b6e1ed
 VOCAB, HALF = 50257, 25_000  # of the made ids: how many there are, and the base of their code
 
-LARGEST = 2*HALF*(VOCAB - HALF)  # positions that can be told apart
+LARGEST = 2 * HALF * (VOCAB - HALF)  # positions that can be told apart
+
 
 def encode_positions(
     start: int,  # first position
@@ -40,7 +52,7 @@ def encode_positions(
     "The made ids at positions `start` … `stop` - 1"
     p = np.arange(start, stop, dtype=np.int64)
     pair = p >> 1
-    return np.where(p & 1, HALF + pair//HALF, pair % HALF).astype('<u2')
+    return np.where(p & 1, HALF + pair // HALF, pair % HALF).astype('<u2')
 
 # %% ../nbs/reference/70_bench.ipynb #97cb0908
 def decode_positions(
@@ -51,12 +63,14 @@ def decode_positions(
     first, second = np.asarray(first, np.int64), np.asarray(second, np.int64)
     even = first < HALF
     high, low = np.where(even, second, first) - HALF, np.where(even, first, (second - 1) % HALF)
-    return 2*(high*HALF + low) + ~even
+    return 2 * (high * HALF + low) + ~even
 
 # %% ../nbs/reference/70_bench.ipynb #2d23472a
 @dataclass
 class BenchData:
-    "Token ids in `folder`, in the format of each loader, written when first asked for; and the batches to make of them"
+    """Token ids in `folder`, in the format of each loader, written when first asked for; and the batches to
+    make of them"""
+
     folder: Path  # where the formats are written
     tokens: int  # how many
     batch_size: int = 16  # windows in a batch (B)
@@ -69,14 +83,15 @@ class BenchData:
     def __post_init__(self):
         self.folder, self.made = Path(self.folder), self.made and self.source is None
         self.row = self.block_size + 1  # ids of a window with its last target
-        self.windows = (self.tokens - 1)//self.block_size  # in an epoch
+        self.windows = (self.tokens - 1) // self.block_size  # in an epoch
         self.width = np.dtype(self.dtype).itemsize  # bytes of an id
 
-    def path(self,
+    def path(
+        self,
         name: str,  # one of `FORMATS`
     ) -> Path:
         "The folder with the ids in the format `name`"
-        dest = self.folder/f'{name}-{self.tokens}-{self.block_size}'
+        dest = self.folder / f'{name}-{self.tokens}-{self.block_size}'
         done = dest.with_suffix('.done')
         if not done.exists():
             shutil.rmtree(dest, ignore_errors=True)
@@ -88,40 +103,48 @@ class BenchData:
     @property
     def raw(self) -> Path:
         "The file with the bare ids"
-        return self.path('raw')/'train.bin'
+        return self.path('raw') / 'train.bin'
 
     def ids(self) -> np.ndarray:
         "They, mapped"
         return np.memmap(self.raw, self.dtype, mode='r')
 
-    def rows(self,
+    def rows(
+        self,
         step: int = 1024,  # rows in a piece, at most
     ) -> Iterator[np.ndarray]:  # (n, T + 1)
         "Pieces of rows that don't overlap"
-        ids, n = self.ids(), self.tokens//self.row
+        ids, n = self.ids(), self.tokens // self.row
         for i in range(0, n, step):
             k = min(step, n - i)
-            yield np.asarray(ids[i*self.row:(i + k)*self.row]).reshape(k, self.row)
+            yield np.asarray(ids[i * self.row : (i + k) * self.row]).reshape(k, self.row)
 
 # %% ../nbs/reference/70_bench.ipynb #abea9acc
 FORMATS = {}  # name: function of the data and the folder to write
+
 
 def data_format(
     name: str,  # what loaders ask for
 ) -> Callable:
     "Register a function of (data, folder) that writes the ids of `data` in a format"
+
     def register(fn):
         FORMATS[name] = fn
         return fn
+
     return register
+
 
 @data_format('raw')
 def _write_raw(data, dest, step=2**20):
     "One file of bare ids"
-    with open(dest/'train.bin', 'wb') as f:
+    with open(dest / 'train.bin', 'wb') as f:
         for i in range(0, data.tokens, step):
             j = min(i + step, data.tokens)
-            f.write((encode_positions(i, j) if data.made else np.asarray(data.source[i:j], data.dtype)).tobytes())
+            f.write(
+                (encode_positions(i, j) if data.made else np.asarray(data.source[i:j], data.dtype)).tobytes()
+            )
+
 
 @data_format('shards')
 def _write_shards(data, dest, step=2**20):
@@ -129,7 +152,8 @@ def _write_shards(data, dest, step=2**20):
     ids = data.ids()
     dest.rmdir()
     with ShardWriter(dest, vocab_size=data.vocab_size) as w:
-        for i in range(0, data.tokens, step): w.write(np.asarray(ids[i:i + step]))
+        for i in range(0, data.tokens, step):
+            w.write(np.asarray(ids[i : i + step]))
 
 # %% ../nbs/reference/70_bench.ipynb #b4f70fbb
 def find_row(
@@ -138,11 +162,13 @@ def find_row(
 ) -> int:  # position of the first, -1 if they don't follow each other anywhere
     "Where `row` stands in `data`"
     if not data.made:
-        if (row != row.astype(data.dtype)).any(): return -1
+        if (row != row.astype(data.dtype)).any():
+            return -1
         with open(data.raw, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
             at = m.find(wanted := row.astype(data.dtype).tobytes())
-            while at > 0 and at % data.width: at = m.find(wanted, at + 1)  # found, but across two ids
-            return at//data.width
+            while at > 0 and at % data.width:
+                at = m.find(wanted, at + 1)  # found, but across two ids
+            return at // data.width
     at = int(decode_positions(row[0], row[1]))
     inside = 0 <= at <= data.tokens - len(row)
     return at if inside and (encode_positions(at, at + len(row)) == row).all() else -1
@@ -157,10 +183,13 @@ def check_batch(
     "A `MemtrainError` unless `x` and `y` are a batch cut from `data`"
     x, y = np.asarray(x), np.asarray(y)
     shape = data.batch_size, data.block_size
-    if not (x.dtype == y.dtype == np.int64 and x.shape == y.shape == shape): raise MemtrainError(f'{label}: {x.dtype} {x.shape}, not int64 {shape}')
-    for row in np.concatenate([x, y[:, -1:]], axis=1)[:None if data.made else 1]:
-        if find_row(data, row) < 0: raise MemtrainError(f'{label}: ids {row[:4]}… that are nowhere in the data')
-    if not (x[:, 1:] == y[:, :-1]).all(): raise MemtrainError(f'{label}: targets that are not one ahead')
+    if not (x.dtype == y.dtype == np.int64 and x.shape == y.shape == shape):
+        raise MemtrainError(f'{label}: {x.dtype} {x.shape}, not int64 {shape}')
+    for row in np.concatenate([x, y[:, -1:]], axis=1)[: None if data.made else 1]:
+        if find_row(data, row) < 0:
+            raise MemtrainError(f'{label}: ids {row[:4]}… that are nowhere in the data')
+    if not (x[:, 1:] == y[:, :-1]).all():
+        raise MemtrainError(f'{label}: targets that are not one ahead')
 
 # %% ../nbs/reference/70_bench.ipynb #df186d2c
 def in_child(
@@ -170,17 +199,23 @@ def in_child(
 ) -> Any:
     "What `fn(*args)` returns, run in a forked process: nothing that it maps, opens or starts stays behind"
     ours, theirs = multiprocessing.Pipe(duplex=False)
+
     def work():
         null = os.open(os.devnull, os.O_WRONLY)
-        for fd in (1, 2): os.dup2(null, fd)  # progress bars, and complaints about how it ends
-        try: theirs.send((None, fn(*args)))
-        except BaseException as e: theirs.send((f'{type(e).__name__}: {str(e)[:300]}', None))
+        for fd in (1, 2):
+            os.dup2(null, fd)  # progress bars, and complaints about how it ends
+        try:
+            theirs.send((None, fn(*args)))
+        except BaseException as e:
+            theirs.send((f'{type(e).__name__}: {str(e)[:300]}', None))
         os._exit(0)
+
     child = multiprocessing.get_context('fork').Process(target=work)
     child.start()
     theirs.close()
     try:
-        if not ours.poll(timeout): raise RuntimeError(f'not done after {timeout} s')
+        if not ours.poll(timeout):
+            raise RuntimeError(f'not done after {timeout} s')
         error, value = ours.recv()
     except EOFError:
         child.join()
@@ -189,15 +224,18 @@ def in_child(
         child.kill()
         child.join()
         ours.close()
-    if error: raise RuntimeError(error)
+    if error:
+        raise RuntimeError(error)
     return value
 
 # %% ../nbs/reference/70_bench.ipynb #dc296f0e
 WAYS = {}
 
+
 @dataclass
 class Way:
     "One way of making batches"
+
     key: str  # short name
     label: str  # name for people
     epoch: Callable  # function of (data, number of the epoch): iterates over (x, y), (B, T) int64 each
@@ -207,13 +245,16 @@ class Way:
     source: str = ''  # whose recommendation it follows
     known: Callable | None = None  # function of data: what its batches are cut from, where that isn't `data`
 
-    def write(self,
+    def write(
+        self,
         data: BenchData,  # what to write
     ) -> None:
         "Write what it reads, in a child process, where there is a fork without risk"
-        for name in self.formats: in_child(data.path, name) if sys.platform == 'linux' else data.path(name)
+        for name in self.formats:
+            in_child(data.path, name) if sys.platform == 'linux' else data.path(name)
 
-    def batches(self,
+    def batches(
+        self,
         data: BenchData,  # what to deliver
         first: int = 0,  # epoch to begin with
     ) -> Iterator:  # (x, y)
@@ -222,11 +263,14 @@ class Way:
         while True:
             given = 0
             for x, y in self.epoch(data, epoch):
-                if epoch == first and given < 2: check_batch(self.label, x, y, known)
+                if epoch == first and given < 2:
+                    check_batch(self.label, x, y, known)
                 given += 1
                 yield x, y
-            if not given: raise MemtrainError(f'{self.label}: no batch in epoch {epoch}')
+            if not given:
+                raise MemtrainError(f'{self.label}: no batch in epoch {epoch}')
             epoch += 1
+
 
 def way(
     key: str,  # short name
@@ -235,9 +279,11 @@ def way(
     **kw,  # the other fields of `Way`
 ) -> Callable:
     "Register a function of (data, epoch)"
+
     def register(fn):
         WAYS[key] = Way(key, label, fn, formats, **kw)
         return fn
+
     return register
 
 # %% ../nbs/reference/70_bench.ipynb #c707b3bc
@@ -247,38 +293,52 @@ def widen(
     "x and y"
     return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
 
+
 LIMITS = ('limit_fresh', 'limit_preallocated', 'limit_read')
+
 
 @way('limit_fresh', 'limit: in order, fresh arrays')
 def _(data, epoch):
-    ids, shape, n = np.asarray(data.ids()), (data.batch_size, data.block_size), data.batch_size*data.block_size
+    ids, shape, n = (
+        np.asarray(data.ids()),
+        (data.batch_size, data.block_size),
+        data.batch_size * data.block_size,
+    )
     for i in range(0, len(ids) - n, n):
-        yield ids[i:i + n].astype(np.int64).reshape(shape), ids[i + 1:i + n + 1].astype(np.int64).reshape(shape)
+        yield (
+            ids[i : i + n].astype(np.int64).reshape(shape),
+            ids[i + 1 : i + n + 1].astype(np.int64).reshape(shape),
+        )
+
 
 def _fill(pieces, data):
     "Batches of the `pieces` of B·T + 1 ids, in two arrays that are used again"
-    shape, n = (data.batch_size, data.block_size), data.batch_size*data.block_size
+    shape, n = (data.batch_size, data.block_size), data.batch_size * data.block_size
     x, y = np.empty(n, np.int64), np.empty(n, np.int64)
     for ids in pieces:
         np.copyto(x, ids[:-1])
         np.copyto(y, ids[1:])
         yield x.reshape(shape), y.reshape(shape)
 
+
 @way('limit_preallocated', 'limit: in order, preallocated')
 def _(data, epoch):
-    ids, n = np.asarray(data.ids()), data.batch_size*data.block_size
-    return _fill((ids[i:i + n + 1] for i in range(0, len(ids) - n, n)), data)
+    ids, n = np.asarray(data.ids()), data.batch_size * data.block_size
+    return _fill((ids[i : i + n + 1] for i in range(0, len(ids) - n, n)), data)
+
 
 @way('limit_read', 'limit: in order, read(), preallocated')
 def _(data, epoch, batches=16):
-    n = data.batch_size*data.block_size
-    buffer = np.empty(n*batches + 1, data.dtype)
+    n = data.batch_size * data.block_size
+    buffer = np.empty(n * batches + 1, data.dtype)
+
     def pieces():
         with open(data.raw, 'rb', buffering=0) as f:
             f.readinto(memoryview(buffer[:1]).cast('B'))
-            while got := f.readinto(memoryview(buffer[1:]).cast('B'))//data.width:
-                yield from (buffer[i:i + n + 1] for i in range(0, got - n + 1, n))
+            while got := f.readinto(memoryview(buffer[1:]).cast('B')) // data.width:
+                yield from (buffer[i : i + n + 1] for i in range(0, got - n + 1, n))
                 buffer[0] = buffer[got]
+
     return _fill(pieces(), data)
 
 # %% ../nbs/reference/70_bench.ipynb #a2de64bb
@@ -289,87 +349,155 @@ def open_ours(
 ) -> Iterator:  # of batches
     "An epoch of `TokenLoader`; later ones cut the windows at other places"
     from memtrain.loader import TokenLoader
+
     loader = TokenLoader(data.path('shards'), data.batch_size, data.block_size, drop_last=True, **kw)
     loader.epoch = epoch
     return iter(loader)
 
-for _key, _said, _kw in (('ours_block', '', {}), ('ours_prefetch', ', prefetch=4', {'prefetch': 4}), ('ours_workers', ', num_workers=2', {'num_workers': 2})):
-    way(_key, f'memtrain{_said}', ['shards'], lead=32 if _kw else 4, source='../data/24_loader.ipynb')(functools.partial(open_ours, **_kw))
+
+for _key, _said, _kw in (
+    ('ours_block', '', {}),
+    ('ours_prefetch', ', prefetch=4', {'prefetch': 4}),
+    ('ours_workers', ', num_workers=2', {'num_workers': 2}),
+):
+    way(_key, f'memtrain{_said}', ['shards'], lead=32 if _kw else 4, source='../data/24_loader.ipynb')(
+        functools.partial(open_ours, **_kw)
+    )
 
 # %% ../nbs/reference/70_bench.ipynb #38abe393
 _TEXT_TOKENS = 1_500_000  # ids of the text, at least
+
 
 @data_format('text')
 def _write_text(data, dest, size=6e6):
     "Sources of Python as records, a tokenizer learned from them, and their ids as `prepare` has them"
     from memtrain.prepare import prepare, train_bpe
+
     texts, found = [], 0
     for p in sorted(Path(sysconfig.get_paths()['stdlib']).rglob('*.py')):
-        if 'site-packages' in p.parts or found >= size: continue
+        if 'site-packages' in p.parts or found >= size:
+            continue
         texts.append(p.read_text(encoding='utf-8', errors='ignore'))
         found += len(texts[-1])
-    (dest/'text.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
-    (dest/'tokenizer.json').write_text(train_bpe(texts[::4], 8192).state(), encoding='utf-8')
-    prepare([str(dest/'text.jsonl')], dest/'shards', tokenization=str(dest/'tokenizer.json'), val_fraction=0, workers=1)
+    (dest / 'text.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
+    (dest / 'tokenizer.json').write_text(train_bpe(texts[::4], 8192).state(), encoding='utf-8')
+    prepare(
+        [str(dest / 'text.jsonl')],
+        dest / 'shards',
+        tokenization=str(dest / 'tokenizer.json'),
+        val_fraction=0,
+        workers=1,
+    )
+
 
 def _known_text(data):
     "The ids that a stream of the text has to give"
-    ids = TokenShards(data.path('text')/'shards')
-    return BenchData(data.path('text'), len(ids), data.batch_size, data.block_size, np.dtype(ids.dtype).str, ids.vocab_size, ids)
+    ids = TokenShards(data.path('text') / 'shards')
+    return BenchData(
+        data.path('text'),
+        len(ids),
+        data.batch_size,
+        data.block_size,
+        np.dtype(ids.dtype).str,
+        ids.vocab_size,
+        ids,
+    )
+
 
 @way('ours_stream', 'memtrain TokenStream, tokenising', ['text'], known=_known_text, source='page 13')
 def _(data, epoch):
     from memtrain.stream import TokenStream
+
     folder = data.path('text')
-    buffer = min(1000, _TEXT_TOKENS//data.block_size//2)  # so that the last row, which isn't full, comes late
-    stream = TokenStream(folder/'text.jsonl', folder/'tokenizer.json', data.batch_size, data.block_size, shuffle_buffer_size=buffer, drop_last=True)
+    buffer = min(
+        1000, _TEXT_TOKENS // data.block_size // 2
+    )  # so that the last row, which isn't full, comes late
+    stream = TokenStream(
+        folder / 'text.jsonl',
+        folder / 'tokenizer.json',
+        data.batch_size,
+        data.block_size,
+        shuffle_buffer_size=buffer,
+        drop_last=True,
+    )
     stream.epoch = epoch
     return iter(stream)
 
 # %% ../nbs/reference/70_bench.ipynb #6dbda588
-@way('nanogpt', "memory map, as nanoGPT's get_batch", source='https://github.com/karpathy/nanoGPT/blob/master/train.py')
+@way(
+    'nanogpt',
+    "memory map, as nanoGPT's get_batch",
+    source='https://github.com/karpathy/nanoGPT/blob/master/train.py',
+)
 def _(data, epoch):
     import torch
+
     g, n = torch.Generator().manual_seed(epoch), data.block_size
-    for _ in range(data.windows//data.batch_size):
+    for _ in range(data.windows // data.batch_size):
         ids = np.memmap(data.raw, dtype=data.dtype, mode='r')
         at = torch.randint(len(ids) - n, (data.batch_size,), generator=g).tolist()
-        yield tuple(torch.stack([torch.from_numpy(ids[i + k:i + k + n].astype(np.int64)) for i in at]) for k in (0, 1))
+        yield tuple(
+            torch.stack([torch.from_numpy(ids[i + k : i + k + n].astype(np.int64)) for i in at])
+            for k in (0, 1)
+        )
+
 
 def _open_windows(data):
     "The map-style data set"
     return TokenShards(data.path('shards')).windows(data.block_size)
 
+
 def _torch_loader(data, epoch, **kw):
     "torch's DataLoader over the windows"
     import torch
+
     g = torch.Generator().manual_seed(epoch)
-    return iter(torch.utils.data.DataLoader(_open_windows(data), data.batch_size, shuffle=True, drop_last=True, generator=g, **kw))
+    return iter(
+        torch.utils.data.DataLoader(
+            _open_windows(data), data.batch_size, shuffle=True, drop_last=True, generator=g, **kw
+        )
+    )
+
 
 _DATALOADER = 'https://docs.pytorch.org/docs/stable/data.html'
 way('torch_loader', 'torch DataLoader over windows', ['shards'], source=_DATALOADER)(_torch_loader)
-way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source=_DATALOADER)(functools.partial(_torch_loader, num_workers=2))
+way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source=_DATALOADER)(
+    functools.partial(_torch_loader, num_workers=2)
+)
 
 # %% ../nbs/reference/70_bench.ipynb #1a98c275
 _GRAIN = dict(formats=['shards'], needs=['grain'], lead=40)
 _GRAIN_DOCS = 'https://google-grain.readthedocs.io/en/latest/tutorials'
 
+
 def _grain_map(data, epoch):
     "The shuffled windows"
     import grain
+
     return grain.MapDataset.source(_open_windows(data)).shuffle(seed=epoch)
+
 
 @way('grain_map', 'Grain MapDataset, indexed', **_GRAIN, source=f'{_GRAIN_DOCS}/dataset_basic_tutorial.html')
 def _(data, epoch):
     ds = _grain_map(data, epoch).batch(data.batch_size, drop_remainder=True)
-    for i in range(len(ds)): yield ds[i]
+    for i in range(len(ds)):
+        yield ds[i]
 
-@way('grain_iter', 'Grain MapDataset, its reading threads', **_GRAIN, source=f'{_GRAIN_DOCS}/dataset_basic_tutorial.html')
-def _(data, epoch): return iter(_grain_map(data, epoch).to_iter_dataset().batch(data.batch_size, drop_remainder=True))
+
+@way(
+    'grain_iter',
+    'Grain MapDataset, its reading threads',
+    **_GRAIN,
+    source=f'{_GRAIN_DOCS}/dataset_basic_tutorial.html',
+)
+def _(data, epoch):
+    return iter(_grain_map(data, epoch).to_iter_dataset().batch(data.batch_size, drop_remainder=True))
+
 
 @way('grain_loader', 'Grain DataLoader', **_GRAIN, source=f'{_GRAIN_DOCS}/data_loader_tutorial.html')
 def _(data, epoch):
     import grain
+
     source = _open_windows(data)
     sampler = grain.samplers.IndexSampler(num_records=len(source), num_epochs=1, shuffle=True, seed=epoch)
     ops = [grain.transforms.Batch(data.batch_size, drop_remainder=True)]
@@ -379,29 +507,47 @@ def _(data, epoch):
 def _tf_batches(data, epoch, buffer=1000):
     "x and y as TensorFlow has them"
     import tensorflow as tf
+
     tf.config.set_visible_devices([], 'GPU')
-    size = data.row*data.width
-    rest = data.tokens*data.width % size
+    size = data.row * data.width
+    rest = data.tokens * data.width % size
+
     def widen_rows(records):
         rows = tf.cast(tf.io.decode_raw(records, tf.uint16 if data.width == 2 else tf.uint32), tf.int64)
         rows = tf.ensure_shape(rows, (data.batch_size, data.row))
         return rows[:, :-1], rows[:, 1:]
+
     options = tf.data.Options()
     options.deterministic = False
-    ds = tf.data.FixedLengthRecordDataset(str(data.raw), size, footer_bytes=rest).shuffle(buffer, seed=epoch).batch(data.batch_size, drop_remainder=True)
-    return ds.map(widen_rows, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE).with_options(options)
+    ds = (
+        tf.data.FixedLengthRecordDataset(str(data.raw), size, footer_bytes=rest)
+        .shuffle(buffer, seed=epoch)
+        .batch(data.batch_size, drop_remainder=True)
+    )
+    return (
+        ds.map(widen_rows, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+        .with_options(options)
+    )
+
 
 _TF = dict(needs=['tensorflow'], lead=40, source='https://www.tensorflow.org/guide/data_performance')
+
 
 @way('tf', 'tf.data, to torch by DLPack', **_TF)
 def _(data, epoch):
     import torch
-    for x, y in _tf_batches(data, epoch): yield torch.from_dlpack(x), torch.from_dlpack(y)
+
+    for x, y in _tf_batches(data, epoch):
+        yield torch.from_dlpack(x), torch.from_dlpack(y)
+
 
 @way('tf_copied', 'tf.data, copied to torch', **_TF)
 def _(data, epoch):
     import torch
-    for x, y in _tf_batches(data, epoch): yield torch.tensor(x.numpy()), torch.tensor(y.numpy())
+
+    for x, y in _tf_batches(data, epoch):
+        yield torch.tensor(x.numpy()), torch.tensor(y.numpy())
 
 # %% ../nbs/reference/70_bench.ipynb #d9c8d060
 def shuffled_batches(
@@ -411,18 +557,21 @@ def shuffled_batches(
 ) -> np.ndarray:  # a row a batch
     "A permutation of `n` indices, cut into full batches"
     order = np.random.default_rng([1, epoch]).permutation(n)
-    return order[:n//data.batch_size*data.batch_size].reshape(-1, data.batch_size)
+    return order[: n // data.batch_size * data.batch_size].reshape(-1, data.batch_size)
+
 
 @data_format('arrow')
 def _write_arrow(data, dest, width=None, rows=None):
     "An Arrow table of rows"
     import pyarrow as pa
+
     width = width or data.row
     schema = pa.schema({'input_ids': pa.list_(pa.from_numpy_dtype(np.dtype(data.dtype)), width)})
-    with pa.OSFile(str(dest/'data.arrow'), 'wb') as f, pa.ipc.new_stream(f, schema) as out:
+    with pa.OSFile(str(dest / 'data.arrow'), 'wb') as f, pa.ipc.new_stream(f, schema) as out:
         for block in rows or data.rows(1000):
             column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).ravel()), width)
             out.write_batch(pa.record_batch([column], schema=schema))
+
 
 def open_arrow(
     data: BenchData,
@@ -430,25 +579,45 @@ def open_arrow(
 ) -> Any:  # a `datasets.Dataset`
     "The table as a data set"
     import datasets
-    datasets.disable_progress_bars()
-    return datasets.Dataset.from_file(str(data.path(name)/'data.arrow'))
 
-@way('hf', 'Hugging Face datasets, numpy format', ['arrow'], needs=['datasets', 'pyarrow'], source='https://huggingface.co/docs/datasets/use_with_pytorch')
+    datasets.disable_progress_bars()
+    return datasets.Dataset.from_file(str(data.path(name) / 'data.arrow'))
+
+
+@way(
+    'hf',
+    'Hugging Face datasets, numpy format',
+    ['arrow'],
+    needs=['datasets', 'pyarrow'],
+    source='https://huggingface.co/docs/datasets/use_with_pytorch',
+)
 def _(data, epoch):
     ds = open_arrow(data).with_format('numpy')
-    for indices in shuffled_batches(data, len(ds), epoch): yield widen(ds[indices.tolist()]['input_ids'])
+    for indices in shuffled_batches(data, len(ds), epoch):
+        yield widen(ds[indices.tolist()]['input_ids'])
 
 # %% ../nbs/reference/70_bench.ipynb #04974891
-def _litdata_piece(raw, dtype, span): yield np.array(np.memmap(raw, dtype, mode='r')[span[0]:span[1]])
+def _litdata_piece(raw, dtype, span):
+    yield np.array(np.memmap(raw, dtype, mode='r')[span[0] : span[1]])
+
 
 @data_format('litdata')
 def _write_litdata(data, dest, chunk_bytes='64MB'):
     "LitData's chunks of tokens"
     import litdata
-    step, end = 1024*data.row, data.tokens//data.row*data.row
-    litdata.optimize(functools.partial(_litdata_piece, data.raw, data.dtype), [(i, min(i + step, end)) for i in range(0, end, step)],
-                     output_dir=str(dest), chunk_bytes=chunk_bytes, num_workers=1, start_method='fork', keep_data_ordered=True,
-                     item_loader=litdata.TokensLoader(block_size=data.row))
+
+    step, end = 1024 * data.row, data.tokens // data.row * data.row
+    litdata.optimize(
+        functools.partial(_litdata_piece, data.raw, data.dtype),
+        [(i, min(i + step, end)) for i in range(0, end, step)],
+        output_dir=str(dest),
+        chunk_bytes=chunk_bytes,
+        num_workers=1,
+        start_method='fork',
+        keep_data_ordered=True,
+        item_loader=litdata.TokensLoader(block_size=data.row),
+    )
+
 
 def open_litdata(
     data: BenchData,
@@ -457,8 +626,15 @@ def open_litdata(
 ) -> Any:  # rows
     "LitData's data set of rows"
     import litdata
-    return litdata.StreamingDataset(str(data.path('litdata')), item_loader=litdata.TokensLoader(block_size=data.row), shuffle=True,
-                                    seed=42 + epoch, **kw)
+
+    return litdata.StreamingDataset(
+        str(data.path('litdata')),
+        item_loader=litdata.TokensLoader(block_size=data.row),
+        shuffle=True,
+        seed=42 + epoch,
+        **kw,
+    )
+
 
 def in_batches(
     rows: Iterable[np.ndarray],  # of ids
@@ -472,29 +648,60 @@ def in_batches(
             yield widen(np.stack(batch))
             batch = []
 
-@way('litdata', 'LitData, rows stacked', ['litdata'], needs=['litdata'], source='https://lightning.ai/docs/litdata/features/llm-pre-training')
-def _(data, epoch): return in_batches(open_litdata(data, epoch), data.batch_size)
+
+@way(
+    'litdata',
+    'LitData, rows stacked',
+    ['litdata'],
+    needs=['litdata'],
+    source='https://lightning.ai/docs/litdata/features/llm-pre-training',
+)
+def _(data, epoch):
+    return in_batches(open_litdata(data, epoch), data.batch_size)
 
 # %% ../nbs/reference/70_bench.ipynb #6238bc8a
 @data_format('mds')
 def _write_mds(data, dest):
     "MosaicML's files of rows"
     from streaming import MDSWriter
+
     with MDSWriter(out=str(dest), columns={'tokens': f'ndarray:{np.dtype(data.dtype).name}:{data.row}'}) as w:
         for block in data.rows():
-            for row in block: w.write({'tokens': row})
+            for row in block:
+                w.write({'tokens': row})
 
-@way('mosaic', 'MosaicML Streaming', ['mds'], needs=['streaming'], source='https://docs.mosaicml.com/projects/streaming/en/stable/getting_started/main_concepts.html')
+
+@way(
+    'mosaic',
+    'MosaicML Streaming',
+    ['mds'],
+    needs=['streaming'],
+    source='https://docs.mosaicml.com/projects/streaming/en/stable/getting_started/main_concepts.html',
+)
 def _(data, epoch):
     import torch
     from streaming import StreamingDataset
-    ds = StreamingDataset(local=str(data.path('mds')), shuffle=True, shuffle_seed=epoch, batch_size=data.batch_size, num_canonical_nodes=1)
+
+    ds = StreamingDataset(
+        local=str(data.path('mds')),
+        shuffle=True,
+        shuffle_seed=epoch,
+        batch_size=data.batch_size,
+        num_canonical_nodes=1,
+    )
     join = lambda rows: widen(np.stack([r['tokens'] for r in rows]))
     return iter(torch.utils.data.DataLoader(ds, batch_size=data.batch_size, drop_last=True, collate_fn=join))
 
 # %% ../nbs/reference/70_bench.ipynb #dc5c2d13
-ADD = {'grain': "pip install 'memtrain[jax]'", 'tensorflow': "pip install 'memtrain[tf]'", 'datasets': "pip install 'memtrain[hub]'",
-       'pyarrow': "pip install 'memtrain[parquet]'", 'litdata': 'pip install litdata', 'streaming': 'pip install mosaicml-streaming'}
+ADD = {
+    'grain': "pip install 'memtrain[jax]'",
+    'tensorflow': "pip install 'memtrain[tf]'",
+    'datasets': "pip install 'memtrain[hub]'",
+    'pyarrow': "pip install 'memtrain[parquet]'",
+    'litdata': 'pip install litdata',
+    'streaming': 'pip install mosaicml-streaming',
+}
+
 
 def select_ways(
     keys: Sequence[str] | None = None,  # of `WAYS`; all by default
@@ -504,15 +711,21 @@ def select_ways(
 ) -> tuple[list[Way], dict[str, str]]:  # the ways, and {label: why it is left out}
     "The ways that can run here, and why the others can't"
     for key in keys or ():
-        if key not in WAYS: raise MemtrainError(f'no way to load is called {key!r}', f'take one of {", ".join(WAYS)}')
+        if key not in WAYS:
+            raise MemtrainError(f'no way to load is called {key!r}', f'take one of {", ".join(WAYS)}')
     chosen, left_out = [], {}
     for w in map(WAYS.get, keys or WAYS):
         missing = [ADD[m] for m in w.needs if not importlib.util.find_spec(m)]
-        if skip_tf and 'tensorflow' in w.needs: left_out[w.label] = 'skipped (--skip_tf)'
-        elif skip_grain and 'grain' in w.needs: left_out[w.label] = 'skipped (--skip_grain)'
-        elif cold and 'text' in w.formats: left_out[w.label] = 'tokenises, and has read its text long before its batches'
-        elif missing: left_out[w.label] = f"to add it: {' && '.join(missing)}"
-        else: chosen.append(w)
+        if skip_tf and 'tensorflow' in w.needs:
+            left_out[w.label] = 'skipped (--skip_tf)'
+        elif skip_grain and 'grain' in w.needs:
+            left_out[w.label] = 'skipped (--skip_grain)'
+        elif cold and 'text' in w.formats:
+            left_out[w.label] = 'tokenises, and has read its text long before its batches'
+        elif missing:
+            left_out[w.label] = f"to add it: {' && '.join(missing)}"
+        else:
+            chosen.append(w)
     return chosen, left_out
 
 # %% ../nbs/reference/70_bench.ipynb #13ec8d38
@@ -520,13 +733,16 @@ def held_memory() -> int:  # bytes
     "What this process and those below it hold: PSS on Linux, RSS elsewhere"
     return (pss if sys.platform == 'linux' else rss)(children=True)
 
+
 def read_bytes() -> int | None:
     "What this process and those below it made the disk deliver so far; None where the system doesn't tell"
     here = psutil.Process()
-    if not hasattr(here, 'io_counters'): return None
+    if not hasattr(here, 'io_counters'):
+        return None
     total = 0
     for p in (here, *here.children(recursive=True)):
-        with contextlib.suppress(psutil.Error): total += p.io_counters().read_bytes
+        with contextlib.suppress(psutil.Error):
+            total += p.io_counters().read_bytes
     return total
 
 # %% ../nbs/reference/70_bench.ipynb #e3058ada
@@ -540,23 +756,30 @@ def timed(
     tokens, count, started = 0, 0, time.perf_counter()
     for x, _ in batches:
         tokens, count, now = tokens + math.prod(x.shape), count + 1, time.perf_counter()
-        if count == at_most or (count >= at_least and now - started >= seconds): break
+        if count == at_most or (count >= at_least and now - started >= seconds):
+            break
     return tokens, now - started
 
 # %% ../nbs/reference/70_bench.ipynb #e7d475be
 class _Worker:
     "What the process of the way `key` can be asked for"
-    def __init__(self, key, data, seconds=0.2): self.way, self.data, self.seconds, self.running = WAYS[key], data, seconds, None
+
+    def __init__(self, key, data, seconds=0.2):
+        self.way, self.data, self.seconds, self.running = WAYS[key], data, seconds, None
 
     def prepare(self):
-        "Import what is needed, write the formats, and read the files once, so that they are in the page cache"
-        for m in ('memtrain.loader', *self.way.needs): import_peer(m)
+        """Import what is needed, write the formats, and read the files once, so that they are in the page
+        cache"""
+        for m in ('memtrain.loader', *self.way.needs):
+            import_peer(m)
         import torch
+
         self.way.write(self.data)
         for p in files_of(self.way, self.data):
             with open(p, 'rb', buffering=0) as f:
                 into = bytearray(2**16)
-                while f.readinto(into): pass
+                while f.readinto(into):
+                    pass
         rows = torch.stack([torch.from_numpy(np.arange(8)) for _ in range(2)])
         next(iter(torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True, generator=torch.Generator())))
         gc.collect()
@@ -588,10 +811,16 @@ class _Worker:
         before, started = read_bytes(), time.perf_counter()
         tokens, _ = timed(self.way.batches(self.data), 0, num_batches)
         seconds = time.perf_counter() - started
-        return {'tokens': tokens, 'seconds': seconds, 'fetched': None if before is None else read_bytes() - before}
+        return {
+            'tokens': tokens,
+            'seconds': seconds,
+            'fetched': None if before is None else read_bytes() - before,
+        }
 
 # %% ../nbs/reference/70_bench.ipynb #978ec5ac
-class _Failed(Exception): "A way can't be measured"
+class _Failed(Exception):
+    "A way can't be measured"
+
 
 def _serve(fd):
     "Answer questions from the pipe `fd` until it is closed"
@@ -600,27 +829,59 @@ def _serve(fd):
         worker = _Worker(*pipe.recv())
         while True:
             name, kw = pipe.recv()
-            try: answer = None, getattr(worker, name)(**kw)
-            except Exception as e: answer = f'{type(e).__name__}: {e}'[:300], None
+            try:
+                answer = None, getattr(worker, name)(**kw)
+            except Exception as e:
+                answer = f'{type(e).__name__}: {e}'[:300], None
             pipe.send(answer)
+
 
 class _Process:
     "The process of a way"
+
     def __init__(self, way, data, timeout=100):
         self.way, self.data, self.timeout = way, data, timeout
         self.start()
 
     def start(self):
-        "Start it, told to look for no newer version of anything, and to leave no file but in the folder of the data"
-        folder, env = Path(self.data.folder), {name: '1' for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')}
-        env |= {name: str(folder/name) for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')}  # one each: LitData empties its own
-        for path in list(env.values())[3:]: Path(path).mkdir(exist_ok=True)
-        above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])  # so that the same memtrain is imported
-        env |= {'TF_CPP_MIN_LOG_LEVEL': '3', 'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')]))}
+        """Start it, told to look for no newer version of anything, and to leave no file but in the folder of
+        the data"""
+        folder, env = (
+            Path(self.data.folder),
+            {
+                name: '1'
+                for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')
+            },
+        )
+        # one each: LitData empties its own
+        env |= {
+            name: str(folder / name)
+            for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')
+        }
+        for path in list(env.values())[3:]:
+            Path(path).mkdir(exist_ok=True)
+        # so that the same memtrain is imported
+        above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])
+        env |= {
+            'TF_CPP_MIN_LOG_LEVEL': '3',
+            'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')])),
+        }
         self.pipe, theirs = multiprocessing.Pipe()
         with theirs:
-            code, fd, null = 'import sys; from memtrain.bench import _serve; _serve(int(sys.argv[1]))', theirs.fileno(), subprocess.DEVNULL
-            self.process = subprocess.Popen([sys.executable, '-c', code, str(fd)], pass_fds=[fd], stdin=null, stdout=null, stderr=null, start_new_session=True, env={**os.environ, **env})
+            code, fd, null = (
+                'import sys; from memtrain.bench import _serve; _serve(int(sys.argv[1]))',
+                theirs.fileno(),
+                subprocess.DEVNULL,
+            )
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', code, str(fd)],
+                pass_fds=[fd],
+                stdin=null,
+                stdout=null,
+                stderr=null,
+                start_new_session=True,
+                env={**os.environ, **env},
+            )
         self.pipe.send((self.way.key, replace(self.data, source=None)))
 
     def ask(self, order, **kw):
@@ -629,20 +890,25 @@ class _Process:
             self.pipe.send((order, kw))
             late = not self.pipe.poll(self.timeout)
             error, value = (f'not done within {self.timeout} s', None) if late else self.pipe.recv()
-        except (EOFError, OSError): raise _Failed(f'its process ended, exit {self.process.wait()}: out of memory, perhaps') from None
-        if error: raise _Failed(error)
+        except (EOFError, OSError):
+            raise _Failed(f'its process ended, exit {self.process.wait()}: out of memory, perhaps') from None
+        if error:
+            raise _Failed(error)
         return value
 
     def stop(self, *_):
         "End it, and what it has started"
-        if self.process is None: return
+        if self.process is None:
+            return
         with contextlib.suppress(psutil.Error):
-            for p in [*psutil.Process(self.process.pid).children(recursive=True), self.process]: p.kill()
+            for p in [*psutil.Process(self.process.pid).children(recursive=True), self.process]:
+                p.kill()
         self.process.wait()
         self.pipe.close()
         self.process = None
 
-    def __enter__(self): return self
+    def __enter__(self):
+        return self
 
     __exit__ = stop
 
@@ -653,27 +919,40 @@ def import_peer(
     "Import `module`, whatever it says about itself"
     names = {}  # empty ones for what MosaicML's package wants of torchvision, where there is none
     if module == 'streaming':
-        with contextlib.suppress(ImportError): importlib.import_module('transformers.feature_extraction_utils')  # asks whether there is one
+        # asks whether there is one
+        with contextlib.suppress(ImportError):
+            importlib.import_module('transformers.feature_extraction_utils')
         if not importlib.util.find_spec('torchvision'):
-            names = {'torchvision': (), 'torchvision.datasets': ('VisionDataset', 'CIFAR10'), 'torchvision.transforms': (), 'torchvision.transforms.functional': ('to_tensor',)}
+            names = {
+                'torchvision': (),
+                'torchvision.datasets': ('VisionDataset', 'CIFAR10'),
+                'torchvision.transforms': (),
+                'torchvision.transforms.functional': ('to_tensor',),
+            }
     for name, members in names.items():
         sys.modules[name] = types.ModuleType(name)
-        for m in members: setattr(sys.modules[name], m, type(m, (), {}))
+        for m in members:
+            setattr(sys.modules[name], m, type(m, (), {}))
     try:
-        with contextlib.redirect_stderr(io.StringIO()): importlib.import_module(module)
+        with contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module(module)
     finally:
-        for name in names: del sys.modules[name]
+        for name in names:
+            del sys.modules[name]
+
 
 @contextlib.contextmanager
 def shared_memory_cleaned():
     "Unlink the segments that MosaicML's loader leaves in /dev/shm"
     folder = Path('/dev/shm')
     before = set(os.listdir(folder)) if folder.exists() else set()
-    try: yield
+    try:
+        yield
     finally:
         for name in set(os.listdir(folder) if folder.exists() else ()) - before:
             if re.fullmatch(r'\d{6}_\w+', name):
-                with contextlib.suppress(OSError): (folder/name).unlink()
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink()
 
 # %% ../nbs/reference/70_bench.ipynb #1fb08db1
 def files_of(
@@ -681,18 +960,28 @@ def files_of(
     data: BenchData,  # written in its formats
 ) -> list[Path]:
     "The files that `way` reads"
-    return [p for name in way.formats for p in sorted(data.path(name).rglob('*')) if p.is_file() and p.stat().st_size]
+    return [
+        p
+        for name in way.formats
+        for p in sorted(data.path(name).rglob('*'))
+        if p.is_file() and p.stat().st_size
+    ]
+
 
 def resident_bytes(
     path: str | Path,  # of a file that isn't empty
 ) -> int:
     "Bytes of the file `path` that are in the page cache, by mincore; Linux only"
     with open(path, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
-        at, pages = np.frombuffer(m, np.uint8), np.zeros(-(-len(m)//mmap.PAGESIZE), np.uint8)
-        failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(at.ctypes.data), ctypes.c_size_t(len(m)), ctypes.c_void_p(pages.ctypes.data))
+        at, pages = np.frombuffer(m, np.uint8), np.zeros(-(-len(m) // mmap.PAGESIZE), np.uint8)
+        failed = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(at.ctypes.data), ctypes.c_size_t(len(m)), ctypes.c_void_p(pages.ctypes.data)
+        )
         del at  # or the map can't be closed
-    if failed: raise OSError('mincore failed')
-    return int((pages & 1).sum())*mmap.PAGESIZE
+    if failed:
+        raise OSError('mincore failed')
+    return int((pages & 1).sum()) * mmap.PAGESIZE
+
 
 def drop_cache(
     files: Sequence[Path],  # that nobody has mapped
@@ -702,7 +991,7 @@ def drop_cache(
         with open(p, 'rb') as f:
             os.fsync(f.fileno())
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return sum(map(resident_bytes, files))/sum(map(os.path.getsize, files))
+    return sum(map(resident_bytes, files)) / sum(map(os.path.getsize, files))
 
 # %% ../nbs/reference/70_bench.ipynb #4a856789
 def summarize_rates(
@@ -712,15 +1001,32 @@ def summarize_rates(
     "Medians of rates, and of the ratios to the limit and to the fastest peer in the same round"
     med = statistics.median
     found = [k for k in LIMITS if rates.get(k)]
-    if not found: raise MemtrainError(f'no limit could be measured: {", ".join(LIMITS)} are all missing')
+    if not found:
+        raise MemtrainError(f'no limit could be measured: {", ".join(LIMITS)} are all missing')
     limit = max(found, key=lambda k: med(rates[k]))
-    peer = max((w.key for w in ways if rates.get(w.key) and is_peer(w.key)), key=lambda k: med(rates[k]), default=None)
-    def ratios(key, other): return [a/b for a, b in zip(rates[key], rates[other])]
+    peer = max(
+        (w.key for w in ways if rates.get(w.key) and is_peer(w.key)),
+        key=lambda k: med(rates[k]),
+        default=None,
+    )
+
+    def ratios(key, other):
+        return [a / b for a, b in zip(rates[key], rates[other])]
+
     def row(w):
         to_limit = ratios(w.key, limit)
-        return {'label': w.label, 'tokens_per_second': med(rates[w.key]), 'rounds_tokens_per_second': rates[w.key], 'ratio_to_limit': med(to_limit),
-                'ratio_low': min(to_limit), 'ratio_high': max(to_limit), 'ratio_to_best_peer': med(ratios(w.key, peer)) if peer else None}
+        return {
+            'label': w.label,
+            'tokens_per_second': med(rates[w.key]),
+            'rounds_tokens_per_second': rates[w.key],
+            'ratio_to_limit': med(to_limit),
+            'ratio_low': min(to_limit),
+            'ratio_high': max(to_limit),
+            'ratio_to_best_peer': med(ratios(w.key, peer)) if peer else None,
+        }
+
     return {'limit': limit, 'best_peer': peer, 'ways': {w.key: row(w) for w in ways if rates.get(w.key)}}
+
 
 def is_peer(
     key: str,  # of a way
@@ -736,20 +1042,25 @@ def format_table(
     "A table for a terminal, the first column left, the others right"
     cells = [[str(c) for c in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = ['  '.join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip() for row in cells]
-    return '\n'.join([lines[0], '  '.join('-'*w for w in widths), *lines[1:]])
+    lines = [
+        '  '.join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip()
+        for row in cells
+    ]
+    return '\n'.join([lines[0], '  '.join('-' * w for w in widths), *lines[1:]])
+
 
 def format_number(
     v: float | None,
     digits: int = 3,  # that count
 ) -> str:
     "`v` in few digits"
-    return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits/10 else f'{v:,.0f}'
+    return '–' if v is None else f'{v:.{digits}g}' if abs(v) < 10**digits / 10 else f'{v:,.0f}'
 
 # %% ../nbs/reference/70_bench.ipynb #f5ca14b1
 @dataclass(kw_only=True)
 class BenchOptions:
     "What a bench does"
+
     num_batches: int = 100  # batches per loader and round, at least
     batch_size: int = 16  # windows per batch (B)
     block_size: int = 1024  # tokens per window (T)
@@ -759,12 +1070,14 @@ class BenchOptions:
     rounds: int = 5  # all loaders take turns so many times; the median counts
     dataset_dir: str | Path | None = None  # prepared data to load; made for the purpose by default
     plot: str | Path | None = None  # image to write, such as bench.png
-    save: str | Path | bool | None = None  # JSON file to write, with the machine and the date; True for bench.json in the results folder
+    # JSON file to write, with the machine and the date; True for bench.json in the results folder
+    save: str | Path | bool | None = None
 
 # %% ../nbs/reference/70_bench.ipynb #d04fb856
 @dataclass
 class Bench:
     "What `run_bench` measured"
+
     limit: str  # key of the fastest limit
     best_peer: str | None  # key of the fastest of the others' loaders
     ways: dict[str, dict]  # of each key what was measured; seconds and bytes unless a name says otherwise
@@ -777,42 +1090,79 @@ class Bench:
     def table(self) -> tuple[str, list[str], list[list[str]]]:  # title, header and rows
         "What was measured, as text"
         w, cold = self.work, any('fetched_over_needed' in row for row in self.ways.values())
-        head = ['', 'M tokens/s', 'of the limit', 'lowest – highest', f'{self.memory_kind}, MiB', 'first batch, ms', *(['read / needed'] if cold else [])]
-        rows = [[r['label'], format_number(r['tokens_per_second']/1e6), format_number(r['ratio_to_limit'], 2), f"{format_number(r['ratio_low'], 2)} – {format_number(r['ratio_high'], 2)}",
-                 f"{r['memory']/MIB:,.0f}", f"{1e3*r['first_seconds']:,.0f}", *([format_number(r.get('fetched_over_needed'))] if cold else [])]
-                for r in self.ways.values()]
-        title = (f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
-                 f"median of {w['rounds']} rounds of {w['num_batches']} batches{' or more' * (not w['cold'])}; the limit is '{self.ways[self.limit]['label']}'")
+        head = [
+            '',
+            'M tokens/s',
+            'of the limit',
+            'lowest – highest',
+            f'{self.memory_kind}, MiB',
+            'first batch, ms',
+            *(['read / needed'] if cold else []),
+        ]
+        rows = [
+            [
+                r['label'],
+                format_number(r['tokens_per_second'] / 1e6),
+                format_number(r['ratio_to_limit'], 2),
+                f"{format_number(r['ratio_low'], 2)} – {format_number(r['ratio_high'], 2)}",
+                f"{r['memory'] / MIB:,.0f}",
+                f"{1e3 * r['first_seconds']:,.0f}",
+                *([format_number(r.get('fetched_over_needed'))] if cold else []),
+            ]
+            for r in self.ways.values()
+        ]
+        title = (
+            f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
+            f"median of {w['rounds']} rounds of {w['num_batches']} batches{' or more' * (not w['cold'])}; the limit is '{self.ways[self.limit]['label']}'"
+        )
         return title, head, rows
 
     def __str__(self):
         title, head, rows = self.table()
-        return '\n'.join([title, *self.warnings, '', format_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
+        return '\n'.join(
+            [
+                title,
+                *self.warnings,
+                '',
+                format_table(head, rows),
+                *(f'left out: {k}: {v}' for k, v in self.left_out.items()),
+            ]
+        )
 
     def _repr_markdown_(self):
         title, head, rows = self.table()
-        return '\n\n'.join([title, *self.warnings, markdown_table(head, rows), *(f'left out: {k}: {v}' for k, v in self.left_out.items())])
+        return '\n\n'.join(
+            [
+                title,
+                *self.warnings,
+                markdown_table(head, rows),
+                *(f'left out: {k}: {v}' for k, v in self.left_out.items()),
+            ]
+        )
 
     @property
     def warnings(self) -> list[str]:
         "What is to be said against the figures: a line where the rounds of the limit itself are far apart"
         rates = self.ways[self.limit]['rounds_tokens_per_second']
-        if max(rates) <= 2*min(rates): return []
-        return [f"warning: the limit's own rounds differ by a factor of {max(rates)/min(rates):.1f}: something else was at work, so measure again"]
+        if max(rates) <= 2 * min(rates):
+            return []
+        return [
+            f"warning: the limit's own rounds differ by a factor of {max(rates) / min(rates):.1f}: something else was at work, so measure again"
+        ]
 
     def plot(self) -> Figure:
         "For each way its ratio to the limit, from lowest to highest round, and its memory; fastest first"
         rows = sorted(self.ways.items(), key=lambda kv: kv[1]['ratio_to_limit'])
         hues = {'limit': '#999999', 'ours': '#1f77b4'}
         colors, at = [hues.get(k.split('_')[0], '#d98c3f') for k, _ in rows], np.arange(len(rows))
-        fig = Figure(figsize=(7.2, 0.8 + 0.24*len(rows)), dpi=100, layout='constrained')
+        fig = Figure(figsize=(7.2, 0.8 + 0.24 * len(rows)), dpi=100, layout='constrained')
         left, right = fig.subplots(1, 2, sharey=True, width_ratios=[3, 2])
         ratio = np.array([[r[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')] for _, r in rows]).T
         left.hlines(at, ratio[1], ratio[2], color=colors, lw=2, alpha=0.5)
         left.scatter(ratio[0], at, c=colors, s=24, zorder=3)
         left.set(xscale='log', xlabel='tokens/s, of the limit', yticks=at)
         left.set_yticklabels([r['label'] for _, r in rows], fontsize=8)
-        right.barh(at, [r['memory']/MIB for _, r in rows], color=colors)
+        right.barh(at, [r['memory'] / MIB for _, r in rows], color=colors)
         right.set_xlabel(f'{self.memory_kind} beyond imports, MiB')
         for ax in (left, right):
             ax.spines[['top', 'right']].set_visible(False)
@@ -823,102 +1173,148 @@ class Bench:
     def command(self) -> str:
         "The line that measures it again"
         w = self.work
-        parts = [f'--{name} {w[name]}' for name in ('num_batches', 'batch_size', 'block_size', 'rounds') if w[name] != getattr(BenchOptions, name)]
-        if w['data'] != 'made': parts.append('--dataset_dir DIR')
+        parts = [
+            f'--{name} {w[name]}'
+            for name in ('num_batches', 'batch_size', 'block_size', 'rounds')
+            if w[name] != getattr(BenchOptions, name)
+        ]
+        if w['data'] != 'made':
+            parts.append('--dataset_dir DIR')
         return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
 
-    def save(self,
+    def save(
+        self,
         path: str | Path | bool = True,  # a .json file; True for bench.json in the results folder
     ) -> Result:
         "Write what was measured, with a stamp"
-        path = results_dir()/('bench_cold.json' if self.work['cold'] else 'bench.json') if path is True else Path(path)
+        path = (
+            results_dir() / ('bench_cold.json' if self.work['cold'] else 'bench.json')
+            if path is True
+            else Path(path)
+        )
         return save_result(path.stem, asdict(self), self.command, path.parent)
 
 # %% ../nbs/reference/70_bench.ipynb #7e149342
 def _check_numbers(**numbers):
     "All are 1 or more"
     for name, n in numbers.items():
-        if n < 1: raise MemtrainError('is too few', 'give 1 or more', name, n)
+        if n < 1:
+            raise MemtrainError('is too few', 'give 1 or more', name, n)
+
 
 def _make_data(folder, batch_size, block_size, dataset_dir, tokens):
     "The data to bench with: made ids, or the first of a data set"
-    batch = batch_size*(block_size + 1)
-    wanted = tokens or max(64_000_000, 4*batch)
+    batch = batch_size * (block_size + 1)
+    wanted = tokens or max(64_000_000, 4 * batch)
     if not dataset_dir:
         if not batch < wanted <= LARGEST:
-            raise MemtrainError(f'{wanted:,} made tokens can\'t be cut into batches of {batch_size} × {block_size}: they take from {batch + 1:,} to {LARGEST:,}')
+            raise MemtrainError(
+                f'{wanted:,} made tokens can\'t be cut into batches of {batch_size} × {block_size}: they take from {batch + 1:,} to {LARGEST:,}'
+            )
         return BenchData(folder, wanted, batch_size, block_size)
     source = TokenShards(dataset_dir)
     if len(source) <= batch:
-        raise MemtrainError(f'{dataset_dir}: {len(source):,} tokens are less than a batch of {batch_size} × {block_size} needs, {batch + 1:,}: choose a smaller {option("batch_size")} or {option("block_size")}')
+        raise MemtrainError(
+            f'{dataset_dir}: {len(source):,} tokens are less than a batch of {batch_size} × {block_size} needs, {batch + 1:,}: choose a smaller {option("batch_size")} or {option("block_size")}'
+        )
     dtype = np.dtype(source.dtype).newbyteorder('<').str
-    return BenchData(folder, min(wanted, len(source)), batch_size, block_size, dtype, source.vocab_size or 2**(8*np.dtype(dtype).itemsize), source)
+    return BenchData(
+        folder,
+        min(wanted, len(source)),
+        batch_size,
+        block_size,
+        dtype,
+        source.vocab_size or 2 ** (8 * np.dtype(dtype).itemsize),
+        source,
+    )
 
 # %% ../nbs/reference/70_bench.ipynb #4ae36e1c
 class _Crew:
     "The processes of all ways that can be measured"
+
     def __init__(self, ways, data, left_out, stack):
         self.data, self.left_out, self.bar = data, left_out, None
         self.members = {w.key: stack.enter_context(_Process(w, data)) for w in ways}
 
     @property
-    def ways(self): return [p.way for p in self.members.values()]
+    def ways(self):
+        return [p.way for p in self.members.values()]
 
     def ask(self, key, order, **kw):
         "The answer of one; None where it failed, and is no longer a member"
-        if key not in self.members: return None
+        if key not in self.members:
+            return None
         way = self.members[key].way
-        if self.bar is not None: self.bar.set_postfix_str(way.label, refresh=False)
-        try: return self.members[key].ask(order, **kw)
+        if self.bar is not None:
+            self.bar.set_postfix_str(way.label, refresh=False)
+        try:
+            return self.members[key].ask(order, **kw)
         except _Failed as e:
-            if not is_peer(key): raise MemtrainError(f'{way.label}: {e}') from None
+            if not is_peer(key):
+                raise MemtrainError(f'{way.label}: {e}') from None
             self.members.pop(key).stop()
             self.left_out[way.label] = f'it failed: {e}'
         finally:
-            if self.bar is not None and order != 'open': self.bar.update()
+            if self.bar is not None and order != 'open':
+                self.bar.update()
 
     def ask_all(self, order, backwards=False, **kw):
         "{key: answer} of all that answered"
-        keys = list(self.members)[::-1 if backwards else 1]
+        keys = list(self.members)[:: -1 if backwards else 1]
         return {key: answer for key in keys for answer in [self.ask(key, order, **kw)] if key in self.members}
 
     def measure(self, num_batches, rounds):
         "{key: (start and memory, rounds)}"
-        begun, runs = {key: self.ask(key, 'begin', num_batches=num_batches) for key in list(self.members)}, {}  # one at a time has the data open
+        # one at a time has the data open
+        begun, runs = {key: self.ask(key, 'begin', num_batches=num_batches) for key in list(self.members)}, {}
         self.ask_all('open')
         for r in range(rounds):
-            for key, answer in self.ask_all('round', backwards=r % 2, num_batches=num_batches).items(): runs.setdefault(key, []).append(answer)
+            for key, answer in self.ask_all('round', backwards=r % 2, num_batches=num_batches).items():
+                runs.setdefault(key, []).append(answer)
         return {k: (begun[k], runs[k]) for k in self.members}
 
     def measure_cold(self, num_batches, rounds):
         "The same with the files out of the page cache before each start and round"
+
         def ask(key, order):
-            if (p := self.members.get(key)) is None: return None
+            if (p := self.members.get(key)) is None:
+                return None
             if p.process is None:
                 p.start()
                 p.ask('prepare')
             left = drop_cache(files_of(p.way, self.data))
-            if left > 0.001: raise MemtrainError(f'{self.data.folder}: {left:.1%} of the data stays in the page cache; set TMPDIR to a folder on a disk')
-            try: return self.ask(key, order, num_batches=num_batches)
-            finally: p.stop()  # some libraries keep files mapped as long as they live
+            if left > 0.001:
+                raise MemtrainError(
+                    f'{self.data.folder}: {left:.1%} of the data stays in the page cache; set TMPDIR to a folder on a disk'
+                )
+            try:
+                return self.ask(key, order, num_batches=num_batches)
+            finally:
+                p.stop()  # some libraries keep files mapped as long as they live
+
         os.sync()
         begun, runs = {key: ask(key, 'begin') for key in list(self.members)}, {}
         for r in range(rounds):
-            for key in list(self.members)[::-1 if r % 2 else 1]: runs.setdefault(key, []).append(ask(key, 'cold'))
+            for key in list(self.members)[:: -1 if r % 2 else 1]:
+                runs.setdefault(key, []).append(ask(key, 'cold'))
         return {k: (begun[k], runs[k]) for k in self.members}
 
 # %% ../nbs/reference/70_bench.ipynb #c4af3647
 @contextlib.contextmanager
 def _assembled(ways, left_out, steps, *data_args):
     "A crew that is ready, in a temporary folder; nothing of it stays behind"
-    with tempfile.TemporaryDirectory(prefix='memtrain-bench-', ignore_cleanup_errors=True) as folder, shared_memory_cleaned(), contextlib.ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix='memtrain-bench-', ignore_cleanup_errors=True) as folder,
+        shared_memory_cleaned(),
+        contextlib.ExitStack() as stack,
+    ):
         data = _make_data(folder, *data_args)
-        short = [w for w in ways if 'text' in w.formats and 2*data.batch_size*data.row > _TEXT_TOKENS]
+        short = [w for w in ways if 'text' in w.formats and 2 * data.batch_size * data.row > _TEXT_TOKENS]
         left_out.update({w.label: 'its text is less than two batches' for w in short})
         ways = [w for w in ways if w not in short]
         crew = _Crew(ways, data, left_out, stack)  # they start while the data is written
         data.path('shards')
-        crew.bar = stack.enter_context(progress(total=len(ways)*steps, desc='bench', unit='measurements'))
+        crew.bar = stack.enter_context(progress(total=len(ways) * steps, desc='bench', unit='measurements'))
         crew.ask_all('prepare')
         yield crew
 
@@ -935,36 +1331,86 @@ def run_bench(
 ) -> Bench:
     "Measure every loader that is installed on the same work"
     o = BenchOptions(num_batches=num_batches, batch_size=batch_size, block_size=block_size, **kwargs)
-    _check_numbers(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=o.rounds, tokens=1 if tokens is None else tokens)
-    for name, path, ends in (('plot', o.plot, ('.png', '.svg', '.pdf')), ('save', o.save if o.save is not True else None, ('.json',))):
-        if path and Path(path).suffix not in ends: raise MemtrainError("isn't a name for it", f'give one that ends in {", ".join(ends)}', name, str(path))
-        if path: check_writable(path)
-    if o.cold and not hasattr(os, 'posix_fadvise'): raise MemtrainError(f'{option("cold")} needs Linux: this system has no way to put files out of its page cache')
-    chosen, left_out = select_ways([*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, o.skip_tf, o.skip_grain, o.cold)
+    _check_numbers(
+        num_batches=num_batches,
+        batch_size=batch_size,
+        block_size=block_size,
+        rounds=o.rounds,
+        tokens=1 if tokens is None else tokens,
+    )
+    for name, path, ends in (
+        ('plot', o.plot, ('.png', '.svg', '.pdf')),
+        ('save', o.save if o.save is not True else None, ('.json',)),
+    ):
+        if path and Path(path).suffix not in ends:
+            raise MemtrainError(
+                "isn't a name for it", f'give one that ends in {", ".join(ends)}', name, str(path)
+            )
+        if path:
+            check_writable(path)
+    if o.cold and not hasattr(os, 'posix_fadvise'):
+        raise MemtrainError(
+            f'{option("cold")} needs Linux: this system has no way to put files out of its page cache'
+        )
+    chosen, left_out = select_ways(
+        [*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, o.skip_tf, o.skip_grain, o.cold
+    )
     started = time.perf_counter()
     with _assembled(chosen, left_out, o.rounds + 2, batch_size, block_size, o.dataset_dir, tokens) as crew:
         rows, data = (crew.measure_cold if o.cold else crew.measure)(num_batches, o.rounds), crew.data
-        found = summarize_rates(crew.ways, {k: [m['tokens']/m['seconds'] for m in runs] for k, (_, runs) in rows.items()})
+        found = summarize_rates(
+            crew.ways, {k: [m['tokens'] / m['seconds'] for m in runs] for k, (_, runs) in rows.items()}
+        )
     for key, row in found['ways'].items():
         begun, runs = rows[key]
         row |= begun | {'source': WAYS[key].source}
-        fetched = [m['fetched']/(m['tokens']*data.width) for m in runs if m.get('fetched') is not None]  # read from the disk, over what was needed
-        if fetched: row['fetched_over_needed'] = statistics.median(fetched)
-    work = {'num_batches': num_batches, 'batch_size': batch_size, 'block_size': block_size, 'rounds': o.rounds, 'cold': o.cold, 'tokens': data.tokens,
-            'data': 'made' if data.made else str(o.dataset_dir), 'bytes_per_id': data.width}
-    bench = Bench(**found, left_out=left_out, work=work, seconds=time.perf_counter() - started, versions=installed_versions(),
-                  memory_kind='PSS' if sys.platform == 'linux' else 'RSS')
+        # read from the disk, over what was needed
+        fetched = [m['fetched'] / (m['tokens'] * data.width) for m in runs if m.get('fetched') is not None]
+        if fetched:
+            row['fetched_over_needed'] = statistics.median(fetched)
+    work = {
+        'num_batches': num_batches,
+        'batch_size': batch_size,
+        'block_size': block_size,
+        'rounds': o.rounds,
+        'cold': o.cold,
+        'tokens': data.tokens,
+        'data': 'made' if data.made else str(o.dataset_dir),
+        'bytes_per_id': data.width,
+    }
+    bench = Bench(
+        **found,
+        left_out=left_out,
+        work=work,
+        seconds=time.perf_counter() - started,
+        versions=installed_versions(),
+        memory_kind='PSS' if sys.platform == 'linux' else 'RSS',
+    )
     if o.plot:
         Path(o.plot).parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(o.plot) as f: bench.plot().savefig(f, format=Path(o.plot).suffix[1:])
-    if o.save: bench.save(o.save)
+        with atomic_write(o.plot) as f:
+            bench.plot().savefig(f, format=Path(o.plot).suffix[1:])
+    if o.save:
+        bench.save(o.save)
     return bench
+
 
 def installed_versions() -> dict[str, str]:
     "Of the libraries that were measured"
     found = {}
-    for name in ('torch', 'numpy', 'grain', 'tensorflow', 'tensorflow-cpu', 'datasets', 'pyarrow', 'litdata', 'mosaicml-streaming'):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError): found[name] = importlib.metadata.version(name)
+    for name in (
+        'torch',
+        'numpy',
+        'grain',
+        'tensorflow',
+        'tensorflow-cpu',
+        'datasets',
+        'pyarrow',
+        'litdata',
+        'mosaicml-streaming',
+    ):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
     return found
 
 # %% ../nbs/reference/70_bench.ipynb #23dab2e3

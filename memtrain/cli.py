@@ -8,7 +8,7 @@ __all__ = ['COMMANDS', 'FLAGS', 'WORDS', 'ALIASES', 'Flag', 'read_flags', 'Prepa
            'Estimate', 'PlanCommand', 'WPOCommand', 'BenchCommand', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, contextlib, json, os, re, shlex, shutil, sys, typing
+import ast, contextlib, itertools, json, os, re, shlex, shutil, sys, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -20,23 +20,37 @@ from fastcore.basics import patch
 
 import memtrain
 from . import __version__
-from .core import MemtrainError, check_whole, format_count, format_size, get_machine, is_out_of_memory, option, parse_count, parse_size, seed_everything
+from memtrain.core import (
+    MemtrainError,
+    check_whole,
+    format_count,
+    format_size,
+    get_machine,
+    is_out_of_memory,
+    option,
+    parse_count,
+    parse_size,
+    seed_everything,
+)
 from .folders import atomic_write, check_writable, lock_folder
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
 @dataclass
 class Flag:
     "A flag, as a field or an argument declares it"
+
     name: str  # in Python
     type: Any  # of its value
     default: Any  # `MISSING` where it has to be given
     help: str  # the comment behind it
+
 
 @lru_cache
 def _read_module(module):
     "The source of a module of this package, as a tree and as lines"
     source = Path(memtrain.__path__[0], f'{module}.py').read_text(encoding='utf-8')
     return ast.parse(source), source.splitlines()
+
 
 def read_flags(
     where: str,  # 'module:class', 'module:function' or 'module:class.method' of this package
@@ -45,24 +59,52 @@ def read_flags(
     module, _, name = where.partition(':')
     tree, lines = _read_module(module)
     found = tree
-    for part in name.split('.'): found = next(o for o in found.body if getattr(o, 'name', None) == part)
-    homes = {a.name: o.module for o in tree.body if isinstance(o, ast.ImportFrom) and o.level for a in o.names}
-    inherited = [f for b in getattr(found, 'bases', ()) for f in read_flags(f'{homes.get(b.id, module)}:{b.id}')]
-    if isinstance(found, ast.ClassDef): declared = [(o.target.id, o.annotation, o.value, o.lineno) for o in found.body if isinstance(o, ast.AnnAssign)]
+    for part in name.split('.'):
+        found = next(o for o in found.body if getattr(o, 'name', None) == part)
+    imports = [o for o in tree.body if isinstance(o, ast.ImportFrom) and o.module]
+    homes = {a.name: o.module.removeprefix('memtrain.') for o in imports for a in o.names}
+    inherited = [
+        f for b in getattr(found, 'bases', ()) for f in read_flags(f'{homes.get(b.id, module)}:{b.id}')
+    ]
+    if isinstance(found, ast.ClassDef):
+        declared = [
+            (o.target.id, o.annotation, o.value, o.lineno) for o in found.body if isinstance(o, ast.AnnAssign)
+        ]
     else:
         args, keywords = found.args.args, found.args.kwonlyargs
-        defaults = [None]*(len(args) - len(found.args.defaults)) + found.args.defaults + found.args.kw_defaults
-        declared = [(a.arg, a.annotation, d, a.lineno) for a, d in zip(args + keywords, defaults) if a.arg != 'self']
+        defaults = (
+            [None] * (len(args) - len(found.args.defaults)) + found.args.defaults + found.args.kw_defaults
+        )
+        declared = [
+            (a.arg, a.annotation, d, a.lineno) for a, d in zip(args + keywords, defaults) if a.arg != 'self'
+        ]
+
     def evaluate(node):
-        try: return eval(ast.unparse(node.args[0] if isinstance(node, ast.Call) else node), {**vars(typing), 'Path': str, 'Any': str, 'tyro': tyro})
-        except NameError: return None  # of a name of that module, which no flag has
-    new = [Flag(n, evaluate(kind), MISSING if d is None else evaluate(d), lines[at - 1].partition('  # ')[2].replace('`', '')) for n, kind, d, at in declared]
+        try:
+            return eval(
+                ast.unparse(node.args[0] if isinstance(node, ast.Call) else node),
+                {**vars(typing), 'Path': str, 'Any': str, 'tyro': tyro},
+            )
+        except NameError:
+            return None  # of a name of that module, which no flag has
+
+    def comment(at):  # behind the code of line `at`, or in the lines above it
+        if said := lines[at - 1].partition('  # ')[2]:
+            return said
+        above = itertools.takewhile(lambda line: line.startswith('# '), map(str.strip, lines[at - 2 :: -1]))
+        return ' '.join(line[2:] for line in [*above][::-1])
+
+    new = [
+        Flag(n, evaluate(kind), MISSING if d is None else evaluate(d), comment(at).replace('`', ''))
+        for n, kind, d, at in declared
+    ]
     return [f for f in inherited if f.name not in {o.name for o in new}] + new
 
 # %% ../nbs/reference/65_cli.ipynb #292dd306
 @dataclass
 class Prepare:
     "Turn text into token shards"
+
     takes = {'prepare:prepare': 'input_files out_dir', 'prepare:PrepareOptions': ''}
     types = {'input_files': tuple[str, ...], 'dedup_memory': str}
 
@@ -73,6 +115,7 @@ class Prepare:
     ) -> int:  # exit status
         "Prepare, and say what came of it"
         from memtrain.prepare import prepare
+
         print(prepare(**arguments, **vars(options)))
         print(f"Next: memtrain train --dataset_dir {shlex.quote(arguments['out_dir'])} --out_dir RUN")
         return 0
@@ -81,6 +124,7 @@ class Prepare:
 @dataclass
 class Verify:
     "Check every file of a data set, or of sharded traces, against its manifest"
+
     path: tyro.conf.Positional[str]  # folder of the data set
 
     def run(self) -> int:  # exit status
@@ -88,19 +132,39 @@ class Verify:
         from memtrain.remote import as_url
         from memtrain.shards import MANIFEST, read_manifest, verify
         from memtrain.traces import is_traces, read_trace_manifest, verify_traces
+
         traces = is_traces(self.path)
-        inside = [] if traces or as_url(self.path) or (Path(self.path)/MANIFEST).exists() else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}'))
-        if inside: raise MemtrainError(f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that')
-        problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)] if traces else verify(self.path)
-        for line in problems: print(f'memtrain: {line}', file=sys.stderr)
-        if problems: print('Next: copy what is named from where it is whole, or make the data anew in another folder; the same input and settings give the same bytes')
-        else: print(f"{self.path}: {len((read_trace_manifest if traces else read_manifest)(self.path)['shards'])} shards, every byte as it was written")
+        inside = (
+            []
+            if traces or as_url(self.path) or (Path(self.path) / MANIFEST).exists()
+            else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}'))
+        )
+        if inside:
+            raise MemtrainError(
+                f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that'
+            )
+        problems = (
+            [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
+            if traces
+            else verify(self.path)
+        )
+        for line in problems:
+            print(f'memtrain: {line}', file=sys.stderr)
+        if problems:
+            print(
+                'Next: copy what is named from where it is whole, or make the data anew in another folder; the same input and settings give the same bytes'
+            )
+        else:
+            print(
+                f"{self.path}: {len((read_trace_manifest if traces else read_manifest)(self.path)['shards'])} shards, every byte as it was written"
+            )
         return 1 if problems else 0
 
 # %% ../nbs/reference/65_cli.ipynb #3c71da7b
 @dataclass
 class Export:
     "Write a data set in another tool's format"
+
     path: tyro.conf.Positional[str]  # folder of a data set, ours or nanoGPT's, llm.c's, Megatron-LM's
     dest: tyro.conf.Positional[str]  # folder to write, empty or not there
     format: str = 'nanogpt'  # nanogpt, or llm.c, which modded-nanogpt reads too
@@ -109,7 +173,9 @@ class Export:
     def run(self) -> int:  # exit status
         "Export, and list the files"
         from memtrain.formats import export_shards
-        for name, tokens in export_shards(self.path, self.dest, self.format, self.split).items(): print(f'{self.dest}/{name}: {tokens:,} tokens')
+
+        for name, tokens in export_shards(self.path, self.dest, self.format, self.split).items():
+            print(f'{self.dest}/{name}: {tokens:,} tokens')
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #61e54dfc
@@ -117,14 +183,18 @@ def _tell_predictor(path, samples):
     "The line to train a predictor by, or that there are too few samples for one"
     if samples < 100:  # of more, some fall to each part
         from memtrain.routing import split_samples
-        try: split_samples(path)
-        except MemtrainError as e: return f'Too few for train-predictor: {e}'
+
+        try:
+            split_samples(path)
+        except MemtrainError as e:
+            return f'Too few for train-predictor: {e}'
     return f'Next: memtrain train-predictor --shard_dir {shlex.quote(str(path))}'
 
 # %% ../nbs/reference/65_cli.ipynb #d86b3f90
 @dataclass
 class ShardTraces:
     "Cut a pickle of traces, larger than memory if need be, into shards"
+
     input_file: str  # a pickle, a torch.save file, an index of one, or a folder of traces to cut anew
     out_dir: str  # folder of the shards
     takes = {'traces:shard_traces': '-src out allow_empty'}
@@ -135,23 +205,35 @@ class ShardTraces:
     ) -> int:  # exit status
         "Shard, and say what came of it"
         from memtrain.traces import shard_traces
+
         m = shard_traces(self.input_file, self.out_dir, allow_empty=False, **how)
         out = shlex.quote(self.out_dir)
         if how['index_only']:
-            print(f"{m['index']}: where {m['traces']:,} traces lie, {format_size(m['bytes'])}; open_traces takes it in place of a folder")
+            print(
+                f"{m['index']}: where {m['traces']:,} traces lie, {format_size(m['bytes'])}; open_traces takes it in place of a folder"
+            )
             return 0
-        print(f"{self.out_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers in {len(m['shards'])} shards, "
-              f"{format_size(sum(s['bytes'] for s in m['shards']))}")
+        print(
+            f"{self.out_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers in {len(m['shards'])} shards, "
+            f"{format_size(sum(s['bytes'] for s in m['shards']))}"
+        )
         if other := m['traces'] - sum(m['layers'].values()):
-            print(f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; a predictor learns from traces, which have one"
-                  + '; what is no list is one item'*(m['traces'] == 1))
-        print(f'Next: memtrain verify {out}' if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers'] else _tell_predictor(self.out_dir, m['samples']))
+            print(
+                f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; a predictor learns from traces, which have one"
+                + '; what is no list is one item' * (m['traces'] == 1)
+            )
+        print(
+            f'Next: memtrain verify {out}'
+            if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers']
+            else _tell_predictor(self.out_dir, m['samples'])
+        )
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #e48c0b86
 @dataclass
 class CollectTraces:
     "Collect routing traces from a trained GPT with experts"
+
     target_traces: int = 5000  # at most; a window of text has one for each layer
     shard_data: bool = False  # shard while collecting; else one pickle
     shard_size_mb: float = 400  # MiB per shard
@@ -165,29 +247,60 @@ class CollectTraces:
         how: dict,  # arguments of `collect_run`
     ) -> int:  # exit status
         "Collect, and say what came of it"
-        if '/' in self.output_suffix: raise MemtrainError('is a part of a name', 'leave out the slash', 'output_suffix', self.output_suffix)
+        if '/' in self.output_suffix:
+            raise MemtrainError(
+                'is a part of a name', 'leave out the slash', 'output_suffix', self.output_suffix
+            )
         from memtrain.routing import collect_run
-        name = Path(self.out_dir)/f"{Path(how['run_dir']).resolve().name}_traces{'_'*bool(self.output_suffix)}{self.output_suffix}"
-        dest, folder = (Path(f'{name}_shards'),)*2 if self.shard_data else (Path(f'{name}.pkl'), Path(f'{name}.parts'))
-        size = dict(shard_size_mb=self.shard_size_mb) if self.shard_data else dict(shard_size_mb=1_000_000, format='pkl')
+
+        name = (
+            Path(self.out_dir)
+            / f"{Path(how['run_dir']).resolve().name}_traces{'_' * bool(self.output_suffix)}{self.output_suffix}"
+        )
+        dest, folder = (
+            (Path(f'{name}_shards'),) * 2 if self.shard_data else (Path(f'{name}.pkl'), Path(f'{name}.parts'))
+        )
+        size = (
+            dict(shard_size_mb=self.shard_size_mb)
+            if self.shard_data
+            else dict(shard_size_mb=1_000_000, format='pkl')
+        )
         with contextlib.nullcontext() if self.shard_data else lock_folder(folder):
             if not self.shard_data and dest.exists():
-                if not any(folder.glob('shard_*')): shutil.rmtree(folder)  # its shard is the pickle
+                if not any(folder.glob('shard_*')):
+                    shutil.rmtree(folder)  # its shard is the pickle
                 raise MemtrainError(f'{dest} is there already', f"give another {option('output_suffix')}")
-            m = collect_run(how.pop('run_dir'), folder, target_traces=self.target_traces, resume=self.resume, **how, **size)
+            m = collect_run(
+                how.pop('run_dir'),
+                folder,
+                target_traces=self.target_traces,
+                resume=self.resume,
+                **how,
+                **size,
+            )
             if not self.shard_data:  # the one shard is the pickle
-                shard, = folder.glob('shard_*.pkl')
+                (shard,) = folder.glob('shard_*.pkl')
                 os.replace(shard, dest)
                 shutil.rmtree(folder)
-        print(f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {format_size(sum(s['bytes'] for s in m['shards']))}")
-        print(_tell_predictor(dest, m['samples']) if self.shard_data else f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS')
+        print(
+            f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {format_size(sum(s['bytes'] for s in m['shards']))}"
+        )
+        print(
+            _tell_predictor(dest, m['samples'])
+            if self.shard_data
+            else f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS'
+        )
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #47e3e608
 @dataclass
 class TrainPredictor:
     "Learn from traces which experts a layer is going to choose"
-    takes = {'routing:train_predictor': 'shard_dir out_dir device resume change', 'routing:PredictorConfig': ''}
+
+    takes = {
+        'routing:train_predictor': 'shard_dir out_dir device resume change',
+        'routing:PredictorConfig': '',
+    }
     types = {'change': tuple[str, ...]}
 
     def run(
@@ -197,20 +310,32 @@ class TrainPredictor:
     ) -> int:  # exit status
         "Train, and print what it finds on samples that are held out, beside what needs no training"
         from memtrain.routing import evaluate_predictors, train_predictor
+
         s = train_predictor(**where, **asdict(config))
-        print(f"{config.kind}, {s['params']:,} parameters: {s['epoch']} epochs, {s['seconds']:.0f} s; on held-out samples, {config.lookahead} ahead:")
-        found = evaluate_predictors(where['shard_dir'], window=config.window, lookahead=config.lookahead, val_fraction=config.val_fraction, test_fraction=config.test_fraction) | {config.kind: s}
-        for name, f in found.items(): print(f"  {name:<18} recall@{s['k']} {f['recall']:.3f}   exact set {f['exact']:.3f}")
+        print(
+            f"{config.kind}, {s['params']:,} parameters: {s['epoch']} epochs, {s['seconds']:.0f} s; on held-out samples, {config.lookahead} ahead:"
+        )
+        found = evaluate_predictors(
+            where['shard_dir'],
+            window=config.window,
+            lookahead=config.lookahead,
+            val_fraction=config.val_fraction,
+            test_fraction=config.test_fraction,
+        ) | {config.kind: s}
+        for name, f in found.items():
+            print(f"  {name:<18} recall@{s['k']} {f['recall']:.3f}   exact set {f['exact']:.3f}")
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #167c81cf
 @dataclass
 class RunFlags:
     "What a run that can be stopped and resumed is asked from a shell"
+
     out_dir: str | None = None  # folder of the run: checkpoint, log and summary
     device: str = 'auto'  # cpu, cuda, cuda:1, mps; auto is cuda where there is one
     resume: bool = False  # resume from the checkpoint in out_dir, if there is one
-    change: tuple[str, ...] = ()  # of a resumed run: settings that may be others than before, such as lr or max_iters; the log tells
+    # of a resumed run: settings that may be others than before, such as lr or max_iters; the log tells
+    change: tuple[str, ...] = ()
     plot: str | None = None  # image to write when the run is finished, such as curves.png
 
     def under_ranks(
@@ -220,51 +345,86 @@ class RunFlags:
         "Do `work`, under torchrun with all ranks together; what ends one of them is told once"
         from memtrain.ranks import start_ranks
         from memtrain.runs import Stopped, ToldElsewhere
-        if self.plot: _check_output('plot', self.plot, image=True)
+
+        if self.plot:
+            _check_output('plot', self.plot, image=True)
         try:
-            with start_ranks(self.device) as ranks: return work(ranks)
-        except Stopped as e: return _fail(e.tell(_flag), e.status) if ranks.main else e.status
-        except ToldElsewhere: return 1
+            with start_ranks(self.device) as ranks:
+                return work(ranks)
+        except Stopped as e:
+            return _fail(e.tell(_flag), e.status) if ranks.main else e.status
+        except ToldElsewhere:
+            return 1
         except RuntimeError as e:
-            if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)): raise
+            if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)):
+                raise
             raise MemtrainError('another rank has ended', 'its own line says why') from None
 
 # %% ../nbs/reference/65_cli.ipynb #36e60695
 @dataclass
 class Train(RunFlags):
     "Train a GPT on a data set, on text, or on a stream of it"
+
     dataset_dir: str | None = None  # folder that memtrain prepare made
-    input_file: tuple[str, ...] = ()  # or text: files, folders and 'patterns/**/*.py'; .gz, .zst, .jsonl and .parquet among them
-    dataset_id: str | None = None  # or a data set of the Hugging Face hub, OWNER/NAME or OWNER/NAME:CONFIG, or the folder or file of one
+    # or text: files, folders and 'patterns/**/*.py'; .gz, .zst, .jsonl and .parquet among them
+    input_file: tuple[str, ...] = ()
+    # or a data set of the Hugging Face hub, OWNER/NAME or OWNER/NAME:CONFIG, or the folder or file of one
+    dataset_id: str | None = None
     use_streaming: bool = False  # tokenise the text while it is read, not beforehand
-    documents: str = 'join'  # what windows do at the ends of documents: join, mask, split, or, of a stream, pack
-    tokenization: str | None = None  # of text: train-bpe (the default), bytes, char, the path of a tokenizer.json or a data set, or a name on the hub
+    # what windows do at the ends of documents: join, mask, split, or, of a stream, pack
+    documents: str = 'join'
+    # of text: train-bpe (the default), bytes, char, the path of a tokenizer.json or a data set, or a name on
+    # the hub
+    tokenization: str | None = None
     vocab_size: int | None = None  # of text, for train-bpe: ids in all; 8192 by default
-    max_broken: int | None = None  # of text: so many broken records are skipped, one more is an error; 100 of a stream, else none
+    # of text: so many broken records are skipped, one more is an error; 100 of a stream, else none
+    max_broken: int | None = None
     target_params: str | None = None  # size of the model, such as 2M; 2M unless the model is given otherwise
-    model_name: str | None = None  # shape of a known model instead: gpt2, gpt2-medium, gpt2-large, gpt2-xl; or any name for the run
+    # shape of a known model instead: gpt2, gpt2-medium, gpt2-large, gpt2-xl; or any name for the run
+    model_name: str | None = None
     config_file: str | None = None  # JSON file with the fields of GPTConfig instead
     n_layer: int | None = None  # or the shape in numbers: layers, with n_head and n_embd
     n_head: int | None = None  # of the shape in numbers: attention heads per layer
     n_embd: int | None = None  # of the shape in numbers: width
-    n_experts: int | None = None  # of the shape in numbers: experts in the place of each MLP, of which a token visits two
-    init_from: str | None = None  # start from the weights of a run, of an exported model, or of a GPT-2 or Llama as Hugging Face keeps it
-    model: str | None = None  # or train any causal language model of transformers as it is, from its folder; needs the extra hf
+    # of the shape in numbers: experts in the place of each MLP, of which a token visits two
+    n_experts: int | None = None
+    # start from the weights of a run, of an exported model, or of a GPT-2 or Llama as Hugging Face keeps it
+    init_from: str | None = None
+    # or train any causal language model of transformers as it is, from its folder; needs the extra hf
+    model: str | None = None
     seq_len: int | None = None  # tokens per window; 256, or what the named model or the file says
     report: str | None = None  # HTML file to write when the run is finished, such as report.html
-    tensorboard: str | None = None  # folder to write the log to for TensorBoard as well; needs the extra tensorboard
-    takes = {'train:TrainConfig': '', 'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines', 'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers', 'stream:DocumentStream.__init__': 'cache_size cache_dir', 'train:open_model': 'lora lora_alpha load_in_4bit'}
+    # folder to write the log to for TensorBoard as well; needs the extra tensorboard
+    tensorboard: str | None = None
+    takes = {
+        'train:TrainConfig': '',
+        'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines',
+        'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers',
+        'stream:DocumentStream.__init__': 'cache_size cache_dir',
+        'train:open_model': 'lora lora_alpha load_in_4bit',
+    }
     types = {'cache_size': str}
     prefix = {'text': 'of text: ', 'stream': 'of a stream: '}
 
     def check_paths(self) -> None:
         "An error for what isn't there, before torch is imported"
-        if sum(map(bool, (self.dataset_dir, self.input_file, self.dataset_id))) > 1: return  # which is told first
+        # which is told first
+        if sum(map(bool, (self.dataset_dir, self.input_file, self.dataset_id))) > 1:
+            return
         for name in ('dataset_dir', 'init_from', 'model'):
-            if (path := getattr(self, name)) and not Path(path).is_dir(): raise MemtrainError('no such folder', 'give the folder that memtrain prepare made' if name == 'dataset_dir' else 'give the folder that holds its config.json and weights, or a run', name, path)
+            if (path := getattr(self, name)) and not Path(path).is_dir():
+                raise MemtrainError(
+                    'no such folder',
+                    'give the folder that memtrain prepare made'
+                    if name == 'dataset_dir'
+                    else 'give the folder that holds its config.json and weights, or a run',
+                    name,
+                    path,
+                )
         for name, paths in (('input_file', self.input_file), ('config_file', [self.config_file])):
             for path in paths:
-                if path and not set(path) & set('*?[') and not os.path.exists(os.path.expanduser(path)): raise MemtrainError(f'{path}: no such file or folder', f'check {option(name)}')
+                if path and not set(path) & set('*?[') and not os.path.exists(os.path.expanduser(path)):
+                    raise MemtrainError(f'{path}: no such file or folder', f'check {option(name)}')
 
     def run(
         self,
@@ -274,44 +434,120 @@ class Train(RunFlags):
     ) -> int:  # exit status
         "Train to the end, and say what came of it; under torchrun, with all ranks together"
         from memtrain.train import OutOfMemory
+
         *stream, self.own = stream
         options = {k: v for found in stream for k, v in found.items()}
         self._check(config, text, options)
         named = self.out_dir
-        if named is None: self.out_dir = self.model_name or (f'{Path(self.model or self.init_from).resolve().name}-tuned' if self.model or self.init_from else Path(self.config_file).stem if self.config_file else f"gpt-{self.target_params or '2M'}")
-        try: return self.under_ranks(lambda ranks: self._train(config, text, options, ranks, told=[] if named else [f'to the folder {self.out_dir}, named after the model']))
-        except OutOfMemory as e: raise MemtrainError(self._with_line(e, config, text, options)) from None
+        if named is None:
+            self.out_dir = self.model_name or (
+                f'{Path(self.model or self.init_from).resolve().name}-tuned'
+                if self.model or self.init_from
+                else Path(self.config_file).stem
+                if self.config_file
+                else f"gpt-{self.target_params or '2M'}"
+            )
+        try:
+            return self.under_ranks(
+                lambda ranks: self._train(
+                    config,
+                    text,
+                    options,
+                    ranks,
+                    told=[] if named else [f'to the folder {self.out_dir}, named after the model'],
+                )
+            )
+        except OutOfMemory as e:
+            raise MemtrainError(self._with_line(e, config, text, options)) from None
 
 # %% ../nbs/reference/65_cli.ipynb #5c41d139
 def _changed(values, where, names=None):
     "Which of `values` aren't the defaults that `where` declares"
-    return [f.name for f in read_flags(where) if f.name in values and values[f.name] != f.default and (not names or f.name in names)]
+    return [
+        f.name
+        for f in read_flags(where)
+        if f.name in values and values[f.name] != f.default and (not names or f.name in names)
+    ]
+
 
 @patch
 def _check(self: Train, config, text, stream):
     "An error unless the flags name one thing to learn from, and nothing that doesn't go with it"
     ways = ('dataset_dir', 'input_file', 'dataset_id')
     given = [option(k) for k in ways if getattr(self, k)]
-    if len(given) > 1: raise MemtrainError(f"{' and '.join(given)} each name what to learn from", 'give one of them')
-    if not given: raise MemtrainError(f"what to learn from? give {option('dataset_dir')} DIR, {option('input_file')} FILE or {option('dataset_id')} NAME")
-    of_text = [k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None] + _changed(vars(text), 'text:TextOptions')
+    if len(given) > 1:
+        raise MemtrainError(f"{' and '.join(given)} each name what to learn from", 'give one of them')
+    if not given:
+        raise MemtrainError(
+            f"what to learn from? give {option('dataset_dir')} DIR, {option('input_file')} FILE or {option('dataset_id')} NAME"
+        )
+    of_text = [
+        k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None
+    ] + _changed(vars(text), 'text:TextOptions')
     of_streams = [k for where in list(self.takes)[2:-1] for k in _changed(stream, where)]
     if self.model is None and (names := _changed(getattr(self, 'own', {}), 'train:open_model')):
         start, instead = self.init_from, 'give the folder of one'
-        if start: instead = f"give {option('model')} {start} in the place of {option('init_from')}" if Path(start, 'config.json').exists() else f"make one of the run: memtrain export-model {start} FOLDER --to hf"
-        raise MemtrainError(f"is for a model of transformers, {option('model')}", instead, names[0], None if (value := self.own[names[0]]) is True else value)
-    for name in of_text + ['use_streaming']*self.use_streaming:
-        if self.dataset_dir: raise MemtrainError(f"is for text, and {self.dataset_dir} has been prepared", 'leave it out, its tokens are read as they are', name)
+        if start:
+            instead = (
+                f"give {option('model')} {start} in the place of {option('init_from')}"
+                if Path(start, 'config.json').exists()
+                else f"make one of the run: memtrain export-model {start} FOLDER --to hf"
+            )
+        raise MemtrainError(
+            f"is for a model of transformers, {option('model')}",
+            instead,
+            names[0],
+            None if (value := self.own[names[0]]) is True else value,
+        )
+    for name in of_text + ['use_streaming'] * self.use_streaming:
+        if self.dataset_dir:
+            raise MemtrainError(
+                f"is for text, and {self.dataset_dir} has been prepared",
+                'leave it out, its tokens are read as they are',
+                name,
+            )
     for name in of_streams:
-        if not self.use_streaming: raise MemtrainError('is for a stream', 'leave it out' if self.dataset_dir else f"add {option('use_streaming')}", name)
+        if not self.use_streaming:
+            raise MemtrainError(
+                'is for a stream',
+                'leave it out' if self.dataset_dir else f"add {option('use_streaming')}",
+                name,
+            )
     for name, bad, problem, way_out in (
-        ('documents', self.documents == 'pack' and not self.use_streaming, 'is for a stream', 'take split or mask' if self.dataset_dir else f"add {option('use_streaming')}"),
-        ('exclude', text.exclude and self.dataset_id, f"is for {option('input_file')}: a data set has no files to leave out", ''),
-        ('vocab_size', self.vocab_size is not None and self.tokenization not in (None, 'train-bpe'), f"is for {option('tokenization')} train-bpe: {self.tokenization} has a vocabulary already", ''),
-        ('tokenization', self.use_streaming and self.tokenization == 'char', 'has to see all of the text before the first batch', f"leave out {option('use_streaming')}, or take bytes")):
-        if bad: raise MemtrainError(problem, way_out, name, getattr(self, name, None))
-    if config.epochs and _changed(vars(config), 'train:TrainConfig', ('max_iters',)): raise MemtrainError(f"{option('epochs')} {config.epochs:g} and {option('max_iters')} {config.max_iters} both tell how long to train", 'give one of them')
-    if '' in self.input_file: raise MemtrainError('has an empty name in it', 'is a shell variable unset?', 'input_file')
+        (
+            'documents',
+            self.documents == 'pack' and not self.use_streaming,
+            'is for a stream',
+            'take split or mask' if self.dataset_dir else f"add {option('use_streaming')}",
+        ),
+        (
+            'exclude',
+            text.exclude and self.dataset_id,
+            f"is for {option('input_file')}: a data set has no files to leave out",
+            '',
+        ),
+        (
+            'vocab_size',
+            self.vocab_size is not None and self.tokenization not in (None, 'train-bpe'),
+            f"is for {option('tokenization')} train-bpe: {self.tokenization} has a vocabulary already",
+            '',
+        ),
+        (
+            'tokenization',
+            self.use_streaming and self.tokenization == 'char',
+            'has to see all of the text before the first batch',
+            f"leave out {option('use_streaming')}, or take bytes",
+        ),
+    ):
+        if bad:
+            raise MemtrainError(problem, way_out, name, getattr(self, name, None))
+    if config.epochs and _changed(vars(config), 'train:TrainConfig', ('max_iters',)):
+        raise MemtrainError(
+            f"{option('epochs')} {config.epochs:g} and {option('max_iters')} {config.max_iters} both tell how long to train",
+            'give one of them',
+        )
+    if '' in self.input_file:
+        raise MemtrainError('has an empty name in it', 'is a shell variable unset?', 'input_file')
 
 # %% ../nbs/reference/65_cli.ipynb #b5ce5c20
 @patch
@@ -321,26 +557,62 @@ def _open_data(self: Train, config, text, stream):
     from memtrain.stream import open_source, sample_texts
     from memtrain.tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
     from memtrain.train import hold_text, open_shards, open_stream
-    if self.dataset_dir: return TokenShards(self.dataset_dir).vocab_size, lambda block_size: open_shards(self.dataset_dir, config, block_size, self.documents)
+
+    if self.dataset_dir:
+        return TokenShards(self.dataset_dir).vocab_size, lambda block_size: open_shards(
+            self.dataset_dir, config, block_size, self.documents
+        )
     for path in map(Path, self.input_file or [self.dataset_id]):  # files of JSON that nobody wants to learn
-        if (path/MANIFEST).exists(): raise MemtrainError(f'{path}: its text has been prepared', f"give it as {option('dataset_dir')}")
-        if self.input_file and any((path/name).exists() for name in ('dataset_info.json', 'dataset_dict.json')): raise MemtrainError(f'{path}: a data set that was saved with save_to_disk', f"give it as {option('dataset_id')}")
-    options = {k: v for k, v in vars(text).items() if k not in ('exclude', *self.takes['text:TextOptions'][1:].split())}
-    source = open_source([Path(p) for p in self.input_file] or self.dataset_id, text.text_key, text.exclude)  # a Path is never taken for a text
+        if (path / MANIFEST).exists():
+            raise MemtrainError(f'{path}: its text has been prepared', f"give it as {option('dataset_dir')}")
+        if self.input_file and any(
+            (path / name).exists() for name in ('dataset_info.json', 'dataset_dict.json')
+        ):
+            raise MemtrainError(
+                f'{path}: a data set that was saved with save_to_disk', f"give it as {option('dataset_id')}"
+            )
+    options = {
+        k: v
+        for k, v in vars(text).items()
+        if k not in ('exclude', *self.takes['text:TextOptions'][1:].split())
+    }
+    # a Path is never taken for a text
+    source = open_source([Path(p) for p in self.input_file] or self.dataset_id, text.text_key, text.exclude)
     start = self.model or self.init_from
-    how, out = self.tokenization or (start and next((start for name in (TOKENIZER, 'tokenizer.json') if Path(start, name).exists()), None)) or 'train-bpe', Path(self.out_dir)
+    how, out = (
+        self.tokenization
+        or (
+            start
+            and next((start for name in (TOKENIZER, 'tokenizer.json') if Path(start, name).exists()), None)
+        )
+        or 'train-bpe',
+        Path(self.out_dir),
+    )
     size = (self.vocab_size or 8192) if how == 'train-bpe' else None
-    if self.resume and (out/'checkpoint.pt').exists() and (out/TOKENIZER).exists(): tokenizer = load_tokenizer(out/TOKENIZER)
-    elif how == start: tokenizer = load_tokenizer(start)
-    elif how == 'train-bpe': tokenizer = train_bpe(sample_texts(source, **options), size)
-    elif how == 'char': tokenizer = CharTokenizer(set().union(*sample_texts(source, 2**60, **{**options, 'val_fraction': 0})))
-    else: tokenizer = open_tokenizer(how)
+    if self.resume and (out / 'checkpoint.pt').exists() and (out / TOKENIZER).exists():
+        tokenizer = load_tokenizer(out / TOKENIZER)
+    elif how == start:
+        tokenizer = load_tokenizer(start)
+    elif how == 'train-bpe':
+        tokenizer = train_bpe(sample_texts(source, **options), size)
+    elif how == 'char':
+        tokenizer = CharTokenizer(set().union(*sample_texts(source, 2**60, **{**options, 'val_fraction': 0})))
+    else:
+        tokenizer = open_tokenizer(how)
+
     def make(block_size):
         val_fraction = options.pop('val_fraction')
-        given = options | ({} if self.max_broken is None else {'max_broken': self.max_broken}) | ({k: v for k, v in stream.items() if v is not None} if self.use_streaming else {})
-        data = (open_stream if self.use_streaming else hold_text)(source, tokenizer, config, block_size, val_fraction, self.documents, **given)
+        given = (
+            options
+            | ({} if self.max_broken is None else {'max_broken': self.max_broken})
+            | ({k: v for k, v in stream.items() if v is not None} if self.use_streaming else {})
+        )
+        data = (open_stream if self.use_streaming else hold_text)(
+            source, tokenizer, config, block_size, val_fraction, self.documents, **given
+        )
         data.identity |= {'tokenization': how, 'vocab_size': size}
         return data
+
     return tokenizer.vocab_size, make
 
 # %% ../nbs/reference/65_cli.ipynb #1a7dd1b3
@@ -350,36 +622,77 @@ def _train(self: Train, config, text, stream, ranks, told):
     from memtrain.runs import check_run_dir, on_main
     from memtrain.estimate import simulate
     from memtrain.train import Trainer, load_run, model_step, open_model, write_tensorboard
-    if self.report: _check_output('report', self.report)
+
+    if self.report:
+        _check_output('report', self.report)
     listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
-    if not self.dataset_dir: on_main(ranks, lambda: check_run_dir(self.out_dir, self.resume))  # before any text is read
+    # before any text is read
+    if not self.dataset_dir:
+        on_main(ranks, lambda: check_run_dir(self.out_dir, self.resume))
     vocab_size, make_data = self._open_data(config, text, stream)
     shape = _choose_model(self, vocab_size)
-    if self.model: block_size = self.seq_len or min(1024, open_model(self.model, empty=True).config.block_size)
+    if self.model:
+        block_size = self.seq_len or min(1024, open_model(self.model, empty=True).config.block_size)
     else:
         model = load_run(self.init_from, 'cpu', self.seq_len).model if self.init_from else None
         block_size = (model.config if model else shape).block_size
     data = make_data(block_size)
-    if start := self.model or self.init_from: _check_tokenizer(start, data)
+    if start := self.model or self.init_from:
+        _check_tokenizer(start, data)
     seed_everything(config.seed)
-    if self.model: model = open_model(self.model, block_size, **self.own, weights=config.weights)
-    elif not self.init_from: model = GPT(shape)
+    if self.model:
+        model = open_model(self.model, block_size, **self.own, weights=config.weights)
+    elif not self.init_from:
+        model = GPT(shape)
     told += _describe_data(data)
-    t = Trainer(model, data, config, self.out_dir, resume=self.resume, ranks=ranks, listeners=listeners, change=self.change)
+    t = Trainer(
+        model,
+        data,
+        config,
+        self.out_dir,
+        resume=self.resume,
+        ranks=ranks,
+        listeners=listeners,
+        change=self.change,
+    )
     shape = t.model.config
     if self.model and not config.compile and t.ranks.world_size == 1 and t.device.type in ('cpu', 'cuda'):
-        trace = simulate(*model_step(lambda: open_model(self.model, block_size, **self.own, weights=config.weights, empty=True), t.config, self.documents in ('mask', 'pack')), device=t.device.type)
-        told.append(f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}')
+        trace = simulate(
+            *model_step(
+                lambda: open_model(self.model, block_size, **self.own, weights=config.weights, empty=True),
+                t.config,
+                self.documents in ('mask', 'pack'),
+            ),
+            device=t.device.type,
+        )
+        told.append(
+            f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}'
+        )
     c, n = t.config, t.ranks.world_size
-    told.append(f"{_describe_shape(shape, t.model)}, {t.belongs['global_batch']*shape.block_size:,} tokens a step, on {t.device}" + f' of {n} ranks, {t.spread.how}'*(n > 1)
-                + (f'; resumed after iteration {t.iter}' if 0 < t.iter < c.max_iters else '; this run was finished before' if t.iter else ''))
-    if ranks.main: print('\n'.join(told), flush=True)
+    told.append(
+        f"{_describe_shape(shape, t.model)}, {t.belongs['global_batch'] * shape.block_size:,} tokens a step, on {t.device}"
+        + f' of {n} ranks, {t.spread.how}' * (n > 1)
+        + (
+            f'; resumed after iteration {t.iter}'
+            if 0 < t.iter < c.max_iters
+            else '; this run was finished before'
+            if t.iter
+            else ''
+        )
+    )
+    if ranks.main:
+        print('\n'.join(told), flush=True)
     s = t.run()
-    if not ranks.main: return 0
-    print(f"val loss {s['val_loss']:.3f}, unigram entropy {s['unigram_entropy']:.3f}; {s['tokens_per_second']:,.0f} tokens/s, "
-          f"{s['waiting']:.1%} of the time waiting for data; at most {format_size(s['peak_memory'])} in memory")
-    for line in s.get('stream', {}).get('broken', ()): print(f'left out: {line}')
-    if self.report or self.plot: from memtrain.report import plot_run, write_report
+    if not ranks.main:
+        return 0
+    print(
+        f"val loss {s['val_loss']:.3f}, unigram entropy {s['unigram_entropy']:.3f}; {s['tokens_per_second']:,.0f} tokens/s, "
+        f"{s['waiting']:.1%} of the time waiting for data; at most {format_size(s['peak_memory'])} in memory"
+    )
+    for line in s.get('stream', {}).get('broken', ()):
+        print(f'left out: {line}')
+    if self.report or self.plot:
+        from memtrain.report import plot_run, write_report
     if self.report:
         write_report(self.out_dir, self.report)
         print(f'Report: {self.report}')
@@ -388,88 +701,176 @@ def _train(self: Train, config, text, stream, ranks, told):
         print(f'Plot: {self.plot}')
     return 0
 
+
 @patch
 def _with_line(self: Train, error, config, text, stream):
     "What is wrong, and the whole line to run instead, where the settings `config` ran out of memory"
-    if (o := error.option) is None: return error.tell(_flag)
+    if (o := error.option) is None:
+        return error.tell(_flag)
     from memtrain.train import apply_step
+
     config, changes = apply_step(config, o.step), {}
-    if Path(self.out_dir, 'checkpoint.pt').exists(): changes = {'resume': True} if error.resumable else {'out_dir': f'{self.out_dir}_2', 'resume': False}  # other numbers: another run
+    # other numbers: another run
+    if Path(self.out_dir, 'checkpoint.pt').exists():
+        changes = {'resume': True} if error.resumable else {'out_dir': f'{self.out_dir}_2', 'resume': False}
     ranks = os.environ.get('LOCAL_WORLD_SIZE', os.environ.get('WORLD_SIZE'))
     program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
     found = []
-    for values, where in ((vars(self) | changes, 'cli:Train'), (vars(config), 'train:TrainConfig'), (vars(text), 'text:TextOptions'), *((stream, o) for o in list(self.takes)[2:-1]), (getattr(self, 'own', {}), 'train:open_model')):
+    for values, where in (
+        (vars(self) | changes, 'cli:Train'),
+        (vars(config), 'train:TrainConfig'),
+        (vars(text), 'text:TextOptions'),
+        *((stream, o) for o in list(self.takes)[2:-1]),
+        (getattr(self, 'own', {}), 'train:open_model'),
+    ):
         for name in _changed(values, where):
             value = values[name]
-            if type(value) is bool: found.append(f"--{'' if value else 'no_'}{name}")
-            else: found.append(f"--{name} {' '.join(shlex.quote(str(v)) for v in (value if isinstance(value, (tuple, list)) else [value]))}")
+            if type(value) is bool:
+                found.append(f"--{'' if value else 'no_'}{name}")
+            else:
+                found.append(
+                    f"--{name} {' '.join(shlex.quote(str(v)) for v in (value if isinstance(value, (tuple, list)) else [value]))}"
+                )
     return f"{error.tell(_flag)}; run: {program} train {' '.join(found)}"
 
 # %% ../nbs/reference/65_cli.ipynb #fba57c6a
 def _check_output(name, path, image=False):
     "A file that can't be written is told before the work, not after it"
-    if Path(path).is_dir(): raise MemtrainError('is a folder', 'give the name of a file in it', name, path)
-    if image and Path(path).suffix not in ('.png', '.svg', '.pdf'): raise MemtrainError('is no image that can be written', 'give a name that ends in .png, .svg or .pdf', name, path)
+    if Path(path).is_dir():
+        raise MemtrainError('is a folder', 'give the name of a file in it', name, path)
+    if image and Path(path).suffix not in ('.png', '.svg', '.pdf'):
+        raise MemtrainError(
+            'is no image that can be written', 'give a name that ends in .png, .svg or .pdf', name, path
+        )
     check_writable(path)
+
 
 def _save_figure(figure, dest):
     "Write `figure` to the image `dest`, whole or not at all"
     Path(dest).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(dest) as f: figure.savefig(f, format=Path(dest).suffix[1:])
+    with atomic_write(dest) as f:
+        figure.savefig(f, format=Path(dest).suffix[1:])
+
 
 def _choose_model(args, vocab_size, seq_len=256):
-    "The `GPTConfig` that the flags ask for, for a vocabulary of `vocab_size` ids and, unless they say more, windows of `seq_len` tokens"
+    """The `GPTConfig` that the flags ask for, for a vocabulary of `vocab_size` ids and, unless they say more,
+    windows of `seq_len` tokens"""
     from memtrain.model import NAMED_MODELS, GPTConfig, named_config, size_model
-    named = args.model_name if isinstance(args, Shaped) or args.model_name in NAMED_MODELS else None  # in training it may also be the name of the run
+
+    # in training it may also be the name of the run
+    named = args.model_name if isinstance(args, Shaped) or args.model_name in NAMED_MODELS else None
     numbers = {k: getattr(args, k, None) for k in ('n_layer', 'n_head', 'n_embd')}
-    ways = [(k, getattr(args, k, None)) for k in ('target_params', 'config_file', 'init_from', 'model')] + [('model_name', named), *[(k, v) for k, v in numbers.items() if v is not None][:1]]
+    ways = [(k, getattr(args, k, None)) for k in ('target_params', 'config_file', 'init_from', 'model')] + [
+        ('model_name', named),
+        *[(k, v) for k, v in numbers.items() if v is not None][:1],
+    ]
     given = [option(k) for k, v in ways if v is not None]
-    if len(given) > 1: raise MemtrainError(f"{' and '.join(given)} each name a model", 'give one of them')
-    if vocab_size is not None and (getattr(args, 'init_from', None) or getattr(args, 'model', None)): return None  # which has its shape
-    if vocab_size is None: raise MemtrainError(f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it', 'prepare it with `memtrain prepare`')
-    if getattr(args, 'n_experts', None) is not None and None in numbers.values(): raise MemtrainError('belong to a shape in numbers', f"give {option('n_layer')}, {option('n_head')} and {option('n_embd')} too, or a {option('config_file')}", 'n_experts', args.n_experts)
-    if missing := [k for k, v in numbers.items() if v is None] if any(v is not None for v in numbers.values()) else []:
-        raise MemtrainError(f"a shape in numbers has {option('n_layer')}, {option('n_head')} and {option('n_embd')}", f'give {option(missing[0])} too')
-    if numbers['n_layer'] is not None: return GPTConfig(vocab_size, seq_len if args.seq_len is None else args.seq_len, **numbers, n_experts=args.n_experts or 0)
-    if named: return named_config(named, vocab_size=vocab_size, block_size=args.seq_len)
-    if not args.config_file: return size_model(args.target_params or '2M', vocab_size, seq_len if args.seq_len is None else args.seq_len)
+    if len(given) > 1:
+        raise MemtrainError(f"{' and '.join(given)} each name a model", 'give one of them')
+    # which has its shape
+    if vocab_size is not None and (getattr(args, 'init_from', None) or getattr(args, 'model', None)):
+        return None
+    if vocab_size is None:
+        raise MemtrainError(
+            f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it',
+            'prepare it with `memtrain prepare`',
+        )
+    if getattr(args, 'n_experts', None) is not None and None in numbers.values():
+        raise MemtrainError(
+            'belong to a shape in numbers',
+            f"give {option('n_layer')}, {option('n_head')} and {option('n_embd')} too, or a {option('config_file')}",
+            'n_experts',
+            args.n_experts,
+        )
+    if (
+        missing := [k for k, v in numbers.items() if v is None]
+        if any(v is not None for v in numbers.values())
+        else []
+    ):
+        raise MemtrainError(
+            f"a shape in numbers has {option('n_layer')}, {option('n_head')} and {option('n_embd')}",
+            f'give {option(missing[0])} too',
+        )
+    if numbers['n_layer'] is not None:
+        return GPTConfig(
+            vocab_size,
+            seq_len if args.seq_len is None else args.seq_len,
+            **numbers,
+            n_experts=args.n_experts or 0,
+        )
+    if named:
+        return named_config(named, vocab_size=vocab_size, block_size=args.seq_len)
+    if not args.config_file:
+        return size_model(
+            args.target_params or '2M', vocab_size, seq_len if args.seq_len is None else args.seq_len
+        )
     shape = GPTConfig.from_json(args.config_file)
     return shape if args.seq_len is None else replace(shape, block_size=args.seq_len)
 
+
 def _describe_data(data):
     "What is there to learn from, where the command has made it; of a stream, the memory it is going to take"
-    if data.identity['data'] == 'shards': return []
+    if data.identity['data'] == 'shards':
+        return []
     val = f'{len(data.val.shards):,} tokens to be measured on'
-    if data.identity['data'] == 'held': return [f'{data.name}: {len(data.train.shards):,} tokens to learn from, {val}']
+    if data.identity['data'] == 'held':
+        return [f'{data.name}: {len(data.train.shards):,} tokens to learn from, {val}']
     parts, memory = data.train.predict_memory(), get_machine()['memory']
     if sum(parts.values()) > memory:
-        raise MemtrainError(f'{data.name}: the stream would take up to {format_size(sum(parts.values()))}, most of it for the {max(parts, key=parts.get)}; this machine has '
-                            f'{format_size(memory)}', f"choose a smaller {option('shuffle_buffer_size')}, or fewer {option('num_workers')}")
-    buffer = f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer" if parts.get('shuffle buffer') else ''
+        raise MemtrainError(
+            f'{data.name}: the stream would take up to {format_size(sum(parts.values()))}, most of it for the {max(parts, key=parts.get)}; this machine has '
+            f'{format_size(memory)}',
+            f"choose a smaller {option('shuffle_buffer_size')}, or fewer {option('num_workers')}",
+        )
+    buffer = (
+        f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer"
+        if parts.get('shuffle buffer')
+        else ''
+    )
     return [f'{data.name}: streamed in at most {format_size(sum(parts.values()))}{buffer}; {val}']
+
 
 def _check_tokenizer(start, data):
     "An error where `data` has other ids than the model in `start`, if it has a tokenizer"
     from memtrain.folders import sha256_text
     from memtrain.tokenization import load_tokenizer
-    if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')): return
+
+    if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')):
+        return
     if sha256_text(load_tokenizer(start).state()) != data.identity['tokenizer_sha256']:
-        raise MemtrainError(f'{data.name} has another tokenizer than {start}', f"give {option('tokenization')} {start}, here for text, or to memtrain prepare")
+        raise MemtrainError(
+            f'{data.name} has another tokenizer than {start}',
+            f"give {option('tokenization')} {start}, here for text, or to memtrain prepare",
+        )
+
 
 def _describe_shape(m, model=None):
     "A model in a few words"
     if not hasattr(m, 'n_layer'):
-        trained, every = (sum(p.numel()*(1 + hasattr(p, 'quant_state')) for p in model.parameters() if p.requires_grad or not only) for only in (True, False))
-        how = f", {format_count(trained)} of them trained, in adapters of rank {m.lora}{' beside weights of 4 bits' * m.load_in_4bit}" if m.lora else ''
+        trained, every = (
+            sum(
+                p.numel() * (1 + hasattr(p, 'quant_state'))
+                for p in model.parameters()
+                if p.requires_grad or not only
+            )
+            for only in (True, False)
+        )
+        how = (
+            f", {format_count(trained)} of them trained, in adapters of rank {m.lora}{' beside weights of 4 bits' * m.load_in_4bit}"
+            if m.lora
+            else ''
+        )
         return f'{m.kind}, {format_count(every)} parameters{how} (vocabulary {m.vocab_size:,})'
     from memtrain.families import count_weights
     from memtrain.model import count_params
+
     experts = f'{m.n_experts} experts, ' if getattr(m, 'n_experts', 0) else ''
     return f'{format_count(count_weights(m)[0] if hasattr(m, "sizes") else count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, {experts}vocabulary {m.vocab_size:,})'
 
 # %% ../nbs/reference/65_cli.ipynb #f6ded8bd
 class OfRun:
     "A command that opens a trained model"
+
     takes = {'train:load_run': 'folder device'}
     types = {'folder': tyro.conf.Positional[str]}
 
@@ -479,18 +880,24 @@ class OfRun:
         device: str,  # as `load_run` takes it
     ) -> Any:  # a `TrainedModel`
         "The model in `folder` on `device`; what isn't there is told before torch is imported"
-        if not Path(folder).is_dir(): raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
+        if not Path(folder).is_dir():
+            raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
         from memtrain.train import load_run
+
         found = load_run(folder, device)
-        if found.tokenizer is None: raise MemtrainError(f'{folder} has no tokenizer', 'put its tokenizer.json into the folder')
+        if found.tokenizer is None:
+            raise MemtrainError(f'{folder} has no tokenizer', 'put its tokenizer.json into the folder')
         return found
+
 
 @dataclass
 class Sample(OfRun):
     "Let a trained model write, token by token"
+
     prompt: str = ''  # text to continue, - for standard input; a new document by default
     max_new_tokens: int = 300  # at most: a document that ends is not continued
-    temperature: float = 0.8  # 1 draws from the model's own probabilities, less is more careful, 0 takes the best token always
+    # 1 draws from the model's own probabilities, less is more careful, 0 takes the best token always
+    temperature: float = 0.8
     top_k: int | None = None  # draw from the k best tokens only
     num_samples: int = 1  # texts, one behind the other
     seed: int = 0  # of chance
@@ -503,14 +910,28 @@ class Sample(OfRun):
         model, tokenizer, _ = self.open(**where)
         import torch
         from memtrain.model import stream_tokens
-        prompt, device = sys.stdin.read() if self.prompt == '-' else self.prompt, next(model.parameters()).device
+
+        prompt, device = (
+            sys.stdin.read() if self.prompt == '-' else self.prompt,
+            next(model.parameters()).device,
+        )
         generator = torch.Generator(device).manual_seed(self.seed)
         begin = tokenizer.encode_batch([prompt])[0].tolist() if prompt else [tokenizer.eod_id]
         for i in range(self.num_samples):
-            if i: print('---')
+            if i:
+                print('---')
             ids, shown = list(begin) if prompt else [], 0
-            for new in stream_tokens(model, torch.tensor([begin], device=device), self.max_new_tokens, self.temperature, self.top_k, generator, tokenizer.vocab_size):
-                if new.item() == tokenizer.eod_id: break
+            for new in stream_tokens(
+                model,
+                torch.tensor([begin], device=device),
+                self.max_new_tokens,
+                self.temperature,
+                self.top_k,
+                generator,
+                tokenizer.vocab_size,
+            ):
+                if new.item() == tokenizer.eod_id:
+                    break
                 ids.append(new.item())
                 text = tokenizer.decode(ids)
                 if not text.endswith('\ufffd'):  # else a part of a character
@@ -519,9 +940,11 @@ class Sample(OfRun):
             print(tokenizer.decode(ids)[shown:])
         return 0
 
+
 @dataclass
 class Eval(OfRun):
     "Measure a trained model on a split, on files, or on standard input"
+
     dataset_dir: str | None = None  # folder that memtrain prepare made with the same tokenizer
     split: str = 'val'  # of the data set: train or val
     input_file: tuple[str, ...] = ()  # or text: files, each of them a document; - for standard input
@@ -533,33 +956,66 @@ class Eval(OfRun):
         where: dict,  # arguments of `load_run`
     ) -> int:  # exit status
         "Print the loss over all of it"
-        if bool(self.dataset_dir) == bool(self.input_file): raise MemtrainError(f"on what? give {option('dataset_dir')} DIR, or {option('input_file')} FILE, or {option('input_file')} - for standard input")
+        if bool(self.dataset_dir) == bool(self.input_file):
+            raise MemtrainError(
+                f"on what? give {option('dataset_dir')} DIR, or {option('input_file')} FILE, or {option('input_file')} - for standard input"
+            )
         for path in self.input_file:
-            if path != '-' and not Path(path).is_file(): raise MemtrainError('no such file', '', 'input_file', path)
-        if self.batch_size < 1: raise MemtrainError('is less than 1', 'give 1 or more', 'batch_size', self.batch_size)
+            if path != '-' and not Path(path).is_file():
+                raise MemtrainError('no such file', '', 'input_file', path)
+        if self.batch_size < 1:
+            raise MemtrainError('is less than 1', 'give 1 or more', 'batch_size', self.batch_size)
         model, tokenizer, config = self.open(**where)
         import math
         import numpy as np
         from memtrain.folders import sha256_text
         from memtrain.shards import TokenShards
         from memtrain.train import evaluate_tokens
+
         size = None
         if self.dataset_dir:
             tokens = TokenShards(self.dataset_dir, self.split)
             if (tokens.manifest or {}).get('tokenizer_sha256') not in (None, sha256_text(tokenizer.state())):
-                raise MemtrainError(f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}', f'prepare it with memtrain prepare --tokenization {where["folder"]}')
+                raise MemtrainError(
+                    f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}',
+                    f'prepare it with memtrain prepare --tokenization {where["folder"]}',
+                )
         else:
-            data = [sys.stdin.buffer.read() if path == '-' else Path(path).read_bytes() for path in self.input_file]
-            tokens, size = np.insert(tokenizer.encode_documents([b.decode('utf-8', 'replace') for b in data])[0].astype(np.int64), 0, tokenizer.eod_id), sum(map(len, data))
+            data = [
+                sys.stdin.buffer.read() if path == '-' else Path(path).read_bytes()
+                for path in self.input_file
+            ]
+            tokens, size = (
+                np.insert(
+                    tokenizer.encode_documents([b.decode('utf-8', 'replace') for b in data])[0].astype(
+                        np.int64
+                    ),
+                    0,
+                    tokenizer.eod_id,
+                ),
+                sum(map(len, data)),
+            )
         loss, n = evaluate_tokens(model, tokens, self.batch_size)
-        found = {'loss': loss, 'perplexity': math.exp(loss), 'tokens': n, 'block_size': config.block_size, **({'bits_per_byte': loss*n/math.log(2)/size} if size else {})}
+        found = {
+            'loss': loss,
+            'perplexity': math.exp(loss),
+            'tokens': n,
+            'block_size': config.block_size,
+            **({'bits_per_byte': loss * n / math.log(2) / size} if size else {}),
+        }
         more = f", {found['bits_per_byte']:.3f} bits per byte" if size else ''
-        print(json.dumps(found) if self.json else f"loss {loss:.4f} nats per token, perplexity {found['perplexity']:.2f}{more}; {n:,} tokens in windows of {config.block_size}")
+        print(
+            json.dumps(found)
+            if self.json
+            else f"loss {loss:.4f} nats per token, perplexity {found['perplexity']:.2f}{more}; {n:,} tokens in windows of {config.block_size}"
+        )
         return 0
+
 
 @dataclass
 class ExportModel:
     "Write a trained model in a format that other programs read"
+
     takes = {'train:export_model': ''}
     types = {'run': tyro.conf.Positional[str], 'dest': tyro.conf.Positional[str]}
 
@@ -568,17 +1024,25 @@ class ExportModel:
         how: dict,  # arguments of `export_model`
     ) -> int:  # exit status
         "Export, and list the files"
-        if not Path(how['run']).is_dir(): raise MemtrainError(f"{how['run']}: no such folder", 'give that of a run or of a model')
+        if not Path(how['run']).is_dir():
+            raise MemtrainError(f"{how['run']}: no such folder", 'give that of a run or of a model')
         from memtrain.train import export_model
-        for name in export_model(**how): print(f"{how['dest']}/{name}")
-        if how['to'] == 'nanogpt': print("nanoGPT computes GELU in its exact form: logits of a model with GPT-2's differ in the third digit, those of one with mlp gelu_exact don't")
+
+        for name in export_model(**how):
+            print(f"{how['dest']}/{name}")
+        if how['to'] == 'nanogpt':
+            print(
+                "nanoGPT computes GELU in its exact form: logits of a model with GPT-2's differ in the third digit, those of one with mlp gelu_exact don't"
+            )
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #d72f29c9
 @dataclass
 class Shaped:
     "The flags that say which model is meant"
-    model: str | None = None  # somebody else's model: a name such as llama-3-8b or Qwen/Qwen3-8B, its config.json, or a folder with one
+
+    # somebody else's model: a name such as llama-3-8b or Qwen/Qwen3-8B, its config.json, or a folder with one
+    model: str | None = None
     target_params: str | None = None  # size of the model, such as 124M or 1.3B
     model_name: str | None = None  # shape of a known model instead: gpt2, gpt2-medium, gpt2-large, gpt2-xl
     config_file: str | None = None  # or a JSON file with the fields of GPTConfig
@@ -589,36 +1053,71 @@ class Shaped:
     def shape(self) -> Any:
         "The `GPTConfig`, or what `read_model` gives"
         if self.model:
-            if more := [option(name) for name in ('target_params', 'model_name', 'config_file', 'vocab_size') if getattr(self, name) is not None]:
-                raise MemtrainError(f"{option('model')} tells the whole shape", f"leave out {' and '.join(more)}")
+            if more := [
+                option(name)
+                for name in ('target_params', 'model_name', 'config_file', 'vocab_size')
+                if getattr(self, name) is not None
+            ]:
+                raise MemtrainError(
+                    f"{option('model')} tells the whole shape", f"leave out {' and '.join(more)}"
+                )
             from memtrain.families import read_model
+
             return read_model(self.model, self.seq_len)
         if not (self.target_params or self.model_name or self.config_file):
-            raise MemtrainError(f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, a {option('config_file')}, or {option('model')} llama-3-8b")
-        if self.dataset_dir and self.vocab_size is not None: raise MemtrainError(f"{option('vocab_size')} and {option('dataset_dir')} both tell the vocabulary", 'give one of them')
+            raise MemtrainError(
+                f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, a {option('config_file')}, or {option('model')} llama-3-8b"
+            )
+        if self.dataset_dir and self.vocab_size is not None:
+            raise MemtrainError(
+                f"{option('vocab_size')} and {option('dataset_dir')} both tell the vocabulary",
+                'give one of them',
+            )
         if self.config_file and (self.dataset_dir or self.vocab_size is not None):
-            raise MemtrainError('tells the vocabulary itself', f"leave out {option('vocab_size')} and {option('dataset_dir')}", 'config_file', self.config_file)
+            raise MemtrainError(
+                'tells the vocabulary itself',
+                f"leave out {option('vocab_size')} and {option('dataset_dir')}",
+                'config_file',
+                self.config_file,
+            )
         from memtrain.shards import TokenShards
-        vocab = TokenShards(self.dataset_dir).vocab_size if self.dataset_dir else 50257 if self.vocab_size is None else self.vocab_size
+
+        vocab = (
+            TokenShards(self.dataset_dir).vocab_size
+            if self.dataset_dir
+            else 50257
+            if self.vocab_size is None
+            else self.vocab_size
+        )
         return _choose_model(self, vocab, seq_len=1024)
 
     def flags(self) -> str:
         "What tells `memtrain train` the same model"
         name = next(k for k in ('target_params', 'model_name', 'config_file', 'model') if getattr(self, k))
         value = getattr(self, name)
-        if name == 'model' and not Path(value).is_dir(): value = Path(value).parent if Path(value).is_file() else Path(value).name  # train takes a folder
+        # train takes a folder
+        if name == 'model' and not Path(value).is_dir():
+            value = Path(value).parent if Path(value).is_file() else Path(value).name
         return f'--{name} {shlex.quote(str(value))}'
 
 # %% ../nbs/reference/65_cli.ipynb #28086b03
 @dataclass
 class Estimate(Shaped):
     "Predict where the memory of a training step goes"
-    device: str = 'cuda'  # whose memory: cuda, cpu, a card such as rtx3090 or 24gb, to be told whether it fits, or several as 8x80gb
-    plot: str | None = None  # image of the memory over the step to write, such as step.png; simulates the step, which takes seconds
+
+    # whose memory: cuda, cpu, a card such as rtx3090 or 24gb, to be told whether it fits, or several as
+    # 8x80gb
+    device: str = 'cuda'
+    # image of the memory over the step to write, such as step.png; simulates the step, which takes seconds
+    plot: str | None = None
     json: bool = False  # print JSON instead of tables
-    takes = {'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer activation_checkpointing loss_chunk_size '
-                                  'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu', 'train:open_model': 'lora load_in_4bit'}
-    simulated = 'optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'  # what the closed form doesn't know
+    takes = {
+        'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer activation_checkpointing loss_chunk_size '
+        'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu',
+        'train:open_model': 'lora load_in_4bit',
+    }
+    # what the closed form doesn't know
+    simulated = 'optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'
 
     def run(
         self,
@@ -631,23 +1130,72 @@ class Estimate(Shaped):
         from memtrain.families import shape_of
         from memtrain.plan import split_cards, usable_memory
         from memtrain.train import TrainConfig, gpt_step
-        config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))  # which has nothing to clip
-        if self.plot: _check_output('plot', self.plot, image=True)
-        shape, device, cards = self.shape(), 'cpu' if self.device == 'cpu' else 'cuda', split_cards(self.device)[0]
-        if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu: raise MemtrainError('fsdp divides a model among several cards', f"name them: {option('device')} 8x80gb", 'parallel')
-        step = Step(config.batch_size, shape.block_size, config.gradient_accumulation_steps, config.use_mixed_precision,
-                    'adamw8bit' if config.use_8bit_optimizer else 'adamw', config.activation_checkpointing, config.loss_chunk_size or None)
+
+        # which has nothing to clip
+        config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
+        if self.plot:
+            _check_output('plot', self.plot, image=True)
+        shape, device, cards = (
+            self.shape(),
+            'cpu' if self.device == 'cpu' else 'cuda',
+            split_cards(self.device)[0],
+        )
+        if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu:
+            raise MemtrainError(
+                'fsdp divides a model among several cards',
+                f"name them: {option('device')} 8x80gb",
+                'parallel',
+            )
+        step = Step(
+            config.batch_size,
+            shape.block_size,
+            config.gradient_accumulation_steps,
+            config.use_mixed_precision,
+            'adamw8bit' if config.use_8bit_optimizer else 'adamw',
+            config.activation_checkpointing,
+            config.loss_chunk_size or None,
+        )
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
-        if any(own.values()) and not self.model: raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
+        if any(own.values()) and not self.model:
+            raise MemtrainError(
+                f"is for {option('model')}",
+                'leave it out',
+                next(name for name, value in own.items() if value),
+                None,
+            )
         if self.model or cards > 1 or config.parallel == 'fsdp':
-            how = dict(weights=config.weights, optimizer_in_backward=config.optimizer_in_backward, ranks=cards, parallel=config.parallel, offload_to_cpu=config.offload_to_cpu, **own)
-            return self._by_law(shape if self.model else shape_of(shape), replace(step, **how), config, usable)
+            how = dict(
+                weights=config.weights,
+                optimizer_in_backward=config.optimizer_in_backward,
+                ranks=cards,
+                parallel=config.parallel,
+                offload_to_cpu=config.offload_to_cpu,
+                **own,
+            )
+            return self._by_law(
+                shape if self.model else shape_of(shape), replace(step, **how), config, usable
+            )
         beyond = bool(shape.beyond_gpt2) or bool(_changed(vars(config), 'train:TrainConfig', self.simulated))
         trace = simulate(*gpt_step(shape, config), device=device) if self.plot or beyond else None
         found = trace if beyond else estimate(shape, step, device)
-        if self.json: print(json.dumps({'peak': found.peak, 'by_category': found.by_category, 'by_phase': found.by_phase, 'peak_op': found.peak_op, 'device': self.device,
-                                        'params': count_params(shape), 'model': asdict(shape), 'step': asdict(step)}, indent=1))
-        else: print(self._table(shape, step, found, device, usable))
+        if self.json:
+            print(
+                json.dumps(
+                    {
+                        'peak': found.peak,
+                        'by_category': found.by_category,
+                        'by_phase': found.by_phase,
+                        'peak_op': found.peak_op,
+                        'device': self.device,
+                        'params': count_params(shape),
+                        'model': asdict(shape),
+                        'step': asdict(step),
+                    },
+                    indent=1,
+                )
+            )
+        else:
+            print(self._table(shape, step, found, device, usable))
         if self.plot:
             _save_figure(trace.plot(), self.plot)
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
@@ -656,37 +1204,96 @@ class Estimate(Shaped):
     def _by_law(self, shape, step, config, usable):
         "Of somebody else's model, and of several cards: by a recorded law"
         from memtrain.families import predict_step
-        unknown = [name for name in _changed(vars(config), 'train:TrainConfig', self.simulated) if name not in ('weights', 'optimizer_in_backward')] + ['plot']*bool(self.plot)
-        if unknown: raise MemtrainError(f"{option('model' if self.model else 'parallel')} and {option(unknown[0])} together aren't predicted", f"leave out {option(unknown[0])}")
-        if self.device == 'cpu': raise MemtrainError('has no recorded law', 'name a card, or cuda', 'device', 'cpu')
+
+        unknown = [
+            name
+            for name in _changed(vars(config), 'train:TrainConfig', self.simulated)
+            if name not in ('weights', 'optimizer_in_backward')
+        ] + ['plot'] * bool(self.plot)
+        if unknown:
+            raise MemtrainError(
+                f"{option('model' if self.model else 'parallel')} and {option(unknown[0])} together aren't predicted",
+                f"leave out {option(unknown[0])}",
+            )
+        if self.device == 'cpu':
+            raise MemtrainError('has no recorded law', 'name a card, or cuda', 'device', 'cpu')
         found = predict_step(shape, step)
-        print(json.dumps({'peak': found.peak, 'by_category': found.by_category, 'device': self.device, 'params': found.params, 'trained': found.trained, 'model': asdict(shape), 'step': asdict(step)}, indent=1)
-              if self.json else '\n'.join(self._begin(shape, step, found, usable)))
+        print(
+            json.dumps(
+                {
+                    'peak': found.peak,
+                    'by_category': found.by_category,
+                    'device': self.device,
+                    'params': found.params,
+                    'trained': found.trained,
+                    'model': asdict(shape),
+                    'step': asdict(step),
+                },
+                indent=1,
+            )
+            if self.json
+            else '\n'.join(self._begin(shape, step, found, usable))
+        )
         return 0
 
     def _begin(self, shape, step, found, usable):
-        fits = '' if usable is None else f'; it fits {self.device} with {format_size(usable - found.peak)} to spare' if found.peak <= usable else \
-            f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
+        fits = (
+            ''
+            if usable is None
+            else f'; it fits {self.device} with {format_size(usable - found.peak)} to spare'
+            if found.peak <= usable
+            else f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
+        )
         where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
         on = f'each of {step.ranks} cards, {step.parallel}' if step.ranks > 1 else self.device
-        lines = [f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {on}', '', f'peak {format_size(found.peak)}{where}{fits}']
-        lines += [f'  {name:<16} {format_size(n):>9} {n/found.peak:>6.1%}' for name, n in found.by_category.items()]
-        return lines + ([f'and {format_size(found.host)} of RAM, for all cards together'] if getattr(found, 'host', 0) else [])
+        lines = [
+            f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {on}',
+            '',
+            f'peak {format_size(found.peak)}{where}{fits}',
+        ]
+        lines += [
+            f'  {name:<16} {format_size(n):>9} {n / found.peak:>6.1%}'
+            for name, n in found.by_category.items()
+        ]
+        return lines + (
+            [f'and {format_size(found.host)} of RAM, for all cards together']
+            if getattr(found, 'host', 0)
+            else []
+        )
 
     def _table(self, shape, step, found, device, usable):
         from memtrain.estimate import what_if
+
         lines = self._begin(shape, step, found, usable)
-        lines += ['', 'most at one time in each phase'] + [f'  {name:<16} {format_size(n):>9}' for name, n in found.by_phase.items()]
-        if not hasattr(found, 'moments'): return '\n'.join([*lines, '', *(found.notes or ('simulated',))])
-        return '\n'.join([*lines, '', 'what would change it', *(f'  {name:<40} {format_size(e.peak):>9} {e.peak/found.peak - 1:>+6.0%}' for name, e in what_if(shape, step, device).items())])
+        lines += ['', 'most at one time in each phase'] + [
+            f'  {name:<16} {format_size(n):>9}' for name, n in found.by_phase.items()
+        ]
+        if not hasattr(found, 'moments'):
+            return '\n'.join([*lines, '', *(found.notes or ('simulated',))])
+        return '\n'.join(
+            [
+                *lines,
+                '',
+                'what would change it',
+                *(
+                    f'  {name:<40} {format_size(e.peak):>9} {e.peak / found.peak - 1:>+6.0%}'
+                    for name, e in what_if(shape, step, device).items()
+                ),
+            ]
+        )
 
 # %% ../nbs/reference/65_cli.ipynb #4df83bd6
 @dataclass
 class PlanCommand(Shaped):
     "List the settings that fit a card, cheapest first, and the line to run"
-    gpu: str = 'rtx3090'  # a card such as rtx4090, t4, l40s, a100 or b200, a size such as 24gb, several as 8x80gb, mac64gb, or cpu for this machine's free RAM
+
+    # a card such as rtx4090, t4, l40s, a100 or b200, a size such as 24gb, several as 8x80gb, mac64gb, or cpu
+    # for this machine's free RAM
+    gpu: str = 'rtx3090'
     global_batch: int = 32  # windows per step of the optimizer; a plan keeps it
-    without: tuple[str, ...] = ()  # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks, bf16_weights, optimizer_in_backward, fsdp, offload
+    # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks,
+    # bf16_weights, optimizer_in_backward, fsdp, offload
+    without: tuple[str, ...] = ()
     budget: str | None = None  # bytes for tensors instead of what the card has, such as 20GiB
     rows: int = 10  # settings to list at most
     takes = {'train:open_model': 'lora load_in_4bit'}
@@ -697,39 +1304,100 @@ class PlanCommand(Shaped):
     ) -> int:  # exit status: 1 if nothing fits
         "Print what fits and how to run it"
         check_whole(rows=self.rows, global_batch=self.global_batch)
-        try: parse_count(self.target_params or 1)
-        except MemtrainError: raise MemtrainError('is no count', 'write a number, or one with k, M, B or T, such as 124M or 1.3B', 'target_params', self.target_params) from None
+        try:
+            parse_count(self.target_params or 1)
+        except MemtrainError:
+            raise MemtrainError(
+                'is no count',
+                'write a number, or one with k, M, B or T, such as 124M or 1.3B',
+                'target_params',
+                self.target_params,
+            ) from None
         budget = parse_size(self.budget) if self.budget else None
-        if any(own.values()) and not self.model: raise MemtrainError(f"is for {option('model')}", 'leave it out', next(name for name, value in own.items() if value), None)
+        if any(own.values()) and not self.model:
+            raise MemtrainError(
+                f"is for {option('model')}",
+                'leave it out',
+                next(name for name, value in own.items() if value),
+                None,
+            )
         from memtrain.estimate import PROFILES, get_profile
         from memtrain.plan import TECHNIQUES, plan, split_cards
+
         cards, card = split_cards(self.gpu)
-        try: card.startswith('cuda') or get_profile(card)
-        except MemtrainError: raise MemtrainError('is no card that is known here', f"give one of {', '.join(PROFILES)}, a size such as 24gb, several as 8x80gb or 2xrtx4090, or mac64gb", 'gpu', self.gpu) from None
+        try:
+            card.startswith('cuda') or get_profile(card)
+        except MemtrainError:
+            raise MemtrainError(
+                'is no card that is known here',
+                f"give one of {', '.join(PROFILES)}, a size such as 24gb, several as 8x80gb or 2xrtx4090, or mac64gb",
+                'gpu',
+                self.gpu,
+            ) from None
         for name in self.without:
-            if name not in TECHNIQUES: raise MemtrainError('is no technique', f"it is one of {', '.join(TECHNIQUES)}", 'without', name)
+            if name not in TECHNIQUES:
+                raise MemtrainError(
+                    'is no technique', f"it is one of {', '.join(TECHNIQUES)}", 'without', name
+                )
         shape = self.shape()
-        def find(**own): return plan(shape, self.gpu, budget, self.global_batch, allow=tuple(t for t in TECHNIQUES if t not in self.without), **own)
+
+        def find(**own):
+            return plan(
+                shape,
+                self.gpu,
+                budget,
+                self.global_batch,
+                allow=tuple(t for t in TECHNIQUES if t not in self.without),
+                **own,
+            )
+
         found = find(**own)
-        print(f"{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step; {format_size(found.budget)} for tensors on {f'each of {cards} cards' if cards > 1 else self.gpu}")
-        if self.model and self.seq_len is None: print(f"({shape.block_size:,} tokens, since --seq_len isn't given: what the model was made for, 4,096 at most)")
+        print(
+            f"{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step; {format_size(found.budget)} for tensors on {f'each of {cards} cards' if cards > 1 else self.gpu}"
+        )
+        if self.model and self.seq_len is None:
+            print(
+                f"({shape.block_size:,} tokens, since --seq_len isn't given: what the model was made for, 4,096 at most)"
+            )
         print()
         if not found.options:
-            less = [dict(lora=16), dict(lora=16, load_in_4bit=True)][bool(own['lora']):2 - own['load_in_4bit']] if self.model else []
-            adapters = next((f"add {' '.join(f'--{k}' + f' {v}'*(v is not True) for k, v in way.items())}, which needs {format_size(o.peak)}; or " for way in less for o in find(**way).options[:1]), '')
-            raise MemtrainError(f'nothing fits {format_size(found.budget)}: the closest needs {format_size(found.closest.peak)}, {format_size(found.missing)} more, '
-                                f"with {' '.join(found.closest.flags)}", f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card")
-        print(replace(found, options=found.options[:self.rows]))
+            less = (
+                [dict(lora=16), dict(lora=16, load_in_4bit=True)][bool(own['lora']) : 2 - own['load_in_4bit']]
+                if self.model
+                else []
+            )
+            adapters = next(
+                (
+                    f"add {' '.join(f'--{k}' + f' {v}' * (v is not True) for k, v in way.items())}, which needs {format_size(o.peak)}; or "
+                    for way in less
+                    for o in find(**way).options[:1]
+                ),
+                '',
+            )
+            raise MemtrainError(
+                f'nothing fits {format_size(found.budget)}: the closest needs {format_size(found.closest.peak)}, {format_size(found.missing)} more, '
+                f"with {' '.join(found.closest.flags)}",
+                f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card",
+            )
+        print(replace(found, options=found.options[: self.rows]))
         data = shlex.quote(self.dataset_dir) if self.dataset_dir else 'DATA'
-        program = f'torchrun --standalone --nproc_per_node {cards} -m memtrain' if found.options[0].step.parallel == 'fsdp' or cards > 1 else 'memtrain'
-        print(f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}")
-        if self.model and not os.path.exists(self.model): print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
+        program = (
+            f'torchrun --standalone --nproc_per_node {cards} -m memtrain'
+            if found.options[0].step.parallel == 'fsdp' or cards > 1
+            else 'memtrain'
+        )
+        print(
+            f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}"
+        )
+        if self.model and not os.path.exists(self.model):
+            print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #8e286a88
 @dataclass
 class WPOCommand(RunFlags):
     "Train a mixture of Gaussians with any number of centers by its exact likelihood, or by score matching"
+
     takes = {'wpo_train:WPOConfig': ''}
 
     def run(
@@ -737,35 +1405,56 @@ class WPOCommand(RunFlags):
         config: Any,  # `WPOConfig`
     ) -> int:  # exit status
         "Train, and say what came of it; under torchrun the ranks share the centers"
-        if self.resume and self.out_dir is None: raise MemtrainError('resumes a run that was saved', f"give {option('out_dir')}", 'resume')
+        if self.resume and self.out_dir is None:
+            raise MemtrainError('resumes a run that was saved', f"give {option('out_dir')}", 'resume')
         return self.under_ranks(lambda ranks: self._train(config, ranks))
 
     def _train(self, config, ranks):
         from memtrain.mixtures import plot_points
         from memtrain.wpo_train import WPOTrainer
-        t = WPOTrainer(config, self.out_dir, resume=self.resume, ranks=ranks, change=self.change, say=lambda line: print(line, flush=True) if ranks.main else None)
+
+        t = WPOTrainer(
+            config,
+            self.out_dir,
+            resume=self.resume,
+            ranks=ranks,
+            change=self.change,
+            say=lambda line: print(line, flush=True) if ranks.main else None,
+        )
         where = f'{t.ranks.world_size} ranks' if t.ranks.world_size > 1 else str(t.device)
         told = [f'{t.table}\n']
-        told.append(f"{config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, {sum(p.numel() for p in t.net.parameters()):,} parameters; "
-                    f"{config.max_iters:,} steps of {config.batch_size} by {t.how['strategy']} on {where}" + (f', from step {t.iter + 1}' if t.iter else ''))
-        if ranks.main: print('\n'.join(told), flush=True)
+        told.append(
+            f"{config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, {sum(p.numel() for p in t.net.parameters()):,} parameters; "
+            f"{config.max_iters:,} steps of {config.batch_size} by {t.how['strategy']} on {where}"
+            + (f', from step {t.iter + 1}' if t.iter else '')
+        )
+        if ranks.main:
+            print('\n'.join(told), flush=True)
         s = t.run()
-        if not ranks.main: return 0
+        if not ranks.main:
+            return 0
         true = '' if s['nll_true'] is None else f", of the law itself {s['nll_true']:.3f}"
         print(f"step {s['step']}, {s['seconds']:.0f} s")
-        print(f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} nats{true}; of samples learnt from {s['nll_train']:.3f}, so {s['memorisation_gap']:.3f} is memory")
-        if s['bits_per_dim'] is not None: print(f"{s['bits_per_dim']:.3f} bits for each dimension of dequantised samples")
-        print(f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, of other data {s['sliced_wasserstein_of_data']:.3f}")
+        print(
+            f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} nats{true}; of samples learnt from {s['nll_train']:.3f}, so {s['memorisation_gap']:.3f} is memory"
+        )
+        if s['bits_per_dim'] is not None:
+            print(f"{s['bits_per_dim']:.3f} bits for each dimension of dequantised samples")
+        print(
+            f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, of other data {s['sliced_wasserstein_of_data']:.3f}"
+        )
         if self.plot:
             _save_figure(plot_points(t.mixture, t.source.held_out), self.plot)
             print(f'{self.plot}: data, samples and what is behind them')
-        if self.out_dir: print(f'{self.out_dir}: the mixture; in Python: memtrain.mixtures.load_mixture({self.out_dir!r})')
+        if self.out_dir:
+            print(f'{self.out_dir}: the mixture; in Python: memtrain.mixtures.load_mixture({self.out_dir!r})')
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #b9f3ef12
 @dataclass
 class BenchCommand:
     "Measure data loading: every loader on the same work, as a ratio to the limit"
+
     takes = {'bench:BenchOptions': ''}
     types = {'save': str | None}
 
@@ -775,17 +1464,39 @@ class BenchCommand:
     ) -> int:  # exit status
         "Print the table"
         for name in ('plot', 'save'):
-            if getattr(options, name): _check_output(name, getattr(options, name))
+            if getattr(options, name):
+                _check_output(name, getattr(options, name))
         from memtrain.bench import run_bench
+
         print(run_bench(**vars(options)))
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #3fb8ae87
-COMMANDS = {'prepare': Prepare, 'verify': Verify, 'export': Export, 'shard-traces': ShardTraces, 'collect-traces': CollectTraces, 'train-predictor': TrainPredictor,
-            'estimate': Estimate, 'plan': PlanCommand, 'train': Train, 'sample': Sample, 'eval': Eval, 'export-model': ExportModel, 'wpo': WPOCommand, 'bench': BenchCommand}
-FLAGS = {'block_size': 'seq_len', 'dedupe': 'dedup', 'output_dir': 'out_dir', 'save': 'json_file'}  # what is declared as, and what its flag is
-WORDS = {**FLAGS, 'input_files': 'input_file', 'out': 'out_dir', 'src': 'input_file'}  # what an error says, and what its flag is
-ALIASES = {'shard-traces': {'output_dir': 'out_dir', 'dedupe': 'dedup'}, 'wpo': {'niters': 'max_iters', 'save': 'out_dir'}, 'bench': {'block_size': 'seq_len', 'save': 'json_file'}}
+COMMANDS = {
+    'prepare': Prepare,
+    'verify': Verify,
+    'export': Export,
+    'shard-traces': ShardTraces,
+    'collect-traces': CollectTraces,
+    'train-predictor': TrainPredictor,
+    'estimate': Estimate,
+    'plan': PlanCommand,
+    'train': Train,
+    'sample': Sample,
+    'eval': Eval,
+    'export-model': ExportModel,
+    'wpo': WPOCommand,
+    'bench': BenchCommand,
+}
+# what is declared as, and what its flag is
+FLAGS = {'block_size': 'seq_len', 'dedupe': 'dedup', 'output_dir': 'out_dir', 'save': 'json_file'}
+# what an error says, and what its flag is
+WORDS = {**FLAGS, 'input_files': 'input_file', 'out': 'out_dir', 'src': 'input_file'}
+ALIASES = {
+    'shard-traces': {'output_dir': 'out_dir', 'dedupe': 'dedup'},
+    'wpo': {'niters': 'max_iters', 'save': 'out_dir'},
+    'bench': {'block_size': 'seq_len', 'save': 'json_file'},
+}
 
 # %% ../nbs/reference/65_cli.ipynb #2e918ec9
 def parse(
@@ -801,13 +1512,43 @@ def parse(
     known = {k for _, flags in declared for k in flags}
     older = ALIASES.get(name, {})
     prefix, types = getattr(cls, 'prefix', {}), getattr(cls, 'types', {})
-    both = [(k, Annotated[types.get(f.name, f.type), tyro.conf.arg(help=prefix.get(where.partition(':')[0], '') + f.help)], field(default=f.default)) for where, flags in declared for k, f in flags.items()]
-    told = f"{cls.__doc__}\n\nOlder flags that mean the same: {', '.join(f'--{a} is --{b}' for a, b in older.items())}" if older else cls.__doc__
+    both = [
+        (
+            k,
+            Annotated[
+                types.get(f.name, f.type),
+                tyro.conf.arg(help=prefix.get(where.partition(':')[0], '') + f.help),
+            ],
+            field(default=f.default),
+        )
+        for where, flags in declared
+        for k, f in flags.items()
+    ]
+    told = (
+        f"{cls.__doc__}\n\nOlder flags that mean the same: {', '.join(f'--{a} is --{b}' for a, b in older.items())}"
+        if older
+        else cls.__doc__
+    )
+
     def today(word):
         m = re.match(r'--(no[_-])?([\w-]+)', word)
-        return word if not m or (to := older.get(m[2].replace('-', '_'))) is None or m[2].replace('-', '_') in known else f"--{m[1] or ''}{to}{word[m.end():]}"
-    given = vars(tyro.cli(make_dataclass(cls.__name__, both, kw_only=True), args=[today(o) for o in argv], prog=f'memtrain {name}', description=told, use_underscores=True))
-    _given.clear(); _given.update(given)
+        return (
+            word
+            if not m or (to := older.get(m[2].replace('-', '_'))) is None or m[2].replace('-', '_') in known
+            else f"--{m[1] or ''}{to}{word[m.end() :]}"
+        )
+
+    given = vars(
+        tyro.cli(
+            make_dataclass(cls.__name__, both, kw_only=True),
+            args=[today(o) for o in argv],
+            prog=f'memtrain {name}',
+            description=told,
+            use_underscores=True,
+        )
+    )
+    _given.clear()
+    _given.update(given)
     made = []
     for where, flags in declared:
         module, _, what = where.partition(':')
@@ -815,18 +1556,28 @@ def parse(
         if module == 'cli':
             command = cls(**values)
             getattr(command, 'check_paths', lambda: None)()
-        elif what[0].isupper() and '.' not in what and cls.takes[where][:1] in ('', '-'): made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))
-        else: made.append(values)
+        elif what[0].isupper() and '.' not in what and cls.takes[where][:1] in ('', '-'):
+            made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))
+        else:
+            made.append(values)
     return command, made
 
+
 _given = {}  # the flags of the command that runs, and their values
+
 
 def _flag(name):
     "What the option `name` is called from a shell"
     numbers = 'n_layer', 'n_head', 'n_embd'
-    if 'target_params' in _given and not (name in numbers and any(_given.get(k) for k in numbers)) and _given.get(name) is None and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}:
+    if (
+        'target_params' in _given
+        and not (name in numbers and any(_given.get(k) for k in numbers))
+        and _given.get(name) is None
+        and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}
+    ):
         return f'{name}, of --target_params, --model_name or --config_file,'
-    if name == 'input_files' and _given.get('dataset_id'): return '--dataset_id'
+    if name == 'input_files' and _given.get('dataset_id'):
+        return '--dataset_id'
     return f'--{name}' if name in _given else f'--{WORDS[name]}' if WORDS.get(name) in _given else name
 
 # %% ../nbs/reference/65_cli.ipynb #691dcc83
@@ -835,13 +1586,31 @@ def main(
 ) -> int:  # exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C
     "Run a command"
     argv = sys.argv[1:] if argv is None else argv
-    if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='surrogateescape')  # a name that isn't UTF-8 is printed as it is
-    usage = '\n'.join(['usage: memtrain COMMAND [flags]', '', *(f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()),
-                       '', '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.'])
-    if argv[:1] == ['--version']: print(f'memtrain {__version__}'); return 0
-    if argv[:1] in (['--help'], ['-h']): print(usage); return 0
+    # a name that isn't UTF-8 is printed as it is
+    if hasattr(sys.stdout, 'reconfigure'):
+        sys.stdout.reconfigure(errors='surrogateescape')
+    usage = '\n'.join(
+        [
+            'usage: memtrain COMMAND [flags]',
+            '',
+            *(f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()),
+            '',
+            '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.',
+        ]
+    )
+    if argv[:1] == ['--version']:
+        print(f'memtrain {__version__}')
+        return 0
+    if argv[:1] in (['--help'], ['-h']):
+        print(usage)
+        return 0
     if not argv or argv[0] not in COMMANDS:
-        print(usage if not argv else f'memtrain: {argv[0]!r} is not a command: it is one of {", ".join(COMMANDS)}', file=sys.stderr)
+        print(
+            usage
+            if not argv
+            else f'memtrain: {argv[0]!r} is not a command: it is one of {", ".join(COMMANDS)}',
+            file=sys.stderr,
+        )
         return 2
     command = None
     _given.clear()
@@ -850,22 +1619,46 @@ def main(
         status = command.run(*settings)
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
-    except MemtrainError as e: return _fail(e.tell(_flag))
-    except KeyboardInterrupt: return _fail('interrupted; nothing is half-written' + ', and --resume resumes behind what was finished'*_resumes(command), 130)
+    except MemtrainError as e:
+        return _fail(e.tell(_flag))
+    except KeyboardInterrupt:
+        return _fail(
+            'interrupted; nothing is half-written'
+            + ', and --resume resumes behind what was finished' * _resumes(command),
+            130,
+        )
     except (MemoryError, RuntimeError) as e:
-        if not is_out_of_memory(e): raise
-        return _fail('out of memory; try --activation_checkpointing with --loss_chunk_size 1024, '
-                     'or a smaller --batch_size, --seq_len or --target_params' if argv[0] in ('train', 'estimate') else f'out of memory in {argv[0]}')
-    except BrokenPipeError: return _fail('', 1)
-    except OSError as e: return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
+        if not is_out_of_memory(e):
+            raise
+        return _fail(
+            'out of memory; try --activation_checkpointing with --loss_chunk_size 1024, '
+            'or a smaller --batch_size, --seq_len or --target_params'
+            if argv[0] in ('train', 'estimate')
+            else f'out of memory in {argv[0]}'
+        )
+    except BrokenPipeError:
+        return _fail('', 1)
+    except OSError as e:
+        return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
+
 
 def _resumes(command):
     "Whether `--resume` resumes the `command` that was interrupted"
-    return 'resume' in _given and getattr(command, 'out_dir', _given.get('out_dir', '')) is not None and not _given.get('index_only')
+    return (
+        'resume' in _given
+        and getattr(command, 'out_dir', _given.get('out_dir', '')) is not None
+        and not _given.get('index_only')
+    )
+
 
 def _fail(message, status=1):
     "Tell what is wrong in one line; the exit `status`"
     rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it
-    if message: print(f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}", file=sys.stderr)
-    else: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
+    if message:
+        print(
+            f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}",
+            file=sys.stderr,
+        )
+    else:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
     return status

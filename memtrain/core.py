@@ -27,8 +27,11 @@ def option(
     "`name` for use in the text of an error, which `MemtrainError.tell` puts into the words of whoever asked"
     return f'\x02{name}\x03'
 
+
 class MemtrainError(Exception):
-    "What a user can cause and mend, told in one line: what is wrong, with which argument and value, and the way out"
+    """What a user can cause and mend, told in one line: what is wrong, with which argument and value, and the
+    way out"""
+
     def __init__(
         self,
         problem: str,  # what is wrong; behind an argument and its value, the rest of that sentence
@@ -37,7 +40,13 @@ class MemtrainError(Exception):
         value: Any = None,  # what was given for it; None isn't shown
     ):
         super().__init__(problem, way_out, argument, value)
-        self.problem, self.way_out, self.argument, self.value, self.where = problem, way_out, argument, value, ''
+        self.problem, self.way_out, self.argument, self.value, self.where = (
+            problem,
+            way_out,
+            argument,
+            value,
+            '',
+        )
 
     def at(
         self,
@@ -49,14 +58,20 @@ class MemtrainError(Exception):
 
     def tell(
         self,
-        name: Callable[[str], str] = str,  # from an argument's name in Python to what it is called by whoever asked
+        # from an argument's name in Python to what it is called by whoever asked
+        name: Callable[[str], str] = str,
     ) -> str:  # one line
         "The error in the words of whoever asked"
-        subject = [] if self.argument is None else [option(self.argument), *([] if self.value is None else [repr(self.value)])]
+        subject = (
+            []
+            if self.argument is None
+            else [option(self.argument), *([] if self.value is None else [repr(self.value)])]
+        )
         said = self.where + ' '.join([*subject, self.problem]) + (f': {self.way_out}' if self.way_out else '')
         return re.sub('\x02(.*?)\x03', lambda m: name(m[1]), said)
 
-    def __str__(self): return self.tell()
+    def __str__(self):
+        return self.tell()
 
 # %% ../nbs/reference/60_core.ipynb #59d7c00f
 def check_whole(
@@ -65,14 +80,23 @@ def check_whole(
 ) -> None:
     "Raise a `MemtrainError` for the first of `values` that isn't a whole number of `least` or more"
     for name, n in values.items():
-        if type(n) is not int or n < least: raise MemtrainError('makes no sense', f'give a whole number, {least} or more', name, n)
+        if type(n) is not int or n < least:
+            raise MemtrainError('makes no sense', f'give a whole number, {least} or more', name, n)
 
 # %% ../nbs/reference/60_core.ipynb #3be1146f
 def is_out_of_memory(
     error: BaseException,  # any
 ) -> bool:
     "Whether `error` says that memory has run out, on whatever device"
-    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and re.search("out of memory|can't allocate|not enough memory|^could not create a primitive$|CUBLAS_STATUS_ALLOC_FAILED", str(error)) is not None
+    return (
+        isinstance(error, MemoryError)
+        or isinstance(error, RuntimeError)
+        and re.search(
+            "out of memory|can't allocate|not enough memory|^could not create a primitive$|CUBLAS_STATUS_ALLOC_FAILED",
+            str(error),
+        )
+        is not None
+    )
 
 # %% ../nbs/reference/60_core.ipynb #2d2ea159
 @contextlib.contextmanager
@@ -83,14 +107,24 @@ def explain_damage(
     ours: bool = False,  # a `MemtrainError` in the block says no more than what is wrong with it
 ) -> Iterator[None]:
     "Whatever goes wrong in the block becomes a `MemtrainError`: `source` doesn't hold what was written"
-    try: yield
+    try:
+        yield
     except BaseException as e:  # a panic of a Rust library is no Exception
-        if is_out_of_memory(e) or isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)) or isinstance(e, MemtrainError) and not ours: raise
+        if (
+            is_out_of_memory(e)
+            or isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
+            or isinstance(e, MemtrainError)
+            and not ours
+        ):
+            raise
         said = (str(e).splitlines() or [''])[0]
-        raise MemtrainError(f"{source}: {problem} ({type(e).__name__}{': '*bool(said)}{said})", way_out) from None
+        raise MemtrainError(
+            f"{source}: {problem} ({type(e).__name__}{': ' * bool(said)}{said})", way_out
+        ) from None
 
 # %% ../nbs/reference/60_core.ipynb #0d4c867e
 _F = TypeVar('_F', bound=Callable)
+
 
 def delegates(
     to: Any,  # a class of settings, or a function
@@ -98,10 +132,12 @@ def delegates(
 ) -> Callable[[_F], _F]:
     "A decorator: the function takes by `**kwargs` what `to` takes, and its signature says so"
     from fastcore.meta import delegates as put
+
     return put(to, but=list(but))
 
 # %% ../nbs/reference/60_core.ipynb #69e6d35f
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+
 
 def format_size(
     n: float,  # size in bytes; negative for a saving
@@ -110,7 +146,8 @@ def format_size(
     size = abs(n)
     for unit in ('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'):
         # 999.5 KiB would print as "1000 KiB" in three digits; 1023 B and 1023 KiB keep four
-        if size < 1024 or unit == 'PiB': break
+        if size < 1024 or unit == 'PiB':
+            break
         size /= 1024
     digits = 0 if unit == 'B' or size >= 99.95 else 1 if size >= 9.995 else 2
     return f"{'-' if n < 0 else ''}{size:.{digits}f} {unit}"
@@ -118,41 +155,54 @@ def format_size(
 # %% ../nbs/reference/60_core.ipynb #7b8aeb64
 _SIZE = re.compile(r'\s*([\d_]*\.?\d+)\s*([kmgtp]?)(i?)(b?)\s*', re.I)
 
+
 def parse_size(
     text: str | int,  # such as `400MB`, `1.5 GiB`, `64k`, or a number of bytes
 ) -> int:  # bytes
     "The number of bytes that `text` names, kB = 1000 and KiB = 1024"
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0: return text
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
     m = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if m is None or (m[3] and not m[2]):
-        raise MemtrainError(f"{text!r} is not a size: write bytes, or a number with kB, MB, GB (1000) or KiB, MiB, GiB (1024)")
+        raise MemtrainError(
+            f"{text!r} is not a size: write bytes, or a number with kB, MB, GB (1000) or KiB, MiB, GiB (1024)"
+        )
     power = ' kmgtp'.index(m[2].lower() or ' ')
-    return _whole(m[1], (1024 if m[3] else 1000)**power, text)
+    return _whole(m[1], (1024 if m[3] else 1000) ** power, text)
+
 
 def _whole(digits, factor, text):
     "The number in `digits` times `factor`, as the whole number that it is nearest to"
     value = float(digits.replace('_', '') or 'nan') * factor
-    if not value < 2**63: raise MemtrainError(f'{text!r} is more than any machine has: write a smaller number')
+    if not value < 2**63:
+        raise MemtrainError(f'{text!r} is more than any machine has: write a smaller number')
     return round(value)
 
 # %% ../nbs/reference/60_core.ipynb #1cc33112
 _COUNT = re.compile(r'\s*([\d_]*\.?\d+(?:e\d+)?)\s*([kmbgt]?)\s*', re.I)
 
+
 def parse_count(
     text: str | int,  # such as `124M`, `1.3B`, `2_000_000`, `1e6`
 ) -> int:  # how many
     "The count that `text` names: k is a thousand, M a million, B (or G) a billion, T a trillion"
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0: return text
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
     m = _COUNT.fullmatch(text) if isinstance(text, str) else None
-    if m is None: raise MemtrainError(f"{text!r} is not a count: write a number, or one with k, M, B or T, such as 124M or 1.3B")
-    return _whole(m[1], 10**{'': 0, 'k': 3, 'm': 6, 'b': 9, 'g': 9, 't': 12}[m[2].lower()], text)
+    if m is None:
+        raise MemtrainError(
+            f"{text!r} is not a count: write a number, or one with k, M, B or T, such as 124M or 1.3B"
+        )
+    return _whole(m[1], 10 ** {'': 0, 'k': 3, 'm': 6, 'b': 9, 'g': 9, 't': 12}[m[2].lower()], text)
+
 
 def format_count(
     n: float,  # how many
 ) -> str:  # three significant digits and k, M, B or T
     "`n` things for people: `124_439_808` is `124M`"
     for power, unit in ((12, 'T'), (9, 'B'), (6, 'M'), (3, 'k')):
-        if abs(n) >= 0.9995 * 10**power: return f'{n / 10**power:.3g}{unit}'
+        if abs(n) >= 0.9995 * 10**power:
+            return f'{n / 10**power:.3g}{unit}'
     return f'{n:.3g}'
 
 # %% ../nbs/reference/60_core.ipynb #8e988f16
@@ -161,7 +211,9 @@ def markdown_table(
     rows: Iterable[Sequence],  # cells, as strings or as what `str` makes of them
 ) -> str:
     "The `rows` under `header` as a table in Markdown, the first column on the left, the others on the right"
-    return '\n'.join(f"| {' | '.join(map(str, row))} |" for row in (header, [':---', *['---:']*(len(header) - 1)], *rows))
+    return '\n'.join(
+        f"| {' | '.join(map(str, row))} |" for row in (header, [':---', *['---:'] * (len(header) - 1)], *rows)
+    )
 
 # %% ../nbs/reference/60_core.ipynb #8ae194ab
 def is_distributed(
@@ -169,6 +221,7 @@ def is_distributed(
 ) -> bool:
     "Whether `x` is a tensor that is spread over ranks, as FSDP's parameters are"
     return hasattr(x, 'to_local') and hasattr(x, 'placements')
+
 
 def local_part(
     x: Any,  # a tensor, or anything else
@@ -178,26 +231,39 @@ def local_part(
 
 # %% ../nbs/reference/60_core.ipynb #4ebd77e8
 def nbytes(
-    x: Any,  # tensor, array, module, optimizer, bytes, or dict / list / tuple / set of them; numbers, strings and None count 0
+    # tensor, array, module, optimizer, bytes, or dict / list / tuple / set of them; numbers, strings and None
+    # count 0
+    x: Any,
 ) -> int:  # bytes
     "Bytes of data that `x` keeps alive, each storage counted once and whole"
     storages, np = {}, sys.modules.get('numpy')  # what nobody has imported isn't there
+
     def collect(x):
         x = local_part(x)
         if hasattr(x, 'untyped_storage'):
             s = x.untyped_storage()
-            storages[s._cdata] = s.nbytes()  # the pointer of the storage itself: meta tensors all have data_ptr 0
+            # the pointer of the storage itself: meta tensors all have data_ptr 0
+            storages[s._cdata] = s.nbytes()
         elif np and isinstance(x, np.ndarray):
-            while isinstance(x.base, np.ndarray): x = x.base
+            while isinstance(x.base, np.ndarray):
+                x = x.base
             storages[id(x)] = 0 if isinstance(x, np.memmap) else x.nbytes
-        elif isinstance(x, (bytes, bytearray, memoryview)): storages[id(x)] = memoryview(x).nbytes
-        elif isinstance(x, dict): collect(list(x.values()))
+        elif isinstance(x, (bytes, bytearray, memoryview)):
+            storages[id(x)] = memoryview(x).nbytes
+        elif isinstance(x, dict):
+            collect(list(x.values()))
         elif isinstance(x, (list, tuple, set, frozenset)):
-            for o in x: collect(o)
-        elif hasattr(x, 'named_parameters'): collect([*x.parameters(), *x.buffers()])
-        elif hasattr(x, 'param_groups'): collect(x.state)
+            for o in x:
+                collect(o)
+        elif hasattr(x, 'named_parameters'):
+            collect([*x.parameters(), *x.buffers()])
+        elif hasattr(x, 'param_groups'):
+            collect(x.state)
         elif not (x is None or isinstance(x, (int, float, complex, str)) or np and isinstance(x, np.generic)):
-            raise MemtrainError(f"nbytes can't look into a {type(x).__name__}: pass tensors, arrays, modules, optimizers or containers of them")
+            raise MemtrainError(
+                f"nbytes can't look into a {type(x).__name__}: pass tensors, arrays, modules, optimizers or containers of them"
+            )
+
     collect(x)
     return sum(storages.values())
 
@@ -207,42 +273,64 @@ def seed_everything(
 ) -> None:
     "Seed Python's, NumPy's and torch's global generators, on all devices"
     import numpy as np, torch
-    if not 0 <= seed < 2**32: raise MemtrainError(f'seed {seed} is outside 0 .. 4294967295')
+
+    if not 0 <= seed < 2**32:
+        raise MemtrainError(f'seed {seed} is outside 0 .. 4294967295')
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
+
 def get_rng_state() -> dict:
-    "The state of Python's, NumPy's and torch's global generators, in types that `torch.load(weights_only=True)` takes"
+    """The state of Python's, NumPy's and torch's global generators, in types that
+    `torch.load(weights_only=True)` takes"""
     import numpy as np, torch
+
     name, key, *rest = np.random.get_state()
-    return {'python': random.getstate(), 'numpy': [name, key.tolist(), *rest], 'torch': torch.get_rng_state(),
-            'cuda': torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+    return {
+        'python': random.getstate(),
+        'numpy': [name, key.tolist(), *rest],
+        'torch': torch.get_rng_state(),
+        'cuda': torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
 
 def set_rng_state(
     state: dict,  # what `get_rng_state` gave
 ) -> None:
     "Put the generators back to `state`"
     import numpy as np, torch
+
     random.setstate(state['python'])
     np.random.set_state(tuple(state['numpy']))
     torch.set_rng_state(state['torch'])
-    if torch.cuda.is_available() and len(state['cuda']) == torch.cuda.device_count(): torch.cuda.set_rng_state_all(state['cuda'])
+    if torch.cuda.is_available() and len(state['cuda']) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state['cuda'])
 
 # %% ../nbs/reference/60_core.ipynb #d6a9c620
 class _Lines:
     "A text stream that turns what a redrawn bar writes into lines"
+
     encoding = 'utf-8'
-    def __init__(self, out): self.out = out
-    def flush(self): self.out.flush()
+
+    def __init__(self, out):
+        self.out = out
+
+    def flush(self):
+        self.out.flush()
+
     def write(self, s):
         s = s.strip()
-        if s: self.out.write(s + '\n')
+        if s:
+            self.out.write(s + '\n')
+
 
 class _LineBar(tqdm):
     "A bar for logs: its last line is written also when the job ended before the first was due"
+
     def close(self):
-        if not self.disable and self._time() >= self.start_t + self.delay: self.last_print_t = self._time()
+        if not self.disable and self._time() >= self.start_t + self.delay:
+            self.last_print_t = self._time()
         super().close()
 
 # %% ../nbs/reference/60_core.ipynb #836b99a1
@@ -251,24 +339,36 @@ def progress(
     total: float | None = None,  # how many there will be, where `len(items)` doesn't tell
     desc: str = '',  # what is being done
     unit: str = 'it',  # what is counted; 'B' is shown in kB, MB, …
-    out: IO | None = None,  # where it is shown; by default the standard error, in a notebook the standard output
+    # where it is shown; by default the standard error, in a notebook the standard output
+    out: IO | None = None,
     initial: float = 0,  # how many were done in an earlier run
     disable: bool = False,  # show nothing, as on a rank that doesn't speak for the others
 ) -> tqdm:
     "Show how far along `items` are: a bar in a terminal, a plain line every ten seconds elsewhere"
-    if out is None:  # the standard error doesn't mix with what a program prints; in a notebook it would be a red box
+    # the standard error doesn't mix with what a program prints; in a notebook it would be a red box
+    if out is None:
         ipython = sys.modules.get('IPython')
         out = sys.stdout if ipython and ipython.get_ipython() else sys.stderr
-    kw = dict(total=total, desc=desc, unit=unit, unit_scale=unit == 'B', initial=initial, disable=disable, delay=1)
-    if out.isatty(): return tqdm(items, file=out, dynamic_ncols=True, **kw)
+    kw = dict(
+        total=total, desc=desc, unit=unit, unit_scale=unit == 'B', initial=initial, disable=disable, delay=1
+    )
+    if out.isatty():
+        return tqdm(items, file=out, dynamic_ncols=True, **kw)
     known = total is not None or hasattr(items, '__len__')
     count = '{percentage:3.0f}% {n_fmt}/{total_fmt}' if known else '{n_fmt}'
-    return _LineBar(items, file=_Lines(out), mininterval=10, bar_format='{desc}: ' + count + ' [{elapsed}, {rate_fmt}{postfix}]', **kw)
+    return _LineBar(
+        items,
+        file=_Lines(out),
+        mininterval=10,
+        bar_format='{desc}: ' + count + ' [{elapsed}, {rate_fmt}{postfix}]',
+        **kw,
+    )
 
 # %% ../nbs/reference/60_core.ipynb #9ea207da
 @dataclass
 class Result:
     "Measured values with what is needed to judge and repeat them"
+
     name: str  # `results/NAME.json`
     values: dict  # what was measured; bytes and seconds unless a key says otherwise
     command: str  # what to run to measure it again
@@ -286,39 +386,63 @@ class Result:
 def get_machine() -> dict:
     "Processor, cores this process may use, memory in bytes, and GPU of this machine"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    processor, torch = platform.processor() or platform.machine(), sys.modules.get('torch')  # torch is asked only where it is loaded already
+    # torch is asked only where it is loaded already
+    processor, torch = platform.processor() or platform.machine(), sys.modules.get('torch')
     with contextlib.suppress(OSError):
-        if m := re.search(r'model name\s*:\s*(.+)', Path('/proc/cpuinfo').read_text()): processor = m[1].strip()
-    return {'processor': processor, 'cores': cores, 'memory': psutil.virtual_memory().total,
-            'gpu': torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() else ''}
+        if m := re.search(r'model name\s*:\s*(.+)', Path('/proc/cpuinfo').read_text()):
+            processor = m[1].strip()
+    return {
+        'processor': processor,
+        'cores': cores,
+        'memory': psutil.virtual_memory().total,
+        'gpu': torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() else '',
+    }
+
 
 def describe_machine(
     machine: dict,  # from `get_machine`
 ) -> str:  # one line
     "Cores, processor, memory and GPU of `machine`"
-    parts = [f"{machine['cores']} cores {machine['processor']}", format_size(machine['memory']), machine['gpu']]
+    parts = [
+        f"{machine['cores']} cores {machine['processor']}",
+        format_size(machine['memory']),
+        machine['gpu'],
+    ]
     return ', '.join(part for part in parts if part)
+
 
 def get_versions() -> dict:
     "Versions of Python and of the libraries that numbers depend on"
     found = {'python': platform.python_version()}
     for name in ('memtrain', 'torch', 'numpy', 'tokenizers'):
-        with contextlib.suppress(metadata.PackageNotFoundError): found[name] = metadata.version(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return found
+
 
 def results_dir() -> Path:
     "The `results` folder of the current folder or the nearest one above it that has one, else `results` here"
     here = Path.cwd()
-    return next((p/'results' for p in (here, *here.parents) if (p/'results').is_dir()), here/'results')
+    return next((p / 'results' for p in (here, *here.parents) if (p / 'results').is_dir()), here / 'results')
+
 
 def _commit(*places):
-    "Short commit of the first checkout that one of the folders `places` belongs to, with a + where code has changed since; '' outside of one"
-    outputs = [':(top,exclude)results', ':(top,exclude)*.ipynb', ':(top,exclude)README.md']  # a page that measures changes these itself
+    """Short commit of the first checkout that one of the folders `places` belongs to, with a + where code has
+    changed since; '' outside of one"""
+    # a page that measures changes these itself
+    outputs = [':(top,exclude)results', ':(top,exclude)*.ipynb', ':(top,exclude)README.md']
     for place in places:
-        def git(*args): return subprocess.run(['git', '-C', place, *args], capture_output=True, text=True, check=True).stdout.strip()
+
+        def git(*args):
+            return subprocess.run(
+                ['git', '-C', place, *args], capture_output=True, text=True, check=True
+            ).stdout.strip()
+
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             if git('ls-files', '--', '.'):  # else it lies in somebody's repository and is no part of it
-                return git('rev-parse', '--short=10', 'HEAD') + ('+' if git('status', '--porcelain', '-uno', '--', ':/', *outputs) else '')
+                return git('rev-parse', '--short=10', 'HEAD') + (
+                    '+' if git('status', '--porcelain', '-uno', '--', ':/', *outputs) else ''
+                )
     return ''
 
 # %% ../nbs/reference/60_core.ipynb #3118eb6f
@@ -329,25 +453,40 @@ def save_result(
     folder: str | Path | None = None,  # `results_dir()` by default
 ) -> Result:
     "Write `values` with a stamp to `folder/NAME.json`"
-    package = Path(find_spec('memtrain').origin).parent  # its checkout made the number, whatever repository this is called in
-    result = Result(name, values, command, date.today().isoformat(), _commit(package, results_dir()), get_machine(), get_versions())
+    # its checkout made the number, whatever repository this is called in
+    package = Path(find_spec('memtrain').origin).parent
+    result = Result(
+        name,
+        values,
+        command,
+        date.today().isoformat(),
+        _commit(package, results_dir()),
+        get_machine(),
+        get_versions(),
+    )
     folder = Path(folder or results_dir())
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder/f'{name}.json'
+    path = folder / f'{name}.json'
     tmp = path.with_name(f'.{name}.{os.getpid()}.tmp')
     tmp.write_text(json.dumps(asdict(result), indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
     os.replace(tmp, path)
     return result
+
 
 def load_result(
     name: str,  # file name without `.json`
     folder: str | Path | None = None,  # `results_dir()` by default
 ) -> Result:
     "The result that was saved as `name`"
-    path = Path(folder or results_dir())/f'{name}.json'
-    try: return Result(**json.loads(path.read_text(encoding='utf-8')))
-    except OSError as e: raise MemtrainError(f'{path}: {e.strerror or e}', 'measure it with the command its page names') from None
-    except (TypeError, ValueError) as e: raise MemtrainError(f'{path}: not a stamped result ({e}); measure it anew') from None
+    path = Path(folder or results_dir()) / f'{name}.json'
+    try:
+        return Result(**json.loads(path.read_text(encoding='utf-8')))
+    except OSError as e:
+        raise MemtrainError(
+            f'{path}: {e.strerror or e}', 'measure it with the command its page names'
+        ) from None
+    except (TypeError, ValueError) as e:
+        raise MemtrainError(f'{path}: not a stamped result ({e}); measure it anew') from None
 
 # %% ../nbs/reference/60_core.ipynb #d9c3189f
 def recorded(
@@ -356,5 +495,10 @@ def recorded(
     command: str,  # what to run to measure it again
     folder: str | Path | None = None,  # `results_dir()` by default
 ) -> Result:
-    "The result saved as `name`; where the environment variable `MEMTRAIN_MEASURE` is set, measured anew and saved"
-    return save_result(name, measure(), command, folder) if os.environ.get('MEMTRAIN_MEASURE') else load_result(name, folder)
+    """The result saved as `name`; where the environment variable `MEMTRAIN_MEASURE` is set, measured anew and
+    saved"""
+    return (
+        save_result(name, measure(), command, folder)
+        if os.environ.get('MEMTRAIN_MEASURE')
+        else load_result(name, folder)
+    )

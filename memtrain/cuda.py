@@ -26,6 +26,7 @@ from .core import GIB
 # %% ../nbs/memory/06_cuda.ipynb #7a75a3eb
 STAND_IN = torch.device('cpu', 1)  # for 'cuda', while a step is simulated
 
+
 def on_cuda(
     t: torch.Tensor,  # a fake one, or any other
 ) -> bool:
@@ -35,122 +36,303 @@ def on_cuda(
 # %% ../nbs/memory/06_cuda.ipynb #e69ab227
 _FROM_DATA = torch.tensor, torch.as_tensor, torch.asarray  # made on the host, and copied
 _CUDA, _NAMED = torch.device('cuda', 0), re.compile(r'cuda(:\d+)?')
-_TYPES = {f'{name}Tensor': torch.tensor([], dtype=getattr(torch, dtype)).dtype for name, dtype in (pair.split('=') for pair in
-    'Float=float32 Double=float64 Half=float16 BFloat16=bfloat16 Long=int64 Int=int32 Short=int16 Char=int8 Byte=uint8 Bool=bool'.split())}  # of old scripts
+_TYPES = {
+    f'{name}Tensor': torch.tensor([], dtype=getattr(torch, dtype)).dtype
+    for name, dtype in (
+        pair.split('=')
+        for pair in
+        # of old scripts
+        'Float=float32 Double=float64 Half=float16 BFloat16=bfloat16 Long=int64 Int=int32 Short=int16 Char=int8 Byte=uint8 Bool=bool'.split()
+    )
+}
+
 
 def _place(device):
     "What stands for `device`, if it is one of CUDA"
-    if isinstance(device, str) and _NAMED.fullmatch(device) or isinstance(device, torch.device) and device.type == 'cuda': return STAND_IN
+    if (
+        isinstance(device, str)
+        and _NAMED.fullmatch(device)
+        or isinstance(device, torch.device)
+        and device.type == 'cuda'
+    ):
+        return STAND_IN
     return device
+
 
 class CudaScript(TorchFunctionMode):
     "Runs what was written for CUDA on tensors of the stand-in"
+
     def __init__(self, everything: bool = False):
         super().__init__()
         self.everything = everything  # also what names no device lies there
         self.stepping = False  # the optimizer is at work, whose counters lie on the host
         self.inside = False  # an operation on fake tensors is under way, which has to see the stand-in
-        self.used = lambda reset=False: (0, 0)  # bytes in use now, and the most since the last reset: what a script is told that asks
+        # bytes in use now, and the most since the last reset: what a script is told that asks
+        self.used = lambda reset=False: (0, 0)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
-        if self.inside or func is torch.device: return func(*args, **kwargs)
-        if owner is torch.Tensor.is_cuda: return on_cuda(args[0])
-        if owner is torch.Tensor.is_cpu: return not on_cuda(args[0])
-        if owner is torch.Tensor.data and func.__name__ == '__set__' and hasattr(args[1], 'fake_device'): args[0].fake_device = args[1].fake_device
-        if func is torch.Tensor.cuda: return args[0].to(STAND_IN)
-        if func is torch.Tensor.pin_memory: return args[0]
-        if func is torch.Tensor.get_device: return 0 if on_cuda(args[0]) else -1
-        if func is torch.Tensor.type and args[1:] and str(args[1]).startswith('torch.cuda.'): return args[0].to(STAND_IN, _TYPES[str(args[1])[11:]])
-        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int: args = args[0], STAND_IN, *args[2:]
-        args, kwargs = tuple(map(_place, args)), {k: STAND_IN if k == 'device' and type(v) is int else _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
-        if self.everything and not self.stepping and kwargs.get('device') is None and func in _device_constructors(): kwargs['device'] = STAND_IN
+        if self.inside or func is torch.device:
+            return func(*args, **kwargs)
+        if owner is torch.Tensor.is_cuda:
+            return on_cuda(args[0])
+        if owner is torch.Tensor.is_cpu:
+            return not on_cuda(args[0])
+        if owner is torch.Tensor.data and func.__name__ == '__set__' and hasattr(args[1], 'fake_device'):
+            args[0].fake_device = args[1].fake_device
+        if func is torch.Tensor.cuda:
+            return args[0].to(STAND_IN)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        if func is torch.Tensor.get_device:
+            return 0 if on_cuda(args[0]) else -1
+        if func is torch.Tensor.type and args[1:] and str(args[1]).startswith('torch.cuda.'):
+            return args[0].to(STAND_IN, _TYPES[str(args[1])[11:]])
+        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = args[0], STAND_IN, *args[2:]
+        args, kwargs = (
+            tuple(map(_place, args)),
+            {
+                k: STAND_IN if k == 'device' and type(v) is int else _place(v)
+                for k, v in kwargs.items()
+                if k != 'pin_memory'
+            },
+        )
+        if (
+            self.everything
+            and not self.stepping
+            and kwargs.get('device') is None
+            and func in _device_constructors()
+        ):
+            kwargs['device'] = STAND_IN
         if func in _FROM_DATA and kwargs.get('device') == STAND_IN:
-            made = func(*args, **{k: v for k, v in kwargs.items() if k not in ('device', 'requires_grad')}).to(STAND_IN)
+            made = func(
+                *args, **{k: v for k, v in kwargs.items() if k not in ('device', 'requires_grad')}
+            ).to(STAND_IN)
             return made.requires_grad_(kwargs.get('requires_grad', False))
         return func(*args, **kwargs)
 
 # %% ../nbs/memory/06_cuda.ipynb #7826e313
 class _Idle:
     "A stream or an event: nothing has to be waited for"
-    def __init__(self, *args, **kwargs): pass
-    def __enter__(self): return self
-    def __exit__(self, *exc): pass
-    def query(self): return True
-    def is_capturing(self): return False  # into a graph
-    def elapsed_time(self, end): return 1.0  # milliseconds
-    def record(self, *args): pass
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def query(self):
+        return True
+
+    def is_capturing(self):
+        return False  # into a graph
+
+    def elapsed_time(self, end):
+        return 1.0  # milliseconds
+
+    def record(self, *args):
+        pass
+
     wait = synchronize = record_event = wait_event = wait_stream = record
+
 
 class _Generator(torch.Generator):
     "Of any device, but it draws on the host"
-    def __new__(cls, device='cpu'): return super().__new__(cls)
-    def __init__(self, device='cpu'): self.place = _CUDA if _place(device) == STAND_IN else torch.device('cpu')
+
+    def __new__(cls, device='cpu'):
+        return super().__new__(cls)
+
+    def __init__(self, device='cpu'):
+        self.place = _CUDA if _place(device) == STAND_IN else torch.device('cpu')
+
     device = property(lambda self: self.place)
+
 
 class _Typed:
     "torch.cuda.FloatTensor and its like"
-    def __init__(self, name): self.name = name
-    def __str__(self): return f'torch.cuda.{self.name}'
-    def __call__(self, *args): return (torch.empty if all(type(a) is int for a in args) else torch.tensor)(*args or (0,), dtype=_TYPES[self.name], device='cuda')
+
+    def __init__(self, name):
+        self.name = name
+
+    def __str__(self):
+        return f'torch.cuda.{self.name}'
+
+    def __call__(self, *args):
+        return (torch.empty if all(type(a) is int for a in args) else torch.tensor)(
+            *args or (0,), dtype=_TYPES[self.name], device='cuda'
+        )
+
 
 def _answers(mode, memory):
     "What a script is told: (module, name, answer)"
-    def fixed(value): return lambda *args, **kwargs: value
-    def now(*args): return mode.used()[0]
-    def most(*args): return mode.used()[1]
-    def stats(*args): return defaultdict(int, {f'{kind}_bytes.all.{when}': n for kind in ('allocated', 'active', 'reserved') for when, n in zip(('current', 'peak'), mode.used())})
-    def reset(*args): mode.used(reset=True)
+
+    def fixed(value):
+        return lambda *args, **kwargs: value
+
+    def now(*args):
+        return mode.used()[0]
+
+    def most(*args):
+        return mode.used()[1]
+
+    def stats(*args):
+        return defaultdict(
+            int,
+            {
+                f'{kind}_bytes.all.{when}': n
+                for kind in ('allocated', 'active', 'reserved')
+                for when, n in zip(('current', 'peak'), mode.used())
+            },
+        )
+
+    def reset(*args):
+        mode.used(reset=True)
+
     def load(*args, map_location=None, read=torch.load, **kwargs):
-        found = read(*args, map_location='cpu' if (there := _place(map_location) == STAND_IN) else map_location, **kwargs)
+        found = read(
+            *args,
+            map_location='cpu' if (there := _place(map_location) == STAND_IN) else map_location,
+            **kwargs,
+        )
         return tree_map_only(torch.Tensor, torch.Tensor.cuda, found) if there else found
-    card = SimpleNamespace(name='a simulated card', major=8, minor=0, total_memory=memory, multi_processor_count=108)
-    calls = dict(is_available=fixed(True), device_count=fixed(1), current_device=fixed(0), current_device_index=fixed(0), is_current_stream_capturing=fixed(False), current_accelerator=fixed(torch.device('cuda')), is_bf16_supported=fixed(True),
-        get_device_capability=fixed((8, 0)), get_device_name=fixed(card.name), get_device_properties=fixed(card), mem_get_info=lambda *args: (memory - now(), memory), memory_stats=stats, memory_summary=fixed(''),
-        memory_allocated=now, memory_reserved=now, max_memory_allocated=most, max_memory_reserved=most, reset_peak_memory_stats=reset, reset_max_memory_allocated=reset,
-        Stream=_Idle, Event=_Idle, stream=_Idle, current_stream=_Idle, default_stream=_Idle, get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8), initial_seed=fixed(0), _exchange_device=fixed(0), _maybe_exchange_device=fixed(0),
-        **{name: _Typed(name) for name in _TYPES}, **dict.fromkeys('''init synchronize empty_cache ipc_collect set_device set_device_index manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
-        set_per_process_memory_fraction range_push range_pop mark _record_memory_history _dump_snapshot'''.split(), fixed(None)))
-    found = [(module, name, answer) for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator) for name, answer in calls.items() if hasattr(module, name)]
-    return [*found, (torch, 'Generator', _Generator), (torch, 'load', load), (FakeTensor, 'record_stream', fixed(None)), (torch.utils.data._utils.pin_memory, 'pin_memory', lambda data, device=None: data)]
+
+    card = SimpleNamespace(
+        name='a simulated card', major=8, minor=0, total_memory=memory, multi_processor_count=108
+    )
+    calls = dict(
+        is_available=fixed(True),
+        device_count=fixed(1),
+        current_device=fixed(0),
+        current_device_index=fixed(0),
+        is_current_stream_capturing=fixed(False),
+        current_accelerator=fixed(torch.device('cuda')),
+        is_bf16_supported=fixed(True),
+        get_device_capability=fixed((8, 0)),
+        get_device_name=fixed(card.name),
+        get_device_properties=fixed(card),
+        mem_get_info=lambda *args: (memory - now(), memory),
+        memory_stats=stats,
+        memory_summary=fixed(''),
+        memory_allocated=now,
+        memory_reserved=now,
+        max_memory_allocated=most,
+        max_memory_reserved=most,
+        reset_peak_memory_stats=reset,
+        reset_max_memory_allocated=reset,
+        Stream=_Idle,
+        Event=_Idle,
+        stream=_Idle,
+        current_stream=_Idle,
+        default_stream=_Idle,
+        get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8),
+        initial_seed=fixed(0),
+        _exchange_device=fixed(0),
+        _maybe_exchange_device=fixed(0),
+        **{name: _Typed(name) for name in _TYPES},
+        **dict.fromkeys(
+            '''init synchronize empty_cache ipc_collect set_device set_device_index manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
+        set_per_process_memory_fraction range_push range_pop mark _record_memory_history _dump_snapshot'''.split(),
+            fixed(None),
+        ),
+    )
+    found = [
+        (module, name, answer)
+        for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator)
+        for name, answer in calls.items()
+        if hasattr(module, name)
+    ]
+    return [
+        *found,
+        (torch, 'Generator', _Generator),
+        (torch, 'load', load),
+        (FakeTensor, 'record_stream', fixed(None)),
+        (torch.utils.data._utils.pin_memory, 'pin_memory', lambda data, device=None: data),
+    ]
 
 # %% ../nbs/memory/06_cuda.ipynb #9721b316
 def autocast_lists() -> dict[str, list[str]]:  # by what is done with the operands; overloads as `op.overload`
     "The operations that autocast changes on CUDA, from the header of the installed torch"
-    text = (Path(torch.__file__).parent/'include/ATen/autocast_mode.h').read_text().replace('\\\n', ' ')
-    def names(of): return ['.'.join(p.strip() for p in o.split(',')) for o in re.findall(r'_\(([^)]*)\)', re.search(rf'define AT_FORALL_{of}\(_\)(.*)', text)[1])]
+    text = (Path(torch.__file__).parent / 'include/ATen/autocast_mode.h').read_text().replace('\\\n', ' ')
+
+    def names(of):
+        return [
+            '.'.join(p.strip() for p in o.split(','))
+            for o in re.findall(r'_\(([^)]*)\)', re.search(rf'define AT_FORALL_{of}\(_\)(.*)', text)[1])
+        ]
+
     return {of: names(of) for of in ('LOWER_PRECISION_FP', 'FP32', 'FP32_SET_OPT_DTYPE', 'PROMOTE')}
 
 # %% ../nbs/memory/06_cuda.ipynb #8ca6df72
 _ATEN, _AUTOCAST = torch.ops.aten, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
+
 def _overload(name):
     op, _, overload = name.partition('.')
     return getattr(getattr(_ATEN, op), overload or 'default')
 
-def _has(name, key): return torch._C._dispatch_has_kernel_for_dispatch_key(f'aten::{name}', key)
+
+def _has(name, key):
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f'aten::{name}', key)
+
 
 def _beneath(op, args, kwargs):
-    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST): return op(*args, **kwargs)
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        return op(*args, **kwargs)
+
 
 def _cast(tree, dtype):
     "`tree` with its floats as `dtype`, as autocast casts"
-    return tree_map_only(torch.Tensor, lambda t: t.to(dtype) if t.is_floating_point() and t.dtype not in (torch.float64, dtype) else t, tree)
+    return tree_map_only(
+        torch.Tensor,
+        lambda t: t.to(dtype) if t.is_floating_point() and t.dtype not in (torch.float64, dtype) else t,
+        tree,
+    )
 
-def _lower(op, *args, **kwargs): return _beneath(op, *_cast((args, kwargs), torch.get_autocast_dtype('cpu')))
-def _widen(op, *args, **kwargs): return _beneath(op, *_cast((args, kwargs), torch.float32))
+
+def _lower(op, *args, **kwargs):
+    return _beneath(op, *_cast((args, kwargs), torch.get_autocast_dtype('cpu')))
+
+
+def _widen(op, *args, **kwargs):
+    return _beneath(op, *_cast((args, kwargs), torch.float32))
+
 
 def _promote(op, *args, **kwargs):
-    found = [t.dtype for t in tree_leaves((args, kwargs)) if torch.is_tensor(t) and t.is_floating_point() and t.dtype != torch.float64]
-    return _beneath(op, *_cast((args, kwargs), functools.reduce(torch.promote_types, found, torch.get_autocast_dtype('cpu'))))
+    found = [
+        t.dtype
+        for t in tree_leaves((args, kwargs))
+        if torch.is_tensor(t) and t.is_floating_point() and t.dtype != torch.float64
+    ]
+    return _beneath(
+        op,
+        *_cast((args, kwargs), functools.reduce(torch.promote_types, found, torch.get_autocast_dtype('cpu'))),
+    )
+
 
 def _widen_result(op, *args, **kwargs):
     "Ask for a result in fp32, unless another one is asked for"
     x, at = args[0], next(i for i, a in enumerate(op._schema.arguments) if a.name == 'dtype')
-    if not x.is_floating_point() or x.dtype == torch.float64 or kwargs.get('dtype') is not None or len(args) > at and args[at] is not None: return _beneath(op, args, kwargs)
-    fused = {_ATEN.softmax.int: _ATEN._softmax.default, _ATEN.log_softmax.int: _ATEN._log_softmax.default}.get(op)
-    if x.dtype == torch.float16 and fused: return _beneath(fused, (x, args[1], True), {})  # these take fp16 as it is, and bf16 in a copy
+    if (
+        not x.is_floating_point()
+        or x.dtype == torch.float64
+        or kwargs.get('dtype') is not None
+        or len(args) > at
+        and args[at] is not None
+    ):
+        return _beneath(op, args, kwargs)
+    fused = {
+        _ATEN.softmax.int: _ATEN._softmax.default,
+        _ATEN.log_softmax.int: _ATEN._log_softmax.default,
+    }.get(op)
+    # these take fp16 as it is, and bf16 in a copy
+    if x.dtype == torch.float16 and fused:
+        return _beneath(fused, (x, args[1], True), {})
     return _beneath(op, args[:at], {**kwargs, 'dtype': torch.float32})
+
 
 _POLICIES = dict(LOWER_PRECISION_FP=_lower, FP32=_widen, FP32_SET_OPT_DTYPE=_widen_result, PROMOTE=_promote)
 
@@ -165,122 +347,263 @@ def attention_backend(
 ) -> str:  # flash, efficient or math
     "Which kernel a card since Ampere (compute capability 8) computes scaled dot product attention with"
     on, half, width = torch.backends.cuda, q.dtype in (torch.float16, torch.bfloat16), q.shape[-1]
-    usable = q.dim() == 4 and q.dtype == k.dtype == v.dtype and k.shape[-1] == width and all(t.shape[-2] and t.stride(-1) == 1 for t in (q, k, v))
+    usable = (
+        q.dim() == 4
+        and q.dtype == k.dtype == v.dtype
+        and k.shape[-1] == width
+        and all(t.shape[-2] and t.stride(-1) == 1 for t in (q, k, v))
+    )
     usable = usable and q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
     same, step = usable and q.shape[1] == k.shape[1], 8 if half else 4
-    flash = usable and half and mask is None and v.shape[-1] == width <= 256 and (same or gqa and q.shape[1] % k.shape[1] == 0) and not (causal and q.shape[-2] != k.shape[-2])
-    efficient = same and (half or q.dtype == torch.float32) and width % step == v.shape[-1] % step == 0 and not (causal and mask is not None)
-    return 'flash' if flash and on.flash_sdp_enabled() else 'efficient' if efficient and on.mem_efficient_sdp_enabled() else 'math'
+    flash = (
+        usable
+        and half
+        and mask is None
+        and v.shape[-1] == width <= 256
+        and (same or gqa and q.shape[1] % k.shape[1] == 0)
+        and not (causal and q.shape[-2] != k.shape[-2])
+    )
+    efficient = (
+        same
+        and (half or q.dtype == torch.float32)
+        and width % step == v.shape[-1] % step == 0
+        and not (causal and mask is not None)
+    )
+    return (
+        'flash'
+        if flash and on.flash_sdp_enabled()
+        else 'efficient'
+        if efficient and on.mem_efficient_sdp_enabled()
+        else 'math'
+    )
 
 # %% ../nbs/memory/06_cuda.ipynb #5f40d12a
 def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
     "scaled_dot_product_attention, as CUDA dispatches it"
     kind, width = attention_backend(q, k, v, attn_mask, is_causal, enable_gqa), q.shape[-1]
-    if kind == 'math': return _ATEN._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+    if kind == 'math':
+        return _ATEN._scaled_dot_product_attention_math(
+            q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )[0]
     if kind == 'flash':
         q, k, v = (F.pad(t, (0, -width % 8)) if width % 8 else t for t in (q, k, v))
-        return _ATEN._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=width**-0.5 if scale is None else scale)[0][..., :width]
+        return _ATEN._scaled_dot_product_flash_attention(
+            q, k, v, dropout_p, is_causal, False, scale=width**-0.5 if scale is None else scale
+        )[0][..., :width]
     if attn_mask is not None:
-        if attn_mask.dtype == torch.bool: attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(attn_mask.logical_not(), -math.inf)
-        if keys_over := attn_mask.shape[-1] % 16: attn_mask = F.pad(attn_mask, (0, 16 - keys_over))[..., :k.shape[-2]]  # rows begin at multiples of 16
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(
+                attn_mask.logical_not(), -math.inf
+            )
+        # rows begin at multiples of 16
+        if keys_over := attn_mask.shape[-1] % 16:
+            attn_mask = F.pad(attn_mask, (0, 16 - keys_over))[..., : k.shape[-2]]
         attn_mask = attn_mask.expand(*q.shape[:-1], k.shape[-2])
     kept = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-    return _ATEN._scaled_dot_product_efficient_attention(q, k, v, attn_mask, kept, dropout_p, is_causal, scale=scale)[0]
+    return _ATEN._scaled_dot_product_efficient_attention(
+        q, k, v, attn_mask, kept, dropout_p, is_causal, scale=scale
+    )[0]
+
 
 def _drop(x, p, train):
     "dropout, as CUDA dispatches it: a kernel that keeps a byte for each number"
-    if not train or not p or not x.numel(): return x
+    if not train or not p or not x.numel():
+        return x
     return _ATEN.native_dropout(x, p, train)[0] if p < 1 else _ATEN.mul(x, 0)
 
 # %% ../nbs/memory/06_cuda.ipynb #02add034
 def _embedding_backward(func, args, kwargs, out):
     grad, indices, rows, _, by_frequency = args[:5]
     n, size = indices.numel(), indices.itemsize
-    if n <= 3072 and not by_frequency: return ()
+    if n <= 3072 and not by_frequency:
+        return ()
     different = min(n, rows)
-    stretches, width = n//10 + different, -(-grad.shape[-1]//32)*32
-    return [*[n*size]*3, *[different*size]*2, 8, 8, stretches*size, stretches*width*4]
+    stretches, width = n // 10 + different, -(-grad.shape[-1] // 32) * 32
+    return [*[n * size] * 3, *[different * size] * 2, 8, 8, stretches * size, stretches * width * 4]
+
 
 def _flash_backward(func, args, kwargs, out):
     (b, h, t, d), keys = args[1].shape, args[2]
-    rows, width = -(-t//128)*128, -(-d//32)*32
-    return [4*b*h*rows, 4*b*h*rows*width, *[keys.numel()//keys.shape[1]*h*keys.itemsize] * 2*(keys.shape[1] != h)]
+    rows, width = -(-t // 128) * 128, -(-d // 32) * 32
+    return [
+        4 * b * h * rows,
+        4 * b * h * rows * width,
+        *[keys.numel() // keys.shape[1] * h * keys.itemsize] * 2 * (keys.shape[1] != h),
+    ]
+
 
 def _efficient_backward(func, args, kwargs, out):
     b, h, t, d = args[1].shape
-    return [4*b*h*(-(-t//32)*32), *[4*b*h*(-(-t//64)*64)*d] * (args[1].itemsize == 2)]
+    return [4 * b * h * (-(-t // 32) * 32), *[4 * b * h * (-(-t // 64) * 64) * d] * (args[1].itemsize == 2)]
 
-def _softmax_backward(func, args, kwargs, out): return [args[1].numel()*torch.promote_types(args[0].dtype, args[1].dtype).itemsize]  # grad*output
+
+# grad*output
+def _softmax_backward(func, args, kwargs, out):
+    return [args[1].numel() * torch.promote_types(args[0].dtype, args[1].dtype).itemsize]
+
 
 def _group_norm_backward(func, args, kwargs, out):
     "Sums of each channel, and what the input's gradient takes of them, in the type that is added in"
-    weight, n, channels, groups, wanted, size = args[4], args[5], args[6], args[8], args[9], max(4, args[1].itemsize)
-    return [n*channels*size]*2 + ([n*groups*size]*2 + [n*channels*size]*(weight is not None) if wanted[0] else [])
+    weight, n, channels, groups, wanted, size = (
+        args[4],
+        args[5],
+        args[6],
+        args[8],
+        args[9],
+        max(4, args[1].itemsize),
+    )
+    return [n * channels * size] * 2 + (
+        [n * groups * size] * 2 + [n * channels * size] * (weight is not None) if wanted[0] else []
+    )
+
 
 def _sort(func, args, kwargs, out):
-    "Rows of more than 4,096 that are many enough to be sorted side by side: positions, and the other half of two pairs of buffers"
+    """Rows of more than 4,096 that are many enough to be sorted side by side: positions, and the other half
+    of two pairs of buffers"""
     x, dim = args[0], kwargs.get('dim', next((a for a in args[1:] if type(a) is int), -1))
     width = x.shape[dim] if x.ndim else 1
-    return [x.numel()*8, x.numel()*x.itemsize, x.numel()*8] if width > 4096 and x.numel()//width >= 128 else ()
+    return (
+        [x.numel() * 8, x.numel() * x.itemsize, x.numel() * 8]
+        if width > 4096 and x.numel() // width >= 128
+        else ()
+    )
 
-def _norm(func, args, kwargs, out): return [t.numel()*t.itemsize for t in args[:1 + ('backward' in str(func))] if not t.is_contiguous()]  # copies of gradient and input
+
+# copies of gradient and input
+def _norm(func, args, kwargs, out):
+    return [t.numel() * t.itemsize for t in args[: 1 + ('backward' in str(func))] if not t.is_contiguous()]
+
 
 def _four_bits(func, args, kwargs, out):
-    "Weights of 4 bits in the dtype of more than 1,536 rows that they are multiplied with; fewer are multiplied as they lie"
+    """Weights of 4 bits in the dtype of more than 1,536 rows that they are multiplied with; fewer are
+    multiplied as they lie"""
     x, shape = args[0], args[2]
-    return [shape[0]*shape[1]*x.itemsize] if x.numel() > 1536*x.shape[-1] else ()
+    return [shape[0] * shape[1] * x.itemsize] if x.numel() > 1536 * x.shape[-1] else ()
 
-CUDA_TEMPORARIES = {'bitsandbytes::gemm_4bit': _four_bits, 'aten::embedding_dense_backward': _embedding_backward, 'aten::_scaled_dot_product_flash_attention_backward': _flash_backward,
-                    'aten::_scaled_dot_product_efficient_attention_backward': _efficient_backward, 'aten::_softmax_backward_data': _softmax_backward,
-                    'aten::native_group_norm_backward': _group_norm_backward, 'aten::sort': _sort,
-                    **dict.fromkeys((f'aten::{norm}{end}' for norm in ('native_layer_norm', '_fused_rms_norm') for end in ('', '_backward')), _norm)}  # as CPU_TEMPORARIES of `memtrain.estimate`
-ON_HOST = {'aten::_scaled_dot_product_efficient_attention': (2, 3)}  # results that lie on the host: seed and offset of its dropout
+
+CUDA_TEMPORARIES = {
+    'bitsandbytes::gemm_4bit': _four_bits,
+    'aten::embedding_dense_backward': _embedding_backward,
+    'aten::_scaled_dot_product_flash_attention_backward': _flash_backward,
+    'aten::_scaled_dot_product_efficient_attention_backward': _efficient_backward,
+    'aten::_softmax_backward_data': _softmax_backward,
+    'aten::native_group_norm_backward': _group_norm_backward,
+    'aten::sort': _sort,
+    # as CPU_TEMPORARIES of `memtrain.estimate`
+    **dict.fromkeys(
+        (
+            f'aten::{norm}{end}'
+            for norm in ('native_layer_norm', '_fused_rms_norm')
+            for end in ('', '_backward')
+        ),
+        _norm,
+    ),
+}
+# results that lie on the host: seed and offset of its dropout
+ON_HOST = {'aten::_scaled_dot_product_efficient_attention': (2, 3)}
 WORKSPACE = 'cublas::workspace'  # the name that its allocation goes by in a trace
-CUBLAS = frozenset(f'aten::{op}' for op in ('mm', 'addmm', 'bmm', 'baddbmm', 'addmv', 'addbmm', '_addmm_activation', 'dot', 'vdot'))  # what begins with having one
+# what begins with having one
+CUBLAS = frozenset(
+    f'aten::{op}'
+    for op in ('mm', 'addmm', 'bmm', 'baddbmm', 'addmv', 'addbmm', '_addmm_activation', 'dot', 'vdot')
+)
 
 # %% ../nbs/memory/06_cuda.ipynb #1442754b
 @contextlib.contextmanager
 def cuda_rules(
-    everything: bool = False,  # what names no device lies on the GPU too, as in a script that says 'cuda' everywhere
+    # what names no device lies on the GPU too, as in a script that says 'cuda' everywhere
+    everything: bool = False,
     memory: int = 80 * GIB,  # bytes that the card says it has
 ) -> Iterator[CudaScript]:
     "While the block runs, fake tensors that a script puts on 'cuda' go CUDA's way"
     from torch._dynamo.trace_rules import get_torch_obj_rule_map
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
-    get_torch_obj_rule_map()  # torch.compile's list of torch's own functions: made meanwhile, it would keep the answers below
-    mode, lib, autocast, shown, context = CudaScript(everything), torch.library.Library('aten', 'IMPL'), torch.amp.autocast_mode.autocast, FakeTensor.device, DeviceContext.__init__
-    start, enabled, dtype, engine = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autograd._engine_run_backward
+
+    # torch.compile's list of torch's own functions: made meanwhile, it would keep the answers below
+    get_torch_obj_rule_map()
+    mode, lib, autocast, shown, context = (
+        CudaScript(everything),
+        torch.library.Library('aten', 'IMPL'),
+        torch.amp.autocast_mode.autocast,
+        FakeTensor.device,
+        DeviceContext.__init__,
+    )
+    start, enabled, dtype, engine = (
+        autocast.__init__,
+        torch.is_autocast_enabled,
+        torch.get_autocast_dtype,
+        torch.autograd._engine_run_backward,
+    )
+
     def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
-        with mode: return engine(*args, **kwargs)
+        with mode:
+            return engine(*args, **kwargs)
+
     def begin(self, device_type, dtype=None, *args, **kwargs):
         cuda = isinstance(device_type, str) and device_type.startswith('cuda')
-        start(self, 'cpu' if cuda else device_type, torch.float16 if cuda and dtype is None else dtype, *args, **kwargs)
-    def of(device_type='cuda'): return 'cpu' if device_type == 'cuda' else device_type
-    def device(t): return _CUDA if (d := shown.fget(t)) == STAND_IN and not mode.inside else d
-    def place(self, device): context(self, _place(device))  # `with torch.device('cuda')`, and set_default_device
-    new = [(autocast, '__init__', begin), (torch.autograd, '_engine_run_backward', backward), (torch, 'is_autocast_enabled', lambda *a: enabled(of(*a))), (torch, 'get_autocast_dtype', lambda *a: dtype(of(*a))),
-           (FakeTensor, 'device', property(device)), (DeviceContext, '__init__', place)]
+        start(
+            self,
+            'cpu' if cuda else device_type,
+            torch.float16 if cuda and dtype is None else dtype,
+            *args,
+            **kwargs,
+        )
+
+    def of(device_type='cuda'):
+        return 'cpu' if device_type == 'cuda' else device_type
+
+    def device(t):
+        return _CUDA if (d := shown.fget(t)) == STAND_IN and not mode.inside else d
+
+    # `with torch.device('cuda')`, and set_default_device
+    def place(self, device):
+        context(self, _place(device))
+
+    new = [
+        (autocast, '__init__', begin),
+        (torch.autograd, '_engine_run_backward', backward),
+        (torch, 'is_autocast_enabled', lambda *a: enabled(of(*a))),
+        (torch, 'get_autocast_dtype', lambda *a: dtype(of(*a))),
+        (FakeTensor, 'device', property(device)),
+        (DeviceContext, '__init__', place),
+    ]
     new += _answers(mode, memory)
     default = getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None)
-    old, lists = [(o, name, getattr(o, name)) for o, name, _ in new], (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    old, lists = (
+        [(o, name, getattr(o, name)) for o, name, _ in new],
+        (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types),
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Warning only once for all operators')
         for policy, names in autocast_lists().items():
             for name in names:
-                if _has(name, 'AutocastCUDA') and not _has(name, 'AutocastCPU'): lib.impl(_overload(name), functools.partial(_POLICIES[policy], _overload(name)), 'AutocastCPU')
+                if _has(name, 'AutocastCUDA') and not _has(name, 'AutocastCPU'):
+                    lib.impl(
+                        _overload(name), functools.partial(_POLICIES[policy], _overload(name)), 'AutocastCPU'
+                    )
         for name in torch._C._dispatch_get_registrations_for_dispatch_key('AutocastCPU'):
             name = name.removeprefix('aten::')
-            if '::' not in name and not _has(name, 'AutocastCUDA') and name not in ('cat', 'stack'): lib.impl(_overload(name), torch.library.fallthrough_kernel, 'AutocastCPU')
+            if '::' not in name and not _has(name, 'AutocastCUDA') and name not in ('cat', 'stack'):
+                lib.impl(_overload(name), torch.library.fallthrough_kernel, 'AutocastCPU')
         lib.impl('dropout', _drop, 'CompositeImplicitAutograd')
-        for op in (_ATEN._fused_rms_norm, _ATEN._fused_rms_norm_backward): lib.impl(op.default, decomposition_table[op.default], 'CPU')  # a device with a kernel: then rms_norm is one operation
+        # a device with a kernel: then rms_norm is one operation
+        for op in (_ATEN._fused_rms_norm, _ATEN._fused_rms_norm_backward):
+            lib.impl(op.default, decomposition_table[op.default], 'CPU')
         lib.impl('scaled_dot_product_attention', _attend, 'CompositeImplicitAutograd')
     try:
-        for replaced in new: setattr(*replaced)
-        for types in lists: types.append(FakeTensor)  # AdamW and others then take the tensors of a GPU all at once, as they do with real ones
-        with mode: yield mode
+        for replaced in new:
+            setattr(*replaced)
+        # AdamW and others then take the tensors of a GPU all at once, as they do with real ones
+        for types in lists:
+            types.append(FakeTensor)
+        with mode:
+            yield mode
     finally:
-        for kept in old: setattr(*kept)
-        for types in lists: types.remove(FakeTensor)
-        if getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None) is not default: torch.set_default_device(default and default.device)
+        for kept in old:
+            setattr(*kept)
+        for types in lists:
+            types.remove(FakeTensor)
+        if getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None) is not default:
+            torch.set_default_device(default and default.device)
         lib._destroy()

@@ -22,37 +22,67 @@ from .measure import CATEGORIES, TraceBuilder, profile_memory
 # %% ../nbs/memory/03_estimate.ipynb #fe17b2bf
 OPTIMIZERS = ('adamw', 'adamw8bit', 'sgd')
 
+
 @dataclass(frozen=True)
 class Step:
     "How a training step is made, as far as memory can tell"
+
     batch_size: int = 16  # B, windows in a micro-batch
     seq_len: int | None = None  # T, tokens in a window; the shape's `block_size` by default
     gradient_accumulation_steps: int = 1  # micro-batches in a step
     use_mixed_precision: bool = False  # bf16 autocast
-    optimizer: str = 'adamw'  # torch's fused AdamW; or 'adamw8bit', of bitsandbytes; or 'sgd', torch's without momentum
+    # torch's fused AdamW; or 'adamw8bit', of bitsandbytes; or 'sgd', torch's without momentum
+    optimizer: str = 'adamw'
     activation_checkpointing: bool = False  # keep each block's input only, compute the rest again
     loss_chunk_size: int | None = None  # tokens whose logits exist at a time; all by default
-    weights: str = 'float32'  # or 'bfloat16', and so are gradients and moments; this and what follows is told by recorded laws, not by this page's closed form
-    optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there, and drop that
+    # or 'bfloat16', and so are gradients and moments; this and what follows is told by recorded laws, not by
+    # this page's closed form
+    weights: str = 'float32'
+    # update each parameter as soon as its gradient is there, and drop that
+    optimizer_in_backward: bool = False
     lora: int = 0  # rank of adapters that are trained instead of the model
     load_in_4bit: bool = False  # what is frozen has 4 bits a number
     ranks: int = 1  # cards that share the work
     parallel: str = 'ddp'  # several cards each hold the whole model; or 'fsdp', a part of it
     offload_to_cpu: bool = False  # of 'fsdp': weights, gradients and states are in RAM between uses
 
+
 def _check_step(shape, step):
     "Raise an error for the first setting of `step` that makes no sense for `shape`"
     optional = {name: n for name in ('seq_len', 'loss_chunk_size') if (n := getattr(step, name)) is not None}
-    check_whole(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, **optional)
+    check_whole(
+        batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, **optional
+    )
     for name in ('use_mixed_precision', 'activation_checkpointing'):
-        if type(on := getattr(step, name)) is not bool: raise MemtrainError('makes no sense', 'give True or False', name, on)
-    if step.optimizer not in OPTIMIZERS: raise MemtrainError('is not known here', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', step.optimizer)
+        if type(on := getattr(step, name)) is not bool:
+            raise MemtrainError('makes no sense', 'give True or False', name, on)
+    if step.optimizer not in OPTIMIZERS:
+        raise MemtrainError(
+            'is not known here', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', step.optimizer
+        )
     if other := getattr(shape, 'beyond_gpt2', ()):
-        raise MemtrainError('is more than the closed form knows', 'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step', other[0], getattr(shape, other[0]))
-    for name, plain in (('weights', 'float32'), ('optimizer_in_backward', False), ('lora', 0), ('ranks', 1), ('parallel', 'ddp'), ('offload_to_cpu', False)):
-        if (value := getattr(step, name)) != plain: raise MemtrainError('is more than the closed form knows', 'ask predict_step of memtrain.families', name, value)
+        raise MemtrainError(
+            'is more than the closed form knows',
+            'simulate the step with simulate(*gpt_step(shape, config)), and give plan a function of a Step',
+            other[0],
+            getattr(shape, other[0]),
+        )
+    for name, plain in (
+        ('weights', 'float32'),
+        ('optimizer_in_backward', False),
+        ('lora', 0),
+        ('ranks', 1),
+        ('parallel', 'ddp'),
+        ('offload_to_cpu', False),
+    ):
+        if (value := getattr(step, name)) != plain:
+            raise MemtrainError(
+                'is more than the closed form knows', 'ask predict_step of memtrain.families', name, value
+            )
     if step.seq_len and step.seq_len > shape.block_size:
-        raise MemtrainError('is more than the model sees at once', f'take {shape.block_size} or less', 'seq_len', step.seq_len)
+        raise MemtrainError(
+            'is more than the model sees at once', f'take {shape.block_size} or less', 'seq_len', step.seq_len
+        )
 
 # %% ../nbs/memory/03_estimate.ipynb #c35434f2
 def parameter_sizes(
@@ -60,24 +90,45 @@ def parameter_sizes(
 ) -> list[int]:  # numbers in each parameter, in the order of `parameters()`; tied weights once
     "How many numbers are in each parameter of a GPT of `shape`"
     d, bias = shape.n_embd, int(shape.bias)
-    norm = [d] * (1 + bias*(shape.norm == 'layer'))
-    def linear(i, o, n=1): return [n*i*o] + [n*o] * bias
+    norm = [d] * (1 + bias * (shape.norm == 'layer'))
+
+    def linear(i, o, n=1):
+        return [n * i * o] + [n * o] * bias
+
     n, width = shape.n_experts, shape.mlp_width
-    mlp = [n*d] + linear(d, shape.expert_width, n) + linear(shape.expert_width, d, n) if n else linear(d, width * (1 + (shape.mlp == 'swiglu'))) + linear(width, d)
-    block = norm + linear(d, d + 2*shape.kv_heads*(d//shape.n_head)) + linear(d, d) + norm + mlp
+    mlp = (
+        [n * d] + linear(d, shape.expert_width, n) + linear(shape.expert_width, d, n)
+        if n
+        else linear(d, width * (1 + (shape.mlp == 'swiglu'))) + linear(width, d)
+    )
+    block = norm + linear(d, d + 2 * shape.kv_heads * (d // shape.n_head)) + linear(d, d) + norm + mlp
     head = [] if shape.tie_weights else [shape.vocab_size * d]
-    return [shape.vocab_size * d] + [shape.block_size * d]*(shape.positions == 'table') + shape.n_layer * block + norm + head
+    return (
+        [shape.vocab_size * d]
+        + [shape.block_size * d] * (shape.positions == 'table')
+        + shape.n_layer * block
+        + norm
+        + head
+    )
 
 # %% ../nbs/memory/03_estimate.ipynb #c0845430
-_SMALL, _BLOCK, _TABLE = 4096, 256, 256 * 4  # of bitsandbytes: below it fp32, numbers to a scale, bytes of a table
+# of bitsandbytes: below it fp32, numbers to a scale, bytes of a table
+_SMALL, _BLOCK, _TABLE = 4096, 256, 256 * 4
 _SLICE = 2**18  # of `memtrain.optim`: numbers that are updated at a time
+
 
 def _states(sizes, optimizer):
     "Bytes of each tensor of the state"
-    if optimizer == 'sgd': return []
-    if optimizer == 'adamw': return [size for n in sizes for size in (4, 4*n, 4*n)]
-    def moment(n): return (n, 4 * math.ceil(n / _BLOCK)) if n >= _SMALL else (4*n,)
+    if optimizer == 'sgd':
+        return []
+    if optimizer == 'adamw':
+        return [size for n in sizes for size in (4, 4 * n, 4 * n)]
+
+    def moment(n):
+        return (n, 4 * math.ceil(n / _BLOCK)) if n >= _SMALL else (4 * n,)
+
     return [size for n in sizes for size in 2 * moment(n)] + 2 * [_TABLE] * (max(sizes) >= _SMALL)
+
 
 def state_bytes(
     sizes: list[int],  # numbers in each parameter
@@ -87,231 +138,483 @@ def state_bytes(
     return sum(_states(sizes, optimizer))
 
 # %% ../nbs/memory/03_estimate.ipynb #9f00253a
-_W, _G, _S, _L, _A, _T = CATEGORIES  # weights, gradients, optimizer state, logits and loss, activations, temporaries
+# weights, gradients, optimizer state, logits and loss, activations, temporaries
+_W, _G, _S, _L, _A, _T = CATEGORIES
+
 
 class _Sizes:
     "The quantities that the terms are made of, for a step of a shape on a device"
+
     def __init__(c, shape, step, device='cpu', probe=True):
         c.B, c.T, c.d, c.V = step.batch_size, step.seq_len or shape.block_size, shape.n_embd, shape.vocab_size
-        c.N, c.positions, c.n_layer, c.n_head = c.B*c.T, shape.block_size, shape.n_layer, shape.n_head
-        c.bias, c.drop, c.tied, c.cuda = int(shape.bias), shape.dropout > 0, shape.tie_weights, device == 'cuda'
-        c.half, c.again, c.micro = step.use_mixed_precision, step.activation_checkpointing, step.gradient_accumulation_steps
+        c.N, c.positions, c.n_layer, c.n_head = c.B * c.T, shape.block_size, shape.n_layer, shape.n_head
+        c.bias, c.drop, c.tied, c.cuda = (
+            int(shape.bias),
+            shape.dropout > 0,
+            shape.tie_weights,
+            device == 'cuda',
+        )
+        c.half, c.again, c.micro = (
+            step.use_mixed_precision,
+            step.activation_checkpointing,
+            step.gradient_accumulation_steps,
+        )
         c.chunk = step.loss_chunk_size and min(step.loss_chunk_size, c.N)
         c.h = 2 if c.half else 4  # bytes of a number that a matrix product makes
-        c.x, c.y = 4*c.N*c.d, c.h*c.N*c.d  # the residual stream; as wide, made by a matrix product
-        c.mask = c.N*c.d if c.cuda else c.y  # of dropout
-        c.textbook, c.scores = c.drop and not c.cuda, 4*c.B*c.n_head*c.T**2  # attention with all its scores
+        c.x, c.y = 4 * c.N * c.d, c.h * c.N * c.d  # the residual stream; as wide, made by a matrix product
+        c.mask = c.N * c.d if c.cuda else c.y  # of dropout
+        c.textbook, c.scores = (
+            c.drop and not c.cuda,
+            4 * c.B * c.n_head * c.T**2,
+        )  # attention with all its scores
         c.merged = c.n_head == 1 or c.T == 1  # heads lie side by side already
         c.views = c.merged or c.B == 1  # q, k and v can be read as they lie, batched products need no copies
         c.rng = 0 if c.cuda else 5056  # state of the random numbers, of a checkpoint
-        c.seeds = [(_A, 16), (_A, 8)] if c.cuda and c.half else []  # of the flash kernel's dropout, on the card
+        # of the flash kernel's dropout, on the card
+        c.seeds = [(_A, 16), (_A, 8)] if c.cuda and c.half else []
         c.came = c.y if c.half or c.drop else 0  # gradient of a branch; in fp32 it is the stream's own
         c.probe, c.threads = probe and c.half and not c.cuda, torch.get_num_threads()
 
 # %% ../nbs/memory/03_estimate.ipynb #d382e82d
-def _norm(c): return [(_T if c.half else _A, c.x), (_A, 8*c.N)]
+def _norm(c):
+    return [(_T if c.half else _A, c.x), (_A, 8 * c.N)]
+
 
 def _casts(c, i, o, copy_input=False):
     "What autocast copies for a linear layer: bias, weight and, if it isn't bf16 already, the input"
-    return [(_T, 2*o*c.bias), (_A, 2*i*o), (_A, c.y * copy_input)] if c.half else []
+    return [(_T, 2 * o * c.bias), (_A, 2 * i * o), (_A, c.y * copy_input)] if c.half else []
+
 
 def _residual(c):
     "The sum with the stream; autocast's branch is bf16, and the CPU makes an fp32 copy of it first"
-    if not c.half: return [(_A, c.x), (_T, -c.y)]
+    if not c.half:
+        return [(_A, c.x), (_T, -c.y)]
     copy = 0 if c.cuda else c.x
     return [(_T, -c.x), (_T, copy), (_A, c.x), (_T, -copy), (_T, -c.y)]
 
 # %% ../nbs/memory/03_estimate.ipynb #0986211e
 _ASKED, ASK_LIMIT = {}, 32 << 20  # bytes
 
-def _bytes_of(tree): return sum(t.untyped_storage().nbytes() for t in tree_leaves(tree) if torch.is_tensor(t))
+
+def _bytes_of(tree):
+    return sum(t.untyped_storage().nbytes() for t in tree_leaves(tree) if torch.is_tensor(t))
+
 
 def _ask_kernel(func, args, kwargs, out, otherwise=()):
-    "What the kernel of `func` takes beside its results `out`, from one run on zeros for each layout; `otherwise` for tensors of more than `ASK_LIMIT` bytes"
-    if _bytes_of((args, kwargs, out)) > ASK_LIMIT: return otherwise
-    layout = repr(tree_map_only(torch.Tensor, lambda t: (t.dtype, *t.shape, *t.stride()), (func, args, kwargs, torch.get_num_threads(), torch.is_grad_enabled())))
+    """What the kernel of `func` takes beside its results `out`, from one run on zeros for each layout;
+    `otherwise` for tensors of more than `ASK_LIMIT` bytes"""
+    if _bytes_of((args, kwargs, out)) > ASK_LIMIT:
+        return otherwise
+    layout = repr(
+        tree_map_only(
+            torch.Tensor,
+            lambda t: (t.dtype, *t.shape, *t.stride()),
+            (func, args, kwargs, torch.get_num_threads(), torch.is_grad_enabled()),
+        )
+    )
+
     def zeros(t):
         extent = 1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride()))
         return torch.zeros(extent if t.numel() else 0, dtype=t.dtype).as_strided(t.shape, t.stride())
+
     if layout not in _ASKED:
         with _disable_current_modes():
             args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
             builder = TraceBuilder('build')
-            with profile_memory(builder): found = func(*args, **kwargs)
+            with profile_memory(builder):
+                found = func(*args, **kwargs)
             _ASKED[layout] = max(0, builder.finish().peak - _bytes_of(found))
     return (_ASKED[layout],)
 
+
 def _scratch(c, m, k, n, left=False, right=False, bias=False):
-    "What oneDNN holds during a bf16 product of (m, k) and (k, n); `left` and `right` tell which operand lies transposed"
-    if not c.probe: return []
-    def empty(*shape): return torch.empty(shape, dtype=torch.bfloat16, device='meta')
+    """What oneDNN holds during a bf16 product of (m, k) and (k, n); `left` and `right` tell which operand
+    lies transposed"""
+    if not c.probe:
+        return []
+
+    def empty(*shape):
+        return torch.empty(shape, dtype=torch.bfloat16, device='meta')
+
     a, b = empty(k, m).t() if left else empty(m, k), empty(n, k).t() if right else empty(k, n)
-    size = sum(_ask_kernel((torch.ops.aten.addmm if bias else torch.ops.aten.mm).default, (empty(n), a, b) if bias else (a, b), {}, empty(m, n)))
+    size = sum(
+        _ask_kernel(
+            (torch.ops.aten.addmm if bias else torch.ops.aten.mm).default,
+            (empty(n), a, b) if bias else (a, b),
+            {},
+            empty(m, n),
+        )
+    )
     return [(_T, size), (_T, -size)]
 
-def _work(c, i, o): return _scratch(c, c.N, i, o, right=True, bias=bool(c.bias))  # of a linear layer, forward
+
+def _work(c, i, o):
+    return _scratch(c, c.N, i, o, right=True, bias=bool(c.bias))  # of a linear layer, forward
 
 # %% ../nbs/memory/03_estimate.ipynb #ef6c4553
-def _drop(c): return [(_A, c.mask), (_T, c.y), (_T, -c.y)] if c.drop else []  # the mask stays, a product replaces the input
+# the mask stays, a product replaces the input
+def _drop(c):
+    return [(_A, c.mask), (_T, c.y), (_T, -c.y)] if c.drop else []
+
 
 def _mlp_forward(c):
     "The MLP, from norm to sum: 4·d wide inside"
-    wide = [*_casts(c, c.d, 4*c.d, True), (_A, 4*c.y), *_work(c, c.d, 4*c.d), (_A, 4*c.y)]  # first layer, GELU
-    return [*_norm(c), *wide, *_casts(c, 4*c.d, c.d), (_T, c.y), *_work(c, 4*c.d, c.d), *_drop(c), *_residual(c)]
+    # first layer, GELU
+    wide = [*_casts(c, c.d, 4 * c.d, True), (_A, 4 * c.y), *_work(c, c.d, 4 * c.d), (_A, 4 * c.y)]
+    return [
+        *_norm(c),
+        *wide,
+        *_casts(c, 4 * c.d, c.d),
+        (_T, c.y),
+        *_work(c, 4 * c.d, c.d),
+        *_drop(c),
+        *_residual(c),
+    ]
 
 # %% ../nbs/memory/03_estimate.ipynb #efd53acb
 def _tile(c, back=False):
     "Bytes of the flash kernel's tiles on the CPU: queries × keys for each thread"
-    if c.cuda: return 0
-    q = min(c.T, next(n for least, n in (((2048, 256), (512, 128), (0, 32)) if back else ((768, 256), (192, 64), (0, 32))) if c.T >= least))
+    if c.cuda:
+        return 0
+    q = min(
+        c.T,
+        next(
+            n
+            for least, n in (((2048, 256), (512, 128), (0, 32)) if back else ((768, 256), (192, 64), (0, 32)))
+            if c.T >= least
+        ),
+    )
     k = min(512, c.T)
-    return c.threads * (q*k * (12 if c.half else 8) if back else 4 * (q*k + 2*q + q*c.d//c.n_head) + 2*q*k*c.half)
+    return c.threads * (
+        q * k * (12 if c.half else 8)
+        if back
+        else 4 * (q * k + 2 * q + q * c.d // c.n_head) + 2 * q * k * c.half
+    )
+
 
 def _attend(c):
     "From q, k and v to the output of attention"
-    if not c.textbook: return [(_A, c.y), (_A, 4*c.N*c.n_head), *c.seeds, (_T, _tile(c)), (_T, -_tile(c))]
+    if not c.textbook:
+        return [(_A, c.y), (_A, 4 * c.N * c.n_head), *c.seeds, (_T, _tile(c)), (_T, -_tile(c))]
     x, s, m = c.x, c.scores, c.T**2
-    q = [(_T, 3*x*c.half), (_T, x), (_T, 2*m), (_T, -m), (_T, 4*m), (_T, -m), (_T, x)]  # under autocast q, k and v in fp32; scaled q and k; a causal mask
-    q += [(_T, -2*x), (_A, 2*x), (_T, s)] if c.views else [(_A, 2*x), (_T, s), (_T, -x)]
-    q += [(_A, s), (_T, s//4), (_T, -(s//4)), (_T, -s), (_A, 2*s), (_T, s//2*c.half)]  # softmax, a check for empty rows, mask and product
-    kept = x if c.half else 3*x  # v's fp32 copy; or the whole of qkv, of which v is a view
+    # under autocast q, k and v in fp32; scaled q and k; a causal mask
+    q = [(_T, 3 * x * c.half), (_T, x), (_T, 2 * m), (_T, -m), (_T, 4 * m), (_T, -m), (_T, x)]
+    q += [(_T, -2 * x), (_A, 2 * x), (_T, s)] if c.views else [(_A, 2 * x), (_T, s), (_T, -x)]
+    # softmax, a check for empty rows, mask and product
+    q += [(_A, s), (_T, s // 4), (_T, -(s // 4)), (_T, -s), (_A, 2 * s), (_T, s // 2 * c.half)]
+    kept = x if c.half else 3 * x  # v's fp32 copy; or the whole of qkv, of which v is a view
     q += [(_T, -kept), (_A, kept)] if c.views else [(_A, x)]
-    q += [(_T, x), (_T, c.y*c.half), (_T, -x*c.half), (_T, 0 if c.views else -x), (_T, -4*m), (_T, -(s//2)*c.half), (_T, -(2 if c.views else 3)*x*c.half)]
-    return q + [(_T, -c.y*c.merged), (_A, c.y)]
+    q += [
+        (_T, x),
+        (_T, c.y * c.half),
+        (_T, -x * c.half),
+        (_T, 0 if c.views else -x),
+        (_T, -4 * m),
+        (_T, -(s // 2) * c.half),
+        (_T, -(2 if c.views else 3) * x * c.half),
+    ]
+    return q + [(_T, -c.y * c.merged), (_A, c.y)]
+
 
 def _attention_forward(c):
     "Attention, from norm to sum"
-    q = [*_norm(c), *_casts(c, c.d, 3*c.d, True), (_T if c.textbook else _A, 3*c.y), *_work(c, c.d, 3*c.d), *_attend(c)]
+    q = [
+        *_norm(c),
+        *_casts(c, c.d, 3 * c.d, True),
+        (_T if c.textbook else _A, 3 * c.y),
+        *_work(c, c.d, 3 * c.d),
+        *_attend(c),
+    ]
     q += [*_casts(c, c.d, c.d), (_T, c.y), *_work(c, c.d, c.d), *_drop(c)]
-    if c.textbook: q += [(_T, 0 if c.views and not c.half else -3*c.y), (_T, 0 if c.merged else -c.y)]  # nobody saved qkv and the output of the heads
+    # nobody saved qkv and the output of the heads
+    if c.textbook:
+        q += [(_T, 0 if c.views and not c.half else -3 * c.y), (_T, 0 if c.merged else -c.y)]
     return q + _residual(c)
 
 # %% ../nbs/memory/03_estimate.ipynb #1fb4fbef
-def _scalars(category, n): return [(category, 4 if n > 0 else -4)] * abs(n)  # single numbers, which a GPU's allocator rounds up one by one
+# single numbers, which a GPU's allocator rounds up one by one
+def _scalars(category, n):
+    return [(category, 4 if n > 0 else -4)] * abs(n)
+
 
 def _embed(c):
     "Token and position embeddings, their sum, dropout"
-    if not c.drop: return [(_T, c.x), (_A, c.x), (_T, -c.x)]
-    return [(_T, 2*c.x), (_T, -c.x), (_A, c.N*c.d if c.cuda else c.x), (_A, c.x), (_T, -c.x)]
+    if not c.drop:
+        return [(_T, c.x), (_A, c.x), (_T, -c.x)]
+    return [(_T, 2 * c.x), (_T, -c.x), (_A, c.N * c.d if c.cuda else c.x), (_A, c.x), (_T, -c.x)]
+
 
 def _head(c):
     "The last norm, the logits, the loss"
     nv, q = c.N * c.V, _norm(c)
-    if c.half: q += [(_A, 2*c.V*c.d), (_A, c.y), (_L, 2*nv), *_scratch(c, c.N, c.d, c.V, right=True), (_T, -c.x)]
-    if c.half and c.cuda: return q + [(_L, 2*nv), (_L, 4*nv), *_scalars(_L, 2), (_L, -2*nv), *_scalars(_A, 4), (_L, -4)]  # log_softmax stays bf16, the loss of it is fp32
-    return q + [(_L, 4*nv), (_L, 4*nv), *_scalars(_L, 2), (_L, -4*nv), (_L, -2*nv * c.half), *_scalars(_A, 4), (_L, -4)]  # at the end the loss, its weighted copy, what backward starts from
+    if c.half:
+        q += [
+            (_A, 2 * c.V * c.d),
+            (_A, c.y),
+            (_L, 2 * nv),
+            *_scratch(c, c.N, c.d, c.V, right=True),
+            (_T, -c.x),
+        ]
+    # log_softmax stays bf16, the loss of it is fp32
+    if c.half and c.cuda:
+        return q + [(_L, 2 * nv), (_L, 4 * nv), *_scalars(_L, 2), (_L, -2 * nv), *_scalars(_A, 4), (_L, -4)]
+    # at the end the loss, its weighted copy, what backward starts from
+    return q + [
+        (_L, 4 * nv),
+        (_L, 4 * nv),
+        *_scalars(_L, 2),
+        (_L, -4 * nv),
+        (_L, -2 * nv * c.half),
+        *_scalars(_A, 4),
+        (_L, -4),
+    ]
 
 # %% ../nbs/memory/03_estimate.ipynb #d0eea7c3
-def _grad(c, n): return [(_T if c.micro > 1 else _G, 4*n)]  # a gradient of `n` numbers appears
-def _added(c, n): return [(_T, -4*n)] if c.micro > 1 else []  # it has been added to the one that was there
+def _grad(c, n):
+    return [(_T if c.micro > 1 else _G, 4 * n)]  # a gradient of `n` numbers appears
+
+
+def _added(c, n):
+    return [(_T, -4 * n)] if c.micro > 1 else []  # it has been added to the one that was there
+
 
 def _loss_back(c):
     "The gradient of the logits, which stays; the rest goes"
     nv = c.N * c.V
-    if c.half and c.cuda: return [(_L, 4), *_scalars(_A, -2), (_L, 4*nv), (_L, -4*nv), *_scalars(_L, -2), (_L, 2*nv), (_L, -4*nv), (_L, 2*nv), (_L, -4*nv)]
-    return [(_L, 4), *_scalars(_A, -2), (_L, 4*nv), *_scalars(_L, -2), (_L, 4*nv), (_L, -8*nv)]
+    if c.half and c.cuda:
+        return [
+            (_L, 4),
+            *_scalars(_A, -2),
+            (_L, 4 * nv),
+            (_L, -4 * nv),
+            *_scalars(_L, -2),
+            (_L, 2 * nv),
+            (_L, -4 * nv),
+            (_L, 2 * nv),
+            (_L, -4 * nv),
+        ]
+    return [(_L, 4), *_scalars(_A, -2), (_L, 4 * nv), *_scalars(_L, -2), (_L, 4 * nv), (_L, -8 * nv)]
+
 
 def _linear_back(c, i, o, came, saved, to_norm=False):
-    "A linear layer `i` to `o` wide, backward; `came` and `saved` are bytes: the gradient that came in and the input that was kept, both freed; a norm reads its result in fp32"
-    w, b, dx = i*o, o*c.bias, c.h*c.N*i
-    if not c.half: return [(_T, dx), *_grad(c, w), *_grad(c, b), (_T, -came), (_A, -saved), *_added(c, w), *_added(c, b)]
-    dx_made, dw_made = [(_T, dx), *_scratch(c, c.N, o, i)], [(_T, 2*w), *_scratch(c, o, c.N, i, left=True)]
-    q = [*(dx_made + dw_made if c.bias else dw_made + dx_made), (_T, 2*b), (_T, -came), (_A, -saved), (_A, -2*w)]
-    if to_norm: q += [(_T, c.x), (_T, -dx)]
-    return q + [*_grad(c, w), (_T, -2*w), *_added(c, w), *_grad(c, b), (_T, -2*b), *_added(c, b)]
+    """A linear layer `i` to `o` wide, backward; `came` and `saved` are bytes: the gradient that came in and
+    the input that was kept, both freed; a norm reads its result in fp32"""
+    w, b, dx = i * o, o * c.bias, c.h * c.N * i
+    if not c.half:
+        return [(_T, dx), *_grad(c, w), *_grad(c, b), (_T, -came), (_A, -saved), *_added(c, w), *_added(c, b)]
+    dx_made, dw_made = [(_T, dx), *_scratch(c, c.N, o, i)], [(_T, 2 * w), *_scratch(c, o, c.N, i, left=True)]
+    q = [
+        *(dx_made + dw_made if c.bias else dw_made + dx_made),
+        (_T, 2 * b),
+        (_T, -came),
+        (_A, -saved),
+        (_A, -2 * w),
+    ]
+    if to_norm:
+        q += [(_T, c.x), (_T, -dx)]
+    return q + [*_grad(c, w), (_T, -2 * w), *_added(c, w), *_grad(c, b), (_T, -2 * b), *_added(c, b)]
+
 
 def _norm_back(c, last=False, came=_T):
-    "A norm, backward, and the sum of its result with the stream's gradient, in place; the `last` one begins that gradient"
+    """A norm, backward, and the sum of its result with the stream's gradient, in place; the `last` one begins
+    that gradient"""
     w, rows = c.d * (1 + c.bias), 0 if c.cuda else 8 * c.threads * c.d
-    q = [(_T, c.x), *_grad(c, w), (_T, rows), (_T, -rows), (came, -c.x), (_A, -c.x), (_A, -8*c.N), *_added(c, w)]
+    q = [
+        (_T, c.x),
+        *_grad(c, w),
+        (_T, rows),
+        (_T, -rows),
+        (came, -c.x),
+        (_A, -c.x),
+        (_A, -8 * c.N),
+        *_added(c, w),
+    ]
     return q if last else [*q, (_T, -c.x)]
+
 
 def _branch_back(c):
     "The gradient of a branch from that of the stream: a bf16 copy, back through dropout"
-    return [(_T, c.y*c.half)] + ([(_T, c.y), (_T, -c.y*c.half), (_A, -c.mask)] if c.drop else [])
+    return [(_T, c.y * c.half)] + ([(_T, c.y), (_T, -c.y * c.half), (_A, -c.mask)] if c.drop else [])
+
 
 def _mlp_back(c):
     "The MLP, backward"
-    gelu = [(_T, 4*c.y), (_T, -4*c.y), (_A, -4*c.y)]
-    return [*_branch_back(c), *_linear_back(c, 4*c.d, c.d, c.came, 4*c.y), *gelu, *_linear_back(c, c.d, 4*c.d, 4*c.y, c.y, True), *_norm_back(c)]
+    gelu = [(_T, 4 * c.y), (_T, -4 * c.y), (_A, -4 * c.y)]
+    return [
+        *_branch_back(c),
+        *_linear_back(c, 4 * c.d, c.d, c.came, 4 * c.y),
+        *gelu,
+        *_linear_back(c, c.d, 4 * c.d, 4 * c.y, c.y, True),
+        *_norm_back(c),
+    ]
 
 # %% ../nbs/memory/03_estimate.ipynb #2d9c7f57
 def _attend_back(c):
     "From the gradient of attention's output to that of q, k and v"
-    x, y, s, once = c.x, c.y, c.scores, [(_T, 3*c.y), (_T, -3*c.y)]
+    x, y, s, once = c.x, c.y, c.scores, [(_T, 3 * c.y), (_T, -3 * c.y)]
     if not c.textbook:
-        inside = x*c.half + 4*c.N*c.n_head if c.cuda else _tile(c, True)  # CUDA's flash kernel sums dq in fp32
-        return [(_T, 3*y), (_T, inside), (_T, -inside), (_T, -y), (_A, -3*y), (_A, -4*c.N*c.n_head), (_A, -y), *[(k, -n) for k, n in c.seeds], *once, *once]
-    v, swap = x if c.half or not c.views else 3*x, [(_T, x), (_T, -x)]
+        # CUDA's flash kernel sums dq in fp32
+        inside = x * c.half + 4 * c.N * c.n_head if c.cuda else _tile(c, True)
+        return [
+            (_T, 3 * y),
+            (_T, inside),
+            (_T, -inside),
+            (_T, -y),
+            (_A, -3 * y),
+            (_A, -4 * c.N * c.n_head),
+            (_A, -y),
+            *[(k, -n) for k, n in c.seeds],
+            *once,
+            *once,
+        ]
+    v, swap = x if c.half or not c.views else 3 * x, [(_T, x), (_T, -x)]
     q = [(_T, x), (_T, -y)] * c.half + swap * (not c.merged)
     q += [(_T, x), (_T, s), (_T, -x), (_A, -v), (_A, -s)]  # gradients of v and of the weights
     q += 2 * [(_T, s), (_T, -s), (_A, -s)]  # back through dropout and softmax
-    q += [(_T, 2*x), (_T, -s), (_A, -2*x)]  # gradients of scaled q and k
-    return q + 2*swap + 3 * [(_T, y), (_T, -x)] * c.half + 2*once
+    q += [(_T, 2 * x), (_T, -s), (_A, -2 * x)]  # gradients of scaled q and k
+    return q + 2 * swap + 3 * [(_T, y), (_T, -x)] * c.half + 2 * once
+
 
 def _attention_back(c):
     "Attention, backward; the flash kernel still needs its output"
-    return [*_branch_back(c), *_linear_back(c, c.d, c.d, c.came, c.y*c.textbook), *_attend_back(c), *_linear_back(c, c.d, 3*c.d, 3*c.y, c.y, True), *_norm_back(c)]
+    return [
+        *_branch_back(c),
+        *_linear_back(c, c.d, c.d, c.came, c.y * c.textbook),
+        *_attend_back(c),
+        *_linear_back(c, c.d, 3 * c.d, 3 * c.y, c.y, True),
+        *_norm_back(c),
+    ]
 
 # %% ../nbs/memory/03_estimate.ipynb #977fb407
 def _head_back(c):
     "The head and the last norm, backward"
     nv, w = c.N * c.V, c.V * c.d
     if c.half:
-        q = [] if c.cuda else [(_T, 2*nv), (_L, -4*nv)]
-        q += [(_T, 2*w), *_scratch(c, c.V, c.N, c.d, left=True), (_T, c.y), *_scratch(c, c.N, c.V, c.d)]
-        q += [(_L if c.cuda else _T, -2*nv), (_A, -2*w), (_A, -c.y), (_T, c.x), (_T, -c.y), *_grad(c, w), (_T, -2*w)]
-    else: q = [*_grad(c, w), (_T, c.x), (_L, -4*nv), (_A, -c.x)]
+        q = [] if c.cuda else [(_T, 2 * nv), (_L, -4 * nv)]
+        q += [(_T, 2 * w), *_scratch(c, c.V, c.N, c.d, left=True), (_T, c.y), *_scratch(c, c.N, c.V, c.d)]
+        q += [
+            (_L if c.cuda else _T, -2 * nv),
+            (_A, -2 * w),
+            (_A, -c.y),
+            (_T, c.x),
+            (_T, -c.y),
+            *_grad(c, w),
+            (_T, -2 * w),
+        ]
+    else:
+        q = [*_grad(c, w), (_T, c.x), (_L, -4 * nv), (_A, -c.x)]
     return q + ([] if c.tied else _added(c, w)) + _norm_back(c, True)
+
 
 def _embed_back(c):
     "Dropout and the embeddings, backward"
     w, p, rows = c.V * c.d, c.positions * c.d, 4 * c.T * c.d
-    q = [(_T, c.x), (_T, -c.x), (_A, -(c.N*c.d if c.cuda else c.x))] if c.drop else []
+    q = [(_T, c.x), (_T, -c.x), (_A, -(c.N * c.d if c.cuda else c.x))] if c.drop else []
     q += [(_T, rows), *_grad(c, p), (_T, -rows), *_added(c, p)]
     different = min(c.N, c.V)
-    sorted_ids = 24*c.N + 16*different + (c.N//10 + different) * (8 + 4*c.d) if c.cuda and c.N > 3072 else 0  # the token table's kernel sums the rows of equal ids together
+    # the token table's kernel sums the rows of equal ids together
+    sorted_ids = (
+        24 * c.N + 16 * different + (c.N // 10 + different) * (8 + 4 * c.d) if c.cuda and c.N > 3072 else 0
+    )
     q += [(_T, sorted_ids), (_T, -sorted_ids)]
-    if not c.tied: return q + [*_grad(c, w), (_T, -c.x), *_added(c, w)]
-    third = 0 if c.half or c.chunk else 4*w
-    return q + [(_T, 4*w), (_T, -c.x), (_T, third), (_T, -third), (_T, -4*w), *_added(c, w)]
+    if not c.tied:
+        return q + [*_grad(c, w), (_T, -c.x), *_added(c, w)]
+    third = 0 if c.half or c.chunk else 4 * w
+    return q + [(_T, 4 * w), (_T, -c.x), (_T, third), (_T, -third), (_T, -4 * w), *_added(c, w)]
 
 # %% ../nbs/memory/03_estimate.ipynb #0601a078
 def _checkpointed(c):
     "A block forward, keeping its input only; its input is counted where it was made"
-    def casts(n, biases): return [(_T, 2*n*c.d**2), (_T, 2*biases*c.d*c.bias)] if c.half else []
-    wide = [(_T, 2*c.x + 8*c.y), (_T, -4*c.y), *casts(4, 1), (_T, c.y), *_work(c, 4*c.d, c.d), (_T, -4*c.y)]
+
+    def casts(n, biases):
+        return [(_T, 2 * n * c.d**2), (_T, 2 * biases * c.d * c.bias)] if c.half else []
+
+    wide = [
+        (_T, 2 * c.x + 8 * c.y),
+        (_T, -4 * c.y),
+        *casts(4, 1),
+        (_T, c.y),
+        *_work(c, 4 * c.d, c.d),
+        (_T, -4 * c.y),
+    ]
     return [(_A, c.rng), *casts(8, 8), *wide, (_T, 0 if c.half else -c.x), *_residual(c), (_T, -c.x)]
+
 
 def _recompute(c):
     "A block forward once more, to have what its backward pass reads"
-    came = c.y*c.half  # the gradient that the last product waits with
+    came = c.y * c.half  # the gradient that the last product waits with
     last = [(_T, c.y), *_drop(c), (_T, -c.y)] if c.drop else []
-    mlp = [*_norm(c), *_casts(c, c.d, 4*c.d, True), (_A, 8*c.y), *_casts(c, 4*c.d, c.d)]
-    return [(_T, came), (_T, c.rng), *_attention_forward(c), *mlp, *last, (_T, -c.x*c.half), (_T, -18*c.d*c.bias*c.half), (_T, -c.rng), (_T, -came)]
+    mlp = [*_norm(c), *_casts(c, c.d, 4 * c.d, True), (_A, 8 * c.y), *_casts(c, 4 * c.d, c.d)]
+    return [
+        (_T, came),
+        (_T, c.rng),
+        *_attention_forward(c),
+        *mlp,
+        *last,
+        (_T, -c.x * c.half),
+        (_T, -18 * c.d * c.bias * c.half),
+        (_T, -c.rng),
+        (_T, -came),
+    ]
 
 # %% ../nbs/memory/03_estimate.ipynb #8a316ad7
 def _chunked_loss(c):
     "The last norm and the loss, in chunks, with their gradients"
     k, w, d, few = c.chunk, c.V * c.d, c.d, 29 * c.chunk  # a dozen numbers a token
-    q = [(_T, c.x), (_A, 8*c.N), (_T, 9*c.N), (_T, -9*c.N), (_T, 2*w * c.half), (_A, c.x), *_grad(c, w)]
+    q = [
+        (_T, c.x),
+        (_A, 8 * c.N),
+        (_T, 9 * c.N),
+        (_T, -9 * c.N),
+        (_T, 2 * w * c.half),
+        (_A, c.x),
+        *_grad(c, w),
+    ]
     if c.half:
-        q += [(_L, 2*k*(d + c.V)), *_scratch(c, k, d, c.V, right=True), (_L, -2*k*d), (_L, 4*k*c.V), (_L, -2*k*c.V), (_L, few), (_L, -few), (_L, 2*k*c.V), (_L, -4*k*c.V)]
-        q += [(_T, 2*k*d), *_scratch(c, k, c.V, d), (_T, 2*w), *_scratch(c, c.V, k, d, left=True), (_T, -2*k*d), (_T, 4*w * (not c.cuda)), (_T, -(2 if c.cuda else 6)*w), (_L, -2*k*c.V)]  # a GPU adds bf16 to fp32 as it reads it
-    else: q += [(_L, 4*k*c.V), (_L, few), (_L, -few), (_T, 4*k*d), (_T, -4*k*d), (_L, -4*k*c.V)]
-    return q + [(_T, -2*w * c.half), (_T, -c.x), *_scalars(_A, 2)]
+        q += [
+            (_L, 2 * k * (d + c.V)),
+            *_scratch(c, k, d, c.V, right=True),
+            (_L, -2 * k * d),
+            (_L, 4 * k * c.V),
+            (_L, -2 * k * c.V),
+            (_L, few),
+            (_L, -few),
+            (_L, 2 * k * c.V),
+            (_L, -4 * k * c.V),
+        ]
+        # a GPU adds bf16 to fp32 as it reads it
+        q += [
+            (_T, 2 * k * d),
+            *_scratch(c, k, c.V, d),
+            (_T, 2 * w),
+            *_scratch(c, c.V, k, d, left=True),
+            (_T, -2 * k * d),
+            (_T, 4 * w * (not c.cuda)),
+            (_T, -(2 if c.cuda else 6) * w),
+            (_L, -2 * k * c.V),
+        ]
+    else:
+        q += [(_L, 4 * k * c.V), (_L, few), (_L, -few), (_T, 4 * k * d), (_T, -4 * k * d), (_L, -4 * k * c.V)]
+    return q + [(_T, -2 * w * c.half), (_T, -c.x), *_scalars(_A, 2)]
 
 # %% ../nbs/memory/03_estimate.ipynb #b3fda97d
 class _Ledger:
     "What is held, and the highest point of every part of a step"
-    def __init__(self, round_to=1): self.now, self.moments, self.phases, self.round_to = dict.fromkeys(CATEGORIES, 0), {}, {}, round_to
 
-    def rounded(self, n): return n // self.round_to * self.round_to if n < 0 else -(-n // self.round_to) * self.round_to  # away from zero
+    def __init__(self, round_to=1):
+        self.now, self.moments, self.phases, self.round_to = dict.fromkeys(CATEGORIES, 0), {}, {}, round_to
 
-    def total(self, sizes): return sum(times * self.rounded(n) for n, times in Counter(sizes).items())  # of many tensors, of few sizes
+    # away from zero
+    def rounded(self, n):
+        return n // self.round_to * self.round_to if n < 0 else -(-n // self.round_to) * self.round_to
+
+    # of many tensors, of few sizes
+    def total(self, sizes):
+        return sum(times * self.rounded(n) for n, times in Counter(sizes).items())
 
     def add(self, changes, times=1):
-        for category, n in changes: self.now[category] += times * self.rounded(n)
+        for category, n in changes:
+            self.now[category] += times * self.rounded(n)
 
     def run(self, name, phase, changes):
         "Go through `changes`, a part called `name`"
@@ -320,18 +623,23 @@ class _Ledger:
             n = self.rounded(n)
             self.now[category] += n
             held += n
-            if n > 0 and held > top: top, self.moments[name], self.phases[name] = held, dict(self.now), phase
+            if n > 0 and held > top:
+                top, self.moments[name], self.phases[name] = held, dict(self.now), phase
 
     def repeat(self, parts, phase, times):
-        "Go `times` times through all `parts`, a dict of changes by name; the first and the last time step by step"
+        """Go `times` times through all `parts`, a dict of changes by name; the first and the last time step
+        by step"""
         for t in range(min(times, 2)):
-            if t: self.add([change for changes in parts.values() for change in changes], times - 2)
-            for name, changes in parts.items(): self.run(name, phase, changes)
+            if t:
+                self.add([change for changes in parts.values() for change in changes], times - 2)
+            for name, changes in parts.items():
+                self.run(name, phase, changes)
 
 # %% ../nbs/memory/03_estimate.ipynb #06cd4d9e
 @dataclass(frozen=True)
 class Estimate:
     "The predicted memory of a training step"
+
     moments: dict[str, dict[str, int]]  # the highest point of each part of the step: bytes by category
     phases: dict[str, str]  # the phase each part belongs to: build, forward, backward or optimizer
     device: str = 'cpu'  # for which it was predicted
@@ -354,7 +662,10 @@ class Estimate:
     @property
     def by_phase(self) -> dict[str, int]:
         "The most bytes held at one time in each phase"
-        def highest(phase): return max(sum(self.moments[name].values()) for name, of in self.phases.items() if of == phase)
+
+        def highest(phase):
+            return max(sum(self.moments[name].values()) for name, of in self.phases.items() if of == phase)
+
         return {phase: highest(phase) for phase in dict.fromkeys(self.phases.values())}
 
 # %% ../nbs/memory/03_estimate.ipynb #df760fa3
@@ -362,51 +673,88 @@ def estimate(
     shape: Any,  # a GPT's: anything with the fields of `GPTConfig`
     step: Step = Step(),  # how the step is made
     device: str = 'cpu',  # or 'cuda', whose differences are listed below
-    probe: bool = True,  # ask oneDNN for the working memory of bf16 products on a CPU; without, a few MB can be missing
+    # ask oneDNN for the working memory of bf16 products on a CPU; without, a few MB can be missing
+    probe: bool = True,
 ) -> Estimate:
     "The peak memory of `step` for a GPT of `shape` on `device`, in closed form"
     _check_step(shape, step)
-    if device not in ('cpu', 'cuda'): raise MemtrainError('is not predicted', "take 'cpu' or 'cuda'", 'device', device)
-    c, sizes, eight = _Sizes(shape, step, device, probe), parameter_sizes(shape), step.optimizer == 'adamw8bit'
+    if device not in ('cpu', 'cuda'):
+        raise MemtrainError('is not predicted', "take 'cpu' or 'cuda'", 'device', device)
+    c, sizes, eight = (
+        _Sizes(shape, step, device, probe),
+        parameter_sizes(shape),
+        step.optimizer == 'adamw8bit',
+    )
     book = _Ledger(512 if c.cuda else 1)
-    numbers = book.total(4*n for n in sizes)  # bytes of a number for each parameter
+    numbers = book.total(4 * n for n in sizes)  # bytes of a number for each parameter
     book.run('building the model', 'build', [(_W, numbers)])
-    if c.cuda: book.add([(_T, 2*_workspace())])
+    if c.cuda:
+        book.add([(_T, 2 * _workspace())])
     book.add([(_S, book.total(_states(sizes, step.optimizer)))])
-    book.add([(_T, 2*_TABLE * (eight and max(sizes) < _SMALL)), (_A, 8*c.N*c.micro), (_A if c.chunk else _L, 8*c.N*c.micro)])  # tables that aren't used; the batches
-    if c.micro > 1: book.add([(_G, numbers)])
+    # tables that aren't used; the batches
+    book.add(
+        [
+            (_T, 2 * _TABLE * (eight and max(sizes) < _SMALL)),
+            (_A, 8 * c.N * c.micro),
+            (_A if c.chunk else _L, 8 * c.N * c.micro),
+        ]
+    )
+    if c.micro > 1:
+        book.add([(_G, numbers)])
     book.run('forward of the embeddings', 'forward', _embed(c))
-    book.repeat({'forward of a block': _checkpointed(c) if c.again else _attention_forward(c) + _mlp_forward(c)}, 'forward', c.n_layer)
-    book.run('chunked loss' if c.chunk else 'forward of the head', 'forward', _chunked_loss(c) if c.chunk else _head(c))
-    if c.half: book.add([(_T, -18*c.d*c.bias), (_T, -24*c.d**2 * c.again)], c.n_layer)  # autocast ends
-    if not c.chunk: book.run('backward of the cross-entropy', 'backward', _loss_back(c))
-    chunked = ([] if c.tied else _added(c, c.V * c.d)) + _norm_back(c, True, came=_A)  # its gradients are there already
+    book.repeat(
+        {'forward of a block': _checkpointed(c) if c.again else _attention_forward(c) + _mlp_forward(c)},
+        'forward',
+        c.n_layer,
+    )
+    book.run(
+        'chunked loss' if c.chunk else 'forward of the head',
+        'forward',
+        _chunked_loss(c) if c.chunk else _head(c),
+    )
+    if c.half:
+        book.add([(_T, -18 * c.d * c.bias), (_T, -24 * c.d**2 * c.again)], c.n_layer)  # autocast ends
+    if not c.chunk:
+        book.run('backward of the cross-entropy', 'backward', _loss_back(c))
+    # its gradients are there already
+    chunked = ([] if c.tied else _added(c, c.V * c.d)) + _norm_back(c, True, came=_A)
     book.run('backward of the head', 'backward', chunked if c.chunk else _head_back(c))
     block = {'recompute of a block': _recompute(c)} if c.again else {}
-    block |= {"backward of a block's MLP": _mlp_back(c), "backward of a block's attention": _attention_back(c) + [(_A, -c.rng * c.again)]}
+    block |= {
+        "backward of a block's MLP": _mlp_back(c),
+        "backward of a block's attention": _attention_back(c) + [(_A, -c.rng * c.again)],
+    }
     book.repeat(block, 'backward', c.n_layer)
     book.run('backward of the embeddings', 'backward', _embed_back(c))
     book.add([*_scalars(_A, -2)])
-    if c.micro == 1: book.now[_G] = numbers
-    most = max(20*min(n, _SLICE) if n >= _SMALL else 12*n for n in sizes) if eight and not c.cuda else 0  # for the tensor, or the slice of it, that needs most
+    if c.micro == 1:
+        book.now[_G] = numbers
+    # for the tensor, or the slice of it, that needs most
+    most = max(20 * min(n, _SLICE) if n >= _SMALL else 12 * n for n in sizes) if eight and not c.cuda else 0
     book.run('optimizer step', 'optimizer', [] if step.optimizer == 'sgd' else [(_T, 12 + most)])
     return Estimate(book.moments, book.phases, device)
 
 # %% ../nbs/memory/03_estimate.ipynb #d35dec42
 def _workspace(
-    config: str | None = None,  # as in `CUBLAS_WORKSPACE_CONFIG`: `:KiB:count` once or more; that of the environment by default
-    capability: tuple[int, int] | None = None,  # of the GPU; that of the GPU here by default, an A100's without one
+    # as in `CUBLAS_WORKSPACE_CONFIG`: `:KiB:count` once or more; that of the environment by default
+    config: str | None = None,
+    # of the GPU; that of the GPU here by default, an A100's without one
+    capability: tuple[int, int] | None = None,
 ) -> int:  # bytes
     "The workspace that torch gives to cuBLAS for each handle and stream"
     config = os.environ.get('CUBLAS_WORKSPACE_CONFIG', '') if config is None else config
-    if numbers := [int(n) for n in re.findall(r'\d+', config)]: return 1024 * sum(a*b for a, b in zip(numbers[::2], numbers[1::2]))
-    if capability is None: capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
-    return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (4096*2 + 16*8)  # Hopper's and Blackwell's is larger
+    if numbers := [int(n) for n in re.findall(r'\d+', config)]:
+        return 1024 * sum(a * b for a, b in zip(numbers[::2], numbers[1::2]))
+    if capability is None:
+        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
+    # Hopper's and Blackwell's is larger
+    return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (4096 * 2 + 16 * 8)
 
 # %% ../nbs/memory/03_estimate.ipynb #fe27493e
 @dataclass(frozen=True)
 class DeviceProfile:
     "What has to be known of a device to say whether a step fits in its memory"
+
     name: str  # as in `PROFILES`
     memory: int  # bytes, as the driver reports them
     context: int = 0  # bytes that CUDA takes for itself; an assumption
@@ -421,27 +769,67 @@ class DeviceProfile:
         return self.memory - self.context
 
 # %% ../nbs/memory/03_estimate.ipynb #efbfcfc8
-_AMPERE, _HOPPER, _BLACKWELL = (dict(context=context*MIB, workspace=_workspace('', (major, 0))) for context, major in ((400, 8), (550, 9), (400, 12)))
-PROFILES = {p.name: p for p in (
-    DeviceProfile('cpu', 2**63 - 1, caching=False, granularity=1),
-    *(DeviceProfile(name, int(gib*GIB), **_AMPERE) for name, gib in (
-        ('rtx3060', 11.75), ('rtx3070', 7.8), ('rtx3080', 9.78), ('rtx3090', 23.56), ('rtx4060ti', 7.62), ('rtx4070', 11.71), ('rtx4080', 15.6), ('rtx4090', 23.52),
-        ('t4', 14.56), ('l4', 22.03), ('l40s', 44.40), ('a10', 22.0), ('a40', 44.4), ('a6000', 47.40), ('a100-40gb', 39.49), ('a100', 79.14))),
-    *(DeviceProfile(name, int(gib*GIB), **_BLACKWELL) for name, gib in (('rtx5080', 15.5), ('rtx5090', 31.36))),
-    *(DeviceProfile(name, int(gib*GIB), **_HOPPER) for name, gib in (('h100', 79.10), ('h200', 139.72), ('b200', 178.35))),
-    DeviceProfile('mi300x', int(191.69*GIB), **_HOPPER | {'workspace': 128 * MIB}))}  # ROCm's own rule
+_AMPERE, _HOPPER, _BLACKWELL = (
+    dict(context=context * MIB, workspace=_workspace('', (major, 0)))
+    for context, major in ((400, 8), (550, 9), (400, 12))
+)
+PROFILES = {
+    p.name: p
+    for p in (
+        DeviceProfile('cpu', 2**63 - 1, caching=False, granularity=1),
+        *(
+            DeviceProfile(name, int(gib * GIB), **_AMPERE)
+            for name, gib in (
+                ('rtx3060', 11.75),
+                ('rtx3070', 7.8),
+                ('rtx3080', 9.78),
+                ('rtx3090', 23.56),
+                ('rtx4060ti', 7.62),
+                ('rtx4070', 11.71),
+                ('rtx4080', 15.6),
+                ('rtx4090', 23.52),
+                ('t4', 14.56),
+                ('l4', 22.03),
+                ('l40s', 44.40),
+                ('a10', 22.0),
+                ('a40', 44.4),
+                ('a6000', 47.40),
+                ('a100-40gb', 39.49),
+                ('a100', 79.14),
+            )
+        ),
+        *(
+            DeviceProfile(name, int(gib * GIB), **_BLACKWELL)
+            for name, gib in (('rtx5080', 15.5), ('rtx5090', 31.36))
+        ),
+        *(
+            DeviceProfile(name, int(gib * GIB), **_HOPPER)
+            for name, gib in (('h100', 79.10), ('h200', 139.72), ('b200', 178.35))
+        ),
+        DeviceProfile('mi300x', int(191.69 * GIB), **_HOPPER | {'workspace': 128 * MIB}),
+    )
+}  # ROCm's own rule
+
 
 def get_profile(
     name: str | DeviceProfile,  # a key of `PROFILES`, or a size such as `24gb`: a card that reports 24 GiB
 ) -> DeviceProfile:
     "The profile `name`; a profile is given back as it is"
-    if isinstance(name, DeviceProfile): return name
+    if isinstance(name, DeviceProfile):
+        return name
     key = str(name).lower().replace(' ', '')
-    if found := next((p for p in PROFILES if p.replace('-', '') == key.replace('-', '')), None): return PROFILES[found]
-    if m := re.fullmatch(r'mac-?(\d+)gb', key): return DeviceProfile(key, int(int(m[1])*GIB * (3/4 if int(m[1]) > 36 else 2/3)))  # what Metal lets the GPU have of unified memory
+    if found := next((p for p in PROFILES if p.replace('-', '') == key.replace('-', '')), None):
+        return PROFILES[found]
+    # what Metal lets the GPU have of unified memory
+    if m := re.fullmatch(r'mac-?(\d+)gb', key):
+        return DeviceProfile(key, int(int(m[1]) * GIB * (3 / 4 if int(m[1]) > 36 else 2 / 3)))
     m = re.fullmatch(r'(\d+\.?\d*|\.\d+)gi?b', key)
-    if m and float(m[1]) > 0: return DeviceProfile(key, int(float(m[1])*GIB), **_AMPERE)
-    raise MemtrainError(f'{name!r} is not a device with a profile', f'take one of {", ".join(PROFILES)}, a size such as 24gb, or mac64gb')
+    if m and float(m[1]) > 0:
+        return DeviceProfile(key, int(float(m[1]) * GIB), **_AMPERE)
+    raise MemtrainError(
+        f'{name!r} is not a device with a profile',
+        f'take one of {", ".join(PROFILES)}, a size such as 24gb, or mac64gb',
+    )
 
 # %% ../nbs/memory/03_estimate.ipynb #5f662b22
 def what_if(
@@ -453,26 +841,39 @@ def what_if(
     _check_step(shape, step)
     chunk = min(1024, max(1, step.batch_size * (step.seq_len or shape.block_size) // 4))
     todo = {'bf16 autocast': dict(use_mixed_precision=True)} if not step.use_mixed_precision else {}
-    if step.optimizer == 'adamw': todo['8-bit optimizer states'] = dict(optimizer='adamw8bit')
-    if not step.activation_checkpointing: todo['activation checkpointing'] = dict(activation_checkpointing=True)
-    if not step.loss_chunk_size: todo[f'loss in chunks of {chunk:,} tokens'] = dict(loss_chunk_size=chunk)
+    if step.optimizer == 'adamw':
+        todo['8-bit optimizer states'] = dict(optimizer='adamw8bit')
+    if not step.activation_checkpointing:
+        todo['activation checkpointing'] = dict(activation_checkpointing=True)
+    if not step.loss_chunk_size:
+        todo[f'loss in chunks of {chunk:,} tokens'] = dict(loss_chunk_size=chunk)
     together, even = {k: v for kw in todo.values() for k, v in kw.items()}, step.batch_size % 2 == 0
-    if even: todo['half the micro-batch, twice as many'] = dict(batch_size=step.batch_size // 2, gradient_accumulation_steps=2*step.gradient_accumulation_steps)
-    if len(together) > 1: todo['all of the above but the micro-batch' if even else 'all of the above'] = together
+    if even:
+        todo['half the micro-batch, twice as many'] = dict(
+            batch_size=step.batch_size // 2, gradient_accumulation_steps=2 * step.gradient_accumulation_steps
+        )
+    if len(together) > 1:
+        todo['all of the above but the micro-batch' if even else 'all of the above'] = together
     return {name: estimate(shape, replace(step, **kw), device) for name, kw in todo.items()}
 
 # %% ../nbs/memory/03_estimate.ipynb #6b91cc3c
 LIST_BYTES = 40  # a token in a Python list: 8 for the pointer, 32 for the int
+
 
 def estimate_memory_usage(
     num_sequences: int,  # in the data set
     seq_len: int,  # tokens in each
     batch_size: int,  # sequences in a batch
 ) -> dict[str, float]:  # `full_load_mb` and `streaming_mb` in MB, 10⁶ bytes; `memory_savings`, from 0 to 1
-    "RAM for `num_sequences` of `seq_len` tokens as lists of ints, and for one batch of `batch_size`, inputs and targets as int64"
+    """RAM for `num_sequences` of `seq_len` tokens as lists of ints, and for one batch of `batch_size`, inputs
+    and targets as int64"""
     check_whole(num_sequences=num_sequences, seq_len=seq_len, batch_size=batch_size)
     full, batch = num_sequences * seq_len * LIST_BYTES, 2 * batch_size * seq_len * 8
-    return {'full_load_mb': full / 1e6, 'streaming_mb': batch / 1e6, 'memory_savings': max(0.0, 1 - batch / full)}
+    return {
+        'full_load_mb': full / 1e6,
+        'streaming_mb': batch / 1e6,
+        'memory_savings': max(0.0, 1 - batch / full),
+    }
 
 # %% ../nbs/memory/04_simulate.ipynb #afe6a641
 import contextlib, functools, gc, importlib.abc, logging, sys, traceback, warnings, weakref
@@ -483,8 +884,13 @@ from unittest import mock
 
 import numpy as np
 import psutil
-from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode,
-    UnsupportedOperatorException)
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
@@ -493,127 +899,217 @@ from .cuda import CUBLAS, CUDA_TEMPORARIES, ON_HOST, WORKSPACE, cuda_rules, on_c
 from .measure import LOSS_OPS, MARK, Trace, follow, measure_step, state_tensors
 
 # %% ../nbs/memory/04_simulate.ipynb #36433004
-def _rows(q): return min(q.shape[-2], 256 if q.shape[-2] >= 768 else 64 if q.shape[-2] >= 192 else 32)  # queries at a time
+# queries at a time
+def _rows(q):
+    return min(q.shape[-2], 256 if q.shape[-2] >= 768 else 64 if q.shape[-2] >= 192 else 32)
+
 
 def _attention(func, args, kwargs, out):
     "Scores, maxima, sums and results of each thread; under bf16 the scores once more"
     q, k = args[:2]
     rows, columns, threads = _rows(q), min(512, k.shape[-2]), torch.get_num_threads()
-    return 4 * threads * rows * (columns + 2 + q.shape[-1]), 2 * threads * rows * columns if q.itemsize == 2 else 0
+    return 4 * threads * rows * (
+        columns + 2 + q.shape[-1]
+    ), 2 * threads * rows * columns if q.itemsize == 2 else 0
+
 
 def _attention_backward(func, args, kwargs, out):
-    "A copy of the gradient, if heads don't lie side by side in it; scores and their gradients of each thread; under bf16 both once more"
+    """A copy of the gradient, if heads don't lie side by side in it; scores and their gradients of each
+    thread; under bf16 both once more"""
     grad, q, k = args[:3]
     scores = 4 * torch.get_num_threads() * 2 * _rows(q) * min(512, k.shape[-2])
-    return 0 if grad.transpose(1, 2).is_contiguous() else grad.nbytes, scores, 4 * _rows(q), scores // 2 if q.itemsize == 2 else 0
+    return (
+        0 if grad.transpose(1, 2).is_contiguous() else grad.nbytes,
+        scores,
+        4 * _rows(q),
+        scores // 2 if q.itemsize == 2 else 0,
+    )
 
 # %% ../nbs/memory/04_simulate.ipynb #033b5c30
 def _product(func, args, kwargs, out):
-    "Below 32 bits oneDNN does the product, above BLAS, which copies what lies neither row after row nor column after column"
+    """Below 32 bits oneDNN does the product, above BLAS, which copies what lies neither row after row nor
+    column after column"""
+
     def readable(t):
         (m, n), (down, right) = t.shape[-2:], t.stride()[-2:]
         return right == 1 and down >= max(1, n) or down == 1 and right >= max(1, m)
+
     copies = [t.numel() * t.itemsize for t in args[-2:] if not readable(t)]
     return _ask_kernel(func, args, kwargs, out, copies) if copies or out.itemsize < 4 else ()
 
+
 def _along(ask, whole, part):
     "What `ask` says of `whole`; of more than `part`, along the line through half of it and all of it"
-    if whole <= part: return ask(whole)
-    if part < 2: return 0
-    few, more = ask(part//2), ask(part)
-    return max(0, round(more + (more - few) * (whole - part) / (part - part//2)))
+    if whole <= part:
+        return ask(whole)
+    if part < 2:
+        return 0
+    few, more = ask(part // 2), ask(part)
+    return max(0, round(more + (more - few) * (whole - part) / (part - part // 2)))
 
-def _cut(t, n): return torch.empty_strided((n, *t.shape[1:]), t.stride(), dtype=t.dtype, device='meta')
+
+def _cut(t, n):
+    return torch.empty_strided((n, *t.shape[1:]), t.stride(), dtype=t.dtype, device='meta')
+
 
 def _convolution(func, args, kwargs, out):
     "What a convolution takes besides; of large ones, in proportion to the batch"
-    batch, inputs = args[0].shape[0], 2 if 'backward' in str(func) else 1  # the gradient and the input of the layer; the input
-    def ask(n): return sum(_ask_kernel(func, [_cut(t, n) if i < inputs else t for i, t in enumerate(args)], kwargs, ()))
+    # the gradient and the input of the layer; the input
+    batch, inputs = args[0].shape[0], 2 if 'backward' in str(func) else 1
+
+    def ask(n):
+        return sum(
+            _ask_kernel(func, [_cut(t, n) if i < inputs else t for i, t in enumerate(args)], kwargs, ())
+        )
+
     return (_along(ask, batch, ASK_LIMIT // max(1, _bytes_of(args[:inputs]) // max(1, batch)) // 2),)
 
 # %% ../nbs/memory/04_simulate.ipynb #0debc82b
 def _steps(args):
     "Time steps in the input, and as many as can be asked in one piece"
     (length, batch, features), hidden = args[0].shape, args[2].shape[1]
-    return length, (ASK_LIMIT - _bytes_of(args[1:5])) // (4 * batch * (features + 24*hidden))
+    return length, (ASK_LIMIT - _bytes_of(args[1:5])) // (4 * batch * (features + 24 * hidden))
 
-def _alone(*args): return torch.ops.aten.mkldnn_rnn_layer(*args)[:3]  # lets go of its workspace
+
+def _alone(*args):
+    return torch.ops.aten.mkldnn_rnn_layer(*args)[:3]  # lets go of its workspace
+
 
 def lstm_workspace(
     args: tuple,  # of `mkldnn_rnn_layer`: the input (T, B, features), four weights, two states, …
     part: int | None = None,  # time steps of it; all by default
 ) -> int:  # bytes
     "What oneDNN keeps of a layer of an LSTM for its backward pass"
-    def ask(n, func): return sum(_ask_kernel(func, (_cut(args[0], n), *args[1:]), {}, ()))
-    def both(n): return ask(n, _alone) - ask(n, torch.ops.aten.mkldnn_rnn_layer.default)
-    with torch.enable_grad(): return _along(both, part or len(args[0]), _steps(args)[1])
 
-def _lstm(func, args, kwargs, out): return (_along(lambda n: sum(_ask_kernel(func, (_cut(args[0], n), *args[1:]), {}, ())), *_steps(args)),)
+    def ask(n, func):
+        return sum(_ask_kernel(func, (_cut(args[0], n), *args[1:]), {}, ()))
+
+    def both(n):
+        return ask(n, _alone) - ask(n, torch.ops.aten.mkldnn_rnn_layer.default)
+
+    with torch.enable_grad():
+        return _along(both, part or len(args[0]), _steps(args)[1])
+
+
+def _lstm(func, args, kwargs, out):
+    return (_along(lambda n: sum(_ask_kernel(func, (_cut(args[0], n), *args[1:]), {}, ())), *_steps(args)),)
+
 
 def _lstm_backward(func, args, kwargs, out):
     forward = (*args[:7], args[13], args[20], *args[14:18], args[19], args[21], args[18])
+
     def ask(n):
         saved = torch.empty(lstm_workspace(forward, n), dtype=torch.uint8, device='meta')
-        return sum(_ask_kernel(func, [_cut(t, n) if torch.is_tensor(t) and t.ndim == 3 else t for t in args[:-1]] + [saved], {}, ()))
+        return sum(
+            _ask_kernel(
+                func,
+                [_cut(t, n) if torch.is_tensor(t) and t.ndim == 3 else t for t in args[:-1]] + [saved],
+                {},
+                (),
+            )
+        )
+
     return (_along(ask, *_steps(args)),)
 
 # %% ../nbs/memory/04_simulate.ipynb #42a519ed
 def _promotions(func, args, kwargs, out):
     "Copies of operands that are of a narrower dtype than the result of their promotion"
     a, b = args[:2]
-    if not (torch.is_tensor(a) and torch.is_tensor(b) and a.ndim and b.ndim) or a.dtype == b.dtype: return ()
+    if not (torch.is_tensor(a) and torch.is_tensor(b) and a.ndim and b.ndim) or a.dtype == b.dtype:
+        return ()
     common = torch.promote_types(a.dtype, b.dtype)
     return [t.numel() * common.itemsize for t in (a, b) if t.dtype != common]
+
 
 def _unreduced(func, args, kwargs, out):
     "The bytes of the elements' losses behind a mean or sum `out`"
     whole = torch.broadcast_shapes(args[0].shape, args[1].shape)
     return (math.prod(whole) * out.itemsize if out.ndim == 0 else 0,)
 
-CPU_TEMPORARIES = {  # operation to a function of (operation, args, kwargs, result) that gives the bytes of each block
+
+# operation to a function of (operation, args, kwargs, result) that gives the bytes of each block
+CPU_TEMPORARIES = {
     'aten::_scaled_dot_product_flash_attention_for_cpu': _attention,
     'aten::_scaled_dot_product_flash_attention_for_cpu_backward': _attention_backward,
     **dict.fromkeys(('aten::mse_loss', 'aten::smooth_l1_loss'), _unreduced),
     **dict.fromkeys(('aten::mm', 'aten::addmm', 'aten::bmm', 'aten::baddbmm'), _product),
-    **dict.fromkeys((f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions),
+    **dict.fromkeys(
+        (f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions
+    ),
     **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _convolution),
-    'aten::mkldnn_rnn_layer': _lstm, 'aten::mkldnn_rnn_layer_backward': _lstm_backward,
-    **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), _ask_kernel)}
+    'aten::mkldnn_rnn_layer': _lstm,
+    'aten::mkldnn_rnn_layer_backward': _lstm_backward,
+    **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), _ask_kernel),
+}
 LOSSES_IN_PLACE = {'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'}  # on a CPU
 KERNELS_IN_PYTHON = {'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'}
-OPAQUE = {'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: four gates and a cell for each step, the least, are in this figure",
-          'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this figure (in 16 bits, where channels are no multiple of 8, often copies of input and output with channels up to one); CUDNN_CONV_WSCAP_DBG caps it, in MiB'}  # on a GPU
+OPAQUE = {
+    'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: four gates and a cell for each step, the least, are in this figure",
+    # on a GPU
+    'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this figure (in 16 bits, where channels are no multiple of 8, often copies of input and output with channels up to one); CUDNN_CONV_WSCAP_DBG caps it, in MiB',
+}
 
 # %% ../nbs/memory/04_simulate.ipynb #063ae9c9
-IN_PLACE = {'aten.add.Tensor', 'aten.scatter_add.default', 'aten.scatter.src', 'aten.index_put.default', 'aten._index_put_impl.default'}
+IN_PLACE = {
+    'aten.add.Tensor',
+    'aten.scatter_add.default',
+    'aten.scatter.src',
+    'aten.index_put.default',
+    'aten._index_put_impl.default',
+}
 _OURS = {'_by_engine', 'see', '__torch_dispatch__', '_fn', 'inner'}  # functions between the engine and us
+
 
 def _by_engine():
     "Whether autograd's engine has called, and gradients of gradients aren't asked for"
-    if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled(): return False
+    if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+        return False
     frame = sys._getframe()
-    while frame and frame.f_code.co_name in _OURS: frame = frame.f_back
+    while frame and frame.f_code.co_name in _OURS:
+        frame = frame.f_back
     return frame is not None and frame.f_code.co_name == '_engine_run_backward'
 
 # %% ../nbs/memory/04_simulate.ipynb #262cb302
-KNOWN = ASK_LIMIT, 4096  # bytes up to which the values of a tensor are computed: of whole numbers and truth values; of floats
+# bytes up to which the values of a tensor are computed: of whole numbers and truth values; of floats
+KNOWN = ASK_LIMIT, 4096
 ROUTING = ('aten::topk', 'aten::argmax', 'aten::sort', 'aten::multinomial')  # what finds indices
 _NO_DATA = DataDependentOutputException, DynamicOutputShapeException
 
-def _key(t): return t.untyped_storage()._cdata
-def _fakes(tree): return [t for t in tree_leaves(tree) if isinstance(t, FakeTensor)]
 
-def _group_products(a, b, *args, **kwargs): return torch.ops.aten._grouped_mm.default(a.bfloat16(), b.bfloat16(), *args, **kwargs).to(a.dtype)
-def _count(x, *args, **kwargs): return torch.ops.aten.histc.default(x.float(), *args, **kwargs).to(x.dtype)
-_WIDER = {'aten::_grouped_mm': _group_products, 'aten::histc': _count}  # kernels that take more dtypes than torch's rules for fake tensors, which know bfloat16 alone, and floats on what isn't CUDA
+def _key(t):
+    return t.untyped_storage()._cdata
+
+
+def _fakes(tree):
+    return [t for t in tree_leaves(tree) if isinstance(t, FakeTensor)]
+
+
+def _group_products(a, b, *args, **kwargs):
+    return torch.ops.aten._grouped_mm.default(a.bfloat16(), b.bfloat16(), *args, **kwargs).to(a.dtype)
+
+
+def _count(x, *args, **kwargs):
+    return torch.ops.aten.histc.default(x.float(), *args, **kwargs).to(x.dtype)
+
+
+# kernels that take more dtypes than torch's rules for fake tensors, which know bfloat16 alone, and floats on
+# what isn't CUDA
+_WIDER = {'aten::_grouped_mm': _group_products, 'aten::histc': _count}
+
 
 class _Values:
     "The values of small tensors, as far as they are known, by the storage of their fakes"
+
     def __init__(self, routing, notes):
         self.kept, self.routing, self.routed, self.notes = {}, routing, [], notes
         self.generator = None if routing == 'balanced' else torch.Generator().manual_seed(routing)
 
-    def fits(self, t): return t.device.type == 'cpu' and t.layout == torch.strided and t.untyped_storage().nbytes() <= KNOWN[t.is_floating_point() or t.is_complex()]
+    def fits(self, t):
+        return (
+            t.device.type == 'cpu'
+            and t.layout == torch.strided
+            and t.untyped_storage().nbytes() <= KNOWN[t.is_floating_point() or t.is_complex()]
+        )
 
     def hold(self, fake, storage):
         "From now on `storage` has the values of that of `fake`, as long as that lives"
@@ -622,66 +1118,126 @@ class _Values:
 
     def meet(self, fake, real):
         "Take over what `real` holds for `fake`, whose storage is as large"
-        if not self.fits(fake): return
-        with self.really(): self.hold(fake, real.untyped_storage().clone())
+        if not self.fits(fake):
+            return
+        with self.really():
+            self.hold(fake, real.untyped_storage().clone())
 
     def keep(self, fake, real):
         "From now on the values of `fake` are those of `real`"
-        if not self.fits(fake): return
+        if not self.fits(fake):
+            return
         self.hold(fake, torch.empty(fake.untyped_storage().nbytes(), dtype=torch.uint8).untyped_storage())
         self.real(fake).copy_(real)
 
     def real(self, t):
         "The values of `t`, a fake, in a tensor that shares their storage"
-        return torch.empty(0, dtype=t.dtype).set_(self.kept[_key(t)][0], t.storage_offset(), t.shape, t.stride()) if isinstance(t, FakeTensor) else t.clone()
+        return (
+            torch.empty(0, dtype=t.dtype).set_(self.kept[_key(t)][0], t.storage_offset(), t.shape, t.stride())
+            if isinstance(t, FakeTensor)
+            else t.clone()
+        )
 
     def compute(self, func, args, kwargs):
         "The result of `func` on the values of its operands"
         args, kwargs = tree_map_only(torch.Tensor, self.real, (args, kwargs))
-        return func(*args, **{k: torch.device('cpu') if isinstance(v, torch.device) else v for k, v in kwargs.items()})
+        return func(
+            *args, **{k: torch.device('cpu') if isinstance(v, torch.device) else v for k, v in kwargs.items()}
+        )
 
     def run(self, func, args, kwargs):
         "The result of `func` on fake tensors; what is known of its values is kept"
         op, known = func._schema.name, all(_key(t) in self.kept for t in _fakes((args, kwargs)))
-        try: out = _WIDER.get(op, func)(*args, **kwargs)
+        try:
+            out = _WIDER.get(op, func)(*args, **kwargs)
         except _NO_DATA:
-            if not known and op == 'aten::_local_scalar_dense' and args[0].is_floating_point(): return 0.0
-            if not known and op == 'aten::index' and all(_key(t) in self.kept for t in _fakes(args[1])): return self.select(func, *args)
-            if not known: raise
+            if not known and op == 'aten::_local_scalar_dense' and args[0].is_floating_point():
+                return 0.0
+            if not known and op == 'aten::index' and all(_key(t) in self.kept for t in _fakes(args[1])):
+                return self.select(func, *args)
+            if not known:
+                raise
             self.notes.extend(self.routed)
-            with self.really(): real = self.compute(func, args, kwargs)
-            return tree_map_only(torch.Tensor, functools.partial(self.fake, _fakes((args, kwargs))[0].fake_device), real)
-        if op == 'aten::random_' and args[0].untyped_storage().nbytes() > KNOWN[True]: known = False  # noise: nobody asks for its values
+            with self.really():
+                real = self.compute(func, args, kwargs)
+            return tree_map_only(
+                torch.Tensor, functools.partial(self.fake, _fakes((args, kwargs))[0].fake_device), real
+            )
+        # noise: nobody asks for its values
+        if op == 'aten::random_' and args[0].untyped_storage().nbytes() > KNOWN[True]:
+            known = False
         results, changes = _fakes(out), func._schema.is_mutable
-        for t in results: t.constant = None  # fake tensors know some values themselves, but then forget where they lie
-        if known and all(map(self.fits, results)) and (changes or any(_key(t) not in self.kept for t in results)):
+        # fake tensors know some values themselves, but then forget where they lie
+        for t in results:
+            t.constant = None
+        if (
+            known
+            and all(map(self.fits, results))
+            and (changes or any(_key(t) not in self.kept for t in results))
+        ):
             with self.really():
                 before = {self.kept[_key(t)][0]._cdata for t in _fakes((args, kwargs))}
-                try: real = [t for t in tree_leaves(self.compute(func, args, kwargs)) if torch.is_tensor(t)]
+                try:
+                    real = [t for t in tree_leaves(self.compute(func, args, kwargs)) if torch.is_tensor(t)]
                 except RuntimeError as e:
-                    if 'not implemented' not in str(e): raise
+                    if 'not implemented' not in str(e):
+                        raise
                     real, known = [], False  # the CPU lacks this kernel: nobody knows what it would give
                 for t, r in zip(results, real):
-                    if _key(t) in self.kept: continue
-                    st, new = r.untyped_storage(), (r.stride(), r.storage_offset()) == (t.stride(), t.storage_offset())
-                    if new and st._cdata not in before and st.nbytes() == t.untyped_storage().nbytes() and self.fits(t): self.hold(t, st)  # its own: no copy
-                    else: self.keep(t, r)
+                    if _key(t) in self.kept:
+                        continue
+                    st, new = (
+                        r.untyped_storage(),
+                        (r.stride(), r.storage_offset()) == (t.stride(), t.storage_offset()),
+                    )
+                    # its own: no copy
+                    if (
+                        new
+                        and st._cdata not in before
+                        and st.nbytes() == t.untyped_storage().nbytes()
+                        and self.fits(t)
+                    ):
+                        self.hold(t, st)
+                    else:
+                        self.keep(t, r)
         if not known and changes:
-            for t in _fakes([x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write]): self.kept.pop(_key(t), None)
+            for t in _fakes(
+                [x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write]
+            ):
+                self.kept.pop(_key(t), None)
         elif not known:
-            with self.really(): self.assume(func, args, kwargs, results)
+            with self.really():
+                self.assume(func, args, kwargs, results)
         return out
 
     def fake(self, device, real):
         "A fake on `device` that has the values of `real`"
         new = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
-        with self.really(): self.keep(new, real)
+        with self.really():
+            self.keep(new, real)
         return new
 
     def select(self, func, x, indices):
         "`x` at `indices`, truth values among them as the whole numbers that they stand for"
-        with self.really(): found = [(i.dim() and self.real(i).nonzero().unbind(1) if i.dtype in (torch.bool, torch.uint8) else [i]) if i is not None else [None] for i in indices]
-        return func(x, [self.fake(x.fake_device, i) if torch.is_tensor(i) and not isinstance(i, FakeTensor) else i for each in found for i in each])
+        with self.really():
+            found = [
+                (
+                    i.dim() and self.real(i).nonzero().unbind(1)
+                    if i.dtype in (torch.bool, torch.uint8)
+                    else [i]
+                )
+                if i is not None
+                else [None]
+                for i in indices
+            ]
+        return func(
+            x,
+            [
+                self.fake(x.fake_device, i) if torch.is_tensor(i) and not isinstance(i, FakeTensor) else i
+                for each in found
+                for i in each
+            ],
+        )
 
     def assume(self, func, args, kwargs, results):
         "Give the last of the `results` of `func` the values that are assumed, if any are"
@@ -692,34 +1248,60 @@ class _Values:
             n, whole = (x.numel(), False) if dim is None else (x.shape[dim], out.ndim == x.ndim)
             k = out.shape[dim] if whole else 1
             rows = out.numel() // max(1, k)
-            found = torch.arange(rows * k).view(rows, k) % n if self.generator is None else torch.rand(rows, n, generator=self.generator).argsort(1)[:, :k]
-            self.keep(out, found.view(*[m for i, m in enumerate(x.shape) if i != dim % x.ndim], k).movedim(-1, dim) if whole else found.view(out.shape))
+            found = (
+                torch.arange(rows * k).view(rows, k) % n
+                if self.generator is None
+                else torch.rand(rows, n, generator=self.generator).argsort(1)[:, :k]
+            )
+            self.keep(
+                out,
+                found.view(*[m for i, m in enumerate(x.shape) if i != dim % x.ndim], k).movedim(-1, dim)
+                if whole
+                else found.view(out.shape),
+            )
             self.routed = [f'{op} finds the indices of routing={self.routing!r}']
-        elif op in ('aten::isnan', 'aten::isinf'): self.fill(out, False)
-        elif op in ('aten::eq', 'aten::ne') and (args[1] is x or isinstance(args[1], float) and math.isinf(args[1])): self.fill(out, (args[1] is x) == (op == 'aten::eq'))
+        elif op in ('aten::isnan', 'aten::isinf'):
+            self.fill(out, False)
+        elif op in ('aten::eq', 'aten::ne') and (
+            args[1] is x or isinstance(args[1], float) and math.isinf(args[1])
+        ):
+            self.fill(out, (args[1] is x) == (op == 'aten::eq'))
 
     def fill(self, fake, value):
         "From now on every value of `fake` is this truth value"
-        if value: self.keep(fake, torch.tensor(True))
-        elif self.fits(fake): self.hold(fake, torch.from_numpy(np.zeros(fake.untyped_storage().nbytes(), np.uint8)).untyped_storage())  # pages that the system makes when they are read
+        if value:
+            self.keep(fake, torch.tensor(True))
+        # pages that the system makes when they are read
+        elif self.fits(fake):
+            self.hold(
+                fake, torch.from_numpy(np.zeros(fake.untyped_storage().nbytes(), np.uint8)).untyped_storage()
+            )
 
     @contextlib.contextmanager
     def really(self):
         "Where operations on real tensors run as ever"
-        with _disable_current_modes(), torch._C.DisableTorchFunction(): yield
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            yield
 
 # %% ../nbs/memory/04_simulate.ipynb #e2ca0491
 class _Tracer(TorchDispatchMode):
     "Sees every operation on fake tensors, and tells a builder of the storages that appear and go"
+
     def __init__(self, builder, fake, profile, routing, script=None):
         super().__init__()
         self.builder, self.fake, self.profile = builder, fake, profile
-        self.held, self.marks, self.notes = {}, [], []  # held: key of a storage to its weak reference and bytes
+        # held: key of a storage to its weak reference and bytes
+        self.held, self.marks, self.notes = {}, [], []
         self.values = _Values(routing, self.notes)
-        self.stepping = self.recorded = False  # in a step of the optimizer; in an operation that autograd takes notes of
-        self.script, self.workspaces = script, set()  # what turns CUDA's names to the stand-in; the threads, forward and backward, whose products have had a workspace
+        # in a step of the optimizer; in an operation that autograd takes notes of
+        self.stepping = self.recorded = False
+        # what turns CUDA's names to the stand-in; the threads, forward and backward, whose products have had
+        # a workspace
+        self.script, self.workspaces = script, set()
         self.since = 0  # the event at which a script last said that its peak begins anew
-        self.pending, self.freed = None, []  # what `alloc` takes of a sum that may lie in the place of its first operand, and the key of that; what went since
+        # what `alloc` takes of a sum that may lie in the place of its first operand, and the key of that;
+        # what went since
+        self.pending, self.freed = None, []
 
     def alloc(self, key, size, op, category):
         self.begin_phase(grows=True)
@@ -731,21 +1313,31 @@ class _Tracer(TorchDispatchMode):
 
     def used(self, reset=False):
         "Bytes in use now, and the most since the last reset"
-        if reset: self.since = self.builder.events
+        if reset:
+            self.since = self.builder.events
         amounts = self.builder.finish().timeline.sum(1)
-        return (int(amounts[-1]), int(amounts[max(0, min(self.since, len(amounts)) - 1):].max())) if len(amounts) else (0, 0)
+        return (
+            (int(amounts[-1]), int(amounts[max(0, min(self.since, len(amounts)) - 1) :].max()))
+            if len(amounts)
+            else (0, 0)
+        )
 
     def begin_phase(self, grows):
         "Say which phase this is; only what grows can end a backward pass or a step of the optimizer"
         now = self.builder.phases[-1][1]
-        if now == 'build': return
-        if self.stepping: self.builder.phase('optimizer')
-        elif torch._C._current_graph_task_id() != -1: self.builder.phase('backward')
-        elif grows and (self.recorded or now == 'optimizer'): self.builder.phase('forward')
+        if now == 'build':
+            return
+        if self.stepping:
+            self.builder.phase('optimizer')
+        elif torch._C._current_graph_task_id() != -1:
+            self.builder.phase('backward')
+        elif grows and (self.recorded or now == 'optimizer'):
+            self.builder.phase('forward')
 
     def name(self, category, tensors):
         "Say what `tensors` are for; `follow` calls this"
-        for t in tensors: self.builder.name(t.untyped_storage()._cdata, category)
+        for t in tensors:
+            self.builder.name(t.untyped_storage()._cdata, category)
 
     def hold(self, st, size):
         "Hear of the end of the storage `st`"
@@ -754,34 +1346,48 @@ class _Tracer(TorchDispatchMode):
         return key
 
     def gone(self, key):
-        if not self.held.pop(key, None): return
-        if self.pending: self.freed.append(key)
-        else: self.free(key)
+        if not self.held.pop(key, None):
+            return
+        if self.pending:
+            self.freed.append(key)
+        else:
+            self.free(key)
 
     def see(self, t, op, category, first=None, least=0):
-        "Count the storage of `t` if it is new, as no smaller than `least` bytes; `first` is the operand in whose place it may lie"
+        """Count the storage of `t` if it is new, as no smaller than `least` bytes; `first` is the operand in
+        whose place it may lie"""
         st = t.untyped_storage()
-        if st._cdata in self.held or t.device.type == 'meta': return
-        if self.script and not on_cuda(t): return self.hold(st, 0)
+        if st._cdata in self.held or t.device.type == 'meta':
+            return
+        if self.script and not on_cuda(t):
+            return self.hold(st, 0)
         size = self.profile.round_size(max(st.nbytes(), least))
         new = self.hold(st, size), size, op, category
-        if torch.is_tensor(first) and not first._is_view() and _by_engine(): self.pending = new, first.untyped_storage()._cdata
-        else: self.alloc(*new)
+        if torch.is_tensor(first) and not first._is_view() and _by_engine():
+            self.pending = new, first.untyped_storage()._cdata
+        else:
+            self.alloc(*new)
 
     def decide(self):
-        "Whether a sum was in place: if the first operand has gone, and was as large (gradients that are broadcast aren't)"
-        if not self.pending: return
+        """Whether a sum was in place: if the first operand has gone, and was as large (gradients that are
+        broadcast aren't)"""
+        if not self.pending:
+            return
         (new, old), freed, self.pending, self.freed = self.pending, self.freed, None, []
         i = self.builder.live.get(old)
-        if old in freed and i is not None and self.builder.blocks[i].size == new[1]: self.builder.live[new[0]] = self.builder.live.pop(old)
-        else: self.alloc(*new)
-        for key in freed: self.free(key)
+        if old in freed and i is not None and self.builder.blocks[i].size == new[1]:
+            self.builder.live[new[0]] = self.builder.live.pop(old)
+        else:
+            self.alloc(*new)
+        for key in freed:
+            self.free(key)
 
     def resized(self, st, op, category):
         "Count anew the storage `st`, if it has another size than before"
         key, size = st._cdata, self.profile.round_size(st.nbytes())
         ref, old = self.held.get(key, (None, size))
-        if size == old or key not in self.builder.live: return
+        if size == old or key not in self.builder.live:
+            return
         self.alloc('grown', size, op, category)
         self.free(key)
         self.builder.live[key] = self.builder.live.pop('grown')
@@ -789,7 +1395,8 @@ class _Tracer(TorchDispatchMode):
 
     def outside(self, t):
         "The fake of a real tensor, which was there before and doesn't count"
-        if isinstance(t, FakeTensor): return t
+        if isinstance(t, FakeTensor):
+            return t
         fake = self.fake.from_tensor(t)
         if fake.untyped_storage()._cdata not in self.held:
             self.hold(fake.untyped_storage(), 0)
@@ -798,41 +1405,63 @@ class _Tracer(TorchDispatchMode):
 
     def category(self, op):
         "What an allocation of `op` is for, as far as can be said now"
-        if op in LOSS_OPS: return 'logits and loss'
+        if op in LOSS_OPS:
+            return 'logits and loss'
         marked = next((m for m in reversed(self.marks) if m), None)
-        return marked or ('activations' if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled() else None)
+        return marked or (
+            'activations' if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled() else None
+        )
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(map(is_traceable_wrapper_subclass_type, types)): return NotImplemented  # a tensor made of tensors, as under FSDP: its operations on these come here
+        # a tensor made of tensors, as under FSDP: its operations on these come here
+        if any(map(is_traceable_wrapper_subclass_type, types)):
+            return NotImplemented
         kwargs, op, on_cpu = kwargs or {}, func._schema.name, self.profile.name == 'cpu'
-        if op.startswith(('prim::', 'profiler::')):  # no memory; `record_function` says where a `mark` begins and ends
-            if op == 'profiler::_record_function_enter_new': self.marks.append(args[0][len(MARK):] if args[0].startswith(MARK) else None)
-            elif op == 'profiler::_record_function_exit' and self.marks: self.marks.pop()
+        # no memory; `record_function` says where a `mark` begins and ends
+        if op.startswith(('prim::', 'profiler::')):
+            if op == 'profiler::_record_function_enter_new':
+                self.marks.append(args[0][len(MARK) :] if args[0].startswith(MARK) else None)
+            elif op == 'profiler::_record_function_exit' and self.marks:
+                self.marks.pop()
             return func(*args, **kwargs)
         self.decide()
         self.recorded = bool(types) and torch.is_grad_enabled()  # `types` is empty where no tensor comes in
-        if self.script and op in OPAQUE: self.notes.append(OPAQUE[op])
-        if op in LOSS_OPS: self.name('logits and loss', [x for x in (*args, *kwargs.values()) if torch.is_tensor(x)])
+        if self.script and op in OPAQUE:
+            self.notes.append(OPAQUE[op])
+        if op in LOSS_OPS:
+            self.name('logits and loss', [x for x in (*args, *kwargs.values()) if torch.is_tensor(x)])
         if op in KERNELS_IN_PYTHON:
-            if not on_cpu: return None  # elsewhere it is one kernel, which works in place
-            with self: return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
-        if not op.startswith('aten::lift_fresh'): args, kwargs = tree_map_only(torch.Tensor, self.outside, (args, kwargs))
+            if not on_cpu:
+                return None  # elsewhere it is one kernel, which works in place
+            with self:
+                return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
+        if not op.startswith('aten::lift_fresh'):
+            args, kwargs = tree_map_only(torch.Tensor, self.outside, (args, kwargs))
         try:
-            if self.script: self.script.inside = True
+            if self.script:
+                self.script.inside = True
             out = self.values.run(func, args, kwargs)
-            if op == 'aten::mkldnn_rnn_layer' and torch.is_grad_enabled(): out = *out[:3], out[3].new_empty(lstm_workspace(args) if on_cpu else 5*4*out[0].numel())
+            if op == 'aten::mkldnn_rnn_layer' and torch.is_grad_enabled():
+                out = *out[:3], out[3].new_empty(lstm_workspace(args) if on_cpu else 5 * 4 * out[0].numel())
         finally:
-            if self.script: self.script.inside = False
+            if self.script:
+                self.script.inside = False
         category = self.category(op)
         first = args[0] if str(func) in IN_PLACE else None
         least = _unreduced(func, args, kwargs, out)[0] if op in LOSSES_IN_PLACE and on_cpu else 0
-        for i in ON_HOST.get(op, ()) if self.script else (): self.hold(out[i].untyped_storage(), 0)
-        for t in filter(torch.is_tensor, tree_leaves(out)): self.see(t, op, category, first, least)
-        for t in filter(torch.is_tensor, args if func._schema.is_mutable else ()): self.resized(t.untyped_storage(), op, category)
+        for i in ON_HOST.get(op, ()) if self.script else ():
+            self.hold(out[i].untyped_storage(), 0)
+        for t in filter(torch.is_tensor, tree_leaves(out)):
+            self.see(t, op, category, first, least)
+        for t in filter(torch.is_tensor, args if func._schema.is_mutable else ()):
+            self.resized(t.untyped_storage(), op, category)
         rule = self.profile.temporaries.get(op)
-        sizes = [self.profile.round_size(n) for n in rule(func, args, kwargs, out) if n] if rule else []  # what the kernel holds while it runs
-        for i, n in enumerate(sizes): self.alloc(('temporary', i), n, op, category)
-        for i in range(len(sizes)): self.free(('temporary', i))
+        # what the kernel holds while it runs
+        sizes = [self.profile.round_size(n) for n in rule(func, args, kwargs, out) if n] if rule else []
+        for i, n in enumerate(sizes):
+            self.alloc(('temporary', i), n, op, category)
+        for i in range(len(sizes)):
+            self.free(('temporary', i))
         backward = torch._C._current_graph_task_id() != -1
         if self.script and op in CUBLAS and backward not in self.workspaces and any(on_cuda(t) for t in args):
             self.workspaces.add(backward)
@@ -842,157 +1471,296 @@ class _Tracer(TorchDispatchMode):
 # %% ../nbs/memory/04_simulate.ipynb #d7a9c2c7
 _AVAILABLE = torch.cuda.is_available  # whatever a script is told
 
+
 class _RealImports(importlib.abc.MetaPathFinder):
     "Runs modules that are imported meanwhile without the modes"
+
     def __init__(self):
-        with _disable_current_modes(): pass  # it imports some itself
+        with _disable_current_modes():
+            pass  # it imports some itself
 
     def find_spec(self, name, path, target=None):
-        found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self and hasattr(f, 'find_spec'))
+        found = (
+            f.find_spec(name, path, target)
+            for f in sys.meta_path
+            if f is not self and hasattr(f, 'find_spec')
+        )
         spec = next((s for s in found if s), None)
         if spec and hasattr(spec.loader, 'exec_module'):
+
             def exec_module(module, run=spec.loader.exec_module):
-                with _disable_current_modes(), mock.patch.object(torch.cuda, 'is_available', _AVAILABLE): run(module)
+                with _disable_current_modes(), mock.patch.object(torch.cuda, 'is_available', _AVAILABLE):
+                    run(module)
+
             spec.loader.exec_module = exec_module
         return spec
 
+
 class _Fake(FakeTensorMode):
     "The mode of fake tensors; `copy.deepcopy` of one stays in it"
+
     avoid_device_init = True  # whatever a script is told of CUDA
 
-    def __deepcopy__(self, memo): return self
+    def __deepcopy__(self, memo):
+        return self
+
 
 @functools.cache
 def _faked(cls):
-    "The kind of fake tensor that stands for `cls`, a subclass of tensors with attributes of its own, as bitsandbytes' weights of 4 bits"
+    """The kind of fake tensor that stands for `cls`, a subclass of tensors with attributes of its own, as
+    bitsandbytes' weights of 4 bits"""
+
     def detach(t):
         new = torch.Tensor.detach(t)
         new.__class__ = type(t)
         vars(new).update({k: v for k, v in vars(t).items() if k not in vars(new)})
         return new
+
     return type(cls.__name__, (cls, FakeTensor), dict(detach=detach))
+
 
 @contextlib.contextmanager
 def _workplace(tracer):
     "Where fake steps run"
-    get, log, imports = torch.get_rng_state, logging.getLogger('torch._subclasses.fake_tensor'), _RealImports()
+    get, log, imports = (
+        torch.get_rng_state,
+        logging.getLogger('torch._subclasses.fake_tensor'),
+        _RealImports(),
+    )
     before, compiled = get(), torch.compile
+
     def get_rng_state():
         state, tracer.recorded = get(), False
         tracer.see(state, 'get_rng_state', tracer.category(''))
         return state
+
     def swap(t, new):
         t.data = new.data
         vars(t).update(vars(new))
+
     def subclass(cls, data, *args, make=torch.Tensor._make_subclass, **kwargs):
-        if not isinstance(data, FakeTensor) or not issubclass(cls, torch.nn.Parameter): return make(cls, data, *args, **kwargs)
+        if not isinstance(data, FakeTensor) or not issubclass(cls, torch.nn.Parameter):
+            return make(cls, data, *args, **kwargs)
         new = torch.Tensor.detach(data)
         new.__class__, new._is_param = _faked(cls), True
         return new.requires_grad_(*args)
-    def written(t, how): return format(t.item(), how) if t.dim() == 0 else str(t)  # as a real tensor in an f-string
+
+    # as a real tensor in an f-string
+    def written(t, how):
+        return format(t.item(), how) if t.dim() == 0 else str(t)
+
     def truncated(tensor, mean, std, *args, **kwargs):  # torch's own draws again until no value is outside
-        with torch.no_grad(): return tensor.normal_(mean, std)
-    def quiet(record): return False  # the log repeats what an exception says
-    def resize(storage, size, do=torch.UntypedStorage.resize_):  # no operation: so FSDP gives up what it has gathered, and takes room for it again
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    def quiet(record):
+        return False  # the log repeats what an exception says
+
+    # no operation: so FSDP gives up what it has gathered, and takes room for it again
+    def resize(storage, size, do=torch.UntypedStorage.resize_):
         do(storage, size)
         tracer.resized(storage, 'resize_', tracer.category(''))
         return storage
-    def unsaved(*args, **kwargs): tracer.notes.append('nothing was saved: a simulation has no values')
+
+    def unsaved(*args, **kwargs):
+        tracer.notes.append('nothing was saved: a simulation has no values')
+
     def eagerly(*args, **kwargs):
         tracer.notes.append('torch.compile: this is the memory of the step without it')
         return compiled(*args, **kwargs)
+
     def values(t, *args, **kwargs):
-        if _key(t) not in tracer.values.kept and not t.is_floating_point(): raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
-        if not (known := _key(t) in tracer.values.kept): tracer.notes.append('numbers that a simulation hasn\'t went to numpy as zeros')
-        with tracer.values.really(): return (tracer.values.real(t) if known else torch.zeros(t.shape, dtype=t.dtype)).numpy()
+        if _key(t) not in tracer.values.kept and not t.is_floating_point():
+            raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
+        if not (known := _key(t) in tracer.values.kept):
+            tracer.notes.append('numbers that a simulation hasn\'t went to numpy as zeros')
+        with tracer.values.really():
+            return (tracer.values.real(t) if known else torch.zeros(t.shape, dtype=t.dtype)).numpy()
+
     def stepping(value):
         def tell(optimizer, *_):
             tracer.stepping = value
-            if tracer.script: tracer.script.stepping = value
+            if tracer.script:
+                tracer.script.stepping = value
             params = [p for group in optimizer.param_groups for p in group['params']]
-            if value: tracer.name('weights', map(local_part, params))  # also of an optimizer that the step makes itself
-            for what, tensors in (('gradients', [local_part(p.grad) for p in params if p.grad is not None]), ('optimizer state', state_tensors(optimizer))):
+            # also of an optimizer that the step makes itself
+            if value:
+                tracer.name('weights', map(local_part, params))
+            for what, tensors in (
+                ('gradients', [local_part(p.grad) for p in params if p.grad is not None]),
+                ('optimizer state', state_tensors(optimizer)),
+            ):
                 tracer.name(what, [t for t in tensors if t.layout == torch.strided])
+
         return tell
-    new = [(torch, 'get_rng_state', get_rng_state), (torch.random, 'get_rng_state', get_rng_state), (torch.utils, 'swap_tensors', swap),
-           (torch.nn.init, '_no_grad_trunc_normal_', truncated), (torch.UntypedStorage, 'resize_', resize), (torch, 'compile', eagerly), (FakeTensor, '__format__', written), (FakeTensor, 'numpy', values), (torch, 'save', unsaved), (torch.Tensor, '_make_subclass', staticmethod(subclass))]
-    if hf := sys.modules.get('transformers.modeling_utils'): new.append((hf.PreTrainedModel, 'save_pretrained', unsaved))
-    hooks = [register_optimizer_step_pre_hook(stepping(True)), register_optimizer_step_post_hook(stepping(False))]
+
+    new = [
+        (torch, 'get_rng_state', get_rng_state),
+        (torch.random, 'get_rng_state', get_rng_state),
+        (torch.utils, 'swap_tensors', swap),
+        (torch.nn.init, '_no_grad_trunc_normal_', truncated),
+        (torch.UntypedStorage, 'resize_', resize),
+        (torch, 'compile', eagerly),
+        (FakeTensor, '__format__', written),
+        (FakeTensor, 'numpy', values),
+        (torch, 'save', unsaved),
+        (torch.Tensor, '_make_subclass', staticmethod(subclass)),
+    ]
+    if hf := sys.modules.get('transformers.modeling_utils'):
+        new.append((hf.PreTrainedModel, 'save_pretrained', unsaved))
+    hooks = [
+        register_optimizer_step_pre_hook(stepping(True)),
+        register_optimizer_step_post_hook(stepping(False)),
+    ]
     log.addFilter(quiet)
     sys.meta_path.insert(0, imports)
     try:
-        with contextlib.ExitStack() as stack, warnings.catch_warnings(), torch.compiler.set_stance('force_eager'):
-            for replaced in new: stack.enter_context(mock.patch.object(*replaced))
-            if bnb := sys.modules.get('bitsandbytes.functional'): stack.enter_context(mock.patch.dict(bnb.name2qmap))  # tables that it keeps
+        with (
+            contextlib.ExitStack() as stack,
+            warnings.catch_warnings(),
+            torch.compiler.set_stance('force_eager'),
+        ):
+            for replaced in new:
+                stack.enter_context(mock.patch.object(*replaced))
+            # tables that it keeps
+            if bnb := sys.modules.get('bitsandbytes.functional'):
+                stack.enter_context(mock.patch.dict(bnb.name2qmap))
             warnings.filterwarnings('ignore', 'Accessing the data pointer of FakeTensor')
             yield
     finally:
         torch.set_rng_state(before)
         sys.meta_path.remove(imports)
         log.removeFilter(quiet)
-        for h in hooks: h.remove()
+        for h in hooks:
+            h.remove()
 
 # %% ../nbs/memory/04_simulate.ipynb #6d971f08
 def _place_of(error):
-    "The line of a user's code that led to `error`: the last one outside of installed packages, or of torch at least"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).parent != Path(__file__).parent and '/torch/' not in f.filename]
+    """The line of a user's code that led to `error`: the last one outside of installed packages, or of torch
+    at least"""
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if Path(f.filename).parent != Path(__file__).parent and '/torch/' not in f.filename
+    ]
     last = next((f for f in reversed(frames) if 'site-packages' not in f.filename), frames[-1])
     return f'at {Path(last.filename).name}:{last.lineno}: {last.line}'
 
-_KERNELS = {'cpu': dict(name='cpu', round_size=lambda n: n, temporaries=CPU_TEMPORARIES),
-            'cuda': dict(name='cuda', round_size=lambda n: -(-n // 512) * 512, temporaries={**CUDA_TEMPORARIES, **dict.fromkeys(('aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'), _unreduced)})}
+
+_KERNELS = {
+    'cpu': dict(name='cpu', round_size=lambda n: n, temporaries=CPU_TEMPORARIES),
+    'cuda': dict(
+        name='cuda',
+        round_size=lambda n: -(-n // 512) * 512,
+        temporaries={
+            **CUDA_TEMPORARIES,
+            **dict.fromkeys(
+                ('aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'), _unreduced
+            ),
+        },
+    ),
+}
+
 
 def simulate(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
-    optimizer_fn: Callable[[list], torch.optim.Optimizer],  # takes its parameters; give `foreach` or `fused`, a GPU has other defaults
+    # takes its parameters; give `foreach` or `fused`, a GPU has other defaults
+    optimizer_fn: Callable[[list], torch.optim.Optimizer],
     step_fn: Callable[[torch.nn.Module, torch.optim.Optimizer], Any],  # one training step, data included
-    device: Any = 'cpu',  # cpu, cuda, a card such as rtx3090, or anything with `name`, `round_size` (bytes to bytes) and `temporaries` (see CPU_TEMPORARIES)
+    # cpu, cuda, a card such as rtx3090, or anything with `name`, `round_size` (bytes to bytes) and
+    # `temporaries` (see CPU_TEMPORARIES)
+    device: Any = 'cpu',
     steps: int = 2,  # the first makes the optimizer's state, the second has it from its start
     routing: str | int = 'balanced',  # experts take turns; or a seed that draws them
-    fallback: str | None = None,  # 'run': where a step needs values that nobody knows, measure a real one on this CPU
+    # 'run': where a step needs values that nobody knows, measure a real one on this CPU
+    fallback: str | None = None,
 ) -> Trace:
     "What `measure_step` would measure, without the memory and the arithmetic"
     check_whole(steps=steps)
-    if routing != 'balanced': check_whole(routing=routing, least=0)
+    if routing != 'balanced':
+        check_whole(routing=routing, least=0)
     named = isinstance(device, (str, DeviceProfile))
     card = get_profile('a100' if device == 'cuda' else device) if named else None
-    profile = SimpleNamespace(**_KERNELS['cuda' if card.caching else 'cpu'], workspace=card.workspace) if card else device
+    profile = (
+        SimpleNamespace(**_KERNELS['cuda' if card.caching else 'cpu'], workspace=card.workspace)
+        if card
+        else device
+    )
     gc.collect()
     builder, fake = TraceBuilder('build'), _Fake(allow_non_fake_inputs=True)
+
     def parts(model):
-        with fake, tracer: return [local_part(p) for p in model.parameters()]
+        with fake, tracer:
+            return [local_part(p) for p in model.parameters()]
+
     try:
         with contextlib.ExitStack() as stack:
-            script = stack.enter_context(cuda_rules(memory=card.memory if card else 80*GIB)) if profile.name == 'cuda' else None
+            script = (
+                stack.enter_context(cuda_rules(memory=card.memory if card else 80 * GIB))
+                if profile.name == 'cuda'
+                else None
+            )
             tracer = _Tracer(builder, fake, profile, routing, script)
-            if script: script.used = tracer.used
+            if script:
+                script.used = tracer.used
             stack.enter_context(_workplace(tracer))
-            with fake, tracer: model = model_fn()
-            if script and not any(map(on_cuda, parts(model))):  # it names no device: all is made on the card, this model too
+            with fake, tracer:
+                model = model_fn()
+            # it names no device: all is made on the card, this model too
+            if script and not any(map(on_cuda, parts(model))):
                 script.everything, builder = True, TraceBuilder('build')
-                for known in (tracer.held, tracer.values.kept, tracer.workspaces): known.clear()
+                for known in (tracer.held, tracer.values.kept, tracer.workspaces):
+                    known.clear()
                 tracer.builder = builder
-                with fake, tracer: model = model_fn()
+                with fake, tracer:
+                    model = model_fn()
             if any(not isinstance(p, FakeTensor) for p in parts(model)):
-                raise MemtrainError('model_fn gives a model that exists already', 'let it build one, or return copy.deepcopy(model)')
-            with tracer: optimizer = optimizer_fn([*model.parameters()])
-            if hf := sys.modules.get('transformers.utils.import_utils'):  # it takes fake tensors for those of an export, and makes masks that it leaves out elsewhere
+                raise MemtrainError(
+                    'model_fn gives a model that exists already',
+                    'let it build one, or return copy.deepcopy(model)',
+                )
+            with tracer:
+                optimizer = optimizer_fn([*model.parameters()])
+            # it takes fake tensors for those of an export, and makes masks that it leaves out elsewhere
+            if hf := sys.modules.get('transformers.utils.import_utils'):
                 stack.enter_context(mock.patch.object(hf, 'is_fake_tensor', lambda x: False, create=True))
             with fake, tracer, follow(model, optimizer, tracer.name):
                 builder.phase('forward')
-                for _ in range(steps): step_fn(model, optimizer)
+                for _ in range(steps):
+                    step_fn(model, optimizer)
                 tracer.decide()
                 tracer.held.clear()  # what goes from now on doesn't count
                 trace = builder.finish(device=profile.name, notes=tuple(dict.fromkeys(tracer.notes)))
                 for b in trace.blocks:
-                    if b.op == WORKSPACE: b.category = 'temporaries'  # though the forward pass leaves one
+                    if b.op == WORKSPACE:
+                        b.category = 'temporaries'  # though the forward pass leaves one
                 return trace
-    except MemtrainError: raise
-    except Exception as e: why = e
-    if not isinstance(why, (*_NO_DATA, UnsupportedOperatorException)) and not re.search('FakeTensor|tensor subclass', str(why)): raise why
-    reason = f"{getattr(why, 'func', type(why).__name__)} needs values that a simulation hasn't, {_place_of(why)}"
-    if fallback != 'run': raise MemtrainError(reason, "measure a real step (on a CPU fallback='run' does), or take another one to simulate") from None
-    if profile.name != 'cpu': raise MemtrainError(reason, "a real run is a CPU's: simulate with device='cpu'") from None
-    needed, free = max(4 * sum(b.size for b in builder.blocks if b.phase == 'build'), 2 * builder.finish().peak), psutil.virtual_memory().available
-    if needed < free / 2: return replace(measure_step(model_fn, optimizer_fn, step_fn, steps), notes=(f'measured in a real run, {reason}',))
-    raise MemtrainError(f'{reason}, and a real run may need {format_size(needed)}, with {format_size(free)} free', 'simulate a smaller model, or a step without that operation') from None
+    except MemtrainError:
+        raise
+    except Exception as e:
+        why = e
+    if not isinstance(why, (*_NO_DATA, UnsupportedOperatorException)) and not re.search(
+        'FakeTensor|tensor subclass', str(why)
+    ):
+        raise why
+    reason = (
+        f"{getattr(why, 'func', type(why).__name__)} needs values that a simulation hasn't, {_place_of(why)}"
+    )
+    if fallback != 'run':
+        raise MemtrainError(
+            reason, "measure a real step (on a CPU fallback='run' does), or take another one to simulate"
+        ) from None
+    if profile.name != 'cpu':
+        raise MemtrainError(reason, "a real run is a CPU's: simulate with device='cpu'") from None
+    needed, free = (
+        max(4 * sum(b.size for b in builder.blocks if b.phase == 'build'), 2 * builder.finish().peak),
+        psutil.virtual_memory().available,
+    )
+    if needed < free / 2:
+        return replace(
+            measure_step(model_fn, optimizer_fn, step_fn, steps), notes=(f'measured in a real run, {reason}',)
+        )
+    raise MemtrainError(
+        f'{reason}, and a real run may need {format_size(needed)}, with {format_size(free)} free',
+        'simulate a smaller model, or a step without that operation',
+    ) from None

@@ -23,6 +23,7 @@ from .measure import CATEGORIES
 @dataclass(frozen=True)
 class ModelShape:
     "The sizes that the memory of a model depends on"
+
     kind: str  # `model_type` of its config.json; or memtrain, memtrain_llama for our own GPT
     n_layer: int  # L, blocks
     n_head: int  # H, heads of queries
@@ -39,59 +40,165 @@ class ModelShape:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        "By the letter that a law calls them by: q and k are as wide as all heads of queries and of keys, u as both and the values, p as what is rotated of queries"
+        """By the letter that a law calls them by: q and k are as wide as all heads of queries and of keys, u
+        as both and the values, p as what is rotated of queries"""
         D = self.head_size or self.n_embd // self.n_head
-        q, k = self.n_head*D, (self.n_kv_head or self.n_head)*D
-        return dict(L=self.n_layer, H=self.n_head, D=D, d=self.n_embd, q=q, k=k, u=q + 2*k, p=self.n_head*int(D*self.rotary), f=self.mlp_width, V=self.vocab_size, P=self.positions)
+        q, k = self.n_head * D, (self.n_kv_head or self.n_head) * D
+        return dict(
+            L=self.n_layer,
+            H=self.n_head,
+            D=D,
+            d=self.n_embd,
+            q=q,
+            k=k,
+            u=q + 2 * k,
+            p=self.n_head * int(D * self.rotary),
+            f=self.mlp_width,
+            V=self.vocab_size,
+            P=self.positions,
+        )
+
 
 @cache
 def _packaged(name):
     "A data file of this package"
     return json.loads(Path(memtrain.__path__[0], name).read_text(encoding='utf-8'))
 
-_LIKE = {'mistral': 'llama', 'qwen2': 'llama'}  # whose layers are the same, but for biases
-_RECORDED = {'gpt_neox': dict(use_parallel_residual=True, attention_dropout=0.0, hidden_dropout=0.0), 'phi3': dict(attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0)}  # what laws were recorded with
 
-def list_models() -> dict[str, dict]:  # name: the fields of its config.json that count, and `hub`, where it is
+_LIKE = {'mistral': 'llama', 'qwen2': 'llama'}  # whose layers are the same, but for biases
+# what laws were recorded with
+_RECORDED = {
+    'gpt_neox': dict(use_parallel_residual=True, attention_dropout=0.0, hidden_dropout=0.0),
+    'phi3': dict(attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
+}
+
+
+# name: the fields of its config.json that count, and `hub`, where it is
+def list_models() -> dict[str, dict]:
     "The models that have a name here"
-    return {name: c for name, c in _packaged('models.json')['models'].items() if _LIKE.get(c['model_type'], c['model_type']) in _packaged('laws.json')}
+    return {
+        name: c
+        for name, c in _packaged('models.json')['models'].items()
+        if _LIKE.get(c['model_type'], c['model_type']) in _packaged('laws.json')
+    }
 
 # %% ../nbs/memory/09_families.ipynb #546a2360
 def read_model(
-    source: str | Path,  # a name of `list_models` or a hub's OWNER/NAME among them; a config.json, or a folder with one
+    # a name of `list_models` or a hub's OWNER/NAME among them; a config.json, or a folder with one
+    source: str | Path,
     seq_len: int | None = None,  # tokens of a window; what the model was made for, at most 4,096, by default
 ) -> ModelShape:
     "The sizes of the model at `source`"
     path, found = Path(source), None
-    if path.is_dir(): path = path/'config.json'
+    if path.is_dir():
+        path = path / 'config.json'
     if path.is_file():
         found = read_json(path, hint='give the config.json of a model')
-        if not isinstance(found, dict): raise MemtrainError(f'{path} is no JSON object', 'give the config.json of a model')
+        if not isinstance(found, dict):
+            raise MemtrainError(f'{path} is no JSON object', 'give the config.json of a model')
     else:
         wanted = str(source).lower()
-        found = next((c for name, c in list_models().items() if wanted in (name, c['hub'].lower(), c['hub'].lower().partition('/')[2])), None)
+        found = next(
+            (
+                c
+                for name, c in list_models().items()
+                if wanted in (name, c['hub'].lower(), c['hub'].lower().partition('/')[2])
+            ),
+            None,
+        )
         if found is None:
-            like = [name for name in list_models() if any(part in name for part in wanted.replace('/', '-').split('-')[:2] if len(part) > 2)]
-            raise MemtrainError('is neither a folder nor a model with a name here', f"give a folder with its config.json, or one of {', '.join(like or list_models())}", 'model', str(source))
+            like = [
+                name
+                for name in list_models()
+                if any(part in name for part in wanted.replace('/', '-').split('-')[:2] if len(part) > 2)
+            ]
+            raise MemtrainError(
+                'is neither a folder nor a model with a name here',
+                f"give a folder with its config.json, or one of {', '.join(like or list_models())}",
+                'model',
+                str(source),
+            )
     kind = _LIKE.get(found.get('model_type'), found.get('model_type'))
     if kind not in _packaged('laws.json'):
-        raise MemtrainError(f'is of the type {kind!r}, whose law was not recorded', f"it may be {', '.join([*(k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k), *_LIKE])}; any other: simulate its step", 'model', str(source))
-    def get(*names, default=None): return next((found[n] for n in names if found.get(n) is not None), default)
+        raise MemtrainError(
+            f'is of the type {kind!r}, whose law was not recorded',
+            f"it may be {', '.join([*(k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k), *_LIKE])}; any other: simulate its step",
+            'model',
+            str(source),
+        )
+
+    def get(*names, default=None):
+        return next((found[n] for n in names if found.get(n) is not None), default)
+
     refused = []
     with explain_damage(path if path.is_file() else source, 'give the config.json of a model', ours=True):
-        width, heads, most = get('hidden_size', 'n_embd'), get('num_attention_heads', 'n_head'), get('max_position_embeddings', 'n_positions', default=4096)
-        if seq_len and seq_len > most: refused.append(MemtrainError(f'is more than the {most:,} positions of {source}', 'take as many, or fewer', 'seq_len', seq_len))
+        width, heads, most = (
+            get('hidden_size', 'n_embd'),
+            get('num_attention_heads', 'n_head'),
+            get('max_position_embeddings', 'n_positions', default=4096),
+        )
+        if seq_len and seq_len > most:
+            refused.append(
+                MemtrainError(
+                    f'is more than the {most:,} positions of {source}',
+                    'take as many, or fewer',
+                    'seq_len',
+                    seq_len,
+                )
+            )
         near = get('sliding_window') if get('use_sliding_window', default=True) else None
-        if near and (seq_len or 0) >= near: refused.append(MemtrainError(f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them', 'take fewer tokens, or simulate the step', 'seq_len', seq_len))
-        drops, rope = {get(name, default=0.1) for name in ('resid_pdrop', 'embd_pdrop', 'attn_pdrop')}, get('rope_parameters', default={})
-        rotary = get('rotary_pct', 'partial_rotary_factor', default=rope.get('partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0))
-        other = [name for name, value in _RECORDED.get(kind, dict(attention_dropout=0.0)).items() if get(name, default=value) != value]
-        other += ['partial_rotary_factor']*(rotary != 1 and kind != 'gpt_neox') + ['resid_pdrop']*(kind == 'gpt2' and 0 in drops and len(drops) > 1)
-        if other: refused.append(MemtrainError(f'{source} has another {other[0]} than the models whose law was recorded', 'simulate its step'))
-        if kind == 'gpt2' and drops == {0}: kind = 'gpt2_plain'
-        shape = ModelShape(kind, get('num_hidden_layers', 'n_layer'), heads, width, get('intermediate_size', 'n_inner', default=4*width), found['vocab_size'], seq_len or min(most, 4096, ((near or 2**30) - 1)//256*256),
-                           get('num_key_value_heads', default=heads), get('head_dim'), most if 'gpt2' in kind else 0, get('tie_word_embeddings', default=found['model_type'] in ('gpt2', 'gemma')), rotary, str(source))
-    if refused: raise refused[0]  # which is nobody's damage
+        if near and (seq_len or 0) >= near:
+            refused.append(
+                MemtrainError(
+                    f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them',
+                    'take fewer tokens, or simulate the step',
+                    'seq_len',
+                    seq_len,
+                )
+            )
+        drops, rope = (
+            {get(name, default=0.1) for name in ('resid_pdrop', 'embd_pdrop', 'attn_pdrop')},
+            get('rope_parameters', default={}),
+        )
+        rotary = get(
+            'rotary_pct',
+            'partial_rotary_factor',
+            default=rope.get('partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0),
+        )
+        other = [
+            name
+            for name, value in _RECORDED.get(kind, dict(attention_dropout=0.0)).items()
+            if get(name, default=value) != value
+        ]
+        other += ['partial_rotary_factor'] * (rotary != 1 and kind != 'gpt_neox') + ['resid_pdrop'] * (
+            kind == 'gpt2' and 0 in drops and len(drops) > 1
+        )
+        if other:
+            refused.append(
+                MemtrainError(
+                    f'{source} has another {other[0]} than the models whose law was recorded',
+                    'simulate its step',
+                )
+            )
+        if kind == 'gpt2' and drops == {0}:
+            kind = 'gpt2_plain'
+        shape = ModelShape(
+            kind,
+            get('num_hidden_layers', 'n_layer'),
+            heads,
+            width,
+            get('intermediate_size', 'n_inner', default=4 * width),
+            found['vocab_size'],
+            seq_len or min(most, 4096, ((near or 2**30) - 1) // 256 * 256),
+            get('num_key_value_heads', default=heads),
+            get('head_dim'),
+            most if 'gpt2' in kind else 0,
+            get('tie_word_embeddings', default=found['model_type'] in ('gpt2', 'gemma')),
+            rotary,
+            str(source),
+        )
+    if refused:
+        raise refused[0]  # which is nobody's damage
     return shape
 
 # %% ../nbs/memory/09_families.ipynb #fcdd901a
@@ -101,23 +208,50 @@ def shape_of(
     "The sizes of our own GPT of the shape `config`"
     made = {('layer', 'table', 'gelu', 0): 'memtrain', ('rms', 'rotary', 'swiglu', 0): 'memtrain_llama'}
     kind = made.get((config.norm, config.positions, config.mlp.removesuffix('_exact'), config.n_experts))
-    if kind is None or config.dropout: raise MemtrainError("a GPT with experts, dropout, or layers that are neither GPT-2's nor Llama's has no recorded law", 'simulate its step: give plan a function of a Step')
-    return ModelShape(kind, config.n_layer, config.n_head, config.n_embd, config.mlp_width, config.vocab_size, config.block_size, config.kv_heads,
-                      positions=config.block_size if kind == 'memtrain' else 0, tie_weights=config.tie_weights)
+    if kind is None or config.dropout:
+        raise MemtrainError(
+            "a GPT with experts, dropout, or layers that are neither GPT-2's nor Llama's has no recorded law",
+            'simulate its step: give plan a function of a Step',
+        )
+    return ModelShape(
+        kind,
+        config.n_layer,
+        config.n_head,
+        config.n_embd,
+        config.mlp_width,
+        config.vocab_size,
+        config.block_size,
+        config.kv_heads,
+        positions=config.block_size if kind == 'memtrain' else 0,
+        tie_weights=config.tie_weights,
+    )
 
 # %% ../nbs/memory/09_families.ipynb #7ccfc476
 def find_law(
     shape: ModelShape,
     step: Step,  # how it is trained
 ) -> dict[str, Any]:  # products of sizes, and how many times each
-    "What was recorded of such steps: `weights` and `gradients` in bytes, and what is held beside these in the moments that may be the highest, of a `first` micro-batch, of one `more`, and of one whose gradients are used `at_once`"
+    """What was recorded of such steps: `weights` and `gradients` in bytes, and what is held beside these in
+    the moments that may be the highest, of a `first` micro-batch, of one `more`, and of one whose
+    gradients are used `at_once`"""
     way, law = _look_up(shape, step)
     if law is None:
-        missing = [option(name) for name in ('activation_checkpointing', 'loss_chunk_size') if step.offload_to_cpu and not getattr(step, name)]
-        instead = f"add {option('weights')} bfloat16" if step.lora and way[0] == 'float32' else f"add {' and '.join(missing)}" if missing else 'simulate it'
+        missing = [
+            option(name)
+            for name in ('activation_checkpointing', 'loss_chunk_size')
+            if step.offload_to_cpu and not getattr(step, name)
+        ]
+        instead = (
+            f"add {option('weights')} bfloat16"
+            if step.lora and way[0] == 'float32'
+            else f"add {' and '.join(missing)}"
+            if missing
+            else 'simulate it'
+        )
         raise MemtrainError(f"{' '.join(way)}: no law of such a step was recorded for {shape.kind}", instead)
     more = law.get('more', law['first'])  # what is the same is written once
     return law | {'more': more, 'at_once': law.get('at_once', more)}
+
 
 def has_law(
     shape: Any,  # a `ModelShape`, or a `GPTConfig`
@@ -126,25 +260,43 @@ def has_law(
     "Whether `find_law` finds one"
     return _look_up(shape if isinstance(shape, ModelShape) else shape_of(shape), step)[1] is not None
 
+
 def _look_up(shape, step):
     "The words that such a step is recorded by, and its law or None"
-    weights = step.weights if step.weights != 'float32' else 'autocast' if step.use_mixed_precision else 'float32'
-    shared = ['fsdp']*(step.parallel == 'fsdp' and not (step.offload_to_cpu and step.ranks == 1)) + ['offload']*step.offload_to_cpu  # a card alone has nothing to gather
-    way = [weights, *['qlora' if step.load_in_4bit else 'lora']*(step.lora > 0), *shared, *['checkpointing']*step.activation_checkpointing, *['chunks']*bool(step.loss_chunk_size)]
-    return way, _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied']*shape.tie_weights]))
+    weights = (
+        step.weights if step.weights != 'float32' else 'autocast' if step.use_mixed_precision else 'float32'
+    )
+    # a card alone has nothing to gather
+    shared = ['fsdp'] * (step.parallel == 'fsdp' and not (step.offload_to_cpu and step.ranks == 1)) + [
+        'offload'
+    ] * step.offload_to_cpu
+    way = [
+        weights,
+        *['qlora' if step.load_in_4bit else 'lora'] * (step.lora > 0),
+        *shared,
+        *['checkpointing'] * step.activation_checkpointing,
+        *['chunks'] * bool(step.loss_chunk_size),
+    ]
+    return way, _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied'] * shape.tie_weights]))
 
 # %% ../nbs/memory/09_families.ipynb #8d4d21c8
 def _evaluate(products, sizes):
-    "Bytes; what comes behind a w is divided among so many ranks, of which the first has no less than the others"
+    """Bytes; what comes behind a w is divided among so many ranks, of which the first has no less than the
+    others"""
+
     def multiply(letters):
         whole, w, parted = letters.partition('w')
-        return math.prod(sizes[a] for a in whole + parted[1:]) * (-(-sizes[parted[0]]//sizes['w']) if w else 1)
+        return math.prod(sizes[a] for a in whole + parted[1:]) * (
+            -(-sizes[parted[0]] // sizes['w']) if w else 1
+        )
+
     return int(sum(times * multiply(letters) for letters, times in products.items()))
 
 # %% ../nbs/memory/09_families.ipynb #eda4fe8e
 @dataclass(frozen=True)
 class Prediction:
     "What a step of a model holds at its highest moment"
+
     by_category: dict[str, int]  # bytes
     params: int  # numbers in the model's weights, adapters among them
     trained: int  # of these, numbers that are trained
@@ -155,10 +307,12 @@ class Prediction:
         "Bytes"
         return sum(self.by_category.values())
 
+
 def count_weights(
     shape: ModelShape,
     lora: int = 0,  # rank of adapters
-) -> tuple[int, int, int]:  # of the model, of one block, and those that are trained: the model's, or the adapters'
+    # of the model, of one block, and those that are trained: the model's, or the adapters'
+) -> tuple[int, int, int]:
     "How many numbers are in the weights of a model of `shape`"
     products, sizes = find_law(shape, Step(weights='bfloat16'))['weights'], shape.sizes | {'r': lora}
     block, params = {p: times for p, times in products.items() if 'L' in p}, _evaluate(products, sizes) // 2
@@ -167,15 +321,28 @@ def count_weights(
 
 # %% ../nbs/memory/09_families.ipynb #c0adc0ed
 def _share(shape, step):
-    "What a law of FSDP speaks of besides: w, the ranks; g and R, numbers in a block and outside of all, which are gathered together; a, in a block's adapters"
-    parts, number = find_law(shape, replace(step, offload_to_cpu=False))['weights'], 2 if step.weights == 'bfloat16' else 4
+    """What a law of FSDP speaks of besides: w, the ranks; g and R, numbers in a block and outside of all,
+    which are gathered together; a, in a block's adapters"""
+    parts, number = (
+        find_law(shape, replace(step, offload_to_cpu=False))['weights'],
+        2 if step.weights == 'bfloat16' else 4,
+    )
+
     def gathered(inside, adapters=False):  # with what fills the last rank's part
-        of = {p: times for p, times in parts.items() if 'w' in p and ('L' in p) == inside and ('r' in p or not adapters)}
-        return step.ranks*_evaluate(of, shape.sizes | {'L': 1, 'r': step.lora, 'w': step.ranks}) // number
+        of = {
+            p: times
+            for p, times in parts.items()
+            if 'w' in p and ('L' in p) == inside and ('r' in p or not adapters)
+        }
+        return step.ranks * _evaluate(of, shape.sizes | {'L': 1, 'r': step.lora, 'w': step.ranks}) // number
+
     return dict(w=step.ranks, g=gathered(True), R=gathered(False), a=gathered(True, True))
 
-_SLICE, _UPDATE = 2**22, 34  # numbers of bfloat16 weights that are updated at a time, and bytes that each of them takes meanwhile
+
+# numbers of bfloat16 weights that are updated at a time, and bytes that each of them takes meanwhile
+_SLICE, _UPDATE = 2**22, 34
 _WORKSPACES = 2 * 8_519_680  # of cuBLAS, for the forward and the backward pass
+
 
 def predict_step(
     shape: ModelShape,
@@ -184,25 +351,50 @@ def predict_step(
     "The highest of the moments that were recorded, for the sizes of `shape` and `step`"
     law, seq_len, half = find_law(shape, step), step.seq_len or shape.block_size, step.weights == 'bfloat16'
     tokens, number = step.batch_size * seq_len, 2 if half else 4
-    sizes = shape.sizes | dict(N=tokens, T=seq_len, c=min(step.loss_chunk_size or tokens, tokens), r=step.lora)
-    sizes['E'] = tokens//10 + min(tokens, shape.vocab_size) if tokens > 3072 else 0  # sums that CUDA makes the token table's gradient of: one for every tenth of the tokens, and for each different one
-    if sizes['k'] == sizes['q']: sizes['T'] = 0  # only where heads share keys do scores of T x T appear, in float32, which has no kernel for that
-    if step.parallel == 'fsdp': sizes |= _share(shape, step)
+    sizes = shape.sizes | dict(
+        N=tokens, T=seq_len, c=min(step.loss_chunk_size or tokens, tokens), r=step.lora
+    )
+    # sums that CUDA makes the token table's gradient of: one for every tenth of the tokens, and for each
+    # different one
+    sizes['E'] = tokens // 10 + min(tokens, shape.vocab_size) if tokens > 3072 else 0
+    # only where heads share keys do scores of T x T appear, in float32, which has no kernel for that
+    if sizes['k'] == sizes['q']:
+        sizes['T'] = 0
+    if step.parallel == 'fsdp':
+        sizes |= _share(shape, step)
     weights, gradients = (_evaluate(law[name], sizes) for name in ('weights', 'gradients'))  # on this card
     trained, kept = gradients // number, 0 if step.optimizer_in_backward else gradients
+
     def held(moments, gradients):
         for m in moments:
             found = {category: _evaluate(products, sizes) for category, products in m.items()}
-            update = _UPDATE*min(_SLICE, found.pop('update', 0))*half
-            yield found | {'gradients': found.get('gradients', 0) + gradients, 'temporaries': found.get('temporaries', 0) + update}
+            update = _UPDATE * min(_SLICE, found.pop('update', 0)) * half
+            yield found | {
+                'gradients': found.get('gradients', 0) + gradients,
+                'temporaries': found.get('temporaries', 0) + update,
+            }
+
     moments = [*held(law['at_once' if step.optimizer_in_backward else 'first'], 0)]
-    if step.gradient_accumulation_steps > 1 or step.ranks > 1 and step.parallel == 'ddp': moments += held(law['more'], kept)  # DDP's gradients stay, in buckets
+    # DDP's gradients stay, in buckets
+    if step.gradient_accumulation_steps > 1 or step.ranks > 1 and step.parallel == 'ddp':
+        moments += held(law['more'], kept)
     if kept:  # the optimizer's step
         largest = shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) // sizes.get('w', 1)
-        moments.append({'gradients': kept, 'temporaries': _UPDATE*min(_SLICE, largest)*half})
-    states = {'adamw': 2*number*trained, 'adamw8bit': state_bytes([trained], 'adamw8bit'), 'sgd': 0}[step.optimizer]
+        moments.append({'gradients': kept, 'temporaries': _UPDATE * min(_SLICE, largest) * half})
+    states = {'adamw': 2 * number * trained, 'adamw8bit': state_bytes([trained], 'adamw8bit'), 'sgd': 0}[
+        step.optimizer
+    ]
     best = max(moments, key=lambda m: sum(m.values()))
-    found = best | {'weights': weights, 'optimizer state': states, 'temporaries': best.get('temporaries', 0) + _WORKSPACES}
+    found = best | {
+        'weights': weights,
+        'optimizer state': states,
+        'temporaries': best.get('temporaries', 0) + _WORKSPACES,
+    }
     params, _, trained = count_weights(shape, step.lora)
-    params += trained*(step.lora > 0)
-    return Prediction({name: found.get(name, 0) for name in CATEGORIES}, params, trained, number*(params + 3*trained)*step.offload_to_cpu)
+    params += trained * (step.lora > 0)
+    return Prediction(
+        {name: found.get(name, 0) for name in CATEGORIES},
+        params,
+        trained,
+        number * (params + 3 * trained) * step.offload_to_cpu,
+    )

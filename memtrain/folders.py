@@ -14,8 +14,10 @@ from typing import Any, IO, Iterable, Iterator
 
 from .core import MemtrainError, option, progress
 
-try: import fcntl
-except ImportError: fcntl = None  # Windows
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # Windows
 
 # %% ../nbs/reference/61_folders.ipynb #7fea8f7b
 def publish(
@@ -28,25 +30,32 @@ def publish(
     f.close()
     publish_files({f.name: dest})
 
+
 def publish_files(
     names: dict,  # {temporary name: name}; the files are synced and closed
 ) -> None:
     "Give finished temporary files their names, one behind the other, then sync their folders"
-    for tmp, dest in names.items(): os.replace(tmp, dest)
-    for folder in {Path(dest).parent for dest in names.values()} if os.name == 'posix' else ():  # elsewhere a folder can't be opened to be synced
+    for tmp, dest in names.items():
+        os.replace(tmp, dest)
+    # elsewhere a folder can't be opened to be synced
+    for folder in {Path(dest).parent for dest in names.values()} if os.name == 'posix' else ():
         fd = os.open(folder, os.O_RDONLY)
-        try: os.fsync(fd)
-        finally: os.close(fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 # %% ../nbs/reference/61_folders.ipynb #9d84273a
 _OWN = secrets.token_hex(3)  # two machines may have the same process number
+
 
 def temporary(
     folder: str | Path,
     name: str,  # of a file that will lie in it, or below
 ) -> Path:  # in `folder` itself; this process's own
     "The name under which the file `name` of `folder` waits until it is whole"
-    return Path(folder)/f".{name.replace('/', '.')}.{os.getpid()}-{_OWN}.tmp"
+    return Path(folder) / f".{name.replace('/', '.')}.{os.getpid()}-{_OWN}.tmp"
+
 
 @contextlib.contextmanager
 def atomic_write(
@@ -55,10 +64,14 @@ def atomic_write(
 ) -> Iterator[IO]:
     "Open a file that appears at `path` whole or not at all"
     path = Path(path)
-    if path.is_dir(): raise MemtrainError(f'{path} is a folder: give the name of a file in it')
-    try: f = open(temporary(path.parent, path.name), mode, encoding=None if 'b' in mode else 'utf-8')
+    if path.is_dir():
+        raise MemtrainError(f'{path} is a folder: give the name of a file in it')
+    try:
+        f = open(temporary(path.parent, path.name), mode, encoding=None if 'b' in mode else 'utf-8')
     except OSError as e:
-        raise MemtrainError(f"{path} can't be written ({e.strerror}): choose a folder that is there and may be written to") from None
+        raise MemtrainError(
+            f"{path} can't be written ({e.strerror}): choose a folder that is there and may be written to"
+        ) from None
     try:
         yield f
         publish(f, path)
@@ -67,12 +80,14 @@ def atomic_write(
         Path(f.name).unlink(missing_ok=True)
         raise
 
+
 def drop(
     *files: IO,  # open or closed
 ) -> None:
     "Close `files` whose content isn't needed any more: what is still in memory may not fit the disk"
     for f in files:
-        with contextlib.suppress(OSError): f.close()
+        with contextlib.suppress(OSError):
+            f.close()
 
 # %% ../nbs/reference/61_folders.ipynb #9e4f5746
 def check_writable(
@@ -81,20 +96,26 @@ def check_writable(
     "Raise a `MemtrainError` unless `path` can be made, with the folders above it"
     path = Path(path).absolute()
     above = next(p for p in path.parents if p.exists())
-    if not above.is_dir(): raise MemtrainError(f"{path} can't be made, {above} is a file: choose another place")
+    if not above.is_dir():
+        raise MemtrainError(f"{path} can't be made, {above} is a file: choose another place")
     target = path if path.is_dir() else above
     if not os.access(target, os.W_OK | os.X_OK):
         raise MemtrainError(f"{path} can't be made, {target} may not be written to: choose another place")
+
 
 @contextlib.contextmanager
 def explain_errors(
     path: str | Path,  # what is being written
     way_out: str = 'make room, or take another disk',  # what to do about a full disk
 ) -> Iterator[None]:
-    "What the system says of a full disk, a place that can't be written or memory that has run out becomes a `MemtrainError`"
-    try: yield
-    except OSError as e: raise MemtrainError(f"{e.filename or path} can't be written ({e.strerror or e})", way_out) from None
-    except MemoryError: raise MemtrainError(f'{path}: out of memory', f'free some, or {way_out}') from None
+    """What the system says of a full disk, a place that can't be written or memory that has run out becomes a
+    `MemtrainError`"""
+    try:
+        yield
+    except OSError as e:
+        raise MemtrainError(f"{e.filename or path} can't be written ({e.strerror or e})", way_out) from None
+    except MemoryError:
+        raise MemtrainError(f'{path}: out of memory', f'free some, or {way_out}') from None
 
 # %% ../nbs/reference/61_folders.ipynb #1688c8b7
 def write_json(
@@ -102,16 +123,21 @@ def write_json(
     obj: Any,  # what `json` can write
 ) -> None:
     "Write `obj` to `path` as indented JSON with a newline at its end, atomically"
-    with atomic_write(path) as f: f.write((json.dumps(obj, indent=1, ensure_ascii=False) + '\n').encode('utf-8', 'backslashreplace'))
+    with atomic_write(path) as f:
+        f.write((json.dumps(obj, indent=1, ensure_ascii=False) + '\n').encode('utf-8', 'backslashreplace'))
+
 
 def read_json(
     path: str | Path,  # a JSON file
     hint: str = 'make it anew',  # the way out, for the error
 ) -> Any:
     "What stands in the JSON file `path`; a `MemtrainError` with the way out, `hint`, where it can't be read"
-    try: return json.loads(Path(path).read_text(encoding='utf-8'))
-    except OSError as e: raise MemtrainError(f'{path}: {e.strerror or e}; {hint}') from None
-    except (ValueError, RecursionError) as e: raise MemtrainError(f'{path}: not JSON ({e}); {hint}') from None
+    try:
+        return json.loads(Path(path).read_text(encoding='utf-8'))
+    except OSError as e:
+        raise MemtrainError(f'{path}: {e.strerror or e}; {hint}') from None
+    except (ValueError, RecursionError) as e:
+        raise MemtrainError(f'{path}: not JSON ({e}); {hint}') from None
 
 # %% ../nbs/reference/61_folders.ipynb #35ce505d
 def sha256_text(
@@ -120,20 +146,24 @@ def sha256_text(
     "The sha256 of `text` in UTF-8"
     return hashlib.sha256(text.encode()).hexdigest()
 
+
 def file_sha256(
     path: str | Path,  # any file
 ) -> str:  # 64 hexadecimal digits
     "The sha256 of the file at `path`, read in pieces of 1 MiB"
     digest, buffer = hashlib.sha256(), memoryview(bytearray(2**20))
     with open(path, 'rb', buffering=0) as f:
-        while n := f.readinto(buffer): digest.update(buffer[:n])
+        while n := f.readinto(buffer):
+            digest.update(buffer[:n])
     return digest.hexdigest()
+
 
 def checksum(
     manifest: dict,  # what `json` can write
 ) -> str:  # 64 hexadecimal digits
     "The sha256 of a `manifest` without its own `checksum`"
     return sha256_text(json.dumps({k: v for k, v in manifest.items() if k != 'checksum'}, sort_keys=True))
+
 
 def verify_files(
     folder: str | Path,  # what the names are relative to
@@ -142,110 +172,162 @@ def verify_files(
     "Read every file that is `expected` in `folder` and say which isn't what was written"
     problems = []
     for name, size, sha256 in progress(list(expected), desc='verifying', unit=' files'):
-        file = Path(folder)/name
-        if not file.is_file(): problems.append((str(file), 'missing'))
-        elif size is not None and (found := file.stat().st_size) != size: problems.append((str(file), f'{found:,} bytes, it was written with {size:,}'))
-        elif file_sha256(file) != sha256: problems.append((str(file), 'changed since it was written (its sha256 differs)'))
+        file = Path(folder) / name
+        if not file.is_file():
+            problems.append((str(file), 'missing'))
+        elif size is not None and (found := file.stat().st_size) != size:
+            problems.append((str(file), f'{found:,} bytes, it was written with {size:,}'))
+        elif file_sha256(file) != sha256:
+            problems.append((str(file), 'changed since it was written (its sha256 differs)'))
     return problems
 
 # %% ../nbs/reference/61_folders.ipynb #3a98a109
-_locks, _blocks = weakref.WeakSet(), set()  # what this process holds; (folder, thread) of the `with lock_folder` blocks that are open
+# what this process holds; (folder, thread) of the `with lock_folder` blocks that are open
+_locks, _blocks = weakref.WeakSet(), set()
 
-def _place(path): return os.path.realpath(path), threading.get_ident()
+
+def _place(path):
+    return os.path.realpath(path), threading.get_ident()
+
 
 class _Lock:
-    "The lock on the folder `path`, which is made if it is missing, until `release` or the end of this process"
+    """The lock on the folder `path`, which is made if it is missing, until `release` or the end of this
+    process"""
+
     def __init__(self, path):
         self.path, self.fd, made = Path(path), None, False
-        if self.path.is_file(): raise MemtrainError(f'{path} is a file: choose a folder')
+        if self.path.is_file():
+            raise MemtrainError(f'{path} is a file: choose a folder')
         check_writable(path)
-        for last in [False]*999 + [True]:
+        for last in [False] * 999 + [True]:
             made |= not self.path.exists()
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                if fcntl is None or _place(path) in _blocks: return
+                if fcntl is None or _place(path) in _blocks:
+                    return
                 self._take()
             except (FileExistsError, FileNotFoundError):  # its last holder has just removed it, or the folder
-                if last: raise MemtrainError(f"{path} can't be made: choose another place") from None
-            except OSError as e: raise MemtrainError(f"{path} can't be locked ({e.strerror}): make room, or choose another place") from None
-            if self.fd is not None: break
+                if last:
+                    raise MemtrainError(f"{path} can't be made: choose another place") from None
+            except OSError as e:
+                raise MemtrainError(
+                    f"{path} can't be locked ({e.strerror}): make room, or choose another place"
+                ) from None
+            if self.fd is not None:
+                break
         with contextlib.suppress(OSError):  # a full disk takes no note, and the lock holds without
             os.ftruncate(self.fd, 0)
-            os.pwrite(self.fd, json.dumps({'host': socket.gethostname(), 'pid': os.getpid(), 'command': shlex.join(sys.orig_argv)}).encode(), 0)
+            os.pwrite(
+                self.fd,
+                json.dumps(
+                    {'host': socket.gethostname(), 'pid': os.getpid(), 'command': shlex.join(sys.orig_argv)}
+                ).encode(),
+                0,
+            )
         self.where = [self.path, made]
         self.free = weakref.finalize(self, _free, self.fd, self.where, os.getpid())
         _locks.add(self)
 
     def _take(self):
         "Lock the file, and hold it if it is still the one under its name"
-        fd = os.open(self.path/'.lock', os.O_CREAT | os.O_RDWR, 0o644)
+        fd = os.open(self.path / '.lock', os.O_CREAT | os.O_RDWR, 0o644)
         try:
-            try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError: raise self._held(fd) from None
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._held(fd) from None
             except OSError:  # a file system without locks: what the file says counts
-                if self._may_live(fd): raise self._held(fd, f'; if it has ended, remove {self.path}/.lock') from None
-            if os.path.samestat(os.fstat(fd), os.stat(self.path/'.lock')): self.fd = fd
+                if self._may_live(fd):
+                    raise self._held(fd, f'; if it has ended, remove {self.path}/.lock') from None
+            if os.path.samestat(os.fstat(fd), os.stat(self.path / '.lock')):
+                self.fd = fd
         finally:
-            if self.fd is None: os.close(fd)
+            if self.fd is None:
+                os.close(fd)
 
     def _note(self, fd):
         "What the holder says of itself"
         with contextlib.suppress(ValueError, TypeError, RecursionError):
-            if {'pid', 'host', 'command'} <= (note := dict(json.loads(os.pread(fd, 2**16, 0)))).keys(): return note
+            if {'pid', 'host', 'command'} <= (note := dict(json.loads(os.pread(fd, 2**16, 0)))).keys():
+                return note
 
     def _may_live(self, fd):
         "Whether the process that noted itself is on another machine, or alive"
         note = self._note(fd)
-        if not note or note['host'] != socket.gethostname(): return bool(note)
-        try: os.kill(int(note['pid']), 0)
-        except PermissionError: pass
-        except (OSError, ValueError, OverflowError): return False
+        if not note or note['host'] != socket.gethostname():
+            return bool(note)
+        try:
+            os.kill(int(note['pid']), 0)
+        except PermissionError:
+            pass
+        except (OSError, ValueError, OverflowError):
+            return False
         return True
 
     def _held(self, fd, more=''):
         "The error that says who holds it"
         for _ in range(20):
-            if note := self._note(fd): break
+            if note := self._note(fd):
+                break
             time.sleep(0.01)  # taken a moment ago, and not noted yet
         note = note or {'pid': '?', 'host': '?', 'command': '?'}
         if (note['pid'], note['host']) == (os.getpid(), socket.gethostname()):
-            return MemtrainError(f'{self.path} is being written by this process', 'close the writer that has it, or choose another folder')
-        return MemtrainError(f"{self.path} is being written by process {note['pid']} on {note['host']} ({textwrap.shorten(str(note['command']), 200)})",
-                             f'wait until it is done, or choose another folder{more}')
+            return MemtrainError(
+                f'{self.path} is being written by this process',
+                'close the writer that has it, or choose another folder',
+            )
+        return MemtrainError(
+            f"{self.path} is being written by process {note['pid']} on {note['host']} ({textwrap.shorten(str(note['command']), 200)})",
+            f'wait until it is done, or choose another folder{more}',
+        )
 
     def move(self, dest):
         "Give the folder another name, under which no other folder with files may lie"
         os.rename(self.path, dest)
         self.path = Path(dest)
-        if self.fd is not None: self.where[0] = self.path
+        if self.fd is not None:
+            self.where[0] = self.path
 
     def release(self):
-        if self.fd is not None: self.free()
+        if self.fd is not None:
+            self.free()
+
 
 def _free(fd, where, pid):
     "Remove the lock, and the folder if it was made for nothing"
-    if os.getpid() != pid: return
-    with contextlib.suppress(OSError): os.unlink(where[0]/'.lock')  # first, so that nobody locks what is about to go
+    if os.getpid() != pid:
+        return
+    # first, so that nobody locks what is about to go
+    with contextlib.suppress(OSError):
+        os.unlink(where[0] / '.lock')
     os.close(fd)
     if where[1]:
-        with contextlib.suppress(OSError): where[0].rmdir()  # only if it is empty
+        with contextlib.suppress(OSError):
+            where[0].rmdir()  # only if it is empty
+
 
 def _close_locks():
     for lock in _locks:
-        if lock.free.alive: os.close(lock.fd)  # else the number may long be that of another file
+        if lock.free.alive:
+            os.close(lock.fd)  # else the number may long be that of another file
 
-if fcntl: os.register_at_fork(after_in_child=_close_locks)
+
+if fcntl:
+    os.register_at_fork(after_in_child=_close_locks)
 
 # %% ../nbs/reference/61_folders.ipynb #7bfc521d
 @contextlib.contextmanager
 def lock_folder(
     path: str | Path,  # made if it is missing, and removed again if it stays empty
 ) -> Iterator[None]:
-    "Be the only process that writes into the folder `path`; writers of folders that are opened in the block, by the same thread, have the lock too"
-    lock, place, blocks = _Lock(path), _place(path), _blocks  # its own name of them: a block that nobody left ends when the interpreter has cleared the module's
+    """Be the only process that writes into the folder `path`; writers of folders that are opened in the
+    block, by the same thread, have the lock too"""
+    # its own name of them: a block that nobody left ends when the interpreter has cleared the module's
+    lock, place, blocks = _Lock(path), _place(path), _blocks
     outer = place in blocks
     blocks.add(place)
-    try: yield
+    try:
+        yield
     finally:
         if not outer:
             blocks.discard(place)
@@ -253,12 +335,18 @@ def lock_folder(
 
 # %% ../nbs/reference/61_folders.ipynb #ed7b7cd1
 def remove_temporary(
-    folder: str | Path,  # whose lock you hold; without it, only folders are safe that are locked while they are being written
+    # whose lock you hold; without it, only folders are safe that are locked while they are being written
+    folder: str | Path,
 ) -> None:
-    "Remove what killed writers left in `folder` under temporary names; folders that a live one holds are left"
+    """Remove what killed writers left in `folder` under temporary names; folders that a live one holds are
+    left"""
     for p in Path(folder).glob('.*.tmp'):
-        if not p.is_dir(): p.unlink(missing_ok=True); continue
-        with contextlib.suppress(MemtrainError), lock_folder(p): shutil.rmtree(p, ignore_errors=True)
+        if not p.is_dir():
+            p.unlink(missing_ok=True)
+            continue
+        with contextlib.suppress(MemtrainError), lock_folder(p):
+            shutil.rmtree(p, ignore_errors=True)
+
 
 def check_empty(
     folder: str | Path,  # that is to be written
@@ -266,7 +354,8 @@ def check_empty(
 ) -> None:
     "Raise a `MemtrainError` if `folder` holds anything but temporary files"
     folder = Path(folder)
-    if folder.is_file(): raise MemtrainError(f'{folder} is a file: choose a folder')
+    if folder.is_file():
+        raise MemtrainError(f'{folder} is a file: choose a folder')
     if folder.is_dir() and any(p.name != '.lock' and not p.match('.*.tmp') for p in folder.iterdir()):
         raise MemtrainError(f"{folder} isn't empty and holds no {what}: choose an empty folder")
 
@@ -274,50 +363,87 @@ def check_empty(
 def _misfits(value, shape, where):
     "What of `value` isn't as `shape` has it"
     if isinstance(shape, tuple):
-        if all(next(_misfits(value, s, where), None) for s in shape): yield from _misfits(value, shape[0], where)
+        if all(next(_misfits(value, s, where), None) for s in shape):
+            yield from _misfits(value, shape[0], where)
     elif isinstance(shape, list) and type(value) is list:
-        for i, v in enumerate(value): yield from _misfits(v, shape[0], f'{where} {i}')
+        for i, v in enumerate(value):
+            yield from _misfits(v, shape[0], f'{where} {i}')
     elif isinstance(shape, dict) and type(value) is dict:
         named = shape if str not in shape else dict.fromkeys(value, shape[str])
         for name, s in named.items():
-            if (key := name.removesuffix('?')) in value: yield from _misfits(value[key], s, f'{where} {key}'.strip())
-            elif key == name: yield f"{where or 'it'} has no {name}"
-    elif type(value) is not (shape if isinstance(shape, type) else type(shape)) or isinstance(shape, str) and value != shape or shape is int and not 0 <= value < 2**63:
+            if (key := name.removesuffix('?')) in value:
+                yield from _misfits(value[key], s, f'{where} {key}'.strip())
+            elif key == name:
+                yield f"{where or 'it'} has no {name}"
+    elif (
+        type(value) is not (shape if isinstance(shape, type) else type(shape))
+        or isinstance(shape, str)
+        and value != shape
+        or shape is int
+        and not 0 <= value < 2**63
+    ):
         yield f"{where or 'it'} is {reprlib.repr(value)}"
+
 
 def check_shape(
     value: Any,  # read from a file: of dicts, lists, strings and numbers
-    shape: Any,  # a type (int: a count, from 0 to 2^63 - 1), None, a text, [shape of all items], {name: shape; 'name?' may be missing}, {str: shape of all values}, or a tuple of several
+    # a type (int: a count, from 0 to 2^63 - 1), None, a text, [shape of all items], {name: shape; 'name?' may
+    # be missing}, {str: shape of all values}, or a tuple of several
+    shape: Any,
     source: str | Path,  # what it was read from, for the error
     hint: str = 'make it anew',  # the way out
 ) -> None:
     "Raise a `MemtrainError` that says which part of `value` isn't of its `shape`"
-    if wrong := next(_misfits(value, shape, ''), None): raise MemtrainError(f'{source}: damaged, {wrong}; {hint}')
+    if wrong := next(_misfits(value, shape, ''), None):
+        raise MemtrainError(f'{source}: damaged, {wrong}; {hint}')
+
 
 def check_names(
     folder: str | Path,
     names: Iterable[str],  # of files that should lie in it, or below
     source: str | Path,  # what names them, for the error
 ) -> None:
-    "Raise a `MemtrainError` if one of `names` leads out of `folder`, or a link does that has such a name, whatever its suffix; no file is opened"
+    """Raise a `MemtrainError` if one of `names` leads out of `folder`, or a link does that has such a name,
+    whatever its suffix; no file is opened"""
     root, stems = os.path.realpath(folder), {}
-    def refuse(name, what='lies outside of the folder'): raise MemtrainError(f'{source} names {reprlib.repr(name)}, which {what}', 'take what it needs into the folder, or leave it')
+
+    def refuse(name, what='lies outside of the folder'):
+        raise MemtrainError(
+            f'{source} names {reprlib.repr(name)}, which {what}',
+            'take what it needs into the folder, or leave it',
+        )
+
     for name in names:
-        if not isinstance(name, str) or {'', '.', '..'} & {*name.split('/')} or {*name} & {'\\', '\0'} or os.path.splitdrive(name)[0]: refuse(name)
-        try: coded = os.fsencode(name)
-        except UnicodeEncodeError: refuse(name, 'no file is called')
-        if len(coded) > 1000 or max(map(len, coded.split(b'/'))) > 255: refuse(name, 'no file is called')
+        if (
+            not isinstance(name, str)
+            or {'', '.', '..'} & {*name.split('/')}
+            or {*name} & {'\\', '\0'}
+            or os.path.splitdrive(name)[0]
+        ):
+            refuse(name)
+        try:
+            coded = os.fsencode(name)
+        except UnicodeEncodeError:
+            refuse(name, 'no file is called')
+        if len(coded) > 1000 or max(map(len, coded.split(b'/'))) > 255:
+            refuse(name, 'no file is called')
         above, _, last = name.rpartition('/')
         stems.setdefault(above, set()).add(last.partition('.')[0])
-    def leads_out(path): return not f'{os.path.realpath(path)}/'.startswith(f'{root}/'.replace('//', '/'))
+
+    def leads_out(path):
+        return not f'{os.path.realpath(path)}/'.startswith(f'{root}/'.replace('//', '/'))
+
     for above, known in stems.items():
         place = os.path.join(root, above)
-        if leads_out(place): refuse(above)
+        if leads_out(place):
+            refuse(above)
         for entry in os.scandir(place) if os.path.isdir(place) else ():
-            if entry.name.partition('.')[0] in known and entry.is_symlink() and leads_out(entry.path): refuse(f'{above}/{entry.name}'.lstrip('/'))
+            if entry.name.partition('.')[0] in known and entry.is_symlink() and leads_out(entry.path):
+                refuse(f'{above}/{entry.name}'.lstrip('/'))
 
 # %% ../nbs/reference/61_folders.ipynb #99dfe129
 UNFINISHED = 'unfinished.json'
+
 
 def read_manifest(
     path: str | Path,  # the folder
@@ -330,23 +456,42 @@ def read_manifest(
 ) -> dict:
     "The manifest of the folder `path`, checked; a `MemtrainError` says why there is none"
     path = Path(path)
-    if path.exists() and not path.is_dir(): raise MemtrainError(f'{path} is a file: give the folder of a {what}')
-    if not path.is_dir(): raise MemtrainError(f'{path}: no such folder; {make}')
-    if not (path/name).exists():
-        if (path/journal).exists(): raise MemtrainError(f'{path} is unfinished, its preparation was interrupted', f"run it again with {option('resume')}")
+    if path.exists() and not path.is_dir():
+        raise MemtrainError(f'{path} is a file: give the folder of a {what}')
+    if not path.is_dir():
+        raise MemtrainError(f'{path}: no such folder; {make}')
+    if not (path / name).exists():
+        if (path / journal).exists():
+            raise MemtrainError(
+                f'{path} is unfinished, its preparation was interrupted',
+                f"run it again with {option('resume')}",
+            )
         raise MemtrainError(f'{path} has no {name}: not a {what}; {make}')
-    m = read_json(path/name, hint=make)
-    if not isinstance(m, dict) or m.get('format') != format: raise MemtrainError(f"{path/name} isn't the manifest of a {what}")
-    if m.get('version') != 1: raise MemtrainError(f"{path/name} has format version {m.get('version')}, this memtrain reads 1: upgrade memtrain")
-    if m.get('checksum') != checksum(m): raise MemtrainError(f"{path/name}: changed since it was written (its checksum differs); restore it, or {make}")
-    check_shape(m, {'shards?': [dict], **(shape or {})}, path/name, f'restore it, or {make}')
-    check_names(path, (entry[key] for entry in m.get('shards', ()) for key in ('file', 'index', 'table') if key in entry), path/name)
+    m = read_json(path / name, hint=make)
+    if not isinstance(m, dict) or m.get('format') != format:
+        raise MemtrainError(f"{path / name} isn't the manifest of a {what}")
+    if m.get('version') != 1:
+        raise MemtrainError(
+            f"{path / name} has format version {m.get('version')}, this memtrain reads 1: upgrade memtrain"
+        )
+    if m.get('checksum') != checksum(m):
+        raise MemtrainError(
+            f"{path / name}: changed since it was written (its checksum differs); restore it, or {make}"
+        )
+    check_shape(m, {'shards?': [dict], **(shape or {})}, path / name, f'restore it, or {make}')
+    check_names(
+        path,
+        (entry[key] for entry in m.get('shards', ()) for key in ('file', 'index', 'table') if key in entry),
+        path / name,
+    )
     return m
 
 # %% ../nbs/reference/61_folders.ipynb #861fe568
 class FolderWriter:
     "A folder that appears whole, and the lock on it; for a kind of folder, make a subclass"
-    manifest_name, format, what, make = 'manifest.json', 'folder', 'folder', 'make it anew'  # as in `read_manifest`
+
+    # as in `read_manifest`
+    manifest_name, format, what, make = 'manifest.json', 'folder', 'folder', 'make it anew'
     names: dict = {}  # how errors call what `plan` names in a word
     shape, progress_shape = {'shards': [dict]}, dict  # of the manifest, and of `progress`, for `check_shape`
 
@@ -356,18 +501,30 @@ class FolderWriter:
         plan: dict,  # what it is to be; a run that resumes must have the same
         resume: bool = False,  # go on behind the whole parts of an interrupted run
         append: bool = False,  # add parts to a finished folder
-        defaults: dict | None = None,  # what an option in `plan['options']` is where an older folder doesn't name it
+        # what an option in `plan['options']` is where an older folder doesn't name it
+        defaults: dict | None = None,
     ):
-        if append: self.read_manifest(dest)  # before the lock could make the folder
+        if append:
+            self.read_manifest(dest)  # before the lock could make the folder
         self.dest, self.plan, self.beside, self.lock = Path(dest), plan, [], _Lock(dest)
         try:
             self.base = self.read_manifest(dest) if append else None
             found = self.find_unfinished(dest, resume, append)
-            for old, how, way_out in ((self.base, 'made', 'add to it'), (found and found['plan'], 'begun', 'resume')):
-                same = lambda k: old.get(k) == plan[k] or k == 'options' and (old is self.base or {**(defaults or {}), **old.get(k, {})} == plan[k])
+            for old, how, way_out in (
+                (self.base, 'made', 'add to it'),
+                (found and found['plan'], 'begun', 'resume'),
+            ):
+                same = lambda k: (
+                    old.get(k) == plan[k]
+                    or k == 'options'
+                    and (old is self.base or {**(defaults or {}), **old.get(k, {})} == plan[k])
+                )
                 if old and (changed := [k for k in plan if not same(k)]):
-                    raise MemtrainError(f"{dest} was {how} with another {', '.join(self.names.get(k, k) for k in changed)}: use the same to {way_out}, or choose another folder")
-            self.shards = found['shards'] if found else list(self.base['shards']) if append else []  # an entry of the manifest for each whole part
+                    raise MemtrainError(
+                        f"{dest} was {how} with another {', '.join(self.names.get(k, k) for k in changed)}: use the same to {way_out}, or choose another folder"
+                    )
+            # an entry of the manifest for each whole part
+            self.shards = found['shards'] if found else list(self.base['shards']) if append else []
             self.progress = found['progress'] if found else {}  # what else a run that resumes must know
             self.open, self.noted = True, False
             self.sweep()
@@ -382,20 +539,27 @@ class FolderWriter:
 
     @classmethod
     def read_journal(cls, dest: str | Path, hint: str = 'remove the folder and start anew') -> dict:
-        "The journal of the unfinished folder `dest`: `plan`, `shards` and `progress`; `hint` is the way out where it is damaged"
-        journal = Path(dest)/UNFINISHED
+        """The journal of the unfinished folder `dest`: `plan`, `shards` and `progress`; `hint` is the way out
+        where it is damaged"""
+        journal = Path(dest) / UNFINISHED
         try:
             text = journal.read_text(encoding='utf-8')
             found, end = json.JSONDecoder().raw_decode(text)
-            lines = [json.loads(line) for line in text[end:].split('\n')[1:-1]]  # one that has no end was being written
-        except OSError as e: raise MemtrainError(f'{journal}: {e.strerror or e}; {hint}') from None
-        except (ValueError, RecursionError) as e: raise MemtrainError(f'{journal}: damaged ({e}); {hint}') from None
+            # one that has no end was being written
+            lines = [json.loads(line) for line in text[end:].split('\n')[1:-1]]
+        except OSError as e:
+            raise MemtrainError(f'{journal}: {e.strerror or e}; {hint}') from None
+        except (ValueError, RecursionError) as e:
+            raise MemtrainError(f'{journal}: damaged ({e}); {hint}') from None
         check_shape(lines, [{'shard': dict, 'progress': dict}], journal, hint)
         check_shape(found, {'plan': {'options?': dict}, 'shards': list, 'progress': dict}, journal, hint)
         found['shards'] += [line['shard'] for line in lines]
-        if lines: found['progress'] = lines[-1]['progress']
+        if lines:
+            found['progress'] = lines[-1]['progress']
         check_shape(found, {'shards': cls.shape['shards'], 'progress': cls.progress_shape}, journal, hint)
-        check_names(dest, (s[k] for s in found['shards'] for k in ('file', 'index', 'table') if k in s), journal)
+        check_names(
+            dest, (s[k] for s in found['shards'] for k in ('file', 'index', 'table') if k in s), journal
+        )
         return found
 
     @classmethod
@@ -406,38 +570,56 @@ class FolderWriter:
         append: bool = False,  # it is finished and is to grow
     ) -> dict | None:  # the journal; None where nothing was begun
         "What an interrupted run left in `dest`; a `MemtrainError` if nothing may be written there"
-        dest, journal = Path(dest), Path(dest)/UNFINISHED
-        if (dest/cls.manifest_name).exists() and not append:
-            raise MemtrainError(f"{dest} holds a finished {cls.what}: choose another folder, remove it first, or add to it with {option('append')}")
+        dest, journal = Path(dest), Path(dest) / UNFINISHED
+        if (dest / cls.manifest_name).exists() and not append:
+            raise MemtrainError(
+                f"{dest} holds a finished {cls.what}: choose another folder, remove it first, or add to it with {option('append')}"
+            )
         if not journal.exists():
-            if not append: check_empty(dest, cls.what)
+            if not append:
+                check_empty(dest, cls.what)
             return None
         found = cls.read_journal(dest, 'remove it' if append else 'remove the folder and start anew')
-        if append and found.get('appends_to') != cls.read_manifest(dest)['checksum']: return None  # finished, and killed before the journal could go
-        if resume: return found
-        raise MemtrainError(f"{dest} holds an unfinished {cls.what} ({len(found['shards'])} shards are whole): run again with {option('resume')}, or remove it")
+        # finished, and killed before the journal could go
+        if append and found.get('appends_to') != cls.read_manifest(dest)['checksum']:
+            return None
+        if resume:
+            return found
+        raise MemtrainError(
+            f"{dest} holds an unfinished {cls.what} ({len(found['shards'])} shards are whole): run again with {option('resume')}, or remove it"
+        )
 
     @classmethod
     def tidy(cls, dest: str | Path) -> None:
         "Remove what a run that was killed at its very end has left in the finished folder `dest`"
-        if not any(p.name == UNFINISHED or p.name[0] == '.' for p in Path(dest).iterdir()): return
+        if not any(p.name == UNFINISHED or p.name[0] == '.' for p in Path(dest).iterdir()):
+            return
         with contextlib.suppress(MemtrainError), lock_folder(dest):  # somebody may be adding to it
             remove_temporary(dest)
-            journal = Path(dest)/UNFINISHED
-            if journal.exists() and cls.read_journal(dest).get('appends_to') != cls.read_manifest(dest)['checksum']: journal.unlink()
+            journal = Path(dest) / UNFINISHED
+            if (
+                journal.exists()
+                and cls.read_journal(dest).get('appends_to') != cls.read_manifest(dest)['checksum']
+            ):
+                journal.unlink()
 
     def sweep(self) -> None:
         "Remove what is half: temporary files, parts that aren't noted, and folders that stay empty"
         remove_temporary(self.dest)
         for p in [*self.dest.glob('shard_*'), *self.dest.glob('*/shard_*')]:
-            if (m := re.match(r'shard_(\d+)\.', p.name)) and int(m[1]) >= len(self.shards): p.unlink()
+            if (m := re.match(r'shard_(\d+)\.', p.name)) and int(m[1]) >= len(self.shards):
+                p.unlink()
         for p in [] if self.shards else list(self.dest.iterdir()):
-            if p.is_dir() and not any(p.iterdir()): p.rmdir()
+            if p.is_dir() and not any(p.iterdir()):
+                p.rmdir()
 
     def note(self) -> None:
         "Write the journal as it is when a run begins"
         appends = {'appends_to': self.base['checksum']} if self.base else {}
-        write_json(self.dest/UNFINISHED, {'plan': self.plan, 'shards': self.shards, **appends, 'progress': self.progress})
+        write_json(
+            self.dest / UNFINISHED,
+            {'plan': self.plan, 'shards': self.shards, **appends, 'progress': self.progress},
+        )
         self.noted = True
 
     def add(
@@ -446,10 +628,11 @@ class FolderWriter:
         names: Iterable[str] = (),  # its files, which wait under their `temporary` names, synced
     ) -> None:
         "A part is whole: give its files their names and note it"
-        if not self.noted: self.note()
-        publish_files({temporary(self.dest, name): self.dest/name for name in names})
+        if not self.noted:
+            self.note()
+        publish_files({temporary(self.dest, name): self.dest / name for name in names})
         self.shards.append(entry)
-        with open(self.dest/UNFINISHED, 'ab') as f:
+        with open(self.dest / UNFINISHED, 'ab') as f:
             f.write(json.dumps({'shard': entry, 'progress': self.progress}).encode() + b'\n')
             f.flush()
             os.fsync(f.fileno())
@@ -457,14 +640,16 @@ class FolderWriter:
     def finish(
         self,
         manifest: dict,  # less its checksum
-        name: str | Path | None = None,  # another name for the finished folder, unless another writer was faster
+        # another name for the finished folder, unless another writer was faster
+        name: str | Path | None = None,
     ) -> dict:  # with the checksum
         "Write the manifest; from here on the folder opens"
         manifest = {**manifest, 'checksum': checksum(manifest)}
-        write_json(self.dest/self.manifest_name, manifest)
-        (self.dest/UNFINISHED).unlink(missing_ok=True)
+        write_json(self.dest / self.manifest_name, manifest)
+        (self.dest / UNFINISHED).unlink(missing_ok=True)
         if name:
-            with contextlib.suppress(OSError): self.lock.move(name)
+            with contextlib.suppress(OSError):
+                self.lock.move(name)
         self.open = False
         self.lock.release()
         return manifest
@@ -474,18 +659,23 @@ class FolderWriter:
         self.open = False
         self.sweep()
         begun = len(self.shards) > len(self.base['shards'] if self.base else ())
-        for name in () if begun else (*self.beside, UNFINISHED): (self.dest/name).unlink(missing_ok=True)
+        for name in () if begun else (*self.beside, UNFINISHED):
+            (self.dest / name).unlink(missing_ok=True)
         self.lock.release()
-        with contextlib.suppress(OSError): self.dest.rmdir()  # only if it is empty
+        with contextlib.suppress(OSError):
+            self.dest.rmdir()  # only if it is empty
 
     def close(self) -> dict:  # the manifest
         "Finish the folder; what its manifest says is for the subclass"
         return self.finish({'format': self.format, 'version': 1, **self.plan, 'shards': self.shards})
 
-    def __enter__(self): return self
+    def __enter__(self):
+        return self
 
     def __exit__(self, kind, value, trace):
         try:
-            if kind is None: self.close()
+            if kind is None:
+                self.close()
         finally:
-            if self.open: self.abort()
+            if self.open:
+                self.abort()

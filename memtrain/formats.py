@@ -12,44 +12,75 @@ from pathlib import Path
 import numpy as np
 
 from .core import MemtrainError, format_size, progress
-from .folders import atomic_write, explain_errors, lock_folder, publish_files, remove_temporary, temporary
-from .shards import LLM_C, LLM_C_HEADER, META, TOKENIZER, ShardWriter, TokenShards, list_splits, pack_meta, read_meta
+from memtrain.folders import (
+    atomic_write,
+    explain_errors,
+    lock_folder,
+    publish_files,
+    remove_temporary,
+    temporary,
+)
+from memtrain.shards import (
+    LLM_C,
+    LLM_C_HEADER,
+    META,
+    TOKENIZER,
+    ShardWriter,
+    TokenShards,
+    list_splits,
+    pack_meta,
+    read_meta,
+)
 
 # %% ../nbs/data/28_formats.ipynb #836f1264
 _PIECE = 1_000_000  # tokens in memory at a time
+
 
 def _pieces(tokens, start, stop, bar):
     "The ids from `start` to `stop` in pieces"
     for at in range(start, stop, _PIECE):
         piece = np.empty(min(_PIECE, stop - at), tokens.dtype)
-        tokens.read_many([at], [len(piece)], piece)  # past the memory map, so that what was read doesn't count as ours
+        # past the memory map, so that what was read doesn't count as ours
+        tokens.read_many([at], [len(piece)], piece)
         yield piece
         bar.update(len(piece))
+
 
 def _export_dtype(splits, format, bar):
     "The narrowest type that holds the ids of all `splits` and that `format` has"
     wide = [t for t in splits.values() if t.dtype.itemsize > 2]
-    top, split, path = max(((int(p.max()), t.split, t.path) for t in wide for p in _pieces(t, 0, len(t), bar)), default=(0, '', ''))
-    if top < 2**16: return np.dtype('<u2')
+    top, split, path = max(
+        ((int(p.max()), t.split, t.path) for t in wide for p in _pieces(t, 0, len(t), bar)),
+        default=(0, '', ''),
+    )
+    if top < 2**16:
+        return np.dtype('<u2')
     limit = 2**16 if format == 'nanogpt' else 2**32
-    if top < limit: return np.dtype('<u4')
-    raise MemtrainError(f"{path}: {split} has token id {top}, {format} holds ids below {limit:,}: "
-                        f"{'export to llm.c, which has a wider form' if top < 2**32 else 'are these token ids?'}")
+    if top < limit:
+        return np.dtype('<u4')
+    raise MemtrainError(
+        f"{path}: {split} has token id {top}, {format} holds ids below {limit:,}: "
+        f"{'export to llm.c, which has a wider form' if top < 2**32 else 'are these token ids?'}"
+    )
 
 # %% ../nbs/data/28_formats.ipynb #de0d8603
 def _export_plan(splits, format, dtype, tokens_per_shard):
     "{file name: (split's tokens, first, end, header)}"
     plan = {}
     for split, t in splits.items():
-        if format == 'nanogpt': plan[f'{split}.bin'] = t, 0, len(t), b''
-        else: plan.update(_plan_llm_c(split, t, dtype, -(-len(t)//tokens_per_shard)))
+        if format == 'nanogpt':
+            plan[f'{split}.bin'] = t, 0, len(t), b''
+        else:
+            plan.update(_plan_llm_c(split, t, dtype, -(-len(t) // tokens_per_shard)))
     return plan
 
+
 def _plan_llm_c(split, t, dtype, shards):
-    "The same for one split in llm.c's format; train's numbers begin at 1, since its own tools make shard 0 the validation data"
+    """The same for one split in llm.c's format; train's numbers begin at 1, since its own tools make shard 0
+    the validation data"""
     magic, version = next((m, v) for m, (v, name) in LLM_C.items() if name == dtype.name)
     for i in range(shards):
-        first, end = len(t)*i//shards, len(t)*(i + 1)//shards
+        first, end = len(t) * i // shards, len(t) * (i + 1) // shards
         header = struct.pack('<3i', magic, version, end - first).ljust(LLM_C_HEADER, b'\0')
         yield f"tokens_{split}_{i + (split == 'train'):06d}.bin", (t, first, end, header)
 
@@ -62,42 +93,70 @@ def export_shards(
     dtype: str | None = None,  # as for `TokenShards`: the type of ids that don't say it
     tokens_per_shard: int = 100_000_000,  # at most, for llm.c; as its own tools write them
 ) -> dict[str, int]:  # tokens of each file
-    "Write the data set at `path` to `dest` in another `format`, in pieces of a million tokens; all files or none"
+    """Write the data set at `path` to `dest` in another `format`, in pieces of a million tokens; all files or
+    none"""
     path, dest = Path(path), Path(dest)
-    if format not in ('nanogpt', 'llm.c'): raise MemtrainError("isn't one of nanogpt, llm.c", '', 'format', format)
-    if not 1 <= tokens_per_shard < 2**31: raise MemtrainError('is outside 1 .. 2147483647', '', 'tokens_per_shard', tokens_per_shard)
+    if format not in ('nanogpt', 'llm.c'):
+        raise MemtrainError("isn't one of nanogpt, llm.c", '', 'format', format)
+    if not 1 <= tokens_per_shard < 2**31:
+        raise MemtrainError('is outside 1 .. 2147483647', '', 'tokens_per_shard', tokens_per_shard)
     names = [split] if split else list_splits(path)
     for name in names:
-        if name not in ('train', 'val', 'test'): raise MemtrainError(f'{path}: {format} has no split {name!r}; give train, val or test')
-    def interrupted(): return any(dest.glob('.*.bin*.tmp'))
-    if not interrupted(): ShardWriter.find_unfinished(dest)
+        if name not in ('train', 'val', 'test'):
+            raise MemtrainError(f'{path}: {format} has no split {name!r}; give train, val or test')
+
+    def interrupted():
+        return any(dest.glob('.*.bin*.tmp'))
+
+    if not interrupted():
+        ShardWriter.find_unfinished(dest)
     splits = {name: TokenShards(path, name, dtype) for name in names}
-    total = sum(len(t)*(1 + (t.dtype.itemsize > 2)) for t in splits.values())
-    state = (path/TOKENIZER).read_text() if (path/TOKENIZER).exists() else read_meta(path/META) if (path/META).exists() else '{}'
-    meta = pack_meta(json.loads(state)['chars']) if format == 'nanogpt' and json.loads(state).get('kind') == 'char' else None
-    with lock_folder(dest), explain_errors(dest, 'make room, or take another disk; nothing was kept'), progress(total=total, desc='exporting', unit='tokens') as bar:
+    total = sum(len(t) * (1 + (t.dtype.itemsize > 2)) for t in splits.values())
+    state = (
+        (path / TOKENIZER).read_text()
+        if (path / TOKENIZER).exists()
+        else read_meta(path / META)
+        if (path / META).exists()
+        else '{}'
+    )
+    meta = (
+        pack_meta(json.loads(state)['chars'])
+        if format == 'nanogpt' and json.loads(state).get('kind') == 'char'
+        else None
+    )
+    with (
+        lock_folder(dest),
+        explain_errors(dest, 'make room, or take another disk; nothing was kept'),
+        progress(total=total, desc='exporting', unit='tokens') as bar,
+    ):
         if interrupted():  # it was killed while it gave its files their names
-            (dest/META).unlink(missing_ok=True)
+            (dest / META).unlink(missing_ok=True)
             for p in dest.glob('*.bin'):
-                if re.fullmatch(r'((train|val|test)|tokens_(train|val|test)_\d{6})\.bin', p.name): p.unlink()
+                if re.fullmatch(r'((train|val|test)|tokens_(train|val|test)_\d{6})\.bin', p.name):
+                    p.unlink()
             remove_temporary(dest)
         ShardWriter.find_unfinished(dest)  # nobody has written there meanwhile
         remove_temporary(dest)
         found = _export_dtype(splits, format, bar)
         plan = _export_plan(splits, format, found, tokens_per_shard)
-        need = sum(len(header) + (end - first)*found.itemsize for _, first, end, header in plan.values())
+        need = sum(len(header) + (end - first) * found.itemsize for _, first, end, header in plan.values())
         if need > (free := shutil.disk_usage(dest).free):
-            raise MemtrainError(f'{dest}: the export takes {format_size(need)}, {format_size(free)} are free; make room, or take another disk')
+            raise MemtrainError(
+                f'{dest}: the export takes {format_size(need)}, {format_size(free)} are free; make room, or take another disk'
+            )
         try:
             for name, (t, first, end, header) in plan.items():
                 with atomic_write(temporary(dest, name)) as f:
                     f.write(header)
-                    for piece in _pieces(t, first, end, bar): f.write(piece.astype(found, copy=False))
+                    for piece in _pieces(t, first, end, bar):
+                        f.write(piece.astype(found, copy=False))
             if meta:
-                with atomic_write(temporary(dest, META)) as f: f.write(meta)
-            publish_files({temporary(dest, name): dest/name for name in [*plan, *([META] if meta else [])]})
+                with atomic_write(temporary(dest, META)) as f:
+                    f.write(meta)
+            publish_files({temporary(dest, name): dest / name for name in [*plan, *([META] if meta else [])]})
         except BaseException:
             remove_temporary(dest)
-            for name in (*plan, META): (dest/name).unlink(missing_ok=True)
+            for name in (*plan, META):
+                (dest / name).unlink(missing_ok=True)
             raise
     return {name: end - first for name, (_, first, end, _) in plan.items()}

@@ -32,59 +32,138 @@ from .wpo_train import Choice, Rates, backward_by
 # %% ../nbs/measured/51_gpu.ipynb #90b66937
 _GENERATIONS = {3: 8e9, 4: 16e9, 5: 32e9}  # of PCI Express: bits per second on a lane
 
+
 def bus_rate(
     generation: int,  # of PCI Express, 3 to 5
     lanes: int = 16,
 ) -> float:  # bytes per second
-    "What PCI Express of this `generation` carries over so many `lanes`, in one direction, without what packets add"
-    if generation not in _GENERATIONS: raise MemtrainError('is not known', f'take one of {", ".join(map(str, _GENERATIONS))}', 'generation', generation)
-    return _GENERATIONS[generation]*lanes*128/130/8
+    """What PCI Express of this `generation` carries over so many `lanes`, in one direction, without what
+    packets add"""
+    if generation not in _GENERATIONS:
+        raise MemtrainError(
+            'is not known', f'take one of {", ".join(map(str, _GENERATIONS))}', 'generation', generation
+        )
+    return _GENERATIONS[generation] * lanes * 128 / 130 / 8
+
 
 @dataclass(frozen=True)
 class Part:
     "Something that `benchmarks/gpu.py` measures"
+
     question: str  # that it answers
     result: str  # file in the folder of results, without `.json`
     table: Callable  # of the values that were saved; gives header and rows
 
-def _size(r, key): return format_size(r[key]) if r.get(key) else '–'
-def _rate(r): return format_number(r.get('tokens_per_second'))
+
+def _size(r, key):
+    return format_size(r[key]) if r.get(key) else '–'
+
+
+def _rate(r):
+    return format_number(r.get('tokens_per_second'))
+
 
 def _fits(values):
-    return ['model', 'technique', 'predicted', 'found', 'tokens/s'], [[r['model'], r['technique'], r['predicted'], r.get('failed') or r.get('largest', '–'), _rate(r)] for r in values['rows']]
+    return ['model', 'technique', 'predicted', 'found', 'tokens/s'], [
+        [r['model'], r['technique'], r['predicted'], r.get('failed') or r.get('largest', '–'), _rate(r)]
+        for r in values['rows']
+    ]
+
 
 def _memory(values):
-    def row(what, s): return [what, s['n'], *(f'{s[k]:.2%}' for k in ('median', 'mean', 'worst')), s['over_3_percent']]
-    return ['bytes', 'steps', 'median miss', 'mean', 'worst', 'over 3 %'], [row(*item) for item in values['summary'].items()]
+    def row(what, s):
+        return [what, s['n'], *(f'{s[k]:.2%}' for k in ('median', 'mean', 'worst')), s['over_3_percent']]
+
+    return ['bytes', 'steps', 'median miss', 'mean', 'worst', 'over 3 %'], [
+        row(*item) for item in values['summary'].items()
+    ]
+
 
 def _training(values):
     def row(name, r):
-        if 'failed' in r: return [name, _size(r, 'predicted'), 'failed', '–', '–', '–']
-        return [name, *(_size(r, k) for k in ('predicted', 'peak', 'reserved')), _rate(r), f"{r['mfu']:.1%}" if r.get('mfu') else '–']
-    return ['', 'predicted', 'measured', 'reserved', 'tokens/s', 'utilisation'], [row(*item) for item in values['rows'].items()]
+        if 'failed' in r:
+            return [name, _size(r, 'predicted'), 'failed', '–', '–', '–']
+        return [
+            name,
+            *(_size(r, k) for k in ('predicted', 'peak', 'reserved')),
+            _rate(r),
+            f"{r['mfu']:.1%}" if r.get('mfu') else '–',
+        ]
+
+    return ['', 'predicted', 'measured', 'reserved', 'tokens/s', 'utilisation'], [
+        row(*item) for item in values['rows'].items()
+    ]
+
 
 def _loss(values):
-    def row(name, r): return [name, 'failed', '–'] if 'failed' in r else [name, format_size(r['peak']), f"{1000*statistics.median(r['seconds'][1:]):.2f}"]
+    def row(name, r):
+        return (
+            [name, 'failed', '–']
+            if 'failed' in r
+            else [name, format_size(r['peak']), f"{1000 * statistics.median(r['seconds'][1:]):.2f}"]
+        )
+
     return ['head and loss', 'peak', 'ms'], [row(*item) for item in values['rows'].items()]
 
+
 def _largest(values):
-    return ['', 'predicted', 'found', 'tokens/s'], [[name, r.get('guess', '–'), r.get('largest', 'failed'), _rate(r)] for name, r in values['rows'].items()]
+    return ['', 'predicted', 'found', 'tokens/s'], [
+        [name, r.get('guess', '–'), r.get('largest', 'failed'), _rate(r)]
+        for name, r in values['rows'].items()
+    ]
+
 
 def _copies(values):
     names, bus = [*values['rows'][0]['rates']], values.get('bus')
     limit = bus and bus['generation'] in _GENERATIONS and bus_rate(**bus)
-    def row(r): return [format_size(r['size']), *(format_number(r['rates'][n]/1e9) for n in names)] + ([f"{r['rates']['page-locked']/limit:.0%}"] if limit else [])
-    return ['GB/s', *names] + ['page-locked, of the bus']*bool(limit), [row(r) for r in values['rows']]
+
+    def row(r):
+        return [format_size(r['size']), *(format_number(r['rates'][n] / 1e9) for n in names)] + (
+            [f"{r['rates']['page-locked'] / limit:.0%}"] if limit else []
+        )
+
+    return ['GB/s', *names] + ['page-locked, of the bus'] * bool(limit), [row(r) for r in values['rows']]
+
 
 def _feeding(values):
-    limit, rates = statistics.median(values['rates']['limit']), {n: statistics.median(r) for n, r in values['rates'].items()}
-    return ['', 'M tokens/s', 'of the limit'], [[n, format_number(r/1e6), format_number(r/limit)] for n, r in rates.items()]
+    limit, rates = (
+        statistics.median(values['rates']['limit']),
+        {n: statistics.median(r) for n, r in values['rates'].items()},
+    )
+    return ['', 'M tokens/s', 'of the limit'], [
+        [n, format_number(r / 1e6), format_number(r / limit)] for n, r in rates.items()
+    ]
+
 
 def _wpo(values):
     def row(r):
-        real = ['failed', '–'] if 'failed' in r else [format_size(r['peak']), format_number(statistics.median(r['seconds']))]
-        return [r['centers'], r['strategy'], r['chunk_size'] or 'all', r['accumulation_steps'], format_size(r['predicted']), real[0], format_number(r['predicted_seconds']), real[1]]
-    return ['centers', 'strategy', 'at a time', 'micro-batches', 'predicted', 'measured', 'predicted s', 'measured s'], [row(r) for r in values['rows']]
+        real = (
+            ['failed', '–']
+            if 'failed' in r
+            else [format_size(r['peak']), format_number(statistics.median(r['seconds']))]
+        )
+        return [
+            r['centers'],
+            r['strategy'],
+            r['chunk_size'] or 'all',
+            r['accumulation_steps'],
+            format_size(r['predicted']),
+            real[0],
+            format_number(r['predicted_seconds']),
+            real[1],
+        ]
+
+    return [
+        'centers',
+        'strategy',
+        'at a time',
+        'micro-batches',
+        'predicted',
+        'measured',
+        'predicted s',
+        'measured s',
+    ], [row(r) for r in values['rows']]
+
 
 PARTS = {  # by the name that the command line knows
     'fits': Part('What fits an RTX 3090?', 'gpu_fits', _fits),
@@ -92,42 +171,64 @@ PARTS = {  # by the name that the command line knows
     'techniques': Part('What does each technique save and cost?', 'gpu_training_ablation', _training),
     'nanogpt': Part("How fast is it beside nanoGPT's own loop?", 'gpu_training_nanogpt', _training),
     'loss': Part('How does the loss in chunks compare with fused kernels?', 'gpu_training_loss', _loss),
-    'largest': Part('What is the largest micro-batch of 124M parameters within 24 GB?', 'gpu_training_largest', _largest),
+    'largest': Part(
+        'What is the largest micro-batch of 124M parameters within 24 GB?', 'gpu_training_largest', _largest
+    ),
     'copies': Part('How much does the bus carry, page-locked and not?', 'gpu_copies', _copies),
     'feeding': Part('How fast does the loader feed a GPU, against the limit?', 'gpu_feeding', _feeding),
-    'wpo': Part('What do the strategies of WPO-SGM take in 3,072 dimensions?', 'gpu_wpo', _wpo)}
+    'wpo': Part('What do the strategies of WPO-SGM take in 3,072 dimensions?', 'gpu_wpo', _wpo),
+}
+
 
 def show_recorded(
     name: str,  # of `PARTS`
     folder: str | Path | None = None,  # of results; `results_dir()` by default
 ) -> None:
     "Print what was measured for the part `name`, with its stamp, or that nobody has measured it yet"
-    if name not in PARTS: raise MemtrainError('is not a part', f'take one of {", ".join(PARTS)}', 'name', name)
+    if name not in PARTS:
+        raise MemtrainError('is not a part', f'take one of {", ".join(PARTS)}', 'name', name)
     part = PARTS[name]
-    if not (Path(folder or results_dir())/f'{part.result}.json').exists():
-        return print(f'results/{part.result}.json: not measured yet. On a machine with a CUDA GPU: python benchmarks/gpu.py {name}')
+    if not (Path(folder or results_dir()) / f'{part.result}.json').exists():
+        return print(
+            f'results/{part.result}.json: not measured yet. On a machine with a CUDA GPU: python benchmarks/gpu.py {name}'
+        )
     r = load_result(part.result, folder)
     print(r.values.get('device', ''), format_table(*part.table(r.values)), r.stamp, r.command, sep='\n')
 
 # %% ../nbs/measured/51_gpu.ipynb #6c73fbfe
-_CARDS = {'h200': r'\bH200\b(?!.*NVL)', 'h100': r'\bH100\b(?!.*(PCIe|NVL))', 'a100': r'\bA100\b', 'a6000': r'\bRTX A6000\b', 'rtx3090': r'\bRTX 3090\b(?! Ti)'}
+_CARDS = {
+    'h200': r'\bH200\b(?!.*NVL)',
+    'h100': r'\bH100\b(?!.*(PCIe|NVL))',
+    'a100': r'\bA100\b',
+    'a6000': r'\bRTX A6000\b',
+    'rtx3090': r'\bRTX 3090\b(?! Ti)',
+}
+
 
 def find_card(
     title: str,  # of a GPU, as its driver tells it
 ) -> str | None:  # None for any other
     "The key of `RATES` for the card that calls itself `title`"
-    if re.search(r'\b(MIG|Laptop|Max-Q|GRID)\b', title, re.I): return None  # a slice or a slower sister of the card
+    # a slice or a slower sister of the card
+    if re.search(r'\b(MIG|Laptop|Max-Q|GRID)\b', title, re.I):
+        return None
     return next((card for card, pattern in _CARDS.items() if re.search(pattern, title, re.I)), None)
 
 # %% ../nbs/measured/51_gpu.ipynb #8b50edeb
-def _is_cuda(device): return check_device(device).startswith('cuda')  # an error for what is neither, and where there is no CUDA
+# an error for what is neither, and where there is no CUDA
+def _is_cuda(device):
+    return check_device(device).startswith('cuda')
+
 
 def describe_device(
     device: str = 'cpu',  # or 'cuda:0'
-) -> dict:  # `device`: its title; `card`: key of `RATES`, or None; `total`: bytes, None on a CPU; `torch`, `cuda`: versions
+    # `device`: its title; `card`: key of `RATES`, or None; `total`: bytes, None on a CPU; `torch`, `cuda`:
+    # versions
+) -> dict:
     "What a result has to say of the `device` it was measured on"
     versions = {'torch': torch.__version__, 'cuda': torch.version.cuda}
-    if not _is_cuda(device): return {'device': 'cpu', 'card': 'cpu', 'total': None, **versions}
+    if not _is_cuda(device):
+        return {'device': 'cpu', 'card': 'cpu', 'total': None, **versions}
     found = torch.cuda.get_device_properties(check_device(device))
     return {'device': found.name, 'card': find_card(found.name), 'total': found.total_memory, **versions}
 
@@ -138,10 +239,13 @@ def predict_largest(
     budget: int,  # bytes for tensors
     device: str = 'cuda',  # or 'cpu'
 ) -> int:  # windows; 0 if not even one fits
-    "The largest micro-batch whose step, for a GPT of `shape` trained with `settings`, is predicted to stay within `budget` on `device`"
+    """The largest micro-batch whose step, for a GPT of `shape` trained with `settings`, is predicted to stay
+    within `budget` on `device`"""
     return find_largest(lambda n: predict_peak(shape, _configured(settings, n), device)[0], budget)
 
-def _configured(settings, n): return TrainConfig(**{'grad_clip': 0.0, **settings, 'batch_size': n})
+
+def _configured(settings, n):
+    return TrainConfig(**{'grad_clip': 0.0, **settings, 'batch_size': n})
 
 # %% ../nbs/measured/51_gpu.ipynb #c03ce3ee
 @contextlib.contextmanager
@@ -149,17 +253,27 @@ def limit_memory(
     budget: int,  # bytes that the allocator may have from CUDA
     device: str = 'cuda',  # or 'cuda:1'; on a CPU, which knows no such limit, nothing happens
 ) -> Iterator[None]:
-    "Within the block this process has no more than `budget` bytes of `device` for tensors, as on a smaller card"
+    """Within the block this process has no more than `budget` bytes of `device` for tensors, as on a smaller
+    card"""
     check_whole(budget=budget)
-    if not _is_cuda(device): yield; return
+    if not _is_cuda(device):
+        yield
+        return
     device = check_device(device)
     total = torch.cuda.get_device_properties(device).total_memory
-    if budget > total: raise MemtrainError(f'is {format_size(budget)}, {device} has {format_size(total)} and can only play a smaller card', argument='budget')
-    before = getattr(torch.cuda, 'get_per_process_memory_fraction', lambda _: 1.0)(device)  # torch 2.8 can't tell
+    if budget > total:
+        raise MemtrainError(
+            f'is {format_size(budget)}, {device} has {format_size(total)} and can only play a smaller card',
+            argument='budget',
+        )
+    # torch 2.8 can't tell
+    before = getattr(torch.cuda, 'get_per_process_memory_fraction', lambda _: 1.0)(device)
     torch.cuda.empty_cache()  # what is only kept would count
-    torch.cuda.set_per_process_memory_fraction(budget/total, device)
-    try: yield
-    finally: torch.cuda.set_per_process_memory_fraction(before, device)
+    torch.cuda.set_per_process_memory_fraction(budget / total, device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
 
 # %% ../nbs/measured/51_gpu.ipynb #0b2c8291
 def clear_device(
@@ -167,21 +281,26 @@ def clear_device(
 ) -> None:
     "Give back everything that `device` only keeps for later, and let its peaks start again"
     gc.collect()
-    if not _is_cuda(device): return
+    if not _is_cuda(device):
+        return
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
+
 
 def make_step(
     shape: GPTConfig,  # of the model
     config: TrainConfig,  # how it is trained
     device: str = 'cpu',  # or 'cuda:0'
 ) -> Callable[[], Any]:
-    "A function that takes a training step of a new GPT of `shape` on `device`, as `config` says, on random tokens"
+    """A function that takes a training step of a new GPT of `shape` on `device`, as `config` says, on random
+    tokens"""
     build, optimizer_fn, step_fn = gpt_step(shape, config)
-    with torch.device(device): model = build()
+    with torch.device(device):
+        model = build()
     optimizer = optimizer_fn([*model.parameters()])
     return lambda: step_fn(model, optimizer)
+
 
 def peak_of_steps(
     shape: GPTConfig,  # of the model
@@ -189,16 +308,19 @@ def peak_of_steps(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> tuple[int, int | None]:  # bytes in tensors, and bytes reserved by the allocator, which a CPU hasn't got
     "The peaks of building a GPT of `shape` on `device` and of two training steps as `config` says"
-    if not _is_cuda(device): return measure_step(*gpt_step(shape, config)).peak, None
+    if not _is_cuda(device):
+        return measure_step(*gpt_step(shape, config)).peak, None
     clear_device(device)
     before = torch.cuda.memory_allocated(device)
     step = make_step(shape, config, device)
-    for _ in range(2): step()
+    for _ in range(2):
+        step()
     torch.cuda.synchronize(device)
     found = torch.cuda.max_memory_allocated(device) - before, torch.cuda.max_memory_reserved(device)
     del step
     clear_device(device)
     return found
+
 
 def fits_memory(
     shape: GPTConfig,  # of the model
@@ -208,9 +330,11 @@ def fits_memory(
 ) -> bool:
     "Whether two real steps of a GPT of `shape` as `config` says stay within `budget` on `device`"
     try:
-        with limit_memory(budget, device): peak = peak_of_steps(shape, config, device)[0]
+        with limit_memory(budget, device):
+            peak = peak_of_steps(shape, config, device)[0]
     except Exception as e:
-        if not is_out_of_memory(e): raise
+        if not is_out_of_memory(e):
+            raise
         peak = math.inf
     clear_device(device)  # behind the except, where nothing holds the failed step any more
     return peak <= budget
@@ -222,25 +346,36 @@ def search_largest(
     most: int = 2**20,  # not looked for beyond this
 ) -> int:  # 0 if 1 is too large
     "The largest size for which `fits` is true, with few tries if `start` is near it"
-    good, bad, n, stride = 0, most + 1, min(max(1, start), most), max(1, start//16)
+    good, bad, n, stride = 0, most + 1, min(max(1, start), most), max(1, start // 16)
     while True:  # outwards
-        if fits(n): good = n
-        else: bad = n
-        if good and bad <= most or good == most or bad == 1: break
-        n, stride = (min(n + stride, most) if good else max(1, n - stride)), 2*stride
+        if fits(n):
+            good = n
+        else:
+            bad = n
+        if good and bad <= most or good == most or bad == 1:
+            break
+        n, stride = (min(n + stride, most) if good else max(1, n - stride)), 2 * stride
     while bad - good > 1:
-        n = (good + bad)//2
+        n = (good + bad) // 2
         good, bad = (n, bad) if fits(n) else (good, n)
     return good
 
 # %% ../nbs/measured/51_gpu.ipynb #c009ac22
 def summarize_misses(
     rows: Iterable[dict],  # with `measured` and `predicted`, bytes
-) -> dict[str, float]:  # n, exact (to a 100,000th), within_promille: how many; median, worst: parts of what was measured
+    # n, exact (to a 100,000th), within_promille: how many; median, worst: parts of what was measured
+) -> dict[str, float]:
     "How far predictions are off, over all `rows`"
-    misses = [abs(r['predicted']/r['measured'] - 1) for r in rows]
-    if not misses: return dict(n=0, exact=0, within_promille=0, median=0.0, worst=0.0)
-    return dict(n=len(misses), exact=sum(m <= 1e-5 for m in misses), within_promille=sum(m <= 1e-3 for m in misses), median=statistics.median(misses), worst=max(misses))
+    misses = [abs(r['predicted'] / r['measured'] - 1) for r in rows]
+    if not misses:
+        return dict(n=0, exact=0, within_promille=0, median=0.0, worst=0.0)
+    return dict(
+        n=len(misses),
+        exact=sum(m <= 1e-5 for m in misses),
+        within_promille=sum(m <= 1e-3 for m in misses),
+        median=statistics.median(misses),
+        worst=max(misses),
+    )
 
 # %% ../nbs/measured/51_gpu.ipynb #c8da4d65
 def time_work(
@@ -253,10 +388,12 @@ def time_work(
     check_whole(tries=tries)
     check_whole(0, warm=warm)
     cuda = _is_cuda(device)
+
     def here():
         started = time.perf_counter()
         fn()
         return time.perf_counter() - started
+
     def on_gpu():
         with torch.cuda.device(check_device(device)):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -265,9 +402,12 @@ def time_work(
             fn()
             end.record()
             end.synchronize()
-        return start.elapsed_time(end)/1000
-    for _ in range(warm): fn()
+        return start.elapsed_time(end) / 1000
+
+    for _ in range(warm):
+        fn()
     return [on_gpu() if cuda else here() for _ in range(tries)]
+
 
 def time_steps(
     shape: GPTConfig,  # of the model
@@ -278,16 +418,20 @@ def time_steps(
 ) -> list[float]:  # seconds of each
     "How long training steps of a new GPT of `shape` on `device` take as `config` says"
     clear_device(device)
-    try: return time_work(make_step(shape, config, device), steps, warm, device)
-    finally: clear_device(device)
+    try:
+        return time_work(make_step(shape, config, device), steps, warm, device)
+    finally:
+        clear_device(device)
+
 
 def utilisation(
     shape: GPTConfig,  # of the model
     tokens_per_second: float,  # that it learns from
     card: str | None,  # key of `RATES`; None where it isn't known
 ) -> float | None:  # from 0 to 1
-    "The share of the 16-bit rate in `card`'s data sheet that training a GPT of `shape` uses; what is computed twice doesn't count"
-    return tokens_per_second*flops_per_token(shape)/RATES[card][1] if card else None
+    """The share of the 16-bit rate in `card`'s data sheet that training a GPT of `shape` uses; what is
+    computed twice doesn't count"""
+    return tokens_per_second * flops_per_token(shape) / RATES[card][1] if card else None
 
 # %% ../nbs/measured/51_gpu.ipynb #2d21bd1b
 def measure_copies(
@@ -295,24 +439,39 @@ def measure_copies(
     device: str = 'cpu',  # or 'cuda:0'
     tries: int = 9,  # copies of each kind that are timed
 ) -> dict[str, float]:  # bytes per second, by the kind of copy
-    "How fast `size` bytes get from memory to `device`, ordinary and page-locked, and where that is a GPU back and from place to place"
+    """How fast `size` bytes get from memory to `device`, ordinary and page-locked, and where that is a GPU
+    back and from place to place"""
     check_whole(size=size)
     here, there = torch.ones(size, dtype=torch.uint8), torch.ones(size, dtype=torch.uint8, device=device)
     ways = {'ordinary': lambda: there.copy_(here)}
     if _is_cuda(device):
         locked, other = here.pin_memory(), there.clone()
-        ways |= {'page-locked': lambda: there.copy_(locked, non_blocking=True), 'locked on the way': lambda: there.copy_(here.pin_memory(), non_blocking=True),
-                 'back, page-locked': lambda: locked.copy_(there, non_blocking=True), 'on the device': lambda: other.copy_(there)}
-    return {name: size/statistics.median(time_work(copy, tries, 2, device)) for name, copy in ways.items()}
+        ways |= {
+            'page-locked': lambda: there.copy_(locked, non_blocking=True),
+            'locked on the way': lambda: there.copy_(here.pin_memory(), non_blocking=True),
+            'back, page-locked': lambda: locked.copy_(there, non_blocking=True),
+            'on the device': lambda: other.copy_(there),
+        }
+    return {name: size / statistics.median(time_work(copy, tries, 2, device)) for name, copy in ways.items()}
 
 # %% ../nbs/measured/51_gpu.ipynb #83d68d64
 def find_bus(
     device: str = 'cuda',  # or 'cuda:1'
 ) -> dict | None:  # `generation`, `lanes`; None where the driver doesn't tell
     "The link over which `device` hangs at this machine"
-    ask = ['nvidia-smi', '--query-gpu=pcie.link.gen.max,pcie.link.width.max', '--format=csv,noheader', '-i', check_device(device).split(':')[1]]
-    try: found = re.fullmatch(r'\s*(\d+)\s*,\s*(\d+)\s*', subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout)
-    except (OSError, subprocess.TimeoutExpired): found = None
+    ask = [
+        'nvidia-smi',
+        '--query-gpu=pcie.link.gen.max,pcie.link.width.max',
+        '--format=csv,noheader',
+        '-i',
+        check_device(device).split(':')[1],
+    ]
+    try:
+        found = re.fullmatch(
+            r'\s*(\d+)\s*,\s*(\d+)\s*', subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        found = None
     return {'generation': int(found[1]), 'lanes': int(found[2])} if found else None
 
 # %% ../nbs/measured/51_gpu.ipynb #2354152c
@@ -323,12 +482,32 @@ def list_feeds(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> dict[str, Callable[[], Iterator]]:  # name: function that gives the batches of an epoch on `device`
     "The ways in which a `TokenLoader` of `shards` feeds `device` with batches of `batch_size` × `block_size`"
-    def load(**kw): return TokenLoader(shards, batch_size, block_size, seed=0, drop_last=True, **kw)
-    def send(t): return torch.empty_like(t, device=device).copy_(t, non_blocking=t.is_pinned())  # doesn't wait where it is page-locked
-    def sent(**kw): return (tuple(send(t) for t in batch) for batch in load(**kw))
-    ways = {'int64, ordinary': sent, 'int64, a thread ahead': lambda: sent(prefetch=4), 'as on disk': lambda: iter(load(device=device)),
-            'as on disk, a thread ahead': lambda: iter(load(device=device, prefetch=4))}
-    return ways | ({'int64, page-locked': lambda: sent(pin_memory=True), 'int64, page-locked, a thread ahead': lambda: sent(pin_memory=True, prefetch=4)} if _is_cuda(device) else {})
+
+    def load(**kw):
+        return TokenLoader(shards, batch_size, block_size, seed=0, drop_last=True, **kw)
+
+    # doesn't wait where it is page-locked
+    def send(t):
+        return torch.empty_like(t, device=device).copy_(t, non_blocking=t.is_pinned())
+
+    def sent(**kw):
+        return (tuple(send(t) for t in batch) for batch in load(**kw))
+
+    ways = {
+        'int64, ordinary': sent,
+        'int64, a thread ahead': lambda: sent(prefetch=4),
+        'as on disk': lambda: iter(load(device=device)),
+        'as on disk, a thread ahead': lambda: iter(load(device=device, prefetch=4)),
+    }
+    return ways | (
+        {
+            'int64, page-locked': lambda: sent(pin_memory=True),
+            'int64, page-locked, a thread ahead': lambda: sent(pin_memory=True, prefetch=4),
+        }
+        if _is_cuda(device)
+        else {}
+    )
+
 
 def measure_feeding(
     shards: TokenShards,  # of one split
@@ -338,25 +517,39 @@ def measure_feeding(
     batches: int = 100,  # that are timed, in each round and way, after two that aren't
     rounds: int = 3,  # in which every way has its turn
 ) -> dict[str, list[float]]:  # tokens per second of each round, by way; 'limit' first
-    "How fast a `TokenLoader` of `shards` feeds `device`, in every way of `list_feeds`, and how fast its bytes alone would get there"
-    if (have := len(shards.windows(block_size))//batch_size) < batches + 2:
-        raise MemtrainError(f'{shards.path}: {have} batches of {batch_size} × {block_size}, {batches + 2} are needed', 'take fewer, or smaller ones')
-    raw, cuda = torch.zeros(batch_size*(block_size + 1)*shards.dtype.itemsize, dtype=torch.uint8), _is_cuda(device)
+    """How fast a `TokenLoader` of `shards` feeds `device`, in every way of `list_feeds`, and how fast its
+    bytes alone would get there"""
+    if (have := len(shards.windows(block_size)) // batch_size) < batches + 2:
+        raise MemtrainError(
+            f'{shards.path}: {have} batches of {batch_size} × {block_size}, {batches + 2} are needed',
+            'take fewer, or smaller ones',
+        )
+    raw, cuda = (
+        torch.zeros(batch_size * (block_size + 1) * shards.dtype.itemsize, dtype=torch.uint8),
+        _is_cuda(device),
+    )
     raw, there = raw.pin_memory() if cuda else raw, torch.empty_like(raw, device=device)
-    def wait(): return torch.cuda.synchronize(device) if cuda else None
+
+    def wait():
+        return torch.cuda.synchronize(device) if cuda else None
+
     def rate(feed):
-        for _ in range(2): next(feed)
+        for _ in range(2):
+            next(feed)
         wait()
         started, tokens = time.perf_counter(), 0
-        for _ in range(batches): tokens += next(feed)[0].numel()
+        for _ in range(batches):
+            tokens += next(feed)[0].numel()
         wait()
-        return tokens/(time.perf_counter() - started)
+        return tokens / (time.perf_counter() - started)
+
     ways, found = list_feeds(shards, batch_size, block_size, device), {}
     for _ in range(rounds):
         seconds = time_work(lambda: there.copy_(raw, non_blocking=True), 9, 2, device)
-        found.setdefault('limit', []).append(batch_size*block_size/statistics.median(seconds))
+        found.setdefault('limit', []).append(batch_size * block_size / statistics.median(seconds))
         for name, start in ways.items():
-            with contextlib.closing(start()) as feed: found.setdefault(name, []).append(rate(feed))
+            with contextlib.closing(start()) as feed:
+                found.setdefault(name, []).append(rate(feed))
     return found
 
 # %% ../nbs/measured/51_gpu.ipynb #d1feb34a
@@ -364,9 +557,13 @@ def card_rates(
     card: str,  # a key of `RATES`
 ) -> Rates:  # for `choose_strategy` and `predict_seconds`
     "What `card` would do in a second, by its data sheet"
-    if card not in RATES: raise MemtrainError('is not a card with a data sheet here', f'take one of {", ".join(RATES)}', 'card', card)
+    if card not in RATES:
+        raise MemtrainError(
+            'is not a card with a data sheet here', f'take one of {", ".join(RATES)}', 'card', card
+        )
     fp32, _, bandwidth = RATES[card]
-    return Rates(REACHED*fp32/2, REACHED*bandwidth/8, REACHED*bandwidth/8, 1/LAUNCH_SECONDS)  # a number is read and written, four bytes each
+    # a number is read and written, four bytes each
+    return Rates(REACHED * fp32 / 2, REACHED * bandwidth / 8, REACHED * bandwidth / 8, 1 / LAUNCH_SECONDS)
 
 # %% ../nbs/measured/51_gpu.ipynb #87555c28
 def describe_failure(
@@ -374,6 +571,7 @@ def describe_failure(
 ) -> str:  # at most 300 characters
     "What a result says of an `error`: its kind and its first line"
     return f'{type(error).__name__}: {error}'.splitlines()[0][:300]
+
 
 def measure_strategies(
     choice: Choice,  # its rows that fit are run
@@ -385,19 +583,34 @@ def measure_strategies(
     panel: int = 32,  # of the `FactorNet`
     device: str = 'cpu',  # or 'cuda:0'
     tries: int = 3,  # passes that are timed
-) -> list[dict]:  # of each row: strategy, knobs, `predicted` and `peak` bytes of the pass, `predicted_seconds`, `seconds`, `loss`; or `failed`
-    "What forward and backward by each row of `choice` that fits really hold and take, for `centers` and a batch of `batch_size` in `dim` dimensions on `device`"
+    # of each row: strategy, knobs, `predicted` and `peak` bytes of the pass, `predicted_seconds`, `seconds`,
+    # `loss`; or `failed`
+) -> list[dict]:
+    """What forward and backward by each row of `choice` that fits really hold and take, for `centers` and a
+    batch of `batch_size` in `dim` dimensions on `device`"""
     torch.manual_seed(0)
     net, rows = FactorNet(dim, hidden, depth, panel=panel).to(device), []
-    for p in net.parameters(): p.grad = torch.zeros_like(p)
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
     data = torch.randn(batch_size, dim).to(device), torch.randn(centers, dim).to(device)
     for row in (row for row in choice.rows if row['fits']):
-        found = {k: row[k] for k in ('strategy', 'chunk_size', 'accumulation_steps')} | {'predicted': row['bytes']['pass'], 'predicted_seconds': row['seconds']}
-        def run(row=row): return backward_by(row['strategy'], net, *data, row['chunk_size'], row['accumulation_steps'])
+        found = {k: row[k] for k in ('strategy', 'chunk_size', 'accumulation_steps')} | {
+            'predicted': row['bytes']['pass'],
+            'predicted_seconds': row['seconds'],
+        }
+
+        def run(row=row):
+            return backward_by(row['strategy'], net, *data, row['chunk_size'], row['accumulation_steps'])
+
         try:
             loss = run().item()
-            found |= {'loss': loss, 'peak': measure_peak(run, device), 'seconds': time_work(run, tries, 0, device)}
-        except Exception as e: found['failed'] = describe_failure(e)  # told, and doesn't end the others
+            found |= {
+                'loss': loss,
+                'peak': measure_peak(run, device),
+                'seconds': time_work(run, tries, 0, device),
+            }
+        except Exception as e:
+            found['failed'] = describe_failure(e)  # told, and doesn't end the others
         rows.append(found)
         clear_device(device)
     return rows

@@ -19,7 +19,9 @@ from .folders import atomic_write
 # %% ../nbs/experts/30_lazypickle.ipynb #987ae686
 class Truncated(MemtrainError):
     "The file ends before something that it promises"
-    def __init__(self,
+
+    def __init__(
+        self,
         message: str = '',  # one line
         path: str = '',  # of the file
         offset: int | None = None,  # byte at which it was noticed
@@ -28,9 +30,13 @@ class Truncated(MemtrainError):
         super().__init__(message)
         self.path, self.offset, self.item = path, offset, item
 
+
 class Refused(MemtrainError):
-    "The file asks for something that isn't done: `name` is the `module.name` that it names, where it names one"
-    def __init__(self,
+    """The file asks for something that isn't done: `name` is the `module.name` that it names, where it names
+    one"""
+
+    def __init__(
+        self,
         message: str = '',  # one line
         path: str = '',  # of the file
         offset: int | None = None,  # byte at which it was noticed
@@ -43,67 +49,105 @@ class Refused(MemtrainError):
 # %% ../nbs/experts/30_lazypickle.ipynb #53d0f3fb
 class SourceFile:
     "A file that is read by position: opened when first read, then shared by all that lies in it"
-    def __init__(self,
+
+    def __init__(
+        self,
         path: str | Path,  # of an ordinary file
-        size: int | None = None,  # bytes that it must have; with none, it is opened at once and what it has is noted
+        # bytes that it must have; with none, it is opened at once and what it has is noted
+        size: int | None = None,
         mtime_ns: int | None = None,  # the time of its last change, as `os.stat` gives it
     ):
         self.path, self.size, self.mtime_ns, self._fd = os.fspath(path), size, mtime_ns, None
-        if size is None: self.open()
+        if size is None:
+            self.open()
 
     def open(self) -> int:  # a file descriptor
         "Open the file, unless it is open; an error where it has changed"
-        if self._fd is not None: return self._fd
-        try: fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
-        except OSError as e: raise MemtrainError(f"{self.path} can't be read ({e.strerror}): check the name") from None
+        if self._fd is not None:
+            return self._fd
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+        except OSError as e:
+            raise MemtrainError(f"{self.path} can't be read ({e.strerror}): check the name") from None
         self._fd, now = fd, os.fstat(fd)
-        if not stat.S_ISREG(now.st_mode): raise MemtrainError(f'{self.path} is not a file: give a pickle or a torch.save file')
-        if self.size is None: self.size, self.mtime_ns = now.st_size, now.st_mtime_ns
+        if not stat.S_ISREG(now.st_mode):
+            raise MemtrainError(f'{self.path} is not a file: give a pickle or a torch.save file')
+        if self.size is None:
+            self.size, self.mtime_ns = now.st_size, now.st_mtime_ns
         elif (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
             raise MemtrainError(f'{self.path} has changed since it was indexed: index it again')
         return fd
 
-    def pread(self,
+    def pread(
+        self,
         n: int,  # bytes
         offset: int,  # of the first
     ) -> bytes:
         "Up to `n` bytes from `offset`; fewer only at the end of the file"
-        try: return os.pread(self._fd if self._fd is not None else self.open(), n, offset)
+        try:
+            return os.pread(self._fd if self._fd is not None else self.open(), n, offset)
         except (OSError, OverflowError) as e:  # such as an offset that a damaged archive names
-            raise Truncated(f"{self.path}: byte {offset} can't be read ({e}): copy or write the file again", self.path, offset) from None
+            raise Truncated(
+                f"{self.path}: byte {offset} can't be read ({e}): copy or write the file again",
+                self.path,
+                offset,
+            ) from None
 
-    def read_into(self,
+    def read_into(
+        self,
         view: memoryview,  # of bytes
         offset: int,  # of the first
     ) -> None:
         "Fill `view` from `offset`"
         fd = self.open()
         while len(view):
-            try: n = os.preadv(fd, [view[:2**30]], offset)
-            except (OSError, OverflowError): n = 0  # such as an offset that a damaged index names
-            if not n: raise Truncated(f'{self.path}: ends at byte {offset}, in the middle of a payload: copy it again', self.path, offset)
+            try:
+                n = os.preadv(fd, [view[: 2**30]], offset)
+            except (OSError, OverflowError):
+                n = 0  # such as an offset that a damaged index names
+            if not n:
+                raise Truncated(
+                    f'{self.path}: ends at byte {offset}, in the middle of a payload: copy it again',
+                    self.path,
+                    offset,
+                )
             view, offset = view[n:], offset + n
 
     @property
     def place(self) -> str:
         "What tells it from others that are read by position"
         return self.path
+
     def __del__(self, close=os.close):
-        if self._fd is not None: close(self._fd)
-    def __reduce__(self): return SourceFile, (self.path, self.size, self.mtime_ns)
+        if self._fd is not None:
+            close(self._fd)
+
+    def __reduce__(self):
+        return SourceFile, (self.path, self.size, self.mtime_ns)
 
 # %% ../nbs/experts/30_lazypickle.ipynb #8e27710d
 class LazyBytes:
     "A byte string that stays in its file: where it lies, and how long it is"
+
     __slots__ = ('file', 'offset', 'nbytes')
-    def __init__(self,
+
+    def __init__(
+        self,
         file: Any,  # read by position
         offset: int,  # of its first byte in the file
         nbytes: int,  # its length
-    ): self.file, self.offset, self.nbytes = file, offset, nbytes
-    def __len__(self): return self.nbytes
-    def __repr__(self): return f'LazyBytes({self.nbytes} bytes at {self.offset})'
-    def __eq__(self, other): return self.read() == (other.read() if isinstance(other, LazyBytes) else other)
+    ):
+        self.file, self.offset, self.nbytes = file, offset, nbytes
+
+    def __len__(self):
+        return self.nbytes
+
+    def __repr__(self):
+        return f'LazyBytes({self.nbytes} bytes at {self.offset})'
+
+    def __eq__(self, other):
+        return self.read() == (other.read() if isinstance(other, LazyBytes) else other)
+
     __hash__ = None
 
     @property
@@ -118,14 +162,41 @@ class LazyBytes:
         return bytes(out)
 
 # %% ../nbs/experts/30_lazypickle.ipynb #dad00d5d
-ITEMSIZE = dict(bool=1, uint8=1, int8=1, uint16=2, int16=2, uint32=4, int32=4, uint64=8, int64=8, float16=2, bfloat16=2, float32=4, float64=8,
-                complex32=4, complex64=8, complex128=16, float8_e4m3fn=1, float8_e5m2=1, float8_e4m3fnuz=1, float8_e5m2fnuz=1, float8_e8m0fnu=1)  # bytes of an element
+ITEMSIZE = dict(
+    bool=1,
+    uint8=1,
+    int8=1,
+    uint16=2,
+    int16=2,
+    uint32=4,
+    int32=4,
+    uint64=8,
+    int64=8,
+    float16=2,
+    bfloat16=2,
+    float32=4,
+    float64=8,
+    # bytes of an element
+    complex32=4,
+    complex64=8,
+    complex128=16,
+    float8_e4m3fn=1,
+    float8_e5m2=1,
+    float8_e4m3fnuz=1,
+    float8_e5m2fnuz=1,
+    float8_e8m0fnu=1,
+)
 _MAX_EXPANDED = 1024 * MIB  # contents of a tensor that repeats its storage
+
 
 class _Storage:
     "A range of a file that tensors look at"
+
     __slots__ = ('file', 'offset', 'nbytes', 'dtype')
-    def __init__(self, file, offset, nbytes, dtype): self.file, self.offset, self.nbytes, self.dtype = file, offset, nbytes, dtype
+
+    def __init__(self, file, offset, nbytes, dtype):
+        self.file, self.offset, self.nbytes, self.dtype = file, offset, nbytes, dtype
+
 
 def _contiguous(shape):
     "The strides of a contiguous tensor, in elements"
@@ -135,23 +206,28 @@ def _contiguous(shape):
         step *= max(n, 1)
     return tuple(reversed(strides))
 
+
 def _starts(axes):
     "The byte offset of every run along `axes` of (count, step), in C order"
     if not axes:
         yield 0
         return
     (n, step), rest = axes[0], axes[1:]
-    if not rest: yield from range(0, n * step, step) if step else (0 for _ in range(n))
+    if not rest:
+        yield from range(0, n * step, step) if step else (0 for _ in range(n))
     else:
         for k in range(n):
-            for at in _starts(rest): yield k * step + at
+            for at in _starts(rest):
+                yield k * step + at
 
 # %% ../nbs/experts/30_lazypickle.ipynb #46d506d9
 class LazyTensor:
     "A tensor or array that stays in its file: what it is, and where its bytes lie"
+
     __slots__ = ('kind', 'dtype', 'shape', 'strides', 'requires_grad', '_store', '_first', '_swap')
 
-    def __init__(self,
+    def __init__(
+        self,
         kind: str | None = None,  # 'torch' or 'numpy'
         dtype: str | None = None,  # such as 'float32'
         shape: tuple | None = None,  # elements of each axis; None until BUILD brings it
@@ -174,92 +250,125 @@ class LazyTensor:
     ) -> 'LazyTensor':
         "A contiguous tensor of `dtype` and `shape` whose bytes begin at `offset` of `file`"
         file, shape = file if hasattr(file, 'pread') else SourceFile(file), tuple(shape)
-        return LazyTensor(kind, dtype, shape, _contiguous(shape), _Storage(file, offset, math.prod(shape) * ITEMSIZE[dtype], dtype))
+        return LazyTensor(
+            kind,
+            dtype,
+            shape,
+            _contiguous(shape),
+            _Storage(file, offset, math.prod(shape) * ITEMSIZE[dtype], dtype),
+        )
 
-    def __len__(self): return self.shape[0]
-    def __repr__(self): return f"LazyTensor({self.kind} {self.dtype}{list(self.shape)}, {format_size(self.nbytes)} at {self.offset})"
+    def __len__(self):
+        return self.shape[0]
+
+    def __repr__(self):
+        return f"LazyTensor({self.kind} {self.dtype}{list(self.shape)}, {format_size(self.nbytes)} at {self.offset})"
+
     @property
     def itemsize(self) -> int:
         "Bytes of one element"
         return ITEMSIZE[self.dtype]
+
     @property
     def nbytes(self) -> int:
         "Bytes of the contents, each element counted once"
         return math.prod(self.shape) * ITEMSIZE[self.dtype]
+
     @property
     def offset(self) -> int:
         "Where the first element lies in the file"
         return self._store.offset + self._first * ITEMSIZE[self.dtype]
+
     @property
     def storage(self) -> tuple[str, int, int]:
         "Path, offset and bytes of the whole storage"
         return self._store.file.path, self._store.offset, self._store.nbytes
+
     @property
     def plain(self) -> bool:
         "Whether the file's own bytes are the contents: not text (protocol 2), not big-endian"
         return type(self._store.file) is SourceFile and not self._swap
 
-    def same_as(self,
+    def same_as(
+        self,
         other: 'LazyTensor',  # another tensor
     ) -> bool:
         "Whether `other` is the same view of the same bytes of the same file: by places, not by contents"
-        def place(t): return t._store.file.place, t.storage, t.offset, t.dtype, t.shape, t.strides
+
+        def place(t):
+            return t._store.file.place, t.storage, t.offset, t.dtype, t.shape, t.strides
+
         return isinstance(other, LazyTensor) and place(self) == place(other)
 
     def _runs(self):
-        "How it lies, in bytes: the length of a run that is in order, and (count, step) of each axis around it, outermost first"
+        """How it lies, in bytes: the length of a run that is in order, and (count, step) of each axis around
+        it, outermost first"""
         size = run = self.itemsize
         axes = []
         for n, step in zip(reversed(self.shape), reversed(self.strides)):
             step *= size
-            if n == 1: continue
-            if not axes and step == run: run *= n
-            elif axes and step == axes[-1][0] * axes[-1][1]: axes[-1] = (axes[-1][0] * n, axes[-1][1])
-            else: axes.append((n, step))
+            if n == 1:
+                continue
+            if not axes and step == run:
+                run *= n
+            elif axes and step == axes[-1][0] * axes[-1][1]:
+                axes[-1] = (axes[-1][0] * n, axes[-1][1])
+            else:
+                axes.append((n, step))
         return run, axes[::-1]
 
     def spans(self) -> Iterator[tuple[int, int]]:
         "The (offset, bytes) in the file that make up the contents, in C order and merged"
-        if 0 in self.shape: return
+        if 0 in self.shape:
+            return
         run, axes = self._runs()
         first, at, end = self.offset, None, None
         for start in _starts(axes):
             start += first
-            if start == end: end += run
+            if start == end:
+                end += run
             else:
-                if end is not None: yield at, end - at
+                if end is not None:
+                    yield at, end - at
                 at, end = start, start + run
         yield at, end - at
 
-    def read_into(self,
+    def read_into(
+        self,
         view: Any,  # writable bytes, as many as `nbytes`
     ) -> None:
         "Fill `view` with the contents, in C order and the machine's byte order"
         view = memoryview(view).cast('B')
-        if len(view) != self.nbytes: raise MemtrainError(f'{len(view)} bytes for a tensor of {self.nbytes}: give as many as .nbytes')
-        if not len(view): return
+        if len(view) != self.nbytes:
+            raise MemtrainError(f'{len(view)} bytes for a tensor of {self.nbytes}: give as many as .nbytes')
+        if not len(view):
+            return
         run, axes = self._runs()
         if run >= 4096 or not axes:
             at = 0
             for start, n in self.spans():
-                self._store.file.read_into(view[at:at + n], start)
+                self._store.file.read_into(view[at : at + n], start)
                 at += n
         else:  # short runs, out of the bytes between the first and the last of them
             data, at = memoryview(bytearray(sum((n - 1) * step for n, step in axes) + run)), 0
             self._store.file.read_into(data, self.offset)
             (n, step), unit = axes[-1], {1: 'B', 2: 'H', 4: 'I', 8: 'Q'}.get(run)
             for start in _starts(axes[:-1]):
-                row = data[start:start + (n - 1) * step + run]
-                if unit and step and step % run == 0: view[at:at + n * run] = memoryview(row.cast(unit)[::step // run].tobytes())
+                row = data[start : start + (n - 1) * step + run]
+                if unit and step and step % run == 0:
+                    view[at : at + n * run] = memoryview(row.cast(unit)[:: step // run].tobytes())
                 else:
-                    for k in range(n): view[at + k * run:at + k * run + run] = row[k * step:k * step + run]
+                    for k in range(n):
+                        view[at + k * run : at + k * run + run] = row[k * step : k * step + run]
                 at += n * run
-        if self._swap: self._swap_bytes(view)
+        if self._swap:
+            self._swap_bytes(view)
 
     def _swap_bytes(self, data):
         "Turn the bytes of big-endian elements round, in place"
         size = self.itemsize // (2 if self.dtype.startswith('complex') else 1)
-        if size == 1: return
+        if size == 1:
+            return
         numbers = array({2: 'H', 4: 'I', 8: 'Q'}[size])
         numbers.frombytes(data)
         numbers.byteswap()
@@ -269,30 +378,35 @@ class LazyTensor:
         "The contents, in C order and the machine's byte order"
         n = self.nbytes
         if n > _MAX_EXPANDED and n > self._store.nbytes:
-            raise MemtrainError(f"{self.storage[0]}: a tensor of {format_size(n)} repeats {format_size(self._store.nbytes)}: read a part of it, or its storage")
+            raise MemtrainError(
+                f"{self.storage[0]}: a tensor of {format_size(n)} repeats {format_size(self._store.nbytes)}: read a part of it, or its storage"
+            )
         out = bytearray(n)
         self.read_into(memoryview(out))
         return out
 
-    def chunks(self,
+    def chunks(
+        self,
         size: int = MIB,  # bytes of the largest piece
     ) -> Iterator[memoryview]:  # pieces of the contents, in C order
         "The contents piece by piece, in the machine's byte order, without holding them all"
         run, axes = self._runs()
         if axes and run < 4096 and self.nbytes <= 64 * MIB:
             data = memoryview(self.read())
-            yield from (data[at:at + size] for at in range(0, len(data), size))
+            yield from (data[at : at + size] for at in range(0, len(data), size))
             return
         for at, n in self.spans():
             for start in range(at, at + n, size):
                 piece = bytearray(min(size, at + n - start))
                 self._store.file.read_into(memoryview(piece), start)
-                if self._swap: self._swap_bytes(piece)
+                if self._swap:
+                    self._swap_bytes(piece)
                 yield memoryview(piece)
 
     def numpy(self) -> Any:  # a NumPy array with memory of its own
         "The contents as a NumPy array that can be written to"
         import numpy as np
+
         if not hasattr(np, self.dtype if self.dtype != 'bool' else 'bool_'):
             raise MemtrainError(f'NumPy has no {self.dtype}: take .torch(), or the bytes with .read()')
         return np.frombuffer(self.read(), dtype=self.dtype).reshape(self.shape)
@@ -300,71 +414,149 @@ class LazyTensor:
     def torch(self) -> Any:  # a tensor with memory of its own
         "The contents as a torch tensor"
         import torch
+
         dtype, data = getattr(torch, self.dtype), self.read()
-        t = torch.frombuffer(data, dtype=dtype).reshape(self.shape) if data else torch.empty(self.shape, dtype=dtype)
+        t = (
+            torch.frombuffer(data, dtype=dtype).reshape(self.shape)
+            if data
+            else torch.empty(self.shape, dtype=dtype)
+        )
         return t.requires_grad_() if self.requires_grad else t
 
 # %% ../nbs/experts/30_lazypickle.ipynb #fe7ec53b
 class Record:
     "An instance of a class that isn't imported: `module`, `name` and its `fields`, in the file's order"
+
     __slots__ = ('module', 'name', 'fields', 'form')
-    def __init__(self,
+
+    def __init__(
+        self,
         module: str,  # of the class
         name: str,  # of the class
-        fields: dict | None = None,  # name to value; `_0`, `_1`, … where the file holds no names, as of a NamedTuple
-        form: str = '',  # how a pickle gives them to an object: '' as a dict, 'args' as arguments, 'slots' for `__slots__`, 'values' as a list, 'state' as one value for its own `__setstate__`
-    ): self.module, self.name, self.fields, self.form = module, name, {} if fields is None else fields, form
-    def __getitem__(self, key): return self.fields[f'_{key}' if isinstance(key, int) else key]
-    def __contains__(self, key): return key in self.fields
-    def __iter__(self): return iter(self.fields)
-    def __len__(self): return len(self.fields)
+        # name to value; `_0`, `_1`, … where the file holds no names, as of a NamedTuple
+        fields: dict | None = None,
+        # how a pickle gives them to an object: '' as a dict, 'args' as arguments, 'slots' for `__slots__`,
+        # 'values' as a list, 'state' as one value for its own `__setstate__`
+        form: str = '',
+    ):
+        self.module, self.name, self.fields, self.form = module, name, {} if fields is None else fields, form
+
+    def __getitem__(self, key):
+        return self.fields[f'_{key}' if isinstance(key, int) else key]
+
+    def __contains__(self, key):
+        return key in self.fields
+
+    def __iter__(self):
+        return iter(self.fields)
+
+    def __len__(self):
+        return len(self.fields)
+
     def __eq__(self, other):
-        return isinstance(other, Record) and (self.module, self.name, self.fields) == (other.module, other.name, other.fields)
+        return isinstance(other, Record) and (self.module, self.name, self.fields) == (
+            other.module,
+            other.name,
+            other.fields,
+        )
+
     __hash__ = None
-    def __repr__(self): return f"{self.module}.{self.name}({', '.join(f'{k}={v!r}' for k, v in self.fields.items())})"
+
+    def __repr__(self):
+        return f"{self.module}.{self.name}({', '.join(f'{k}={v!r}' for k, v in self.fields.items())})"
+
     def __getattr__(self, key):
-        try: return self.fields[key]
-        except KeyError: raise AttributeError(f'{self.module}.{self.name} has no field {key!r}: it has {", ".join(map(str, self.fields))}') from None
-    def __reduce__(self): return Record, (self.module, self.name, self.fields, self.form)
+        try:
+            return self.fields[key]
+        except KeyError:
+            raise AttributeError(
+                f'{self.module}.{self.name} has no field {key!r}: it has {", ".join(map(str, self.fields))}'
+            ) from None
+
+    def __reduce__(self):
+        return Record, (self.module, self.name, self.fields, self.form)
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #e42ae650
-_MAX_NODES = 1_000_000      # values in one item, each counted as often as it is reached
-_MAX_DEPTH = 100            # containers inside containers
-_MAX_STR = 16 * MIB         # bytes of one text
-_MAX_FOLDER = 64 * MIB      # bytes of an archive's directory: a million storages
-_MAX_AXES = 64              # of a tensor, as in NumPy and torch
-_MAX_ALIKE = 100            # different keys of a dict with the same hash, which a lookup goes through one by one
-_MAX_HELD = 16 * MIB        # texts and short byte strings that are held because they were fetched from the memo
-_SMALL = 4096               # byte strings below it are read, others stay in the file
-_NEAR = 1000                # memo slots that may be fetched without having been asked for in the first pass
-_MAX_FAR = 1_000_000        # memo slots that are fetched from further away
-_SLACK = 16                 # no opcode's fixed part is longer
-_ODD = (IndexError, KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, struct.error)  # what values that don't fit raise
+_MAX_NODES = 1_000_000  # values in one item, each counted as often as it is reached
+_MAX_DEPTH = 100  # containers inside containers
+_MAX_STR = 16 * MIB  # bytes of one text
+_MAX_FOLDER = 64 * MIB  # bytes of an archive's directory: a million storages
+_MAX_AXES = 64  # of a tensor, as in NumPy and torch
+# different keys of a dict with the same hash, which a lookup goes through one by one
+_MAX_ALIKE = 100
+# texts and short byte strings that are held because they were fetched from the memo
+_MAX_HELD = 16 * MIB
+_SMALL = 4096  # byte strings below it are read, others stay in the file
+_NEAR = 1000  # memo slots that may be fetched without having been asked for in the first pass
+_MAX_FAR = 1_000_000  # memo slots that are fetched from further away
+_SLACK = 16  # no opcode's fixed part is longer
+# what values that don't fit raise
+_ODD = (
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    AttributeError,
+    RecursionError,
+    struct.error,
+)
+
 
 def _show(v):
     "A value of a file for an error: what it may be, without all that it may hold"
-    return repr(v)[:80] if v is None or type(v) in (bool, int, float) else repr(v[:40]) if type(v) is str else str(v) if type(v) is _Name else f'a {type(v).__name__}'
+    return (
+        repr(v)[:80]
+        if v is None or type(v) in (bool, int, float)
+        else repr(v[:40])
+        if type(v) is str
+        else str(v)
+        if type(v) is _Name
+        else f'a {type(v).__name__}'
+    )
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #9d9bfed9
 class _Memory:
     "A few decoded bytes, read like a file"
-    def __init__(self, data, path): self.data, self.size, self.path = data, len(data), path
-    def pread(self, n, offset): return self.data[offset:offset + n]
-    def read_into(self, view, offset): view[:] = self.data[offset:offset + len(view)]
+
+    def __init__(self, data, path):
+        self.data, self.size, self.path = data, len(data), path
+
+    def pread(self, n, offset):
+        return self.data[offset : offset + n]
+
+    def read_into(self, view, offset):
+        view[:] = self.data[offset : offset + len(view)]
+
     @property
-    def place(self): return id(self)
+    def place(self):
+        return id(self)
+
 
 class _Text:
     "Bytes that protocol 2 wrote as text: each above 127 takes two. Read by position like a file"
+
     STEP = MIB // 4
     TAILS = bytes(range(0x80, 0xC0))  # second bytes of those that take two
 
     def __init__(self, file, offset, length):
-        self.file, self.path, self.offset, self.length, self.place = file, file.path, offset, length, (file.place, offset)
-        self.marks, self.last = array('q', [0]), (None, b'')  # decoded bytes before every STEP encoded ones; the step that was decoded last
+        self.file, self.path, self.offset, self.length, self.place = (
+            file,
+            file.path,
+            offset,
+            length,
+            (file.place, offset),
+        )
+        # decoded bytes before every STEP encoded ones; the step that was decoded last
+        self.marks, self.last = array('q', [0]), (None, b'')
         for at in range(0, length, self.STEP):
             piece = file.pread(min(self.STEP, length - at), offset + at)
-            if not piece: raise Truncated(f'{self.path}: ends at byte {offset + at}, in the middle of a payload', self.path, offset + at)
+            if not piece:
+                raise Truncated(
+                    f'{self.path}: ends at byte {offset + at}, in the middle of a payload',
+                    self.path,
+                    offset + at,
+                )
             self.marks.append(self.marks[-1] + len(piece.translate(None, self.TAILS)))
         self.size = self.marks[-1]
 
@@ -379,54 +571,97 @@ class _Text:
         done = 0
         while done < len(view):
             k = min(bisect_right(self.marks, offset + done), len(self.marks) - 1) - 1
-            if self.last[0] != k: self.last = k, self.decode(k)
-            piece = self.last[1][offset + done - self.marks[k]:][:len(view) - done]
-            view[done:done + len(piece)] = piece
+            if self.last[0] != k:
+                self.last = k, self.decode(k)
+            piece = self.last[1][offset + done - self.marks[k] :][: len(view) - done]
+            view[done : done + len(piece)] = piece
             done += len(piece)
 
     def decode(self, k):
         "The bytes of step `k`"
-        raw, count = self.file.pread(min(self.STEP + 1, self.length - k * self.STEP), self.offset + k * self.STEP), self.marks[k + 1] - self.marks[k]
-        if raw[:1] and raw[0] in self.TAILS: raw = raw[1:]  # of a pair that began in the step before
-        try: data = raw.decode('utf-8', 'ignore').encode('latin-1')[:count]
-        except UnicodeEncodeError: data = b''
-        if len(data) != count: raise Refused(f'{self.path}: text at byte {self.offset} does not hold bytes: the file is damaged', self.path, self.offset)
+        raw, count = (
+            self.file.pread(min(self.STEP + 1, self.length - k * self.STEP), self.offset + k * self.STEP),
+            self.marks[k + 1] - self.marks[k],
+        )
+        if raw[:1] and raw[0] in self.TAILS:
+            raw = raw[1:]  # of a pair that began in the step before
+        try:
+            data = raw.decode('utf-8', 'ignore').encode('latin-1')[:count]
+        except UnicodeEncodeError:
+            data = b''
+        if len(data) != count:
+            raise Refused(
+                f'{self.path}: text at byte {self.offset} does not hold bytes: the file is damaged',
+                self.path,
+                self.offset,
+            )
         return data
+
 
 class _LazyText(LazyBytes):
     "A long text that stays in the file until it is known whether it stands for bytes"
+
     __slots__ = ()
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #bee6cbb3
 class _Name:
     "A global that the file names: inert. `call` is our own function for it, if there is one"
+
     __slots__ = ('module', 'name', 'at', 'call', 'record')
-    def __init__(self, module, name, at, call, record): self.module, self.name, self.at, self.call, self.record = module, name, at, call, record
-    def __str__(self): return f'{self.module}.{self.name}'
+
+    def __init__(self, module, name, at, call, record):
+        self.module, self.name, self.at, self.call, self.record = module, name, at, call, record
+
+    def __str__(self):
+        return f'{self.module}.{self.name}'
+
 
 class _Dtype:
     "A NumPy dtype: kind and size such as f4, and the byte order that BUILD brings"
-    __slots__ = ('code', 'order')
-    def __init__(self, code, order='='): self.code, self.order = code, order
 
-class _Done(Exception): "The machine met STOP"
+    __slots__ = ('code', 'order')
+
+    def __init__(self, code, order='='):
+        self.code, self.order = code, order
+
+
+class _Done(Exception):
+    "The machine met STOP"
+
 
 class _Again:
-    "What stands in a memo slot that was fetched: `made` is what is handed out for `value`, of so many `nodes` and levels, once that is known"
+    """What stands in a memo slot that was fetched: `made` is what is handed out for `value`, of so many
+    `nodes` and levels, once that is known"""
+
     __slots__ = ('value', 'made', 'nodes', 'levels')
-    def __init__(self, value): self.value, self.made = value, None
+
+    def __init__(self, value):
+        self.value, self.made = value, None
+
 
 _MUTABLE = (list, dict, set, Record)
-_FIRST = (b'\x80', b'(', b']', b'}', b'c')  # of any protocol: what a text or another kind of file begins with isn't among them
+# of any protocol: what a text or another kind of file begins with isn't among them
+_FIRST = (b'\x80', b'(', b']', b'}', b'c')
+
 
 class _Machine:
-    "Walks the opcodes from byte `start` of `file` on; `sink(value, start, end, puts)` gets each item of a top-level list or tuple"
+    """Walks the opcodes from byte `start` of `file` on; `sink(value, start, end, puts)` gets each item of a
+    top-level list or tuple"""
+
     def __init__(self, file, start=0, end=None, sink=None, persistent=None, level=0, left=None):
         self.file, self.begin, self.end = file, start, file.size if end is None else end
         self.sink, self.persistent, self.level, self.left = sink, persistent, level, left or self.budget()
         self.buf, self.base, self.have, self.chunk = b'', start, 0, 4096
         self.old, self.old_base, self.old_have = b'', start, 0
-        self.names, self.kept, self.far, self.count, self.notes, self.texts, self.held = {}, {}, None, 0, None, {}, 0
+        self.names, self.kept, self.far, self.count, self.notes, self.texts, self.held = (
+            {},
+            {},
+            None,
+            0,
+            None,
+            {},
+            0,
+        )
         self.reset(start)
 
     def reset(self, start, puts=0):
@@ -443,48 +678,61 @@ class _Machine:
         try:
             while True:
                 i = self.refill(self.base + i, stop)
-                if i is None: return
+                if i is None:
+                    return
                 buf, limit = self.buf, self.limit
                 while i < limit:
                     self.at = i
                     i = table[buf[i]](self, buf, i + 1)
                 yield
-        except _Done: self.next = self.base + self.at + 1
-        except _ODD as e: self.refuse(f"opcode {self.buf[self.at:self.at + 1]!r} doesn't fit what comes before it ({type(e).__name__}): the file is damaged")
+        except _Done:
+            self.next = self.base + self.at + 1
+        except _ODD as e:
+            self.refuse(
+                f"opcode {self.buf[self.at : self.at + 1]!r} doesn't fit what comes before it ({type(e).__name__}): the file is damaged"
+            )
 
     def refill(self, at, stop):
         "Have the bytes from `at` in the buffer; the index of `at` in it, None when `stop` is reached"
         if stop is not None and at >= stop:
-            if at > stop: self.refuse('an item ends inside an opcode: the index belongs to another file')
+            if at > stop:
+                self.refuse('an item ends inside an opcode: the index belongs to another file')
             self.next = at
             return None
         if not 0 <= at - self.base < self.have - _SLACK:
-            if at >= self.end: self.truncated('ends without STOP', at)
+            if at >= self.end:
+                self.truncated('ends without STOP', at)
             self.chunk = min(4 * self.chunk, 65536) if at <= self.base + self.have else 4096
             data = self.file.pread(min(self.chunk, self.end - at), at)
-            if not data: self.truncated('ends without STOP', at)
+            if not data:
+                self.truncated('ends without STOP', at)
             self.spend('bytes', len(data))
-            self.old, self.old_base, self.old_have = self.buf, self.base, self.have  # a blob's head, when its payload has been skipped
+            # a blob's head, when its payload has been skipped
+            self.old, self.old_base, self.old_have = self.buf, self.base, self.have
             self.buf, self.base, self.have = data + bytes(_SLACK), at, len(data)
         i, last = at - self.base, self.base + self.have >= self.end
         self.limit = max(self.have if last else self.have - _SLACK, i + 1)
-        if stop is not None: self.limit = min(self.limit, stop - self.base)
+        if stop is not None:
+            self.limit = min(self.limit, stop - self.base)
         return i
 
     def load(self):
         "Run one pickle to its STOP and give its value"
-        for _ in self.run(): pass
+        for _ in self.run():
+            pass
         return self.result()
 
     def result(self):
         "The one value that is left"
-        if len(self.stack) != 1 or self.meta: self.refuse(f'{len(self.stack)} values are left where one should be: the file is damaged')
+        if len(self.stack) != 1 or self.meta:
+            self.refuse(f'{len(self.stack)} values are left where one should be: the file is damaged')
         return self.stack[0]
 
     def take(self, i, n):
         "The `n` bytes at index `i` of the buffer, read if they aren't there, and the index after them"
         j = i + n
-        if j <= self.have: return self.buf[i:j], j
+        if j <= self.have:
+            return self.buf[i:j], j
         self.promise(i, n)
         return self.file.pread(n, self.base + i), j
 
@@ -497,7 +745,10 @@ class _Machine:
     def promise(self, i, n, what=''):
         "Hold the `n` bytes that are promised at index `i` against the file"
         left = self.end - self.base - i
-        if n > left: self.truncated(f'{what}{n:,} bytes {"are" if not what else "is"} promised, {max(0, left):,} are there')
+        if n > left:
+            self.truncated(
+                f'{what}{n:,} bytes {"are" if not what else "is"} promised, {max(0, left):,} are there'
+            )
 
     def budget(self):
         "How many values and bytes may be made of what is there already"
@@ -506,12 +757,19 @@ class _Machine:
     def spend(self, what, n):
         "Count `n` 'values' or 'bytes' that are made of what is there already"
         self.left[what] -= n
-        if self.left[what] < 0: self.refuse(f'more {what} are made of what is there already than the budget of a file of {format_size(self.file.size)} allows: write what is shared once, or in files of their own')
+        if self.left[what] < 0:
+            self.refuse(
+                f'more {what} are made of what is there already than the budget of a file of {format_size(self.file.size)} allows: write what is shared once, or in files of their own'
+            )
 
     def number(self):
-        "The number of the item at work: behind those handed out, and those that wait above them: up to the first class or container that isn't filled"
+        """The number of the item at work: behind those handed out, and those that wait above them: up to the
+        first class or container that isn't filled"""
         items = self.items or ()
-        return self.count + next((k for k, v in enumerate(items) if type(v) is _Name or isinstance(v, _MUTABLE) and not v), len(items))
+        return self.count + next(
+            (k for k, v in enumerate(items) if type(v) is _Name or isinstance(v, _MUTABLE) and not v),
+            len(items),
+        )
 
     def where(self, offset):
         "File, byte and item, for an error"
@@ -519,12 +777,24 @@ class _Machine:
         return f'{self.file.path}: byte {offset:,}, item {item}', offset, item
 
     def refuse(self, message, name=None, offset=None):
-        "Raise `Refused` for what stands at `offset`, by default the opcode at work; `name` is what it names, or a value that has a name"
+        """Raise `Refused` for what stands at `offset`, by default the opcode at work; `name` is what it
+        names, or a value that has a name"""
         first = self.file.pread(1, self.begin)
-        if self.sink and first not in _FIRST: message, offset = f'{first!r} begins no pickle of protocol 2 to 5: write it with protocol=4, or unpack the file', self.begin
+        if self.sink and first not in _FIRST:
+            message, offset = (
+                f'{first!r} begins no pickle of protocol 2 to 5: write it with protocol=4, or unpack the file',
+                self.begin,
+            )
         where, offset, item = self.where(offset)
-        name = f'{name.module}.{name.name}' if isinstance(name, (_Name, Record)) else name if isinstance(name, str) else None
-        message = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in message[:500])  # the file's own words stand in it
+        name = (
+            f'{name.module}.{name.name}'
+            if isinstance(name, (_Name, Record))
+            else name
+            if isinstance(name, str)
+            else None
+        )
+        # the file's own words stand in it
+        message = ''.join(c if c.isprintable() else repr(c)[1:-1] for c in message[:500])
         raise Refused(f'{where}: {message}', self.file.path, offset, item, name)
 
     def truncated(self, message, offset=None):
@@ -534,23 +804,39 @@ class _Machine:
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #fd0d55cf
 _OPCODES = {o.name: o for o in pickletools.opcodes}
-_WHY = {'NEXT_BUFFER': ': a buffer outside the file', 'POP': ': a cycle', 'POP_MARK': ': a cycle', 'PERSID': ': a persistent id in text'}
+_WHY = {
+    'NEXT_BUFFER': ': a buffer outside the file',
+    'POP': ': a cycle',
+    'POP_MARK': ': a cycle',
+    'PERSID': ': a persistent id in text',
+}
+
 
 def _unknown(m, buf, i):
     "Refuse an opcode that isn't read, and say which it is"
-    if m.base + i - 1 >= m.end or i - 1 >= m.have: m.truncated('ends without STOP')
+    if m.base + i - 1 >= m.end or i - 1 >= m.have:
+        m.truncated('ends without STOP')
     o = pickletools.code2op.get(chr(buf[i - 1]))
-    if o is None: m.refuse(f'{buf[i - 1]:#04x} is no opcode: the file is damaged')
-    if o.proto < 2 and o.name not in ('POP', 'POP_MARK', 'DUP', 'PERSID'): m.refuse(f'opcode {o.code!r} of protocols 0 and 1: write the file again with protocol=4')
-    m.refuse(f"opcode {o.name}{_WHY.get(o.name, ': an extension code' if 'EXT' in o.name[:3] else '')}, which is not read")
+    if o is None:
+        m.refuse(f'{buf[i - 1]:#04x} is no opcode: the file is damaged')
+    if o.proto < 2 and o.name not in ('POP', 'POP_MARK', 'DUP', 'PERSID'):
+        m.refuse(f'opcode {o.code!r} of protocols 0 and 1: write the file again with protocol=4')
+    m.refuse(
+        f"opcode {o.name}{_WHY.get(o.name, ': an extension code' if 'EXT' in o.name[:3] else '')}, which is not read"
+    )
+
 
 _TABLE = [_unknown] * 256
 
+
 def _op(*names):
     "Enter a function as that of the opcodes `names`"
+
     def enter(f):
-        for name in names: _TABLE[ord(_OPCODES[name].code)] = f
+        for name in names:
+            _TABLE[ord(_OPCODES[name].code)] = f
         return f
+
     return enter
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #e0d38463
@@ -560,11 +846,13 @@ def _constant(name, value):
         m.stack.append(value)
         return i
 
+
 def _empty(name, kind):
     @_op(name)
     def push(m, buf, i):
         m.stack.append(kind())
         return i
+
 
 def _number(name, size, unpack):
     @_op(name)
@@ -572,25 +860,41 @@ def _number(name, size, unpack):
         m.stack.append(unpack(buf, i)[0])
         return i + size
 
+
 def _payload(name, size, unpack):
     @_op(name)
-    def push(m, buf, i): return m.skip(i + size, unpack(buf, i)[0])
+    def push(m, buf, i):
+        return m.skip(i + size, unpack(buf, i)[0])
+
 
 def _text(name, size, unpack):
     @_op(name)
     def push(m, buf, i):
         n, i = unpack(buf, i)[0], i + size
-        if n >= _SMALL: return m.skip(i, n, _LazyText)
+        if n >= _SMALL:
+            return m.skip(i, n, _LazyText)
         data, i = m.take(i, n)
         m.stack.append(data.decode('utf-8', 'surrogatepass'))
         return i
 
-_U1, _U2, _I4, _U4, _U8, _F8 = ((struct.calcsize(f), struct.Struct(f).unpack_from) for f in ('B', '<H', '<i', '<I', '<Q', '>d'))
-for _name, _value in dict(NONE=None, NEWTRUE=True, NEWFALSE=False, EMPTY_TUPLE=()).items(): _constant(_name, _value)
-for _name, _kind in dict(EMPTY_DICT=dict, EMPTY_LIST=list).items(): _empty(_name, _kind)
-for _name, _form in dict(BININT2=_U2, BININT=_I4, BINFLOAT=_F8).items(): _number(_name, *_form)
-for _name, _form in dict(SHORT_BINBYTES=_U1, BINBYTES=_U4, BINSTRING=_U4, BINBYTES8=_U8, BYTEARRAY8=_U8).items(): _payload(_name, *_form)  # BINSTRING: Python 2's
-for _name, _form in dict(BINUNICODE=_U4, BINUNICODE8=_U8).items(): _text(_name, *_form)
+
+_U1, _U2, _I4, _U4, _U8, _F8 = (
+    (struct.calcsize(f), struct.Struct(f).unpack_from) for f in ('B', '<H', '<i', '<I', '<Q', '>d')
+)
+for _name, _value in dict(NONE=None, NEWTRUE=True, NEWFALSE=False, EMPTY_TUPLE=()).items():
+    _constant(_name, _value)
+for _name, _kind in dict(EMPTY_DICT=dict, EMPTY_LIST=list).items():
+    _empty(_name, _kind)
+for _name, _form in dict(BININT2=_U2, BININT=_I4, BINFLOAT=_F8).items():
+    _number(_name, *_form)
+# BINSTRING: Python 2's
+for _name, _form in dict(
+    SHORT_BINBYTES=_U1, BINBYTES=_U4, BINSTRING=_U4, BINBYTES8=_U8, BYTEARRAY8=_U8
+).items():
+    _payload(_name, *_form)
+for _name, _form in dict(BINUNICODE=_U4, BINUNICODE8=_U8).items():
+    _text(_name, *_form)
+
 
 @_op('EMPTY_SET')
 def _empty_set(m, buf, i):
@@ -598,16 +902,21 @@ def _empty_set(m, buf, i):
     m.stack.append(set())
     return i
 
+
 @_op('BININT1')
 def _binint1(m, buf, i):
     m.stack.append(buf[i])
     return i + 1
 
+
 @_op('SHORT_BINUNICODE')
 def _short_binunicode(m, buf, i):
     j = i + 1 + buf[i]
-    m.stack.append((buf[i + 1:j] if j <= m.have else m.take(i + 1, buf[i])[0]).decode('utf-8', 'surrogatepass'))
+    m.stack.append(
+        (buf[i + 1 : j] if j <= m.have else m.take(i + 1, buf[i])[0]).decode('utf-8', 'surrogatepass')
+    )
     return j
+
 
 @_op('SHORT_BINSTRING')
 def _short_binstring(m, buf, i):
@@ -615,10 +924,12 @@ def _short_binstring(m, buf, i):
     m.stack.append(data.decode('latin-1'))
     return j
 
+
 @_op('LONG1', 'LONG4')
 def _long(m, buf, i):
-    n, i = (buf[i], i + 1) if buf[i - 1] == 0x8a else (_I4[1](buf, i)[0], i + 4)
-    if not 0 <= n <= 1024: m.refuse(f'a whole number of {n:,} bytes')
+    n, i = (buf[i], i + 1) if buf[i - 1] == 0x8A else (_I4[1](buf, i)[0], i + 4)
+    if not 0 <= n <= 1024:
+        m.refuse(f'a whole number of {n:,} bytes')
     data, i = m.take(i, n)
     m.stack.append(int.from_bytes(data, 'little', signed=True))
     return i
@@ -627,10 +938,12 @@ def _long(m, buf, i):
 @_op('MARK')
 def _mark(m, buf, i):
     stack = m.stack
-    if len(m.meta) > 1000: m.refuse('more than 1,000 open marks: nested too deep')
+    if len(m.meta) > 1000:
+        m.refuse('more than 1,000 open marks: nested too deep')
     m.meta.append(stack)
     m.stack = [] if type(stack) is list else stack.frame()
     return i
+
 
 def _pop_mark(m):
     "What stands above the last mark; the stack below it is the stack again"
@@ -638,19 +951,23 @@ def _pop_mark(m):
     m.stack = m.meta.pop()
     return items
 
+
 @_op('TUPLE')
 def _tuple(m, buf, i):
     items = _pop_mark(m)
     if type(items) is _Items and items.early:
         items.close()
         m.stack.append(_Column(m))
-    else: m.stack.append(tuple(items))
+    else:
+        m.stack.append(tuple(items))
     return i
+
 
 @_op('TUPLE1')
 def _tuple1(m, buf, i):
     m.stack.append((m.stack.pop(),))
     return i
+
 
 @_op('TUPLE2')
 def _tuple2(m, buf, i):
@@ -658,6 +975,7 @@ def _tuple2(m, buf, i):
     b = stack.pop()
     stack.append((stack.pop(), b))
     return i
+
 
 @_op('TUPLE3')
 def _tuple3(m, buf, i):
@@ -669,45 +987,67 @@ def _tuple3(m, buf, i):
 # %% ../nbs/reference/63_pickle_machine.ipynb #37e75813
 _PLAIN = {int, str, float, bool, type(None), complex}
 
+
 def _target(m, kind, what):
     "The top of the stack, to which something is added: a new container of our own"
     top = m.stack[-1]
-    if not isinstance(top, kind): m.refuse(f'{what} to a {type(top).__name__}: only lists, dicts and sets are filled', top)
-    if m.fetched and id(top) in m.fetched: m.refuse(f'{what} to something that is complete: a cycle, which is not read')
+    if not isinstance(top, kind):
+        m.refuse(f'{what} to a {type(top).__name__}: only lists, dicts and sets are filled', top)
+    if m.fetched and id(top) in m.fetched:
+        m.refuse(f'{what} to something that is complete: a cycle, which is not read')
     return top
+
 
 def _read_text(m, v):
     "What the lazy bytes or long text `v` holds; the same object again, if it was fetched from the memo"
-    if found := m.texts.get(id(v)): return found[1]
-    if v.nbytes > _MAX_STR: m.refuse(f'a text of {format_size(v.nbytes)}: up to {format_size(_MAX_STR)} are read', offset=v.offset)
+    if found := m.texts.get(id(v)):
+        return found[1]
+    if v.nbytes > _MAX_STR:
+        m.refuse(
+            f'a text of {format_size(v.nbytes)}: up to {format_size(_MAX_STR)} are read', offset=v.offset
+        )
     m.spend('bytes', v.nbytes)
     data = v.read().decode('utf-8', 'surrogatepass') if type(v) is _LazyText else v.read()
     if id(v) in m.fetched:
         m.held += v.nbytes + 256
-        if m.held > _MAX_HELD: m.texts, m.held = {}, v.nbytes
+        if m.held > _MAX_HELD:
+            m.texts, m.held = {}, v.nbytes
         m.texts[id(v)] = v, data
     return data
 
+
 def _key(m, v, holder, depth=0):
-    "`v` as a key of the dict, or in the set, numbered `holder`: plain, or a tuple of what is; bytes are read. Nothing else is hashed, and few of the same hash"
+    """`v` as a key of the dict, or in the set, numbered `holder`: plain, or a tuple of what is; bytes are
+    read. Nothing else is hashed, and few of the same hash"""
     if type(v) is tuple:
-        if depth == _MAX_DEPTH: m.refuse(f'a key that is nested deeper than {_MAX_DEPTH} levels')
+        if depth == _MAX_DEPTH:
+            m.refuse(f'a key that is nested deeper than {_MAX_DEPTH} levels')
         m.spend('values', 1 + len(v))
         v = tuple([x if type(x) is str else _key(m, x, None, depth + 1) for x in v])
-    elif isinstance(v, LazyBytes): v = _read_text(m, v)
-    elif type(v) not in _KEYS: m.refuse(f'a {type(v).__name__} is the key of a dict, or in one, or in a set: only numbers, texts, bytes, None and tuples of them are', v)
-    if holder is not None and (type(v) in (tuple, complex) or type(v) is int and v.bit_length() > 60):  # whose hashes can be chosen
+    elif isinstance(v, LazyBytes):
+        v = _read_text(m, v)
+    elif type(v) not in _KEYS:
+        m.refuse(
+            f'a {type(v).__name__} is the key of a dict, or in one, or in a set: only numbers, texts, bytes, None and tuples of them are',
+            v,
+        )
+    # whose hashes can be chosen
+    if holder is not None and (type(v) in (tuple, complex) or type(v) is int and v.bit_length() > 60):
         alike = holder, hash(v)
         m.alike[alike] = count = m.alike.get(alike, 0) + 1
-        if count > _MAX_ALIKE: m.refuse(f'more than {_MAX_ALIKE} keys of the same hash')
+        if count > _MAX_ALIKE:
+            m.refuse(f'more than {_MAX_ALIKE} keys of the same hash')
     return v
+
 
 def _set(m, items, kind):
     "A set of `items`"
     number = -1 - len(m.alike)
     return kind([v if type(v) is str else _key(m, v, number) for v in items])
 
+
 _KEYS = _PLAIN | {bytes}
+
 
 @_op('APPEND')
 def _append(m, buf, i):
@@ -715,20 +1055,25 @@ def _append(m, buf, i):
     _target(m, list, 'APPEND').append(value)
     return i
 
+
 @_op('APPENDS')
 def _appends(m, buf, i):
     items = _pop_mark(m)
     _target(m, list, 'APPENDS').extend(items)
     return i
 
+
 @_op('SETITEM', 'SETITEMS')
 def _setitems(m, buf, i):
     items = _pop_mark(m) if buf[i - 1] == 0x75 else (m.stack.pop(), m.stack.pop())[::-1]
-    if len(items) % 2: m.refuse('SETITEMS with a key and no value')
+    if len(items) % 2:
+        m.refuse('SETITEMS with a key and no value')
     target = _target(m, dict, 'SETITEMS')
     it = iter(items)
-    for key, value in zip(it, it): target[key if type(key) is str else _key(m, key, id(target))] = value
+    for key, value in zip(it, it):
+        target[key if type(key) is str else _key(m, key, id(target))] = value
     return i
+
 
 @_op('ADDITEMS')
 def _additems(m, buf, i):
@@ -736,10 +1081,12 @@ def _additems(m, buf, i):
     target.update([v if type(v) is str else _key(m, v, id(target)) for v in items])
     return i
 
+
 @_op('FROZENSET')
 def _frozenset(m, buf, i):
     items = _pop_mark(m)
-    if type(items) is _Items and items.early and m.count: m.refuse('a large frozenset: lists and tuples are read item by item')
+    if type(items) is _Items and items.early and m.count:
+        m.refuse('a large frozenset: lists and tuples are read item by item')
     m.stack.append(_set(m, items, frozenset))
     return i
 
@@ -750,76 +1097,100 @@ def _memoize(m, buf, i):
     m.puts += 1
     return i
 
+
 @_op('BINPUT', 'LONG_BINPUT')
 def _put(m, buf, i):
     slot, i = (buf[i], i + 1) if buf[i - 1] == 0x71 else (_U4[1](buf, i)[0], i + 4)
-    if slot < m.puts: m.refuse(f'memo slot {slot} is filled twice')
+    if slot < m.puts:
+        m.refuse(f'memo slot {slot} is filled twice')
     m.memo[slot] = m.stack[-1]
     m.puts = slot + 1
     return i
 
+
 @_op('BINGET', 'LONG_BINGET')
 def _get(m, buf, i):
     slot, i = (buf[i], i + 1) if buf[i - 1] == 0x68 else (_U4[1](buf, i)[0], i + 4)
-    try: value = m.memo[slot]
+    try:
+        value = m.memo[slot]
     except KeyError:
-        try: value = m.kept[slot]
-        except KeyError: m.refuse(f'memo slot {slot} is fetched and was never filled')
+        try:
+            value = m.kept[slot]
+        except KeyError:
+            m.refuse(f'memo slot {slot} is fetched and was never filled')
     kind = type(value)
     if kind is _Again:
         m.fetched[id(value.value)] = value
         value = value.value
     elif kind in _SHARED:
-        if kind in _TOP: m.refuse('something holds the whole that it is part of: a cycle, which is not read')
+        if kind in _TOP:
+            m.refuse('something holds the whole that it is part of: a cycle, which is not read')
         again = m.fetched[id(value)] = _Again(value)
         (m.memo if slot in m.memo else m.kept)[slot] = again
     m.stack.append(value)  # which may begin an item
-    if slot < m.mark_puts and m.notes is not None: (m.notes if slot < m.item_puts else m.doubt)[slot] = value
+    if slot < m.mark_puts and m.notes is not None:
+        (m.notes if slot < m.item_puts else m.doubt)[slot] = value
     return i
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #31697dee
 @_op('PROTO')
 def _proto(m, buf, i):
-    if m.base + i - 1 != m.begin: m.refuse('PROTO in the middle of a pickle')
-    if not 2 <= buf[i] <= 5: m.refuse(f'pickle protocol {buf[i]}: protocols 2 to 5 are read; write the file again with protocol=4')
+    if m.base + i - 1 != m.begin:
+        m.refuse('PROTO in the middle of a pickle')
+    if not 2 <= buf[i] <= 5:
+        m.refuse(f'pickle protocol {buf[i]}: protocols 2 to 5 are read; write the file again with protocol=4')
     return i + 1
+
 
 @_op('FRAME')
 def _frame(m, buf, i):
     m.promise(i + 8, _U8[1](buf, i)[0], 'a frame of ')
     return i + 8
 
+
 @_op('STOP')
-def _stop(m, buf, i): raise _Done
+def _stop(m, buf, i):
+    raise _Done
+
 
 @_op('GLOBAL')
 def _global(m, buf, i):
-    line = buf[i:i + 600]
-    if line.count(b'\n') < 2: line, _ = m.take(i, min(600, m.end - m.base - i))
+    line = buf[i : i + 600]
+    if line.count(b'\n') < 2:
+        line, _ = m.take(i, min(600, m.end - m.base - i))
     parts = line.split(b'\n', 2)
-    if len(parts) < 3: m.refuse('GLOBAL without a name that ends')
+    if len(parts) < 3:
+        m.refuse('GLOBAL without a name that ends')
     m.stack.append(_resolve(m, parts[0].decode('utf-8'), parts[1].decode('utf-8')))
     return i + len(parts[0]) + len(parts[1]) + 2
+
 
 @_op('STACK_GLOBAL')
 def _stack_global(m, buf, i):
     name, module = m.stack.pop(), m.stack.pop()
-    if type(name) is not str or type(module) is not str: m.refuse('STACK_GLOBAL without a module and a name')
+    if type(name) is not str or type(module) is not str:
+        m.refuse('STACK_GLOBAL without a module and a name')
     m.stack.append(_resolve(m, module, name))
     return i
+
 
 @_op('REDUCE')
 def _reduce(m, buf, i):
     args = m.stack.pop()
     f = m.stack.pop()
-    if type(f) is not _Name: m.refuse(f'REDUCE calls a {type(f).__name__}')
-    if f.call is None: m.refuse(f'the file calls {f}, which is not done: only data is read', f)
-    if type(args) is not tuple: m.refuse(f'{f} with arguments that are no tuple', f)
-    try: made = f.call(m, *args)
+    if type(f) is not _Name:
+        m.refuse(f'REDUCE calls a {type(f).__name__}')
+    if f.call is None:
+        m.refuse(f'the file calls {f}, which is not done: only data is read', f)
+    if type(args) is not tuple:
+        m.refuse(f'{f} with arguments that are no tuple', f)
+    try:
+        made = f.call(m, *args)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as e:
         m.refuse(f"{f} with arguments that it doesn't take ({e})", f)
     m.stack.append(made)
     return i
+
 
 @_op('NEWOBJ', 'NEWOBJ_EX')
 def _newobj(m, buf, i):
@@ -828,283 +1199,493 @@ def _newobj(m, buf, i):
     m.stack.append(_new(m, m.stack.pop(), args, kwargs))
     return i
 
+
 def _new(m, cls, args, kwargs):
     "A record of class `cls`; what it was made with becomes the fields `_0`, `_1`, … and those of `kwargs`"
-    if args or kwargs: m.spend('values', 4 * (len(args) + len(kwargs)))
-    if type(cls) is not _Name: m.refuse(f'NEWOBJ of a {type(cls).__name__}')
-    if not cls.record: m.refuse(f'the file makes a {cls}, which is no class of data', cls)
-    if type(args) is not tuple or type(kwargs) is not dict or any(type(key) is not str for key in kwargs): m.refuse(f'NEWOBJ of {cls} with odd arguments', cls)
+    if args or kwargs:
+        m.spend('values', 4 * (len(args) + len(kwargs)))
+    if type(cls) is not _Name:
+        m.refuse(f'NEWOBJ of a {type(cls).__name__}')
+    if not cls.record:
+        m.refuse(f'the file makes a {cls}, which is no class of data', cls)
+    if type(args) is not tuple or type(kwargs) is not dict or any(type(key) is not str for key in kwargs):
+        m.refuse(f'NEWOBJ of {cls} with odd arguments', cls)
     return Record(cls.module, cls.name, {**{f'_{k}': v for k, v in enumerate(args)}, **kwargs})
+
 
 @_op('BUILD')
 def _build(m, buf, i):
     state, target = m.stack.pop(), m.stack[-1]
-    if m.fetched and id(target) in m.fetched: m.refuse('BUILD of something that is complete: a cycle, which is not read', target)
-    if type(target) is Record: _set_state(m, target, state)
+    if m.fetched and id(target) in m.fetched:
+        m.refuse('BUILD of something that is complete: a cycle, which is not read', target)
+    if type(target) is Record:
+        _set_state(m, target, state)
     elif type(target) is LazyTensor:
-        if target.shape is not None: m.refuse('an array that is built twice', 'numpy.ndarray')
-        if type(state) is not tuple or len(state) != 5: m.refuse('an array with an odd state', 'numpy.ndarray')
+        if target.shape is not None:
+            m.refuse('an array that is built twice', 'numpy.ndarray')
+        if type(state) is not tuple or len(state) != 5:
+            m.refuse('an array with an odd state', 'numpy.ndarray')
         _, shape, dtype, fortran, data = state
         _set_array(m, target, data, dtype, shape, bool(fortran))
     elif type(target) is _Dtype:
-        if type(state) is not tuple or len(state) < 8 or state[1] not in ('<', '>', '|', '=') or any(state[2:5]): m.refuse('a NumPy dtype with an odd state', 'numpy.dtype')
+        if (
+            type(state) is not tuple
+            or len(state) < 8
+            or state[1] not in ('<', '>', '|', '=')
+            or any(state[2:5])
+        ):
+            m.refuse('a NumPy dtype with an odd state', 'numpy.dtype')
         target.order = state[1]
-    else: m.refuse(f'BUILD of a {target if type(target) is _Name else type(target).__name__}', target)
+    else:
+        m.refuse(f'BUILD of a {target if type(target) is _Name else type(target).__name__}', target)
     return i
+
 
 def _set_state(m, record, state):
     "Give `record` its fields: a dict, (None or dict, dict of slots), or values without names"
-    if type(state) is tuple and len(state) == 2 and all(s is None or type(s) is dict for s in state): states, record.form = [s for s in state if s], 'slots'
-    elif type(state) is dict: states = [state]
-    elif type(state) in (list, tuple): states, record.form = [{f'_{k}': v for k, v in enumerate(state)}], 'values'
-    else: states, record.form = [{'_state': state}], 'state'
+    if type(state) is tuple and len(state) == 2 and all(s is None or type(s) is dict for s in state):
+        states, record.form = [s for s in state if s], 'slots'
+    elif type(state) is dict:
+        states = [state]
+    elif type(state) in (list, tuple):
+        states, record.form = [{f'_{k}': v for k, v in enumerate(state)}], 'values'
+    else:
+        states, record.form = [{'_state': state}], 'state'
     for s in states:
         m.spend('values', 4 * len(s))
         for key in s:
-            if type(key) is not str: m.refuse(f'{record.module}.{record.name} has a field called {_show(key)}', record)
+            if type(key) is not str:
+                m.refuse(f'{record.module}.{record.name} has a field called {_show(key)}', record)
         record.fields.update(s)
+
 
 @_op('BINPERSID')
 def _binpersid(m, buf, i):
     pid = m.stack.pop()
-    if m.persistent is None: m.refuse('a persistent id in a file that is no torch.save archive', pid[1] if type(pid) is tuple and len(pid) > 1 else None)
+    if m.persistent is None:
+        m.refuse(
+            'a persistent id in a file that is no torch.save archive',
+            pid[1] if type(pid) is tuple and len(pid) > 1 else None,
+        )
     m.stack.append(m.persistent(m, pid))
     return i
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #b205902a
 _HANDLERS = {}
 
+
 def _handles(*names):
     "Enter a function as what is done for the callables `names`"
+
     def enter(f):
-        for name in names: _HANDLERS[name] = f
+        for name in names:
+            _HANDLERS[name] = f
         return f
+
     return enter
 
+
 # names that stand for something and are never called
-_INERT = {'numpy.ndarray', 'builtins.object', 'builtins.list', 'builtins.dict', 'builtins.int', 'builtins.float', 'builtins.str', 'torch.storage.UntypedStorage',
-          'torch.storage.TypedStorage', 'torch.Tensor', 'torch.nn.parameter.Parameter'}
-_TORCH_DTYPES = dict(Float='float32', Double='float64', Half='float16', BFloat16='bfloat16', Long='int64', Int='int32', Short='int16', Char='int8', Byte='uint8',
-                     Bool='bool', ComplexFloat='complex64', ComplexDouble='complex128', Untyped='uint8')
-_OWN = sys.stdlib_module_names - {'trace'}  # modules of Python itself, where no class of data lives; a user's trace.py is too likely
+_INERT = {
+    'numpy.ndarray',
+    'builtins.object',
+    'builtins.list',
+    'builtins.dict',
+    'builtins.int',
+    'builtins.float',
+    'builtins.str',
+    'torch.storage.UntypedStorage',
+    'torch.storage.TypedStorage',
+    'torch.Tensor',
+    'torch.nn.parameter.Parameter',
+}
+_TORCH_DTYPES = dict(
+    Float='float32',
+    Double='float64',
+    Half='float16',
+    BFloat16='bfloat16',
+    Long='int64',
+    Int='int32',
+    Short='int16',
+    Char='int8',
+    Byte='uint8',
+    Bool='bool',
+    ComplexFloat='complex64',
+    ComplexDouble='complex128',
+    Untyped='uint8',
+)
+# modules of Python itself, where no class of data lives; a user's trace.py is too likely
+_OWN = sys.stdlib_module_names - {'trace'}
 _PYTHON2 = {'__builtin__': 'builtins', 'copy_reg': 'copyreg'}  # protocol 2 writes the old names
 
+
 def _resolve(m, module, name):
-    "The `_Name` or constant that the global `name` of `module` stands for; refuses what belongs to Python, torch or NumPy and isn't data"
+    """The `_Name` or constant that the global `name` of `module` stands for; refuses what belongs to Python,
+    torch or NumPy and isn't data"""
     found = m.names.get((module, name))
-    if found is not None: return found
+    if found is not None:
+        return found
     old, module = module, _PYTHON2.get(module, module)
     full, top = f'{module}.{name}', module.partition('.')[0]
-    if module == 'torch' and name in ITEMSIZE: return full
+    if module == 'torch' and name in ITEMSIZE:
+        return full
     call = _HANDLERS.get(full)
-    known = call or full in _INERT or module in ('torch', 'torch.cuda', 'torch.storage') and name.endswith('Storage')
-    if not known and (top in _OWN or (top in ('torch', 'numpy') and not module.startswith('torch.nn.modules.'))):
-        m.refuse(f'{full} is named, which is not data: only tensors, arrays, plain values and records are read', full)
-    if len(m.names) >= 10_000: m.refuse('more than 10,000 different names')
+    known = (
+        call
+        or full in _INERT
+        or module in ('torch', 'torch.cuda', 'torch.storage')
+        and name.endswith('Storage')
+    )
+    if not known and (
+        top in _OWN or (top in ('torch', 'numpy') and not module.startswith('torch.nn.modules.'))
+    ):
+        m.refuse(
+            f'{full} is named, which is not data: only tensors, arrays, plain values and records are read',
+            full,
+        )
+    if len(m.names) >= 10_000:
+        m.refuse('more than 10,000 different names')
     found = m.names[old, name] = _Name(module, name, m.base + m.at, call, not known)
     return found
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #ec4c70bf
 @_handles('collections.OrderedDict', 'collections.defaultdict')
 def _dict(m, *args):
-    if [a for a in args if type(a) is not _Name]: m.refuse('a dict that is made with arguments')
+    if [a for a in args if type(a) is not _Name]:
+        m.refuse('a dict that is made with arguments')
     return {}
+
 
 @_handles('builtins.set', 'builtins.frozenset')
 def _make_set(m, items=()):
     m.spend('values', 8 + 4 * len(items))
     return _set(m, items, set)
 
+
 @_handles('builtins.complex')
-def _complex(m, a, b): return complex(a, b)
+def _complex(m, a, b):
+    return complex(a, b)
+
 
 @_handles('builtins.bytes', 'builtins.bytearray')
 def _bytes(m, data=None, encoding=None):
-    if data is None: return LazyBytes(m.file, m.base + m.at, 0)
+    if data is None:
+        return LazyBytes(m.file, m.base + m.at, 0)
     return data if type(data) is LazyBytes else _encode(m, data, encoding)
+
 
 @_handles('_codecs.encode')
 def _encode(m, text, encoding):
-    if encoding not in ('latin1', 'latin-1') or not isinstance(text, (str, _LazyText)): m.refuse('_codecs.encode of something else than bytes', '_codecs.encode')
+    if encoding not in ('latin1', 'latin-1') or not isinstance(text, (str, _LazyText)):
+        m.refuse('_codecs.encode of something else than bytes', '_codecs.encode')
     m.spend('bytes', len(text))
-    file = _Memory(text.encode('latin-1'), m.file.path) if isinstance(text, str) else _Text(text.file, text.offset, text.nbytes)
+    file = (
+        _Memory(text.encode('latin-1'), m.file.path)
+        if isinstance(text, str)
+        else _Text(text.file, text.offset, text.nbytes)
+    )
     return LazyBytes(file, 0, file.size)
+
 
 @_handles('torch.Size')
 def _size(m, items):
     m.spend('values', len(items))
     return tuple(items)
 
+
 @_handles('torch.device')
-def _device(m, kind, index=None): return f'{kind:s}' if index is None else f'{kind:s}:{index:d}'
+def _device(m, kind, index=None):
+    return f'{kind:s}' if index is None else f'{kind:s}:{index:d}'
+
 
 @_handles('copyreg._reconstructor')
 def _reconstructor(m, cls, base, state):
-    if type(base) is not _Name or str(base) != 'builtins.object' or state is not None: m.refuse(f'copyreg._reconstructor of {_show(cls)} from {_show(base)}', cls)
+    if type(base) is not _Name or str(base) != 'builtins.object' or state is not None:
+        m.refuse(f'copyreg._reconstructor of {_show(cls)} from {_show(base)}', cls)
     return _new(m, cls, (), {})
 
+
 @_handles('copyreg.__newobj__')
-def _newobj_function(m, cls, *args): return _new(m, cls, args, {})
+def _newobj_function(m, cls, *args):
+    return _new(m, cls, args, {})
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #38d1afd2
 def _numbers(m, numbers):
     "A shape, or other `numbers`, of few and small enough ones that they can be multiplied"
-    if type(numbers) is not tuple: raise TypeError(_show(numbers))
-    if len(numbers) > _MAX_AXES: m.refuse(f'{len(numbers):,} axes: a tensor has up to {_MAX_AXES}')
+    if type(numbers) is not tuple:
+        raise TypeError(_show(numbers))
+    if len(numbers) > _MAX_AXES:
+        m.refuse(f'{len(numbers):,} axes: a tensor has up to {_MAX_AXES}')
     for n in numbers:
-        if type(n) is not int or not 0 <= n < 2**63: raise ValueError(f'{_show(n)} in a shape')
-    if len(numbers) > 8: m.spend('values', len(numbers))
+        if type(n) is not int or not 0 <= n < 2**63:
+            raise ValueError(f'{_show(n)} in a shape')
+    if len(numbers) > 8:
+        m.spend('values', len(numbers))
     return numbers
+
 
 @_handles('torch._utils._rebuild_tensor_v2', 'torch._utils._rebuild_tensor')
 def _rebuild_tensor(m, storage, first, shape, strides, requires_grad=False, hooks=None, metadata=None):
     return _tensor(m, storage, first, shape, strides, requires_grad, metadata, storage.dtype)
 
+
 @_handles('torch._utils._rebuild_tensor_v3')
 def _rebuild_tensor_v3(m, storage, first, shape, strides, requires_grad, hooks, dtype, metadata=None):
     return _tensor(m, storage, first, shape, strides, requires_grad, metadata, dtype.removeprefix('torch.'))
 
+
 def _tensor(m, storage, first, shape, strides, requires_grad, metadata, dtype):
     "A torch tensor over `storage`, once its numbers are checked against it"
-    if type(storage) is not _Storage: raise TypeError('no storage')
-    if metadata: m.refuse('a conjugated or negated view, or a tensor with attributes: store it with .resolve_conj().resolve_neg()')
+    if type(storage) is not _Storage:
+        raise TypeError('no storage')
+    if metadata:
+        m.refuse(
+            'a conjugated or negated view, or a tensor with attributes: store it with .resolve_conj().resolve_neg()'
+        )
     shape, strides, first = _numbers(m, shape), _numbers(m, strides), *_numbers(m, (first,))
-    if len(shape) != len(strides): raise ValueError('shape and strides')
+    if len(shape) != len(strides):
+        raise ValueError('shape and strides')
     size, empty = ITEMSIZE[dtype], 0 in shape
     last = first + sum((n - 1) * step for n, step in zip(shape, strides))
     if not empty and (last + 1) * size > storage.nbytes:
-        m.refuse(f'a tensor of shape {list(shape)} reaches byte {(last + 1) * size:,} of a storage of {storage.nbytes:,}', 'torch._utils._rebuild_tensor_v2')
+        m.refuse(
+            f'a tensor of shape {list(shape)} reaches byte {(last + 1) * size:,} of a storage of {storage.nbytes:,}',
+            'torch._utils._rebuild_tensor_v2',
+        )
     return LazyTensor('torch', dtype, shape, strides, storage, 0 if empty else first, bool(requires_grad))
+
 
 @_handles('torch._utils._rebuild_parameter')
 def _rebuild_parameter(m, data, requires_grad, hooks=None):
-    if type(data) is not LazyTensor or data.shape is None: raise TypeError('no tensor')
-    return LazyTensor('torch', data.dtype, data.shape, data.strides, data._store, data._first, bool(requires_grad))
+    if type(data) is not LazyTensor or data.shape is None:
+        raise TypeError('no tensor')
+    return LazyTensor(
+        'torch', data.dtype, data.shape, data.strides, data._store, data._first, bool(requires_grad)
+    )
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #35de8095
-_MAGIC = 0x1950a86a20f9469cfc6c
-_HEAD = re.compile(b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.'.replace(b'.', rb'\.') + rb'\x80\x02\}q\x00\(X\x10\0\0\0protocol_versionq\x01M\xe9\x03'
+_MAGIC = 0x1950A86A20F9469CFC6C
+_HEAD = re.compile(
+    b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.'.replace(b'.', rb'\.')
+    + rb'\x80\x02\}q\x00\(X\x10\0\0\0protocol_versionq\x01M\xe9\x03'
     rb'X\r\0\0\0little_endianq\x02\x88X\n\0\0\0type_sizesq\x03\}q\x04\(X\x05\0\0\0shortq\x05K\x02X\x03\0\0\0intq\x06K\x04X\x04\0\0\0longq\x07K[\4\x08]uu\.'
     rb'\x80\x02\(X\x07\0\0\0storageq\0ctorch\n([A-Za-z0-9]{4,13})Storage\nq\x01X(.)\0\0\0([0-9]{1,20})q\x02X\x03\0\0\0cpuq\x03'
-    rb'(?:K(.)|M(..)|J(....)|\x8a\x05(.....))Ntq\x04Q\.\x80\x02\]q\0X\2\0\0\0\3q\x01a\.(........)', re.S)
+    rb'(?:K(.)|M(..)|J(....)|\x8a\x05(.....))Ntq\x04Q\.\x80\x02\]q\0X\2\0\0\0\3q\x01a\.(........)',
+    re.S,
+)
+
 
 @_handles('torch.storage._load_from_bytes')
 def _load_from_bytes(m, blob):
-    if type(blob) is not LazyBytes: raise TypeError('no bytes')
+    if type(blob) is not LazyBytes:
+        raise TypeError('no bytes')
     m.spend('values', 8)
     i, k = blob.offset - m.base, blob.offset - m.old_base
-    if blob.file is m.file and 0 <= i and i + min(blob.nbytes, 600) <= m.have: hit = _HEAD.match(m.buf, i)
-    elif blob.file is m.file and 0 <= k and k + min(blob.nbytes, 600) <= m.old_have: i, hit = k, _HEAD.match(m.old, k)
-    else: i, hit = 0, _HEAD.match(blob.file.pread(min(blob.nbytes, 600), blob.offset))
+    if blob.file is m.file and 0 <= i and i + min(blob.nbytes, 600) <= m.have:
+        hit = _HEAD.match(m.buf, i)
+    elif blob.file is m.file and 0 <= k and k + min(blob.nbytes, 600) <= m.old_have:
+        i, hit = k, _HEAD.match(m.old, k)
+    else:
+        i, hit = 0, _HEAD.match(blob.file.pread(min(blob.nbytes, 600), blob.offset))
     if hit and hit[1].decode() in _TORCH_DTYPES and hit[2][0] == len(hit[3]):
-        count, dtype, used = int.from_bytes(hit[4] or hit[5] or hit[6] or hit[7], 'little'), _TORCH_DTYPES[hit[1].decode()], hit.end() - i
+        count, dtype, used = (
+            int.from_bytes(hit[4] or hit[5] or hit[6] or hit[7], 'little'),
+            _TORCH_DTYPES[hit[1].decode()],
+            hit.end() - i,
+        )
         nbytes = count * ITEMSIZE[dtype]
-        if hit[8] == count.to_bytes(8, 'little') and used + nbytes == blob.nbytes: return _Storage(blob.file, blob.offset + used, nbytes, dtype)
+        if hit[8] == count.to_bytes(8, 'little') and used + nbytes == blob.nbytes:
+            return _Storage(blob.file, blob.offset + used, nbytes, dtype)
     return _load_legacy(m, blob)
 
+
 def _load_legacy(m, blob):
-    "The storage in a `torch.save` blob of the format before the archives: three small pickles, the object, its keys, and the bytes"
-    if m.level: m.refuse('a torch.save blob inside a torch.save blob', 'torch.storage._load_from_bytes')
+    """The storage in a `torch.save` blob of the format before the archives: three small pickles, the object,
+    its keys, and the bytes"""
+    if m.level:
+        m.refuse('a torch.save blob inside a torch.save blob', 'torch.storage._load_from_bytes')
     m.spend('values', 100)
     found = {}
+
     def persistent(inner, pid):  # a storage whose place isn't known yet
         key, dtype, nbytes = _storage_id(inner, pid)
         store = found.setdefault(key, _Storage(inner.file, None, nbytes, dtype))
-        if (store.nbytes, store.dtype) != (nbytes, dtype): inner.refuse(f'storage {key} has two sizes or types')
+        if (store.nbytes, store.dtype) != (nbytes, dtype):
+            inner.refuse(f'storage {key} has two sizes or types')
         return store
-    inner = _Machine(blob.file, blob.offset, blob.offset + blob.nbytes, persistent=persistent, level=1, left=m.left)
+
+    inner = _Machine(
+        blob.file, blob.offset, blob.offset + blob.nbytes, persistent=persistent, level=1, left=m.left
+    )
     inner.count = m.number()
+
     def load():
         inner.begin = inner.next
         return inner.reset(inner.next).load()
-    if load() != _MAGIC: m.refuse('torch.storage._load_from_bytes of something that torch.save did not write', 'torch.storage._load_from_bytes')
-    if load() != 1001 or load().get('little_endian') is not True: m.refuse('a torch.save blob of another version or a big-endian machine')
+
+    if load() != _MAGIC:
+        m.refuse(
+            'torch.storage._load_from_bytes of something that torch.save did not write',
+            'torch.storage._load_from_bytes',
+        )
+    if load() != 1001 or load().get('little_endian') is not True:
+        m.refuse('a torch.save blob of another version or a big-endian machine')
     value, keys, at = load(), load(), inner.next
-    if type(keys) is not list or any(type(key) is not str for key in keys) or sorted(keys) != sorted(found): inner.refuse('the keys of a torch.save blob are not those of its storages')
+    if type(keys) is not list or any(type(key) is not str for key in keys) or sorted(keys) != sorted(found):
+        inner.refuse('the keys of a torch.save blob are not those of its storages')
     for key in keys:  # one after another, each behind its number of elements
         store = found[key]
-        if at + 8 + store.nbytes > inner.end: inner.truncated(f'a storage of {store.nbytes:,} bytes is promised, {max(0, inner.end - at - 8):,} are there', at)
+        if at + 8 + store.nbytes > inner.end:
+            inner.truncated(
+                f'a storage of {store.nbytes:,} bytes is promised, {max(0, inner.end - at - 8):,} are there',
+                at,
+            )
         count = int.from_bytes(inner.file.pread(8, at), 'little')
-        if count * ITEMSIZE[store.dtype] != store.nbytes: inner.refuse(f'a storage has {count:,} elements here and {store.nbytes:,} bytes there', offset=at)
+        if count * ITEMSIZE[store.dtype] != store.nbytes:
+            inner.refuse(f'a storage has {count:,} elements here and {store.nbytes:,} bytes there', offset=at)
         store.offset = at + 8
         at += 8 + store.nbytes
-    if type(value) is not _Storage: inner.refuse(f'a torch.save blob that holds a {type(value).__name__} instead of a storage', 'torch.storage._load_from_bytes')
+    if type(value) is not _Storage:
+        inner.refuse(
+            f'a torch.save blob that holds a {type(value).__name__} instead of a storage',
+            'torch.storage._load_from_bytes',
+        )
     return value
+
 
 def _storage_id(m, pid):
     "Key, dtype and bytes of the storage that `pid` names"
-    if type(pid) is not tuple or not 5 <= len(pid) <= 6 or pid[0] != 'storage' or len(pid) == 6 and pid[5] is not None:
-        m.refuse('a persistent id that names no storage', pid[1] if type(pid) is tuple and len(pid) > 1 else None)
+    if (
+        type(pid) is not tuple
+        or not 5 <= len(pid) <= 6
+        or pid[0] != 'storage'
+        or len(pid) == 6
+        and pid[5] is not None
+    ):
+        m.refuse(
+            'a persistent id that names no storage', pid[1] if type(pid) is tuple and len(pid) > 1 else None
+        )
     kind, key, count = pid[1], pid[2], pid[4]
-    if type(kind) is not _Name or not kind.name.endswith('Storage') or kind.name[:-7] not in _TORCH_DTYPES: m.refuse(f'a storage of kind {_show(kind)}', kind)
-    if type(key) is not str: m.refuse('a storage without a key')
-    count, = _numbers(m, (count,))
+    if type(kind) is not _Name or not kind.name.endswith('Storage') or kind.name[:-7] not in _TORCH_DTYPES:
+        m.refuse(f'a storage of kind {_show(kind)}', kind)
+    if type(key) is not str:
+        m.refuse('a storage without a key')
+    (count,) = _numbers(m, (count,))
     dtype = _TORCH_DTYPES[kind.name[:-7]]
     return key, dtype, count * ITEMSIZE[dtype]
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #e7da6ed3
-_NUMPY = {'b1': 'bool', 'i1': 'int8', 'i2': 'int16', 'i4': 'int32', 'i8': 'int64', 'u1': 'uint8', 'u2': 'uint16', 'u4': 'uint32', 'u8': 'uint64',
-          'f2': 'float16', 'f4': 'float32', 'f8': 'float64', 'c8': 'complex64', 'c16': 'complex128'}
-_LETTERS = dict(zip(_NUMPY, ('?', 'b', 'h', 'i', 'q', 'B', 'H', 'I', 'Q', 'e', 'f', 'd', 'ff', 'dd')))  # struct's
+_NUMPY = {
+    'b1': 'bool',
+    'i1': 'int8',
+    'i2': 'int16',
+    'i4': 'int32',
+    'i8': 'int64',
+    'u1': 'uint8',
+    'u2': 'uint16',
+    'u4': 'uint32',
+    'u8': 'uint64',
+    'f2': 'float16',
+    'f4': 'float32',
+    'f8': 'float64',
+    'c8': 'complex64',
+    'c16': 'complex128',
+}
+# struct's
+_LETTERS = dict(zip(_NUMPY, ('?', 'b', 'h', 'i', 'q', 'B', 'H', 'I', 'Q', 'e', 'f', 'd', 'ff', 'dd')))
 
-def _handles_core(name): return _handles(f'numpy.core.{name}', f'numpy._core.{name}')  # before NumPy 2, and since
+
+# before NumPy 2, and since
+def _handles_core(name):
+    return _handles(f'numpy.core.{name}', f'numpy._core.{name}')
+
 
 @_handles('numpy.dtype')
 def _dtype(m, code, align=False, copy=True):
-    if type(code) is not str or code not in _NUMPY: m.refuse(f'a NumPy dtype {_show(code)}: arrays of numbers and bool are read, not of objects, text or structures', 'numpy.dtype')
+    if type(code) is not str or code not in _NUMPY:
+        m.refuse(
+            f'a NumPy dtype {_show(code)}: arrays of numbers and bool are read, not of objects, text or structures',
+            'numpy.dtype',
+        )
     return _Dtype(code)
+
 
 @_handles_core('multiarray._reconstruct')
 def _reconstruct(m, cls, shape, code):
-    if type(cls) is not _Name or str(cls) != 'numpy.ndarray': m.refuse(f'an array of class {_show(cls)}: only numpy.ndarray is read', cls)
+    if type(cls) is not _Name or str(cls) != 'numpy.ndarray':
+        m.refuse(f'an array of class {_show(cls)}: only numpy.ndarray is read', cls)
     return LazyTensor('numpy')
+
 
 def _set_array(m, t, data, dtype, shape, fortran):
     "Make `t` the array of `data`, checked against its length"
-    if type(data) is str: data = LazyBytes(_Memory(data.encode('latin-1'), m.file.path), 0, len(data))  # a short string of Python 2
-    if type(dtype) is not _Dtype or type(data) is not LazyBytes: m.refuse('an array without a dtype or without bytes', 'numpy.ndarray')
+    # a short string of Python 2
+    if type(data) is str:
+        data = LazyBytes(_Memory(data.encode('latin-1'), m.file.path), 0, len(data))
+    if type(dtype) is not _Dtype or type(data) is not LazyBytes:
+        m.refuse('an array without a dtype or without bytes', 'numpy.ndarray')
     t.dtype, t.shape, t.requires_grad, t._first = _NUMPY[dtype.code], _numbers(m, shape), False, 0
-    if t.nbytes != data.nbytes: m.refuse(f'an array of shape {list(shape)} needs {t.nbytes:,} bytes and has {data.nbytes:,}', 'numpy.ndarray')
+    if t.nbytes != data.nbytes:
+        m.refuse(
+            f'an array of shape {list(shape)} needs {t.nbytes:,} bytes and has {data.nbytes:,}',
+            'numpy.ndarray',
+        )
     t.strides = _contiguous(shape[::-1])[::-1] if fortran else _contiguous(shape)
     t._store, t._swap = _Storage(data.file, data.offset, data.nbytes, t.dtype), dtype.order == '>'
     return t
 
+
 @_handles_core('numeric._frombuffer')
 def _frombuffer(m, data, dtype, shape, order, axes=None):
-    if order not in ('C', 'F', 'K') or order == 'K' and sorted(_numbers(m, axes)) != list(range(len(shape))): raise ValueError('order')
+    if order not in ('C', 'F', 'K') or order == 'K' and sorted(_numbers(m, axes)) != list(range(len(shape))):
+        raise ValueError('order')
     t = _set_array(m, LazyTensor('numpy'), data, dtype, shape, order == 'F')
-    if order == 'K': t.shape, t.strides = tuple(shape[k] for k in axes), tuple(t.strides[k] for k in axes)
+    if order == 'K':
+        t.shape, t.strides = tuple(shape[k] for k in axes), tuple(t.strides[k] for k in axes)
     return t
+
 
 @_handles_core('multiarray.scalar')
 def _scalar(m, dtype, data):
     m.spend('values', 40)
-    values = struct.unpack('<' + _LETTERS[dtype.code], _set_array(m, LazyTensor('numpy'), data, dtype, (), False).read())
+    values = struct.unpack(
+        '<' + _LETTERS[dtype.code], _set_array(m, LazyTensor('numpy'), data, dtype, (), False).read()
+    )
     return complex(*values) if len(values) == 2 else values[0]
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #68b0ec66
 _LEAVES = _PLAIN | {LazyTensor, bytes}  # bytes in something that was handed out before, and is fetched again
 
+
 class _Finish:
     "Goes through one item of the machine `m`: `left` values may still come, `deep` levels were found"
-    def __init__(self, m): self.m, self.left, self.deep, self.fetched = m, _MAX_NODES, 0, m.fetched
+
+    def __init__(self, m):
+        self.m, self.left, self.deep, self.fetched = m, _MAX_NODES, 0, m.fetched
 
     def value(self, v, depth=0):
         "`v` as it is handed out"
         kind, m = type(v), self.m
         if kind in _LEAVES:
-            if kind is LazyTensor and v.shape is None: m.refuse('an array without contents', 'numpy.ndarray')
+            if kind is LazyTensor and v.shape is None:
+                m.refuse('an array without contents', 'numpy.ndarray')
             return v
-        if kind is LazyBytes: return _read_text(m, v) if v.nbytes < _SMALL else v
+        if kind is LazyBytes:
+            return _read_text(m, v) if v.nbytes < _SMALL else v
         if kind is _LazyText:
             self.left -= v.nbytes // 64
             return _read_text(m, v)
-        if kind is _Storage: return LazyTensor('torch', v.dtype, (v.nbytes // ITEMSIZE[v.dtype],), (1,), v)
-        if kind is _Dtype: return f'numpy.{_NUMPY[v.code]}'
-        if kind is _Name: m.refuse(f'{v} is handed out as a value, which is not data', v, v.at)
+        if kind is _Storage:
+            return LazyTensor('torch', v.dtype, (v.nbytes // ITEMSIZE[v.dtype],), (1,), v)
+        if kind is _Dtype:
+            return f'numpy.{_NUMPY[v.code]}'
+        if kind is _Name:
+            m.refuse(f'{v} is handed out as a value, which is not data', v, v.at)
         again = self.fetched and self.fetched.get(id(v))
-        if not again: return self.container(v, kind, depth + 1)
-        if again.made is not None: self.count(again.nodes, depth + again.levels)
+        if not again:
+            return self.container(v, kind, depth + 1)
+        if again.made is not None:
+            self.count(again.nodes, depth + again.levels)
         else:
             left, deep, self.deep = self.left, self.deep, depth
             again.made = self.container(v, kind, depth + 1)
@@ -1114,28 +1695,38 @@ class _Finish:
     def count(self, nodes, depth):
         "Note `nodes` values that reach down to level `depth`"
         self.left -= nodes
-        if self.left < 0: self.m.refuse(f'an item of more than {_MAX_NODES:,} values')
-        if depth > self.deep: self.deep = depth
-        if depth > _MAX_DEPTH: self.m.refuse(f'nested deeper than {_MAX_DEPTH} levels')
+        if self.left < 0:
+            self.m.refuse(f'an item of more than {_MAX_NODES:,} values')
+        if depth > self.deep:
+            self.deep = depth
+        if depth > _MAX_DEPTH:
+            self.m.refuse(f'nested deeper than {_MAX_DEPTH} levels')
 
     def container(self, v, kind, depth):
-        "A list, tuple, dict, set or record with all that it holds; keys, and what is in a set, are as they should be"
+        """A list, tuple, dict, set or record with all that it holds; keys, and what is in a set, are as they
+        should be"""
         self.count(len(v), depth)
-        if kind is tuple: return tuple([x if type(x) in _PLAIN else self.value(x, depth) for x in v])
-        if kind is Record: self.container(v.fields, dict, depth + 1)
+        if kind is tuple:
+            return tuple([x if type(x) in _PLAIN else self.value(x, depth) for x in v])
+        if kind is Record:
+            self.container(v.fields, dict, depth + 1)
         elif kind is list or kind is dict:
             for key, x in v.items() if kind is dict else enumerate(v):
                 if type(x) not in _PLAIN:
                     new = self.value(x, depth)
-                    if new is not x: v[key] = new
-        elif kind is not set and kind is not frozenset: self.m.refuse(f'a {kind.__name__} is handed out as a value')
+                    if new is not x:
+                        v[key] = new
+        elif kind is not set and kind is not frozenset:
+            self.m.refuse(f'a {kind.__name__} is handed out as a value')
         return v
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #27aa3b5d
 _CLOSES = (0x74, 0x91)  # TUPLE, FROZENSET
 
+
 class _Items(list):
     "The stack where the items of a top-level list or tuple stand, and the byte where each begins"
+
     def __init__(self, m, early):
         self.m, self.early, self.starts, self.taken, self.mark = m, early, [], None, None
         m.items = self
@@ -1143,18 +1734,19 @@ class _Items(list):
     def emit(self, n):
         "Hand the lowest `n` values to the sink"
         m, starts, self.m.items = self.m, self.starts, None
-        ends = [at for at, _ in starts[1:n + 1]] + [m.base + m.at]
+        ends = [at for at, _ in starts[1 : n + 1]] + [m.base + m.at]
         for value, (start, puts), end in zip(self[:n], starts, ends):
             m.sink(value, start, end, puts)
             m.count += 1
         del self[:n], starts[:n]
         m.items = self
         m.alike.clear()
-        if len(m.memo) > 4 * _NEAR: _forget(m)
+        if len(m.memo) > 4 * _NEAR:
+            _forget(m)
 
     def close(self):
         "Hand out all"
-        del self.starts[len(self):]
+        del self.starts[len(self) :]
         self.emit(len(self))
         self.m.fetched.clear()
         self.m.items = None
@@ -1173,36 +1765,54 @@ class _Items(list):
     def append(self, value):
         m = self.m
         at = m.base + m.at
-        if self.taken == at:  # the opcode has put values together: the whole begins where the first of them did
-            del self.starts[len(self) + 1:]
+        # the opcode has put values together: the whole begins where the first of them did
+        if self.taken == at:
+            del self.starts[len(self) + 1 :]
             m.item_puts = self.starts[-1][1]
         else:
             start = self.mark if m.buf[m.at] in _CLOSES else (at, m.puts)
-            self.starts[len(self):] = [start]
+            self.starts[len(self) :] = [start]
             m.item_puts = start[1]
-            if m.buf[m.at] in _CLOSES and m.notes is not None: m.notes.update(m.doubt)
+            if m.buf[m.at] in _CLOSES and m.notes is not None:
+                m.notes.update(m.doubt)
         m.mark_puts = m.item_puts
         m.doubt.clear()
         list.append(self, value)
         if len(self) > 1024:
-            if self.early: self.emit(1024 - 4 * _MAX_DEPTH)  # an item of _MAX_DEPTH levels has no more values waiting on the stack
-            elif len(self) > _MAX_NODES: m.refuse(f'more than {_MAX_NODES:,} values before they are put into their list')
+            # an item of _MAX_DEPTH levels has no more values waiting on the stack
+            if self.early:
+                self.emit(1024 - 4 * _MAX_DEPTH)
+            elif len(self) > _MAX_NODES:
+                m.refuse(f'more than {_MAX_NODES:,} values before they are put into their list')
+
 
 class _Column(list):
     "A top-level list: what is put into it goes to the sink"
-    def __init__(self, m): self.m, self.first = m, m.count
-    def append(self, value): self.m.stack.give(value)
+
+    def __init__(self, m):
+        self.m, self.first = m, m.count
+
+    def append(self, value):
+        self.m.stack.give(value)
+
     def extend(self, items):
-        if type(items) is not _Items or items.early: self.m.refuse('a list that is filled in an odd way')
+        if type(items) is not _Items or items.early:
+            self.m.refuse('a list that is filled in an odd way')
         items.close()
 
-class _Columns(dict): "A top-level dict whose lists are read like top-level lists"
+
+class _Columns(dict):
+    "A top-level dict whose lists are read like top-level lists"
+
 
 _TOP = (_Column, _Columns)
-_SHARED = {list, dict, set, frozenset, tuple, Record, LazyBytes, _LazyText, *_TOP}  # what is gone through or read
+# what is gone through or read
+_SHARED = {list, dict, set, frozenset, tuple, Record, LazyBytes, _LazyText, *_TOP}
+
 
 class _Outer(list):
     "The stack on which a pickle begins, or on which the lists of a dict of lists stand"
+
     def __init__(self, m, inner=False):
         self.m, self.inner, self.start, self.height, self.fresh, self.mark = m, inner, None, None, True, None
 
@@ -1214,12 +1824,14 @@ class _Outer(list):
         m.fetched.clear()
         m.alike.clear()
         m.count += 1
-        if len(m.memo) > 4 * _NEAR: _forget(m)
+        if len(m.memo) > 4 * _NEAR:
+            _forget(m)
 
     def frame(self):
         "The stack above a mark"
         fresh, self.fresh, self.mark = self.fresh, False, (self.m.base + self.m.at, self.m.puts)
-        if fresh and not self.inner or self and type(self[-1]) is _Column: return _Items(self.m, early=fresh)
+        if fresh and not self.inner or self and type(self[-1]) is _Column:
+            return _Items(self.m, early=fresh)
         return _Outer(self.m, True) if len(self) == 1 and type(self[0]) is _Columns else []
 
     def append(self, value):
@@ -1228,29 +1840,51 @@ class _Outer(list):
             self.start, self.height = self.mark if m.buf[m.at] in _CLOSES else (m.base + m.at, m.puts), n
             m.item_puts = m.mark_puts = self.start[1]
         if type(value) is list and not value:  # is it the whole, or a value of the dict that is the whole?
-            if n % 2 if self.inner else self.fresh or n == 2 and type(self[0]) is _Columns: value = _Column(m)
-        elif type(value) is dict and not value and self.fresh and not self.inner: value = _Columns()
+            if n % 2 if self.inner else self.fresh or n == 2 and type(self[0]) is _Columns:
+                value = _Column(m)
+        elif type(value) is dict and not value and self.fresh and not self.inner:
+            value = _Columns()
         self.fresh = False
         list.append(self, value)
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #11853cde
-_SIZES, _WIDTHS = [0] * 256, {}  # bytes of an opcode of fixed length; bytes of the length of one that says how long it is
+# bytes of an opcode of fixed length; bytes of the length of one that says how long it is
+_SIZES, _WIDTHS = [0] * 256, {}
 for _o in pickletools.opcodes:
     _n = 0 if _o.arg is None else _o.arg.n
-    if _TABLE[ord(_o.code)] is _unknown or _o.name in ('STOP', 'MEMOIZE', 'BINPUT', 'LONG_BINPUT', 'BINGET', 'LONG_BINGET', 'GLOBAL'): continue
-    if _n >= 0: _SIZES[ord(_o.code)] = 1 + _n
-    else: _WIDTHS[ord(_o.code)] = {pickletools.TAKEN_FROM_ARGUMENT1: 1, pickletools.TAKEN_FROM_ARGUMENT8U: 8}.get(_n, 4)
+    if _TABLE[ord(_o.code)] is _unknown or _o.name in (
+        'STOP',
+        'MEMOIZE',
+        'BINPUT',
+        'LONG_BINPUT',
+        'BINGET',
+        'LONG_BINGET',
+        'GLOBAL',
+    ):
+        continue
+    if _n >= 0:
+        _SIZES[ord(_o.code)] = 1 + _n
+    else:
+        _WIDTHS[ord(_o.code)] = {
+            pickletools.TAKEN_FROM_ARGUMENT1: 1,
+            pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+        }.get(_n, 4)
+
 
 def _forget(m):
     "Drop the memo slots that nothing will ask for"
-    if m.far is None: m.far = _scan(m)
+    if m.far is None:
+        m.far = _scan(m)
     old = m.puts - _NEAR
     for slot in [s for s in m.memo if s < old]:
         value = m.memo.pop(slot)
-        if slot in m.far: m.kept[slot] = value
+        if slot in m.far:
+            m.kept[slot] = value
+
 
 def _scan(m):
-    "The memo slots that are fetched, from the opcode at work to STOP, after more than `_NEAR` others were filled"
+    """The memo slots that are fetched, from the opcode at work to STOP, after more than `_NEAR` others were
+    filled"""
     far, puts, file, end = set(), m.puts, m.file, m.end
     base, buf, i, have, chunk = m.base, m.buf, m.at, m.have, 4096
     while True:
@@ -1258,26 +1892,33 @@ def _scan(m):
         while i < limit:
             op = buf[i]
             n = _SIZES[op]
-            if n: i += n
+            if n:
+                i += n
             elif op == 0x94:  # MEMOIZE
                 puts += 1
                 i += 1
-            elif op == 0x68 or op == 0x6a:  # BINGET, LONG_BINGET
+            elif op == 0x68 or op == 0x6A:  # BINGET, LONG_BINGET
                 slot, i = (buf[i + 1], i + 2) if op == 0x68 else (_U4[1](buf, i + 1)[0], i + 5)
-                if puts - slot > _NEAR: far.add(slot)
+                if puts - slot > _NEAR:
+                    far.add(slot)
             elif op == 0x71 or op == 0x72:  # BINPUT, LONG_BINPUT
                 puts, i = (buf[i + 1] + 1, i + 2) if op == 0x71 else (_U4[1](buf, i + 1)[0] + 1, i + 5)
             elif op in _WIDTHS:
                 width = _WIDTHS[op]
-                i += 1 + width + int.from_bytes(buf[i + 1:i + 1 + width], 'little')
+                i += 1 + width + int.from_bytes(buf[i + 1 : i + 1 + width], 'little')
             elif op == 0x63:  # GLOBAL
                 line = buf.find(b'\n', buf.find(b'\n', i) + 1 or have)
-                if line < 0 and i and base + have < end: break  # it goes on behind the buffer
-                if line < 0: return far
+                if line < 0 and i and base + have < end:
+                    break  # it goes on behind the buffer
+                if line < 0:
+                    return far
                 i = line + 1
-            else: return far  # STOP, or what the walk refuses
-        if base + i >= end: return far
-        if len(far) > _MAX_FAR: m.refuse(f'more than {_MAX_FAR:,} objects are shared over the whole file')
+            else:
+                return far  # STOP, or what the walk refuses
+        if base + i >= end:
+            return far
+        if len(far) > _MAX_FAR:
+            m.refuse(f'more than {_MAX_FAR:,} objects are shared over the whole file')
         chunk = min(4 * chunk, 65536) if i <= have else 4096
         base, i = base + i, 0
         data = file.pread(min(chunk, end - base), base)
@@ -1286,56 +1927,107 @@ def _scan(m):
 # %% ../nbs/reference/63_pickle_machine.ipynb #e6a91797
 class _Bounded(io.FileIO):
     "A file that a directory of more than `_MAX_FOLDER` isn't read from"
+
     def read(self, n=-1):
-        if n > _MAX_FOLDER: raise ValueError(f'a directory of {format_size(n)}')
+        if n > _MAX_FOLDER:
+            raise ValueError(f'a directory of {format_size(n)}')
         return super().read(n)
+
 
 class _Archive:
     "A `torch.save` archive: where data.pkl (`start` to `end`) and the storages lie"
+
     def __init__(self, file):
         import zipfile  # which takes as long to import as all of this module
+
         self.file, found, storages = file, {}, {}
         try:
             with _Bounded(os.dup(file.open())) as f:
-                if not zipfile.is_zipfile(f): raise Truncated(f'{file.path}: a zip archive without its directory, which stands at the end: copy the file again', file.path, file.size)
+                if not zipfile.is_zipfile(f):
+                    raise Truncated(
+                        f'{file.path}: a zip archive without its directory, which stands at the end: copy the file again',
+                        file.path,
+                        file.size,
+                    )
                 for o in zipfile.ZipFile(f).infolist():
-                    if o.compress_type or o.compress_size != o.file_size: self.bad(f'{o.filename!r} is compressed: torch.save stores', o.header_offset)
-                    if not 0 <= o.header_offset < file.size: self.bad(f'{o.filename!r} lies outside the file')
+                    if o.compress_type or o.compress_size != o.file_size:
+                        self.bad(f'{o.filename!r} is compressed: torch.save stores', o.header_offset)
+                    if not 0 <= o.header_offset < file.size:
+                        self.bad(f'{o.filename!r} lies outside the file')
                     folder, _, last = o.filename.rpartition('/')
-                    entries = storages if folder.endswith('/data') else found if last in ('data.pkl', 'byteorder') and '/' not in folder else {}
-                    if last in entries: self.bad(f'two entries {o.filename!r}', o.header_offset)
+                    entries = (
+                        storages
+                        if folder.endswith('/data')
+                        else found
+                        if last in ('data.pkl', 'byteorder') and '/' not in folder
+                        else {}
+                    )
+                    if last in entries:
+                        self.bad(f'two entries {o.filename!r}', o.header_offset)
                     entries[last] = o.header_offset, o.file_size
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, OSError, EOFError, struct.error) as e: self.bad(f'its directory is not one of a zip archive ({e})')
+        except (
+            zipfile.BadZipFile,
+            NotImplementedError,
+            ValueError,
+            OverflowError,
+            OSError,
+            EOFError,
+            struct.error,
+        ) as e:
+            self.bad(f'its directory is not one of a zip archive ({e})')
         self.storages, self.starts = storages, {}
-        if 'data.pkl' not in found: raise Refused(f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0)
+        if 'data.pkl' not in found:
+            raise Refused(
+                f'{file.path}: a zip archive without a data.pkl: not written by torch.save', file.path, 0
+            )
         if 'byteorder' in found and file.pread(6, self.locate(*found['byteorder'])) != b'little':
-            raise Refused(f'{file.path}: written on a big-endian machine: write it again on a little-endian one', file.path, found['byteorder'][0])
+            raise Refused(
+                f'{file.path}: written on a big-endian machine: write it again on a little-endian one',
+                file.path,
+                found['byteorder'][0],
+            )
         self.start = self.locate(*found['data.pkl'])
         self.end = self.start + found['data.pkl'][1]
 
-    def bad(self, why, at=0): raise Refused(f'{self.file.path}: byte {at:,}: {why}: the archive is damaged', self.file.path, at)
+    def bad(self, why, at=0):
+        raise Refused(f'{self.file.path}: byte {at:,}: {why}: the archive is damaged', self.file.path, at)
 
     def locate(self, where, size):
         "Where the bytes of the entry begin whose local header stands at `where`"
         head = self.file.pread(30, where)
-        if head[:4] != b'PK\3\4' or len(head) < 30: self.bad('an entry is not where the directory says', where)
+        if head[:4] != b'PK\3\4' or len(head) < 30:
+            self.bad('an entry is not where the directory says', where)
         start = where + 30 + sum(struct.unpack_from('<HH', head, 26))
-        if start + size > self.file.size: raise Truncated(f'{self.file.path}: byte {start:,}: an entry of {size:,} bytes reaches beyond the file', self.file.path, start)
+        if start + size > self.file.size:
+            raise Truncated(
+                f'{self.file.path}: byte {start:,}: an entry of {size:,} bytes reaches beyond the file',
+                self.file.path,
+                start,
+            )
         return start
 
     def persistent(self, m, pid):
         "The storage that `pid` names"
         key, dtype, nbytes = _storage_id(m, pid)
-        if key not in self.storages: m.refuse(f'the archive has no storage {key!r}')
+        if key not in self.storages:
+            m.refuse(f'the archive has no storage {key!r}')
         where, size = self.storages[key]
-        if size < nbytes: m.refuse(f'storage {key} has {size:,} bytes, not the {nbytes:,} that its tensors need')
-        if key not in self.starts: self.starts[key] = self.locate(where, size)
+        if size < nbytes:
+            m.refuse(f'storage {key} has {size:,} bytes, not the {nbytes:,} that its tensors need')
+        if key not in self.starts:
+            self.starts[key] = self.locate(where, size)
         return _Storage(self.file, self.starts[key], nbytes, dtype)
+
 
 def _start(file, sink=None):
     "A machine that stands before the first pickle in `file`, and reads no further than the last"
     m, head = _Machine(file, sink=sink), file.pread(14, 0)
-    if head == _HEAD.pattern[:14]: raise Refused(f'{file.path}: a torch.save file of the format before PyTorch 1.6: load it with torch.load(..., weights_only=True) and save it again', file.path, 0)
+    if head == _HEAD.pattern[:14]:
+        raise Refused(
+            f'{file.path}: a torch.save file of the format before PyTorch 1.6: load it with torch.load(..., weights_only=True) and save it again',
+            file.path,
+            0,
+        )
     if head[:4] == b'PK\3\4':
         archive = _Archive(file)
         m.end, m.persistent, m.next = archive.end, archive.persistent, archive.start
@@ -1343,153 +2035,249 @@ def _start(file, sink=None):
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #5f4f07e5
 class _Walk:
-    "The pickles of a file, one after another: `columns` are the lists of a dict of lists, `whole` a pickle whose items are known at its end only"
-    def __init__(self, file, sink): self.file, self.machine, self.columns, self.whole = file, _start(file, sink), None, None
+    """The pickles of a file, one after another: `columns` are the lists of a dict of lists, `whole` a pickle
+    whose items are known at its end only"""
+
+    def __init__(self, file, sink):
+        self.file, self.machine, self.columns, self.whole = file, _start(file, sink), None, None
 
     def steps(self, each=None):
-        "Go through all pickles; yields now and then. `each(first, notes)` is told of each one's first item and shared memo slots"
+        """Go through all pickles; yields now and then. `each(first, notes)` is told of each one's first item
+        and shared memo slots"""
         m, n = self.machine, 0
-        if m.next >= m.end: m.truncated('holds nothing', m.next)
+        if m.next >= m.end:
+            m.truncated('holds nothing', m.next)
         while m.next < m.end:
             first, m.begin, m.far, m.kept = m.count, m.next, None, {}
-            if each: m.notes = {}
-            if n and m.file.pread(1, m.next) != b'\x80': m.refuse('what follows the pickle is no other one: the file is damaged', offset=m.next)
+            if each:
+                m.notes = {}
+            if n and m.file.pread(1, m.next) != b'\x80':
+                m.refuse('what follows the pickle is no other one: the file is damaged', offset=m.next)
             m.reset(m.next).stack = _Outer(m)
             yield from m.run()
             try:
                 self.end(m)
-                if each: each(first, m.notes)
-            except _ODD as e: m.refuse(f"a value that doesn't fit ({type(e).__name__}): the file is damaged")
+                if each:
+                    each(first, m.notes)
+            except _ODD as e:
+                m.refuse(f"a value that doesn't fit ({type(e).__name__}): the file is damaged")
             n += 1
-            if n > 1 and (self.columns is not None or self.whole is not None): m.refuse('a dict of lists and another pickle in one file')
+            if n > 1 and (self.columns is not None or self.whole is not None):
+                m.refuse('a dict of lists and another pickle in one file')
 
     def end(self, m):
         "What the pickle was: the rest of its items go to the sink"
         value, start, stop = m.result(), m.begin, m.base + m.at
-        if type(value) is _Column: return
+        if type(value) is _Column:
+            return
         if type(value) is _Columns:
             firsts = [v.first for v in value.values() if type(v) is _Column] + [m.count]
-            if len(firsts) == len(value) + 1 > 1: self.columns = [(key, b - a) for key, a, b in zip(value, firsts, firsts[1:])]
-            else: self.whole = start, stop
-        elif type(value) is tuple and any(type(v) in _TOP for v in value): self.whole = start, stop  # a list that was only the beginning
+            if len(firsts) == len(value) + 1 > 1:
+                self.columns = [(key, b - a) for key, a, b in zip(value, firsts, firsts[1:])]
+            else:
+                self.whole = start, stop
+        # a list that was only the beginning
+        elif type(value) is tuple and any(type(v) in _TOP for v in value):
+            self.whole = start, stop
         else:
-            for k, v in enumerate(value) if type(value) is tuple else ((-1, value),):  # a tuple of up to three, which have no mark
+            # a tuple of up to three, which have no mark
+            for k, v in enumerate(value) if type(value) is tuple else ((-1, value),):
                 m.sink(v, start, stop, -1 - k)
                 m.count += 1
 
     @property
     def is_open(self):
-        "Whether only the end tells what the items are: of a dict of lists, and of a small tuple that begins with a list or a larger tuple"
+        """Whether only the end tells what the items are: of a dict of lists, and of a small tuple that begins
+        with a list or a larger tuple"""
         m = self.machine
         head = self.file.pread(12, m.next)
         head = head[2:] if head[:1] == b'\x80' else head
         first = head[9:10] if head[:1] == b'\x95' else head[:1]
         tail = self.file.pread(6, max(m.end - 6, 0))
-        small = re.search(rb'[\x85-\x87](\x94|q.|r....)?\.$', tail, re.S)  # or a memo slot that looks so, which costs an index and no more
-        return first == b'}' or first in b'](' and bool(small) or first == b']' and not re.search(rb'([ae]|\](\x94|q.|r....)?)\.$', tail, re.S)
+        # or a memo slot that looks so, which costs an index and no more
+        small = re.search(rb'[\x85-\x87](\x94|q.|r....)?\.$', tail, re.S)
+        return (
+            first == b'}'
+            or first in b']('
+            and bool(small)
+            or first == b']'
+            and not re.search(rb'([ae]|\](\x94|q.|r....)?)\.$', tail, re.S)
+        )
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #7ad7f2ef
 def iter_pickle(
     path: str | Path,  # a pickle of protocol 2 to 5, several one after another, or what `torch.save` wrote
 ) -> Iterator[Any]:  # the items of a list, tuple or dict of lists; of anything else, itself
-    "The items of the pickle or torch.save file `path`, one at a time, without running it and without reading its tensors"
+    """The items of the pickle or torch.save file `path`, one at a time, without running it and without
+    reading its tensors"""
     out = []
-    walk = _Walk(SourceFile(path), lambda value, start, end, puts: out.append(_Finish(walk.machine).value(value)))
+    walk = _Walk(
+        SourceFile(path), lambda value, start, end, puts: out.append(_Finish(walk.machine).value(value))
+    )
     if walk.is_open:
-        with tempfile.TemporaryDirectory() as folder, build_index(path, Path(folder)/'index') as index: yield from index
+        with tempfile.TemporaryDirectory() as folder, build_index(path, Path(folder) / 'index') as index:
+            yield from index
         return
     steps = walk.steps()
     while True:
-        try: more = next(steps, steps) is not steps
+        try:
+            more = next(steps, steps) is not steps
         except MemtrainError:
             yield from out
             raise
         yield from out
         out.clear()
-        if not more: break
-    if walk.whole: walk.machine.refuse('a dict, or a tuple that begins with a list, behind other pickles: keep it in a file of its own')
+        if not more:
+            break
+    if walk.whole:
+        walk.machine.refuse(
+            'a dict, or a tuple that begins with a list, behind other pickles: keep it in a file of its own'
+        )
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #16a0d90b
 def _to_json(m, v, depth=0):
     "A value in the memo, or what it is read from by position, as JSON"
     kind = type(v)
-    if v is None or kind in (bool, int, float): return v
+    if v is None or kind in (bool, int, float):
+        return v
     if kind in _SHARED:
-        if depth > _MAX_DEPTH: m.refuse(f'something that several items fetch is nested deeper than {_MAX_DEPTH} levels')
+        if depth > _MAX_DEPTH:
+            m.refuse(f'something that several items fetch is nested deeper than {_MAX_DEPTH} levels')
         m.spend('values', 16 + len(v) if kind not in (LazyBytes, _LazyText) else 16)
-    def code(x): return _to_json(m, x, depth + 1)
+
+    def code(x):
+        return _to_json(m, x, depth + 1)
+
     if kind is str:
         m.spend('bytes', len(v))
         return v
-    if kind is SourceFile: return None
+    if kind is SourceFile:
+        return None
     if kind is _Memory:
         m.spend('bytes', 2 * v.size)
         return v.data.hex()
-    if kind is _Text: return [v.offset, v.length]
-    if kind is _Name: return {'name': [v.module, v.name]}
-    if kind in (list, tuple, set, frozenset): return {kind.__name__: [code(x) for x in v]}
-    if kind is dict: return {'dict': [[code(k), code(x)] for k, x in v.items()]}
-    if kind is Record: return {'record': [v.module, v.name, [[k, code(x)] for k, x in v.fields.items()], v.form]}
+    if kind is _Text:
+        return [v.offset, v.length]
+    if kind is _Name:
+        return {'name': [v.module, v.name]}
+    if kind in (list, tuple, set, frozenset):
+        return {kind.__name__: [code(x) for x in v]}
+    if kind is dict:
+        return {'dict': [[code(k), code(x)] for k, x in v.items()]}
+    if kind is Record:
+        return {'record': [v.module, v.name, [[k, code(x)] for k, x in v.fields.items()], v.form]}
     if kind is bytes:
         m.spend('bytes', 2 * len(v))
         return {'bytes': v.hex()}
-    if kind is complex: return {'complex': [v.real, v.imag]}
-    if kind is _Dtype: return {'dtype': [v.code, v.order]}
-    if kind in (LazyBytes, _LazyText): return {'range': [kind is _LazyText, code(v.file), v.offset, v.nbytes]}
-    if kind is _Storage: return {'storage': [code(v.file), v.offset, v.nbytes, v.dtype]}
+    if kind is complex:
+        return {'complex': [v.real, v.imag]}
+    if kind is _Dtype:
+        return {'dtype': [v.code, v.order]}
+    if kind in (LazyBytes, _LazyText):
+        return {'range': [kind is _LazyText, code(v.file), v.offset, v.nbytes]}
+    if kind is _Storage:
+        return {'storage': [code(v.file), v.offset, v.nbytes, v.dtype]}
     s = v._store
-    return {'tensor': [v.kind, v.dtype, v.shape, v.strides, v._first, v.requires_grad, v._swap, code(s.file), s.offset, s.nbytes, s.dtype]}
+    return {
+        'tensor': [
+            v.kind,
+            v.dtype,
+            v.shape,
+            v.strides,
+            v._first,
+            v.requires_grad,
+            v._swap,
+            code(s.file),
+            s.offset,
+            s.nbytes,
+            s.dtype,
+        ]
+    }
+
 
 def _from_json(m, code):
     "The value that `_to_json` wrote, checked"
-    if not isinstance(code, dict): return code
+    if not isinstance(code, dict):
+        return code
+
     def place(code, offset, nbytes):
-        file = m.file if code is None else _Memory(bytes.fromhex(code), m.file.path) if isinstance(code, str) else _Text(m.file, *_numbers(m, tuple(code)))
-        if sum(_numbers(m, (offset, nbytes))) > file.size: raise ValueError('outside of the file')
+        file = (
+            m.file
+            if code is None
+            else _Memory(bytes.fromhex(code), m.file.path)
+            if isinstance(code, str)
+            else _Text(m.file, *_numbers(m, tuple(code)))
+        )
+        if sum(_numbers(m, (offset, nbytes))) > file.size:
+            raise ValueError('outside of the file')
         return file, offset, nbytes
-    (kind, v), = code.items()
-    if kind == 'name': return _resolve(m, *v)
-    if kind in ('list', 'tuple', 'set', 'frozenset'): return {'list': list, 'tuple': tuple, 'set': set, 'frozenset': frozenset}[kind](_from_json(m, x) for x in v)
-    if kind == 'dict': return {_from_json(m, k): _from_json(m, x) for k, x in v}
-    if kind == 'record': return Record(f'{v[0]:s}', f'{v[1]:s}', {f'{k:s}': _from_json(m, x) for k, x in v[2]}, *v[3:])
-    if kind == 'bytes': return bytes.fromhex(v)
-    if kind == 'complex': return complex(*v)
+
+    ((kind, v),) = code.items()
+    if kind == 'name':
+        return _resolve(m, *v)
+    if kind in ('list', 'tuple', 'set', 'frozenset'):
+        return {'list': list, 'tuple': tuple, 'set': set, 'frozenset': frozenset}[kind](
+            _from_json(m, x) for x in v
+        )
+    if kind == 'dict':
+        return {_from_json(m, k): _from_json(m, x) for k, x in v}
+    if kind == 'record':
+        return Record(f'{v[0]:s}', f'{v[1]:s}', {f'{k:s}': _from_json(m, x) for k, x in v[2]}, *v[3:])
+    if kind == 'bytes':
+        return bytes.fromhex(v)
+    if kind == 'complex':
+        return complex(*v)
     if kind == 'dtype':
-        if v[0] not in _NUMPY: raise ValueError('a dtype')
+        if v[0] not in _NUMPY:
+            raise ValueError('a dtype')
         return _Dtype(*v)
-    if kind == 'range': return (_LazyText if v[0] else LazyBytes)(*place(*v[1:]))
+    if kind == 'range':
+        return (_LazyText if v[0] else LazyBytes)(*place(*v[1:]))
     store = _Storage(*place(*v[-4:-1]), v[-1])
-    if store.dtype not in ITEMSIZE: raise ValueError('a dtype')
-    if kind == 'storage': return store
-    if kind != 'tensor': raise ValueError(kind)
+    if store.dtype not in ITEMSIZE:
+        raise ValueError('a dtype')
+    if kind == 'storage':
+        return store
+    if kind != 'tensor':
+        raise ValueError(kind)
     t = _tensor(m, store, v[4], tuple(v[2]), tuple(v[3]), v[5], None, v[1])
     t.kind, t._swap = ('numpy', 'torch')[v[0] == 'torch'], v[6] is True
     return t
 
+
 def _replay(m, k, start, end, puts, shared):
-    "Item number `k`, from the opcodes between `start` and `end`: the machine is set to the first byte and its number of slots, and run to the last"
+    """Item number `k`, from the opcodes between `start` and `end`: the machine is set to the first byte and
+    its number of slots, and run to the last"""
     m.reset(start, max(puts, 0))
     m.begin, m.count, m.kept, m.left = start, k, shared, m.budget()
     try:
-        for _ in m.run(end): pass
+        for _ in m.run(end):
+            pass
         value = m.result()
         return _Finish(m).value(value if puts >= 0 else value[-1 - puts])
-    except _ODD as e: m.refuse(f"an item isn't what the index says ({type(e).__name__}): make the index anew")
+    except _ODD as e:
+        m.refuse(f"an item isn't what the index says ({type(e).__name__}): make the index anew")
+
 
 def _replay_many(m, k, rows, shared):
-    "The items from number `k` on whose `rows` (start, end, puts) stand in one list: one run, through what puts them into it"
+    """The items from number `k` on whose `rows` (start, end, puts) stand in one list: one run, through what
+    puts them into it"""
     start, end, puts = rows[0]
     values, single = [], m.file.pread(1, end) == b'a'
     m.reset(start, puts)
     m.begin, m.count, m.kept, m.left = start, k, shared, m.budget()
-    m.stack, m.meta = ([values], []) if single else ([], [[values]])  # behind a MARK, unless APPEND puts single ones
-    for _ in m.run(rows[-1][1]): pass
+    # behind a MARK, unless APPEND puts single ones
+    m.stack, m.meta = ([values], []) if single else ([], [[values]])
+    for _ in m.run(rows[-1][1]):
+        pass
     values += m.stack if m.meta else m.stack[1:]
-    if len(values) != len(rows): m.refuse(f"{len(values)} items where the index says {len(rows)}: make it anew")
+    if len(values) != len(rows):
+        m.refuse(f"{len(values)} items where the index says {len(rows)}: make it anew")
     return [_Finish(m).value(v) for v in values]
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #5cc49186
 _INDEX_MAGIC = b'memtrain pickle index 1\n'
+
 
 def is_index(
     path: str | Path,  # a file
@@ -1497,79 +2285,121 @@ def is_index(
     "Whether `path` is an index that `build_index` wrote"
     return SourceFile(path).pread(len(_INDEX_MAGIC), 0) == _INDEX_MAGIC
 
+
 def build_index(
     path: str | Path,  # a pickle or torch.save file
     dest: str | Path | None = None,  # the index; `PATH.index` by default
 ) -> 'PickleIndex':
     "Go once through `path`, check all that it claims, and write where its items lie to `dest`"
     file, dest = SourceFile(path), Path(dest or f'{os.fspath(path)}.index')
-    with atomic_write(dest, 'w+b') as f: _write_index(file, f)
+    with atomic_write(dest, 'w+b') as f:
+        _write_index(file, f)
     return PickleIndex(dest, path)
+
 
 def _write_index(file, f):
     "The index of `file`, to the open file `f`"
     f.write(_INDEX_MAGIC)
     pack, write, shared, loose = struct.Struct('<qqq').pack, f.write, [], []
+
     def sink(value, start, end, puts):
         value = _Finish(walk.machine).value(value)
-        if not loose and type(value) not in (dict, Record): loose.append(True)
+        if not loose and type(value) not in (dict, Record):
+            loose.append(True)
         write(pack(start, end, puts))
+
     def each(first, notes):
-        if notes: shared.append([first, walk.machine.count, [[slot, _to_json(walk.machine, v)] for slot, v in notes.items()]])
+        if notes:
+            shared.append(
+                [first, walk.machine.count, [[slot, _to_json(walk.machine, v)] for slot, v in notes.items()]]
+            )
+
     walk, searching = _Walk(file, sink), gc.isenabled()
     gc.disable()
     try:
-        for _ in walk.steps(each): pass
+        for _ in walk.steps(each):
+            pass
     finally:
-        if searching: gc.enable()
+        if searching:
+            gc.enable()
     count, columns = walk.machine.count, walk.columns if loose else None
     if walk.whole is not None:
         f.seek(len(_INDEX_MAGIC))
         f.truncate()
         value, shared = _replay(_start(file), 0, *walk.whole, 0, {}), []
         count = len(value) if type(value) is tuple else 1
-        for k in range(count): write(pack(*walk.whole, -1 - k if type(value) is tuple else 0))
+        for k in range(count):
+            write(pack(*walk.whole, -1 - k if type(value) is tuple else 0))
     elif columns:
         count = columns[0][1]
         if any(n != count for _, n in columns):
-            raise Refused(f"{file.path}: a dict of lists of {', '.join(f'{n:,} ({key})' for key, n in columns[:20])} values: as rows they must be equally long", file.path, 0)
+            raise Refused(
+                f"{file.path}: a dict of lists of {', '.join(f'{n:,} ({key})' for key, n in columns[:20])} values: as rows they must be equally long",
+                file.path,
+                0,
+            )
     rows = count * len(columns or [()])
-    tail = {'path': os.path.abspath(file.path), 'size': file.size, 'mtime_ns': file.mtime_ns, 'items': count,
-            'columns': columns and [[_to_json(walk.machine, key), n] for key, n in columns], 'shared': shared}
+    tail = {
+        'path': os.path.abspath(file.path),
+        'size': file.size,
+        'mtime_ns': file.mtime_ns,
+        'items': count,
+        'columns': columns and [[_to_json(walk.machine, key), n] for key, n in columns],
+        'shared': shared,
+    }
     f.flush()
     tail['table_crc32'] = _check_table(f.fileno(), rows, file.size)
     tail = json.dumps(tail).encode()
     write(tail + struct.pack('<QI', len(tail), zlib.crc32(tail)))
     f.flush()
 
+
 def _check_table(fd, rows, size):
-    "The checksum of the table of `rows` items in an index; a `ValueError` unless they lie one behind the other in a file of `size` bytes"
+    """The checksum of the table of `rows` items in an index; a `ValueError` unless they lie one behind the
+    other in a file of `size` bytes"""
     crc, last = 0, array('q', [0, 0, 0])
     for first in range(0, rows, 65536):
         data = os.pread(fd, 24 * min(65536, rows - first), len(_INDEX_MAGIC) + 24 * first)
         crc, table = zlib.crc32(data, crc), array('q', data)
-        if sys.byteorder == 'big': table.byteswap()
+        if sys.byteorder == 'big':
+            table.byteswap()
         table = last + table
-        if any(map(gt, table[3::3], table[4::3])): raise ValueError('an item that ends before it begins')
-        for k in [3 * k for k, behind in enumerate(map(gt, table[1::3], table[3::3])) if behind]:  # values of a tuple of up to three lie in one place
-            if table[k:k + 2] != table[k + 3:k + 5] or not 0 > table[k + 5] == table[k + 2] - 1 >= -3: raise ValueError('items one inside the other')
+        if any(map(gt, table[3::3], table[4::3])):
+            raise ValueError('an item that ends before it begins')
+        # values of a tuple of up to three lie in one place
+        for k in [3 * k for k, behind in enumerate(map(gt, table[1::3], table[3::3])) if behind]:
+            if table[k : k + 2] != table[k + 3 : k + 5] or not 0 > table[k + 5] == table[k + 2] - 1 >= -3:
+                raise ValueError('items one inside the other')
         last = table[-3:]
-    if last[1] > size: raise ValueError('an item outside of the file')
+    if last[1] > size:
+        raise ValueError('an item outside of the file')
     return crc
 
 # %% ../nbs/reference/63_pickle_machine.ipynb #f068bb32
 class PickleIndex:
     "The items of a pickle by number: each is read from the pickle itself when it is asked for"
-    def __init__(self,
+
+    def __init__(
+        self,
         path: str | Path,  # what `build_index` wrote
         source: str | Path | None = None,  # the pickle, where it has been moved since
     ):
         self.path = os.fspath(path)
-        try: self._f = open(path, 'rb')
-        except OSError as e: raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
-        try: tail = self._read_tail(self._f.fileno())
-        except _ODD: raise MemtrainError(f'{path} is not a pickle index, or it is damaged: make it anew with build_index') from None
-        self.source, self._len, self._shared = os.fspath(source or tail['path']), tail['items'], tail['shared']
+        try:
+            self._f = open(path, 'rb')
+        except OSError as e:
+            raise MemtrainError(f"{path} can't be read ({e.strerror}): make it with build_index") from None
+        try:
+            tail = self._read_tail(self._f.fileno())
+        except _ODD:
+            raise MemtrainError(
+                f'{path} is not a pickle index, or it is damaged: make it anew with build_index'
+            ) from None
+        self.source, self._len, self._shared = (
+            os.fspath(source or tail['path']),
+            tail['items'],
+            tail['shared'],
+        )
         self._file = SourceFile(self.source, tail['size'], tail['mtime_ns'])
         self._file.open()
         self._machine = _start(self._file)
@@ -1577,33 +2407,51 @@ class PickleIndex:
         self._known, self._block, self._block_at = (-1, -1, {}), b'', 0
 
     def _read_tail(self, fd):
-        "What is written behind the table, checked with it; a `ValueError` and its like where something is wrong"
+        """What is written behind the table, checked with it; a `ValueError` and its like where something is
+        wrong"""
         size = os.fstat(fd).st_size
-        if size < len(_INDEX_MAGIC) + 12 or os.pread(fd, len(_INDEX_MAGIC), 0) != _INDEX_MAGIC: raise ValueError
+        if size < len(_INDEX_MAGIC) + 12 or os.pread(fd, len(_INDEX_MAGIC), 0) != _INDEX_MAGIC:
+            raise ValueError
         n, crc = struct.unpack('<QI', os.pread(fd, 12, size - 12))
-        if n > size - 12 or zlib.crc32(data := os.pread(fd, n, size - 12 - n)) != crc: raise ValueError
+        if n > size - 12 or zlib.crc32(data := os.pread(fd, n, size - 12 - n)) != crc:
+            raise ValueError
         tail = json.loads(data)
         kinds = [type(tail[k]) for k in ('items', 'size', 'mtime_ns', 'path', 'shared')]
         rows = tail['items'] * len(tail['columns'] or [()])
-        if kinds != [int, int, int, str, list] or size != len(_INDEX_MAGIC) + 24 * rows + n + 12: raise ValueError
-        if any(s[1] > t[0] for s, t in zip(tail['shared'], tail['shared'][1:])): raise ValueError
+        if kinds != [int, int, int, str, list] or size != len(_INDEX_MAGIC) + 24 * rows + n + 12:
+            raise ValueError
+        if any(s[1] > t[0] for s, t in zip(tail['shared'], tail['shared'][1:])):
+            raise ValueError
         crc = _check_table(fd, rows, tail['size'])
-        if crc != tail.get('table_crc32', crc): raise ValueError  # an older index has none
+        if crc != tail.get('table_crc32', crc):
+            raise ValueError  # an older index has none
         return tail
 
     def _values(self, codes):
         "What `_to_json` made `codes` of"
-        try: return [_from_json(self._machine, code) for code in codes]
-        except _ODD: raise MemtrainError(f'{self.path} is damaged: make it anew with build_index') from None
+        try:
+            return [_from_json(self._machine, code) for code in codes]
+        except _ODD:
+            raise MemtrainError(f'{self.path} is damaged: make it anew with build_index') from None
 
     def _item_at(self, k):
-        "Where item number `k` of the table begins and ends, and the filled memo slots; `_known` are then the shared slots of the pickle that it stands in"
+        """Where item number `k` of the table begins and ends, and the filled memo slots; `_known` are then
+        the shared slots of the pickle that it stands in"""
         at = len(_INDEX_MAGIC) + 24 * k
-        if not 0 <= at - self._block_at <= len(self._block) - 24: self._block, self._block_at = os.pread(self._f.fileno(), 24 * 1024, at), at
+        if not 0 <= at - self._block_at <= len(self._block) - 24:
+            self._block, self._block_at = os.pread(self._f.fileno(), 24 * 1024, at), at
         if not self._known[0] <= k < self._known[1]:
             self._machine.count, near = k, bisect_right(self._shared, k, key=lambda s: s[0])
-            first, last, values = self._shared[near - 1] if near and k < self._shared[near - 1][1] else (k, self._shared[near][0] if near < len(self._shared) else 2**62, ())
-            self._known = first, last, dict(zip((slot for slot, _ in values), self._values(v for _, v in values)))
+            first, last, values = (
+                self._shared[near - 1]
+                if near and k < self._shared[near - 1][1]
+                else (k, self._shared[near][0] if near < len(self._shared) else 2**62, ())
+            )
+            self._known = (
+                first,
+                last,
+                dict(zip((slot for slot, _ in values), self._values(v for _, v in values))),
+            )
         return struct.unpack_from('<qqq', self._block, at - self._block_at)
 
     def _item(self, k):
@@ -1611,35 +2459,63 @@ class PickleIndex:
         row = self._item_at(k)
         return _replay(self._machine, k, *row, self._known[2])
 
-    def __getitem__(self,
+    def __getitem__(
+        self,
         k: int,  # number of the item; negative from the end
     ) -> Any:
         k = k + self._len if k < 0 else k
-        if not 0 <= k < self._len: raise IndexError(f'item {k} of {self._len}')
-        if not self._columns: return self._item(k)
+        if not 0 <= k < self._len:
+            raise IndexError(f'item {k} of {self._len}')
+        if not self._columns:
+            return self._item(k)
         return {key: self._item(j * self._len + k) for j, key in enumerate(self._columns)}
 
-    def __len__(self): return self._len
+    def __len__(self):
+        return self._len
+
     def __iter__(self):
-        if not self._columns: return self._run(0, self._len)
-        return (dict(zip(self._columns, row)) for row in zip(*(self._run(j * self._len, self._len) for j in range(len(self._columns)))))
+        if not self._columns:
+            return self._run(0, self._len)
+        return (
+            dict(zip(self._columns, row))
+            for row in zip(*(self._run(j * self._len, self._len) for j in range(len(self._columns))))
+        )
 
     def _run(self, k, count):
-        "The items of the table from number `k` on, one after another: those of a list together, as far as they are small"
+        """The items of the table from number `k` on, one after another: those of a list together, as far as
+        they are small"""
         end = k + count
         while k < end:
             self._item_at(k)
             at, rows = len(_INDEX_MAGIC) + 24 * k - self._block_at, []
-            for row in struct.iter_unpack('<qqq', self._block[at:at + 24 * min(end, self._known[1]) - 24 * k]):
-                if rows and (row[1] - rows[0][0] > 2**18 or row[2] < rows[-1][2] or row[0] - rows[-1][1] > 16): break
+            for row in struct.iter_unpack(
+                '<qqq', self._block[at : at + 24 * min(end, self._known[1]) - 24 * k]
+            ):
+                if rows and (
+                    row[1] - rows[0][0] > 2**18 or row[2] < rows[-1][2] or row[0] - rows[-1][1] > 16
+                ):
+                    break
                 rows.append(row)
-            try: items = _replay_many(self._machine, k, rows, self._known[2]) if len(rows) > 2 else [self._item(j) for j in range(k, k + len(rows))]
-            except (MemtrainError, *_ODD): items = (self._item(j) for j in range(k, k + len(rows)))  # not of one list; or one of them is damaged
+            try:
+                items = (
+                    _replay_many(self._machine, k, rows, self._known[2])
+                    if len(rows) > 2
+                    else [self._item(j) for j in range(k, k + len(rows))]
+                )
+            # not of one list; or one of them is damaged
+            except (MemtrainError, *_ODD):
+                items = (self._item(j) for j in range(k, k + len(rows)))
             yield from items
             k += len(rows)
-    def __enter__(self): return self
-    def __exit__(self, *exc): self.close()
-    def __reduce__(self): return PickleIndex, (self.path, self.source)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def __reduce__(self):
+        return PickleIndex, (self.path, self.source)
 
     def close(self) -> None:
         "Close the index file"

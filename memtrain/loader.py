@@ -13,8 +13,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-try: import resource
-except ImportError: resource = None  # Windows
+try:
+    import resource
+except ImportError:
+    resource = None  # Windows
 
 import numpy as np
 import torch
@@ -31,13 +33,15 @@ def _hash(x):
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
+
 def random_numbers(
     n: int,  # how many
     *key: int,  # whole numbers, such as seed and epoch
 ) -> np.ndarray:  # (n,) uint64
     "`n` numbers that look random and depend on all of `key`"
     state = np.zeros(1, np.uint64)
-    for k in key: state = _hash(state + np.uint64((k + 1)*0x9E3779B97F4A7C15 % 2**64))
+    for k in key:
+        state = _hash(state + np.uint64((k + 1) * 0x9E3779B97F4A7C15 % 2**64))
     return _hash(state + np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 # %% ../nbs/data/24_loader.ipynb #15a10c02
@@ -47,13 +51,17 @@ def permute(
     *key: int,  # another key, another permutation
 ) -> np.ndarray:  # int64, the shape of `i`
     "Where the positions `i` go in a permutation of 0 … `n` - 1"
-    low, high = np.uint64((n - 1).bit_length() // 2), np.uint64((n - 1).bit_length() - (n - 1).bit_length() // 2)
+    low, high = (
+        np.uint64((n - 1).bit_length() // 2),
+        np.uint64((n - 1).bit_length() - (n - 1).bit_length() // 2),
+    )
     keys = random_numbers(6, n, *key)
     out = np.array(i, dtype=np.uint64)
     todo = np.ones(out.shape, bool)
     while todo.any():
         x = out[todo]
-        for k, (a, b) in zip(keys, ((low, high), (high, low))*3):  # x is (left half of b bits, right half of a bits)
+        # x is (left half of b bits, right half of a bits)
+        for k, (a, b) in zip(keys, ((low, high), (high, low)) * 3):
             right = x & ((np.uint64(1) << a) - np.uint64(1))
             left = (x >> a) ^ (_hash(right + k) & ((np.uint64(1) << b) - np.uint64(1)))
             x = (right << b) | left
@@ -64,6 +72,7 @@ def permute(
 # %% ../nbs/data/24_loader.ipynb #79653914
 class WindowOrder:
     "The order in which `n` windows are visited, a function of seed and epoch, computed a few pools at a time"
+
     def __init__(
         self,
         n: int,  # windows
@@ -72,28 +81,45 @@ class WindowOrder:
         block: int = 32,  # windows in a block
         pool: int = 128,  # blocks that are shuffled into each other
     ):
-        if shuffle not in ('block', 'global', True, False): raise MemtrainError("isn't one of 'block', 'global', False", argument='shuffle', value=shuffle)
+        if shuffle not in ('block', 'global', True, False):
+            raise MemtrainError("isn't one of 'block', 'global', False", argument='shuffle', value=shuffle)
         for name, size in (('block', block), ('pool', pool)):
-            if size < 1: raise MemtrainError('is less than 1', argument=name, value=size)
+            if size < 1:
+                raise MemtrainError('is less than 1', argument=name, value=size)
         self.n, self.seed, self.shuffle = n, seed, 'block' if shuffle is True else shuffle
-        self.block, self.known = max(1, min(block, n // pool)), (None, None, None)  # few windows: smaller blocks
+        # few windows: smaller blocks
+        self.block, self.known = max(1, min(block, n // pool)), (None, None, None)
         self.blocks, over = divmod(n, self.block)
         pools = -(-self.blocks // pool) or 1
-        self.pool = -(-self.blocks // pools) or 1  # pools of about the same size, so that the last one isn't a handful of blocks
-        self.spread = (2*np.arange(over) + 1)*n // (2*over or 1)  # where the windows come that are too few for a block
+        # pools of about the same size, so that the last one isn't a handful of blocks
+        self.pool = -(-self.blocks // pools) or 1
+        # where the windows come that are too few for a block
+        self.spread = (2 * np.arange(over) + 1) * n // (2 * over or 1)
 
     def _pool(self, epoch, q):
         "The windows of pool `q` in their order"
-        if self.known[:2] != (epoch, q//16):  # the blocks of 16 pools are computed together
-            size = 16*self.pool
-            self.known = epoch, q//16, permute(np.arange(q//16*size, min((q//16 + 1)*size, self.blocks)), self.blocks, self.seed, epoch)
-        blocks = self.known[2][q % 16*self.pool:][:self.pool]
+        if self.known[:2] != (epoch, q // 16):  # the blocks of 16 pools are computed together
+            size = 16 * self.pool
+            self.known = (
+                epoch,
+                q // 16,
+                permute(
+                    np.arange(q // 16 * size, min((q // 16 + 1) * size, self.blocks)),
+                    self.blocks,
+                    self.seed,
+                    epoch,
+                ),
+            )
+        blocks = self.known[2][q % 16 * self.pool :][: self.pool]
         k = len(blocks)
-        noise = random_numbers(2*self.block*k, self.seed, epoch, q, 1)
-        rounds, within = noise[:self.block*k].reshape(self.block, k), noise[self.block*k:].reshape(k, self.block)
+        noise = random_numbers(2 * self.block * k, self.seed, epoch, q, 1)
+        rounds, within = (
+            noise[: self.block * k].reshape(self.block, k),
+            noise[self.block * k :].reshape(k, self.block),
+        )
         order = np.argsort(rounds, axis=1)  # (block, k): in each round, the order of the blocks
         window = np.argsort(within, axis=1)  # (k, block): which of its windows a block gives in each round
-        return (blocks[order]*self.block + window[order, np.arange(self.block)[:, None]]).ravel()
+        return (blocks[order] * self.block + window[order, np.arange(self.block)[:, None]]).ravel()
 
     def at(
         self,
@@ -101,21 +127,25 @@ class WindowOrder:
         positions: np.ndarray,  # (k,) integers below n, ascending
     ) -> np.ndarray:  # (k,) int64, the windows there
         "Which windows come at `positions` of an `epoch`"
-        if self.shuffle is False: return np.asarray(positions, dtype=np.int64)
-        if self.shuffle == 'global': return permute(positions, self.n, self.seed, epoch)
+        if self.shuffle is False:
+            return np.asarray(positions, dtype=np.int64)
+        if self.shuffle == 'global':
+            return permute(positions, self.n, self.seed, epoch)
         positions, size = np.asarray(positions, dtype=np.int64), self.block * self.pool
         before = np.searchsorted(self.spread, positions)
         odd = np.searchsorted(self.spread, positions, side='right') != before
-        out, place = self.blocks*self.block + before, positions - before
+        out, place = self.blocks * self.block + before, positions - before
         which = np.where(odd, -1, place // size)
         for q in range(max(0, which.min(initial=0)), which.max(initial=-1) + 1):
             mine = which == q
-            if mine.any(): out[mine] = self._pool(epoch, q)[place[mine] - q*size]
+            if mine.any():
+                out[mine] = self._pool(epoch, q)[place[mine] - q * size]
         return out
 
 # %% ../nbs/data/24_loader.ipynb #8b7f51fb
 class ShardOrder:
     "The order in which windows are visited that lie in shards, a few shards at a time"
+
     shuffle = 'shards'
 
     def __init__(
@@ -126,7 +156,11 @@ class ShardOrder:
         pool: int = 128,
     ):
         self.counts, self.seed, self.block, self.pool = np.asarray(counts, np.int64), seed, block, pool
-        self.first, self.n, self.near = np.cumsum(self.counts) - self.counts, int(self.counts.sum()), max(1, min(8, len(counts)//16))
+        self.first, self.n, self.near = (
+            np.cumsum(self.counts) - self.counts,
+            int(self.counts.sum()),
+            max(1, min(8, len(counts) // 16)),
+        )
 
     def shards(
         self,
@@ -142,34 +176,43 @@ class ShardOrder:
     ) -> np.ndarray:  # (k,) int64, the windows there
         "Which windows come at `positions` of an `epoch`"
         order, positions = self.shards(epoch), np.asarray(positions, dtype=np.int64)
-        groups = [order[i:i + self.near] for i in range(0, len(order), self.near)]
+        groups = [order[i : i + self.near] for i in range(0, len(order), self.near)]
         ends, out = np.cumsum([self.counts[g].sum() for g in groups]), np.empty(len(positions), np.int64)
         which = np.searchsorted(ends, positions, side='right')
         for g in np.unique(which):
             counts = self.counts[groups[g]]
             inner = WindowOrder(int(counts.sum()), self.seed, 'block', self.block, self.pool)
-            found = inner.at(epoch*len(groups) + int(g), positions[which == g] - (ends[g] - counts.sum()))
+            found = inner.at(epoch * len(groups) + int(g), positions[which == g] - (ends[g] - counts.sum()))
             shard = np.searchsorted(np.cumsum(counts), found, side='right')
             out[which == g] = self.first[groups[g]][shard] + found - (np.cumsum(counts) - counts)[shard]
         return out
 
 # %% ../nbs/data/24_loader.ipynb #57fc510a
 def _runs(starts, length):
-    "(first token, tokens) of each stretch that windows of `length` + 1 tokens at the sorted `starts` cover, and which stretch each is in"
+    """(first token, tokens) of each stretch that windows of `length` + 1 tokens at the sorted `starts` cover,
+    and which stretch each is in"""
     new = np.flatnonzero(np.diff(starts, prepend=starts[:1] - length - 1) != length)
     windows = np.diff(new, append=len(starts))
-    return starts[new], windows*length + 1, np.repeat(np.arange(len(new)), windows)
+    return starts[new], windows * length + 1, np.repeat(np.arange(len(new)), windows)
 
 # %% ../nbs/data/24_loader.ipynb #cbdcd544
 def blocks_read() -> int | None:  # of 512 bytes; None where the system doesn't tell
-    "How much this process has made the disk read so far, which stays the same while everything comes from the page cache"
+    """How much this process has made the disk read so far, which stays the same while everything comes from
+    the page cache"""
     return resource and resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 # %% ../nbs/data/24_loader.ipynb #53b6dda1
 class _WindowReader:
     "Windows of `length` tokens and the one behind, of which many are read at a time into one array"
+
     def __init__(self, shards, length):
-        self.shards, self.length, self.read, self.flat = shards, length, None, np.empty(length + 1, shards.dtype)  # room for one, though a rank may have none
+        # room for one, though a rank may have none
+        self.shards, self.length, self.read, self.flat = (
+            shards,
+            length,
+            None,
+            np.empty(length + 1, shards.dtype),
+        )
 
     def _wrap(self, first, sizes):
         "The same stretches; one that goes over the end of the data goes on at its beginning"
@@ -182,8 +225,9 @@ class _WindowReader:
         sorting = np.argsort(starts)
         first, sizes, run = _runs(starts[sorting], self.length)
         at, n = np.cumsum(sizes) - sizes, sizes.sum()
-        room = len(starts)*(self.length + 1)  # more than n, and the same for each pool: it is made once
-        if room > len(self.flat): self.flat = np.empty(room, self.shards.dtype)
+        room = len(starts) * (self.length + 1)  # more than n, and the same for each pool: it is made once
+        if room > len(self.flat):
+            self.flat = np.empty(room, self.shards.dtype)
         self.shards.read_many(*self._wrap(first, sizes), self.flat[:n])
         self.places = np.empty(len(starts), np.int64)
         self.places[sorting] = at[run] + starts[sorting] - first[run]
@@ -196,28 +240,50 @@ class _WindowReader:
     def announce(self, starts):
         "Have the system fetch the windows at `starts`, unless the last ones were all in the page cache"
         read, self.read = self.read, blocks_read()
-        if read == self.read is not None: return
+        if read == self.read is not None:
+            return
         self.shards.announce(*self._wrap(*_runs(np.sort(starts), self.length)[:2]))
 
 # %% ../nbs/data/24_loader.ipynb #5789166a
 class _Cuts:
     "The windows of `length` tokens that one data set is cut into"
+
     def __init__(self, shards, length, order, shift, documents, base=0):
-        self.tokens, self.length, self.shift, self.split, self.base = len(shards), length, shift, documents == 'split', base
+        self.tokens, self.length, self.shift, self.split, self.base = (
+            len(shards),
+            length,
+            shift,
+            documents == 'split',
+            base,
+        )
         if self.split:
             self.ends = shards.document_ends()
             self.begins = np.concatenate([[0], self.ends[:-1]])
-            self.last = np.cumsum(-(-(self.ends - self.begins - 1) // length))  # windows up to the end of each document
+            # windows up to the end of each document
+            self.last = np.cumsum(-(-(self.ends - self.begins - 1) // length))
             self.before = np.concatenate([[0], self.last[:-1]])
-        self.n = int(self.last[-1]) if self.split else (self.tokens - 1)//length
+        self.n = int(self.last[-1]) if self.split else (self.tokens - 1) // length
         self.by_shards = order.get('shuffle') == 'shards'
         if self.by_shards:
             self.shards = np.asarray(shards.starts)
-            if self.split: counts = np.diff(np.concatenate([[0], self.last])[np.searchsorted(self.begins, self.shards)])  # of documents that begin there
-            else: counts = np.maximum(0, np.diff(self.shards) - 1)//length
-            if counts.sum() < 0.99*self.n: raise MemtrainError(f'{shards.path}: its shards are so short that windows of {length} tokens would leave out {1 - counts.sum()/max(1, self.n):.0%} of it', f"use {option('shuffle')} 'block', or prepare it with a larger {option('tokens_per_shard')}", 'shuffle', 'shards')
-            self.order, self.n = ShardOrder(counts, order['seed'], order['block'], order['pool']), int(counts.sum())
-        else: self.order = WindowOrder(self.n, **order)
+            # of documents that begin there
+            if self.split:
+                counts = np.diff(np.concatenate([[0], self.last])[np.searchsorted(self.begins, self.shards)])
+            else:
+                counts = np.maximum(0, np.diff(self.shards) - 1) // length
+            if counts.sum() < 0.99 * self.n:
+                raise MemtrainError(
+                    f'{shards.path}: its shards are so short that windows of {length} tokens would leave out {1 - counts.sum() / max(1, self.n):.0%} of it',
+                    f"use {option('shuffle')} 'block', or prepare it with a larger {option('tokens_per_shard')}",
+                    'shuffle',
+                    'shards',
+                )
+            self.order, self.n = (
+                ShardOrder(counts, order['seed'], order['block'], order['pool']),
+                int(counts.sum()),
+            )
+        else:
+            self.order = WindowOrder(self.n, **order)
 
     def starts(self, epoch, positions):
         "(first token of each window at `positions`, how many targets it has)"
@@ -225,39 +291,61 @@ class _Cuts:
         if self.by_shards and not self.split:
             o = self.order
             shard = np.searchsorted(o.first + o.counts, w, side='right')
-            over = np.diff(self.shards) - 1 - o.counts*self.length  # tokens of each shard that no window has
-            phase = random_numbers(len(over), o.seed, epoch, 4).astype(np.int64) % np.maximum(1, over + 1) if self.shift and epoch else np.zeros(len(over), np.int64)
-            return self.base + self.shards[:-1][shard] + phase[shard] + (w - o.first[shard])*self.length, np.full(len(w), self.length)
+            over = (
+                np.diff(self.shards) - 1 - o.counts * self.length
+            )  # tokens of each shard that no window has
+            phase = (
+                random_numbers(len(over), o.seed, epoch, 4).astype(np.int64) % np.maximum(1, over + 1)
+                if self.shift and epoch
+                else np.zeros(len(over), np.int64)
+            )
+            return self.base + self.shards[:-1][shard] + phase[shard] + (
+                w - o.first[shard]
+            ) * self.length, np.full(len(w), self.length)
         if not self.split:
-            phase = int(random_numbers(1, self.order.seed, epoch, 2)[0]) % self.length if self.shift and epoch else 0
-            return self.base + (phase + w*self.length) % self.tokens, np.full(len(w), self.length)
+            phase = (
+                int(random_numbers(1, self.order.seed, epoch, 2)[0]) % self.length
+                if self.shift and epoch
+                else 0
+            )
+            return self.base + (phase + w * self.length) % self.tokens, np.full(len(w), self.length)
         d = np.searchsorted(self.last, w, side='right')
-        starts = self.begins[d] + (w - self.before[d])*self.length
+        starts = self.begins[d] + (w - self.before[d]) * self.length
         return self.base + starts, np.minimum(self.length, self.ends[d] - 1 - starts)
 
 # %% ../nbs/data/24_loader.ipynb #6dedb6a5
 class _Mixture:
     "Windows of several data sets, in exact proportion to `weights`"
+
     def __init__(self, cuts, weights, period=10_000):
         self.cuts, share = cuts, np.asarray(weights, dtype=float)
-        if not all(c.n for c in cuts): raise MemtrainError('one of the data sets has no window: leave it out')
+        if not all(c.n for c in cuts):
+            raise MemtrainError('one of the data sets has no window: leave it out')
         if len(share) != len(cuts) or not (share > 0).all():
-            raise MemtrainError(f'{len(cuts)} data sets need {len(cuts)} numbers above 0', argument='weights', value=list(weights))
+            raise MemtrainError(
+                f'{len(cuts)} data sets need {len(cuts)} numbers above 0',
+                argument='weights',
+                value=list(weights),
+            )
         exact = share / share.sum() * period
         counts = np.maximum(1, np.floor(exact).astype(int))
-        counts[np.argsort(counts - exact, kind='stable')[:max(0, period - counts.sum())]] += 1  # the largest remainders
-        places = np.concatenate([(np.arange(c) + 0.5)/c for c in counts])
+        # the largest remainders
+        counts[np.argsort(counts - exact, kind='stable')[: max(0, period - counts.sum())]] += 1
+        places = np.concatenate([(np.arange(c) + 0.5) / c for c in counts])
         self.turns = np.repeat(np.arange(len(cuts)), counts)[np.argsort(places, kind='stable')]
-        self.before = np.cumsum(np.concatenate([np.zeros((1, len(cuts)), int), self.turns[:, None] == np.arange(len(cuts))]), axis=0)
+        self.before = np.cumsum(
+            np.concatenate([np.zeros((1, len(cuts)), int), self.turns[:, None] == np.arange(len(cuts))]),
+            axis=0,
+        )
         self.n = sum(c.n for c in cuts)  # a pass has as many windows as the data sets have together
 
     def starts(self, epoch, positions):
-        k = epoch*self.n + np.asarray(positions, dtype=np.int64)
+        k = epoch * self.n + np.asarray(positions, dtype=np.int64)
         round, place = np.divmod(k, len(self.turns))
         starts, targets = np.empty(len(k), np.int64), np.empty(len(k), np.int64)
         for i, cuts in enumerate(self.cuts):
             mine = self.turns[place] == i
-            own_epoch, own = np.divmod(round[mine]*self.before[-1, i] + self.before[place[mine], i], cuts.n)
+            own_epoch, own = np.divmod(round[mine] * self.before[-1, i] + self.before[place[mine], i], cuts.n)
             for e in np.unique(own_epoch):
                 at = np.flatnonzero(mine)[own_epoch == e]
                 starts[at], targets[at] = cuts.starts(int(e), own[own_epoch == e])
@@ -271,26 +359,35 @@ def share_batches(
     rank: int = 0,  # which of the ranks
     world_size: int = 1,  # how many ranks
     drop_last: bool = False,  # leave out the windows that don't fill a batch on every rank
-    keep_empty: bool = False,  # also give the batches in which this rank has nothing, so that all ranks have as many
-) -> Iterator[tuple[int, int, int]]:  # (first position, position behind the last, windows then seen by all ranks)
+    # also give the batches in which this rank has nothing, so that all ranks have as many
+    keep_empty: bool = False,
+    # (first position, position behind the last, windows then seen by all ranks)
+) -> Iterator[tuple[int, int, int]]:
     "The batches of one rank, as positions in the order of the epoch"
-    step = batch_size*world_size
+    step = batch_size * world_size
     for a in range(begin, end, step):
         n = min(step, end - a)
-        if n < step and drop_last: return
-        first, last = a + rank*n//world_size, a + (rank + 1)*n//world_size
-        if last > first or keep_empty: yield first, last, a + n
+        if n < step and drop_last:
+            return
+        first, last = a + rank * n // world_size, a + (rank + 1) * n // world_size
+        if last > first or keep_empty:
+            yield first, last, a + n
 
 # %% ../nbs/data/24_loader.ipynb #a8d52958
 def resolve_ranks(
     rank: int | None = None,  # which of `world_size` processes this is
     world_size: int | None = None,  # how many there are
 ) -> tuple[int, int]:  # rank, and world size
-    "Both as given, or, where neither is, as torch.distributed or torchrun has them; 0 of 1 in a process of its own"
+    """Both as given, or, where neither is, as torch.distributed or torchrun has them; 0 of 1 in a process of
+    its own"""
     from memtrain.ranks import find_ranks  # which brings more along than a loader needs
-    if (rank is None) != (world_size is None): raise MemtrainError(f"give both {option('rank')} and {option('world_size')}, or neither")
-    if rank is None: rank, world_size = find_ranks()
-    if not 0 <= rank < world_size: raise MemtrainError(f'is outside 0 .. {world_size - 1}', argument='rank', value=rank)
+
+    if (rank is None) != (world_size is None):
+        raise MemtrainError(f"give both {option('rank')} and {option('world_size')}, or neither")
+    if rank is None:
+        rank, world_size = find_ranks()
+    if not 0 <= rank < world_size:
+        raise MemtrainError(f'is outside 0 .. {world_size - 1}', argument='rank', value=rank)
     return rank, world_size
 
 # %% ../nbs/data/24_loader.ipynb #da101212
@@ -300,23 +397,29 @@ def read_ahead(
 ) -> Iterator:
     "The same `items`, made by a thread up to `n` ahead; an exception comes where it would have come"
     made, room, left = SimpleQueue(), SimpleQueue(), []
-    for _ in range(n): room.put(None)
+    for _ in range(n):
+        room.put(None)
+
     def work():
         error = None
         try:
             for item in items:
                 made.put((True, item))
                 room.get()
-                if left: return
-        except BaseException as e: error = e
+                if left:
+                    return
+        except BaseException as e:
+            error = e
         made.put((False, error))
+
     thread = Thread(target=work, daemon=True)
     thread.start()
     try:
         while (item := made.get())[0]:
             room.put(None)
             yield item[1]
-        if item[1]: raise item[1]
+        if item[1]:
+            raise item[1]
     finally:  # also when the loop is left early
         left.append(True)
         room.put(None)
@@ -331,13 +434,20 @@ def refuse_second_sharing(
     frame = sys._getframe(1) if world_size > 1 else None
     while frame:
         kind = type(frame.f_locals.get('self'))
-        if kind.__name__ in ('DataLoaderDispatcher', 'IterableDatasetShard') and kind.__module__.partition('.')[0] in ('accelerate', 'transformers'):
-            raise MemtrainError(f"{name}: this loader gives each of the {world_size} ranks its share, and {kind.__module__.partition('.')[0]} would share that once more ({kind.__name__}): most of the data would never be seen",
-                                "don't pass it through accelerator.prepare: it knows its rank")
+        if kind.__name__ in ('DataLoaderDispatcher', 'IterableDatasetShard') and kind.__module__.partition(
+            '.'
+        )[0] in ('accelerate', 'transformers'):
+            raise MemtrainError(
+                f"{name}: this loader gives each of the {world_size} ranks its share, and {kind.__module__.partition('.')[0]} would share that once more ({kind.__name__}): most of the data would never be seen",
+                "don't pass it through accelerator.prepare: it knows its rank",
+            )
         frame = frame.f_back
 
+
 class EpochLoader(IterableDataset):
-    "Epochs of `n` items in batches, shared among ranks and workers, resumable behind any batch; a subclass gives `read_batches`"
+    """Epochs of `n` items in batches, shared among ranks and workers, resumable behind any batch; a subclass
+    gives `read_batches`"""
+
     epoch = seen = 0  # the epoch under way, and how many of its items all ranks have handed out
     loops = 0  # that were begun; the last one moves the position
     loaded = False  # a state, and no loop has begun since
@@ -348,36 +458,59 @@ class EpochLoader(IterableDataset):
         path: Any,  # of the data, which errors name
         n: int,  # items in an epoch
         batch_size: int,  # items in a batch
-        identity: dict[str, Any],  # what the order depends on; a state is loaded only where all of it is the same
+        # what the order depends on; a state is loaded only where all of it is the same
+        identity: dict[str, Any],
         rank: int | None = None,  # as for `resolve_ranks`
         world_size: int | None = None,
-        drop_last: bool = False,  # leave out items at the end of an epoch that don't fill a batch on every rank
+        # leave out items at the end of an epoch that don't fill a batch on every rank
+        drop_last: bool = False,
         keep_empty: bool = False,  # give a rank that has none of the last items a batch without any
         prefetch: int = 0,  # batches that a thread makes ahead
         num_workers: int = 0,  # processes that make batches
         pool_size: int = 2**19,  # items in a pool
         items: str = 'windows',  # what they are called in an error
     ):
-        for name, value, least in (('batch_size', batch_size, 1), ('prefetch', prefetch, 0), ('num_workers', num_workers, 0)):
-            if value < least: raise MemtrainError(f'is less than {least}', argument=name, value=value)
-        self.path, self.n, self.batch_size, self.identity, self.pool_size = path, n, batch_size, identity, pool_size
-        self.drop_last, self.keep_empty, self.prefetch, self.num_workers = drop_last, keep_empty, prefetch, num_workers
+        for name, value, least in (
+            ('batch_size', batch_size, 1),
+            ('prefetch', prefetch, 0),
+            ('num_workers', num_workers, 0),
+        ):
+            if value < least:
+                raise MemtrainError(f'is less than {least}', argument=name, value=value)
+        self.path, self.n, self.batch_size, self.identity, self.pool_size = (
+            path,
+            n,
+            batch_size,
+            identity,
+            pool_size,
+        )
+        self.drop_last, self.keep_empty, self.prefetch, self.num_workers = (
+            drop_last,
+            keep_empty,
+            prefetch,
+            num_workers,
+        )
         self.rank, self.world_size = resolve_ranks(rank, world_size)
-        if drop_last and n < batch_size*self.world_size:
-            raise MemtrainError(f"{path}: {n} {items} don't fill batches of {batch_size} on {self.world_size} ranks, and {option('drop_last')} would leave nothing",
-                                f"choose a smaller {option('batch_size')}")
+        if drop_last and n < batch_size * self.world_size:
+            raise MemtrainError(
+                f"{path}: {n} {items} don't fill batches of {batch_size} on {self.world_size} ranks, and {option('drop_last')} would leave nothing",
+                f"choose a smaller {option('batch_size')}",
+            )
 
     def read_batches(
         self,
         epoch: int,  # from 0
-        pools: Iterator[list[tuple[int, int, int]]],  # as `share_batches` gives them, those of one pool in a list
+        # as `share_batches` gives them, those of one pool in a list
+        pools: Iterator[list[tuple[int, int, int]]],
     ) -> Iterator[tuple[Any, int]]:
         "The batch for each (first, behind, items then seen) of the `pools`, and the last number of the three"
         raise NotImplementedError
 
     def _shares(self, begin):
         "The batches of this rank from `begin` on"
-        return share_batches(begin, self.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty)
+        return share_batches(
+            begin, self.n, self.batch_size, self.rank, self.world_size, self.drop_last, self.keep_empty
+        )
 
     def _pools(self):
         "The batches of this process that are left of the epoch, pool by pool"
@@ -385,43 +518,54 @@ class EpochLoader(IterableDataset):
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         seen, begin = self.seen, self.seen if self.begin is None else self.begin
         batches = self._shares(begin)
-        if workers > 1 or seen > begin: batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)  # DataLoader takes from them in turn
-        return (list(pool) for _, pool in itertools.groupby(batches, key=lambda b: b[0]//self.pool_size))
+        # DataLoader takes from them in turn
+        if workers > 1 or seen > begin:
+            batches = (b for k, b in enumerate(batches) if k % workers == worker and b[2] > seen)
+        return (list(pool) for _, pool in itertools.groupby(batches, key=lambda b: b[0] // self.pool_size))
 
     def _by_workers(self):
         "The batches from worker processes; this process counts what has arrived"
         each = copy.copy(self)
         each.num_workers = each.prefetch = 0
         batches = DataLoader(each, batch_size=None, num_workers=self.num_workers)
-        for batch, (_, _, seen) in zip(batches, self._shares(self.seen)): yield batch, seen
+        for batch, (_, _, seen) in zip(batches, self._shares(self.seen)):
+            yield batch, seen
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path}, batch_size={self.batch_size}, {', '.join(f'{k}={v!r}' for k, v in self.identity.items() if v is not None)}; rank {self.rank} of {self.world_size}, epoch {self.epoch}, {self.seen:,} of {self.n:,} seen)"
 
     def __len__(self) -> int:  # batches of this rank in a whole epoch
-        step, r = self.batch_size*self.world_size, self.rank
+        step, r = self.batch_size * self.world_size, self.rank
         rest = self.n % step
-        mine = (r + 1)*rest//self.world_size > r*rest//self.world_size or self.keep_empty and rest > 0
+        mine = (r + 1) * rest // self.world_size > r * rest // self.world_size or self.keep_empty and rest > 0
         return self.n // step + (mine and not self.drop_last)
 
     def __iter__(self) -> Iterator:  # an epoch, or what is left of it
         refuse_second_sharing(self.path, self.world_size)
-        if self.n - self.seen < (self.batch_size*self.world_size if self.drop_last else 1): self.set_epoch(self.epoch + 1)
-        if get_worker_info() and self.begin is None: self.begin = self.seen
+        if self.n - self.seen < (self.batch_size * self.world_size if self.drop_last else 1):
+            self.set_epoch(self.epoch + 1)
+        if get_worker_info() and self.begin is None:
+            self.begin = self.seen
         self.loops, self.loaded = (mine := self.loops + 1), False
         batches = self._by_workers() if self.num_workers else self.read_batches(self.epoch, self._pools())
         for batch, seen in read_ahead(batches, self.prefetch) if self.prefetch else batches:
             self.seen = seen
             yield batch
-            if self.loops != mine: raise MemtrainError(f'{self.path}: another loop over this loader has begun since, and a loader has one position', 'make a second loader for it')
+            if self.loops != mine:
+                raise MemtrainError(
+                    f'{self.path}: another loop over this loader has begun since, and a loader has one position',
+                    'make a second loader for it',
+                )
         self.set_epoch(self.epoch + 1)
 
     def set_epoch(
         self,
         epoch: int,  # from 0
     ) -> None:
-        "Go to the beginning of `epoch`; a pass that ends goes to the next one by itself. A state that was just loaded in that epoch stays, for trainers say the epoch again"
-        if not (self.loaded and epoch == self.epoch): self.epoch, self.seen, self.begin = epoch, 0, None
+        """Go to the beginning of `epoch`; a pass that ends goes to the next one by itself. A state that was
+        just loaded in that epoch stays, for trainers say the epoch again"""
+        if not (self.loaded and epoch == self.epoch):
+            self.epoch, self.seen, self.begin = epoch, 0, None
         self.loaded = False
 
     def state_dict(self) -> dict:
@@ -434,116 +578,241 @@ class EpochLoader(IterableDataset):
         state: dict,  # from `state_dict`; batch size, ranks and workers may be others
     ) -> None:
         "Resume where `state` was taken; a `MemtrainError` if it belongs to other data or another seed"
-        if not isinstance(state, dict): raise MemtrainError(f'{self.path}: a state of {state!r}', 'give what state_dict returned')
+        if not isinstance(state, dict):
+            raise MemtrainError(f'{self.path}: a state of {state!r}', 'give what state_dict returned')
         with explain_damage(told := f'a state for {self.path}', 'give what state_dict returned'):
             for name, value in self.identity.items():
                 if state.get(name) != value:
-                    raise MemtrainError(f'{self.path}: the checkpoint was made with {option(name)} {state.get(name)}, this is {option(name)} {value}', 'use the same data and settings')
-            check_shape(state, {'epoch': int, 'seen': int, 'begin?': (int, None)}, told, 'give what state_dict returned')
-            if max(state['seen'], state.get('begin') or 0) > self.n or state['epoch'] >= 2**63//max(1, self.n): raise ValueError(f"epoch {state['epoch']}, {state['seen']} of {self.n} windows seen")
-        self.epoch, self.seen, self.begin, self.loaded = state['epoch'], state['seen'], state.get('begin'), True
+                    raise MemtrainError(
+                        f'{self.path}: the checkpoint was made with {option(name)} {state.get(name)}, this is {option(name)} {value}',
+                        'use the same data and settings',
+                    )
+            check_shape(
+                state,
+                {'epoch': int, 'seen': int, 'begin?': (int, None)},
+                told,
+                'give what state_dict returned',
+            )
+            if max(state['seen'], state.get('begin') or 0) > self.n or state['epoch'] >= 2**63 // max(
+                1, self.n
+            ):
+                raise ValueError(f"epoch {state['epoch']}, {state['seen']} of {self.n} windows seen")
+        self.epoch, self.seen, self.begin, self.loaded = (
+            state['epoch'],
+            state['seen'],
+            state.get('begin'),
+            True,
+        )
 
 # %% ../nbs/data/24_loader.ipynb #7b761317
 class TokenLoader(EpochLoader):
     "Batches `(x, y)` of token windows, `y` one token ahead of `x`; one pass is one epoch"
+
     def __init__(
         self,
-        shards: TokenShards | str | Path | Sequence,  # one split, the folder of a data set for its 'train', or a list of either
+        # one split, the folder of a data set for its 'train', or a list of either
+        shards: TokenShards | str | Path | Sequence,
         batch_size: int = 16,  # windows per batch; the last batch of an epoch may have fewer
         block_size: int = 1024,  # tokens per window
         seed: int = 0,  # of the order
-        shuffle: str | bool = True,  # 'block', 'shards', 'global', or False for the order of the files, for evaluation; True is 'block', and 'shards' for what lies far away
-        rank: int | None = None,  # which of `world_size` processes this is; torch.distributed's or torchrun's by default
+        # 'block', 'shards', 'global', or False for the order of the files, for evaluation; True is 'block',
+        # and 'shards' for what lies far away
+        shuffle: str | bool = True,
+        # which of `world_size` processes this is; torch.distributed's or torchrun's by default
+        rank: int | None = None,
         world_size: int | None = None,
-        weights: Sequence[float] | None = None,  # share of each data set of a list; by default every window of all of them comes once
+        # share of each data set of a list; by default every window of all of them comes once
+        weights: Sequence[float] | None = None,
         documents: str = 'join',  # 'join', 'mask' or 'split': what windows do at the ends of documents
         shift: bool = True,  # cut the windows of later epochs at other places
-        drop_last: bool = False,  # leave out windows at the end of an epoch that don't fill a batch on every rank
-        keep_empty: bool = False,  # where there are fewer windows left than ranks: a batch without rows, so that all ranks have as many batches
+        # leave out windows at the end of an epoch that don't fill a batch on every rank
+        drop_last: bool = False,
+        # where there are fewer windows left than ranks: a batch without rows, so that all ranks have as many
+        # batches
+        keep_empty: bool = False,
         device: str | torch.device | None = None,  # send ids there as they are on disk, and widen them there
         pin_memory: bool = False,  # hand out page-locked tensors, for a copy to the GPU by the caller
         transform: Callable | None = None,  # called with (x, y); what it returns is handed out instead
         prefetch: int = 0,  # batches that a thread makes ahead
         num_workers: int = 0,  # processes that make batches; worth it for a slow `transform` alone
     ):
-        for name, value, least in (('batch_size', batch_size, 1), ('block_size', block_size, 1), ('seed', seed, 0)):
-            if value < least: raise MemtrainError(f'is less than {least}', argument=name, value=value)
-        if documents not in ('join', 'mask', 'split'): raise MemtrainError("isn't one of 'join', 'mask', 'split'", argument='documents', value=documents)
+        for name, value, least in (
+            ('batch_size', batch_size, 1),
+            ('block_size', block_size, 1),
+            ('seed', seed, 0),
+        ):
+            if value < least:
+                raise MemtrainError(f'is less than {least}', argument=name, value=value)
+        if documents not in ('join', 'mask', 'split'):
+            raise MemtrainError("isn't one of 'join', 'mask', 'split'", argument='documents', value=documents)
         if device and (pin_memory or num_workers):
-            raise MemtrainError(f"{option('device')} sends batches from this process", f"leave {option('pin_memory')} and {option('num_workers')} out")
-        parts = [p if isinstance(p, TokenShards) else TokenShards(p) for p in (shards if isinstance(shards, (list, tuple)) else [shards])]
-        if not parts: raise MemtrainError('no data set: give one, or a list of them')
+            raise MemtrainError(
+                f"{option('device')} sends batches from this process",
+                f"leave {option('pin_memory')} and {option('num_workers')} out",
+            )
+        parts = [
+            p if isinstance(p, TokenShards) else TokenShards(p)
+            for p in (shards if isinstance(shards, (list, tuple)) else [shards])
+        ]
+        if not parts:
+            raise MemtrainError('no data set: give one, or a list of them')
         self.shards = parts[0] if len(parts) == 1 else TokenShards.join(parts)
-        if weights is None: parts = [self.shards]
-        if shuffle is True: shuffle = 'shards' if self.shards.sources.remote and len(self.shards.files) > 1 else 'block'
+        if weights is None:
+            parts = [self.shards]
+        if shuffle is True:
+            shuffle = 'shards' if self.shards.sources.remote and len(self.shards.files) > 1 else 'block'
         if documents != 'join' and self.shards.eod_id is None:
-            raise MemtrainError(f"{self.shards.path} tells no end-of-document id, which {option('documents')} {documents!r} needs", "use 'join'")
+            raise MemtrainError(
+                f"{self.shards.path} tells no end-of-document id, which {option('documents')} {documents!r} needs",
+                "use 'join'",
+            )
         if shuffle is not False and self.shards.sources.compressed:
-            raise MemtrainError(f'{self.shards.path}: its shards are compressed; unpack them with memtrain.shards.decompress_shards, or take shuffle=False')
+            raise MemtrainError(
+                f'{self.shards.path}: its shards are compressed; unpack them with memtrain.shards.decompress_shards, or take shuffle=False'
+            )
         for p in parts:
-            if len(p) <= block_size: raise MemtrainError(f"{p.path}: {p.split} has {len(p)} tokens, a window of {option('block_size')} {block_size} needs {block_size + 1}",
-                                                         f"choose a smaller {option('block_size')}, or prepare more text")
+            if len(p) <= block_size:
+                raise MemtrainError(
+                    f"{p.path}: {p.split} has {len(p)} tokens, a window of {option('block_size')} {block_size} needs {block_size + 1}",
+                    f"choose a smaller {option('block_size')}, or prepare more text",
+                )
         # blocks of 32,768 tokens and a pool of 128 of them: 8 MB of uint16, whatever the block size
-        order = dict(seed=seed, shuffle=shuffle, block=max(1, 2**15//block_size), pool=max(1, 2**22//max(block_size, 2**15)))
+        order = dict(
+            seed=seed,
+            shuffle=shuffle,
+            block=max(1, 2**15 // block_size),
+            pool=max(1, 2**22 // max(block_size, 2**15)),
+        )
         bases = np.cumsum([0] + [len(p) for p in parts]).tolist()
-        cuts = [_Cuts(p, block_size, order, shift and weights is None and shuffle is not False, documents, b) for p, b in zip(parts, bases)]
+        cuts = [
+            _Cuts(p, block_size, order, shift and weights is None and shuffle is not False, documents, b)
+            for p, b in zip(parts, bases)
+        ]
         order, self.cuts = cuts[0].order, cuts[0] if weights is None else _Mixture(cuts, weights)
-        self.block_size, self.documents, self.pin_memory, self.transform = block_size, documents, pin_memory, transform
+        self.block_size, self.documents, self.pin_memory, self.transform = (
+            block_size,
+            documents,
+            pin_memory,
+            transform,
+        )
         self.device = device and torch.device(device)
-        identity = {'seed': seed, 'shuffle': order.shuffle, 'block_size': block_size, 'documents': documents, 'weights': None if weights is None else list(weights),
-                    'windows': self.cuts.n, 'data': self.shards.manifest and self.shards.manifest['checksum'][:12]}
-        super().__init__(self.shards.path, self.cuts.n, batch_size, identity, rank, world_size, drop_last, keep_empty, prefetch, num_workers,
-                         pool_size=order.block*order.pool if weights is None and order.shuffle in ('block', 'shards') else max(1, 2**19//block_size))
+        identity = {
+            'seed': seed,
+            'shuffle': order.shuffle,
+            'block_size': block_size,
+            'documents': documents,
+            'weights': None if weights is None else list(weights),
+            'windows': self.cuts.n,
+            'data': self.shards.manifest and self.shards.manifest['checksum'][:12],
+        }
+        super().__init__(
+            self.shards.path,
+            self.cuts.n,
+            batch_size,
+            identity,
+            rank,
+            world_size,
+            drop_last,
+            keep_empty,
+            prefetch,
+            num_workers,
+            pool_size=order.block * order.pool
+            if weights is None and order.shuffle in ('block', 'shards')
+            else max(1, 2**19 // block_size),
+        )
 
     def read_batches(self, epoch: int, pools: Iterator) -> Iterator:
         "Batches of windows, read a pool at a time"
         reader, sources = _WindowReader(self.shards, self.block_size), self.shards.sources
-        if sources.remote: sources.remote.follow(sources.entries[i] for i in (self.cuts.order.shards(epoch) if getattr(self.cuts, 'by_shards', False) else range(len(sources.entries))))
+        if sources.remote:
+            sources.remote.follow(
+                sources.entries[i]
+                for i in (
+                    self.cuts.order.shards(epoch)
+                    if getattr(self.cuts, 'by_shards', False)
+                    else range(len(sources.entries))
+                )
+            )
+
         def locate(pool):
             first, behind, _ = np.array(pool).T
             sizes = behind - first
-            return pool, *self.cuts.starts(epoch, np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes))
+            return pool, *self.cuts.starts(
+                epoch, np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
+            )
+
         located = map(locate, pools)
         ahead = next(located, None)
-        if ahead: reader.announce(ahead[1])
+        if ahead:
+            reader.announce(ahead[1])
         while ahead:
             (batches, starts, targets), ahead, at = ahead, next(located, None), 0
             reader.load(starts)
-            if ahead: reader.announce(ahead[1])
+            if ahead:
+                reader.announce(ahead[1])
             for first, behind, seen in batches:
                 n = behind - first
-                yield self._batch(reader.rows(at, at + n), targets[at:at + n]), seen
+                yield self._batch(reader.rows(at, at + n), targets[at : at + n]), seen
                 at += n
 
     def _batch(self, rows, targets):
-        if self.device is None: x, y = torch.from_numpy(rows[:, :-1].astype(np.int64)), torch.from_numpy(rows[:, 1:].astype(np.int64))
+        if self.device is None:
+            x, y = (
+                torch.from_numpy(rows[:, :-1].astype(np.int64)),
+                torch.from_numpy(rows[:, 1:].astype(np.int64)),
+            )
         else:
             narrow = torch.from_numpy(rows)
-            if self.device.type == 'cuda': narrow = narrow.pin_memory()  # torch keeps these and uses them again
+            # torch keeps these and uses them again
+            if self.device.type == 'cuda':
+                narrow = narrow.pin_memory()
             wide = narrow.to(self.device, non_blocking=True).to(torch.int64)
-            x, y = (part.clone(memory_format=torch.contiguous_format) for part in (wide[:, :-1], wide[:, 1:]))  # never views of one another
-        if self.documents == 'mask': y[x == self.shards.eod_id] = -100
+            # never views of one another
+            x, y = (part.clone(memory_format=torch.contiguous_format) for part in (wide[:, :-1], wide[:, 1:]))
+        if self.documents == 'mask':
+            y[x == self.shards.eod_id] = -100
         elif self.documents == 'split':
-            beyond = torch.arange(y.shape[1], device=y.device) >= torch.from_numpy(targets).to(y.device)[:, None]
+            beyond = (
+                torch.arange(y.shape[1], device=y.device) >= torch.from_numpy(targets).to(y.device)[:, None]
+            )
             x[beyond], y[beyond] = self.shards.eod_id, -100
-        if self.pin_memory: x, y = x.pin_memory(), y.pin_memory()
+        if self.pin_memory:
+            x, y = x.pin_memory(), y.pin_memory()
         return self.transform(x, y) if self.transform else (x, y)
 
 # %% ../nbs/data/29_recipes.ipynb #82d72d07
 class GPTDataLoader:
     "Full batches without an end, from a data set on disk or from a text in memory"
+
     def __init__(
         self,
         config: Any,  # has `batch_size` and `block_size`; also `device` and `seed`, if there
         tokenizer: Any = None,  # has `encode(text)`; needed for `prepare_data` alone
         dataset_dir: str | Path | None = None,  # folder of a data set with 'train' and 'val'
     ):
-        size = next((getattr(tokenizer, name) for name in ('vocab_size', 'n_vocab', 'get_vocab_size') if hasattr(tokenizer, name)), None)
-        self.config, self.tokenizer, self.vocab_size, self._endless = config, tokenizer, size() if callable(size) else size, {}
-        self.shards = {split: TokenShards(dataset_dir, split) for split in ('train', 'val')} if dataset_dir else {}
+        size = next(
+            (
+                getattr(tokenizer, name)
+                for name in ('vocab_size', 'n_vocab', 'get_vocab_size')
+                if hasattr(tokenizer, name)
+            ),
+            None,
+        )
+        self.config, self.tokenizer, self.vocab_size, self._endless = (
+            config,
+            tokenizer,
+            size() if callable(size) else size,
+            {},
+        )
+        self.shards = (
+            {split: TokenShards(dataset_dir, split) for split in ('train', 'val')} if dataset_dir else {}
+        )
         have = self.shards and self.shards['train'].vocab_size
         if self.vocab_size and have and have > self.vocab_size:
-            raise MemtrainError(f'{dataset_dir} has ids up to {have - 1}, the tokenizer knows {self.vocab_size}', 'load the one that made it')
+            raise MemtrainError(
+                f'{dataset_dir} has ids up to {have - 1}, the tokenizer knows {self.vocab_size}',
+                'load the one that made it',
+            )
 
     def prepare_data(
         self,
@@ -551,32 +820,55 @@ class GPTDataLoader:
         val_fraction: float = 0.1,  # of the tokens, from the end
     ) -> None:
         "Tokenise `text` and hold it in memory: the first part to train on, the rest to validate with"
-        if not 0 < val_fraction < 1: raise MemtrainError('is outside 0 .. 1', argument='val_fraction', value=val_fraction)
+        if not 0 < val_fraction < 1:
+            raise MemtrainError('is outside 0 .. 1', argument='val_fraction', value=val_fraction)
         t = self.tokenizer
-        if hasattr(t, 'encode_batch') and hasattr(t, 'eod_id'): ids = t.encode_batch([text])[0]  # one of ours
-        elif hasattr(t, 'encode'): ids = np.asarray(getattr(ids := t.encode(text), 'ids', ids), dtype=np.int64)
-        else: raise MemtrainError(f'a {type(t).__name__} has no encode(text)', 'give a tokenizer')
-        cut = len(ids) - int(len(ids)*val_fraction)
-        self.shards = {split: TokenShards.from_array(part, self.vocab_size, split=split) for split, part in (('train', ids[:cut]), ('val', ids[cut:]))}
+        if hasattr(t, 'encode_batch') and hasattr(t, 'eod_id'):
+            ids = t.encode_batch([text])[0]  # one of ours
+        elif hasattr(t, 'encode'):
+            ids = np.asarray(getattr(ids := t.encode(text), 'ids', ids), dtype=np.int64)
+        else:
+            raise MemtrainError(f'a {type(t).__name__} has no encode(text)', 'give a tokenizer')
+        cut = len(ids) - int(len(ids) * val_fraction)
+        self.shards = {
+            split: TokenShards.from_array(part, self.vocab_size, split=split)
+            for split, part in (('train', ids[:cut]), ('val', ids[cut:]))
+        }
         self._endless = {}
 
     def get_batch(
         self,
         split: str = 'train',  # or 'val'
-    ) -> tuple[torch.Tensor, torch.Tensor]:  # x and y, (batch_size, block_size) int64 each, on `config.device`
+        # x and y, (batch_size, block_size) int64 each, on `config.device`
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         "The next batch of `split`; behind the last comes the first of the next epoch"
-        if not self.shards: raise MemtrainError('there is no data yet', 'give a dataset_dir, or call prepare_data(text)')
-        if split not in self.shards: raise MemtrainError(f"isn't one of {', '.join(self.shards)}", argument='split', value=split)
-        if split not in self._endless: self._endless[split] = self._batches(split)
+        if not self.shards:
+            raise MemtrainError('there is no data yet', 'give a dataset_dir, or call prepare_data(text)')
+        if split not in self.shards:
+            raise MemtrainError(f"isn't one of {', '.join(self.shards)}", argument='split', value=split)
+        if split not in self._endless:
+            self._endless[split] = self._batches(split)
         return next(self._endless[split])
 
     def _batches(self, split):
         c, seed, (rank, world_size) = self.config, getattr(self.config, 'seed', 0), resolve_ranks()
         windows = len(self.shards[split].windows(c.block_size))
-        few = windows < c.batch_size*world_size
-        if few: rank, world_size, seed = 0, 1, seed + rank  # each rank goes through all windows, in an order of its own
-        loader = TokenLoader(self.shards[split], min(c.batch_size, max(1, windows)), c.block_size, seed, rank=rank, world_size=world_size,
-                             device=getattr(c, 'device', None), drop_last=not few)
-        while not few: yield from loader
+        few = windows < c.batch_size * world_size
+        # each rank goes through all windows, in an order of its own
+        if few:
+            rank, world_size, seed = 0, 1, seed + rank
+        loader = TokenLoader(
+            self.shards[split],
+            min(c.batch_size, max(1, windows)),
+            c.block_size,
+            seed,
+            rank=rank,
+            world_size=world_size,
+            device=getattr(c, 'device', None),
+            drop_last=not few,
+        )
+        while not few:
+            yield from loader
         rows = (row for _ in itertools.count() for x, y in loader for row in zip(x, y))
-        while True: yield tuple(map(torch.stack, zip(*itertools.islice(rows, c.batch_size))))
+        while True:
+            yield tuple(map(torch.stack, zip(*itertools.islice(rows, c.batch_size))))

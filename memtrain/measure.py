@@ -35,13 +35,17 @@ def rss(
     "Bytes in RAM of process `pid`, shared pages counted in each process that has them"
     return _held(lambda process: process.memory_info().rss, pid, children)
 
+
 def _held(read, pid, children):
     "What `read` says of the process `pid`, and of those below it"
-    try: process = psutil.Process(pid)
-    except psutil.NoSuchProcess: raise MemtrainError('is no process', 'it has ended, or never was', 'pid', pid) from None
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        raise MemtrainError('is no process', 'it has ended, or never was', 'pid', pid) from None
     total = read(process)
     for child in process.children(recursive=True) if children else ():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied): total += read(child)
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += read(child)
     return total
 
 # %% ../nbs/memory/01_measure.ipynb #48753f93
@@ -50,23 +54,31 @@ def pss(
     children: bool = False,  # add all processes below it
 ) -> int:  # bytes
     "Bytes in RAM of process `pid`, a page that n processes share counted as 1/n; Linux only"
+
     def read(process):
         info = process.memory_full_info()
-        if not hasattr(info, 'pss'): raise MemtrainError('this system does not tell the PSS of a process, only Linux does', 'take rss')
+        if not hasattr(info, 'pss'):
+            raise MemtrainError('this system does not tell the PSS of a process, only Linux does', 'take rss')
         return info.pss
+
     return _held(read, pid, children)
 
 # %% ../nbs/memory/01_measure.ipynb #41bd18e9
 def log_memory_usage(
     label: str = '',  # what the line begins with
     out: IO | None = None,  # a stream; the standard output by default
-) -> dict[str, int]:  # bytes: rss, available, total, and cuda_allocated, cuda_reserved, cuda_free where CUDA has been used
+    # bytes: rss, available, total, and cuda_allocated, cuda_reserved, cuda_free where CUDA has been used
+) -> dict[str, int]:
     "Print what this process and the machine hold at this moment, with `label`, and return it"
     machine = psutil.virtual_memory()
     found = {'rss': rss(), 'available': machine.available, 'total': machine.total}
     line = f"{format_size(found['rss'])} in RAM, {format_size(machine.available)} of {format_size(machine.total)} available"
     if torch.cuda.is_initialized():
-        found |= {'cuda_allocated': torch.cuda.memory_allocated(), 'cuda_reserved': torch.cuda.memory_reserved(), 'cuda_free': torch.cuda.mem_get_info()[0]}
+        found |= {
+            'cuda_allocated': torch.cuda.memory_allocated(),
+            'cuda_reserved': torch.cuda.memory_reserved(),
+            'cuda_free': torch.cuda.mem_get_info()[0],
+        }
         line += f"; on the GPU {format_size(found['cuda_allocated'])} in tensors, {format_size(found['cuda_reserved'])} reserved, {format_size(found['cuda_free'])} free"
     print(f'{label}: {line}' if label else line, file=out, flush=True)
     return found
@@ -74,13 +86,17 @@ def log_memory_usage(
 # %% ../nbs/memory/01_measure.ipynb #3badef76
 def _high_water(pid):
     "The peak RSS of `pid`'s address space so far; 0 when it is gone, or where the kernel doesn't tell"
-    try: found = re.search(rb'VmHWM:\s*(\d+) kB', Path(f'/proc/{pid}/status').read_bytes())
-    except OSError: found = None
+    try:
+        found = re.search(rb'VmHWM:\s*(\d+) kB', Path(f'/proc/{pid}/status').read_bytes())
+    except OSError:
+        found = None
     return int(found[1]) * 1024 if found else 0
+
 
 @dataclass
 class CommandRun:
     "What a finished command did and took"
+
     returncode: int  # as `subprocess` gives it; negative when a signal ended it
     stdout: str  # what it printed
     stderr: str  # what it complained of
@@ -95,19 +111,27 @@ def measure_command(
     **kwargs,  # for `subprocess.Popen`: `cwd`, `env`, …
 ) -> CommandRun:
     "Run `argv` in a fresh process and say what it printed, how long it took and the peak of its memory"
+
     def look(pid):  # the larger of: the tree's RSS now, the high-water mark of any one process in it
         with contextlib.suppress(psutil.Error, MemtrainError):
             pids = [pid, *(c.pid for c in psutil.Process(pid).children(recursive=True))]
             return max(rss(pid, children=True), *map(_high_water, pids))
         return _high_water(pid)
+
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started, peak = time.perf_counter(), 0
-        with subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err, **kwargs) as process:
+        with subprocess.Popen(
+            [str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err, **kwargs
+        ) as process:
             while process.poll() is None:
                 peak = max(peak, look(process.pid))
                 if timeout and time.perf_counter() - started > timeout:
-                    for p in [*psutil.Process(process.pid).children(recursive=True), process]: p.kill()
-                    raise MemtrainError(f'{argv[0]}: still running after {timeout:g} s, killed', f'give it a longer {option("timeout")}')
+                    for p in [*psutil.Process(process.pid).children(recursive=True), process]:
+                        p.kill()
+                    raise MemtrainError(
+                        f'{argv[0]}: still running after {timeout:g} s, killed',
+                        f'give it a longer {option("timeout")}',
+                    )
                 time.sleep(interval)
         seconds = time.perf_counter() - started
         printed = [(f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err)]
@@ -116,9 +140,11 @@ def measure_command(
 # %% ../nbs/memory/01_measure.ipynb #e9b23a56
 CATEGORIES = ('weights', 'gradients', 'optimizer state', 'logits and loss', 'activations', 'temporaries')
 
+
 @dataclass
 class Block:
     "A stretch of memory that was allocated, and what for"
+
     size: int  # bytes
     start: int  # number of the event that allocated it
     end: int | None  # number of the event that freed it; None if nothing did
@@ -131,6 +157,7 @@ class Block:
 @dataclass
 class Trace:
     "Every allocation and every free of some work, in order; each is an event"
+
     blocks: list[Block]  # in order of `start`
     events: int  # how many
     phases: list[tuple[int, str]]  # (first event, name), in order
@@ -144,7 +171,8 @@ class Trace:
         for b in self.blocks:
             c = CATEGORIES.index(b.category)
             change[b.start, c] += b.size
-            if b.end is not None: change[b.end, c] -= b.size
+            if b.end is not None:
+                change[b.end, c] -= b.size
         return change.cumsum(0)
 
     @cached_property
@@ -160,13 +188,16 @@ class Trace:
     @property
     def by_category(self) -> dict[str, int]:
         "Bytes of each category at the peak"
-        return {c: int(self.timeline[self.peak_event, i]) if self.events else 0 for i, c in enumerate(CATEGORIES)}
+        return {
+            c: int(self.timeline[self.peak_event, i]) if self.events else 0 for i, c in enumerate(CATEGORIES)
+        }
 
     @property
     def by_phase(self) -> dict[str, int]:
         "The most bytes held at one time in each phase"
         total, peaks = self.timeline.sum(1), {}
-        for name, start, end in self.spans: peaks[name] = max(peaks.get(name, 0), int(total[start:end].max(initial=0)))
+        for name, start, end in self.spans:
+            peaks[name] = max(peaks.get(name, 0), int(total[start:end].max(initial=0)))
         return peaks
 
     @property
@@ -189,37 +220,56 @@ class Trace:
     def by_module(self) -> dict[str, int]:  # largest first
         "Bytes at the peak by the module they were allocated for"
         found = {}
-        for b in self.alive(): found[b.module] = found.get(b.module, 0) + b.size
+        for b in self.alive():
+            found[b.module] = found.get(b.module, 0) + b.size
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
-    def alive(self,
+    def alive(
+        self,
         event: int | None = None,  # after which; the peak by default
     ) -> list[Block]:  # largest first
         "The blocks held after `event`"
         at = self.peak_event if event is None else event
-        return sorted((b for b in self.blocks if b.start <= at and (b.end is None or b.end > at)), key=lambda b: -b.size)
+        return sorted(
+            (b for b in self.blocks if b.start <= at and (b.end is None or b.end > at)), key=lambda b: -b.size
+        )
 
 # %% ../nbs/memory/01_measure.ipynb #54e4f75c
 class TraceBuilder:
-    "Makes a `Trace` from allocations and frees as they come; a key tells live blocks apart and may be used again"
-    def __init__(self,
+    """Makes a `Trace` from allocations and frees as they come; a key tells live blocks apart and may be used
+    again"""
+
+    def __init__(
+        self,
         phase: str | None = None,  # that begins at once: build, forward, backward or optimizer
     ):
-        self.blocks, self.live, self.events, self.phases, self.named = [], {}, 0, [(0, phase)] if phase else [], {}
+        self.blocks, self.live, self.events, self.phases, self.named = (
+            [],
+            {},
+            0,
+            [(0, phase)] if phase else [],
+            {},
+        )
 
-    def phase(self,
+    def phase(
+        self,
         name: str,  # build, forward, backward or optimizer
     ) -> None:
         "What comes next belongs to the phase `name`"
         now = self.phases[-1][1] if self.phases else None
-        if name == now: return
+        if name == now:
+            return
         if now == 'forward':  # what it made and leaves is kept for the backward pass
             for key, i in self.live.items():
-                if self.blocks[i].phase == 'forward': self.name(key, 'activations')
-        if self.phases and self.phases[-1][0] == self.events: self.phases.pop()  # a phase without events
-        if not self.phases or self.phases[-1][1] != name: self.phases.append((self.events, name))
+                if self.blocks[i].phase == 'forward':
+                    self.name(key, 'activations')
+        if self.phases and self.phases[-1][0] == self.events:
+            self.phases.pop()  # a phase without events
+        if not self.phases or self.phases[-1][1] != name:
+            self.phases.append((self.events, name))
 
-    def alloc(self,
+    def alloc(
+        self,
         key: Any,  # hashable; a live block that has it ends here
         size: int,  # bytes
         op: str,  # who asks for it
@@ -231,29 +281,36 @@ class TraceBuilder:
         self.live[key] = len(self.blocks)
         self.blocks.append(Block(size, self.events, None, op, self.phases[-1][1], 'temporaries', module))
         self.events += 1
-        if category: self.name(key, category)
+        if category:
+            self.name(key, category)
 
-    def free(self,
+    def free(
+        self,
         key: Any,  # of a live block; one that isn't known was there before, and never counted
     ) -> None:
         "A block goes"
-        if (i := self.live.pop(key, None)) is None: return
+        if (i := self.live.pop(key, None)) is None:
+            return
         self.blocks[i].end = self.events
         self.events += 1
 
-    def name(self,
+    def name(
+        self,
         key: Any,  # of a live block; another is passed over
         category: str,  # one of `CATEGORIES`; if several are said of a block, the first in that order counts
     ) -> None:
         "Say what a block is for"
-        if (i := self.live.get(key)) is None: return
+        if (i := self.live.get(key)) is None:
+            return
         self.named[i] = min(self.named.get(i, category), category, key=CATEGORIES.index)
 
-    def finish(self,
+    def finish(
+        self,
         **kwargs: Any,  # for `Trace`: `device`, `notes`
     ) -> Trace:
         "The trace of all that came"
-        for i, category in self.named.items(): self.blocks[i].category = category
+        for i, category in self.named.items():
+            self.blocks[i].category = category
         return Trace(self.blocks, self.events, self.phases, **kwargs)
 
 # %% ../nbs/memory/01_measure.ipynb #a1e935b4
@@ -261,82 +318,131 @@ def state_tensors(
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],  # any, or several
 ) -> list[torch.Tensor]:
     "The tensors in the state of `optimizer`, however deep"
-    return [local_part(v) for o in _each(optimizer) for v in tree_leaves(list(o.state.values())) if torch.is_tensor(v)]
+    return [
+        local_part(v)
+        for o in _each(optimizer)
+        for v in tree_leaves(list(o.state.values()))
+        if torch.is_tensor(v)
+    ]
 
-def _each(optimizer): return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else [*optimizer]
 
-def _weights(model): return [local_part(t) for t in (*model.parameters(), *model.buffers())]
+def _each(optimizer):
+    return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else [*optimizer]
+
+
+def _weights(model):
+    return [local_part(t) for t in (*model.parameters(), *model.buffers())]
+
 
 def _gradients(params):  # those that have one storage; a sparse gradient's parts count as temporaries
-    return [g for g in (local_part(p.grad) for p in params if p.grad is not None) if g.layout == torch.strided]
+    return [
+        g for g in (local_part(p.grad) for p in params if p.grad is not None) if g.layout == torch.strided
+    ]
+
 
 @contextlib.contextmanager
 def follow(
     model: torch.nn.Module,  # its weights are named at once, its gradients when they appear
-    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],  # one or several; the state is named after every step
+    # one or several; the state is named after every step
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],
     name: Callable[[str, list[torch.Tensor]], None],  # called with a category and tensors of it
 ) -> Iterator[None]:
     "While the block runs, tell `name` what weights, gradients and optimizer states are"
     name('weights', _weights(model))
     known = {}  # states are named once; a storage's address is its own while a weak reference to it is held
+
     def name_states(*_):
         new = [t for t in state_tensors(optimizer) if t.untyped_storage()._cdata not in known]
         known.update({t.untyped_storage()._cdata: StorageWeakRef(t.untyped_storage()) for t in new})
         name('optimizer state', new)
-    hooks = [p.register_post_accumulate_grad_hook(lambda p: name('gradients', _gradients([p]))) for p in model.parameters() if p.requires_grad]
+
+    hooks = [
+        p.register_post_accumulate_grad_hook(lambda p: name('gradients', _gradients([p])))
+        for p in model.parameters()
+        if p.requires_grad
+    ]
     for o in _each(optimizer):
-        hooks.append(o.register_step_pre_hook(lambda *_: name('gradients', _gradients(model.parameters()))))  # a step in the backward pass drops them before our hook
+        # a step in the backward pass drops them before our hook
+        hooks.append(o.register_step_pre_hook(lambda *_: name('gradients', _gradients(model.parameters()))))
         hooks.append(o.register_step_post_hook(name_states))
-    try: yield
+    try:
+        yield
     finally:
-        for h in hooks: h.remove()
+        for h in hooks:
+            h.remove()
 
 # %% ../nbs/memory/01_measure.ipynb #beee7e83
-LOSS_OPS = frozenset('aten::' + op for op in """_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward nll_loss2d_forward
+LOSS_OPS = frozenset(
+    'aten::' + op
+    for op in """_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward nll_loss2d_forward
     nll_loss2d_backward mse_loss mse_loss_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss
-    smooth_l1_loss_backward huber_loss huber_loss_backward""".split())
+    smooth_l1_loss_backward huber_loss huber_loss_backward""".split()
+)
 MARK = 'memtrain category '  # how the name of a marked stretch begins in a profile; the category follows
+
 
 def mark(
     category: str,  # one of `CATEGORIES`
 ) -> record_function:  # a context manager
     "What is allocated inside, and nothing else tells, is of `category`"
-    if category not in CATEGORIES: raise MemtrainError('is not a category', f'take one of {", ".join(CATEGORIES)}', 'category', category)
+    if category not in CATEGORIES:
+        raise MemtrainError('is not a category', f'take one of {", ".join(CATEGORIES)}', 'category', category)
     return record_function(MARK + category)
 
 # %% ../nbs/memory/01_measure.ipynb #d4a1ee18
-_Where = namedtuple('_Where', 'op backward optimizer grad category module', defaults=('', False, False, False, None, ''))  # what is known of a place in the tree
+# what is known of a place in the tree
+_Where = namedtuple(
+    '_Where', 'op backward optimizer grad category module', defaults=('', False, False, False, None, '')
+)
 _MODULE = 'memtrain module '
+
 
 def _enter(where, node, say, modules):
     "The place inside `node`, of a `TorchOp`; `modules` has those of the forward pass by autograd's numbers"
     name, number = node.name, node.extra_fields.sequence_number
-    if name.startswith(MARK): return where._replace(category=name[len(MARK):])
-    if name.startswith(_MODULE): return where._replace(module=name[len(_MODULE):])
+    if name.startswith(MARK):
+        return where._replace(category=name[len(MARK) :])
+    if name.startswith(_MODULE):
+        return where._replace(module=name[len(_MODULE) :])
     if number >= 0:
-        if not where.backward and not name.startswith('autograd::engine'): modules[number] = where.module
-        elif not where.backward: where = where._replace(module=modules.get(number, ''))
-    if name.startswith('memtrain '): say(node, *name.split(' ', 3)[1:])
-    elif name.startswith('autograd::engine'): return where._replace(backward=True)
-    elif name.startswith('Optimizer.step'): return where._replace(optimizer=True)
+        if not where.backward and not name.startswith('autograd::engine'):
+            modules[number] = where.module
+        elif not where.backward:
+            where = where._replace(module=modules.get(number, ''))
+    if name.startswith('memtrain '):
+        say(node, *name.split(' ', 3)[1:])
+    elif name.startswith('autograd::engine'):
+        return where._replace(backward=True)
+    elif name.startswith('Optimizer.step'):
+        return where._replace(optimizer=True)
     elif name in LOSS_OPS:
         for x in node.extra_fields.inputs or ():
-            if getattr(x, 'storage_data_ptr', None): say(node, 'name', x.storage_data_ptr, 'logits and loss')
+            if getattr(x, 'storage_data_ptr', None):
+                say(node, 'name', x.storage_data_ptr, 'logits and loss')
         return where._replace(op=name, category='logits and loss')
     elif name.startswith('aten::') or name.endswith('Backward0') or not where.op:
         recorded = name.startswith('aten::') and node.extra_fields.sequence_number >= 0
         return where._replace(op=name, grad=where.grad or recorded)
     return where
 
+
 def _records(tree):
     "(time, kind, …) of what happened, in order of time"
     found, modules = [], {}
-    def say(node, kind, *rest): found.append((node.start_time_ns, kind, *rest))
+
+    def say(node, kind, *rest):
+        found.append((node.start_time_ns, kind, *rest))
+
     def walk(node, where):
-        if node.tag.name == 'Allocation': say(node, 'memory', node.extra_fields, where)
-        elif node.tag.name == 'TorchOp': where = _enter(where, node, say, modules)
-        for child in node.children: walk(child, where)
-    for node in tree: walk(node, _Where())
+        if node.tag.name == 'Allocation':
+            say(node, 'memory', node.extra_fields, where)
+        elif node.tag.name == 'TorchOp':
+            where = _enter(where, node, say, modules)
+        for child in node.children:
+            walk(child, where)
+
+    for node in tree:
+        walk(node, _Where())
     return sorted(found, key=lambda r: r[0])
 
 # %% ../nbs/memory/01_measure.ipynb #a9cc83d4
@@ -344,13 +450,18 @@ def check_device(
     device: str | torch.device,  # cpu, cuda, cuda:1, …
     kinds: tuple[str, ...] = ('cpu', 'cuda'),  # that may be asked for
 ) -> str:  # cpu, or with its number: cuda:0
-    "The `device` as a profile names it; a `MemtrainError` where it is none of `kinds`, or isn't on this machine"
+    """The `device` as a profile names it; a `MemtrainError` where it is none of `kinds`, or isn't on this
+    machine"""
     device, kind = str(device), str(device).split(':')[0]
-    if kind not in kinds: raise MemtrainError(f'is not one of {", ".join(kinds)}', argument='device', value=device)
-    if kind == 'cuda' and not torch.cuda.is_available(): raise MemtrainError('is not here, this machine has no CUDA', 'take cpu', 'device', device)
+    if kind not in kinds:
+        raise MemtrainError(f'is not one of {", ".join(kinds)}', argument='device', value=device)
+    if kind == 'cuda' and not torch.cuda.is_available():
+        raise MemtrainError('is not here, this machine has no CUDA', 'take cpu', 'device', device)
     return device if kind != 'cuda' or ':' in device else f'cuda:{torch.cuda.current_device()}'
 
+
 _RUNNING = threading.Lock()  # a process has one profile
+
 
 @contextlib.contextmanager
 def profile_memory(
@@ -358,65 +469,113 @@ def profile_memory(
     device: str = 'cpu',  # as `check_device` gives it
 ) -> Iterator[None]:
     "When the block ends, with an error or without, put its allocations and frees on `device` into `builder`"
-    if torch.autograd._profiler_enabled() or not _RUNNING.acquire(blocking=False): raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
+    if torch.autograd._profiler_enabled() or not _RUNNING.acquire(blocking=False):
+        raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
     os.environ.setdefault('KINETO_LOG_LEVEL', '99')  # it greets on the standard error
     before = len(builder.blocks)
     # of autograd: torch.profiler's makes a table of all events too, which takes as long as the steps
-    prof = profile(use_device=None if device == 'cpu' else 'cuda', profile_memory=True, record_shapes=True, use_kineto=True)
+    prof = profile(
+        use_device=None if device == 'cpu' else 'cuda',
+        profile_memory=True,
+        record_shapes=True,
+        use_kineto=True,
+    )
     try:
-        with prof: yield
+        with prof:
+            yield
     finally:
         _RUNNING.release()
         _replay(_records(prof.kineto_results.experimental_event_tree()), builder, device, before)
 
+
 def _replay(records, builder, device, before):
     "Tell `builder`, which had `before` blocks, of what happened on `device`"
     for _, kind, x, *rest in records:
-        if kind == 'phase': builder.phase(x)
-        elif kind == 'name': builder.name(int(x), rest[0])
+        if kind == 'phase':
+            builder.phase(x)
+        elif kind == 'name':
+            builder.name(int(x), rest[0])
         elif kind == 'gone':
-            if builder.live.get(int(x), before) < before: builder.free(int(x))  # else another has its place
+            if builder.live.get(int(x), before) < before:
+                builder.free(int(x))  # else another has its place
         elif str(x.device) == device:
             where, now = rest[0], builder.phases[-1][1]
             if now != 'build':
-                if where.optimizer: builder.phase('optimizer')
-                elif where.backward: builder.phase('backward')
-                elif x.alloc_size > 0 and where.op and (where.grad or now == 'optimizer'): builder.phase('forward')
-            if x.alloc_size < 0: builder.free(x.ptr)
-            else: builder.alloc(x.ptr, x.alloc_size, where.op, where.category or ('activations' if where.backward and where.grad else None), where.module)
+                if where.optimizer:
+                    builder.phase('optimizer')
+                elif where.backward:
+                    builder.phase('backward')
+                elif x.alloc_size > 0 and where.op and (where.grad or now == 'optimizer'):
+                    builder.phase('forward')
+            if x.alloc_size < 0:
+                builder.free(x.ptr)
+            else:
+                builder.alloc(
+                    x.ptr,
+                    x.alloc_size,
+                    where.op,
+                    where.category or ('activations' if where.backward and where.grad else None),
+                    where.module,
+                )
 
 # %% ../nbs/memory/01_measure.ipynb #adc6c921
 def _note_names(category, tensors):
     "Leave events in the profile that say what the storages of `tensors` are"
     for t in tensors:
-        with record_function(f'memtrain name {t.untyped_storage().data_ptr()} {category}'): pass
+        with record_function(f'memtrain name {t.untyped_storage().data_ptr()} {category}'):
+            pass
+
 
 @contextlib.contextmanager
 def _note_modules(model):
-    "Leave events in the profile that say which module of `model` is at work; a `MemtrainError` where one was in another thread"
-    names, inside, here, elsewhere = {m: name for name, m in model.named_modules()}, [], threading.get_ident(), []
-    def enter(module, *_):
-        if module not in names: return
-        if threading.get_ident() != here: elsewhere.append(names[module])
-        else: inside.append((module, record_function(_MODULE + names[module]).__enter__()))
-    def leave(module, *_):
-        if inside and inside[-1][0] is module and threading.get_ident() == here: inside.pop()[1].__exit__(None, None, None)
-    hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
-    try: yield
-    finally:
-        for h in hooks: h.remove()
-    if elsewhere: raise MemtrainError('the model ran in another thread, whose memory the profiler does not see', 'open the block in that thread')
+    """Leave events in the profile that say which module of `model` is at work; a `MemtrainError` where one
+    was in another thread"""
+    names, inside, here, elsewhere = (
+        {m: name for name, m in model.named_modules()},
+        [],
+        threading.get_ident(),
+        [],
+    )
 
-def _notes(error): return (f'up to {type(error).__name__}: {error}'.splitlines()[0][:300],) if error else ()
+    def enter(module, *_):
+        if module not in names:
+            return
+        if threading.get_ident() != here:
+            elsewhere.append(names[module])
+        else:
+            inside.append((module, record_function(_MODULE + names[module]).__enter__()))
+
+    def leave(module, *_):
+        if inside and inside[-1][0] is module and threading.get_ident() == here:
+            inside.pop()[1].__exit__(None, None, None)
+
+    hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
+    try:
+        yield
+    finally:
+        for h in hooks:
+            h.remove()
+    if elsewhere:
+        raise MemtrainError(
+            'the model ran in another thread, whose memory the profiler does not see',
+            'open the block in that thread',
+        )
+
+
+def _notes(error):
+    return (f'up to {type(error).__name__}: {error}'.splitlines()[0][:300],) if error else ()
+
 
 def measure_step(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
-    optimizer_fn: Callable[[list], torch.optim.Optimizer],  # takes its parameters; gives one optimizer or several
+    # takes its parameters; gives one optimizer or several
+    optimizer_fn: Callable[[list], torch.optim.Optimizer],
     step_fn: Callable[[torch.nn.Module, torch.optim.Optimizer], Any],  # one training step, data included
     steps: int = 2,  # the first makes the optimizer's state, the second has it from its start
     device: str = 'cpu',  # or 'cuda:0'
 ) -> Trace:
-    "The true bytes of building the model and its optimizer and of `steps` training steps; an exception carries the trace up to it as `trace`"
+    """The true bytes of building the model and its optimizer and of `steps` training steps; an exception
+    carries the trace up to it as `trace`"""
     check_whole(steps=steps)
     device, builder = check_device(device), TraceBuilder('build')
     gc.collect()
@@ -425,15 +584,19 @@ def measure_step(
             model = model_fn()
             optimizer = optimizer_fn([*model.parameters()])
             with follow(model, optimizer, _note_names), _note_modules(model):
-                with record_function('memtrain phase forward'): pass
-                for _ in range(steps): step_fn(model, optimizer)
+                with record_function('memtrain phase forward'):
+                    pass
+                for _ in range(steps):
+                    step_fn(model, optimizer)
     except Exception as e:
         e.trace = builder.finish(device=device, notes=_notes(e))
         raise
     return builder.finish(device=device)
 
 # %% ../nbs/memory/01_measure.ipynb #77b8a393
-CATEGORY_COLORS = dict(zip(CATEGORIES, ('#3b4a6b', '#c0504d', '#8064a2', '#e6a23c', '#4f9d8f', '#b8b8b8')))  # in plots
+# in plots
+CATEGORY_COLORS = dict(zip(CATEGORIES, ('#3b4a6b', '#c0504d', '#8064a2', '#e6a23c', '#4f9d8f', '#b8b8b8')))
+
 
 def _stretches(trace):
     "(module, first event, event behind the last) of each stretch in which one part of the model allocated"
@@ -441,28 +604,48 @@ def _stretches(trace):
     for b in trace.blocks:
         parts = b.module.split('.')
         name = '.'.join(parts[:2] if len(parts) > 1 and parts[1].isdigit() else parts[:1])
-        if found and found[-1][0] == name: found[-1][2] = b.start
-        else: found.append([name, b.start, b.start])
+        if found and found[-1][0] == name:
+            found[-1][2] = b.start
+        else:
+            found.append([name, b.start, b.start])
     return [(name, start, end + 1) for name, start, end in found if name]
+
 
 @patch
 def plot(self: Trace) -> Figure:
     "The bytes of each category over the events, with the phases, the modules and the operation at the peak"
     fig = Figure(figsize=(7.2, 3.6), dpi=100, layout='constrained')
     ax, mib = fig.subplots(), self.timeline / MIB
-    total, width = mib.sum(1), max(1, self.events // 240)  # of a column: a peak of one event among thousands would be thinner than a pixel
-    columns = [at + int(total[at:at + width].argmax()) for at in range(0, self.events, width)]  # each shows its highest event
-    ax.stackplot(np.arange(0, self.events + width, width)[:len(columns) + 1], mib[[*columns, *columns[-1:]]].T, labels=CATEGORIES, colors=CATEGORY_COLORS.values(), step='post')
+    # of a column: a peak of one event among thousands would be thinner than a pixel
+    total, width = mib.sum(1), max(1, self.events // 240)
+    # each shows its highest event
+    columns = [at + int(total[at : at + width].argmax()) for at in range(0, self.events, width)]
+    ax.stackplot(
+        np.arange(0, self.events + width, width)[: len(columns) + 1],
+        mib[[*columns, *columns[-1:]]].T,
+        labels=CATEGORIES,
+        colors=CATEGORY_COLORS.values(),
+        step='post',
+    )
     top = total.max(initial=0) or 1
     for name, start, end in self.spans:
         ax.axvline(start, color='k', lw=0.3)
-        if end - start > self.events / 12: ax.text((start + end)/2, 1.02*top, name, ha='center', va='bottom', fontsize=8)  # where there is room
+        # where there is room
+        if end - start > self.events / 12:
+            ax.text((start + end) / 2, 1.02 * top, name, ha='center', va='bottom', fontsize=8)
     for name, start, end in _stretches(self):
-        if end - start > self.events / 30: ax.text((start + end)/2, 0.02*top, name, ha='center', va='bottom', fontsize=6, rotation=90)
-    if self.events: ax.plot(self.peak_event + width/2, top, 'v', color='k', ms=5, clip_on=False)
+        if end - start > self.events / 30:
+            ax.text((start + end) / 2, 0.02 * top, name, ha='center', va='bottom', fontsize=6, rotation=90)
+    if self.events:
+        ax.plot(self.peak_event + width / 2, top, 'v', color='k', ms=5, clip_on=False)
     where = f' in {self.peak_module}' if self.peak_module else ''
     ax.set_title(f'peak {format_size(self.peak)}: {self.peak_op}{where}', loc='left', fontsize=9)
-    ax.set(xlabel='event: an allocation or a free', ylabel=f'MiB of tensors on {self.device}', ylim=(0, 1.12*top), xlim=(0, max(1, self.events - 1)))
+    ax.set(
+        xlabel='event: an allocation or a free',
+        ylabel=f'MiB of tensors on {self.device}',
+        ylim=(0, 1.12 * top),
+        xlim=(0, max(1, self.events - 1)),
+    )
     ax.spines[['top', 'right']].set_visible(False)
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
@@ -481,16 +664,22 @@ def measure_peak(
         before = torch.cuda.memory_allocated(device)
         fn()
         return torch.cuda.max_memory_allocated(device) - before
-    with profile_memory(builder): fn()
+    with profile_memory(builder):
+        fn()
     return builder.finish().peak
 
 # %% ../nbs/memory/01_measure.ipynb #5f3b9fa2
 class track_memory:
-    "Measure the steps of a training script: `with track_memory(model, optimizer) as m: step()`, then `m.peak`, `m.by_category`, `m.plot()`"
-    def __init__(self,
+    """Measure the steps of a training script: `with track_memory(model, optimizer) as m: step()`, then
+    `m.peak`, `m.by_category`, `m.plot()`"""
+
+    def __init__(
+        self,
         model: torch.nn.Module,  # on one device
-        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],  # of its parameters; one or several
-        batch: Any = None,  # what else lies there and the step uses: tensors, or lists and dicts of them; counted as activations
+        # of its parameters; one or several
+        optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer],
+        # what else lies there and the step uses: tensors, or lists and dicts of them; counted as activations
+        batch: Any = None,
     ):
         self.model, self.optimizer, self.batch = model, _each(optimizer), batch
         self.device = str(next((p.device for p in model.parameters()), 'cpu'))
@@ -498,17 +687,30 @@ class track_memory:
 
     def __enter__(self):
         gc.collect()
-        self._trace, self._builder, self._stack, before = None, TraceBuilder('forward'), contextlib.ExitStack(), {}
-        for category, tensors in (('weights', _weights(self.model)), ('gradients', _gradients(self.model.parameters())), ('optimizer state', state_tensors(self.optimizer)),
-                                  ('activations', filter(torch.is_tensor, tree_leaves(self.batch)))):
+        self._trace, self._builder, self._stack, before = (
+            None,
+            TraceBuilder('forward'),
+            contextlib.ExitStack(),
+            {},
+        )
+        for category, tensors in (
+            ('weights', _weights(self.model)),
+            ('gradients', _gradients(self.model.parameters())),
+            ('optimizer state', state_tensors(self.optimizer)),
+            ('activations', filter(torch.is_tensor, tree_leaves(self.batch))),
+        ):
             for storage in (t.untyped_storage() for t in tensors if str(t.device) == self.device):
-                if storage.data_ptr() in self._builder.live: continue
+                if storage.data_ptr() in self._builder.live:
+                    continue
                 self._builder.alloc(storage.data_ptr(), storage.nbytes(), 'there before', category)
                 before[storage.data_ptr()] = StorageWeakRef(storage)
+
         def miss(*_):  # of what was there before, the profiler doesn't see the free
             for ptr in [ptr for ptr, ref in before.items() if ref.expired()]:
                 del before[ptr]
-                with record_function(f'memtrain gone {ptr}'): pass
+                with record_function(f'memtrain gone {ptr}'):
+                    pass
+
         self._stack.enter_context(profile_memory(self._builder, self.device))
         self._stack.callback(register_module_forward_pre_hook(miss).remove)
         self._stack.enter_context(follow(self.model, self.optimizer, _note_names))
@@ -516,17 +718,21 @@ class track_memory:
         return self
 
     def __exit__(self, *exc):
-        try: self._stack.__exit__(*exc)
-        finally: self._trace = self._builder.finish(device=self.device, notes=_notes(exc[1]))
+        try:
+            self._stack.__exit__(*exc)
+        finally:
+            self._trace = self._builder.finish(device=self.device, notes=_notes(exc[1]))
 
     @property
     def trace(self) -> Trace:
         "The trace of the block, when it has ended"
-        if self._trace is None: raise MemtrainError('track_memory: nothing measured yet', 'ask when the block has ended')
+        if self._trace is None:
+            raise MemtrainError('track_memory: nothing measured yet', 'ask when the block has ended')
         return self._trace
 
     def __getattr__(self, name):
-        if name.startswith('_'): raise AttributeError(name)
+        if name.startswith('_'):
+            raise AttributeError(name)
         return getattr(self.trace, name)
 
 # %% ../nbs/memory/01_measure.ipynb #dbd36ae4
@@ -535,30 +741,42 @@ def export_memory_viz(
     dest: str | Path,  # file to write, such as step.pickle
 ) -> None:
     "Write `trace` to `dest` as a snapshot that pytorch.org/memory_viz opens"
-    events, at = [None]*trace.events, 2**20
+    events, at = [None] * trace.events, 2**20
     for b in trace.blocks:
-        event = {'addr': at, 'size': b.size, 'stream': 0, 'category': CATEGORIES.index(b.category),
-                 'frames': [{'name': f'{b.category}: {b.op}', 'filename': b.phase, 'line': 0}]}
+        event = {
+            'addr': at,
+            'size': b.size,
+            'stream': 0,
+            'category': CATEGORIES.index(b.category),
+            'frames': [{'name': f'{b.category}: {b.op}', 'filename': b.phase, 'line': 0}],
+        }
         at += b.size + 512
         events[b.start] = {'action': 'alloc', 'time_us': b.start, **event}
-        if b.end is not None: events[b.end] = {'action': 'free_completed', 'time_us': b.end, **event}
-    with atomic_write(dest) as f: pickle.dump({'segments': [], 'device_traces': [events], 'categories': list(CATEGORIES)}, f)
+        if b.end is not None:
+            events[b.end] = {'action': 'free_completed', 'time_us': b.end, **event}
+    with atomic_write(dest) as f:
+        pickle.dump({'segments': [], 'device_traces': [events], 'categories': list(CATEGORIES)}, f)
 
 # %% ../nbs/memory/01_measure.ipynb #57fea018
 class MemoryMonitor:
     "The peak of memory since it was last asked: of tensors on a GPU, of the whole process on a CPU"
-    def __init__(self,
+
+    def __init__(
+        self,
         device: str | torch.device = 'cpu',  # cpu, cuda, cuda:1 or mps
     ):
         self.device = torch.device(check_device(device, ('cpu', 'cuda', 'mps')))
         self.exact = self.device.type == 'cuda' or self._reset()  # else a thread looks every few milliseconds
         self._top = 0
-        if not self.exact: self._start()
+        if not self.exact:
+            self._start()
 
     def _reset(self):
         "Let the kernel's high-water mark of this process start again; False where that can't be done"
-        try: Path('/proc/self/clear_refs').write_text('5')
-        except OSError: return False
+        try:
+            Path('/proc/self/clear_refs').write_text('5')
+        except OSError:
+            return False
         return True
 
     def take(self) -> int:  # bytes
@@ -569,17 +787,21 @@ class MemoryMonitor:
         elif self.exact:
             peak = _high_water(os.getpid())
             self._reset()
-        else: peak, self._top = max(self._top, self._now()), 0
+        else:
+            peak, self._top = max(self._top, self._now()), 0
         return peak
 
-    def _now(self): return torch.mps.driver_allocated_memory() if self.device.type == 'mps' else rss()
+    def _now(self):
+        return torch.mps.driver_allocated_memory() if self.device.type == 'mps' else rss()
 
     def _start(self):
         "Have a thread look every few milliseconds"
         monitor = weakref.ref(self)  # the thread ends when nobody has the monitor any more
+
         def look():
             while (m := monitor()) is not None:
                 m._top = max(m._top, m._now())
                 del m
                 time.sleep(0.005)
+
         threading.Thread(target=look, daemon=True).start()

@@ -25,17 +25,37 @@ def load_mixture(
     device: str = 'cpu',  # where it goes
 ) -> Mixture:
     "The mixture that was trained in `out_dir`"
-    path, again = Path(out_dir)/'mixture.pt', f"the run that made it, with {option('resume')}, writes it again"
+    path, again = (
+        Path(out_dir) / 'mixture.pt',
+        f"the run that made it, with {option('resume')}, writes it again",
+    )
     found = load_checkpoint(path, device := choose_device(device), again)
-    if 'log_mixing' not in found: raise MemtrainError(f'{path}: not a mixture that memtrain wpo saved', 'give the folder of a finished run')
+    if 'log_mixing' not in found:
+        raise MemtrainError(
+            f'{path}: not a mixture that memtrain wpo saved', 'give the folder of a finished run'
+        )
     with explain_damage(path, again, 'parts of the mixture are missing or damaged', ours=True):
         shape, numbers = found['shape'], sum(t.numel() for t in found['net'].values())
-        if max(shape['dim']*shape['hidden']*shape.get('rank', shape['dim']//2), shape['hidden']**2*(shape['depth'] - 1), shape['depth']) > numbers: raise ValueError(f'a network of the shape {shape} has more than {numbers:,} numbers')
+        if (
+            max(
+                shape['dim'] * shape['hidden'] * shape.get('rank', shape['dim'] // 2),
+                shape['hidden'] ** 2 * (shape['depth'] - 1),
+                shape['depth'],
+            )
+            > numbers
+        ):
+            raise ValueError(f'a network of the shape {shape} has more than {numbers:,} numbers')
         net = (LowRankNet if 'rank' in shape else FactorNet)(**shape, scale=shape['stab'] + 1).to(device)
         net.load_state_dict(found['net'])
         check_inputs(net, found['centers'], found['centers'], found['log_mixing'], None)
         w = Whitening(**found['whitening']) if 'whitening' in found else None
-        if w and not all(t.isfinite().all() for t in vars(w).values()) or w and (w.mean.shape, w.basis.shape, w.width.shape) != ((net.dim,), (net.dim, net.dim), (net.dim,)): raise ValueError('its coordinates are of another shape, or not finite')
+        if (
+            w
+            and not all(t.isfinite().all() for t in vars(w).values())
+            or w
+            and (w.mean.shape, w.basis.shape, w.width.shape) != ((net.dim,), (net.dim, net.dim), (net.dim,))
+        ):
+            raise ValueError('its coordinates are of another shape, or not finite')
         return Mixture(net, found['centers'], found['log_mixing'], found['data'], w)
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #8848f5a5
@@ -45,31 +65,52 @@ def _draw_plane(mixture, points, drawn, fig):
     at = [torch.linspace(a, b, 120) for a, b in zip(low, high)]
     density = mixture.log_prob(torch.cartesian_prod(*at)).exp().view(120, 120).T.cpu().numpy()
     for ax, title, x in zip(axes, ('data', 'drawn from the mixture', 'its density'), (points, drawn, None)):
-        if x is None: ax.pcolormesh(*(t.numpy() for t in at), density, rasterized=True)
-        else: ax.scatter(*x.T.cpu().numpy(), s=0.5, lw=0)
-        ax.set(title=title, aspect='equal', xlim=(low[0].item(), high[0].item()), ylim=(low[1].item(), high[1].item()), xticks=[], yticks=[])
+        if x is None:
+            ax.pcolormesh(*(t.numpy() for t in at), density, rasterized=True)
+        else:
+            ax.scatter(*x.T.cpu().numpy(), s=0.5, lw=0)
+        ax.set(
+            title=title,
+            aspect='equal',
+            xlim=(low[0].item(), high[0].item()),
+            ylim=(low[1].item(), high[1].item()),
+            xticks=[],
+            yticks=[],
+        )
+
 
 def _draw_images(mixture, points, drawn, fig):
-    for ax, title, x in zip(fig.subplots(1, 3), ('data', 'drawn from the mixture', 'centers'), (points, drawn, mixture.means)):
-        x = (x[:36].cpu().clamp(-1, 1) + 1)/2
+    for ax, title, x in zip(
+        fig.subplots(1, 3), ('data', 'drawn from the mixture', 'centers'), (points, drawn, mixture.means)
+    ):
+        x = (x[:36].cpu().clamp(-1, 1) + 1) / 2
         side, colours = (32, 3) if x.shape[1] == 3072 else (math.isqrt(x.shape[1]), 1)
         x = torch.cat([x, x.new_ones(36 - len(x), x.shape[1])]).view(6, 6, colours, side, side)
-        sheet = x.permute(0, 3, 1, 4, 2).reshape(6*side, 6*side, colours).numpy()
-        ax.imshow(sheet[..., 0] if colours == 1 else sheet, cmap='gray_r' if colours == 1 else None, vmin=0, vmax=1)
+        sheet = x.permute(0, 3, 1, 4, 2).reshape(6 * side, 6 * side, colours).numpy()
+        ax.imshow(
+            sheet[..., 0] if colours == 1 else sheet, cmap='gray_r' if colours == 1 else None, vmin=0, vmax=1
+        )
         ax.set(title=title, xticks=[], yticks=[])
 
 # %% ../nbs/mixtures/42_mixtures.ipynb #3fb7dd6b
 def plot_points(
     mixture: Mixture,  # from `WPOTrainer.mixture` or `load_mixture`
-    points: torch.Tensor | None = None,  # data to show beside it, (n, d); by default of the law that it was trained on, or its centers
+    # data to show beside it, (n, d); by default of the law that it was trained on, or its centers
+    points: torch.Tensor | None = None,
     n: int = 2000,  # points to draw
     seed: int = 0,  # of the draws
 ) -> Figure:  # data, samples, and the density in the plane or the centers of images
     "What `mixture` has learnt, beside its data"
     d = mixture.centers.shape[1]
-    if points is None: points = make_points(mixture.data, n, torch.Generator().manual_seed(seed + 1)) if mixture.data in POINTS else mixture.means
-    draw = _draw_plane if d == 2 else _draw_images if d == 3072 or math.isqrt(d)**2 == d else None
-    if draw is None: raise MemtrainError(f'{d} dimensions are neither the plane nor an image', 'plot two of them yourself')
+    if points is None:
+        points = (
+            make_points(mixture.data, n, torch.Generator().manual_seed(seed + 1))
+            if mixture.data in POINTS
+            else mixture.means
+        )
+    draw = _draw_plane if d == 2 else _draw_images if d == 3072 or math.isqrt(d) ** 2 == d else None
+    if draw is None:
+        raise MemtrainError(f'{d} dimensions are neither the plane nor an image', 'plot two of them yourself')
     fig = Figure(figsize=(7.2, 2.6), dpi=80, layout='constrained')
     draw(mixture, points, mixture.sample(n if d == 2 else 36, seed), fig)
     return fig

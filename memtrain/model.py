@@ -22,7 +22,9 @@ from .folders import read_json
 # %% ../nbs/memory/02_model.ipynb #290d0f22
 @dataclass(frozen=True)
 class GPTConfig:
-    "Shape of a `GPT`: `vocab_size` V, `block_size` T, `n_layer` L, `n_head` H, `n_embd` C, `dropout`, `bias`, `tie_weights`, its experts, and what its layers are made of"
+    """Shape of a `GPT`: `vocab_size` V, `block_size` T, `n_layer` L, `n_head` H, `n_embd` C, `dropout`,
+    `bias`, `tie_weights`, its experts, and what its layers are made of"""
+
     vocab_size: int  # V: token ids are 0 to V - 1
     block_size: int  # T: the most tokens the model can see at once
     n_layer: int  # L: blocks
@@ -33,48 +35,106 @@ class GPTConfig:
     tie_weights: bool = True  # whether the output layer is the token table; saves V·C parameters
     n_experts: int = 0  # E: experts in the place of each MLP, of which a token visits some; 0 for the MLP
     experts_per_token: int = 2  # k: how many
-    expert_hidden: int | None = None  # width inside an expert; 4·C/k by default, which makes a token's arithmetic that of the MLP
+    # width inside an expert; 4·C/k by default, which makes a token's arithmetic that of the MLP
+    expert_hidden: int | None = None
     router_aux: float = 0.01  # weight of the balance of the experts beside the loss, in training; 0 for none
     norm: str = 'layer'  # or rms, which neither centers nor shifts, as in Llama
     norm_eps: float = 1e-5  # what norms add to a variance
-    positions: str = 'table'  # a vector for each, as in GPT-2; or rotary, which turns queries and keys, as in Llama
+    # a vector for each, as in GPT-2; or rotary, which turns queries and keys, as in Llama
+    positions: str = 'table'
     rope_theta: float = 10000.0  # of rotary positions: the slowest turn takes so many positions, times 2π
-    mlp: str = 'gelu'  # as GPT-2 approximates it; or gelu_exact, as in nanoGPT, or swiglu, with a gate beside it, as in Llama
+    # as GPT-2 approximates it; or gelu_exact, as in nanoGPT, or swiglu, with a gate beside it, as in Llama
+    mlp: str = 'gelu'
     mlp_hidden: int | None = None  # width inside the MLP; 4·C, or 8·C/3 of swiglu, in multiples of 8
-    n_kv_head: int | None = None  # heads of keys and values, each shared by H / n_kv_head of the queries; H by default
+    # heads of keys and values, each shared by H / n_kv_head of the queries; H by default
+    n_kv_head: int | None = None
 
     def __post_init__(self):
-        def refuse(name, wanted): raise MemtrainError(f"isn't {wanted}", '', name, getattr(self, name))
-        for name in ('vocab_size', 'block_size', 'n_layer', 'n_head', 'n_embd', 'experts_per_token', 'n_experts', 'expert_hidden', 'mlp_hidden', 'n_kv_head'):
+        def refuse(name, wanted):
+            raise MemtrainError(f"isn't {wanted}", '', name, getattr(self, name))
+
+        for name in (
+            'vocab_size',
+            'block_size',
+            'n_layer',
+            'n_head',
+            'n_embd',
+            'experts_per_token',
+            'n_experts',
+            'expert_hidden',
+            'mlp_hidden',
+            'n_kv_head',
+        ):
             n, least = getattr(self, name), int(name != 'n_experts')
-            if (type(n) is not int or n < least) and not (name in ('expert_hidden', 'mlp_hidden', 'n_kv_head') and n is None): refuse(name, f'a whole number, {least} or more')
-        for name, known in (('norm', ('layer', 'rms')), ('positions', ('table', 'rotary')), ('mlp', ('gelu', 'gelu_exact', 'swiglu'))):
-            if getattr(self, name) not in known: refuse(name, ' or '.join(known))
+            if (type(n) is not int or n < least) and not (
+                name in ('expert_hidden', 'mlp_hidden', 'n_kv_head') and n is None
+            ):
+                refuse(name, f'a whole number, {least} or more')
+        for name, known in (
+            ('norm', ('layer', 'rms')),
+            ('positions', ('table', 'rotary')),
+            ('mlp', ('gelu', 'gelu_exact', 'swiglu')),
+        ):
+            if getattr(self, name) not in known:
+                refuse(name, ' or '.join(known))
         for name in ('norm_eps', 'rope_theta'):
-            if type(getattr(self, name)) not in (int, float) or not 0 < getattr(self, name) < math.inf: refuse(name, 'a number above 0')
+            if type(getattr(self, name)) not in (int, float) or not 0 < getattr(self, name) < math.inf:
+                refuse(name, 'a number above 0')
         for name in ('bias', 'tie_weights'):
-            if type(getattr(self, name)) is not bool: refuse(name, 'true or false')
-        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1: refuse('dropout', 'a number from 0 up to, but not, 1')
-        if type(self.router_aux) not in (int, float) or not 0 <= self.router_aux < math.inf: refuse('router_aux', '0, for none, or a number such as 0.01')
+            if type(getattr(self, name)) is not bool:
+                refuse(name, 'true or false')
+        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
+            refuse('dropout', 'a number from 0 up to, but not, 1')
+        if type(self.router_aux) not in (int, float) or not 0 <= self.router_aux < math.inf:
+            refuse('router_aux', '0, for none, or a number such as 0.01')
         if self.n_embd % self.n_head:
             wider = math.ceil(self.n_embd / self.n_head) * self.n_head
-            raise MemtrainError(f"isn't divisible by {option('n_head')} {self.n_head}", f"take {wider}, or another {option('n_head')}", 'n_embd', self.n_embd)
-        if self.n_head % self.kv_heads: raise MemtrainError(f"doesn't divide {option('n_head')} {self.n_head}", 'each is shared by as many queries as the others', 'n_kv_head', self.n_kv_head)
+            raise MemtrainError(
+                f"isn't divisible by {option('n_head')} {self.n_head}",
+                f"take {wider}, or another {option('n_head')}",
+                'n_embd',
+                self.n_embd,
+            )
+        if self.n_head % self.kv_heads:
+            raise MemtrainError(
+                f"doesn't divide {option('n_head')} {self.n_head}",
+                'each is shared by as many queries as the others',
+                'n_kv_head',
+                self.n_kv_head,
+            )
         if self.positions == 'rotary' and self.n_embd // self.n_head % 2:
-            raise MemtrainError(f"makes heads of {self.n_embd // self.n_head}, which rotary positions can't turn in pairs", f"take an even {option('n_embd')} / {option('n_head')}", 'n_head', self.n_head)
-        if self.n_experts and (self.mlp == 'swiglu' or self.mlp_hidden): raise MemtrainError('are in the place of the MLP', f"leave out {option('mlp')} and {option('mlp_hidden')}", 'n_experts', self.n_experts)
+            raise MemtrainError(
+                f"makes heads of {self.n_embd // self.n_head}, which rotary positions can't turn in pairs",
+                f"take an even {option('n_embd')} / {option('n_head')}",
+                'n_head',
+                self.n_head,
+            )
+        if self.n_experts and (self.mlp == 'swiglu' or self.mlp_hidden):
+            raise MemtrainError(
+                'are in the place of the MLP',
+                f"leave out {option('mlp')} and {option('mlp_hidden')}",
+                'n_experts',
+                self.n_experts,
+            )
         if self.n_experts and self.experts_per_token > self.n_experts:
-            raise MemtrainError(f"is more than {option('n_experts')} {self.n_experts}", 'a token can visit each of them once', 'experts_per_token', self.experts_per_token)
+            raise MemtrainError(
+                f"is more than {option('n_experts')} {self.n_experts}",
+                'a token can visit each of them once',
+                'experts_per_token',
+                self.experts_per_token,
+            )
 
     @property
     def expert_width(self) -> int:
         "The width inside an expert"
-        return self.expert_hidden or max(1, 4*self.n_embd // self.experts_per_token)
+        return self.expert_hidden or max(1, 4 * self.n_embd // self.experts_per_token)
 
     @property
     def mlp_width(self) -> int:
         "The width inside the MLP"
-        return self.mlp_hidden or (4*self.n_embd if self.mlp != 'swiglu' else math.ceil(self.n_embd / 3) * 8)
+        return self.mlp_hidden or (
+            4 * self.n_embd if self.mlp != 'swiglu' else math.ceil(self.n_embd / 3) * 8
+        )
 
     @property
     def kv_heads(self) -> int:
@@ -84,23 +144,39 @@ class GPTConfig:
     @property
     def beyond_gpt2(self) -> list[str]:
         "The fields by which a layer isn't one of GPT-2's, which formulas of memory and time are about"
-        plain = {'n_experts': (0,), 'norm': ('layer',), 'positions': ('table',), 'mlp': ('gelu', 'gelu_exact')}
-        return [k for k, v in plain.items() if getattr(self, k) not in v] + ['mlp_hidden']*(self.mlp_width != 4*self.n_embd and not self.n_experts) + ['n_kv_head']*(self.kv_heads != self.n_head)
+        plain = {
+            'n_experts': (0,),
+            'norm': ('layer',),
+            'positions': ('table',),
+            'mlp': ('gelu', 'gelu_exact'),
+        }
+        return (
+            [k for k, v in plain.items() if getattr(self, k) not in v]
+            + ['mlp_hidden'] * (self.mlp_width != 4 * self.n_embd and not self.n_experts)
+            + ['n_kv_head'] * (self.kv_heads != self.n_head)
+        )
 
     @classmethod
-    def from_json(cls,
+    def from_json(
+        cls,
         path: str | Path,  # JSON object with the fields as keys; those with a default may be left out
     ) -> 'GPTConfig':
         "The configuration in the file `path`"
         found = read_json(path, hint='give a JSON file with the fields of GPTConfig')
         known = {f.name: f.default is MISSING for f in fields(cls)}
-        if not isinstance(found, dict): raise MemtrainError(f'{path}: not a JSON object; its keys should be {", ".join(known)}')
+        if not isinstance(found, dict):
+            raise MemtrainError(f'{path}: not a JSON object; its keys should be {", ".join(known)}')
         for key in found:
-            if key not in known: raise MemtrainError(f'{path}: unknown key {key!r}; known are {", ".join(known)}')
+            if key not in known:
+                raise MemtrainError(f'{path}: unknown key {key!r}; known are {", ".join(known)}')
         for key, needed in known.items():
-            if needed and key not in found: raise MemtrainError(f'{path}: the key {key!r} is missing; it has no default')
-        try: return cls(**found)
-        except MemtrainError as e: raise MemtrainError(f'{path}: {e}') from None  # by the keys of the file, whatever a command calls them
+            if needed and key not in found:
+                raise MemtrainError(f'{path}: the key {key!r} is missing; it has no default')
+        try:
+            return cls(**found)
+        # by the keys of the file, whatever a command calls them
+        except MemtrainError as e:
+            raise MemtrainError(f'{path}: {e}') from None
 
 # %% ../nbs/memory/02_model.ipynb #75c0bc20
 def rotate(
@@ -108,60 +184,98 @@ def rotate(
     cos: torch.Tensor,  # of each position's angles, (B or 1, 1, T, C/H), each angle twice
     sin: torch.Tensor,  # of the same
 ) -> torch.Tensor:  # (B, H, T, C/H)
-    "`x` with its halves turned against each other by the angles of `cos` and `sin`: what query and key make of each other then depends on how far apart they are"
+    """`x` with its halves turned against each other by the angles of `cos` and `sin`: what query and key make
+    of each other then depends on how far apart they are"""
     a, b = x.chunk(2, -1)
-    return (x*cos + torch.cat([-b, a], -1)*sin).to(x.dtype)
+    return (x * cos + torch.cat([-b, a], -1) * sin).to(x.dtype)
+
 
 class CausalSelfAttention(nn.Module):
     "Attention over the past in the shape that `config` gives: (B, T, C) to (B, T, C)"
-    def __init__(self,
+
+    def __init__(
+        self,
         config: GPTConfig,  # `n_embd`, `n_head`, `n_kv_head`, `dropout` and `bias` are used
     ):
         super().__init__()
         self.n_head, self.kv_heads, self.dropout = config.n_head, config.kv_heads, config.dropout
-        self.qkv = nn.Linear(config.n_embd, config.n_embd + 2*config.kv_heads*(config.n_embd//config.n_head), bias=config.bias)
+        self.qkv = nn.Linear(
+            config.n_embd,
+            config.n_embd + 2 * config.kv_heads * (config.n_embd // config.n_head),
+            bias=config.bias,
+        )
         self.proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self,
+    def forward(
+        self,
         x: torch.Tensor,  # (B, T, C)
-        mask: torch.Tensor | None = None,  # added to the scores, (B, 1, T, T), 0 where a position reads and -inf where not; None for all of the past
-        turn: tuple[torch.Tensor, torch.Tensor] | None = None,  # of rotary positions: cosine and sine of each, (B or 1, 1, T, C/H); None for none
-        past: list | None = None,  # keys and values of the positions before `x`, [] for none; those of `x` are added to it
+        # added to the scores, (B, 1, T, T), 0 where a position reads and -inf where not; None for all of the
+        # past
+        mask: torch.Tensor | None = None,
+        # of rotary positions: cosine and sine of each, (B or 1, 1, T, C/H); None for none
+        turn: tuple[torch.Tensor, torch.Tensor] | None = None,
+        # keys and values of the positions before `x`, [] for none; those of `x` are added to it
+        past: list | None = None,
     ) -> torch.Tensor:  # (B, T, C)
-        "What each position of `x` reads from itself and its `past`, as far as `mask` lets it, with queries and keys turned by `turn`"
+        """What each position of `x` reads from itself and its `past`, as far as `mask` lets it, with queries
+        and keys turned by `turn`"""
         B, T, C = x.shape
-        if self.kv_heads == self.n_head: q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C//self.n_head).permute(2, 0, 3, 1, 4)  # each (B, H, T, C/H)
-        else: q, k, v = self.qkv(x).view(B, T, -1, C//self.n_head).transpose(1, 2).split([self.n_head, self.kv_heads, self.kv_heads], 1)
-        if turn is not None: q, k = (rotate(t, *turn) for t in (q, k))
-        if past is not None: past[:] = k, v = [torch.cat([a, b], 2) for a, b in zip(past, (k, v))] if past else [k, v]
-        causal, gqa = mask is None and k.shape[2] == T, {} if self.kv_heads == self.n_head else {'enable_gqa': True}  # a single query after its past reads all of it
+        # each (B, H, T, C/H)
+        if self.kv_heads == self.n_head:
+            q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head).permute(2, 0, 3, 1, 4)
+        else:
+            q, k, v = (
+                self.qkv(x)
+                .view(B, T, -1, C // self.n_head)
+                .transpose(1, 2)
+                .split([self.n_head, self.kv_heads, self.kv_heads], 1)
+            )
+        if turn is not None:
+            q, k = (rotate(t, *turn) for t in (q, k))
+        if past is not None:
+            past[:] = k, v = [torch.cat([a, b], 2) for a, b in zip(past, (k, v))] if past else [k, v]
+        # a single query after its past reads all of it
+        causal, gqa = (
+            mask is None and k.shape[2] == T,
+            {} if self.kv_heads == self.n_head else {'enable_gqa': True},
+        )
         # the functional form knows nothing of train and eval mode
-        y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=self.dropout if self.training else 0.0, is_causal=causal, **gqa)
+        y = F.scaled_dot_product_attention(
+            q, k, v, mask, dropout_p=self.dropout if self.training else 0.0, is_causal=causal, **gqa
+        )
         return self.drop(self.proj(y.transpose(1, 2).reshape(B, T, C)))
 
 # %% ../nbs/memory/02_model.ipynb #86534b88
 class MLP(nn.Module):
-    "Two linear layers with a GELU between them, or a SiLU that gates, `mlp_width` wide, as `config` says: (B, T, C) to (B, T, C)"
-    def __init__(self,
+    """Two linear layers with a GELU between them, or a SiLU that gates, `mlp_width` wide, as `config` says:
+    (B, T, C) to (B, T, C)"""
+
+    def __init__(
+        self,
         config: GPTConfig,  # `n_embd`, `mlp`, `mlp_width`, `dropout` and `bias` are used
     ):
         super().__init__()
         self.gated, self.exact = config.mlp == 'swiglu', config.mlp == 'gelu_exact'
-        self.fc = nn.Linear(config.n_embd, config.mlp_width * (1 + self.gated), bias=config.bias)  # of swiglu the gate, then what it gates
+        # of swiglu the gate, then what it gates
+        self.fc = nn.Linear(config.n_embd, config.mlp_width * (1 + self.gated), bias=config.bias)
         self.proj = nn.Linear(config.mlp_width, config.n_embd, bias=config.bias)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self,
+    def forward(
+        self,
         x: torch.Tensor,  # (B, T, C)
     ) -> torch.Tensor:  # (B, T, C)
         "Each position of `x` through both layers"
-        if not self.gated: return self.drop(self.proj(self._gelu(self.fc(x))))
+        if not self.gated:
+            return self.drop(self.proj(self._gelu(self.fc(x))))
         gate, up = self.fc(x).chunk(2, -1)
         return self.drop(self.proj(F.silu(gate) * up))
 
     def _gelu(self, x):
-        if torch.compiler.is_compiling() and not self.exact: return x * torch.sigmoid(math.sqrt(8/math.pi) * (x + 0.044715*x**3))  # the same by an exp, which takes less time than the tanh that it makes
+        # the same by an exp, which takes less time than the tanh that it makes
+        if torch.compiler.is_compiling() and not self.exact:
+            return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
         return F.gelu(x, approximate='none' if self.exact else 'tanh')
 
 # %% ../nbs/memory/02_model.ipynb #35983bba
@@ -169,12 +283,17 @@ def make_norm(
     config: GPTConfig,  # `norm`, `norm_eps`, `n_embd` and `bias` are used
 ) -> nn.Module:  # (…, C) to (…, C)
     "A norm as `config` says; rms has no bias"
-    if config.norm == 'rms': return nn.RMSNorm(config.n_embd, eps=config.norm_eps)
+    if config.norm == 'rms':
+        return nn.RMSNorm(config.n_embd, eps=config.norm_eps)
     return nn.LayerNorm(config.n_embd, eps=config.norm_eps, bias=config.bias)
 
+
 class Block(nn.Module):
-    "One layer of the shape `config`: attention and MLP, or experts, each behind a norm and added to its input"
-    def __init__(self,
+    """One layer of the shape `config`: attention and MLP, or experts, each behind a norm and added to its
+    input"""
+
+    def __init__(
+        self,
         config: GPTConfig,  # shape of the model
     ):
         super().__init__()
@@ -182,14 +301,18 @@ class Block(nn.Module):
         self.attn = CausalSelfAttention(config)
         self.norm2 = make_norm(config)
         self.mlp = MLP(config)
-        if config.n_experts: self.mlp = Experts(config)  # after the MLP, so that a seed gives the weights that it always gave
+        # after the MLP, so that a seed gives the weights that it always gave
+        if config.n_experts:
+            self.mlp = Experts(config)
 
-    def forward(self,
+    def forward(
+        self,
         x: torch.Tensor,  # (B, T, C)
         mask: torch.Tensor | None = None,  # for the attention, (B, 1, T, T)
         turn: tuple[torch.Tensor, torch.Tensor] | None = None,  # for the attention
         past: list | None = None,  # for the attention
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:  # (B, T, C), and with experts how unevenly each row loads them, (B,)
+        # (B, T, C), and with experts how unevenly each row loads them, (B,)
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         "The residual stream `x` after this layer, whose attention heeds `mask`, `turn` and `past`"
         x = x + self.attn(self.norm1(x), mask, turn, past)
         y = self.mlp(self.norm2(x))
@@ -203,35 +326,54 @@ def compute_dtype(
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
+
 def _widen(logits):
     "`logits` for a loss in float32 at least; autocast does that itself"
-    if torch.is_autocast_enabled(logits.device.type): return logits
+    if torch.is_autocast_enabled(logits.device.type):
+        return logits
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
 
 def _check_divisor(divide_by):
     "Raise a one-line error where a loss can't be divided by `divide_by`"
     if divide_by is not None and (type(divide_by) is not int or divide_by < 1):
-        raise MemtrainError("isn't a number of targets", 'give that of the whole step, 1 or more, or None', 'divide_by', divide_by)
+        raise MemtrainError(
+            "isn't a number of targets",
+            'give that of the whole step, 1 or more, or None',
+            'divide_by',
+            divide_by,
+        )
 
 # %% ../nbs/memory/02_model.ipynb #81513740
 class GPT(nn.Module):
     "A GPT of the shape `config`: token ids to features, logits and loss"
-    def __init__(self,
+
+    def __init__(
+        self,
         config: GPTConfig,  # shape of the model
     ):
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        if config.positions == 'table': self.wpe = nn.Embedding(config.block_size, config.n_embd)
+        if config.positions == 'table':
+            self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = make_norm(config)
         for name, p in self.named_parameters():
-            if name.endswith('bias'): nn.init.zeros_(p)
-            elif p.ndim > 1: nn.init.normal_(p, std=0.02 / math.sqrt(2*config.n_layer) if name.endswith('proj.weight') else 0.02)
-        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False, device='meta' if config.tie_weights else None)
-        if config.tie_weights: self.head.weight = self.wte.weight
-        else: nn.init.normal_(self.head.weight, std=0.02)
+            if name.endswith('bias'):
+                nn.init.zeros_(p)
+            elif p.ndim > 1:
+                nn.init.normal_(
+                    p, std=0.02 / math.sqrt(2 * config.n_layer) if name.endswith('proj.weight') else 0.02
+                )
+        self.head = nn.Linear(
+            config.n_embd, config.vocab_size, bias=False, device='meta' if config.tie_weights else None
+        )
+        if config.tie_weights:
+            self.head.weight = self.wte.weight
+        else:
+            nn.init.normal_(self.head.weight, std=0.02)
         self.checkpointing = False
         self.loss_chunk_size = None  # tokens whose logits exist at a time in `loss`; None for all of them
 
@@ -242,25 +384,38 @@ class GPT(nn.Module):
 
     @checkpointing.setter
     def checkpointing(self, how):
-        if type(how) is not bool and not hasattr(how, 'wrap'): raise MemtrainError("isn't True, False or a Checkpointing", '', 'checkpointing', how)
+        if type(how) is not bool and not hasattr(how, 'wrap'):
+            raise MemtrainError("isn't True, False or a Checkpointing", '', 'checkpointing', how)
         if how and how is not True and how.every > self.config.n_layer:
-            raise MemtrainError(f'computes none of {self.config.n_layer} blocks twice', f'give {self.config.n_layer} or less', 'every', how.every)
+            raise MemtrainError(
+                f'computes none of {self.config.n_layer} blocks twice',
+                f'give {self.config.n_layer} or less',
+                'every',
+                how.every,
+            )
         self._checkpointing = how
 
-    def hidden(self,
+    def hidden(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64, T up to `block_size`
-        documents: torch.Tensor | None = None,  # which document of its row each id belongs to, (B, T), int64, -1 for padding; None: attention over all of the row
-        positions: torch.Tensor | None = None,  # which position each id is at, (B, T), int64, below `block_size`; its place in the row by default
-        past: list[list] | None = None,  # of `new_past`, for sampling: what was read before, after which each call gives one id more
+        # which document of its row each id belongs to, (B, T), int64, -1 for padding; None: attention over
+        # all of the row
+        documents: torch.Tensor | None = None,
+        # which position each id is at, (B, T), int64, below `block_size`; its place in the row by default
+        positions: torch.Tensor | None = None,
+        # of `new_past`, for sampling: what was read before, after which each call gives one id more
+        past: list[list] | None = None,
     ) -> torch.Tensor:  # (B, T, C)
-        "Features of `idx` at `positions` behind `past` after the final norm, what the output layer reads; nothing is read across `documents`"
+        """Features of `idx` at `positions` behind `past` after the final norm, what the output layer reads;
+        nothing is read across `documents`"""
         return self._features(idx, documents, positions, past)[0]
 
     def new_past(self) -> list[list]:  # one for each layer
         "Nothing read so far: what `hidden` and `next_logits` keep keys and values in"
         return [[] for _ in self.blocks]
 
-    def next_logits(self,
+    def next_logits(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64
         past: list[list] | None = None,  # as in `hidden`
     ) -> torch.Tensor:  # (B, V)
@@ -268,7 +423,8 @@ class GPT(nn.Module):
         return self.head(self.hidden(idx, past=past)[:, -1])
 
     def _turns(self, positions, x):
-        "Cosine and sine by which rotary `positions` (B or 1, T) turn queries and keys, (B or 1, 1, T, C/H) in the type of `x`"
+        """Cosine and sine by which rotary `positions` (B or 1, T) turn queries and keys, (B or 1, 1, T, C/H)
+        in the type of `x`"""
         half = self.config.n_embd // self.config.n_head // 2
         speed = 1.0 / self.config.rope_theta ** (torch.arange(half, device=x.device) / half)
         angles = (positions[:, None, :, None] * speed).repeat(1, 1, 1, 2)
@@ -277,51 +433,87 @@ class GPT(nn.Module):
     def _features(self, idx, documents, positions, past=None):
         "The same, and of each layer with experts how unevenly the rows load them, [(B,)]"
         before = past[0][0].shape[2] if past and past[0] else 0
-        if before and (idx.shape[1:] != (1,) or before == self.config.block_size): raise MemtrainError(f"{before} tokens read, and {tuple(idx.shape)} more: give one at a time, up to {option('block_size')} {self.config.block_size}")
+        if before and (idx.shape[1:] != (1,) or before == self.config.block_size):
+            raise MemtrainError(
+                f"{before} tokens read, and {tuple(idx.shape)} more: give one at a time, up to {option('block_size')} {self.config.block_size}"
+            )
         if idx.ndim != 2 or not 1 <= idx.shape[1] <= self.config.block_size:
-            raise MemtrainError(f"token ids of shape {tuple(idx.shape)}: give (B, T) with T from 1 to {option('block_size')} {self.config.block_size}, cut longer sequences into windows")
+            raise MemtrainError(
+                f"token ids of shape {tuple(idx.shape)}: give (B, T) with T from 1 to {option('block_size')} {self.config.block_size}, cut longer sequences into windows"
+            )
         for name, t in (('documents', documents), ('positions', positions)):
             if t is not None and (t.shape != idx.shape or t.dtype != torch.int64):
-                raise MemtrainError(f'{name} of shape {tuple(t.shape)} and {t.dtype}: give int64 of the shape of the token ids, {tuple(idx.shape)}')
+                raise MemtrainError(
+                    f'{name} of shape {tuple(t.shape)} and {t.dtype}: give int64 of the shape of the token ids, {tuple(idx.shape)}'
+                )
         x, mask, turn, uneven = self.wte(idx), None, None, []
-        if self.config.positions == 'table': x = x + (self.wpe.weight[before:before + idx.shape[1]] if positions is None else self.wpe(positions))
-        else: turn = self._turns(torch.arange(before, before + idx.shape[1], device=idx.device)[None] if positions is None else positions, x)
+        if self.config.positions == 'table':
+            x = x + (
+                self.wpe.weight[before : before + idx.shape[1]] if positions is None else self.wpe(positions)
+            )
+        else:
+            turn = self._turns(
+                torch.arange(before, before + idx.shape[1], device=idx.device)[None]
+                if positions is None
+                else positions,
+                x,
+            )
         x = self.drop(x)
-        if documents is not None:  # added to attention's scores: 0 for the past of the same document, -inf for the rest
+        # added to attention's scores: 0 for the past of the same document, -inf for the rest
+        if documents is not None:
             reads = (documents[:, :, None] == documents[:, None, :]).tril_()
             mask = torch.zeros((), dtype=compute_dtype(x), device=x.device).where(reads, -math.inf)[:, None]
         again = self.checkpointing if self.training and torch.is_grad_enabled() else False
-        for i, block in enumerate((Checkpointing() if again is True else again).wrap(self.blocks) if again else self.blocks):
+        for i, block in enumerate(
+            (Checkpointing() if again is True else again).wrap(self.blocks) if again else self.blocks
+        ):
             x = block(x, mask, turn, past[i] if past else None)
-            if self.config.n_experts: uneven.append(x[1]); x = x[0]
+            if self.config.n_experts:
+                uneven.append(x[1])
+                x = x[0]
         return self.norm(x), uneven
 
-    def forward(self,
+    def forward(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64, T up to `block_size`
         documents: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
         positions: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
     ) -> torch.Tensor:  # (B, T, V)
-        "Logits for the token that follows each position of `idx`, with `documents` and `positions` as in `hidden`"
+        """Logits for the token that follows each position of `idx`, with `documents` and `positions` as in
+        `hidden`"""
         return self.head(self.hidden(idx, documents, positions))
 
-    def loss(self,
+    def loss(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64
         targets: torch.Tensor,  # the ids that follow, (B, T), int64; -100 where none is to be learnt
         documents: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
         positions: torch.Tensor | None = None,  # as in `hidden`, (B, T), int64
-        divide_by: int | None = None,  # what the summed loss is divided by; the number of targets by default, which makes it the mean
+        # what the summed loss is divided by; the number of targets by default, which makes it the mean
+        divide_by: int | None = None,
     ) -> torch.Tensor:  # scalar, in nats per token, at least float32
-        "Cross-entropy of the logits of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions` as in `hidden`"
+        """Cross-entropy of the logits of `idx` against `targets`, summed and divided by `divide_by`;
+        `documents` and `positions` as in `hidden`"""
         _check_divisor(divide_by)
         x, uneven = self._features(idx, documents, positions)
-        if not self.loss_chunk_size: x = self.head(x)  # and features that nothing was saved of are gone before the loss
+        # and features that nothing was saved of are gone before the loss
+        if not self.loss_chunk_size:
+            x = self.head(x)
         x, flat = x.flatten(0, 1), targets.flatten()
-        if self.loss_chunk_size: loss = chunked_cross_entropy(x, self.head.weight, flat, self.loss_chunk_size, divide_by)
-        elif divide_by is None: loss = F.cross_entropy(_widen(x), flat, ignore_index=-100)
-        else: loss = F.cross_entropy(_widen(x), flat, ignore_index=-100, reduction='sum') / divide_by
-        if uneven and self.training and self.config.router_aux:  # a zero whose gradient is that of the balance: each row counts as much as it has targets
+        if self.loss_chunk_size:
+            loss = chunked_cross_entropy(x, self.head.weight, flat, self.loss_chunk_size, divide_by)
+        elif divide_by is None:
+            loss = F.cross_entropy(_widen(x), flat, ignore_index=-100)
+        else:
+            loss = F.cross_entropy(_widen(x), flat, ignore_index=-100, reduction='sum') / divide_by
+        # a zero whose gradient is that of the balance: each row counts as much as it has targets
+        if uneven and self.training and self.config.router_aux:
             n = (targets != -100).sum(1)
-            aux = self.config.router_aux * (sum(uneven) * n).sum() / (n.sum() if divide_by is None else divide_by)
+            aux = (
+                self.config.router_aux
+                * (sum(uneven) * n).sum()
+                / (n.sum() if divide_by is None else divide_by)
+            )
             loss = loss + (aux - aux.detach())
         return loss
 
@@ -333,26 +525,41 @@ def stream_tokens(
     max_new_tokens: int,  # how many tokens to give
     temperature: float = 1.0,  # 1 draws from the model's own probabilities, 0 takes the best token always
     top_k: int | None = None,  # draw from the k best only; all by default
-    generator: torch.Generator | None = None,  # where chance comes from, on the device of `idx`; torch's global one by default
-    ids: int | None = None,  # draw only tokens below this: those that a tokenizer smaller than the model knows
+    # where chance comes from, on the device of `idx`; torch's global one by default
+    generator: torch.Generator | None = None,
+    # draw only tokens below this: those that a tokenizer smaller than the model knows
+    ids: int | None = None,
 ) -> Iterator[torch.Tensor]:  # (B, 1) each
-    "`max_new_tokens` tokens that follow `idx`, one at a time, drawn from `model` at `temperature` among the `top_k` best, with `generator`"
-    if not temperature >= 0: raise MemtrainError('is below 0', 'give 0 for the best token always, or a number above 0', 'temperature', temperature)
-    if top_k is not None and top_k < 1: raise MemtrainError('is less than 1', 'give 1 or more, or None for all tokens', 'top_k', top_k)
+    """`max_new_tokens` tokens that follow `idx`, one at a time, drawn from `model` at `temperature` among the
+    `top_k` best, with `generator`"""
+    if not temperature >= 0:
+        raise MemtrainError(
+            'is below 0', 'give 0 for the best token always, or a number above 0', 'temperature', temperature
+        )
+    if top_k is not None and top_k < 1:
+        raise MemtrainError('is less than 1', 'give 1 or more, or None for all tokens', 'top_k', top_k)
     mode, window, past, new = model.training, model.config.block_size, model.new_past(), idx
     model.eval()
     try:
         for _ in range(max_new_tokens):
-            if idx.shape[1] > window: new, past = idx[:, -window:], None  # it moves, and with it all positions
+            # it moves, and with it all positions
+            if idx.shape[1] > window:
+                new, past = idx[:, -window:], None
             logits = model.next_logits(new, past)[:, :ids]
-            if temperature == 0: new = logits.argmax(-1, keepdim=True)
+            if temperature == 0:
+                new = logits.argmax(-1, keepdim=True)
             else:
                 logits = logits.float() / temperature
-                if top_k is not None: logits = logits.masked_fill(logits < logits.topk(min(top_k, logits.shape[-1])).values[:, -1:], -math.inf)
+                if top_k is not None:
+                    logits = logits.masked_fill(
+                        logits < logits.topk(min(top_k, logits.shape[-1])).values[:, -1:], -math.inf
+                    )
                 new = torch.multinomial(logits.softmax(-1), 1, generator=generator)
             idx = torch.cat([idx, new], dim=1)
             yield new
-    finally: model.train(mode)
+    finally:
+        model.train(mode)
+
 
 def generate(
     model: GPT,  # in any mode; it is in the same one afterwards
@@ -360,23 +567,35 @@ def generate(
     max_new_tokens: int,  # n, how many tokens to add
     temperature: float = 1.0,  # 1 draws from the model's own probabilities, 0 takes the best token always
     top_k: int | None = None,  # draw from the k best only; all by default
-    generator: torch.Generator | None = None,  # where chance comes from, on the device of `idx`; torch's global one by default
-    ids: int | None = None,  # draw only tokens below this: those that a tokenizer smaller than the model knows
+    # where chance comes from, on the device of `idx`; torch's global one by default
+    generator: torch.Generator | None = None,
+    # draw only tokens below this: those that a tokenizer smaller than the model knows
+    ids: int | None = None,
 ) -> torch.Tensor:  # (B, T + n)
-    "`idx` and `max_new_tokens` more tokens drawn from `model` at `temperature` among the `top_k` best, with `generator`"
-    return torch.cat([idx, *stream_tokens(model, idx, max_new_tokens, temperature, top_k, generator, ids)], dim=1)
+    """`idx` and `max_new_tokens` more tokens drawn from `model` at `temperature` among the `top_k` best, with
+    `generator`"""
+    return torch.cat(
+        [idx, *stream_tokens(model, idx, max_new_tokens, temperature, top_k, generator, ids)], dim=1
+    )
 
 # %% ../nbs/memory/02_model.ipynb #a72cc564
 def count_parts(
     config: GPTConfig,  # shape of the model
-) -> dict[str, int]:  # parameters of the token table, positions, blocks, norm and head; tied weights count once
+    # parameters of the token table, positions, blocks, norm and head; tied weights count once
+) -> dict[str, int]:
     "Parameters of each part of a GPT of the shape `config`, in closed form"
     V, T, L, C, b = config.vocab_size, config.block_size, config.n_layer, config.n_embd, int(config.bias)
     E, H, M, m = config.n_experts, config.expert_width, config.mlp_width, 2 if config.mlp == 'swiglu' else 1
-    mlp = E * (C + 2*C*H + b*(C + H)) if E else (m + 1)*C*M + b*(C + m*M)
-    norm, qkv = C + b*C*(config.norm == 'layer'), C + 2*config.kv_heads*(C//config.n_head)
-    return {'tokens': V*C, 'positions': T*C*(config.positions == 'table'), 'blocks': L * (2*norm + (C + b)*qkv + C*C + b*C + mlp), 'norm': norm,
-            'head': 0 if config.tie_weights else V*C}
+    mlp = E * (C + 2 * C * H + b * (C + H)) if E else (m + 1) * C * M + b * (C + m * M)
+    norm, qkv = C + b * C * (config.norm == 'layer'), C + 2 * config.kv_heads * (C // config.n_head)
+    return {
+        'tokens': V * C,
+        'positions': T * C * (config.positions == 'table'),
+        'blocks': L * (2 * norm + (C + b) * qkv + C * C + b * C + mlp),
+        'norm': norm,
+        'head': 0 if config.tie_weights else V * C,
+    }
+
 
 def count_params(
     config: GPTConfig,  # shape of the model
@@ -387,8 +606,14 @@ def count_params(
 # %% ../nbs/memory/02_model.ipynb #ebcdc8c7
 NAMED_MODELS = {
     name: dict(vocab_size=50257, block_size=1024, n_layer=layers, n_head=heads, n_embd=width, bias=True)
-    for name, layers, heads, width in (('gpt2', 12, 12, 768), ('gpt2-medium', 24, 16, 1024), ('gpt2-large', 36, 20, 1280), ('gpt2-xl', 48, 25, 1600))
+    for name, layers, heads, width in (
+        ('gpt2', 12, 12, 768),
+        ('gpt2-medium', 24, 16, 1024),
+        ('gpt2-large', 36, 20, 1280),
+        ('gpt2-xl', 48, 25, 1600),
+    )
 }
+
 
 def named_config(
     name: str,  # a key of `NAMED_MODELS`
@@ -396,24 +621,34 @@ def named_config(
     block_size: int | None = None,  # tokens; the published 1024 by default
 ) -> GPTConfig:
     "The published shape `name`, with another `vocab_size` or `block_size` if given"
-    if name not in NAMED_MODELS: raise MemtrainError(f'{name!r} is not a model with a name', f'take one of {", ".join(NAMED_MODELS)}')
+    if name not in NAMED_MODELS:
+        raise MemtrainError(f'{name!r} is not a model with a name', f'take one of {", ".join(NAMED_MODELS)}')
     asked = {'vocab_size': vocab_size, 'block_size': block_size}
     return GPTConfig(**{**NAMED_MODELS[name], **{k: v for k, v in asked.items() if v is not None}})
 
 # %% ../nbs/memory/02_model.ipynb #014c92d9
 _TOLERANCE = 0.05  # of the target
-_STEPS = ((64, 32, 128), (32, 32, 128), (16, 32, 128), (8, 2, 1 << 20))  # width is a multiple of, width over depth from, to
+# width is a multiple of, width over depth from, to
+_STEPS = ((64, 32, 128), (32, 32, 128), (16, 32, 128), (8, 2, 1 << 20))
+
 
 def _shapes(target, step, low, high, **rest) -> Iterator[GPTConfig]:
-    "For each width in steps of `step` the two depths next to `target`, as far as width over depth is from `low` to `high`"
+    """For each width in steps of `step` the two depths next to `target`, as far as width over depth is from
+    `low` to `high`"""
     for width in count(step, step):
         heads = width // next(size for size in range(64 if width >= 256 else 32, 0, -8) if width % size == 0)
-        def at(depth): return GPTConfig(n_layer=depth, n_head=heads, n_embd=width, **rest)
+
+        def at(depth):
+            return GPTConfig(n_layer=depth, n_head=heads, n_embd=width, **rest)
+
         one, two = count_params(at(1)), count_params(at(2))
-        if one > 2*target and width > step: return
+        if one > 2 * target and width > step:
+            return
         shallowest, deepest = math.ceil(width / high), width // low
         ideal = 1 + (target - one) // (two - one)
-        yield from (at(min(max(depth, shallowest), deepest)) for depth in (ideal, ideal + 1) if shallowest <= deepest)
+        yield from (
+            at(min(max(depth, shallowest), deepest)) for depth in (ideal, ideal + 1) if shallowest <= deepest
+        )
 
 # %% ../nbs/memory/02_model.ipynb #dc7deff2
 def size_model(
@@ -424,27 +659,50 @@ def size_model(
     bias: bool = False,  # passed on to the configuration
     tie_weights: bool = True,  # passed on to the configuration; untied, the vocabulary counts twice
 ) -> GPTConfig:  # within 5 % of the target
-    "Depth, width and heads for `target_params`, given `vocab_size`, `block_size`, `dropout`, `bias` and `tie_weights`"
+    """Depth, width and heads for `target_params`, given `vocab_size`, `block_size`, `dropout`, `bias` and
+    `tie_weights`"""
     target = parse_count(target_params)
-    rest = dict(vocab_size=vocab_size, block_size=block_size, dropout=dropout, bias=bias, tie_weights=tie_weights)
-    def error(c): return abs(count_params(c) - target) / max(target, 1)
-    def badness(c): return abs(math.log2(c.n_embd / c.n_layer / 64)) + error(c) / _TOLERANCE
+    rest = dict(
+        vocab_size=vocab_size, block_size=block_size, dropout=dropout, bias=bias, tie_weights=tie_weights
+    )
+
+    def error(c):
+        return abs(count_params(c) - target) / max(target, 1)
+
+    def badness(c):
+        return abs(math.log2(c.n_embd / c.n_layer / 64)) + error(c) / _TOLERANCE
+
     for step in _STEPS:
         shapes = list(_shapes(target, *step, **rest))
-        if near := [c for c in shapes if error(c) <= _TOLERANCE]: return min(near, key=badness)
+        if near := [c for c in shapes if error(c) <= _TOLERANCE]:
+            return min(near, key=badness)
     sizes = sorted(map(count_params, shapes))
-    below, above, given = [n for n in sizes if n < target], [n for n in sizes if n > target], f"with {option('vocab_size')} {vocab_size} and {option('block_size')} {block_size}"
-    if not below: raise MemtrainError(f'is too few: {given} the smallest GPT (one layer, 8 wide) has {sizes[0]} parameters',
-                                      f"ask for more, or take a smaller vocabulary or {option('block_size')}", 'target_params', target)
-    raise MemtrainError(f'has no GPT within 5 % of it: {given} the nearest have {below[-1]} and {above[0]} parameters',
-                        f"ask for one of these, or take a smaller vocabulary or {option('block_size')}", 'target_params', target)
+    below, above, given = (
+        [n for n in sizes if n < target],
+        [n for n in sizes if n > target],
+        f"with {option('vocab_size')} {vocab_size} and {option('block_size')} {block_size}",
+    )
+    if not below:
+        raise MemtrainError(
+            f'is too few: {given} the smallest GPT (one layer, 8 wide) has {sizes[0]} parameters',
+            f"ask for more, or take a smaller vocabulary or {option('block_size')}",
+            'target_params',
+            target,
+        )
+    raise MemtrainError(
+        f'has no GPT within 5 % of it: {given} the nearest have {below[-1]} and {above[0]} parameters',
+        f"ask for one of these, or take a smaller vocabulary or {option('block_size')}",
+        'target_params',
+        target,
+    )
 
 # %% ../nbs/training/10_loss.ipynb #35072619
 from .measure import mark
 
 # %% ../nbs/training/10_loss.ipynb #79d7c438
 def _chunk_gradient(logits, targets, n):
-    "The summed loss of `logits` (c, V), which become their gradient in place: (softmax - onehot) / n, 0 where nothing is to be learnt"
+    """The summed loss of `logits` (c, V), which become their gradient in place: (softmax - onehot) / n, 0
+    where nothing is to be learnt"""
     learn = targets != -100
     at = torch.where(learn, targets, 0)[:, None]  # any other number below 0 is an error of gather's
     logits -= logits.amax(-1, keepdim=True)
@@ -457,31 +715,45 @@ def _chunk_gradient(logits, targets, n):
 # %% ../nbs/training/10_loss.ipynb #736df95b
 class _ChunkedCrossEntropy(torch.autograd.Function):
     "Cross-entropy whose gradients are made in the forward pass, chunk by chunk"
+
     @staticmethod
     def forward(ctx, hidden, weight, targets, chunk_size, divide_by):
         dtype = compute_dtype(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            loss = torch.zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
+            loss = torch.zeros(
+                (), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device
+            )
             n = (targets != -100).sum().to(loss.dtype) if divide_by is None else loss.new_full((), divide_by)
             # what fp16 holds must not be too small for it: a loss scale comes only with the backward pass
-            part = n if dtype != torch.float16 else loss.new_full((), 2.0**math.ceil(math.log2(chunk_size / 1024)))
+            part = (
+                n
+                if dtype != torch.float16
+                else loss.new_full((), 2.0 ** math.ceil(math.log2(chunk_size / 1024)))
+            )
             ctx.rest, w = part / n, weight.to(dtype)
             ctx.grads = torch.empty_like(hidden), torch.zeros_like(weight)
-            for h, t, g in zip(hidden.split(chunk_size), targets.split(chunk_size), ctx.grads[0].split(chunk_size)):
+            for h, t, g in zip(
+                hidden.split(chunk_size), targets.split(chunk_size), ctx.grads[0].split(chunk_size)
+            ):
                 with mark('logits and loss'):
                     logits = (h.to(dtype) @ w.t()).to(loss.dtype)
                     loss += _chunk_gradient(logits, t, part)
                     logits = logits.to(dtype)
                 g.copy_(logits @ w)
-                if dtype == weight.dtype: ctx.grads[1].addmm_(logits.t(), h)
-                else: ctx.grads[1].add_(logits.t() @ h.to(dtype))
+                if dtype == weight.dtype:
+                    ctx.grads[1].addmm_(logits.t(), h)
+                else:
+                    ctx.grads[1].add_(logits.t() @ h.to(dtype))
                 del logits
         return loss / n
 
     @staticmethod
     def backward(ctx, grad):
         grads, ctx.grads = ctx.grads, None
-        if grads is None: raise RuntimeError('chunked_cross_entropy has given its gradients away: call it again instead of retaining the graph')
+        if grads is None:
+            raise RuntimeError(
+                'chunked_cross_entropy has given its gradients away: call it again instead of retaining the graph'
+            )
         grad = grad * ctx.rest
         return grads[0].mul_(grad), grads[1].mul_(grad), None, None, None
 
@@ -491,17 +763,29 @@ def chunked_cross_entropy(
     weight: torch.Tensor,  # of the output layer, (V, C)
     targets: torch.Tensor,  # (N,), int64; -100 where none is to be learnt
     chunk_size: int,  # tokens whose logits exist at a time
-    divide_by: int | None = None,  # what the summed loss is divided by; the number of targets by default, which makes it the mean
+    # what the summed loss is divided by; the number of targets by default, which makes it the mean
+    divide_by: int | None = None,
 ) -> torch.Tensor:  # scalar, in nats per token, at least float32
-    "Cross-entropy of the logits `hidden @ weight.T` against `targets`, summed and divided by `divide_by`, `chunk_size` tokens at a time, with exact gradients"
-    if chunk_size < 1: raise MemtrainError('is too small', 'give 1 or more tokens', 'chunk_size', chunk_size)
-    if hidden.ndim != 2 or targets.shape != hidden.shape[:1] or weight.ndim != 2 or weight.shape[1] != hidden.shape[1]:
-        raise MemtrainError(f'hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, targets {tuple(targets.shape)}: give (N, C), (V, C) and (N,)')
+    """Cross-entropy of the logits `hidden @ weight.T` against `targets`, summed and divided by `divide_by`,
+    `chunk_size` tokens at a time, with exact gradients"""
+    if chunk_size < 1:
+        raise MemtrainError('is too small', 'give 1 or more tokens', 'chunk_size', chunk_size)
+    if (
+        hidden.ndim != 2
+        or targets.shape != hidden.shape[:1]
+        or weight.ndim != 2
+        or weight.shape[1] != hidden.shape[1]
+    ):
+        raise MemtrainError(
+            f'hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, targets {tuple(targets.shape)}: give (N, C), (V, C) and (N,)'
+        )
     _check_divisor(divide_by)
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
         return _ChunkedCrossEntropy.apply(hidden, weight, targets, chunk_size, divide_by)
     parts = zip(hidden.split(chunk_size), targets.split(chunk_size))
-    total = sum(F.cross_entropy(_widen(h @ weight.t()), t, ignore_index=-100, reduction='sum') for h, t in parts)
+    total = sum(
+        F.cross_entropy(_widen(h @ weight.t()), t, ignore_index=-100, reduction='sum') for h, t in parts
+    )
     return total / ((targets != -100).sum() if divide_by is None else divide_by)
 
 # %% ../nbs/training/11_checkpointing.ipynb #76399b85
@@ -511,37 +795,66 @@ from typing import Callable
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 # %% ../nbs/training/11_checkpointing.ipynb #36fee3a3
-_ATTENTION = [getattr(torch.ops.aten, name).default for name in (  # the fused kernels, whatever the device
-    '_scaled_dot_product_flash_attention_for_cpu', '_scaled_dot_product_flash_attention', '_scaled_dot_product_efficient_attention',
-    '_scaled_dot_product_cudnn_attention', '_scaled_dot_product_fused_attention_overrideable') if hasattr(torch.ops.aten, name)]
+_ATTENTION = [
+    getattr(torch.ops.aten, name).default
+    for name in (  # the fused kernels, whatever the device
+        '_scaled_dot_product_flash_attention_for_cpu',
+        '_scaled_dot_product_flash_attention',
+        '_scaled_dot_product_efficient_attention',
+        '_scaled_dot_product_cudnn_attention',
+        '_scaled_dot_product_fused_attention_overrideable',
+    )
+    if hasattr(torch.ops.aten, name)
+]
+
 
 @dataclass(frozen=True)
 class Checkpointing:
-    "Which blocks are computed a second time in the backward pass, and what they `keep` of the first: `every` k-th, counted from the last one back"
-    every: int = 1  # k; 1 for all blocks. The last k - 1 are computed once, so that nothing is computed again while all the others are still kept
-    keep: str = 'nothing'  # beside the block's input; 'attention' for the output of attention too, which is then not computed again
+    """Which blocks are computed a second time in the backward pass, and what they `keep` of the first:
+    `every` k-th, counted from the last one back"""
+
+    # k; 1 for all blocks. The last k - 1 are computed once, so that nothing is computed again while all the
+    # others are still kept
+    every: int = 1
+    # beside the block's input; 'attention' for the output of attention too, which is then not computed again
+    keep: str = 'nothing'
 
     def __post_init__(self):
-        if type(self.every) is not int or self.every < 1: raise MemtrainError("isn't a whole number", 'give 1 for all blocks, 2 for each second one', 'every', self.every)
-        if self.keep not in ('nothing', 'attention'): raise MemtrainError("isn't known", "give 'nothing' or 'attention'", 'keep', self.keep)
+        if type(self.every) is not int or self.every < 1:
+            raise MemtrainError(
+                "isn't a whole number", 'give 1 for all blocks, 2 for each second one', 'every', self.every
+            )
+        if self.keep not in ('nothing', 'attention'):
+            raise MemtrainError("isn't known", "give 'nothing' or 'attention'", 'keep', self.keep)
 
-    def wrap(self,
+    def wrap(
+        self,
         blocks: nn.ModuleList,  # of a `GPT`
     ) -> list[Callable]:
         "`blocks` as functions, some of which are computed again in the backward pass, but for what is kept"
+
         def again(block):
-            # attention that isn't computed again draws no random numbers either, and all dropout after it would draw others than the first time
+            # attention that isn't computed again draws no random numbers either, and all dropout after it
+            # would draw others than the first time
             attention = self.keep == 'attention' and not block.attn.dropout
-            how = {'context_fn': partial(create_selective_checkpoint_contexts, _ATTENTION)} if attention else {}
+            how = (
+                {'context_fn': partial(create_selective_checkpoint_contexts, _ATTENTION)} if attention else {}
+            )
             return partial(checkpoint, block, use_reentrant=False, **how)
-        return [block if left % self.every else again(block) for left, block in zip(range(len(blocks), 0, -1), blocks)]
+
+        return [
+            block if left % self.every else again(block)
+            for left, block in zip(range(len(blocks), 0, -1), blocks)
+        ]
 
 # %% ../nbs/experts/33_experts.ipynb #c2c122e1
 from torch._subclasses.fake_tensor import FakeTensor
 
 # %% ../nbs/experts/33_experts.ipynb #de791456
 class _ByExpert(torch.autograd.Function):
-    "Rows of `x` (M, i) times the matrix of their expert, `weight` (E, o, i), plus `bias` (E, o) where there is one; the rows of expert e end before `ends[e]`"
+    """Rows of `x` (M, i) times the matrix of their expert, `weight` (E, o, i), plus `bias` (E, o) where there
+    is one; the rows of expert e end before `ends[e]`"""
+
     @staticmethod
     def forward(ctx, x, weight, bias, ends):
         ctx.save_for_backward(x, weight)
@@ -549,7 +862,8 @@ class _ByExpert(torch.autograd.Function):
         out = x.new_empty(len(x), weight.shape[1])
         for e, (a, b) in enumerate(ctx.parts):
             torch.mm(x[a:b], weight[e].t(), out=out[a:b])
-            if bias is not None: out[a:b] += bias[e]
+            if bias is not None:
+                out[a:b] += bias[e]
         return out
 
     @staticmethod
@@ -559,13 +873,16 @@ class _ByExpert(torch.autograd.Function):
         for e, (a, b) in enumerate(ctx.parts):
             torch.mm(grad[a:b], weight[e], out=dx[a:b])
             torch.mm(grad[a:b].t(), x[a:b], out=dweight[e])  # zeros for an expert without a visit
-        if ctx.needs_input_grad[2]: dbias = torch.stack([grad[a:b].sum(0) for a, b in ctx.parts])
+        if ctx.needs_input_grad[2]:
+            dbias = torch.stack([grad[a:b].sum(0) for a, b in ctx.parts])
         return dx, dweight, dbias, None
 
 # %% ../nbs/experts/33_experts.ipynb #3bc8a1ef
 class ExpertLinear(nn.Module):
     "`n_experts` linear layers from `n_in` to `n_out`, each for rows of its own"
-    def __init__(self,
+
+    def __init__(
+        self,
         n_experts: int,  # E
         n_in: int,  # i, width of the input
         n_out: int,  # o, width of the output
@@ -573,9 +890,11 @@ class ExpertLinear(nn.Module):
     ):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_experts, n_out, n_in))
-        self.bias = nn.Parameter(torch.zeros(n_experts*n_out)) if bias else None  # a vector, as any bias: no weight decay
+        # a vector, as any bias: no weight decay
+        self.bias = nn.Parameter(torch.zeros(n_experts * n_out)) if bias else None
 
-    def forward(self,
+    def forward(
+        self,
         x: torch.Tensor,  # rows sorted by expert, (M, i)
         ends: list[int],  # before which row those of each expert end, E numbers
     ) -> torch.Tensor:  # (M, o)
@@ -587,6 +906,7 @@ class ExpertLinear(nn.Module):
 # %% ../nbs/experts/33_experts.ipynb #41e3327c
 class _Gather(torch.autograd.Function):
     "Rows `take` of `x`, each of which is taken `times` in a row of the order that `back` restores"
+
     @staticmethod
     def forward(ctx, x, take, back, times):
         ctx.back, ctx.times = back, times
@@ -597,16 +917,23 @@ class _Gather(torch.autograd.Function):
         grad = grad.index_select(0, ctx.back)
         return (grad.view(-1, ctx.times, grad.shape[1]).sum(1) if ctx.times > 1 else grad), None, None, None
 
+
 def _count_visits(chosen, n):
     "How often each of `n` experts is among those `chosen` (B, T, k) by each row: (B, n)"
     visits = chosen.flatten(1)
-    return torch.zeros(len(chosen), n, device=chosen.device).scatter_add_(1, visits, torch.ones_like(visits, dtype=torch.float32))
+    return torch.zeros(len(chosen), n, device=chosen.device).scatter_add_(
+        1, visits, torch.ones_like(visits, dtype=torch.float32)
+    )
 
 # %% ../nbs/experts/33_experts.ipynb #b6dd465f
 class Experts(nn.Module):
-    "`n_experts` MLPs as `config` says, `experts_per_token` of which each token visits: (B, T, C) to (B, T, C), and how unevenly each row loads them, (B,)"
-    def __init__(self,
-        config: GPTConfig,  # `n_embd`, `n_experts`, `experts_per_token`, `expert_width`, `dropout` and `bias` are used
+    """`n_experts` MLPs as `config` says, `experts_per_token` of which each token visits: (B, T, C) to (B, T,
+    C), and how unevenly each row loads them, (B,)"""
+
+    def __init__(
+        self,
+        # `n_embd`, `n_experts`, `experts_per_token`, `expert_width`, `dropout` and `bias` are used
+        config: GPTConfig,
     ):
         super().__init__()
         E, C, H = config.n_experts, config.n_embd, config.expert_width
@@ -614,17 +941,20 @@ class Experts(nn.Module):
         self.fc, self.proj = ExpertLinear(E, C, H, config.bias), ExpertLinear(E, H, C, config.bias)
         self.drop = nn.Dropout(config.dropout)
 
-    def choose(self,
+    def choose(
+        self,
         x: torch.Tensor,  # (B, T, C)
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # weights (B, T, k), experts (B, T, k), how unevenly each row loads them (B,)
+        # weights (B, T, k), experts (B, T, k), how unevenly each row loads them (B,)
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         "The experts that each position of `x` visits, by the gate's probabilities in float32 at least"
         with torch.autocast(x.device.type, enabled=False):  # a choice by few bits is a choice by chance
             p = self.gate(x).to(torch.promote_types(x.dtype, torch.float32)).softmax(-1)
         weight, chosen = p.topk(self.k, -1)
-        share = _count_visits(chosen, p.shape[-1]) / (chosen.shape[1]*self.k)
+        share = _count_visits(chosen, p.shape[-1]) / (chosen.shape[1] * self.k)
         return weight / weight.sum(-1, keepdim=True), chosen, p.shape[-1] * (share * p.mean(1)).sum(-1)
 
-    def forward(self,
+    def forward(
+        self,
         x: torch.Tensor,  # (B, T, C)
     ) -> tuple[torch.Tensor, torch.Tensor]:  # (B, T, C), (B,)
         "Each position of `x` through the experts that it visits"
@@ -632,8 +962,13 @@ class Experts(nn.Module):
         order = chosen.flatten().argsort(stable=True)  # visit i is the (i mod k)-th of token i // k
         back, E = order.argsort(), self.gate.out_features
         visits = _count_visits(chosen.view(-1, 1, self.k), E)
-        # before which row the visits of each expert end; in a simulation nobody knows, and all are visited alike
-        ends = [len(visits) * (e + 1) // E for e in range(E)] if isinstance(visits, FakeTensor) else visits.sum(0).long().cumsum(0).tolist()
+        # before which row the visits of each expert end; in a simulation nobody knows, and all are visited
+        # alike
+        ends = (
+            [len(visits) * (e + 1) // E for e in range(E)]
+            if isinstance(visits, FakeTensor)
+            else visits.sum(0).long().cumsum(0).tolist()
+        )
         rows = _Gather.apply(x.flatten(0, 1), order // self.k, back, self.k)
         y = self.proj(F.gelu(self.fc(rows, ends), approximate='tanh'), ends)
         y = _Gather.apply(y, back, order, 1).view(*chosen.shape, -1)
@@ -646,12 +981,18 @@ def expert_load(
     idx: torch.Tensor,  # token ids (B, T), int64
 ) -> torch.Tensor:  # (L, E); the sum of each layer is 1
     "The share of the visits of `idx` that each expert of each layer of `model` gets"
-    if not model.config.n_experts: raise MemtrainError(f"{option('n_experts')} 0: this model has no experts whose load there would be")
+    if not model.config.n_experts:
+        raise MemtrainError(f"{option('n_experts')} 0: this model has no experts whose load there would be")
     found = []
-    def hook(experts, args): found.append(_count_visits(experts.choose(args[0])[1], experts.gate.out_features).sum(0))
+
+    def hook(experts, args):
+        found.append(_count_visits(experts.choose(args[0])[1], experts.gate.out_features).sum(0))
+
     hooks = [block.mlp.register_forward_pre_hook(hook) for block in model.blocks]
-    try: model.hidden(idx)
+    try:
+        model.hidden(idx)
     finally:
-        for h in hooks: h.remove()
+        for h in hooks:
+            h.remove()
     load = torch.stack(found)
     return load / load.sum(1, keepdim=True)

@@ -20,14 +20,19 @@ from .core import MemtrainError, is_distributed, local_part, option
 # %% ../nbs/training/12_optim.ipynb #97aa3c85
 def _import_8bit():
     "The module `bitsandbytes.optim`, without the warnings it greets with"
-    log = logging.getLogger('bitsandbytes.backends.cpu.ops')  # it misses a kernel for 4-bit layers, of which there are none here
+    # it misses a kernel for 4-bit layers, of which there are none here
+    log = logging.getLogger('bitsandbytes.backends.cpu.ops')
     level = log.level
     log.setLevel(logging.ERROR)
-    try: return import_module('bitsandbytes.optim')
+    try:
+        return import_module('bitsandbytes.optim')
     except (ImportError, OSError, RuntimeError) as e:  # the latter two: no library for this machine in it
-        raise MemtrainError(f"8-bit states need bitsandbytes, which can't be imported ({str(e).splitlines()[0]}): "
-                            f"pip install bitsandbytes, or train without") from None
-    finally: log.setLevel(level)
+        raise MemtrainError(
+            f"8-bit states need bitsandbytes, which can't be imported ({str(e).splitlines()[0]}): "
+            f"pip install bitsandbytes, or train without"
+        ) from None
+    finally:
+        log.setLevel(level)
 
 # %% ../nbs/training/12_optim.ipynb #e7e5e9a6
 def all_params(
@@ -36,43 +41,78 @@ def all_params(
     "The parameters of `optimizer`, in the order of its state dict"
     return list(chain.from_iterable(g['params'] for g in optimizer.param_groups))
 
+
 def _check_gradient(p):
     "A one-line error for a gradient that isn't dense"
-    if p.grad.layout != torch.strided: raise MemtrainError(f'the gradient of a parameter of shape {tuple(p.shape)} is sparse: make its layer with sparse=False')
+    if p.grad.layout != torch.strided:
+        raise MemtrainError(
+            f'the gradient of a parameter of shape {tuple(p.shape)} is sparse: make its layer with sparse=False'
+        )
 
 # %% ../nbs/training/12_optim.ipynb #f05a8b05
-_BLOCK, _SLICE = 256, 2**18  # numbers that share a scale; numbers that are updated at a time, some 5 MB of temporaries
+# numbers that share a scale; numbers that are updated at a time, some 5 MB of temporaries
+_BLOCK, _SLICE = 256, 2**18
+
 
 def _starts(t, size):
-    "Where the slices of `size` numbers of the flat tensor `t` begin; in a simulation only the first, for the others hold no more"
-    return range(0, t.numel(), size)[:1 if isinstance(t, FakeTensor) else None]
+    """Where the slices of `size` numbers of the flat tensor `t` begin; in a simulation only the first, for
+    the others hold no more"""
+    return range(0, t.numel(), size)[: 1 if isinstance(t, FakeTensor) else None]
+
 
 @cache
 def _sliced(base):
     "A subclass of the bitsandbytes optimizer `base` that updates slices on the CPU"
+
     class Sliced(base):
         __doc__ = f'`{base.__name__}` of bitsandbytes; on the CPU its updates are made slice by slice, bit-identical'
+
         def update_step(self, group, p, gindex, pindex):
             _check_gradient(p)
             s = self.state[p]
-            if p.device.type != 'cpu' or s['state1'].dtype != torch.uint8: return super().update_step(group, p, gindex, pindex)
+            if p.device.type != 'cpu' or s['state1'].dtype != torch.uint8:
+                return super().update_step(group, p, gindex, pindex)
             c = self.get_config(gindex, pindex, group)
             p.data, p.grad = p.data.contiguous(), p.grad.contiguous()  # as bitsandbytes does
-            s |= {k: s[k].contiguous() for k in ('state1', 'state2') if k in s}  # they were made in the strides that `p` had
+            # they were made in the strides that `p` had
+            s |= {k: s[k].contiguous() for k in ('state1', 'state2') if k in s}
             s['step'] += 1
-            w, g, *moments = (None if t is None else t.view(-1) for t in (p.data, p.grad, s['state1'], s.get('state2')))
+            w, g, *moments = (
+                None if t is None else t.view(-1) for t in (p.data, p.grad, s['state1'], s.get('state2'))
+            )
             betas = (*c['betas'], 0.0)[:3]
             for at in _starts(w, _SLICE):
-                def cut(t, by=1): return None if t is None else t[at//by:(at + _SLICE)//by]
+
+                def cut(t, by=1):
+                    return None if t is None else t[at // by : (at + _SLICE) // by]
+
                 torch.ops.bitsandbytes.optimizer_update_8bit_blockwise(
-                    self.optimizer_name, cut(g), cut(w), *map(cut, moments), *betas, c.get('alpha') or 0.0, c['eps'], s['step'], c['lr'], s['qmap1'], s.get('qmap2'),
-                    cut(s['absmax1'], _BLOCK), cut(s.get('absmax2'), _BLOCK), c['weight_decay'], 1.0, c['skip_zeros'])
+                    self.optimizer_name,
+                    cut(g),
+                    cut(w),
+                    *map(cut, moments),
+                    *betas,
+                    c.get('alpha') or 0.0,
+                    c['eps'],
+                    s['step'],
+                    c['lr'],
+                    s['qmap1'],
+                    s.get('qmap2'),
+                    cut(s['absmax1'], _BLOCK),
+                    cut(s.get('absmax2'), _BLOCK),
+                    c['weight_decay'],
+                    1.0,
+                    c['skip_zeros'],
+                )
+
     Sliced.__name__ = Sliced.__qualname__ = base.__name__
     return Sliced
 
 # %% ../nbs/training/12_optim.ipynb #1c86e0a1
 def make_8bit(
-    kind: str,  # 'adamw', two moments; or 'lion', one: it wants a learning rate 3 to 10 times lower, and as much more weight decay
+    # 'adamw', two moments; or 'lion', one: it wants a learning rate 3 to 10 times lower, and as much more
+    # weight decay
+    kind: str,
     params: Iterable,  # parameters, or groups of them, float32, bfloat16 or float16
     lr: float,  # learning rate
     betas: tuple[float, float],  # how much of the moments stays at each step
@@ -81,14 +121,22 @@ def make_8bit(
 ) -> torch.optim.Optimizer:  # a subclass of bitsandbytes' own
     "The `kind` of optimizer for `params`, with states of 8 bits"
     names = {'adamw': 'AdamW8bit', 'lion': 'Lion8bit'}
-    if kind not in names: raise MemtrainError('has no states of 8 bits', f'take one of {", ".join(names)}', 'kind', kind)
+    if kind not in names:
+        raise MemtrainError('has no states of 8 bits', f'take one of {", ".join(names)}', 'kind', kind)
     base = getattr(_import_8bit(), names[kind])
-    try: made = _sliced(base)(params, lr=lr, betas=betas, weight_decay=weight_decay, is_paged=paged)
-    except (ValueError, TypeError) as e: raise MemtrainError(f'8-bit {kind}: {str(e).splitlines()[0]}') from None
+    try:
+        made = _sliced(base)(params, lr=lr, betas=betas, weight_decay=weight_decay, is_paged=paged)
+    except (ValueError, TypeError) as e:
+        raise MemtrainError(f'8-bit {kind}: {str(e).splitlines()[0]}') from None
     for p in all_params(made):
-        if is_distributed(p): raise MemtrainError('8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP')
+        if is_distributed(p):
+            raise MemtrainError(
+                '8-bit states are kept for whole tensors, not for shards of them: take AdamW with FSDP'
+            )
         if paged and p.device.type != 'cuda':
-            raise MemtrainError(f'paged states lie on a GPU, and there is a parameter on {p.device}: leave {option("paged")} out, or move the model to cuda first')
+            raise MemtrainError(
+                f'paged states lie on a GPU, and there is a parameter on {p.device}: leave {option("paged")} out, or move the model to cuda first'
+            )
     return made
 
 # %% ../nbs/training/12_optim.ipynb #b3dc5a97
@@ -103,65 +151,105 @@ def round_stochastically(
 # %% ../nbs/training/12_optim.ipynb #cd566ca4
 def _generator(p, *key):
     "The generator of noise for the parameter `p` at `key`"
-    if is_distributed(p): key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
+    if is_distributed(p):
+        key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
     seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest())
     return torch.Generator(p.device).manual_seed(seed)
 
+
 def _noise(n, generator):
     "Three tensors of `n` random numbers of 16 bits, int32"
-    lanes = torch.empty(n, dtype=torch.int64, device=generator.device).random_(generator=generator).view(torch.int16).view(n, 4)
+    lanes = (
+        torch.empty(n, dtype=torch.int64, device=generator.device)
+        .random_(generator=generator)
+        .view(torch.int16)
+        .view(n, 4)
+    )
     return (lanes[:, i].int().bitwise_and_(65535) for i in range(3))  # the fourth has only 15: the sign is 0
 
 # %% ../nbs/training/12_optim.ipynb #d9b6a077
 _SLICE_CUDA = 2**22  # on a GPU: a slice is some thirty kernels, which take as long as this many numbers
 
+
 def _update_slice(parts, step, group, generator):
-    "AdamW in float32 on slices of weight, gradient and moments; back to bfloat16 with the noise of `generator` if there is one"
+    """AdamW in float32 on slices of weight, gradient and moments; back to bfloat16 with the noise of
+    `generator` if there is one"""
     w, g, m, v = (t.float() for t in parts)  # those that are float32 already aren't copied
-    torch._fused_adamw_([w], [g], [m], [v], [], [step], lr=float(group['lr']), beta1=group['betas'][0], beta2=group['betas'][1],
-                        weight_decay=group['weight_decay'], eps=group['eps'], amsgrad=False, maximize=False)
-    if generator is None: return
+    torch._fused_adamw_(
+        [w],
+        [g],
+        [m],
+        [v],
+        [],
+        [step],
+        lr=float(group['lr']),
+        beta1=group['betas'][0],
+        beta2=group['betas'][1],
+        weight_decay=group['weight_decay'],
+        eps=group['eps'],
+        amsgrad=False,
+        maximize=False,
+    )
+    if generator is None:
+        return
     del g
-    for part, new, noise in zip((parts[0], *parts[2:]), (w, m, v), _noise(len(w), generator)): part.copy_(round_stochastically(new, noise))
+    for part, new, noise in zip((parts[0], *parts[2:]), (w, m, v), _noise(len(w), generator)):
+        part.copy_(round_stochastically(new, noise))
 
 # %% ../nbs/training/12_optim.ipynb #293db2e8
 class BF16AdamW(torch.optim.Optimizer):
-    "AdamW for bfloat16 parameters: their updates are rounded stochastically, or made on float32 copies of them"
-    def __init__(self,
+    """AdamW for bfloat16 parameters: their updates are rounded stochastically, or made on float32 copies of
+    them"""
+
+    def __init__(
+        self,
         params: Iterable,  # parameters, or groups of them: bfloat16, or float32, which get torch's AdamW
         lr: float = 1e-3,  # learning rate
         betas: tuple[float, float] = (0.9, 0.999),  # how much of the moments stays at each step
         eps: float = 1e-8,  # added to the root of the second moment
         weight_decay: float = 1e-2,  # decoupled
-        rounding: str = 'stochastic',  # all of the state bfloat16; or 'master': float32 moments, and a float32 copy of each weight
+        # all of the state bfloat16; or 'master': float32 moments, and a float32 copy of each weight
+        rounding: str = 'stochastic',
         seed: int = 0,  # of the noise
     ):
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, rounding=rounding, seed=seed))
+        super().__init__(
+            params,
+            dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, rounding=rounding, seed=seed),
+        )
 
-    def add_param_group(self,
+    def add_param_group(
+        self,
         param_group: dict,  # `params`, and settings that are its own
     ) -> None:
         "Add `param_group`, whose parameters have to be bfloat16 or float32"
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for name in ('lr', 'eps', 'weight_decay'):
-            if not 0 <= group[name] < float('inf'): raise MemtrainError("isn't a number, 0 or more", '', name, group[name])
-        if len(group['betas']) != 2 or not all(0 <= b < 1 for b in group['betas']): raise MemtrainError("aren't two numbers from 0 up to, but not, 1", '', 'betas', group['betas'])
-        if group['rounding'] not in ('stochastic', 'master'): raise MemtrainError("isn't known", "take 'stochastic' or 'master'", 'rounding', group['rounding'])
+            if not 0 <= group[name] < float('inf'):
+                raise MemtrainError("isn't a number, 0 or more", '', name, group[name])
+        if len(group['betas']) != 2 or not all(0 <= b < 1 for b in group['betas']):
+            raise MemtrainError("aren't two numbers from 0 up to, but not, 1", '', 'betas', group['betas'])
+        if group['rounding'] not in ('stochastic', 'master'):
+            raise MemtrainError("isn't known", "take 'stochastic' or 'master'", 'rounding', group['rounding'])
         for p in group['params']:
             if p.dtype not in (torch.bfloat16, torch.float32):
-                raise MemtrainError(f'a parameter of shape {tuple(p.shape)} is {p.dtype}: BF16AdamW takes bfloat16 and float32, convert it')
+                raise MemtrainError(
+                    f'a parameter of shape {tuple(p.shape)} is {p.dtype}: BF16AdamW takes bfloat16 and float32, convert it'
+                )
 
     @torch.no_grad()
-    def step(self,
+    def step(
+        self,
         closure: Callable | None = None,  # computes the loss once more
     ) -> Any:  # what `closure` gives
         "Update every parameter that has a gradient"
-        with torch.enable_grad(): loss = closure() if closure else None
+        with torch.enable_grad():
+            loss = closure() if closure else None
         index = 0
         for group in self.param_groups:
             for p in group['params']:
-                if p.grad is not None: self._update(p, group, index)
+                if p.grad is not None:
+                    self._update(p, group, index)
                 index += 1
         return loss
 
@@ -171,41 +259,76 @@ class BF16AdamW(torch.optim.Optimizer):
         s = self.state[p]
         if not s:
             master = group['rounding'] == 'master' and p.dtype == torch.bfloat16
-            if master: s['master'] = p.detach().float().contiguous()
-            def zeros(): return torch.zeros_like(p, dtype=torch.float32 if master else p.dtype, memory_format=torch.contiguous_format)
+            if master:
+                s['master'] = p.detach().float().contiguous()
+
+            def zeros():
+                return torch.zeros_like(
+                    p, dtype=torch.float32 if master else p.dtype, memory_format=torch.contiguous_format
+                )
+
             s |= {'step': 0, 'exp_avg': zeros(), 'exp_avg_sq': zeros()}
         s['step'] += 1
         old = s.get('master', p)
-        w, g, m, v = (local_part(t).detach().contiguous().view(-1) for t in (old, p.grad, s['exp_avg'], s['exp_avg_sq']))
+        w, g, m, v = (
+            local_part(t).detach().contiguous().view(-1) for t in (old, p.grad, s['exp_avg'], s['exp_avg_sq'])
+        )
         step, generator = torch.full((), float(s['step']), device=w.device), None
-        if m.dtype == torch.bfloat16: generator = _generator(p, group['seed'], s['step'], index)
-        size = max(1, w.numel()) if g.dtype == torch.float32 else _SLICE if w.device.type == 'cpu' else _SLICE_CUDA
-        for at in _starts(w, size): _update_slice([t[at:at + size] for t in (w, g, m, v)], step, group, generator)
-        if not local_part(old).is_contiguous(): local_part(old).copy_(w.view(local_part(old).shape))
-        if old is not p: p.copy_(old)
+        if m.dtype == torch.bfloat16:
+            generator = _generator(p, group['seed'], s['step'], index)
+        size = (
+            max(1, w.numel())
+            if g.dtype == torch.float32
+            else _SLICE
+            if w.device.type == 'cpu'
+            else _SLICE_CUDA
+        )
+        for at in _starts(w, size):
+            _update_slice([t[at : at + size] for t in (w, g, m, v)], step, group, generator)
+        if not local_part(old).is_contiguous():
+            local_part(old).copy_(w.view(local_part(old).shape))
+        if old is not p:
+            p.copy_(old)
 
-    def load_state_dict(self,
+    def load_state_dict(
+        self,
         state_dict: dict,  # of an optimizer with the same `rounding`
     ) -> None:
         "Take the settings and states of `state_dict`, each in its own dtype"
         for mine, theirs in zip(self.param_groups, state_dict['param_groups']):
             if mine['rounding'] != theirs.get('rounding'):
-                raise MemtrainError(f"this BF16AdamW has {option('rounding')} {mine['rounding']!r}, the saved state has {theirs.get('rounding', 'another optimizer')!r}: make it as it was saved")
+                raise MemtrainError(
+                    f"this BF16AdamW has {option('rounding')} {mine['rounding']!r}, the saved state has {theirs.get('rounding', 'another optimizer')!r}: make it as it was saved"
+                )
         super().load_state_dict(state_dict)
-        for old, p in zip(chain.from_iterable(g['params'] for g in state_dict['param_groups']), all_params(self)):
+        for old, p in zip(
+            chain.from_iterable(g['params'] for g in state_dict['param_groups']), all_params(self)
+        ):
             for k, v in state_dict['state'].get(old, {}).items():
-                if torch.is_tensor(v): self.state[p][k] = v.detach().to(p.device, copy=True)
+                if torch.is_tensor(v):
+                    self.state[p][k] = v.detach().to(p.device, copy=True)
 
 # %% ../nbs/training/12_optim.ipynb #33ef6bec
 class InBackward:
     "Hooks that have `optimizer` update each parameter during the backward pass, until `remove` is called"
-    def __init__(self,
+
+    def __init__(
+        self,
         optimizer: torch.optim.Optimizer,  # any that passes over parameters without a gradient
     ):
         params = [p for p in all_params(optimizer) if p.requires_grad]
-        if getattr(optimizer, '_in_backward', None): raise MemtrainError('this optimizer steps in the backward pass already: remove the earlier handle first')
-        if any(p.grad is not None for p in params): raise MemtrainError('there are gradients from an earlier backward pass: call optimizer.zero_grad() before step_in_backward')
-        self.optimizer, self.hooks = optimizer, [p.register_post_accumulate_grad_hook(self._update) for p in params]
+        if getattr(optimizer, '_in_backward', None):
+            raise MemtrainError(
+                'this optimizer steps in the backward pass already: remove the earlier handle first'
+            )
+        if any(p.grad is not None for p in params):
+            raise MemtrainError(
+                'there are gradients from an earlier backward pass: call optimizer.zero_grad() before step_in_backward'
+            )
+        self.optimizer, self.hooks = (
+            optimizer,
+            [p.register_post_accumulate_grad_hook(self._update) for p in params],
+        )
         optimizer._in_backward = True
 
     def _update(self, p):
@@ -214,11 +337,15 @@ class InBackward:
 
     def remove(self) -> None:
         "Back to plain steps"
-        for h in self.hooks: h.remove()
+        for h in self.hooks:
+            h.remove()
         self.hooks, self.optimizer._in_backward = [], False
 
+
 def step_in_backward(
-    optimizer: torch.optim.Optimizer,  # any that passes over parameters without a gradient: torch's, bitsandbytes', `BF16AdamW`
+    # any that passes over parameters without a gradient: torch's, bitsandbytes', `BF16AdamW`
+    optimizer: torch.optim.Optimizer,
 ) -> InBackward:  # has `remove()`
-    "Have `optimizer` update each parameter when its gradient is complete, and drop the gradient; `loss.backward()` is then the whole step"
+    """Have `optimizer` update each parameter when its gradient is complete, and drop the gradient;
+    `loss.backward()` is then the whole step"""
     return InBackward(optimizer)

@@ -22,33 +22,82 @@ from .families import count_weights, has_law, predict_step, shape_of
 from .measure import check_device, track_memory
 
 # %% ../nbs/memory/07_plan.ipynb #92b77f61
-def _closed(shape): return not hasattr(shape, 'sizes')  # a `GPTConfig`, with closed forms of its own; else a `ModelShape`, with a recorded law
+# a `GPTConfig`, with closed forms of its own; else a `ModelShape`, with a recorded law
+def _closed(shape):
+    return not hasattr(shape, 'sizes')
+
 
 def flops_per_token(
     shape: Any,  # of a GPT: vocab_size, block_size, n_layer, n_embd; or a `ModelShape`
     recompute: bool = False,  # whether the blocks' forward pass is done twice
-    frozen: bool = False,  # whether weights take no gradient: adapters beside them, which are small, are trained
+    # whether weights take no gradient: adapters beside them, which are small, are trained
+    frozen: bool = False,
 ) -> int:  # floating-point operations, forward and backward
-    "The arithmetic of one training token of a GPT of `shape`: 6 per matrix parameter, 4 if it is `frozen`, and attention's scores; with `recompute` the blocks' forward pass again"
+    """The arithmetic of one training token of a GPT of `shape`: 6 per matrix parameter, 4 if it is `frozen`,
+    and attention's scores; with `recompute` the blocks' forward pass again"""
     C, E = shape.n_embd, getattr(shape, 'n_experts', 0)
-    if not _closed(shape): matrices, wide = count_weights(shape)[1], shape.sizes['q']
-    else: matrices, wide = 4*C**2 + (E*C + shape.experts_per_token*2*C*shape.expert_width if E else 8*C**2), C  # of the experts those that a token visits
-    products, scores = 2*shape.n_layer*matrices, 4*shape.n_layer*wide*shape.block_size
-    return (2 if frozen else 3)*(products + 2*shape.vocab_size*C) + 3*scores + (products + scores if recompute else 0)
+    if not _closed(shape):
+        matrices, wide = count_weights(shape)[1], shape.sizes['q']
+    # of the experts those that a token visits
+    else:
+        matrices, wide = (
+            4 * C**2 + (E * C + shape.experts_per_token * 2 * C * shape.expert_width if E else 8 * C**2),
+            C,
+        )
+    products, scores = 2 * shape.n_layer * matrices, 4 * shape.n_layer * wide * shape.block_size
+    return (
+        (2 if frozen else 3) * (products + 2 * shape.vocab_size * C)
+        + 3 * scores
+        + (products + scores if recompute else 0)
+    )
 
 # %% ../nbs/memory/07_plan.ipynb #3bc5893d
-RATES = {name: (fp32*1e12, bf16*1e12, memory*1e9) for name, fp32, bf16, memory in (  # operations/s in fp32 and bf16, bytes/s
-    ('rtx3060', 12.7, 25.5, 360), ('rtx3070', 20.3, 40.6, 448), ('rtx3080', 29.8, 59.5, 760), ('rtx3090', 35.6, 71, 936), ('rtx4060ti', 22.1, 44.1, 288), ('rtx4070', 29.1, 58.3, 504),
-    ('rtx4080', 48.7, 97.5, 717), ('rtx4090', 82.6, 165.2, 1008), ('rtx5080', 56.3, 112.6, 960), ('rtx5090', 104.8, 209.5, 1792), ('t4', 8.1, 8.1, 320), ('l4', 30.3, 121, 300),
-    ('l40s', 91.6, 362, 864), ('a10', 31.2, 125, 600), ('a40', 37.4, 149.7, 696), ('a6000', 38.7, 155, 768), ('a100-40gb', 19.5, 312, 1555), ('a100', 19.5, 312, 2039),
-    ('h100', 67, 989, 3350), ('h200', 67, 989, 4800), ('b200', 75, 2250, 7700), ('mi300x', 163.4, 1307, 5300), ('mac', 13.6, 13.6, 400), ('cpu', 0.1, 0.1, 20))}
+# operations/s in fp32 and bf16, bytes/s
+RATES = {
+    name: (fp32 * 1e12, bf16 * 1e12, memory * 1e9)
+    for name, fp32, bf16, memory in (
+        ('rtx3060', 12.7, 25.5, 360),
+        ('rtx3070', 20.3, 40.6, 448),
+        ('rtx3080', 29.8, 59.5, 760),
+        ('rtx3090', 35.6, 71, 936),
+        ('rtx4060ti', 22.1, 44.1, 288),
+        ('rtx4070', 29.1, 58.3, 504),
+        ('rtx4080', 48.7, 97.5, 717),
+        ('rtx4090', 82.6, 165.2, 1008),
+        ('rtx5080', 56.3, 112.6, 960),
+        ('rtx5090', 104.8, 209.5, 1792),
+        ('t4', 8.1, 8.1, 320),
+        ('l4', 30.3, 121, 300),
+        ('l40s', 91.6, 362, 864),
+        ('a10', 31.2, 125, 600),
+        ('a40', 37.4, 149.7, 696),
+        ('a6000', 38.7, 155, 768),
+        ('a100-40gb', 19.5, 312, 1555),
+        ('a100', 19.5, 312, 2039),
+        ('h100', 67, 989, 3350),
+        ('h200', 67, 989, 4800),
+        ('b200', 75, 2250, 7700),
+        ('mi300x', 163.4, 1307, 5300),
+        ('mac', 13.6, 13.6, 400),
+        ('cpu', 0.1, 0.1, 20),
+    )
+}
 LINK = 25e9  # bytes/s between a card and RAM, or another card: PCIe 4.0 with 16 lanes, less what packets cost
-BUSES = {'t4': LINK/2, 'rtx4060ti': LINK/2, **dict.fromkeys(('rtx5080', 'rtx5090', 'h100', 'h200', 'b200', 'mi300x'), 2*LINK)}  # of cards with PCIe 3.0, with 8 lanes, and with PCIe 5.0
-LINKS = {'a100-40gb': 300e9, 'a100': 300e9, 'h100': 450e9, 'h200': 450e9, 'b200': 900e9}  # of the cards whose makers' boards join them by NVLink: bytes/s one way
+# of cards with PCIe 3.0, with 8 lanes, and with PCIe 5.0
+BUSES = {
+    't4': LINK / 2,
+    'rtx4060ti': LINK / 2,
+    **dict.fromkeys(('rtx5080', 'rtx5090', 'h100', 'h200', 'b200', 'mi300x'), 2 * LINK),
+}
+# of the cards whose makers' boards join them by NVLink: bytes/s one way
+LINKS = {'a100-40gb': 300e9, 'a100': 300e9, 'h100': 450e9, 'h200': 450e9, 'b200': 900e9}
 REACHED = 0.5  # share of these rates that programs get
 LAUNCH_SECONDS = 5e-6  # that it takes to start a kernel
 _KERNELS = 40  # that are started for a layer and a micro-batch
-_ON_HOST = {'adamw8bit': 25, 'bfloat16': 30}  # times that fused AdamW's update in float32 takes on a CPU, as results/optim_updates.json has it: with states of 8 bits, and of bfloat16 weights
+# times that fused AdamW's update in float32 takes on a CPU, as results/optim_updates.json has it: with states
+# of 8 bits, and of bfloat16 weights
+_ON_HOST = {'adamw8bit': 25, 'bfloat16': 30}
+
 
 def split_cards(
     device: str,  # of a card, or of several that are alike: 8x80gb
@@ -57,33 +106,79 @@ def split_cards(
     found = re.fullmatch(r'([1-9]\d*)x(.+)', device.lower())
     return (int(found[1]), found[2]) if found else (1, device)
 
+
 def predict_seconds(
     shape: Any,  # of a GPT, or a `ModelShape`
     step: Step,  # how it is trained
     device: str = 'rtx3090',  # a key of `RATES`, also as 8xa100; another counts as this one
 ) -> float:
-    "The time that a training step of `shape` would take by arithmetic, bytes and launches alone; good for comparing settings"
+    """The time that a training step of `shape` would take by arithmetic, bytes and launches alone; good for
+    comparing settings"""
     name = split_cards(device)[1]
-    rates, half = RATES.get('mac' if name.startswith('mac') else name, RATES['rtx3090']), step.weights == 'bfloat16'
+    rates, half = (
+        RATES.get('mac' if name.startswith('mac') else name, RATES['rtx3090']),
+        step.weights == 'bfloat16',
+    )
     passes, seq_len = step.gradient_accumulation_steps, step.seq_len or shape.block_size
-    params, trained = [sum(parameter_sizes(shape))]*2 if _closed(shape) else count_weights(shape, step.lora)[::2]
+    params, trained = (
+        [sum(parameter_sizes(shape))] * 2 if _closed(shape) else count_weights(shape, step.lora)[::2]
+    )
     tokens = step.batch_size * passes * seq_len
-    flops = tokens * flops_per_token(replace(shape, block_size=seq_len), step.activation_checkpointing, step.lora > 0)
-    mine, number, kept = trained/step.ranks if step.parallel == 'fsdp' else trained, 2 if half else 4, 0.5 if step.load_in_4bit else 2 if half else 4  # what this card updates; bytes of what is trained, and of the rest
-    update = {'adamw': 28, 'adamw8bit': 28*_ON_HOST['adamw8bit'] if device == 'cpu' else 30, 'sgd': 12}[step.optimizer]
-    weights = mine*(update*(not step.offload_to_cpu) + 12*(passes - 1))/(1 + half) + params*passes*(6*step.use_mixed_precision + 10*step.load_in_4bit)
-    bus, sent = BUSES.get(name, LINK), 1 - 1/step.ranks  # the part that the others have
-    link = sent*(passes*(2*kept*params + number*trained) if step.parallel == 'fsdp' else 2*number*trained)/LINKS.get(name, bus)  # weights forward and backward, and gradients, of each micro-batch; or gradients once, and their sums
-    if step.offload_to_cpu: link += passes*(2*kept*params + number*trained)/step.ranks/bus + mine*update*_ON_HOST.get(step.weights, 1)/RATES['cpu'][2]/REACHED  # the card's part as often up and down, and its update by a process in RAM
+    flops = tokens * flops_per_token(
+        replace(shape, block_size=seq_len), step.activation_checkpointing, step.lora > 0
+    )
+    # what this card updates; bytes of what is trained, and of the rest
+    mine, number, kept = (
+        trained / step.ranks if step.parallel == 'fsdp' else trained,
+        2 if half else 4,
+        0.5 if step.load_in_4bit else 2 if half else 4,
+    )
+    update = {'adamw': 28, 'adamw8bit': 28 * _ON_HOST['adamw8bit'] if device == 'cpu' else 30, 'sgd': 12}[
+        step.optimizer
+    ]
+    weights = mine * (update * (not step.offload_to_cpu) + 12 * (passes - 1)) / (
+        1 + half
+    ) + params * passes * (6 * step.use_mixed_precision + 10 * step.load_in_4bit)
+    bus, sent = BUSES.get(name, LINK), 1 - 1 / step.ranks  # the part that the others have
+    # weights forward and backward, and gradients, of each micro-batch; or gradients once, and their sums
+    link = (
+        sent
+        * (
+            passes * (2 * kept * params + number * trained)
+            if step.parallel == 'fsdp'
+            else 2 * number * trained
+        )
+        / LINKS.get(name, bus)
+    )
+    # the card's part as often up and down, and its update by a process in RAM
+    if step.offload_to_cpu:
+        link += (
+            passes * (2 * kept * params + number * trained) / step.ranks / bus
+            + mine * update * _ON_HOST.get(step.weights, 1) / RATES['cpu'][2] / REACHED
+        )
     chunks = math.ceil(tokens / step.loss_chunk_size) if step.loss_chunk_size else 0
-    head = 20*tokens*shape.vocab_size + 12*chunks*shape.vocab_size*shape.n_embd
-    launches = passes * shape.n_layer * _KERNELS * (1 + 0.33*step.activation_checkpointing) + 20*chunks
-    return (flops/rates[1 if step.use_mixed_precision or half else 0] + (weights + head)/rates[2]) / REACHED + launches*LAUNCH_SECONDS + link
+    head = 20 * tokens * shape.vocab_size + 12 * chunks * shape.vocab_size * shape.n_embd
+    launches = passes * shape.n_layer * _KERNELS * (1 + 0.33 * step.activation_checkpointing) + 20 * chunks
+    return (
+        (flops / rates[1 if step.use_mixed_precision or half else 0] + (weights + head) / rates[2]) / REACHED
+        + launches * LAUNCH_SECONDS
+        + link
+    )
 
 # %% ../nbs/memory/07_plan.ipynb #2baaff84
-TECHNIQUES = ('mixed_precision', '8bit_optimizer', 'activation_checkpointing', 'loss_chunks', 'bf16_weights', 'optimizer_in_backward', 'fsdp', 'offload')
+TECHNIQUES = (
+    'mixed_precision',
+    '8bit_optimizer',
+    'activation_checkpointing',
+    'loss_chunks',
+    'bf16_weights',
+    'optimizer_in_backward',
+    'fsdp',
+    'offload',
+)
 CLOSED = TECHNIQUES[:4]  # those that the closed form of our own GPT knows
 _ROUNDING = {'mixed_precision', '8bit_optimizer', 'bf16_weights'}  # those that change what is computed
+
 
 def list_steps(
     global_batch: int,  # windows per step of the optimizer
@@ -93,47 +188,108 @@ def list_steps(
     lora: int = 0,  # rank of adapters that are trained instead of the model
     load_in_4bit: bool = False,  # keep what is frozen in 4 bits a number
 ) -> list[Step]:
-    "Every way to take a step over `global_batch` windows of `seq_len` tokens that `memtrain train` has, and that differs in memory"
+    """Every way to take a step over `global_batch` windows of `seq_len` tokens that `memtrain train` has, and
+    that differs in memory"""
     check_whole(global_batch=global_batch, seq_len=seq_len, ranks=ranks)
-    if lora < 0: raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
-    if load_in_4bit and not lora: raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
+    if lora < 0:
+        raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
+    if load_in_4bit and not lora:
+        raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
     for name in allow:
-        if name not in TECHNIQUES: raise MemtrainError('is not a technique', f'choose from {", ".join(TECHNIQUES)}', 'allow', name)
-    if global_batch % ranks: raise MemtrainError(f'windows are not a multiple of {ranks} cards', f'take {math.ceil(global_batch/ranks)*ranks}', 'global_batch', global_batch)
-    def either(name, on): return (False, True) if name in allow and on else (False,)
+        if name not in TECHNIQUES:
+            raise MemtrainError('is not a technique', f'choose from {", ".join(TECHNIQUES)}', 'allow', name)
+    if global_batch % ranks:
+        raise MemtrainError(
+            f'windows are not a multiple of {ranks} cards',
+            f'take {math.ceil(global_batch / ranks) * ranks}',
+            'global_batch',
+            global_batch,
+        )
+
+    def either(name, on):
+        return (False, True) if name in allow and on else (False,)
+
     found, share = [], global_batch // ranks
     for micro in (n for n in range(1, share + 1) if share % n == 0):
-        chunks = [None, *[n for n in (4096, 1024, 256) if n < micro*seq_len and 'loss_chunks' in allow]]
+        chunks = [None, *[n for n in (4096, 1024, 256) if n < micro * seq_len and 'loss_chunks' in allow]]
         for half in either('bf16_weights', True):
-            switches = either('mixed_precision', not half), either('8bit_optimizer', not half and not lora), either('activation_checkpointing', True), chunks, either('optimizer_in_backward', micro == share and ranks == 1 and not lora)
-            ways = [('ddp', False)] + ([*[('fsdp', False)]*(ranks > 1), *[('fsdp', True)]*('offload' in allow and not load_in_4bit)] if 'fsdp' in allow else [])
+            switches = (
+                either('mixed_precision', not half),
+                either('8bit_optimizer', not half and not lora),
+                either('activation_checkpointing', True),
+                chunks,
+                either('optimizer_in_backward', micro == share and ranks == 1 and not lora),
+            )
+            ways = [('ddp', False)] + (
+                [
+                    *[('fsdp', False)] * (ranks > 1),
+                    *[('fsdp', True)] * ('offload' in allow and not load_in_4bit),
+                ]
+                if 'fsdp' in allow
+                else []
+            )
             for autocast, small, again, n, at_once, (parallel, offload) in product(*switches, ways):
-                if lora and not half and not autocast: continue  # frozen weights in float32, multiplied in float32
-                if parallel == 'fsdp' and (small or at_once): continue  # blocks of 256 states don't end where parts do, and gradients are divided already
-                if offload and not (again and n): continue  # what saves as much costs far less
-                found.append(Step(micro, seq_len, share//micro, autocast, 'adamw8bit' if small else 'adamw', again, n, 'bfloat16' if half else 'float32', at_once, lora, load_in_4bit, ranks, parallel, offload))
+                # frozen weights in float32, multiplied in float32
+                if lora and not half and not autocast:
+                    continue
+                # blocks of 256 states don't end where parts do, and gradients are divided already
+                if parallel == 'fsdp' and (small or at_once):
+                    continue
+                if offload and not (again and n):
+                    continue  # what saves as much costs far less
+                found.append(
+                    Step(
+                        micro,
+                        seq_len,
+                        share // micro,
+                        autocast,
+                        'adamw8bit' if small else 'adamw',
+                        again,
+                        n,
+                        'bfloat16' if half else 'float32',
+                        at_once,
+                        lora,
+                        load_in_4bit,
+                        ranks,
+                        parallel,
+                        offload,
+                    )
+                )
     return found
 
 # %% ../nbs/memory/07_plan.ipynb #ae562203
-MARGIN = 0.12  # share of a card left for holes of the caching allocator; half of the steps on its page lose less than 7 %, a few lose 20 %
+# share of a card left for holes of the caching allocator; half of the steps on its page lose less than 7 %, a
+# few lose 20 %
+MARGIN = 0.12
+
 
 def usable_memory(
-    device: str,  # a card such as rtx3090 or a100, a size such as 24gb, mac64gb; 8x80gb is of each of them; or cpu, cuda, cuda:1 for what this machine has free now
+    # a card such as rtx3090 or a100, a size such as 24gb, mac64gb; 8x80gb is of each of them; or cpu, cuda,
+    # cuda:1 for what this machine has free now
+    device: str,
     margin: float = MARGIN,  # share left for holes
 ) -> int:  # bytes
     "What the tensors of a program may take on `device`"
-    if not 0 <= margin < 1: raise MemtrainError('makes no sense', 'give a share from 0 up to, but not, 1', 'margin', margin)
-    if device == 'cpu': capacity = psutil.virtual_memory().available
+    if not 0 <= margin < 1:
+        raise MemtrainError('makes no sense', 'give a share from 0 up to, but not, 1', 'margin', margin)
+    if device == 'cpu':
+        capacity = psutil.virtual_memory().available
     elif device.startswith('cuda'):  # what torch holds and doesn't use is free too
         device = check_device(device)
-        capacity = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    else: capacity = get_profile(split_cards(device)[1]).capacity
+        capacity = (
+            torch.cuda.mem_get_info(device)[0]
+            + torch.cuda.memory_reserved(device)
+            - torch.cuda.memory_allocated(device)
+        )
+    else:
+        capacity = get_profile(split_cards(device)[1]).capacity
     return int(capacity * (1 - margin))
 
 # %% ../nbs/memory/07_plan.ipynb #3df6f8b4
 @dataclass(frozen=True)
 class Option:
     "One way to train, what it needs and what it costs"
+
     step: Step  # the settings
     peak: int  # bytes of tensors, predicted
     seconds: float | None  # per optimizer step, predicted; None where only the memory can be predicted
@@ -144,15 +300,37 @@ class Option:
     def techniques(self) -> tuple[str, ...]:
         "Those of `TECHNIQUES` that it uses"
         s = self.step
-        used = (s.use_mixed_precision, s.optimizer == 'adamw8bit', s.activation_checkpointing, bool(s.loss_chunk_size), s.weights == 'bfloat16', s.optimizer_in_backward, s.parallel == 'fsdp', s.offload_to_cpu)
+        used = (
+            s.use_mixed_precision,
+            s.optimizer == 'adamw8bit',
+            s.activation_checkpointing,
+            bool(s.loss_chunk_size),
+            s.weights == 'bfloat16',
+            s.optimizer_in_backward,
+            s.parallel == 'fsdp',
+            s.offload_to_cpu,
+        )
         return tuple(name for name, on in zip(TECHNIQUES, used) if on)
 
     @property
     def flags(self) -> list[str]:
         "What to tell `memtrain train`"
         s = self.step
-        flags = [f'--batch_size {s.batch_size}', f'--gradient_accumulation_steps {s.gradient_accumulation_steps}', f'--seq_len {s.seq_len}']
-        on = ['--use_mixed_precision', '--use_8bit_optimizer', '--activation_checkpointing', f'--loss_chunk_size {s.loss_chunk_size}', '--weights bfloat16', '--optimizer_in_backward --grad_clip 0', '--parallel fsdp', '--offload_to_cpu']
+        flags = [
+            f'--batch_size {s.batch_size}',
+            f'--gradient_accumulation_steps {s.gradient_accumulation_steps}',
+            f'--seq_len {s.seq_len}',
+        ]
+        on = [
+            '--use_mixed_precision',
+            '--use_8bit_optimizer',
+            '--activation_checkpointing',
+            f'--loss_chunk_size {s.loss_chunk_size}',
+            '--weights bfloat16',
+            '--optimizer_in_backward --grad_clip 0',
+            '--parallel fsdp',
+            '--offload_to_cpu',
+        ]
         adapters = [f'--lora {s.lora}'] * (s.lora > 0) + ['--load_in_4bit'] * s.load_in_4bit
         return flags + adapters + [flag for flag, name in zip(on, TECHNIQUES) if name in self.techniques]
 
@@ -160,8 +338,11 @@ class Option:
 @dataclass(frozen=True)
 class Plan:
     "What fits a budget, in order of cost, and what comes closest where nothing does"
+
     budget: int  # bytes for tensors
-    options: list[Option]  # that fit, cheapest first, one for each set of techniques; without those that are slower than another, round as much, and save nothing
+    # that fit, cheapest first, one for each set of techniques; without those that are slower than another,
+    # round as much, and save nothing
+    options: list[Option]
     closest: Option  # the one that needs least of all that were tried
     fastest: float | None  # seconds per step of the fastest of all that were tried, whether it fits or not
 
@@ -173,38 +354,74 @@ class Plan:
     def __str__(self):
         listed = self.options or [self.closest]
         columns = [name for name in TECHNIQUES if name in CLOSED or any(name in o.techniques for o in listed)]
-        rows = [['peak', 'of budget', 'time', 'micro-batch', 'accumulate', *(name.replace('_', ' ').replace('activation ', '').replace('optimizer in', 'in') for name in columns)]]
+        rows = [
+            [
+                'peak',
+                'of budget',
+                'time',
+                'micro-batch',
+                'accumulate',
+                *(
+                    name.replace('_', ' ').replace('activation ', '').replace('optimizer in', 'in')
+                    for name in columns
+                ),
+            ]
+        ]
         for o in listed:
             marks = ['yes' if name in o.techniques else '-' for name in columns]
-            if o.step.loss_chunk_size: marks[3] = str(o.step.loss_chunk_size)
-            time = f'{o.seconds/self.fastest:.2f}x' if o.seconds else '-'
-            rows.append([format_size(o.peak), f'{o.peak/self.budget:.0%}', time, str(o.step.batch_size), str(o.step.gradient_accumulation_steps), *marks])
+            if o.step.loss_chunk_size:
+                marks[3] = str(o.step.loss_chunk_size)
+            time = f'{o.seconds / self.fastest:.2f}x' if o.seconds else '-'
+            rows.append(
+                [
+                    format_size(o.peak),
+                    f'{o.peak / self.budget:.0%}',
+                    time,
+                    str(o.step.batch_size),
+                    str(o.step.gradient_accumulation_steps),
+                    *marks,
+                ]
+            )
         widths = [max(map(len, column)) for column in zip(*rows)]
         table = '\n'.join('  '.join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
-        if self.fastest: table += f'\n\ntime: as a multiple of the fastest of all ways, those that don\'t fit among them: {self.fastest:.3g} s a step, by data sheets'
-        if offloaded := next((o for o in listed if o.host), None): table += f'\noffload: keeps {format_size(offloaded.host)} in RAM, for all cards together'
-        if self.options: return table
+        if self.fastest:
+            table += f'\n\ntime: as a multiple of the fastest of all ways, those that don\'t fit among them: {self.fastest:.3g} s a step, by data sheets'
+        if offloaded := next((o for o in listed if o.host), None):
+            table += f'\noffload: keeps {format_size(offloaded.host)} in RAM, for all cards together'
+        if self.options:
+            return table
         return f'Nothing fits {format_size(self.budget)}: the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more\n{table}'
 
 # %% ../nbs/memory/07_plan.ipynb #9bb531d8
 def _price(option):
-    "What options are sorted by: time; where it isn't known, how much of what slows down is used, and how small the micro-batch is"
+    """What options are sorted by: time; where it isn't known, how much of what slows down is used, and how
+    small the micro-batch is"""
     slow = ('activation_checkpointing' in option.techniques, len(option.techniques), -option.step.batch_size)
     return (option.seconds, *slow) if option.seconds else slow
 
+
 def _ask(shape, step, device):
-    "What the closed form says of `step`, or a recorded law where it knows more: an `Estimate` or a `Prediction`"
-    if _closed(shape) and not set(Option(step, 0, None).techniques) - set(CLOSED) and step.ranks == 1: return estimate(shape, step, 'cpu' if device == 'cpu' else 'cuda', probe=False)
+    """What the closed form says of `step`, or a recorded law where it knows more: an `Estimate` or a
+    `Prediction`"""
+    if _closed(shape) and not set(Option(step, 0, None).techniques) - set(CLOSED) and step.ranks == 1:
+        return estimate(shape, step, 'cpu' if device == 'cpu' else 'cuda', probe=False)
     return predict_step(shape_of(shape) if _closed(shape) else shape, step)
+
 
 def _predict(shape, step, device):
     "The `Option` of `step`"
     e = _ask(shape, step, device)
-    return Option(step, e.peak, predict_seconds(shape, step, device), getattr(e, 'peak_op', ''), getattr(e, 'host', 0))
+    return Option(
+        step, e.peak, predict_seconds(shape, step, device), getattr(e, 'peak_op', ''), getattr(e, 'host', 0)
+    )
+
 
 def plan(
-    model: Any,  # a `GPTConfig`, or what `read_model` gives; or, for any other model, a function of a `Step` that gives what `simulate` takes
-    device: str = 'rtx3090',  # a card such as rtx3090 or a100, a size such as 24gb, several as 8x80gb, mac64gb, or cpu
+    # a `GPTConfig`, or what `read_model` gives; or, for any other model, a function of a `Step` that gives
+    # what `simulate` takes
+    model: Any,
+    # a card such as rtx3090 or a100, a size such as 24gb, several as 8x80gb, mac64gb, or cpu
+    device: str = 'rtx3090',
     budget: int | None = None,  # bytes for tensors, of each card; `usable_memory(device)` by default
     global_batch: int = 32,  # windows per step of the optimizer
     seq_len: int | None = None,  # T, tokens per window; the shape's block size
@@ -212,48 +429,98 @@ def plan(
     lora: int = 0,  # rank of adapters that are trained instead of the model
     load_in_4bit: bool = False,  # keep what is frozen in 4 bits a number
 ) -> Plan:
-    "Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows, cheapest first"
+    """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows, cheapest
+    first"""
     shaped = hasattr(model, 'n_layer')
-    if not shaped and seq_len is None: raise MemtrainError('is missing', 'a model that is not a GPT does not tell how long its windows are', 'seq_len')
-    if not shaped and not callable(model): raise MemtrainError(f'{type(model).__name__} is neither the shape of a GPT nor a function of a Step', 'see plan')
-    if budget is None: budget = usable_memory(device)
+    if not shaped and seq_len is None:
+        raise MemtrainError(
+            'is missing', 'a model that is not a GPT does not tell how long its windows are', 'seq_len'
+        )
+    if not shaped and not callable(model):
+        raise MemtrainError(
+            f'{type(model).__name__} is neither the shape of a GPT nor a function of a Step', 'see plan'
+        )
+    if budget is None:
+        budget = usable_memory(device)
     check_whole(budget=budget)
-    if shaped and _closed(model) and model.beyond_gpt2 and not model.n_experts: model = shape_of(model)
-    if shaped and device == 'cpu' and not _closed(model): raise MemtrainError('has a recorded law for cards only', 'name one, or simulate the step', 'device', device)
-    if device.startswith('mac'): allow = tuple(name for name in allow if name != 'offload')  # whose RAM is the card's
-    if device == 'cpu' or not shaped or getattr(model, 'dropout', 0) or getattr(model, 'n_experts', 0): allow = tuple(name for name in allow if name in CLOSED)  # what the closed form knows, and what a function of a step has heard of
-    steps = list_steps(global_batch, model.block_size if seq_len is None else seq_len, allow, split_cards(device)[0], lora, load_in_4bit)
-    if shaped: found = [_predict(model, step, device) for step in steps if step.parallel == 'ddp' or has_law(model, step)]
+    if shaped and _closed(model) and model.beyond_gpt2 and not model.n_experts:
+        model = shape_of(model)
+    if shaped and device == 'cpu' and not _closed(model):
+        raise MemtrainError(
+            'has a recorded law for cards only', 'name one, or simulate the step', 'device', device
+        )
+    # whose RAM is the card's
+    if device.startswith('mac'):
+        allow = tuple(name for name in allow if name != 'offload')
+    # what the closed form knows, and what a function of a step has heard of
+    if device == 'cpu' or not shaped or getattr(model, 'dropout', 0) or getattr(model, 'n_experts', 0):
+        allow = tuple(name for name in allow if name in CLOSED)
+    steps = list_steps(
+        global_batch,
+        model.block_size if seq_len is None else seq_len,
+        allow,
+        split_cards(device)[0],
+        lora,
+        load_in_4bit,
+    )
+    if shaped:
+        found = [
+            _predict(model, step, device) for step in steps if step.parallel == 'ddp' or has_law(model, step)
+        ]
     else:  # by simulation, which takes seconds: of each set of techniques, the largest micro-batch that fits
         found, done = [], set()
         for step in sorted(steps, key=lambda s: -s.batch_size):
-            if (key := Option(step, 0, None).techniques) in done: continue
+            if (key := Option(step, 0, None).techniques) in done:
+                continue
             trace = simulate(*model(step), device='cpu' if device == 'cpu' else 'cuda')
-            if trace.peak <= budget: done.add(key)
+            if trace.peak <= budget:
+                done.add(key)
             found.append(Option(step, trace.peak, None, trace.peak_op))
     best = []
     for o in sorted((o for o in found if o.peak <= budget), key=_price):
-        better = (k for k in best if 0.99*k.peak <= o.peak and all(name in o.techniques for name in k.techniques if name in _ROUNDING))  # no slower, hardly larger, and rounding no more
-        if 'offload' in o.techniques and any('offload' not in k.techniques for k in best): continue  # a faster one fits: nobody pays the bus for room
-        if o.techniques not in [k.techniques for k in best] and not any(better): best.append(o)
-    return Plan(budget, best, min(found, key=lambda o: o.peak), min((o.seconds for o in found if o.seconds), default=None))
+        # no slower, hardly larger, and rounding no more
+        better = (
+            k
+            for k in best
+            if 0.99 * k.peak <= o.peak
+            and all(name in o.techniques for name in k.techniques if name in _ROUNDING)
+        )
+        # a faster one fits: nobody pays the bus for room
+        if 'offload' in o.techniques and any('offload' not in k.techniques for k in best):
+            continue
+        if o.techniques not in [k.techniques for k in best] and not any(better):
+            best.append(o)
+    return Plan(
+        budget,
+        best,
+        min(found, key=lambda o: o.peak),
+        min((o.seconds for o in found if o.seconds), default=None),
+    )
 
 # %% ../nbs/memory/07_plan.ipynb #5aafff77
 def find_cheaper(
     shape: Any,  # of a GPT
     step: Step,  # the settings that didn't fit
     device: str = 'cpu',  # 'cpu', or a key of `RATES`; another counts as an RTX 3090
-    below: int | None = None,  # bytes that it must stay below; 0.9 of what `step` is predicted to need by default
+    # bytes that it must stay below; 0.9 of what `step` is predicted to need by default
+    below: int | None = None,
     global_batch: int | None = None,  # windows per step of the optimizer; those of `step` by default
     accept: Callable[[Step], bool] | None = None,  # whether a step may be taken; any by default
 ) -> Option | None:  # None where nothing needs less
-    "The cheapest other way to train `shape` as `step` does, over the same `global_batch`, that needs less than `below` on `device`"
+    """The cheapest other way to train `shape` as `step` does, over the same `global_batch`, that needs less
+    than `below` on `device`"""
     step = replace(step, seq_len=step.seq_len or shape.block_size)
-    if below is None: below = math.ceil(0.9 * _predict(shape, step, device).peak)
+    if below is None:
+        below = math.ceil(0.9 * _predict(shape, step, device).peak)
     found = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len)
-    if not step.optimizer.startswith('adamw'): found = [replace(s, optimizer=step.optimizer) for s in found]  # it has no states of 8 bits
-    steps = sorted({s for s in found if s != step and (accept is None or accept(s))}, key=repr)  # in one order, so that of two equals it is always the same
-    return min((o for o in (_predict(shape, s, device) for s in steps) if o.peak < below), key=_price, default=None)
+    # it has no states of 8 bits
+    if not step.optimizer.startswith('adamw'):
+        found = [replace(s, optimizer=step.optimizer) for s in found]
+    # in one order, so that of two equals it is always the same
+    steps = sorted({s for s in found if s != step and (accept is None or accept(s))}, key=repr)
+    return min(
+        (o for o in (_predict(shape, s, device) for s in steps) if o.peak < below), key=_price, default=None
+    )
 
 # %% ../nbs/memory/07_plan.ipynb #2b8f43d4
 def find_largest(
@@ -265,9 +532,10 @@ def find_largest(
     seen = {0: 0, 1: need(1)}
     low, high = 0, 1
     while seen[high] <= budget and high < most:
-        low, high = high, min(2*high, most)
+        low, high = high, min(2 * high, most)
         seen[high] = need(high)
-    if seen[high] <= budget: return high
+    if seen[high] <= budget:
+        return high
     while high - low > 1:
         guess = low + int((budget - seen[low]) * (high - low) / max(1, seen[high] - seen[low]))
         guess = min(max(guess, low + 1), high - 1)
@@ -279,49 +547,89 @@ def find_largest(
 def find_optimal_batch_size(
     model: torch.nn.Module,  # any; it is left as it is
     device: str = 'cpu',  # cpu, cuda, or a card that is not there, such as rtx3090 or 24gb
-    loss_fn: Callable | None = None,  # of the model and a batch size n, makes a batch and gives its loss; for a GPT not needed
-    budget: int | None = None,  # bytes for tensors, those of the model among them; what this machine's CPU or GPU has for them, or `usable_memory` of a card
+    # of the model and a batch size n, makes a batch and gives its loss; for a GPT not needed
+    loss_fn: Callable | None = None,
+    # bytes for tensors, those of the model among them; what this machine's CPU or GPU has for them, or
+    # `usable_memory` of a card
+    budget: int | None = None,
     optimizer_fn: Callable | None = None,  # takes parameters; fused AdamW by default
-    confirm: bool | None = None,  # take two real steps of that size; by default where `device` is this machine's GPU
+    # take two real steps of that size; by default where `device` is this machine's GPU
+    confirm: bool | None = None,
 ) -> int:  # samples; 0 if not even one fits
     "The largest batch with which a whole training step of `model` fits"
     here, tensors = device.startswith('cuda'), [*model.parameters(), *model.buffers()]
     optimizer_fn = optimizer_fn or (lambda params: torch.optim.AdamW(params, fused=True))
     if loss_fn is None and not (hasattr(model, 'config') and hasattr(model, 'loss')):
-        raise MemtrainError('is missing', f'{type(model).__name__} has no config and no loss, give a function of the model and a batch size', 'loss_fn')
-    def gpt_loss(model, n): return model.loss(*torch.randint(model.config.vocab_size, (2, n, model.config.block_size), device=next(model.parameters()).device))
+        raise MemtrainError(
+            'is missing',
+            f'{type(model).__name__} has no config and no loss, give a function of the model and a batch size',
+            'loss_fn',
+        )
+
+    def gpt_loss(model, n):
+        return model.loss(
+            *torch.randint(
+                model.config.vocab_size,
+                (2, n, model.config.block_size),
+                device=next(model.parameters()).device,
+            )
+        )
+
     if budget is None:
-        budget, resident = usable_memory(device), [*tensors, *(p.grad for p in model.parameters() if p.grad is not None)]
+        budget, resident = (
+            usable_memory(device),
+            [*tensors, *(p.grad for p in model.parameters() if p.grad is not None)],
+        )
         budget += nbytes([t for t in resident if t.device.type == device.split(':')[0]])
+
     def step_of(n):
         def step(model, optimizer):
             optimizer.zero_grad()
             (loss_fn or gpt_loss)(model, n).backward()
             optimizer.step()
+
         return step
+
     place = 'cpu' if device == 'cpu' else 'cuda'
+
     def copied():  # where the step is to run; under a fake mode it takes no memory
-        memo = {id(t): torch.nn.Parameter(torch.empty_like(t, device=place), t.requires_grad) if isinstance(t, torch.nn.Parameter) else torch.empty_like(t, device=place) for t in tensors}
+        memo = {
+            id(t): torch.nn.Parameter(torch.empty_like(t, device=place), t.requires_grad)
+            if isinstance(t, torch.nn.Parameter)
+            else torch.empty_like(t, device=place)
+            for t in tensors
+        }
         return deepcopy(model, memo)
-    def need(n): return simulate(copied, optimizer_fn, step_of(n), device=place).peak
+
+    def need(n):
+        return simulate(copied, optimizer_fn, step_of(n), device=place).peak
+
     n = find_largest(need, budget)
     if confirm or (confirm is None and here):
-        while n and not _fits(model, optimizer_fn, step_of(n), budget): n -= max(1, n // 20)
+        while n and not _fits(model, optimizer_fn, step_of(n), budget):
+            n -= max(1, n // 20)
     return n
+
 
 def _fits(model, optimizer_fn, step, budget):
     "Whether a real step stays within `budget`; weights, buffers and gradients are afterwards what they were"
     buffers, grads = [b.clone() for b in model.buffers()], [p.grad for p in model.parameters()]
-    for p in model.parameters(): p.grad = None
+    for p in model.parameters():
+        p.grad = None
     optimizer = optimizer_fn([*model.parameters()])
-    for group in optimizer.param_groups: group['lr'] = 0.0
+    for group in optimizer.param_groups:
+        group['lr'] = 0.0
     try:
         with track_memory(model, optimizer) as m:
-            for _ in range(2): step(model, optimizer)
+            for _ in range(2):
+                step(model, optimizer)
         return m.peak <= budget
     except Exception as e:
-        if not is_out_of_memory(e): raise
+        if not is_out_of_memory(e):
+            raise
         return False
     finally:
-        for p, grad in zip(model.parameters(), grads): p.grad = grad
-        for b, kept in zip(model.buffers(), buffers): b.data.copy_(kept)
+        for p, grad in zip(model.parameters(), grads):
+            p.grad = grad
+        for b, kept in zip(model.buffers(), buffers):
+            b.data.copy_(kept)

@@ -20,42 +20,85 @@ import numpy as np
 from .core import delegates, MemtrainError, format_size, get_machine, option, parse_size, progress
 from .folders import lock_folder
 from .remote import file_size
-from .shards import MANIFEST, TOKENIZER, ShardWriter, TokenShards, dtype_for_vocab, read_keys, read_manifest
-from .text import (RULES, Chunk, NearKeys, SeenKeys, TextOptions, active_rules, clean_chunk, encode_text, find_files, find_val, hash_chunk_lines,
-                           hash_document, hash_lines, path_exists, read_chunks, resolve_split, setting, sign_text, take_sample)
+from memtrain.shards import (
+    MANIFEST,
+    TOKENIZER,
+    ShardWriter,
+    TokenShards,
+    dtype_for_vocab,
+    read_keys,
+    read_manifest,
+)
+from memtrain.text import (
+    RULES,
+    Chunk,
+    NearKeys,
+    SeenKeys,
+    TextOptions,
+    active_rules,
+    clean_chunk,
+    encode_text,
+    find_files,
+    find_val,
+    hash_chunk_lines,
+    hash_document,
+    hash_lines,
+    path_exists,
+    read_chunks,
+    resolve_split,
+    setting,
+    sign_text,
+    take_sample,
+)
 from .tokenization import ByteTokenizer, CharTokenizer, load_from_hub, load_tokenizer, train_bpe
 
 # %% ../nbs/data/23_prepare.ipynb #49d51ad1
 @dataclass(kw_only=True)
 class PrepareOptions(TextOptions):
     "How text becomes a data set of tokens"
-    tokenization: str | Path = 'train-bpe'  # train-bpe, bytes, char, the path of a tokenizer.json, or a name on the hub such as gpt2
-    vocab_size: int = setting(8192, lambda v: isinstance(v, int) and 1 <= v <= 2**32, 'is outside 1 .. 4294967296')  # for train-bpe: ids in all
+
+    # train-bpe, bytes, char, the path of a tokenizer.json, or a name on the hub such as gpt2
+    tokenization: str | Path = 'train-bpe'
+    # for train-bpe: ids in all
+    vocab_size: int = setting(
+        8192, lambda v: isinstance(v, int) and 1 <= v <= 2**32, 'is outside 1 .. 4294967296'
+    )
     tokens_per_shard: int = setting(10_000_000, lambda v: v >= 1, 'is less than 1')  # tokens per file
-    dtype: str = setting('auto', ('auto', 'uint16', 'uint32').__contains__, 'is none of auto, uint16, uint32')  # uint16 where the vocabulary allows it, else uint32
-    workers: int | None = setting(None, lambda v: v is None or v >= 1, 'is less than 1', kept=False)  # how many chunks are worked on at a time; all cores by default
-    engine: str = setting('local', ('local', 'ray').__contains__, 'is neither local nor ray', kept=False)  # local, or ray for a cluster
+    # uint16 where the vocabulary allows it, else uint32
+    dtype: str = setting('auto', ('auto', 'uint16', 'uint32').__contains__, 'is none of auto, uint16, uint32')
+    # how many chunks are worked on at a time; all cores by default
+    workers: int | None = setting(None, lambda v: v is None or v >= 1, 'is less than 1', kept=False)
+    # local, or ray for a cluster
+    engine: str = setting('local', ('local', 'ray').__contains__, 'is neither local nor ray', kept=False)
     resume: bool = setting(False, kept=False)  # carry on where an interrupted run stopped
     append: bool = setting(False, kept=False)  # add files to a finished data set
-    val_files: tuple[str, ...] = setting((), kept=False)  # files, folders and patterns that val is made of; all others are train
+    # files, folders and patterns that val is made of; all others are train
+    val_files: tuple[str, ...] = setting((), kept=False)
 
-    def __post_init__(self): self.tokenization, self.val_files = str(self.tokenization), (self.val_files,) if isinstance(self.val_files, (str, Path)) else tuple(self.val_files)
+    def __post_init__(self):
+        self.tokenization, self.val_files = (
+            str(self.tokenization),
+            (self.val_files,) if isinstance(self.val_files, (str, Path)) else tuple(self.val_files),
+        )
 
     def splits(self) -> list[str]:
         "The splits that a data set has with these options"
-        return ['train'] + ['val']*(self.val_fraction > 0 or bool(self.val_files))
+        return ['train'] + ['val'] * (self.val_fraction > 0 or bool(self.val_files))
 
 # %% ../nbs/data/23_prepare.ipynb #08c7f812
 @dataclass(frozen=True)
 class Settings:
     "What is to be done with every chunk"
+
     options: TextOptions
     tokenizer: Any = None  # None: stop before tokenising
     dtype: Any = np.uint32  # of the ids
 
+
 @dataclass
 class Documents:
     "The documents of a chunk that belong to one split"
+
     keys: bytes  # 16 for each
     sizes: np.ndarray  # (d,) bytes of text
     ids: np.ndarray  # (n,) the ids of all, each with its end; empty if they weren't asked for
@@ -65,14 +108,24 @@ class Documents:
 
     def select(self, rows: np.ndarray) -> 'Documents':
         "Those of the documents that `rows`, (d,) bool, keeps"
-        if rows.all(): return self
+        if rows.all():
+            return self
         keys = np.frombuffer(self.keys, 'V16')[rows].tobytes()
         signatures = [s for s, kept in zip(self.signatures, rows) if kept]
-        return Documents(keys, self.sizes[rows], self.ids[np.repeat(rows, self.lengths)], self.lengths[rows], signatures, self.parts[rows])
+        return Documents(
+            keys,
+            self.sizes[rows],
+            self.ids[np.repeat(rows, self.lengths)],
+            self.lengths[rows],
+            signatures,
+            self.parts[rows],
+        )
+
 
 @dataclass
 class Processed:
     "What came of a chunk"
+
     number: int
     at: int  # bytes of all files up to here
     counts: dict
@@ -83,7 +136,8 @@ class Processed:
 def process_chunk(
     chunk: Chunk,  # from `read_chunks`
     settings: Settings,
-    splits: tuple = ('train', 'val'),  # whose documents are to be tokenised; of others there are only the keys
+    # whose documents are to be tokenised; of others there are only the keys
+    splits: tuple = ('train', 'val'),
     drop: np.ndarray = (),  # for each key of `hash_chunk_lines`: is the line to be dropped?
 ) -> Processed:
     "Decode, normalise, filter, hash and tokenise the documents of a chunk"
@@ -91,12 +145,29 @@ def process_chunk(
     clean, rules = clean_chunk(chunk, o, drop), active_rules(o, of_tokens=True)
     keys = [hash_document(d, o.seed) for d in clean.data]
     joined, (share, shares) = b''.join(keys), o.share
-    val, mine = find_val(chunk, clean, joined, o), np.frombuffer(joined, '<u8')[1::2] % np.uint64(shares) == share  # by the half that doesn't decide the split
-    for split, rows in (('train', np.flatnonzero(mine & ~val).tolist()), ('val', np.flatnonzero(mine & val).tolist())):
+    # by the half that doesn't decide the split
+    val, mine = (
+        find_val(chunk, clean, joined, o),
+        np.frombuffer(joined, '<u8')[1::2] % np.uint64(shares) == share,
+    )
+    for split, rows in (
+        ('train', np.flatnonzero(mine & ~val).tolist()),
+        ('val', np.flatnonzero(mine & val).tolist()),
+    ):
         texts, wanted = [clean.texts[i] for i in rows], tokenizer and (split in splits or rules)
-        ids, lengths = tokenizer.encode_documents(texts) if wanted else (np.empty(0, np.uint16), np.zeros(len(rows), np.int64))
-        docs = found[split] = Documents(b''.join(keys[i] for i in rows), np.array([len(clean.data[i]) for i in rows], np.int64), ids.astype(settings.dtype),
-                                        lengths, list(map(sign_text, texts)) if o.near_dedup else [], np.array(clean.parts, np.int32)[rows])
+        ids, lengths = (
+            tokenizer.encode_documents(texts)
+            if wanted
+            else (np.empty(0, np.uint16), np.zeros(len(rows), np.int64))
+        )
+        docs = found[split] = Documents(
+            b''.join(keys[i] for i in rows),
+            np.array([len(clean.data[i]) for i in rows], np.int64),
+            ids.astype(settings.dtype),
+            lengths,
+            list(map(sign_text, texts)) if o.near_dedup else [],
+            np.array(clean.parts, np.int32)[rows],
+        )
         for rule in rules if wanted else ():
             bad = rule.drops(docs.lengths - 1, o)
             clean.counts[rule.name] += int(bad.sum())
@@ -105,17 +176,24 @@ def process_chunk(
 
 # %% ../nbs/data/23_prepare.ipynb #dbb4095b
 def run_in_order(pool: Any, tasks: Iterable[tuple]) -> Iterator[Any]:
-    "The results of `tasks`, (function, *arguments) each, in their order; as many are under way in the `pool` as it has `ahead`"
+    """The results of `tasks`, (function, *arguments) each, in their order; as many are under way in the
+    `pool` as it has `ahead`"""
     waiting = deque()
     for task in tasks:
         waiting.append(pool.submit(*task))
-        if len(waiting) >= pool.ahead: yield waiting.popleft().result()
-    while waiting: yield waiting.popleft().result()
+        if len(waiting) >= pool.ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
 
 class Threads:
     "Workers in this process"
+
     def __init__(self, workers: int):
-        with contextlib.suppress(OSError, AttributeError): ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: glibc's threads share one heap
+        # M_ARENA_MAX: glibc's threads share one heap
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).mallopt(-8, 1)
         self.workers, self.ahead, self.name = workers, workers + 2, f'{workers} threads'
         self.executor = ThreadPoolExecutor(workers)
         self.submit = self.executor.submit
@@ -127,41 +205,55 @@ class Threads:
 # %% ../nbs/data/23_prepare.ipynb #d3006675
 class _RayTask:
     "A task that runs on the cluster"
-    def __init__(self, ref): self.ref = ref
+
+    def __init__(self, ref):
+        self.ref = ref
 
     def result(self):
         import ray
-        try: return ray.get(self.ref)
+
+        try:
+            return ray.get(self.ref)
         except Exception as e:
-            if isinstance(cause := getattr(e, 'cause', None), MemtrainError): raise cause from None
+            if isinstance(cause := getattr(e, 'cause', None), MemtrainError):
+                raise cause from None
             raise
+
 
 class _Ray:
     "Workers that Ray starts, here or on the cluster that this process belongs to"
+
     def __init__(self, workers):
-        try: import ray
-        except ImportError: raise MemtrainError(f"the {option('engine')} ray needs ray", "pip install 'memtrain[ray]'") from None
+        try:
+            import ray
+        except ImportError:
+            raise MemtrainError(
+                f"the {option('engine')} ray needs ray", "pip install 'memtrain[ray]'"
+            ) from None
         self.ray, self.started = ray, not ray.is_initialized()
         if self.started:  # a cluster that is named in RAY_ADDRESS is joined, and has its CPUs already
             here = {} if os.environ.get('RAY_ADDRESS') else dict(num_cpus=workers, include_dashboard=False)
             ray.init(**here, log_to_driver=False, logging_level='ERROR')
         cpus, nodes = int(ray.cluster_resources().get('CPU', 1)), len([n for n in ray.nodes() if n['Alive']])
         self.workers = min(workers, cpus) if workers else cpus
-        self.ahead, self.name, self.known = 2*self.workers + 1, f'ray, {cpus} CPUs on {nodes} nodes', {}
+        self.ahead, self.name, self.known = 2 * self.workers + 1, f'ray, {cpus} CPUs on {nodes} nodes', {}
 
     def submit(self, function, chunk, settings, *rest):
-        if id(settings) not in self.known: self.known[id(settings)] = settings, self.ray.put(settings)
-        return _RayTask(self.ray.remote(max_retries=8)(function).remote(chunk, self.known[id(settings)][1], *rest))
+        if id(settings) not in self.known:
+            self.known[id(settings)] = settings, self.ray.put(settings)
+        return _RayTask(
+            self.ray.remote(max_retries=8)(function).remote(chunk, self.known[id(settings)][1], *rest)
+        )
 
     def close(self):
-        if self.started: self.ray.shutdown()
-
-
+        if self.started:
+            self.ray.shutdown()
 
 # %% ../nbs/data/23_prepare.ipynb #a8dd9850
 @dataclass(frozen=True)
 class Corpus:
     "The files of a run, how documents are made of them, and who does it"
+
     files: list[Path]
     options: TextOptions
     pool: Any
@@ -176,12 +268,15 @@ class Corpus:
         return read_chunks(self.files, self.options)
 
     def results(self, desc: str, function: Callable, *rest: Any) -> Iterator[Any]:
-        "What `function` makes of each chunk with the options and `rest`, in order; the progress bar says `desc`"
+        """What `function` makes of each chunk with the options and `rest`, in order; the progress bar says
+        `desc`"""
         at = deque()
+
         def tasks():
             for chunk in self.chunks():
                 at.append(chunk.at)
                 yield function, chunk, self.options, *rest
+
         with progress(total=self.bytes, desc=desc, unit='B') as bar:
             for result in run_in_order(self.pool, tasks()):
                 bar.update(at.popleft() - bar.n)
@@ -190,29 +285,43 @@ class Corpus:
 # %% ../nbs/data/23_prepare.ipynb #cd830937
 BPE_SAMPLE = 16 * 2**20  # bytes of text that a vocabulary is learned from
 
+
 def _sample(chunk, o, share):
     "About `share` of the training documents of a chunk, chosen by their hash"
     clean = clean_chunk(chunk, o)
     keys = [hash_document(d, o.seed) for d in clean.data]
     val = find_val(chunk, clean, b''.join(keys), o)
-    return [text for text, key, v in zip(clean.texts, keys, val) if int.from_bytes(key[8:], 'little') < share * 2**64 and not v]
+    return [
+        text
+        for text, key, v in zip(clean.texts, keys, val)
+        if int.from_bytes(key[8:], 'little') < share * 2**64 and not v
+    ]
+
 
 def sample_corpus(corpus: Corpus, size: int | None = None) -> Iterator[str]:
-    "Training documents of `corpus` to learn a vocabulary from, chosen by their hash; about `size` bytes, `BPE_SAMPLE` by default"
+    """Training documents of `corpus` to learn a vocabulary from, chosen by their hash; about `size` bytes,
+    `BPE_SAMPLE` by default"""
     size, taken = size or BPE_SAMPLE, 0
     for texts in corpus.results('learning the vocabulary', _sample, size / max(1, corpus.bytes)):
         for text in texts:
             yield text
             taken += len(encode_text(text))
-            if taken > 2*size: return  # compressed files hold more than their size tells
+            if taken > 2 * size:
+                return  # compressed files hold more than their size tells
 
-def _letters(chunk, options): return set().union(*clean_chunk(chunk, options).texts)
+
+def _letters(chunk, options):
+    return set().union(*clean_chunk(chunk, options).texts)
+
 
 def _make_tokenizer(name, corpus):
     "The tokenizer that the option `tokenization` names"
-    if name == 'bytes': return ByteTokenizer()
-    if name == 'char': return CharTokenizer(set().union(*corpus.results('collecting the alphabet', _letters)))
-    if name == 'train-bpe': return train_bpe(sample_corpus(corpus), corpus.options.vocab_size)
+    if name == 'bytes':
+        return ByteTokenizer()
+    if name == 'char':
+        return CharTokenizer(set().union(*corpus.results('collecting the alphabet', _letters)))
+    if name == 'train-bpe':
+        return train_bpe(sample_corpus(corpus), corpus.options.vocab_size)
     return load_tokenizer(name) if path_exists(name) else load_from_hub(name)
 
 # %% ../nbs/data/23_prepare.ipynb #f853feec
@@ -220,23 +329,43 @@ def _check_splits(corpus, documents, wanted):
     "An error if one of the splits `wanted` has none of the `documents`, counted by split"
     o, first, more = corpus.options, corpus.files[0], len(corpus.files) - 1
     if not sum(documents.values()):
-        raise MemtrainError(f"{first}: empty, there is no text in it{' that passes the filter'*o.filter}{f', nor in the other {more} files'*(more > 0)}", 'give files with text')
-    finer = f", cut it finer with {option('document_kib')} {max(1, o.document_kib // 16)}" if o.document_kib > 1 and o.split_by != 'file' else ''
+        raise MemtrainError(
+            f"{first}: empty, there is no text in it{' that passes the filter' * o.filter}{f', nor in the other {more} files' * (more > 0)}",
+            'give files with text',
+        )
+    finer = (
+        f", cut it finer with {option('document_kib')} {max(1, o.document_kib // 16)}"
+        if o.document_kib > 1 and o.split_by != 'file'
+        else ''
+    )
     for split in wanted:
         if not documents.get(split):
-            if o.split_by == 'named': raise MemtrainError(f'leaves no document for {split}', f"name other files than those of {option('input_files')}", 'val_files', ' '.join(o.val_files))
-            raise MemtrainError(f'none of the {sum(documents.values())} documents fell into {split}, there are too few',
-                                f"give more text than {first}{' and others'*(more > 0)}{finer}, choose another {option('val_fraction')} or {option('seed')}, or name {option('val_files')}")
+            if o.split_by == 'named':
+                raise MemtrainError(
+                    f'leaves no document for {split}',
+                    f"name other files than those of {option('input_files')}",
+                    'val_files',
+                    ' '.join(o.val_files),
+                )
+            raise MemtrainError(
+                f'none of the {sum(documents.values())} documents fell into {split}, there are too few',
+                f"give more text than {first}{' and others' * (more > 0)}{finer}, choose another {option('val_fraction')} or {option('seed')}, or name {option('val_files')}",
+            )
+
 
 def _check_space(out, corpus, chunk, sample, settings):
     "An error if the disk has no room for what the data set will need, by its first documents"
     ids, lengths = settings.tokenizer.encode_documents(sample)
-    size = len(ids)*np.dtype(settings.dtype).itemsize + 24*len(lengths)  # the ids, and an index entry and a key for each document
-    share = sum(len(d) for part in chunk.parts for d in part.data) / max(1, chunk.at)  # above 1 in compressed files
+    # the ids, and an index entry and a key for each document
+    size = len(ids) * np.dtype(settings.dtype).itemsize + 24 * len(lengths)
+    # above 1 in compressed files
+    share = sum(len(d) for part in chunk.parts for d in part.data) / max(1, chunk.at)
     needed = int(size / sum(len(encode_text(t)) for t in sample) * share * corpus.bytes)
     if needed > (free := shutil.disk_usage(out).free):
-        raise MemtrainError(f'{out}: about {format_size(needed)} will be needed, by the first documents, and {format_size(free)} are free',
-                            f"make room, or choose another {option('out_dir')}")
+        raise MemtrainError(
+            f'{out}: about {format_size(needed)} will be needed, by the first documents, and {format_size(free)} are free',
+            f"make room, or choose another {option('out_dir')}",
+        )
 
 # %% ../nbs/data/23_prepare.ipynb #b18d077a
 def _read_back(out, tokenizer):
@@ -244,33 +373,51 @@ def _read_back(out, tokenizer):
     for split, total in read_manifest(out)['tokens'].items():
         shards, held = TokenShards(out, split), np.empty(0, np.int64)
         for at in range(0, total, 2**20):
-            ids = np.concatenate([held, shards[at:at + 2**20]])
+            ids = np.concatenate([held, shards[at : at + 2**20]])
             *docs, held = np.split(ids, np.flatnonzero(ids == tokenizer.eod_id) + 1)
-            for doc in docs: yield tokenizer.decode(doc[:-1])
+            for doc in docs:
+                yield tokenizer.decode(doc[:-1])
+
 
 class _Sink:
     "Takes the results in order, leaves out what was seen, and writes the rest"
+
     def __init__(self, writer, options, tokenizer, old):
-        memory, self.writer, self.counts, self.documents = parse_size(options.dedup_memory), writer, dict.fromkeys(COUNTS, 0), Counter()
+        memory, self.writer, self.counts, self.documents = (
+            parse_size(options.dedup_memory),
+            writer,
+            dict.fromkeys(COUNTS, 0),
+            Counter(),
+        )
         self.seen = SeenKeys(writer.dest, memory) if options.dedup else None
         self.lines = SeenKeys(writer.dest, memory, 'lines') if options.dedup_lines else None
         self.near = NearKeys(options.near_dedup) if options.near_dedup else None
         if old and self.seen:
-            for keys in read_keys(writer.dest): self.seen.add(keys.tobytes())
+            for keys in read_keys(writer.dest):
+                self.seen.add(keys.tobytes())
         if old and (self.lines or self.near):
-            with progress(total=sum(old['documents'].values()), desc='reading what is there', unit=' documents') as bar:
+            with progress(
+                total=sum(old['documents'].values()), desc='reading what is there', unit=' documents'
+            ) as bar:
                 for text in _read_back(writer.dest, tokenizer):
-                    if self.lines: self.lines.add(hash_lines([text]))
-                    if self.near: self.near.add([sign_text(text)])
+                    if self.lines:
+                        self.lines.add(hash_lines([text]))
+                    if self.near:
+                        self.near.add([sign_text(text)])
                     bar.update(1)
 
     def take(self, done):
         "Write what is new in `done`"
         self.writer.mark = done.number
-        for name, n in done.counts.items(): self.counts[name] += n
+        for name, n in done.counts.items():
+            self.counts[name] += n
         for split, docs in done.splits.items():
-            for name, seen, what in (('duplicates', self.seen, 'keys'), ('near_duplicates', self.near, 'signatures')):
-                if not seen or not len(docs.sizes): continue
+            for name, seen, what in (
+                ('duplicates', self.seen, 'keys'),
+                ('near_duplicates', self.near, 'signatures'),
+            ):
+                if not seen or not len(docs.sizes):
+                    continue
                 fresh = seen.add(getattr(docs, what))
                 docs = docs.select(fresh)
                 self.counts[name] += int((~fresh).sum())
@@ -278,26 +425,40 @@ class _Sink:
             self.counts['documents'] += n
             self.counts['bytes'] += int(docs.sizes.sum())
             self.documents[split] += n
-            if n and done.number < self.writer.held_before(split): self.writer.skip_many(docs.keys, split)
-            elif n: self.writer.write_many(docs.ids, docs.lengths, split, docs.keys)
+            if n and done.number < self.writer.held_before(split):
+                self.writer.skip_many(docs.keys, split)
+            elif n:
+                self.writer.write_many(docs.ids, docs.lengths, split, docs.keys)
 
     def close(self):
         for seen in (self.seen, self.lines):
-            if seen: seen.close()
+            if seen:
+                seen.close()
+
 
 def _tokenise(corpus, settings, sink):
     "Send every chunk through the workers into `sink`"
     held, lines = {split: sink.writer.held_before(split) for split in ('train', 'val')}, sink.lines
+
     def flagged():
         "(chunk, for each of its lines: was it seen before?)"
-        if not lines: yield from ((chunk, ()) for chunk in corpus.chunks()); return
+        if not lines:
+            yield from ((chunk, ()) for chunk in corpus.chunks())
+            return
         chunks = deque()
+
         def tasks():
             for chunk in corpus.chunks():
                 chunks.append(chunk)
                 yield hash_chunk_lines, chunk, corpus.options
-        for keys in run_in_order(corpus.pool, tasks()): yield chunks.popleft(), ~lines.add(keys)
-    tasks = ((process_chunk, chunk, settings, tuple(s for s in held if chunk.number >= held[s]), drop) for chunk, drop in flagged())
+
+        for keys in run_in_order(corpus.pool, tasks()):
+            yield chunks.popleft(), ~lines.add(keys)
+
+    tasks = (
+        (process_chunk, chunk, settings, tuple(s for s in held if chunk.number >= held[s]), drop)
+        for chunk, drop in flagged()
+    )
     with progress(total=corpus.bytes, desc='tokenising', unit='B') as bar:
         for done in run_in_order(corpus.pool, tasks):
             sink.take(done)
@@ -305,37 +466,62 @@ def _tokenise(corpus, settings, sink):
 
 # %% ../nbs/data/23_prepare.ipynb #5e7f5a43
 COUNTS = {
-    'documents': '', 'bytes': '', 'empty': '{} documents had no text in them', 'replaced': "{} byte sequences that aren't UTF-8 were replaced by U+FFFD",
-    'normalized': '{} documents were normalised', **{r.name: f'dropped: {{}} {r.says}' for r in RULES}, 'duplicates': 'dropped: {} documents that were there before',
-    'near_duplicates': 'dropped: {} documents much like one before', 'duplicate_lines': 'dropped: {} lines that were there before'}  # name -> what the summary says
+    'documents': '',
+    'bytes': '',
+    'empty': '{} documents had no text in them',
+    'replaced': "{} byte sequences that aren't UTF-8 were replaced by U+FFFD",
+    'normalized': '{} documents were normalised',
+    **{r.name: f'dropped: {{}} {r.says}' for r in RULES},
+    'duplicates': 'dropped: {} documents that were there before',
+    # name -> what the summary says
+    'near_duplicates': 'dropped: {} documents much like one before',
+    'duplicate_lines': 'dropped: {} lines that were there before',
+}
+
 
 def _describe_split(m):
     "What of the data set with the manifest `m` is train and what is val, and why"
     o, share, files = m['options'], m['tokens'].get('val', 0) / sum(m['tokens'].values()), len(m['sources'])
     by, wanted = o.get('split_by', 'document'), o['val_fraction']
-    said = {'named': 'split as you named the files', 'file': 'split by file, .jsonl and .parquet by record, so that none is in both',
-            'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, so val says less than it should"}[by]
+    said = {
+        'named': 'split as you named the files',
+        'file': 'split by file, .jsonl and .parquet by record, so that none is in both',
+        'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, so val says less than it should",
+    }[by]
     said += f'; val has {share:.1%} of the tokens'
-    if by == 'named' or abs(share - wanted) <= 0.3*wanted: return said
-    return f"{said}, not {wanted:.1%}: {files} file{'s are'*(files > 1) or ' is'} too few, or too unlike in length; name val_files, or take another seed"
+    if by == 'named' or abs(share - wanted) <= 0.3 * wanted:
+        return said
+    return f"{said}, not {wanted:.1%}: {files} file{'s are' * (files > 1) or ' is'} too few, or too unlike in length; name val_files, or take another seed"
+
 
 @dataclass
 class Prepared:
     "What `prepare` did"
+
     manifest: dict  # of the data set
     seconds: float | None  # wall time; None when it was there already
     path: str  # its folder
-    run: dict = field(default_factory=dict)  # of this run: `engine`, `workers`, `peak` (bytes of RSS), `bytes` of text, `counts`
+    # of this run: `engine`, `workers`, `peak` (bytes of RSS), `bytes` of text, `counts`
+    run: dict = field(default_factory=dict)
 
     def __str__(self):
         m, c, r = self.manifest, self.manifest['counts'], self.run
-        tokens = ', '.join(f"{split} {n:,} tokens in {m['documents'][split]:,} documents" for split, n in m['tokens'].items())
-        lines = [f"{self.path}: {tokens}", f"{len(m['shards'])} shards of {m['dtype']}, vocabulary {m['vocab_size']:,}, {c['bytes']/sum(m['tokens'].values()):.2f} bytes of text a token"]
+        tokens = ', '.join(
+            f"{split} {n:,} tokens in {m['documents'][split]:,} documents" for split, n in m['tokens'].items()
+        )
+        lines = [
+            f"{self.path}: {tokens}",
+            f"{len(m['shards'])} shards of {m['dtype']}, vocabulary {m['vocab_size']:,}, {c['bytes'] / sum(m['tokens'].values()):.2f} bytes of text a token",
+        ]
         lines.append(_describe_split(m))
         lines += [said.format(f'{c[name]:,}') for name, said in COUNTS.items() if said and c.get(name)]
-        if self.seconds is None: lines.append('It was prepared before, from files of the same names and sizes; nothing was done')
-        else: lines.append(f"{format_size(r['bytes'])} of text in {self.seconds:.1f} s, {r['bytes']/1e6/self.seconds:.1f} MB/s, "
-                           f"tokenised by {r['engine']} in {r['workers']}, peak RSS {format_size(r['peak'])}")
+        if self.seconds is None:
+            lines.append('It was prepared before, from files of the same names and sizes; nothing was done')
+        else:
+            lines.append(
+                f"{format_size(r['bytes'])} of text in {self.seconds:.1f} s, {r['bytes'] / 1e6 / self.seconds:.1f} MB/s, "
+                f"tokenised by {r['engine']} in {r['workers']}, peak RSS {format_size(r['peak'])}"
+            )
         return '\n'.join(lines)
 
 # %% ../nbs/data/23_prepare.ipynb #c8250674
@@ -347,50 +533,120 @@ def prepare(
     **kwargs: Any,  # of `PrepareOptions`
 ) -> Prepared:
     "Turn the text of `input_files` into token shards in `out_dir`, in memory that doesn't grow with the text"
-    started, out, options, old = time.perf_counter(), Path(out_dir), PrepareOptions(tokenization=tokenization, **kwargs), None
+    started, out, options, old = (
+        time.perf_counter(),
+        Path(out_dir),
+        PrepareOptions(tokenization=tokenization, **kwargs),
+        None,
+    )
     options.check()
-    named = {p.resolve() for p in find_files(options.val_files, options.exclude, 'val_files')} if options.val_files else set()
+    named = (
+        {p.resolve() for p in find_files(options.val_files, options.exclude, 'val_files')}
+        if options.val_files
+        else set()
+    )
     inputs = [input_files] if isinstance(input_files, (str, Path)) else list(input_files)
-    files = [p for p in find_files([*inputs, *sorted(named)], options.exclude) if out.resolve() not in p.resolve().parents]
+    files = [
+        p
+        for p in find_files([*inputs, *sorted(named)], options.exclude)
+        if out.resolve() not in p.resolve().parents
+    ]
     if named:
-        if options.split_by: raise MemtrainError('and named files both tell what val is', f"leave one of {option('split_by')} and {option('val_files')} out", 'split_by', options.split_by)
-        options.split_by, options.val_paths = 'named', frozenset(str(p) for p in files if p.resolve() in named)
-    def as_source(p): return {'path': str(p), 'bytes': file_size(p), **({'split': 'val' if str(p) in options.val_paths else 'train'} if named else {})}
-    if (out/MANIFEST).exists() or options.append:
+        if options.split_by:
+            raise MemtrainError(
+                'and named files both tell what val is',
+                f"leave one of {option('split_by')} and {option('val_files')} out",
+                'split_by',
+                options.split_by,
+            )
+        options.split_by, options.val_paths = (
+            'named',
+            frozenset(str(p) for p in files if p.resolve() in named),
+        )
+
+    def as_source(p):
+        return {
+            'path': str(p),
+            'bytes': file_size(p),
+            **({'split': 'val' if str(p) in options.val_paths else 'train'} if named else {}),
+        }
+
+    if (out / MANIFEST).exists() or options.append:
         old = read_manifest(out)
         ShardWriter.tidy(out)
         options.check_same(out, old['options'])
         if not options.append:
-            for split in old['tokens']: TokenShards(out, split)  # a missing or cut shard is an error, not finished work
-            if Counter((PurePath(s['path']).name, s['bytes'], s.get('split')) for s in old['sources']) != Counter((p.name, (s := as_source(p))['bytes'], s.get('split')) for p in files):
-                raise MemtrainError(f"{out} was prepared from other files ({len(old['sources'])}, now {len(files)} or changed)",
-                                    f"choose another {option('out_dir')}, remove it first, or add the new files with {option('append')}")
+            # a missing or cut shard is an error, not finished work
+            for split in old['tokens']:
+                TokenShards(out, split)
+            if Counter(
+                (PurePath(s['path']).name, s['bytes'], s.get('split')) for s in old['sources']
+            ) != Counter((p.name, (s := as_source(p))['bytes'], s.get('split')) for p in files):
+                raise MemtrainError(
+                    f"{out} was prepared from other files ({len(old['sources'])}, now {len(files)} or changed)",
+                    f"choose another {option('out_dir')}, remove it first, or add the new files with {option('append')}",
+                )
             return Prepared(old, None, str(out))
         known = {(str(Path(s['path']).absolute()), s['bytes']) for s in old['sources']}
         files = [p for p in files if (str(p.absolute()), file_size(p)) not in known]
-        if not files: return Prepared(old, None, str(out))
+        if not files:
+            return Prepared(old, None, str(out))
     if not files:
-        raise MemtrainError(f'{out}: all files to prepare lie in this folder, where the data set would go', f"choose another {option('out_dir')}")
+        raise MemtrainError(
+            f'{out}: all files to prepare lie in this folder, where the data set would go',
+            f"choose another {option('out_dir')}",
+        )
     sources = list(map(as_source, files))
-    pool = _Ray(options.workers) if options.engine == 'ray' else Threads(options.workers or get_machine()['cores'])
+    pool = (
+        _Ray(options.workers)
+        if options.engine == 'ray'
+        else Threads(options.workers or get_machine()['cores'])
+    )
     with contextlib.closing(pool), lock_folder(out):
-        if old and read_manifest(out)['checksum'] != old['checksum']: raise MemtrainError(f'{out} has just grown', 'run again')
-        unfinished, corpus = ShardWriter.find_unfinished(out, options.resume, options.append), Corpus(files, options, pool)
-        if unfinished: options.check_same(out, unfinished['plan']['options'], 'was begun')
+        if old and read_manifest(out)['checksum'] != old['checksum']:
+            raise MemtrainError(f'{out} has just grown', 'run again')
+        unfinished, corpus = (
+            ShardWriter.find_unfinished(out, options.resume, options.append),
+            Corpus(files, options, pool),
+        )
+        if unfinished:
+            options.check_same(out, unfinished['plan']['options'], 'was begun')
         options.split_by = options.split_by or resolve_split(files, options)
         settings = _get_ready(out, corpus, old, unfinished)
-        kept = (unfinished['plan'] if unfinished else old or {'options': options.kept()})['options']  # as it was written, whatever options have come since
-        writer = ShardWriter(out, settings.tokenizer.vocab_size, settings.tokenizer.eod_id, options.tokens_per_shard, options.dtype, settings.tokenizer.state(),
-                             kept, options.resume, options.append)
+        # as it was written, whatever options have come since
+        kept = (unfinished['plan'] if unfinished else old or {'options': options.kept()})['options']
+        writer = ShardWriter(
+            out,
+            settings.tokenizer.vocab_size,
+            settings.tokenizer.eod_id,
+            options.tokens_per_shard,
+            options.dtype,
+            settings.tokenizer.state(),
+            kept,
+            options.resume,
+            options.append,
+        )
         with writer, contextlib.closing(_Sink(writer, options, settings.tokenizer, old)) as sink:
             _tokenise(corpus, settings, sink)
             before = old or {'documents': {}, 'sources': [], 'counts': {}}
             _check_splits(corpus, Counter(before['documents']) + sink.documents, options.splits())
-            writer.extra = {'sources': before['sources'] + sources, 'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()}}
+            writer.extra = {
+                'sources': before['sources'] + sources,
+                'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()},
+            }
     import resource
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)  # bytes of RSS
-    run = dict(engine=settings.tokenizer.engine, workers=pool.name, peak=peak, bytes=sink.counts['bytes'], counts=sink.counts)
+
+    # bytes of RSS
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    run = dict(
+        engine=settings.tokenizer.engine,
+        workers=pool.name,
+        peak=peak,
+        bytes=sink.counts['bytes'],
+        counts=sink.counts,
+    )
     return Prepared(read_manifest(out), time.perf_counter() - started, str(out), run)
+
 
 def _get_ready(out, corpus, old, unfinished):
     "The settings of a run, with its tokenizer, and everything checked that can be before anything is written"
@@ -400,15 +656,27 @@ def _get_ready(out, corpus, old, unfinished):
         bare = copy.copy(options)
         bare.near_dedup = 0
         splits = process_chunk(first, Settings(bare)).splits if first else {}
-        _check_splits(corpus, {split: len(docs.sizes) for split, docs in splits.items()}, () if old else options.splits())
-    tokenizer = load_tokenizer(out) if (out/TOKENIZER).exists() else _make_tokenizer(options.tokenization, corpus)
+        _check_splits(
+            corpus,
+            {split: len(docs.sizes) for split, docs in splits.items()},
+            () if old else options.splits(),
+        )
+    tokenizer = (
+        load_tokenizer(out) if (out / TOKENIZER).exists() else _make_tokenizer(options.tokenization, corpus)
+    )
     sample = take_sample(first, options) if first else []
-    if tokenizer.kind == 'bpe': tokenizer.speed_up(sample)
+    if tokenizer.kind == 'bpe':
+        tokenizer.speed_up(sample)
     settings = Settings(options, tokenizer, dtype_for_vocab(tokenizer.vocab_size, options.dtype))
-    if sample and not unfinished: _check_space(out, corpus, first, sample, settings)
+    if sample and not unfinished:
+        _check_space(out, corpus, first, sample, settings)
     if old and (options.dedup_lines or options.near_dedup):
         ids, lengths = tokenizer.encode_documents(sample)
-        if any(tokenizer.decode(doc[:-1]) != text for doc, text in zip(np.split(ids, np.cumsum(lengths)), sample)):
-            raise MemtrainError(f"{out}: {option('dedup_lines')} and {option('near_dedup')} have to read what is there, and its tokenizer doesn't give the text back",
-                                f"prepare all files anew in another {option('out_dir')}")
+        if any(
+            tokenizer.decode(doc[:-1]) != text for doc, text in zip(np.split(ids, np.cumsum(lengths)), sample)
+        ):
+            raise MemtrainError(
+                f"{out}: {option('dedup_lines')} and {option('near_dedup')} have to read what is there, and its tokenizer doesn't give the text back",
+                f"prepare all files anew in another {option('out_dir')}",
+            )
     return settings

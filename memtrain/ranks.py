@@ -23,23 +23,33 @@ from .optim import all_params
 
 # %% ../nbs/training/15_ranks.ipynb #3e0f415f
 def find_ranks() -> tuple[int, int]:  # rank, and world size
-    "This process among those that train together: of torch.distributed if it runs, else as torchrun has set it, else 0 of 1"
-    if dist.is_available() and dist.is_initialized(): return dist.get_rank(), dist.get_world_size()
+    """This process among those that train together: of torch.distributed if it runs, else as torchrun has set
+    it, else 0 of 1"""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
     found = {k: os.environ.get(k) for k in ('RANK', 'WORLD_SIZE')}
     if None in found.values():
         set_ = [k for k, v in found.items() if v is not None]
-        if set_: raise MemtrainError(f'the environment has {set_[0]} but not both of RANK and WORLD_SIZE: start with torchrun, or unset it')
+        if set_:
+            raise MemtrainError(
+                f'the environment has {set_[0]} but not both of RANK and WORLD_SIZE: start with torchrun, or unset it'
+            )
         return 0, 1
-    try: rank, world_size = (int(v) for v in found.values())
-    except ValueError: rank = world_size = -1
+    try:
+        rank, world_size = (int(v) for v in found.values())
+    except ValueError:
+        rank = world_size = -1
     if not 0 <= rank < world_size:
-        raise MemtrainError(f"RANK={found['RANK']!r} and WORLD_SIZE={found['WORLD_SIZE']!r} in the environment are no rank of a world: start with torchrun")
+        raise MemtrainError(
+            f"RANK={found['RANK']!r} and WORLD_SIZE={found['WORLD_SIZE']!r} in the environment are no rank of a world: start with torchrun"
+        )
     return rank, world_size
 
 # %% ../nbs/training/15_ranks.ipynb #f953fabe
 @dataclass
 class Ranks:
     "This process among those that train together; `Ranks()` is alone"
+
     rank: int = 0  # of this process
     world_size: int = 1  # processes
     device: torch.device = field(default_factory=lambda: torch.device('cpu'))  # where this one computes
@@ -51,7 +61,8 @@ class Ranks:
 
     def sum(self, *values: float) -> list[float]:
         "Each of `values` added up over all ranks in float64: the same numbers on every rank"
-        if self.world_size == 1: return [float(v) for v in values]
+        if self.world_size == 1:
+            return [float(v) for v in values]
         total = torch.tensor([float(v) for v in values], dtype=torch.float64)
         dist.all_reduce(total)
         return total.tolist()
@@ -62,7 +73,8 @@ class Ranks:
 
     def gather(self, obj: Any) -> list:
         "The `obj` of every rank, on every rank"
-        if self.world_size == 1: return [obj]
+        if self.world_size == 1:
+            return [obj]
         found = [None] * self.world_size
         dist.all_gather_object(found, obj)
         return found
@@ -76,25 +88,39 @@ class Ranks:
 def start_ranks(
     device: str = 'auto',  # 'auto', 'cpu', 'cuda'; alone also 'cuda:1' or 'mps'
 ) -> Iterator[Ranks]:
-    "Under torchrun, a process group while the block runs, each rank on a `device` of its own; else a single process"
+    """Under torchrun, a process group while the block runs, each rank on a `device` of its own; else a single
+    process"""
     rank, world_size = find_ranks()
     running = dist.is_available() and dist.is_initialized()
     alone = not running and not {'RANK', 'WORLD_SIZE'} & os.environ.keys()
     if not running and not alone:
         if missing := [k for k in _TORCHRUN if k not in os.environ]:
-            raise MemtrainError(f"the environment has RANK and WORLD_SIZE but not {', '.join(missing)}: start with torchrun, or unset them")
-        if not dist.is_available(): raise MemtrainError('this torch is built without torch.distributed: train in one process')
-        if not os.environ['LOCAL_RANK'].isdecimal(): raise MemtrainError(f"LOCAL_RANK={os.environ['LOCAL_RANK']!r} in the environment is no rank: start with torchrun")
+            raise MemtrainError(
+                f"the environment has RANK and WORLD_SIZE but not {', '.join(missing)}: start with torchrun, or unset them"
+            )
+        if not dist.is_available():
+            raise MemtrainError('this torch is built without torch.distributed: train in one process')
+        if not os.environ['LOCAL_RANK'].isdecimal():
+            raise MemtrainError(
+                f"LOCAL_RANK={os.environ['LOCAL_RANK']!r} in the environment is no rank: start with torchrun"
+            )
     device = choose_device(device, 0 if alone else int(os.environ.get('LOCAL_RANK', 0)), world_size)
-    if device.type == 'cuda': torch.cuda.set_device(device)
+    if device.type == 'cuda':
+        torch.cuda.set_device(device)
     if alone or running:
         yield Ranks(rank, world_size, device)
         return
-    try: dist.init_process_group('cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo', rank=rank, world_size=world_size)
+    try:
+        dist.init_process_group(
+            'cpu:gloo,cuda:nccl' if device.type == 'cuda' else 'gloo', rank=rank, world_size=world_size
+        )
     except (RuntimeError, ValueError) as e:
-        raise MemtrainError(f"rank {rank} can't reach the others at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
-                            f"({str(e).splitlines()[0]}): start with torchrun") from None
-    try: yield Ranks(rank, world_size, device)
+        raise MemtrainError(
+            f"rank {rank} can't reach the others at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
+            f"({str(e).splitlines()[0]}): start with torchrun"
+        ) from None
+    try:
+        yield Ranks(rank, world_size, device)
     finally:
         dist.destroy_process_group()
         _let_go()
@@ -102,27 +128,57 @@ def start_ranks(
 # %% ../nbs/training/15_ranks.ipynb #30b22826
 _TORCHRUN = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'
 
+
 def choose_device(
     name: str = 'auto',  # 'auto', 'cpu', 'cuda'; alone also 'cuda:1' or 'mps'
     local_rank: int = 0,  # of this process on its machine
     world_size: int = 1,  # processes
 ) -> torch.device:
     "The device called `name` for the process `local_rank`; 'auto' is CUDA where there is one, else the CPU"
-    if name == 'auto': name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    if world_size > 1 and name not in ('cpu', 'cuda'): raise MemtrainError('is no choice for ranks, which choose theirs themselves', 'give cpu or cuda', 'device', name)
+    if name == 'auto':
+        name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    if world_size > 1 and name not in ('cpu', 'cuda'):
+        raise MemtrainError(
+            'is no choice for ranks, which choose theirs themselves', 'give cpu or cuda', 'device', name
+        )
     if name == 'cuda' and torch.cuda.is_available():
         if local_rank >= (n := torch.cuda.device_count()):
-            raise MemtrainError(f'local rank {local_rank} finds {n} GPU{"s"*(n > 1)} here: start torchrun with --nproc_per_node {n}, or take {option("device")} cpu')
+            raise MemtrainError(
+                f'local rank {local_rank} finds {n} GPU{"s" * (n > 1)} here: start torchrun with --nproc_per_node {n}, or take {option("device")} cpu'
+            )
         name = f'cuda:{local_rank}'
-    try: return torch.empty(0, device=name).device
+    try:
+        return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as e:  # whose own lines name some twenty devices
-        kind, built, here = name.partition(':')[0], {'cpu': True, 'cuda': torch.version.cuda or torch.version.hip, 'mps': torch.backends.mps.is_built()}, {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available()}
-        why = 'there is no such device' if kind not in built else f'PyTorch {torch.__version__} is built without it' if not built[kind] else 'PyTorch finds no GPU' if not here.get(kind, True) else str(e).splitlines()[0]
-        raise MemtrainError(f"can't be used, {why}", f"take {' or '.join(['cpu', *(k for k, there in here.items() if there)])}", 'device', name) from None
+        kind, built, here = (
+            name.partition(':')[0],
+            {
+                'cpu': True,
+                'cuda': torch.version.cuda or torch.version.hip,
+                'mps': torch.backends.mps.is_built(),
+            },
+            {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available()},
+        )
+        why = (
+            'there is no such device'
+            if kind not in built
+            else f'PyTorch {torch.__version__} is built without it'
+            if not built[kind]
+            else 'PyTorch finds no GPU'
+            if not here.get(kind, True)
+            else str(e).splitlines()[0]
+        )
+        raise MemtrainError(
+            f"can't be used, {why}",
+            f"take {' or '.join(['cpu', *(k for k, there in here.items() if there)])}",
+            'device',
+            name,
+        ) from None
 
 # %% ../nbs/training/15_ranks.ipynb #b7d08021
 def _let_go():
-    "Wait until gloo's threads rest: one that gives up its last tensor while the interpreter ends aborts the process"
+    """Wait until gloo's threads rest: one that gives up its last tensor while the interpreter ends aborts the
+    process"""
     rest = 0
     for _ in range(500):
         time.sleep(0.01)
@@ -130,9 +186,11 @@ def _let_go():
         for stat in Path('/proc/self/task').glob('*/stat'):  # none where the system doesn't tell
             with contextlib.suppress(OSError):
                 name, _, last = stat.read_text().partition('(')[2].rpartition(')')
-                if 'gloo' in name: states.append(last.split()[0])
+                if 'gloo' in name:
+                    states.append(last.split()[0])
         rest = rest + 1 if all(state == 'S' for state in states) else 0
-        if rest == 3: return
+        if rest == 3:
+            return
 
 # %% ../nbs/training/15_ranks.ipynb #573ffd93
 def launch_ranks(
@@ -149,21 +207,26 @@ def launch_ranks(
 # %% ../nbs/training/15_ranks.ipynb #73c0d084
 class _Loss(torch.nn.Module):
     "A module whose forward pass is the `loss` of `model`, with its gradient made `times` larger"
+
     def __init__(self, model, times):
         super().__init__()
         self.model, self.times = model, times
 
     def forward(self, *args, **kwargs):
         loss = self.model.loss(*args, **kwargs)
-        if loss.requires_grad: loss.register_hook(lambda g: g * self.times)
+        if loss.requires_grad:
+            loss.register_hook(lambda g: g * self.times)
         return loss
 
 # %% ../nbs/training/15_ranks.ipynb #e6f6887d
 def _spread_fsdp(model, blocks, ranks, offload):
-    "Leave each rank its part of every parameter of `model`; whole ones are there for one of `blocks` at a time"
+    """Leave each rank its part of every parameter of `model`; whole ones are there for one of `blocks` at a
+    time"""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard, register_fsdp_forward_method
-    for t in [*model.parameters(), *model.buffers()]: dist.broadcast(t.data, 0)
+
+    for t in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(t.data, 0)
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     policy = {'offload_policy': CPUOffloadPolicy()} if offload else {}
     for part in [*blocks, model]:
@@ -171,18 +234,21 @@ def _spread_fsdp(model, blocks, ranks, offload):
         part.set_gradient_divide_factor(1.0)  # of this part alone: those inside it don't hear of it
         part.set_force_sum_reduction_for_comms(True)  # gloo can't scale while it sums
     for name in ('loss', 'hidden', 'next_logits'):
-        if hasattr(model, name): register_fsdp_forward_method(model, name)
+        if hasattr(model, name):
+            register_fsdp_forward_method(model, name)
 
 # %% ../nbs/training/15_ranks.ipynb #84093f3c
 @dataclass
 class Spread:
     "A `model` on the way `how` over `ranks`: call this one's `loss`"
+
     model: torch.nn.Module  # the same object as before, its parameters replaced by parts under 'fsdp'
     how: str  # 'none', 'ddp' or 'fsdp'
     ranks: Ranks  # the processes
     loss: Callable  # the model's `loss`; gradients of its `backward` are summed over all ranks
 
-    def syncing(self,
+    def syncing(
+        self,
         last: bool,  # whether this is the last micro-batch of its step
     ) -> contextlib.AbstractContextManager:
         "What to run a micro-batch in, forward and backward: 'ddp' talks in the `last` only, 'fsdp' in each"
@@ -193,19 +259,32 @@ def spread_model(
     model: torch.nn.Module,  # with a `loss` method; the same on every rank, or it becomes that of rank 0
     how: str,  # 'none': every process for itself; 'ddp': all hold everything; 'fsdp': each holds its part
     ranks: Ranks,  # from `start_ranks`
-    blocks: Iterable[torch.nn.Module] | None = None,  # what 'fsdp' makes whole at a time; `model.blocks` by default
+    # what 'fsdp' makes whole at a time; `model.blocks` by default
+    blocks: Iterable[torch.nn.Module] | None = None,
     offload: bool = False,  # keep weights, gradients and optimizer state in RAM between uses; 'fsdp' on CUDA
 ) -> Spread:  # make the optimizer afterwards, of `model.parameters()`
     "Put `model` on the devices of `ranks` in the way `how`"
-    if how not in ('none', 'ddp', 'fsdp'): raise MemtrainError("isn't one of 'none', 'ddp', 'fsdp'", '', 'parallel', how)
+    if how not in ('none', 'ddp', 'fsdp'):
+        raise MemtrainError("isn't one of 'none', 'ddp', 'fsdp'", '', 'parallel', how)
     alone = not (dist.is_available() and dist.is_initialized())
     if offload and (how != 'fsdp' or alone or ranks.device.type != 'cuda'):
-        raise MemtrainError(f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp on CUDA under torchrun, this is {how!r} on {ranks.device.type}"
-                            + ' without torchrun'*alone)
-    if alone or how == 'ddp' and ranks.world_size == 1: how = 'none'
-    if how == 'fsdp': _spread_fsdp(model, getattr(model, 'blocks', ()) if blocks is None else blocks, ranks, offload)
-    else: model.to(ranks.device)
-    loss = model.loss if how != 'ddp' else torch.nn.parallel.DistributedDataParallel(_Loss(model, ranks.world_size), gradient_as_bucket_view=True)
+        raise MemtrainError(
+            f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp on CUDA under torchrun, this is {how!r} on {ranks.device.type}"
+            + ' without torchrun' * alone
+        )
+    if alone or how == 'ddp' and ranks.world_size == 1:
+        how = 'none'
+    if how == 'fsdp':
+        _spread_fsdp(model, getattr(model, 'blocks', ()) if blocks is None else blocks, ranks, offload)
+    else:
+        model.to(ranks.device)
+    loss = (
+        model.loss
+        if how != 'ddp'
+        else torch.nn.parallel.DistributedDataParallel(
+            _Loss(model, ranks.world_size), gradient_as_bucket_view=True
+        )
+    )
     return Spread(model, how, ranks, loss)
 
 # %% ../nbs/training/15_ranks.ipynb #e9d5902e
@@ -217,7 +296,8 @@ def clip_gradients(
     "Clip the gradients of `params` to the global norm `max_norm`"
     params = [p for p in params if p.grad is not None]
     grads = [local_part(p.grad) for p in params]
-    if not grads: return 0.0
+    if not grads:
+        return 0.0
     norms = [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)) for g in grads]
     norms = torch.stack([n.to(grads[0].device) for n in norms])
     total, parts = torch.linalg.vector_norm(norms), [is_distributed(p.grad) for p in params]
@@ -226,7 +306,8 @@ def clip_gradients(
         of_parts = norms[parts].double().square().sum()
         dist.all_reduce(of_parts)
         total = (of_parts + norms[~parts].double().square().sum()).sqrt().to(norms.dtype)
-    if max_norm: torch._foreach_mul_(grads, (max_norm / (total + 1e-6)).clamp(max=1.0))
+    if max_norm:
+        torch._foreach_mul_(grads, (max_norm / (total + 1e-6)).clamp(max=1.0))
     return total.item()
 
 # %% ../nbs/training/15_ranks.ipynb #b54fa41a
@@ -238,15 +319,23 @@ def full_states(
     "Whole states of `model` and `optimizer` on the CPU, as a plain model and a plain optimizer load them"
     _reshard(model)
     done = {}
+
     def whole(x):
-        if isinstance(x, dict): return {k: whole(v) for k, v in x.items()}
-        if isinstance(x, (list, tuple)): return type(x)(whole(v) for v in x)
-        if not torch.is_tensor(x): return x
+        if isinstance(x, dict):
+            return {k: whole(v) for k, v in x.items()}
+        if isinstance(x, (list, tuple)):
+            return type(x)(whole(v) for v in x)
+        if not torch.is_tensor(x):
+            return x
         if id(x) not in done:  # a tied weight once; x itself keeps its id taken
             one = x.detach().full_tensor() if is_distributed(x) else x.detach()
             done[id(x)] = x, one.cpu() if ranks.main else None
         return done[id(x)][1]
-    states = {'model': whole(dict(model.state_dict(keep_vars=True))), **({'optimizer': whole(optimizer.state_dict())} if optimizer else {})}
+
+    states = {
+        'model': whole(dict(model.state_dict(keep_vars=True))),
+        **({'optimizer': whole(optimizer.state_dict())} if optimizer else {}),
+    }
     return states if ranks.main else {}
 
 # %% ../nbs/training/15_ranks.ipynb #863ffcca
@@ -256,24 +345,36 @@ def _named_tensors(model):
     kept = model.state_dict(keep_vars=True)
     found, seen = {}, set()
     for name, t in kept.items():
-        if torch.is_tensor(t) and id(t) not in seen: found[name] = t
+        if torch.is_tensor(t) and id(t) not in seen:
+            found[name] = t
         seen.add(id(t))
     return found
+
 
 def _reshard(model):
     "Give up whole parameters that an evaluation has left"
     for m in model.modules():
-        if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'): m.reshard()
+        if hasattr(m, 'reshard') and hasattr(m, 'set_gradient_divide_factor'):
+            m.reshard()
+
 
 def _check_states(tensors, optimizer, found, groups, where='the states'):
-    "Raise unless the tensors `found` have names and shapes of `tensors`, and `groups` are as those of `optimizer`"
+    """Raise unless the tensors `found` have names and shapes of `tensors`, and `groups` are as those of
+    `optimizer`"""
     for name in [*tensors, *found]:
-        if name not in found: raise MemtrainError(f'{where} have no {name}: they are of another model')
-        if name not in tensors: raise MemtrainError(f'{where} have {name}, the model has not: they are of another model')
+        if name not in found:
+            raise MemtrainError(f'{where} have no {name}: they are of another model')
+        if name not in tensors:
+            raise MemtrainError(f'{where} have {name}, the model has not: they are of another model')
         if tensors[name].shape != found[name].shape:
-            raise MemtrainError(f'{where} have {name} of shape {tuple(found[name].shape)}, the model {tuple(tensors[name].shape)}: they are of another model')
+            raise MemtrainError(
+                f'{where} have {name} of shape {tuple(found[name].shape)}, the model {tuple(tensors[name].shape)}: they are of another model'
+            )
     saved, sizes = ([len(g['params']) for g in gs] for gs in (groups, optimizer.param_groups))
-    if saved != sizes: raise MemtrainError(f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: make it the same way')
+    if saved != sizes:
+        raise MemtrainError(
+            f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: make it the same way'
+        )
 
 # %% ../nbs/training/15_ranks.ipynb #8e0b9ccf
 @torch.no_grad()
@@ -283,15 +384,23 @@ def load_full_states(
     optimizer: torch.optim.Optimizer,  # of its parameters
 ) -> None:
     "Take up whole `states`: of each tensor the part that this rank has"
+
     def part_like(x, like):
-        if not (torch.is_tensor(x) and is_distributed(like) and x.shape == like.shape): return x
+        if not (torch.is_tensor(x) and is_distributed(like) and x.shape == like.shape):
+            return x
         from torch.distributed.tensor import distribute_tensor
-        part = torch.empty_like(like, dtype=x.dtype, requires_grad=False)  # memory of its own: what is cut out keeps the whole alive
-        part.to_local().copy_(distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None).to_local())
+
+        # memory of its own: what is cut out keeps the whole alive
+        part = torch.empty_like(like, dtype=x.dtype, requires_grad=False)
+        part.to_local().copy_(
+            distribute_tensor(x, like.device_mesh, like.placements, src_data_rank=None).to_local()
+        )
         return part
+
     found, saved = states['model'], states['optimizer']
     _check_states(model.state_dict(keep_vars=True), optimizer, found, saved['param_groups'])
-    for name, t in _named_tensors(model).items(): local_part(t).copy_(local_part(part_like(found[name], t)))
+    for name, t in _named_tensors(model).items():
+        local_part(t).copy_(local_part(part_like(found[name], t)))
     params = all_params(optimizer)
     state = {i: {k: part_like(v, params[i]) for k, v in s.items()} for i, s in saved['state'].items()}
     optimizer.load_state_dict({**saved, 'state': state})
@@ -299,19 +408,28 @@ def load_full_states(
 # %% ../nbs/training/15_ranks.ipynb #5170569e
 _INDEX, _EXTRA, _FORMAT = 'checkpoint.json', 'extra.pt', 'memtrain sharded checkpoint'
 
+
 def _first_line(e):
     "What is wrong, in a line: a CheckpointException tells of every rank"
-    while getattr(e, 'failures', None): e = next(iter(e.failures.values()))[0]
+    while getattr(e, 'failures', None):
+        e = next(iter(e.failures.values()))[0]
     return f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
 
-def _old(folder): return folder.with_name(f'.{folder.name}.old')
+
+def _old(folder):
+    return folder.with_name(f'.{folder.name}.old')
+
 
 def _sync_folder(path):
     "Have the names in the folder `path` on the disk"
-    if os.name != 'posix': return
+    if os.name != 'posix':
+        return
     f = os.open(path, os.O_RDONLY)
-    try: os.fsync(f)
-    finally: os.close(f)
+    try:
+        os.fsync(f)
+    finally:
+        os.close(f)
+
 
 def _flatten_states(model, optimizer):
     "({name: tensor}, what else there is for the index)"
@@ -320,11 +438,17 @@ def _flatten_states(model, optimizer):
     state = {}
     for i, entries in saved['state'].items():
         for k, v in entries.items():
-            if torch.is_tensor(v): tensors[f'optimizer.{i}.{k}'] = v
-            else: state.setdefault(str(i), {})[k] = v
+            if torch.is_tensor(v):
+                tensors[f'optimizer.{i}.{k}'] = v
+            else:
+                state.setdefault(str(i), {})[k] = v
     rest = {'param_groups': saved['param_groups'], 'state': state}
-    try: json.dumps(rest)
-    except TypeError as e: raise MemtrainError(f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save it whole') from None
+    try:
+        json.dumps(rest)
+    except TypeError as e:
+        raise MemtrainError(
+            f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save it whole'
+        ) from None
     return tensors, rest
 
 # %% ../nbs/training/15_ranks.ipynb #be8eec75
@@ -333,36 +457,53 @@ def save_sharded(
     model: torch.nn.Module,  # spread or not
     optimizer: torch.optim.Optimizer,  # of its parameters
     ranks: Ranks,  # every one of them has to call this, with a folder that all see
-    extra: Any = None,  # rank 0's is kept: what `torch.load(weights_only=True)` takes, such as the position in the data
+    # rank 0's is kept: what `torch.load(weights_only=True)` takes, such as the position in the data
+    extra: Any = None,
 ) -> None:
     "Write states of `model` and `optimizer` to `folder`, each rank its own part at the same time"
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.api import CheckpointException
+
     folder = Path(folder)
     tmp, old, made = folder.with_name(f'.{folder.name}.tmp'), _old(folder), False
+
     def agree(problem):
         "Raise on all ranks where one has a `problem`"
         problems = [p for p in ranks.gather(problem) if p]
-        if not problems: return
-        if made and ranks.main: shutil.rmtree(tmp, ignore_errors=True)
+        if not problems:
+            return
+        if made and ranks.main:
+            shutil.rmtree(tmp, ignore_errors=True)
         raise MemtrainError(f"{folder} can't be written ({problems[0]}): make room, or choose another folder")
+
     def on_main(work):
         "What is wrong where rank 0 does `work`, or ''"
         try:
-            if ranks.main: work()
-        except OSError as e: return (e.strerror or str(e)) if not made else _first_line(e)
-        except RuntimeError as e: return _first_line(e)
+            if ranks.main:
+                work()
+        except OSError as e:
+            return (e.strerror or str(e)) if not made else _first_line(e)
+        except RuntimeError as e:
+            return _first_line(e)
         return ''
+
     def make():
         shutil.rmtree(tmp, ignore_errors=True)
         tmp.mkdir(parents=True)
+
     def finish():
-        with open(tmp/_EXTRA, 'wb') as f:
+        with open(tmp / _EXTRA, 'wb') as f:
             torch.save(extra, f)
             f.flush()
             os.fsync(f.fileno())
-        index = {'format': _FORMAT, 'version': 1, 'sha256': sums | {name: file_sha256(tmp/name) for name in (_EXTRA, '.metadata')}, 'world_size': ranks.world_size, **rest}
-        write_json(tmp/_INDEX, {**index, 'checksum': checksum(index)})
+        index = {
+            'format': _FORMAT,
+            'version': 1,
+            'sha256': sums | {name: file_sha256(tmp / name) for name in (_EXTRA, '.metadata')},
+            'world_size': ranks.world_size,
+            **rest,
+        }
+        write_json(tmp / _INDEX, {**index, 'checksum': checksum(index)})
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             os.replace(folder, old)
@@ -370,55 +511,87 @@ def save_sharded(
         os.replace(tmp, folder)
         _sync_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
+
     agree(on_main(make))
     made = True
     tensors, rest = _flatten_states(model, optimizer)
     try:
         with warnings.catch_warnings():  # that one process saves alone
             warnings.simplefilter('ignore')
-            dcp.save(tensors, storage_writer=dcp.FileSystemWriter(tmp, overwrite=True), no_dist=not dist.is_initialized())
+            dcp.save(
+                tensors,
+                storage_writer=dcp.FileSystemWriter(tmp, overwrite=True),
+                no_dist=not dist.is_initialized(),
+            )
         sums, problem = {p.name: file_sha256(p) for p in tmp.glob(f'__{ranks.rank}_*')}, ''
-    except (OSError, RuntimeError, CheckpointException) as e: sums, problem = {}, _first_line(e)
+    except (OSError, RuntimeError, CheckpointException) as e:
+        sums, problem = {}, _first_line(e)
     agree(problem)
     sums = {k: v for part in ranks.gather(sums) for k, v in part.items()}
     agree(on_main(finish))
 
 # %% ../nbs/training/15_ranks.ipynb #e7b38fca
-_METADATA = {'torch.distributed.checkpoint.metadata': {'Metadata', 'TensorStorageMetadata', 'TensorProperties', 'ChunkStorageMetadata', 'MetadataIndex', 'StorageMeta', '_MEM_FORMAT_ENCODING'},
-             'torch.distributed.checkpoint.filesystem': {'_StorageInfo'}, 'torch.serialization': {'_get_layout'}, 'torch': {'Size'},
-             'pathlib': {'Path', 'PosixPath', 'PurePosixPath', 'WindowsPath', 'PureWindowsPath'}}
+_METADATA = {
+    'torch.distributed.checkpoint.metadata': {
+        'Metadata',
+        'TensorStorageMetadata',
+        'TensorProperties',
+        'ChunkStorageMetadata',
+        'MetadataIndex',
+        'StorageMeta',
+        '_MEM_FORMAT_ENCODING',
+    },
+    'torch.distributed.checkpoint.filesystem': {'_StorageInfo'},
+    'torch.serialization': {'_get_layout'},
+    'torch': {'Size'},
+    'pathlib': {'Path', 'PosixPath', 'PurePosixPath', 'WindowsPath', 'PureWindowsPath'},
+}
+
 
 class _Unpickler(pickle.Unpickler):
     "Reads the list of parts that torch.distributed.checkpoint pickles, and nothing that could run"
+
     def find_class(self, module, name):
-        if (module, name) == ('builtins', 'getattr'): return self._member  # how Python 3.11.2 pickles a member of an enum
+        # how Python 3.11.2 pickles a member of an enum
+        if (module, name) == ('builtins', 'getattr'):
+            return self._member
         a_dtype = module == 'torch' and isinstance(getattr(torch, name, None), torch.dtype)
-        if not a_dtype and name not in _METADATA.get(module, ()): raise pickle.UnpicklingError(f'it names {module}.{name}')
+        if not a_dtype and name not in _METADATA.get(module, ()):
+            raise pickle.UnpicklingError(f'it names {module}.{name}')
         return super().find_class(module, name)
 
     @staticmethod
     def _member(kind, name):
-        if not (isinstance(kind, type) and issubclass(kind, Enum)): raise pickle.UnpicklingError(f'it asks {kind!r} for {name}')
+        if not (isinstance(kind, type) and issubclass(kind, Enum)):
+            raise pickle.UnpicklingError(f'it asks {kind!r} for {name}')
         return kind[name]
 
 # %% ../nbs/training/15_ranks.ipynb #d81cb56a
 def check_sharded(
     folder: str | Path,  # from `save_sharded`
 ) -> tuple[Path, dict]:  # where it lies, its index
-    "Raise, on all ranks, unless all files of the checkpoint in `folder` are as they were written; each rank looks at some"
+    """Raise, on all ranks, unless all files of the checkpoint in `folder` are as they were written; each rank
+    looks at some"""
     folder = Path(folder)
-    if not folder.exists() and _old(folder).exists(): folder = _old(folder)  # stopped between two renames
-    index = read_json(folder/_INDEX, 'give the folder of a sharded checkpoint')
+    if not folder.exists() and _old(folder).exists():
+        folder = _old(folder)  # stopped between two renames
+    index = read_json(folder / _INDEX, 'give the folder of a sharded checkpoint')
     if not isinstance(index, dict) or index.get('format') != _FORMAT or index.get('version') != 1:
-        raise MemtrainError(f'{folder/_INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint')
-    if index.get('checksum') != checksum(index): raise MemtrainError(f"{folder/_INDEX} isn't what was written: take another checkpoint")
+        raise MemtrainError(
+            f'{folder / _INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint'
+        )
+    if index.get('checksum') != checksum(index):
+        raise MemtrainError(f"{folder / _INDEX} isn't what was written: take another checkpoint")
     ranks = Ranks(*find_ranks()) if dist.is_available() and dist.is_initialized() else Ranks()
     names, problem = sorted(index['sha256']), ''
-    for name in names[ranks.rank::ranks.world_size]:
-        if not (folder/name).is_file(): problem = f"{folder/name} isn't there"
-        elif file_sha256(folder/name) != index['sha256'][name]: problem = f"{folder/name} isn't what was written"
+    for name in names[ranks.rank :: ranks.world_size]:
+        if not (folder / name).is_file():
+            problem = f"{folder / name} isn't there"
+        elif file_sha256(folder / name) != index['sha256'][name]:
+            problem = f"{folder / name} isn't what was written"
     problems = [p for p in ranks.gather(problem) if p]
-    if problems: raise MemtrainError(f'{problems[0]}: take another checkpoint')
+    if problems:
+        raise MemtrainError(f'{problems[0]}: take another checkpoint')
     return folder, index
 
 # %% ../nbs/training/15_ranks.ipynb #80ad155d
@@ -431,27 +604,52 @@ def load_sharded(
     "Take up the states in `folder`, each rank what it needs of them"
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.api import CheckpointException
+
     class Reader(dcp.FileSystemReader):
         def read_metadata(self, *args, **kwargs):
-            with open(folder/'.metadata', 'rb') as f: return _Unpickler(f).load()
+            with open(folder / '.metadata', 'rb') as f:
+                return _Unpickler(f).load()
+
     folder, index = check_sharded(folder)
     try:
         reader = Reader(folder)
-        saved = {k: torch.empty(m.size, dtype=m.properties.dtype, device='meta') for k, m in reader.read_metadata().state_dict_metadata.items()}
+        saved = {
+            k: torch.empty(m.size, dtype=m.properties.dtype, device='meta')
+            for k, m in reader.read_metadata().state_dict_metadata.items()
+        }
         tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
-        _check_states(tensors, optimizer, {k: t for k, t in saved.items() if k.startswith('model.')}, index['param_groups'], folder)
-        params, state = all_params(optimizer), {int(i): dict(entries) for i, entries in index['state'].items()}
+        _check_states(
+            tensors,
+            optimizer,
+            {k: t for k, t in saved.items() if k.startswith('model.')},
+            index['param_groups'],
+            folder,
+        )
+        params, state = (
+            all_params(optimizer),
+            {int(i): dict(entries) for i, entries in index['state'].items()},
+        )
         for name, meta in saved.items():
-            if not name.startswith('optimizer.'): continue
+            if not name.startswith('optimizer.'):
+                continue
             _, i, key = name.split('.', 2)
             p = params[int(i)]
-            tensors[name] = torch.zeros_like(p, dtype=meta.dtype) if meta.shape == p.shape else torch.zeros(meta.shape, dtype=meta.dtype)
+            tensors[name] = (
+                torch.zeros_like(p, dtype=meta.dtype)
+                if meta.shape == p.shape
+                else torch.zeros(meta.shape, dtype=meta.dtype)
+            )
             state.setdefault(int(i), {})[key] = tensors[name]
         with warnings.catch_warnings():  # that one process loads alone
             warnings.simplefilter('ignore')
-            dcp.load(tensors, storage_reader=reader, no_dist=not (dist.is_available() and dist.is_initialized()))
-        groups = [{k: tuple(v) if isinstance(v, list) and k != 'params' else v for k, v in g.items()} for g in index['param_groups']]
+            dcp.load(
+                tensors, storage_reader=reader, no_dist=not (dist.is_available() and dist.is_initialized())
+            )
+        groups = [
+            {k: tuple(v) if isinstance(v, list) and k != 'params' else v for k, v in g.items()}
+            for g in index['param_groups']
+        ]
         optimizer.load_state_dict({'state': state, 'param_groups': groups})
-        return torch.load(folder/_EXTRA, weights_only=True)
+        return torch.load(folder / _EXTRA, weights_only=True)
     except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, CheckpointException) as e:
         raise MemtrainError(f"{folder} can't be read ({_first_line(e)}): take another checkpoint") from None

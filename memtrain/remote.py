@@ -16,8 +16,10 @@ from typing import Any, Iterable, Iterator
 from .core import MemtrainError, parse_size
 from .folders import atomic_write, sha256_text
 
-try: import fcntl
-except ImportError: fcntl = None  # Windows
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # Windows
 
 # %% ../nbs/data/27_remote.ipynb #1ba4bdd5
 def as_url(
@@ -30,34 +32,64 @@ def as_url(
 # %% ../nbs/data/27_remote.ipynb #f4089ab5
 PATIENCE = 60.0  # seconds that a server may be away
 
+
 @lru_cache(maxsize=64)
 def _file_system(scheme):
-    try: import fsspec
-    except ImportError: raise MemtrainError(f'{scheme}:// needs fsspec', "pip install 'memtrain[remote]'") from None
-    try: return fsspec.filesystem(scheme)
-    except (ImportError, ValueError) as e: raise MemtrainError(f'{scheme}:// needs a package of its own ({e})', "pip install 'memtrain[remote]'") from None
+    try:
+        import fsspec
+    except ImportError:
+        raise MemtrainError(f'{scheme}:// needs fsspec', "pip install 'memtrain[remote]'") from None
+    try:
+        return fsspec.filesystem(scheme)
+    except (ImportError, ValueError) as e:
+        raise MemtrainError(
+            f'{scheme}:// needs a package of its own ({e})', "pip install 'memtrain[remote]'"
+        ) from None
+
 
 def _ask_http(url, start=None, end=None, method='GET'):
     "(bytes, size of the whole file or None) of an address of HTTP"
     import urllib.parse, urllib.request  # which takes longer than reading what lies here
+
     wanted = {} if start is None else {'Range': f'bytes={start}-{end - 1}'}
-    with urllib.request.urlopen(urllib.request.Request(urllib.parse.quote(url, safe=':/?&=%'), headers=wanted, method=method), timeout=30) as r:
-        data, total = r.read(), r.headers.get('Content-Range', '').rpartition('/')[2] or r.headers.get('Content-Length')
-        return (data[start:end] if start is not None and r.status == 200 else data), int(total) if total and total.isdigit() else None
+    with urllib.request.urlopen(
+        urllib.request.Request(urllib.parse.quote(url, safe=':/?&=%'), headers=wanted, method=method),
+        timeout=30,
+    ) as r:
+        data, total = (
+            r.read(),
+            r.headers.get('Content-Range', '').rpartition('/')[2] or r.headers.get('Content-Length'),
+        )
+        return (data[start:end] if start is not None and r.status == 200 else data), int(
+            total
+        ) if total and total.isdigit() else None
+
 
 def _patiently(url, ask):
     "What `ask` gives; what a network may do is tried again for `PATIENCE` seconds"
     until, wait = time.monotonic() + PATIENCE, 0.05
     while True:
-        try: return ask()
-        except MemtrainError: raise
-        except (FileNotFoundError, PermissionError, IsADirectoryError) as e: problem, last = e, True
-        except Exception as e: problem, last = e, getattr(e, 'code', 0) in (400, 401, 403, 404, 405, 410, 416) or type(e).__name__ in ('NoCredentialsError', 'RepositoryNotFoundError')
+        try:
+            return ask()
+        except MemtrainError:
+            raise
+        except (FileNotFoundError, PermissionError, IsADirectoryError) as e:
+            problem, last = e, True
+        except Exception as e:
+            problem, last = (
+                e,
+                getattr(e, 'code', 0) in (400, 401, 403, 404, 405, 410, 416)
+                or type(e).__name__ in ('NoCredentialsError', 'RepositoryNotFoundError'),
+            )
         if last or time.monotonic() + wait > until:
             said = (str(problem).splitlines() or [''])[0]
-            raise MemtrainError(f"{url}: can't be read ({type(problem).__name__}{': '*bool(said)}{said})", 'check its name, the network and your credentials') from None
+            raise MemtrainError(
+                f"{url}: can't be read ({type(problem).__name__}{': ' * bool(said)}{said})",
+                'check its name, the network and your credentials',
+            ) from None
         time.sleep(wait)
-        wait = min(5.0, 2*wait)
+        wait = min(5.0, 2 * wait)
+
 
 def read_range(
     url: str,
@@ -66,40 +98,70 @@ def read_range(
 ) -> bytes:  # fewer only where the file ends
     "The bytes from `start` to `end` of the file at `url`"
     scheme = url.partition(':')[0]
+
     def ask():
-        if scheme in ('http', 'https'): return _ask_http(url, start, end)[0]
+        if scheme in ('http', 'https'):
+            return _ask_http(url, start, end)[0]
         return _file_system(scheme).cat_file(url, start=start, end=end)
+
     def whole():
         data = ask()
-        if end is not None and len(data) < end - start and start + len(data) < file_size(url): raise ConnectionError('the answer was cut')
+        if end is not None and len(data) < end - start and start + len(data) < file_size(url):
+            raise ConnectionError('the answer was cut')
         return data
+
     return _patiently(url, whole)
+
 
 _sizes = {}  # of addresses that were listed
 
+
 def file_size(path: str | Path) -> int:  # bytes
     "The size of the file at `path`, here or far away"
-    if not (url := as_url(path)): return os.stat(path).st_size
+    if not (url := as_url(path)):
+        return os.stat(path).st_size
     if url not in _sizes:
-        if url.startswith('http'): _sizes[url] = _patiently(url, lambda: _ask_http(url, method='HEAD')[1])
-        else: _sizes[url] = _patiently(url, lambda: _file_system(url.partition(':')[0]).size(url))
-        if _sizes[url] is None: raise MemtrainError(f"{_sizes.pop(url) or url}: the server doesn't tell its size", 'copy the file here')
+        if url.startswith('http'):
+            _sizes[url] = _patiently(url, lambda: _ask_http(url, method='HEAD')[1])
+        else:
+            _sizes[url] = _patiently(url, lambda: _file_system(url.partition(':')[0]).size(url))
+        if _sizes[url] is None:
+            raise MemtrainError(
+                f"{_sizes.pop(url) or url}: the server doesn't tell its size", 'copy the file here'
+            )
     return _sizes[url]
+
 
 def list_files(url: str) -> list[str]:
     "The addresses of the files that `url` names: a file, a folder or a pattern; of HTTP only a file"
     scheme = url.partition(':')[0]
-    if scheme in ('http', 'https'): file_size(url); return [url]
+    if scheme in ('http', 'https'):
+        file_size(url)
+        return [url]
+
     def ask():
         fs = _file_system(scheme)
-        found = fs.glob(url, detail=True) if re.search(r'[*?[]', url) else {url: fs.info(url)} if fs.isfile(url) else fs.find(url, detail=True)
-        return {f'{scheme}://' + fs._strip_protocol(name).lstrip('/'): info for name, info in found.items() if info['type'] == 'file'}
+        found = (
+            fs.glob(url, detail=True)
+            if re.search(r'[*?[]', url)
+            else {url: fs.info(url)}
+            if fs.isfile(url)
+            else fs.find(url, detail=True)
+        )
+        return {
+            f'{scheme}://' + fs._strip_protocol(name).lstrip('/'): info
+            for name, info in found.items()
+            if info['type'] == 'file'
+        }
+
     found = _patiently(url, ask)
     _sizes.update((name, info['size']) for name, info in found.items() if info.get('size') is not None)
     return sorted(found)
 
 # %% ../nbs/data/27_remote.ipynb #f0e7dfd3
-PIECE, AT_ONCE = 2**20, 2  # bytes of a question, which its answer takes twice; questions of a file that are under way
+# bytes of a question, which its answer takes twice; questions of a file that are under way
+PIECE, AT_ONCE = 2**20, 2
+
 
 def read_pieces(
     url: str,
@@ -107,6 +169,7 @@ def read_pieces(
 ) -> Iterator[bytes]:  # together the file
     "The file at `url`, piece by piece, while the next ones are on their way"
     from concurrent.futures import ThreadPoolExecutor
+
     places, ask = iter(range(0, size, PIECE)), lambda at: read_range(url, at, min(size, at + PIECE))
     pool = ThreadPoolExecutor(AT_ONCE, 'memtrain-piece')
     try:
@@ -114,15 +177,27 @@ def read_pieces(
         while coming:
             yield coming.popleft().result()
             coming.extend(pool.submit(ask, at) for at in itertools.islice(places, 1))
-    finally: pool.shutdown(wait=False, cancel_futures=True)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
 
 class RemoteFile(io.RawIOBase):
     "The file at `url`, to be read as one that lies here"
-    def __init__(self, url: str): self.url, self.at, self.size, self.held = url, 0, file_size(url), (0, b'')
 
-    def readable(self) -> bool: "Yes"; return True
-    def seekable(self) -> bool: "Yes"; return True
-    def tell(self) -> int: "The place of the next byte"; return self.at
+    def __init__(self, url: str):
+        self.url, self.at, self.size, self.held = url, 0, file_size(url), (0, b'')
+
+    def readable(self) -> bool:
+        "Yes"
+        return True
+
+    def seekable(self) -> bool:
+        "Yes"
+        return True
+
+    def tell(self) -> int:
+        "The place of the next byte"
+        return self.at
 
     def seek(self, offset: int, whence: int = 0) -> int:
         "Go to `offset`"
@@ -132,20 +207,30 @@ class RemoteFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         "Fill `buffer`, as far as the piece goes that is here"
         first, data = self.held
-        if self.at >= self.size: return 0
-        if not first <= self.at < first + len(data): first, data = self.held = self.at, read_range(self.url, self.at, min(self.size, self.at + PIECE))
-        part = data[self.at - first:][:len(buffer)]
-        if not part: raise MemtrainError(f'{self.url}: ended after {self.at:,} of {self.size:,} bytes', 'was it changed while it was read? Run again')
-        buffer[:len(part)] = part
+        if self.at >= self.size:
+            return 0
+        if not first <= self.at < first + len(data):
+            first, data = self.held = self.at, read_range(self.url, self.at, min(self.size, self.at + PIECE))
+        part = data[self.at - first :][: len(buffer)]
+        if not part:
+            raise MemtrainError(
+                f'{self.url}: ended after {self.at:,} of {self.size:,} bytes',
+                'was it changed while it was read? Run again',
+            )
+        buffer[: len(part)] = part
         self.at += len(part)
         return len(part)
 
+
 def hash_remote(url: str, size: int) -> str | None:  # 64 hexadecimal digits; None where it has another size
     "The sha256 of the file at `url`, which is to have `size` bytes"
-    if file_size(url) != size: return None
+    if file_size(url) != size:
+        return None
     digest = hashlib.sha256()
-    for data in read_pieces(url, size): digest.update(data)
+    for data in read_pieces(url, size):
+        digest.update(data)
     return digest.hexdigest()
+
 
 def open_file(path: str | Path) -> Any:  # a binary file
     "The file at `path`, here or far away, to be read"
@@ -154,40 +239,57 @@ def open_file(path: str | Path) -> Any:  # a binary file
 # %% ../nbs/data/27_remote.ipynb #ac2c84da
 CACHE_SIZE = '10GB'
 
+
 class Cache:
     "Files by their sha256 in a `folder` of at most `size` bytes, shared by all processes of a machine"
+
     def __init__(
         self,
-        folder: str | Path | None = None,  # MEMTRAIN_CACHE, or memtrain in the user's cache folder, by default
+        # MEMTRAIN_CACHE, or memtrain in the user's cache folder, by default
+        folder: str | Path | None = None,
         size: str | int | None = None,  # bytes; MEMTRAIN_CACHE_SIZE, or 10 GB, by default
     ):
-        if fcntl is None: raise MemtrainError('a cache needs the locks of POSIX', 'copy the data set here')
-        home = os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache'
-        self.folder, self.size = Path(folder or os.environ.get('MEMTRAIN_CACHE') or Path(home)/'memtrain'), parse_size(size if size is not None else os.environ.get('MEMTRAIN_CACHE_SIZE', CACHE_SIZE))
-        try: self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e: raise MemtrainError(f"can't be made ({e.strerror})", 'choose another folder', 'cache_dir', str(self.folder)) from None
+        if fcntl is None:
+            raise MemtrainError('a cache needs the locks of POSIX', 'copy the data set here')
+        home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+        self.folder, self.size = (
+            Path(folder or os.environ.get('MEMTRAIN_CACHE') or Path(home) / 'memtrain'),
+            parse_size(size if size is not None else os.environ.get('MEMTRAIN_CACHE_SIZE', CACHE_SIZE)),
+        )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise MemtrainError(
+                f"can't be made ({e.strerror})", 'choose another folder', 'cache_dir', str(self.folder)
+            ) from None
 
     @contextlib.contextmanager
     def _alone(self):
-        fd = os.open(self.folder/'.lock', os.O_CREAT | os.O_RDWR, 0o644)
+        fd = os.open(self.folder / '.lock', os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
-        finally: os.close(fd)
+        finally:
+            os.close(fd)
 
     def _make_room(self, needed):
         "Whether `needed` bytes have room, now that what nobody uses and was used longest ago is gone"
-        files = sorted(((s := p.stat()).st_mtime_ns, s.st_size, p) for p in self.folder.glob('[0-9a-f]*') if p.is_file())
+        files = sorted(
+            ((s := p.stat()).st_mtime_ns, s.st_size, p) for p in self.folder.glob('[0-9a-f]*') if p.is_file()
+        )
         total = sum(size for _, size, _ in files)
         for _, size, p in files:
-            if total + needed <= self.size and p.suffix != '.part': continue
+            if total + needed <= self.size and p.suffix != '.part':
+                continue
             fd = os.open(p, os.O_RDWR)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 p.unlink()
                 total -= size
-            except BlockingIOError: pass  # somebody reads it, or fetches it
-            finally: os.close(fd)
+            except BlockingIOError:
+                pass  # somebody reads it, or fetches it
+            finally:
+                os.close(fd)
         return total + needed <= self.size
 
     def open(
@@ -195,11 +297,16 @@ class Cache:
         url: str,
         size: int,  # bytes it has
         sha256: str,  # what it must be
-        release: Any = None,  # called where there is no room, to close what this process has open; without it, the file is left for later
+        # called where there is no room, to close what this process has open; without it, the file is left for
+        # later
+        release: Any = None,
     ) -> int | None:  # a descriptor; the file stays in the cache until it is closed
         "The file at `url`, fetched unless it is here, and checked"
-        if size > self.size: raise MemtrainError(f'is less than {url} takes, {size:,} bytes', 'give more', 'cache_size', self.size)
-        path = self.folder/sha256
+        if size > self.size:
+            raise MemtrainError(
+                f'is less than {url} takes, {size:,} bytes', 'give more', 'cache_size', self.size
+            )
+        path = self.folder / sha256
         part = path.with_suffix('.part')
         while True:
             with self._alone():
@@ -209,13 +316,17 @@ class Cache:
                     os.utime(fd)
                     return fd
                 fd = self._begin(part, size)
-            if fd is not None: break
-            if release is None: return None
+            if fd is not None:
+                break
+            if release is None:
+                return None
             release()
             time.sleep(0.02)
-        try: self._fetch(fd, url, size, sha256)
+        try:
+            self._fetch(fd, url, size, sha256)
         except BaseException:
-            with self._alone(): part.unlink()
+            with self._alone():
+                part.unlink()
             os.close(fd)
             raise
         with self._alone():
@@ -224,15 +335,22 @@ class Cache:
         return fd
 
     def _begin(self, part, size):
-        "The descriptor of an empty file of `size` bytes that only this process has; None where another fetches it, or there is no room yet"
-        if part.exists(): self._make_room(0)  # it goes, if nobody is at it
-        if part.exists() or not self._make_room(size): return None
+        """The descriptor of an empty file of `size` bytes that only this process has; None where another
+        fetches it, or there is no room yet"""
+        if part.exists():
+            self._make_room(0)  # it goes, if nobody is at it
+        if part.exists() or not self._make_room(size):
+            return None
         fd = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        try: os.truncate(fd, size)
+        try:
+            os.truncate(fd, size)
         except OSError as e:
-            part.unlink(); os.close(fd)
-            raise MemtrainError(f"{part} can't be written ({e.strerror})", 'make room, or choose another folder') from None
+            part.unlink()
+            os.close(fd)
+            raise MemtrainError(
+                f"{part} can't be written ({e.strerror})", 'make room, or choose another folder'
+            ) from None
         return fd
 
     def _fetch(self, fd, url, size, sha256):
@@ -242,15 +360,25 @@ class Cache:
                 digest.update(data)
                 left = memoryview(data)
                 try:
-                    while left: at, left = at + (n := os.pwrite(fd, left, at)), left[n:]
-                except OSError as e: raise MemtrainError(f"{self.folder} can't be written ({e.strerror})", 'make room, or choose another folder') from None
-            if digest.hexdigest() == sha256: return
+                    while left:
+                        at, left = at + (n := os.pwrite(fd, left, at)), left[n:]
+                except OSError as e:
+                    raise MemtrainError(
+                        f"{self.folder} can't be written ({e.strerror})",
+                        'make room, or choose another folder',
+                    ) from None
+            if digest.hexdigest() == sha256:
+                return
             _sizes.pop(url, None)
-        raise MemtrainError(f"{url}: changed since it was written (its sha256 differs from the manifest's), nothing of it was used", 'restore it, or copy the data set there again')
+        raise MemtrainError(
+            f"{url}: changed since it was written (its sha256 differs from the manifest's), nothing of it was used",
+            'restore it, or copy the data set there again',
+        )
 
 # %% ../nbs/data/27_remote.ipynb #d58a0848
 class RemoteFolder:
     "The data set at `url`: its small files in `mirror`, and its shards when they are asked for"
+
     threads = 3  # that fetch what comes next
 
     def __init__(
@@ -260,10 +388,11 @@ class RemoteFolder:
         cache_size: str | int | None = None,
     ):
         self.url, self.cache = url.rstrip('/'), Cache(cache_dir, cache_size)
-        self.mirror = self.cache.folder/'folders'/sha256_text(self.url)[:24]
+        self.mirror = self.cache.folder / 'folders' / sha256_text(self.url)[:24]
         self.__setstate__(self.__dict__)
 
-    def __getstate__(self): return {k: v for k, v in self.__dict__.items() if k not in ('pool', 'pending', 'lock', 'pid')}
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k not in ('pool', 'pending', 'lock', 'pid')}
 
     def __setstate__(self, state):
         self.__dict__.update(state)
@@ -272,39 +401,51 @@ class RemoteFolder:
 
     def get_small(self, name: str) -> Path:
         "The file `name`, whole, in `mirror`"
-        path = self.mirror/name
+        path = self.mirror / name
         data = read_range(f'{self.url}/{name}')
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as f: f.write(data)
+        with atomic_write(path) as f:
+            f.write(data)
         return path
 
     def has(self, entry: tuple) -> bool:
         "Whether the file of an `entry`, (name, bytes, sha256), is in the cache"
-        return (self.cache.folder/entry[2]).exists()
+        return (self.cache.folder / entry[2]).exists()
 
     def open(self, entry: tuple, release: Any = lambda: None) -> int:  # a descriptor
-        "The file of an `entry`: (name, bytes, sha256); those that come behind it in the order are fetched meanwhile"
-        if self.pid != os.getpid(): self.__setstate__({**self.__getstate__(), 'next': self.next})  # a fork has no threads
-        ahead, room, at = [], self.cache.size//2 - entry[1], entry
+        """The file of an `entry`: (name, bytes, sha256); those that come behind it in the order are fetched
+        meanwhile"""
+        # a fork has no threads
+        if self.pid != os.getpid():
+            self.__setstate__({**self.__getstate__(), 'next': self.next})
+        ahead, room, at = [], self.cache.size // 2 - entry[1], entry
         while (at := self.next.get(at)) and len(ahead) < self.threads and room >= at[1] and at not in ahead:
             ahead.append(at)
             room -= at[1]
         coming = self.pending.get(entry)
-        if coming: coming.exception()
-        for e in ahead: self._fetch_ahead(e)
+        if coming:
+            coming.exception()
+        for e in ahead:
+            self._fetch_ahead(e)
         return self.cache.open(f'{self.url}/{entry[0]}', *entry[1:], release)
 
     def _fetch_ahead(self, entry):
         with self.lock:
-            if entry in self.pending or self.has(entry): return
+            if entry in self.pending or self.has(entry):
+                return
             if self.pool is None:
                 from concurrent.futures import ThreadPoolExecutor
+
                 self.pool = ThreadPoolExecutor(self.threads, 'memtrain-fetch')
+
             def work():
                 try:
-                    if (fd := self.cache.open(f'{self.url}/{entry[0]}', *entry[1:])) is not None: os.close(fd)
+                    if (fd := self.cache.open(f'{self.url}/{entry[0]}', *entry[1:])) is not None:
+                        os.close(fd)
                 finally:  # what went wrong is told when it is needed
-                    with self.lock: self.pending.pop(entry, None)
+                    with self.lock:
+                        self.pending.pop(entry, None)
+
             self.pending[entry] = self.pool.submit(work)
 
     def follow(self, entries: Iterable[tuple]) -> None:

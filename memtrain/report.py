@@ -30,13 +30,18 @@ def matmul_rate(
     seconds: float = 0.5,  # how long to try; the best product counts
 ) -> float:  # floating-point operations per second
     "The rate at which `device` multiplies matrices of n × n in `dtype`, trying for some `seconds`"
-    a, best, until = torch.randn(n, n, device=device, dtype=dtype), float('inf'), time.perf_counter() + seconds
+    a, best, until = (
+        torch.randn(n, n, device=device, dtype=dtype),
+        float('inf'),
+        time.perf_counter() + seconds,
+    )
     while time.perf_counter() < until or best == float('inf'):
         started = time.perf_counter()
         b = a @ a
-        if b.is_cuda: torch.cuda.synchronize(b.device)
+        if b.is_cuda:
+            torch.cuda.synchronize(b.device)
         best = min(best, time.perf_counter() - started)
-    return 2*n**3 / best
+    return 2 * n**3 / best
 
 # %% ../nbs/reference/64_report.ipynb #34695501
 def measure_limit(
@@ -44,8 +49,10 @@ def measure_limit(
     device: str | torch.device = 'cpu',  # where
     dtype: torch.dtype = torch.float32,  # of the matrices
     tries: int = 4,  # of half a second each, at most
-) -> float | None:  # floating-point operations per second, never below `reached`; None where the machine is too busy to tell
-    "The rate that large matrix products reach on `device`, measured again where it is below what a run has `reached`"
+    # floating-point operations per second, never below `reached`; None where the machine is too busy to tell
+) -> float | None:
+    """The rate that large matrix products reach on `device`, measured again where it is below what a run has
+    `reached`"""
     return next((rate for _ in range(tries) if (rate := matmul_rate(device, dtype=dtype)) >= reached), None)
 
 # %% ../nbs/reference/64_report.ipynb #113e344c
@@ -55,12 +62,14 @@ def plot_run(
     "Loss, memory and speed of the run at `run_dir`"
     summary, metrics = _read_run(run_dir)
     steps, evals = [m for m in metrics if 'loss' in m], [m for m in metrics if 'val_loss' in m]
-    its, width = [m['iter'] for m in steps], max(1, len(steps)//30)
+    its, width = [m['iter'] for m in steps], max(1, len(steps) // 30)
+
     def smooth(name):
         "The mean of the last `width` values of `name`, at each place"
         sums, end = np.cumsum([0.0, *(m[name] for m in steps)]), np.arange(1, len(steps) + 1)
         start = np.maximum(0, end - width)
         return (sums[end] - sums[start]) / (end - start)
+
     fig = Figure(figsize=(7.2, 7.5), layout='constrained')
     top, middle, bottom = fig.subplots(3, 1, sharex=True, height_ratios=[2, 1, 1])
     top.plot(its, [m['loss'] for m in steps], color='C0', alpha=0.25, lw=0.8)
@@ -68,22 +77,32 @@ def plot_run(
     top.plot([m['iter'] for m in evals], [m['val_loss'] for m in evals], 'o-', ms=3, color='C1', label='val')
     top.axhline(summary['unigram_entropy'], color='grey', ls='--', lw=1, label='unigram entropy of val')
     top.set(ylabel='loss, nats per token')
-    middle.plot(its, [m['memory']/2**20 for m in steps], color='C4')
+    middle.plot(its, [m['memory'] / 2**20 for m in steps], color='C4')
     middle.set(ylabel=f"MiB {_whose(summary['device'])}\npeak of each step", ylim=(0, None))
-    tokens, seconds = smooth('tokens')/1000, smooth('seconds')
-    bottom.plot(its, tokens/seconds, color='C2', label='all of a step')
-    bottom.plot(its, tokens/(seconds - smooth('waited')), color='C3', lw=1, ls=':', label='without waiting for data')
+    tokens, seconds = smooth('tokens') / 1000, smooth('seconds')
+    bottom.plot(its, tokens / seconds, color='C2', label='all of a step')
+    bottom.plot(
+        its, tokens / (seconds - smooth('waited')), color='C3', lw=1, ls=':', label='without waiting for data'
+    )
     bottom.set(ylabel='thousand tokens/s', xlabel='iteration', ylim=(0, None))
-    for ax in (top, bottom): ax.legend(frameon=False)
-    for ax in (top, middle, bottom): ax.spines[['top', 'right']].set_visible(False)
+    for ax in (top, bottom):
+        ax.legend(frameon=False)
+    for ax in (top, middle, bottom):
+        ax.spines[['top', 'right']].set_visible(False)
     return fig
 
-def _whose(device): return 'of RAM, whole process' if device == 'cpu' else 'of tensors on the GPU'  # what the logged memory is part of
+
+# what the logged memory is part of
+def _whose(device):
+    return 'of RAM, whole process' if device == 'cpu' else 'of tensors on the GPU'
+
 
 def _read_run(run_dir):
     "(summary, metrics) of the finished run at `run_dir`"
-    summary = read_json(Path(run_dir)/'summary.json', hint='a report is made of a finished run: train it to its end first')
-    return summary, read_metrics(Path(run_dir)/'metrics.jsonl')
+    summary = read_json(
+        Path(run_dir) / 'summary.json', hint='a report is made of a finished run: train it to its end first'
+    )
+    return summary, read_metrics(Path(run_dir) / 'metrics.jsonl')
 
 # %% ../nbs/reference/64_report.ipynb #a7f6b092
 _PAGE = Template("""<!doctype html>
@@ -106,16 +125,27 @@ pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; white-space: pre-wr
 # %% ../nbs/reference/64_report.ipynb #4a53a07c
 def _tell_results(s):
     "What came of the run with the summary `s`, for people"
-    used, mixed = s['tokens_per_second'] * flops_per_token(GPTConfig(**s['model'])), s['config'].get('use_mixed_precision', False)
+    used, mixed = (
+        s['tokens_per_second'] * flops_per_token(GPTConfig(**s['model'])),
+        s['config'].get('use_mixed_precision', False),
+    )
     rate = measure_limit(used, s['device'], torch.bfloat16 if mixed else torch.float32)
-    limit = f"{used/1e9:.1f} of {rate/1e9:.1f} GFLOP/s that large matrix products reach here{' in bfloat16'*mixed} ({used/rate:.0%})" if rate else \
-        f'{used/1e9:.1f} GFLOP/s; large matrix products reach less at this moment, so the machine is busy and its limit unknown'
-    return {'validation loss': f"{s['val_loss']:.4f} nats per token (perplexity {math.exp(s['val_loss']):.1f})",
-            'unigram entropy of val': f"{s['unigram_entropy']:.4f} nats per token, over {s['val_tokens']:,} tokens",
-            'loss of a uniform guess': f"{s['uniform_loss']:.4f}", 'training loss, last step': f"{s['train_loss']:.4f}",
-            'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
-            'speed': f"{s['tokens_per_second']:,.0f} tokens/s", 'waiting for data': f"{s['waiting']:.2%} of the time",
-            'against the limit': limit, 'most memory in a step': f"{format_size(s['peak_memory'])} {_whose(s['device'])}"}
+    limit = (
+        f"{used / 1e9:.1f} of {rate / 1e9:.1f} GFLOP/s that large matrix products reach here{' in bfloat16' * mixed} ({used / rate:.0%})"
+        if rate
+        else f'{used / 1e9:.1f} GFLOP/s; large matrix products reach less at this moment, so the machine is busy and its limit unknown'
+    )
+    return {
+        'validation loss': f"{s['val_loss']:.4f} nats per token (perplexity {math.exp(s['val_loss']):.1f})",
+        'unigram entropy of val': f"{s['unigram_entropy']:.4f} nats per token, over {s['val_tokens']:,} tokens",
+        'loss of a uniform guess': f"{s['uniform_loss']:.4f}",
+        'training loss, last step': f"{s['train_loss']:.4f}",
+        'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
+        'speed': f"{s['tokens_per_second']:,.0f} tokens/s",
+        'waiting for data': f"{s['waiting']:.2%} of the time",
+        'against the limit': limit,
+        'most memory in a step': f"{format_size(s['peak_memory'])} {_whose(s['device'])}",
+    }
 
 # %% ../nbs/reference/64_report.ipynb #db954421
 def write_report(
@@ -125,16 +155,50 @@ def write_report(
     "Write what there is to know of the run at `run_dir` to `dest`, a single file that needs nothing else"
     s, _ = _read_run(run_dir)
     below = s['val_loss'] < s['unigram_entropy']
-    verdict = (f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} the unigram entropy of that data, {s['unigram_entropy']:.3f}: "
-               + ('the model has learned from context.' if below else 'the model has not learned anything from context yet.'))
-    settings = {'parameters': f"{s['params']:,}", **{f'{group}: {k}': v for group, key in (('model', 'model'), ('training', 'config')) for k, v in s[key].items()},
-                'data set': f"{s['data']}, checksum {s['data_checksum'][:12]}", 'device': s['device'], 'date': s['date'],
-                'machine': describe_machine(s['machine']), 'versions': ', '.join(f'{k} {v}' for k, v in s['versions'].items())}
-    def table(rows): return '<table>' + ''.join(f'<tr><td>{html.escape(str(k))}</td><td>{html.escape(str(v))}</td></tr>' for k, v in rows.items()) + '</table>'
+    verdict = (
+        f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} the unigram entropy of that data, {s['unigram_entropy']:.3f}: "
+        + (
+            'the model has learned from context.'
+            if below
+            else 'the model has not learned anything from context yet.'
+        )
+    )
+    settings = {
+        'parameters': f"{s['params']:,}",
+        **{
+            f'{group}: {k}': v
+            for group, key in (('model', 'model'), ('training', 'config'))
+            for k, v in s[key].items()
+        },
+        'data set': f"{s['data']}, checksum {s['data_checksum'][:12]}",
+        'device': s['device'],
+        'date': s['date'],
+        'machine': describe_machine(s['machine']),
+        'versions': ', '.join(f'{k} {v}' for k, v in s['versions'].items()),
+    }
+
+    def table(rows):
+        return (
+            '<table>'
+            + ''.join(
+                f'<tr><td>{html.escape(str(k))}</td><td>{html.escape(str(v))}</td></tr>'
+                for k, v in rows.items()
+            )
+            + '</table>'
+        )
+
     curves = io.StringIO()
-    with matplotlib.rc_context({'svg.hashsalt': 'memtrain', 'svg.fonttype': 'none'}):  # the same bytes each time
+    # the same bytes each time
+    with matplotlib.rc_context({'svg.hashsalt': 'memtrain', 'svg.fonttype': 'none'}):
         plot_run(run_dir).savefig(curves, format='svg', metadata={'Date': None})
-    page = _PAGE.substitute(title=f"A GPT of {format_count(s['params'])} parameters, {s['iters']} iterations", verdict=html.escape(verdict), results=table(_tell_results(s)),
-                            curves=curves.getvalue()[curves.getvalue().index('<svg'):], sample=html.escape(s['sample']), settings=table(settings))
+    page = _PAGE.substitute(
+        title=f"A GPT of {format_count(s['params'])} parameters, {s['iters']} iterations",
+        verdict=html.escape(verdict),
+        results=table(_tell_results(s)),
+        curves=curves.getvalue()[curves.getvalue().index('<svg') :],
+        sample=html.escape(s['sample']),
+        settings=table(settings),
+    )
     Path(dest).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(dest, 'w') as f: f.write(page)
+    with atomic_write(dest, 'w') as f:
+        f.write(page)

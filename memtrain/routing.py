@@ -21,7 +21,16 @@ import torch.nn as nn
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 
-from .core import delegates, MemtrainError, explain_damage, get_rng_state, option, progress, seed_everything, set_rng_state
+from memtrain.core import (
+    delegates,
+    MemtrainError,
+    explain_damage,
+    get_rng_state,
+    option,
+    progress,
+    seed_everything,
+    set_rng_state,
+)
 from .folders import check_shape, read_json
 from .loader import TokenLoader
 from .model import GPT, ExpertLinear
@@ -34,6 +43,7 @@ from .train import TrainConfig, cosine_lr, make_optimizer, read_run
 @dataclass
 class RoutingTrace:
     "One sequence of T tokens at one layer of a mixture of E experts"
+
     layer_id: int  # from 0
     hidden_states: torch.Tensor  # what the gate saw, (T, C)
     input_embeddings: torch.Tensor  # the same
@@ -49,10 +59,12 @@ class RoutingTrace:
 @dataclass(frozen=True)
 class Gate:
     "The gate of one layer"
+
     layer: int  # its number
     name: str  # of the module, in the model
     module: nn.Module  # with a `weight` (E, C)
     k: int  # experts per token
+
 
 def find_gates(
     model: nn.Module,  # a `GPT` with experts, or a mixture of experts of Hugging Face's transformers
@@ -60,89 +72,154 @@ def find_gates(
     "The gate of every layer of `model` that has experts"
     found, how_many = [], ('top_k', 'k', 'experts_per_token', 'num_experts_per_tok')
     for name, module in model.named_modules():
-        if not re.search(r'(^|\.)(mlp|block_sparse_moe)\.gate$', name) or getattr(module, 'weight', None) is None: continue
+        if (
+            not re.search(r'(^|\.)(mlp|block_sparse_moe)\.gate$', name)
+            or getattr(module, 'weight', None) is None
+        ):
+            continue
         places = module, model.get_submodule(name.rpartition('.')[0]), getattr(model, 'config', None)
         k = next((k for o in places for n in how_many if type(k := getattr(o, n, None)) is int), None)
-        if k is None: raise MemtrainError(f'{name}: nothing tells how many experts a token visits; looked for {", ".join(how_many)}')
+        if k is None:
+            raise MemtrainError(
+                f'{name}: nothing tells how many experts a token visits; looked for {", ".join(how_many)}'
+            )
         if hasattr(module, 'e_score_correction_bias'):
-            raise MemtrainError(f"{name} chooses by corrected scores and not by the largest probabilities: such gates aren't supported")
+            raise MemtrainError(
+                f"{name} chooses by corrected scores and not by the largest probabilities: such gates aren't supported"
+            )
         found.append(Gate(int(re.search(r'\d+', name)[0]), name, module, k))
-    if not found: raise MemtrainError(f"{type(model).__name__} has no module called mlp.gate or block_sparse_moe.gate: a model without experts, or with gates of another name")
+    if not found:
+        raise MemtrainError(
+            f"{type(model).__name__} has no module called mlp.gate or block_sparse_moe.gate: a model without experts, or with gates of another name"
+        )
     return sorted(found, key=lambda g: g.layer)
 
 # %% ../nbs/experts/34_routing.ipynb #8344a613
 def _routing(gate, x, out):
-    "What a `gate` that was given `x` and made `out` of it saw, the probabilities, and the experts: a row for each token"
+    """What a `gate` that was given `x` and made `out` of it saw, the probabilities, and the experts: a row
+    for each token"""
     x = x.detach().flatten(0, -2)
-    logits = out if torch.is_tensor(out) else F.linear(x, gate.module.weight, getattr(gate.module, 'bias', None))
+    logits = (
+        out if torch.is_tensor(out) else F.linear(x, gate.module.weight, getattr(gate.module, 'bias', None))
+    )
     p = logits.detach().flatten(0, -2).float().softmax(-1)
-    named = () if torch.is_tensor(out) else [t for t in out if torch.is_tensor(t) and not t.is_floating_point() and t.shape[-1] == gate.k]
+    named = (
+        ()
+        if torch.is_tensor(out)
+        else [t for t in out if torch.is_tensor(t) and not t.is_floating_point() and t.shape[-1] == gate.k]
+    )
     return x, p, named[0].reshape(len(p), gate.k) if named else p.topk(gate.k, -1).indices
 
 # %% ../nbs/experts/34_routing.ipynb #cb4a7d63
 def _run_gates(model, gates, inputs):
     "What each of `gates` sees and does while `model` reads `inputs`, by layer"
     seen, hooks = {}, []
+
     def watch(gate):
-        def hook(module, args, out): seen[gate.layer] = _routing(gate, args[0], out)
+        def hook(module, args, out):
+            seen[gate.layer] = _routing(gate, args[0], out)
+
         return gate.module.register_forward_hook(hook)
+
     try:
         hooks += [watch(g) for g in gates]
-        if isinstance(model, GPT): model.hidden(inputs['input_ids'])
-        else: getattr(model, 'base_model', model)(**inputs, use_cache=False)
+        if isinstance(model, GPT):
+            model.hidden(inputs['input_ids'])
+        else:
+            getattr(model, 'base_model', model)(**inputs, use_cache=False)
     finally:
-        for hook in hooks: hook.remove()
-    if missing := [g.name for g in gates if g.layer not in seen]: raise MemtrainError(f"{missing[0]} didn't run: its layer isn't used, or its weights are read without calling it")
+        for hook in hooks:
+            hook.remove()
+    if missing := [g.name for g in gates if g.layer not in seen]:
+        raise MemtrainError(
+            f"{missing[0]} didn't run: its layer isn't used, or its weights are read without calling it"
+        )
     return seen
 
 # %% ../nbs/experts/34_routing.ipynb #826d1c4c
 @torch.no_grad()
 def collect_traces(
     model: nn.Module,  # as for `find_gates`; in any mode, it is in the same one afterwards
-    batches: Iterable,  # token ids (B, T), tuples that begin with them, or the dicts of a Hugging Face tokenizer, padded on the right
+    # token ids (B, T), tuples that begin with them, or the dicts of a Hugging Face tokenizer, padded on the
+    # right
+    batches: Iterable,
     out: str | Path,  # folder of the traces
     dataset_name: str = '',  # kept in each trace
-    target_traces: int | None = None,  # stop before there are more; a sample has one for each layer; all of `batches` by default
+    # stop before there are more; a sample has one for each layer; all of `batches` by default
+    target_traces: int | None = None,
     **writer: Any,  # `TraceWriter`'s: `shard_size_mb`, `format`, `dedupe`, `resume`
 ) -> dict:  # the manifest
-    "Read `batches` with `model` and write what its gates see and do to `out`, a trace for each sample and layer"
+    """Read `batches` with `model` and write what its gates see and do to `out`, a trace for each sample and
+    layer"""
     from memtrain.traces import TraceWriter, open_traces
+
     gates, was_training = find_gates(model), model.training
     if target_traces is not None and target_traces < len(gates):
-        raise MemtrainError(f'is too few, a sample has {len(gates)} traces, one for each layer with experts', 'give as many or more', 'target_traces', target_traces)
+        raise MemtrainError(
+            f'is too few, a sample has {len(gates)} traces, one for each layer with experts',
+            'give as many or more',
+            'target_traces',
+            target_traces,
+        )
     model.eval()
     try:
         with TraceWriter(out, **writer) as w:
             n = 0
             for batch in batches:
                 inputs, lengths = _crop(batch)
-                if target_traces is not None: lengths = lengths[:(target_traces - n)//len(gates)]
-                last = n + len(lengths)*len(gates)
+                if target_traces is not None:
+                    lengths = lengths[: (target_traces - n) // len(gates)]
+                last = n + len(lengths) * len(gates)
                 if last > w.done:  # what is durable isn't computed again
                     inputs = {k: v.to(next(model.parameters()).device) for k, v in inputs.items()}
-                    seen = {layer: [t.view(*inputs['input_ids'].shape, -1).cpu() for t in found] for layer, found in sorted(_run_gates(model, gates, inputs).items())}
+                    seen = {
+                        layer: [t.view(*inputs['input_ids'].shape, -1).cpu() for t in found]
+                        for layer, found in sorted(_run_gates(model, gates, inputs).items())
+                    }
                     for row, length in enumerate(lengths):
                         ids, before = inputs['input_ids'][row, :length].cpu().long(), []
                         for layer, found in seen.items():
                             x, p, chosen = (t[row, :length] for t in found)
-                            if n >= w.done: w.write(RoutingTrace(layer, x, x, p, chosen.long(), before[-3:], length, ids, dataset_name, n//len(gates)))
+                            if n >= w.done:
+                                w.write(
+                                    RoutingTrace(
+                                        layer,
+                                        x,
+                                        x,
+                                        p,
+                                        chosen.long(),
+                                        before[-3:],
+                                        length,
+                                        ids,
+                                        dataset_name,
+                                        n // len(gates),
+                                    )
+                                )
                             before.append(p)
                             n += 1
                 n = last
-                if target_traces is not None and n + len(gates) > target_traces: break
-            if not n: raise MemtrainError(f'{out}: no sample came, so there is no trace: give batches of token ids')
-    finally: model.train(was_training)
-    with open_traces(out) as traces: return traces.manifest
+                if target_traces is not None and n + len(gates) > target_traces:
+                    break
+            if not n:
+                raise MemtrainError(f'{out}: no sample came, so there is no trace: give batches of token ids')
+    finally:
+        model.train(was_training)
+    with open_traces(out) as traces:
+        return traces.manifest
 
 # %% ../nbs/experts/34_routing.ipynb #ef699e22
 def _crop(batch):
     "The inputs of a model in `batch`, and the length of each sample in it"
-    if not isinstance(batch, dict): batch = {'input_ids': batch if torch.is_tensor(batch) else batch[0]}
+    if not isinstance(batch, dict):
+        batch = {'input_ids': batch if torch.is_tensor(batch) else batch[0]}
     ids, mask = batch['input_ids'], batch.get('attention_mask')
-    if mask is None: return batch, [ids.shape[1]] * len(ids)
+    if mask is None:
+        return batch, [ids.shape[1]] * len(ids)
     lengths = mask.long().sum(1)
     if not torch.equal(mask.bool(), torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]):
-        raise MemtrainError('attention_mask: samples are padded on the left or in between: have the tokenizer pad on the right')
+        raise MemtrainError(
+            'attention_mask: samples are padded on the left or in between: have the tokenizer pad on the right'
+        )
     return {k: batch[k] for k in ('input_ids', 'attention_mask')}, lengths.tolist()
 
 # %% ../nbs/experts/34_routing.ipynb #4609ada0
@@ -158,7 +235,8 @@ def load_run(
 def collect_run(
     run_dir: str | Path,  # folder of a run of a GPT with experts
     out: str | Path,  # folder of the traces
-    dataset_dir: str | Path | None = None,  # data set with the run's tokenizer; what the run was trained on by default
+    # data set with the run's tokenizer; what the run was trained on by default
+    dataset_dir: str | Path | None = None,
     split: str = 'val',  # of the data set
     samples: int = 600,  # windows of `block_size` tokens, at most; a trace of each for each layer
     target_traces: int | None = None,  # traces, at most; says how many samples where it is given
@@ -168,20 +246,48 @@ def collect_run(
     **writer: Any,  # as for `collect_traces`
 ) -> dict:  # the manifest
     "Collect traces in `out` from the model of `run_dir` on `samples` windows of `dataset_dir`"
-    if type(samples) is not int or samples < 1: raise MemtrainError('makes no sense', 'give 1 or more', 'samples', samples)
+    if type(samples) is not int or samples < 1:
+        raise MemtrainError('makes no sense', 'give 1 or more', 'samples', samples)
     model, belongs = load_run(run_dir, device)
-    if target_traces is None: target_traces = samples*model.config.n_layer
+    if target_traces is None:
+        target_traces = samples * model.config.n_layer
     samples = -(-target_traces // model.config.n_layer)
-    data = dataset_dir or read_json(Path(run_dir)/'summary.json', hint=f"the run is not finished: give {option('dataset_dir')}")['data']
+    data = (
+        dataset_dir
+        or read_json(
+            Path(run_dir) / 'summary.json', hint=f"the run is not finished: give {option('dataset_dir')}"
+        )['data']
+    )
     if not dataset_dir and not Path(data).is_dir():
-        raise MemtrainError(f"{run_dir} was trained on {data}, which is no data set's folder", f"prepare one with its tokenizer, and give it as {option('dataset_dir')}")
+        raise MemtrainError(
+            f"{run_dir} was trained on {data}, which is no data set's folder",
+            f"prepare one with its tokenizer, and give it as {option('dataset_dir')}",
+        )
     shards = TokenShards(data, split)
     if (shards.manifest or {}).get('tokenizer_sha256') != belongs.get('tokenizer_sha256'):
-        raise MemtrainError(f'{data} was made with another tokenizer than {run_dir}', f"give the data set of the run, or one prepared with {option('tokenization')} {Path(run_dir)/TOKENIZER}")
+        raise MemtrainError(
+            f'{data} was made with another tokenizer than {run_dir}',
+            f"give the data set of the run, or one prepared with {option('tokenization')} {Path(run_dir) / TOKENIZER}",
+        )
     loader = TokenLoader(shards, batch_size, model.config.block_size, seed=seed, rank=0, world_size=1)
     batches = itertools.islice(loader, -(-samples // batch_size))
-    options = dict(run=Path(run_dir).resolve().name, data=Path(data).resolve().name, split=split, seed=seed, target_traces=target_traces)  # a run that is resumed has the same
-    return collect_traces(model, progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'), out, Path(data).resolve().name, target_traces, options=options, **writer)
+    # a run that is resumed has the same
+    options = dict(
+        run=Path(run_dir).resolve().name,
+        data=Path(data).resolve().name,
+        split=split,
+        seed=seed,
+        target_traces=target_traces,
+    )
+    return collect_traces(
+        model,
+        progress(batches, min(len(loader), -(-samples // batch_size)), 'collecting'),
+        out,
+        Path(data).resolve().name,
+        target_traces,
+        options=options,
+        **writer,
+    )
 
 # %% ../nbs/experts/34_routing.ipynb #38979fea
 @torch.no_grad()
@@ -189,15 +295,24 @@ def check_traces(
     path: str | Path,  # folder of traces
     model: nn.Module,  # that they were collected from
 ) -> float:  # share of the tokens
-    "How many tokens of the traces at `path` have exactly the experts that the gates of `model` choose for the stored hidden states"
+    """How many tokens of the traces at `path` have exactly the experts that the gates of `model` choose for
+    the stored hidden states"""
     from memtrain.traces import open_traces
+
     gates, same, tokens = {g.layer: g for g in find_gates(model)}, 0, 0
     with open_traces(path) as traces:
         for trace in traces:
             gate, x = gates[trace.layer_id], trace.hidden_states.torch()
             weight = gate.module.weight
-            _, _, chosen = _routing(gate, x, F.linear(x.to(weight), weight, getattr(gate.module, 'bias', None)))
-            same += (chosen.cpu().sort(-1).values == trace.target_top_k.torch().sort(-1).values).all(-1).sum().item()
+            _, _, chosen = _routing(
+                gate, x, F.linear(x.to(weight), weight, getattr(gate.module, 'bias', None))
+            )
+            same += (
+                (chosen.cpu().sort(-1).values == trace.target_top_k.torch().sort(-1).values)
+                .all(-1)
+                .sum()
+                .item()
+            )
             tokens += len(x)
     return same / tokens
 
@@ -210,16 +325,29 @@ def split_samples(
     "Which samples of the traces at `path` are learnt from, stopped by and reported on"
     from memtrain.trace_loader import find_held_out
     from memtrain.traces import open_traces
+
     if not 0 < val_fraction < 1 or not 0 < test_fraction < 1 - val_fraction:
-        raise MemtrainError(f"and {option('test_fraction')} {test_fraction} make no sense", 'give shares above 0 that leave some samples to learn from', 'val_fraction', val_fraction)
+        raise MemtrainError(
+            f"and {option('test_fraction')} {test_fraction} make no sense",
+            'give shares above 0 that leave some samples to learn from',
+            'val_fraction',
+            val_fraction,
+        )
     with open_traces(path) as traces:
         test, held = (find_held_out(traces, f) for f in (test_fraction, test_fraction + val_fraction))
         found = {'train': set(traces.table['sample']) - held, 'val': held - test, 'test': test}
-    if empty := [k for k, v in found.items() if not v]: raise MemtrainError(f"{path}: of its {len(set().union(*found.values()))} samples none falls to {' and '.join(empty)}: collect more, or take larger fractions")
+    if empty := [k for k, v in found.items() if not v]:
+        raise MemtrainError(
+            f"{path}: of its {len(set().union(*found.values()))} samples none falls to {' and '.join(empty)}: collect more, or take larger fractions"
+        )
     return found
 
 # %% ../nbs/experts/34_routing.ipynb #f29fdb01
-_FIELDS = {'window': ('hidden_states', 'target_top_k'), 'target': ('target_routing', 'target_top_k', 'token_ids')}
+_FIELDS = {
+    'window': ('hidden_states', 'target_top_k'),
+    'target': ('target_routing', 'target_top_k', 'token_ids'),
+}
+
 
 def open_windows(
     path: str | Path,  # folder of traces
@@ -234,18 +362,40 @@ def open_windows(
 ) -> Any:  # `TraceShards`
     "Batches of windows and targets of `samples` at `path`, with the fields that predictors read"
     from memtrain.trace_loader import TraceShards
-    return TraceShards(path, batch_size, _FIELDS, layers, window=window, lookahead=lookahead, samples=samples, shuffle=shuffle, seed=seed, rank=0, world_size=1, num_workers=num_workers)
+
+    return TraceShards(
+        path,
+        batch_size,
+        _FIELDS,
+        layers,
+        window=window,
+        lookahead=lookahead,
+        samples=samples,
+        shuffle=shuffle,
+        seed=seed,
+        rank=0,
+        world_size=1,
+        num_workers=num_workers,
+    )
 
 # %% ../nbs/experts/34_routing.ipynb #82ca423a
 class Baselines:
     "What counts of experts in `batches` of windows answer, and what the `gates` do"
-    def __init__(self,
+
+    def __init__(
+        self,
         batches: Iterable[dict],  # of `open_windows`, to learn from
         gates: Iterable[Gate] = (),  # of the model that was traced; none for no 'next gate'
     ):
-        self.layer, self.moves, self.tokens, self.gates = {}, {}, {}, {g.layer: g.module.weight.detach().float().cpu() for g in gates}
+        self.layer, self.moves, self.tokens, self.gates = (
+            {},
+            {},
+            {},
+            {g.layer: g.module.weight.detach().float().cpu() for g in gates},
+        )
         for batch in batches:
-            for i, t in enumerate(batch['layer_id'].tolist()): self._count(t, *_row(batch, i))
+            for i, t in enumerate(batch['layer_id'].tolist()):
+                self._count(t, *_row(batch, i))
 
     def _count(self, t, before, chosen, ids):
         "Count the experts `chosen` (T, E) of layer `t` behind those `before`"
@@ -253,37 +403,61 @@ class Baselines:
         self.layer[t] = self.layer.get(t, 0) + chosen.sum(0)
         self.moves[t] = self.moves.get(t, 0) + before.T @ chosen
         table, told = self.tokens.get(t, torch.zeros(1, E)), ids >= 0
-        if (more := int(ids.max()) + 1 - len(table)) > 0: table = torch.cat([table, torch.zeros(more, E)])
+        if (more := int(ids.max()) + 1 - len(table)) > 0:
+            table = torch.cat([table, torch.zeros(more, E)])
         self.tokens[t] = table.index_add_(0, ids[told], chosen[told])
 
-    def predictors(self) -> dict[str, Callable[[dict], torch.Tensor]]:  # by name: from a batch to scores (B, T, E)
+    # by name: from a batch to scores (B, T, E)
+    def predictors(self) -> dict[str, Callable[[dict], torch.Tensor]]:
         "The answers, as functions of a batch"
-        found = {'chance': lambda b: torch.rand(b['target']['target_routing'].shape), 'layer frequency': self._by(self._frequency),
-                 'transition table': self._by(self._transition), 'token table': self._by(self._token)}
+        found = {
+            'chance': lambda b: torch.rand(b['target']['target_routing'].shape),
+            'layer frequency': self._by(self._frequency),
+            'transition table': self._by(self._transition),
+            'token table': self._by(self._token),
+        }
         return found | ({'next gate': self._next_gate} if self.gates else {})
 
     def _by(self, answer):
         "A function of a batch from an `answer` for each of its rows"
         return lambda b: torch.stack([answer(t, *_row(b, i)) for i, t in enumerate(b['layer_id'].tolist())])
 
-    def _frequency(self, t, before, chosen, ids): return self.layer[t].expand(len(ids), -1)
-    def _transition(self, t, before, chosen, ids): return before @ (self.moves[t] / self.moves[t].sum(1, keepdim=True).clamp(min=1))
+    def _frequency(self, t, before, chosen, ids):
+        return self.layer[t].expand(len(ids), -1)
+
+    def _transition(self, t, before, chosen, ids):
+        return before @ (self.moves[t] / self.moves[t].sum(1, keepdim=True).clamp(min=1))
 
     def _token(self, t, before, chosen, ids):
-        known = torch.where(((0 <= ids) & (ids < len(self.tokens[t])))[:, None], self.tokens[t][ids.clamp(0, len(self.tokens[t]) - 1)], 0)
-        return known + self.layer[t] / self.layer[t].sum()  # of a token that wasn't seen: what the layer does most
+        known = torch.where(
+            ((0 <= ids) & (ids < len(self.tokens[t])))[:, None],
+            self.tokens[t][ids.clamp(0, len(self.tokens[t]) - 1)],
+            0,
+        )
+        # of a token that wasn't seen: what the layer does most
+        return known + self.layer[t] / self.layer[t].sum()
 
     def _next_gate(self, b):
-        return torch.stack([h.float() @ self.gates[t].T for h, t in zip(b['window']['hidden_states'][:, -1], b['layer_id'].tolist())])
+        return torch.stack(
+            [
+                h.float() @ self.gates[t].T
+                for h, t in zip(b['window']['hidden_states'][:, -1], b['layer_id'].tolist())
+            ]
+        )
 
 # %% ../nbs/experts/34_routing.ipynb #03d07322
 def _row(batch, i):
-    "Of target `i` of a batch: experts before (T, E) and at the layer (T, E) as zeros and ones, token ids, -1 where its trace has none"
+    """Of target `i` of a batch: experts before (T, E) and at the layer (T, E) as zeros and ones, token ids,
+    -1 where its trace has none"""
     target, E = batch['target'], batch['target']['target_routing'].shape[-1]
     mask = batch['mask'][i][:, None].float()
-    def onehot(top): return torch.zeros(len(top), E).scatter_(1, top, 1.0) * mask
+
+    def onehot(top):
+        return torch.zeros(len(top), E).scatter_(1, top, 1.0) * mask
+
     ids, told = target['token_ids'], target.get('token_ids_present')
-    if ids is None or told is not None and not told[i]: ids = torch.full_like(batch['mask'], -1, dtype=torch.int64)
+    if ids is None or told is not None and not told[i]:
+        ids = torch.full_like(batch['mask'], -1, dtype=torch.int64)
     return onehot(batch['window']['target_top_k'][i, -1]), onehot(target['target_top_k'][i]), ids[i]
 
 # %% ../nbs/experts/34_routing.ipynb #b8598c3d
@@ -291,29 +465,53 @@ def _row(batch, i):
 def measure_predictors(
     predictors: dict[str, Callable[[dict], torch.Tensor]],  # by name: from a batch to scores (B, T, E)
     batches: Iterable[dict],  # of `open_windows`, held out
-) -> dict[str, dict]:  # by name: 'recall' (with as many named as are needed, 'k'), 'exact', 'recall_at' (for 1, 2, … E experts named), and 'layers' with recall and exact of each
+    # by name: 'recall' (with as many named as are needed, 'k'), 'exact', 'recall_at' (for 1, 2, … E experts
+    # named), and 'layers' with recall and exact of each
+) -> dict[str, dict]:
     "How well `predictors` tell the experts of the targets in `batches`"
-    sums, k = {name: {} for name in predictors}, 0  # by predictor and layer: needed experts within the first 1, 2, … E named; tokens; tokens with all in the first k
+    # by predictor and layer: needed experts within the first 1, 2, … E named; tokens; tokens with all in the
+    # first k
+    sums, k = {name: {} for name in predictors}, 0
     for batch in batches:
-        top, mask, E = batch['target']['target_top_k'], batch['mask'], batch['target']['target_routing'].shape[-1]
+        top, mask, E = (
+            batch['target']['target_top_k'],
+            batch['mask'],
+            batch['target']['target_routing'].shape[-1],
+        )
         k = top.shape[-1]
         for name, predict in predictors.items():
-            ranks = predict(batch).cpu().argsort(-1, descending=True).argsort(-1).gather(-1, top)  # (B, T, k): how high each needed expert is on the list
+            # (B, T, k): how high each needed expert is on the list
+            ranks = predict(batch).cpu().argsort(-1, descending=True).argsort(-1).gather(-1, top)
             for t, rank, m in zip(batch['layer_id'].tolist(), ranks, mask):
                 hits, tokens, exact = sums[name].get(t, (0, 0, 0))
                 rank = rank[m]
-                sums[name][t] = hits + torch.bincount(rank.flatten(), minlength=E).cumsum(0), tokens + len(rank), exact + int((rank < k).all(-1).sum())
-    def shares(hits, tokens, exact): return {'recall': (hits[k - 1] / (tokens*k)).item(), 'exact': exact / tokens}
+                sums[name][t] = (
+                    hits + torch.bincount(rank.flatten(), minlength=E).cumsum(0),
+                    tokens + len(rank),
+                    exact + int((rank < k).all(-1).sum()),
+                )
+
+    def shares(hits, tokens, exact):
+        return {'recall': (hits[k - 1] / (tokens * k)).item(), 'exact': exact / tokens}
+
     found = {}
     for name, layers in sums.items():
         hits, tokens, exact = (sum(part) for part in zip(*layers.values()))
-        found[name] = {**shares(hits, tokens, exact), 'recall_at': (hits / (tokens*k)).tolist(), 'k': k, 'tokens': tokens, 'layers': {t: shares(*of) for t, of in sorted(layers.items())}}
+        found[name] = {
+            **shares(hits, tokens, exact),
+            'recall_at': (hits / (tokens * k)).tolist(),
+            'k': k,
+            'tokens': tokens,
+            'layers': {t: shares(*of) for t, of in sorted(layers.items())},
+        }
     return found
 
 # %% ../nbs/experts/34_routing.ipynb #540f97ff
 class WindowAttention(nn.Module):
     "What the target layers of `n_layer` read from a token's window of layers: (B, T, W, C) to (B, T, D)"
-    def __init__(self,
+
+    def __init__(
+        self,
         n_embd: int,  # C
         hidden: int,  # D, width inside
         n_layer: int,  # each has a question of its own
@@ -323,24 +521,31 @@ class WindowAttention(nn.Module):
         super().__init__()
         self.n_head, self.read, self.ask = n_head, nn.Linear(n_embd, hidden), nn.Embedding(n_layer, hidden)
         self.place, self.norm = nn.Parameter(torch.zeros(window, hidden)), nn.LayerNorm(hidden)
-        self.q, self.kv = nn.Linear(hidden, hidden), nn.Linear(hidden, 2*hidden)
+        self.q, self.kv = nn.Linear(hidden, hidden), nn.Linear(hidden, 2 * hidden)
 
-    def forward(self,
+    def forward(
+        self,
         x: torch.Tensor,  # (B, T, W, C), the nearest layer last
         layer_id: torch.Tensor,  # target layers, (B,), int64
     ) -> torch.Tensor:  # (B, T, D)
         "What layer `layer_id` reads from `x`"
         h = self.read(x) + self.place
-        def heads(t): return t.reshape(-1, t.shape[-2], self.n_head, t.shape[-1]//self.n_head).transpose(1, 2)
+
+        def heads(t):
+            return t.reshape(-1, t.shape[-2], self.n_head, t.shape[-1] // self.n_head).transpose(1, 2)
+
         k, v = self.kv(h).chunk(2, -1)
-        q = h[:, :, -1:] + self.ask(layer_id)[:, None, None]  # the nearest layer asks, on behalf of the target
+        # the nearest layer asks, on behalf of the target
+        q = h[:, :, -1:] + self.ask(layer_id)[:, None, None]
         y = F.scaled_dot_product_attention(heads(self.q(q)), heads(k), heads(v))
         return self.norm(q.squeeze(2) + y.transpose(1, 2).reshape(*x.shape[:2], -1))
 
 # %% ../nbs/experts/34_routing.ipynb #e31d864c
 class MultiExpertPredictor(nn.Module):
     "Scores of the experts of a layer from what earlier layers saw: windows (B, W, T, C) to (B, T, E)"
-    def __init__(self,
+
+    def __init__(
+        self,
         n_embd: int,  # C
         n_experts: int,  # E
         n_layer: int,  # L: target layers are 0 to L - 1
@@ -348,21 +553,40 @@ class MultiExpertPredictor(nn.Module):
         kind: str = 'attention',  # 'attention', 'mlp' or 'linear'
         hidden: int = 384,  # width inside, of all but 'linear'
         n_head: int = 4,  # of 'attention'
-        lookahead: int = 1,  # how far the last layer of the window is before the target; for whoever evaluates it
+        # how far the last layer of the window is before the target; for whoever evaluates it
+        lookahead: int = 1,
     ):
         super().__init__()
-        if kind not in ('attention', 'mlp', 'linear'): raise MemtrainError('is no kind of predictor', "take 'attention', 'mlp' or 'linear'", 'kind', kind)
-        if hidden % n_head: raise MemtrainError(f'is not divisible by {n_head} heads', f'take {hidden + -hidden % n_head}', 'hidden', hidden)
+        if kind not in ('attention', 'mlp', 'linear'):
+            raise MemtrainError(
+                'is no kind of predictor', "take 'attention', 'mlp' or 'linear'", 'kind', kind
+            )
+        if hidden % n_head:
+            raise MemtrainError(
+                f'is not divisible by {n_head} heads', f'take {hidden + -hidden % n_head}', 'hidden', hidden
+            )
         self.lookahead = lookahead
-        self.options = dict(n_embd=n_embd, n_experts=n_experts, n_layer=n_layer, window=window, kind=kind, hidden=hidden, n_head=n_head)
+        self.options = dict(
+            n_embd=n_embd,
+            n_experts=n_experts,
+            n_layer=n_layer,
+            window=window,
+            kind=kind,
+            hidden=hidden,
+            n_head=n_head,
+        )
         width = n_embd * window if kind != 'attention' else hidden
-        self.attend = WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
+        self.attend = (
+            WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
+        )
         self.inner = None if kind == 'linear' else ExpertLinear(n_layer, width, hidden, bias=True)
         self.out = ExpertLinear(n_layer, width if kind == 'linear' else hidden, n_experts, bias=True)
         for name, p in self.named_parameters():
-            if p.ndim == 3: nn.init.normal_(p, std=p.shape[-1]**-0.5)
+            if p.ndim == 3:
+                nn.init.normal_(p, std=p.shape[-1] ** -0.5)
 
-    def forward(self,
+    def forward(
+        self,
         window: torch.Tensor,  # hidden states of the layers before, the nearest last, (B, W, T, C)
         layer_id: torch.Tensor,  # target layers, (B,), int64
     ) -> torch.Tensor:  # (B, T, E)
@@ -371,11 +595,13 @@ class MultiExpertPredictor(nn.Module):
         order = layer_id.argsort(stable=True)
         ends = (torch.bincount(layer_id, minlength=self.options['n_layer']).cumsum(0) * T).tolist()
         x = window[order].float().transpose(1, 2)  # a token's layers side by side
-        x = x.reshape(B*T, W*C) if self.attend is None else self.attend(x, layer_id[order]).flatten(0, 1)
-        if self.inner is not None: x = F.gelu(self.inner(x, ends))
+        x = x.reshape(B * T, W * C) if self.attend is None else self.attend(x, layer_id[order]).flatten(0, 1)
+        if self.inner is not None:
+            x = F.gelu(self.inner(x, ends))
         return self.out(x, ends).view(B, T, -1)[order.argsort()]
 
-    def score(self,
+    def score(
+        self,
         batch: dict,  # of `open_windows`
     ) -> torch.Tensor:  # (B, T, E)
         "Scores of the targets of `batch`"
@@ -389,26 +615,44 @@ def score_loss(
     target: str = 'soft',  # or 'topk', or 'bce'
 ) -> torch.Tensor:  # scalar, summed over the tokens of the batch
     "The loss of `scores` against what the gates of `batch` did"
-    mask, p, top = (t.to(scores.device) for t in (batch['mask'], batch['target']['target_routing'], batch['target']['target_top_k']))
-    if target == 'soft': loss = -(p * scores.log_softmax(-1)).sum(-1)
-    elif target == 'topk': loss = -scores.log_softmax(-1).gather(-1, top).mean(-1)
-    else: loss = F.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores).scatter_(-1, top, 1.0), reduction='none').sum(-1)
+    mask, p, top = (
+        t.to(scores.device)
+        for t in (batch['mask'], batch['target']['target_routing'], batch['target']['target_top_k'])
+    )
+    if target == 'soft':
+        loss = -(p * scores.log_softmax(-1)).sum(-1)
+    elif target == 'topk':
+        loss = -scores.log_softmax(-1).gather(-1, top).mean(-1)
+    else:
+        loss = F.binary_cross_entropy_with_logits(
+            scores, torch.zeros_like(scores).scatter_(-1, top, 1.0), reduction='none'
+        ).sum(-1)
     return (loss * mask).sum()
 
 # %% ../nbs/experts/34_routing.ipynb #27ea421e
 def _check_fields(traces, path):
     "Raise where `traces` lack what a predictor learns from"
-    if not len(traces): raise MemtrainError(f'{path} has no traces: collect or shard some first')
+    if not len(traces):
+        raise MemtrainError(f'{path} has no traces: collect or shard some first')
     for name in ('hidden_states', 'target_routing', 'target_top_k'):
-        if not hasattr(getattr(traces[0], name, None), 'shape'): raise MemtrainError(f'{path}: its traces have no tensor {name}, and a predictor learns from it: shard traces that have one')
-    alone = len(set(traces.table['sample'])) == len(traces) > 1 and getattr(traces[0], 'sample_id', None) is None
+        if not hasattr(getattr(traces[0], name, None), 'shape'):
+            raise MemtrainError(
+                f'{path}: its traces have no tensor {name}, and a predictor learns from it: shard traces that have one'
+            )
+    alone = (
+        len(set(traces.table['sample'])) == len(traces) > 1 and getattr(traces[0], 'sample_id', None) is None
+    )
     for name, lacks in (('sample_id', alone), ('layer_id', max(traces.table['layer']) < 0)):
-        if lacks: raise MemtrainError(f'{path}: its traces have no {name}, and by it the layers of a sample are joined: shard traces that have one')
+        if lacks:
+            raise MemtrainError(
+                f'{path}: its traces have no {name}, and by it the layers of a sample are joined: shard traces that have one'
+            )
 
 # %% ../nbs/experts/34_routing.ipynb #78a4cb8e
 @dataclass(kw_only=True)
 class PredictorConfig:
     "How to train a predictor"
+
     kind: str = 'attention'  # 'attention', 'mlp' or 'linear'
     window: int = 3  # layers that are read, the last of them `lookahead` before the target
     lookahead: int = 1  # how many layers ahead to predict
@@ -418,21 +662,40 @@ class PredictorConfig:
     patience: int = 5  # stop after so many epochs without a lower loss on the samples held out for it
     lr: float = 2e-3  # highest learning rate
     hidden: int = 384  # width inside, of all but 'linear'
-    target: str = 'soft'  # what is learned: 'soft', the probabilities of all experts; 'topk' or 'bce', which were chosen
+    # what is learned: 'soft', the probabilities of all experts; 'topk' or 'bce', which were chosen
+    target: str = 'soft'
     val_fraction: float = 0.1  # share of the samples that decides when to stop
     test_fraction: float = 0.2  # share of the samples that is reported on
     num_workers: int = 0  # processes that read
     seed: int = 0  # of the weights and the order
 
     def __post_init__(self):
-        whole = {k: (type(n := getattr(self, k)) is int and n >= 1, 'give a whole number, 1 or more') for k in ('window', 'lookahead', 'batch_size', 'gradient_accumulation_steps', 'epochs', 'patience', 'hidden')}
-        right = {**whole, 'target': (self.target in ('soft', 'topk', 'bce'), "take 'soft', 'topk' or 'bce'"), 'lr': (type(self.lr) in (int, float) and 0 < self.lr < math.inf, 'give a number above 0')}
+        whole = {
+            k: (type(n := getattr(self, k)) is int and n >= 1, 'give a whole number, 1 or more')
+            for k in (
+                'window',
+                'lookahead',
+                'batch_size',
+                'gradient_accumulation_steps',
+                'epochs',
+                'patience',
+                'hidden',
+            )
+        }
+        right = {
+            **whole,
+            'target': (self.target in ('soft', 'topk', 'bce'), "take 'soft', 'topk' or 'bce'"),
+            'lr': (type(self.lr) in (int, float) and 0 < self.lr < math.inf, 'give a number above 0'),
+        }
         for name, (ok, way_out) in right.items():
-            if not ok: raise MemtrainError('makes no sense', way_out, name, getattr(self, name))
+            if not ok:
+                raise MemtrainError('makes no sense', way_out, name, getattr(self, name))
 
 # %% ../nbs/experts/34_routing.ipynb #b97bde06
 class PredictorTrainer:
-    "Trains a predictor on the traces at `shard_dir`, an epoch at a time, with everything that belongs to the run in `out_dir`"
+    """Trains a predictor on the traces at `shard_dir`, an epoch at a time, with everything that belongs to
+    the run in `out_dir`"""
+
     def __init__(
         self,
         shard_dir: str | Path,  # folder of traces
@@ -440,43 +703,82 @@ class PredictorTrainer:
         out_dir: str | Path | None = None,  # folder of the run; nothing is written by default
         device: str = 'auto',  # cpu, cuda, …
         resume: bool = False,  # resume from the checkpoint in `out_dir`, if there is one
-        change: Collection[str] = (),  # of a resumed run: settings that may be others than before: 'lr', 'epochs'; the log tells
+        # of a resumed run: settings that may be others than before: 'lr', 'epochs'; the log tells
+        change: Collection[str] = (),
     ):
         from memtrain.traces import open_traces
+
         self.config, self.path, self.device = config, shard_dir, choose_device(device)
         with open_traces(shard_dir) as traces:
             _check_fields(traces, shard_dir)
             self.parts = split_samples(shard_dir, config.val_fraction, config.test_fraction)
-            shape, E, layers, n = traces[0].hidden_states.shape, traces[0].target_routing.shape[-1], max(traces.table['layer']) + 1, len(traces)
+            shape, E, layers, n = (
+                traces[0].hidden_states.shape,
+                traces[0].target_routing.shape[-1],
+                max(traces.table['layer']) + 1,
+                len(traces),
+            )
         self.batches = self.open('train', True)
         seed_everything(config.seed)
-        self.net = MultiExpertPredictor(shape[-1], E, layers, config.window, config.kind, config.hidden, lookahead=config.lookahead).to(self.device)
+        self.net = MultiExpertPredictor(
+            shape[-1], E, layers, config.window, config.kind, config.hidden, lookahead=config.lookahead
+        ).to(self.device)
         steps = -(-len(self.batches) // config.gradient_accumulation_steps)
-        self.schedule = TrainConfig(max_iters=config.epochs*steps, warmup_iters=min(100, steps), lr=config.lr, min_lr=config.lr/50, weight_decay=0.05, beta2=0.99)
+        self.schedule = TrainConfig(
+            max_iters=config.epochs * steps,
+            warmup_iters=min(100, steps),
+            lr=config.lr,
+            min_lr=config.lr / 50,
+            weight_decay=0.05,
+            beta2=0.99,
+        )
         self.optimizer = make_optimizer(self.net, self.schedule)
-        self.iter, self.steps, self.best, self.best_epoch, self.kept = 0, 0, math.inf, 0, None  # epochs done, steps of the optimizer done
-        self.belongs = {**self.net.options, **asdict(config), 'traces': n, 'samples': sum(map(len, self.parts.values()))}
-        for name in ('patience', 'num_workers'): del self.belongs[name]
+        # epochs done, steps of the optimizer done
+        self.iter, self.steps, self.best, self.best_epoch, self.kept = 0, 0, math.inf, 0, None
+        self.belongs = {
+            **self.net.options,
+            **asdict(config),
+            'traces': n,
+            'samples': sum(map(len, self.parts.values())),
+        }
+        for name in ('patience', 'num_workers'):
+            del self.belongs[name]
         self.folder = Run(out_dir, resume)
         if found := self.folder.load(self.device):
-            path = self.folder.out/'checkpoint.pt'
-            if 'best_epoch' not in found: raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')
+            path = self.folder.out / 'checkpoint.pt'
+            if 'best_epoch' not in found:
+                raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')
             with explain_damage(path):
                 check_shape(found, {'epoch': int, 'iter': int, 'best': float, 'best_epoch': int}, path)
-                self.folder.changed = check_same(path, found['belongs'], self.belongs, change=change, may_change=('lr', 'epochs'))
-                self.net.load_state_dict(found['model_state']); self.optimizer.load_state_dict(found['optimizer'])
-                self.iter, self.steps, self.best, self.best_epoch, self.kept = (found[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept'))
+                self.folder.changed = check_same(
+                    path, found['belongs'], self.belongs, change=change, may_change=('lr', 'epochs')
+                )
+                self.net.load_state_dict(found['model_state'])
+                self.optimizer.load_state_dict(found['optimizer'])
+                self.iter, self.steps, self.best, self.best_epoch, self.kept = (
+                    found[k] for k in ('epoch', 'iter', 'best', 'best_epoch', 'kept')
+                )
                 self.batches.load_state_dict(found['loader'])
                 set_rng_state(found['rng'])
         self.folder.open(self.iter)
 
-    def open(self,
+    def open(
+        self,
         part: str,  # 'train', 'val' or 'test'
         shuffle: bool = False,  # in an order of the seed
     ) -> Any:  # `TraceShards`
         "Windows of the samples of `part`"
         c = self.config
-        return open_windows(self.path, self.parts[part], c.window, c.lookahead, c.batch_size, shuffle, c.seed, num_workers=c.num_workers)
+        return open_windows(
+            self.path,
+            self.parts[part],
+            c.window,
+            c.lookahead,
+            c.batch_size,
+            shuffle,
+            c.seed,
+            num_workers=c.num_workers,
+        )
 
     @property
     def finished(self) -> bool:
@@ -488,85 +790,141 @@ class PredictorTrainer:
         c, started, loss, tokens, batches = self.config, time.perf_counter(), 0, 0, iter(self.batches)
         while step := list(itertools.islice(batches, c.gradient_accumulation_steps)):
             n = max(1, sum(int(b['mask'].sum()) for b in step))
-            for group in self.optimizer.param_groups: group['lr'] = cosine_lr(self.steps, self.schedule)
+            for group in self.optimizer.param_groups:
+                group['lr'] = cosine_lr(self.steps, self.schedule)
             self.optimizer.zero_grad()
             for b in step:
                 part = score_loss(self.net.score(b), b, c.target)
                 (part / n).backward()
                 loss += part.item()
-            if not math.isfinite(loss): raise MemtrainError(f'the loss is {loss:.4g}', f"try a smaller {option('lr')} than {c.lr:g}").at(f'epoch {self.iter + 1}')
+            if not math.isfinite(loss):
+                raise MemtrainError(
+                    f'the loss is {loss:.4g}', f"try a smaller {option('lr')} than {c.lr:g}"
+                ).at(f'epoch {self.iter + 1}')
             clip_gradients(self.net.parameters(), 1.0)
             self.optimizer.step()
             self.steps, tokens = self.steps + 1, tokens + n
         self.iter += 1
         val = self.evaluate()
-        if val < self.best: self.best, self.best_epoch, self.kept = val, self.iter, deepcopy(self.net.state_dict())
+        if val < self.best:
+            self.best, self.best_epoch, self.kept = val, self.iter, deepcopy(self.net.state_dict())
         return dict(iter=self.iter, loss=loss / tokens, val_loss=val, seconds=time.perf_counter() - started)
 
     @torch.no_grad()
     def evaluate(self) -> float:
         "The mean loss on the samples of 'val'"
-        sums = [(score_loss(self.net.score(b), b, self.config.target).item(), int(b['mask'].sum())) for b in self.open('val')]
+        sums = [
+            (score_loss(self.net.score(b), b, self.config.target).item(), int(b['mask'].sum()))
+            for b in self.open('val')
+        ]
         return sum(s for s, _ in sums) / sum(n for _, n in sums)
 
     def save(self) -> None:
         "Write the checkpoint"
-        self.folder.save(self.iter, {'belongs': self.belongs, 'epoch': self.iter, 'iter': self.steps, 'best': self.best, 'best_epoch': self.best_epoch, 'kept': self.kept,
-                         'model_state': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'loader': self.batches.state_dict(), 'rng': get_rng_state()})
+        self.folder.save(
+            self.iter,
+            {
+                'belongs': self.belongs,
+                'epoch': self.iter,
+                'iter': self.steps,
+                'best': self.best,
+                'best_epoch': self.best_epoch,
+                'kept': self.kept,
+                'model_state': self.net.state_dict(),
+                'optimizer': self.optimizer.state_dict(),
+                'loader': self.batches.state_dict(),
+                'rng': get_rng_state(),
+            },
+        )
 
     def run(self) -> dict:  # the summary, also written to `summary.json`
         "Train to the end, or until nothing gets better, and report on the samples of 'test'"
         c, started = self.config, time.perf_counter()
         with self.folder:
-            self.folder.go(self, c.epochs, describe=lambda m, _: f"loss {m['loss']:.3f}, val {m['val_loss']:.3f}", unit='epoch')
+            self.folder.go(
+                self,
+                c.epochs,
+                describe=lambda m, _: f"loss {m['loss']:.3f}, val {m['val_loss']:.3f}",
+                unit='epoch',
+            )
             self.net.load_state_dict(self.kept)
             found = measure_predictors({c.kind: self.net.score}, self.open('test'))[c.kind]
-            self.folder.save_as('predictor.pt', {'options': self.net.options, 'lookahead': c.lookahead, 'model_state': self.net.state_dict()})
-            return self.folder.conclude(lambda: {**asdict(c), 'params': sum(p.numel() for p in self.net.parameters()), 'epoch': self.iter, 'best_epoch': self.best_epoch, 'val_loss': self.best,
-                'seconds': time.perf_counter() - started, 'samples': {k: len(v) for k, v in self.parts.items()}, 'traces': str(self.path), **found})
+            self.folder.save_as(
+                'predictor.pt',
+                {'options': self.net.options, 'lookahead': c.lookahead, 'model_state': self.net.state_dict()},
+            )
+            return self.folder.conclude(
+                lambda: {
+                    **asdict(c),
+                    'params': sum(p.numel() for p in self.net.parameters()),
+                    'epoch': self.iter,
+                    'best_epoch': self.best_epoch,
+                    'val_loss': self.best,
+                    'seconds': time.perf_counter() - started,
+                    'samples': {k: len(v) for k, v in self.parts.items()},
+                    'traces': str(self.path),
+                    **found,
+                }
+            )
 
 # %% ../nbs/experts/34_routing.ipynb #94d1b535
 @delegates(PredictorConfig)
 def train_predictor(
     shard_dir: str | Path,  # folder of traces
-    out_dir: str | Path | None = None,  # folder for checkpoint.pt, predictor.pt, metrics.jsonl and summary.json; nothing is written by default
+    # folder for checkpoint.pt, predictor.pt, metrics.jsonl and summary.json; nothing is written by default
+    out_dir: str | Path | None = None,
     kind: str = PredictorConfig.kind,  # 'attention', 'mlp' or 'linear'
     *,
     device: str = 'auto',  # cpu, cuda, …
     resume: bool = False,  # resume from the checkpoint in `out_dir`, if there is one
-    change: Collection[str] = (),  # of a resumed run: settings that may be others than before: lr, epochs; the log tells
+    # of a resumed run: settings that may be others than before: lr, epochs; the log tells
+    change: Collection[str] = (),
     **kwargs: Any,  # the rest of `PredictorConfig`
 ) -> dict:  # the summary: settings, epochs, and recall and exact sets on 'test'
     "Learn from the traces at `shard_dir` which experts a layer is going to choose"
-    return PredictorTrainer(shard_dir, PredictorConfig(kind=kind, **kwargs), out_dir, device, resume, change).run()
+    return PredictorTrainer(
+        shard_dir, PredictorConfig(kind=kind, **kwargs), out_dir, device, resume, change
+    ).run()
+
 
 def load_predictor(
     out_dir: str | Path,  # folder of a finished `train_predictor`
     device: str = 'cpu',  # where it goes
 ) -> MultiExpertPredictor:  # in eval mode
     "The predictor that was trained in `out_dir`"
-    found = load_checkpoint(path := Path(out_dir)/'predictor.pt', choose_device(device))
-    with explain_damage(path): make = partial(MultiExpertPredictor, **found['options'], lookahead=found['lookahead'])
+    found = load_checkpoint(path := Path(out_dir) / 'predictor.pt', choose_device(device))
+    with explain_damage(path):
+        make = partial(MultiExpertPredictor, **found['options'], lookahead=found['lookahead'])
     return load_weights(path, make, found.get('model_state')).to(choose_device(device)).eval()
 
 # %% ../nbs/experts/34_routing.ipynb #19105afe
 def evaluate_predictors(
     shard_dir: str | Path,  # folder of traces
-    predictors: dict[str, MultiExpertPredictor | str | Path] | None = None,  # by name: trained ones, or their folders
-    gates: Iterable[Gate] = (),  # of the model that was traced, as `find_gates` gives them; none for no 'next gate'
-    window: int | None = None,  # layers before the target; what the predictors were trained with by default, and 3 where there are none
+    # by name: trained ones, or their folders
+    predictors: dict[str, MultiExpertPredictor | str | Path] | None = None,
+    # of the model that was traced, as `find_gates` gives them; none for no 'next gate'
+    gates: Iterable[Gate] = (),
+    # layers before the target; what the predictors were trained with by default, and 3 where there are none
+    window: int | None = None,
     lookahead: int | None = None,  # how far the last of them is before the target; likewise, and 1
     val_fraction: float = 0.1,  # as the predictors were trained with
     test_fraction: float = 0.2,  # likewise
     device: str = 'cpu',  # for the predictors
 ) -> dict[str, dict]:  # by name, as `measure_predictors` gives it
-    "Recall and exact sets of baselines and `predictors` on the samples of `shard_dir` that are held out to report on"
-    nets = {name: p if isinstance(p, nn.Module) else load_predictor(p, device) for name, p in (predictors or {}).items()}
+    """Recall and exact sets of baselines and `predictors` on the samples of `shard_dir` that are held out to
+    report on"""
+    nets = {
+        name: p if isinstance(p, nn.Module) else load_predictor(p, device)
+        for name, p in (predictors or {}).items()
+    }
     how = {'window': window, 'lookahead': lookahead}
     for name, net in nets.items():
         for k, n in (('window', net.options['window']), ('lookahead', net.lookahead)):
             if how[k] not in (None, n):
-                raise MemtrainError(f'{name} was trained with {option(k)} {n}, it is asked here with {option(k)} {how[k]}', 'evaluate it by itself, with its own')
+                raise MemtrainError(
+                    f'{name} was trained with {option(k)} {n}, it is asked here with {option(k)} {how[k]}',
+                    'evaluate it by itself, with its own',
+                )
             how[k] = n
     how = {'window': how['window'] or 3, 'lookahead': how['lookahead'] or 1, 'batch_size': 16}
     parts = split_samples(shard_dir, val_fraction, test_fraction)
@@ -581,12 +939,27 @@ def plot_recall(
     k: int = 2,  # experts per token
 ) -> Figure:  # a row for each predictor, a dot for each target layer
     "Recall of each predictor: over all layers in numbers, by target layer as dots, the deeper the darker"
-    fig = Figure(figsize=(7.2, 0.9 + 0.28*len(found)), dpi=200, layout='constrained')
+    fig = Figure(figsize=(7.2, 0.9 + 0.28 * len(found)), dpi=200, layout='constrained')
     ax, layers = fig.subplots(), sorted({int(t) for f in found.values() for t in f['layers']})
     for shade, t in enumerate(layers, 1):
-        recall = [f['layers'].get(t, f['layers'].get(str(t), {})).get('recall', math.nan) for f in found.values()]
-        ax.plot(recall, range(len(found)), 'o', ms=6, color='#3b4a6b', alpha=shade/len(layers), label=f'layer {t}')
-    ax.set(xlabel=f'recall@{k}', xlim=(0, 1), yticks=range(len(found)), yticklabels=[f"{name} {f['recall']:.2f}" for name, f in found.items()])
+        recall = [
+            f['layers'].get(t, f['layers'].get(str(t), {})).get('recall', math.nan) for f in found.values()
+        ]
+        ax.plot(
+            recall,
+            range(len(found)),
+            'o',
+            ms=6,
+            color='#3b4a6b',
+            alpha=shade / len(layers),
+            label=f'layer {t}',
+        )
+    ax.set(
+        xlabel=f'recall@{k}',
+        xlim=(0, 1),
+        yticks=range(len(found)),
+        yticklabels=[f"{name} {f['recall']:.2f}" for name, f in found.items()],
+    )
     ax.invert_yaxis()
     ax.grid(axis='y', color='#e6e6e6')
     ax.set_axisbelow(True)
@@ -600,9 +973,22 @@ def count_transfers(
     k: int,  # experts that a token needs in a layer
     expert_bytes: int,  # of one expert's weights
     prefetch: int | None = None,  # m, experts loaded ahead; k by default
-) -> dict[str, float]:  # bytes per token and layer: 'on demand' without a predictor; with it 'waited for', 'in time', 'for nothing', 'in all'
+    # bytes per token and layer: 'on demand' without a predictor; with it 'waited for', 'in time', 'for
+    # nothing',
+    # 'in all'
+) -> dict[str, float]:
     "What a layer of experts transfers for a token when the `prefetch` best guesses are loaded ahead"
     m = k if prefetch is None else prefetch
-    if not 1 <= m <= len(recall_at): raise MemtrainError('makes no sense', f'give 1 to {len(recall_at)} experts', 'prefetch', m)
+    if not 1 <= m <= len(recall_at):
+        raise MemtrainError('makes no sense', f'give 1 to {len(recall_at)} experts', 'prefetch', m)
     hits = recall_at[m - 1] * k
-    return {name: n*expert_bytes for name, n in (('on demand', k), ('waited for', k - hits), ('in time', hits), ('for nothing', m - hits), ('in all', k + m - hits))}
+    return {
+        name: n * expert_bytes
+        for name, n in (
+            ('on demand', k),
+            ('waited for', k - hits),
+            ('in time', hits),
+            ('for nothing', m - hits),
+            ('in all', k + m - hits),
+        )
+    }

@@ -15,20 +15,35 @@ import torch
 from fastcore.basics import patch
 
 from .core import MemtrainError, explain_damage, option, progress
-from .folders import atomic_write, check_empty, explain_errors, lock_folder, remove_temporary, write_json
+from memtrain.folders import (
+    atomic_write,
+    check_empty,
+    explain_errors,
+    lock_folder,
+    remove_temporary,
+    write_json,
+)
 from .ranks import Ranks, check_sharded, choose_device, find_ranks
 
 # %% ../nbs/reference/62_runs.ipynb #7371268a
 _ROOM = f"make room, then run it again with {option('resume')}"
 
-def _seal(digest): return (80).to_bytes(2, 'little') + b'memtrain sha256 ' + digest.hexdigest().encode()  # length and text of a zip file's comment
+
+# length and text of a zip file's comment
+def _seal(digest):
+    return (80).to_bytes(2, 'little') + b'memtrain sha256 ' + digest.hexdigest().encode()
+
 
 class _Hashed:
     "A file that is hashed while it is written"
-    def __init__(self, file): self.file, self.digest, self.flush = file, hashlib.sha256(), file.flush
+
+    def __init__(self, file):
+        self.file, self.digest, self.flush = file, hashlib.sha256(), file.flush
+
     def write(self, data):
         self.digest.update(data)
         return self.file.write(data)
+
 
 def save_checkpoint(
     path: str | Path,  # appears, or is replaced, when all of it is there
@@ -37,7 +52,8 @@ def save_checkpoint(
     "Write `state` to `path` with its checksum, whole or not at all"
     with explain_errors(path, _ROOM), atomic_write(path) as f:
         hashed = _Hashed(f)
-        try: torch.save(state, hashed)
+        try:
+            torch.save(state, hashed)
         except RuntimeError as e:  # what torch's writer makes of Ctrl-C and of a full disk
             raise e.__context__ if isinstance(e.__context__, (KeyboardInterrupt, OSError)) else e from None
         f.seek(-2, os.SEEK_END)  # the length of the comment, 0 so far
@@ -48,8 +64,10 @@ def _find_fault(path):
     "What is wrong with the bytes of the checkpoint at `path`, or ''"
     with open(path, 'rb') as f:
         start, size = f.read(4), f.seek(0, os.SEEK_END)
-        if start[:1] == b'\x80': return "it is in the format that torch.save had before its zip files, or another pickle"
-        if start != b'PK\3\4': return "it doesn't begin as torch.save's zip files do" if size else 'it is empty'
+        if start[:1] == b'\x80':
+            return "it is in the format that torch.save had before its zip files, or another pickle"
+        if start != b'PK\3\4':
+            return "it doesn't begin as torch.save's zip files do" if size else 'it is empty'
         f.seek(max(0, size - 82))
         if (end := f.read())[2:].startswith(b'memtrain sha256 '):
             f.seek(0)
@@ -59,38 +77,62 @@ def _find_fault(path):
                 left -= len(part)
             digest.update(bytes(2))
             return '' if end == _seal(digest) else 'it has changed since it was written, its sha256 differs'
-        if end[-22:-18] != b'PK\5\6' or end[-2:] != bytes(2): return 'its end is missing or damaged: it was cut off'
+        if end[-22:-18] != b'PK\5\6' or end[-2:] != bytes(2):
+            return 'its end is missing or damaged: it was cut off'
     with zipfile.ZipFile(path) as z:  # of before checkpoints had a sha256
-        if any(i.compress_type for i in z.infolist()) or sum(i.file_size for i in z.infolist()) > size: return "it holds what torch.save doesn't write"
-        if name := z.testzip(): return f'{name} in it has changed since it was written, its CRC differs'
-        for name in (i for i in z.infolist() if i.filename.endswith('data.pkl') and i.file_size < 2**20):  # torch's error about a name takes time that grows with its square
-            if any(op.name in ('GLOBAL', 'INST') and len(arg) > 1000 for op, arg, _ in pickletools.genops(z.read(name))): return 'it names what nobody would'
+        if any(i.compress_type for i in z.infolist()) or sum(i.file_size for i in z.infolist()) > size:
+            return "it holds what torch.save doesn't write"
+        if name := z.testzip():
+            return f'{name} in it has changed since it was written, its CRC differs'
+        # torch's error about a name takes time that grows with its square
+        for name in (i for i in z.infolist() if i.filename.endswith('data.pkl') and i.file_size < 2**20):
+            if any(
+                op.name in ('GLOBAL', 'INST') and len(arg) > 1000
+                for op, arg, _ in pickletools.genops(z.read(name))
+            ):
+                return 'it names what nobody would'
         return ''
 
+
 def _find_tensors(value, most):
-    "The tensors in containers of containers with at most `most` values, said again where one stands in two places"
+    """The tensors in containers of containers with at most `most` values, said again where one stands in two
+    places"""
     waiting = [value]
     while waiting:
         value, most = waiting.pop(), most - 1
-        if most < 0: raise ValueError('it holds more values than bytes')
-        if torch.is_tensor(value): yield value
-        elif isinstance(value, dict): waiting += value.values()
-        elif isinstance(value, (list, tuple, set)): waiting += value
+        if most < 0:
+            raise ValueError('it holds more values than bytes')
+        if torch.is_tensor(value):
+            yield value
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, (list, tuple, set)):
+            waiting += value
+
 
 def load_checkpoint(
     path: str | Path,  # `checkpoint.pt` of a run
     device: str | torch.device = 'cpu',  # where tensors go
-    way_out: str = 'restore it from a copy, or train anew in another folder',  # what an error says to do about a damaged file
+    # what an error says to do about a damaged file
+    way_out: str = 'restore it from a copy, or train anew in another folder',
 ) -> dict:
     "The checkpoint at `path`, held against its checksum and read without running any code it may hold"
     try:
         if not (fault := _find_fault(path)):
             found = torch.load(path, map_location=device, weights_only=True)
-            if not isinstance(found, dict): fault = "it holds no run's state"
-            elif any(t.is_meta or t.nbytes > t.untyped_storage().nbytes() for t in _find_tensors(found, os.path.getsize(path))): fault = 'a tensor in it has more numbers than its storage'
-            else: return found
-    except FileNotFoundError: raise MemtrainError(f'{path}: no such checkpoint', 'train first') from None
-    except Exception as e: fault = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
+            if not isinstance(found, dict):
+                fault = "it holds no run's state"
+            elif any(
+                t.is_meta or t.nbytes > t.untyped_storage().nbytes()
+                for t in _find_tensors(found, os.path.getsize(path))
+            ):
+                fault = 'a tensor in it has more numbers than its storage'
+            else:
+                return found
+    except FileNotFoundError:
+        raise MemtrainError(f'{path}: no such checkpoint', 'train first') from None
+    except Exception as e:
+        fault = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
     raise MemtrainError(f"{path}: can't be read as a checkpoint ({fault})", way_out)
 
 # %% ../nbs/reference/62_runs.ipynb #00161c33
@@ -101,11 +143,15 @@ def load_weights(
     layers: int = 0,  # how many of them `make` is going to make, each with a tensor at least
     way_out: str = 'restore it from a copy, or train anew in another folder',  # what an error says to do
 ) -> torch.nn.Module:
-    "The module of `make` with the weights `state`; what isn't of its shape is an error before memory is taken for it"
+    """The module of `make` with the weights `state`; what isn't of its shape is an error before memory is
+    taken for it"""
     with explain_damage(path, way_out, ours=True):
-        if layers > len(state): raise ValueError(f'{layers} layers and {len(state)} tensors')
-        with torch.device('meta'): wanted = {k: v.shape for k, v in make().state_dict().items()}
-        if wrong := [k for k in {**wanted, **state} if k not in state or wanted.get(k) != state[k].shape]: raise ValueError(f'{wrong[0]} is missing, too much or of another shape')
+        if layers > len(state):
+            raise ValueError(f'{layers} layers and {len(state)} tensors')
+        with torch.device('meta'):
+            wanted = {k: v.shape for k, v in make().state_dict().items()}
+        if wrong := [k for k in {**wanted, **state} if k not in state or wanted.get(k) != state[k].shape]:
+            raise ValueError(f'{wrong[0]} is missing, too much or of another shape')
         net = make()
         net.load_state_dict(state)
         return net
@@ -121,18 +167,30 @@ def check_same(
     change: Collection[str] = (),  # names that may differ because somebody asks for it
     may_change: Collection[str] = (),  # those that one may ask for
 ) -> dict[str, list]:  # what differs because it was asked for: [before, now] by name
-    "Raise where the checkpoint at `path` was made with something else than is `wanted`, but for what `change` names"
+    """Raise where the checkpoint at `path` was made with something else than is `wanted`, but for what
+    `change` names"""
     found = {**(defaults or {}), **found}
     for name in change:
-        if name not in may_change: raise MemtrainError("can't be changed in the middle of a run", f"{', '.join(may_change)} can", 'change', name)
-    changed = {name: [found.get(name), wanted[name]] for name in change if name in wanted and found.get(name) != wanted[name]}
+        if name not in may_change:
+            raise MemtrainError(
+                "can't be changed in the middle of a run", f"{', '.join(may_change)} can", 'change', name
+            )
+    changed = {
+        name: [found.get(name), wanted[name]]
+        for name in change
+        if name in wanted and found.get(name) != wanted[name]
+    }
     for name, value in wanted.items():
         if isinstance(value, dict) and isinstance(found.get(name), dict):
             check_same(path, found[name], value, may_differ, (defaults or {}).get(name), notes)
         elif name not in may_differ and name not in changed and found.get(name) != value:
-            asked = f", say {option('change')} {name}"*(name in may_change)
-            raise MemtrainError(f"isn't the {found.get(name)!r} that {path} was made with{(notes or {}).get(name, '')}",
-                                f"resume with the same{asked}, or choose another {option('out_dir')}", name, value)
+            asked = f", say {option('change')} {name}" * (name in may_change)
+            raise MemtrainError(
+                f"isn't the {found.get(name)!r} that {path} was made with{(notes or {}).get(name, '')}",
+                f"resume with the same{asked}, or choose another {option('out_dir')}",
+                name,
+                value,
+            )
     return changed
 
 # %% ../nbs/reference/62_runs.ipynb #47681cf9
@@ -140,15 +198,20 @@ def read_metrics(
     path: str | Path,  # `metrics.jsonl` of a run
 ) -> list[dict]:
     "The lines of a log; one that was cut in the middle by a kill is left out"
-    if not Path(path).exists(): return []
+    if not Path(path).exists():
+        return []
     lines = []
     for line in Path(path).read_bytes().splitlines():
-        try: lines.append(json.loads(line))
-        except (ValueError, RecursionError): break
+        try:
+            lines.append(json.loads(line))
+        except (ValueError, RecursionError):
+            break
     return lines
+
 
 class MetricsLog:
     "A file of one JSON object per line; opened after iteration `keep`, what came later is cut off"
+
     def __init__(
         self,
         path: Path,  # `metrics.jsonl` of a run
@@ -157,7 +220,8 @@ class MetricsLog:
         kept = [m for m in read_metrics(path) if m['iter'] <= keep] if keep >= 0 else []
         self.kept = {m['iter'] for m in kept}  # iterations whose lines stay
         if keep in self.kept or keep <= 0:
-            with atomic_write(path, 'w') as f: f.writelines(json.dumps(m) + '\n' for m in kept)
+            with atomic_write(path, 'w') as f:
+                f.writelines(json.dumps(m) + '\n' for m in kept)
         self.file = open(path, 'a', encoding='utf-8')
 
     def write(
@@ -173,7 +237,9 @@ class MetricsLog:
         os.fsync(self.file.fileno())
 
 # %% ../nbs/reference/62_runs.ipynb #6562b095
-class ToldElsewhere(MemtrainError): "An error of rank 0, which tells it; the others end with it"
+class ToldElsewhere(MemtrainError):
+    "An error of rank 0, which tells it; the others end with it"
+
 
 def on_main(
     ranks: Ranks,  # all of them call this
@@ -182,12 +248,17 @@ def on_main(
     "Do `work` on rank 0; an error of it ends all ranks"
     found = error = None
     if ranks.main:
-        try: found = work()
-        except MemtrainError as e: error = e
+        try:
+            found = work()
+        except MemtrainError as e:
+            error = e
     said, found = ranks.gather((error and str(error), found))[0]
-    if error: raise error
-    if said: raise ToldElsewhere(said)
+    if error:
+        raise error
+    if said:
+        raise ToldElsewhere(said)
     return found
+
 
 def own_ranks(
     device: str = 'auto',  # 'cpu', 'cuda', …
@@ -195,73 +266,108 @@ def own_ranks(
     "The ranks of a trainer that was given none: this process alone, or those that `start_ranks` has started"
     rank, world_size = find_ranks()
     if world_size > 1 and not torch.distributed.is_initialized():
-        raise MemtrainError(f'this is rank {rank} of {world_size}', 'train inside `with start_ranks() as ranks:` and give the trainer `ranks=ranks`')
+        raise MemtrainError(
+            f'this is rank {rank} of {world_size}',
+            'train inside `with start_ranks() as ranks:` and give the trainer `ranks=ranks`',
+        )
     return Ranks(rank, world_size, choose_device(device))
 
 # %% ../nbs/reference/62_runs.ipynb #1081bc70
 class Stopped(MemtrainError):
     "The run was told to stop, and is saved"
+
     status = 128 + signal.SIGTERM  # of Ctrl-C 128 + SIGINT
+
 
 class Left(BaseException):
     "A step was left in the middle, as the run was told to stop"
 
+
 @contextlib.contextmanager
 def catch_sigterm(
-    ctrl_c: bool = False,  # whether the first Ctrl-C is to be noted likewise; a second one ends the process as ever
+    # whether the first Ctrl-C is to be noted likewise; a second one ends the process as ever
+    ctrl_c: bool = False,
 ) -> Iterator[threading.Event]:
-    "An event that `SIGTERM` sets, and with `ctrl_c` SIGINT, instead of ending the process, while the block runs; in the main thread, where signals arrive"
+    """An event that `SIGTERM` sets, and with `ctrl_c` SIGINT, instead of ending the process, while the block
+    runs; in the main thread, where signals arrive"""
     told = threading.Event()
     told.signal, told.leave = signal.SIGTERM, False  # leave: whether what runs now may be left
     if threading.current_thread() is not threading.main_thread():
         yield told
         return
-    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)[:1 + ctrl_c]}
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)[: 1 + ctrl_c]}
+
     def note(number, _):
-        if number == signal.SIGINT and told.is_set(): raise KeyboardInterrupt
+        if number == signal.SIGINT and told.is_set():
+            raise KeyboardInterrupt
         told.signal = signal.Signals(number)
         told.set()
-        if told.leave: raise Left
+        if told.leave:
+            raise Left
+
     for s, handler in before.items():
-        if s == signal.SIGTERM or handler is not signal.SIG_IGN: signal.signal(s, note)  # a job in the background is deaf to Ctrl-C
-    try: yield told
+        # a job in the background is deaf to Ctrl-C
+        if s == signal.SIGTERM or handler is not signal.SIG_IGN:
+            signal.signal(s, note)
+    try:
+        yield told
     finally:
-        for s, handler in before.items(): signal.signal(s, handler)
+        for s, handler in before.items():
+            signal.signal(s, handler)
 
 # %% ../nbs/reference/62_runs.ipynb #d98fd6dd
 def check_run_dir(
     out_dir: str | Path,  # folder of a run, there or not
     resume: bool = False,  # a run in it is welcome
 ) -> None:
-    "Raise where a run can't be kept in `out_dir`, where another process keeps one, or where there is one that isn't to be resumed"
+    """Raise where a run can't be kept in `out_dir`, where another process keeps one, or where there is one
+    that isn't to be resumed"""
     out = Path(out_dir)
     with lock_folder(out):
-        if not (out/'metrics.jsonl').exists(): check_empty(out, 'run with its metrics.jsonl')
+        if not (out / 'metrics.jsonl').exists():
+            check_empty(out, 'run with its metrics.jsonl')
         elif not resume and (_find_left(out) or find_checkpoints(out) and not _only_begun(out)):
-            raise MemtrainError(f'{out} holds a run already', f"run it again with {option('resume')}, or choose another {option('out_dir')}")
+            raise MemtrainError(
+                f'{out} holds a run already',
+                f"run it again with {option('resume')}, or choose another {option('out_dir')}",
+            )
+
 
 def find_checkpoints(
     out_dir: str | Path,  # folder of a run
 ) -> list[str]:  # names in it
-    "The checkpoints to resume from, in the order in which they are tried: checkpoint.pt, then the numbered ones, the newest first"
-    names = [p.name for p in Path(out_dir).glob('checkpoint*.pt') if re.fullmatch(r'checkpoint(_\d{8,})?\.pt', p.name)]
+    """The checkpoints to resume from, in the order in which they are tried: checkpoint.pt, then the numbered
+    ones, the newest first"""
+    names = [
+        p.name
+        for p in Path(out_dir).glob('checkpoint*.pt')
+        if re.fullmatch(r'checkpoint(_\d{8,})?\.pt', p.name)
+    ]
     return sorted(names, key=lambda name: (name == 'checkpoint.pt', len(name), name), reverse=True)
+
 
 def _only_begun(out):
     "Whether the run in `out` was stopped before it did anything"
-    try: return find_checkpoints(out) == ['checkpoint.pt'] and 'begun' in load_checkpoint(out/'checkpoint.pt')
-    except MemtrainError: return False
+    try:
+        return find_checkpoints(out) == ['checkpoint.pt'] and 'begun' in load_checkpoint(
+            out / 'checkpoint.pt'
+        )
+    except MemtrainError:
+        return False
+
 
 def _find_left(out):
     "What a run in `out` has left besides checkpoints, or ''"
-    last = max((m['iter'] for m in read_metrics(out/'metrics.jsonl')), default=0)
-    return ' and '.join([f'a log up to {last}']*(last > 0) + ['best.pt']*(out/'best.pt').exists())
+    last = max((m['iter'] for m in read_metrics(out / 'metrics.jsonl')), default=0)
+    return ' and '.join([f'a log up to {last}'] * (last > 0) + ['best.pt'] * (out / 'best.pt').exists())
 
 # %% ../nbs/reference/62_runs.ipynb #83ec0786
 _holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of this process share
 
+
 class Run:
     "A training run's folder: who writes in it, what is logged, and which checkpoints stay"
+
     remove_old: Callable[[int], None]  # this and the next four grow further down
     save: Callable[..., None]
     save_as: Callable[..., None]
@@ -277,23 +383,29 @@ class Run:
         keep: int = 1,  # how many of the last checkpoints stay
     ):
         self.out, self.ranks, self.keep = None if out_dir is None else Path(out_dir), ranks, keep
-        self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0  # the iteration of the last checkpoint
+        # the iteration of the last checkpoint
+        self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0
         self.changed = {}  # what a resumed run has otherwise than before, for the next line of the log
         self.hold, self.held, self.told = None, False, None
         with contextlib.ExitStack() as failing:
             failing.callback(self.__exit__)
             self.__enter__()
-            if self.out: on_main(ranks, lambda: check_run_dir(self.out, resume))
+            if self.out:
+                on_main(ranks, lambda: check_run_dir(self.out, resume))
             failing.pop_all()
 
     def __enter__(self) -> 'Run':  # itself
         "Hold the folder, if it isn't held"
+
         def work():
             place = os.path.realpath(self.out)
             self.hold = _holds.get(place) or contextlib.ExitStack()
-            if place not in _holds: self.hold.enter_context(lock_folder(self.out))
+            if place not in _holds:
+                self.hold.enter_context(lock_folder(self.out))
             _holds[place] = self.hold
-        if self.out and not self.held: on_main(self.ranks, work)
+
+        if self.out and not self.held:
+            on_main(self.ranks, work)
         self.held = True
         return self
 
@@ -303,15 +415,18 @@ class Run:
 
     @contextlib.contextmanager
     def leaving(self) -> Iterator[None]:
-        "Inside of a step, what the step may leave by `Left` as soon as it is told to stop; ranks wait for each other, so only where there is one"
+        """Inside of a step, what the step may leave by `Left` as soon as it is told to stop; ranks wait for
+        each other, so only where there is one"""
         if self.told is None or self.ranks.world_size > 1:
             yield
             return
         self.told.leave = True
         try:
-            if self.told.is_set(): raise Left
+            if self.told.is_set():
+                raise Left
             yield
-        finally: self.told.leave = False
+        finally:
+            self.told.leave = False
 
     def load(
         self,
@@ -320,19 +435,31 @@ class Run:
         "The newest whole checkpoint, to resume from; a damaged one before it is named"
         problems = []
         for name in on_main(self.ranks, lambda: find_checkpoints(self.out)) if self.out else ():
-            try: found, problem = load_checkpoint(self.out/name, device), ''
-            except MemtrainError as e: found, problem = None, e.problem
+            try:
+                found, problem = load_checkpoint(self.out / name, device), ''
+            except MemtrainError as e:
+                found, problem = None, e.problem
             problem = next(filter(None, self.ranks.gather(problem)), '')
             if not problem and 'sharded' in found:
-                try: check_sharded(self.out/Path(found['sharded']).name)
-                except MemtrainError as e: problem = e.problem
+                try:
+                    check_sharded(self.out / Path(found['sharded']).name)
+                except MemtrainError as e:
+                    problem = e.problem
             if not problem:
-                if problems and self.ranks.main: print(f"{'; '.join(problems)}: resuming from {name}", flush=True)
+                if problems and self.ranks.main:
+                    print(f"{'; '.join(problems)}: resuming from {name}", flush=True)
                 return None if 'begun' in found else found
             problems.append(problem)
         left = on_main(self.ranks, lambda: _find_left(self.out)) if self.out else ''
-        if problems: raise MemtrainError('; '.join(problems), 'restore one from a copy, or train anew in another folder')
-        if left: raise MemtrainError(f'{self.out} has {left}, and its checkpoint.pt is missing', 'restore that, or train anew in another folder')
+        if problems:
+            raise MemtrainError(
+                '; '.join(problems), 'restore one from a copy, or train anew in another folder'
+            )
+        if left:
+            raise MemtrainError(
+                f'{self.out} has {left}, and its checkpoint.pt is missing',
+                'restore that, or train anew in another folder',
+            )
 
     def open(
         self,
@@ -340,27 +467,39 @@ class Run:
         files: dict[str, str] | None = None,  # text by name, which a new run's folder gets besides
     ) -> None:
         "Put the folder in order and open the log after iteration `iter`"
+
         def work():
             remove_temporary(self.out)  # half a checkpoint of a killed run
-            self.log = MetricsLog(self.out/'metrics.jsonl', keep=iter or -1)
+            self.log = MetricsLog(self.out / 'metrics.jsonl', keep=iter or -1)
             if iter and iter not in self.log.kept:
-                raise MemtrainError(f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}', 'restore it, or train anew in another folder')
-            if iter: return self.remove_old(iter)  # a run that was killed before it could
+                raise MemtrainError(
+                    f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}',
+                    'restore it, or train anew in another folder',
+                )
+            if iter:
+                return self.remove_old(iter)  # a run that was killed before it could
             for name, text in (files or {}).items():
-                with atomic_write(self.out/name, 'w') as f: f.write(text)
-            save_checkpoint(self.out/'checkpoint.pt', {'iter': 0, 'begun': True})  # where it is missing, one is lost
+                with atomic_write(self.out / name, 'w') as f:
+                    f.write(text)
+            # where it is missing, one is lost
+            save_checkpoint(self.out / 'checkpoint.pt', {'iter': 0, 'begun': True})
+
         self.saved = iter
-        if self.out: on_main(self.ranks, work)
+        if self.out:
+            on_main(self.ranks, work)
 
     def write(
         self,
         **values: Any,  # `iter` and what was measured
     ) -> None:
         "Append a line to the log, and tell the listeners"
-        if self.changed: values, self.changed = {**values, 'changed': self.changed}, {}
+        if self.changed:
+            values, self.changed = {**values, 'changed': self.changed}, {}
         with explain_errors(f'{self.out}/metrics.jsonl', _ROOM):
-            if self.log: self.log.write(**values)
-        for listen in self.listeners: listen(values)
+            if self.log:
+                self.log.write(**values)
+        for listen in self.listeners:
+            listen(values)
 
 # %% ../nbs/reference/62_runs.ipynb #e2863dbc
 @patch
@@ -368,13 +507,16 @@ def remove_old(
     self: Run,
     iter: int,  # iterations done
 ) -> None:
-    "Remove the checkpoints before iteration `iter` that are too many, and those of a future that was given up"
+    """Remove the checkpoints before iteration `iter` that are too many, and those of a future that was given
+    up"""
     found = ((re.fullmatch(r'checkpoint_(\d{8,})(\.pt)?', p.name), p) for p in self.out.glob('checkpoint_*'))
     there = [(int(m[1]), p) for m, p in found if m]
-    kept = sorted({k for k, _ in there if k <= iter})[-self.keep:]
+    kept = sorted({k for k, _ in there if k <= iter})[-self.keep :]
     for k, path in there:
-        if self.keep > 1 and k in kept or path.is_dir() and k == iter: continue
+        if self.keep > 1 and k in kept or path.is_dir() and k == iter:
+            continue
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
 
 @patch
 def save(
@@ -383,16 +525,23 @@ def save(
     state: dict,  # what `load` is going to give
 ) -> None:
     "Make `state` the checkpoint of iteration `iter`, and remove those that are too old"
-    last = self.out and self.out/'checkpoint.pt'
+    last = self.out and self.out / 'checkpoint.pt'
+
     def work():
         self.log.sync()
-        if self.keep == 1: save_checkpoint(last, state)
+        if self.keep == 1:
+            save_checkpoint(last, state)
         else:
             save_checkpoint(numbered := last.with_name(f'checkpoint_{iter:08}.pt'), state)
-            with explain_errors(last, _ROOM), atomic_write(last) as to, open(numbered, 'rb') as source: shutil.copyfileobj(source, to)  # no link: whoever copies an older one over checkpoint.pt would write into this
+            # no link: whoever copies an older one over checkpoint.pt would write into this
+            with explain_errors(last, _ROOM), atomic_write(last) as to, open(numbered, 'rb') as source:
+                shutil.copyfileobj(source, to)
         self.remove_old(iter)
-    if self.out: on_main(self.ranks, work)
+
+    if self.out:
+        on_main(self.ranks, work)
     self.saved = iter
+
 
 @patch
 def save_as(
@@ -401,7 +550,9 @@ def save_as(
     state: dict,  # tensors, numbers, strings and containers of them
 ) -> None:
     "Write `state` to the file `name` in the folder, whole or not at all"
-    if self.out and self.ranks.main: save_checkpoint(self.out/name, state)
+    if self.out and self.ranks.main:
+        save_checkpoint(self.out / name, state)
+
 
 @patch
 def conclude(
@@ -409,41 +560,65 @@ def conclude(
     summarise: Callable[[], dict],  # makes the summary, on rank 0
 ) -> dict:  # the summary, on every rank
     "Write `summary.json`"
+
     def work():
         s = summarise()
         with explain_errors(f'{self.out}/summary.json', _ROOM):
-            if self.out: write_json(self.out/'summary.json', s)
+            if self.out:
+                write_json(self.out / 'summary.json', s)
         return s
+
     return on_main(self.ranks, work)
 
 # %% ../nbs/reference/62_runs.ipynb #eb1d4e1d
 @patch
 def go(
     self: Run,
-    trainer: Any,  # has `iter`, how many iterations are done, and `finished`; `step()` does one and gives a line for the log, `save()` calls `Run.save`
+    # has `iter`, how many iterations are done, and `finished`; `step()` does one and gives a line for the
+    # log, `save()` calls `Run.save`
+    trainer: Any,
     total: int | None,  # iterations in all, for the progress bar
     checkpoint_interval: int = 1,  # iterations between two checkpoints
     evaluate: Callable[[], float] | None = None,  # measures on what isn't learned from
     eval_interval: int = 1,  # iterations between two of it
-    describe: Callable[[dict, float | None], str] = lambda line, val: '',  # what the progress bar tells, from the last line and the last evaluation
+    # what the progress bar tells, from the last line and the last evaluation
+    describe: Callable[[dict, float | None], str] = lambda line, val: '',
     unit: str = 'iteration',  # what one is called
 ) -> None:
-    "Have `trainer` step until it is finished, logging, evaluating and saving on the way; `Stopped` where `SIGTERM` came before, and it is saved"
+    """Have `trainer` step until it is finished, logging, evaluating and saving on the way; `Stopped` where
+    `SIGTERM` came before, and it is saved"""
     val = None
-    with catch_sigterm(ctrl_c=bool(self.out)) as told, progress(total=total, initial=trainer.iter, desc='training', unit='it' if unit == 'iteration' else unit, disable=not self.ranks.main) as bar:
+    with (
+        catch_sigterm(ctrl_c=bool(self.out)) as told,
+        progress(
+            total=total,
+            initial=trainer.iter,
+            desc='training',
+            unit='it' if unit == 'iteration' else unit,
+            disable=not self.ranks.main,
+        ) as bar,
+    ):
         self.told, line = told, None
         while not trainer.finished:
-            try: line, left = trainer.step(), False
-            except Left: left = True
-            if not left: self.write(**line)
+            try:
+                line, left = trainer.step(), False
+            except Left:
+                left = True
+            if not left:
+                self.write(**line)
             last, stop = trainer.finished, left or self.ranks.any(told.is_set())
-            if not left and evaluate and (last or trainer.iter % eval_interval == 0): val = evaluate()
-            if last or stop or trainer.iter % checkpoint_interval == 0: trainer.save()
+            if not left and evaluate and (last or trainer.iter % eval_interval == 0):
+                val = evaluate()
+            if last or stop or trainer.iter % checkpoint_interval == 0:
+                trainer.save()
             if not left:
                 bar.set_postfix_str(describe(line, val), refresh=False)
                 bar.update()
             if stop and not last:
                 by_hand = self.ranks.any(told.is_set() and told.signal == signal.SIGINT)
-                stopped = Stopped(f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} after {unit} {trainer.iter}{', which is saved' if self.out else ''}", f"run it again with {option('resume')}" if self.out else '')
+                stopped = Stopped(
+                    f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} after {unit} {trainer.iter}{', which is saved' if self.out else ''}",
+                    f"run it again with {option('resume')}" if self.out else '',
+                )
                 stopped.status = 128 + (signal.SIGINT if by_hand else signal.SIGTERM)
                 raise stopped

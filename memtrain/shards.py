@@ -16,8 +16,22 @@ import numpy as np
 
 from . import __version__
 from .core import MemtrainError, check_whole, option
-from .folders import FolderWriter, UNFINISHED, atomic_write, check_names, checksum, drop, explain_errors, file_sha256, lock_folder, remove_temporary, \
-    sha256_text, temporary, verify_files, write_json
+from memtrain.folders import (
+    FolderWriter,
+    UNFINISHED,
+    atomic_write,
+    check_names,
+    checksum,
+    drop,
+    explain_errors,
+    file_sha256,
+    lock_folder,
+    remove_temporary,
+    sha256_text,
+    temporary,
+    verify_files,
+    write_json,
+)
 from .remote import RemoteFolder, as_url, file_size, hash_remote
 
 # %% ../nbs/data/20_shards.ipynb #5fe6bb2b
@@ -28,9 +42,11 @@ def dtype_for_vocab(
     "The little-endian integer type in which ids below `vocab_size` are stored"
     if not isinstance(vocab_size, (int, np.integer)) or not 1 <= vocab_size <= 2**32:
         raise MemtrainError(f'vocab_size {vocab_size!r} is outside 1 .. 4294967296')
-    if dtype == 'auto': dtype = 'uint16' if vocab_size <= 2**16 else 'uint32'
-    if dtype not in ('uint16', 'uint32'): raise MemtrainError(f"dtype {dtype!r} isn't one of auto, uint16, uint32")
-    if vocab_size > 2**(8*np.dtype(dtype).itemsize):
+    if dtype == 'auto':
+        dtype = 'uint16' if vocab_size <= 2**16 else 'uint32'
+    if dtype not in ('uint16', 'uint32'):
+        raise MemtrainError(f"dtype {dtype!r} isn't one of auto, uint16, uint32")
+    if vocab_size > 2 ** (8 * np.dtype(dtype).itemsize):
         raise MemtrainError(f"dtype {dtype} can't hold a vocabulary of {vocab_size:,}: take uint32 or auto")
     return np.dtype(dtype).newbyteorder('<')
 
@@ -40,11 +56,14 @@ MANIFEST, TOKENIZER = 'dataset_metadata.json', 'tokenizer_state.json'
 # %% ../nbs/data/20_shards.ipynb #3d9a9146
 class _Split:
     "One split while it is written: the shard that is being filled, and how far its documents have come"
+
     def __init__(self, writer, split, done=0, partial=0, chain='', next='', mark=0):
         self.writer, self.split, self.file = writer, split, None
-        self.done, self.partial, self.chain, self.next, self.mark = done, partial, chain, next, mark  # as the table above has it
+        # as the table above has it
+        self.done, self.partial, self.chain, self.next, self.mark = done, partial, chain, next, mark
         self.seen, self.hash = 0, hashlib.blake2b(digest_size=16)
-        self.expected = {n: c for n, c in ((done, chain), (done + 1, next)) if c}  # what the hash must be behind n documents
+        # what the hash must be behind n documents
+        self.expected = {n: c for n, c in ((done, chain), (done + 1, next)) if c}
 
     def hash_with(self, keys):
         more = self.hash.copy()
@@ -54,41 +73,60 @@ class _Split:
     def see(self, n, keys):
         "Count the next `n` documents"
         for k, chain in self.expected.items():
-            if self.seen < k <= self.seen + n and self.hash_with(keys[:16*(k - self.seen)]).hexdigest() != chain: raise self.changed()
+            if (
+                self.seen < k <= self.seen + n
+                and self.hash_with(keys[: 16 * (k - self.seen)]).hexdigest() != chain
+            ):
+                raise self.changed()
         self.seen, self.hash = self.seen + n, self.hash_with(keys)
 
     def changed(self):
-        return MemtrainError(f'{self.writer.dest}: the documents are not those of the run that was interrupted; '
-                             'restore the sources, or start anew in another folder')
+        return MemtrainError(
+            f'{self.writer.dest}: the documents are not those of the run that was interrupted; '
+            'restore the sources, or start anew in another folder'
+        )
 
     def append(self, ids, lengths, keys):
         "Write documents, less what finished shards hold of them"
         ends, held = np.cumsum(lengths), min(len(lengths), max(0, self.done - self.seen))
-        self.see(held, keys[:16*held])
+        self.see(held, keys[: 16 * held])
         at = int(ends[held - 1]) if held else 0
-        if held < len(lengths) and self.seen == self.done: at += self.partial
+        if held < len(lengths) and self.seen == self.done:
+            at += self.partial
         while at < len(ids):
             if self.file is None:
-                self.file, self.digest, self.tokens = open(temporary(self.writer.dest, self.split), 'wb'), hashlib.sha256(), 0
+                self.file, self.digest, self.tokens = (
+                    open(temporary(self.writer.dest, self.split), 'wb'),
+                    hashlib.sha256(),
+                    0,
+                )
                 self.ends, self.keys = [], []  # of the documents that end in this shard
             stop = min(len(ids), at + self.writer.tokens_per_shard - self.tokens)
             last, data = int(np.searchsorted(ends, stop, side='right')), ids[at:stop].tobytes()
             self.file.write(data)
             self.digest.update(data)
             self.ends.append(self.tokens + ends[held:last] - at)
-            self.keys.append(keys[16*held:16*last])
-            self.see(last - held, keys[16*held:16*last])
+            self.keys.append(keys[16 * held : 16 * last])
+            self.see(last - held, keys[16 * held : 16 * last])
             self.tokens, at, held = self.tokens + stop - at, stop, last
-            if self.tokens == self.writer.tokens_per_shard: self.finish(at - (int(ends[held - 1]) if held else 0), keys[16*held:16*held + 16])
+            if self.tokens == self.writer.tokens_per_shard:
+                self.finish(at - (int(ends[held - 1]) if held else 0), keys[16 * held : 16 * held + 16])
 
     def finish(self, partial=0, key=b''):
         "The shard is full, or its split at an end; it ends with `partial` tokens of the document with `key`"
         dest, name = self.writer.dest, f'{self.split}/shard_{len(self.writer.shards):05d}'
         ends = np.concatenate(self.ends).astype('<u8').tobytes()
-        entry = {'file': f'{name}.bin', 'split': self.split, 'tokens': self.tokens, 'documents': len(ends)//8, 'sha256': self.digest.hexdigest()}
+        entry = {
+            'file': f'{name}.bin',
+            'split': self.split,
+            'tokens': self.tokens,
+            'documents': len(ends) // 8,
+            'sha256': self.digest.hexdigest(),
+        }
         files = {'bin': self.file}
         for suffix, data in (('idx', ends), ('key', b''.join(self.keys))):
-            if suffix == 'key' and not data: continue
+            if suffix == 'key' and not data:
+                continue
             files[suffix] = open(temporary(dest, f'{name}.{suffix}'), 'wb')
             files[suffix].write(data)
             entry[f'{suffix}_sha256'] = hashlib.sha256(data).hexdigest()
@@ -97,60 +135,119 @@ class _Split:
             os.fsync(f.fileno())
             f.close()
         os.replace(self.file.name, temporary(dest, f'{name}.bin'))
-        (dest/self.split).mkdir(exist_ok=True)
-        self.file, self.done, self.chain, self.partial, self.mark = None, self.seen, self.hash.hexdigest(), partial, self.writer.mark
+        (dest / self.split).mkdir(exist_ok=True)
+        self.file, self.done, self.chain, self.partial, self.mark = (
+            None,
+            self.seen,
+            self.hash.hexdigest(),
+            partial,
+            self.writer.mark,
+        )
         self.next = self.hash_with(key).hexdigest() if partial else ''
-        self.writer.progress[self.split] = {k: getattr(self, k) for k in ('done', 'partial', 'chain', 'next', 'mark')}
+        self.writer.progress[self.split] = {
+            k: getattr(self, k) for k in ('done', 'partial', 'chain', 'next', 'mark')
+        }
         self.writer.add(entry, [f'{name}.{suffix}' for suffix in ('idx', 'key', 'bin') if suffix in files])
 
 # %% ../nbs/data/20_shards.ipynb #5e03ae65
 def _checked(ids, vocab_size, name):
     "`ids` as a one-dimensional array of integers, each below `vocab_size`"
     a = np.asarray(ids)
-    if not a.size: a = a.astype(np.uint16)  # an empty list is an array of floats
+    if not a.size:
+        a = a.astype(np.uint16)  # an empty list is an array of floats
     if a.ndim != 1 or a.dtype.kind not in 'iu':
-        raise MemtrainError(f'{name}: a document is a flat list of integers, not {a.dtype} of shape {a.shape}')
+        raise MemtrainError(
+            f'{name}: a document is a flat list of integers, not {a.dtype} of shape {a.shape}'
+        )
     if a.size and (a.max() >= vocab_size or (a.dtype.kind == 'i' and a.min() < 0)):
         bad = a[(a < 0) | (a >= vocab_size)][0]
-        raise MemtrainError(f'{name}: token id {bad} is outside the vocabulary of {vocab_size}; is this the right tokenizer?')
+        raise MemtrainError(
+            f'{name}: token id {bad} is outside the vocabulary of {vocab_size}; is this the right tokenizer?'
+        )
     return a
 
 # %% ../nbs/data/20_shards.ipynb #a8c3bc31
 class ShardWriter(FolderWriter):
-    "Writes documents of token ids into shards; the manifest appears when the `with` block ends without an exception"
-    manifest_name, format, what, make = MANIFEST, 'memtrain-tokens', 'data set', 'prepare the data set with `memtrain prepare`'
-    shape = {'dtype': ('uint16', 'uint32'), 'vocab_size': int, 'eod_id': (int, None), 'tokens_per_shard?': int, 'tokenizer_sha256?': (str, None), 'options?': dict,
-             'tokens': {str: int}, 'documents?': {str: int}, 'sources?': [{'path': str, 'bytes': int}], 'counts?': {str: int},
-             'shards': [{'file': str, 'split': str, 'tokens': int, 'documents?': int, 'sha256?': str, 'idx_sha256?': str, 'key_sha256?': str,
-                         'zst?': {'bytes': int, 'sha256': str}}]}
+    """Writes documents of token ids into shards; the manifest appears when the `with` block ends without an
+    exception"""
+
+    manifest_name, format, what, make = (
+        MANIFEST,
+        'memtrain-tokens',
+        'data set',
+        'prepare the data set with `memtrain prepare`',
+    )
+    shape = {
+        'dtype': ('uint16', 'uint32'),
+        'vocab_size': int,
+        'eod_id': (int, None),
+        'tokens_per_shard?': int,
+        'tokenizer_sha256?': (str, None),
+        'options?': dict,
+        'tokens': {str: int},
+        'documents?': {str: int},
+        'sources?': [{'path': str, 'bytes': int}],
+        'counts?': {str: int},
+        'shards': [
+            {
+                'file': str,
+                'split': str,
+                'tokens': int,
+                'documents?': int,
+                'sha256?': str,
+                'idx_sha256?': str,
+                'key_sha256?': str,
+                'zst?': {'bytes': int, 'sha256': str},
+            }
+        ],
+    }
     progress_shape = {str: {'done': int, 'partial': int, 'chain': str, 'next': str, 'mark': int}}
 
     def __init__(
         self,
-        dest: str | Path,  # folder, made if missing; must be empty, unfinished with `resume`, or a data set with `append`
+        # folder, made if missing; must be empty, unfinished with `resume`, or a data set with `append`
+        dest: str | Path,
         vocab_size: int,  # every id is below it
         eod_id: int | None = None,  # end-of-document id, put behind each document
         tokens_per_shard: int = 10_000_000,  # 20 MB at two bytes: few files, each quickly copied or checked
         dtype: str = 'auto',  # or 'uint16', 'uint32'
         tokenizer: str | None = None,  # the tokenizer's state, kept as `tokenizer_state.json`
         options: dict | None = None,  # kept in the manifest
-        resume: bool = False,  # resume behind the finished shards of an interrupted run with the same arguments
+        # resume behind the finished shards of an interrupted run with the same arguments
+        resume: bool = False,
         append: bool = False,  # add shards to a finished data set of the same kind
         defaults: dict | None = None,  # what an option is where the interrupted run didn't know it yet
     ):
         check_whole(tokens_per_shard=int(tokens_per_shard))
-        self.dtype, self.tokens_per_shard, self.vocab_size, self.eod_id = dtype_for_vocab(vocab_size, dtype), int(tokens_per_shard), int(vocab_size), eod_id
-        if eod_id is not None and not 0 <= eod_id < vocab_size: raise MemtrainError(f'is outside the vocabulary of {vocab_size}', '', 'eod_id', eod_id)
-        plan = dict(dtype=self.dtype.name, vocab_size=self.vocab_size, eod_id=eod_id, tokens_per_shard=self.tokens_per_shard,
-                    tokenizer_sha256=sha256_text(tokenizer) if tokenizer else None, options=options or {})
+        self.dtype, self.tokens_per_shard, self.vocab_size, self.eod_id = (
+            dtype_for_vocab(vocab_size, dtype),
+            int(tokens_per_shard),
+            int(vocab_size),
+            eod_id,
+        )
+        if eod_id is not None and not 0 <= eod_id < vocab_size:
+            raise MemtrainError(f'is outside the vocabulary of {vocab_size}', '', 'eod_id', eod_id)
+        plan = dict(
+            dtype=self.dtype.name,
+            vocab_size=self.vocab_size,
+            eod_id=eod_id,
+            tokens_per_shard=self.tokens_per_shard,
+            tokenizer_sha256=sha256_text(tokenizer) if tokenizer else None,
+            options=options or {},
+        )
         super().__init__(dest, plan, resume, append, defaults)
-        self.extra, self.mark, self.keyed = {}, 0, None  # more for the manifest; where the caller is in its sources; do documents have keys?
-        self.splits = {split: _Split(self, split, **{k: p[k] for k in self.progress_shape[str]}) for split, p in self.progress.items()}
+        # more for the manifest; where the caller is in its sources; do documents have keys?
+        self.extra, self.mark, self.keyed = {}, 0, None
+        self.splits = {
+            split: _Split(self, split, **{k: p[k] for k in self.progress_shape[str]})
+            for split, p in self.progress.items()
+        }
         try:
             self.note()
             if tokenizer and not append:
                 self.beside.append(TOKENIZER)
-                with atomic_write(self.dest/TOKENIZER) as f: f.write(tokenizer.encode())
+                with atomic_write(self.dest / TOKENIZER) as f:
+                    f.write(tokenizer.encode())
         except BaseException:  # an interruption before the `with` block is entered
             self.abort()
             raise
@@ -158,33 +255,55 @@ class ShardWriter(FolderWriter):
     @classmethod
     def read_manifest(cls, path: str | Path) -> dict:
         "The manifest of the data set at `path`, whose numbers agree with each other"
-        m, source = super().read_manifest(path), Path(path)/MANIFEST
-        for entry, known in ((m, {'documents': dict.fromkeys(m['tokens'], 0), 'tokenizer_sha256': None, 'options': {}}), *((s, {'documents': 0, 'sha256': ''}) for s in m['shards'])):
-            for key, value in known.items(): entry.setdefault(key, value)  # what one that was written by hand may leave out
-        total = lambda what: {split: sum(s[what] for s in m['shards'] if s['split'] == split) for split in {s['split'] for s in m['shards']}}
+        m, source = super().read_manifest(path), Path(path) / MANIFEST
+        for entry, known in (
+            (m, {'documents': dict.fromkeys(m['tokens'], 0), 'tokenizer_sha256': None, 'options': {}}),
+            *((s, {'documents': 0, 'sha256': ''}) for s in m['shards']),
+        ):
+            # what one that was written by hand may leave out
+            for key, value in known.items():
+                entry.setdefault(key, value)
+        total = lambda what: {
+            split: sum(s[what] for s in m['shards'] if s['split'] == split)
+            for split in {s['split'] for s in m['shards']}
+        }
         for what in ('tokens', 'documents'):
-            if m[what] != total(what): raise MemtrainError(f'{source}: damaged, it says {m[what]} {what}, and its shards {total(what)}: restore it, or {cls.make}')
-        if len(files := {s['file'] for s in m['shards']}) < len(m['shards']) or not all(f.endswith('.bin') for f in files):
-            raise MemtrainError(f'{source}: damaged, its shards are no .bin files, or one is there twice: restore it, or {cls.make}')
-        if not (m['eod_id'] or 0) < m['vocab_size'] <= 2**(8*np.dtype(m['dtype']).itemsize):
-            raise MemtrainError(f"{source}: damaged, {m['dtype']} and end {m['eod_id']} with a vocabulary of {m['vocab_size']:,}: restore it, or {cls.make}")
+            if m[what] != total(what):
+                raise MemtrainError(
+                    f'{source}: damaged, it says {m[what]} {what}, and its shards {total(what)}: restore it, or {cls.make}'
+                )
+        if len(files := {s['file'] for s in m['shards']}) < len(m['shards']) or not all(
+            f.endswith('.bin') for f in files
+        ):
+            raise MemtrainError(
+                f'{source}: damaged, its shards are no .bin files, or one is there twice: restore it, or {cls.make}'
+            )
+        if not (m['eod_id'] or 0) < m['vocab_size'] <= 2 ** (8 * np.dtype(m['dtype']).itemsize):
+            raise MemtrainError(
+                f"{source}: damaged, {m['dtype']} and end {m['eod_id']} with a vocabulary of {m['vocab_size']:,}: restore it, or {cls.make}"
+            )
         check_names(path, [TOKENIZER], source)
         return m
 
     def _split(self, split):
-        if not re.fullmatch(r'[\w-]+', split): raise MemtrainError(f'{split!r} is no name for a split: use letters, digits, - and _')
+        if not re.fullmatch(r'[\w-]+', split):
+            raise MemtrainError(f'{split!r} is no name for a split: use letters, digits, - and _')
         return self.splits.setdefault(split, _Split(self, split))
 
     def write(
         self,
         ids: Any,  # (n,) integers: one document, without its end-of-document id
         split: str = 'train',  # letters, digits, - and _; the folder it goes to
-        key: bytes = b'',  # identifies the document, so that a resumed run notices other sources; its hash unless it has 16 bytes
+        # identifies the document, so that a resumed run notices other sources; its hash unless it has 16
+        # bytes
+        key: bytes = b'',
     ) -> None:
         "Append the document `ids` to `split`"
         ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} document {self._split(split).seen}')
-        if self.eod_id is not None: ids = np.append(ids.astype(self.dtype), self.dtype.type(self.eod_id))
-        if key and len(key) != 16: key = hashlib.blake2b(key, digest_size=16).digest()
+        if self.eod_id is not None:
+            ids = np.append(ids.astype(self.dtype), self.dtype.type(self.eod_id))
+        if key and len(key) != 16:
+            key = hashlib.blake2b(key, digest_size=16).digest()
         self.write_many(ids, [len(ids)], split, key)
 
     def write_many(
@@ -196,20 +315,22 @@ class ShardWriter(FolderWriter):
     ) -> None:
         "Append documents to `split`, but for those that finished shards hold"
         s, lengths = self._split(split), np.asarray(lengths, dtype=np.int64)
-        ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} documents from {s.seen} on').astype(self.dtype, copy=False)
-        if len(keys) not in (0, 16*len(lengths)) or lengths.sum() != len(ids):
-            raise MemtrainError(f'{self.dest}: {len(lengths)} documents of {lengths.sum()} tokens came with {len(ids)} tokens and {len(keys)} bytes of keys')
-        if len(lengths) and self.keyed not in (None, bool(keys)): raise MemtrainError(f'{self.dest}: some documents have a key and some have none')
+        ids = _checked(ids, self.vocab_size, f'{self.dest}, {split} documents from {s.seen} on').astype(
+            self.dtype, copy=False
+        )
+        if len(keys) not in (0, 16 * len(lengths)) or lengths.sum() != len(ids):
+            raise MemtrainError(
+                f'{self.dest}: {len(lengths)} documents of {lengths.sum()} tokens came with {len(ids)} tokens and {len(keys)} bytes of keys'
+            )
+        if len(lengths) and self.keyed not in (None, bool(keys)):
+            raise MemtrainError(f'{self.dest}: some documents have a key and some have none')
         self.keyed = bool(keys) if len(lengths) else self.keyed
         if not lengths.all():  # an empty document without an end leaves nothing
-            keys = b''.join(keys[16*i:16*i + 16] for i in np.flatnonzero(lengths))
+            keys = b''.join(keys[16 * i : 16 * i + 16] for i in np.flatnonzero(lengths))
             lengths = lengths[lengths > 0]
         s.append(ids, lengths, keys)
 
-    def held_before(
-        self,
-        split: str = 'train',
-    ) -> int:  # a `mark`; 0 when nothing is held
+    def held_before(self, split: str = 'train') -> int:  # a `mark`; 0 when nothing is held
         "Finished shards hold every document of `split` that was written under a lower `mark` than this"
         return self.splits[split].mark if split in self.splits else 0
 
@@ -219,28 +340,51 @@ class ShardWriter(FolderWriter):
         split: str = 'train',
     ) -> None:
         "Pass over the next documents of `split`, all of which finished shards hold"
-        s, n = self._split(split), len(keys)//16
-        if s.seen + n > s.done: raise s.changed()
+        s, n = self._split(split), len(keys) // 16
+        if s.seen + n > s.done:
+            raise s.changed()
         s.see(n, keys)
 
     def close(
         self,
-        name: str | Path | None = None,  # another name for the finished folder, unless there is such a folder by then
+        # another name for the finished folder, unless there is such a folder by then
+        name: str | Path | None = None,
     ) -> dict:  # the manifest
         "Publish the last shards, then the manifest"
         for _, s in sorted(self.splits.items()):
-            if s.seen < max(s.expected, default=0): raise s.changed()
-            if s.file: s.finish()
-        if not self.shards: raise MemtrainError(f'{self.dest}: there was nothing to write; the sources hold no tokens')
-        total = lambda what: {split: sum(s[what] for s in self.shards if s['split'] == split) for split in sorted({s['split'] for s in self.shards})}
-        first = {'options': self.base['options']} if self.base else {}  # a data set that grows keeps those it was made with
-        return self.finish({**(self.base or {}), 'format': self.format, 'version': 1, 'library': f'memtrain {__version__}', **self.plan, **first,
-                            'tokens': total('tokens'), 'documents': total('documents'), **self.extra, 'shards': self.shards}, name)
+            if s.seen < max(s.expected, default=0):
+                raise s.changed()
+            if s.file:
+                s.finish()
+        if not self.shards:
+            raise MemtrainError(f'{self.dest}: there was nothing to write; the sources hold no tokens')
+        total = lambda what: {
+            split: sum(s[what] for s in self.shards if s['split'] == split)
+            for split in sorted({s['split'] for s in self.shards})
+        }
+        # a data set that grows keeps those it was made with
+        first = {'options': self.base['options']} if self.base else {}
+        return self.finish(
+            {
+                **(self.base or {}),
+                'format': self.format,
+                'version': 1,
+                'library': f'memtrain {__version__}',
+                **self.plan,
+                **first,
+                'tokens': total('tokens'),
+                'documents': total('documents'),
+                **self.extra,
+                'shards': self.shards,
+            },
+            name,
+        )
 
     def abort(self) -> None:
         "Drop what isn't whole; without a finished shard, everything"
         for s in self.splits.values():
-            if s.file: drop(s.file)
+            if s.file:
+                drop(s.file)
         super().abort()
 
 # %% ../nbs/data/20_shards.ipynb #551b27cc
@@ -249,20 +393,29 @@ def read_manifest(
 ) -> dict:
     "The manifest of the data set at `path`; a `MemtrainError` says why there is none"
     path = find_here(path)
-    if not (path/MANIFEST).exists():
-        if (path.parent/MANIFEST).exists(): raise MemtrainError(f'{path} lies inside the data set {path.parent}: open that, with split={path.name!r}')
-        if (path.parent/UNFINISHED).exists(): path = path.parent  # somebody opened DIR/train of an unfinished DIR
+    if not (path / MANIFEST).exists():
+        if (path.parent / MANIFEST).exists():
+            raise MemtrainError(
+                f'{path} lies inside the data set {path.parent}: open that, with split={path.name!r}'
+            )
+        # somebody opened DIR/train of an unfinished DIR
+        if (path.parent / UNFINISHED).exists():
+            path = path.parent
     return ShardWriter.read_manifest(path)
+
 
 def find_here(
     path: str | Path,  # a folder, or the address of one
 ) -> Path:  # the folder itself, or one here with the manifest and the tokenizer of what lies far away
     "Where the small files of the data set at `path` are to be read"
-    if not (url := as_url(path)): return Path(path)
+    if not (url := as_url(path)):
+        return Path(path)
     remote = RemoteFolder(url)
     remote.get_small(MANIFEST)
-    if ShardWriter.read_manifest(remote.mirror)['tokenizer_sha256']: remote.get_small(TOKENIZER)
+    if ShardWriter.read_manifest(remote.mirror)['tokenizer_sha256']:
+        remote.get_small(TOKENIZER)
     return remote.mirror
+
 
 def list_splits(
     path: str | Path,  # a data set, ours or in another format
@@ -270,36 +423,57 @@ def list_splits(
     "The splits of the data set at `path`"
     return sorted((not as_url(path) and find_foreign_splits(path)) or read_manifest(path)['tokens'])
 
+
 def _shard_files(path, split, dtype, remote=None):
     "(manifest or None, dtype, [(file, tokens, offset of the first in bytes)]) of one split, lengths checked"
-    if not remote and (foreign := find_foreign(path, split, dtype)): return _foreign_manifest(path, foreign[1]), *foreign[:2]
+    if not remote and (foreign := find_foreign(path, split, dtype)):
+        return _foreign_manifest(path, foreign[1]), *foreign[:2]
     m, files = read_manifest(path), []
     if split not in m['tokens']:
-        raise MemtrainError(f"{path} has no split {split!r}: it has {', '.join(m['tokens'])}; "
-                            f"`memtrain prepare` makes val where {option('val_fraction')} is above 0")
-    if dtype not in (None, m['dtype']): raise MemtrainError(f"{path} has {m['dtype']} ids, not {dtype}: leave {option('dtype')} out")
+        raise MemtrainError(
+            f"{path} has no split {split!r}: it has {', '.join(m['tokens'])}; "
+            f"`memtrain prepare` makes val where {option('val_fraction')} is above 0"
+        )
+    if dtype not in (None, m['dtype']):
+        raise MemtrainError(f"{path} has {m['dtype']} ids, not {dtype}: leave {option('dtype')} out")
     dtype = np.dtype(m['dtype']).newbyteorder('<')
     for s in m['shards']:
-        if s['split'] != split: continue
-        file, expected = path/s['file'], s['tokens']*dtype.itemsize
+        if s['split'] != split:
+            continue
+        file, expected = path / s['file'], s['tokens'] * dtype.itemsize
         if remote:
             files.append((file, s['tokens'], 0))
-            if 'zst' in s or not s['sha256']: raise MemtrainError(f"{remote.url}/{s['file']}: compressed, or without a sha256", 'copy the data set here, or put there what `memtrain prepare` makes')
+            if 'zst' in s or not s['sha256']:
+                raise MemtrainError(
+                    f"{remote.url}/{s['file']}: compressed, or without a sha256",
+                    'copy the data set here, or put there what `memtrain prepare` makes',
+                )
             continue
-        if 'zst' in s and not file.exists(): file, expected = Path(f'{file}.zst'), s['zst']['bytes']
-        try: size = os.stat(file).st_size
-        except FileNotFoundError: raise _missing(file) from None
-        if size != expected: raise MemtrainError(f'{file}: {size:,} bytes, the manifest says {expected:,}; copy it again, or prepare the data set anew')
+        if 'zst' in s and not file.exists():
+            file, expected = Path(f'{file}.zst'), s['zst']['bytes']
+        try:
+            size = os.stat(file).st_size
+        except FileNotFoundError:
+            raise _missing(file) from None
+        if size != expected:
+            raise MemtrainError(
+                f'{file}: {size:,} bytes, the manifest says {expected:,}; copy it again, or prepare the data set anew'
+            )
         files.append((file, s['tokens'], 0))
     return m, dtype, files
 
-def _missing(file): return MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew')
+
+def _missing(file):
+    return MemtrainError(f'{file} is missing: copy it again, or prepare the data set anew')
 
 # %% ../nbs/data/20_shards.ipynb #8b176581
 def _zstd():
-    try: import zstandard
-    except ImportError: raise MemtrainError("compressed files need zstandard: pip install 'memtrain[zstd]'") from None
+    try:
+        import zstandard
+    except ImportError:
+        raise MemtrainError("compressed files need zstandard: pip install 'memtrain[zstd]'") from None
     return zstandard
+
 
 def _unpack(path, size):
     "The content of a .zst file, which is to have `size` bytes, in pieces; no more than that is unpacked"
@@ -309,65 +483,114 @@ def _unpack(path, size):
             reader = zstd.ZstdDecompressor().stream_reader(f)
             while got <= size and (piece := reader.read(2**20)):
                 got += len(piece)
-                if got <= size: yield piece
-    except zstd.ZstdError as e: raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
-    except OSError as e: raise _unreadable(path, e) from None
-    if got != size: raise MemtrainError(f"{path}: holds {f'{got:,}' if got < size else 'more'} bytes, the manifest says {size:,}; copy it again")
+                if got <= size:
+                    yield piece
+    except zstd.ZstdError as e:
+        raise MemtrainError(f'{path}: damaged .zst file ({e}); copy it again') from None
+    except OSError as e:
+        raise _unreadable(path, e) from None
+    if got != size:
+        raise MemtrainError(
+            f"{path}: holds {f'{got:,}' if got < size else 'more'} bytes, the manifest says {size:,}; copy it again"
+        )
 
-def _unreadable(file, e): return MemtrainError(f"{file} can't be read ({getattr(e, 'strerror', None) or e}): was it moved since it was opened? Restore it")
+
+def _unreadable(file, e):
+    return MemtrainError(
+        f"{file} can't be read ({getattr(e, 'strerror', None) or e}): was it moved since it was opened? Restore it"
+    )
+
 
 class _Sources:
     "The files or arrays with the shards of a split: mapped on first use, or read past the maps"
+
     limit = 256  # files open at a time
 
     def __init__(self, files, dtype, arrays=(), remote=None, entries=()):
-        self.remote, self.entries = remote, list(entries)  # where they are fetched from, and what each is there: (name, bytes, sha256)
-        if remote: self.limit = 16
-        self.files, self.offsets, self.dtype, self.arrays = [f for f, *_ in files], [at for *_, at in files], dtype, list(arrays)
-        self.starts = np.cumsum([0] + ([len(a) for a in self.arrays] or [n for _, n, _ in files])).tolist()  # where each shard begins, and the end
+        # where they are fetched from, and what each is there: (name, bytes, sha256)
+        self.remote, self.entries = remote, list(entries)
+        if remote:
+            self.limit = 16
+        self.files, self.offsets, self.dtype, self.arrays = (
+            [f for f, *_ in files],
+            [at for *_, at in files],
+            dtype,
+            list(arrays),
+        )
+        # where each shard begins, and the end
+        self.starts = np.cumsum([0] + ([len(a) for a in self.arrays] or [n for _, n, _ in files])).tolist()
         self.__setstate__(self.__dict__)
 
-    def __getstate__(self): return {**self.__dict__, 'maps': None, 'fds': None}
+    def __getstate__(self):
+        return {**self.__dict__, 'maps': None, 'fds': None}
 
     def __setstate__(self, state):  # in another process: map and open anew
         self.__dict__.update(state)
         self.compressed = any(f.suffix == '.zst' for f in self.files)
         self.plain = not (self.arrays or self.compressed) and hasattr(os, 'preadv')
-        self.maps, self.fds = [None]*(len(self.starts) - 1), OrderedDict()  # descriptors, the one used longest ago first
+        # descriptors, the one used longest ago first
+        self.maps, self.fds = [None] * (len(self.starts) - 1), OrderedDict()
         weakref.finalize(self, _close_all, self.fds).atexit = False  # the system closes them then
 
     def array(self, i):
-        "Shard `i`: a map of a file that is as long as it was, or what was compressed whole in memory; of these the last two are kept"
-        if self.arrays: return self.arrays[i]
+        """Shard `i`: a map of a file that is as long as it was, or what was compressed whole in memory; of
+        these the last two are kept"""
+        if self.arrays:
+            return self.arrays[i]
         n, file = self.starts[i + 1] - self.starts[i], self.files[i]
-        if self.plain and n and (missing := self.offsets[i] + n*self.dtype.itemsize - os.fstat(self.fd(i)).st_size) > 0: raise self.cut(i, missing)
-        if self.maps[i] is not None: return self.maps[i]
+        if (
+            self.plain
+            and n
+            and (missing := self.offsets[i] + n * self.dtype.itemsize - os.fstat(self.fd(i)).st_size) > 0
+        ):
+            raise self.cut(i, missing)
+        if self.maps[i] is not None:
+            return self.maps[i]
         if file.suffix == '.zst':
-            data = b''.join(_unpack(file, n*self.dtype.itemsize))
-            for k in [k for k, m in enumerate(self.maps) if isinstance(m, np.ndarray) and k not in (i - 1, i)]: self.maps[k] = None
+            data = b''.join(_unpack(file, n * self.dtype.itemsize))
+            for k in [
+                k for k, m in enumerate(self.maps) if isinstance(m, np.ndarray) and k not in (i - 1, i)
+            ]:
+                self.maps[k] = None
             self.maps[i] = np.frombuffer(data, self.dtype)
         elif self.remote:  # a map would keep what the cache lets go
-            for k in [k for k, m in enumerate(self.maps) if m is not None and k != i - 1]: self.maps[k] = None
+            for k in [k for k, m in enumerate(self.maps) if m is not None and k != i - 1]:
+                self.maps[k] = None
             out = np.empty(n, self.dtype)
             self.pread([(i, 0, n)], [out])
             self.maps[i] = out
         else:
-            try: self.maps[i] = np.memmap(file, self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)  # an empty file can't be mapped
-            except (OSError, ValueError) as e: raise _unreadable(file, e) from None
+            # an empty file can't be mapped
+            try:
+                self.maps[i] = (
+                    np.memmap(file, self.dtype, 'r', self.offsets[i], n) if n else np.empty(0, self.dtype)
+                )
+            except (OSError, ValueError) as e:
+                raise _unreadable(file, e) from None
         return self.maps[i]
 
-    def cut(self, i, missing): return MemtrainError(f'{self.files[i]}: {missing} bytes too short; it was cut after it was opened: restore it')
+    def cut(self, i, missing):
+        return MemtrainError(
+            f'{self.files[i]}: {missing} bytes too short; it was cut after it was opened: restore it'
+        )
 
     def fd(self, i):
         "The descriptor of file `i`"
-        if i in self.fds: self.fds.move_to_end(i)
+        if i in self.fds:
+            self.fds.move_to_end(i)
         else:
-            if len(self.fds) >= self.limit: os.close(self.fds.popitem(last=False)[1])
-            if self.remote: self.fds[i] = self.remote.open(self.entries[i], self.close_all)
+            if len(self.fds) >= self.limit:
+                os.close(self.fds.popitem(last=False)[1])
+            if self.remote:
+                self.fds[i] = self.remote.open(self.entries[i], self.close_all)
             else:
-                try: self.fds[i] = os.open(self.files[i], os.O_RDONLY)
-                except OSError as e: raise _unreadable(self.files[i], e) from None
-            if hasattr(os, 'posix_fadvise'): os.posix_fadvise(self.fds[i], 0, 0, os.POSIX_FADV_RANDOM)  # read what is asked for and no more
+                try:
+                    self.fds[i] = os.open(self.files[i], os.O_RDONLY)
+                except OSError as e:
+                    raise _unreadable(self.files[i], e) from None
+            # read what is asked for and no more
+            if hasattr(os, 'posix_fadvise'):
+                os.posix_fadvise(self.fds[i], 0, 0, os.POSIX_FADV_RANDOM)
         return self.fds[i]
 
     def close_all(self):
@@ -379,43 +602,60 @@ class _Sources:
         "Copy each (shard, first token, tokens) of `pieces` into `out`, one behind the other"
         pieces = list(pieces)
         ends = np.cumsum([n for _, _, n in pieces], dtype=np.int64).tolist()
-        outs = [out[end - n:end] for (_, _, n), end in zip(pieces, ends)]
-        if self.plain: return self.pread(pieces, outs)
-        for (i, at, n), o in zip(pieces, outs): o[:] = self.array(i)[at:at + n]
+        outs = [out[end - n : end] for (_, _, n), end in zip(pieces, ends)]
+        if self.plain:
+            return self.pread(pieces, outs)
+        for (i, at, n), o in zip(pieces, outs):
+            o[:] = self.array(i)[at : at + n]
 
     def pread(self, pieces, outs):
         "Read each of `pieces` into its array, with one system call where that gives all"
         fd, shard, size = None, None, self.dtype.itemsize
         for (i, at, n), out in zip(pieces, outs):
-            if i != shard: fd, shard = self.fd(i), i
-            got = os.preadv(fd, [out], self.offsets[i] + at*size)
-            while got < n*size:  # Linux gives 2 GiB at a time
-                more = os.preadv(fd, [out.view(np.uint8)[got:]], self.offsets[i] + at*size + got)
-                if not more: raise self.cut(i, n*size - got)
+            if i != shard:
+                fd, shard = self.fd(i), i
+            got = os.preadv(fd, [out], self.offsets[i] + at * size)
+            while got < n * size:  # Linux gives 2 GiB at a time
+                more = os.preadv(fd, [out.view(np.uint8)[got:]], self.offsets[i] + at * size + got)
+                if not more:
+                    raise self.cut(i, n * size - got)
                 got += more
 
     def announce(self, pieces):
         "Have the system fetch each of `pieces` into the page cache, without waiting"
-        if not self.plain or not hasattr(os, 'posix_fadvise'): return
-        if self.remote: pieces = [p for p in pieces if p[0] in self.fds or self.remote.has(self.entries[p[0]])]  # of what lies far away, only what is in the cache
+        if not self.plain or not hasattr(os, 'posix_fadvise'):
+            return
+        # of what lies far away, only what is in the cache
+        if self.remote:
+            pieces = [p for p in pieces if p[0] in self.fds or self.remote.has(self.entries[p[0]])]
         size, needed = self.dtype.itemsize, os.POSIX_FADV_WILLNEED
-        for i, at, n in pieces: os.posix_fadvise(self.fd(i), self.offsets[i] + at*size, n*size, needed)
+        for i, at, n in pieces:
+            os.posix_fadvise(self.fd(i), self.offsets[i] + at * size, n * size, needed)
 
-def _close_all(fds, close=os.close):  # kept here, since at the end of a program a module's names go before its objects
+
+# kept here, since at the end of a program a module's names go before its objects
+def _close_all(fds, close=os.close):
     for fd in fds.values():
-        try: close(fd)
-        except OSError: pass
+        try:
+            close(fd)
+        except OSError:
+            pass
 
 # %% ../nbs/data/20_shards.ipynb #656c078d
 class TokenShards:
     "One split of a data set as one long, read-only array of token ids"
+
     def __init__(
         self,
-        path: str | Path,  # folder with a manifest, or somebody else's: nanoGPT's, llm.c's, Megatron-LM's, bare `.bin` files
+        # folder with a manifest, or somebody else's: nanoGPT's, llm.c's, Megatron-LM's, bare `.bin` files
+        path: str | Path,
         split: str = 'train',  # or 'val', or any other that is there
         dtype: str | None = None,  # 'uint16' or 'uint32' for files that don't say it
-        cache_dir: str | Path | None = None,  # of what lies far away: where its shards are kept; MEMTRAIN_CACHE, or the user's cache folder, by default
-        cache_size: str | int | None = None,  # bytes that they may take there; MEMTRAIN_CACHE_SIZE, or 10 GB, by default
+        # of what lies far away: where its shards are kept; MEMTRAIN_CACHE, or the user's cache folder, by
+        # default
+        cache_dir: str | Path | None = None,
+        # bytes that they may take there; MEMTRAIN_CACHE_SIZE, or 10 GB, by default
+        cache_size: str | int | None = None,
     ):
         if not (url := as_url(path)):
             manifest, dtype, files = _shard_files(Path(path), split, dtype)
@@ -424,7 +664,11 @@ class TokenShards:
         remote = RemoteFolder(url, cache_dir, cache_size)
         remote.get_small(MANIFEST)
         manifest, dtype, files = _shard_files(remote.mirror, split, dtype, remote)
-        entries = [(s['file'], s['tokens']*dtype.itemsize, s['sha256']) for s in manifest['shards'] if s['split'] == split]
+        entries = [
+            (s['file'], s['tokens'] * dtype.itemsize, s['sha256'])
+            for s in manifest['shards']
+            if s['split'] == split
+        ]
         self._open(url, split, manifest, _Sources(files, dtype, remote=remote, entries=entries))
 
     def _open(self, path, split, manifest, sources):
@@ -453,18 +697,35 @@ class TokenShards:
         parts: list['TokenShards'],  # of one vocabulary; all in files, or all in memory
     ) -> 'TokenShards':
         "Several data sets as one, one behind the other"
-        a, sources, told = parts[0], [p.sources for p in parts], '{0.path} has {0.dtype.name} ids of a vocabulary of {0.vocab_size} with end {0.eod_id}'.format
+        a, sources, told = (
+            parts[0],
+            [p.sources for p in parts],
+            '{0.path} has {0.dtype.name} ids of a vocabulary of {0.vocab_size} with end {0.eod_id}'.format,
+        )
         for p in parts[1:]:
-            if told(p).removeprefix(str(p.path)) != told(a).removeprefix(str(a.path)): raise MemtrainError(f'{told(p)}, {told(a)}: prepare both with one tokenizer')
+            if told(p).removeprefix(str(p.path)) != told(a).removeprefix(str(a.path)):
+                raise MemtrainError(f'{told(p)}, {told(a)}: prepare both with one tokenizer')
         files = [f for s in sources for f in zip(s.files, np.diff(s.starts).tolist(), s.offsets)]
         arrays = [array for s in sources for array in s.arrays]
-        if any(s.remote for s in sources): raise MemtrainError('data sets that lie far away can\'t be joined', 'copy them here')
-        if files and arrays: raise MemtrainError("data sets in files and in memory can't be joined: write the ones in memory with ShardWriter")
-        manifest = a.manifest and {**a.manifest, 'checksum': checksum({str(i): p.manifest['checksum'] for i, p in enumerate(parts)})}
-        return cls.__new__(cls)._open(' and '.join(str(p.path) for p in parts), a.split, manifest, _Sources(files, a.dtype, arrays))
+        if any(s.remote for s in sources):
+            raise MemtrainError('data sets that lie far away can\'t be joined', 'copy them here')
+        if files and arrays:
+            raise MemtrainError(
+                "data sets in files and in memory can't be joined: write the ones in memory with ShardWriter"
+            )
+        manifest = a.manifest and {
+            **a.manifest,
+            'checksum': checksum({str(i): p.manifest['checksum'] for i, p in enumerate(parts)}),
+        }
+        return cls.__new__(cls)._open(
+            ' and '.join(str(p.path) for p in parts), a.split, manifest, _Sources(files, a.dtype, arrays)
+        )
 
-    def __len__(self) -> int: return self.starts[-1]
-    def __repr__(self) -> str: return f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.starts) - 1} shards)'
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.starts) - 1} shards)'
 
     @property
     def vocab_size(self) -> int | None:
@@ -482,10 +743,14 @@ class TokenShards:
     ) -> np.ndarray | int:  # an id, or (n,) ids
         "Id `i`, or the ids of a slice, as from a list"
         if not isinstance(i, slice):
-            if not -len(self) <= i < len(self): raise IndexError(f'token {i} of {len(self)}')
+            if not -len(self) <= i < len(self):
+                raise IndexError(f'token {i} of {len(self)}')
             return int(self.read(i % len(self), 1)[0])
         start, stop, step = i.indices(len(self))
-        if step != 1: raise MemtrainError(f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of the array')
+        if step != 1:
+            raise MemtrainError(
+                f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of the array'
+            )
         return self.read(start, max(0, stop - start))
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
@@ -493,21 +758,28 @@ class TokenShards:
         return (np.array if copy else np.asarray)(self.read(0, len(self)), dtype)
 
     def _pieces(self, starts, lengths):
-        "(shard, first token in it, tokens) of what lies at each of `starts`, in their order; more than one where a shard ends in between"
+        """(shard, first token in it, tokens) of what lies at each of `starts`, in their order; more than one
+        where a shard ends in between"""
         starts, lengths = np.asarray(starts, dtype=np.int64), np.asarray(lengths, dtype=np.int64)
         ends, edges = starts + lengths, np.asarray(self.starts)
         wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (ends > len(self)))
         if len(wrong):
-            raise MemtrainError(f'{self.path}: tokens {starts[wrong[0]]} .. {ends[wrong[0]]} are outside {self.split}, which has {len(self)}')
+            raise MemtrainError(
+                f'{self.path}: tokens {starts[wrong[0]]} .. {ends[wrong[0]]} are outside {self.split}, which has {len(self)}'
+            )
         shard = np.minimum(np.searchsorted(edges, starts, side='right'), len(edges) - 1) - 1
         inside = ends <= edges[shard + 1]
         pieces = zip(shard.tolist(), (starts - edges[shard]).tolist(), lengths.tolist())
-        if inside.all(): return pieces
+        if inside.all():
+            return pieces
+
         def cut(i, at, n):
             while n:
                 here = min(n, self.starts[i + 1] - self.starts[i] - at)
-                if here: yield i, at, here
+                if here:
+                    yield i, at, here
                 i, at, n = i + 1, 0, n - here
+
         return (piece for p, whole in zip(pieces, inside.tolist()) for piece in ([p] if whole else cut(*p)))
 
     def shard(
@@ -524,8 +796,9 @@ class TokenShards:
     ) -> np.ndarray:  # (length,), a view of the map where one shard holds all of it
         "`length` tokens from `start` on"
         i = bisect_right(self.starts, start) - 1
-        if length > 0 <= start and start + length <= self.starts[min(i + 1, len(self.starts) - 1)]: return self.shard(i)[start - self.starts[i]:][:length]
-        pieces = [self.shard(i)[at:at + n] for i, at, n in self._pieces([start], [length])]
+        if length > 0 <= start and start + length <= self.starts[min(i + 1, len(self.starts) - 1)]:
+            return self.shard(i)[start - self.starts[i] :][:length]
+        pieces = [self.shard(i)[at : at + n] for i, at, n in self._pieces([start], [length])]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.empty(0, self.dtype)])
 
     def fetch(
@@ -535,9 +808,13 @@ class TokenShards:
     ) -> np.ndarray:  # (length,), a copy
         "`length` tokens from `start` on, past the memory map"
         out, i = np.empty(length, self.dtype), bisect_right(self.starts, start) - 1
-        if self.sources.plain and 0 <= start < start + length <= self.starts[min(i + 1, len(self.starts) - 1)]:
+        if (
+            self.sources.plain
+            and 0 <= start < start + length <= self.starts[min(i + 1, len(self.starts) - 1)]
+        ):
             self.sources.pread([(i, start - self.starts[i], length)], [out])
-        else: self.read_many([start], [length], out)
+        else:
+            self.read_many([start], [length], out)
         return out
 
     def read_many(
@@ -548,7 +825,9 @@ class TokenShards:
     ) -> None:
         "Copy stretches of tokens into `out`, one behind the other, past the memory map"
         if out.dtype != self.dtype or out.size != np.sum(lengths):
-            raise MemtrainError(f'{self.path}: an array of {out.size} {out.dtype} for {np.sum(lengths)} {self.dtype} tokens')
+            raise MemtrainError(
+                f'{self.path}: an array of {out.size} {out.dtype} for {np.sum(lengths)} {self.dtype} tokens'
+            )
         self.sources.copy(self._pieces(starts, lengths), out.reshape(-1))
 
     def announce(
@@ -563,20 +842,38 @@ class TokenShards:
         name = self.sources.entries[i][0]
         entry, remote = next(s for s in self.manifest['shards'] if s['file'] == name), self.sources.remote
         if 'idx_sha256' in entry and not (index.exists() and file_sha256(index) == entry['idx_sha256']):
-            if file_sha256(remote.get_small(name.removesuffix('bin') + 'idx')) != entry['idx_sha256']: raise MemtrainError(f"{remote.url}/{name.removesuffix('bin')}idx: changed since it was written (its sha256 differs)", 'restore it, or copy the data set there again')
+            if file_sha256(remote.get_small(name.removesuffix('bin') + 'idx')) != entry['idx_sha256']:
+                raise MemtrainError(
+                    f"{remote.url}/{name.removesuffix('bin')}idx: changed since it was written (its sha256 differs)",
+                    'restore it, or copy the data set there again',
+                )
 
     def document_ends(self) -> np.ndarray:  # (documents,) int64, ascending; the last is the number of tokens
-        "Behind which token each document ends, by the shards' indexes, else by the end-of-document ids; eight bytes a document in memory"
+        """Behind which token each document ends, by the shards' indexes, else by the end-of-document ids;
+        eight bytes a document in memory"""
         found = [np.empty(0, np.int64)]
         for i, (start, stop) in enumerate(zip(self.starts, self.starts[1:])):
-            index = self.files and self.manifest and Path(re.sub(r'\.bin(\.zst)?$', '.idx', str(self.files[i])))
-            if index and self.sources.remote: self._fetch_index(i, index)
+            index = (
+                self.files and self.manifest and Path(re.sub(r'\.bin(\.zst)?$', '.idx', str(self.files[i])))
+            )
+            if index and self.sources.remote:
+                self._fetch_index(i, index)
             if index and index.exists():
                 ends = np.fromfile(index, '<u8').astype(np.int64)
-                if index.stat().st_size % 8 or (np.diff(ends, prepend=0) < 0).any() or (len(ends) and ends[-1] > stop - start):
-                    raise MemtrainError(f'{index}: damaged; `memtrain verify` tells what else is, copy it again')
-            elif self.eod_id is None: raise MemtrainError(f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id')
-            else: ends = np.flatnonzero(self.shard(i) == self.eod_id) + 1
+                if (
+                    index.stat().st_size % 8
+                    or (np.diff(ends, prepend=0) < 0).any()
+                    or (len(ends) and ends[-1] > stop - start)
+                ):
+                    raise MemtrainError(
+                        f'{index}: damaged; `memtrain verify` tells what else is, copy it again'
+                    )
+            elif self.eod_id is None:
+                raise MemtrainError(
+                    f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id'
+                )
+            else:
+                ends = np.flatnonzero(self.shard(i) == self.eod_id) + 1
             found.append(start + ends)
         ends = np.concatenate(found)
         return ends if len(ends) and ends[-1] == len(self) else np.append(ends, len(self))
@@ -594,7 +891,10 @@ def as_windows(
     length: int,  # tokens per window
 ) -> np.ndarray:  # (n - length + 1,) of a type as wide as a window; a view
     "All windows of `tokens` as items of an array, one beginning at every token"
-    return np.ndarray(len(tokens) - length + 1, f'V{length*tokens.itemsize}', tokens, strides=tokens.itemsize)
+    return np.ndarray(
+        len(tokens) - length + 1, f'V{length * tokens.itemsize}', tokens, strides=tokens.itemsize
+    )
+
 
 def take_windows(
     tokens: np.ndarray,  # (n,), contiguous
@@ -612,10 +912,14 @@ def gather(
 ) -> np.ndarray:  # (B, length), in the type on disk
     "Copy the windows of `length` tokens that begin at `starts` into one array"
     starts = np.asarray(starts, dtype=np.int64)
-    if not length or not starts.size: return np.empty((len(starts), length), shards.dtype)
+    if not length or not starts.size:
+        return np.empty((len(starts), length), shards.dtype)
     if starts.min() < 0 or starts.max() + length > len(shards):
-        raise MemtrainError(f'{shards.path}: a window reaches outside the {len(shards)} tokens of {shards.split}')
-    if len(shards.starts) == 2 and shards.sources.arrays: return take_windows(shards.shard(0), starts, length)
+        raise MemtrainError(
+            f'{shards.path}: a window reaches outside the {len(shards)} tokens of {shards.split}'
+        )
+    if len(shards.starts) == 2 and shards.sources.arrays:
+        return take_windows(shards.shard(0), starts, length)
     out = np.empty((len(starts), length), shards.dtype)
     shards.read_many(starts, np.full(len(starts), length), out)
     return out
@@ -623,6 +927,7 @@ def gather(
 # %% ../nbs/data/20_shards.ipynb #fd03211a
 class TokenWindows:
     "Examples `(x, y)` cut from `shards`, `y` one token ahead of `x`: a map-style data set"
+
     def __init__(
         self,
         shards: TokenShards,  # one split
@@ -631,15 +936,21 @@ class TokenWindows:
         check_whole(block_size=int(block_size))
         self.shards, self.block_size = shards, block_size
 
-    def __len__(self) -> int: return max(0, len(self.shards) - 1) // self.block_size
-    def __repr__(self) -> str: return f'{type(self).__name__}({self.shards!r}, block_size={self.block_size}, data={self.shards.manifest and self.shards.manifest["checksum"][:12]})'  # by which Grain knows it again
+    def __len__(self) -> int:
+        return max(0, len(self.shards) - 1) // self.block_size
+
+    # by which Grain knows it again
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.shards!r}, block_size={self.block_size}, data={self.shards.manifest and self.shards.manifest["checksum"][:12]})'
 
     def batch(
         self,
         indices: np.ndarray,  # (B,) integers
     ) -> tuple[np.ndarray, np.ndarray]:  # x and y, (B, block_size) int64 each
         "The examples `indices`, stacked"
-        tokens = gather(self.shards, np.asarray(indices, dtype=np.int64)*self.block_size, self.block_size + 1)
+        tokens = gather(
+            self.shards, np.asarray(indices, dtype=np.int64) * self.block_size, self.block_size + 1
+        )
         return tokens[:, :-1].astype(np.int64), tokens[:, 1:].astype(np.int64)
 
     def __getitem__(
@@ -647,8 +958,9 @@ class TokenWindows:
         i: int,  # negative from the end
     ) -> tuple[np.ndarray, np.ndarray]:  # x and y, (block_size,) int64 each
         "Example `i`"
-        if not -len(self) <= i < len(self): raise IndexError(f'window {i} of {len(self)}')
-        tokens = self.shards.fetch(i % len(self)*self.block_size, self.block_size + 1)
+        if not -len(self) <= i < len(self):
+            raise IndexError(f'window {i} of {len(self)}')
+        tokens = self.shards.fetch(i % len(self) * self.block_size, self.block_size + 1)
         return tokens[:-1].astype(np.int64), tokens[1:].astype(np.int64)
 
 # %% ../nbs/data/20_shards.ipynb #56ea37ee
@@ -658,15 +970,34 @@ def verify(
     "Check the manifest, every shard with its index and keys, and the tokenizer of the data set at `path`"
     url = as_url(path)
     path = Path(path)
-    if not url and find_foreign_splits(path): return [f'{path} has no {MANIFEST}: there is nothing to check it against']
-    try: m = read_manifest(path)
-    except MemtrainError as e: return [str(e)]
-    expected, width = [(TOKENIZER, None, m['tokenizer_sha256'])] if m['tokenizer_sha256'] else [], np.dtype(m['dtype']).itemsize
+    if not url and find_foreign_splits(path):
+        return [f'{path} has no {MANIFEST}: there is nothing to check it against']
+    try:
+        m = read_manifest(path)
+    except MemtrainError as e:
+        return [str(e)]
+    expected, width = (
+        [(TOKENIZER, None, m['tokenizer_sha256'])] if m['tokenizer_sha256'] else [],
+        np.dtype(m['dtype']).itemsize,
+    )
     for s in m['shards']:
-        packed = 'zst' in s and (bool(url) or not (path/s['file']).exists())
-        expected.append((f"{s['file']}.zst", s['zst']['bytes'], s['zst']['sha256']) if packed else (s['file'], width*s['tokens'], s['sha256']))
-        expected += [(s['file'].removesuffix('bin') + kind, n*s['documents'], s[f'{kind}_sha256']) for kind, n in (('idx', 8), ('key', 16)) if f'{kind}_sha256' in s]
-    if url: return [f'{url}/{file}: changed since it was written (its size or its sha256 differs)' for file, size, sha256 in expected if hash_remote(f'{url}/{file}', file_size(f'{url}/{file}') if size is None else size) != sha256]
+        packed = 'zst' in s and (bool(url) or not (path / s['file']).exists())
+        expected.append(
+            (f"{s['file']}.zst", s['zst']['bytes'], s['zst']['sha256'])
+            if packed
+            else (s['file'], width * s['tokens'], s['sha256'])
+        )
+        expected += [
+            (s['file'].removesuffix('bin') + kind, n * s['documents'], s[f'{kind}_sha256'])
+            for kind, n in (('idx', 8), ('key', 16))
+            if f'{kind}_sha256' in s
+        ]
+    if url:
+        return [
+            f'{url}/{file}: changed since it was written (its size or its sha256 differs)'
+            for file, size, sha256 in expected
+            if hash_remote(f'{url}/{file}', file_size(f'{url}/{file}') if size is None else size) != sha256
+        ]
     return [f'{file}: {problem}' for file, problem in verify_files(path, expected)]
 
 # %% ../nbs/data/20_shards.ipynb #60db66c9
@@ -676,15 +1007,24 @@ def read_keys(
     "The keys of all documents in the data set at `path`, shard by shard"
     path = Path(path)
     for s in read_manifest(path)['shards']:
-        if not s['documents']: continue
-        if 'key_sha256' not in s: raise MemtrainError(f"{path/s['file']} has no keys: it was written without, so nothing can be compared with it")
-        file = (path/s['file']).with_suffix('.key')
-        if not file.exists(): raise _missing(file)
-        if file.stat().st_size != 16*s['documents']: raise MemtrainError(f"{file}: {file.stat().st_size:,} bytes, not 16 for each of {s['documents']:,} documents; copy it again")
+        if not s['documents']:
+            continue
+        if 'key_sha256' not in s:
+            raise MemtrainError(
+                f"{path / s['file']} has no keys: it was written without, so nothing can be compared with it"
+            )
+        file = (path / s['file']).with_suffix('.key')
+        if not file.exists():
+            raise _missing(file)
+        if file.stat().st_size != 16 * s['documents']:
+            raise MemtrainError(
+                f"{file}: {file.stat().st_size:,} bytes, not 16 for each of {s['documents']:,} documents; copy it again"
+            )
         yield np.fromfile(file, np.uint8).reshape(-1, 16)
 
 # %% ../nbs/data/28_formats.ipynb #1e1b4bf9
 _SPLIT_WORDS = {'train': 'train', 'val': 'val', 'valid': 'val', 'validation': 'val', 'test': 'test'}
+
 
 def split_of_name(
     name: str,  # of a file, without its suffix
@@ -696,21 +1036,32 @@ def split_of_name(
 # %% ../nbs/data/28_formats.ipynb #f4acf69a
 _MEGATRON = b'MMIDIDX\x00\x00'
 
+
 def _head(file, n):
     "The first `n` bytes of `file`, fewer if it is shorter"
     try:
-        with open(file, 'rb') as f: return f.read(n)
-    except OSError as e: raise MemtrainError(f"{file} can't be read ({e.strerror}): copy it again, or remove it") from None
+        with open(file, 'rb') as f:
+            return f.read(n)
+    except OSError as e:
+        raise MemtrainError(f"{file} can't be read ({e.strerror}): copy it again, or remove it") from None
+
 
 def _has_index(file):
     "Whether the `.idx` beside `file` is Megatron-LM's, or the beginning of such a one that was cut"
     idx = file.with_suffix('.idx')
     return idx.is_file() and _MEGATRON.startswith(_head(idx, len(_MEGATRON)))
 
+
 def _bins(folder):
-    "The `.bin` files in `folder`, in the order of their names, and those missing that an index there belongs to"
-    named = [idx.with_suffix('.bin') for idx in folder.glob('*.idx') if idx.is_file() and _head(idx, len(_MEGATRON)) == _MEGATRON]
+    """The `.bin` files in `folder`, in the order of their names, and those missing that an index there
+    belongs to"""
+    named = [
+        idx.with_suffix('.bin')
+        for idx in folder.glob('*.idx')
+        if idx.is_file() and _head(idx, len(_MEGATRON)) == _MEGATRON
+    ]
     return sorted(f for f in {*folder.glob('*.bin'), *named} if not f.is_dir() and not f.name.startswith('.'))
+
 
 def find_foreign_splits(
     path: str | Path,  # as for `find_foreign`
@@ -719,67 +1070,104 @@ def find_foreign_splits(
     "The splits of a data set at `path` that isn't ours; none where it is, or where there is nothing"
     path = Path(path)
     folder, found = path if path.is_dir() else path.parent, {}
-    if any((f/name).exists() for f in (folder, folder.parent) for name in (MANIFEST, UNFINISHED)): return {}
+    if any((f / name).exists() for f in (folder, folder.parent) for name in (MANIFEST, UNFINISHED)):
+        return {}
     if path.is_dir():
-        if any(path.glob('.*.bin*.tmp')): raise MemtrainError(f'{path} holds an interrupted export: remove it and export again')
-        for f in _bins(path): found.setdefault(split_of_name(f.stem), []).append(f)
+        if any(path.glob('.*.bin*.tmp')):
+            raise MemtrainError(f'{path} holds an interrupted export: remove it and export again')
+        for f in _bins(path):
+            found.setdefault(split_of_name(f.stem), []).append(f)
         for word in [*reversed(_SPLIT_WORDS), *([split] if re.fullmatch(r'[\w-]+', split) else [])]:
-            if inside := _bins(path/word): found[_SPLIT_WORDS.get(word, word)] = inside
+            if inside := _bins(path / word):
+                found[_SPLIT_WORDS.get(word, word)] = inside
         return found
     prefix = re.sub(r'\.(bin|idx)$', '', str(path))
     file = Path(f'{prefix}.bin')
-    if _has_index(file): return {split_of_name(Path(prefix).name): [file]}
-    if path.exists() or not file.exists(): return {}
-    raise MemtrainError(f"{file} has no {Path(prefix).name}.idx beside it: copy Megatron-LM's index too, or open another format by its folder")
+    if _has_index(file):
+        return {split_of_name(Path(prefix).name): [file]}
+    if path.exists() or not file.exists():
+        return {}
+    raise MemtrainError(
+        f"{file} has no {Path(prefix).name}.idx beside it: copy Megatron-LM's index too, or open another format by its folder"
+    )
 
 # %% ../nbs/data/28_formats.ipynb #027fb568
 LLM_C = {20240520: (1, 'uint16'), 20240801: (7, 'uint32')}  # magic: (version, ids)
 LLM_C_HEADER, _LLM_C_EVAL = 1024, 20240522
 
+
 def _llm_c_shard(file):
     "(dtype, tokens, offset in bytes) of a shard of llm.c's"
     magic, size = int.from_bytes(_head(file, 4), 'little'), file.stat().st_size
-    if magic == _LLM_C_EVAL: raise MemtrainError(f"{file} holds llm.c's multiple-choice questions, no stream of tokens: move it away")
-    if size < LLM_C_HEADER: raise MemtrainError(f"{file}: {size:,} bytes, llm.c's header alone has {LLM_C_HEADER:,}; copy it again")
+    if magic == _LLM_C_EVAL:
+        raise MemtrainError(
+            f"{file} holds llm.c's multiple-choice questions, no stream of tokens: move it away"
+        )
+    if size < LLM_C_HEADER:
+        raise MemtrainError(
+            f"{file}: {size:,} bytes, llm.c's header alone has {LLM_C_HEADER:,}; copy it again"
+        )
     (version, tokens), (known, name) = struct.unpack('<ii', _head(file, 12)[4:]), LLM_C[magic]
-    if version != known: raise MemtrainError(f"{file}: version {version} of llm.c's format {magic}, only {known} is known: write it anew")
-    expected = LLM_C_HEADER + tokens*np.dtype(name).itemsize
+    if version != known:
+        raise MemtrainError(
+            f"{file}: version {version} of llm.c's format {magic}, only {known} is known: write it anew"
+        )
+    expected = LLM_C_HEADER + tokens * np.dtype(name).itemsize
     if size != expected:
-        raise MemtrainError(f'{file}: {size:,} bytes, its header says {tokens:,} {name} tokens, which take {expected:,}; copy it again')
+        raise MemtrainError(
+            f'{file}: {size:,} bytes, its header says {tokens:,} {name} tokens, which take {expected:,}; copy it again'
+        )
     return np.dtype(name).newbyteorder('<'), tokens, LLM_C_HEADER
 
 # %% ../nbs/data/28_formats.ipynb #e7c2bd5a
 _MEGATRON_DTYPES = {1: 'uint8', 2: 'uint8', 3: 'uint16', 4: 'uint32', 5: 'uint64', 8: 'uint16'}
+
 
 def _megatron_pair(file):
     "(dtype, tokens, offset in bytes) of Megatron-LM's pair of `file` and its index"
     idx, header = file.with_suffix('.idx'), 34
     size, head = idx.stat().st_size, _head(idx, header)
     if size < header:
-        raise MemtrainError(f"{idx}: {size} bytes, an index of Megatron-LM's has at least {header}; copy it again, or remove it if it isn't Megatron-LM's")
-    version, code, sequences, documents = struct.unpack('<QBQQ', head[len(_MEGATRON):])
-    if version != 1: raise MemtrainError(f"{idx}: version {version} of Megatron-LM's index, only 1 is known: write it anew")
+        raise MemtrainError(
+            f"{idx}: {size} bytes, an index of Megatron-LM's has at least {header}; copy it again, or remove it if it isn't Megatron-LM's"
+        )
+    version, code, sequences, documents = struct.unpack('<QBQQ', head[len(_MEGATRON) :])
+    if version != 1:
+        raise MemtrainError(
+            f"{idx}: version {version} of Megatron-LM's index, only 1 is known: write it anew"
+        )
     if code not in _MEGATRON_DTYPES:
-        raise MemtrainError(f"{idx}: {'floats' if code in (6, 7) else 'an unknown type'} (dtype code {code}); "
-                            f"token ids have one of the codes {', '.join(map(str, _MEGATRON_DTYPES))}")
-    expected = header + 12*sequences + 8*documents
+        raise MemtrainError(
+            f"{idx}: {'floats' if code in (6, 7) else 'an unknown type'} (dtype code {code}); "
+            f"token ids have one of the codes {', '.join(map(str, _MEGATRON_DTYPES))}"
+        )
+    expected = header + 12 * sequences + 8 * documents
     if sequences and size == expected + sequences:
-        raise MemtrainError(f'{idx} gives each sequence a mode: data of several modalities are no stream of tokens')
-    if size != expected: raise MemtrainError(f'{idx}: {size:,} bytes, its header says {expected:,}; copy it again')
-    if not file.exists(): raise MemtrainError(f'{file} is missing, its index is there: copy both')
+        raise MemtrainError(
+            f'{idx} gives each sequence a mode: data of several modalities are no stream of tokens'
+        )
+    if size != expected:
+        raise MemtrainError(f'{idx}: {size:,} bytes, its header says {expected:,}; copy it again')
+    if not file.exists():
+        raise MemtrainError(f'{file} is missing, its index is there: copy both')
     dtype, end = np.dtype(_MEGATRON_DTYPES[code]).newbyteorder('<'), 0
-    with open(idx, 'rb') as lengths, open(idx, 'rb') as pointers:  # does each sequence begin where the one before it ends?
+    # does each sequence begin where the one before it ends?
+    with open(idx, 'rb') as lengths, open(idx, 'rb') as pointers:
         lengths.seek(header)
-        pointers.seek(header + 4*sequences)
+        pointers.seek(header + 4 * sequences)
         for at in range(0, sequences, 2**20):
             n = min(2**20, sequences - at)
-            nbytes = dtype.itemsize*np.fromfile(lengths, '<i4', n).astype(np.int64)
+            nbytes = dtype.itemsize * np.fromfile(lengths, '<i4', n).astype(np.int64)
             starts = end + np.cumsum(nbytes) - nbytes
             wrong = np.flatnonzero((nbytes < 0) | (starts != np.fromfile(pointers, '<i8', n)))
-            if wrong.size: raise MemtrainError(f"{idx}: sequence {at + wrong[0]:,} doesn't begin where the one before it ends: "
-                                               "write the pair anew with Megatron-LM's tools, or copy it again")
+            if wrong.size:
+                raise MemtrainError(
+                    f"{idx}: sequence {at + wrong[0]:,} doesn't begin where the one before it ends: "
+                    "write the pair anew with Megatron-LM's tools, or copy it again"
+                )
             end = int(starts[-1] + nbytes[-1])
-    if (found := file.stat().st_size) == end: return dtype, end//dtype.itemsize, 0
+    if (found := file.stat().st_size) == end:
+        return dtype, end // dtype.itemsize, 0
     raise MemtrainError(f'{file}: {found:,} bytes, its index says {end:,}; copy both again')
 
 # %% ../nbs/data/28_formats.ipynb #6bfcd3a6
@@ -787,88 +1175,144 @@ def find_foreign(
     path: str | Path,  # a folder, or the prefix of Megatron-LM's
     split: str = 'train',  # or any other that is there
     dtype: str | None = None,  # 'uint16' or 'uint32' for files that don't say it
-) -> tuple | None:  # (type of the ids, [(file, tokens, offset in bytes)], name of the format); None where it isn't somebody else's data set
-    "The files of a split in nanoGPT's, llm.c's or Megatron-LM's format, or with nothing but ids, their lengths checked"
-    if dtype not in (None, 'uint16', 'uint32'): raise MemtrainError("isn't one of uint16, uint32", '', 'dtype', dtype)
+    # (type of the ids, [(file, tokens, offset in bytes)], name of the format); None where it isn't somebody
+    # else's data set
+) -> tuple | None:
+    """The files of a split in nanoGPT's, llm.c's or Megatron-LM's format, or with nothing but ids, their
+    lengths checked"""
+    if dtype not in (None, 'uint16', 'uint32'):
+        raise MemtrainError("isn't one of uint16, uint32", '', 'dtype', dtype)
     found, name = find_foreign_splits(Path(path), split), _SPLIT_WORDS.get(split, split)
-    if not found: return None
+    if not found:
+        return None
     if name not in found:
-        raise MemtrainError(f"{path} has no split {split!r}: it has {', '.join(sorted(found))}; a subfolder or a word in the files' names says it")
+        raise MemtrainError(
+            f"{path} has no split {split!r}: it has {', '.join(sorted(found))}; a subfolder or a word in the files' names says it"
+        )
+
     def format_of(file):
-        if _has_index(file): return 'Megatron-LM'
-        if int.from_bytes(_head(file, 4), 'little') in (*LLM_C, _LLM_C_EVAL): return 'llm.c'
+        if _has_index(file):
+            return 'Megatron-LM'
+        if int.from_bytes(_head(file, 4), 'little') in (*LLM_C, _LLM_C_EVAL):
+            return 'llm.c'
         return 'nanoGPT' if file.stem in _SPLIT_WORDS else 'bare'
+
     formats = {f: format_of(f) for files in found.values() for f in files}
     format = next(known for known in ('Megatron-LM', 'llm.c', 'nanoGPT', 'bare') if known in formats.values())
     raw, files = np.dtype(dtype or ('uint16' if format == 'nanoGPT' else 'uint32')).newbyteorder('<'), {}
     for f in found[name]:
         if formats[f] != format:
             other = next(o for o in formats if formats[o] == format)
-            raise MemtrainError(f"{f} shows no sign of {format}'s format, {other.name} does: copy it again, or move it away")
-        if format == 'Megatron-LM': files[f] = _megatron_pair(f)
-        elif format == 'llm.c': files[f] = _llm_c_shard(f)
+            raise MemtrainError(
+                f"{f} shows no sign of {format}'s format, {other.name} does: copy it again, or move it away"
+            )
+        if format == 'Megatron-LM':
+            files[f] = _megatron_pair(f)
+        elif format == 'llm.c':
+            files[f] = _llm_c_shard(f)
         else:
             if (size := f.stat().st_size) % raw.itemsize:
-                raise MemtrainError(f"{f}: {size:,} bytes is no whole number of {raw.name} ids; copy it again, or say what they are: {option('dtype')} 'uint16' or 'uint32'")
-            files[f] = raw, size//raw.itemsize, 0
+                raise MemtrainError(
+                    f"{f}: {size:,} bytes is no whole number of {raw.name} ids; copy it again, or say what they are: {option('dtype')} 'uint16' or 'uint32'"
+                )
+            files[f] = raw, size // raw.itemsize, 0
     kinds = {kind: f for f, (kind, *_) in files.items()}
-    if len(kinds) > 1: raise MemtrainError(f"{path}: {' but '.join(f'{f.name} has {kind.name}' for kind, f in kinds.items())}; put each into a folder")
+    if len(kinds) > 1:
+        raise MemtrainError(
+            f"{path}: {' but '.join(f'{f.name} has {kind.name}' for kind, f in kinds.items())}; put each into a folder"
+        )
     kind, first = next(iter(kinds.items()))
-    if dtype and kind.name != dtype: raise MemtrainError(f"{first} has {kind.name} ids by its own account, not {dtype}: leave {option('dtype')} out")
-    if not any(tokens for _, tokens, _ in files.values()): raise MemtrainError(f'{first} is empty, there are no tokens; copy it again')
+    if dtype and kind.name != dtype:
+        raise MemtrainError(
+            f"{first} has {kind.name} ids by its own account, not {dtype}: leave {option('dtype')} out"
+        )
+    if not any(tokens for _, tokens, _ in files.values()):
+        raise MemtrainError(f'{first} is empty, there are no tokens; copy it again')
     return kind, [(f, tokens, at) for f, (_, tokens, at) in files.items()], format
 
 # %% ../nbs/data/28_formats.ipynb #b9b167d7
 META = 'meta.pkl'
+
 
 def read_meta(
     path: str | Path,  # nanoGPT's meta.pkl
 ) -> str:  # JSON, as in tokenizer_state.json
     "The characters that nanoGPT's `meta.pkl` at `path` tells, as the state of a tokenizer"
     from memtrain.lazypickle import iter_pickle  # few data sets have one
+
     try:
         (meta,) = iter_pickle(path)
         chars = [meta['itos'][i] for i in range(len(meta['itos']))]
-        if chars[-1:] == ['<|endoftext|>']: chars.pop()  # as `pack_meta` writes it
-        if not all(isinstance(c, str) and len(c) == 1 for c in chars) or sorted(set(chars)) != chars: raise ValueError('its ids are no characters in their order')
-    except (KeyError, TypeError, ValueError, AttributeError) as e: raise MemtrainError(f"{path}: not nanoGPT's characters ({str(e) or type(e).__name__})", 'copy it again') from None
+        if chars[-1:] == ['<|endoftext|>']:
+            chars.pop()  # as `pack_meta` writes it
+        if not all(isinstance(c, str) and len(c) == 1 for c in chars) or sorted(set(chars)) != chars:
+            raise ValueError('its ids are no characters in their order')
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise MemtrainError(
+            f"{path}: not nanoGPT's characters ({str(e) or type(e).__name__})", 'copy it again'
+        ) from None
     return json.dumps({'kind': 'char', 'chars': ''.join(chars)})
+
 
 def pack_meta(
     chars: list[str],  # in the order of their ids
 ) -> bytes:  # a pickle
     "What nanoGPT reads as its `meta.pkl`: `chars`, and the end of a document"
     chars = [*chars, '<|endoftext|>']
-    return pickle.dumps({'vocab_size': len(chars), 'itos': dict(enumerate(chars)), 'stoi': {c: i for i, c in enumerate(chars)}})
+    return pickle.dumps(
+        {
+            'vocab_size': len(chars),
+            'itos': dict(enumerate(chars)),
+            'stoi': {c: i for i, c in enumerate(chars)},
+        }
+    )
+
 
 def _foreign_manifest(path, files):
     "What is known of somebody else's data set with a `meta.pkl`; None without one"
-    try: state = read_meta(path/META) if (path/META).exists() else None
-    except MemtrainError: state = None  # of another kind: the ids can be read without it
-    if state is None: return None
-    known = {'vocab_size': len(json.loads(state)['chars']) + 1, 'eod_id': None, 'tokenizer_sha256': sha256_text(state)}
+    try:
+        state = read_meta(path / META) if (path / META).exists() else None
+    except MemtrainError:
+        state = None  # of another kind: the ids can be read without it
+    if state is None:
+        return None
+    known = {
+        'vocab_size': len(json.loads(state)['chars']) + 1,
+        'eod_id': None,
+        'tokenizer_sha256': sha256_text(state),
+    }
     return {**known, 'checksum': checksum({**known, 'files': [[f.name, n] for f, n, _ in files]})}
 
 # %% ../nbs/data/28_formats.ipynb #5b6a4fcc
 def _repack(path, packing, change):
-    "Write the other form of each shard with `change(new file, old one, entry)`, then the manifest; then the old ones go"
+    """Write the other form of each shard with `change(new file, old one, entry)`, then the manifest; then the
+    old ones go"""
     path = Path(path)
     read_manifest(path)  # before the lock could make the folder
     with lock_folder(path), explain_errors(path):
         m = read_manifest(path)
         if ShardWriter.find_unfinished(path, resume=True, append=True):
-            raise MemtrainError(f'{path} was growing when it was interrupted', f"finish that first, with {option('append')} and {option('resume')}")
-        for folder in {path, *((path/s['file']).parent for s in m['shards'])}: remove_temporary(folder)
+            raise MemtrainError(
+                f'{path} was growing when it was interrupted',
+                f"finish that first, with {option('append')} and {option('resume')}",
+            )
+        for folder in {path, *((path / s['file']).parent for s in m['shards'])}:
+            remove_temporary(folder)
         for s in m['shards']:
-            plain, packed = path/s['file'], path/f"{s['file']}.zst"
+            plain, packed = path / s['file'], path / f"{s['file']}.zst"
             source, dest = (plain, packed) if packing else (packed, plain)
             if source.exists() and (packing or not dest.exists()):
-                with atomic_write(dest) as f: change(f, source, s, s['tokens']*np.dtype(m['dtype']).itemsize)
-            elif not dest.exists(): raise _missing(source)
+                with atomic_write(dest) as f:
+                    change(f, source, s, s['tokens'] * np.dtype(m['dtype']).itemsize)
+            elif not dest.exists():
+                raise _missing(source)
             s.pop('zst', None)
-            if packing: s['zst'] = {'bytes': dest.stat().st_size, 'sha256': file_sha256(dest)}
-        write_json(path/MANIFEST, {**m, 'checksum': checksum(m)})
-        for s in m['shards']: (path/(s['file'] + ('' if packing else '.zst'))).unlink(missing_ok=True)
+            if packing:
+                s['zst'] = {'bytes': dest.stat().st_size, 'sha256': file_sha256(dest)}
+        write_json(path / MANIFEST, {**m, 'checksum': checksum(m)})
+        for s in m['shards']:
+            (path / (s['file'] + ('' if packing else '.zst'))).unlink(missing_ok=True)
+
 
 def _checked_pieces(pieces, entry, file):
     "Pass on the content of a shard; behind the last piece, an error if it isn't what was written"
@@ -876,17 +1320,24 @@ def _checked_pieces(pieces, entry, file):
     for piece in pieces:
         digest.update(piece)
         yield piece
-    if digest.hexdigest() != entry['sha256']: raise MemtrainError(f'{file}: changed since it was written (its sha256 differs), nothing was removed; copy it again')
+    if digest.hexdigest() != entry['sha256']:
+        raise MemtrainError(
+            f'{file}: changed since it was written (its sha256 differs), nothing was removed; copy it again'
+        )
 
 # %% ../nbs/data/28_formats.ipynb #1dd7390d
 def compress_shards(
     path: str | Path,  # folder of a data set
     level: int = 9,  # zstd's, from 1 (fast) to 22 (small)
 ) -> None:
-    "Compress the shards of the data set at `path` with zstd, each checked on the way; one that is interrupted can be run again"
+    """Compress the shards of the data set at `path` with zstd, each checked on the way; one that is
+    interrupted can be run again"""
+
     def pack(f, file, entry, size):
         with open(file, 'rb') as plain, _zstd().ZstdCompressor(level).stream_writer(f, closefd=False) as z:
-            for piece in _checked_pieces(iter(lambda: plain.read(2**20), b''), entry, file): z.write(piece)
+            for piece in _checked_pieces(iter(lambda: plain.read(2**20), b''), entry, file):
+                z.write(piece)
+
     _repack(path, True, pack)
 
 # %% ../nbs/data/28_formats.ipynb #fae12e33
@@ -894,6 +1345,9 @@ def decompress_shards(
     path: str | Path,  # folder of a data set
 ) -> None:
     "Unpack the shards of the data set at `path`, each checked on the way"
+
     def unpack(f, file, entry, size):
-        for piece in _checked_pieces(_unpack(file, size), entry, file): f.write(piece)
+        for piece in _checked_pieces(_unpack(file, size), entry, file):
+            f.write(piece)
+
     _repack(path, False, unpack)

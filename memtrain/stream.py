@@ -20,44 +20,64 @@ def row_type(
     dtype: str | type | np.dtype,  # of the ids
     documents: str = 'join',  # as in `TokenStream`
 ) -> np.dtype:
-    "How a row is kept: its ids, how many targets it has, and, in packed rows, a bit for each position, set where a document begins"
-    bits = [('starts', np.uint8, (-(-block_size//8),))] if documents == 'pack' else []
+    """How a row is kept: its ids, how many targets it has, and, in packed rows, a bit for each position, set
+    where a document begins"""
+    bits = [('starts', np.uint8, (-(-block_size // 8),))] if documents == 'pack' else []
     return np.dtype([('ids', dtype, (block_size + 1,)), ('targets', np.int32), *bits], align=True)
 
 # %% ../nbs/data/25_stream.ipynb #da8534df
 def _to_batch(rows, eod_id, documents='join'):
-    "`x` and `y`, (B, T) int64 each, and for packed rows which document of its row each position is in, and its position there"
+    """`x` and `y`, (B, T) int64 each, and for packed rows which document of its row each position is in, and
+    its position there"""
     x, y = rows['ids'][:, :-1].astype(np.int64), rows['ids'][:, 1:].astype(np.int64)
     B, T = x.shape
     out = [x, y]
-    if documents == 'mask': y[x == eod_id] = -100
+    if documents == 'mask':
+        y[x == eod_id] = -100
     if documents == 'pack':
-        starts = np.flatnonzero(np.unpackbits(rows['starts'], axis=1, count=T))  # in (B, T) positions, one row after the other; each row begins with one
-        sizes, nth = np.diff(starts, append=B*T), np.arange(len(starts)) - np.searchsorted(starts//T, starts//T)
+        # in (B, T) positions, one row after the other; each row begins with one
+        starts = np.flatnonzero(np.unpackbits(rows['starts'], axis=1, count=T))
+        sizes, nth = (
+            np.diff(starts, append=B * T),
+            np.arange(len(starts)) - np.searchsorted(starts // T, starts // T),
+        )
         y.reshape(-1)[starts[nth > 0] - 1] = eod_id
-        out += [np.repeat(nth, sizes).reshape(B, T), (np.arange(B*T) - np.repeat(starts, sizes)).reshape(B, T)]
+        out += [
+            np.repeat(nth, sizes).reshape(B, T),
+            (np.arange(B * T) - np.repeat(starts, sizes)).reshape(B, T),
+        ]
     if (rows['targets'] < T).any():
         beyond = np.arange(T) >= rows['targets'][:, None]
-        for part, filling in zip(out, (eod_id, -100, -1, 0)): part[beyond] = filling
+        for part, filling in zip(out, (eod_id, -100, -1, 0)):
+            part[beyond] = filling
     return tuple(map(torch.from_numpy, out))
 
 # %% ../nbs/data/25_stream.ipynb #8cbf17ae
 def _pieces(lengths, length):
     "(first token, targets) of the pieces of at most `length` targets that documents are cut into"
-    n = -(-(lengths - 1)//length)
+    n = -(-(lengths - 1) // length)
     document = np.repeat(np.arange(len(lengths)), n)
-    at = (np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n))*length
+    at = (np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)) * length
     return (np.cumsum(lengths) - lengths)[document] + at, np.minimum(length, lengths[document] - 1 - at)
+
 
 class SplitRows:
     "Each document begins a row"
-    def __init__(self,
+
+    def __init__(
+        self,
         kind: np.dtype,  # of `row_type`
         eod_id: int,  # id that ends a document
     ):
-        self.kind, self.eod_id, self.dtype, self.length = kind, eod_id, kind['ids'].base, kind['ids'].shape[0] - 1
+        self.kind, self.eod_id, self.dtype, self.length = (
+            kind,
+            eod_id,
+            kind['ids'].base,
+            kind['ids'].shape[0] - 1,
+        )
 
-    def add(self,
+    def add(
+        self,
         ids: np.ndarray,  # of documents, one after the other
         lengths: np.ndarray,  # of each
     ) -> np.ndarray:  # rows
@@ -68,14 +88,24 @@ class SplitRows:
         rows['targets'] = targets
         return rows
 
-    def end(self): "No row is left"; return np.empty(0, self.kind)
-    def state(self): "Nothing waits"; return {}
-    def load(self, state: dict): "Of `state`"
+    def end(self):
+        "No row is left"
+        return np.empty(0, self.kind)
+
+    def state(self):
+        "Nothing waits"
+        return {}
+
+    def load(self, state: dict):
+        "Of `state`"
 
 # %% ../nbs/data/25_stream.ipynb #3f88a86e
 class JoinedRows:
-    "Documents in one line, cut every `stride` tokens; with `masked`, targets behind the end of a document don't count"
-    def __init__(self,
+    """Documents in one line, cut every `stride` tokens; with `masked`, targets behind the end of a document
+    don't count"""
+
+    def __init__(
+        self,
         kind: np.dtype,  # of `row_type`
         eod_id: int,  # id that ends a document
         stride: int,  # tokens from one cut to the next
@@ -88,11 +118,13 @@ class JoinedRows:
     def add(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         "The rows that are whole now"
         ids, n = np.concatenate([self.carry, ids]), self.length + 1
-        rows = np.zeros(max(0, (len(ids) - n)//self.stride + 1), self.kind)
+        rows = np.zeros(max(0, (len(ids) - n) // self.stride + 1), self.kind)
         if len(rows):
-            rows['ids'] = as_windows(ids, n)[np.arange(len(rows))*self.stride].view(self.dtype).reshape(len(rows), n)
+            rows['ids'] = (
+                as_windows(ids, n)[np.arange(len(rows)) * self.stride].view(self.dtype).reshape(len(rows), n)
+            )
             rows['targets'], self.begun = self.length, True
-        self.carry = ids[len(rows)*self.stride:].copy()
+        self.carry = ids[len(rows) * self.stride :].copy()
         return rows
 
     def end(self):
@@ -100,20 +132,32 @@ class JoinedRows:
         left, old = self.carry, self.length - self.stride if self.begun else 0
         self.carry, self.begun = left[:0], False
         behind = left[old:-1]  # what each new target comes behind
-        if not len(behind) or self.masked and (behind == self.eod_id).all(): return np.empty(0, self.kind)
+        if not len(behind) or self.masked and (behind == self.eod_id).all():
+            return np.empty(0, self.kind)
         row = np.zeros(1, self.kind)
-        row['ids'], row['targets'] = np.pad(left, (0, self.length + 1 - len(left)), constant_values=self.eod_id), len(left) - 1
+        row['ids'], row['targets'] = (
+            np.pad(left, (0, self.length + 1 - len(left)), constant_values=self.eod_id),
+            len(left) - 1,
+        )
         return row
 
-    def state(self): "What waits, as tensors"; return {'carry': torch.from_numpy(self.carry.astype(np.int64)), 'begun': self.begun}
-    def load(self, state: dict): "Of `state`"; self.carry, self.begun = state['carry'].numpy().astype(self.dtype), state['begun']
+    def state(self):
+        "What waits, as tensors"
+        return {'carry': torch.from_numpy(self.carry.astype(np.int64)), 'begun': self.begun}
+
+    def load(self, state: dict):
+        "Of `state`"
+        self.carry, self.begun = state['carry'].numpy().astype(self.dtype), state['begun']
 
 # %% ../nbs/data/25_stream.ipynb #16589baf
 _POOL = 1024  # pieces that wait to be packed
 
+
 class PackedRows:
     "Whole documents side by side: the oldest of the `pool` of pieces that waits, then what fits best"
-    def __init__(self,
+
+    def __init__(
+        self,
         kind: np.dtype,  # of `row_type`
         eod_id: int,  # id that ends a document
         pool: int = _POOL,  # pieces that wait
@@ -122,10 +166,12 @@ class PackedRows:
         self.width, self.padding = self.dtype.itemsize, np.full(self.length + 1, eod_id, self.dtype).tobytes()
         self._empty()
 
-    def _empty(self): self.held, self.sizes, self.number, self.total = {}, [], 0, 0  # sizes: size*2^40 + number, sorted; total: positions
+    # sizes: size*2^40 + number, sorted; total: positions
+    def _empty(self):
+        self.held, self.sizes, self.number, self.total = {}, [], 0, 0
 
     def _keep(self, piece):
-        n = len(piece)//self.width
+        n = len(piece) // self.width
         self.held[self.number] = piece
         bisect.insort(self.sizes, (n << 40) + self.number)
         self.number, self.total = self.number + 1, self.total + n
@@ -133,22 +179,29 @@ class PackedRows:
     def _fill(self):
         "(the ids of a row as bytes, where its pieces begin, where they end)"
         number, out, begins, room = next(iter(self.held)), [], [], self.length
-        at = bisect.bisect_left(self.sizes, (len(self.held[number])//self.width << 40) + number)
+        at = bisect.bisect_left(self.sizes, (len(self.held[number]) // self.width << 40) + number)
         while at >= 0:
             number = self.sizes.pop(at) & (1 << 40) - 1
             out.append(self.held.pop(number))
             begins.append(self.length - room)
-            room -= len(out[-1])//self.width
-            at = bisect.bisect_left(self.sizes, room + 1 << 40) - 1  # the largest that isn't larger than the room
+            room -= len(out[-1]) // self.width
+            # the largest that isn't larger than the room
+            at = bisect.bisect_left(self.sizes, room + 1 << 40) - 1
         self.total -= self.length - room
-        return b''.join([*out, self.padding[:(room + 1)*self.width]]), begins, self.length - room
+        return b''.join([*out, self.padding[: (room + 1) * self.width]]), begins, self.length - room
 
     def _rows(self, filled):
         rows, starts = np.zeros(len(filled), self.kind), np.zeros((len(filled), self.length), bool)
-        if not filled: return rows
-        rows['ids'] = np.frombuffer(b''.join(ids for ids, _, _ in filled), self.dtype).reshape(len(filled), -1)
+        if not filled:
+            return rows
+        rows['ids'] = np.frombuffer(b''.join(ids for ids, _, _ in filled), self.dtype).reshape(
+            len(filled), -1
+        )
         rows['targets'] = [n for _, _, n in filled]
-        starts[np.repeat(np.arange(len(filled)), [len(b) for _, b, _ in filled]), [at for _, b, _ in filled for at in b]] = True
+        starts[
+            np.repeat(np.arange(len(filled)), [len(b) for _, b, _ in filled]),
+            [at for _, b, _ in filled for at in b],
+        ] = True
         rows['starts'] = np.packbits(starts, axis=1)
         return rows
 
@@ -156,32 +209,41 @@ class PackedRows:
         "The rows that are whole now"
         first, sizes = _pieces(lengths, self.length)
         data, width, filled = ids.tobytes(), self.width, []
-        for a, n in zip((first*width).tolist(), sizes.tolist()):
-            if n == self.length: filled.append((data[a:a + (n + 1)*width], [0], n))
-            else: self._keep(data[a:a + n*width])
-            if len(self.held) > self.pool and self.total >= 2*self.length: filled.append(self._fill())
+        for a, n in zip((first * width).tolist(), sizes.tolist()):
+            if n == self.length:
+                filled.append((data[a : a + (n + 1) * width], [0], n))
+            else:
+                self._keep(data[a : a + n * width])
+            if len(self.held) > self.pool and self.total >= 2 * self.length:
+                filled.append(self._fill())
         return self._rows(filled)
 
     def end(self):
         "The rows of all that waits"
         filled = []
-        while self.held: filled.append(self._fill())
+        while self.held:
+            filled.append(self._fill())
         return self._rows(filled)
 
     def state(self):
         "What waits, as tensors"
         pieces = list(self.held.values())
-        return {'pool': torch.from_numpy(np.frombuffer(b''.join(pieces), np.uint8).copy()), 'sizes': torch.tensor([len(p) for p in pieces], dtype=torch.int64)}
+        return {
+            'pool': torch.from_numpy(np.frombuffer(b''.join(pieces), np.uint8).copy()),
+            'sizes': torch.tensor([len(p) for p in pieces], dtype=torch.int64),
+        }
 
     def load(self, state: dict):
         "Of `state`"
         data, ends = state['pool'].numpy().tobytes(), np.cumsum(state['sizes'].numpy()).tolist()
         self._empty()
-        for a, b in zip([0, *ends], ends): self._keep(data[a:b])
+        for a, b in zip([0, *ends], ends):
+            self._keep(data[a:b])
 
 # %% ../nbs/data/25_stream.ipynb #0cc5c7d4
 def _choose(k, n, *key):
-    "`k` of the numbers below `n`, each once: the beginning of a Fisher-Yates shuffle that only looks at what it moves"
+    """`k` of the numbers below `n`, each once: the beginning of a Fisher-Yates shuffle that only looks at
+    what it moves"""
     moved, chosen = {}, []
     for i, r in enumerate((random_numbers(k, *key) % np.arange(n, n - k, -1, dtype=np.uint64)).tolist()):
         chosen.append(moved.get(r, r))
@@ -191,6 +253,7 @@ def _choose(k, n, *key):
 # %% ../nbs/data/25_stream.ipynb #6bd7a4a9
 class _ShuffleBuffer:
     "At most `size` rows, of which a batch takes some at random, as `key` decides; with `size` 0, in order"
+
     def __init__(self, size, batch_size, kind, *key):
         self.shuffles, self.batch_size, self.key = size > 0, batch_size, key
         self.items, self.held = np.empty(max(size, batch_size), f'V{kind.itemsize}'), 0
@@ -198,7 +261,7 @@ class _ShuffleBuffer:
     def put(self, items):
         "Take as many of `items` as there is room for; returns the others"
         n = min(len(items), len(self.items) - self.held)
-        self.items[self.held:self.held + n] = items[:n]
+        self.items[self.held : self.held + n] = items[:n]
         self.held += n
         return items[n:]
 
@@ -223,42 +286,88 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from .core import delegates, MemtrainError, explain_damage, get_machine, option, parse_size
 from .folders import check_shape, check_writable, lock_folder, remove_temporary
 from .loader import permute, refuse_second_sharing, resolve_ranks
-from .prepare import BPE_SAMPLE, Corpus, Documents, Processed, Settings, Threads, process_chunk, run_in_order, sample_corpus
+from memtrain.prepare import (
+    BPE_SAMPLE,
+    Corpus,
+    Documents,
+    Processed,
+    Settings,
+    Threads,
+    process_chunk,
+    run_in_order,
+    sample_corpus,
+)
 from .remote import as_url, file_size
 from .shards import MANIFEST, ShardWriter, TokenShards, dtype_for_vocab, read_manifest
-from .text import Chunk, Part, SeenKeys, TextOptions, column_texts, encode_text, find_files, is_cut, is_file_name, path_exists, read_parts, resolve_split, take_sample
+from memtrain.text import (
+    Chunk,
+    Part,
+    SeenKeys,
+    TextOptions,
+    column_texts,
+    encode_text,
+    find_files,
+    is_cut,
+    is_file_name,
+    path_exists,
+    read_parts,
+    resolve_split,
+    take_sample,
+)
 from .tokenization import open_tokenizer
 
 # %% ../nbs/data/26_streams.ipynb #1b713260
 PART_KIB = 256  # of text in a part: what a thread gets at a time, and how finely a place is known
 
+
 class _Source:
     "Text as numbered files, each a sequence of `Part`s"
+
     bytes = 0  # of text, 0 where nobody knows
     whole = False  # are files, and not parts, dealt out to shares?
     lasting = None  # tells this source from others and from its own earlier states; None where nothing does
     folders = ()  # that are searched for files
-    def split_by(self, options): return 'document'  # what has a side of the split of its own
-    def is_single(self, i, options): return False  # is it plain that file `i` has no more than one part?
+
+    def split_by(self, options):
+        return 'document'  # what has a side of the split of its own
+
+    def is_single(self, i, options):
+        return False  # is it plain that file `i` has no more than one part?
+
 
 def _sha256(items):
     "sha256 over `items`, each as JSON"
     digest = hashlib.sha256()
-    for item in items: digest.update(json.dumps(item).encode() + b'\n')
+    for item in items:
+        digest.update(json.dumps(item).encode() + b'\n')
     return digest.hexdigest()
+
 
 class _Files(_Source):
     "Files on disk"
+
     def __init__(self, inputs, exclude=()):
         self.files = find_files(inputs, exclude)
-        self.folders = [Path(p).resolve() for p in ([inputs] if isinstance(inputs, (str, Path)) else inputs) if Path(p).is_dir()]
+        self.folders = [
+            Path(p).resolve()
+            for p in ([inputs] if isinstance(inputs, (str, Path)) else inputs)
+            if Path(p).is_dir()
+        ]
         sizes, first = list(map(file_size, self.files)), str(self.files[0])
         self.bytes = sum(sizes)
         self.name = first if len(self.files) == 1 else f'{first} and {len(self.files) - 1:,} other files'
-        self.identity = {'files': len(self.files), 'sha256': _sha256([p.name, s] for p, s in zip(self.files, sizes))}
-        self.lasting = None if any(map(as_url, self.files)) else _sha256([str(p.absolute()), s, p.stat().st_mtime_ns] for p, s in zip(self.files, sizes))
+        self.identity = {
+            'files': len(self.files),
+            'sha256': _sha256([p.name, s] for p, s in zip(self.files, sizes)),
+        }
+        self.lasting = (
+            None
+            if any(map(as_url, self.files))
+            else _sha256([str(p.absolute()), s, p.stat().st_mtime_ns] for p, s in zip(self.files, sizes))
+        )
 
-    def __len__(self): return len(self.files)
+    def __len__(self):
+        return len(self.files)
 
     def split_by(self, options):
         paths = [Path(str(p)) for p in self.files]  # what they keep of their parts goes with them
@@ -267,139 +376,234 @@ class _Files(_Source):
 
     def is_single(self, i, options):
         path = Path(str(self.files[i]))  # what it keeps of its parts goes with it
-        return path.suffix not in ('.gz', '.zst', '.jsonl', '.ndjson', '.parquet') and file_size(path) <= options.part_bytes
+        return (
+            path.suffix not in ('.gz', '.zst', '.jsonl', '.ndjson', '.parquet')
+            and file_size(path) <= options.part_bytes
+        )
 
-    def parts(self, i, options): return read_parts(Path(str(self.files[i])), options)
+    def parts(self, i, options):
+        return read_parts(Path(str(self.files[i])), options)
 
 # %% ../nbs/data/26_streams.ipynb #c5d2a0cc
 def _collect_parts(items, name, options):
     "The texts `items`, or the records with texts, as `Part`s; what isn't text stays as it is"
     rows, size, first, key = [], 0, 1, options.text_key
     for item in items:
-        if isinstance(item, dict) and key in item: item = '' if item[key] is None else item[key]
+        if isinstance(item, dict) and key in item:
+            item = '' if item[key] is None else item[key]
         rows.append(encode_text(item) if isinstance(item, str) else item)
         size += len(rows[-1]) if isinstance(rows[-1], bytes) else 0
         if size >= options.part_bytes or len(rows) == 4096:
             yield Part(name, 'rows', first, rows, 0)
             rows, size, first = [], 0, first + len(rows)
-    if rows: yield Part(name, 'rows', first, rows, 0)
+    if rows:
+        yield Part(name, 'rows', first, rows, 0)
+
 
 class _Texts(_Source):
     "An iterable of texts, or a function that returns one: a single file"
+
     def __init__(self, texts):
         self.texts, self.spent = texts, None
-        self.name = f'the {type(texts).__name__}' if not callable(texts) else getattr(texts, '__name__', 'the function')
+        self.name = (
+            f'the {type(texts).__name__}'
+            if not callable(texts)
+            else getattr(texts, '__name__', 'the function')
+        )
         self.identity = {'texts': len(texts) if hasattr(texts, '__len__') else None}
 
-    def __len__(self): return 1
+    def __len__(self):
+        return 1
 
     def parts(self, i, options):
         texts = self.texts if hasattr(self.texts, '__iter__') else self.texts()
         if hasattr(texts, '__next__'):
             if self.spent is texts:
-                raise MemtrainError(f'{self.name} can be gone through only once, and was', 'give a list, or a function that returns a new iterator')
+                raise MemtrainError(
+                    f'{self.name} can be gone through only once, and was',
+                    'give a list, or a function that returns a new iterator',
+                )
             self.spent = texts
         return _collect_parts(texts, self.name, options)
 
 # %% ../nbs/data/26_streams.ipynb #13772801
 def _datasets():
-    try: import datasets
-    except ImportError: raise MemtrainError("a Hugging Face data set needs datasets", "pip install 'memtrain[hub]'") from None
+    try:
+        import datasets
+    except ImportError:
+        raise MemtrainError("a Hugging Face data set needs datasets", "pip install 'memtrain[hub]'") from None
     return datasets
 
-def _check_column(name, key, columns):
-    if columns and key not in columns: raise MemtrainError(f"{name}: no column {key!r}; it has {', '.join(columns)}", f"choose with {option('text_key')}")
 
-def _describe(e): return f"{type(e).__name__}: {(str(e).strip().splitlines() or ['no more is said'])[0]}"
+def _check_column(name, key, columns):
+    if columns and key not in columns:
+        raise MemtrainError(
+            f"{name}: no column {key!r}; it has {', '.join(columns)}", f"choose with {option('text_key')}"
+        )
+
+
+def _describe(e):
+    return f"{type(e).__name__}: {(str(e).strip().splitlines() or ['no more is said'])[0]}"
+
 
 class _Table(_Source):
     "A `datasets.Dataset`; 4 MiB are a file"
+
     def __init__(self, data, key, name):
         _check_column(name, key, data.column_names)
-        self.data, self.key, self.name, self.rows = data.select_columns([key]).with_format('arrow'), key, name, len(data)
+        self.data, self.key, self.name, self.rows = (
+            data.select_columns([key]).with_format('arrow'),
+            key,
+            name,
+            len(data),
+        )
         self.bytes = data.data.column(key).nbytes * len(data) // max(1, data.data.num_rows)
         self.in_file = max(1, self._rows_in(4 * 2**20))
         self.lasting = _sha256([data._fingerprint])
         self.identity = {'rows': self.rows, 'sha256': self.lasting}
 
-    def __len__(self): return math.ceil(self.rows / self.in_file)
+    def __len__(self):
+        return math.ceil(self.rows / self.in_file)
 
-    def _rows_in(self, size): return size * self.rows // max(1, self.bytes)
+    def _rows_in(self, size):
+        return size * self.rows // max(1, self.bytes)
 
     def parts(self, i, options):
-        start, stop, step = i*self.in_file, min(self.rows, (i + 1)*self.in_file), max(1, min(4096, self._rows_in(options.part_bytes)))
+        start, stop, step = (
+            i * self.in_file,
+            min(self.rows, (i + 1) * self.in_file),
+            max(1, min(4096, self._rows_in(options.part_bytes))),
+        )
         for at in range(start, stop, step):
-            column = self.data[at:min(stop, at + step)].column(self.key).combine_chunks()
+            column = self.data[at : min(stop, at + step)].column(self.key).combine_chunks()
             yield Part(self.name, 'rows', at + 1, column_texts(column, self.name, self.key), 0)
+
 
 class _Rows(_Source):
     "A `datasets.IterableDataset`, such as one that comes over the network; its shards are the files"
+
     whole = True
+
     def __init__(self, data, key, name, revision=None):
         _check_column(name, key, data.column_names)
-        self.data, self.name, self.lasting = data.select_columns([key]) if data.column_names else data, name, revision
+        self.data, self.name, self.lasting = (
+            data.select_columns([key]) if data.column_names else data,
+            name,
+            revision,
+        )
         self.identity = {'shards': len(self), 'revision': revision}
 
-    def __len__(self): return self.data.num_shards
+    def __len__(self):
+        return self.data.num_shards
 
     def parts(self, i, options):
         rows = self.data.shard(len(self), i) if len(self) > 1 else self.data
-        try: yield from _collect_parts(rows, self.name if len(self) == 1 else f'{self.name}, shard {i}', options)
-        except (MemtrainError, GeneratorExit): raise
-        except Exception as e: raise MemtrainError(f'{self.name}, shard {i}: {_describe(e)}; resume when it can be read again') from e
+        try:
+            yield from _collect_parts(
+                rows, self.name if len(self) == 1 else f'{self.name}, shard {i}', options
+            )
+        except (MemtrainError, GeneratorExit):
+            raise
+        except Exception as e:
+            raise MemtrainError(
+                f'{self.name}, shard {i}: {_describe(e)}; resume when it can be read again'
+            ) from e
 
 # %% ../nbs/data/26_streams.ipynb #0baefbea
 def _pick(data, key, name, revision=None):
     "The source for an open `datasets` object; of several splits, train"
     if isinstance(data, dict):
-        if 'train' not in data and len(data) > 1: raise MemtrainError(f"{name} has the splits {', '.join(data)}", 'open it and give the one you mean')
+        if 'train' not in data and len(data) > 1:
+            raise MemtrainError(
+                f"{name} has the splits {', '.join(data)}", 'open it and give the one you mean'
+            )
         data = data['train'] if 'train' in data else next(iter(data.values()))
-    return _Table(data, key, name) if isinstance(data, _datasets().Dataset) else _Rows(data, key, name, revision)
+    return (
+        _Table(data, key, name) if isinstance(data, _datasets().Dataset) else _Rows(data, key, name, revision)
+    )
+
 
 def _open_hub(name, key):
     "The data set that the Hugging Face hub knows as `name`, OWNER/NAME or OWNER/NAME:CONFIG"
     datasets, (repo, _, config) = _datasets(), name.partition(':')
     way_out = 'give the path of local files (text, .gz, .zst, .jsonl, .parquet) or of a folder that save_to_disk has written'
     from huggingface_hub import HfApi
-    try: revision = HfApi().dataset_info(repo, timeout=10).sha  # one question, without the minutes of retries that load_dataset would make
+
+    # one question, without the minutes of retries that load_dataset would make
+    try:
+        revision = HfApi().dataset_info(repo, timeout=10).sha
     except Exception as e:
         known = type(e).__name__ in ('RepositoryNotFoundError', 'GatedRepoError', 'HFValidationError')
-        said = 'the Hugging Face hub shows no data set of that name' if known else "the Hugging Face hub can't be reached"
-        raise MemtrainError(f'{name}: no such file or folder, and {said} ({type(e).__name__}); {way_out}') from None
-    try: data = datasets.load_dataset(repo, config or None, revision=revision, streaming=True)
-    except Exception as e: raise MemtrainError(f'{name}: {_describe(e)}; {way_out}') from None
+        said = (
+            'the Hugging Face hub shows no data set of that name'
+            if known
+            else "the Hugging Face hub can't be reached"
+        )
+        raise MemtrainError(
+            f'{name}: no such file or folder, and {said} ({type(e).__name__}); {way_out}'
+        ) from None
+    try:
+        data = datasets.load_dataset(repo, config or None, revision=revision, streaming=True)
+    except Exception as e:
+        raise MemtrainError(f'{name}: {_describe(e)}; {way_out}') from None
     return _pick(data, key, name, _sha256([name, revision]))
 
 # %% ../nbs/data/26_streams.ipynb #04b42412
 def _is_name(item):
     "Does `item` name files? A text has spaces, or isn't there"
-    return isinstance(item, Path) or (isinstance(item, str) and (path_exists(item) or (not re.search(r'\s', item) and ('/' in item or is_file_name(item)))))
+    return isinstance(item, Path) or (
+        isinstance(item, str)
+        and (path_exists(item) or (not re.search(r'\s', item) and ('/' in item or is_file_name(item))))
+    )
+
 
 def open_source(
-    source: Any,  # path, pattern or list of them; name on the hub; `datasets` object; iterable of texts, or function that returns one
+    # path, pattern or list of them; name on the hub; `datasets` object; iterable of texts, or function that
+    # returns one
+    source: Any,
     text_key: str = 'text',  # where records keep their text
     exclude: str | Iterable[str] = (),  # patterns for names of files and folders to leave out
 ) -> Any:  # numbered files (`len`), each a sequence of `Part`s (`parts(i, options)`)
     "Whatever has text in it, as numbered files of numbered parts"
-    if isinstance(source, _Source): return source
-    if type(source).__module__.partition('.')[0] == 'datasets': return _pick(source, text_key, f'the {type(source).__name__}')
+    if isinstance(source, _Source):
+        return source
+    if type(source).__module__.partition('.')[0] == 'datasets':
+        return _pick(source, text_key, f'the {type(source).__name__}')
     if isinstance(source, (str, Path)):
         path = Path(source).expanduser()
-        if (path/'dataset_dict.json').is_file() or ((path/'state.json').is_file() and (path/'dataset_info.json').is_file()):
-            try: return _pick(_datasets().load_from_disk(str(path)), text_key, str(source))
-            except MemtrainError: raise
-            except Exception as e: raise MemtrainError(f'{source}: {_describe(e)}; save the data set again') from None
-        hub = isinstance(source, str) and re.fullmatch(r'[\w-][\w.-]*(/[\w-][\w.-]*)?(:[\w.-]+)?', source) and not is_file_name(source)
+        if (path / 'dataset_dict.json').is_file() or (
+            (path / 'state.json').is_file() and (path / 'dataset_info.json').is_file()
+        ):
+            try:
+                return _pick(_datasets().load_from_disk(str(path)), text_key, str(source))
+            except MemtrainError:
+                raise
+            except Exception as e:
+                raise MemtrainError(f'{source}: {_describe(e)}; save the data set again') from None
+        hub = (
+            isinstance(source, str)
+            and re.fullmatch(r'[\w-][\w.-]*(/[\w-][\w.-]*)?(:[\w.-]+)?', source)
+            and not is_file_name(source)
+        )
         return _open_hub(source, text_key) if hub and not path.exists() else _Files(source, exclude)
     if isinstance(source, (list, tuple)):
-        if not len(source): raise MemtrainError('the source is an empty list', 'give files, or texts')
-        if any(map(_is_name, source[:100])): return _Files(source, exclude)
-    if (callable(source) or hasattr(source, '__iter__')) and not isinstance(source, (bytes, bytearray, dict, set, type)): return _Texts(source)
-    raise MemtrainError(f'a {type(source).__name__} is no source of text', 'give paths, a name on the hub, a data set, texts, or a function that returns texts')
+        if not len(source):
+            raise MemtrainError('the source is an empty list', 'give files, or texts')
+        if any(map(_is_name, source[:100])):
+            return _Files(source, exclude)
+    if (callable(source) or hasattr(source, '__iter__')) and not isinstance(
+        source, (bytes, bytearray, dict, set, type)
+    ):
+        return _Texts(source)
+    raise MemtrainError(
+        f'a {type(source).__name__} is no source of text',
+        'give paths, a name on the hub, a data set, texts, or a function that returns texts',
+    )
 
 # %% ../nbs/data/26_streams.ipynb #83b2682a
 class _Unit(NamedTuple):
     "One part on its way: where it stands in the epoch, and what its documents are made from"
+
     place: int
     file: int
     part: int
@@ -407,65 +611,120 @@ class _Unit(NamedTuple):
     source: Any
 
     @property
-    def at(self): return self.place, self.part
+    def at(self):
+        return self.place, self.part
+
 
 class _Parts:
     "The parts of `source` that a share has to look at, epoch by epoch"
+
     def __init__(self, source, options, seed, shuffle, share, shares, dedup, cache=None):
-        self.source, self.options, self.seed, self.shuffle, self.share, self.shares, self.dedup, self.cache = source, options, seed, shuffle, share, shares, dedup, cache
-        self.deals_whole = source.whole and len(source) >= shares  # files from the network: nobody should fetch what another needs
+        (
+            self.source,
+            self.options,
+            self.seed,
+            self.shuffle,
+            self.share,
+            self.shares,
+            self.dedup,
+            self.cache,
+        ) = source, options, seed, shuffle, share, shares, dedup, cache
+        # files from the network: nobody should fetch what another needs
+        self.deals_whole = source.whole and len(source) >= shares
 
     def order(self, epoch, start):
         "(place, file) from the place `start` on"
         for at in range(start, len(self.source), 1024):
             places = np.arange(at, min(len(self.source), at + 1024))
-            yield from zip(places.tolist(), (permute(places, len(self.source), self.seed, epoch) if self.shuffle else places).tolist())
+            yield from zip(
+                places.tolist(),
+                (permute(places, len(self.source), self.seed, epoch) if self.shuffle else places).tolist(),
+            )
 
-    def is_mine(self, file, part): return (file + (0 if self.deals_whole else part)) % self.shares == self.share
+    def is_mine(self, file, part):
+        return (file + (0 if self.deals_whole else part)) % self.shares == self.share
 
     def read(self, file):
         "(number, bytes, what documents are made from) of the parts of `file`"
-        if self.cache and (kept := self.cache.find(file)) is not None: return (yield from kept)
-        if not self.dedup and not self.is_mine(file, 0) and (self.deals_whole or self.source.is_single(file, self.options)): return  # nothing in it is for this share
+        if self.cache and (kept := self.cache.find(file)) is not None:
+            return (yield from kept)
+        # nothing in it is for this share
+        if (
+            not self.dedup
+            and not self.is_mine(file, 0)
+            and (self.deals_whole or self.source.is_single(file, self.options))
+        ):
+            return
         for n, part in enumerate(self.source.parts(file, self.options)):
-            if self.dedup or self.is_mine(file, n): yield n, sum(len(d) for d in part.data if isinstance(d, bytes)), part
+            if self.dedup or self.is_mine(file, n):
+                yield n, sum(len(d) for d in part.data if isinstance(d, bytes)), part
 
     def lists(self, epoch, start=(0, 0)):
-        "The parts in order, in lists of about `part_kib`, of which one begins at `start`; those before it only where their keys are needed"
+        """The parts in order, in lists of about `part_kib`, of which one begins at `start`; those before it
+        only where their keys are needed"""
         units, size = [], 0
         for place, file in self.order(epoch, 0 if self.dedup else start[0]):
             for n, bytes, source in self.read(file):
                 u = _Unit(place, file, n, bytes, source)
-                if not self.dedup and u.at < start: continue
-                if units and (size >= 0.75*self.options.part_bytes or units[-1].at < start <= u.at):
+                if not self.dedup and u.at < start:
+                    continue
+                if units and (size >= 0.75 * self.options.part_bytes or units[-1].at < start <= u.at):
                     yield units
                     units, size = [], 0
                 units.append(u)
                 size += bytes
-        if units: yield units
+        if units:
+            yield units
 
 # %% ../nbs/data/26_streams.ipynb #6128dce3
 def _merge(pieces, dtype):
     "Several `Documents` as one"
     join = lambda arrays, kind: np.concatenate([*arrays, np.empty(0, kind)]).astype(kind, copy=False)
     parts = join([np.full(len(d.lengths), i) for i, d in enumerate(pieces)], np.int32)
-    return Documents(b''.join(d.keys for d in pieces), join([d.sizes for d in pieces], np.int64), join([d.ids for d in pieces], dtype),
-                     join([d.lengths for d in pieces], np.int64), [], parts)
+    return Documents(
+        b''.join(d.keys for d in pieces),
+        join([d.sizes for d in pieces], np.int64),
+        join([d.ids for d in pieces], dtype),
+        join([d.lengths for d in pieces], np.int64),
+        [],
+        parts,
+    )
+
 
 def _split_parts(docs, n):
     "`docs`, which come from `n` parts, part by part; copies"
     rows = np.searchsorted(docs.parts, np.arange(n + 1))
     ends = np.concatenate([[0], np.cumsum(docs.lengths)])
-    return [Documents(docs.keys[16*a:16*b], docs.sizes[a:b].copy(), docs.ids[ends[a]:ends[b]].copy(), docs.lengths[a:b].copy(), [], docs.parts[a:b])
-            for a, b in itertools.pairwise(rows.tolist())]
+    return [
+        Documents(
+            docs.keys[16 * a : 16 * b],
+            docs.sizes[a:b].copy(),
+            docs.ids[ends[a] : ends[b]].copy(),
+            docs.lengths[a:b].copy(),
+            [],
+            docs.parts[a:b],
+        )
+        for a, b in itertools.pairwise(rows.tolist())
+    ]
+
 
 def _process(units, settings, splits, tokenise=True):
-    "The documents of `units` in `splits`: those of the source tokenised, unless only their keys are wanted, those of the cache read"
+    """The documents of `units` in `splits`: those of the source tokenised, unless only their keys are wanted,
+    those of the cache read"""
     fresh = [u.source for u in units if isinstance(u.source, Part)]
-    done = process_chunk(Chunk(0, fresh, 0), settings, splits if tokenise else ()) if fresh else Processed(0, 0, {}, {}, [])
+    done = (
+        process_chunk(Chunk(0, fresh, 0), settings, splits if tokenise else ())
+        if fresh
+        else Processed(0, 0, {}, {}, [])
+    )
     if len(fresh) < len(units):
         made = iter(_split_parts(done.splits[splits[0]], len(fresh)) if fresh else ())
-        done.splits = {splits[0]: _merge([next(made) if isinstance(u.source, Part) else u.source(tokenise) for u in units], settings.dtype)}
+        done.splits = {
+            splits[0]: _merge(
+                [next(made) if isinstance(u.source, Part) else u.source(tokenise) for u in units],
+                settings.dtype,
+            )
+        }
     return done
 
 # %% ../nbs/data/26_streams.ipynb #b75ee110
@@ -474,10 +733,15 @@ def _told(counts):
     found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
     return f' ({found})' if found else ''
 
-_NOT_MADE_OF = {'exclude', 'dedup', 'dedup_lines', 'dedup_memory'}  # options that the files tell, or that don't change a part
+
+# options that the files tell, or that don't change a part
+_NOT_MADE_OF = {'exclude', 'dedup', 'dedup_lines', 'dedup_memory'}
+
 
 class DocumentStream:
-    "The documents of `source`, cleaned, without duplicates and tokenised, in an order that `seed` and the epoch decide"
+    """The documents of `source`, cleaned, without duplicates and tokenised, in an order that `seed` and the
+    epoch decide"""
+
     @delegates(TextOptions, but=['near_dedup', 'dedup_lines'])
     def __init__(
         self,
@@ -493,50 +757,135 @@ class DocumentStream:
         shares: int = 1,  # ranks × workers
         threads: int | None = None,  # that tokenise; all cores by default
         max_documents: int | None = None,  # of an epoch, over all shares
-        max_broken: int = 100,  # so many broken records of a share are skipped in an epoch, one more is an error
+        # so many broken records of a share are skipped in an epoch, one more is an error
+        max_broken: int = 100,
         cache_size: str | int = 0,  # bytes of tokenised documents to keep in memory for the next epochs
         cache_dir: str | Path | None = None,  # folder where they go when they are more than that
         part_kib: int = PART_KIB,  # of text that a thread gets at a time
         **kwargs: Any,  # of `TextOptions`
     ):
         for name, n in (('threads', threads), ('max_documents', max_documents), ('part_kib', part_kib)):
-            if n is not None and n < 1: raise MemtrainError('is less than 1', argument=name, value=n)
-        if split not in ('train', 'val'): raise MemtrainError('is neither train nor val', argument='split', value=split)
-        if split == 'val' and not val_fraction: raise MemtrainError(f"{option('split')} val is empty with {option('val_fraction')} 0", 'say what share of the documents goes to it')
-        if not 0 <= share < shares: raise MemtrainError(f'of {shares}: the first is 0, the last {shares - 1}', argument='share', value=share)
-        if not 0 <= seed < 2**63: raise MemtrainError('is outside 0 .. 9223372036854775807', argument='seed', value=seed)
-        self.options = text = TextOptions(**kwargs, val_fraction=val_fraction, seed=split_seed, dedup_memory=dedup_memory)
+            if n is not None and n < 1:
+                raise MemtrainError('is less than 1', argument=name, value=n)
+        if split not in ('train', 'val'):
+            raise MemtrainError('is neither train nor val', argument='split', value=split)
+        if split == 'val' and not val_fraction:
+            raise MemtrainError(
+                f"{option('split')} val is empty with {option('val_fraction')} 0",
+                'say what share of the documents goes to it',
+            )
+        if not 0 <= share < shares:
+            raise MemtrainError(
+                f'of {shares}: the first is 0, the last {shares - 1}', argument='share', value=share
+            )
+        if not 0 <= seed < 2**63:
+            raise MemtrainError('is outside 0 .. 9223372036854775807', argument='seed', value=seed)
+        self.options = text = TextOptions(
+            **kwargs, val_fraction=val_fraction, seed=split_seed, dedup_memory=dedup_memory
+        )
         text.check()
         for name in ('near_dedup', 'dedup_lines'):
-            if getattr(text, name): raise MemtrainError('needs all of the text before the first batch: prepare it', argument=name, value=getattr(text, name))
-        text.part_bytes, text.skip_broken = 1024*part_kib, True
-        if text.dedup and shares > 1: text.share = share, shares
-        self.source, self.tokenizer = open_source(source, text.text_key, text.exclude), open_tokenizer(tokenizer)
+            if getattr(text, name):
+                raise MemtrainError(
+                    'needs all of the text before the first batch: prepare it',
+                    argument=name,
+                    value=getattr(text, name),
+                )
+        text.part_bytes, text.skip_broken = 1024 * part_kib, True
+        if text.dedup and shares > 1:
+            text.share = share, shares
+        self.source, self.tokenizer = (
+            open_source(source, text.text_key, text.exclude),
+            open_tokenizer(tokenizer),
+        )
         text.split_by = self.source.split_by(text)
-        self.name, self.vocab_size, self.eod_id, self.dtype = self.source.name, self.tokenizer.vocab_size, self.tokenizer.eod_id, dtype_for_vocab(self.tokenizer.vocab_size)
-        self.split, self.share, self.shares, self.max_broken, self.max_documents = split, share, shares, max_broken, max_documents
-        self.dedup, self.dedup_memory, self.threads = text.dedup, parse_size(text.dedup_memory), threads or get_machine()['cores']
-        of_text = {f.name: getattr(text, f.name) for f in fields(text) if f.name not in _NOT_MADE_OF} | {'part_bytes': text.part_bytes}
-        if text.split_by == 'document': del of_text['split_by']  # as before there was another way
-        self.identity = {'source': self.source.identity, 'tokenizer': _sha256([self.tokenizer.state()]), **of_text, 'split': split, 'dedup': self.dedup,
-                         'shuffle_seed': seed, 'shuffle_files': shuffle_files, 'max_documents': max_documents}
-        cache_key = {**of_text, 'skip_broken': True} | ({'share': text.share} if self.dedup and shares > 1 else {})
+        self.name, self.vocab_size, self.eod_id, self.dtype = (
+            self.source.name,
+            self.tokenizer.vocab_size,
+            self.tokenizer.eod_id,
+            dtype_for_vocab(self.tokenizer.vocab_size),
+        )
+        self.split, self.share, self.shares, self.max_broken, self.max_documents = (
+            split,
+            share,
+            shares,
+            max_broken,
+            max_documents,
+        )
+        self.dedup, self.dedup_memory, self.threads = (
+            text.dedup,
+            parse_size(text.dedup_memory),
+            threads or get_machine()['cores'],
+        )
+        of_text = {f.name: getattr(text, f.name) for f in fields(text) if f.name not in _NOT_MADE_OF} | {
+            'part_bytes': text.part_bytes
+        }
+        if text.split_by == 'document':
+            del of_text['split_by']  # as before there was another way
+        self.identity = {
+            'source': self.source.identity,
+            'tokenizer': _sha256([self.tokenizer.state()]),
+            **of_text,
+            'split': split,
+            'dedup': self.dedup,
+            'shuffle_seed': seed,
+            'shuffle_files': shuffle_files,
+            'max_documents': max_documents,
+        }
+        cache_key = {**of_text, 'skip_broken': True} | (
+            {'share': text.share} if self.dedup and shares > 1 else {}
+        )
         self.counts, self.errors = Counter(), []  # of the epoch under way
-        self.cache = self._open_cache(parse_size(cache_size), cache_dir and Path(cache_dir), cache_key) if cache_size or cache_dir else None
-        self.parts = _Parts(self.source, self.options, seed, shuffle_files, share, shares, self.dedup, self.cache)
+        self.cache = (
+            self._open_cache(parse_size(cache_size), cache_dir and Path(cache_dir), cache_key)
+            if cache_size or cache_dir
+            else None
+        )
+        self.parts = _Parts(
+            self.source, self.options, seed, shuffle_files, share, shares, self.dedup, self.cache
+        )
 
     def _open_cache(self, size, folder, made_how):
         "The cache for documents made of this source in this way"
         if folder:
             if not self.source.lasting:
-                raise MemtrainError(f"{self.name}: nothing tells whether it will be the same next time, so a {option('cache_dir')} is of no use", 'leave it out, or write the texts to files')
-            inside = next((p for p in self.source.folders if p in (folder.resolve(), *folder.resolve().parents)), None)
-            if inside: raise MemtrainError(f'lies in {inside}, where it would become part of the text: choose another folder', argument='cache_dir', value=str(folder))
+                raise MemtrainError(
+                    f"{self.name}: nothing tells whether it will be the same next time, so a {option('cache_dir')} is of no use",
+                    'leave it out, or write the texts to files',
+                )
+            inside = next(
+                (p for p in self.source.folders if p in (folder.resolve(), *folder.resolve().parents)), None
+            )
+            if inside:
+                raise MemtrainError(
+                    f'lies in {inside}, where it would become part of the text: choose another folder',
+                    argument='cache_dir',
+                    value=str(folder),
+                )
             check_writable(folder)
-            try: folder.mkdir(parents=True, exist_ok=True)
-            except OSError as e: raise MemtrainError(f"can't be made ({e.strerror}): choose another folder", argument='cache_dir', value=str(folder)) from None
-        key = _sha256([1, self.source.lasting, self.identity['tokenizer'], made_how, self.split, self.dedup, self.share, self.shares])[:32]
-        return _Cache(key, len(self.source), size, folder, self.split, self.dedup, self.vocab_size, self.eod_id)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as e:
+                raise MemtrainError(
+                    f"can't be made ({e.strerror}): choose another folder",
+                    argument='cache_dir',
+                    value=str(folder),
+                ) from None
+        key = _sha256(
+            [
+                1,
+                self.source.lasting,
+                self.identity['tokenizer'],
+                made_how,
+                self.split,
+                self.dedup,
+                self.share,
+                self.shares,
+            ]
+        )[:32]
+        return _Cache(
+            key, len(self.source), size, folder, self.split, self.dedup, self.vocab_size, self.eod_id
+        )
 
     @property
     def broken(self) -> list[str]:
@@ -549,7 +898,8 @@ class DocumentStream:
     ) -> None:
         "Try tiktoken, once, with the first texts"
         t, fresh = self.tokenizer, [u.source for u in units if isinstance(u.source, Part)]
-        if getattr(t, 'kind', '') == 'bpe' and t.engine == 'tokenizers' and fresh: t.speed_up(take_sample(Chunk(0, fresh, 0), self.options))
+        if getattr(t, 'kind', '') == 'bpe' and t.engine == 'tokenizers' and fresh:
+            t.speed_up(take_sample(Chunk(0, fresh, 0), self.options))
 
     def epoch(
         self,
@@ -557,48 +907,67 @@ class DocumentStream:
         position: dict | None = None,  # as `groups` gives it
         splits: tuple[str, ...] = ('train',),  # to make
     ) -> Iterator[tuple[dict[str, Documents], Any]]:
-        "The documents of each of `splits`, list of parts after list of parts, without what was seen before; and the last part they are from"
+        """The documents of each of `splits`, list of parts after list of parts, without what was seen before;
+        and the last part they are from"""
         position = dict(position or {})
         start = position.pop('file', 0), position.pop('part', 0)
         self.counts, self.errors, waiting = Counter(position), [], deque()
+
         def tasks():
             settings = Settings(self.options, self.tokenizer, self.dtype)
             for units in self.parts.lists(epoch, start):
                 self.speed_up(units)
                 waiting.append(units)
                 yield _process, units, settings, splits, units[0].at >= start
+
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            seen = stack.enter_context(contextlib.closing(SeenKeys(folder, self.dedup_memory))) if self.dedup else None
+            seen = (
+                stack.enter_context(contextlib.closing(SeenKeys(folder, self.dedup_memory)))
+                if self.dedup
+                else None
+            )
             filling = _Filling(self.cache, self.parts.order(epoch, start[0]), start) if self.cache else None
             for done in run_in_order(stack.enter_context(contextlib.closing(Threads(self.threads))), tasks()):
                 units = waiting.popleft()
                 new = units[0].at >= start
-                if filling and new: filling.add(units, done.splits[self.split])
+                if filling and new:
+                    filling.add(units, done.splits[self.split])
                 found = {split: self._leave_out(done.splits[split], seen, new) for split in splits}
                 if new:
                     self._note(done, units[0])
                     yield found, units[-1]
-            if filling: filling.finish()
+            if filling:
+                filling.finish()
 
     def _leave_out(self, docs, seen, new):
         "The documents that weren't seen"
         fresh = seen.add(docs.keys) if seen and len(docs.sizes) else None
-        if not new or fresh is None or fresh.all(): return docs
+        if not new or fresh is None or fresh.all():
+            return docs
         self.counts['duplicates'] += int((~fresh).sum())
         return docs.select(fresh)
 
     def _note(self, done, first):
-        "Count what was met from the part `first` on, broken records too; what all shares read is counted by the one that `first` would belong to"
-        if self.dedup and not self.parts.is_mine(first.file, first.part): return
-        for name, n in done.counts.items(): self.counts[name] += n
+        """Count what was met from the part `first` on, broken records too; what all shares read is counted by
+        the one that `first` would belong to"""
+        if self.dedup and not self.parts.is_mine(first.file, first.part):
+            return
+        for name, n in done.counts.items():
+            self.counts[name] += n
         self.counts['broken'] += len(done.broken)
-        self.errors += done.broken[:max(0, self.max_broken + 1 - len(self.errors))]
+        self.errors += done.broken[: max(0, self.max_broken + 1 - len(self.errors))]
         if self.counts['broken'] > self.max_broken:
-            raise self._with_broken(f'{self.name}: more than {self.max_broken} broken records; the first is ' if self.max_broken else f'{self.name}: a broken record, ', f"mend them, or raise {option('max_broken')}")
+            raise self._with_broken(
+                f'{self.name}: more than {self.max_broken} broken records; the first is '
+                if self.max_broken
+                else f'{self.name}: a broken record, ',
+                f"mend them, or raise {option('max_broken')}",
+            )
 
     def _with_broken(self, problem, way_out):
-        "An error that ends with the first broken record, whose own way out is taken where all the others have their text under another key too"
+        """An error that ends with the first broken record, whose own way out is taken where all the others
+        have their text under another key too"""
         first = copy.copy(self.errors[0])
         way_out, first.way_out = first.way_out if option('text_key') in first.way_out else way_out, ''
         return MemtrainError(problem + first.tell(option), way_out)
@@ -609,36 +978,59 @@ class DocumentStream:
     ) -> MemtrainError:
         "The error for an epoch without a document"
         v = self.options.val_fraction
-        other = f"; with {option('val_fraction')} {v} the other split has them all" if v and len(splits) == 1 else ''
-        finer, way_out = max(1, self.options.document_kib//16), 'give more text'
-        if other: way_out += f", cut it finer with {option('document_kib')} {finer}, or choose another {option('val_fraction')}"
+        other = (
+            f"; with {option('val_fraction')} {v} the other split has them all"
+            if v and len(splits) == 1
+            else ''
+        )
+        finer, way_out = max(1, self.options.document_kib // 16), 'give more text'
+        if other:
+            way_out += f", cut it finer with {option('document_kib')} {finer}, or choose another {option('val_fraction')}"
         problem = f"{self.name}: no document fell into {' and '.join(splits)}, there are too few{_told(self.counts)}{other}"
-        return self._with_broken(f'{problem}; the first broken record is ', 'mend them, or give more text') if self.errors else MemtrainError(problem, way_out)
+        return (
+            self._with_broken(f'{problem}; the first broken record is ', 'mend them, or give more text')
+            if self.errors
+            else MemtrainError(problem, way_out)
+        )
 
     def groups(
         self,
         epoch: int,  # from 0
         position: dict | None = None,  # that a group came with; resume behind it
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, dict]]:  # ids (n,) of documents with their ends; lengths (d,) int64; position behind them
+        # ids (n,) of documents with their ends; lengths (d,) int64; position behind them
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, dict]]:
         "The documents of `epoch` in groups; the threads end with the generator"
-        limit = math.inf if self.max_documents is None else self.max_documents//self.shares + (self.share < self.max_documents % self.shares)
-        if position and position['documents'] >= limit: return
+        limit = (
+            math.inf
+            if self.max_documents is None
+            else self.max_documents // self.shares + (self.share < self.max_documents % self.shares)
+        )
+        if position and position['documents'] >= limit:
+            return
         for found, last in self.epoch(epoch, position, (self.split,)):
             docs = found[self.split]
             n = min(len(docs.lengths), limit - self.counts['documents'])
-            ids, lengths = docs.ids[:int(docs.lengths[:n].sum())], docs.lengths[:n]
+            ids, lengths = docs.ids[: int(docs.lengths[:n].sum())], docs.lengths[:n]
             self.counts['documents'] += n
             self.counts['tokens'] += len(ids)
-            if n: yield ids, lengths, {'file': last.place, 'part': last.part + 1, **self.counts}
-            if self.counts['documents'] >= limit: return
-        if not self.counts['documents'] and self.shares == 1: raise self.nothing_for([self.split])
+            if n:
+                yield ids, lengths, {'file': last.place, 'part': last.part + 1, **self.counts}
+            if self.counts['documents'] >= limit:
+                return
+        if not self.counts['documents'] and self.shares == 1:
+            raise self.nothing_for([self.split])
 
     def predict_memory(self) -> dict[str, int]:  # bytes, the most that each thing takes
         "What an epoch keeps in memory, told beforehand"
-        names = 250*len(self.source) if isinstance(self.source, _Files) else 0
-        copies = 220*self.vocab_size*self.threads if getattr(self.tokenizer, 'kind', '') == 'bpe' else 0
-        return {'names of files': names, 'parts under way': 8*self.options.part_bytes*(self.threads + 3), 'tokenizers of the threads': copies,
-                'keys': self.dedup_memory if self.dedup else 0, 'cache': self.cache.size if self.cache else 0}
+        names = 250 * len(self.source) if isinstance(self.source, _Files) else 0
+        copies = 220 * self.vocab_size * self.threads if getattr(self.tokenizer, 'kind', '') == 'bpe' else 0
+        return {
+            'names of files': names,
+            'parts under way': 8 * self.options.part_bytes * (self.threads + 3),
+            'tokenizers of the threads': copies,
+            'keys': self.dedup_memory if self.dedup else 0,
+            'cache': self.cache.size if self.cache else 0,
+        }
 
 # %% ../nbs/data/26_streams.ipynb #62a51071
 def collect_tokens(
@@ -649,22 +1041,35 @@ def collect_tokens(
     **options: Any,  # of `DocumentStream`
 ) -> dict[str, TokenShards]:
     "The tokens of `source` in memory, split by split: those that `prepare` would write"
-    stream = DocumentStream(source, tokenizer, val_fraction=val_fraction, **{'shuffle_files': False, **options})
+    stream = DocumentStream(
+        source, tokenizer, val_fraction=val_fraction, **{'shuffle_files': False, **options}
+    )
     stream.cache = stream.parts.cache = None  # it is for one split
     most = {s: (limit or {}).get(s, float('inf')) for s in (['train', 'val'] if val_fraction else ['train'])}
     taken = {s: bytearray() for s, n in most.items() if n}
     for found, _ in stream.epoch(0, None, tuple(taken)):
         for split, data in taken.items():
-            data += found[split].ids[:min(len(found[split].ids), most[split] - len(data)//stream.dtype.itemsize)].tobytes()
-        if all(len(data) >= most[s]*stream.dtype.itemsize for s, data in taken.items()): break
-    if empty := [s for s, data in taken.items() if not data]: raise stream.nothing_for(empty)
-    return {s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s) for s, data in taken.items()}
+            data += (
+                found[split]
+                .ids[: min(len(found[split].ids), most[split] - len(data) // stream.dtype.itemsize)]
+                .tobytes()
+            )
+        if all(len(data) >= most[s] * stream.dtype.itemsize for s, data in taken.items()):
+            break
+    if empty := [s for s, data in taken.items() if not data]:
+        raise stream.nothing_for(empty)
+    return {
+        s: TokenShards.from_array(np.frombuffer(data, stream.dtype), stream.vocab_size, stream.eod_id, s)
+        for s, data in taken.items()
+    }
 
 # %% ../nbs/data/26_streams.ipynb #d2da686e
 class _StreamCorpus(Corpus):
     "The source of a stream, `files`, as `prepare` sees its files"
+
     @property
-    def bytes(self): return self.files.source.bytes
+    def bytes(self):
+        return self.files.source.bytes
 
     def chunks(self):
         at = 0
@@ -672,48 +1077,69 @@ class _StreamCorpus(Corpus):
             at += sum(u.size for u in units)
             yield Chunk(n, [u.source for u in units], at)
 
+
 def sample_texts(
     source: Any,  # as for `open_source`
-    size: str | int = BPE_SAMPLE,  # bytes of text, about; all over the source where its size is known, else its beginning
+    # bytes of text, about; all over the source where its size is known, else its beginning
+    size: str | int = BPE_SAMPLE,
     **options: Any,  # of `DocumentStream`; `val_fraction` among them, so that nothing is learned from val
 ) -> Iterator[str]:
     "Training documents of `source`, cleaned, to learn a vocabulary from: those that `prepare` would choose"
-    stream, size, taken = DocumentStream(source, 'bytes', **{'shuffle_files': False, **options}), parse_size(size), 0
+    stream, size, taken = (
+        DocumentStream(source, 'bytes', **{'shuffle_files': False, **options}),
+        parse_size(size),
+        0,
+    )
     with contextlib.closing(Threads(stream.threads)) as pool:
         for text in sample_corpus(_StreamCorpus(stream, stream.options, pool), size):
             yield text
             taken += len(encode_text(text))
-            if not stream.source.bytes and taken >= size: return
+            if not stream.source.bytes and taken >= size:
+                return
 
 # %% ../nbs/data/26_streams.ipynb #c75a750b
 def _sha256_of_state(state):
     "sha256 over a nest of dictionaries, lists, tensors and values"
     digest = hashlib.sha256()
+
     def add(o):
-        if isinstance(o, torch.Tensor): digest.update(f'{o.dtype} {tuple(o.shape)}'.encode() + o.numpy().tobytes())
+        if isinstance(o, torch.Tensor):
+            digest.update(f'{o.dtype} {tuple(o.shape)}'.encode() + o.numpy().tobytes())
         elif isinstance(o, dict):
-            for key in sorted(o): digest.update(f'{{{key!r}'.encode()); add(o[key])
+            for key in sorted(o):
+                digest.update(f'{{{key!r}'.encode())
+                add(o[key])
         elif isinstance(o, (list, tuple)):
-            for item in (len(o), *o): add(item)
-        else: digest.update(repr(o).encode() + b',')
+            for item in (len(o), *o):
+                add(item)
+        else:
+            digest.update(repr(o).encode() + b',')
+
     add(state)
     return digest.hexdigest()
 
+
 class TokenStream(IterableDataset):
     "Batches of token rows from text that is tokenised while it is read; one pass is one epoch"
+
     @delegates(DocumentStream, but=['share', 'shares', 'seed', 'shuffle_files', 'max_documents', 'threads'])
     def __init__(
         self,
-        source: Any,  # files, folders, patterns; a Hugging Face data set, its id or folder; texts, or a function that returns them
+        # files, folders, patterns; a Hugging Face data set, its id or folder; texts, or a function that
+        # returns them
+        source: Any,
         tokenizer: Any,  # as `load_tokenizer` gives it, the path of one, or an object with `encode(text)`
         batch_size: int = 16,  # rows per batch; the last ones of an epoch may have fewer
         block_size: int = 1024,  # T, positions in a row
         seed: int = 0,  # of the order
-        shuffle: bool = True,  # files in another order each epoch, and a buffer; False for the order of the files
+        # files in another order each epoch, and a buffer; False for the order of the files
+        shuffle: bool = True,
         shuffle_buffer_size: int = 1000,  # rows from which a batch is drawn, in each process
-        stride: int | None = None,  # tokens from the beginning of a row to that of the next; block_size by default, less overlaps
+        # tokens from the beginning of a row to that of the next; block_size by default, less overlaps
+        stride: int | None = None,
         documents: str = 'join',  # 'join', 'mask', 'split' or 'pack': what rows do at the ends of documents
-        rank: int | None = None,  # which of `world_size` processes this is; torch.distributed's or torchrun's by default
+        # which of `world_size` processes this is; torch.distributed's or torchrun's by default
+        rank: int | None = None,
         world_size: int | None = None,  # how many there are
         drop_last: bool = False,  # leave out rows at the end of an epoch that don't fill a batch
         threads: int | None = None,  # that tokenise; all cores by default, one in each worker process
@@ -724,41 +1150,88 @@ class TokenStream(IterableDataset):
         super().__init__()
         options = dict(kwargs)
         stride = block_size if stride is None else stride
-        for name, n, least in (('batch_size', batch_size, 1), ('block_size', block_size, 1), ('seed', seed, 0), ('shuffle_buffer_size', shuffle_buffer_size, 0),
-                               ('num_workers', num_workers, 0), ('max_examples', 1 if max_examples is None else max_examples, 1)):
-            if n < least: raise MemtrainError(f'is less than {least}', argument=name, value=n)
-        if documents not in ('join', 'mask', 'split', 'pack'): raise MemtrainError("isn't one of 'join', 'mask', 'split', 'pack'", argument='documents', value=documents)
+        for name, n, least in (
+            ('batch_size', batch_size, 1),
+            ('block_size', block_size, 1),
+            ('seed', seed, 0),
+            ('shuffle_buffer_size', shuffle_buffer_size, 0),
+            ('num_workers', num_workers, 0),
+            ('max_examples', 1 if max_examples is None else max_examples, 1),
+        ):
+            if n < least:
+                raise MemtrainError(f'is less than {least}', argument=name, value=n)
+        if documents not in ('join', 'mask', 'split', 'pack'):
+            raise MemtrainError(
+                "isn't one of 'join', 'mask', 'split', 'pack'", argument='documents', value=documents
+            )
         if not 1 <= stride <= block_size:
-            raise MemtrainError(f"is outside 1 .. {block_size}, the {option('block_size')}: a larger one would leave tokens out", argument='stride', value=stride)
+            raise MemtrainError(
+                f"is outside 1 .. {block_size}, the {option('block_size')}: a larger one would leave tokens out",
+                argument='stride',
+                value=stride,
+            )
         if stride < block_size and documents not in ('join', 'mask'):
-            raise MemtrainError(f"is for {option('documents')} 'join' and 'mask'; {documents!r} cuts at the ends of documents", argument='stride', value=stride)
-        if num_workers and options.get('cache_dir'): options['cache_size'] = 0
+            raise MemtrainError(
+                f"is for {option('documents')} 'join' and 'mask'; {documents!r} cuts at the ends of documents",
+                argument='stride',
+                value=stride,
+            )
+        if num_workers and options.get('cache_dir'):
+            options['cache_size'] = 0
         if num_workers and options.get('cache_size'):
-            raise MemtrainError(f"{option('cache_size')} keeps tokens in the memory of processes that end with the epoch",
-                                f"with {option('num_workers')}, give a {option('cache_dir')} instead")
-        self.wanted = dict(batch_size=batch_size, block_size=block_size, seed=seed, shuffle=shuffle, shuffle_buffer_size=shuffle_buffer_size, stride=stride,
-                           documents=documents, drop_last=drop_last, num_workers=num_workers, max_examples=max_examples)
+            raise MemtrainError(
+                f"{option('cache_size')} keeps tokens in the memory of processes that end with the epoch",
+                f"with {option('num_workers')}, give a {option('cache_dir')} instead",
+            )
+        self.wanted = dict(
+            batch_size=batch_size,
+            block_size=block_size,
+            seed=seed,
+            shuffle=shuffle,
+            shuffle_buffer_size=shuffle_buffer_size,
+            stride=stride,
+            documents=documents,
+            drop_last=drop_last,
+            num_workers=num_workers,
+            max_examples=max_examples,
+        )
         self.rank, self.world_size = resolve_ranks(rank, world_size)
         self.source, self.tokenizer, self.threads, self.options = source, tokenizer, threads, options
         self._run = self._shares = None  # what makes the batches; for which share, of how many
         self._opened = self._where()
         self._documents = self._open(*self._opened)
-        self.tokenizer, self._kind = self._documents.tokenizer, row_type(block_size, self._documents.dtype, documents)  # opened once
+        # opened once
+        self.tokenizer, self._kind = (
+            self._documents.tokenizer,
+            row_type(block_size, self._documents.dtype, documents),
+        )
         self._rows = max(batch_size, shuffle_buffer_size if shuffle else 0)  # in the buffer
-        self._every = max(64, self._rows//batch_size)  # so that states are no more to send than rows
+        self._every = max(64, self._rows // batch_size)  # so that states are no more to send than rows
 
     def _where(self):
         "(share, shares) of this process; where it starts workers, of the first of them"
         info, workers = get_worker_info(), self.wanted['num_workers']
-        if info and workers: raise MemtrainError(f"both the DataLoader and the stream have worker processes: give {option('num_workers')} to one of them")
+        if info and workers:
+            raise MemtrainError(
+                f"both the DataLoader and the stream have worker processes: give {option('num_workers')} to one of them"
+            )
         worker, workers = (info.id, info.num_workers) if info else (0, max(1, workers))
-        return self.rank*workers + worker, self.world_size*workers
+        return self.rank * workers + worker, self.world_size * workers
 
     def _open(self, share, shares):
         "The documents of a share; workers use one thread each"
         alone, w = get_worker_info() is None and not self.wanted['num_workers'], self.wanted
-        return DocumentStream(self.source, self.tokenizer, share=share, shares=shares, threads=self.threads or (None if alone else 1), max_documents=w['max_examples'],
-                              seed=w['seed'], shuffle_files=w['shuffle'], **self.options)
+        return DocumentStream(
+            self.source,
+            self.tokenizer,
+            share=share,
+            shares=shares,
+            threads=self.threads or (None if alone else 1),
+            max_documents=w['max_examples'],
+            seed=w['seed'],
+            shuffle_files=w['shuffle'],
+            **self.options,
+        )
 
     def _make(self, where, worker):
         "The share of worker process number `worker`; `where` is the one of the first, and how many there are"
@@ -767,21 +1240,34 @@ class TokenStream(IterableDataset):
     def _running(self):
         "What makes the batches here"
         where, old, workers = self._where(), self._run, self.wanted['num_workers']
-        if self._shares == where: return old
-        if old and old.made: raise MemtrainError(f'the stream stands in the middle of an epoch of {self._shares[1]} shares, here are {where[1]}',
-                                                 'load a state that was taken with as many')
+        if self._shares == where:
+            return old
+        if old and old.made:
+            raise MemtrainError(
+                f'the stream stands in the middle of an epoch of {self._shares[1]} shares, here are {where[1]}',
+                'load a state that was taken with as many',
+            )
         if workers:
-            if not hasattr(getattr(self._documents.source, 'texts', None), '__next__'):  # what is read here of an iterator, workers wouldn't see
-                if first := next(self._documents.parts.lists(0), None): self._documents.speed_up(first[:1])  # it takes a second: before processes are forked from this one
+            # what is read here of an iterator, workers wouldn't see
+            if not hasattr(getattr(self._documents.source, 'texts', None), '__next__'):
+                # it takes a second: before processes are forked from this one
+                if first := next(self._documents.parts.lists(0), None):
+                    self._documents.speed_up(first[:1])
             bare = copy.copy(self)
             bare._run = bare._shares = bare._documents = None
             self._run = _Workers(functools.partial(bare._make, where), workers, self._kind, self._every)
-        else: self._run = _Share(self._documents, self.wanted, where[0]) if where == self._opened else self._make(where, 0)
+        else:
+            self._run = (
+                _Share(self._documents, self.wanted, where[0])
+                if where == self._opened
+                else self._make(where, 0)
+            )
         self._run.begin(old.epoch if old else 0)
         self._shares = where
         return self._run
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:  # x and y, (B, T) int64 each; for 'pack' also documents and positions
+    # x and y, (B, T) int64 each; for 'pack' also documents and positions
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         refuse_second_sharing(self._documents.name, self.world_size)
         run = self._running()
         for again in (False, True):  # a state may have been taken behind the last batch of its epoch
@@ -791,11 +1277,22 @@ class TokenStream(IterableDataset):
                 yield _to_batch(rows, self._documents.eod_id, self.wanted['documents'])
             if not begun and not some:
                 share, shares = self._shares
-                why = 'no document gave a row' if self.world_size == 1 else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares'
-                raise MemtrainError(f'{self._documents.name}: {why}{_told(self.counts)}; give more text, or ' +
-                                    (f"leave {option('drop_last')} out" if self.wanted['drop_last'] else 'check its options'))
+                why = (
+                    'no document gave a row'
+                    if self.world_size == 1
+                    else f'nothing came for rank {self.rank} of {self.world_size}: there is too little text for {shares} shares'
+                )
+                raise MemtrainError(
+                    f'{self._documents.name}: {why}{_told(self.counts)}; give more text, or '
+                    + (
+                        f"leave {option('drop_last')} out"
+                        if self.wanted['drop_last']
+                        else 'check its options'
+                    )
+                )
             run.begin(run.epoch + 1)
-            if some: return
+            if some:
+                return
 
     @property
     def epoch(self) -> int:
@@ -803,7 +1300,8 @@ class TokenStream(IterableDataset):
         return self._running().epoch
 
     @epoch.setter
-    def epoch(self, epoch): self._running().begin(epoch)
+    def epoch(self, epoch):
+        self._running().begin(epoch)
 
     @property
     def counts(self) -> Counter:
@@ -820,10 +1318,16 @@ class TokenStream(IterableDataset):
         "Ids the tokenizer has"
         return self._documents.vocab_size
 
-    def state_dict(self) -> dict:  # of numbers, strings and tensors; torch.load(…, weights_only=True) reads it
+    # of numbers, strings and tensors; torch.load(…, weights_only=True) reads it
+    def state_dict(self) -> dict:
         "Where the stream stands, with the rows it holds, and what its order depends on"
         run = self._running()
-        state = {'wanted': dict(self.wanted), 'data': copy.deepcopy(self._documents.identity), 'share': list(self._shares), 'at': run.state()}
+        state = {
+            'wanted': dict(self.wanted),
+            'data': copy.deepcopy(self._documents.identity),
+            'share': list(self._shares),
+            'at': run.state(),
+        }
         return {**state, 'checksum': _sha256_of_state(state)}
 
     def load_state_dict(
@@ -831,18 +1335,44 @@ class TokenStream(IterableDataset):
         state: dict,  # from `state_dict`, of the same rank
     ) -> None:
         "Resume where `state` was taken; a `MemtrainError` if it belongs to other data or settings"
-        name, defaults = self._documents.name, {k: v for k, v in TextOptions.earlier().items() if k in self._documents.identity}  # of options that are younger than the state
-        if not isinstance(state, dict) or not {'wanted', 'data', 'share', 'at'} <= state.keys() or not isinstance(state['wanted'], dict) or not isinstance(state['data'], dict):
-            raise MemtrainError(f"{name}: a {type(state).__name__} that isn't the state of a stream", 'give what state_dict() returned')
-        with explain_damage(f'{name}: the state of the stream', 'resume from another checkpoint', 'damaged, or changed'):
-            if 'checksum' in state and state['checksum'] != _sha256_of_state({k: v for k, v in state.items() if k != 'checksum'}): raise ValueError('its checksum differs')
-            for then, now in (({**defaults, **state['data']}, self._documents.identity), (state['wanted'], self.wanted), ({'share': state['share']}, {'share': list(self._where())})):
+        # of options that are younger than the state
+        name, defaults = (
+            self._documents.name,
+            {k: v for k, v in TextOptions.earlier().items() if k in self._documents.identity},
+        )
+        if (
+            not isinstance(state, dict)
+            or not {'wanted', 'data', 'share', 'at'} <= state.keys()
+            or not isinstance(state['wanted'], dict)
+            or not isinstance(state['data'], dict)
+        ):
+            raise MemtrainError(
+                f"{name}: a {type(state).__name__} that isn't the state of a stream",
+                'give what state_dict() returned',
+            )
+        with explain_damage(
+            f'{name}: the state of the stream', 'resume from another checkpoint', 'damaged, or changed'
+        ):
+            if 'checksum' in state and state['checksum'] != _sha256_of_state(
+                {k: v for k, v in state.items() if k != 'checksum'}
+            ):
+                raise ValueError('its checksum differs')
+            for then, now in (
+                ({**defaults, **state['data']}, self._documents.identity),
+                (state['wanted'], self.wanted),
+                ({'share': state['share']}, {'share': list(self._where())}),
+            ):
                 for k in {**now, **then}:
                     if now.get(k) != then.get(k):
-                        raise MemtrainError(f'{name}: the checkpoint was made with {option(k)} {then.get(k)}, this is {option(k)} {now.get(k)}', 'use the same data and settings')
-            if self._run: self._run.begin(0)
+                        raise MemtrainError(
+                            f'{name}: the checkpoint was made with {option(k)} {then.get(k)}, this is {option(k)} {now.get(k)}',
+                            'use the same data and settings',
+                        )
+            if self._run:
+                self._run.begin(0)
             run = self._running()
-            try: run.load(state['at'])
+            try:
+                run.load(state['at'])
             except BaseException:
                 run.begin(0)
                 raise
@@ -850,15 +1380,29 @@ class TokenStream(IterableDataset):
     def predict_memory(self) -> dict[str, int]:  # bytes
         "What an epoch will take at most, beyond what the process holds now, by what it is for"
         w, size, processes = self.wanted, self._kind.itemsize, max(1, self.wanted['num_workers'])
-        found = {**self._documents.predict_memory(), 'rows to come': (2*_AT_ONCE + w['batch_size'])*size, 'shuffle buffer': self._rows*size}
-        if w['documents'] == 'pack': found['pieces to pack'] = _POOL*(w['block_size']*self._documents.dtype.itemsize + 150)
-        if w['num_workers']: found |= {'processes': _PROCESS, 'states': 3*self._rows*size, 'batches on their way': 6*w['batch_size']*size}
-        found = {name: processes*n for name, n in found.items()}
-        return found | {'batches': 2*(4 if w['documents'] == 'pack' else 2)*8*w['batch_size']*w['block_size']}
+        found = {
+            **self._documents.predict_memory(),
+            'rows to come': (2 * _AT_ONCE + w['batch_size']) * size,
+            'shuffle buffer': self._rows * size,
+        }
+        if w['documents'] == 'pack':
+            found['pieces to pack'] = _POOL * (w['block_size'] * self._documents.dtype.itemsize + 150)
+        if w['num_workers']:
+            found |= {
+                'processes': _PROCESS,
+                'states': 3 * self._rows * size,
+                'batches on their way': 6 * w['batch_size'] * size,
+            }
+        found = {name: processes * n for name, n in found.items()}
+        return found | {
+            'batches': 2 * (4 if w['documents'] == 'pack' else 2) * 8 * w['batch_size'] * w['block_size']
+        }
 
 # %% ../nbs/data/26_streams.ipynb #391bcf38
 class StreamingDataLoader(TokenStream):
-    "Batches of a data set as dictionaries: `input_ids`, `labels`, and for packed rows `document_ids` and `position_ids`"
+    """Batches of a data set as dictionaries: `input_ids`, `labels`, and for packed rows `document_ids` and
+    `position_ids`"""
+
     def __init__(
         self,
         dataset_id: Any,  # a name on the Hugging Face hub, a folder or file, or whatever `TokenStream` takes
@@ -868,7 +1412,9 @@ class StreamingDataLoader(TokenStream):
         streaming: bool = True,  # False: keep all tokens in memory after the first epoch
         **kwargs: Any,  # of `TokenStream`
     ):
-        super().__init__(dataset_id, tokenizer, batch_size, seq_len, **{'cache_size': 0 if streaming else 2**60, **kwargs})
+        super().__init__(
+            dataset_id, tokenizer, batch_size, seq_len, **{'cache_size': 0 if streaming else 2**60, **kwargs}
+        )
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:  # (B, T) int64 each
         for x, y, *more in super().__iter__():
@@ -878,73 +1424,124 @@ class StreamingDataLoader(TokenStream):
 # %% ../nbs/reference/71_stream_machine.ipynb #c98e8085
 class _DiskCache:
     "The finished cache in `folder`: token shards, with a table of the parts in their manifest"
+
     def __init__(self, folder, split):
         self.folder, self.manifest, self.shards = folder, read_manifest(folder), TokenShards(folder, split)
         try:
-            table = np.array(self.manifest['cache'], np.int64).reshape(-1, 5)  # file, part, bytes, documents, tokens
+            # file, part, bytes, documents, tokens
+            table = np.array(self.manifest['cache'], np.int64).reshape(-1, 5)
             ends = np.cumsum(table[:, 3:], 0)
-            if ends[-1].tolist() != [self.manifest[what][split] for what in ('documents', 'tokens')] or (table[:, 2:] < 0).any(): raise ValueError
+            if (
+                ends[-1].tolist() != [self.manifest[what][split] for what in ('documents', 'tokens')]
+                or (table[:, 2:] < 0).any()
+            ):
+                raise ValueError
             self.manifest['options']['keyed']
-        except (KeyError, IndexError, TypeError, ValueError, OverflowError): raise self._damaged(folder/MANIFEST) from None
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+            raise self._damaged(folder / MANIFEST) from None
         rows = np.argsort(table[:, 0], kind='stable')
         self.table, self.ends = table[rows], ends[rows]
-        self.documents = np.cumsum([0] + [s['documents'] for s in self.manifest['shards']])  # that end before each shard
+        # that end before each shard
+        self.documents = np.cumsum([0] + [s['documents'] for s in self.manifest['shards']])
 
     def find(self, file):
         a, b = np.searchsorted(self.table[:, 0], [file, file + 1])
-        return [(int(self.table[i, 1]), int(self.table[i, 2]), functools.partial(self._load, i)) for i in range(a, b) if self.table[i, 1] >= 0]
+        return [
+            (int(self.table[i, 1]), int(self.table[i, 2]), functools.partial(self._load, i))
+            for i in range(a, b)
+            if self.table[i, 1] >= 0
+        ]
 
     def _load(self, row, tokenise):
         "The documents of the part in `row` of the table"
         (documents, tokens), (stop, end) = self.table[row, 3:].tolist(), self.ends[row].tolist()
-        ends = [first + values.astype(np.int64) for first, values in self._values('.idx', '<u8', stop - documents, stop)]
-        keys = b''.join(v.tobytes() for _, v in self._values('.key', 'V16', stop - documents, stop)) if self.manifest['options']['keyed'] else b''
-        ids = self.shards.fetch(end - tokens, tokens) if tokenise and tokens else np.empty(0, self.shards.dtype)
+        ends = [
+            first + values.astype(np.int64)
+            for first, values in self._values('.idx', '<u8', stop - documents, stop)
+        ]
+        keys = (
+            b''.join(v.tobytes() for _, v in self._values('.key', 'V16', stop - documents, stop))
+            if self.manifest['options']['keyed']
+            else b''
+        )
+        ids = (
+            self.shards.fetch(end - tokens, tokens) if tokenise and tokens else np.empty(0, self.shards.dtype)
+        )
         lengths = np.diff(np.concatenate([*ends, np.empty(0, np.int64)]), prepend=end - tokens)
-        if (lengths < 0).any() or lengths.sum() != tokens: raise self._damaged(self.folder)
+        if (lengths < 0).any() or lengths.sum() != tokens:
+            raise self._damaged(self.folder)
         return Documents(keys, np.zeros(documents, np.int64), ids, lengths, [], np.zeros(documents, np.int32))
 
     def _values(self, suffix, dtype, start, stop):
         "(first token of the shard, values of its file with `suffix`) for the documents `start` to `stop`"
         for i, s in enumerate(self.manifest['shards']):
             a, b = max(start, self.documents[i]), min(stop, self.documents[i + 1])
-            path = (self.folder/s['file']).with_suffix(suffix)
-            if a >= b: continue
-            try: values = np.fromfile(path, dtype, int(b - a), offset=int(a - self.documents[i])*np.dtype(dtype).itemsize)
-            except OSError: values = ()
-            if len(values) < b - a: raise self._damaged(path)
+            path = (self.folder / s['file']).with_suffix(suffix)
+            if a >= b:
+                continue
+            try:
+                values = np.fromfile(
+                    path, dtype, int(b - a), offset=int(a - self.documents[i]) * np.dtype(dtype).itemsize
+                )
+            except OSError:
+                values = ()
+            if len(values) < b - a:
+                raise self._damaged(path)
             yield self.shards.starts[i], values
 
-    def _damaged(self, path): return MemtrainError(f'{path}: a damaged cache; remove {self.folder}')
+    def _damaged(self, path):
+        return MemtrainError(f'{path}: a damaged cache; remove {self.folder}')
 
 # %% ../nbs/reference/71_stream_machine.ipynb #7dff4c52
 class _Cache:
-    "Documents as they come from the tokenizer, before duplicates are dropped, file by file: in memory, then on disk"
+    """Documents as they come from the tokenizer, before duplicates are dropped, file by file: in memory, then
+    on disk"""
+
     def __init__(self, key, count, size, folder, split, keyed, vocab_size, eod_id):
         self.args = key, count, size, folder, split, keyed, vocab_size, eod_id
-        self.key, self.count, self.size, self.folder, self.split, self.keyed, self.vocab_size, self.eod_id = self.args
+        self.key, self.count, self.size, self.folder, self.split, self.keyed, self.vocab_size, self.eod_id = (
+            self.args
+        )
         self.memory, self.bytes, self.writer, self.disk = {}, 0, None, None
-        if folder and (folder/key/MANIFEST).exists(): self.disk = _DiskCache(folder/key, split)
+        if folder and (folder / key / MANIFEST).exists():
+            self.disk = _DiskCache(folder / key, split)
 
-    def __reduce__(self): return _Cache, self.args  # another process begins with what is on disk
+    def __reduce__(self):
+        return _Cache, self.args  # another process begins with what is on disk
 
     def find(self, file):
-        "(number, bytes, a function that gives the documents) of the parts of `file`; None where they have to be tokenised"
-        if self.disk: return self.disk.find(file)
-        return [(part, size, lambda tokenise, docs=docs: docs) for part, size, docs in self.memory[file]] if file in self.memory else None
+        """(number, bytes, a function that gives the documents) of the parts of `file`; None where they have
+        to be tokenised"""
+        if self.disk:
+            return self.disk.find(file)
+        return (
+            [(part, size, lambda tokenise, docs=docs: docs) for part, size, docs in self.memory[file]]
+            if file in self.memory
+            else None
+        )
 
     def put(self, file, entries):
         "Keep what came of `file`, whole: (part, bytes, documents) of each part"
-        if self.disk or file in self.memory or (self.writer and file in self.files): return
-        cost = 64 + sum(512 + len(d.keys) + d.sizes.nbytes + d.ids.nbytes + d.lengths.nbytes for *_, d in entries)
-        if not self.writer and self.bytes + cost <= self.size: self.memory[file], self.bytes = entries, self.bytes + cost
+        if self.disk or file in self.memory or (self.writer and file in self.files):
+            return
+        cost = 64 + sum(
+            512 + len(d.keys) + d.sizes.nbytes + d.ids.nbytes + d.lengths.nbytes for *_, d in entries
+        )
+        if not self.writer and self.bytes + cost <= self.size:
+            self.memory[file], self.bytes = entries, self.bytes + cost
         elif self.folder:
-            if not self.writer: self._begin()
+            if not self.writer:
+                self._begin()
             for file, entries in [*self.memory.items(), (file, entries)]:
                 self.files.add(file)
                 for part, size, d in entries or [(-1, 0, None)]:  # a file without documents leaves a line too
-                    if d is not None and len(d.lengths): self.writer.write_many(d.ids, d.lengths, self.split, d.keys if self.keyed else b'')
-                    self.table.extend((file, part, size, 0, 0) if d is None else (file, part, size, len(d.lengths), len(d.ids)))
+                    if d is not None and len(d.lengths):
+                        self.writer.write_many(d.ids, d.lengths, self.split, d.keys if self.keyed else b'')
+                    self.table.extend(
+                        (file, part, size, 0, 0)
+                        if d is None
+                        else (file, part, size, len(d.lengths), len(d.ids))
+                    )
             self.memory, self.bytes = {}, 0
 
     def _begin(self):
@@ -952,23 +1549,36 @@ class _Cache:
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_temporary(self.folder)  # what killed processes left
         self.table, self.files, self.held = array.array('q'), set(), contextlib.ExitStack()
-        folder = self.held.enter_context(tempfile.TemporaryDirectory(prefix=f'.{self.key}.', suffix='.tmp', dir=self.folder, ignore_cleanup_errors=True))
+        folder = self.held.enter_context(
+            tempfile.TemporaryDirectory(
+                prefix=f'.{self.key}.', suffix='.tmp', dir=self.folder, ignore_cleanup_errors=True
+            )
+        )
         self.held.enter_context(lock_folder(folder))
-        self.writer = ShardWriter(Path(folder)/'data', self.vocab_size, self.eod_id, options={'key': self.key, 'keyed': self.keyed})
+        self.writer = ShardWriter(
+            Path(folder) / 'data',
+            self.vocab_size,
+            self.eod_id,
+            options={'key': self.key, 'keyed': self.keyed},
+        )
 
     def finish(self):
         "An epoch has ended: what is on disk gets its name if it is whole, unless another process was faster"
-        if not (self.writer and len(self.files) == self.count and any(self.table[4::5])): return
-        dest, self.writer.extra = self.folder/self.key, {'cache': self.table.tolist()}
+        if not (self.writer and len(self.files) == self.count and any(self.table[4::5])):
+            return
+        dest, self.writer.extra = self.folder / self.key, {'cache': self.table.tolist()}
         self.writer.close()
-        if dest.exists() and not (dest/MANIFEST).exists(): shutil.rmtree(dest)  # was being removed
-        with contextlib.suppress(OSError): os.rename(self.writer.dest, dest)
+        if dest.exists() and not (dest / MANIFEST).exists():
+            shutil.rmtree(dest)  # was being removed
+        with contextlib.suppress(OSError):
+            os.rename(self.writer.dest, dest)
         self.held.close()
         self.disk, self.writer = _DiskCache(dest, self.split), None
 
 # %% ../nbs/reference/71_stream_machine.ipynb #d642a733
 class _Filling:
     "What an epoch that begins at `start` leaves in the cache"
+
     def __init__(self, cache, order, start):
         self.cache, self.order, self.partial, self.entries = cache, order, start[1] > 0, []
         self.place, self.file = next(self.order, (math.inf, None))
@@ -976,12 +1586,14 @@ class _Filling:
     def add(self, units, docs):
         for u, d in zip(units, _split_parts(docs, len(units))):
             self.advance(u.place)
-            if isinstance(u.source, Part): self.entries.append((u.part, u.size, d))
+            if isinstance(u.source, Part):
+                self.entries.append((u.part, u.size, d))
 
     def advance(self, place):
         "All files before `place` are complete"
         while self.place < place:
-            if not self.partial: self.cache.put(self.file, self.entries)
+            if not self.partial:
+                self.cache.put(self.file, self.entries)
             self.partial, self.entries = False, []
             self.place, self.file = next(self.order, (math.inf, None))
 
@@ -995,64 +1607,110 @@ def clear_cache(
 ) -> int:  # bytes of disk that became free
     "Remove all caches in `cache_dir`, and what killed processes left there"
     folder = Path(cache_dir)
-    if not folder.is_dir(): return 0
+    if not folder.is_dir():
+        return 0
     size = lambda: sum(p.stat().st_size for p in folder.rglob('*') if p.is_file())
     before = size()
     remove_temporary(folder)
     for p in folder.iterdir():
-        if not re.fullmatch('[0-9a-f]{32}', p.name) or not p.is_dir(): continue
-        (p/MANIFEST).unlink(missing_ok=True)  # from here on it isn't a cache
+        if not re.fullmatch('[0-9a-f]{32}', p.name) or not p.is_dir():
+            continue
+        (p / MANIFEST).unlink(missing_ok=True)  # from here on it isn't a cache
         shutil.rmtree(p)
     return before - size()
 
 # %% ../nbs/reference/71_stream_machine.ipynb #63538e46
 _AT_ONCE = 256  # documents that become rows at a time
 
-def _to_tensor(items): return torch.from_numpy(items.view(np.uint8).reshape(len(items), items.itemsize).copy())
+
+def _to_tensor(items):
+    return torch.from_numpy(items.view(np.uint8).reshape(len(items), items.itemsize).copy())
+
 
 def _from_tensor(tensor, size):
     "The items of `size` bytes in the rows of `tensor`"
     rows = tensor.numpy()
-    if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != size: raise ValueError(f'rows of {rows.dtype} {rows.shape}, not of {size} bytes')
+    if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != size:
+        raise ValueError(f'rows of {rows.dtype} {rows.shape}, not of {size} bytes')
     return rows.copy().reshape(-1).view(f'V{size}')
 
-def _as_items(rows): return np.ascontiguousarray(rows).view(f'V{rows.dtype.itemsize}')  # which are copied whole
+
+# which are copied whole
+def _as_items(rows):
+    return np.ascontiguousarray(rows).view(f'V{rows.dtype.itemsize}')
+
 
 class _Share:
     "One share of the rows of a stream, batch by batch"
+
     def __init__(self, documents, wanted, share):
         w, mode = wanted, wanted['documents']
-        self.documents, self.drop_last, self.kind = documents, w['drop_last'], row_type(w['block_size'], documents.dtype, mode)
-        self.rows = (PackedRows(self.kind, documents.eod_id) if mode == 'pack' else SplitRows(self.kind, documents.eod_id) if mode == 'split'
-                     else JoinedRows(self.kind, documents.eod_id, w['stride'], mode == 'mask'))
-        self.buffer = _ShuffleBuffer(w['shuffle_buffer_size'] if w['shuffle'] else 0, w['batch_size'], self.kind, w['seed'], share)
+        self.documents, self.drop_last, self.kind = (
+            documents,
+            w['drop_last'],
+            row_type(w['block_size'], documents.dtype, mode),
+        )
+        self.rows = (
+            PackedRows(self.kind, documents.eod_id)
+            if mode == 'pack'
+            else SplitRows(self.kind, documents.eod_id)
+            if mode == 'split'
+            else JoinedRows(self.kind, documents.eod_id, w['stride'], mode == 'mask')
+        )
+        self.buffer = _ShuffleBuffer(
+            w['shuffle_buffer_size'] if w['shuffle'] else 0, w['batch_size'], self.kind, w['seed'], share
+        )
         self.begin(0)
 
     def begin(self, epoch):
         "Stand at the beginning of `epoch`"
         self.epoch, self.made, self.position, self.ended = epoch, 0, None, False
-        self.group, self.pending = (np.empty(0, self.documents.dtype), np.empty(0, np.int64)), np.empty(0, self.buffer.items.dtype)
+        self.group, self.pending = (
+            (np.empty(0, self.documents.dtype), np.empty(0, np.int64)),
+            np.empty(0, self.buffer.items.dtype),
+        )
         self.buffer.held = 0
         self.rows.end()  # leaves nothing
 
-    def found(self): return [(dict(self.documents.counts), self.documents.broken)]
+    def found(self):
+        return [(dict(self.documents.counts), self.documents.broken)]
 
     def state(self):
         "Where the share stands, in tensors and numbers"
-        tensors = {'pending': _to_tensor(self.pending), 'buffer': _to_tensor(self.buffer.items[:self.buffer.held]),
-                   'ids': _to_tensor(_as_items(self.group[0])), 'lengths': torch.from_numpy(self.group[1].astype(np.int64))}
-        return {'epoch': self.epoch, 'made': self.made, 'position': copy.deepcopy(self.position), 'ended': self.ended, **tensors, 'carry': self.rows.state()}
+        tensors = {
+            'pending': _to_tensor(self.pending),
+            'buffer': _to_tensor(self.buffer.items[: self.buffer.held]),
+            'ids': _to_tensor(_as_items(self.group[0])),
+            'lengths': torch.from_numpy(self.group[1].astype(np.int64)),
+        }
+        return {
+            'epoch': self.epoch,
+            'made': self.made,
+            'position': copy.deepcopy(self.position),
+            'ended': self.ended,
+            **tensors,
+            'carry': self.rows.state(),
+        }
 
     def load(self, state):
         "Stand where `state` was taken"
-        check_shape(state, {'epoch': int, 'made': int, 'ended': bool, 'position': (None, {str: int})}, 'a state of a stream', 'give what state_dict() returned')
+        check_shape(
+            state,
+            {'epoch': int, 'made': int, 'ended': bool, 'position': (None, {str: int})},
+            'a state of a stream',
+            'give what state_dict() returned',
+        )
         self.begin(state['epoch'])
         self.made, self.position, self.ended = state['made'], copy.deepcopy(state['position']), state['ended']
         kind, item = self.buffer.items.dtype, self.documents.dtype.itemsize
         self.buffer.put(_from_tensor(state['buffer'], kind.itemsize))
-        self.pending, self.group = _from_tensor(state['pending'], kind.itemsize), (_from_tensor(state['ids'], item).view(self.documents.dtype), state['lengths'].numpy().copy())
+        self.pending, self.group = (
+            _from_tensor(state['pending'], kind.itemsize),
+            (_from_tensor(state['ids'], item).view(self.documents.dtype), state['lengths'].numpy().copy()),
+        )
         ids, lengths = self.group
-        if lengths.dtype != np.int64 or lengths.ndim != 1 or (lengths < 0).any() or lengths.sum() != len(ids): raise ValueError(f'{len(lengths)} documents of {lengths.sum()} tokens, and {len(ids)} tokens')
+        if lengths.dtype != np.int64 or lengths.ndim != 1 or (lengths < 0).any() or lengths.sum() != len(ids):
+            raise ValueError(f'{len(lengths)} documents of {lengths.sum()} tokens, and {len(ids)} tokens')
         self.rows.load(state['carry'])
 
     def batches(self):
@@ -1061,19 +1719,24 @@ class _Share:
         try:
             while True:
                 self.pending = self.buffer.put(self.pending)
-                while not (self.buffer.held == len(self.buffer.items) or self.ended): self.pending = self.buffer.put(_as_items(self._next_rows(groups)))
-                if self.buffer.held < (self.buffer.batch_size if self.drop_last else 1): return
+                while not (self.buffer.held == len(self.buffer.items) or self.ended):
+                    self.pending = self.buffer.put(_as_items(self._next_rows(groups)))
+                if self.buffer.held < (self.buffer.batch_size if self.drop_last else 1):
+                    return
                 items, self.made = self.buffer.draw(self.epoch, self.made), self.made + 1
                 yield items.view(self.kind)
         finally:
-            if hasattr(groups, 'close'): groups.close()
+            if hasattr(groups, 'close'):
+                groups.close()
 
     def _next_rows(self, groups):
-        "Rows of the next few documents (short ones in rows of their own would be many); behind the last group, the rows that are left"
+        """Rows of the next few documents (short ones in rows of their own would be many); behind the last
+        group, the rows that are left"""
         if not len(self.group[1]):
             ids, lengths, self.position = next(groups, (None, None, self.position))
             self.ended = ids is None
-            if self.ended: return self.rows.end()
+            if self.ended:
+                return self.rows.end()
             self.group = ids, lengths
         ids, lengths = self.group
         n = int(lengths[:_AT_ONCE].sum())
@@ -1081,58 +1744,118 @@ class _Share:
         return self.rows.add(ids[:n], lengths[:_AT_ONCE])
 
 # %% ../nbs/reference/71_stream_machine.ipynb #f058da5e
-_PROCESS = 30*2**20  # bytes that a worker process has for itself, by the memory measured further down
+_PROCESS = 30 * 2**20  # bytes that a worker process has for itself, by the memory measured further down
 
-def _same(item): return item
+
+def _same(item):
+    return item
+
 
 class _Workers(IterableDataset):
     "The batches of several shares, each made by a process of its own, in turn"
+
     def __init__(self, make, workers, kind, every):
-        self.make, self.workers, self.kind, self.every, self.told = make, workers, kind, every, [None]*workers
+        self.make, self.workers, self.kind, self.every, self.told = (
+            make,
+            workers,
+            kind,
+            every,
+            [None] * workers,
+        )
         self.begin(0)
 
     def begin(self, epoch):
         "Stand at the beginning of `epoch`"
         self.epoch, self.made, self.turn = epoch, 0, 0
-        self.states, self.after = [None]*self.workers, [0]*self.workers
+        self.states, self.after = [None] * self.workers, [0] * self.workers
 
-    def found(self): return [t for t in self.told if t]
+    def found(self):
+        return [t for t in self.told if t]
 
-    def state(self): return {'epoch': self.epoch, 'made': self.made, 'turn': self.turn, 'after': list(self.after), 'states': list(self.states)}
+    def state(self):
+        return {
+            'epoch': self.epoch,
+            'made': self.made,
+            'turn': self.turn,
+            'after': list(self.after),
+            'states': list(self.states),
+        }
 
     def load(self, state):
         "Stand where `state` was taken"
-        check_shape(state, {'epoch': int, 'made': int, 'turn': int, 'after': [int], 'states': [(None, dict)]}, 'a state of a stream', 'give what state_dict() returned')
-        if not len(state['after']) == len(state['states']) == self.workers: raise ValueError(f"states of {len(state['states'])} processes, for {self.workers}")
+        check_shape(
+            state,
+            {'epoch': int, 'made': int, 'turn': int, 'after': [int], 'states': [(None, dict)]},
+            'a state of a stream',
+            'give what state_dict() returned',
+        )
+        if not len(state['after']) == len(state['states']) == self.workers:
+            raise ValueError(f"states of {len(state['states'])} processes, for {self.workers}")
         self.begin(state['epoch'])
-        self.made, self.turn, self.after, self.states = state['made'], state['turn'], list(state['after']), list(state['states'])
+        self.made, self.turn, self.after, self.states = (
+            state['made'],
+            state['turn'],
+            list(state['after']),
+            list(state['states']),
+        )
 
     def __iter__(self):
         "In a worker process: its number, rows, its state now and then, what it found, what went wrong"
         k = (get_worker_info().id + self.turn) % self.workers  # the DataLoader begins with its first worker
         try:
             share = self.make(k)
-            if self.states[k] is None: share.begin(self.epoch)
-            else: share.load(self.states[k])
+            if self.states[k] is None:
+                share.begin(self.epoch)
+            else:
+                share.load(self.states[k])
             for number, rows in enumerate(share.batches(), 1):
-                if number > self.after[k]: yield k, _as_items(rows), share.state() if number % self.every == 0 else None, share.found()[0], None
+                if number > self.after[k]:
+                    yield (
+                        k,
+                        _as_items(rows),
+                        share.state() if number % self.every == 0 else None,
+                        share.found()[0],
+                        None,
+                    )
             yield k, None, None, share.found()[0], None
-        except MemtrainError as e: yield k, None, None, None, e
+        except MemtrainError as e:
+            yield k, None, None, None, e
 
     def batches(self):
         "The rows of each batch of the epoch that is left; the processes end with the generator"
-        # rows as they are: a tensor would go by shared memory, which takes longer for so few bytes; a generator of its own, so that the user's isn't touched
+        # rows as they are: a tensor would go by shared memory, which takes longer for so few bytes; a
+        # generator of its own, so that the user's isn't touched
         with warnings.catch_warnings():  # of more workers than cores, which ranks may well have
             warnings.filterwarnings('ignore', 'This DataLoader will create')
-            items = iter(DataLoader(self, batch_size=None, num_workers=self.workers, prefetch_factor=4, collate_fn=_same, generator=torch.Generator()))
+            items = iter(
+                DataLoader(
+                    self,
+                    batch_size=None,
+                    num_workers=self.workers,
+                    prefetch_factor=4,
+                    collate_fn=_same,
+                    generator=torch.Generator(),
+                )
+            )
         while True:
-            try: k, rows, state, told, fault = next(items)
-            except StopIteration: return
+            try:
+                k, rows, state, told, fault = next(items)
+            except StopIteration:
+                return
             except RuntimeError as e:
-                if 'DataLoader worker' not in str(e) or 'exited' not in str(e) and 'killed' not in str(e): raise
-                raise MemtrainError(f'a worker of the stream died ({str(e).splitlines()[0].strip()}): was it killed for want of memory? Take fewer {option("num_workers")}') from None
-            if fault: raise fault
+                if 'DataLoader worker' not in str(e) or 'exited' not in str(e) and 'killed' not in str(e):
+                    raise
+                raise MemtrainError(
+                    f'a worker of the stream died ({str(e).splitlines()[0].strip()}): was it killed for want of memory? Take fewer {option("num_workers")}'
+                ) from None
+            if fault:
+                raise fault
             self.told[k], self.turn = told, (k + 1) % self.workers
-            if rows is None: continue
-            self.states[k], self.after[k], self.made = (self.states[k], self.after[k] + 1, self.made + 1) if state is None else (state, 0, self.made + 1)
+            if rows is None:
+                continue
+            self.states[k], self.after[k], self.made = (
+                (self.states[k], self.after[k] + 1, self.made + 1)
+                if state is None
+                else (state, 0, self.made + 1)
+            )
             yield rows.view(self.kind)

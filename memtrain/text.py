@@ -30,36 +30,70 @@ from .shards import MANIFEST
 def setting(
     default: Any,
     valid: Callable[[Any], bool] = lambda value: True,  # which values make sense
-    problem: str = '',  # what is wrong with the others: the rest of the sentence that begins with name and value
+    # what is wrong with the others: the rest of the sentence that begins with name and value
+    problem: str = '',
     way_out: str = '',  # what to do about it
     kept: bool = True,  # part of what a data set is, and so of its manifest
-    before: Any = None,  # what data has that was made before there was this option, where that isn't the default
+    # what data has that was made before there was this option, where that isn't the default
+    before: Any = None,
 ) -> Any:  # a field of a dataclass
     "A field of options, with what it is checked for"
-    return field(default=default, metadata=dict(valid=valid, problem=problem, way_out=way_out, kept=kept, before=default if before is None else before))
+    return field(
+        default=default,
+        metadata=dict(
+            valid=valid,
+            problem=problem,
+            way_out=way_out,
+            kept=kept,
+            before=default if before is None else before,
+        ),
+    )
 
 # %% ../nbs/data/21_text.ipynb #2c107ab7
 CHUNK = 2**20  # bytes of documents that a worker gets at a time
 
+
 @dataclass(kw_only=True)
 class TextOptions:
     "How text is found, read, cleaned, deduplicated and split"
+
     text_key: str = 'text'  # where records of .jsonl and .parquet keep their text
-    document_kib: int = setting(64, lambda v: v >= 1, 'is less than 1')  # longer text files are cut into several documents
-    record_mib: int = setting(64, lambda v: v >= 1, 'is less than 1', kept=False)  # a longer record of .jsonl or .parquet is an error
+    # longer text files are cut into several documents
+    document_kib: int = setting(64, lambda v: v >= 1, 'is less than 1')
+    # a longer record of .jsonl or .parquet is an error
+    record_mib: int = setting(64, lambda v: v >= 1, 'is less than 1', kept=False)
     exclude: tuple[str, ...] = setting((), kept=False)  # patterns for names of files and folders to leave out
     normalize: bool = True  # Unicode NFC, plain line ends, no control characters
     filter: bool = True  # drop what is plainly not text
-    min_chars: int = setting(0, lambda v: v >= 0, 'is less than 0')  # a rule of the filter: drop documents shorter than this
+    # a rule of the filter: drop documents shorter than this
+    min_chars: int = setting(0, lambda v: v >= 0, 'is less than 0')
     dedup: bool = True  # drop documents that were there before
     dedup_lines: bool = False  # drop lines of 20 characters or more that were there before
-    near_dedup: float = setting(0, lambda v: not v or 0.1 <= v <= 1, 'is outside 0.1 .. 1', '0.8 drops what is 80 % the same, 0 drops nothing')  # drop documents that are so much like one before, such as 0.8; needs datasketch
-    dedup_memory: str | int = setting('1GB', lambda v: parse_size(v) >= 2**20, 'is less than 1 MiB', kept=False)  # for remembering what was there before; more of it goes to disk
-    val_fraction: float = setting(0.1, lambda v: 0 <= v < 1, 'is outside 0 .. 1', '0.1 is a tenth of the documents')  # share of the documents that go to val
-    seed: int = setting(0, lambda v: 0 <= v < 2**63, 'is outside 0 .. 9223372036854775807')  # of the split into train and val
-    split_by: str | None = setting(None, (None, 'file', 'document').__contains__, 'is neither file nor document', before='document')  # what falls to train or val whole: file (of text; a record of .jsonl or .parquet), the default, or document, the pieces of a long file each for itself
+    # drop documents that are so much like one before, such as 0.8; needs datasketch
+    near_dedup: float = setting(
+        0,
+        lambda v: not v or 0.1 <= v <= 1,
+        'is outside 0.1 .. 1',
+        '0.8 drops what is 80 % the same, 0 drops nothing',
+    )
+    # for remembering what was there before; more of it goes to disk
+    dedup_memory: str | int = setting(
+        '1GB', lambda v: parse_size(v) >= 2**20, 'is less than 1 MiB', kept=False
+    )
+    # share of the documents that go to val
+    val_fraction: float = setting(
+        0.1, lambda v: 0 <= v < 1, 'is outside 0 .. 1', '0.1 is a tenth of the documents'
+    )
+    # of the split into train and val
+    seed: int = setting(0, lambda v: 0 <= v < 2**63, 'is outside 0 .. 9223372036854775807')
+    # what falls to train or val whole: file (of text; a record of .jsonl or .parquet), the default, or
+    # document, the pieces of a long file each for itself
+    split_by: str | None = setting(
+        None, (None, 'file', 'document').__contains__, 'is neither file nor document', before='document'
+    )
 
-    part_bytes, skip_broken, share = CHUNK, False, (0, 1)  # for streams: smaller parts; broken records are told, not raised; one share of the documents
+    # for streams: smaller parts; broken records are told, not raised; one share of the documents
+    part_bytes, skip_broken, share = CHUNK, False, (0, 1)
     val_paths = frozenset()  # with `split_by` 'named': the files of val
 
     def check(self) -> None:
@@ -67,7 +101,8 @@ class TextOptions:
         for f in fields(self):
             if f.metadata and not f.metadata['valid'](value := getattr(self, f.name)):
                 raise MemtrainError(f.metadata['problem'], f.metadata['way_out'], f.name, value)
-        if self.near_dedup: _datasketch()
+        if self.near_dedup:
+            _datasketch()
 
     def kept(self) -> dict[str, Any]:
         "What a manifest says of these options: those that the documents depend on"
@@ -84,92 +119,172 @@ class TextOptions:
         kept: dict,  # what its manifest says
         made: str = 'was prepared',  # what was done to it
     ) -> None:
-        "Raise a `MemtrainError` if the data set at `path` was made with other options; one that is None becomes what it was"
+        """Raise a `MemtrainError` if the data set at `path` was made with other options; one that is None
+        becomes what it was"""
         old = {**self.earlier(), **kept}
         for name in self.kept():
-            if getattr(self, name) is None: setattr(self, name, old[name])
-        if changed := [f'{option(name)} {old[name]!r}' for name, value in self.kept().items() if old[name] != value]:
-            raise MemtrainError(f"{path} {made} with {', '.join(changed)}", f"use the same, choose another {option('out_dir')}, or remove it first")
+            if getattr(self, name) is None:
+                setattr(self, name, old[name])
+        if changed := [
+            f'{option(name)} {old[name]!r}' for name, value in self.kept().items() if old[name] != value
+        ]:
+            raise MemtrainError(
+                f"{path} {made} with {', '.join(changed)}",
+                f"use the same, choose another {option('out_dir')}, or remove it first",
+            )
 
 # %% ../nbs/data/21_text.ipynb #107f39ce
 _COMPRESSED, _NOT_TEXT = ('.gz', '.zst'), ('.gz', '.zst', '.parquet')
-_FILE_NAME = re.compile(r'.*\.(txt|text|md|py|csv|tsv|json|jsonl|ndjson|parquet|gz|zst|bin|html|xml|log|arrow)')
+_FILE_NAME = re.compile(
+    r'.*\.(txt|text|md|py|csv|tsv|json|jsonl|ndjson|parquet|gz|zst|bin|html|xml|log|arrow)'
+)
+
 
 def is_file_name(name: str) -> bool:
     "Whether `name` ends as the names of files do"
     return bool(_FILE_NAME.fullmatch(name))
 
+
 def path_exists(name: str | Path) -> bool:
     "Whether there is a file or a folder called `name`, which may be a text that isn't meant as a name"
-    try: return bool(name) and Path(name).expanduser().exists()
-    except (OSError, RuntimeError, ValueError): return False  # a text is too long for a name, or has a zero byte
+    try:
+        return bool(name) and Path(name).expanduser().exists()
+    # a text is too long for a name, or has a zero byte
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 # %% ../nbs/data/21_text.ipynb #8b76cada
 def _expand(item, argument):
     "(root, files) of one thing a user named; `root` is what patterns for excluding are relative to"
-    if url := as_url(item): return Path(url).parent, [Path(u) for u in list_files(url)]
-    def refuse(e): raise MemtrainError(f'{e.filename}: {e.strerror}', 'make it readable, or name what may be read')
-    try: path = Path(item).expanduser()
-    except RuntimeError as e: raise MemtrainError(f'{item}: {e}', 'check the name') from None
-    if not str(item): raise MemtrainError('an empty name is among the input files', 'is a shell variable unset?')
-    if path.is_file(): return path.parent, [path]
+    if url := as_url(item):
+        return Path(url).parent, [Path(u) for u in list_files(url)]
+
+    def refuse(e):
+        raise MemtrainError(f'{e.filename}: {e.strerror}', 'make it readable, or name what may be read')
+
+    try:
+        path = Path(item).expanduser()
+    except RuntimeError as e:
+        raise MemtrainError(f'{item}: {e}', 'check the name') from None
+    if not str(item):
+        raise MemtrainError('an empty name is among the input files', 'is a shell variable unset?')
+    if path.is_file():
+        return path.parent, [path]
     if path.is_dir():  # links to folders aren't followed
-        return path, [Path(root, name) for root, _, names in os.walk(path, onerror=refuse) for name in names if Path(root, name).is_file()]
-    if path.exists(): raise MemtrainError(f'{item}: neither a file nor a folder', 'give text in a file')
-    if not glob.has_magic(str(item)): raise MemtrainError(f'{item}: no such file or folder', f'check {option(argument)}')
+        return path, [
+            Path(root, name)
+            for root, _, names in os.walk(path, onerror=refuse)
+            for name in names
+            if Path(root, name).is_file()
+        ]
+    if path.exists():
+        raise MemtrainError(f'{item}: neither a file nor a folder', 'give text in a file')
+    if not glob.has_magic(str(item)):
+        raise MemtrainError(f'{item}: no such file or folder', f'check {option(argument)}')
     files = [Path(p) for p in glob.glob(str(path), recursive=True) if os.path.isfile(p)]
-    if not files: raise MemtrainError(f'{item}: the pattern matches no file', f'check {option(argument)}')
-    return Path(*path.parts[:next(i for i, part in enumerate(path.parts) if glob.has_magic(part))]), files
+    if not files:
+        raise MemtrainError(f'{item}: the pattern matches no file', f'check {option(argument)}')
+    return Path(*path.parts[: next(i for i, part in enumerate(path.parts) if glob.has_magic(part))]), files
+
 
 def _is_binary(path):
-    "Is there a zero byte in the first 8 KiB of a file that should be plain text? What will be needed to read it is tried at once"
-    if path.suffix == '.zst': _zstandard()
-    if path.suffix == '.parquet': _pyarrow()
+    """Is there a zero byte in the first 8 KiB of a file that should be plain text? What will be needed to
+    read it is tried at once"""
+    if path.suffix == '.zst':
+        _zstandard()
+    if path.suffix == '.parquet':
+        _pyarrow()
     try:
-        if path.suffix in _NOT_TEXT and as_url(path): return False  # nothing of it is asked for yet
-        with open_file(path) as f: return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
-    except OSError as e: raise MemtrainError(f'{path}: {e.strerror}', f"was it moved? Make it readable, or leave it out with {option('exclude')}") from None
+        if path.suffix in _NOT_TEXT and as_url(path):
+            return False  # nothing of it is asked for yet
+        with open_file(path) as f:
+            return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
+    except OSError as e:
+        raise MemtrainError(
+            f'{path}: {e.strerror}',
+            f"was it moved? Make it readable, or leave it out with {option('exclude')}",
+        ) from None
 
 # %% ../nbs/data/21_text.ipynb #cbdb46c2
 def find_files(
     inputs: str | Path | Iterable[str | Path],  # files, folders and glob patterns (`**` goes into subfolders)
-    exclude: str | Iterable[str] = (),  # patterns for the names of files and folders to leave out, below what was given
+    # patterns for the names of files and folders to leave out, below what was given
+    exclude: str | Iterable[str] = (),
     argument: str = 'input_files',  # what errors call it
 ) -> list[Path]:  # each once, sorted, so that the order of `inputs` doesn't matter
     "The files with text in them that `inputs` name"
     inputs = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
     exclude = [exclude] if isinstance(exclude, str) else list(exclude)
-    if not inputs: raise MemtrainError('there are no input files', f'name some with {option(argument)}')
-    def is_excluded(path): return any(fnmatch(part, pattern) for pattern in exclude for part in (*path.parts, str(path)))
-    def is_hidden(path): return any(part.startswith('.') or part == '__pycache__' for part in path.parts)
+    if not inputs:
+        raise MemtrainError('there are no input files', f'name some with {option(argument)}')
+
+    def is_excluded(path):
+        return any(fnmatch(part, pattern) for pattern in exclude for part in (*path.parts, str(path)))
+
+    def is_hidden(path):
+        return any(part.startswith('.') or part == '__pycache__' for part in path.parts)
+
     found = {}
     for item in inputs:
         root, files = _expand(item, argument)
-        if not files and as_url(item): raise MemtrainError(f'{item}: no file is there', f'check {option(argument)}')
+        if not files and as_url(item):
+            raise MemtrainError(f'{item}: no file is there', f'check {option(argument)}')
         named = files == [Path(item).expanduser()]
-        if named and is_excluded(Path(files[0].name)): continue
-        made = set() if named else {p.parent for p in files if p.name == MANIFEST and not as_url(p) and b'memtrain-tokens' in p.read_bytes()}  # data sets
-        texts = [p for p in files if named or not (is_hidden(p.relative_to(root)) or is_excluded(p.relative_to(root)) or made.intersection(p.parents))]
+        if named and is_excluded(Path(files[0].name)):
+            continue
+        # data sets
+        made = (
+            set()
+            if named
+            else {
+                p.parent
+                for p in files
+                if p.name == MANIFEST and not as_url(p) and b'memtrain-tokens' in p.read_bytes()
+            }
+        )
+        texts = [
+            p
+            for p in files
+            if named
+            or not (
+                is_hidden(p.relative_to(root))
+                or is_excluded(p.relative_to(root))
+                or made.intersection(p.parents)
+            )
+        ]
         texts = [p for p in texts if not _is_binary(p)]
         if named and not texts:
-            raise MemtrainError(f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)", 'convert it, or leave it out')
+            raise MemtrainError(
+                f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)",
+                'convert it, or leave it out',
+            )
         if not texts:
-            raise MemtrainError(f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a prepared data set)',
-                                f"check {option('input_files')} and {option('exclude')}")
-        for p in sorted(texts, key=lambda p: (len(str(p)), p)): found.setdefault(p.resolve(), p)  # a link can lead to the same file again
-    if not found: raise MemtrainError('all input files are excluded', f"check {option('exclude')}")
-    return [Path(str(p)) for p in sorted(found.values())]  # new ones: a Path that was compared keeps a kilobyte of its parts
+            raise MemtrainError(
+                f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a prepared data set)',
+                f"check {option('input_files')} and {option('exclude')}",
+            )
+        # a link can lead to the same file again
+        for p in sorted(texts, key=lambda p: (len(str(p)), p)):
+            found.setdefault(p.resolve(), p)
+    if not found:
+        raise MemtrainError('all input files are excluded', f"check {option('exclude')}")
+    # new ones: a Path that was compared keeps a kilobyte of its parts
+    return [Path(str(p)) for p in sorted(found.values())]
 
 # %% ../nbs/data/21_text.ipynb #347786e9
 def _cut_at(buffer, start, limit):
-    "Where to cut `buffer`, which has more than `limit` bytes from `start` on: behind a blank line, a line or a character"
+    """Where to cut `buffer`, which has more than `limit` bytes from `start` on: behind a blank line, a line
+    or a character"""
     stop = start + limit
     for end in (b'\n\n', b'\n'):
         at = buffer.rfind(end, start, stop)
-        if at >= 0: return at + len(end)
+        if at >= 0:
+            return at + len(end)
     at = stop
-    while at > start + 1 and stop - at < 3 and buffer[at] & 0xC0 == 0x80: at -= 1  # a byte inside a character
+    while at > start + 1 and stop - at < 3 and buffer[at] & 0xC0 == 0x80:
+        at -= 1  # a byte inside a character
     return at
+
 
 def cut_text(
     pieces: Iterable[bytes],  # the file, in pieces of any size
@@ -180,25 +295,36 @@ def cut_text(
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size <= limit: continue
+        if size <= limit:
+            continue
         buffer, start = b''.join(held), 0
         while len(buffer) - start > limit:
             end = _cut_at(buffer, start, limit)
             yield buffer[start:end]
             start = end
         held, size = [buffer[start:]], len(buffer) - start
-    if size: yield b''.join(held)
+    if size:
+        yield b''.join(held)
 
 # %% ../nbs/data/21_text.ipynb #a77d8e12
-_ROOM, _RATIO = 64*2**20, 200  # what a compressed file may unpack to: so many bytes, and so many times its own size more
+# what a compressed file may unpack to: so many bytes, and so many times its own size more
+_ROOM, _RATIO = 64 * 2**20, 200
+
 
 def _check_unpacked(path, size, most):
     "An error if the file at `path` makes `size` bytes of at `most` so many"
-    if size > most: raise MemtrainError(f'{path}: unpacks to more than {most:,} bytes, {_RATIO} times what it has', f"unpack it yourself if that is text, or leave it out with {option('exclude')}")
+    if size > most:
+        raise MemtrainError(
+            f'{path}: unpacks to more than {most:,} bytes, {_RATIO} times what it has',
+            f"unpack it yourself if that is text, or leave it out with {option('exclude')}",
+        )
+
 
 class _Unpacked:
     "What `stream` reads, no more than `most` bytes of it"
-    def __init__(self, stream, path): self.stream, self.path, self.made, self.most = stream, path, 0, _ROOM + _RATIO*file_size(path)
+
+    def __init__(self, stream, path):
+        self.stream, self.path, self.made, self.most = stream, path, 0, _ROOM + _RATIO * file_size(path)
 
     def read(self, n):
         data = self.stream.read(n)
@@ -206,47 +332,78 @@ class _Unpacked:
         _check_unpacked(self.path, self.made, self.most)
         return data
 
+
 def _zstandard():
-    try: import zstandard
-    except ImportError: raise MemtrainError('reading .zst files needs zstandard', "pip install 'memtrain[zstd]'") from None
+    try:
+        import zstandard
+    except ImportError:
+        raise MemtrainError('reading .zst files needs zstandard', "pip install 'memtrain[zstd]'") from None
     return zstandard
+
 
 class _ZstdFile(io.RawIOBase):
     "The content of a .zst file, which may have several frames; an error if the last one is cut"
-    def __init__(self, raw): self.raw, self.frame, self.left, self.out, self.new = raw, None, b'', memoryview(b''), _zstandard().ZstdDecompressor
 
-    def readable(self): return True
+    def __init__(self, raw):
+        self.raw, self.frame, self.left, self.out, self.new = (
+            raw,
+            None,
+            b'',
+            memoryview(b''),
+            _zstandard().ZstdDecompressor,
+        )
+
+    def readable(self):
+        return True
 
     def readinto(self, buffer):
         while not self.out:
             data = self.left or self.raw.read(1024)  # little, because it may unpack to 32 MiB
-            if not data and self.frame and not self.frame.eof: raise EOFError('the last frame is cut')
-            if not data: return 0
-            if self.frame is None or self.frame.eof: self.frame = self.new().decompressobj()
+            if not data and self.frame and not self.frame.eof:
+                raise EOFError('the last frame is cut')
+            if not data:
+                return 0
+            if self.frame is None or self.frame.eof:
+                self.frame = self.new().decompressobj()
             self.out, self.left = memoryview(self.frame.decompress(data)), self.frame.unused_data
         n = min(len(buffer), len(self.out))
         buffer[:n], self.out = self.out[:n], self.out[n:]
         return n
 
-def _damaged(path, e): return MemtrainError(f'{path}: damaged {path.suffix} file ({e})', f"copy it again, or leave it out with {option('exclude')}")
+
+def _damaged(path, e):
+    return MemtrainError(
+        f'{path}: damaged {path.suffix} file ({e})',
+        f"copy it again, or leave it out with {option('exclude')}",
+    )
+
 
 @contextlib.contextmanager
 def _open_bytes(path):
     "(stream of decompressed bytes, file it comes from) of `path`; damage is an error that names the file"
     try:
         with open_file(path) as raw:
-            if path.suffix == '.gz': yield _Unpacked(gzip.GzipFile(fileobj=raw), path), raw
-            elif path.suffix == '.zst': yield _Unpacked(io.BufferedReader(_ZstdFile(raw)), path), raw
-            else: yield raw, raw
+            if path.suffix == '.gz':
+                yield _Unpacked(gzip.GzipFile(fileobj=raw), path), raw
+            elif path.suffix == '.zst':
+                yield _Unpacked(io.BufferedReader(_ZstdFile(raw)), path), raw
+            else:
+                yield raw, raw
     except Exception as e:
-        if isinstance(e, (EOFError, gzip.BadGzipFile, zlib.error)) or type(e).__name__ == 'ZstdError': raise _damaged(path, e) from None
-        if isinstance(e, OSError): raise MemtrainError(f'{path}: {e.strerror or e}', f"was it moved? Make it readable, or leave it out with {option('exclude')}") from None
+        if isinstance(e, (EOFError, gzip.BadGzipFile, zlib.error)) or type(e).__name__ == 'ZstdError':
+            raise _damaged(path, e) from None
+        if isinstance(e, OSError):
+            raise MemtrainError(
+                f'{path}: {e.strerror or e}',
+                f"was it moved? Make it readable, or leave it out with {option('exclude')}",
+            ) from None
         raise
 
 # %% ../nbs/data/21_text.ipynb #b5317709
 @dataclass(frozen=True)
 class Part:
     "Some of the documents of one file, as raw bytes"
+
     path: Path  # the file
     kind: str  # 'text' and 'rows': `data` are documents; 'lines': one block of lines, each a JSON object
     first: int  # number of the first line or row
@@ -254,9 +411,11 @@ class Part:
     at: int  # how far into the file this comes, in bytes, as far as is known
     head: bytes = b''  # the key of the text file, where it begins in an earlier part
 
+
 @dataclass(frozen=True)
 class Chunk:
     "What one worker gets at a time"
+
     number: int  # from 0
     parts: list[Part]
     at: int  # bytes of all files up to here
@@ -266,23 +425,32 @@ def _text_parts(path, options):
     "A text file, cut into documents"
     with _open_bytes(path) as (stream, raw):
         docs, size, first, head = [], 0, None, b''
-        for doc in cut_text(iter(lambda: stream.read(2**18), b''), options.document_kib*1024):
-            if first is None: first = doc
-            elif not docs and not head: head = _key_of_file(first, options)
+        for doc in cut_text(iter(lambda: stream.read(2**18), b''), options.document_kib * 1024):
+            if first is None:
+                first = doc
+            elif not docs and not head:
+                head = _key_of_file(first, options)
             docs.append(doc)
             size += len(doc)
             if size >= options.part_bytes:
                 yield Part(path, 'text', 0, docs, raw.tell(), head)
                 docs, size = [], 0
-        if docs: yield Part(path, 'text', 0, docs, raw.tell(), head)
+        if docs:
+            yield Part(path, 'text', 0, docs, raw.tell(), head)
+
 
 def _key_of_file(first, options):
     "The hash of its `first` document as it will be, before a line is dropped from it"
     text, _ = _decode(first)
     return hash_document(normalize_text(text) if options.normalize else text, options.seed)
 
+
 def _too_long(where, options):
-    return MemtrainError(f'{where}: a record of more than {options.record_mib} MiB', f"raise {option('record_mib')}, or mend the file")
+    return MemtrainError(
+        f'{where}: a record of more than {options.record_mib} MiB',
+        f"raise {option('record_mib')}, or mend the file",
+    )
+
 
 def _line_parts(path, options):
     "The lines of a .jsonl file, in blocks of whole lines"
@@ -297,14 +465,21 @@ def _line_parts(path, options):
             if size <= limit:  # of a longer line no more is kept than shows that it is longer
                 held.append(piece[end:])
                 size += len(held[-1])
-            if size > limit and not options.skip_broken: raise _too_long(f'{path}, line {line}', options)
-        if size: yield Part(path, 'lines', line, [b''.join(held)], raw.tell())
+            if size > limit and not options.skip_broken:
+                raise _too_long(f'{path}, line {line}', options)
+        if size:
+            yield Part(path, 'lines', line, [b''.join(held)], raw.tell())
 
 # %% ../nbs/data/21_text.ipynb #95876f3f
 def _pyarrow():
-    try: import pyarrow.parquet, pyarrow
-    except ImportError: raise MemtrainError('reading .parquet files needs pyarrow', "pip install 'memtrain[parquet]'") from None
+    try:
+        import pyarrow.parquet, pyarrow
+    except ImportError:
+        raise MemtrainError(
+            'reading .parquet files needs pyarrow', "pip install 'memtrain[parquet]'"
+        ) from None
     return pyarrow
+
 
 def column_texts(
     column: Any,  # an Arrow array
@@ -315,8 +490,17 @@ def column_texts(
     pa = _pyarrow()
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise MemtrainError(f'{path}: column {key!r} holds {kind}, not text', f"choose with {option('text_key')}")
-    return column.cast(pa.large_string()).fill_null('').cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
+        raise MemtrainError(
+            f'{path}: column {key!r} holds {kind}, not text', f"choose with {option('text_key')}"
+        )
+    return (
+        column.cast(pa.large_string())
+        .fill_null('')
+        .cast(pa.large_binary())
+        .to_numpy(zero_copy_only=False)
+        .tolist()
+    )
+
 
 def _row_parts(path, options):
     "The rows of a Parquet file, so many at a time as have about `part_bytes` of text"
@@ -324,44 +508,77 @@ def _row_parts(path, options):
     try:
         file = pa.parquet.ParquetFile(open_file(path) if as_url(path) else path)
         names, meta = file.schema_arrow.names, file.metadata
-        if key not in names: raise MemtrainError(f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}")
+        if key not in names:
+            raise MemtrainError(
+                f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}"
+            )
         own, made = file_size(path), 0
-        _check_unpacked(path, sum(meta.row_group(g).total_byte_size for g in range(meta.num_row_groups)), most := _ROOM + _RATIO*own)
+        _check_unpacked(
+            path,
+            sum(meta.row_group(g).total_byte_size for g in range(meta.num_row_groups)),
+            most := _ROOM + _RATIO * own,
+        )
         size, widest = _measure_column(path, key)
-        rows = min(4096, options.part_bytes*meta.num_rows // max(1, size), most//4 // widest)
+        rows = min(4096, options.part_bytes * meta.num_rows // max(1, size), most // 4 // widest)
         for batch in file.iter_batches(batch_size=max(1, rows), columns=[key]):
             first, made = first + len(batch), made + batch.nbytes
             _check_unpacked(path, made, most)
-            yield Part(path, 'rows', first - len(batch), column_texts(batch.column(0), path, key), own*(first - 1) // max(1, meta.num_rows))
-    except MemtrainError: raise
-    except Exception as e: raise _damaged(path, (str(e).splitlines() or [repr(e)])[0]) from None  # of many kinds
+            yield Part(
+                path,
+                'rows',
+                first - len(batch),
+                column_texts(batch.column(0), path, key),
+                own * (first - 1) // max(1, meta.num_rows),
+            )
+    except MemtrainError:
+        raise
+    # of many kinds
+    except Exception as e:
+        raise _damaged(path, (str(e).splitlines() or [repr(e)])[0]) from None
+
 
 def _measure_column(path, key):
-    "(bytes of a Parquet file's column when unpacked, of the longest text in its dictionaries, which a few bits of a row may stand for)"
+    """(bytes of a Parquet file's column when unpacked, of the longest text in its dictionaries, which a few
+    bits of a row may stand for)"""
     import pyarrow.compute as pc
-    file, size, widest = _pyarrow().parquet.ParquetFile(open_file(path) if as_url(path) else path, read_dictionary=[key], buffer_size=2**16), 0, 1
+
+    file, size, widest = (
+        _pyarrow().parquet.ParquetFile(
+            open_file(path) if as_url(path) else path, read_dictionary=[key], buffer_size=2**16
+        ),
+        0,
+        1,
+    )
     for i in (i for i in range(len(file.schema)) if file.schema.column(i).path == key):
         for g in range(file.num_row_groups):
-            first = next(file.iter_batches(1, row_groups=[g], columns=[key]), None)  # before its description is asked for: of a damaged one that ends the process
+            # before its description is asked for: of a damaged one that ends the process
+            first = next(file.iter_batches(1, row_groups=[g], columns=[key]), None)
             size += file.metadata.row_group(g).column(i).total_uncompressed_size
             found = getattr(first.column(0), 'dictionary', None) if first else None
-            if found is not None and len(found): widest = max(widest, pc.max(pc.binary_length(found)).as_py() or 1)
+            if found is not None and len(found):
+                widest = max(widest, pc.max(pc.binary_length(found)).as_py() or 1)
     return size, widest
 
 # %% ../nbs/data/21_text.ipynb #3e346ac2
 def read_parts(path: Path, options: TextOptions) -> Iterator[Part]:
     "The parts of the file at `path`: text, .jsonl or .ndjson (each also .gz or .zst), or .parquet"
-    return (_text_parts if _is_text(path) else _row_parts if _kind(path) == '.parquet' else _line_parts)(path, options)
+    return (_text_parts if _is_text(path) else _row_parts if _kind(path) == '.parquet' else _line_parts)(
+        path, options
+    )
 
-def _kind(path): return Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
-def _is_text(path): return _kind(path) not in ('.parquet', '.jsonl', '.ndjson')
 
-def is_cut(
-    path: Path,
-    options: TextOptions,
-) -> bool:
+def _kind(path):
+    return Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
+
+
+def _is_text(path):
+    return _kind(path) not in ('.parquet', '.jsonl', '.ndjson')
+
+
+def is_cut(path: Path, options: TextOptions) -> bool:
     "Whether the text file at `path` may be more than one document"
-    return _is_text(path) and (path.suffix in _COMPRESSED or file_size(path) > 1024*options.document_kib)
+    return _is_text(path) and (path.suffix in _COMPRESSED or file_size(path) > 1024 * options.document_kib)
+
 
 def read_chunks(files: Iterable[Path], options: TextOptions) -> Iterator[Chunk]:
     "The documents of `files`, in this order, as chunks of raw bytes; small files share a chunk"
@@ -371,34 +588,45 @@ def read_chunks(files: Iterable[Path], options: TextOptions) -> Iterator[Chunk]:
         for part in read_parts(path, options):
             parts.append(part)
             size, at = size + sum(map(len, part.data)), base + part.at
-            if size >= 0.75*options.part_bytes:  # what a part has at least, unless its file ends
+            if size >= 0.75 * options.part_bytes:  # what a part has at least, unless its file ends
                 yield Chunk(number, parts, at)
                 parts, size, number = [], 0, number + 1
         base += file_size(path)
-    if parts: yield Chunk(number, parts, at)
+    if parts:
+        yield Chunk(number, parts, at)
 
 # %% ../nbs/data/21_text.ipynb #b7eb877b
 def encode_text(text: str) -> bytes:
     "`text` in UTF-8; half a surrogate pair, as JSON allows it, stays what it is"
     return text.encode('utf-8', 'surrogatepass')
 
+
 def _decode(data):
     "(text, how many bytes or sequences had to be replaced)"
-    try: return data.decode(), 0
+    try:
+        return data.decode(), 0
     except UnicodeDecodeError:
         text = data.decode(errors='replace')
         return text, text.count('\ufffd') - data.count('\ufffd'.encode())
 
+
 def _parse(line, text_key):
     "(text, replaced bytes) of a line of JSON"
     line, replaced = _decode(line.removeprefix(b'\xef\xbb\xbf'))  # a byte order mark
-    try: record = json.loads(line)
-    except (ValueError, RecursionError) as e: raise MemtrainError(f'not JSON ({e})', 'mend or remove the line') from None
-    if not isinstance(record, dict): raise MemtrainError(f'a {type(record).__name__}, not an object with a {text_key!r}')
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as e:
+        raise MemtrainError(f'not JSON ({e})', 'mend or remove the line') from None
+    if not isinstance(record, dict):
+        raise MemtrainError(f'a {type(record).__name__}, not an object with a {text_key!r}')
     text = record.get(text_key)
-    if text is None and text_key in record: text = ''
+    if text is None and text_key in record:
+        text = ''
     if not isinstance(text, str):
-        raise MemtrainError(f"no text under {text_key!r}; it has {', '.join(record) or 'nothing'}", f"choose with {option('text_key')}")
+        raise MemtrainError(
+            f"no text under {text_key!r}; it has {', '.join(record) or 'nothing'}",
+            f"choose with {option('text_key')}",
+        )
     return text, replaced
 
 # %% ../nbs/data/21_text.ipynb #c16d66bc
@@ -409,24 +637,32 @@ def _numbered_lines(part):
         number, at = number + data.count(b'\n', at, line.start()), line.start()
         yield number, line[0]
 
+
 def decode_part(
     part: Part,
     options: TextOptions,  # with `skip_broken`, a record that is broken is given as (error, 0)
 ) -> Iterator[tuple[str, int]]:  # (text, how many bytes or sequences weren't UTF-8)
     "The documents in `part`"
-    if part.kind == 'text': return (yield from map(_decode, part.data))
+    if part.kind == 'text':
+        return (yield from map(_decode, part.data))
     rows = part.kind == 'rows'
     for number, data in enumerate(part.data, part.first) if rows else _numbered_lines(part):
         where = f"{part.path}, {'row' if rows else 'line'} {number}"
         try:
-            if not isinstance(data, bytes): raise MemtrainError(f'{type(data).__name__}, not text').at(where)
-            if len(data) > options.record_mib * 2**20: raise _too_long(where, options)
-            try: found = _decode(data) if rows else _parse(data, options.text_key)
-            except MemtrainError as e: raise e.at(where) from None
+            if not isinstance(data, bytes):
+                raise MemtrainError(f'{type(data).__name__}, not text').at(where)
+            if len(data) > options.record_mib * 2**20:
+                raise _too_long(where, options)
+            try:
+                found = _decode(data) if rows else _parse(data, options.text_key)
+            except MemtrainError as e:
+                raise e.at(where) from None
         except MemtrainError as e:
-            if not options.skip_broken: raise
+            if not options.skip_broken:
+                raise
             found = e, 0
         yield found
+
 
 @delegates(TextOptions)
 def read_documents(
@@ -435,62 +671,106 @@ def read_documents(
 ) -> Iterator[tuple[str, int]]:  # (document, how many bytes or sequences weren't UTF-8)
     "The documents of the file at `path`, one at a time"
     options = TextOptions(**kwargs)
-    for part in read_parts(Path(path), options): yield from decode_part(part, options)
+    for part in read_parts(Path(path), options):
+        yield from decode_part(part, options)
 
 # %% ../nbs/data/21_text.ipynb #8ea9708a
-_CONTROL = re.compile('[\0-\x08\x0b-\x1f\x7f\ufeff]')  # C0 control characters but tab and newline, and byte order marks
+# C0 control characters but tab and newline, and byte order marks
+_CONTROL = re.compile('[\0-\x08\x0b-\x1f\x7f\ufeff]')
+
 
 def normalize_text(text: str) -> str:
     "`text` in Unicode form NFC, with `\\n` line ends, without byte order marks and control characters"
-    if '\r' in text: text = text.replace('\r\n', '\n').replace('\r', '\n')
+    if '\r' in text:
+        text = text.replace('\r\n', '\n').replace('\r', '\n')
     text = _CONTROL.sub('', text)
     return text if text.isascii() else unicodedata.normalize('NFC', text)
 
 # %% ../nbs/data/21_text.ipynb #995f85ce
-def find_unclean(data: list[bytes]) -> list[int]:  # positions; none is missing that `normalize_text` would change
+# positions; none is missing that `normalize_text` would change
+def find_unclean(data: list[bytes]) -> list[int]:
     "Which of the documents `data`, in UTF-8, `normalize_text` might change"
     joined = b''.join(data)
     shifted = np.frombuffer(joined, np.uint8) - np.uint8(11)
     odd = np.flatnonzero((shifted < 21) | ((shifted > 244) & (shifted < 254)) | (shifted == 127 - 11))
-    found = set(np.searchsorted(np.cumsum([len(d) for d in data]), odd, side='right').tolist()) if len(odd) else set()
-    if not joined.isascii(): found.update(i for i, d in enumerate(data) if not d.isascii())
+    found = (
+        set(np.searchsorted(np.cumsum([len(d) for d in data]), odd, side='right').tolist())
+        if len(odd)
+        else set()
+    )
+    if not joined.isascii():
+        found.update(i for i, d in enumerate(data) if not d.isascii())
     return sorted(found)
 
 # %% ../nbs/data/21_text.ipynb #1d48ed31
 _NOT_WORDS = bytes(b for b in range(128) if not chr(b).isalnum())
 
+
 def _lacks_words(data):
-    least = 0.1*len(data)  # which most texts have in their first quarter
-    return len(data[:len(data)//4].translate(None, _NOT_WORDS)) < least and len(data.translate(None, _NOT_WORDS)) < least
+    least = 0.1 * len(data)  # which most texts have in their first quarter
+    return (
+        len(data[: len(data) // 4].translate(None, _NOT_WORDS)) < least
+        and len(data.translate(None, _NOT_WORDS)) < least
+    )
+
 
 def _is_repetitive(data):
     def line_at(at):
         end = data.find(b'\n', at)
-        return data[data.rfind(b'\n', 0, at) + 1:end if end >= 0 else len(data)]
+        return data[data.rfind(b'\n', 0, at) + 1 : end if end >= 0 else len(data)]
+
     line = line_at(len(data) // 2)
-    if not line.strip() or line != line_at(len(data) // 4): return False
+    if not line.strip() or line != line_at(len(data) // 4):
+        return False
     times = data.count(line + b'\n')
-    return times >= 10 and times * (len(line) + 1) > 0.8*len(data)
+    return times >= 10 and times * (len(line) + 1) > 0.8 * len(data)
+
 
 @dataclass(frozen=True)
 class Rule:
     "A reason to drop a document"
+
     name: str  # it is counted under this
     switch: str  # the option that switches it on
     says: str  # what it drops, for the summary
-    drops: Callable  # (text, the same in UTF-8, options) -> bool; `of_tokens`: ((d,) ids of each document, options) -> (d,) bool
+    # (text, the same in UTF-8, options) -> bool; `of_tokens`: ((d,) ids of each document, options) -> (d,)
+    # bool
+    drops: Callable
     of_tokens: bool = False
 
+
 RULES = [
-    Rule('too_short', 'min_chars', 'documents shorter than min_chars', lambda text, data, o: len(text) < o.min_chars),
-    Rule('not_text', 'filter', 'documents that are not text', lambda text, data, o: '\ufffd' in text and text.count('\ufffd') > 0.2*len(text)),
-    Rule('no_words', 'filter', 'documents with hardly any letters or digits', lambda text, data, o: len(data) >= 100 and _lacks_words(data)),
-    Rule('repetitive', 'filter', 'documents that repeat one line', lambda text, data, o: len(data) >= 500 and _is_repetitive(data)),
+    Rule(
+        'too_short',
+        'min_chars',
+        'documents shorter than min_chars',
+        lambda text, data, o: len(text) < o.min_chars,
+    ),
+    Rule(
+        'not_text',
+        'filter',
+        'documents that are not text',
+        lambda text, data, o: '\ufffd' in text and text.count('\ufffd') > 0.2 * len(text),
+    ),
+    Rule(
+        'no_words',
+        'filter',
+        'documents with hardly any letters or digits',
+        lambda text, data, o: len(data) >= 100 and _lacks_words(data),
+    ),
+    Rule(
+        'repetitive',
+        'filter',
+        'documents that repeat one line',
+        lambda text, data, o: len(data) >= 500 and _is_repetitive(data),
+    ),
 ]
+
 
 def active_rules(options: TextOptions, of_tokens: bool = False) -> list[Rule]:
     "The rules that `options` switch on: those for text, or those `of_tokens`"
     return [r for r in RULES if options.filter and r.of_tokens == of_tokens and getattr(options, r.switch)]
+
 
 def find_fault(
     text: str,  # a document
@@ -500,7 +780,8 @@ def find_fault(
 ) -> str | None:  # the name of the rule by which it should be dropped
     "What is wrong with a document"
     for rule in active_rules(options) if rules is None else rules:
-        if rule.drops(text, data, options): return rule.name
+        if rule.drops(text, data, options):
+            return rule.name
 
 # %% ../nbs/data/21_text.ipynb #ec6b5fef
 def hash_document(
@@ -508,21 +789,28 @@ def hash_document(
     seed: int = 0,  # another seed, another split
 ) -> bytes:  # 16 bytes
     "The hash that stands for a document"
-    return hashlib.blake2b(encode_text(text) if isinstance(text, str) else text, digest_size=16, salt=seed.to_bytes(8, 'little')).digest()
+    return hashlib.blake2b(
+        encode_text(text) if isinstance(text, str) else text, digest_size=16, salt=seed.to_bytes(8, 'little')
+    ).digest()
+
 
 def is_val(keys: bytes, val_fraction: float) -> np.ndarray:  # (documents,) bool
     "`choose_split` for many `keys`, 16 bytes each: is it val?"
     return np.frombuffer(keys, '<u8')[::2] < np.uint64(math.ceil(val_fraction * 2**64))
+
 
 def choose_split(key: bytes, val_fraction: float) -> str:
     "'val' for `val_fraction` of all documents, by the `key` that `hash_document` gives; else 'train'"
     return 'val' if int.from_bytes(key[:8], 'little') < val_fraction * 2**64 else 'train'
 
 # %% ../nbs/data/21_text.ipynb #1d4506e9
-KEY_BYTES = 200  # what a key in the set is counted as: the object, its slot, and the old table while the set grows
+# what a key in the set is counted as: the object, its slot, and the old table while the set grows
+KEY_BYTES = 200
+
 
 class SeenKeys:
     "The keys met so far: in memory up to a limit, beyond it in sorted files"
+
     def __init__(
         self,
         folder: str | Path,  # where the sorted files go, under hidden names
@@ -540,13 +828,16 @@ class SeenKeys:
             run = np.memmap(path, 'S16', 'r')
             fresh &= run[np.searchsorted(run, array).clip(max=len(run) - 1)] != array
         for i in np.flatnonzero(fresh).tolist():
-            key = keys[16*i:16*i + 16]
-            if key in self.recent: fresh[i] = False
-            else: self.recent.add(key)
+            key = keys[16 * i : 16 * i + 16]
+            if key in self.recent:
+                fresh[i] = False
+            else:
+                self.recent.add(key)
         if len(self.recent) >= self.limit:
             data, self.recent = b''.join(self.recent), set()
             self._write([np.frombuffer(data, 'S16')])
-            if len(self.runs) >= 8: self._merge()
+            if len(self.runs) >= 8:
+                self._merge()
         return fresh
 
     def _write(self, pieces):
@@ -554,39 +845,53 @@ class SeenKeys:
         self.runs.append(temporary(self.folder, f'{self.name}.{self.made}'))
         self.made += 1
         with open(self.runs[-1], 'wb') as f:
-            for piece in pieces: f.write(np.sort(piece).tobytes())
+            for piece in pieces:
+                f.write(np.sort(piece).tobytes())
 
     def _merge(self):
         paths, self.runs = self.runs, []
         old = [np.memmap(p, 'S16', 'r') for p in paths]
-        n = 1 + 2*sum(map(len, old)) // self.limit
+        n = 1 + 2 * sum(map(len, old)) // self.limit
         edges = np.array([(i * 2**128 // n).to_bytes(16, 'big') for i in range(1, n)], 'S16')
         cuts = [[0, *np.searchsorted(run, edges), len(run)] for run in old]
-        self._write(np.concatenate([run[c[i]:c[i + 1]] for run, c in zip(old, cuts)]) for i in range(n))
-        for path in paths: path.unlink()
+        self._write(np.concatenate([run[c[i] : c[i + 1]] for run, c in zip(old, cuts)]) for i in range(n))
+        for path in paths:
+            path.unlink()
 
     def close(self) -> None:
         "Remove the files"
-        for path in self.runs: path.unlink(missing_ok=True)
+        for path in self.runs:
+            path.unlink(missing_ok=True)
         self.runs = []
 
 # %% ../nbs/data/21_text.ipynb #42ca429e
 def _datasketch():
-    try: import datasketch
-    except ImportError: raise MemtrainError(f"{option('near_dedup')} needs datasketch", "pip install 'memtrain[minhash]'") from None
+    try:
+        import datasketch
+    except ImportError:
+        raise MemtrainError(
+            f"{option('near_dedup')} needs datasketch", "pip install 'memtrain[minhash]'"
+        ) from None
     return datasketch
 
+
 @lru_cache
-def _empty_minhash(): return _datasketch().MinHash(num_perm=128, seed=1)  # to be copied: making hash functions takes longer than using them
+# to be copied: making hash functions takes longer than using them
+def _empty_minhash():
+    return _datasketch().MinHash(num_perm=128, seed=1)
+
 
 def sign_text(text: str) -> np.ndarray:  # (128,) uint64
     "The MinHash signature of `text`"
     words, minhash = text.split(), _empty_minhash().copy()
-    minhash.update_batch([encode_text(' '.join(words[i:i + 5])) for i in range(max(1, len(words) - 4))])
+    minhash.update_batch([encode_text(' '.join(words[i : i + 5])) for i in range(max(1, len(words) - 4))])
     return minhash.hashvalues
 
+
 class NearKeys:
-    "The signatures met so far; a document whose values equal those of one before to the share `threshold` isn't new"
+    """The signatures met so far; a document whose values equal those of one before to the share `threshold`
+    isn't new"""
+
     def __init__(self, threshold: float):
         self.threshold, self.signatures = threshold, []
         self.index = _datasketch().MinHashLSH(threshold, num_perm=128)
@@ -597,7 +902,10 @@ class NearKeys:
         for n, signature in enumerate(signatures):
             minhash = _empty_minhash().copy()
             minhash.hashvalues = signature
-            if any((self.signatures[i] == signature).mean() >= self.threshold for i in self.index.query(minhash)): fresh[n] = False
+            if any(
+                (self.signatures[i] == signature).mean() >= self.threshold for i in self.index.query(minhash)
+            ):
+                fresh[n] = False
             else:
                 self.index.insert(len(self.signatures), minhash)
                 self.signatures.append(signature.astype(np.uint32))
@@ -606,39 +914,59 @@ class NearKeys:
 # %% ../nbs/data/21_text.ipynb #4124a849
 LINE_CHARS = 20  # shorter lines are never dropped as duplicates
 
+
 @dataclass
 class Cleaned:
     "Documents of a chunk"
+
     texts: list[str] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)  # the same in UTF-8
     parts: list[int] = field(default_factory=list)  # which part of the chunk each is from
     counts: Counter = field(default_factory=Counter)  # what was met on the way
-    broken: list[MemtrainError] = field(default_factory=list)  # with `skip_broken`: what is wrong with records that were left out
-    heads: dict[int, bytes] = field(default_factory=dict)  # of parts that are of text files of several documents: the key of the file
+    # with `skip_broken`: what is wrong with records that were left out
+    broken: list[MemtrainError] = field(default_factory=list)
+    # of parts that are of text files of several documents: the key of the file
+    heads: dict[int, bytes] = field(default_factory=dict)
+
 
 def _normalized(chunk, options):
     "All documents of `chunk`"
     found = Cleaned()
     for i, part in enumerate(chunk.parts):
-        if options.split_by == 'file' and part.kind == 'text' and (part.head or len(part.data) > 1 or options.dedup_lines): found.heads[i] = part.head or _key_of_file(part.data[0], options)
+        if (
+            options.split_by == 'file'
+            and part.kind == 'text'
+            and (part.head or len(part.data) > 1 or options.dedup_lines)
+        ):
+            found.heads[i] = part.head or _key_of_file(part.data[0], options)
         for text, replaced in decode_part(part, options):
-            if isinstance(text, MemtrainError): found.broken.append(text); continue
-            found.texts.append(text); found.parts.append(i)
-            if replaced: found.counts['replaced'] += replaced
+            if isinstance(text, MemtrainError):
+                found.broken.append(text)
+                continue
+            found.texts.append(text)
+            found.parts.append(i)
+            if replaced:
+                found.counts['replaced'] += replaced
     found.data = list(map(encode_text, found.texts))
     for i in find_unclean(found.data) if options.normalize else ():
         clean = normalize_text(found.texts[i])
-        if clean != found.texts[i]: found.counts['normalized'] += 1
+        if clean != found.texts[i]:
+            found.counts['normalized'] += 1
         found.texts[i], found.data[i] = clean, encode_text(clean)
     return found
 
+
 def hash_lines(texts: Iterable[str]) -> bytes:  # 16 for each line of at least `LINE_CHARS` characters
     "The keys of the lines of `texts`"
-    return b''.join(hash_document(line) for text in texts for line in text.split('\n') if len(line.strip()) >= LINE_CHARS)
+    return b''.join(
+        hash_document(line) for text in texts for line in text.split('\n') if len(line.strip()) >= LINE_CHARS
+    )
+
 
 def hash_chunk_lines(chunk: Chunk, options: TextOptions) -> bytes:  # as of `hash_lines`
     "The keys of the lines of a `chunk`"
     return hash_lines(_normalized(chunk, options).texts)
+
 
 def find_val(
     chunk: Chunk,
@@ -646,10 +974,18 @@ def find_val(
     keys: bytes,  # 16 for each of its documents, by `hash_document`
     options: TextOptions,
 ) -> np.ndarray:  # (documents,) bool
-    "Which documents of a `chunk` go to val: those of the files that are named, or by the hash of the file, or by their own"
-    if options.split_by == 'named': return np.array([str(p.path) in options.val_paths for p in chunk.parts], bool)[cleaned.parts or slice(0)]
-    if options.split_by == 'file' and cleaned.heads: keys = b''.join(cleaned.heads.get(part, keys[16*i:16*i + 16]) for i, part in enumerate(cleaned.parts))
+    """Which documents of a `chunk` go to val: those of the files that are named, or by the hash of the file,
+    or by their own"""
+    if options.split_by == 'named':
+        return np.array([str(p.path) in options.val_paths for p in chunk.parts], bool)[
+            cleaned.parts or slice(0)
+        ]
+    if options.split_by == 'file' and cleaned.heads:
+        keys = b''.join(
+            cleaned.heads.get(part, keys[16 * i : 16 * i + 16]) for i, part in enumerate(cleaned.parts)
+        )
     return is_val(keys, options.val_fraction)
+
 
 def clean_chunk(
     chunk: Chunk,  # from `read_chunks`
@@ -664,33 +1000,44 @@ def clean_chunk(
             lines = text.split('\n')
             left = [line for line in lines if len(line.strip()) < LINE_CHARS or not next(flags)]
             kept.counts['duplicate_lines'] += len(lines) - len(left)
-            if len(left) < len(lines): text = '\n'.join(left); data = encode_text(text)
-        if not text or text.isspace(): kept.counts['empty'] += 1
-        elif fault := find_fault(text, data, options, rules): kept.counts[fault] += 1
-        else: kept.texts.append(text); kept.data.append(data); kept.parts.append(part)
+            if len(left) < len(lines):
+                text = '\n'.join(left)
+                data = encode_text(text)
+        if not text or text.isspace():
+            kept.counts['empty'] += 1
+        elif fault := find_fault(text, data, options, rules):
+            kept.counts[fault] += 1
+        else:
+            kept.texts.append(text)
+            kept.data.append(data)
+            kept.parts.append(part)
     return kept
+
 
 def take_sample(chunk: Chunk, options: TextOptions, size: int = 2**16) -> list[str]:
     "The first texts of a `chunk`, cleaned, about `size` characters of them"
     texts, taken = [], 0
     for text in clean_chunk(chunk, options).texts:
-        if taken >= size: break
+        if taken >= size:
+            break
         texts.append(text[:size])
         taken += len(texts[-1])
     return texts
 
 
-def resolve_split(
-    files: Iterable[Path],
-    options: TextOptions,
-) -> str:  # 'file' or 'document'
-    "What the documents of `files` are split by: `split_by` where it is given; else by file, unless that leaves train or val without one"
-    if options.split_by or not options.val_fraction: return options.split_by or 'file'
+def resolve_split(files: Iterable[Path], options: TextOptions) -> str:  # 'file' or 'document'
+    """What the documents of `files` are split by: `split_by` where it is given; else by file, unless that
+    leaves train or val without one"""
+    if options.split_by or not options.val_fraction:
+        return options.split_by or 'file'
     sides, first = set(), copy.copy(options)
     first.part_bytes = 1  # a document
     for path in files:
-        if not _is_text(path): return 'file'  # records are many
+        if not _is_text(path):
+            return 'file'  # records are many
         for part in itertools.islice(read_parts(path, first), 1):
-            if clean_chunk(Chunk(0, [part], 0), first).texts: sides.add(choose_split(_key_of_file(part.data[0], options), options.val_fraction))
-        if len(sides) == 2: return 'file'
+            if clean_chunk(Chunk(0, [part], 0), first).texts:
+                sides.add(choose_split(_key_of_file(part.data[0], options), options.val_fraction))
+        if len(sides) == 2:
+            return 'file'
     return 'document'

@@ -24,13 +24,15 @@ from .text import encode_text, is_file_name, path_exists
 # %% ../nbs/data/22_tokenization.ipynb #10a1bc4f
 class ByteTokenizer:
     "The 256 bytes of UTF-8, and 256 for the end of a document"
+
     kind, vocab_size, eod_id, engine = 'bytes', 257, 256, 'numpy'
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:  # (n,) uint16 each
         "The ids of each of `texts`"
         return [np.frombuffer(encode_text(t), np.uint8).astype(np.uint16) for t in texts]
 
-    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:  # (n,) uint16; (documents,) int64
+    # (n,) uint16; (documents,) int64
+    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         "The ids of all `texts`, each with its end, and how many each has"
         data = [encode_text(t) for t in texts]
         lengths = np.fromiter(map(len, data), np.int64, len(data)) + 1
@@ -49,6 +51,7 @@ class ByteTokenizer:
 # %% ../nbs/data/22_tokenization.ipynb #214c0d32
 class CharTokenizer:
     "One id for each of `chars`, in their order, and one more for the end of a document"
+
     kind, engine = 'char', 'numpy'
 
     def __init__(self, chars: Iterable[str]):
@@ -60,7 +63,8 @@ class CharTokenizer:
         "The ids of each of `texts`; a character outside the alphabet is a `MemtrainError`"
         return [self._encode(t) for t in texts]
 
-    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:  # (n,) and (documents,) int64
+    # (n,) and (documents,) int64
+    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         "The ids of all `texts`, each with its end, and how many each has"
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         return np.insert(self._encode(''.join(texts)), np.cumsum(lengths), self.eod_id), lengths + 1
@@ -78,22 +82,28 @@ class CharTokenizer:
         ids = np.searchsorted(self.codes, codes).clip(max=max(0, len(self.codes) - 1))
         known = self.codes[ids] == codes if len(self.codes) else np.zeros(len(codes), bool)
         if not known.all():
-            raise MemtrainError(f'character {chr(codes[~known][0])!r} is not in the alphabet of {len(self.chars)} characters this tokenizer was made from')
+            raise MemtrainError(
+                f'character {chr(codes[~known][0])!r} is not in the alphabet of {len(self.chars)} characters this tokenizer was made from'
+            )
         return ids
 
 # %% ../nbs/data/22_tokenization.ipynb #f555e197
 class BPETokenizer:
     "A tokenizer of the `tokenizers` library, with an id for the end of a document"
+
     kind = 'bpe'
     _EOD = ('<|endoftext|>', '<|end_of_text|>', '<|eot_id|>', '</s>', '<eos>', '[SEP]')
 
     def __init__(
         self,
-        tokenizer: Any,  # a `tokenizers.Tokenizer`; `<|endoftext|>` is added if it knows no end of text by any usual name
+        # a `tokenizers.Tokenizer`; `<|endoftext|>` is added if it knows no end of text by any usual name
+        tokenizer: Any,
     ):
         found = next((t for t in self._EOD if tokenizer.token_to_id(t) is not None), None)
-        if found is None: tokenizer.add_special_tokens([found := self._EOD[0]])
-        tokenizer.no_truncation(); tokenizer.no_padding()  # a saved tokenizer may come with either
+        if found is None:
+            tokenizer.add_special_tokens([found := self._EOD[0]])
+        tokenizer.no_truncation()
+        tokenizer.no_padding()  # a saved tokenizer may come with either
         self.tokenizer, self.eod_id = tokenizer, tokenizer.token_to_id(found)
         # ids may have gaps, so the highest counts and not how many there are
         self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
@@ -103,11 +113,17 @@ class BPETokenizer:
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:  # (n,) int64 each
         "The ids of each of `texts`, by `tokenizers` on all cores"
         clean = [t.encode('utf-8', 'replace').decode() for t in texts]  # a lone surrogate can't be passed on
-        return [np.array(e.ids, dtype=np.int64) for e in self.tokenizer.encode_batch_fast(clean, add_special_tokens=False)]
+        return [
+            np.array(e.ids, dtype=np.int64)
+            for e in self.tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+        ]
 
-    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:  # (n,) integers; (documents,) int64
+    # (n,) integers; (documents,) int64
+    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         "The ids of all `texts`, each with its end, and how many each has; by tiktoken after `speed_up`"
-        return (self.fast and _encode_fast(self.fast, texts)) or add_ends(self.encode_batch(texts), self.eod_id)
+        return (self.fast and _encode_fast(self.fast, texts)) or add_ends(
+            self.encode_batch(texts), self.eod_id
+        )
 
     def decode(self, ids: Iterable[int]) -> str:
         "The text of `ids`, special tokens shown"
@@ -117,19 +133,25 @@ class BPETokenizer:
         "What `load_tokenizer` needs to make this tokenizer again, as JSON"
         return self.tokenizer.to_str()
 
-    def __reduce__(self): return _unpickled, (self.state(), self.fast is not None)  # how it travels to another process
+    # how it travels to another process
+    def __reduce__(self):
+        return _unpickled, (self.state(), self.fast is not None)
 
     def speed_up(
         self,
-        sample: Iterable[str] = (),  # texts on which both engines have to agree, beyond those that are always tried
+        # texts on which both engines have to agree, beyond those that are always tried
+        sample: Iterable[str] = (),
     ) -> str:  # the engine
         "Let tiktoken do the work of `encode_documents`, if it gives the same ids"
-        try: self.fast, self.engine = to_tiktoken(self.tokenizer, self.eod_id), 'tiktoken'
-        except ValueError as e: self.engine = f'tokenizers ({e})'
+        try:
+            self.fast, self.engine = to_tiktoken(self.tokenizer, self.eod_id), 'tiktoken'
+        except ValueError as e:
+            self.engine = f'tokenizers ({e})'
         if self.fast:  # do both give the same ids?
             texts = [*DIFFICULT_TEXTS, *sample]
             fast, slow = _encode_fast(self.fast, texts), add_ends(self.encode_batch(texts), self.eod_id)
-            if fast is None or not all(map(np.array_equal, fast, slow)): self.fast, self.engine = None, 'tokenizers (tiktoken cuts words in another way)'
+            if fast is None or not all(map(np.array_equal, fast, slow)):
+                self.fast, self.engine = None, 'tokenizers (tiktoken cuts words in another way)'
         return self.engine
 
 # %% ../nbs/data/22_tokenization.ipynb #ee0824e7
@@ -139,32 +161,58 @@ def train_bpe(
 ) -> BPETokenizer:
     "Learn a byte-level BPE of at most `vocab_size` ids from `texts`"
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     if vocab_size < 257:
-        raise MemtrainError('is less than 257, the bytes and the end of document', f"use {option('tokenization')} char for a smaller one", 'vocab_size', vocab_size)
+        raise MemtrainError(
+            'is less than 257, the bytes and the end of document',
+            f"use {option('tokenization')} char for a smaller one",
+            'vocab_size',
+            vocab_size,
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=['<|endoftext|>'], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=['<|endoftext|>'],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
     return BPETokenizer(tokenizer)
 
 # %% ../nbs/data/22_tokenization.ipynb #f7ce84c9
 def _byte_letters():
-    "The letter that stands for each byte in a byte-level vocabulary (GPT-2's `bytes_to_unicode`), as letter -> byte"
+    """The letter that stands for each byte in a byte-level vocabulary (GPT-2's `bytes_to_unicode`), as letter
+    -> byte"""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in printable)}
+    return {chr(b): b for b in printable} | {
+        chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in printable)
+    }
+
 
 _LETTERS = _byte_letters()
-_GPT2_WORDS = r"(?:'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s+(?!\S)|\s+"  # GPT-2's, but for the brackets
+# GPT-2's, but for the brackets
+_GPT2_WORDS = r"(?:'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s+(?!\S)|\s+"
+
 
 def _words_of(state):
     "The regular expression that cuts a text into words, from the JSON of a tokenizer"
     pre = state['pre_tokenizer'] or {}
     *before, last = pre['pretokenizers'] if pre.get('type') == 'Sequence' else [pre]
-    if state['normalizer'] or last.get('type') != 'ByteLevel' or last.get('add_prefix_space'): raise ValueError('it changes the text before it cuts it')
-    if not before and last.get('use_regex', True): return _GPT2_WORDS
+    if state['normalizer'] or last.get('type') != 'ByteLevel' or last.get('add_prefix_space'):
+        raise ValueError('it changes the text before it cuts it')
+    if not before and last.get('use_regex', True):
+        return _GPT2_WORDS
     first = before[0] if len(before) == 1 and not last.get('use_regex', True) else {}
-    if first.get('type') != 'Split' or 'Regex' not in first['pattern'] or first['behavior'] != 'Isolated' or first['invert']:
+    if (
+        first.get('type') != 'Split'
+        or 'Regex' not in first['pattern']
+        or first['behavior'] != 'Isolated'
+        or first['invert']
+    ):
         raise ValueError('it cuts words in a way of its own')
     words = first['pattern']['Regex']
     return rf'(?:{words})|(?s:.)+?(?=(?:{words})|\z)'  # what the expression leaves out is a word too
@@ -176,76 +224,132 @@ def _learned(model):
     for pair in model['merges']:
         a, b = pair.split(' ') if isinstance(pair, str) else pair
         token = a + b
-        if token in order and token != met: raise ValueError(f'it learns {token!r} twice')
-        if any(len(part) > 1 and part not in order for part in (a, b)): raise ValueError(f'it learns {token!r} before its parts')
+        if token in order and token != met:
+            raise ValueError(f'it learns {token!r} twice')
+        if any(len(part) > 1 and part not in order for part in (a, b)):
+            raise ValueError(f'it learns {token!r} before its parts')
         order.setdefault(token, len(order))
         met = token
     return list(order)
 
+
 def _encoded_as_itself(tokenizer, model, tokens):
     "Those of `tokens` that, taken as a text, are encoded as themselves by the BPE alone"
     from tokenizers import Tokenizer
+
     bare = Tokenizer(tokenizer.model)
     if model.get('ignore_merges'):  # it would take each as a word
-        empty = dict.fromkeys(('truncation', 'padding', 'normalizer', 'pre_tokenizer', 'post_processor', 'decoder'))
-        bare = Tokenizer.from_str(json.dumps({'version': '1.0', 'added_tokens': [], **empty, 'model': {**model, 'ignore_merges': False}}))
-    return [t for t, e in zip(tokens, bare.encode_batch_fast(tokens, add_special_tokens=False)) if e.ids == [model['vocab'][t]]]
+        empty = dict.fromkeys(
+            ('truncation', 'padding', 'normalizer', 'pre_tokenizer', 'post_processor', 'decoder')
+        )
+        bare = Tokenizer.from_str(
+            json.dumps(
+                {'version': '1.0', 'added_tokens': [], **empty, 'model': {**model, 'ignore_merges': False}}
+            )
+        )
+    return [
+        t
+        for t, e in zip(tokens, bare.encode_batch_fast(tokens, add_special_tokens=False))
+        if e.ids == [model['vocab'][t]]
+    ]
 
 # %% ../nbs/data/22_tokenization.ipynb #35bdd0de
-_END = '\0<|end of document|>'  # between the documents of a chunk; no part of it is both its beginning and its end
+# between the documents of a chunk; no part of it is both its beginning and its end
+_END = '\0<|end of document|>'
+
 
 def to_tiktoken(
     tokenizer: Any,  # a `tokenizers.Tokenizer`
     eod_id: int,  # the id for the end of a document
-) -> tuple[Any, np.ndarray | None]:  # a `tiktoken.Encoding`; the ids of its ranks, None where they are the same
+    # a `tiktoken.Encoding`; the ids of its ranks, None where they are the same
+) -> tuple[Any, np.ndarray | None]:
     "A tiktoken encoding with the ids of `tokenizer`; a `ValueError` says why there is none"
     import tiktoken
+
     state = json.loads(tokenizer.to_str())
     model, special = state['model'], {t['content'] for t in state['added_tokens']}
-    if model.get('type') != 'BPE' or any(model.get(k) for k in ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback')):
+    if model.get('type') != 'BPE' or any(
+        model.get(k) for k in ('dropout', 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback')
+    ):
         raise ValueError('it is no plain byte-level BPE')
-    if any(not t['special'] for t in state['added_tokens']): raise ValueError('it has added tokens that are found in any text')
-    if missing := [letter for letter in _LETTERS if letter not in model['vocab']]: raise ValueError(f'it has no token for {len(missing)} of the bytes')
+    if any(not t['special'] for t in state['added_tokens']):
+        raise ValueError('it has added tokens that are found in any text')
+    if missing := [letter for letter in _LETTERS if letter not in model['vocab']]:
+        raise ValueError(f'it has no token for {len(missing)} of the bytes')
     words, alive = _words_of(state), _encoded_as_itself(tokenizer, model, _learned(model))
-    if model.get('ignore_merges') and len(alive) + 256 < len(model['vocab'].keys() - special): raise ValueError('it takes whole words as tokens')
+    if model.get('ignore_merges') and len(alive) + 256 < len(model['vocab'].keys() - special):
+        raise ValueError('it takes whole words as tokens')
     tokens = [*_LETTERS, *alive]
-    if odd := next((t for t in tokens if not _LETTERS.keys() >= set(t)), None): raise ValueError(f'its token {odd!r} is not made of bytes')
+    if odd := next((t for t in tokens if not _LETTERS.keys() >= set(t)), None):
+        raise ValueError(f'its token {odd!r} is not made of bytes')
     ids = np.array([model['vocab'][t] for t in tokens], dtype=np.int64)
-    same = bool((np.diff(ids[256:]) > 0).all()) and eod_id not in ids  # ids in the order of learning can serve as ranks
-    ranks = dict(zip((bytes(_LETTERS[c] for c in t) for t in tokens), ids.tolist() if same else range(len(ids))))
-    encoding = tiktoken.Encoding('memtrain', pat_str=words, special_tokens={_END: eod_id if same else len(ids)}, mergeable_ranks=ranks)
+    # ids in the order of learning can serve as ranks
+    same = bool((np.diff(ids[256:]) > 0).all()) and eod_id not in ids
+    ranks = dict(
+        zip((bytes(_LETTERS[c] for c in t) for t in tokens), ids.tolist() if same else range(len(ids)))
+    )
+    encoding = tiktoken.Encoding(
+        'memtrain', pat_str=words, special_tokens={_END: eod_id if same else len(ids)}, mergeable_ranks=ranks
+    )
     return encoding, None if same else np.append(ids, eod_id)
 
 # %% ../nbs/data/22_tokenization.ipynb #4a08328f
 DIFFICULT_TEXTS = [
-    '', ' ', '  a  b   c ', "I'll can't HE'S\u2019s", 'a\r\n\r\n b\t\t\tc\n\n\n d ', '1234567 12 3.14e-10 ½²', 'größe 天地玄黃 שלום नमस्ते 👩‍👩‍👧🙂',
-    '\u00a0\u2003\u3000x\u0085 \u200b', '__init__(self, *args):\n        return {}\n\n\n', '<|endoftext|> </s>', 'ſK\u0130ﬁ e\u0301\u0301',
-    '\0\x01\x7f\ufeff\ufffd\U0010ffff', '!?!?...---___==', 'x'*1000 + ' '*1000 + '\n'*1000 + '-'*1000]
+    '',
+    ' ',
+    '  a  b   c ',
+    "I'll can't HE'S\u2019s",
+    'a\r\n\r\n b\t\t\tc\n\n\n d ',
+    '1234567 12 3.14e-10 ½²',
+    'größe 天地玄黃 שלום नमस्ते 👩‍👩‍👧🙂',
+    '\u00a0\u2003\u3000x\u0085 \u200b',
+    '__init__(self, *args):\n        return {}\n\n\n',
+    '<|endoftext|> </s>',
+    'ſK\u0130ﬁ e\u0301\u0301',
+    '\0\x01\x7f\ufeff\ufffd\U0010ffff',
+    '!?!?...---___==',
+    'x' * 1000 + ' ' * 1000 + '\n' * 1000 + '-' * 1000,
+]
 
-def add_ends(batch: list[np.ndarray], eod_id: int) -> tuple[np.ndarray, np.ndarray]:  # (n,) and (documents,) int64
+
+# (n,) and (documents,) int64
+def add_ends(batch: list[np.ndarray], eod_id: int) -> tuple[np.ndarray, np.ndarray]:
     "One array of the documents in `batch`, each with its end `eod_id`, and how long each is"
     lengths = np.fromiter(map(len, batch), np.int64, len(batch))
     return np.insert(np.concatenate([*batch, np.empty(0, np.int64)]), np.cumsum(lengths), eod_id), lengths + 1
 
+
 _own = threading.local()
 
+
 def _own_copy(encoding):
-    "A copy of `encoding` for this thread: of one that is shared, only the first thread gets at the regular expressions without a lock for each word"
-    if threading.current_thread() is threading.main_thread(): return encoding
+    """A copy of `encoding` for this thread: of one that is shared, only the first thread gets at the regular
+    expressions without a lock for each word"""
+    if threading.current_thread() is threading.main_thread():
+        return encoding
     copies = _own.__dict__.setdefault('copies', weakref.WeakKeyDictionary())
     if encoding not in copies:
-        copies[encoding] = type(encoding)(encoding.name, pat_str=encoding._pat_str, mergeable_ranks=encoding._mergeable_ranks, special_tokens=encoding._special_tokens)
+        copies[encoding] = type(encoding)(
+            encoding.name,
+            pat_str=encoding._pat_str,
+            mergeable_ranks=encoding._mergeable_ranks,
+            special_tokens=encoding._special_tokens,
+        )
     return copies[encoding]
 
 # %% ../nbs/data/22_tokenization.ipynb #b69bb198
 def _encode_fast(fast, texts):
     "The same as `add_ends`, by tiktoken; None where it can't"
     (encoding, ids_of_ranks), joined = fast, _END.join([*texts, ''])
-    if joined.count(_END) != len(texts): return None
-    try: buffer = _own_copy(encoding)._core_bpe.encode_to_tiktoken_buffer(joined, {_END})
-    except (ValueError, UnicodeError): return None  # its expressions ran out of space; a lone surrogate
+    if joined.count(_END) != len(texts):
+        return None
+    try:
+        buffer = _own_copy(encoding)._core_bpe.encode_to_tiktoken_buffer(joined, {_END})
+    except (ValueError, UnicodeError):
+        return None  # its expressions ran out of space; a lone surrogate
     except BaseException as e:
-        if type(e).__name__ != 'PanicException': raise  # what older versions raise instead
+        if type(e).__name__ != 'PanicException':
+            raise  # what older versions raise instead
         return None
     ranks = np.frombuffer(buffer, np.uint32)
     ends = np.flatnonzero(ranks == encoding._special_tokens[_END])
@@ -253,121 +357,220 @@ def _encode_fast(fast, texts):
 
 # %% ../nbs/data/22_tokenization.ipynb #5b9f0038
 def load_tokenizer(
-    path: str | Path,  # a data set's folder, a `tokenizer_state.json`, any `tokenizer.json` of the tokenizers library, or what is in `FOREIGN_TOKENIZERS`
+    # a data set's folder, a `tokenizer_state.json`, any `tokenizer.json` of the tokenizers library, or what
+    # is in `FOREIGN_TOKENIZERS`
+    path: str | Path,
 ) -> Any:  # one of ours
     "The tokenizer kept at `path`; for a data set, checked to be the one that made its shards"
     path = find_here(path).expanduser()
-    if (path/MANIFEST).exists():
-        expected, path = read_manifest(path)['tokenizer_sha256'], path/TOKENIZER
-        if not path.exists(): raise MemtrainError(f'{path} is missing', 'copy it again, or prepare the data set anew')
+    if (path / MANIFEST).exists():
+        expected, path = read_manifest(path)['tokenizer_sha256'], path / TOKENIZER
+        if not path.exists():
+            raise MemtrainError(f'{path} is missing', 'copy it again, or prepare the data set anew')
         if file_sha256(path) != expected:
-            raise MemtrainError(f"{path} isn't the tokenizer that made these shards", 'restore it, or prepare the data set anew')
+            raise MemtrainError(
+                f"{path} isn't the tokenizer that made these shards",
+                'restore it, or prepare the data set anew',
+            )
     elif path.is_dir():
         names = (TOKENIZER, 'tokenizer.json', *FOREIGN_TOKENIZERS)
-        path = next((found for n in names for found in sorted(path.glob(n))), path/'tokenizer.json')
+        path = next((found for n in names for found in sorted(path.glob(n))), path / 'tokenizer.json')
     hint = f"a tokenizer is a tokenizer.json of the tokenizers library, a tokenizer_state.json, or one of {', '.join(FOREIGN_TOKENIZERS)}"
     read = next((read for name, read in FOREIGN_TOKENIZERS.items() if path.match(name)), None)
     if read and path.is_file():
-        with explain_damage(path, 'copy it again', 'not a tokenizer', ours=True): return read(path)
+        with explain_damage(path, 'copy it again', 'not a tokenizer', ours=True):
+            return read(path)
     state = read_json(path, hint=hint)
-    with explain_damage(path, 'give a tokenizer.json of the tokenizers library', 'not a tokenizer', ours=True): return _tokenizer_of(path.read_text(encoding='utf-8'), state)
+    with explain_damage(
+        path, 'give a tokenizer.json of the tokenizers library', 'not a tokenizer', ours=True
+    ):
+        return _tokenizer_of(path.read_text(encoding='utf-8'), state)
+
 
 def _tokenizer_of(text, state):
     "The tokenizer with the state `text`, which is the JSON of `state`"
     kind = state.get('kind') if isinstance(state, dict) else None
-    if kind == 'bytes': return ByteTokenizer()
-    if kind == 'char' and isinstance(state.get('chars'), str): return CharTokenizer(state['chars'])
-    if kind == 'sentencepiece': return SentencePieceTokenizer(base64.b64decode(state['model'], validate=True))
+    if kind == 'bytes':
+        return ByteTokenizer()
+    if kind == 'char' and isinstance(state.get('chars'), str):
+        return CharTokenizer(state['chars'])
+    if kind == 'sentencepiece':
+        return SentencePieceTokenizer(base64.b64decode(state['model'], validate=True))
     from tokenizers import Tokenizer
+
     return BPETokenizer(Tokenizer.from_str(text))
+
 
 @lru_cache(maxsize=1)
 def _unpickled(state, fast):
     "The tokenizer in a worker process, made once and not for each chunk"
     tokenizer = _tokenizer_of(state, json.loads(state))
-    if fast: tokenizer.speed_up()
+    if fast:
+        tokenizer.speed_up()
     return tokenizer
 
 # %% ../nbs/data/22_tokenization.ipynb #ee0e245a
 _WORDS_100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_WORDS_200K = (rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_SUFFIX}"
-               rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_SUFFIX}"
-               r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-RANKS = {'r50k_base': (50256, _GPT2_WORDS, 50256), 'p50k_base': (50280, _GPT2_WORDS, 50256), 'cl100k_base': (100256, _WORDS_100K, 100257), 'o200k_base': (199998, _WORDS_200K, 199999),
-         'llama3': (128000, _WORDS_100K, 128001), 'qwen': (151643, _WORDS_100K.replace('{1,3}', ''), 151643)}  # name: (ranks, words, the id of the end)
+_WORDS_200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_SUFFIX}"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_SUFFIX}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+RANKS = {
+    'r50k_base': (50256, _GPT2_WORDS, 50256),
+    'p50k_base': (50280, _GPT2_WORDS, 50256),
+    'cl100k_base': (100256, _WORDS_100K, 100257),
+    'o200k_base': (199998, _WORDS_200K, 199999),
+    # name: (ranks, words, the id of the end)
+    'llama3': (128000, _WORDS_100K, 128001),
+    'qwen': (151643, _WORDS_100K.replace('{1,3}', ''), 151643),
+}
+
 
 def _parts(token, ranks):
-    "The two tokens that `token` was made of: what is left of its bytes when all merges before its own are done"
-    parts, rank = [token[i:i + 1] for i in range(len(token))], ranks[token]
+    """The two tokens that `token` was made of: what is left of its bytes when all merges before its own are
+    done"""
+    parts, rank = [token[i : i + 1] for i in range(len(token))], ranks[token]
     while len(parts) > 2:
         best, i = min(((ranks.get(a + b, rank), i) for i, (a, b) in enumerate(zip(parts, parts[1:]))))
-        if best >= rank: raise ValueError(f'token {token!r} is made of more than two before it')
-        parts[i:i + 2] = [parts[i] + parts[i + 1]]
+        if best >= rank:
+            raise ValueError(f'token {token!r} is made of more than two before it')
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts
+
 
 def _read_ranks(path):
     "A byte-level BPE with the ranks of a .tiktoken file as ids"
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in (line.split() for line in path.read_bytes().splitlines() if line)}
-    known = next((v for name, v in RANKS.items() if path.stem == name), None) or next((v for v in RANKS.values() if v[0] == len(ranks)), None)
-    if not known: raise MemtrainError(f'{path}: {len(ranks):,} ranks, and how it cuts words is not in the file', f"known are {', '.join(f'{name} ({n:,})' for name, (n, *_) in RANKS.items())}; give its tokenizer.json")
-    if len(ranks) != len(set(ranks.values())) or not all(bytes([b]) in ranks for b in range(256)): raise ValueError('a rank is there twice, or one of the bytes is missing')
-    shown, end = {b: letter for letter, b in _LETTERS.items()}, known[2] if known[0] == len(ranks) else max(ranks.values()) + 1
+
+    ranks = {
+        base64.b64decode(token, validate=True): int(rank)
+        for token, rank in (line.split() for line in path.read_bytes().splitlines() if line)
+    }
+    known = next((v for name, v in RANKS.items() if path.stem == name), None) or next(
+        (v for v in RANKS.values() if v[0] == len(ranks)), None
+    )
+    if not known:
+        raise MemtrainError(
+            f'{path}: {len(ranks):,} ranks, and how it cuts words is not in the file',
+            f"known are {', '.join(f'{name} ({n:,})' for name, (n, *_) in RANKS.items())}; give its tokenizer.json",
+        )
+    if len(ranks) != len(set(ranks.values())) or not all(bytes([b]) in ranks for b in range(256)):
+        raise ValueError('a rank is there twice, or one of the bytes is missing')
+    shown, end = (
+        {b: letter for letter, b in _LETTERS.items()},
+        known[2] if known[0] == len(ranks) else max(ranks.values()) + 1,
+    )
     write = lambda token: ''.join(map(shown.__getitem__, token))
-    merges = [tuple(map(write, _parts(token, ranks))) for token in sorted(ranks, key=ranks.get) if len(token) > 1]
-    tokenizer = Tokenizer(models.BPE({write(token): rank for token, rank in ranks.items()} | {'<|endoftext|>': end}, merges, ignore_merges=True))  # tiktoken looks for the whole word first
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(known[1]), 'isolated'), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    merges = [
+        tuple(map(write, _parts(token, ranks))) for token in sorted(ranks, key=ranks.get) if len(token) > 1
+    ]
+    # tiktoken looks for the whole word first
+    tokenizer = Tokenizer(
+        models.BPE(
+            {write(token): rank for token, rank in ranks.items()} | {'<|endoftext|>': end},
+            merges,
+            ignore_merges=True,
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(known[1]), 'isolated'),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(['<|endoftext|>'])
     return BPETokenizer(tokenizer)
 
+
 def _read_merges(path):
     "GPT-2's pair of files"
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    vocab, merges = next(((path.parent/v, path.parent/m) for v, m in (('encoder.json', 'vocab.bpe'), ('vocab.json', 'merges.txt')) if path.name in (v, m)))
+
+    vocab, merges = next(
+        (
+            (path.parent / v, path.parent / m)
+            for v, m in (('encoder.json', 'vocab.bpe'), ('vocab.json', 'merges.txt'))
+            if path.name in (v, m)
+        )
+    )
     for file in (vocab, merges):
-        if not file.exists(): raise MemtrainError(f'{file} is missing, its half is there', 'copy both')
+        if not file.exists():
+            raise MemtrainError(f'{file} is missing, its half is there', 'copy both')
     ids = read_json(vocab)
-    if missing := [letter for letter in _LETTERS if letter not in ids]: raise MemtrainError(f'{vocab}: no byte-level vocabulary, {len(missing)} of the bytes have no token', 'give its tokenizer.json')
-    kind = read_json(path.parent/'tokenizer_config.json').get('tokenizer_class', '') if (path.parent/'tokenizer_config.json').exists() else ''
-    if not re.match('(GPT2|Roberta|Bart|PreTrained|$)', kind): raise MemtrainError(f"{vocab}: a {kind} cuts words in a way that these files don't tell", 'give its tokenizer.json')
+    if missing := [letter for letter in _LETTERS if letter not in ids]:
+        raise MemtrainError(
+            f'{vocab}: no byte-level vocabulary, {len(missing)} of the bytes have no token',
+            'give its tokenizer.json',
+        )
+    kind = (
+        read_json(path.parent / 'tokenizer_config.json').get('tokenizer_class', '')
+        if (path.parent / 'tokenizer_config.json').exists()
+        else ''
+    )
+    if not re.match('(GPT2|Roberta|Bart|PreTrained|$)', kind):
+        raise MemtrainError(
+            f"{vocab}: a {kind} cuts words in a way that these files don't tell", 'give its tokenizer.json'
+        )
     tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    if '<|endoftext|>' in ids: tokenizer.add_special_tokens(['<|endoftext|>'])
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    if '<|endoftext|>' in ids:
+        tokenizer.add_special_tokens(['<|endoftext|>'])
     return BPETokenizer(tokenizer)
+
 
 def _read_meta(path):
     "nanoGPT's characters"
     state = read_meta(path)
     return _tokenizer_of(state, json.loads(state))
 
+
 def _read_model(path):
     "Sentencepiece's model, or Llama 3's ranks, which have the same name"
     data = path.read_bytes()
-    return _read_ranks(path) if re.match(rb'[A-Za-z0-9+/]+=* \d+\r?\n', data) else SentencePieceTokenizer(data)
+    return (
+        _read_ranks(path) if re.match(rb'[A-Za-z0-9+/]+=* \d+\r?\n', data) else SentencePieceTokenizer(data)
+    )
+
 
 class SentencePieceTokenizer:
     "A model of the sentencepiece library, with an id for the end of a document"
+
     kind, engine = 'sentencepiece', 'sentencepiece'
 
     def __init__(
         self,
         model: bytes,  # the content of a `tokenizer.model`
     ):
-        try: import sentencepiece
-        except ImportError: raise MemtrainError('a tokenizer.model needs sentencepiece', "pip install 'memtrain[hf]', or give its tokenizer.json") from None
+        try:
+            import sentencepiece
+        except ImportError:
+            raise MemtrainError(
+                'a tokenizer.model needs sentencepiece',
+                "pip install 'memtrain[hf]', or give its tokenizer.json",
+            ) from None
         self.model, self.inner = model, sentencepiece.SentencePieceProcessor()
-        try: self.inner.LoadFromSerializedProto(model)
-        except RuntimeError as e: raise ValueError(f'sentencepiece refuses it ({str(e).splitlines()[0]})') from None
+        try:
+            self.inner.LoadFromSerializedProto(model)
+        except RuntimeError as e:
+            raise ValueError(f'sentencepiece refuses it ({str(e).splitlines()[0]})') from None
         n, end = self.inner.GetPieceSize(), self.inner.eos_id()
         self.eod_id, self.vocab_size = (end, n) if end >= 0 else (n, n + 1)
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:  # (n,) int64 each
         "The ids of each of `texts`"
-        return [np.array(ids, np.int64) for ids in self.inner.encode([t.encode('utf-8', 'replace').decode() for t in texts])]
+        return [
+            np.array(ids, np.int64)
+            for ids in self.inner.encode([t.encode('utf-8', 'replace').decode() for t in texts])
+        ]
 
-    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:  # (n,) and (documents,) int64
+    # (n,) and (documents,) int64
+    def encode_documents(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         "The ids of all `texts`, each with its end, and how many each has"
         return add_ends(self.encode_batch(texts), self.eod_id)
 
@@ -375,17 +578,29 @@ class SentencePieceTokenizer:
         "The text of `ids`; ends of documents show as `<|endoftext|>`"
         runs = [[]]
         for i in ids:
-            if i == self.eod_id: runs.append([])
-            else: runs[-1].append(int(i))
+            if i == self.eod_id:
+                runs.append([])
+            else:
+                runs[-1].append(int(i))
         return '<|endoftext|>'.join(map(self.inner.decode, runs))
 
     def state(self) -> str:
         "What `load_tokenizer` needs to make this tokenizer again, as JSON"
         return json.dumps({'kind': self.kind, 'model': base64.b64encode(self.model).decode()})
 
-    def __reduce__(self): return _unpickled, (self.state(), False)
+    def __reduce__(self):
+        return _unpickled, (self.state(), False)
 
-FOREIGN_TOKENIZERS = {'encoder.json': _read_merges, 'vocab.bpe': _read_merges, 'vocab.json': _read_merges, 'merges.txt': _read_merges, '*.tiktoken': _read_ranks, '*.model': _read_model, META: _read_meta}
+
+FOREIGN_TOKENIZERS = {
+    'encoder.json': _read_merges,
+    'vocab.bpe': _read_merges,
+    'vocab.json': _read_merges,
+    'merges.txt': _read_merges,
+    '*.tiktoken': _read_ranks,
+    '*.model': _read_model,
+    META: _read_meta,
+}
 
 # %% ../nbs/data/22_tokenization.ipynb #6694c2f2
 def load_from_hub(name: str) -> BPETokenizer:
@@ -393,29 +608,57 @@ def load_from_hub(name: str) -> BPETokenizer:
     from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.utils import build_hf_headers, logging
     from tokenizers import Tokenizer
+
     logging.set_verbosity_error()  # it would announce each retry
-    def refuse(why): return MemtrainError(f'tokenizer {name!r}: no such file, and the hub gave none ({why})', 'use train-bpe, bytes, char, or the path of a tokenizer.json')
-    try: path = try_to_load_from_cache(name, 'tokenizer.json')
-    except ValueError as e: raise refuse(str(e).splitlines()[0]) from None
+
+    def refuse(why):
+        return MemtrainError(
+            f'tokenizer {name!r}: no such file, and the hub gave none ({why})',
+            'use train-bpe, bytes, char, or the path of a tokenizer.json',
+        )
+
+    try:
+        path = try_to_load_from_cache(name, 'tokenizer.json')
+    except ValueError as e:
+        raise refuse(str(e).splitlines()[0]) from None
     if not isinstance(path, str):
-        if constants.HF_HUB_OFFLINE: raise refuse('HF_HUB_OFFLINE is set')
+        if constants.HF_HUB_OFFLINE:
+            raise refuse('HF_HUB_OFFLINE is set')
         answers = SimpleQueue()
+
         def ask():  # finding out the address of a server may take longer than any limit
-            try: answers.put(urllib.request.urlopen(urllib.request.Request(f'{constants.ENDPOINT}/api/models/{name}', headers=build_hf_headers()), timeout=HUB_PATIENCE).status)
-            except Exception as e: answers.put(e)
+            try:
+                answers.put(
+                    urllib.request.urlopen(
+                        urllib.request.Request(
+                            f'{constants.ENDPOINT}/api/models/{name}', headers=build_hf_headers()
+                        ),
+                        timeout=HUB_PATIENCE,
+                    ).status
+                )
+            except Exception as e:
+                answers.put(e)
+
         threading.Thread(target=ask, daemon=True).start()
-        try: answer = answers.get(timeout=HUB_PATIENCE)
-        except Empty: raise refuse(f'no answer within {HUB_PATIENCE:g} seconds') from None
-        if isinstance(answer, Exception): raise refuse(answer)
-        try: path = hf_hub_download(name, 'tokenizer.json')
-        except Exception as e: raise refuse(type(e).__name__) from None
+        try:
+            answer = answers.get(timeout=HUB_PATIENCE)
+        except Empty:
+            raise refuse(f'no answer within {HUB_PATIENCE:g} seconds') from None
+        if isinstance(answer, Exception):
+            raise refuse(answer)
+        try:
+            path = hf_hub_download(name, 'tokenizer.json')
+        except Exception as e:
+            raise refuse(type(e).__name__) from None
     return BPETokenizer(Tokenizer.from_file(path))
+
 
 HUB_PATIENCE = 2.5  # seconds
 
 # %% ../nbs/data/22_tokenization.ipynb #c01ee1c4
 class _OtherTokenizer:
     "Any object with `encode(text)` as one of ours"
+
     kind, engine = 'other', 'its own'
 
     def __init__(self, inner):
@@ -423,18 +666,28 @@ class _OtherTokenizer:
         with contextlib.suppress(TypeError):
             inner.encode('a', add_special_tokens=False)
             self.kw = {'add_special_tokens': False}
-        sizes = [getattr(inner, name, None) for name in ('n_vocab', 'vocab_size')] + [len(inner) if hasattr(inner, '__len__') else None]
+        sizes = [getattr(inner, name, None) for name in ('n_vocab', 'vocab_size')] + [
+            len(inner) if hasattr(inner, '__len__') else None
+        ]
         size = max((n for n in sizes if isinstance(n, int)), default=None)
-        if size is None: raise MemtrainError(f'the tokenizer, a {type(inner).__name__}, says by no n_vocab, vocab_size or len() how many ids it has')
+        if size is None:
+            raise MemtrainError(
+                f'the tokenizer, a {type(inner).__name__}, says by no n_vocab, vocab_size or len() how many ids it has'
+            )
         ends = [getattr(inner, name, None) for name in ('eod_id', 'eos_token_id', 'eot_token')]
         self.eod_id = next((e for e in ends if isinstance(e, int)), size)
         self.vocab_size, self.size = max(size, self.eod_id + 1), size
 
     def _encode(self, text):
-        if hasattr(self.inner, 'encode_to_numpy'): ids = self.inner.encode_to_numpy(text, disallowed_special=()).astype(np.int64)  # tiktoken's
-        else: ids = np.array(self.inner.encode(text, **self.kw), np.int64).reshape(-1)
+        # tiktoken's
+        if hasattr(self.inner, 'encode_to_numpy'):
+            ids = self.inner.encode_to_numpy(text, disallowed_special=()).astype(np.int64)
+        else:
+            ids = np.array(self.inner.encode(text, **self.kw), np.int64).reshape(-1)
         if ids.max(initial=0) >= self.size or ids.min(initial=0) < 0:
-            raise MemtrainError(f'the tokenizer, a {type(self.inner).__name__}, gave the id {ids.max()} and says that it has {self.size}')
+            raise MemtrainError(
+                f'the tokenizer, a {type(self.inner).__name__}, gave the id {ids.max()} and says that it has {self.size}'
+            )
         return ids
 
     def encode_documents(self, texts):
@@ -444,21 +697,35 @@ class _OtherTokenizer:
     def state(self):
         "What tells it from others: how many ids it has, and those of some texts"
         ids = [self._encode(t).tolist() for t in DIFFICULT_TEXTS]
-        return json.dumps({'kind': self.kind, 'type': type(self.inner).__name__, 'vocab_size': self.vocab_size,
-                           'ids': hashlib.sha256(b''.join(json.dumps(o).encode() + b'\n' for o in ids)).hexdigest()})
+        return json.dumps(
+            {
+                'kind': self.kind,
+                'type': type(self.inner).__name__,
+                'vocab_size': self.vocab_size,
+                'ids': hashlib.sha256(b''.join(json.dumps(o).encode() + b'\n' for o in ids)).hexdigest(),
+            }
+        )
 
 # %% ../nbs/data/22_tokenization.ipynb #e0e0e5ec
 def open_tokenizer(
-    tokenizer: Any,  # one of ours, a path, 'bytes', a name on the hub, or an object of tokenizers, transformers, tiktoken or with `encode(text)`
+    # one of ours, a path, 'bytes', a name on the hub, or an object of tokenizers, transformers, tiktoken or
+    # with `encode(text)`
+    tokenizer: Any,
 ) -> Any:  # with `encode_documents`, `vocab_size`, `eod_id`
     "`tokenizer` as one that knows the end of a document and encodes many texts at once"
-    if hasattr(tokenizer, 'encode_documents'): return tokenizer
+    if hasattr(tokenizer, 'encode_documents'):
+        return tokenizer
     if isinstance(tokenizer, (str, Path)):
-        if path_exists(tokenizer) or isinstance(tokenizer, Path) or is_file_name(tokenizer): return load_tokenizer(tokenizer)
+        if path_exists(tokenizer) or isinstance(tokenizer, Path) or is_file_name(tokenizer):
+            return load_tokenizer(tokenizer)
         return ByteTokenizer() if tokenizer == 'bytes' else load_from_hub(str(tokenizer))
     inner = getattr(tokenizer, 'backend_tokenizer', tokenizer)
     if type(inner).__module__.partition('.')[0] == 'tokenizers':
         ours = BPETokenizer(type(inner).from_str(inner.to_str()))  # a copy: it is going to be changed
-        if getattr(tokenizer, 'eos_token_id', None) in (None, ours.eod_id): return ours
-    if not hasattr(tokenizer, 'encode'): raise MemtrainError(f'a {type(tokenizer).__name__} is no tokenizer: give a path, or an object with encode(text)')
+        if getattr(tokenizer, 'eos_token_id', None) in (None, ours.eod_id):
+            return ours
+    if not hasattr(tokenizer, 'encode'):
+        raise MemtrainError(
+            f'a {type(tokenizer).__name__} is no tokenizer: give a path, or an object with encode(text)'
+        )
     return _OtherTokenizer(tokenizer)

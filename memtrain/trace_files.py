@@ -18,49 +18,112 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .core import MemtrainError
-from .folders import UNFINISHED, FolderWriter, check_names, check_shape, checksum, read_manifest, verify_files
-from .lazypickle import ITEMSIZE, LazyBytes, LazyTensor, PickleIndex, Record, SourceFile, build_index, is_index, iter_pickle
+from memtrain.folders import (
+    UNFINISHED,
+    FolderWriter,
+    check_names,
+    check_shape,
+    checksum,
+    read_manifest,
+    verify_files,
+)
+from memtrain.lazypickle import (
+    ITEMSIZE,
+    LazyBytes,
+    LazyTensor,
+    PickleIndex,
+    Record,
+    SourceFile,
+    build_index,
+    is_index,
+    iter_pickle,
+)
 
 # %% ../nbs/reference/66_trace_files.ipynb #2ab09b1d
 def is_tensor(
     value: Any,  # anything
 ) -> bool:  # true also of a LazyTensor
     "Whether `value` is a tensor or an array: torch's, NumPy's, or one that is still in its file"
-    return isinstance(value, LazyTensor) or hasattr(value, 'untyped_storage') or type(value).__module__ == 'numpy' and hasattr(value, '__array_finalize__')
+    return (
+        isinstance(value, LazyTensor)
+        or hasattr(value, 'untyped_storage')
+        or type(value).__module__ == 'numpy'
+        and hasattr(value, '__array_finalize__')
+    )
+
 
 def _fields_of(item):
     "The fields of an object, in order; None if it has none"
-    slots = [name for cls in reversed(type(item).__mro__) for name in getattr(cls, '__slots__', ()) if hasattr(item, name)]
-    if hasattr(item, '_asdict'): return item._asdict()
-    if hasattr(item, '__dict__') or slots: return {**getattr(item, '__dict__', {}), **{name: getattr(item, name) for name in slots}}
+    slots = [
+        name
+        for cls in reversed(type(item).__mro__)
+        for name in getattr(cls, '__slots__', ())
+        if hasattr(item, name)
+    ]
+    if hasattr(item, '_asdict'):
+        return item._asdict()
+    if hasattr(item, '__dict__') or slots:
+        return {**getattr(item, '__dict__', {}), **{name: getattr(item, name) for name in slots}}
+
 
 def as_record(
     item: Any,  # a trace of any kind
 ) -> Record:
     "`item` as a record: dicts and lone values have a class of their own"
-    if isinstance(item, Record): return item
-    if isinstance(item, dict) and all(type(k) is str for k in item): return Record('builtins', 'dict', item)
-    if is_tensor(item) or isinstance(item, (list, tuple, dict, str, int, float, bytes, LazyBytes, type(None))) and not hasattr(item, '_asdict'):
+    if isinstance(item, Record):
+        return item
+    if isinstance(item, dict) and all(type(k) is str for k in item):
+        return Record('builtins', 'dict', item)
+    if (
+        is_tensor(item)
+        or isinstance(item, (list, tuple, dict, str, int, float, bytes, LazyBytes, type(None)))
+        and not hasattr(item, '_asdict')
+    ):
         return Record('', '', {'value': item})
     fields, kind = _fields_of(item), type(item)
     slotted = any(getattr(cls, '__slots__', ()) for cls in kind.__mro__)
-    form = 'args' if hasattr(item, '_asdict') else '' if not slotted else 'values' if is_dataclass(kind) and hasattr(kind, '__setstate__') else 'slots'
-    if fields is None: raise MemtrainError(f'a trace is a dict, a dataclass or another object with fields, not a {type(item).__qualname__}')
+    form = (
+        'args'
+        if hasattr(item, '_asdict')
+        else ''
+        if not slotted
+        else 'values'
+        if is_dataclass(kind) and hasattr(kind, '__setstate__')
+        else 'slots'
+    )
+    if fields is None:
+        raise MemtrainError(
+            f'a trace is a dict, a dataclass or another object with fields, not a {type(item).__qualname__}'
+        )
     return Record(kind.__module__, kind.__qualname__, fields, form)
 
 # %% ../nbs/reference/66_trace_files.ipynb #b8b20415
 to_json = json.JSONEncoder(separators=(',', ':')).encode
 
-def _tag(kind, value): return {'$': kind, 'v': value}
+
+def _tag(kind, value):
+    return {'$': kind, 'v': value}
+
 
 class TraceEncoder:
-    "The fields of one trace as what JSON can hold, and its `tensors` as [name, type, shape, source, offset, bytes, kind]"
+    """The fields of one trace as what JSON can hold, and its `tensors` as [name, type, shape, source, offset,
+    bytes, kind]"""
+
     def __init__(
         self,
         place: Callable | None,  # from a tensor to the last six
         where: str = '',  # the trace, for errors
-        room: list | None = None,  # how many values and 16 bytes of text may still be written, of this trace and those after it; any by default
-    ): self.place, self.where, self.tensors, self.names, self.room = place, where, [], set(), room or [math.inf]
+        # how many values and 16 bytes of text may still be written, of this trace and those after it; any by
+        # default
+        room: list | None = None,
+    ):
+        self.place, self.where, self.tensors, self.names, self.room = (
+            place,
+            where,
+            [],
+            set(),
+            room or [math.inf],
+        )
 
     def spend(
         self,
@@ -68,7 +131,10 @@ class TraceEncoder:
     ) -> None:
         "Note that so many are written"
         self.room[0] -= n
-        if self.room[0] < 0: raise MemtrainError(f'{self.where}: its traces hold more values than the budget of a file of its size allows, each counted as often as it stands in one: keep what they share in a file of its own')
+        if self.room[0] < 0:
+            raise MemtrainError(
+                f'{self.where}: its traces hold more values than the budget of a file of its size allows, each counted as often as it stands in one: keep what they share in a file of its own'
+            )
 
     def encode(
         self,
@@ -77,53 +143,97 @@ class TraceEncoder:
     ) -> Any:
         "`value` in what JSON can hold; what has no place in a shard is refused by its `name`"
         t = type(value)
-        if t in (str, bytes, bytearray) and len(value) > 64: self.spend(len(value) // 16)
-        if value is None or t in (bool, int, str): return value
-        if t is float: return value if math.isfinite(value) else _tag('float', repr(value))
-        if t in (list, tuple, set, frozenset): self.spend(len(value))
-        if t is list: return [self.encode(v, f'{name}.{i}') for i, v in enumerate(value)]
+        if t in (str, bytes, bytearray) and len(value) > 64:
+            self.spend(len(value) // 16)
+        if value is None or t in (bool, int, str):
+            return value
+        if t is float:
+            return value if math.isfinite(value) else _tag('float', repr(value))
+        if t in (list, tuple, set, frozenset):
+            self.spend(len(value))
+        if t is list:
+            return [self.encode(v, f'{name}.{i}') for i, v in enumerate(value)]
         if t is dict:
             self.spend(len(value))
-            if all(type(k) is str for k in value) and '$' not in value: return {k: self.encode(v, f'{name}.{k}' if name else k) for k, v in value.items()}
-            return _tag('dict', [[self.encode(k, f'{name}.key'), self.encode(v, f'{name}.{k}')] for k, v in value.items()])
+            if all(type(k) is str for k in value) and '$' not in value:
+                return {k: self.encode(v, f'{name}.{k}' if name else k) for k, v in value.items()}
+            return _tag(
+                'dict',
+                [[self.encode(k, f'{name}.key'), self.encode(v, f'{name}.{k}')] for k, v in value.items()],
+            )
         if is_tensor(value) or isinstance(value, LazyBytes) or t in (bytes, bytearray) and len(value) >= 4096:
-            while name in self.names: name += '~'
+            while name in self.names:
+                name += '~'
             self.names.add(name)
             self.tensors.append([name, *self.place(value)])
             return _tag('tensor', len(self.tensors) - 1)
-        if t in (bytes, bytearray): return _tag('bytes', base64.b64encode(value).decode())
+        if t in (bytes, bytearray):
+            return _tag('bytes', base64.b64encode(value).decode())
         if t in (tuple, set, frozenset):
             items = [self.encode(v, f'{name}.{i}') for i, v in enumerate(value)]
             return _tag(t.__name__, items if t is tuple else sorted(items, key=json.dumps))
-        if t is complex: return _tag('complex', [repr(value.real), repr(value.imag)])
-        if isinstance(value, Record): return _tag('record', [value.module, value.name, self.encode(dict(value.fields), name), *([value.form] if value.form else [])])
+        if t is complex:
+            return _tag('complex', [repr(value.real), repr(value.imag)])
+        if isinstance(value, Record):
+            return _tag(
+                'record',
+                [
+                    value.module,
+                    value.name,
+                    self.encode(dict(value.fields), name),
+                    *([value.form] if value.form else []),
+                ],
+            )
         kind = f'{t.__module__}.{t.__qualname__}'
-        # what a pickle of it would be read as: a NumPy number as a number, a torch.dtype as its name, an object as a record
-        if kind in ('collections.OrderedDict', 'collections.defaultdict'): return self.encode(dict(value), name)
-        if kind == 'torch.Size': return self.encode(tuple(value), name)
-        if kind in ('torch.dtype', 'torch.device'): return str(value)
-        if t.__module__ == 'numpy' and hasattr(value, 'item'): return self.encode(value.item(), name)
-        if t.__module__.partition('.')[0] not in ('builtins', 'torch', 'numpy', 'collections') and _fields_of(value) is not None: return self.encode(as_record(value), name)
-        raise MemtrainError(f'{self.where}: {name} is a {kind}, which has no place in a shard: keep tensors, arrays, numbers, text, and lists, tuples or dicts of them')
+        # what a pickle of it would be read as: a NumPy number as a number, a torch.dtype as its name, an
+        # object as a record
+        if kind in ('collections.OrderedDict', 'collections.defaultdict'):
+            return self.encode(dict(value), name)
+        if kind == 'torch.Size':
+            return self.encode(tuple(value), name)
+        if kind in ('torch.dtype', 'torch.device'):
+            return str(value)
+        if t.__module__ == 'numpy' and hasattr(value, 'item'):
+            return self.encode(value.item(), name)
+        if (
+            t.__module__.partition('.')[0] not in ('builtins', 'torch', 'numpy', 'collections')
+            and _fields_of(value) is not None
+        ):
+            return self.encode(as_record(value), name)
+        raise MemtrainError(
+            f'{self.where}: {name} is a {kind}, which has no place in a shard: keep tensors, arrays, numbers, text, and lists, tuples or dicts of them'
+        )
+
 
 _MAKE = {'tuple': tuple, 'set': set, 'frozenset': frozenset}
+
 
 def decode_fields(
     value: Any,  # encoded
     tensors: list,  # they stand in for the numbers in it
 ) -> Any:
     "The value that `TraceEncoder.encode` made `value` of"
-    if type(value) is list: return [decode_fields(v, tensors) for v in value]
-    if type(value) is not dict: return value
-    if '$' not in value: return {k: decode_fields(v, tensors) for k, v in value.items()}
+    if type(value) is list:
+        return [decode_fields(v, tensors) for v in value]
+    if type(value) is not dict:
+        return value
+    if '$' not in value:
+        return {k: decode_fields(v, tensors) for k, v in value.items()}
     kind, v = value['$'], value['v']
-    if kind == 'tensor': return tensors[v]
-    if kind == 'float': return float(v)
-    if kind == 'complex': return complex(float(v[0]), float(v[1]))
-    if kind in _MAKE: return _MAKE[kind](decode_fields(o, tensors) for o in v)
-    if kind == 'dict': return {decode_fields(k, tensors): decode_fields(o, tensors) for k, o in v}
-    if kind == 'record': return Record(v[0], v[1], decode_fields(v[2], tensors), *v[3:])
-    if kind == 'bytes': return base64.b64decode(v)
+    if kind == 'tensor':
+        return tensors[v]
+    if kind == 'float':
+        return float(v)
+    if kind == 'complex':
+        return complex(float(v[0]), float(v[1]))
+    if kind in _MAKE:
+        return _MAKE[kind](decode_fields(o, tensors) for o in v)
+    if kind == 'dict':
+        return {decode_fields(k, tensors): decode_fields(o, tensors) for k, o in v}
+    if kind == 'record':
+        return Record(v[0], v[1], decode_fields(v[2], tensors), *v[3:])
+    if kind == 'bytes':
+        return base64.b64decode(v)
     raise ValueError(kind)
 
 # %% ../nbs/reference/66_trace_files.ipynb #06fd091d
@@ -132,13 +242,19 @@ def sample_key(
 ) -> str | None:
     "What tells the sample of a trace from others; None if nothing does"
     sample = fields.get('sample_id')
-    return None if sample is None or type(sample) in (dict, list) else json.dumps([fields.get('dataset_name'), sample])
+    return (
+        None
+        if sample is None or type(sample) in (dict, list)
+        else json.dumps([fields.get('dataset_name'), sample])
+    )
+
 
 def make_room(
     nbytes: int,  # of the file that traces are read from
 ) -> list:  # as for `TraceEncoder`
     "What the traces in a pickle may hold, what they share counted for each: a few values for each byte"
-    return [300_000 + 2*nbytes]
+    return [300_000 + 2 * nbytes]
+
 
 def encode_trace(
     item: Any,  # a trace of any kind
@@ -147,19 +263,31 @@ def encode_trace(
     where: str,  # for errors
     room: list | None = None,  # as for `TraceEncoder`
 ) -> tuple[bytes, int, str | None]:
-    "The line of a trace, without its end: number, class, fields, tensors and form; its layer, or -1; and the key of its sample"
+    """The line of a trace, without its end: number, class, fields, tensors and form; its layer, or -1; and
+    the key of its sample"""
     record, encoder = as_record(item), TraceEncoder(place, where, room)
     try:
         fields = encoder.encode(dict(record.fields), '')
-        parts = (str(number), *(to_json(o) for o in ([record.module, record.name], fields, encoder.tensors)), record.form)
-    except (ValueError, RecursionError) as e: raise MemtrainError(f'{where}: a field that can\'t be written ({e})') from None
+        parts = (
+            str(number),
+            *(to_json(o) for o in ([record.module, record.name], fields, encoder.tensors)),
+            record.form,
+        )
+    except (ValueError, RecursionError) as e:
+        raise MemtrainError(f'{where}: a field that can\'t be written ({e})') from None
     layer = fields.get('layer_id')
-    return '\t'.join(parts).encode(), layer if type(layer) is int and abs(layer) < 2**31 else -1, sample_key(fields)
+    return (
+        '\t'.join(parts).encode(),
+        layer if type(layer) is int and abs(layer) < 2**31 else -1,
+        sample_key(fields),
+    )
 
 # %% ../nbs/reference/66_trace_files.ipynb #a05e7ae9
 class SampleNumbers:
     "Numbers samples by first appearance: a hash table in flat arrays, 28 to 52 bytes a sample"
-    def __init__(self): self.keys, self.numbers, self.count, self.table = array('Q'), array('i'), 0, array('i', [-1])*1024
+
+    def __init__(self):
+        self.keys, self.numbers, self.count, self.table = array('Q'), array('i'), 0, array('i', [-1]) * 1024
 
     def number(
         self,
@@ -169,39 +297,91 @@ class SampleNumbers:
         if text is not None:
             key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), 'little')
             at = self._slot(key)
-            if self.table[at] >= 0: return self.numbers[self.table[at]], False
+            if self.table[at] >= 0:
+                return self.numbers[self.table[at]], False
             self.table[at] = len(self.keys)
             self.keys.append(key)
             self.numbers.append(self.count)
-            if 2*len(self.keys) > len(self.table):
-                self.table = array('i', [-1])*(2*len(self.table))
-                for i, key in enumerate(self.keys): self.table[self._slot(key)] = i
+            if 2 * len(self.keys) > len(self.table):
+                self.table = array('i', [-1]) * (2 * len(self.table))
+                for i, key in enumerate(self.keys):
+                    self.table[self._slot(key)] = i
         self.count += 1
         return self.count - 1, True
 
     def _slot(self, key):
         at, mask = key & len(self.table) - 1, len(self.table) - 1
-        while self.table[at] >= 0 and self.keys[self.table[at]] != key: at = at + 1 & mask
+        while self.table[at] >= 0 and self.keys[self.table[at]] != key:
+            at = at + 1 & mask
         return at
 
 # %% ../nbs/reference/66_trace_files.ipynb #2d18540f
-TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL = 'trace_metadata.json', 'sharding_metadata.pkl', 'journal.jsonl'  # the last: of unfinished folders before version 0.2
-SHARD_PARTS = ('file', 'bytes'), ('index', 'index_bytes'), ('table', 'table_bytes')  # of an entry of the manifest
-SHARD_SHAPE = {'file': str, 'bytes': int, 'sha256': str, 'traces': int, **{f'{name}{part}?': int if part == '_bytes' else str for name in ('index', 'table') for part in ('', '_bytes', '_sha256')}}
-MANIFEST_SHAPE = {'shard_format': ('safetensors', 'pkl'), 'group': str, 'dedupe': bool, 'shard_size_mb': (int, float), 'source': dict, 'traces': int, 'samples': int,
-                  'layers': {str: int}, 'fields': [str], 'classes': {str: int}, 'metadata_sha256?': str, 'shards': [dict]}
+# the last: of unfinished folders before version 0.2
+TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL = 'trace_metadata.json', 'sharding_metadata.pkl', 'journal.jsonl'
+# of an entry of the manifest
+SHARD_PARTS = ('file', 'bytes'), ('index', 'index_bytes'), ('table', 'table_bytes')
+SHARD_SHAPE = {
+    'file': str,
+    'bytes': int,
+    'sha256': str,
+    'traces': int,
+    **{
+        f'{name}{part}?': int if part == '_bytes' else str
+        for name in ('index', 'table')
+        for part in ('', '_bytes', '_sha256')
+    },
+}
+MANIFEST_SHAPE = {
+    'shard_format': ('safetensors', 'pkl'),
+    'group': str,
+    'dedupe': bool,
+    'shard_size_mb': (int, float),
+    'source': dict,
+    'traces': int,
+    'samples': int,
+    'layers': {str: int},
+    'fields': [str],
+    'classes': {str: int},
+    'metadata_sha256?': str,
+    'shards': [dict],
+}
+
 
 def read_trace_manifest(
     path: str | Path,  # folder of traces
 ) -> dict:
     "The manifest of the folder `path`, checked against its own checksum"
-    journal, make = OLD_JOURNAL if (Path(path)/OLD_JOURNAL).exists() else UNFINISHED, 'shard the traces anew, or copy the folder again'
-    m, source = read_manifest(path, TRACE_MANIFEST, 'memtrain traces', 'folder of traces', make, journal, MANIFEST_SHAPE), Path(path)/TRACE_MANIFEST
-    check_shape(m['shards'], [SHARD_SHAPE if m['shard_format'] == 'pkl' else {name.removesuffix('?'): kind for name, kind in SHARD_SHAPE.items()}], source, make)
+    journal, make = (
+        OLD_JOURNAL if (Path(path) / OLD_JOURNAL).exists() else UNFINISHED,
+        'shard the traces anew, or copy the folder again',
+    )
+    m, source = (
+        read_manifest(
+            path, TRACE_MANIFEST, 'memtrain traces', 'folder of traces', make, journal, MANIFEST_SHAPE
+        ),
+        Path(path) / TRACE_MANIFEST,
+    )
+    check_shape(
+        m['shards'],
+        [
+            SHARD_SHAPE
+            if m['shard_format'] == 'pkl'
+            else {name.removesuffix('?'): kind for name, kind in SHARD_SHAPE.items()}
+        ],
+        source,
+        make,
+    )
     files = [s[key] for s in m['shards'] for key, _ in SHARD_PARTS if key in s]
-    if len(set(files)) < len(files) or sum(s['traces'] for s in m['shards']) != m['traces'] or any(s.get('table_bytes', 40*s['traces']) != 40*s['traces'] for s in m['shards']):
-        raise MemtrainError(f"{source}: damaged, its shards don't add up to what it says; restore it, or {make}")
+    if (
+        len(set(files)) < len(files)
+        or sum(s['traces'] for s in m['shards']) != m['traces']
+        or any(s.get('table_bytes', 40 * s['traces']) != 40 * s['traces'] for s in m['shards'])
+    ):
+        raise MemtrainError(
+            f"{source}: damaged, its shards don't add up to what it says; restore it, or {make}"
+        )
     return m
+
 
 def manifest_bytes(
     manifest: dict,  # with or without its checksum
@@ -209,94 +389,160 @@ def manifest_bytes(
     "The manifest as it is written"
     return (json.dumps({**manifest, 'checksum': checksum(manifest)}, indent=1) + '\n').encode()
 
+
 def is_traces(
     path: str | Path,  # anything
 ) -> bool:
     "Whether `path` is a folder of traces, finished or not, ours or the first system's"
     path = Path(path)
-    if any((path/name).exists() for name in (TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL)): return True
-    try: return 'shard_format' in FolderWriter.read_journal(path)['plan']
-    except MemtrainError: return False
+    if any((path / name).exists() for name in (TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL)):
+        return True
+    try:
+        return 'shard_format' in FolderWriter.read_journal(path)['plan']
+    except MemtrainError:
+        return False
+
 
 def verify_traces(
     path: str | Path,  # folder of traces
 ) -> list[tuple[str, str]]:  # (file, problem), empty when all is well
     "Check the manifest in the folder `path`, and every file that it names, against their checksums"
     path = Path(path)
-    try: m = read_trace_manifest(path)
-    except MemtrainError as e: return [(str(path/TRACE_MANIFEST), str(e).removeprefix(str(path/TRACE_MANIFEST)).lstrip(': '))]
-    problems = [] if (path/TRACE_MANIFEST).read_bytes() == manifest_bytes(m) else [(str(path/TRACE_MANIFEST), 'changed since it was written')]
-    expected = [(s[key], s[n], s['sha256' if key == 'file' else f'{key}_sha256']) for s in m['shards'] for key, n in SHARD_PARTS if key in s]
-    if 'metadata_sha256' in m: expected.append((SEED_METADATA, None, m['metadata_sha256']))
+    try:
+        m = read_trace_manifest(path)
+    except MemtrainError as e:
+        return [(str(path / TRACE_MANIFEST), str(e).removeprefix(str(path / TRACE_MANIFEST)).lstrip(': '))]
+    problems = (
+        []
+        if (path / TRACE_MANIFEST).read_bytes() == manifest_bytes(m)
+        else [(str(path / TRACE_MANIFEST), 'changed since it was written')]
+    )
+    expected = [
+        (s[key], s[n], s['sha256' if key == 'file' else f'{key}_sha256'])
+        for s in m['shards']
+        for key, n in SHARD_PARTS
+        if key in s
+    ]
+    if 'metadata_sha256' in m:
+        expected.append((SEED_METADATA, None, m['metadata_sha256']))
     return problems + verify_files(path, expected)
 
 # %% ../nbs/reference/66_trace_files.ipynb #4dc4755c
 class _Shard:
     "One safetensors shard with its lines, opened"
+
     def __init__(self, folder, entry):
-        self.path, self.traces = folder/entry['file'], entry['traces']
+        self.path, self.traces = folder / entry['file'], entry['traces']
         for key, n in SHARD_PARTS:
-            if not (folder/entry[key]).is_file() or (folder/entry[key]).stat().st_size != entry[n]:
-                raise MemtrainError(f'{folder/entry[key]}: missing or cut, it should have {entry[n]:,} bytes; copy it again')
+            if not (folder / entry[key]).is_file() or (folder / entry[key]).stat().st_size != entry[n]:
+                raise MemtrainError(
+                    f'{folder / entry[key]}: missing or cut, it should have {entry[n]:,} bytes; copy it again'
+                )
         self.contents = SourceFile(self.path)
         self.start = 8 + int.from_bytes(self.contents.pread(8, 0), 'little')
-        if self.start > entry['bytes']: raise MemtrainError(f'{self.path}: damaged, its header would have {self.start - 8:,} bytes; copy it again')
-        with open(folder/entry['table'], 'rb') as f: self.table = array('q', f.read())
-        if sys.byteorder == 'big': self.table.byteswap()
-        self.lines, self.size = open(folder/entry['index'], 'rb', buffering=0), entry['index_bytes']
+        if self.start > entry['bytes']:
+            raise MemtrainError(
+                f'{self.path}: damaged, its header would have {self.start - 8:,} bytes; copy it again'
+            )
+        with open(folder / entry['table'], 'rb') as f:
+            self.table = array('q', f.read())
+        if sys.byteorder == 'big':
+            self.table.byteswap()
+        self.lines, self.size = open(folder / entry['index'], 'rb', buffering=0), entry['index_bytes']
 
-    def __len__(self): return self.traces
-    def read_table(self, samples, first): return self.table
+    def __len__(self):
+        return self.traces
+
+    def read_table(self, samples, first):
+        return self.table
 
     def __getitem__(self, i):
-        if not 0 <= i < self.traces: raise IndexError(i)
+        if not 0 <= i < self.traces:
+            raise IndexError(i)
         try:
-            start = self.table[5*i]
-            end = self.table[5*i + 5] if i + 1 < self.traces else self.size
-            if not 0 <= start <= end <= self.size: raise ValueError(start, end)
+            start = self.table[5 * i]
+            end = self.table[5 * i + 5] if i + 1 < self.traces else self.size
+            if not 0 <= start <= end <= self.size:
+                raise ValueError(start, end)
             line = json.loads(os.pread(self.lines.fileno(), end - start, start))
-            return Record(*line['class'], decode_fields(line['fields'], [self.tensor(*t[1:]) for t in line['tensors']]), line.get('form', ''))
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError) as e:
-            raise MemtrainError(f'{self.path}: trace {i} is damaged ({type(e).__name__}); copy the folder again') from None
+            return Record(
+                *line['class'],
+                decode_fields(line['fields'], [self.tensor(*t[1:]) for t in line['tensors']]),
+                line.get('form', ''),
+            )
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            OSError,
+        ) as e:
+            raise MemtrainError(
+                f'{self.path}: trace {i} is damaged ({type(e).__name__}); copy the folder again'
+            ) from None
 
     def tensor(self, dtype, shape, at, kind):
         "The tensor that a line says lies at byte `at` of the contents"
-        if len(shape) > 64 or any(type(n) is not int or n < 0 for n in shape): raise ValueError(shape)
-        n = math.prod(shape)*(1 if kind == 'bytes' else ITEMSIZE[dtype])
-        if not 0 <= at <= at + n <= self.contents.size - self.start: raise ValueError('outside of the shard')
-        if kind == 'bytes': return LazyBytes(self.contents, self.start + at, n)
+        if len(shape) > 64 or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError(shape)
+        n = math.prod(shape) * (1 if kind == 'bytes' else ITEMSIZE[dtype])
+        if not 0 <= at <= at + n <= self.contents.size - self.start:
+            raise ValueError('outside of the shard')
+        if kind == 'bytes':
+            return LazyBytes(self.contents, self.start + at, n)
         t = LazyTensor.of_range(self.contents, self.start + at, dtype, shape, kind.removesuffix('+grad'))
         t.requires_grad = kind.endswith('+grad')
         return t
 
+
 class _Pickled:
     "One pickle, through `index`, an index that lies beside it, or one in a temporary file"
+
     def __init__(self, path, index=None):
         self.path, self.index, self.columns = Path(path), None, None
         beside = Path(f'{path}.index')
-        if index: self.index = PickleIndex(index)
+        if index:
+            self.index = PickleIndex(index)
         elif beside.exists():
             try:
                 self.index = PickleIndex(beside, path)
-            except MemtrainError: self.index = None  # the pickle has changed since
+            except MemtrainError:
+                self.index = None  # the pickle has changed since
         if self.index is None:
-            with tempfile.TemporaryDirectory() as d: self.index = build_index(path, Path(d)/'index')
+            with tempfile.TemporaryDirectory() as d:
+                self.index = build_index(path, Path(d) / 'index')
 
-    def __len__(self): return len(self.index)
-    def __getitem__(self, i): return as_record(self.index[i])
+    def __len__(self):
+        return len(self.index)
+
+    def __getitem__(self, i):
+        return as_record(self.index[i])
 
     def read_table(self, samples, first):
         "The same five numbers for each trace as in the table of a shard; needs one walk through the pickle"
         if self.columns is None:
             self.columns, room = array('q'), make_room(self.path.stat().st_size)
             for i, item in enumerate(self.index):
-                line, layer, key = encode_trace(item, i, lambda t: ['', [], 0, 0, t.nbytes, ''], f'{self.path}: trace {i:,}', room)
-                self.columns.extend((0, layer, samples.number(key)[0], first + i, sum(t[5] for t in json.loads(line.split(b'\t')[3]))))
+                line, layer, key = encode_trace(
+                    item, i, lambda t: ['', [], 0, 0, t.nbytes, ''], f'{self.path}: trace {i:,}', room
+                )
+                self.columns.extend(
+                    (
+                        0,
+                        layer,
+                        samples.number(key)[0],
+                        first + i,
+                        sum(t[5] for t in json.loads(line.split(b'\t')[3])),
+                    )
+                )
         return self.columns
 
 # %% ../nbs/reference/66_trace_files.ipynb #59d04ab8
 class Traces:
     "Traces on disk as one list of records, whose tensors stay in their file until they are asked for"
+
     def __init__(
         self,
         path: str | Path,  # what `open_traces` was given
@@ -305,15 +551,24 @@ class Traces:
     ):
         self.path, self.manifest, self.columns = Path(path), manifest, None
         self.openers, self.opened, self.starts = [o for _, o in parts], OrderedDict(), array('q', [0])
-        for n, _ in parts: self.starts.append(self.starts[-1] + n)
+        for n, _ in parts:
+            self.starts.append(self.starts[-1] + n)
 
-    def __len__(self) -> int: return self.starts[-1]
-    def __enter__(self): return self
-    def __exit__(self, *_): self.close()
-    def __reduce__(self): return open_traces, (self.path,)
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __reduce__(self):
+        return open_traces, (self.path,)
 
     def __getitem__(self, i: int) -> Record:
-        if not -len(self) <= i < len(self): raise IndexError(f'trace {i} of {len(self)}')
+        if not -len(self) <= i < len(self):
+            raise IndexError(f'trace {i} of {len(self)}')
         s = bisect_right(self.starts, i % len(self)) - 1
         return self.shard(s)[i % len(self) - self.starts[s]]
 
@@ -323,7 +578,8 @@ class Traces:
     ) -> Any:  # a list of the traces in it
         "Shard `s`, opened"
         if s not in self.opened:
-            if len(self.opened) >= 64: self.opened.popitem(last=False)
+            if len(self.opened) >= 64:
+                self.opened.popitem(last=False)
             self.opened[s] = self.openers[s]()
         self.opened.move_to_end(s)
         return self.opened[s]
@@ -335,13 +591,18 @@ class Traces:
 
     @property
     def table(self) -> dict[str, array]:
-        "The columns shard, layer, sample, item (its number in the source) and nbytes, with an entry for each trace"
+        """The columns shard, layer, sample, item (its number in the source) and nbytes, with an entry for
+        each trace"""
         if self.columns is None:
-            columns, samples = {name: array('q') for name in ('shard', 'layer', 'sample', 'item', 'nbytes')}, SampleNumbers()
+            columns, samples = (
+                {name: array('q') for name in ('shard', 'layer', 'sample', 'item', 'nbytes')},
+                SampleNumbers(),
+            )
             for s in range(len(self.openers)):
                 table = self.shard(s).read_table(samples, self.starts[s])
-                columns['shard'].extend(array('q', [s])*(len(table)//5))
-                for i, name in enumerate(('layer', 'sample', 'item', 'nbytes'), 1): columns[name].extend(table[i::5])
+                columns['shard'].extend(array('q', [s]) * (len(table) // 5))
+                for i, name in enumerate(('layer', 'sample', 'item', 'nbytes'), 1):
+                    columns[name].extend(table[i::5])
             self.columns = columns
         return self.columns
 
@@ -349,22 +610,29 @@ class Traces:
         "Let go of the files; tensors that were handed out stay readable"
         self.opened.clear()
 
+
 def open_traces(
     path: str | Path,  # a folder of shards, a pickle, or the index of a pickle
 ) -> Traces:
     "Open what holds traces as one list"
     path, manifest = Path(path), None
-    if not path.exists(): raise MemtrainError(f'{path}: no such file or folder; check the name')
-    if not path.is_dir(): opened = [_Pickled(path, path if is_index(path) else None)]
-    elif (path/TRACE_MANIFEST).exists() or not (path/SEED_METADATA).exists():
+    if not path.exists():
+        raise MemtrainError(f'{path}: no such file or folder; check the name')
+    if not path.is_dir():
+        opened = [_Pickled(path, path if is_index(path) else None)]
+    elif (path / TRACE_MANIFEST).exists() or not (path / SEED_METADATA).exists():
         manifest = read_trace_manifest(path)
-        if manifest['shard_format'] == 'safetensors': return Traces(path, [(s['traces'], lambda s=s: _Shard(path, s)) for s in manifest['shards']], manifest)
-        opened = [_Pickled(path/s['file']) for s in manifest['shards']]
+        if manifest['shard_format'] == 'safetensors':
+            return Traces(
+                path, [(s['traces'], lambda s=s: _Shard(path, s)) for s in manifest['shards']], manifest
+            )
+        opened = [_Pickled(path / s['file']) for s in manifest['shards']]
     else:  # the first system's
-        meta = next(iter(iter_pickle(path/SEED_METADATA)))
-        check_shape(meta, {'shard_files': [str]}, path/SEED_METADATA, "not the first system's metadata")
+        meta = next(iter(iter_pickle(path / SEED_METADATA)))
+        check_shape(meta, {'shard_files': [str]}, path / SEED_METADATA, "not the first system's metadata")
         names = [Path(name).name for name in meta['shard_files']]  # absolute, where it was written
-        check_names(path, names, path/SEED_METADATA)
-        if len(set(names)) < len(names): raise MemtrainError(f'{path/SEED_METADATA} names a shard twice: restore it')
-        opened = [_Pickled(path/name) for name in names]
+        check_names(path, names, path / SEED_METADATA)
+        if len(set(names)) < len(names):
+            raise MemtrainError(f'{path / SEED_METADATA} names a shard twice: restore it')
+        opened = [_Pickled(path / name) for name in names]
     return Traces(path, [(len(o), lambda o=o: o) for o in opened], manifest)

@@ -24,15 +24,25 @@ from .trace_files import Traces, open_traces
 def _kind(values):
     "What becomes of a field with these `values` in a batch"
     some = [v for v in values if v is not None]
-    if not some: return 'nothing'
-    if all(isinstance(v, LazyTensor) for v in some): return 'tensors'
-    if all(isinstance(v, (list, tuple)) and all(isinstance(t, LazyTensor) for t in v) for v in some): return 'lists'
-    if len(some) == len(values) and all(isinstance(v, (bool, int, float)) and (isinstance(v, float) or abs(v) < 2**63) for v in some): return 'numbers'
+    if not some:
+        return 'nothing'
+    if all(isinstance(v, LazyTensor) for v in some):
+        return 'tensors'
+    if all(isinstance(v, (list, tuple)) and all(isinstance(t, LazyTensor) for t in v) for v in some):
+        return 'lists'
+    if len(some) == len(values) and all(
+        isinstance(v, (bool, int, float)) and (isinstance(v, float) or abs(v) < 2**63) for v in some
+    ):
+        return 'numbers'
     return 'values'
+
 
 def _tensors(values):
     "The tensors in the fields of a trace"
-    return (t for v in values for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, LazyTensor))
+    return (
+        t for v in values for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, LazyTensor)
+    )
+
 
 def _length(values):
     "T of a trace with these fields; 0 if no tensor of it has a dimension"
@@ -41,8 +51,16 @@ def _length(values):
 # %% ../nbs/experts/32_trace_loader.ipynb #99d8eec1
 class _Layout:
     "Tensors of a batch that are allocated, and what has to be read into them"
+
     def __init__(self, pack, lengths, pad_to):
-        self.pack, self.lengths, self.pad_to, self.jobs, self.batch, self.long = pack, lengths, pad_to, [], {}, False
+        self.pack, self.lengths, self.pad_to, self.jobs, self.batch, self.long = (
+            pack,
+            lengths,
+            pad_to,
+            [],
+            {},
+            False,
+        )
 
     def add(self, name, tensors):
         "The tensor of a field, from one lazy tensor or None for each trace"
@@ -50,30 +68,40 @@ class _Layout:
         kind = lambda t: (t.dtype, len(t.shape), t.shape[1:])
         if (odd := next((t for t in some if kind(t) != kind(some[0])), None)) is not None:
             kinds = [f'{t.dtype} {tuple(t.shape)}' for t in (some[0], odd)]
-            raise MemtrainError(f'{some[0].storage[0]}: {name} is {kinds[0]} in one trace of a batch and {kinds[1]} in another: '
-                                f'shard traces in which it is the same, or leave the field out')
+            raise MemtrainError(
+                f'{some[0].storage[0]}: {name} is {kinds[0]} in one trace of a batch and {kinds[1]} in another: '
+                f'shard traces in which it is the same, or leave the field out'
+            )
         flat, rest = not some[0].shape, some[0].shape[1:]  # a number in a tensor is a row of its own
         own = [1 if flat else n if t is None else t.shape[0] for t, n in zip(tensors, self.lengths)]
         usual = flat or own == self.lengths
-        width = max(own + [self.pad_to]*usual)
-        begins = [0, *itertools.accumulate(own)] if self.pack or flat else [b*width for b in range(len(own) + 1)]
+        width = max(own + [self.pad_to] * usual)
+        begins = (
+            [0, *itertools.accumulate(own)] if self.pack or flat else [b * width for b in range(len(own) + 1)]
+        )
         out = torch.empty((begins[-1], *rest), dtype=_dtype(some[0]))
         self._note(tensors, own, begins, out)
         self.long = self.long or not flat
-        if not usual: self.batch.update({f'{name}_cu_seqlens': _ends(own)} if self.pack else {f'{name}_mask': _mask(own, width)})
+        if not usual:
+            self.batch.update(
+                {f'{name}_cu_seqlens': _ends(own)} if self.pack else {f'{name}_mask': _mask(own, width)}
+            )
         return out if self.pack or flat else out.view(len(own), width, *rest)
 
     def _note(self, tensors, own, begins, out):
         "What has to be read into the rows of `out`, and zeros where nothing is"
         data = memoryview(out.reshape(-1).view(torch.uint8).numpy())
-        row = len(data)//(len(out) or 1)
+        row = len(data) // (len(out) or 1)
         for t, n, begin, end in zip(tensors, own, begins, begins[1:]):
-            if t is not None and t.nbytes: self.jobs.append((t, data[begin*row:begin*row + t.nbytes]))
-            if (filled := begin + (0 if t is None else n)) < end: out[filled:end] = 0
+            if t is not None and t.nbytes:
+                self.jobs.append((t, data[begin * row : begin * row + t.nbytes]))
+            if (filled := begin + (0 if t is None else n)) < end:
+                out[filled:end] = 0
 
     def read(self):
         "Read everything, in the order in which it lies in the files"
-        for t, place in sorted(self.jobs, key=lambda job: (job[0].storage[0], job[0].offset)): t.read_into(place)
+        for t, place in sorted(self.jobs, key=lambda job: (job[0].storage[0], job[0].offset)):
+            t.read_into(place)
 
 # %% ../nbs/experts/32_trace_loader.ipynb #c4c52e52
 def _dtype(lazy):
@@ -82,22 +110,38 @@ def _dtype(lazy):
         raise MemtrainError(f"{lazy.storage[0]}: torch has no type {lazy.dtype}: leave the field out")
     return found
 
+
 def _place(lazy):
     "(file, first byte, bytes up to the last) of a lazy tensor"
-    return lazy.storage[0], lazy.offset, (1 + sum((n - 1)*s for n, s in zip(lazy.shape, lazy.strides)))*lazy.itemsize if lazy.nbytes else 0
+    return (
+        lazy.storage[0],
+        lazy.offset,
+        (1 + sum((n - 1) * s for n, s in zip(lazy.shape, lazy.strides))) * lazy.itemsize
+        if lazy.nbytes
+        else 0,
+    )
 
-def _mask(lengths, width): return torch.from_numpy(np.arange(width) < np.array(lengths)[:, None])
-def _ends(lengths): return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+
+def _mask(lengths, width):
+    return torch.from_numpy(np.arange(width) < np.array(lengths)[:, None])
+
+
+def _ends(lengths):
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
 
 # %% ../nbs/experts/32_trace_loader.ipynb #de71eb99
 def read_tensors(
     value: Any,  # a field of a record, or a record
 ) -> Any:
     "`value` with all in it read that is still in its file"
-    if isinstance(value, LazyTensor): return value.torch()
-    if isinstance(value, LazyBytes): return value.read()
-    if isinstance(value, Record): return Record(value.module, value.name, {name: read_tensors(v) for name, v in value.fields.items()})
-    if isinstance(value, dict): return {k: read_tensors(v) for k, v in value.items()}
+    if isinstance(value, LazyTensor):
+        return value.torch()
+    if isinstance(value, LazyBytes):
+        return value.read()
+    if isinstance(value, Record):
+        return Record(value.module, value.name, {name: read_tensors(v) for name, v in value.fields.items()})
+    if isinstance(value, dict):
+        return {k: read_tensors(v) for k, v in value.items()}
     return type(value)(map(read_tensors, value)) if type(value) in (list, tuple) else value
 
 # %% ../nbs/experts/32_trace_loader.ipynb #22e4c4d0
@@ -116,14 +160,27 @@ def collate_traces(
         kind = _kind(values)
         if kind == 'tensors':
             batch[name] = layout.add(name, values)
-            if None in (present := [v if v is None else 1 for v in values]): batch[f'{name}_present'] = torch.tensor([p is not None for p in present])
+            if None in (present := [v if v is None else 1 for v in values]):
+                batch[f'{name}_present'] = torch.tensor([p is not None for p in present])
         elif kind == 'lists':
             counts = [len(v or ()) for v in values]
-            batch[name] = [layout.add(f'{name}_{j}', [v[j] if j < n else None for v, n in zip(values, counts)]) for j in range(max(counts))]
+            batch[name] = [
+                layout.add(f'{name}_{j}', [v[j] if j < n else None for v, n in zip(values, counts)])
+                for j in range(max(counts))
+            ]
             batch[f'{name}_count'] = torch.tensor(counts)
-        else: batch[name] = None if kind == 'nothing' else torch.tensor(values) if kind == 'numbers' else [read_tensors(v) for v in values]
-    if layout.long and layout.pack: batch['cu_seqlens'] = _ends(layout.lengths)
-    elif layout.long: batch['mask'] = _mask(layout.lengths, max(layout.lengths + [pad_to]))
+        else:
+            batch[name] = (
+                None
+                if kind == 'nothing'
+                else torch.tensor(values)
+                if kind == 'numbers'
+                else [read_tensors(v) for v in values]
+            )
+    if layout.long and layout.pack:
+        batch['cu_seqlens'] = _ends(layout.lengths)
+    elif layout.long:
+        batch['mask'] = _mask(layout.lengths, max(layout.lengths + [pad_to]))
     layout.read()
     return batch
 
@@ -135,16 +192,19 @@ def join_windows(
 ) -> np.ndarray:  # (n, window + 1) int64: the traces of the window, and the target's
     "Every trace that has all layers of its window, with them, in the order of the targets"
     sample, layer = (np.asarray(table[name], dtype=np.int64) for name in ('sample', 'layer'))
-    if not len(layer): return np.empty((0, window + 1), np.int64)
+    if not len(layer):
+        return np.empty((0, window + 1), np.int64)
     order = np.lexsort((layer, sample))  # stable: the same layer of the same sample in stored order
     new = np.diff(sample[order], prepend=-1).astype(bool) | np.diff(layer[order], prepend=-1).astype(bool)
     place = np.arange(len(order))
     turn = np.empty(len(order), np.int64)
     turn[order] = place - np.maximum.accumulate(np.where(new, place, 0))
     order = np.lexsort((layer, turn, sample))
-    group = np.cumsum(np.diff(sample[order], prepend=0).astype(bool) | np.diff(turn[order], prepend=0).astype(bool))
+    group = np.cumsum(
+        np.diff(sample[order], prepend=0).astype(bool) | np.diff(turn[order], prepend=0).astype(bool)
+    )
     low = layer.min()
-    keys = group*(layer.max() - low + window + lookahead + 1) + layer[order] - low
+    keys = group * (layer.max() - low + window + lookahead + 1) + layer[order] - low
     wanted = keys[:, None] - np.arange(window + lookahead - 1, lookahead - 1, -1)
     found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     whole = (keys[found] == wanted).all(1)
@@ -152,7 +212,8 @@ def join_windows(
     return rows[np.argsort(rows[:, -1], kind='stable')]
 
 # %% ../nbs/experts/32_trace_loader.ipynb #7ca38d86
-REACH = 512*MIB  # in one shard, traces so far apart are still joined
+REACH = 512 * MIB  # in one shard, traces so far apart are still joined
+
 
 def _in_reach(table, rows):
     "Which of the windows `rows` can be read without a seek for each trace"
@@ -160,33 +221,49 @@ def _in_reach(table, rows):
     first, last, behind = rows.min(axis=1), rows.max(axis=1), np.cumsum(nbytes)
     stretch = behind[last] - behind[first] + nbytes[first]
     layers = np.asarray(table['layer'])[rows]
-    spread = (layers.max(axis=1) - layers.min(axis=1) + 1)/rows.shape[1]  # more than 1 where lookahead leaves layers out
-    return (stretch <= 2*spread*nbytes[rows].sum(axis=1)) | ((shard[first] == shard[last]) & (stretch <= REACH))
+    # more than 1 where lookahead leaves layers out
+    spread = (layers.max(axis=1) - layers.min(axis=1) + 1) / rows.shape[1]
+    return (stretch <= 2 * spread * nbytes[rows].sum(axis=1)) | (
+        (shard[first] == shard[last]) & (stretch <= REACH)
+    )
+
 
 def _check_reach(path, table, rows, window):
     "An error that says how many windows can be joined, unless all can"
     if not len(rows):
-        raise MemtrainError(f'{path}: no sample has the {window} layers that a window needs before a target: take a smaller window or lookahead')
+        raise MemtrainError(
+            f'{path}: no sample has the {window} layers that a window needs before a target: take a smaller window or lookahead'
+        )
     near = int(_in_reach(table, rows).sum())
     if near < len(rows):
-        raise MemtrainError(f'{path}: {near} of {len(rows)} windows ({near/len(rows):.1%}) lie within reach, the layers of the others in different shards '
-                            f'or more than {format_size(REACH)} apart: shard it by sample (memtrain shard-traces --input_file {path} --output_dir NEW --group sample)')
+        raise MemtrainError(
+            f'{path}: {near} of {len(rows)} windows ({near / len(rows):.1%}) lie within reach, the layers of the others in different shards '
+            f'or more than {format_size(REACH)} apart: shard it by sample (memtrain shard-traces --input_file {path} --output_dir NEW --group sample)'
+        )
 
 # %% ../nbs/experts/32_trace_loader.ipynb #6acf0fc6
 BLOCK = MIB  # bytes that are read together, unless the pool is small
 
+
 def _order_of(items, nbytes, seed, shuffle, pool, neighbours=1):
-    "The order of `items` that have `nbytes` altogether; the blocks of `neighbours` such orders lie next to each other"
+    """The order of `items` that have `nbytes` altogether; the blocks of `neighbours` such orders lie next to
+    each other"""
     each = max(512, nbytes // max(1, items))  # a record without tensors isn't nothing
     block = max(1, min(BLOCK, pool // 64) // neighbours // each)
-    return WindowOrder(items, seed, shuffle, block, max(1, pool // neighbours // (block*each)))
+    return WindowOrder(items, seed, shuffle, block, max(1, pool // neighbours // (block * each)))
+
 
 class _Together:
     "Batches from all items"
+
     def __init__(self, rows, nbytes, layers, batch_size, seed, shuffle, pool, drop_last):
         self.rows, self.n, self.batch_size = rows, len(rows), batch_size
         self.order = _order_of(self.n, int(nbytes.sum()), seed, shuffle, pool)
-        self.size = self.order.block*self.order.pool if self.order.shuffle == 'block' else max(1, pool // max(1, int(nbytes.mean())))
+        self.size = (
+            self.order.block * self.order.pool
+            if self.order.shuffle == 'block'
+            else max(1, pool // max(1, int(nbytes.mean())))
+        )
 
     def batches(self, epoch, spans):
         "The rows of trace numbers at each (first, behind) of `spans`"
@@ -196,42 +273,63 @@ class _Together:
 # %% ../nbs/experts/32_trace_loader.ipynb #6287a79b
 class _Layered:
     "Batches of one layer each"
+
     batch_size = 1  # what is shared are whole batches
+
     def __init__(self, rows, nbytes, layers, batch_size, seed, shuffle, pool, drop_last):
         self.rows = [rows[layers == layer] for layer in np.unique(layers)]
         sizes = [int(nbytes[layers == layer].sum()) for layer in np.unique(layers)]
-        reach = lambda r: (r[-1, -1] - r[0, -1])/len(r)  # from one trace to the next of the same layer
-        apart = len(self.rows) if np.mean([reach(r) for r in self.rows]) > 2*reach(rows) else 1
-        self.orders = [_order_of(len(r), size, seed, shuffle, pool, apart) for r, size in zip(self.rows, sizes)]
+        reach = lambda r: (r[-1, -1] - r[0, -1]) / len(r)  # from one trace to the next of the same layer
+        apart = len(self.rows) if np.mean([reach(r) for r in self.rows]) > 2 * reach(rows) else 1
+        self.orders = [
+            _order_of(len(r), size, seed, shuffle, pool, apart) for r, size in zip(self.rows, sizes)
+        ]
         self.per_batch, self.seed, self.shuffle = batch_size, seed, self.orders[0].shuffle
         counts = [len(r) // batch_size if drop_last else -(-len(r) // batch_size) for r in self.rows]
         layer = np.repeat(np.arange(len(counts)), counts)
         number = np.concatenate([np.arange(c) for c in counts])
-        sorting = np.lexsort((layer, (number + 0.5)/np.maximum(1, np.array(counts))[layer]))
+        sorting = np.lexsort((layer, (number + 0.5) / np.maximum(1, np.array(counts))[layer]))
         self.units, self.n = np.column_stack([layer, number])[sorting], len(layer)
-        self.size = max(1, pool // max(1, int(nbytes.mean()*batch_size)))
+        self.size = max(1, pool // max(1, int(nbytes.mean() * batch_size)))
 
     def _shuffled(self, epoch, positions):
         "Which units come at `positions`: each stays among its neighbours"
-        if self.shuffle is False: return positions
-        if self.shuffle == 'global': return permute(positions, self.n, self.seed, epoch, 1)
-        return np.lexsort((random_numbers(self.n, self.seed, epoch, 3), np.arange(self.n)//self.size))[positions]
+        if self.shuffle is False:
+            return positions
+        if self.shuffle == 'global':
+            return permute(positions, self.n, self.seed, epoch, 1)
+        return np.lexsort((random_numbers(self.n, self.seed, epoch, 3), np.arange(self.n) // self.size))[
+            positions
+        ]
 
     def batches(self, epoch, spans):
         "The rows of trace numbers of each unit that `spans` begin with"
-        units, found = self.units[self._shuffled(epoch, np.array([a for a, _ in spans]))], [None]*len(spans)
+        units, found = self.units[self._shuffled(epoch, np.array([a for a, _ in spans]))], [None] * len(spans)
         for layer in np.unique(units[:, 0]):
             mine = np.flatnonzero(units[:, 0] == layer)
             mine = mine[np.argsort(units[mine, 1])]
-            places = [np.arange(k*self.per_batch, min((k + 1)*self.per_batch, len(self.rows[layer]))) for k in units[mine, 1].tolist()]
+            places = [
+                np.arange(k * self.per_batch, min((k + 1) * self.per_batch, len(self.rows[layer])))
+                for k in units[mine, 1].tolist()
+            ]
             rows = self.rows[layer][self.orders[layer].at(epoch, np.concatenate(places))]
-            for i, part in zip(mine, np.split(rows, np.cumsum([len(p) for p in places])[:-1])): found[i] = part
+            for i, part in zip(mine, np.split(rows, np.cumsum([len(p) for p in places])[:-1])):
+                found[i] = part
         return found
 
 # %% ../nbs/experts/32_trace_loader.ipynb #86ed4a24
 class _Ahead:
     "Has the system fetch the traces of the next pool while this one is used"
-    def __init__(self, traces, fields): self.traces, self.fields, self.fds, self.todo, self.read, self.kept = traces, fields, {}, iter(()), None, {}
+
+    def __init__(self, traces, fields):
+        self.traces, self.fields, self.fds, self.todo, self.read, self.kept = (
+            traces,
+            fields,
+            {},
+            iter(()),
+            None,
+            {},
+        )
 
     def plan(self, rows, steps):
         "`rows` of trace numbers will be needed after `steps` more batches"
@@ -242,27 +340,35 @@ class _Ahead:
     def step(self):
         "Announce a part"
         last = None
-        for path, start, n in sorted(_place(t) for i in next(self.todo, ()) for t in _tensors(self._values(int(i))) if t.plain):
-            if last and last[0] == path and start <= last[2] + 2**16: last = path, last[1], max(last[2], start + n)
-            else: last, _ = (path, start, start + n), self._announce(last)
+        for path, start, n in sorted(
+            _place(t) for i in next(self.todo, ()) for t in _tensors(self._values(int(i))) if t.plain
+        ):
+            if last and last[0] == path and start <= last[2] + 2**16:
+                last = path, last[1], max(last[2], start + n)
+            else:
+                last, _ = (path, start, start + n), self._announce(last)
         self._announce(last)
 
     def _values(self, i):
         trace = self.traces[i]
-        if len(self.kept) < 1000: self.kept[i] = trace  # some megabytes, so that it isn't parsed again
+        if len(self.kept) < 1000:
+            self.kept[i] = trace  # some megabytes, so that it isn't parsed again
         return [trace[name] for name in (trace if self.fields is None else self.fields) if name in trace]
 
     def _announce(self, stretch):
-        if stretch is None: return
+        if stretch is None:
+            return
         path, start, behind = stretch
         if path not in self.fds:
-            if len(self.fds) == 64: os.close(self.fds.pop(next(iter(self.fds))))
+            if len(self.fds) == 64:
+                os.close(self.fds.pop(next(iter(self.fds))))
             self.fds[path] = os.open(path, os.O_RDONLY)
         for at in range(start, behind, 2**17):  # a call fetches no more than the read-ahead of the disk
             os.posix_fadvise(self.fds[path], at, min(2**17, behind - at), os.POSIX_FADV_WILLNEED)
 
     def close(self):
-        for fd in self.fds.values(): os.close(fd)
+        for fd in self.fds.values():
+            os.close(fd)
 
 # %% ../nbs/experts/32_trace_loader.ipynb #be8aa2ac
 def find_held_out(
@@ -271,103 +377,194 @@ def find_held_out(
 ) -> set[int]:  # numbers of samples, as in the table
     "The samples that `split='val'` stands for, by the hash of their names"
     from memtrain.text import choose_split, hash_document  # which brings more along than a loader needs
-    if not 0 < val_fraction < 1: raise MemtrainError('is outside 0 .. 1', argument='val_fraction', value=val_fraction)
+
+    if not 0 < val_fraction < 1:
+        raise MemtrainError('is outside 0 .. 1', argument='val_fraction', value=val_fraction)
     samples, first = np.unique(np.asarray(traces.table['sample'], dtype=np.int64), return_index=True)
+
     def name(i):
         trace = traces[i]
         sample = trace['sample_id'] if 'sample_id' in trace else None
         dataset = trace['dataset_name'] if 'dataset_name' in trace else None
         return f"item {traces.table['item'][i]}" if sample is None else f"{dataset or ''}\0{sample}"
-    return {s for s, i in zip(samples.tolist(), first.tolist()) if choose_split(hash_document(name(i)), val_fraction) == 'val'}
+
+    return {
+        s
+        for s, i in zip(samples.tolist(), first.tolist())
+        if choose_split(hash_document(name(i)), val_fraction) == 'val'
+    }
 
 # %% ../nbs/experts/32_trace_loader.ipynb #b3b1c3ae
 class TraceShards(EpochLoader):
     "Batches of traces as dicts of tensors; one pass is one epoch, in which each comes once"
+
     def __init__(
         self,
-        path: Traces | str | Path,  # trace shards, ours or the first system's, a pickle or its index, or what `open_traces` gave
+        # trace shards, ours or the first system's, a pickle or its index, or what `open_traces` gave
+        path: Traces | str | Path,
         batch_size: int = 8,  # traces, or windows, in a batch (B); the last batch of an epoch may have fewer
-        fields: Collection[str] | dict[str, Collection[str]] | None = None,  # names to read, all by default; with `window` also {'window': names, 'target': names}
-        layers: Collection[int] | None = None,  # go through traces of these layers alone; with `window`, through these target layers
+        # names to read, all by default; with `window` also {'window': names, 'target': names}
+        fields: Collection[str] | dict[str, Collection[str]] | None = None,
+        # go through traces of these layers alone; with `window`, through these target layers
+        layers: Collection[int] | None = None,
         batch_by: str = 'trace',  # 'trace' mixes layers; with 'layer' all traces of a batch are of one
         window: int | None = None,  # layers of the same sample that come with each target
         lookahead: int = 1,  # how far the last of them lies before the target
         collate: str = 'pad',  # 'pad' to (B, T, …) with a mask, or 'pack' to (ΣT, …) with `cu_seqlens`
-        shuffle: str | bool = True,  # 'block' (also True), 'global', or False for the order of the files, for evaluation
+        # 'block' (also True), 'global', or False for the order of the files, for evaluation
+        shuffle: str | bool = True,
         seed: int = 0,  # of the order
         pool: int | str = '64MiB',  # traces that are shuffled into each other, in the page cache
-        drop_last: bool = False,  # leave out traces at the end of an epoch, or of a layer, that don't fill a batch on every rank
+        # leave out traces at the end of an epoch, or of a layer, that don't fill a batch on every rank
+        drop_last: bool = False,
         prefetch: int = 1,  # batches that a thread makes ahead
-        rank: int | None = None,  # which of `world_size` processes this is; torch.distributed's or torchrun's by default
+        # which of `world_size` processes this is; torch.distributed's or torchrun's by default
+        rank: int | None = None,
         world_size: int | None = None,
-        samples: Collection[int] | Callable[[int], bool] | None = None,  # sample numbers to keep, or a function that says whether to
+        # sample numbers to keep, or a function that says whether to
+        samples: Collection[int] | Callable[[int], bool] | None = None,
         split: str | None = None,  # 'train' or 'val': see `find_held_out`
         val_fraction: float = 0.1,  # share of the samples that are held out, where there is a `split`
         num_workers: int = 0,  # processes that make batches
     ):
-        whole = {'batch_size': (batch_size, 1), 'window': (1 if window is None else window, 1), 'lookahead': (lookahead, 1), 'seed': (seed, 0), 'prefetch': (prefetch, 0), 'num_workers': (num_workers, 0)}
+        whole = {
+            'batch_size': (batch_size, 1),
+            'window': (1 if window is None else window, 1),
+            'lookahead': (lookahead, 1),
+            'seed': (seed, 0),
+            'prefetch': (prefetch, 0),
+            'num_workers': (num_workers, 0),
+        }
         for name, (value, least) in whole.items():
-            if type(value) is not int or value < least: raise MemtrainError(f'is no whole number of {least} or more', argument=name, value=value)
-        for name, value, known in (('batch_by', batch_by, ('trace', 'layer')), ('collate', collate, ('pad', 'pack')), ('split', split, (None, 'train', 'val'))):
-            if value not in known: raise MemtrainError(f"isn't one of {', '.join(map(repr, known))}", argument=name, value=value)
+            if type(value) is not int or value < least:
+                raise MemtrainError(f'is no whole number of {least} or more', argument=name, value=value)
+        for name, value, known in (
+            ('batch_by', batch_by, ('trace', 'layer')),
+            ('collate', collate, ('pad', 'pack')),
+            ('split', split, (None, 'train', 'val')),
+        ):
+            if value not in known:
+                raise MemtrainError(f"isn't one of {', '.join(map(repr, known))}", argument=name, value=value)
         self.traces = path if isinstance(path, Traces) else open_traces(path)
         self.path, self.window, self.collate = self.traces.path, window, collate
-        if not len(self.traces): raise MemtrainError(f'{self.path} has no traces', 'collect or shard some first')
+        if not len(self.traces):
+            raise MemtrainError(f'{self.path} has no traces', 'collect or shard some first')
         self._choose_fields(fields)
         if split:
             among, held_out = samples, find_held_out(self.traces, val_fraction)
-            samples = lambda s: (s in held_out) == (split == 'val') and (among is None or bool(among(s) if callable(among) else s in among))
+            samples = lambda s: (
+                (s in held_out) == (split == 'val')
+                and (among is None or bool(among(s) if callable(among) else s in among))
+            )
         rows, table = self._items(window, lookahead, layers, samples)
         target, kind = rows[:, -1], _Layered if batch_by == 'layer' else _Together
-        self.plan = kind(rows, table['nbytes'][target], table['layer'][target], batch_size, seed, shuffle, parse_size(pool), drop_last)
+        self.plan = kind(
+            rows,
+            table['nbytes'][target],
+            table['layer'][target],
+            batch_size,
+            seed,
+            shuffle,
+            parse_size(pool),
+            drop_last,
+        )
         unit = {} if batch_by == 'trace' else {'batch_size': batch_size, 'drop_last': drop_last}
-        data = hashlib.blake2b(np.ascontiguousarray(rows), digest_size=6)  # what tells one choice of traces from another
-        for name in ('sample', 'layer', 'item', 'nbytes'): data.update(np.ascontiguousarray(table[name]))
-        identity = {'seed': seed, 'shuffle': shuffle, 'pool': parse_size(pool), 'batch_by': batch_by, 'window': window, 'lookahead': lookahead,
-                    **unit, 'items': len(rows), 'data': data.hexdigest()}
-        super().__init__(self.path, self.plan.n, self.plan.batch_size, identity, rank, world_size, drop_last, prefetch=prefetch, num_workers=num_workers,
-                         pool_size=self.plan.size, items='traces')
+        # what tells one choice of traces from another
+        data = hashlib.blake2b(np.ascontiguousarray(rows), digest_size=6)
+        for name in ('sample', 'layer', 'item', 'nbytes'):
+            data.update(np.ascontiguousarray(table[name]))
+        identity = {
+            'seed': seed,
+            'shuffle': shuffle,
+            'pool': parse_size(pool),
+            'batch_by': batch_by,
+            'window': window,
+            'lookahead': lookahead,
+            **unit,
+            'items': len(rows),
+            'data': data.hexdigest(),
+        }
+        super().__init__(
+            self.path,
+            self.plan.n,
+            self.plan.batch_size,
+            identity,
+            rank,
+            world_size,
+            drop_last,
+            prefetch=prefetch,
+            num_workers=num_workers,
+            pool_size=self.plan.size,
+            items='traces',
+        )
 
     def _choose_fields(self, fields):
         "Note which fields are read of windows and targets, checked against those that traces have"
         parts = fields if isinstance(fields, dict) else {'window': fields, 'target': fields}
-        if odd := set(parts) - {'window', 'target'}: raise MemtrainError(f"{option('fields')} for {sorted(odd)}: there are 'window' and 'target'")
+        if odd := set(parts) - {'window', 'target'}:
+            raise MemtrainError(f"{option('fields')} for {sorted(odd)}: there are 'window' and 'target'")
         manifest = self.traces.manifest
         known = list(isinstance(manifest, dict) and manifest.get('fields') or self.traces[0])
-        if isinstance(fields, str): raise MemtrainError(f'give a list of names; there are {", ".join(known)}', argument='fields', value=fields)
-        self.fields = {part: None if (f := parts.get(part)) is None else list(f) for part in ('window', 'target')}
+        if isinstance(fields, str):
+            raise MemtrainError(
+                f'give a list of names; there are {", ".join(known)}', argument='fields', value=fields
+            )
+        self.fields = {
+            part: None if (f := parts.get(part)) is None else list(f) for part in ('window', 'target')
+        }
         for name in [n for f in self.fields.values() for n in f or ()]:
-            if name not in known: raise MemtrainError(f'{self.path}: its traces have no field {name!r}; there are {", ".join(known)}')
-        taken = {'mask', 'cu_seqlens', 'trace'} & set(known if None in self.fields.values() else itertools.chain(*self.fields.values()))
-        if taken: raise MemtrainError(f'{self.path}: a field {taken.pop()!r} would collide with what a batch calls so', f"leave it out with {option('fields')}")
+            if name not in known:
+                raise MemtrainError(
+                    f'{self.path}: its traces have no field {name!r}; there are {", ".join(known)}'
+                )
+        taken = {'mask', 'cu_seqlens', 'trace'} & set(
+            known if None in self.fields.values() else itertools.chain(*self.fields.values())
+        )
+        if taken:
+            raise MemtrainError(
+                f'{self.path}: a field {taken.pop()!r} would collide with what a batch calls so',
+                f"leave it out with {option('fields')}",
+            )
 
     def _items(self, window, lookahead, layers, samples):
         "The rows of trace numbers that are gone through"
         table = {name: np.asarray(column, dtype=np.int64) for name, column in self.traces.table.items()}
-        rows = np.arange(len(self.traces))[:, None] if window is None else join_windows(table, window, lookahead)
-        if window is not None: _check_reach(self.path, table, rows, window)
+        rows = (
+            np.arange(len(self.traces))[:, None] if window is None else join_windows(table, window, lookahead)
+        )
+        if window is not None:
+            _check_reach(self.path, table, rows, window)
         for name, keep in (('layer', layers), ('sample', samples)):
-            if keep is None: continue
-            if not callable(keep) and (isinstance(keep, str) or not isinstance(keep, Collection)): raise MemtrainError('is no list of numbers', argument=f'{name}s', value=keep)
+            if keep is None:
+                continue
+            if not callable(keep) and (isinstance(keep, str) or not isinstance(keep, Collection)):
+                raise MemtrainError('is no list of numbers', argument=f'{name}s', value=keep)
             numbers = np.unique(table[name]).tolist()
             chosen = np.array([k for k in numbers if (keep(k) if callable(keep) else k in keep)], np.int64)
             if name == 'layer' and (absent := set(keep) - set(numbers)):
-                runs = [[k for _, k in g] for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])]
+                runs = [
+                    [k for _, k in g]
+                    for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])
+                ]
                 there = ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
                 raise MemtrainError(f'{self.path}: no traces of layer {min(absent)}; there are {there}')
             rows = rows[np.isin(table[name][rows[:, -1]], chosen)]
-            if not len(rows): raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
+            if not len(rows):
+                raise MemtrainError(f'{self.path}: none of its traces is of the {name}s that were asked for')
         return rows, table
 
     def read_batches(
         self,
         epoch: int,  # from 0
-        pools: Iterator[list[tuple[int, int, int]]],  # (first, behind, items then seen) of each batch, those of one pool in a list
+        # (first, behind, items then seen) of each batch, those of one pool in a list
+        pools: Iterator[list[tuple[int, int, int]]],
     ) -> Iterator[tuple[dict, int]]:
         "The batches of the `pools`, and the items then seen"
-        both = [self.fields['target']] + [self.fields['window']]*(self.window is not None)
+        both = [self.fields['target']] + [self.fields['window']] * (self.window is not None)
         ahead = _Ahead(self.traces, None if None in both else dict.fromkeys(itertools.chain(*both)))
-        pools = (list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool])) for pool in pools)
+        pools = (
+            list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool])) for pool in pools
+        )
         try:
             coming = next(pools, None)
             ahead.plan([rows for rows, _ in coming or ()], 1)
@@ -378,23 +575,34 @@ class TraceShards(EpochLoader):
                 for rows, seen in now:
                     yield self._batch(rows, ahead.kept), seen
                     ahead.step()
-        finally: ahead.close()
+        finally:
+            ahead.close()
 
     def _batch(self, rows, known):
         "The traces `rows` as a batch, targets with the windows before them; `known` are open already"
         numbers = {'trace': torch.from_numpy(rows[:, -1].copy())}
-        if self.fields['target'] == [] and (self.window is None or self.fields['window'] == []): return numbers
+        if self.fields['target'] == [] and (self.window is None or self.fields['window'] == []):
+            return numbers
         records = {i: known.pop(i, None) or self.traces[i] for i in np.unique(rows).tolist()}
         targets = [records[i] for i in rows[:, -1].tolist()]
-        if self.window is None: return collate_traces(targets, self.fields['target'], self.collate) | numbers
+        if self.window is None:
+            return collate_traces(targets, self.fields['target'], self.collate) | numbers
         both = {'window': [records[i] for i in rows[:, :-1].ravel().tolist()], 'target': targets}
-        def values(r, names): return [r[n] for n in (r if names is None else names) if n in r]
+
+        def values(r, names):
+            return [r[n] for n in (r if names is None else names) if n in r]
+
         longest = max(_length(values(r, self.fields[part])) for part, rs in both.items() for r in rs)
-        batch = {part: collate_traces(rs, self.fields[part], self.collate, longest) for part, rs in both.items()}
-        if self.collate == 'pad': batch['window'] = _fold(batch['window'], rows.shape[1] - 1)
+        batch = {
+            part: collate_traces(rs, self.fields[part], self.collate, longest) for part, rs in both.items()
+        }
+        if self.collate == 'pad':
+            batch['window'] = _fold(batch['window'], rows.shape[1] - 1)
         for k in ('mask', 'cu_seqlens'):
-            if k in batch['target']: batch[k] = batch['target'].pop(k)
-        for name, column in (('layer_id', 'layer'), ('sample', 'sample')): batch[name] = torch.from_numpy(np.asarray(self.traces.table[column])[rows[:, -1]])
+            if k in batch['target']:
+                batch[k] = batch['target'].pop(k)
+        for name, column in (('layer_id', 'layer'), ('sample', 'sample')):
+            batch[name] = torch.from_numpy(np.asarray(self.traces.table[column])[rows[:, -1]])
         return batch | numbers
 
     def read(
@@ -403,33 +611,44 @@ class TraceShards(EpochLoader):
         fields: Collection[str] | None = None,  # names to read; those of the loader by default
     ) -> dict[str, Any]:  # tensors and plain values
         "One trace, whatever the order"
-        if not 0 <= i < len(self.traces): raise MemtrainError(f'{self.path}: trace {i} is outside 0 .. {len(self.traces) - 1}')
+        if not 0 <= i < len(self.traces):
+            raise MemtrainError(f'{self.path}: trace {i} is outside 0 .. {len(self.traces) - 1}')
         trace, fields = self.traces[i], self.fields['target'] if fields is None else fields
         for name in fields or ():
-            if name not in trace: raise MemtrainError(f'{self.path}: trace {i} has no field {name!r}; it has {", ".join(trace)}')
+            if name not in trace:
+                raise MemtrainError(
+                    f'{self.path}: trace {i} has no field {name!r}; it has {", ".join(trace)}'
+                )
         return {name: read_tensors(trace[name]) for name in (trace if fields is None else fields)}
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.path}: {self.identity["items"]:,} {"windows" if self.window else "traces"}, {len(self):,} batches)'
 
+
 def _fold(batch, window):
     "A batch of (B * window) traces as one of (B, window)"
+
     def fold(name, v):
-        if isinstance(v, torch.Tensor): return v.unflatten(0, (-1, window))
-        if f'{name}_count' in batch: return [t.unflatten(0, (-1, window)) for t in v]
-        return [v[i:i + window] for i in range(0, len(v), window)] if isinstance(v, list) else v
+        if isinstance(v, torch.Tensor):
+            return v.unflatten(0, (-1, window))
+        if f'{name}_count' in batch:
+            return [t.unflatten(0, (-1, window)) for t in v]
+        return [v[i : i + window] for i in range(0, len(v), window)] if isinstance(v, list) else v
+
     return {name: fold(name, v) for name, v in batch.items()}
 
 # %% ../nbs/experts/32_trace_loader.ipynb #a20c5c9b
 class ShardedDataLoader:
     "Batches as lists of traces, in the first system's order"
+
     def __init__(
         self,
         shard_dir: str | Path,  # the first system's folder, or ours
         batch_size: int = 8,  # traces in a list
         shuffle: bool = True,  # by NumPy's global generator
     ):
-        if batch_size < 1: raise MemtrainError('is less than 1', argument='batch_size', value=batch_size)
+        if batch_size < 1:
+            raise MemtrainError('is less than 1', argument='batch_size', value=batch_size)
         self.shard_dir, self.batch_size, self.shuffle = Path(shard_dir), batch_size, shuffle
         self.traces = open_traces(shard_dir)
         self.shard_files, self.total_traces = [str(p) for p in self.traces.shards], len(self.traces)
@@ -437,10 +656,16 @@ class ShardedDataLoader:
         self._ends = np.searchsorted(shards, np.arange(len(self.shard_files) + 1))
         numbers, first, counts = np.unique(layers, return_index=True, return_counts=True)
         groups = {int(numbers[k]): int(counts[k]) for k in np.argsort(first)}
-        self.metadata = {'total_traces': self.total_traces, 'num_shards': len(self.shard_files), 'layer_groups': groups, 'shard_files': self.shard_files,
-                         'shard_size_mb': (self.traces.manifest or {}).get('shard_size_mb')}
+        self.metadata = {
+            'total_traces': self.total_traces,
+            'num_shards': len(self.shard_files),
+            'layer_groups': groups,
+            'shard_files': self.shard_files,
+            'shard_size_mb': (self.traces.manifest or {}).get('shard_size_mb'),
+        }
 
-    def __len__(self) -> int: return self.total_traces  # traces
+    def __len__(self) -> int:
+        return self.total_traces  # traces
 
     def get_num_batches(self) -> int:
         "How many batches `iterate_batches` gives"
@@ -449,25 +674,32 @@ class ShardedDataLoader:
     def _shards(self):
         "The numbers of the traces of each shard"
         shards = list(range(len(self.shard_files)))
-        if self.shuffle: np.random.shuffle(shards)
+        if self.shuffle:
+            np.random.shuffle(shards)
         for s in shards:
             numbers = list(range(self._ends[s], self._ends[s + 1]))
-            if self.shuffle: np.random.shuffle(numbers)
+            if self.shuffle:
+                np.random.shuffle(numbers)
             yield numbers
 
-    def _read(self, numbers): return [read_tensors(self.traces[i]) for i in numbers]
+    def _read(self, numbers):
+        return [read_tensors(self.traces[i]) for i in numbers]
 
     def iterate_shards(self) -> Iterator[list[Record]]:
         "All traces of one shard after the other"
-        for numbers in self._shards(): yield self._read(numbers)
+        for numbers in self._shards():
+            yield self._read(numbers)
 
     def iterate_batches(self) -> Iterator[list[Record]]:
         "Lists of `batch_size` traces; the last may have fewer"
         batch = []
         for i in itertools.chain.from_iterable(self._shards()):
             batch.append(i)
-            if len(batch) == self.batch_size: yield self._read(batch); batch = []
-        if batch: yield self._read(batch)
+            if len(batch) == self.batch_size:
+                yield self._read(batch)
+                batch = []
+        if batch:
+            yield self._read(batch)
 
     def get_sample_batch(
         self,

@@ -14,46 +14,107 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from .core import MIB, MemtrainError, format_size, option, progress
-from .folders import (UNFINISHED, FolderWriter, atomic_write, checksum, drop, explain_errors, file_sha256, lock_folder, remove_temporary, sha256_text, temporary,
-                              write_json)
+from memtrain.folders import (
+    UNFINISHED,
+    FolderWriter,
+    atomic_write,
+    checksum,
+    drop,
+    explain_errors,
+    file_sha256,
+    lock_folder,
+    remove_temporary,
+    sha256_text,
+    temporary,
+    write_json,
+)
 from .lazypickle import ITEMSIZE, LazyBytes, LazyTensor, build_index, is_index, iter_pickle
-from .trace_files import (MANIFEST_SHAPE, OLD_JOURNAL, SEED_METADATA, SHARD_PARTS, SHARD_SHAPE, TRACE_MANIFEST, SampleNumbers, Traces, as_record, decode_fields, encode_trace, is_traces, make_room,
-                                  manifest_bytes, open_traces, read_trace_manifest, sample_key, to_json, verify_traces)
+from memtrain.trace_files import (
+    MANIFEST_SHAPE,
+    OLD_JOURNAL,
+    SEED_METADATA,
+    SHARD_PARTS,
+    SHARD_SHAPE,
+    TRACE_MANIFEST,
+    SampleNumbers,
+    Traces,
+    as_record,
+    decode_fields,
+    encode_trace,
+    is_traces,
+    make_room,
+    manifest_bytes,
+    open_traces,
+    read_trace_manifest,
+    sample_key,
+    to_json,
+    verify_traces,
+)
 
-_all_ = ['iter_pickle', 'Traces', 'open_traces', 'is_traces', 'read_trace_manifest', 'verify_traces', 'TRACE_MANIFEST', 'SEED_METADATA']
+_all_ = [
+    'iter_pickle',
+    'Traces',
+    'open_traces',
+    'is_traces',
+    'read_trace_manifest',
+    'verify_traces',
+    'TRACE_MANIFEST',
+    'SEED_METADATA',
+]
 
 # %% ../nbs/experts/31_traces.ipynb #3931ae52
 def __getattr__(name):
-    if name not in ('TraceShards', 'ShardedDataLoader'): raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    if name not in ('TraceShards', 'ShardedDataLoader'):
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     from memtrain import trace_loader
+
     return getattr(trace_loader, name)
 
 # %% ../nbs/experts/31_traces.ipynb #f6755392
 def _arrange(keys, count):
     "The positions of `keys` (each below `count`) in ascending order of key; equal ones stay in order"
-    starts, order = array('q', [0])*(count + 1), array('i', keys)
-    for k in keys: starts[k + 1] += 1
-    for k in range(count): starts[k + 1] += starts[k]
+    starts, order = array('q', [0]) * (count + 1), array('i', keys)
+    for k in keys:
+        starts[k + 1] += 1
+    for k in range(count):
+        starts[k + 1] += starts[k]
     for i, k in enumerate(keys):
         order[starts[k]] = i
         starts[k] += 1
     return order
 
+
 _SEED_FIELDS = {'hidden_states', 'input_embeddings', 'target_routing', 'target_top_k'}
 
+
 class _Plan:
-    "What must be known of every trace before a byte is written: 16 bytes each, 24 for the first system's rule"
+    """What must be known of every trace before a byte is written: 16 bytes each, 24 for the first system's
+    rule"""
+
     def __init__(self, file, seed=False):
         self.file, self.seed = file, seed
-        self.lines, self.layers, self.samples, self.sizes, self.numbers = array('q'), array('i'), array('i'), array('q'), SampleNumbers()
+        self.lines, self.layers, self.samples, self.sizes, self.numbers = (
+            array('q'),
+            array('i'),
+            array('i'),
+            array('q'),
+            SampleNumbers(),
+        )
 
-    def __len__(self): return len(self.lines)
+    def __len__(self):
+        return len(self.lines)
 
     def add(self, line, layer, key):
         self.lines.append(self.file.tell())
         self.layers.append(layer)
         self.samples.append(self.numbers.number(key)[0])
-        if self.seed: self.sizes.append(1000 + sum(n for name, _, _, _, _, n, _ in json.loads(line.split(b'\t')[3]) if name in _SEED_FIELDS))
+        if self.seed:
+            self.sizes.append(
+                1000
+                + sum(
+                    n for name, _, _, _, _, n, _ in json.loads(line.split(b'\t')[3]) if name in _SEED_FIELDS
+                )
+            )
         self.file.write(line + b'\n')
 
     def read(self, i):
@@ -62,15 +123,22 @@ class _Plan:
         return self.file.readline()[:-1], self.layers[i], self.samples[i], self.sizes[i] if self.seed else 0
 
     def units(self, group, first=0):
-        "Stretches of traces that stay in one shard, as lists of positions, from the trace `first` in stored order on"
+        """Stretches of traces that stay in one shard, as lists of positions, from the trace `first` in stored
+        order on"""
         whole = group == 'sample'
         ranks = {layer: rank for rank, layer in enumerate(sorted(set(self.layers)))}
-        order = _arrange(self.samples, self.numbers.count) if whole else _arrange(array('i', (ranks[layer] for layer in self.layers)), len(ranks))
+        order = (
+            _arrange(self.samples, self.numbers.count)
+            if whole
+            else _arrange(array('i', (ranks[layer] for layer in self.layers)), len(ranks))
+        )
         at = 0
         while at < len(order):
             end = at + 1
-            while whole and end < len(order) and self.samples[order[end]] == self.samples[order[at]]: end += 1
-            if end > first: yield sorted(order[at:end], key=self.layers.__getitem__)[max(0, first - at):]
+            while whole and end < len(order) and self.samples[order[end]] == self.samples[order[at]]:
+                end += 1
+            if end > first:
+                yield sorted(order[at:end], key=self.layers.__getitem__)[max(0, first - at) :]
             at = end
 
 # %% ../nbs/experts/31_traces.ipynb #8db3b50a
@@ -79,17 +147,21 @@ def _state(path):
     s = os.stat(path)
     return [s.st_size, s.st_mtime_ns]
 
+
 def _thread(f, *args):
     "A thread that runs `f`, with a small stack: 8 MiB of address space is the default"
-    old = threading.stack_size(256*1024)
+    old = threading.stack_size(256 * 1024)
     thread = threading.Thread(target=f, args=args, daemon=True)
     thread.start()
     threading.stack_size(old)
     return thread
 
+
 class _Sources:
     "The files that tensors are copied from, by number, at most 16 of them open"
-    def __init__(self): self.paths, self.numbers, self.seen, self.open = [], {}, [], OrderedDict()
+
+    def __init__(self):
+        self.paths, self.numbers, self.seen, self.open = [], {}, [], OrderedDict()
 
     def number(self, path, watch=False):
         path = str(path)
@@ -101,23 +173,33 @@ class _Sources:
 
     def read_into(self, number, view, offset):
         "Fill the memoryview `view` from `offset` on"
-        if number in self.open: self.open.move_to_end(number)
+        if number in self.open:
+            self.open.move_to_end(number)
         else:
-            if len(self.open) >= 16: os.close(self.open.popitem(last=False)[1])
+            if len(self.open) >= 16:
+                os.close(self.open.popitem(last=False)[1])
             self.open[number] = os.open(self.paths[number], os.O_RDONLY)
         done = 0
         while done < len(view):
             n = os.preadv(self.open[number], [view[done:]], offset + done)
-            if not n: raise MemtrainError(f'{self.paths[number]}: ends at byte {offset + done:,}, it was longer when it was indexed; restore it')
+            if not n:
+                raise MemtrainError(
+                    f'{self.paths[number]}: ends at byte {offset + done:,}, it was longer when it was indexed; restore it'
+                )
             done += n
 
     def forget(self, number):
-        if number in self.open: os.close(self.open.pop(number))
+        if number in self.open:
+            os.close(self.open.pop(number))
 
     def check(self):
         "Whether the files that are watched are what they were at first"
         for path, seen in zip(self.paths, self.seen):
-            if seen and _state(path) != seen: raise MemtrainError(f'{path}: changed while it was being read', f"leave it alone and run again with {option('resume')}, or start anew")
+            if seen and _state(path) != seen:
+                raise MemtrainError(
+                    f'{path}: changed while it was being read',
+                    f"leave it alone and run again with {option('resume')}, or start anew",
+                )
 
     def twin(self):
         "The same files with descriptors of its own, for another thread"
@@ -126,13 +208,24 @@ class _Sources:
         return other
 
     def close(self):
-        while self.open: os.close(self.open.popitem()[1])
+        while self.open:
+            os.close(self.open.popitem()[1])
+
 
 class _Copier:
-    "Copies ranges into a file; three buffers go between this thread, which fills and writes them, and one that hashes them"
+    """Copies ranges into a file; three buffers go between this thread, which fills and writes them, and one
+    that hashes them"""
+
     def __init__(self, sources, tick, size=MIB):
-        self.sources, self.tick, self.size, self.free, self.full = sources, tick, size, queue.SimpleQueue(), queue.SimpleQueue()
-        for _ in range(3): self.free.put(bytearray(size))
+        self.sources, self.tick, self.size, self.free, self.full = (
+            sources,
+            tick,
+            size,
+            queue.SimpleQueue(),
+            queue.SimpleQueue(),
+        )
+        for _ in range(3):
+            self.free.put(bytearray(size))
         self.thread = _thread(self.hash)
 
     def hash(self):
@@ -147,19 +240,21 @@ class _Copier:
         for source, offset, n in ranges:
             while n:
                 piece = min(n, self.size - used)
-                self.sources.read_into(source, memoryview(buffer)[used:used + piece], offset)
+                self.sources.read_into(source, memoryview(buffer)[used : used + piece], offset)
                 used, offset, n = used + piece, offset + piece, n - piece
                 if used == self.size:
                     self.put(buffer, used, out, digest)
                     buffer, used = self.free.get(), 0
         self.put(buffer, used, out, digest)
         held = [self.free.get() for _ in range(3)]  # everything is hashed
-        for buffer in held: self.free.put(buffer)
+        for buffer in held:
+            self.free.put(buffer)
         return digest.hexdigest()
 
     def put(self, buffer, n, out, digest):
         done, view = 0, memoryview(buffer)[:n]
-        while done < n: done += os.write(out, view[done:])
+        while done < n:
+            done += os.write(out, view[done:])
         self.full.put((digest, buffer, n))
         self.tick(n)
 
@@ -170,18 +265,23 @@ class _Copier:
 # %% ../nbs/experts/31_traces.ipynb #aaccb68a
 class _Seen:
     "The tensors of one sample that are in the shard already, to be found by place or by contents"
+
     def __init__(self, sources):
-        self.sources, self.buffers = sources, (bytearray(256*1024), bytearray(256*1024))
+        self.sources, self.buffers = sources, (bytearray(256 * 1024), bytearray(256 * 1024))
         self.clear()
 
-    def clear(self): self.places, self.probes, self.count = {}, {}, 0
+    def clear(self):
+        self.places, self.probes, self.count = {}, {}, 0
 
     def find(self, source, at, n):
-        "The tensor with the contents of `n` bytes at `at`, as `note` was told, and the key to note this one under if there is none"
-        if n < 128: return None, None
-        if found := self.places.get((source, at, n)): return found, None
+        """The tensor with the contents of `n` bytes at `at`, as `note` was told, and the key to note this one
+        under if there is none"""
+        if n < 128:
+            return None, None
+        if found := self.places.get((source, at, n)):
+            return found, None
         probe = bytearray(64)
-        self.sources.read_into(source, memoryview(probe), at + (n - 64)//2)
+        self.sources.read_into(source, memoryview(probe), at + (n - 64) // 2)
         key = n, bytes(probe)
         for place, stored in self.probes.get(key, ()):
             if self.same_bytes(place, (source, at), n):
@@ -194,25 +294,55 @@ class _Seen:
         x, y = self.buffers
         for at in range(0, n, len(x)):
             size = min(len(x), n - at)
-            for buffer, (source, offset) in ((x, a), (y, b)): self.sources.read_into(source, memoryview(buffer)[:size], offset + at)
-            if not (x == y if size == len(x) else x.startswith(memoryview(y)[:size])): return False
+            for buffer, (source, offset) in ((x, a), (y, b)):
+                self.sources.read_into(source, memoryview(buffer)[:size], offset + at)
+            if not (x == y if size == len(x) else x.startswith(memoryview(y)[:size])):
+                return False
         return True
 
     def note(self, source, at, key, stored):
-        if key is None: return
-        if self.count >= 20_000: self.clear()  # one sample with more tensors than that: memory comes first
+        if key is None:
+            return
+        if self.count >= 20_000:
+            self.clear()  # one sample with more tensors than that: memory comes first
         self.count += 1
         self.places[source, at, key[0]] = stored
         self.probes.setdefault(key, []).append(((source, at), stored))
 
 # %% ../nbs/experts/31_traces.ipynb #d64bd214
-_CODES = {'bool': 'BOOL', 'uint8': 'U8', 'int8': 'I8', 'int16': 'I16', 'uint16': 'U16', 'float16': 'F16', 'bfloat16': 'BF16', 'int32': 'I32', 'uint32': 'U32',
-          'float32': 'F32', 'int64': 'I64', 'uint64': 'U64', 'float64': 'F64', 'float8_e4m3fn': 'F8_E4M3', 'float8_e5m2': 'F8_E5M2'}  # safetensors' names
+_CODES = {
+    'bool': 'BOOL',
+    'uint8': 'U8',
+    'int8': 'I8',
+    'int16': 'I16',
+    'uint16': 'U16',
+    'float16': 'F16',
+    'bfloat16': 'BF16',
+    'int32': 'I32',
+    'uint32': 'U32',
+    # safetensors' names
+    'float32': 'F32',
+    'int64': 'I64',
+    'uint64': 'U64',
+    'float64': 'F64',
+    'float8_e4m3fn': 'F8_E4M3',
+    'float8_e5m2': 'F8_E5M2',
+}
+
 
 class _Draft:
-    "A shard that is being planned: `head` holds what is written anew, `ranges` what is copied; both can be taken back to a mark"
+    """A shard that is being planned: `head` holds what is written anew, `ranges` what is copied; both can be
+    taken back to a mark"""
+
     def __init__(self, folder, name, seen, head, start):
-        self.name, self.folder, self.seen, self.head, self.files, self.ranges = name, folder, seen, head, {}, array('q')
+        self.name, self.folder, self.seen, self.head, self.files, self.ranges = (
+            name,
+            folder,
+            seen,
+            head,
+            {},
+            array('q'),
+        )
         self.data, self.pads, self.traces, self.weight, self.literal, self.saved = 0, 0, 0, 0, 8, 0
         self.layers, self.classes, self.fields = {}, {}, {}
         head.seek(8)
@@ -220,12 +350,14 @@ class _Draft:
         head.write(start)
 
     @property
-    def size(self): return self.head.tell() + self.data
+    def size(self):
+        return self.head.tell() + self.data
 
     def count(self, layer, cls, fields, weight):
         self.layers[layer] = self.layers.get(layer, 0) + 1
         self.classes[cls] = self.classes.get(cls, 0) + 1
-        for name in fields: self.fields.setdefault(name)
+        for name in fields:
+            self.fields.setdefault(name)
         self.traces, self.weight = self.traces + 1, self.weight + weight
 
     def mark(self):
@@ -234,17 +366,29 @@ class _Draft:
         return at, counts, len(self.ranges), self.layers.copy(), self.classes.copy(), self.fields.copy()
 
     def roll_back(self, mark):
-        at, (self.data, self.pads, self.traces, self.weight, self.literal, self.saved), ranges, self.layers, self.classes, self.fields = mark
+        (
+            at,
+            (self.data, self.pads, self.traces, self.weight, self.literal, self.saved),
+            ranges,
+            self.layers,
+            self.classes,
+            self.fields,
+        ) = mark
         for f, n in zip((self.head, *self.files.values()), at):
             f.seek(n)
             f.truncate()
         del self.ranges[ranges:]
 
+
 class _Shard(_Draft):
     "A safetensors shard that is being planned, with its lines and its table"
+
     def __init__(self, folder, number, seen, head):
-        super().__init__(folder, f'shard_{number:05d}', seen, head, b'{"__metadata__":{"format":"memtrain traces"}')
-        for suffix in ('jsonl', 'idx'): self.files[suffix] = open(temporary(folder, f'{self.name}.{suffix}'), 'w+b')
+        super().__init__(
+            folder, f'shard_{number:05d}', seen, head, b'{"__metadata__":{"format":"memtrain traces"}'
+        )
+        for suffix in ('jsonl', 'idx'):
+            self.files[suffix] = open(temporary(folder, f'{self.name}.{suffix}'), 'w+b')
 
     def add(self, line, layer, sample, weight):
         number, cls, fields, tensors, form = line.split(b'\t')
@@ -252,8 +396,13 @@ class _Shard(_Draft):
         for name, dtype, shape, source, at, n, kind in json.loads(tensors):
             stored.append([*self.place(f'{self.traces}.{name}', dtype, shape, source, at, n), kind])
             nbytes += n
-        self.files['idx'].write(struct.pack('<5q', self.files['jsonl'].tell(), layer, sample, int(number), nbytes))
-        self.files['jsonl'].write(b'{"item":%s,"class":%s,%s"fields":%s,"tensors":%s}\n' % (number, cls, form and b'"form":"%s",' % form, fields, to_json(stored).encode()))
+        self.files['idx'].write(
+            struct.pack('<5q', self.files['jsonl'].tell(), layer, sample, int(number), nbytes)
+        )
+        self.files['jsonl'].write(
+            b'{"item":%s,"class":%s,%s"fields":%s,"tensors":%s}\n'
+            % (number, cls, form and b'"form":"%s",' % form, fields, to_json(stored).encode())
+        )
         self.count(layer, cls, json.loads(fields), weight)
 
     def place(self, name, dtype, shape, source, at, n):
@@ -267,12 +416,15 @@ class _Shard(_Draft):
             self.store(f'_pad.{self.pads}', 'uint8', [gap], -1, 0, gap)
             self.pads += 1
         self.store(name, dtype, shape, source, at, n)
-        if self.seen: self.seen.note(source, at, key, (name, self.data - n))
+        if self.seen:
+            self.seen.note(source, at, key, (name, self.data - n))
         return [name, dtype, shape, self.data - n]
 
     def store(self, name, dtype, shape, source, at, n):
-        "Add `n` bytes at `at` to the header and the ranges; a type that safetensors doesn't know goes as bytes"
-        if dtype not in _CODES: dtype, shape = 'uint8', [n]
+        """Add `n` bytes at `at` to the header and the ranges; a type that safetensors doesn't know goes as
+        bytes"""
+        if dtype not in _CODES:
+            dtype, shape = 'uint8', [n]
         entry = {'dtype': _CODES[dtype], 'shape': shape, 'data_offsets': [self.data, self.data + n]}
         self.head.write(f',{to_json(name)}:{to_json(entry)}'.encode())
         self.ranges.extend((source, at, n))
@@ -282,20 +434,34 @@ class _Shard(_Draft):
         "All ranges of the file, the header completed; `head` is the number of the file that it is in"
         end = self.head.tell() + 1
         padded = end + -end % 8
-        self.head.write(b'}' + b' '*(padded - end) + bytes(8))  # the zeros are for gaps
+        self.head.write(b'}' + b' ' * (padded - end) + bytes(8))  # the zeros are for gaps
         self.head.seek(0)
         self.head.write(struct.pack('<Q', padded - 8))
         self.head.flush()
         yield head, 0, padded
-        for source, at, n in zip(*[iter(self.ranges)]*3): yield (head, padded, n) if source < 0 else (source, at, n)
+        for source, at, n in zip(*[iter(self.ranges)] * 3):
+            yield (head, padded, n) if source < 0 else (source, at, n)
 
 # %% ../nbs/experts/31_traces.ipynb #cace0bb5
 class TraceFolder(FolderWriter):
     "A folder of traces that is being written, and the lock on it"
-    manifest_name, format, what, make = TRACE_MANIFEST, 'memtrain traces', 'folder of traces', 'shard the traces anew'
+
+    manifest_name, format, what, make = (
+        TRACE_MANIFEST,
+        'memtrain traces',
+        'folder of traces',
+        'shard the traces anew',
+    )
     names = {'source': 'source (its name, size, date or options differ)'}
     shape = {**MANIFEST_SHAPE, 'shards': [SHARD_SHAPE]}
-    progress_shape = {'traces?': int, 'partial?': int, 'units?': int, 'layers?': {str: int}, 'classes?': {str: int}, 'fields?': [str]}
+    progress_shape = {
+        'traces?': int,
+        'partial?': int,
+        'units?': int,
+        'layers?': {str: int},
+        'classes?': {str: int},
+        'fields?': [str],
+    }
 
     def __init__(
         self,
@@ -304,13 +470,19 @@ class TraceFolder(FolderWriter):
         resume: bool = False,  # go on behind the whole shards of an interrupted run
     ):
         self.finished, dest = None, Path(dest)
-        if (dest/TRACE_MANIFEST).exists():  # nothing to do, if it is what was asked for
-            found, same = read_trace_manifest(dest), {**plan, 'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'}}
+        if (dest / TRACE_MANIFEST).exists():  # nothing to do, if it is what was asked for
+            found, same = (
+                read_trace_manifest(dest),
+                {**plan, 'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'}},
+            )
             if not resume or any(found.get(k) != v for k, v in same.items()):
-                raise MemtrainError(f'{dest} holds {found["traces"]:,} finished traces, nothing was changed', 'choose another folder, or remove it first')
+                raise MemtrainError(
+                    f'{dest} holds {found["traces"]:,} finished traces, nothing was changed',
+                    'choose another folder, or remove it first',
+                )
             self.finished, self.shards, self.progress, self.open = found, found['shards'], {}, False
             self.tidy(dest)
-            (dest/OLD_JOURNAL).unlink(missing_ok=True)
+            (dest / OLD_JOURNAL).unlink(missing_ok=True)
             return
         super().__init__(dest, plan, resume)
         self.beside.append(SEED_METADATA)
@@ -319,32 +491,50 @@ class TraceFolder(FolderWriter):
     def find_unfinished(cls, dest: str | Path, resume: bool = False, append: bool = False) -> dict | None:
         "What an interrupted run left in `dest`, whose lock is held, and an error if it isn't whole"
         dest = Path(dest)
-        if (dest/OLD_JOURNAL).exists(): cls._take_over(dest)
+        if (dest / OLD_JOURNAL).exists():
+            cls._take_over(dest)
         found = super().find_unfinished(dest, resume, append)
-        for file, n in ((dest/s[k], s.get(b)) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s):
-            if not file.exists() or file.stat().st_size != n: raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
+        for file, n in (
+            (dest / s[k], s.get(b)) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s
+        ):
+            if not file.exists() or file.stat().st_size != n:
+                raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
         return found
 
     @staticmethod
     def _take_over(dest):
-        "Write the journal that a version before 0.2 left, a note in each line behind a checksum, in the form of today"
+        """Write the journal that a version before 0.2 left, a note in each line behind a checksum, in the
+        form of today"""
         notes = []
-        for line in (dest/OLD_JOURNAL).read_text(encoding='utf-8', errors='replace').splitlines(keepends=True):
-            if not line.endswith('\n') or line[:16] != sha256_text(line[17:-1])[:16]: break  # it was being written
+        for line in (
+            (dest / OLD_JOURNAL).read_text(encoding='utf-8', errors='replace').splitlines(keepends=True)
+        ):
+            # it was being written
+            if not line.endswith('\n') or line[:16] != sha256_text(line[17:-1])[:16]:
+                break
             notes.append(json.loads(line[17:-1]))
         if notes:
             plan, shards = {k: v for k, v in notes[0].items() if k != 'version'}, notes[1:]
-            write_json(dest/UNFINISHED, {'plan': plan, 'shards': [n['shard'] for n in shards], 'progress': shards[-1]['state'] if shards else {}})
-        (dest/OLD_JOURNAL).unlink()
+            write_json(
+                dest / UNFINISHED,
+                {
+                    'plan': plan,
+                    'shards': [n['shard'] for n in shards],
+                    'progress': shards[-1]['state'] if shards else {},
+                },
+            )
+        (dest / OLD_JOURNAL).unlink()
 
     def finish(self, manifest: dict, name: str | None = None) -> dict:
         "Write the manifest in the bytes that it has always had; from here on the folder opens"
         remove_temporary(self.dest)
-        with atomic_write(self.dest/TRACE_MANIFEST) as f: f.write(manifest_bytes(manifest))
-        (self.dest/UNFINISHED).unlink(missing_ok=True)
+        with atomic_write(self.dest / TRACE_MANIFEST) as f:
+            f.write(manifest_bytes(manifest))
+        (self.dest / UNFINISHED).unlink(missing_ok=True)
         self.finished, self.open = {**manifest, 'checksum': checksum(manifest)}, False
         self.lock.release()
         return self.finished
+
 
 def make_plan(
     source: dict,  # what tells that the source is the same as last time
@@ -354,57 +544,102 @@ def make_plan(
     dedup: bool,
 ) -> dict:
     "The options of a run, checked"
-    for name, value, known in (('format', format, ('safetensors', 'pkl')), ('group', group, ('sample', 'layer', 'seed'))):
-        if value not in known: raise MemtrainError(f"isn't one of {', '.join(known)}", argument=name, value=value)
-    if isinstance(shard_size_mb, bool) or not isinstance(shard_size_mb, (int, float)) or not 0 < shard_size_mb <= 1_000_000:
+    for name, value, known in (
+        ('format', format, ('safetensors', 'pkl')),
+        ('group', group, ('sample', 'layer', 'seed')),
+    ):
+        if value not in known:
+            raise MemtrainError(f"isn't one of {', '.join(known)}", argument=name, value=value)
+    if (
+        isinstance(shard_size_mb, bool)
+        or not isinstance(shard_size_mb, (int, float))
+        or not 0 < shard_size_mb <= 1_000_000
+    ):
         raise MemtrainError('is outside 0 .. 1000000', argument='shard_size_mb', value=shard_size_mb)
-    if shard_size_mb == int(shard_size_mb): shard_size_mb = int(shard_size_mb)  # 400 and 400.0 make the same manifest
-    return {'shard_format': format, 'group': group, 'dedupe': bool(dedup) and format == 'safetensors', 'shard_size_mb': shard_size_mb, 'source': source}
+    # 400 and 400.0 make the same manifest
+    if shard_size_mb == int(shard_size_mb):
+        shard_size_mb = int(shard_size_mb)
+    return {
+        'shard_format': format,
+        'group': group,
+        'dedupe': bool(dedup) and format == 'safetensors',
+        'shard_size_mb': shard_size_mb,
+        'source': source,
+    }
 
-def _explain(folder): return explain_errors(folder, f"make room there, and run again with {option('resume')}: whole shards stay")
+
+def _explain(folder):
+    return explain_errors(
+        folder, f"make room there, and run again with {option('resume')}: whole shards stay"
+    )
 
 # %% ../nbs/experts/31_traces.ipynb #b9beb01b
 class _Packer:
-    "Plans units of traces into shards, and writes each when it is full; with `ahead`, the next one is planned meanwhile"
+    """Plans units of traces into shards, and writes each when it is full; with `ahead`, the next one is
+    planned meanwhile"""
+
     thread = error = shard = None
 
     def __init__(self, folder, sources, load, tick=lambda n: None, ahead=False):
-        self.folder, self.sources, self.plan, self.load, self.ahead, self.begun = folder, sources, folder.plan, load, ahead, len(folder.shards)
+        self.folder, self.sources, self.plan, self.load, self.ahead, self.begun = (
+            folder,
+            sources,
+            folder.plan,
+            load,
+            ahead,
+            len(folder.shards),
+        )
         self.heads = [open(temporary(folder.dest, f'head{k}'), 'w+b') for k in range(1 + ahead)]
         self.copied = sources.twin()
         self.copier = _Copier(self.copied, tick)
-        self.state = {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': [], **folder.progress}
+        self.state = {
+            'traces': 0,
+            'partial': 0,
+            'units': 0,
+            'layers': {},
+            'classes': {},
+            'fields': [],
+            **folder.progress,
+        }
         self.partial, self.units = self.state['partial'], self.state['units']
         self.seen = _Seen(sources) if self.plan['dedupe'] else None
         self.kind = _PickleShard if self.plan['shard_format'] == 'pkl' else _Shard
 
     @property
-    def head(self): return self.heads[self.begun % len(self.heads)]
+    def head(self):
+        return self.heads[self.begun % len(self.heads)]
 
     def full(self):
-        if self.shard.traces < 2: return False
+        if self.shard.traces < 2:
+            return False
         size = self.shard.weight if self.plan['group'] == 'seed' else self.shard.size
-        return size > self.plan['shard_size_mb']*MIB or self.kind is _Shard and self.head.tell() > 64*MIB  # safetensors reads headers below 100 MB
+        # safetensors reads headers below 100 MB
+        return size > self.plan['shard_size_mb'] * MIB or self.kind is _Shard and self.head.tell() > 64 * MIB
 
     def begin(self):
         "Where a unit begins in the open shard"
-        if self.shard is None: self.shard = self.kind(self.folder.dest, self.begun, self.seen, self.head)
-        if self.seen: self.seen.clear()
+        if self.shard is None:
+            self.shard = self.kind(self.folder.dest, self.begun, self.seen, self.head)
+        if self.seen:
+            self.seen.clear()
         return self.shard.mark()
 
     def add(self, unit):
         "Plan a unit of traces, each something that `load` makes (line, layer, sample, weight) of"
         first = at = 0
         while at < len(unit):
-            if at == first: start = self.begin()
+            if at == first:
+                start = self.begin()
             before = self.shard.mark()
             self.shard.add(*self.load(unit[at]))
             if not self.full():
                 at += 1
                 continue
-            whole = start[1][2] > 0  # it holds traces from before this unit, so all of the unit can go into the next
+            # it holds traces from before this unit, so all of the unit can go into the next
+            whole = start[1][2] > 0
             self.shard.roll_back(start if whole else before)
-            if not whole: self.partial += at - first
+            if not whole:
+                self.partial += at - first
             self.write()
             first = at = first if whole else at
         self.partial, self.units = 0, self.units + 1
@@ -413,23 +648,33 @@ class _Packer:
         "Write the open shard and give it its name, once the one before is done"
         job, self.shard = (self.shard, self.partial, self.units), None
         self.settle()
-        if self.ahead: self.thread = _thread(self.run, *job)
-        else: self.put_down(*job)
+        if self.ahead:
+            self.thread = _thread(self.run, *job)
+        else:
+            self.put_down(*job)
         self.begun += 1
 
     def run(self, *job):
-        try: self.put_down(*job)
-        except BaseException as e: self.error = e
+        try:
+            self.put_down(*job)
+        except BaseException as e:
+            self.error = e
 
     def settle(self):
         "Wait until what is being written is done; raises what it raised"
-        if self.thread: self.thread.join()
+        if self.thread:
+            self.thread.join()
         error, self.thread, self.error = self.error, None, None
-        if error: raise error
+        if error:
+            raise error
 
     def put_down(self, shard, partial, units):
         "Write `shard`, and note it with the state behind it"
-        dest, old, main = self.folder.dest, self.state, f"{shard.name}.{'safetensors' if shard.files else 'pkl'}"
+        dest, old, main = (
+            self.folder.dest,
+            self.state,
+            f"{shard.name}.{'safetensors' if shard.files else 'pkl'}",
+        )
         with open(temporary(dest, main), 'wb', buffering=0) as f:
             sha256 = self.copier.copy(shard.whole(self.copied.number(shard.head.name)), f.fileno())
             os.fsync(f.fileno())
@@ -440,86 +685,159 @@ class _Packer:
             with shard.files[suffix] as file:
                 file.flush()
                 os.fsync(file.fileno())
-                entry.update({key: f'{shard.name}.{suffix}', f'{key}_bytes': file.tell(), f'{key}_sha256': file_sha256(file.name)})
+                entry.update(
+                    {
+                        key: f'{shard.name}.{suffix}',
+                        f'{key}_bytes': file.tell(),
+                        f'{key}_sha256': file_sha256(file.name),
+                    }
+                )
+
         def added(old, new, name):
             counts = Counter(old)
-            for key, n in new.items(): counts[name(key)] += n
+            for key, n in new.items():
+                counts[name(key)] += n
             return dict(counts)
-        self.state = {'traces': old['traces'] + shard.traces, 'partial': partial, 'units': units, 'layers': added(old['layers'], shard.layers, str),
-                      'classes': added(old['classes'], shard.classes, lambda cls: '.'.join(o for o in json.loads(cls) if o)),
-                      'fields': list(dict.fromkeys([*old['fields'], *shard.fields]))}
+
+        self.state = {
+            'traces': old['traces'] + shard.traces,
+            'partial': partial,
+            'units': units,
+            'layers': added(old['layers'], shard.layers, str),
+            'classes': added(
+                old['classes'], shard.classes, lambda cls: '.'.join(o for o in json.loads(cls) if o)
+            ),
+            'fields': list(dict.fromkeys([*old['fields'], *shard.fields])),
+        }
         self.folder.progress = self.state
-        self.folder.add({**entry, 'traces': shard.traces}, [entry[key] for key, _ in SHARD_PARTS if key in entry])
+        self.folder.add(
+            {**entry, 'traces': shard.traces}, [entry[key] for key, _ in SHARD_PARTS if key in entry]
+        )
 
     def finish(self, samples, layers=None):
-        "Write what is left, and the manifest, which is given back; `layers` has the counts for the first system's loader"
-        if self.shard is not None: self.write()
+        """Write what is left, and the manifest, which is given back; `layers` has the counts for the first
+        system's loader"""
+        if self.shard is not None:
+            self.write()
         self.settle()
         state, plan, dest = self.state, self.plan, self.folder.dest
         numbers = sorted((int(layer), n) for layer, n in state['layers'].items() if layer != '-1')
-        manifest = {'format': 'memtrain traces', 'version': 1, **plan, 'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'},
-                    'traces': state['traces'], 'samples': samples, 'layers': {str(k): n for k, n in numbers}, 'fields': state['fields'],
-                    'classes': state['classes'], 'shards': self.folder.shards}
+        manifest = {
+            'format': 'memtrain traces',
+            'version': 1,
+            **plan,
+            'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'},
+            'traces': state['traces'],
+            'samples': samples,
+            'layers': {str(k): n for k, n in numbers},
+            'fields': state['fields'],
+            'classes': state['classes'],
+            'shards': self.folder.shards,
+        }
         if layers is not None:
-            data = pickle.dumps({'total_traces': manifest['traces'], 'num_shards': len(manifest['shards']), 'shard_size_mb': manifest['shard_size_mb'],
-                                 'layer_groups': layers, 'shard_files': [str(dest/s['file']) for s in manifest['shards']]}, 4)
-            with atomic_write(dest/SEED_METADATA) as f: f.write(data)
+            data = pickle.dumps(
+                {
+                    'total_traces': manifest['traces'],
+                    'num_shards': len(manifest['shards']),
+                    'shard_size_mb': manifest['shard_size_mb'],
+                    'layer_groups': layers,
+                    'shard_files': [str(dest / s['file']) for s in manifest['shards']],
+                },
+                4,
+            )
+            with atomic_write(dest / SEED_METADATA) as f:
+                f.write(data)
             manifest['metadata_sha256'] = hashlib.sha256(data).hexdigest()
         return self.folder.finish(manifest)
 
     def close(self):
-        with contextlib.suppress(Exception): self.settle()
+        with contextlib.suppress(Exception):
+            self.settle()
         self.copier.close()
         self.copied.close()
         drop(*self.heads, *(self.shard.files.values() if self.shard else ()))
 
 # %% ../nbs/experts/31_traces.ipynb #b2a8a68b
 class _Source:
-    "What traces are read from: items in the order of the source, its files, and what tells that it is the same as last time"
+    """What traces are read from: items in the order of the source, its files, and what tells that it is the
+    same as last time"""
+
     def __init__(self, src):
         self.src, self.traces, self.copied = Path(src), None, 0
-        if not self.src.exists(): raise MemtrainError(f'{src}: no such file or folder; check the name')
-        if self.src.is_dir() or is_index(self.src): self.traces = open_traces(self.src)
+        if not self.src.exists():
+            raise MemtrainError(f'{src}: no such file or folder; check the name')
+        if self.src.is_dir() or is_index(self.src):
+            self.traces = open_traces(self.src)
         self.paths = list(map(str, self.traces.shards)) if self.traces else [str(self.src)]
         size, mtime = zip(*map(_state, self.paths)) if self.paths else ((0,), (0,))
         self.note = {'name': self.src.name, 'bytes': sum(size), 'mtime_ns': max(mtime)}
 
     def __iter__(self):
-        if self.traces is None: return iter(iter_pickle(self.src))
+        if self.traces is None:
+            return iter(iter_pickle(self.src))
         items = self.traces.table['item'] if self.src.is_dir() else range(len(self.traces))
-        if sorted(items) != list(range(len(items))): return iter(self.traces)
+        if sorted(items) != list(range(len(items))):
+            return iter(self.traces)
         return (self.traces[i] for i in _arrange(items, len(items)))
 
     def scan(self, plan, sources, loose):
         "Read every trace into `plan`"
-        for path in self.paths: sources.number(path, watch=True)
-        def place(tensor): return self.place(tensor, sources, loose)
-        room = None if self.traces and self.traces.manifest else make_room(self.note['bytes'])  # our shards share nothing but tensors
-        for number, item in enumerate(progress(self, desc='reading', unit=' traces')): plan.add(*encode_trace(item, number, place, f'{self.src}: trace {number:,}', room))
+        for path in self.paths:
+            sources.number(path, watch=True)
+
+        def place(tensor):
+            return self.place(tensor, sources, loose)
+
+        # our shards share nothing but tensors
+        room = None if self.traces and self.traces.manifest else make_room(self.note['bytes'])
+        for number, item in enumerate(progress(self, desc='reading', unit=' traces')):
+            plan.add(*encode_trace(item, number, place, f'{self.src}: trace {number:,}', room))
         plan.file.flush()
         loose.flush()
         sources.check()
 
     def place(self, tensor, sources, loose):
-        "Where the contents of a lazy tensor lie; those that aren't in one piece are written to the file `loose` first"
+        """Where the contents of a lazy tensor lie; those that aren't in one piece are written to the file
+        `loose` first"""
         n = tensor.nbytes
         self.copied += n
-        if self.copied > 256*(MIB + self.note['bytes']):
-            raise MemtrainError(f"{self.src}: its tensors would take {format_size(self.copied)} and more written out, {format_size(self.note['bytes'])} are there: keep storages, not views that repeat them")
+        if self.copied > 256 * (MIB + self.note['bytes']):
+            raise MemtrainError(
+                f"{self.src}: its tensors would take {format_size(self.copied)} and more written out, {format_size(self.note['bytes'])} are there: keep storages, not views that repeat them"
+            )
         if isinstance(tensor, LazyBytes):
-            if tensor.plain: return ['uint8', [n], sources.number(tensor.file.path, watch=True), tensor.offset, n, 'bytes']
-            return ['uint8', [n], sources.number(loose.name), loose.tell(), loose.write(tensor.read()), 'bytes']
-        spans = list(islice(tensor.spans(), 2)) if tensor.plain else [None]*2
-        if len(spans) < 2: source, at = sources.number(tensor.storage[0], watch=True), spans[0][0] if spans else 0
+            if tensor.plain:
+                return ['uint8', [n], sources.number(tensor.file.path, watch=True), tensor.offset, n, 'bytes']
+            return [
+                'uint8',
+                [n],
+                sources.number(loose.name),
+                loose.tell(),
+                loose.write(tensor.read()),
+                'bytes',
+            ]
+        spans = list(islice(tensor.spans(), 2)) if tensor.plain else [None] * 2
+        if len(spans) < 2:
+            source, at = sources.number(tensor.storage[0], watch=True), spans[0][0] if spans else 0
         else:
             source, at = sources.number(loose.name), loose.tell()
-            for piece in tensor.chunks(): loose.write(piece)
-        return [tensor.dtype, list(tensor.shape), source, at, n, tensor.kind + ('+grad' if tensor.requires_grad else '')]
+            for piece in tensor.chunks():
+                loose.write(piece)
+        return [
+            tensor.dtype,
+            list(tensor.shape),
+            source,
+            at,
+            n,
+            tensor.kind + ('+grad' if tensor.requires_grad else ''),
+        ]
+
 
 def _index_only(src, out, allow_empty):
     "Make the index of the pickle `src` in the folder `out`"
-    dest = Path(out)/f'{Path(src).name}.index'
-    if dest.exists() and not is_index(dest): raise MemtrainError(f'{dest} is there already and is no index: give another folder')
+    dest = Path(out) / f'{Path(src).name}.index'
+    if dest.exists() and not is_index(dest):
+        raise MemtrainError(f'{dest} is there already and is no index: give another folder')
     with lock_folder(out), _explain(out):
         remove_temporary(out)
         index = build_index(src, dest)
@@ -528,41 +846,64 @@ def _index_only(src, out, allow_empty):
             raise MemtrainError(f'{src}: there is no trace in it: give a file that has some')
     return {'index': str(dest), 'traces': len(index), 'bytes': dest.stat().st_size}
 
+
 def shard_traces(
     src: str | Path,  # a pickle, a torch.save file, an index of one, or a folder of traces
     out: str | Path,  # folder for the shards
     shard_size_mb: float = 400,  # MiB a shard may have; a trace that is larger gets a shard of its own
     format: str = 'safetensors',  # 'safetensors', or 'pkl', lists of objects that `pickle.load` reads
-    group: str = 'sample',  # 'sample' keeps all layers of a sample together, 'layer' sorts by layer, 'seed' is the first system's rule
+    # 'sample' keeps all layers of a sample together, 'layer' sorts by layer, 'seed' is the first system's
+    # rule
+    group: str = 'sample',
     dedupe: bool = True,  # tensors of a sample with the same contents are stored once
     resume: bool = False,  # go on with a run that was interrupted
     index_only: bool = False,  # write the index of the pickle into `out` and no shards
     allow_empty: bool = True,  # no traces make a folder of none; otherwise they are an error
 ) -> dict:  # the manifest
     "Cut the traces in `src` into shards in the folder `out`, without ever loading them"
-    if index_only: return _index_only(src, out, allow_empty)
+    if index_only:
+        return _index_only(src, out, allow_empty)
     with _explain(out), contextlib.ExitStack() as stack:
         source = _Source(src)
-        if source.traces: stack.enter_context(source.traces)
+        if source.traces:
+            stack.enter_context(source.traces)
         folder = TraceFolder(out, make_plan(source.note, shard_size_mb, format, group, dedupe), resume)
-        if folder.finished: return folder.finished
+        if folder.finished:
+            return folder.finished
         stack.callback(lambda: folder.open and folder.abort())
         sources = _Sources()
         stack.callback(sources.close)
-        plan, loose = _Plan(stack.enter_context(open(temporary(out, 'plan'), 'w+b')), group == 'seed'), stack.enter_context(open(temporary(out, 'loose'), 'w+b'))
+        plan, loose = (
+            _Plan(stack.enter_context(open(temporary(out, 'plan'), 'w+b')), group == 'seed'),
+            stack.enter_context(open(temporary(out, 'loose'), 'w+b')),
+        )
         source.scan(plan, sources, loose)
-        if not len(plan) and not allow_empty: raise MemtrainError(f'{src}: there is no trace in it: give a file that has some')
+        if not len(plan) and not allow_empty:
+            raise MemtrainError(f'{src}: there is no trace in it: give a file that has some')
         total = sum(os.path.getsize(path) for path, seen in zip(sources.paths, sources.seen) if seen)
-        bar = stack.enter_context(progress(total=total, desc='sharding', unit='B', initial=min(total, sum(s['bytes'] for s in folder.shards))))
+        bar = stack.enter_context(
+            progress(
+                total=total,
+                desc='sharding',
+                unit='B',
+                initial=min(total, sum(s['bytes'] for s in folder.shards)),
+            )
+        )
         folder.note()
-        packer = _Packer(folder, sources, plan.read, lambda n: bar.update(min(n, bar.total - bar.n)), ahead=True)
+        packer = _Packer(
+            folder, sources, plan.read, lambda n: bar.update(min(n, bar.total - bar.n)), ahead=True
+        )
         stack.callback(packer.close)
-        for unit in plan.units(group, packer.state['traces']): packer.add(unit)
-        return packer.finish(plan.numbers.count, dict(Counter(plan.layers)) if (group, format) == ('seed', 'pkl') else None)
+        for unit in plan.units(group, packer.state['traces']):
+            packer.add(unit)
+        return packer.finish(
+            plan.numbers.count, dict(Counter(plan.layers)) if (group, format) == ('seed', 'pkl') else None
+        )
 
 # %% ../nbs/experts/31_traces.ipynb #cfd3536d
 class TraceDataSharder:
     "The first system's sharder: its name, its arguments, its files; not its memory"
+
     def __init__(
         self,
         shard_size_mb: float = 400,  # MiB by the first system's count
@@ -576,11 +917,12 @@ class TraceDataSharder:
     ) -> list[str]:  # the shards
         "Cut a pickled list of traces into pickled lists by layer"
         manifest = shard_traces(input_file, output_dir, self.shard_size_mb, format='pkl', group='seed')
-        return [str(Path(output_dir)/s['file']) for s in manifest['shards']]
+        return [str(Path(output_dir) / s['file']) for s in manifest['shards']]
 
 # %% ../nbs/experts/31_traces.ipynb #cd6f7b1a
 class _Spool:
     "The temporary file that traces wait in until their shard is written"
+
     def __init__(self, folder, number, sources):
         self.file = open(temporary(folder, f'spool_{number}'), 'w+b')
         self.number, self.sources = sources.number(self.file.name), sources
@@ -588,20 +930,43 @@ class _Spool:
     def place(self, tensor):
         "Append the contents of a tensor of any sort; says what it is and where they lie"
         if isinstance(tensor, LazyTensor):
-            dtype, shape, kind, data = tensor.dtype, list(tensor.shape), tensor.kind + ('+grad' if tensor.requires_grad else ''), tensor.read()
+            dtype, shape, kind, data = (
+                tensor.dtype,
+                list(tensor.shape),
+                tensor.kind + ('+grad' if tensor.requires_grad else ''),
+                tensor.read(),
+            )
         elif isinstance(tensor, (bytes, bytearray, LazyBytes)):
-            dtype, shape, kind, data = 'uint8', [len(tensor)], 'bytes', tensor.read() if isinstance(tensor, LazyBytes) else tensor
+            dtype, shape, kind, data = (
+                'uint8',
+                [len(tensor)],
+                'bytes',
+                tensor.read() if isinstance(tensor, LazyBytes) else tensor,
+            )
         elif hasattr(tensor, 'untyped_storage'):
             import torch
-            if str(tensor.layout) != 'torch.strided': raise MemtrainError(f'a {tensor.layout} tensor has no place in a shard: keep it dense')
+
+            if str(tensor.layout) != 'torch.strided':
+                raise MemtrainError(f'a {tensor.layout} tensor has no place in a shard: keep it dense')
             x = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            dtype, shape, kind = str(x.dtype).removeprefix('torch.'), list(x.shape), 'torch+grad' if tensor.requires_grad else 'torch'
+            dtype, shape, kind = (
+                str(x.dtype).removeprefix('torch.'),
+                list(x.shape),
+                'torch+grad' if tensor.requires_grad else 'torch',
+            )
             data = memoryview(x.reshape(-1).view(torch.uint8).numpy())
         else:
             import numpy as np
-            if tensor.dtype.kind not in 'biufc': raise MemtrainError(f'an array of {tensor.dtype} has no place in a shard: keep numbers')
+
+            if tensor.dtype.kind not in 'biufc':
+                raise MemtrainError(f'an array of {tensor.dtype} has no place in a shard: keep numbers')
             x = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<'))
-            dtype, shape, kind, data = x.dtype.name, list(tensor.shape), 'numpy', memoryview(x.reshape(-1).view(np.uint8))
+            dtype, shape, kind, data = (
+                x.dtype.name,
+                list(tensor.shape),
+                'numpy',
+                memoryview(x.reshape(-1).view(np.uint8)),
+            )
         at = self.file.tell()
         return [dtype, shape, self.number, at, self.file.write(data), kind]
 
@@ -623,72 +988,111 @@ class _Spool:
 # %% ../nbs/experts/31_traces.ipynb #b78bc6c2
 class TraceWriter:
     "Writes traces into shards while they are being made; a context manager"
+
     def __init__(
         self,
         out: str | Path,  # folder for the shards
         shard_size_mb: float = 400,  # MiB a shard may have
         format: str = 'safetensors',  # or 'pkl'
-        group: str = 'sample',  # the traces of a sample come one after another; for 'layer' and 'seed' shard `out` again
+        # the traces of a sample come one after another; for 'layer' and 'seed' shard `out` again
+        group: str = 'sample',
         dedupe: bool = True,  # tensors of a sample with the same contents are stored once
         resume: bool = False,  # go on with a run that was interrupted: pass over the first `.done` traces
-        options: dict | None = None,  # what else must be the same when a run is resumed, such as the model and its seed
+        # what else must be the same when a run is resumed, such as the model and its seed
+        options: dict | None = None,
     ):
-        plan = make_plan({'name': 'TraceWriter', 'options': options or {}}, shard_size_mb, format, group, dedupe)
-        if group != 'sample': raise MemtrainError('is more than a TraceWriter can do', 'write by sample, and shard the folder again', 'group', group)
-        self.dest, self.packer, self.spools, self.unit, self.key, self.due = Path(out), None, [], [], None, True
+        plan = make_plan(
+            {'name': 'TraceWriter', 'options': options or {}}, shard_size_mb, format, group, dedupe
+        )
+        if group != 'sample':
+            raise MemtrainError(
+                'is more than a TraceWriter can do',
+                'write by sample, and shard the folder again',
+                'group',
+                group,
+            )
+        self.dest, self.packer, self.spools, self.unit, self.key, self.due = (
+            Path(out),
+            None,
+            [],
+            [],
+            None,
+            True,
+        )
         with _explain(out):
             self.folder = TraceFolder(out, plan, resume)
             self.manifest = self.folder.finished
             self.traces = self.manifest['traces'] if self.manifest else 0  # written so far
             try:
-                if not self.manifest: self._take_up()
-            except BaseException: self.stop(); raise
+                if not self.manifest:
+                    self._take_up()
+            except BaseException:
+                self.stop()
+                raise
         self.done = self.traces  # how many traces a run that was interrupted has in whole shards
 
     def _take_up(self):
         "Begin behind the whole shards: what they hold of a sample that goes on is passed over"
         self.folder.note()
         self.sources, self.numbers = _Sources(), SampleNumbers()
-        self.packer = _Packer(self.folder, self.sources, lambda t: (self.spools[t[0]].read(*t[1:3]), *t[3:], 0))
+        self.packer = _Packer(
+            self.folder, self.sources, lambda t: (self.spools[t[0]].read(*t[1:3]), *t[3:], 0)
+        )
         self.skip = self.packer.partial
         self.traces = self.packer.state['traces'] - self.skip
-        for key in islice(self._stored_keys(), self.traces): self.numbers.number(key)
+        for key in islice(self._stored_keys(), self.traces):
+            self.numbers.number(key)
 
     def _stored_keys(self):
         "What tells the samples apart of the traces in whole shards, in stored order"
         for entry in self.folder.shards:
             if 'index' in entry:
-                with open(self.dest/entry['index'], 'rb') as lines:
-                    for line in lines: yield sample_key(json.loads(line)['fields'])
+                with open(self.dest / entry['index'], 'rb') as lines:
+                    for line in lines:
+                        yield sample_key(json.loads(line)['fields'])
             else:
-                for item in iter_pickle(self.dest/entry['file']): yield sample_key(as_record(item).fields)
+                for item in iter_pickle(self.dest / entry['file']):
+                    yield sample_key(as_record(item).fields)
 
     def write(
         self,
-        trace: Any,  # a dict, a dataclass, a Record or another object with fields; tensors are torch's, NumPy's or lazy ones
+        # a dict, a dataclass, a Record or another object with fields; tensors are torch's, NumPy's or lazy
+        # ones
+        trace: Any,
     ) -> None:
         "Add one trace"
-        if self.packer is None: raise MemtrainError(f'{self.dest}: finished, nothing can be added: write to another folder')
+        if self.packer is None:
+            raise MemtrainError(f'{self.dest}: finished, nothing can be added: write to another folder')
         where = f'{self.dest}: trace {self.traces:,}'
         with _explain(self.dest):
-            if self.due:  # a shard was written: the open one has one sample at most from before, which may begin in the spool before last
-                for spool in self.spools[:-2]: spool.remove()
+            # a shard was written: the open one has one sample at most from before, which may begin in the
+            # spool before last
+            if self.due:
+                for spool in self.spools[:-2]:
+                    spool.remove()
                 self.spools.append(_Spool(self.dest, len(self.spools), self.sources))
                 self.due = False
             line, layer, key = encode_trace(trace, self.traces, self.spools[-1].place, where)
             if not self.unit or key is None or key != self.key:  # the first of another sample
                 self._end()
                 self.key, (_, new) = key, self.numbers.number(key)
-                if not new: raise MemtrainError(f'{where}: the sample {key} was complete before; give the traces of a sample one after another')
-            self.unit.append((len(self.spools) - 1, *self.spools[-1].add(line), layer, self.numbers.count - 1))
+                if not new:
+                    raise MemtrainError(
+                        f'{where}: the sample {key} was complete before; give the traces of a sample one after another'
+                    )
+            self.unit.append(
+                (len(self.spools) - 1, *self.spools[-1].add(line), layer, self.numbers.count - 1)
+            )
         self.traces += 1
 
     def _end(self):
         "Plan the sample that is complete, by layer"
-        if not self.unit: return
-        shards, unit = len(self.folder.shards), sorted(self.unit, key=lambda t: t[3])[self.skip:]
+        if not self.unit:
+            return
+        shards, unit = len(self.folder.shards), sorted(self.unit, key=lambda t: t[3])[self.skip :]
         for spool in self.spools[-2:]:
-            if not spool.file.closed: spool.file.flush()
+            if not spool.file.closed:
+                spool.file.flush()
         self.unit, self.skip = [], 0
         self.packer.add(unit)
         self.due = len(self.folder.shards) > shards
@@ -700,7 +1104,8 @@ class TraceWriter:
                 with _explain(self.dest):
                     self._end()
                     self.manifest = self.packer.finish(self.numbers.count)
-        finally: self.stop()
+        finally:
+            self.stop()
         return self.manifest
 
     def stop(self) -> None:
@@ -708,19 +1113,37 @@ class TraceWriter:
         if self.packer:
             self.packer.close()
             self.sources.close()
-            for spool in self.spools: spool.remove()
-        if self.folder.open: self.folder.abort()
+            for spool in self.spools:
+                spool.remove()
+        if self.folder.open:
+            self.folder.abort()
         self.packer = None
 
-    def __enter__(self): return self
+    def __enter__(self):
+        return self
 
     def __exit__(self, kind, *_):
-        if kind is None: self.close()
-        else: self.stop()
+        if kind is None:
+            self.close()
+        else:
+            self.stop()
 
 # %% ../nbs/reference/66_trace_files.ipynb #5b4b52f2
-_STORAGES = {'float32': 'Float', 'float64': 'Double', 'float16': 'Half', 'bfloat16': 'BFloat16', 'int64': 'Long', 'int32': 'Int', 'int16': 'Short',
-             'int8': 'Char', 'uint8': 'Byte', 'bool': 'Bool', 'complex64': 'ComplexFloat', 'complex128': 'ComplexDouble'}
+_STORAGES = {
+    'float32': 'Float',
+    'float64': 'Double',
+    'float16': 'Half',
+    'bfloat16': 'BFloat16',
+    'int64': 'Long',
+    'int32': 'Int',
+    'int16': 'Short',
+    'int8': 'Char',
+    'uint8': 'Byte',
+    'bool': 'Bool',
+    'complex64': 'ComplexFloat',
+    'complex128': 'ComplexDouble',
+}
+
 
 def _plain(value):
     "The instructions for a plain value, without PROTO and STOP and without filling the memo"
@@ -730,56 +1153,116 @@ def _plain(value):
     pickler.dump(value)
     return out.getvalue()[2:-1]
 
+
 def _global(module, name):
-    if '\n' in module + name: raise MemtrainError(f'{module}.{name}: not the name of a class')
+    if '\n' in module + name:
+        raise MemtrainError(f'{module}.{name}: not the name of a class')
     return f'c{module}\n{name}\n'.encode()
 
-def _bytes_head(n): return b'B' + struct.pack('<I', n) if n < 2**32 else b'\x8e' + struct.pack('<Q', n)
+
+def _bytes_head(n):
+    return b'B' + struct.pack('<I', n) if n < 2**32 else b'\x8e' + struct.pack('<Q', n)
+
 
 def _pickle_tensor(dtype, shape, at, n, kind):
     "The instructions that make a torch tensor, with (source, offset, bytes) where its contents go"
     known, count = dtype in _STORAGES, math.prod(shape) if dtype in _STORAGES else n
-    parts = 0x1950a86a20f9469cfc6c, 1001, {'protocol_version': 1001, 'little_endian': True, 'type_sizes': {'short': 2, 'int': 4, 'long': 4}}
-    head = b''.join(pickle.dumps(p, 2) for p in parts)  # what `torch.save` wrote in its first format before the contents of a storage
-    head += b'\x80\x02(' + _plain('storage') + b'q\0' + _global('torch', f"{_STORAGES.get(dtype, 'Byte')}Storage") + b'q\1' + _plain('0') + b'q\2' + _plain('cpu') + b'q\3'
+    parts = (
+        0x1950A86A20F9469CFC6C,
+        1001,
+        {'protocol_version': 1001, 'little_endian': True, 'type_sizes': {'short': 2, 'int': 4, 'long': 4}},
+    )
+    # what `torch.save` wrote in its first format before the contents of a storage
+    head = b''.join(pickle.dumps(p, 2) for p in parts)
+    head += (
+        b'\x80\x02('
+        + _plain('storage')
+        + b'q\0'
+        + _global('torch', f"{_STORAGES.get(dtype, 'Byte')}Storage")
+        + b'q\1'
+        + _plain('0')
+        + b'q\2'
+        + _plain('cpu')
+        + b'q\3'
+    )
     head += _plain(count) + b'Ntq\4Q.' + pickle.dumps(['0'], 2) + struct.pack('<Q', count)
-    strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     yield _global('torch._utils', '_rebuild_tensor_v2' if known else '_rebuild_tensor_v3') + b'('
     yield _global('torch.storage', '_load_from_bytes') + _bytes_head(len(head) + n) + head
     yield at
-    yield b'\x85R' + _plain(0) + _plain(tuple(shape)) + _plain(tuple(strides)) + _plain(kind.endswith('+grad'))
+    yield (
+        b'\x85R' + _plain(0) + _plain(tuple(shape)) + _plain(tuple(strides)) + _plain(kind.endswith('+grad'))
+    )
     yield _global('collections', 'OrderedDict') + b')R' + (b'' if known else _global('torch', dtype)) + b'tR'
+
 
 def _pickle_array(dtype, shape, at, n, kind):
     "The instructions that make a NumPy array"
-    code = {'bool': 'b', 'float': 'f', 'int': 'i', 'uint': 'u', 'complex': 'c'}[dtype.rstrip('0123456789')] + str(ITEMSIZE[dtype])
-    yield _global('numpy.core.multiarray', '_reconstruct') + b'(' + _global('numpy', 'ndarray') + _plain((0,)) + _plain(b'b') + b'tR'
-    yield b'(' + _plain(1) + _plain(tuple(shape)) + _global('numpy', 'dtype') + _plain((code, False, True)) + b'R'
-    yield b'(' + b''.join(map(_plain, (3, '<' if code[1:] != '1' else '|', None, None, None, -1, -1, 0))) + b'tb' + _plain(False) + _bytes_head(n)
+    code = {'bool': 'b', 'float': 'f', 'int': 'i', 'uint': 'u', 'complex': 'c'}[
+        dtype.rstrip('0123456789')
+    ] + str(ITEMSIZE[dtype])
+    yield (
+        _global('numpy.core.multiarray', '_reconstruct')
+        + b'('
+        + _global('numpy', 'ndarray')
+        + _plain((0,))
+        + _plain(b'b')
+        + b'tR'
+    )
+    yield (
+        b'('
+        + _plain(1)
+        + _plain(tuple(shape))
+        + _global('numpy', 'dtype')
+        + _plain((code, False, True))
+        + b'R'
+    )
+    yield (
+        b'('
+        + b''.join(map(_plain, (3, '<' if code[1:] != '1' else '|', None, None, None, -1, -1, 0)))
+        + b'tb'
+        + _plain(False)
+        + _bytes_head(n)
+    )
     yield at
     yield b'tb'
 
+
 def _pickle_items(start, values, end, tensors):
     yield start
-    for value in values: yield from _pickle(value, tensors)
+    for value in values:
+        yield from _pickle(value, tensors)
     yield end
+
 
 def _pickle(value, tensors):
     "The instructions that make the encoded `value`, bytes, with a tuple in the place of contents"
-    if type(value) is list: yield from _pickle_items(b'](', value, b'e', tensors)
-    elif type(value) is not dict: yield _plain(value)
-    elif '$' not in value: yield from _pickle_items(b'}(', [o for pair in value.items() for o in pair], b'u', tensors)
+    if type(value) is list:
+        yield from _pickle_items(b'](', value, b'e', tensors)
+    elif type(value) is not dict:
+        yield _plain(value)
+    elif '$' not in value:
+        yield from _pickle_items(b'}(', [o for pair in value.items() for o in pair], b'u', tensors)
     elif value['$'] == 'tensor':
         name, dtype, shape, source, at, n, kind = tensors[value['v']]
-        if kind == 'bytes': yield from (_bytes_head(n), (source, at, n))
-        else: yield from (_pickle_array if kind == 'numpy' else _pickle_tensor)(dtype, shape, (source, at, n), n, kind)
-    elif value['$'] == 'dict': yield from _pickle_items(b'}(', [o for pair in value['v'] for o in pair], b'u', tensors)
-    elif value['$'] == 'tuple': yield from _pickle_items(b'(', value['v'], b't', tensors)
+        if kind == 'bytes':
+            yield from (_bytes_head(n), (source, at, n))
+        else:
+            yield from (_pickle_array if kind == 'numpy' else _pickle_tensor)(
+                dtype, shape, (source, at, n), n, kind
+            )
+    elif value['$'] == 'dict':
+        yield from _pickle_items(b'}(', [o for pair in value['v'] for o in pair], b'u', tensors)
+    elif value['$'] == 'tuple':
+        yield from _pickle_items(b'(', value['v'], b't', tensors)
     elif value['$'] in ('set', 'frozenset'):
         yield _global('builtins', value['$'])
         yield from _pickle_items(b'](', value['v'], b'e\x85R', tensors)
-    elif value['$'] == 'record': yield from pickle_object(value['v'][:2], *value['v'][2:3], tensors, *value['v'][3:])
-    else: yield _plain(decode_fields(value, ()))
+    elif value['$'] == 'record':
+        yield from pickle_object(value['v'][:2], *value['v'][2:3], tensors, *value['v'][3:])
+    else:
+        yield _plain(decode_fields(value, ()))
+
 
 def pickle_object(
     cls: list[str],  # module and name
@@ -788,28 +1271,46 @@ def pickle_object(
     form: str = '',  # of the record
 ) -> Iterator[bytes | tuple]:  # instructions, and (source, offset, bytes) where contents go
     "The instructions that make a dict, a lone value, or an object of `cls` with its state"
-    if cls == ['', '']: yield from _pickle(fields['value'], tensors)
-    elif cls == ['builtins', 'dict']: yield from _pickle(fields, tensors)
+    if cls == ['', '']:
+        yield from _pickle(fields['value'], tensors)
+    elif cls == ['builtins', 'dict']:
+        yield from _pickle(fields, tensors)
     else:
-        args = [v for i, (k, v) in enumerate(fields.items()) if form == 'args' or k == f'_{i}' and form != 'values']  # given to __new__, as those of a NamedTuple
+        # given to __new__, as those of a NamedTuple
+        args = [
+            v
+            for i, (k, v) in enumerate(fields.items())
+            if form == 'args' or k == f'_{i}' and form != 'values'
+        ]
         yield _global(*cls)
         yield from _pickle_items(b'(', args, b't\x81', tensors)
         if len(args) < len(fields):
             state = {k: v for k, v in fields.items() if not args or not k[1:].isdigit()}
-            state = {'values': list(fields.values()), 'slots': {'$': 'tuple', 'v': [None, state]}, 'state': state.get('_state')}.get(form, state)
+            state = {
+                'values': list(fields.values()),
+                'slots': {'$': 'tuple', 'v': [None, state]},
+                'state': state.get('_state'),
+            }.get(form, state)
             yield from _pickle(state, tensors)
             yield b'b'
 
+
 class _PickleShard(_Draft):
     "A shard in the first system's form that is being planned"
-    def __init__(self, folder, number, seen, head): super().__init__(folder, f'shard_{number:03d}', None, head, b'\x80\x04]')
+
+    def __init__(self, folder, number, seen, head):
+        super().__init__(folder, f'shard_{number:03d}', None, head, b'\x80\x04]')
 
     def add(self, line, layer, sample, weight):
         number, cls, fields, tensors, form = line.split(b'\t')
         fields = json.loads(fields)
         for piece in pickle_object(json.loads(cls), fields, json.loads(tensors), form.decode()):
-            if type(piece) is bytes: self.head.write(piece)
-            else: self.literals(); self.ranges.extend(piece); self.data += piece[2]
+            if type(piece) is bytes:
+                self.head.write(piece)
+            else:
+                self.literals()
+                self.ranges.extend(piece)
+                self.data += piece[2]
         self.head.write(b'a')
         self.count(layer, cls, fields, weight)
 
@@ -822,4 +1323,5 @@ class _PickleShard(_Draft):
         self.head.write(b'.')
         self.literals()
         self.head.flush()
-        for source, at, n in zip(*[iter(self.ranges)]*3): yield (head if source < 0 else source), at, n
+        for source, at, n in zip(*[iter(self.ranges)] * 3):
+            yield (head if source < 0 else source), at, n

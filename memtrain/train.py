@@ -29,46 +29,172 @@ from .tokenization import load_tokenizer
 _all_ = ['chunked_cross_entropy', 'choose_device']  # built earlier, looked for with training: both have them
 
 # %% ../nbs/training/13_train.ipynb #7578e51b
-_CHOICES = {'optimizer': ('adamw', 'lion', 'sgd'), 'autocast_dtype': ('bfloat16', 'float16'), 'weights': ('float32', 'bfloat16', 'bfloat16-master'),
-            'checkpoint_keep': ('nothing', 'attention'), 'parallel': ('ddp', 'fsdp')}
-_MAY_BE_ZERO = {'warmup_iters', 'min_lr', 'weight_decay', 'beta1', 'beta2', 'seed', 'loss_chunk_size', 'grad_clip', 'stop_loss'}
+_CHOICES = {
+    'optimizer': ('adamw', 'lion', 'sgd'),
+    'autocast_dtype': ('bfloat16', 'float16'),
+    'weights': ('float32', 'bfloat16', 'bfloat16-master'),
+    'checkpoint_keep': ('nothing', 'attention'),
+    'parallel': ('ddp', 'fsdp'),
+}
+_MAY_BE_ZERO = {
+    'warmup_iters',
+    'min_lr',
+    'weight_decay',
+    'beta1',
+    'beta2',
+    'seed',
+    'loss_chunk_size',
+    'grad_clip',
+    'stop_loss',
+}
 
-def _add(name): return f'add {option(name)}'
-def _leave(name): return f'leave out {option(name)}'
+
+def _add(name):
+    return f'add {option(name)}'
+
+
+def _leave(name):
+    return f'leave out {option(name)}'
+
 
 # what is at fault, whether settings have it, what is wrong with it, and the way out
 _EXCLUDED = (
-    ('optimizer', lambda c: c.optimizer == 'lion' and not c.use_8bit_optimizer, 'is there in 8 bits only', _add('use_8bit_optimizer')),
-    ('optimizer', lambda c: c.optimizer == 'sgd' and c.use_8bit_optimizer, f"has no moments that {option('use_8bit_optimizer')} could store", 'leave it out'),
-    ('optimizer', lambda c: c.optimizer != 'adamw' and c.weights != 'float32', f"doesn't update {option('weights')} in bfloat16, adamw does", _leave('optimizer')),
-    ('min_lr', lambda c: c.min_lr is not None and c.min_lr > c.lr, f"is above {option('lr')}", f"leave it out for 1e-4 or a tenth of {option('lr')}"),
-    ('paged_optimizer', lambda c: c.paged_optimizer and not c.use_8bit_optimizer, 'is for 8-bit states', _add('use_8bit_optimizer')),
-    ('autocast_dtype', lambda c: c.autocast_dtype == 'float16' and not c.use_mixed_precision, f"is for {option('use_mixed_precision')}", 'add it'),
-    ('weights', lambda c: c.weights != 'float32' and c.use_mixed_precision, 'compute in bfloat16 already', _leave('use_mixed_precision')),
-    ('weights', lambda c: c.weights != 'float32' and c.use_8bit_optimizer, 'have an optimizer of their own', _leave('use_8bit_optimizer')),
-    ('checkpoint_every', lambda c: c.checkpoint_every > 1 and not c.activation_checkpointing, f"is for {option('activation_checkpointing')}", 'add it'),
-    ('checkpoint_keep', lambda c: c.checkpoint_keep != 'nothing' and not c.activation_checkpointing, f"is for {option('activation_checkpointing')}", 'add it'),
-    ('gradient_accumulation_steps', lambda c: c.optimizer_in_backward and c.gradient_accumulation_steps > 1, f"has no gradients to add up with {option('optimizer_in_backward')}", 'take 1'),
-    ('grad_clip', lambda c: c.optimizer_in_backward and c.grad_clip > 0, f"limits the norm of the whole gradient, which {option('optimizer_in_backward')} never has", 'set it to 0'),
-    ('optimizer_in_backward', lambda c: c.optimizer_in_backward and c.keep_gradients, 'drops each gradient at once', _leave('keep_gradients')),
-    ('optimizer_in_backward', lambda c: c.optimizer_in_backward and c.autocast_dtype == 'float16', 'updates before a float16 gradient is known to be finite', 'take bfloat16'),
-    ('optimizer_in_backward', lambda c: c.optimizer_in_backward and c.parallel == 'fsdp', f"isn't needed with {option('parallel')} fsdp, which divides gradients already", 'leave it out'),
-    ('offload_to_cpu', lambda c: c.offload_to_cpu and c.parallel != 'fsdp', 'is what FSDP2 does', f"{_add('parallel')} fsdp"),
-    ('compile_whole', lambda c: c.compile_whole and not c.compile, f"is a way of {option('compile')}", _add('compile')),
-    ('compile_whole', lambda c: c.compile_whole and c.parallel == 'fsdp', "has no blocks for FSDP to gather one by one", _leave('compile_whole')),
-    ('parallel', lambda c: c.parallel == 'fsdp' and c.autocast_dtype == 'float16', "doesn't scale the loss for float16", 'take bfloat16'),
-    ('parallel', lambda c: c.parallel == 'fsdp' and c.use_8bit_optimizer, "divides states already, and blocks of 256 don't end where parts do", _leave('use_8bit_optimizer')))
+    (
+        'optimizer',
+        lambda c: c.optimizer == 'lion' and not c.use_8bit_optimizer,
+        'is there in 8 bits only',
+        _add('use_8bit_optimizer'),
+    ),
+    (
+        'optimizer',
+        lambda c: c.optimizer == 'sgd' and c.use_8bit_optimizer,
+        f"has no moments that {option('use_8bit_optimizer')} could store",
+        'leave it out',
+    ),
+    (
+        'optimizer',
+        lambda c: c.optimizer != 'adamw' and c.weights != 'float32',
+        f"doesn't update {option('weights')} in bfloat16, adamw does",
+        _leave('optimizer'),
+    ),
+    (
+        'min_lr',
+        lambda c: c.min_lr is not None and c.min_lr > c.lr,
+        f"is above {option('lr')}",
+        f"leave it out for 1e-4 or a tenth of {option('lr')}",
+    ),
+    (
+        'paged_optimizer',
+        lambda c: c.paged_optimizer and not c.use_8bit_optimizer,
+        'is for 8-bit states',
+        _add('use_8bit_optimizer'),
+    ),
+    (
+        'autocast_dtype',
+        lambda c: c.autocast_dtype == 'float16' and not c.use_mixed_precision,
+        f"is for {option('use_mixed_precision')}",
+        'add it',
+    ),
+    (
+        'weights',
+        lambda c: c.weights != 'float32' and c.use_mixed_precision,
+        'compute in bfloat16 already',
+        _leave('use_mixed_precision'),
+    ),
+    (
+        'weights',
+        lambda c: c.weights != 'float32' and c.use_8bit_optimizer,
+        'have an optimizer of their own',
+        _leave('use_8bit_optimizer'),
+    ),
+    (
+        'checkpoint_every',
+        lambda c: c.checkpoint_every > 1 and not c.activation_checkpointing,
+        f"is for {option('activation_checkpointing')}",
+        'add it',
+    ),
+    (
+        'checkpoint_keep',
+        lambda c: c.checkpoint_keep != 'nothing' and not c.activation_checkpointing,
+        f"is for {option('activation_checkpointing')}",
+        'add it',
+    ),
+    (
+        'gradient_accumulation_steps',
+        lambda c: c.optimizer_in_backward and c.gradient_accumulation_steps > 1,
+        f"has no gradients to add up with {option('optimizer_in_backward')}",
+        'take 1',
+    ),
+    (
+        'grad_clip',
+        lambda c: c.optimizer_in_backward and c.grad_clip > 0,
+        f"limits the norm of the whole gradient, which {option('optimizer_in_backward')} never has",
+        'set it to 0',
+    ),
+    (
+        'optimizer_in_backward',
+        lambda c: c.optimizer_in_backward and c.keep_gradients,
+        'drops each gradient at once',
+        _leave('keep_gradients'),
+    ),
+    (
+        'optimizer_in_backward',
+        lambda c: c.optimizer_in_backward and c.autocast_dtype == 'float16',
+        'updates before a float16 gradient is known to be finite',
+        'take bfloat16',
+    ),
+    (
+        'optimizer_in_backward',
+        lambda c: c.optimizer_in_backward and c.parallel == 'fsdp',
+        f"isn't needed with {option('parallel')} fsdp, which divides gradients already",
+        'leave it out',
+    ),
+    (
+        'offload_to_cpu',
+        lambda c: c.offload_to_cpu and c.parallel != 'fsdp',
+        'is what FSDP2 does',
+        f"{_add('parallel')} fsdp",
+    ),
+    (
+        'compile_whole',
+        lambda c: c.compile_whole and not c.compile,
+        f"is a way of {option('compile')}",
+        _add('compile'),
+    ),
+    (
+        'compile_whole',
+        lambda c: c.compile_whole and c.parallel == 'fsdp',
+        "has no blocks for FSDP to gather one by one",
+        _leave('compile_whole'),
+    ),
+    (
+        'parallel',
+        lambda c: c.parallel == 'fsdp' and c.autocast_dtype == 'float16',
+        "doesn't scale the loss for float16",
+        'take bfloat16',
+    ),
+    (
+        'parallel',
+        lambda c: c.parallel == 'fsdp' and c.use_8bit_optimizer,
+        "divides states already, and blocks of 256 don't end where parts do",
+        _leave('use_8bit_optimizer'),
+    ),
+)
 
 # %% ../nbs/training/13_train.ipynb #37bec226
 @dataclass(frozen=True)
 class TrainConfig:
     "How to train; the defaults suit a model of a few million parameters"
+
     max_iters: int = 300  # optimizer steps
-    epochs: float | None = None  # passes over the data instead of max_iters; those of a stream are counted in a first one
+    # passes over the data instead of max_iters; those of a stream are counted in a first one
+    epochs: float | None = None
     batch_size: int = 16  # windows per micro-batch
     gradient_accumulation_steps: int = 1  # micro-batches per step
-    lr: float = 1e-3  # highest learning rate; small models take more than the 6e-4 that is usual for 124M parameters
-    min_lr: float | None = None  # what the schedule ends at; by default 1e-4, or a tenth of lr where that is less
+    # highest learning rate; small models take more than the 6e-4 that is usual for 124M parameters
+    lr: float = 1e-3
+    # what the schedule ends at; by default 1e-4, or a tenth of lr where that is less
+    min_lr: float | None = None
     warmup_iters: int = 20  # steps of linear warm-up
     weight_decay: float = 0.1  # on matrices; not on vectors such as norms and biases
     beta1: float = 0.9  # AdamW
@@ -84,92 +210,154 @@ class TrainConfig:
     optimizer: str = 'adamw'  # or lion, whose state is one moment, in 8 bits; or sgd, without a state
     use_8bit_optimizer: bool = False  # keep the optimizer's moments in 8 bits each; needs bitsandbytes
     paged_optimizer: bool = False  # of 8-bit states on CUDA: pages that don't fit the GPU go to RAM
-    use_mixed_precision: bool = False  # compute in bfloat16 by autocast; weights, gradients and moments stay float32
+    # compute in bfloat16 by autocast; weights, gradients and moments stay float32
+    use_mixed_precision: bool = False
     autocast_dtype: str = 'bfloat16'  # or float16, whose loss is scaled, for GPUs without fast bfloat16
-    weights: str = 'float32'  # or bfloat16, rounded stochastically, or bfloat16-master, with a float32 copy in the optimizer
-    activation_checkpointing: bool = False  # keep only the input of each layer, and compute the rest again in the backward pass
+    # or bfloat16, rounded stochastically, or bfloat16-master, with a float32 copy in the optimizer
+    weights: str = 'float32'
+    # keep only the input of each layer, and compute the rest again in the backward pass
+    activation_checkpointing: bool = False
     checkpoint_every: int = 1  # of activation checkpointing: every how many layers
-    checkpoint_keep: str = 'nothing'  # of activation checkpointing: beside a layer's input; or attention, which isn't computed again
+    # of activation checkpointing: beside a layer's input; or attention, which isn't computed again
+    checkpoint_keep: str = 'nothing'
     loss_chunk_size: int = 0  # tokens whose logits exist at a time, such as 1024; 0 for all of a micro-batch
-    optimizer_in_backward: bool = False  # update each parameter as soon as its gradient is there, and drop that; needs grad_clip 0
+    # update each parameter as soon as its gradient is there, and drop that; needs grad_clip 0
+    optimizer_in_backward: bool = False
     keep_gradients: bool = False  # set gradients to zero between steps instead of freeing them
     offload_activations: bool = False  # keep what the backward pass needs in RAM; for GPUs
-    offload_to_cpu: bool = False  # of fsdp on GPUs: weights, gradients and optimizer state in RAM between uses
-    compile: bool = False  # have torch.compile make fewer kernels of many, block by block; needs a C++ compiler on a CPU, and a minute before the first step
-    compile_whole: bool = False  # of compile: the model and its loss in one piece, which is faster where blocks are small, and takes longer to compile the more there are
-    parallel: str = 'ddp'  # under torchrun: ddp, each rank holds the whole model, or fsdp, each holds its part
+    # of fsdp on GPUs: weights, gradients and optimizer state in RAM between uses
+    offload_to_cpu: bool = False
+    # have torch.compile make fewer kernels of many, block by block; needs a C++ compiler on a CPU, and a
+    # minute before the first step
+    compile: bool = False
+    # of compile: the model and its loss in one piece, which is faster where blocks are small, and takes
+    # longer to compile the more there are
+    compile_whole: bool = False
+    # under torchrun: ddp, each rank holds the whole model, or fsdp, each holds its part
+    parallel: str = 'ddp'
 
     def __post_init__(self):
         for f in fields(self):
             value, kind = getattr(self, f.name), float if f.default is None else type(f.default)
-            if f.name in _CHOICES: right, wanted = value in _CHOICES[f.name], f"give one of {', '.join(_CHOICES[f.name])}"
-            elif kind is bool: right, wanted = type(value) is bool, 'give True or False'
+            if f.name in _CHOICES:
+                right, wanted = value in _CHOICES[f.name], f"give one of {', '.join(_CHOICES[f.name])}"
+            elif kind is bool:
+                right, wanted = type(value) is bool, 'give True or False'
             else:
                 number = type(value) is int or kind is float and type(value) is float and math.isfinite(value)
-                right = value is f.default is None or number and (value > 0 or value == 0 and f.name in _MAY_BE_ZERO) and (value < 1 or f.name not in ('beta1', 'beta2'))
+                right = (
+                    value is f.default is None
+                    or number
+                    and (value > 0 or value == 0 and f.name in _MAY_BE_ZERO)
+                    and (value < 1 or f.name not in ('beta1', 'beta2'))
+                )
                 wanted = f"give a {'whole ' * (kind is int)}number {'above 0' if f.name not in _MAY_BE_ZERO else 'from 0 up to, but not, 1' if f.name in ('beta1', 'beta2') else 'from 0 up'}"
-            if not right: raise MemtrainError('makes no sense', wanted, f.name, value)
+            if not right:
+                raise MemtrainError('makes no sense', wanted, f.name, value)
         for name, excluded, why, way_out in _EXCLUDED:
-            if excluded(self): raise MemtrainError(why, way_out, name, None if getattr(self, name) is True else getattr(self, name))
+            if excluded(self):
+                raise MemtrainError(
+                    why, way_out, name, None if getattr(self, name) is True else getattr(self, name)
+                )
 
 # %% ../nbs/training/13_train.ipynb #a4dc57c1
-def _lowest(lr): return min(1e-4, lr/10)
+def _lowest(lr):
+    return min(1e-4, lr / 10)
+
 
 def cosine_lr(
     step: int,  # from 0
     c: TrainConfig,  # `lr`, `min_lr`, `warmup_iters` and `max_iters` are used
 ) -> float:
     "The learning rate of `step`: linear warm-up, then half a cosine down to `min_lr`"
-    if step < c.warmup_iters: return c.lr * (step + 1) / (c.warmup_iters + 1)
+    if step < c.warmup_iters:
+        return c.lr * (step + 1) / (c.warmup_iters + 1)
     done = min(1, (step - c.warmup_iters) / max(1, c.max_iters - c.warmup_iters))
     low = _lowest(c.lr) if c.min_lr is None else c.min_lr
-    return low + (c.lr - low) * (1 + math.cos(math.pi*done)) / 2
+    return low + (c.lr - low) * (1 + math.cos(math.pi * done)) / 2
 
 # %% ../nbs/training/13_train.ipynb #435897c1
 def make_optimizer(
     model: torch.nn.Module,  # its parameters are taken as they are
-    c: TrainConfig,  # `optimizer`, `lr`, `beta1`, `beta2`, `weight_decay`, `weights`, `seed` and the settings that change an optimizer are used
+    # `optimizer`, `lr`, `beta1`, `beta2`, `weight_decay`, `weights`, `seed` and the settings that change an
+    # optimizer are used
+    c: TrainConfig,
 ) -> torch.optim.Optimizer:  # which one is a matter of `c`
     "The optimizer for `model` that `c` asks for, with weight decay on matrices only"
     params = [p for p in model.parameters() if p.requires_grad]
-    groups = [{'params': [p for p in params if p.ndim >= 2], 'weight_decay': c.weight_decay},
-              {'params': [p for p in params if p.ndim < 2], 'weight_decay': 0.0}]
+    groups = [
+        {'params': [p for p in params if p.ndim >= 2], 'weight_decay': c.weight_decay},
+        {'params': [p for p in params if p.ndim < 2], 'weight_decay': 0.0},
+    ]
     groups = [g for g in groups if g['params']]
     settings = dict(lr=c.lr, betas=(c.beta1, c.beta2))
     fused = all(p.device.type in ('cpu', 'cuda') for p in params)
-    if c.use_8bit_optimizer: optimizer = make_8bit(c.optimizer, groups, **settings, paged=c.paged_optimizer)
-    elif c.weights != 'float32': optimizer = BF16AdamW(groups, **settings, rounding='master' if c.weights == 'bfloat16-master' else 'stochastic', seed=c.seed)
-    elif c.optimizer == 'sgd': optimizer = torch.optim.SGD(groups, lr=c.lr, fused=fused)
-    else: optimizer = torch.optim.AdamW(groups, **settings, fused=fused)
-    if c.optimizer_in_backward: step_in_backward(optimizer)
+    if c.use_8bit_optimizer:
+        optimizer = make_8bit(c.optimizer, groups, **settings, paged=c.paged_optimizer)
+    elif c.weights != 'float32':
+        optimizer = BF16AdamW(
+            groups,
+            **settings,
+            rounding='master' if c.weights == 'bfloat16-master' else 'stochastic',
+            seed=c.seed,
+        )
+    elif c.optimizer == 'sgd':
+        optimizer = torch.optim.SGD(groups, lr=c.lr, fused=fused)
+    else:
+        optimizer = torch.optim.AdamW(groups, **settings, fused=fused)
+    if c.optimizer_in_backward:
+        step_in_backward(optimizer)
     return optimizer
 
 # %% ../nbs/training/13_train.ipynb #4240c31d
 def accumulate_gradients(
     model: GPT,  # gradients are added to its parameters'
-    batches: list[tuple[torch.Tensor, ...]],  # micro-batches (x, y), or (x, y, documents, positions) of packed documents; (B, T) int64 each
+    # micro-batches (x, y), or (x, y, documents, positions) of packed documents; (B, T) int64 each
+    batches: list[tuple[torch.Tensor, ...]],
     use_mixed_precision: bool = False,  # compute the loss in bfloat16 by autocast
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
-    c, spread = TrainConfig(use_mixed_precision=use_mixed_precision), spread_model(model, 'none', Ranks(device=next(model.parameters()).device))
+    c, spread = (
+        TrainConfig(use_mixed_precision=use_mixed_precision),
+        spread_model(model, 'none', Ranks(device=next(model.parameters()).device)),
+    )
     return _accumulate(spread, batches, sum(map(_count_targets, batches)), c)
 
-def _count_targets(batch): return int((batch[1] != -100).sum())  # -100: nothing to learn there
 
-class _Diverged(Exception): "Numbers that nothing can be learnt from"
+def _count_targets(batch):
+    return int((batch[1] != -100).sum())  # -100: nothing to learn there
+
+
+class _Diverged(Exception):
+    "Numbers that nothing can be learnt from"
+
 
 def _accumulate(spread, batches, total, c, scaler=None):
-    "The gradient of the loss over `batches` of this rank, out of `total` targets on all ranks, and this rank's part of that loss"
+    """The gradient of the loss over `batches` of this rank, out of `total` targets on all ranks, and this
+    rank's part of that loss"""
     loss = 0.0
     for i, batch in enumerate(batches):
         device = batch[0].device
-        kept = torch.autograd.graph.save_on_cpu(pin_memory=device.type == 'cuda') if c.offload_activations else contextlib.nullcontext()
+        kept = (
+            torch.autograd.graph.save_on_cpu(pin_memory=device.type == 'cuda')
+            if c.offload_activations
+            else contextlib.nullcontext()
+        )
         with spread.syncing(last=i == len(batches) - 1):
-            with torch.autocast(device.type, getattr(torch, c.autocast_dtype), enabled=c.use_mixed_precision), kept: part = spread.loss(*batch, divide_by=max(1, total))
-            value = part.item() if c.optimizer_in_backward else 0.0  # the backward pass is going to change the weights
-            if math.isfinite(value): (scaler.scale(part) if scaler else part).backward()
+            with (
+                torch.autocast(device.type, getattr(torch, c.autocast_dtype), enabled=c.use_mixed_precision),
+                kept,
+            ):
+                part = spread.loss(*batch, divide_by=max(1, total))
+            # the backward pass is going to change the weights
+            value = part.item() if c.optimizer_in_backward else 0.0
+            if math.isfinite(value):
+                (scaler.scale(part) if scaler else part).backward()
         value = part.item()
-        if not math.isfinite(value): raise _Diverged(f'the loss is {value:.4g}' + f' in micro-batch {i + 1} of {len(batches)}'*(len(batches) > 1))
+        if not math.isfinite(value):
+            raise _Diverged(
+                f'the loss is {value:.4g}' + f' in micro-batch {i + 1} of {len(batches)}' * (len(batches) > 1)
+            )
         loss += value
         del part  # it would hold its graph while the next one is made
     return loss
@@ -180,16 +368,23 @@ def apply_settings(
     c: TrainConfig,  # `activation_checkpointing` and its two, `loss_chunk_size` and `weights` are used
 ) -> GPT:  # `model`
     "Have `model` keep its weights and compute its loss as `c` says"
-    model.checkpointing = Checkpointing(c.checkpoint_every, c.checkpoint_keep) if c.activation_checkpointing else False
+    model.checkpointing = (
+        Checkpointing(c.checkpoint_every, c.checkpoint_keep) if c.activation_checkpointing else False
+    )
     model.loss_chunk_size = c.loss_chunk_size or None
     return model if c.weights == 'float32' else model.to(torch.bfloat16)
 
+
 def _take_gradients(spread, optimizer, batches, total, c, scaler=None):
-    "This rank's part of the loss over `total` targets, and the norm of the gradient, which is clipped; None where no gradient is left"
-    if not c.optimizer_in_backward: optimizer.zero_grad(set_to_none=not c.keep_gradients)
+    """This rank's part of the loss over `total` targets, and the norm of the gradient, which is clipped; None
+    where no gradient is left"""
+    if not c.optimizer_in_backward:
+        optimizer.zero_grad(set_to_none=not c.keep_gradients)
     loss = _accumulate(spread, batches, total, c, scaler)
-    if c.optimizer_in_backward: return loss, None
-    if scaler: scaler.unscale_(optimizer)
+    if c.optimizer_in_backward:
+        return loss, None
+    if scaler:
+        scaler.unscale_(optimizer)
     return loss, clip_gradients(spread.model.parameters(), c.grad_clip)
 
 # %% ../nbs/training/13_train.ipynb #ab70950a
@@ -200,25 +395,48 @@ def gpt_step(
     "What `measure_step` and `simulate` take, for a GPT of `shape` trained as `c` says, on random tokens"
     return model_step(lambda: GPT(shape), c)
 
+
 def model_step(
     make: Callable[[], Any],  # makes a `GPT` or an `OwnModel`
     c: TrainConfig,  # how it is trained
     documents: bool = False,  # whether rows hold several, whose mask takes memory too
     ranks: Ranks | None = None,  # that share the model as `c.parallel` says; one process by default
 ) -> tuple[Callable, Callable, Callable]:  # model, optimizer and step function
-    "The same for the model of `make`, on rows of random tokens, of `documents` where they are to be kept apart"
+    """The same for the model of `make`, on rows of random tokens, of `documents` where they are to be kept
+    apart"""
     spreads = {}
+
     def model_fn():
         model = apply_settings(make().train(), c)
-        if ranks: spreads['ranks'] = spread_model(model, c.parallel, ranks, offload=c.offload_to_cpu)
+        if ranks:
+            spreads['ranks'] = spread_model(model, c.parallel, ranks, offload=c.offload_to_cpu)
         return model
+
     def step_fn(model, optimizer):
-        spread, shape = spreads.get('ranks') or spread_model(model, 'none', Ranks(device=next(model.parameters()).device)), model.config
-        batches = [tuple(torch.randint(shape.vocab_size, (2, c.batch_size, shape.block_size), device=spread.ranks.device)) for _ in range(c.gradient_accumulation_steps)]
-        if documents: batches = [(*batch, *torch.zeros(2, *batch[0].shape, dtype=torch.int64, device=spread.ranks.device)) for batch in batches]
-        total = c.gradient_accumulation_steps * c.batch_size * shape.block_size  # counting targets would need their values
+        spread, shape = (
+            spreads.get('ranks')
+            or spread_model(model, 'none', Ranks(device=next(model.parameters()).device)),
+            model.config,
+        )
+        batches = [
+            tuple(
+                torch.randint(
+                    shape.vocab_size, (2, c.batch_size, shape.block_size), device=spread.ranks.device
+                )
+            )
+            for _ in range(c.gradient_accumulation_steps)
+        ]
+        if documents:
+            batches = [
+                (*batch, *torch.zeros(2, *batch[0].shape, dtype=torch.int64, device=spread.ranks.device))
+                for batch in batches
+            ]
+        # counting targets would need their values
+        total = c.gradient_accumulation_steps * c.batch_size * shape.block_size
         _take_gradients(spread, optimizer, batches, total, c)
-        if not c.optimizer_in_backward: optimizer.step()
+        if not c.optimizer_in_backward:
+            optimizer.step()
+
     return model_fn, lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
 
 # %% ../nbs/training/13_train.ipynb #27eaba5c
@@ -229,9 +447,10 @@ def unigram_entropy(
     counts = np.zeros(shards.vocab_size or 0, dtype=np.int64)
     for i in range(len(shards.starts) - 1):
         for at in range(0, len(shards.shard(i)), 2**20):  # bincount makes int64 of what it gets
-            part = np.bincount(shards.shard(i)[at:at + 2**20])
-            if len(part) > len(counts): counts = np.pad(counts, (0, len(part) - len(counts)))
-            counts[:len(part)] += part
+            part = np.bincount(shards.shard(i)[at : at + 2**20])
+            if len(part) > len(counts):
+                counts = np.pad(counts, (0, len(part) - len(counts)))
+            counts[: len(part)] += part
     p = counts[counts > 0] / counts.sum()
     return float(-(p * np.log(p)).sum())
 
@@ -256,15 +475,18 @@ def evaluate(
             with torch.autocast(device.type, getattr(torch, autocast_dtype), enabled=use_mixed_precision):
                 loss += model.loss(*(t.to(device) for t in batch), divide_by=max(1, n)).item() * n
             tokens += n
-    finally: model.train(was_training)
+    finally:
+        model.train(was_training)
     loss, tokens = ranks.sum(loss, tokens)
     return loss / tokens if tokens else math.nan
 
 # %% ../nbs/training/13_train.ipynb #b87cf009
 def _deal(batches, ranks):
-    "Those of `batches` that this rank gets, in turn with the others; nothing to learn where there are too few for a last turn"
+    """Those of `batches` that this rank gets, in turn with the others; nothing to learn where there are too
+    few for a last turn"""
     while turn := list(itertools.islice(batches, ranks.world_size)):
         yield turn[ranks.rank] if ranks.rank < len(turn) else _nothing_like(turn[0])
+
 
 def _nothing_like(batch):
     "A row of a batch like this one in which there is nothing to learn: (x, y, …), y is -100"
@@ -274,13 +496,17 @@ def _nothing_like(batch):
 @dataclass
 class TrainingData:
     "What a run learns from, and what it is measured on"
-    train: Any  # one pass is one epoch of batches (x, y) or (x, y, documents, positions); has `state_dict` and `load_state_dict`
+
+    # one pass is one epoch of batches (x, y) or (x, y, documents, positions); has `state_dict` and
+    # `load_state_dict`
+    train: Any
     val: TokenLoader  # its first batches are an evaluation
     tokenizer: Any  # that made the tokens
     name: str  # where they come from
     checksum: str  # of what they come from
     identity: dict  # what a checkpoint belongs to; resuming with another is refused
-    share: Callable | None = None  # of a stream: from rank, world size and batch size to the stream of that share
+    # of a stream: from rank, world size and batch size to the stream of that share
+    share: Callable | None = None
 
 # %% ../nbs/training/13_train.ipynb #9f754ce5
 def open_shards(
@@ -292,17 +518,26 @@ def open_shards(
     "The data set at `dataset_dir`, as `prepare` has made it"
     train = TokenShards(dataset_dir)
     if (m := train.manifest) is None:
-        raise MemtrainError(f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it', 'prepare it with `memtrain prepare`')
+        raise MemtrainError(
+            f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it',
+            'prepare it with `memtrain prepare`',
+        )
     loaders = _open_windows(train, TokenShards(dataset_dir, 'val'), c, block_size, documents)
     identity = {'data': 'shards', 'tokenizer_sha256': m['tokenizer_sha256']}
     return TrainingData(*loaders, load_tokenizer(dataset_dir), str(dataset_dir), m['checksum'], identity)
 
-def _rows(c): return c.batch_size*c.gradient_accumulation_steps  # windows of a rank in a step
+
+def _rows(c):
+    return c.batch_size * c.gradient_accumulation_steps  # windows of a rank in a step
+
 
 def _open_windows(train, val, c, block_size, documents):
-    "A rank's part of each global batch, and micro-batches to be measured on, the same on all ranks, which deal them out among themselves"
+    """A rank's part of each global batch, and micro-batches to be measured on, the same on all ranks, which
+    deal them out among themselves"""
     val = TokenLoader(val, c.batch_size, block_size, seed=c.seed, rank=0, world_size=1, documents=documents)
-    return train and TokenLoader(train, _rows(c), block_size, seed=c.seed, documents=documents, keep_empty=True), val
+    return train and TokenLoader(
+        train, _rows(c), block_size, seed=c.seed, documents=documents, keep_empty=True
+    ), val
 
 # %% ../nbs/training/13_train.ipynb #c8194aba
 def hold_text(
@@ -312,19 +547,35 @@ def hold_text(
     block_size: int,  # tokens per window
     val_fraction: float = 0.1,  # share of the documents that go to 'val', chosen as `prepare` does
     documents: str = 'join',  # 'join', 'mask' or 'split'
-    **options: Any,  # `DocumentStream`'s, such as `dedup` and `text_key`; a broken record is an error, unless `max_broken` allows some
+    # `DocumentStream`'s, such as `dedup` and `text_key`; a broken record is an error, unless `max_broken`
+    # allows some
+    **options: Any,
 ) -> TrainingData:
     "The tokens that `prepare` would make of `source`, in memory"
     source = _open(source, val_fraction, options)
     splits = collect_tokens(source, tokenizer, val_fraction, **{'max_broken': 0, **options})
-    for shards in splits.values(): shards.path = source.name  # what errors call them
+    for shards in splits.values():
+        shards.path = source.name  # what errors call them
     loaders = _open_windows(splits['train'], splits['val'], c, block_size, documents)
     checksum = sha256_text(''.join(splits[k].manifest['checksum'] for k in ('train', 'val')))
-    return TrainingData(*loaders, tokenizer, source.name, checksum, {'data': 'held', 'tokenizer_sha256': sha256_text(tokenizer.state())})
+    return TrainingData(
+        *loaders,
+        tokenizer,
+        source.name,
+        checksum,
+        {'data': 'held', 'tokenizer_sha256': sha256_text(tokenizer.state())},
+    )
+
 
 def _open(source, val_fraction, options):
     "The `source` of documents of which some are to be measured on"
-    if not 0 < val_fraction < 1: raise MemtrainError('leaves nothing to learn from, or nothing else to be measured on', 'give a number between 0 and 1', 'val_fraction', val_fraction)
+    if not 0 < val_fraction < 1:
+        raise MemtrainError(
+            'leaves nothing to learn from, or nothing else to be measured on',
+            'give a number between 0 and 1',
+            'val_fraction',
+            val_fraction,
+        )
     return open_source(source, options.get('text_key', 'text'), options.get('exclude', ()))
 
 # %% ../nbs/training/13_train.ipynb #2ce8974d
@@ -339,18 +590,50 @@ def open_stream(
 ) -> TrainingData:
     "Text that is tokenised while it is read, and enough of its 'val' for an evaluation in memory"
     source = _open(source, val_fraction, options)
+
     def share(rank, world_size, batch_size):
-        return TokenStream(source, tokenizer, batch_size, block_size, c.seed, documents=documents, val_fraction=val_fraction, rank=rank, world_size=world_size, **options)
+        return TokenStream(
+            source,
+            tokenizer,
+            batch_size,
+            block_size,
+            c.seed,
+            documents=documents,
+            val_fraction=val_fraction,
+            rank=rank,
+            world_size=world_size,
+            **options,
+        )
+
     train = share(*find_ranks(), _rows(c))
     reading = {k: v for k, v in options.items() if k not in _OF_ROWS}
-    limit = {'train': 0, 'val': c.eval_batches*c.batch_size*block_size + 1}
+    limit = {'train': 0, 'val': c.eval_batches * c.batch_size * block_size + 1}
     val = collect_tokens(source, tokenizer, val_fraction, limit, **reading)['val']
     val.path = source.name
     _, val = _open_windows(None, val, c, block_size, 'split' if documents == 'pack' else documents)
     identity = {'data': 'stream', 'tokenizer_sha256': sha256_text(tokenizer.state())}
-    return TrainingData(train, val, tokenizer, source.name, sha256_text(json.dumps(source.identity, sort_keys=True)), identity, share)
+    return TrainingData(
+        train,
+        val,
+        tokenizer,
+        source.name,
+        sha256_text(json.dumps(source.identity, sort_keys=True)),
+        identity,
+        share,
+    )
 
-_OF_ROWS = ('shuffle', 'shuffle_buffer_size', 'stride', 'num_workers', 'max_examples', 'drop_last', 'cache_size', 'cache_dir')  # not of documents
+
+# not of documents
+_OF_ROWS = (
+    'shuffle',
+    'shuffle_buffer_size',
+    'stride',
+    'num_workers',
+    'max_examples',
+    'drop_last',
+    'cache_size',
+    'cache_dir',
+)
 
 # %% ../nbs/training/13_train.ipynb #621d8ddf
 def steps_per_epoch(
@@ -359,22 +642,33 @@ def steps_per_epoch(
     ranks: Ranks = Ranks(),  # that share the data; an epoch ends with the longest share
 ) -> int:
     "Optimizer steps of a pass over `data`; a stream is read to its end to count them"
-    if data.share is None: return len(data.train)
+    if data.share is None:
+        return len(data.train)
     stream = data.share(ranks.rank, ranks.world_size, _rows(c))
-    return max(ranks.gather(sum(1 for _ in progress(stream, desc='counting the steps of an epoch', disable=not ranks.main))))
+    return max(
+        ranks.gather(
+            sum(1 for _ in progress(stream, desc='counting the steps of an epoch', disable=not ranks.main))
+        )
+    )
 
 # %% ../nbs/training/13_train.ipynb #44f4c99a
 def _compile(model, whole):
-    "Have torch.compile make the kernels of `model`, block by block or of its `whole` loss; each shape of a batch gets its own, whatever came before, so that a resumed run computes the same"
+    """Have torch.compile make the kernels of `model`, block by block or of its `whole` loss; each shape of a
+    batch gets its own, whatever came before, so that a resumed run computes the same"""
     if not whole:
-        for block in model.blocks: block.compile(dynamic=False)
+        for block in model.blocks:
+            block.compile(dynamic=False)
         return
     loss = torch.compile(model.loss, dynamic=False)
-    model.loss = lambda *batch, divide_by=None: loss(*batch) if divide_by is None else loss(*batch, divide_by=1)/divide_by  # each number of targets would be compiled anew
+    # each number of targets would be compiled anew
+    model.loss = lambda *batch, divide_by=None: (
+        loss(*batch) if divide_by is None else loss(*batch, divide_by=1) / divide_by
+    )
 
 # %% ../nbs/training/13_train.ipynb #5a5c73d4
 class Trainer:
     "Trains `model` on `data`, with everything that belongs to the run in `out_dir`"
+
     run: Callable[[], dict]  # this and the next three grow on the page on killed runs
     save: Callable[[], None]
     save_best: Callable[[float], None]
@@ -383,46 +677,96 @@ class Trainer:
     def __init__(
         self,
         model: GPT,  # fresh, or any start, the same on all ranks; its block size is the length of the windows
-        data: str | Path | TrainingData,  # folder of a data set with splits 'train' and 'val', or what `open_shards`, `hold_text` and `open_stream` give
+        # folder of a data set with splits 'train' and 'val', or what `open_shards`, `hold_text` and
+        # `open_stream` give
+        data: str | Path | TrainingData,
         config: TrainConfig,  # how
         out_dir: str | Path,  # folder of the run; all ranks must see the same
         device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
         resume: bool = False,  # resume from the checkpoint in `out_dir`, if it has one
         ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
         listeners: Sequence[Callable[[dict], None]] = (),  # called with each line of the log
-        change: Collection[str] = (),  # of a resumed run: settings that may be others than before, such as 'lr' or 'max_iters'; the log tells
+        # of a resumed run: settings that may be others than before, such as 'lr' or 'max_iters'; the log
+        # tells
+        change: Collection[str] = (),
     ):
-        if not hasattr(model, 'loss_chunk_size'): model = OwnModel(model, block_size=data.val.block_size if isinstance(data, TrainingData) else None)
+        if not hasattr(model, 'loss_chunk_size'):
+            model = OwnModel(
+                model, block_size=data.val.block_size if isinstance(data, TrainingData) else None
+            )
         self.ranks, self.change = ranks, change = ranks or own_ranks(device), tuple(change)
-        self.data = data = data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
+        self.data = data = (
+            data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
+        )
         if (known := data.val.shards.vocab_size) > model.config.vocab_size:
-            raise MemtrainError(f'{data.name} has a vocabulary of {known:,}, the model one of {model.config.vocab_size:,}',
-                                f"tokenise the text with the model's own tokenizer, {option('tokenization')}, or into no more ids, {option('vocab_size')} {model.config.vocab_size}")
-        if config.optimizer_in_backward and ranks.world_size > 1: raise MemtrainError('is for one process, gradients have to meet those of the other ranks first', 'leave it out', 'optimizer_in_backward')
-        self.loaders, self.val, self.tokenizer, self.device, self.out = [data.train], data.val, data.tokenizer, ranks.device, Path(out_dir)
-        self.belongs = {'model': asdict(model.config), 'global_batch': _rows(config)*ranks.world_size, **data.identity}
+            raise MemtrainError(
+                f'{data.name} has a vocabulary of {known:,}, the model one of {model.config.vocab_size:,}',
+                f"tokenise the text with the model's own tokenizer, {option('tokenization')}, or into no more ids, {option('vocab_size')} {model.config.vocab_size}",
+            )
+        if config.optimizer_in_backward and ranks.world_size > 1:
+            raise MemtrainError(
+                'is for one process, gradients have to meet those of the other ranks first',
+                'leave it out',
+                'optimizer_in_backward',
+            )
+        self.loaders, self.val, self.tokenizer, self.device, self.out = (
+            [data.train],
+            data.val,
+            data.tokenizer,
+            ranks.device,
+            Path(out_dir),
+        )
+        self.belongs = {
+            'model': asdict(model.config),
+            'global_batch': _rows(config) * ranks.world_size,
+            **data.identity,
+        }
         apply_settings(model.train(), config)
-        if config.compile: _compile(model, config.compile_whole)
+        if config.compile:
+            _compile(model, config.compile_whole)
         self.spread = spread_model(model, config.parallel, ranks, offload=config.offload_to_cpu)
         self.model = self.spread.model
         self.optimizer = make_optimizer(self.model, config)
-        self.scaler = torch.amp.GradScaler(self.device.type) if config.autocast_dtype == 'float16' else None  # of the loss
-        self.iter, self.best, self.measured_on, self.told, self.memory = 0, math.inf, config.eval_batches*config.batch_size, {}, MemoryMonitor(self.device)
-        if ranks.rank: torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
+        # of the loss
+        self.scaler = torch.amp.GradScaler(self.device.type) if config.autocast_dtype == 'float16' else None
+        self.iter, self.best, self.measured_on, self.told, self.memory = (
+            0,
+            math.inf,
+            config.eval_batches * config.batch_size,
+            {},
+            MemoryMonitor(self.device),
+        )
+        if ranks.rank:
+            torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
         self.folder = Run(out_dir, resume, ranks, listeners, config.keep_checkpoints)
         found = self.folder.load()
         made = found['config'] if found and isinstance(found.get('config'), dict) else {}
-        if 'lr' in change: self.change = (*change, 'min_lr')
-        elif config.min_lr is None: config = replace(config, min_lr=made.get('min_lr'))
-        if config.min_lr is None: config = replace(config, min_lr=_lowest(config.lr))
+        if 'lr' in change:
+            self.change = (*change, 'min_lr')
+        elif config.min_lr is None:
+            config = replace(config, min_lr=made.get('min_lr'))
+        if config.min_lr is None:
+            config = replace(config, min_lr=_lowest(config.lr))
         if config.epochs:
-            steps = made['max_iters']/made['epochs'] if made.get('epochs') else steps_per_epoch(data, config, ranks)  # counted once for a run
-            config = replace(config, max_iters=max(1, round(config.epochs*steps)))
+            # counted once for a run
+            steps = (
+                made['max_iters'] / made['epochs']
+                if made.get('epochs')
+                else steps_per_epoch(data, config, ranks)
+            )
+            config = replace(config, max_iters=max(1, round(config.epochs * steps)))
         self.config = config
         if found:
-            with explain_damage(self.out/'checkpoint.pt'): self.restore(found)
+            with explain_damage(self.out / 'checkpoint.pt'):
+                self.restore(found)
         self.best = min(self.best, on_main(ranks, self._best_kept))
-        if self.iter > config.max_iters: raise MemtrainError(f'{self.out} is at iteration {self.iter} already', f'give {self.iter} or more', 'max_iters', config.max_iters)
+        if self.iter > config.max_iters:
+            raise MemtrainError(
+                f'{self.out} is at iteration {self.iter} already',
+                f'give {self.iter} or more',
+                'max_iters',
+                config.max_iters,
+            )
         self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
         self.folder.open(self.iter, {TOKENIZER: self.tokenizer.state()})
 
@@ -431,61 +775,109 @@ class Trainer:
         started, rows = time.perf_counter(), self.config.batch_size
         parts = [next(stream) for stream in self.streams]
         batches = [part for batch in parts for part in zip(*(t.split(rows) for t in batch)) if len(part[0])]
-        waited, found = time.perf_counter() - started, self.ranks.gather((sum(map(_count_targets, batches)), len(batches)))
+        waited, found = (
+            time.perf_counter() - started,
+            self.ranks.gather((sum(map(_count_targets, batches)), len(batches))),
+        )
         batches += [_nothing_like(parts[0])] * (max(n for _, n in found) - len(batches))
-        return [tuple(t.to(self.device) for t in batch) for batch in batches], sum(n for n, _ in found), waited
+        return (
+            [tuple(t.to(self.device) for t in batch) for batch in batches],
+            sum(n for n, _ in found),
+            waited,
+        )
 
-    def step(self) -> dict:  # for the log: loss, learning rate, gradient norm, tokens, seconds, seconds waited, bytes at the step's peak
+    # for the log: loss, learning rate, gradient norm, tokens, seconds, seconds waited, bytes at the step's
+    # peak
+    def step(self) -> dict:
         "One iteration: a global batch through the model, and one step of the optimizer"
         self.memory.take()
         c, started = self.config, time.perf_counter()
         batches, tokens, waited = self._next_batches()
-        for group in self.optimizer.param_groups: group['lr'] = cosine_lr(self.iter, c)
+        for group in self.optimizer.param_groups:
+            group['lr'] = cosine_lr(self.iter, c)
         try:
             loss, norm = _take_gradients(self.spread, self.optimizer, batches, tokens, c, self.scaler)
-            loss, = self.ranks.sum(loss)
+            (loss,) = self.ranks.sum(loss)
             self._update(loss, norm)
-        except IndexError: raise MemtrainError(f'{self.data.name} holds ids outside its vocabulary', 'look with `memtrain verify`') from None
+        except IndexError:
+            raise MemtrainError(
+                f'{self.data.name} holds ids outside its vocabulary', 'look with `memtrain verify`'
+            ) from None
         except _Diverged as e:
             kept = f'; {self.out} keeps iteration {self.folder.saved}' if self.folder.saved else ''
-            raise MemtrainError(str(e), f"try a smaller {option('lr')} than {c.lr:g} in another {option('out_dir')}{kept}").at(f'iteration {self.iter + 1}') from None
+            raise MemtrainError(
+                str(e), f"try a smaller {option('lr')} than {c.lr:g} in another {option('out_dir')}{kept}"
+            ).at(f'iteration {self.iter + 1}') from None
         self.iter += 1
-        return {'iter': self.iter, 'loss': loss, 'lr': cosine_lr(self.iter - 1, c), 'grad_norm': norm if norm is not None and math.isfinite(norm) else None, 'tokens': tokens,
-                'seconds': time.perf_counter() - started, 'waited': waited, 'memory': max(self.ranks.gather(self.memory.take()))}
+        return {
+            'iter': self.iter,
+            'loss': loss,
+            'lr': cosine_lr(self.iter - 1, c),
+            'grad_norm': norm if norm is not None and math.isfinite(norm) else None,
+            'tokens': tokens,
+            'seconds': time.perf_counter() - started,
+            'waited': waited,
+            'memory': max(self.ranks.gather(self.memory.take())),
+        }
 
     def _update(self, loss, norm):
         "Step the optimizer, unless `loss` or the `norm` of the gradient speak against it"
         limit = self.config.stop_loss * math.log(self.model.config.vocab_size)
-        if limit and loss > limit: raise _Diverged(f'the loss is {loss:.4g}, {self.config.stop_loss:g} times that of a uniform guess are {limit:.4g}')
+        if limit and loss > limit:
+            raise _Diverged(
+                f'the loss is {loss:.4g}, {self.config.stop_loss:g} times that of a uniform guess are {limit:.4g}'
+            )
         if self.scaler:
             self.scaler.step(self.optimizer)  # which leaves a step with infinite gradients out
             self.scaler.update()
-            if self.scaler.get_scale() < 1: raise _Diverged('the gradient is infinite in float16 whatever the loss is scaled by')
+            if self.scaler.get_scale() < 1:
+                raise _Diverged('the gradient is infinite in float16 whatever the loss is scaled by')
         elif norm is not None:
             if not math.isfinite(norm):
-                bad = (name for name, p in self.model.named_parameters() if p.grad is not None and not local_part(p.grad).isfinite().all())
+                bad = (
+                    name
+                    for name, p in self.model.named_parameters()
+                    if p.grad is not None and not local_part(p.grad).isfinite().all()
+                )
                 names = [name for name in self.ranks.gather(next(bad, None)) if name]
-                raise _Diverged(f"the loss is {loss:.4g}, the gradient of {[*names, 'all parameters together'][0]} is not finite")
+                raise _Diverged(
+                    f"the loss is {loss:.4g}, the gradient of {[*names, 'all parameters together'][0]} is not finite"
+                )
             self.optimizer.step()
 
     def evaluate(self) -> float:
         "The loss on the first `eval_batches` of 'val', logged with the peak of its memory"
         self.memory.take()
-        loss = evaluate(self.model, self.val, self.config.eval_batches, self.config.use_mixed_precision, self.config.autocast_dtype, self.ranks)
+        loss = evaluate(
+            self.model,
+            self.val,
+            self.config.eval_batches,
+            self.config.use_mixed_precision,
+            self.config.autocast_dtype,
+            self.ranks,
+        )
         self.write(iter=self.iter, val_loss=loss, memory=max(self.ranks.gather(self.memory.take())))
         return loss
 
-    def write(self,
+    def write(
+        self,
         **values: Any,  # `iter` and what was measured
     ) -> None:
         "Append a line to the log, and tell the listeners"
         self.folder.write(**values)
 
     def _best_kept(self):
-        "The loss of the weights in `best.pt`, which a run that resumes behind an earlier checkpoint may not replace by worse ones"
-        try: found = load_checkpoint(self.out/'best.pt')
-        except MemtrainError: return math.inf
-        return found['val_loss'] if found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on else math.inf
+        """The loss of the weights in `best.pt`, which a run that resumes behind an earlier checkpoint may not
+        replace by worse ones"""
+        try:
+            found = load_checkpoint(self.out / 'best.pt')
+        except MemtrainError:
+            return math.inf
+        return (
+            found['val_loss']
+            if found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on
+            else math.inf
+        )
 
 # %% ../nbs/training/16_resume.ipynb #3593ec7c
 import traceback
@@ -496,7 +888,14 @@ from types import SimpleNamespace
 
 from fastcore.basics import patch
 
-from .core import format_size, get_machine, get_rng_state, get_versions, is_out_of_memory, set_rng_state
+from memtrain.core import (
+    format_size,
+    get_machine,
+    get_rng_state,
+    get_versions,
+    is_out_of_memory,
+    set_rng_state,
+)
 from .estimate import Step, estimate
 from .model import count_params, generate
 from .plan import MARGIN, find_cheaper, usable_memory
@@ -508,16 +907,33 @@ from .runs import check_same, read_metrics
 @patch
 def save(self: Trainer) -> None:
     "Write the checkpoint: everything that a resumed run needs"
-    found = self.ranks.gather({'loaders': [loader.state_dict() for loader in self.loaders], 'rng': get_rng_state(), 'told': [_tell(loader) for loader in self.loaders]})
+    found = self.ranks.gather(
+        {
+            'loaders': [loader.state_dict() for loader in self.loaders],
+            'rng': get_rng_state(),
+            'told': [_tell(loader) for loader in self.loaders],
+        }
+    )
     self.told = _tell_all([t for f in found for t in f['told']], self.told)
     loaders = [state for f in found for state in f['loaders']]
-    state = {'iter': self.iter, 'best': self.best, 'measured_on': self.measured_on, 'told': self.told, 'config': asdict(self.config), 'belongs': self.belongs,
-             'loaders': loaders if self.data.share else loaders[:1], 'rng': [f['rng'] for f in found], 'scaler': self.scaler and self.scaler.state_dict()}
+    state = {
+        'iter': self.iter,
+        'best': self.best,
+        'measured_on': self.measured_on,
+        'told': self.told,
+        'config': asdict(self.config),
+        'belongs': self.belongs,
+        'loaders': loaders if self.data.share else loaders[:1],
+        'rng': [f['rng'] for f in found],
+        'scaler': self.scaler and self.scaler.state_dict(),
+    }
     if self.spread.how == 'fsdp':
         state['sharded'] = f'checkpoint_{self.iter:08}'
-        save_sharded(self.out/state['sharded'], self.model, self.optimizer, self.ranks)
-    else: state |= {'model_state': self.model.state_dict(), 'optimizer': self.optimizer.state_dict()}
+        save_sharded(self.out / state['sharded'], self.model, self.optimizer, self.ranks)
+    else:
+        state |= {'model_state': self.model.state_dict(), 'optimizer': self.optimizer.state_dict()}
     self.folder.save(self.iter, state)
+
 
 @patch
 def save_best(
@@ -525,29 +941,78 @@ def save_best(
     loss: float,  # on 'val', now
 ) -> None:
     "Keep the weights in `best.pt` if `loss` is the lowest so far"
-    if not self.config.keep_best or not loss < self.best: return
+    if not self.config.keep_best or not loss < self.best:
+        return
     self.best = loss
-    weights = full_states(self.model, None, self.ranks).get('model') if self.spread.how == 'fsdp' else self.model.state_dict()
-    self.folder.save_as('best.pt', {'iter': self.iter, 'val_loss': loss, 'measured_on': self.measured_on, 'belongs': self.belongs, 'model_state': weights})
+    weights = (
+        full_states(self.model, None, self.ranks).get('model')
+        if self.spread.how == 'fsdp'
+        else self.model.state_dict()
+    )
+    self.folder.save_as(
+        'best.pt',
+        {
+            'iter': self.iter,
+            'val_loss': loss,
+            'measured_on': self.measured_on,
+            'belongs': self.belongs,
+            'model_state': weights,
+        },
+    )
 
 # %% ../nbs/training/16_resume.ipynb #1056845c
 def _tell(loader):
-    "What a stream has read so far in its epoch, and the broken records that it named; nothing of a loader of shards"
-    if not isinstance(loader, TokenStream): return {}
-    return {'epoch': loader.epoch, **{k: int(n) for k, n in loader.counts.items() if n and k != 'broken'}, 'broken': list(loader.broken)}
+    """What a stream has read so far in its epoch, and the broken records that it named; nothing of a loader
+    of shards"""
+    if not isinstance(loader, TokenStream):
+        return {}
+    return {
+        'epoch': loader.epoch,
+        **{k: int(n) for k, n in loader.counts.items() if n and k != 'broken'},
+        'broken': list(loader.broken),
+    }
+
 
 def _tell_all(told, before):
     "The same of all shares of a stream together, with every broken record that was ever named"
     told = [t for t in told if t]
-    if not told: return {}
-    counts = {k: sum(t.get(k, 0) for t in told) for k in {k: 0 for t in told for k in t if k not in ('epoch', 'broken')}}
-    return {'epoch': max(t['epoch'] for t in told), **counts, 'broken': list(dict.fromkeys(line for t in [before, *told] for line in t.get('broken', ())))}
+    if not told:
+        return {}
+    counts = {
+        k: sum(t.get(k, 0) for t in told)
+        for k in {k: 0 for t in told for k in t if k not in ('epoch', 'broken')}
+    }
+    return {
+        'epoch': max(t['epoch'] for t in told),
+        **counts,
+        'broken': list(dict.fromkeys(line for t in [before, *told] for line in t.get('broken', ()))),
+    }
 
 # %% ../nbs/training/16_resume.ipynb #d5a93c93
-_MAY_DIFFER = {'max_iters', 'epochs', 'eval_interval', 'eval_batches', 'checkpoint_interval', 'keep_checkpoints', 'keep_best', 'stop_loss', 'batch_size', 'gradient_accumulation_steps',
-               'activation_checkpointing', 'checkpoint_every', 'checkpoint_keep', 'loss_chunk_size', 'optimizer_in_backward', 'keep_gradients', 'offload_activations', 'offload_to_cpu',
-               'paged_optimizer', 'parallel'}
+_MAY_DIFFER = {
+    'max_iters',
+    'epochs',
+    'eval_interval',
+    'eval_batches',
+    'checkpoint_interval',
+    'keep_checkpoints',
+    'keep_best',
+    'stop_loss',
+    'batch_size',
+    'gradient_accumulation_steps',
+    'activation_checkpointing',
+    'checkpoint_every',
+    'checkpoint_keep',
+    'loss_chunk_size',
+    'optimizer_in_backward',
+    'keep_gradients',
+    'offload_activations',
+    'offload_to_cpu',
+    'paged_optimizer',
+    'parallel',
+}
 _MAY_CHANGE = 'lr', 'min_lr', 'warmup_iters', 'grad_clip', 'max_iters', 'epochs'  # when it is asked for
+
 
 @patch
 def restore(
@@ -555,38 +1020,84 @@ def restore(
     found: dict,  # a checkpoint, as `Run.load` gives it
 ) -> None:
     "Take up the checkpoint `found`, after making sure that it belongs to this run"
-    path = self.out/'checkpoint.pt'
-    if 'config' not in found: raise MemtrainError(f"{path} is no checkpoint of a GPT's run", 'choose another folder')
+    path = self.out / 'checkpoint.pt'
+    if 'config' not in found:
+        raise MemtrainError(f"{path} is no checkpoint of a GPT's run", 'choose another folder')
     check_shape(found, {'iter': int, 'best?': (float, int), 'told?': dict}, path)
-    older = {'data': 'shards', 'global_batch': _rows(SimpleNamespace(**found['config'])), 'model': {f.name: f.default for f in fields(GPTConfig) if f.default is not MISSING}}
-    check_same(path, found['belongs'], self.belongs, {'folder'}, defaults=older, notes={'global_batch': f" ({option('batch_size')} x {option('gradient_accumulation_steps')} x ranks)"})
+    older = {
+        'data': 'shards',
+        'global_batch': _rows(SimpleNamespace(**found['config'])),
+        'model': {f.name: f.default for f in fields(GPTConfig) if f.default is not MISSING},
+    }
+    check_same(
+        path,
+        found['belongs'],
+        self.belongs,
+        {'folder'},
+        defaults=older,
+        notes={
+            'global_batch': f" ({option('batch_size')} x {option('gradient_accumulation_steps')} x ranks)"
+        },
+    )
     before, now = found['config']['max_iters'], self.config.max_iters
     if found['iter'] <= now < before and not {'max_iters', 'epochs'} & set(self.change):
-        raise MemtrainError(f'is less than the {before} that {path} was made for', f"give {before} or more, or say {option('change')} max_iters", 'max_iters', now)
-    self.folder.changed = check_same(path, found['config'], asdict(self.config), _MAY_DIFFER, asdict(TrainConfig()), change=self.change, may_change=_MAY_CHANGE)
-    if now != before: self.folder.changed['max_iters'] = [before, now]  # a longer run needs no word, but its learning rate falls more slowly
-    if 'sharded' in found: load_sharded(self.out/found['sharded'], self.model, self.optimizer)
-    else: load_full_states({'model': found['model_state'], 'optimizer': found['optimizer']}, self.model, self.optimizer)
+        raise MemtrainError(
+            f'is less than the {before} that {path} was made for',
+            f"give {before} or more, or say {option('change')} max_iters",
+            'max_iters',
+            now,
+        )
+    self.folder.changed = check_same(
+        path,
+        found['config'],
+        asdict(self.config),
+        _MAY_DIFFER,
+        asdict(TrainConfig()),
+        change=self.change,
+        may_change=_MAY_CHANGE,
+    )
+    # a longer run needs no word, but its learning rate falls more slowly
+    if now != before:
+        self.folder.changed['max_iters'] = [before, now]
+    if 'sharded' in found:
+        load_sharded(self.out / found['sharded'], self.model, self.optimizer)
+    else:
+        load_full_states(
+            {'model': found['model_state'], 'optimizer': found['optimizer']}, self.model, self.optimizer
+        )
     self._take_up(path, found['loaders'] if 'loaders' in found else [found['loader']])
     states = found['rng'] if isinstance(found['rng'], list) else [found['rng']]
-    if self.ranks.rank < len(states): set_rng_state(states[self.ranks.rank])
-    if self.scaler: self.scaler.load_state_dict(found['scaler'])
+    if self.ranks.rank < len(states):
+        set_rng_state(states[self.ranks.rank])
+    if self.scaler:
+        self.scaler.load_state_dict(found['scaler'])
     self.iter, self.told = found['iter'], found.get('told', {})
-    self.best = found.get('best', math.inf) if found.get('measured_on') == self.measured_on else math.inf  # losses on other windows don't compare
+    # losses on other windows don't compare
+    self.best = found.get('best', math.inf) if found.get('measured_on') == self.measured_on else math.inf
+
 
 @patch
 def _take_up(self: Trainer, path, states):
     "Read on where `states` were taken: one of a loader of windows, or one of each share of a stream"
     n, r, shares = self.ranks.world_size, self.ranks.rank, len(states)
-    if self.data.share is None: return self.loaders[0].load_state_dict(states[0])
-    if shares % n: raise MemtrainError(f"{path} has a stream for each of {shares} ranks, which {n} can't share evenly", f'resume on a number of ranks that divides {shares}')
-    mine = range(r*shares//n, (r + 1)*shares//n)
-    if shares != n: self.loaders = [self.data.share(i, shares, self.belongs['global_batch']//shares) for i in mine]
-    for loader, i in zip(self.loaders, mine): loader.load_state_dict(states[i])
+    if self.data.share is None:
+        return self.loaders[0].load_state_dict(states[0])
+    if shares % n:
+        raise MemtrainError(
+            f"{path} has a stream for each of {shares} ranks, which {n} can't share evenly",
+            f'resume on a number of ranks that divides {shares}',
+        )
+    mine = range(r * shares // n, (r + 1) * shares // n)
+    if shares != n:
+        self.loaders = [self.data.share(i, shares, self.belongs['global_batch'] // shares) for i in mine]
+    for loader, i in zip(self.loaders, mine):
+        loader.load_state_dict(states[i])
 
 # %% ../nbs/training/16_resume.ipynb #bd1b2c71
 class OutOfMemory(MemtrainError):
-    "A step didn't fit; `option` is the cheapest one predicted to need less, None where there is none, and `resumable` whether the run can be resumed with it"
+    """A step didn't fit; `option` is the cheapest one predicted to need less, None where there is none, and
+    `resumable` whether the run can be resumed with it"""
+
     def __init__(
         self,
         problem: str,  # what happened
@@ -597,35 +1108,83 @@ class OutOfMemory(MemtrainError):
         super().__init__(problem, way_out)
         self.option, self.resumable = option, resumable
 
+
 def apply_step(
     c: TrainConfig,  # how it is trained
     step: Step,  # of a plan
 ) -> TrainConfig:  # `MemtrainError` where what else `c` says doesn't go with it
     "The settings `c` with what `step` says of memory"
     again = step.activation_checkpointing
-    return replace(c, batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
-                   use_8bit_optimizer=c.use_8bit_optimizer or step.optimizer == 'adamw8bit', activation_checkpointing=again, loss_chunk_size=step.loss_chunk_size or 0,
-                   checkpoint_every=c.checkpoint_every if again else 1, checkpoint_keep=c.checkpoint_keep if again else 'nothing')
+    return replace(
+        c,
+        batch_size=step.batch_size,
+        gradient_accumulation_steps=step.gradient_accumulation_steps,
+        use_mixed_precision=step.use_mixed_precision,
+        use_8bit_optimizer=c.use_8bit_optimizer or step.optimizer == 'adamw8bit',
+        activation_checkpointing=again,
+        loss_chunk_size=step.loss_chunk_size or 0,
+        checkpoint_every=c.checkpoint_every if again else 1,
+        checkpoint_keep=c.checkpoint_keep if again else 'nothing',
+    )
+
 
 def _out_of_memory(trainer):
     "The error of a `trainer` whose step didn't fit"
     c, shape, device, saved = trainer.config, trainer.model.config, trainer.device, trainer.folder.saved
     said = f'out of memory in iteration {trainer.iter + 1}'
-    if getattr(shape, 'beyond_gpt2', True): return OutOfMemory(said, f"take a smaller {option('batch_size')}, {option('activation_checkpointing')} or {option('loss_chunk_size')} 1024")
-    step = Step(c.batch_size, shape.block_size, c.gradient_accumulation_steps, c.use_mixed_precision, 'adamw8bit' if c.use_8bit_optimizer else c.optimizer,
-                c.activation_checkpointing, c.loss_chunk_size or None)
-    room = usable_memory('cpu') if device.type == 'cpu' else int(torch.cuda.mem_get_info(device)[1]*(1 - MARGIN))
-    below = min(int(0.9*estimate(shape, step, 'cpu' if device.type == 'cpu' else 'cuda', probe=False).peak), room)
+    if getattr(shape, 'beyond_gpt2', True):
+        return OutOfMemory(
+            said,
+            f"take a smaller {option('batch_size')}, {option('activation_checkpointing')} or {option('loss_chunk_size')} 1024",
+        )
+    step = Step(
+        c.batch_size,
+        shape.block_size,
+        c.gradient_accumulation_steps,
+        c.use_mixed_precision,
+        'adamw8bit' if c.use_8bit_optimizer else c.optimizer,
+        c.activation_checkpointing,
+        c.loss_chunk_size or None,
+    )
+    room = (
+        usable_memory('cpu')
+        if device.type == 'cpu'
+        else int(torch.cuda.mem_get_info(device)[1] * (1 - MARGIN))
+    )
+    below = min(
+        int(0.9 * estimate(shape, step, 'cpu' if device.type == 'cpu' else 'cuda', probe=False).peak), room
+    )
+
     def possible(other):
-        try: return bool(apply_step(c, other))
-        except MemtrainError: return False
-    def same(other): return other.use_mixed_precision == step.use_mixed_precision and (c.use_8bit_optimizer or other.optimizer == step.optimizer)
-    def find(accept): return find_cheaper(shape, step, device.type, below, accept=lambda other: accept(other) and possible(other))
+        try:
+            return bool(apply_step(c, other))
+        except MemtrainError:
+            return False
+
+    def same(other):
+        return other.use_mixed_precision == step.use_mixed_precision and (
+            c.use_8bit_optimizer or other.optimizer == step.optimizer
+        )
+
+    def find(accept):
+        return find_cheaper(
+            shape, step, device.type, below, accept=lambda other: accept(other) and possible(other)
+        )
+
     best = saved and find(same) or find(lambda other: True)
-    if best is None: return OutOfMemory(f'{said}, and no settings are predicted to need less', f"take a smaller model or a shorter {option('block_size')}")
+    if best is None:
+        return OutOfMemory(
+            f'{said}, and no settings are predicted to need less',
+            f"take a smaller model or a shorter {option('block_size')}",
+        )
     new = asdict(apply_step(c, best.step))
     changes = [option(k) if v is True else f'{option(k)} {v}' for k, v in new.items() if v != getattr(c, k)]
-    return OutOfMemory(said, f"the cheapest change predicted to need less ({format_size(best.peak)}) is {' '.join(changes)}", best, same(best.step) or not saved)
+    return OutOfMemory(
+        said,
+        f"the cheapest change predicted to need less ({format_size(best.peak)}) is {' '.join(changes)}",
+        best,
+        same(best.step) or not saved,
+    )
 
 # %% ../nbs/training/16_resume.ipynb #79b3b0c5
 def sample_text(
@@ -634,11 +1193,21 @@ def sample_text(
     temperature: float = 0.8,  # below 1: more careful than the model is
 ) -> str:
     "A document that the model of `trainer` makes up, from its first token on"
-    if not getattr(trainer.model, 'writes', True): return ''  # it knows no logits
+    if not getattr(trainer.model, 'writes', True):
+        return ''  # it knows no logits
     generator = torch.Generator(trainer.device).manual_seed(trainer.config.seed)
     start = torch.full((1, 1), trainer.tokenizer.eod_id, device=trainer.device)
-    eager = torch.compiler.set_stance('force_eager') if trainer.config.compile else contextlib.nullcontext()  # what was read so far would be compiled anew for each token
-    with eager: ids = generate(trainer.model, start, tokens, temperature=temperature, generator=generator, ids=trainer.tokenizer.vocab_size)
+    # what was read so far would be compiled anew for each token
+    eager = torch.compiler.set_stance('force_eager') if trainer.config.compile else contextlib.nullcontext()
+    with eager:
+        ids = generate(
+            trainer.model,
+            start,
+            tokens,
+            temperature=temperature,
+            generator=generator,
+            ids=trainer.tokenizer.vocab_size,
+        )
     return trainer.tokenizer.decode(ids[0, 1:].tolist())
 
 
@@ -647,40 +1216,75 @@ def summarise(
     sample: str,  # what its model has made up
 ) -> dict:  # what `summary.json` holds; losses in nats per token, memory in bytes
     "What came of a run"
-    metrics, shards, shape = read_metrics(trainer.out/'metrics.jsonl'), trainer.val.shards, trainer.model.config
+    metrics, shards, shape = (
+        read_metrics(trainer.out / 'metrics.jsonl'),
+        trainer.val.shards,
+        trainer.model.config,
+    )
     steps = [m for m in metrics if 'loss' in m]
     seconds, tokens = sum(m['seconds'] for m in steps), sum(m['tokens'] for m in steps)
-    params = count_params(shape) if isinstance(shape, GPTConfig) else sum(p.numel() for p in trainer.model.parameters())
-    return {'iters': trainer.iter, 'params': params, 'model': asdict(shape), 'config': asdict(trainer.config),
-            'train_loss': steps[-1]['loss'], 'val_loss': [m['val_loss'] for m in metrics if 'val_loss' in m][-1],
-            'unigram_entropy': unigram_entropy(shards), 'uniform_loss': math.log(shards.vocab_size), 'val_tokens': len(shards),
-            'tokens': tokens, 'seconds': seconds, 'tokens_per_second': tokens / seconds,
-            'waiting': sum(m['waited'] for m in steps) / seconds, 'peak_memory': max(m['memory'] for m in metrics if 'memory' in m),
-            'data': trainer.data.name, 'data_checksum': trainer.data.checksum, **({'stream': trainer.told} if trainer.told else {}), 'device': str(trainer.device),
-            'world_size': trainer.ranks.world_size, 'parallel': trainer.spread.how,
-            'machine': get_machine(), 'versions': get_versions(), 'date': date.today().isoformat(), 'sample': sample}
+    params = (
+        count_params(shape)
+        if isinstance(shape, GPTConfig)
+        else sum(p.numel() for p in trainer.model.parameters())
+    )
+    return {
+        'iters': trainer.iter,
+        'params': params,
+        'model': asdict(shape),
+        'config': asdict(trainer.config),
+        'train_loss': steps[-1]['loss'],
+        'val_loss': [m['val_loss'] for m in metrics if 'val_loss' in m][-1],
+        'unigram_entropy': unigram_entropy(shards),
+        'uniform_loss': math.log(shards.vocab_size),
+        'val_tokens': len(shards),
+        'tokens': tokens,
+        'seconds': seconds,
+        'tokens_per_second': tokens / seconds,
+        'waiting': sum(m['waited'] for m in steps) / seconds,
+        'peak_memory': max(m['memory'] for m in metrics if 'memory' in m),
+        'data': trainer.data.name,
+        'data_checksum': trainer.data.checksum,
+        **({'stream': trainer.told} if trainer.told else {}),
+        'device': str(trainer.device),
+        'world_size': trainer.ranks.world_size,
+        'parallel': trainer.spread.how,
+        'machine': get_machine(),
+        'versions': get_versions(),
+        'date': date.today().isoformat(),
+        'sample': sample,
+    }
+
 
 @patch(as_prop=True)
 def finished(self: Trainer) -> bool:
     "Whether all iterations are done"
     return self.iter >= self.config.max_iters
 
+
 @patch
 def run(self: Trainer) -> dict:  # the summary, also written to `summary.json`
     "Train up to `max_iters`, evaluating, logging and saving on the way"
     c = self.config
+
     def measure():
         self.save_best(loss := self.evaluate())
         return loss
+
     def describe(m, val):
-        return (f"loss {m['loss']:.3f}, {f'val {val:.3f}, ' if val else ''}{m['tokens']/m['seconds']:,.0f} tokens/s, {format_size(m['memory'])}, "
-                f"waiting {m['waited']/m['seconds']:.0%}")
+        return (
+            f"loss {m['loss']:.3f}, {f'val {val:.3f}, ' if val else ''}{m['tokens'] / m['seconds']:,.0f} tokens/s, {format_size(m['memory'])}, "
+            f"waiting {m['waited'] / m['seconds']:.0%}"
+        )
+
     with self.folder:
         try:
-            if self.iter == 0: self.evaluate()
+            if self.iter == 0:
+                self.evaluate()
             self.folder.go(self, c.max_iters, c.checkpoint_interval, measure, c.eval_interval, describe)
         except (MemoryError, RuntimeError) as e:
-            if not is_out_of_memory(e): raise
+            if not is_out_of_memory(e):
+                raise
             traceback.clear_frames(e.__traceback__)  # what didn't fit is still held there
             raise _out_of_memory(self) from None
         sample = sample_text(self)  # with parts of the model on other ranks, all must be there
@@ -691,14 +1295,23 @@ def write_tensorboard(
     folder: str | Path,  # of the event files
 ) -> Callable[[dict], None]:  # a listener of `Trainer`
     "Write every number of the log into `folder`, for TensorBoard; needs the extra `tensorboard`"
-    try: make = import_module('torch.utils.tensorboard').SummaryWriter
-    except ImportError: raise MemtrainError("writing for TensorBoard needs tensorboard: pip install 'memtrain[tensorboard]'") from None
+    try:
+        make = import_module('torch.utils.tensorboard').SummaryWriter
+    except ImportError:
+        raise MemtrainError(
+            "writing for TensorBoard needs tensorboard: pip install 'memtrain[tensorboard]'"
+        ) from None
     writers = []
+
     def listen(line):
-        if not writers: writers.append(make(folder, purge_step=line['iter']))  # what a killed run wrote behind its checkpoint is hidden
+        # what a killed run wrote behind its checkpoint is hidden
+        if not writers:
+            writers.append(make(folder, purge_step=line['iter']))
         for name, value in line.items():
-            if name != 'iter' and isinstance(value, (int, float)): writers[0].add_scalar(name, value, line['iter'])
+            if name != 'iter' and isinstance(value, (int, float)):
+                writers[0].add_scalar(name, value, line['iter'])
         writers[0].flush()
+
     return listen
 
 # %% ../nbs/training/16_resume.ipynb #f6dee951
@@ -706,7 +1319,9 @@ def losses(
     run_dir: str | Path,  # folder of a run
 ) -> list[tuple[int, float]]:  # (iteration, loss), training and validation in the order of the log
     "Every loss that the run at `run_dir` has logged"
-    return [(m['iter'], m.get('loss', m.get('val_loss'))) for m in read_metrics(Path(run_dir)/'metrics.jsonl')]
+    return [
+        (m['iter'], m.get('loss', m.get('val_loss'))) for m in read_metrics(Path(run_dir) / 'metrics.jsonl')
+    ]
 
 # %% ../nbs/training/17_your_model.ipynb #8cdebb9b
 import logging, shutil, warnings
@@ -721,36 +1336,98 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
-from .folders import atomic_write, check_empty, file_sha256, lock_folder, publish_files, read_json, remove_temporary, temporary
+from memtrain.folders import (
+    atomic_write,
+    check_empty,
+    file_sha256,
+    lock_folder,
+    publish_files,
+    read_json,
+    remove_temporary,
+    temporary,
+)
 from .runs import load_weights
 from .shards import META, pack_meta
 
 # %% ../nbs/training/17_your_model.ipynb #3ccf9e98
 _FAMILIES = {
-    'gpt2': ('transformer', 'h', {'wte': 'wte', 'wpe': 'wpe', 'norm': 'ln_f', 'norm1': 'ln_1', 'attn.qkv': 'attn.c_attn', 'attn.proj': 'attn.c_proj', 'norm2': 'ln_2', 'mlp.fc': 'mlp.c_fc', 'mlp.proj': 'mlp.c_proj'}),
-    'llama': ('model', 'layers', {'wte': 'embed_tokens', 'norm': 'norm', 'norm1': 'input_layernorm', 'attn.qkv': 'self_attn.q_proj self_attn.k_proj self_attn.v_proj', 'attn.proj': 'self_attn.o_proj',
-                                  'norm2': 'post_attention_layernorm', 'mlp.fc': 'mlp.gate_proj mlp.up_proj', 'mlp.proj': 'mlp.down_proj'})}
-_LAYERS = {'gpt2': {'norm': 'layer', 'positions': 'table', 'mlp': 'gelu'}, 'llama': {'norm': 'rms', 'positions': 'rotary', 'mlp': 'swiglu'}}
+    'gpt2': (
+        'transformer',
+        'h',
+        {
+            'wte': 'wte',
+            'wpe': 'wpe',
+            'norm': 'ln_f',
+            'norm1': 'ln_1',
+            'attn.qkv': 'attn.c_attn',
+            'attn.proj': 'attn.c_proj',
+            'norm2': 'ln_2',
+            'mlp.fc': 'mlp.c_fc',
+            'mlp.proj': 'mlp.c_proj',
+        },
+    ),
+    'llama': (
+        'model',
+        'layers',
+        {
+            'wte': 'embed_tokens',
+            'norm': 'norm',
+            'norm1': 'input_layernorm',
+            'attn.qkv': 'self_attn.q_proj self_attn.k_proj self_attn.v_proj',
+            'attn.proj': 'self_attn.o_proj',
+            'norm2': 'post_attention_layernorm',
+            'mlp.fc': 'mlp.gate_proj mlp.up_proj',
+            'mlp.proj': 'mlp.down_proj',
+        },
+    ),
+}
+_LAYERS = {
+    'gpt2': {'norm': 'layer', 'positions': 'table', 'mlp': 'gelu'},
+    'llama': {'norm': 'rms', 'positions': 'rotary', 'mlp': 'swiglu'},
+}
+
 
 def _theirs(name, family):
     "What Hugging Face calls the parts of our parameter `name`, one under the other"
     top, blocks, names = _FAMILIES[family]
-    if name == 'head.weight': return ['lm_head.weight']
+    if name == 'head.weight':
+        return ['lm_head.weight']
     layer, _, kind = name.rpartition('.')
     if layer.startswith('blocks.'):
         _, i, layer = layer.split('.', 2)
         top = f'{top}.{blocks}.{i}'
     return [f'{top}.{their}.{kind}' for their in names[layer].split()]
 
+
 def find_family(
     config: GPTConfig,  # of a model
 ) -> str:  # 'gpt2' or 'llama'
-    "Whose layers those of `config` are; `MemtrainError` for a mixture, which other people's programs don't know"
+    """Whose layers those of `config` are; `MemtrainError` for a mixture, which other people's programs don't
+    know"""
     mine = {k: getattr(config, k) for k in _LAYERS['gpt2']}
-    found = next((family for family, layers in _LAYERS.items() if layers == mine | {'mlp': config.mlp.removesuffix('_exact')}), None)
+    found = next(
+        (
+            family
+            for family, layers in _LAYERS.items()
+            if layers == mine | {'mlp': config.mlp.removesuffix('_exact')}
+        ),
+        None,
+    )
     if config.n_experts or not found or found == 'gpt2' and config.kv_heads != config.n_head:
-        said = 'experts' if config.n_experts else ', '.join(f'{k} {v}' for k, v in mine.items()) + (f', {config.kv_heads} heads of keys for {config.n_head}' if config.kv_heads != config.n_head else '')
-        raise MemtrainError(f"a model with {said} is neither GPT-2's (layer, table, gelu) nor Llama's (rms, rotary, swiglu)", 'export it as safetensors, which keeps our own names')
+        said = (
+            'experts'
+            if config.n_experts
+            else ', '.join(f'{k} {v}' for k, v in mine.items())
+            + (
+                f', {config.kv_heads} heads of keys for {config.n_head}'
+                if config.kv_heads != config.n_head
+                else ''
+            )
+        )
+        raise MemtrainError(
+            f"a model with {said} is neither GPT-2's (layer, table, gelu) nor Llama's (rms, rotary, swiglu)",
+            'export it as safetensors, which keeps our own names',
+        )
     return found
 
 # %% ../nbs/training/17_your_model.ipynb #de75be0d
@@ -760,51 +1437,138 @@ def to_hf(
 ) -> tuple[dict, dict[str, torch.Tensor]]:  # config.json, and tensors by Hugging Face's names
     "`model` as transformers has it"
     c, family = model.config, find_family(model.config)
-    common = {'model_type': family, 'vocab_size': c.vocab_size, 'tie_word_embeddings': c.tie_weights, 'bos_token_id': eod_id, 'eos_token_id': eod_id, 'dtype': str(model.wte.weight.dtype).partition('.')[2]}
-    if family == 'gpt2': config = {'architectures': ['GPT2LMHeadModel'], **common, 'n_positions': c.block_size, 'n_embd': c.n_embd, 'n_layer': c.n_layer, 'n_head': c.n_head, 'n_inner': c.mlp_width,
-                                   'activation_function': 'gelu' if c.mlp == 'gelu_exact' else 'gelu_new', 'layer_norm_epsilon': c.norm_eps, 'resid_pdrop': c.dropout, 'embd_pdrop': c.dropout, 'attn_pdrop': c.dropout}
-    else: config = {'architectures': ['LlamaForCausalLM'], **common, 'max_position_embeddings': c.block_size, 'hidden_size': c.n_embd, 'num_hidden_layers': c.n_layer, 'num_attention_heads': c.n_head,
-                    'num_key_value_heads': c.kv_heads, 'intermediate_size': c.mlp_width, 'hidden_act': 'silu', 'rms_norm_eps': c.norm_eps, 'rope_theta': c.rope_theta, 'attention_bias': c.bias, 'mlp_bias': c.bias,
-                    'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_theta}, 'attention_dropout': c.dropout}
+    common = {
+        'model_type': family,
+        'vocab_size': c.vocab_size,
+        'tie_word_embeddings': c.tie_weights,
+        'bos_token_id': eod_id,
+        'eos_token_id': eod_id,
+        'dtype': str(model.wte.weight.dtype).partition('.')[2],
+    }
+    if family == 'gpt2':
+        config = {
+            'architectures': ['GPT2LMHeadModel'],
+            **common,
+            'n_positions': c.block_size,
+            'n_embd': c.n_embd,
+            'n_layer': c.n_layer,
+            'n_head': c.n_head,
+            'n_inner': c.mlp_width,
+            'activation_function': 'gelu' if c.mlp == 'gelu_exact' else 'gelu_new',
+            'layer_norm_epsilon': c.norm_eps,
+            'resid_pdrop': c.dropout,
+            'embd_pdrop': c.dropout,
+            'attn_pdrop': c.dropout,
+        }
+    else:
+        config = {
+            'architectures': ['LlamaForCausalLM'],
+            **common,
+            'max_position_embeddings': c.block_size,
+            'hidden_size': c.n_embd,
+            'num_hidden_layers': c.n_layer,
+            'num_attention_heads': c.n_head,
+            'num_key_value_heads': c.kv_heads,
+            'intermediate_size': c.mlp_width,
+            'hidden_act': 'silu',
+            'rms_norm_eps': c.norm_eps,
+            'rope_theta': c.rope_theta,
+            'attention_bias': c.bias,
+            'mlp_bias': c.bias,
+            'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_theta},
+            'attention_dropout': c.dropout,
+        }
     tensors = {}
     for name, t in model.state_dict().items():
-        if name == 'head.weight' and c.tie_weights: continue
-        if family == 'gpt2' and t.ndim == 2 and name.startswith('blocks.'): t = t.t()
-        names, kv = _theirs(name, family), c.kv_heads*(c.n_embd//c.n_head)
-        parts = t.split([c.n_embd, kv, kv] if len(names) == 3 else len(t)//len(names))
+        if name == 'head.weight' and c.tie_weights:
+            continue
+        if family == 'gpt2' and t.ndim == 2 and name.startswith('blocks.'):
+            t = t.t()
+        names, kv = _theirs(name, family), c.kv_heads * (c.n_embd // c.n_head)
+        parts = t.split([c.n_embd, kv, kv] if len(names) == 3 else len(t) // len(names))
         tensors |= {their: part.contiguous() for their, part in zip(names, parts)}
-        if family == 'gpt2' and not c.bias and name.endswith('.weight') and (name.startswith('blocks.') or name == 'norm.weight'):
+        if (
+            family == 'gpt2'
+            and not c.bias
+            and name.endswith('.weight')
+            and (name.startswith('blocks.') or name == 'norm.weight')
+        ):
             tensors[f'{names[0][:-6]}bias'] = t.new_zeros(t.shape[-1])
     return config, tensors
 
+
 def from_hf(
     folder: str | Path,  # with config.json and *.safetensors, as `save_pretrained` leaves it
-    block_size: int | None = None,  # tokens of a window, at most as many as the model was made for, which is the default
+    # tokens of a window, at most as many as the model was made for, which is the default
+    block_size: int | None = None,
 ) -> GPT:  # in float32
     "The GPT-2 or Llama in `folder` as a GPT of ours"
     folder = Path(folder)
-    found = read_json(folder/'config.json', hint='give the folder of a model')
-    if not isinstance(found, dict): raise MemtrainError(f'{folder/"config.json"} is no JSON object', 'give the folder of a model')
-    def refuse(what): raise MemtrainError(f"{folder}: {what}, which our GPT doesn't have", f"train it as it is: {option('model')} {folder}")
+    found = read_json(folder / 'config.json', hint='give the folder of a model')
+    if not isinstance(found, dict):
+        raise MemtrainError(f'{folder / "config.json"} is no JSON object', 'give the folder of a model')
+
+    def refuse(what):
+        raise MemtrainError(
+            f"{folder}: {what}, which our GPT doesn't have", f"train it as it is: {option('model')} {folder}"
+        )
+
     family = {'gpt2': 'gpt2', 'llama': 'llama', 'mistral': 'llama'}.get(found.get('model_type'))
-    if family is None: refuse(f"a model of type {found.get('model_type')!r}")
-    with explain_damage(folder/'config.json', 'give the folder of a GPT-2 or a Llama', ours=True):
+    if family is None:
+        refuse(f"a model of type {found.get('model_type')!r}")
+    with explain_damage(folder / 'config.json', 'give the folder of a GPT-2 or a Llama', ours=True):
         if family == 'gpt2':
-            expected = {'activation_function': ('gelu', 'gelu_new', 'gelu_pytorch_tanh'), 'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,), 'add_cross_attention': (False,)}
-            shape = dict(block_size=found.get('n_positions', 1024), n_layer=found['n_layer'], n_head=found['n_head'], n_embd=found['n_embd'], bias=True, mlp_hidden=found.get('n_inner'),
-                         norm_eps=found.get('layer_norm_epsilon', 1e-5), tie_weights=found.get('tie_word_embeddings', True))
+            expected = {
+                'activation_function': ('gelu', 'gelu_new', 'gelu_pytorch_tanh'),
+                'scale_attn_weights': (True,),
+                'scale_attn_by_inverse_layer_idx': (False,),
+                'add_cross_attention': (False,),
+            }
+            shape = dict(
+                block_size=found.get('n_positions', 1024),
+                n_layer=found['n_layer'],
+                n_head=found['n_head'],
+                n_embd=found['n_embd'],
+                bias=True,
+                mlp_hidden=found.get('n_inner'),
+                norm_eps=found.get('layer_norm_epsilon', 1e-5),
+                tie_weights=found.get('tie_word_embeddings', True),
+            )
         else:
-            rope = found.get('rope_parameters') or {'rope_theta': found.get('rope_theta', 10000.0), **(found.get('rope_scaling') or {})}
-            if (kind := rope.get('rope_type', rope.get('type', 'default'))) != 'default': refuse(f'rotary positions stretched by {kind!r}')
+            rope = found.get('rope_parameters') or {
+                'rope_theta': found.get('rope_theta', 10000.0),
+                **(found.get('rope_scaling') or {}),
+            }
+            if (kind := rope.get('rope_type', rope.get('type', 'default'))) != 'default':
+                refuse(f'rotary positions stretched by {kind!r}')
             heads, width = found['num_attention_heads'], found['hidden_size']
-            expected = {'hidden_act': ('silu',), 'sliding_window': (None,), 'head_dim': (None, width//heads), 'mlp_bias': (found.get('attention_bias', False),) if family == found['model_type'] else (False, None)}
-            shape = dict(block_size=found.get('max_position_embeddings', 2048), n_layer=found['num_hidden_layers'], n_head=heads, n_embd=width, bias=found.get('attention_bias', False), tie_weights=found.get('tie_word_embeddings', False),
-                         mlp_hidden=found['intermediate_size'], n_kv_head=found.get('num_key_value_heads'), norm_eps=found.get('rms_norm_eps', 1e-6), rope_theta=rope['rope_theta'])
+            expected = {
+                'hidden_act': ('silu',),
+                'sliding_window': (None,),
+                'head_dim': (None, width // heads),
+                'mlp_bias': (found.get('attention_bias', False),)
+                if family == found['model_type']
+                else (False, None),
+            }
+            shape = dict(
+                block_size=found.get('max_position_embeddings', 2048),
+                n_layer=found['num_hidden_layers'],
+                n_head=heads,
+                n_embd=width,
+                bias=found.get('attention_bias', False),
+                tie_weights=found.get('tie_word_embeddings', False),
+                mlp_hidden=found['intermediate_size'],
+                n_kv_head=found.get('num_key_value_heads'),
+                norm_eps=found.get('rms_norm_eps', 1e-6),
+                rope_theta=rope['rope_theta'],
+            )
         for key, known in expected.items():
-            if key in found and found[key] not in known: refuse(f'{key} {found[key]!r}')
+            if key in found and found[key] not in known:
+                refuse(f'{key} {found[key]!r}')
         exact = {'mlp': 'gelu_exact'} if found.get('activation_function') == 'gelu' else {}
         config = GPTConfig(vocab_size=found['vocab_size'], **_LAYERS[family] | exact, **shape)
     return load_tensors(folder, config, family, block_size)
+
 
 def load_tensors(
     folder: str | Path,  # with *.safetensors
@@ -814,67 +1578,125 @@ def load_tensors(
 ) -> GPT:  # in float32
     "The model of the shape `config` with the weights in `folder`, by the names of `family`"
     files, found = sorted(Path(folder).glob('*.safetensors')), {}
-    if not files: raise MemtrainError(f'{folder} has no *.safetensors', 'give a folder with the weights of a model in that format')
+    if not files:
+        raise MemtrainError(
+            f'{folder} has no *.safetensors', 'give a folder with the weights of a model in that format'
+        )
     for path in files:
-        try: found |= load_file(path)
-        except (SafetensorError, OSError) as e: raise MemtrainError(f"{path}: can't be read ({str(e).splitlines()[0]})", 'copy it again') from None
+        try:
+            found |= load_file(path)
+        except (SafetensorError, OSError) as e:
+            raise MemtrainError(
+                f"{path}: can't be read ({str(e).splitlines()[0]})", 'copy it again'
+            ) from None
     if family:
         top = _FAMILIES[family][0]
-        found = {k if k.startswith((top + '.', 'lm_head.')) else f'{top}.{k}': t for k, t in found.items()}  # a model without its head is saved without the prefix
+        # a model without its head is saved without the prefix
+        found = {k if k.startswith((top + '.', 'lm_head.')) else f'{top}.{k}': t for k, t in found.items()}
+
         def ours(name):
             parts = [found[n] for n in _theirs(name, family) if n in found]
-            return torch.cat(parts).t() if family == 'gpt2' and name.startswith('blocks.') and parts and parts[0].ndim == 2 else torch.cat(parts) if parts else None
-        with torch.device('meta'): names = GPT(config).state_dict()
+            return (
+                torch.cat(parts).t()
+                if family == 'gpt2' and name.startswith('blocks.') and parts and parts[0].ndim == 2
+                else torch.cat(parts)
+                if parts
+                else None
+            )
+
+        with torch.device('meta'):
+            names = GPT(config).state_dict()
         found = {name: t for name in names if (t := ours(name)) is not None}
-    if config.tie_weights: found['head.weight'] = found.get('wte.weight')
+    if config.tie_weights:
+        found['head.weight'] = found.get('wte.weight')
     if block_size is not None:
-        if block_size > config.block_size: raise MemtrainError(f'is more than the {config.block_size} positions of {folder}', 'take as many, or fewer', 'block_size', block_size)
+        if block_size > config.block_size:
+            raise MemtrainError(
+                f'is more than the {config.block_size} positions of {folder}',
+                'take as many, or fewer',
+                'block_size',
+                block_size,
+            )
         config = replace(config, block_size=block_size)
-        if found.get('wpe.weight') is not None: found['wpe.weight'] = found['wpe.weight'][:block_size]
-    return load_weights(folder, lambda: GPT(config), {k: t.float() for k, t in found.items() if t is not None}, config.n_layer, 'copy the folder again')
+        if found.get('wpe.weight') is not None:
+            found['wpe.weight'] = found['wpe.weight'][:block_size]
+    return load_weights(
+        folder,
+        lambda: GPT(config),
+        {k: t.float() for k, t in found.items() if t is not None},
+        config.n_layer,
+        'copy the folder again',
+    )
 
 # %% ../nbs/training/17_your_model.ipynb #f9d2c4e2
 class TrainedModel(NamedTuple):
     "What `load_run` gives"
+
     model: Any  # in eval mode
     tokenizer: Any  # as `load_tokenizer` gives it; None where the folder has none
     config: Any  # the model's shape, a `GPTConfig`
 
+
 def load_run(
-    folder: str | Path,  # folder of a run, of an exported model, or of a GPT-2 or Llama as Hugging Face keeps it
+    # folder of a run, of an exported model, or of a GPT-2 or Llama as Hugging Face keeps it
+    folder: str | Path,
     device: str = 'auto',  # where the model goes: cpu, cuda, cuda:1, mps; auto is cuda where there is one
     block_size: int | None = None,  # tokens of a window, where it is to be less than the model was made for
 ) -> TrainedModel:  # model, tokenizer, config
     "The model in `folder`, of a run with its best weights, and its tokenizer"
     folder = Path(folder)
-    if not folder.is_dir(): raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
-    if (folder/'config.json').exists():
-        found = read_json(folder/'config.json')
-        if isinstance(found, dict) and 'model_type' in found: model = from_hf(folder, block_size)
-        else: model = load_tensors(folder, GPTConfig.from_json(folder/'config.json'), block_size=block_size)
-    else: model, _ = read_run(folder, block_size)
+    if not folder.is_dir():
+        raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
+    if (folder / 'config.json').exists():
+        found = read_json(folder / 'config.json')
+        if isinstance(found, dict) and 'model_type' in found:
+            model = from_hf(folder, block_size)
+        else:
+            model = load_tensors(folder, GPTConfig.from_json(folder / 'config.json'), block_size=block_size)
+    else:
+        model, _ = read_run(folder, block_size)
     model = model.to(choose_device(device)).eval()
-    tokenizer = load_tokenizer(folder) if any((folder/name).exists() for name in (TOKENIZER, 'tokenizer.json')) else None
+    tokenizer = (
+        load_tokenizer(folder)
+        if any((folder / name).exists() for name in (TOKENIZER, 'tokenizer.json'))
+        else None
+    )
     return TrainedModel(model, tokenizer, model.config)
+
 
 def read_run(
     folder: str | Path,  # of a run
     block_size: int | None = None,  # tokens of a window, where it is to be less than the model was made for
 ) -> tuple[GPT, dict]:  # the model; what its checkpoint belongs to
     "The model of the run in `folder` with its best weights, or its last where it keeps no best"
-    path = Path(folder)/'best.pt'
-    if not path.exists(): path = path.with_name('checkpoint.pt')
+    path = Path(folder) / 'best.pt'
+    if not path.exists():
+        path = path.with_name('checkpoint.pt')
     found = load_checkpoint(path)
-    if 'begun' in found: raise MemtrainError(f'{folder} has no checkpoint yet', 'train it first')
-    if 'model_state' not in found: raise MemtrainError(f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole")
+    if 'begun' in found:
+        raise MemtrainError(f'{folder} has no checkpoint yet', 'train it first')
+    if 'model_state' not in found:
+        raise MemtrainError(
+            f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole"
+        )
     with explain_damage(path, ours=True):
         belongs, state = found['belongs'], dict(found['model_state'])
-        config = OwnConfig(**belongs['model']) if 'kind' in belongs['model'] else GPTConfig(**belongs['model'])
-    if isinstance(config, OwnConfig): return _own_of_run(path, config, state, block_size), belongs
+        config = (
+            OwnConfig(**belongs['model']) if 'kind' in belongs['model'] else GPTConfig(**belongs['model'])
+        )
+    if isinstance(config, OwnConfig):
+        return _own_of_run(path, config, state, block_size), belongs
     if block_size is not None:
-        if block_size > config.block_size: raise MemtrainError(f'is more than the {config.block_size} positions of {folder}', 'take as many, or fewer', 'block_size', block_size)
+        if block_size > config.block_size:
+            raise MemtrainError(
+                f'is more than the {config.block_size} positions of {folder}',
+                'take as many, or fewer',
+                'block_size',
+                block_size,
+            )
         config = replace(config, block_size=block_size)
-        if 'wpe.weight' in state: state['wpe.weight'] = state['wpe.weight'][:block_size]
+        if 'wpe.weight' in state:
+            state['wpe.weight'] = state['wpe.weight'][:block_size]
     return load_weights(path, lambda: GPT(config), state, config.n_layer), belongs
 
 # %% ../nbs/training/17_your_model.ipynb #90fc8e49
@@ -884,82 +1706,148 @@ def evaluate_tokens(
     tokens: Any,  # ids, (n,): an array, or `TokenShards`
     batch_size: int = 8,  # windows at a time
 ) -> tuple[float, int]:  # mean loss in nats per token, and how many tokens it is of
-    "The mean loss of `model` over all of `tokens` but the first, in windows that don't overlap, `batch_size` at a time"
-    if len(tokens) < 2: raise MemtrainError(f'{len(tokens)} tokens: there is none that follows another', 'give more text')
+    """The mean loss of `model` over all of `tokens` but the first, in windows that don't overlap,
+    `batch_size` at a time"""
+    if len(tokens) < 2:
+        raise MemtrainError(f'{len(tokens)} tokens: there is none that follows another', 'give more text')
     device, window, was_training = next(model.parameters()).device, model.config.block_size, model.training
     whole, total = (len(tokens) - 1) // window, 0.0
+
     def rows(first, n, length):
-        ids = torch.from_numpy(np.asarray(tokens[first:first + n*length + 1]).astype(np.int64)).to(device)
+        ids = torch.from_numpy(np.asarray(tokens[first : first + n * length + 1]).astype(np.int64)).to(device)
         return ids[:-1].view(n, length), ids[1:].view(n, length)
-    parts = [(i*window, min(batch_size, whole - i), window) for i in range(0, whole, batch_size)]
-    if rest := (len(tokens) - 1) % window: parts.append((whole*window, 1, rest))
+
+    parts = [(i * window, min(batch_size, whole - i), window) for i in range(0, whole, batch_size)]
+    if rest := (len(tokens) - 1) % window:
+        parts.append((whole * window, 1, rest))
     model.eval()
     try:
-        for first, n, length in progress(parts, desc='measuring'): total += model.loss(*rows(first, n, length)).item() * n*length
-    finally: model.train(was_training)
+        for first, n, length in progress(parts, desc='measuring'):
+            total += model.loss(*rows(first, n, length)).item() * n * length
+    finally:
+        model.train(was_training)
     return total / (len(tokens) - 1), len(tokens) - 1
 
 # %% ../nbs/training/17_your_model.ipynb #9a81a374
 def export_model(
     run: str | Path,  # folder of a run, or any that `load_run` opens
     dest: str | Path,  # folder to write, empty or not there
-    to: str = 'safetensors',  # safetensors, with memtrain's names; hf, for transformers and what reads its models; or nanogpt
+    # safetensors, with memtrain's names; hf, for transformers and what reads its models; or nanogpt
+    to: str = 'safetensors',
 ) -> list[str]:  # the files
     "Write the model of `run` to `dest` in the format `to`, with its configuration and tokenizer"
-    if to not in ('safetensors', 'hf', 'nanogpt'): raise MemtrainError("isn't one of safetensors, hf, nanogpt", '', 'to', to)
+    if to not in ('safetensors', 'hf', 'nanogpt'):
+        raise MemtrainError("isn't one of safetensors, hf, nanogpt", '', 'to', to)
     (model, tokenizer, config), dest = load_run(run, 'cpu'), Path(dest)
-    if isinstance(model, OwnModel): return _export_own(model, tokenizer, dest, to)
-    config_json, tensors = to_hf(model, tokenizer and tokenizer.eod_id) if to == 'hf' else (asdict(config), {k: t.contiguous() for k, t in model.state_dict().items() if not (config.tie_weights and k == 'head.weight')})
+    if isinstance(model, OwnModel):
+        return _export_own(model, tokenizer, dest, to)
+    config_json, tensors = (
+        to_hf(model, tokenizer and tokenizer.eod_id)
+        if to == 'hf'
+        else (
+            asdict(config),
+            {
+                k: t.contiguous()
+                for k, t in model.state_dict().items()
+                if not (config.tie_weights and k == 'head.weight')
+            },
+        )
+    )
     files = {}
-    if to == 'nanogpt': files['ckpt.pt'] = lambda p: torch.save(_to_nanogpt(model), p)
-    else: files['model.safetensors'] = lambda p: save_file(tensors, p, {'format': 'pt'})
-    if tokenizer: files |= _tokenizer_files(tokenizer, to)
-    if to != 'nanogpt': files['config.json'] = lambda p: Path(p).write_text(json.dumps(config_json, indent=1))
+    if to == 'nanogpt':
+        files['ckpt.pt'] = lambda p: torch.save(_to_nanogpt(model), p)
+    else:
+        files['model.safetensors'] = lambda p: save_file(tensors, p, {'format': 'pt'})
+    if tokenizer:
+        files |= _tokenizer_files(tokenizer, to)
+    if to != 'nanogpt':
+        files['config.json'] = lambda p: Path(p).write_text(json.dumps(config_json, indent=1))
     with lock_folder(dest):
         remove_temporary(dest)
         check_empty(dest, 'exported model')
         try:
             for name, write in files.items():
-                with atomic_write(temporary(dest, name)) as f: write(f.name)
-            publish_files({temporary(dest, name): dest/name for name in files})
+                with atomic_write(temporary(dest, name)) as f:
+                    write(f.name)
+            publish_files({temporary(dest, name): dest / name for name in files})
         except BaseException:
             remove_temporary(dest)
             raise
     return list(files)
 
+
 def _to_nanogpt(model):
     "The checkpoint that nanoGPT's sample.py and train.py read"
     c = model.config
-    if find_family(c) != 'gpt2' or c.mlp_width != 4*c.n_embd: raise MemtrainError("nanoGPT has GPT-2's layers only", 'take hf, or safetensors')
-    if not c.tie_weights: raise MemtrainError("nanoGPT's output layer is its token table", 'take hf, or safetensors')
+    if find_family(c) != 'gpt2' or c.mlp_width != 4 * c.n_embd:
+        raise MemtrainError("nanoGPT has GPT-2's layers only", 'take hf, or safetensors')
+    if not c.tie_weights:
+        raise MemtrainError("nanoGPT's output layer is its token table", 'take hf, or safetensors')
     state = {_theirs(k, 'gpt2')[0]: t for k, t in model.state_dict().items()}
-    args = {'n_layer': c.n_layer, 'n_head': c.n_head, 'n_embd': c.n_embd, 'block_size': c.block_size, 'bias': c.bias, 'vocab_size': c.vocab_size, 'dropout': c.dropout}
-    return {'model': state, 'model_args': args, 'iter_num': 0, 'best_val_loss': math.inf, 'config': {}, 'optimizer': None}
+    args = {
+        'n_layer': c.n_layer,
+        'n_head': c.n_head,
+        'n_embd': c.n_embd,
+        'block_size': c.block_size,
+        'bias': c.bias,
+        'vocab_size': c.vocab_size,
+        'dropout': c.dropout,
+    }
+    return {
+        'model': state,
+        'model_args': args,
+        'iter_num': 0,
+        'best_val_loss': math.inf,
+        'config': {},
+        'optimizer': None,
+    }
+
 
 def _tokenizer_files(tokenizer, to):
     "What writes the files of `tokenizer`, by name"
     write = lambda text: lambda p: Path(p).write_text(text, encoding='utf-8')
-    if to == 'hf' and tokenizer.kind == 'sentencepiece': return {'tokenizer.model': lambda p: Path(p).write_bytes(tokenizer.model)}
-    if to == 'hf': return {'tokenizer.json': write(to_tokenizers(tokenizer).to_str()), 'tokenizer_config.json': write(json.dumps({'tokenizer_class': 'PreTrainedTokenizerFast', 'eos_token': to_tokenizers(tokenizer).id_to_token(tokenizer.eod_id)}))}
+    if to == 'hf' and tokenizer.kind == 'sentencepiece':
+        return {'tokenizer.model': lambda p: Path(p).write_bytes(tokenizer.model)}
+    if to == 'hf':
+        return {
+            'tokenizer.json': write(to_tokenizers(tokenizer).to_str()),
+            'tokenizer_config.json': write(
+                json.dumps(
+                    {
+                        'tokenizer_class': 'PreTrainedTokenizerFast',
+                        'eos_token': to_tokenizers(tokenizer).id_to_token(tokenizer.eod_id),
+                    }
+                )
+            ),
+        }
     files = {TOKENIZER: write(tokenizer.state())}
     if to == 'nanogpt' and tokenizer.kind == 'char':  # which its sample.py looks for in data/NAME
         files[META] = lambda p: Path(p).write_bytes(pack_meta(tokenizer.chars))
     return files
+
 
 def to_tokenizers(
     tokenizer: Any,  # ours: of bytes, characters or BPE
 ) -> Any:  # a `tokenizers.Tokenizer` with the same ids
     "`tokenizer` as one of the tokenizers library"
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    if tokenizer.kind == 'bpe': return tokenizer.tokenizer
+
+    if tokenizer.kind == 'bpe':
+        return tokenizer.tokenizer
     if tokenizer.kind == 'char':
         made = Tokenizer(models.BPE({c: i for i, c in enumerate(tokenizer.chars)}, []))
         made.decoder = decoders.Fuse()
     else:
-        shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the bytes that byte-level BPE shows as themselves; the others come behind 255, in their order
-        letters = {b: chr(b) for b in shown} | {b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in shown)}
+        # the bytes that byte-level BPE shows as themselves; the others come behind 255, in their order
+        shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        letters = {b: chr(b) for b in shown} | {
+            b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in shown)
+        }
         made = Tokenizer(models.BPE({letters[b]: b for b in range(256)}, []))
-        made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
+        made.pre_tokenizer, made.decoder = (
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            decoders.ByteLevel(),
+        )
     made.add_special_tokens([AddedToken('<|endoftext|>', special=True, normalized=False)])
     return made
 
@@ -967,6 +1855,7 @@ def to_tokenizers(
 @dataclass(frozen=True)
 class OwnConfig:
     "What is known of a model that isn't a `GPT`, and what it was made from"
+
     kind: str  # its class
     vocab_size: int  # ids
     block_size: int  # tokens of a window
@@ -976,30 +1865,59 @@ class OwnConfig:
     lora_alpha: int | None = None  # they count for so much, over the rank
     load_in_4bit: bool = False  # frozen weights in 4 bits each
 
+
 class OwnModel(nn.Module):
     "Any `model` with a `loss`, as `Trainer` takes one"
-    def __init__(self,
+
+    def __init__(
+        self,
         model: nn.Module,  # transformers' causal language model, or any with a `loss`
-        loss: Callable | None = None,  # of the model, ids (B, T), targets (B, T), and of packed rows documents and positions: the mean over targets that aren't -100
+        # of the model, ids (B, T), targets (B, T), and of packed rows documents and positions: the mean over
+        # targets that aren't -100
+        loss: Callable | None = None,
         vocab_size: int | None = None,  # ids; what the model's config says by default
         block_size: int | None = None,  # tokens of a window; what the model's config says by default
-        blocks: list[nn.Module] | None = None,  # what is computed twice, compiled and divided among ranks as one; the longest list of modules by default
+        # what is computed twice, compiled and divided among ranks as one; the longest list of modules by
+        # default
+        blocks: list[nn.Module] | None = None,
         **made: Any,  # the rest of `OwnConfig`
     ):
         super().__init__()
         self.model, self._loss, known = model, loss, getattr(model, 'config', None)
-        inner = model.get_base_model() if hasattr(model, 'get_base_model') else model  # under peft's adapters, which are in its layers
-        self._parts = {'inner': inner, 'blocks': blocks if blocks is not None else max((list(m) for m in model.modules() if isinstance(m, nn.ModuleList)), key=len, default=[])}
+        # under peft's adapters, which are in its layers
+        inner = model.get_base_model() if hasattr(model, 'get_base_model') else model
+        self._parts = {
+            'inner': inner,
+            'blocks': blocks
+            if blocks is not None
+            else max((list(m) for m in model.modules() if isinstance(m, nn.ModuleList)), key=len, default=[]),
+        }
         self.writes = hasattr(inner, 'get_output_embeddings') and hasattr(inner, 'base_model_prefix')
-        if loss is None and not self.writes: raise MemtrainError(f'a {type(model).__name__} has no loss', 'give OwnModel a function: loss(model, ids, targets)')
-        vocab_size, block_size = vocab_size or getattr(known, 'vocab_size', None), block_size or getattr(known, 'max_position_embeddings', None)
+        if loss is None and not self.writes:
+            raise MemtrainError(
+                f'a {type(model).__name__} has no loss', 'give OwnModel a function: loss(model, ids, targets)'
+            )
+        vocab_size, block_size = (
+            vocab_size or getattr(known, 'vocab_size', None),
+            block_size or getattr(known, 'max_position_embeddings', None),
+        )
         for name, value in (('vocab_size', vocab_size), ('block_size', block_size)):
-            if type(value) is not int or value < 1: raise MemtrainError("isn't told by the model", 'give it to OwnModel', name, value)
+            if type(value) is not int or value < 1:
+                raise MemtrainError("isn't told by the model", 'give it to OwnModel', name, value)
         self.config = OwnConfig(type(inner).__name__, vocab_size, block_size, **made)
         self._checkpointing, self._chunk = False, None
         trained = {n for n, p in self.named_parameters(remove_duplicate=False) if p.requires_grad}
         if len(trained) < len(list(self.named_parameters(remove_duplicate=False))):
-            self.register_state_dict_post_hook(lambda module, state, prefix, _: [state.pop(k) for k in [*state] if k.startswith(prefix) and k[len(prefix):] not in trained] and None)
+            self.register_state_dict_post_hook(
+                lambda module, state, prefix, _: (
+                    [
+                        state.pop(k)
+                        for k in [*state]
+                        if k.startswith(prefix) and k[len(prefix) :] not in trained
+                    ]
+                    and None
+                )
+            )
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -1018,12 +1936,26 @@ class OwnModel(nn.Module):
 
     @checkpointing.setter
     def checkpointing(self, how):
-        if how and not self.blocks: raise MemtrainError('needs to know what is computed twice', 'give OwnModel its blocks', 'activation_checkpointing', True)
-        if how and how is not True and how.keep != 'nothing': raise MemtrainError("is for memtrain's own GPT", 'leave it out', 'checkpoint_keep', how.keep)
-        if how and how is not True and how.every > len(self.blocks): raise MemtrainError(f'computes none of {len(self.blocks)} blocks twice', f'give {len(self.blocks)} or less', 'checkpoint_every', how.every)
+        if how and not self.blocks:
+            raise MemtrainError(
+                'needs to know what is computed twice',
+                'give OwnModel its blocks',
+                'activation_checkpointing',
+                True,
+            )
+        if how and how is not True and how.keep != 'nothing':
+            raise MemtrainError("is for memtrain's own GPT", 'leave it out', 'checkpoint_keep', how.keep)
+        if how and how is not True and how.every > len(self.blocks):
+            raise MemtrainError(
+                f'computes none of {len(self.blocks)} blocks twice',
+                f'give {len(self.blocks)} or less',
+                'checkpoint_every',
+                how.every,
+            )
         for i, block in enumerate(reversed(self.blocks)):
             block.__dict__.pop('forward', None)
-            if how and (how is True or i % how.every == how.every - 1): block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            if how and (how is True or i % how.every == how.every - 1):
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         self._checkpointing = how
 
     @property
@@ -1033,92 +1965,151 @@ class OwnModel(nn.Module):
 
     @loss_chunk_size.setter
     def loss_chunk_size(self, n):
-        if n and not (self.writes and self._loss is None): raise MemtrainError('needs to know the output layer', "leave it out, or let your loss do it with chunked_cross_entropy", 'loss_chunk_size', n)
+        if n and not (self.writes and self._loss is None):
+            raise MemtrainError(
+                'needs to know the output layer',
+                "leave it out, or let your loss do it with chunked_cross_entropy",
+                'loss_chunk_size',
+                n,
+            )
         p = next(self.parameters())
         if n and not isinstance(p, FakeTensor) and p.device.type != 'meta':
             idx, mode = torch.zeros(1, 2, dtype=torch.int64, device=p.device), self.training
-            with torch.no_grad(): same = torch.allclose(self.eval()(idx).float(), self.head(self._features(idx)).float(), rtol=1e-3, atol=1e-3)
+            with torch.no_grad():
+                same = torch.allclose(
+                    self.eval()(idx).float(), self.head(self._features(idx)).float(), rtol=1e-3, atol=1e-3
+                )
             self.train(mode)
-            if not same: raise MemtrainError(f'leaves out what a {self.config.kind} does behind its output layer', 'leave it out', 'loss_chunk_size', n)
+            if not same:
+                raise MemtrainError(
+                    f'leaves out what a {self.config.kind} does behind its output layer',
+                    'leave it out',
+                    'loss_chunk_size',
+                    n,
+                )
         self._chunk = n
 
     def _given(self, idx, documents, positions):
         "What transformers calls a mask of `documents`, and `positions`"
         given = {'use_cache': False} | ({} if positions is None else {'position_ids': positions})
-        if documents is None: return given
+        if documents is None:
+            return given
         reads = (documents[:, :, None] == documents[:, None, :]).tril_()
         dtype = next(p for p in self.parameters() if p.is_floating_point()).dtype
-        return {**given, 'attention_mask': torch.zeros((), dtype=dtype, device=idx.device).where(reads, torch.finfo(dtype).min)[:, None]}
+        return {
+            **given,
+            'attention_mask': torch.zeros((), dtype=dtype, device=idx.device).where(
+                reads, torch.finfo(dtype).min
+            )[:, None],
+        }
 
     def _features(self, idx, documents=None, positions=None):
         inner = self._parts['inner']
         return getattr(inner, inner.base_model_prefix)(idx, **self._given(idx, documents, positions))[0]
 
-    def forward(self,
+    def forward(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64
         documents: torch.Tensor | None = None,  # which document of its row each id belongs to, (B, T), int64
         positions: torch.Tensor | None = None,  # which position each id is at, (B, T), int64
     ) -> torch.Tensor:  # (B, T, V)
-        "Logits for the token that follows each position of `idx`, with `documents` and `positions` as of a `GPT`"
+        """Logits for the token that follows each position of `idx`, with `documents` and `positions` as of a
+        `GPT`"""
         return self.model(idx, **self._given(idx, documents, positions)).logits
 
     def new_past(self) -> Any:
         "Nothing read so far"
         return import_module('transformers').DynamicCache()
 
-    def next_logits(self,
+    def next_logits(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64
         past: Any = None,  # of `new_past`
     ) -> torch.Tensor:  # (B, V)
         "Logits for the token that follows the last of `idx`, behind `past`"
-        return self.model(idx, past_key_values=past, use_cache=past is not None, logits_to_keep=1).logits[:, -1]
+        return self.model(idx, past_key_values=past, use_cache=past is not None, logits_to_keep=1).logits[
+            :, -1
+        ]
 
-    def loss(self,
+    def loss(
+        self,
         idx: torch.Tensor,  # token ids (B, T), int64
         targets: torch.Tensor,  # the ids that follow, (B, T), int64; -100 where none is to be learnt
         documents: torch.Tensor | None = None,  # as in `forward`
         positions: torch.Tensor | None = None,  # as in `forward`
         divide_by: int | None = None,  # what the summed loss is divided by; the number of targets by default
     ) -> torch.Tensor:  # scalar, in nats per token
-        "The loss of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions` as in `forward`"
+        """The loss of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions`
+        as in `forward`"""
         flat = targets.flatten()
         if self._loss is not None:
             n = (targets != -100).sum()
-            mean = self._loss(self.model, idx, targets.where(n > 0, idx), *(() if documents is None else (documents, positions)))  # with nothing to learn, nothing is left of it
+            # with nothing to learn, nothing is left of it
+            mean = self._loss(
+                self.model,
+                idx,
+                targets.where(n > 0, idx),
+                *(() if documents is None else (documents, positions)),
+            )
             return mean if divide_by is None else mean * (n / divide_by)
-        if self._chunk: return chunked_cross_entropy(self._features(idx, documents, positions).flatten(0, 1), self.head.weight, flat, self._chunk, divide_by)
+        if self._chunk:
+            return chunked_cross_entropy(
+                self._features(idx, documents, positions).flatten(0, 1),
+                self.head.weight,
+                flat,
+                self._chunk,
+                divide_by,
+            )
         logits = self(idx, documents, positions).flatten(0, 1)
-        if not torch.is_autocast_enabled(logits.device.type): logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if divide_by is None: return F.cross_entropy(logits, flat, ignore_index=-100)
+        if not torch.is_autocast_enabled(logits.device.type):
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if divide_by is None:
+            return F.cross_entropy(logits, flat, ignore_index=-100)
         return F.cross_entropy(logits, flat, ignore_index=-100, reduction='sum') / divide_by
 
 # %% ../nbs/training/17_your_model.ipynb #0d3a6271
 def _transformers():
     "transformers and peft"
-    logging.getLogger('bitsandbytes').setLevel(logging.ERROR)  # it warns of kernels that nobody asked for, and peft imports it
-    try: transformers, peft = import_module('transformers'), import_module('peft')
-    except ImportError: raise MemtrainError("other people's models need transformers and peft", "pip install 'memtrain[hf]'") from None
+    # it warns of kernels that nobody asked for, and peft imports it
+    logging.getLogger('bitsandbytes').setLevel(logging.ERROR)
+    try:
+        transformers, peft = import_module('transformers'), import_module('peft')
+    except ImportError:
+        raise MemtrainError(
+            "other people's models need transformers and peft", "pip install 'memtrain[hf]'"
+        ) from None
     transformers.utils.logging.disable_progress_bar()
     return transformers, peft
+
 
 def _without_weights(transformers, known, how):
     "A model of the config `known` whose weights nobody has read, with layers of 4 bits where `how` has them"
     quantization = how.pop('quantization_config', None)
-    if quantization is None: return transformers.AutoModelForCausalLM.from_config(known, **how)
-    bnb, quantizer = import_module('bitsandbytes'), transformers.quantizers.AutoHfQuantizer.from_config(quantization, pre_quantized=False)
+    if quantization is None:
+        return transformers.AutoModelForCausalLM.from_config(known, **how)
+    bnb, quantizer = (
+        import_module('bitsandbytes'),
+        transformers.quantizers.AutoHfQuantizer.from_config(quantization, pre_quantized=False),
+    )
     with _disable_current_modes(), torch.device('meta'):
         model = transformers.AutoModelForCausalLM.from_config(known, **how)
         quantizer.preprocess_model(model, device_map=None)
     packed = [m for m in model.modules() if isinstance(m, bnb.nn.Linear4bit)]
-    for layer in packed: layer.weight = None  # not to be made whole
+    for layer in packed:
+        layer.weight = None  # not to be made whole
     model.to_empty(device=torch.empty(0).device)  # where a simulation makes what names no device
     model.tie_weights()
     for layer in packed:
         shape, kind = torch.Size((layer.out_features, layer.in_features)), quantization.bnb_4bit_quant_type
-        layer.weight = nn.Parameter(torch.empty(-(-shape.numel()//2), 1, dtype=torch.uint8), requires_grad=False)
-        layer.weight.quant_state = bnb.functional.QuantState(torch.empty(-(-shape.numel()//64)), shape, torch.empty(16), 64, kind, torch.float32)
+        layer.weight = nn.Parameter(
+            torch.empty(-(-shape.numel() // 2), 1, dtype=torch.uint8), requires_grad=False
+        )
+        layer.weight.quant_state = bnb.functional.QuantState(
+            torch.empty(-(-shape.numel() // 64)), shape, torch.empty(16), 64, kind, torch.float32
+        )
         layer.weight.compress_statistics, layer.weight.quant_type = False, kind
     return quantizer.postprocess_model(model)
+
 
 def open_model(
     folder: str | Path,  # of a causal language model, as transformers' `save_pretrained` leaves it
@@ -1126,59 +2117,117 @@ def open_model(
     lora: int = 0,  # rank of the adapters that are trained instead of the model; 0 for the model itself
     lora_alpha: int | None = None,  # an adapter counts for so much, over the rank; twice the rank by default
     load_in_4bit: bool = False,  # keep what is frozen in 4 bits each; needs `lora`
-    weights: str = 'float32',  # what they are read as; for a `TrainConfig` with `weights` in bfloat16 these, in half of the memory
+    # what they are read as; for a `TrainConfig` with `weights` in bfloat16 these, in half of the memory
+    weights: str = 'float32',
     empty: bool = False,  # the same without its weights, to be simulated
 ) -> OwnModel:
-    "The model in `folder`, read as `weights`, with adapters of rank `lora` and `lora_alpha`, frozen weights in 4 bits where `load_in_4bit` says so"
+    """The model in `folder`, read as `weights`, with adapters of rank `lora` and `lora_alpha`, frozen weights
+    in 4 bits where `load_in_4bit` says so"""
     folder = Path(folder)
-    if not (folder/'config.json').is_file(): raise MemtrainError(f'{folder} has no config.json', 'give the folder of a model, on disk')
-    if load_in_4bit and not lora: raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
-    if lora < 0: raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
+    if not (folder / 'config.json').is_file():
+        raise MemtrainError(f'{folder} has no config.json', 'give the folder of a model, on disk')
+    if load_in_4bit and not lora:
+        raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
+    if lora < 0:
+        raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
     transformers, peft = _transformers()
-    how = {'attn_implementation': 'sdpa', 'dtype': torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16}
-    if load_in_4bit: how |= {'quantization_config': transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.float32 if not torch.cuda.is_available() else torch.bfloat16, bnb_4bit_quant_type='nf4')}
+    how = {
+        'attn_implementation': 'sdpa',
+        'dtype': torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16,
+    }
+    if load_in_4bit:
+        how |= {
+            'quantization_config': transformers.BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_compute_dtype=torch.float32 if not torch.cuda.is_available() else torch.bfloat16,
+                bnb_4bit_quant_type='nf4',
+            )
+        }
     with explain_damage(folder, 'give the folder of a causal language model'):
         known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        if empty: model = _without_weights(transformers, known, how)
-        else: model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True, **how)
-    made = {'folder': str(folder.resolve()), 'lora': lora, 'lora_alpha': lora_alpha, 'load_in_4bit': load_in_4bit}
-    if not empty: made['start'] = sha256_text(''.join(file_sha256(p) for p in sorted(folder.glob('*.safetensors'))))
-    for module in model.modules() if load_in_4bit else ():  # bitsandbytes packs weights anew where they are first read without a gradient, and none comes through what it makes of them
-        if hasattr(module, 'support_avx512bf16_for_cpu'): module.support_avx512bf16_for_cpu = False
+        if empty:
+            model = _without_weights(transformers, known, how)
+        else:
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, **how
+            )
+    made = {
+        'folder': str(folder.resolve()),
+        'lora': lora,
+        'lora_alpha': lora_alpha,
+        'load_in_4bit': load_in_4bit,
+    }
+    if not empty:
+        made['start'] = sha256_text(''.join(file_sha256(p) for p in sorted(folder.glob('*.safetensors'))))
+    # bitsandbytes packs weights anew where they are first read without a gradient, and none comes through
+    # what it makes of them
+    for module in model.modules() if load_in_4bit else ():
+        if hasattr(module, 'support_avx512bf16_for_cpu'):
+            module.support_avx512bf16_for_cpu = False
     if lora:
         model.requires_grad_(False)
-        warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)  # peft asks for it by its old name
-        model = peft.get_peft_model(model, peft.LoraConfig(r=lora, lora_alpha=lora_alpha or 2*lora, target_modules='all-linear', task_type='CAUSAL_LM'))
-    if block_size is not None and block_size > (known.max_position_embeddings or block_size): raise MemtrainError(f'is more than the {known.max_position_embeddings} positions of {folder}', 'take as many, or fewer', 'block_size', block_size)
+        # peft asks for it by its old name
+        warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
+        model = peft.get_peft_model(
+            model,
+            peft.LoraConfig(
+                r=lora, lora_alpha=lora_alpha or 2 * lora, target_modules='all-linear', task_type='CAUSAL_LM'
+            ),
+        )
+    if block_size is not None and block_size > (known.max_position_embeddings or block_size):
+        raise MemtrainError(
+            f'is more than the {known.max_position_embeddings} positions of {folder}',
+            'take as many, or fewer',
+            'block_size',
+            block_size,
+        )
     return OwnModel(model, vocab_size=known.vocab_size, block_size=block_size, **made)
 
 # %% ../nbs/training/17_your_model.ipynb #5e504cbf
 def _own_of_run(path, c, state, block_size):
     "The own model of a run, from the folder that it was made from"
-    if not isinstance(c.folder, str): raise MemtrainError(f'{path} is of a {c.kind} that was made in Python', 'make it again and load model_state, which load_checkpoint gives')
+    if not isinstance(c.folder, str):
+        raise MemtrainError(
+            f'{path} is of a {c.kind} that was made in Python',
+            'make it again and load model_state, which load_checkpoint gives',
+        )
     model = open_model(c.folder, block_size or c.block_size, c.lora, c.lora_alpha, c.load_in_4bit)
-    if c.lora and model.config.start != c.start: raise MemtrainError(f"{c.folder} isn't the model that the adapters in {path} were trained beside", 'restore it')
+    if c.lora and model.config.start != c.start:
+        raise MemtrainError(
+            f"{c.folder} isn't the model that the adapters in {path} were trained beside", 'restore it'
+        )
     mine = model.state_dict(keep_vars=True)
-    if wrong := [k for k in {**mine, **state} if k not in mine or k not in state or mine[k].shape != state[k].shape]: raise MemtrainError(f"{path}: {wrong[0]} isn't that of {c.folder}", 'restore it')
+    if wrong := [
+        k for k in {**mine, **state} if k not in mine or k not in state or mine[k].shape != state[k].shape
+    ]:
+        raise MemtrainError(f"{path}: {wrong[0]} isn't that of {c.folder}", 'restore it')
     with torch.no_grad():
-        for k, t in mine.items(): t.copy_(state[k])
+        for k, t in mine.items():
+            t.copy_(state[k])
     return model
+
 
 def _export_own(model, tokenizer, dest, to):
     "Write an own model as transformers does; adapters are added to what they were trained beside"
-    if to != 'hf' or not model.writes: raise MemtrainError(f"isn't how a {model.config.kind} is kept", 'take hf', 'to', to)
-    inner, dest, tmp = model.model, Path(dest), Path(dest)/'.export.tmp'
-    if model.config.lora and not model.config.load_in_4bit: inner = inner.merge_and_unload()  # in 4 bits it would be rounded again: the adapters alone
+    if to != 'hf' or not model.writes:
+        raise MemtrainError(f"isn't how a {model.config.kind} is kept", 'take hf', 'to', to)
+    inner, dest, tmp = model.model, Path(dest), Path(dest) / '.export.tmp'
+    # in 4 bits it would be rounded again: the adapters alone
+    if model.config.lora and not model.config.load_in_4bit:
+        inner = inner.merge_and_unload()
     with lock_folder(dest):
         shutil.rmtree(tmp, ignore_errors=True)
         check_empty(dest, 'exported model')
         try:
             inner.save_pretrained(tmp)
             theirs = [p for p in Path(model.config.folder).glob('*token*') if p.is_file()]
-            for p in theirs: shutil.copy(p, tmp)
+            for p in theirs:
+                shutil.copy(p, tmp)
             if tokenizer and not theirs:
-                for name, write in _tokenizer_files(tokenizer, 'hf').items(): write(tmp/name)
+                for name, write in _tokenizer_files(tokenizer, 'hf').items():
+                    write(tmp / name)
             files = sorted((p.name for p in tmp.iterdir()), key=lambda name: name == 'config.json')
-            publish_files({tmp/name: dest/name for name in files})
-        finally: shutil.rmtree(tmp, ignore_errors=True)
+            publish_files({tmp / name: dest / name for name in files})
+        finally:
+            shutil.rmtree(tmp, ignore_errors=True)
     return files

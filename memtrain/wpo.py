@@ -23,7 +23,9 @@ def check_counts(
 ) -> None:
     "Raise for the first of `counts` that isn't a whole number, `least` or more"
     for name, n in counts.items():
-        if type(n) is not int or n < least: raise MemtrainError(f"isn't a whole number of {least} or more", 'give one', name, n)
+        if type(n) is not int or n < least:
+            raise MemtrainError(f"isn't a whole number of {least} or more", 'give one', name, n)
+
 
 def make_trunk(
     dim: int,  # of the data, d
@@ -31,8 +33,9 @@ def make_trunk(
     depth: int,  # layers
 ) -> nn.Sequential:  # (K, d) to (K, hidden)
     "What a network of factors makes of centers before its last layer"
-    sizes = [dim] + [hidden]*depth
+    sizes = [dim] + [hidden] * depth
     return nn.Sequential(*(m for a, b in zip(sizes, sizes[1:]) for m in (nn.Linear(a, b), nn.SiLU())))
+
 
 def unsoftplus(
     value: torch.Tensor,  # above 0
@@ -40,9 +43,13 @@ def unsoftplus(
     "What softplus makes `value` of"
     return value + torch.log(-torch.expm1(-value))
 
+
 class FactorNet(nn.Module):
-    "Factors L of the precision matrices L L^T at given centers, which the network sees: (K, `dim`) to (K, `dim`, `dim`)"
-    def __init__(self,
+    """Factors L of the precision matrices L L^T at given centers, which the network sees: (K, `dim`) to (K,
+    `dim`, `dim`)"""
+
+    def __init__(
+        self,
         dim: int,  # of the data, d
         hidden: int = 64,  # width of the trunk
         depth: int = 5,  # its layers
@@ -52,21 +59,29 @@ class FactorNet(nn.Module):
     ):
         super().__init__()
         check_counts(dim=dim, hidden=hidden, depth=depth, panel=panel)
-        if not 0 <= stab < scale < math.inf: raise MemtrainError(f"can't be with {option('stab')} {stab!r}", 'give a finite scale above it, and it 0 or more', 'scale', scale)
+        if not 0 <= stab < scale < math.inf:
+            raise MemtrainError(
+                f"can't be with {option('stab')} {stab!r}",
+                'give a finite scale above it, and it 0 or more',
+                'scale',
+                scale,
+            )
         self.dim, self.hidden, self.stab = dim, hidden, stab
         self.trunk = make_trunk(dim, hidden, depth)
         self.spans = [(c, min(c + panel, dim)) for c in range(0, dim, panel)]
-        self.largest = max((dim - c1)*(c1 - c0) for c0, c1 in self.spans)  # numbers below a square
+        self.largest = max((dim - c1) * (c1 - c0) for c0, c1 in self.spans)  # numbers below a square
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for c0, c1 in self.spans:
             i, j = torch.tril_indices(c1 - c0, c1 - c0)
-            weight = torch.randn(len(i) + (dim - c1)*(c1 - c0), hidden)*(0.01/math.sqrt(hidden))
+            weight = torch.randn(len(i) + (dim - c1) * (c1 - c0), hidden) * (0.01 / math.sqrt(hidden))
             bias = torch.zeros(len(weight))
-            bias[:len(i)][i == j] = unsoftplus(torch.tensor(scale - stab).double()).float()  # softplus makes the scale of it
+            # softplus makes the scale of it
+            bias[: len(i)][i == j] = unsoftplus(torch.tensor(scale - stab).double()).float()
             self.weights.append(nn.Parameter(weight))
             self.biases.append(nn.Parameter(bias))
 
-    def cholesky(self,
+    def cholesky(
+        self,
         centers: torch.Tensor,  # (K, d)
     ) -> torch.Tensor:  # L, (K, d, d)
         "The factors at `centers`, whole: for few centers or dimensions"
@@ -81,57 +96,81 @@ class FactorNet(nn.Module):
 def _triangle(width, device):
     "Where the numbers of a triangle stand in a square of `width`"
     i, j = torch.tril_indices(width, width, device=device)
-    return i*width + j
+    return i * width + j
+
 
 def _product(a, b, low):
     "The matrix product a b, its factors rounded to `low`, if that is given"
     return a @ b if low is None else (a.to(low) @ b.to(low)).to(a.dtype)
 
+
 @patch
 def _panel(self: FactorNet, k, h, low=None, room=None, whole=True):
-    "Panel `k` of the factors for `h` (K, hidden): its square (K, w, w), the rectangle below (K, d - c1, w), in `room`, where that is wanted, and the diagonal before softplus (K, w)"
+    """Panel `k` of the factors for `h` (K, hidden): its square (K, w, w), the rectangle below (K, d - c1, w),
+    in `room`, where that is wanted, and the diagonal before softplus (K, w)"""
     (c0, c1), weight, bias = self.spans[k], self.weights[k], self.biases[k]
     w = c1 - c0
-    t = w*(w + 1)//2
-    square = h.new_zeros(len(h), w*w).index_copy(1, _triangle(w, h.device), torch.addmm(bias[:t], h, weight[:t].t())).view(-1, w, w)
+    t = w * (w + 1) // 2
+    square = (
+        h.new_zeros(len(h), w * w)
+        .index_copy(1, _triangle(w, h.device), torch.addmm(bias[:t], h, weight[:t].t()))
+        .view(-1, w, w)
+    )
     raw = square.diagonal(dim1=1, dim2=2)
     square = square.diagonal_scatter(F.softplus(raw) + self.stab, dim1=1, dim2=2)
-    if not whole: return square, None, raw
-    out = None if room is None else room[:len(h)*(len(bias) - t)].view(len(h), -1)
-    below = torch.addmm(bias[t:], h, weight[t:].t(), out=out) if low is None else torch.add(_product(h, weight[t:].t(), low), bias[t:], out=out)
+    if not whole:
+        return square, None, raw
+    out = None if room is None else room[: len(h) * (len(bias) - t)].view(len(h), -1)
+    below = (
+        torch.addmm(bias[t:], h, weight[t:].t(), out=out)
+        if low is None
+        else torch.add(_product(h, weight[t:].t(), low), bias[t:], out=out)
+    )
     return square, below.view(len(h), self.dim - c1, w), raw
 
 # %% ../nbs/mixtures/40_wpo.ipynb #a12ccec0
-def _squares(t): return t.square().sum(-1, dtype=torch.float64)
+def _squares(t):
+    return t.square().sum(-1, dtype=torch.float64)
+
 
 def _terms(net, x, centers, with_v=True):
-    "Log weights without mixing (K, B), v (K, B, d), and |v|² - tr P (K, B), of any network; log weights and differences in float64. Without v: (K, B, 0) and zeros"
-    if hasattr(net, 'terms'): return net.terms(x, centers, with_v)
+    """Log weights without mixing (K, B), v (K, B, d), and |v|² - tr P (K, B), of any network; log weights and
+    differences in float64. Without v: (K, B, 0) and zeros"""
+    if hasattr(net, 'terms'):
+        return net.terms(x, centers, with_v)
     L, u = net.cholesky(centers), x - centers[:, None]
     y = u @ L
-    a = L.diagonal(dim1=1, dim2=2).log().sum(1, dtype=torch.float64)[:, None] - _squares(y)/2
-    if not with_v: return a, y[..., :0], torch.zeros_like(a)
+    a = L.diagonal(dim1=1, dim2=2).log().sum(1, dtype=torch.float64)[:, None] - _squares(y) / 2
+    if not with_v:
+        return a, y[..., :0], torch.zeros_like(a)
     v = y @ L.mT
     return a, v, _squares(v) - L.square().sum(2).sum(1, dtype=torch.float64)[:, None]
 
+
 def _combine(lse, v_mean, r_mean, likelihood):
-    "The loss of each sample (B,), but for constants, from the log of the sum of weights and the means of v and r"
-    return (1 - likelihood)*(2*r_mean - _squares(v_mean)) - likelihood*lse
+    """The loss of each sample (B,), but for constants, from the log of the sum of weights and the means of v
+    and r"""
+    return (1 - likelihood) * (2 * r_mean - _squares(v_mean)) - likelihood * lse
+
 
 def _dense_loss(net, x, centers, prior=0.0, likelihood=0.0):
     "The loss by autograd, all factors at once; `prior`: log mixing weights (K, 1) or (K, B)"
     a, v, r = _terms(net, x, centers, likelihood < 1)
     a = a + prior
     w = a.softmax(0)
-    return _combine(a.logsumexp(0), (w.to(v.dtype)[..., None]*v).sum(0), (w*r).sum(0), likelihood).mean()
+    return _combine(a.logsumexp(0), (w.to(v.dtype)[..., None] * v).sum(0), (w * r).sum(0), likelihood).mean()
 
 # %% ../nbs/mixtures/40_wpo.ipynb #36b0f653
 def _answer(net, x, centers, log_mixing, leave_one_out=None, chunk_size=None):
     "The job of one of the model's answers, its mixing weights summing to one"
     job = _Job(net, x, centers, log_mixing, leave_one_out, chunk_size)
-    if log_mixing is not None and (log_mixing == -math.inf).all(): raise MemtrainError('is -inf for all centers', 'give at least one a weight', 'log_mixing')
-    job.log_mixing = (x.new_zeros(len(centers)) if log_mixing is None else log_mixing.detach()).double().log_softmax(0)
+    if log_mixing is not None and (log_mixing == -math.inf).all():
+        raise MemtrainError('is -inf for all centers', 'give at least one a weight', 'log_mixing')
+    job.log_mixing = (
+        (x.new_zeros(len(centers)) if log_mixing is None else log_mixing.detach()).double().log_softmax(0)
+    )
     return job
+
 
 @torch.no_grad()
 def log_prob(
@@ -139,23 +178,43 @@ def log_prob(
     x: torch.Tensor,  # points (B, d)
     centers: torch.Tensor,  # (K, d)
     log_mixing: torch.Tensor | None = None,  # log of the mixing weights (K,), up to a constant
-    leave_one_out: torch.Tensor | None = None,  # for each point the number of the center that it is, or -1 (B,)
+    # for each point the number of the center that it is, or -1 (B,)
+    leave_one_out: torch.Tensor | None = None,
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # (B,), float64
     "The log density of the mixture at `x`"
-    job, total = _answer(net, x, centers, log_mixing, leave_one_out, chunk_size), torch.full((len(x),), -math.inf, dtype=torch.float64, device=x.device)
-    for part in job.parts(): total = torch.logaddexp(total, job.check(job.log_weights(part), part).logsumexp(0))
+    job, total = (
+        _answer(net, x, centers, log_mixing, leave_one_out, chunk_size),
+        torch.full((len(x),), -math.inf, dtype=torch.float64, device=x.device),
+    )
+    for part in job.parts():
+        total = torch.logaddexp(total, job.check(job.log_weights(part), part).logsumexp(0))
     job.check_alone(total)
-    return total - x.shape[1]/2*math.log(2*math.pi)
+    return total - x.shape[1] / 2 * math.log(2 * math.pi)
+
 
 @torch.no_grad()
-def score(net: nn.Module, x: torch.Tensor, centers: torch.Tensor, log_mixing: torch.Tensor | None = None, chunk_size: int | None = None) -> torch.Tensor:
+def score(
+    net: nn.Module,
+    x: torch.Tensor,
+    centers: torch.Tensor,
+    log_mixing: torch.Tensor | None = None,
+    chunk_size: int | None = None,
+) -> torch.Tensor:
     "The gradient of the log density at `x` (B, d), in float64; the arguments are those of `log_prob`"
     return -_answer(net, x, centers, log_mixing, None, chunk_size).sum_up()[0][1]
 
+
 @torch.no_grad()
-def laplacian_over_density(net: nn.Module, x: torch.Tensor, centers: torch.Tensor, log_mixing: torch.Tensor | None = None, chunk_size: int | None = None) -> torch.Tensor:
-    "The Laplacian of the density, divided by the density, at `x` (B,), in float64; the arguments are those of `log_prob`"
+def laplacian_over_density(
+    net: nn.Module,
+    x: torch.Tensor,
+    centers: torch.Tensor,
+    log_mixing: torch.Tensor | None = None,
+    chunk_size: int | None = None,
+) -> torch.Tensor:
+    """The Laplacian of the density, divided by the density, at `x` (B,), in float64; the arguments are those
+    of `log_prob`"""
     return _answer(net, x, centers, log_mixing, None, chunk_size).sum_up()[0][2]
 
 # %% ../nbs/mixtures/40_wpo.ipynb #9eb07180
@@ -169,18 +228,36 @@ def sample(
 ) -> torch.Tensor:  # (n, d), of centers' dtype
     "`n` points drawn from the mixture"
     check_counts(n=n)
-    if not len(centers): raise MemtrainError('is empty', 'give at least one', 'centers')
-    if centers.dtype not in (torch.float32, torch.float64): raise MemtrainError(f'is {centers.dtype}', 'torch solves triangles in float32 and float64 only: give net.float() and centers.float()', 'centers')
+    if not len(centers):
+        raise MemtrainError('is empty', 'give at least one', 'centers')
+    if centers.dtype not in (torch.float32, torch.float64):
+        raise MemtrainError(
+            f'is {centers.dtype}',
+            'torch solves triangles in float32 and float64 only: give net.float() and centers.float()',
+            'centers',
+        )
     weights = _answer(net, centers, centers, log_mixing).log_mixing.exp()
     drawn = torch.multinomial(weights, n, replacement=True, generator=generator).sort().values
     rank = getattr(net, 'rank', None)
-    noise = torch.randn(n, centers.shape[1] + (rank or 0), generator=generator, dtype=centers.dtype, device=centers.device)
+    noise = torch.randn(
+        n, centers.shape[1] + (rank or 0), generator=generator, dtype=centers.dtype, device=centers.device
+    )
     numbers, counts = drawn.unique_consecutive(return_counts=True)
-    size, at, out = max(1, _PASS[1]//(2*centers[0].nbytes*centers.shape[1])), 0, noise.new_empty(n, centers.shape[1])
+    size, at, out = (
+        max(1, _PASS[1] // (2 * centers[0].nbytes * centers.shape[1])),
+        0,
+        noise.new_empty(n, centers.shape[1]),
+    )
     for some, times in zip(numbers.split(size), counts.split(size)):
-        for L, k, count in zip(net.cholesky(centers[some]) if rank is None else [None]*len(some), some, times):
-            part = noise[at:at + count]
-            out[at:at + count] = centers[k] + (torch.linalg.solve_triangular(L.T, part.T, upper=True).T if rank is None else net.deviations(centers[k, None], part))
+        for L, k, count in zip(
+            net.cholesky(centers[some]) if rank is None else [None] * len(some), some, times
+        ):
+            part = noise[at : at + count]
+            out[at : at + count] = centers[k] + (
+                torch.linalg.solve_triangular(L.T, part.T, upper=True).T
+                if rank is None
+                else net.deviations(centers[k, None], part)
+            )
             at += count
     return out[torch.randperm(n, generator=generator, device=centers.device)]
 
@@ -191,7 +268,8 @@ def fit_mixing(
     x: torch.Tensor,  # samples (B, d); K x B float64 are held
     centers: torch.Tensor,  # (K, d)
     steps: int = 50,  # of EM
-    leave_one_out: torch.Tensor | None = None,  # for each sample the number of the center that it is, or -1 (B,)
+    # for each sample the number of the center that it is, or -1 (B,)
+    leave_one_out: torch.Tensor | None = None,
     chunk_size: int | None = None,  # centers at a time
 ) -> torch.Tensor:  # log of the mixing weights (K,), float64
     "The mixing weights that make the samples `x` likely, by expectation and maximisation"
@@ -199,8 +277,11 @@ def fit_mixing(
     job = _answer(net, x, centers, None, leave_one_out, chunk_size)
     a = torch.cat([job.log_weights(part) for part in job.parts()])
     job.check_alone(job.check(a, slice(None)).amax(0))
-    lm, some = job.log_mixing, a.split(max(1, _PASS[0]//(24*len(a))), 1)
-    for _ in range(steps): lm = torch.stack([(t + lm[:, None]).log_softmax(0).logsumexp(1) for t in some]).logsumexp(0) - math.log(len(x))
+    lm, some = job.log_mixing, a.split(max(1, _PASS[0] // (24 * len(a))), 1)
+    for _ in range(steps):
+        lm = torch.stack([(t + lm[:, None]).log_softmax(0).logsumexp(1) for t in some]).logsumexp(
+            0
+        ) - math.log(len(x))
     return lm
 
 # %% ../nbs/mixtures/40_wpo.ipynb #b5a4fb06
@@ -213,49 +294,75 @@ def sliced_wasserstein(
 ) -> float:
     "The sliced Wasserstein distance of order 2 between the points `a` and `b`"
     for name, t in dict(a=a, b=b).items():
-        if t.dim() != 2 or t.shape[1] != a.shape[-1] or not len(t): raise MemtrainError(f'has shape {tuple(t.shape)}', 'give at least one point (n, d), of the same d in both', name)
-    directions = torch.randn(a.shape[1], projections, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(a.device)
-    at = (torch.arange(n := max(len(a), len(b)), device=a.device, dtype=torch.float64) + 0.5)/n
-    p, q = ((t.double() @ (directions/directions.norm(dim=0))).sort(0).values[(at*len(t)).long()] for t in (a, b))
+        if t.dim() != 2 or t.shape[1] != a.shape[-1] or not len(t):
+            raise MemtrainError(
+                f'has shape {tuple(t.shape)}', 'give at least one point (n, d), of the same d in both', name
+            )
+    directions = torch.randn(
+        a.shape[1], projections, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(a.device)
+    at = (torch.arange(n := max(len(a), len(b)), device=a.device, dtype=torch.float64) + 0.5) / n
+    p, q = (
+        (t.double() @ (directions / directions.norm(dim=0))).sort(0).values[(at * len(t)).long()]
+        for t in (a, b)
+    )
     return (p - q).square().mean().sqrt().item()
 
 # %% ../nbs/mixtures/40_wpo.ipynb #4b39a1d5
-_TURN = 2*math.pi
+_TURN = 2 * math.pi
 
-def _circle(angle, radius=1.0): return torch.stack([angle.cos(), angle.sin()], 1)*radius
 
-def _8gaussians(rand, randn, choose): return (4*_circle(choose(8)*_TURN/8) + 0.5*randn(2))/1.414
+def _circle(angle, radius=1.0):
+    return torch.stack([angle.cos(), angle.sin()], 1) * radius
+
+
+def _8gaussians(rand, randn, choose):
+    return (4 * _circle(choose(8) * _TURN / 8) + 0.5 * randn(2)) / 1.414
+
 
 def _swissroll(rand, randn, choose):
-    t = 1.5*math.pi*(1 + 2*rand(1))
-    return (torch.cat([t*t.cos(), t*t.sin()], 1) + randn(2))/5
+    t = 1.5 * math.pi * (1 + 2 * rand(1))
+    return (torch.cat([t * t.cos(), t * t.sin()], 1) + randn(2)) / 5
+
 
 def _pinwheel(rand, randn, choose):
-    along = torch.cat([1 + 0.3*randn(1), 0.1*randn(1)], 1)
-    angle = choose(5)*_TURN/5 + 0.25*along[:, 0].exp()
+    along = torch.cat([1 + 0.3 * randn(1), 0.1 * randn(1)], 1)
+    angle = choose(5) * _TURN / 5 + 0.25 * along[:, 0].exp()
     c, s = angle.cos(), angle.sin()
-    return 2*torch.stack([c*along[:, 0] - s*along[:, 1], s*along[:, 0] + c*along[:, 1]], 1)
+    return 2 * torch.stack([c * along[:, 0] - s * along[:, 1], s * along[:, 0] + c * along[:, 1]], 1)
 
-def _circles(rand, randn, choose): return 3*(_circle(rand(1)[:, 0]*_TURN, (1 - choose(2)/2)[:, None]) + 0.08*randn(2))
 
-def _rings(rand, randn, choose): return 3*_circle(rand(1)[:, 0]*_TURN, (1 + choose(4))[:, None]/4) + 0.08*randn(2)
+def _circles(rand, randn, choose):
+    return 3 * (_circle(rand(1)[:, 0] * _TURN, (1 - choose(2) / 2)[:, None]) + 0.08 * randn(2))
+
+
+def _rings(rand, randn, choose):
+    return 3 * _circle(rand(1)[:, 0] * _TURN, (1 + choose(4))[:, None] / 4) + 0.08 * randn(2)
+
 
 def _moons(rand, randn, choose):
-    lower, arc = choose(2), _circle(rand(1)[:, 0]*math.pi)
+    lower, arc = choose(2), _circle(rand(1)[:, 0] * math.pi)
     arc = torch.where(lower[:, None] == 1, torch.tensor([1, 0.5]) - arc, arc)
-    return 2*(arc + 0.1*randn(2)) + torch.tensor([-1, -0.2])
+    return 2 * (arc + 0.1 * randn(2)) + torch.tensor([-1, -0.2])
+
 
 def _2spirals(rand, randn, choose):
-    t = rand(1).sqrt()*1.5*_TURN
-    arm = torch.cat([-t.cos(), t.sin()], 1)*t + 0.5*rand(2)
-    return (2*choose(2) - 1)[:, None]*arm/3 + 0.1*randn(2)
+    t = rand(1).sqrt() * 1.5 * _TURN
+    arm = torch.cat([-t.cos(), t.sin()], 1) * t + 0.5 * rand(2)
+    return (2 * choose(2) - 1)[:, None] * arm / 3 + 0.1 * randn(2)
+
 
 def _checkerboard(rand, randn, choose):
-    x = 4*rand(1) - 2
-    return 2*torch.cat([x, rand(1) - 2*choose(2)[:, None] + x.floor() % 2], 1)
+    x = 4 * rand(1) - 2
+    return 2 * torch.cat([x, rand(1) - 2 * choose(2)[:, None] + x.floor() % 2], 1)
 
-_LAWS = {law.__name__[1:]: law for law in (_8gaussians, _swissroll, _pinwheel, _circles, _moons, _2spirals, _checkerboard, _rings)}
+
+_LAWS = {
+    law.__name__[1:]: law
+    for law in (_8gaussians, _swissroll, _pinwheel, _circles, _moons, _2spirals, _checkerboard, _rings)
+}
 POINTS = tuple(_LAWS)
+
 
 def make_points(
     name: str,  # one of `POINTS`
@@ -263,9 +370,14 @@ def make_points(
     generator: torch.Generator | None = None,  # of the CPU; torch's own by default
 ) -> torch.Tensor:  # (n, 2), float32
     "Draw `n` points of the law called `name`"
-    if name not in _LAWS: raise MemtrainError('is no law of points', f"take {', '.join(POINTS)}", 'name', name)
+    if name not in _LAWS:
+        raise MemtrainError('is no law of points', f"take {', '.join(POINTS)}", 'name', name)
     check_counts(0, n=n)
-    return _LAWS[name](lambda k: torch.rand(n, k, generator=generator), lambda k: torch.randn(n, k, generator=generator), lambda k: torch.randint(k, (n,), generator=generator).float())
+    return _LAWS[name](
+        lambda k: torch.rand(n, k, generator=generator),
+        lambda k: torch.randn(n, k, generator=generator),
+        lambda k: torch.randint(k, (n,), generator=generator).float(),
+    )
 
 # %% ../nbs/mixtures/40_wpo.ipynb #2512dda7
 def true_log_prob(
@@ -275,17 +387,22 @@ def true_log_prob(
     "The log density at `x` of the law called `name`"
     x = x.double()
     if name == '8gaussians':
-        apart = torch.cdist(x, 4/1.414*_circle(torch.arange(8, dtype=torch.float64)*_TURN/8))
-        return (-(apart*1.414/0.5).square()/2).logsumexp(1) - math.log(8*_TURN*(0.5/1.414)**2)
-    if name != 'checkerboard': raise MemtrainError('has no density in closed form', '8gaussians and checkerboard have one', 'name', name)
-    a, b = (x/2).floor().T
+        apart = torch.cdist(x, 4 / 1.414 * _circle(torch.arange(8, dtype=torch.float64) * _TURN / 8))
+        return (-(apart * 1.414 / 0.5).square() / 2).logsumexp(1) - math.log(8 * _TURN * (0.5 / 1.414) ** 2)
+    if name != 'checkerboard':
+        raise MemtrainError(
+            'has no density in closed form', '8gaussians and checkerboard have one', 'name', name
+        )
+    a, b = (x / 2).floor().T
     inside = (a >= -2) & (a < 2) & (b >= -2) & (b < 2) & ((a + b) % 2 == 0)
     return torch.where(inside, -math.log(32), -math.inf)
 
 # %% ../nbs/mixtures/43_lowrank.ipynb #af3c9474
 class LowRankNet(nn.Module):
     "Precision matrices diag(s²) + U U^T at given centers, which the network sees: U is (`dim`, `rank`)"
-    def __init__(self,
+
+    def __init__(
+        self,
         dim: int,  # of the data, d
         hidden: int = 64,  # width of the trunk
         depth: int = 5,  # its layers
@@ -295,85 +412,108 @@ class LowRankNet(nn.Module):
     ):
         super().__init__()
         check_counts(dim=dim, hidden=hidden, depth=depth, rank=rank)
-        if not 0 <= stab < scale < math.inf: raise MemtrainError(f"can't be with {option('stab')} {stab!r}", 'give a finite scale above it, and it 0 or more', 'scale', scale)
+        if not 0 <= stab < scale < math.inf:
+            raise MemtrainError(
+                f"can't be with {option('stab')} {stab!r}",
+                'give a finite scale above it, and it 0 or more',
+                'scale',
+                scale,
+            )
         self.dim, self.hidden, self.rank, self.stab = dim, hidden, rank, stab
-        self.trunk, self.head = make_trunk(dim, hidden, depth), nn.Linear(hidden, dim*(1 + rank))
+        self.trunk, self.head = make_trunk(dim, hidden, depth), nn.Linear(hidden, dim * (1 + rank))
         with torch.no_grad():
-            self.head.weight.normal_(0, 0.01*scale/math.sqrt(hidden))
-            self.head.bias.normal_(0, 0.1*scale/math.sqrt(rank))  # of the trace a hundredth: with U = 0 no gradient would move it
+            self.head.weight.normal_(0, 0.01 * scale / math.sqrt(hidden))
+            # of the trace a hundredth: with U = 0 no gradient would move it
+            self.head.bias.normal_(0, 0.1 * scale / math.sqrt(rank))
             self.head.bias[:dim] = unsoftplus(torch.tensor(scale - stab).double())
 
-    def parts(self,
+    def parts(
+        self,
         centers: torch.Tensor,  # (K, d)
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # s (K, d), U (K, d, r), and a factor of C (K, r, r)
+        # s (K, d), U (K, d, r), and a factor of C (K, r, r)
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         "What the precision matrices at `centers` are made of"
-        s, U = self.head(self.trunk(centers)).split([self.dim, self.dim*self.rank], 1)
+        s, U = self.head(self.trunk(centers)).split([self.dim, self.dim * self.rank], 1)
         s, U = F.softplus(s) + self.stab, U.view(len(U), self.dim, self.rank)
-        M = U/s[..., None]
+        M = U / s[..., None]
         return s, U, torch.linalg.cholesky(M.mT @ M + torch.eye(self.rank, dtype=s.dtype, device=s.device))
 
-    def terms(self,
+    def terms(
+        self,
         x: torch.Tensor,  # samples (B, d)
         centers: torch.Tensor,  # (K, d)
         with_v: bool = True,  # P u and the traces too
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # log weights (K, B) in float64, P u (K, B, d) or (K, B, 0), and |P u|² - tr P (K, B)
+        # log weights (K, B) in float64, P u (K, B, d) or (K, B, 0), and |P u|² - tr P (K, B)
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         "What a loss sums up"
         s, U, C = self.parts(centers)
         u = x - centers[:, None]
-        y, q = u*s[:, None], u @ U
-        logdet = s.log().sum(1, dtype=torch.float64) + C.diagonal(dim1=1, dim2=2).log().sum(1, dtype=torch.float64)
-        a = logdet[:, None] - (_squares(y) + _squares(q))/2
-        if not with_v: return a, y[..., :0], torch.zeros_like(a)
-        v = torch.baddbmm(y*s[:, None], q, U.mT)
+        y, q = u * s[:, None], u @ U
+        logdet = s.log().sum(1, dtype=torch.float64) + C.diagonal(dim1=1, dim2=2).log().sum(
+            1, dtype=torch.float64
+        )
+        a = logdet[:, None] - (_squares(y) + _squares(q)) / 2
+        if not with_v:
+            return a, y[..., :0], torch.zeros_like(a)
+        v = torch.baddbmm(y * s[:, None], q, U.mT)
         return a, v, _squares(v) - (_squares(s) + _squares(U.flatten(1)))[:, None]
 
-    def cholesky(self,
+    def cholesky(
+        self,
         centers: torch.Tensor,  # (K, d)
     ) -> torch.Tensor:  # L, (K, d, d)
         "The factors at `centers`, whole: to look at, for few dimensions"
         s, U, _ = self.parts(centers)
         return torch.linalg.cholesky(torch.diag_embed(s.square()) + U @ U.mT)
 
-    def deviations(self,
+    def deviations(
+        self,
         centers: torch.Tensor,  # (1, d)
         noise: torch.Tensor,  # standard normal numbers (n, d + r)
     ) -> torch.Tensor:  # (n, d)
         "Deviations from a center, of the covariance that belongs to it"
         s, U, C = (t[0] for t in self.parts(centers))
-        z = (s*noise[:, :self.dim] + noise[:, self.dim:] @ U.T)/s.square()
-        return z - torch.cholesky_solve(U.T @ z.T, C).T @ U.T/s.square()
+        z = (s * noise[:, : self.dim] + noise[:, self.dim :] @ U.T) / s.square()
+        return z - torch.cholesky_solve(U.T @ z.T, C).T @ U.T / s.square()
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #9bbc64ff
 class Sums:
-    "For each of `x`'s samples the largest log weight, and sums of w, w v and w r over the centers so far, relative to it, in float64"
+    """For each of `x`'s samples the largest log weight, and sums of w, w v and w r over the centers so far,
+    relative to it, in float64"""
+
     def __init__(self, x: torch.Tensor):
         self.top = torch.full((len(x),), -math.inf, dtype=torch.float64, device=x.device)
         self.s, self.r = torch.zeros_like(self.top), torch.zeros_like(self.top)
         self.v = torch.zeros_like(x, dtype=torch.float64)
 
     def rescale(self, top: torch.Tensor) -> torch.Tensor:
-        "Make the log weights `top` (B,), none less than the largest so far, what the sums are relative to; gives them with 0 for -inf: a sample that no center is near"
+        """Make the log weights `top` (B,), none less than the largest so far, what the sums are relative to;
+        gives them with 0 for -inf: a sample that no center is near"""
         zero = top.masked_fill(top == -math.inf, 0)
         old = (self.top - zero).exp()
-        self.top, self.s, self.r, self.v = top, self.s*old, self.r*old, self.v*old[:, None]
+        self.top, self.s, self.r, self.v = top, self.s * old, self.r * old, self.v * old[:, None]
         return zero
 
     def add(self, a: torch.Tensor, v: torch.Tensor, r: torch.Tensor) -> None:
         "Take in centers with log weights `a` (K, B), `v` (K, B, d) and `r` (K, B)"
         w = (a.double() - self.rescale(torch.maximum(self.top, a.amax(0)) if len(a) else self.top)).exp()
         self.s += w.sum(0)
-        self.r += (w*r).sum(0)
+        self.r += (w * r).sum(0)
         self.v += torch.einsum('kb,kbd->bd', w, v.double())
 
     def finish(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         "The log of the sum of weights (B,), the means of v (B, d) and of r (B,)"
-        return self.top + self.s.log(), self.v/self.s[:, None], self.r/self.s
+        return self.top + self.s.log(), self.v / self.s[:, None], self.r / self.s
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #0895c379
-def _small(w): return w.masked_fill(w < 1e-30, 0)  # far below what a sum shows; near 1e-38 float32 products get slow
+# far below what a sum shows; near 1e-38 float32 products get slow
+def _small(w):
+    return w.masked_fill(w < 1e-30, 0)
+
 
 class _Chunked(torch.autograd.Function):
     "The loss a chunk of centers at a time; the factors of a chunk by autograd, for any net with a `cholesky`"
+
     @staticmethod
     def forward(ctx, job, log_mixing, *params):
         found, _ = job.sum_up()
@@ -390,15 +530,22 @@ class _Chunked(torch.autograd.Function):
         for part in job.parts():
             with torch.enable_grad():
                 a, v, r, _ = job.terms(part)
-                f = (_small((a.double() - found[0]).exp())*_slope(v, r, found, job.likelihood)).sum()/len(job.x)
-            for t, part_of in zip(total, torch.autograd.grad(f, wanted, allow_unused=True)): t.add_(part_of*g) if part_of is not None else None
+                f = (_small((a.double() - found[0]).exp()) * _slope(v, r, found, job.likelihood)).sum() / len(
+                    job.x
+                )
+            for t, part_of in zip(total, torch.autograd.grad(f, wanted, allow_unused=True)):
+                t.add_(part_of * g) if part_of is not None else None
         total = iter(total)
         return (None, *(next(total) if p is not None and p.requires_grad else None for p in params))
 
+
 def _slope(v, r, found, likelihood):
-    "What is weighted in the second pass (K, B): 2 (r - mean of r) - 2 mean of v · (v - mean of v), and -1 of the log likelihood"
+    """What is weighted in the second pass (K, B): 2 (r - mean of r) - 2 mean of v · (v - mean of v), and -1
+    of the log likelihood"""
     _, v_mean, r_mean = found
-    return (1 - likelihood)*(2*(r - r_mean) - 2*torch.einsum('bd,kbd->kb', v_mean, v - v_mean)) - likelihood
+    return (1 - likelihood) * (
+        2 * (r - r_mean) - 2 * torch.einsum('bd,kbd->kb', v_mean, v - v_mean)
+    ) - likelihood
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #cd1323ec
 @patch
@@ -407,21 +554,26 @@ def _walk(self: FactorNet, h, x, centers, with_v=True, low=None):
     u = x - centers[:, None]
     y, v = torch.empty_like(u), torch.zeros_like(u) if with_v else None
     logdet, trace = h.new_zeros(2, len(h), dtype=torch.float64)
-    room = h.new_empty(len(h)*self.largest)  # for all panels: fresh pages for each cost more than the products
+    # for all panels: fresh pages for each cost more than the products
+    room = h.new_empty(len(h) * self.largest)
     for k, (c0, c1) in enumerate(self.spans):
         square, below, _ = self._panel(k, h, room=room)
         part = u[:, :, c0:c1] @ square + u[:, :, c1:] @ below
         y[:, :, c0:c1] = part
         logdet += square.diagonal(dim1=1, dim2=2).double().log().sum(1)
-        if not with_v: continue
+        if not with_v:
+            continue
         v[:, :, c0:c1] += part @ square.mT
         v[:, :, c1:] += _product(part, below.mT, low)
-        trace += sum(torch.linalg.vector_norm(rows, dim=2).double().square().sum(1) for rows in (square, below))
+        trace += sum(
+            torch.linalg.vector_norm(rows, dim=2).double().square().sum(1) for rows in (square, below)
+        )
     return u, y, v, logdet, trace
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #c97afa6e
 class _Panels(torch.autograd.Function):
     "The loss panel by panel, gradient by hand"
+
     @staticmethod
     def forward(ctx, job, log_mixing, h, *params):
         ctx.job, (found, kept) = job, job.sum_up(h)
@@ -434,46 +586,86 @@ class _Panels(torch.autograd.Function):
         job, (h, *found), lm = ctx.job, ctx.saved_tensors, ctx.job.log_mixing
         panels = [p for pair in zip(job.net.weights, job.net.biases) for p in pair]
         if job.into_grad:
-            for p in panels: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            for p in panels:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             grads = [p.grad for p in panels]
-        else: grads = [torch.empty_like(p) if p.dim() == 2 and job.parts() and job.low is None else torch.zeros_like(p) for p in panels]  # the first chunk fills what is empty
+        # the first chunk fills what is empty
+        else:
+            grads = [
+                torch.empty_like(p)
+                if p.dim() == 2 and job.parts() and job.low is None
+                else torch.zeros_like(p)
+                for p in panels
+            ]
         dh, mixed = torch.zeros_like(h), None if lm is None or not lm.requires_grad else torch.zeros_like(lm)
         for part in job.parts():
             kept = ctx.kept or job.terms(part, h)
-            pulls = _pulls(kept, found, g.double()/len(job.x), job.likelihood)
-            if mixed is not None: mixed[part] = pulls[0].sum(1).to(mixed.dtype)
+            pulls = _pulls(kept, found, g.double() / len(job.x), job.likelihood)
+            if mixed is not None:
+                mixed[part] = pulls[0].sum(1).to(mixed.dtype)
             old = int(part.start > 0 or job.into_grad)
-            dh[part] = job.net._walk_basis_back(h[part], job.x, job.centers[part], kept[3], pulls[0], grads, old) if job.basis else job.net._walk_back(h[part], *kept[3], *pulls, grads, old, job.low)
-        return None, mixed, dh, *([None]*len(grads) if job.into_grad else grads)
+            dh[part] = (
+                job.net._walk_basis_back(h[part], job.x, job.centers[part], kept[3], pulls[0], grads, old)
+                if job.basis
+                else job.net._walk_back(h[part], *kept[3], *pulls, grads, old, job.low)
+            )
+        return None, mixed, dh, *([None] * len(grads) if job.into_grad else grads)
+
 
 def _pulls(kept, found, g, likelihood):
     "What the loss, times `g`, pulls at a (K, B), at v (K, B, d) or (K, B, 0), and at the trace (K,)"
     a, v, r, _ = kept
-    w, v = _small((a - found[0]).exp())*g, v.double()
-    return w*_slope(v, r, found, likelihood), ((1 - likelihood)*w)[..., None]*(4*v - 2*found[1]), -2*(1 - likelihood)*w.sum(1)
+    w, v = _small((a - found[0]).exp()) * g, v.double()
+    return (
+        w * _slope(v, r, found, likelihood),
+        ((1 - likelihood) * w)[..., None] * (4 * v - 2 * found[1]),
+        -2 * (1 - likelihood) * w.sum(1),
+    )
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #626ba8f6
 @patch
 def _walk_back(self: FactorNet, h, u, y, at_a, at_v, at_trace, grads, old, low=None):
-    "Add the gradients of weights and biases, from what pulls at a, v and |L|², to `old` times `grads`; gives that of `h`"
-    dtype, both = h.dtype, at_v.shape[2] > 0  # without v there is one outer product instead of two, and a panel isn't needed again
-    gdet, gtrace, ga, gv = at_a.sum(1).to(dtype)[:, None], 2*at_trace.to(dtype)[:, None, None], at_a.to(dtype)[..., None], at_v.to(dtype)
-    left, dh, room = torch.cat([u, gv], 1) if both else u, torch.zeros_like(h), h.new_empty(len(h)*self.largest)
+    """Add the gradients of weights and biases, from what pulls at a, v and |L|², to `old` times `grads`;
+    gives that of `h`"""
+    # without v there is one outer product instead of two, and a panel isn't needed again
+    dtype, both = h.dtype, at_v.shape[2] > 0
+    gdet, gtrace, ga, gv = (
+        at_a.sum(1).to(dtype)[:, None],
+        2 * at_trace.to(dtype)[:, None, None],
+        at_a.to(dtype)[..., None],
+        at_v.to(dtype),
+    )
+    left, dh, room = (
+        torch.cat([u, gv], 1) if both else u,
+        torch.zeros_like(h),
+        h.new_empty(len(h) * self.largest),
+    )
     for k, ((c0, c1), weight) in enumerate(zip(self.spans, self.weights)):
         square, below, raw = self._panel(k, h, low, room, both)
         part = y[:, :, c0:c1]
-        if both: right = torch.cat([gv[:, :, c0:c1] @ square + _product(gv[:, :, c1:], below, low) - ga*part, part], 1)
-        else: right, below = -ga*part, room[:len(h)*(self.dim - c1)*(c1 - c0)].view(len(h), self.dim - c1, c1 - c0)
-        dsquare = torch.baddbmm(square*gtrace, left[:, :, c0:c1].mT, right)
-        (dsquare.diagonal(dim1=1, dim2=2).add_(gdet/square.diagonal(dim1=1, dim2=2))).mul_(raw.sigmoid())
+        if both:
+            right = torch.cat(
+                [gv[:, :, c0:c1] @ square + _product(gv[:, :, c1:], below, low) - ga * part, part], 1
+            )
+        else:
+            right, below = (
+                -ga * part,
+                room[: len(h) * (self.dim - c1) * (c1 - c0)].view(len(h), self.dim - c1, c1 - c0),
+            )
+        dsquare = torch.baddbmm(square * gtrace, left[:, :, c0:c1].mT, right)
+        (dsquare.diagonal(dim1=1, dim2=2).add_(gdet / square.diagonal(dim1=1, dim2=2))).mul_(raw.sigmoid())
         dsquare = dsquare.flatten(1)[:, _triangle(c1 - c0, h.device)]
-        if both: below.mul_(gtrace).baddbmm_(left[:, :, c1:].mT, right)
-        else: torch.bmm(left[:, :, c1:].mT, right, out=below)
+        if both:
+            below.mul_(gtrace).baddbmm_(left[:, :, c1:].mT, right)
+        else:
+            torch.bmm(left[:, :, c1:].mT, right, out=below)
         dbelow = below.flatten(1)
-        (dweight, dbias), t = grads[2*k:2*k + 2], dsquare.shape[1]
+        (dweight, dbias), t = grads[2 * k : 2 * k + 2], dsquare.shape[1]
         torch.addmm(dweight[:t], dsquare.t(), h, beta=old, out=dweight[:t])
-        if low is None: torch.addmm(dweight[t:], dbelow.t(), h, beta=old, out=dweight[t:])
-        else: dweight[t:].mul_(old).add_(_product(dbelow.t(), h, low))
+        if low is None:
+            torch.addmm(dweight[t:], dbelow.t(), h, beta=old, out=dweight[t:])
+        else:
+            dweight[t:].mul_(old).add_(_product(dbelow.t(), h, low))
         dbias.mul_(old).add_(torch.cat([dsquare.sum(0), dbelow.sum(0)]))
         dh += dsquare @ weight[:t] + _product(dbelow, weight[t:], low)
     return dh
@@ -483,36 +675,58 @@ def _walk_back(self: FactorNet, h, u, y, at_a, at_v, at_trace, grads, old, low=N
 def _on_diagonal(width, device):
     "Where the diagonal of a triangle of `width` stands among its numbers"
     i = torch.arange(width, device=device)
-    return i*(i + 3)//2
+    return i * (i + 3) // 2
+
 
 @patch
 def _project(self: FactorNet, k, points):
-    "What panel `k` makes of `points` (n, d) for each of its columns and units (n, w, hidden), and by its biases (n, w)"
+    """What panel `k` makes of `points` (n, d) for each of its columns and units (n, w, hidden), and by its
+    biases (n, w)"""
     (c0, c1), weight, bias = self.spans[k], self.weights[k], self.biases[k]
     w, hidden = c1 - c0, weight.shape[1]
-    t, at, rows = w*(w + 1)//2, _triangle(c1 - c0, weight.device), self.dim - c1
+    t, at, rows = w * (w + 1) // 2, _triangle(c1 - c0, weight.device), self.dim - c1
     top, rest = points[:, c0:c1], points[:, c1:]
-    by_unit = torch.addmm(top @ weight.new_zeros(w*w, hidden).index_copy(0, at, weight[:t]).view(w, w*hidden), rest, weight[t:].view(rows, w*hidden))
-    by_bias = torch.addmm(top @ bias.new_zeros(w*w).index_copy(0, at, bias[:t]).view(w, w), rest, bias[t:].view(rows, w))
+    by_unit = torch.addmm(
+        top @ weight.new_zeros(w * w, hidden).index_copy(0, at, weight[:t]).view(w, w * hidden),
+        rest,
+        weight[t:].view(rows, w * hidden),
+    )
+    by_bias = torch.addmm(
+        top @ bias.new_zeros(w * w).index_copy(0, at, bias[:t]).view(w, w), rest, bias[t:].view(rows, w)
+    )
     return by_unit.view(-1, w, hidden), by_bias
+
 
 @patch
 def _columns(self: FactorNet, k, h, x, of_x, centers):
-    "Of panel `k` y (B, w, K), the diagonal of L and what softplus made it of (K, w), and what the `centers` project to; `of_x` is what `x` does"
+    """Of panel `k` y (B, w, K), the diagonal of L and what softplus made it of (K, w), and what the `centers`
+    project to; `of_x` is what `x` does"""
     (c0, c1), on = self.spans[k], _on_diagonal(self.spans[k][1] - self.spans[k][0], h.device)
     raw = torch.addmm(self.biases[k][on], h, self.weights[k][on].t())
     diagonal = F.softplus(raw) + self.stab
     by_unit, by_bias = self._project(k, centers)
-    own = (by_unit @ h[..., None])[..., 0] + by_bias + (diagonal - raw)*centers[:, c0:c1]
+    own = (by_unit @ h[..., None])[..., 0] + by_bias + (diagonal - raw) * centers[:, c0:c1]
     y = (of_x[0].flatten(0, 1) @ h.t()).view(len(x), -1, len(h))
-    return y.add_(of_x[1][..., None]).sub_(own.t()).addcmul_(x[:, c0:c1, None], (diagonal - raw).t()), diagonal, raw, by_unit
+    return (
+        y.add_(of_x[1][..., None]).sub_(own.t()).addcmul_(x[:, c0:c1, None], (diagonal - raw).t()),
+        diagonal,
+        raw,
+        by_unit,
+    )
+
 
 @patch
 def _walk_basis(self: FactorNet, h, x, centers, keep=True):
-    "Log weights without mixing (K, B) in float64 for `h` (K, hidden), and, to go back, for each panel y, the diagonal, and what x and centers project to"
-    x, centers = x - (origin := centers.mean(0)), centers - origin  # the smaller they are, the smaller what is rounded
-    logdet, squares, kept = h.new_zeros(len(h), dtype=torch.float64), h.new_zeros(len(h), len(x), dtype=torch.float64), []
-    size = len(h) if keep else max(16, 2**20//(32*len(x)))  # that y stays in a cache
+    """Log weights without mixing (K, B) in float64 for `h` (K, hidden), and, to go back, for each panel y,
+    the diagonal, and what x and centers project to"""
+    # the smaller they are, the smaller what is rounded
+    x, centers = x - (origin := centers.mean(0)), centers - origin
+    logdet, squares, kept = (
+        h.new_zeros(len(h), dtype=torch.float64),
+        h.new_zeros(len(h), len(x), dtype=torch.float64),
+        [],
+    )
+    size = len(h) if keep else max(16, 2**20 // (32 * len(x)))  # that y stays in a cache
     for k in range(len(self.spans)):
         of_x = self._project(k, x)
         for i in range(0, len(h), size):
@@ -520,70 +734,164 @@ def _walk_basis(self: FactorNet, h, x, centers, keep=True):
             y, diagonal, raw, of_centers = self._columns(k, h[some], x, of_x, centers[some])
             logdet[some] += diagonal.double().log().sum(1)
             squares[some] += torch.linalg.vector_norm(y, dim=1, dtype=torch.float64).square().t()
-        if keep: kept.append((y, diagonal, raw, of_x[0], of_centers))
-    return logdet[:, None] - squares/2, kept
+        if keep:
+            kept.append((y, diagonal, raw, of_x[0], of_centers))
+    return logdet[:, None] - squares / 2, kept
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #96c88144
 @patch
 def _columns_back(self: FactorNet, k, h, points, ga, gdet, kept, dweight, dbias, old):
-    "Add panel `k`'s gradients to `old` times `dweight` and `dbias`; gives its part of that of `h`. `points`: x on top of the centers"
+    """Add panel `k`'s gradients to `old` times `dweight` and `dbias`; gives its part of that of `h`.
+    `points`: x on top of the centers"""
     (c0, c1), (y, diagonal, raw, of_x, of_centers) = self.spans[k], kept
-    w, hidden, B, on, at = c1 - c0, h.shape[1], len(of_x), _on_diagonal(c1 - c0, h.device), _triangle(c1 - c0, h.device)
-    t, (top, rest) = w*(w + 1)//2, (points[:, c0:c1], points[:, c1:])
-    g = y*-ga  # (B, w, K)
+    w, hidden, B, on, at = (
+        c1 - c0,
+        h.shape[1],
+        len(of_x),
+        _on_diagonal(c1 - c0, h.device),
+        _triangle(c1 - c0, h.device),
+    )
+    t, (top, rest) = w * (w + 1) // 2, (points[:, c0:c1], points[:, c1:])
+    g = y * -ga  # (B, w, K)
     total = g.sum(0).t().contiguous()  # (K, w)
-    extra = (top[:B, :, None]*g).sum(0).t() - top[B:]*total  # what pulls at D
-    extra = extra*(raw.sigmoid() - 1) + gdet*raw.sigmoid()/diagonal
-    by_unit = torch.cat([(g.flatten(0, 1) @ h).view(B, w*hidden), (total[..., None]*-h[:, None]).view(len(h), w*hidden)])
+    extra = (top[:B, :, None] * g).sum(0).t() - top[B:] * total  # what pulls at D
+    extra = extra * (raw.sigmoid() - 1) + gdet * raw.sigmoid() / diagonal
+    by_unit = torch.cat(
+        [(g.flatten(0, 1) @ h).view(B, w * hidden), (total[..., None] * -h[:, None]).view(len(h), w * hidden)]
+    )
     by_bias = torch.cat([g.sum(2), -total])
-    triangle = (top.t() @ by_unit).view(w*w, hidden)[at].index_add_(0, on, extra.t() @ h)
-    if old: dweight[:t] += triangle
-    else: dweight[:t] = triangle
-    below = dweight[t:].view(self.dim - c1, w*hidden)
+    triangle = (top.t() @ by_unit).view(w * w, hidden)[at].index_add_(0, on, extra.t() @ h)
+    if old:
+        dweight[:t] += triangle
+    else:
+        dweight[:t] = triangle
+    below = dweight[t:].view(self.dim - c1, w * hidden)
     torch.addmm(below, rest.t(), by_unit, beta=old, out=below)
-    dbias.mul_(old).add_(torch.cat([(top.t() @ by_bias).flatten()[at].index_add_(0, on, extra.sum(0)), (rest.t() @ by_bias).flatten()]))
-    return g.flatten(0, 1).t() @ of_x.flatten(0, 1) - (total[:, None] @ of_centers)[:, 0] + extra @ self.weights[k][on]
+    dbias.mul_(old).add_(
+        torch.cat(
+            [
+                (top.t() @ by_bias).flatten()[at].index_add_(0, on, extra.sum(0)),
+                (rest.t() @ by_bias).flatten(),
+            ]
+        )
+    )
+    return (
+        g.flatten(0, 1).t() @ of_x.flatten(0, 1)
+        - (total[:, None] @ of_centers)[:, 0]
+        + extra @ self.weights[k][on]
+    )
+
 
 @patch
 def _walk_basis_back(self: FactorNet, h, x, centers, kept, at_a, grads, old):
     "Add the gradients of weights and biases, from what pulls at a, to `old` times `grads`; gives that of `h`"
-    points, ga, gdet = torch.cat([x, centers]) - centers.mean(0), at_a.t().to(h.dtype)[:, None], at_a.sum(1).to(h.dtype)[:, None]
-    return sum(self._columns_back(k, h, points, ga, gdet, kept[k], *grads[2*k:2*k + 2], old) for k in range(len(self.spans)))
+    points, ga, gdet = (
+        torch.cat([x, centers]) - centers.mean(0),
+        at_a.t().to(h.dtype)[:, None],
+        at_a.sum(1).to(h.dtype)[:, None],
+    )
+    return sum(
+        self._columns_back(k, h, points, ga, gdet, kept[k], *grads[2 * k : 2 * k + 2], old)
+        for k in range(len(self.spans))
+    )
+
 
 def uses_basis(
-    dim: int, hidden: int, centers: int, batch_size: int,  # d; units of the last layer, H; centers, K; samples, B
+    # d; units of the last layer, H; centers, K; samples, B
+    dim: int,
+    hidden: int,
+    centers: int,
+    batch_size: int,
     gradient: bool = False,  # is wanted too
 ) -> bool:
     "Whether log weights in the basis take fewer multiplications than by panels of factors"
     d, H, K, B = dim, hidden, centers, batch_size
-    if not gradient: return H*d + 2*K*H < K*d
-    return B*H*d + 3*K*B*H < K*H*d/2 + K*B*d
+    if not gradient:
+        return H * d + 2 * K * H < K * d
+    return B * H * d + 3 * K * B * H < K * H * d / 2 + K * B * d
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #db048233
-_PASS = 14*MIB, 128*MIB  # what a chunk's pass may hold: a third of the network, between these
+_PASS = 14 * MIB, 128 * MIB  # what a chunk's pass may hold: a third of the network, between these
+
 
 def choose_chunk(
-    method: str, dim: int, batch_size: int,  # 'chunked', 'matrix_free' or 'basis'; d; samples, B
-    network: int, panel: int = 32, itemsize: int = 4, hidden: int = 64,  # bytes of the network; columns of a panel; bytes of a number; units of the last layer
+    method: str,
+    dim: int,
+    batch_size: int,  # 'chunked', 'matrix_free' or 'basis'; d; samples, B
+    # bytes of the network; columns of a panel; bytes of a number; units of the last layer
+    network: int,
+    panel: int = 32,
+    itemsize: int = 4,
+    hidden: int = 64,
 ) -> int:  # centers
     "How many centers go at a time"
     width, (least, most) = min(panel, dim), _PASS
-    if method == 'basis': each = itemsize*dim*(hidden + batch_size) + 2*itemsize*width*hidden
-    else: each = batch_size*dim*(4*itemsize + 28) + (itemsize*(width*dim + 4*width*width) if method == 'matrix_free' else 6*itemsize*dim*dim)
-    return int(max(1, min(most, max(least, network/3))//each))
+    if method == 'basis':
+        each = itemsize * dim * (hidden + batch_size) + 2 * itemsize * width * hidden
+    else:
+        each = batch_size * dim * (4 * itemsize + 28) + (
+            itemsize * (width * dim + 4 * width * width)
+            if method == 'matrix_free'
+            else 6 * itemsize * dim * dim
+        )
+    return int(max(1, min(most, max(least, network / 3)) // each))
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #cfb3bf67
 class _Job:
-    "One computation over `centers`, a part of them at a time; `method` 'chunked' makes whole factors, else the network has panels"
-    def __init__(self, net, x, centers, log_mixing=None, leave_one_out=None, chunk_size=None, method=None, low=None, merge=None, into_grad=False, likelihood=0.0):
+    """One computation over `centers`, a part of them at a time; `method` 'chunked' makes whole factors, else
+    the network has panels"""
+
+    def __init__(
+        self,
+        net,
+        x,
+        centers,
+        log_mixing=None,
+        leave_one_out=None,
+        chunk_size=None,
+        method=None,
+        low=None,
+        merge=None,
+        into_grad=False,
+        likelihood=0.0,
+    ):
         check_inputs(net, x, centers, log_mixing, leave_one_out, chunk_size, whole=merge is None)
-        self.net, self.x, self.centers, self.log_mixing, self.leave_one_out = net, x, centers, log_mixing, leave_one_out
-        self.numbers, self.low, self.merge, self.into_grad, self.likelihood = torch.arange(len(centers), device=x.device), low, merge, into_grad, likelihood
-        self.answers = 'matrix_free' if hasattr(net, 'spans') else 'chunked'  # how log weights alone are worked out
+        self.net, self.x, self.centers, self.log_mixing, self.leave_one_out = (
+            net,
+            x,
+            centers,
+            log_mixing,
+            leave_one_out,
+        )
+        self.numbers, self.low, self.merge, self.into_grad, self.likelihood = (
+            torch.arange(len(centers), device=x.device),
+            low,
+            merge,
+            into_grad,
+            likelihood,
+        )
+        # how log weights alone are worked out
+        self.answers = 'matrix_free' if hasattr(net, 'spans') else 'chunked'
         self.method, (_, panel) = method or self.answers, getattr(net, 'spans', [(0, x.shape[1])])[0]
-        shape = x.shape[1], len(x), 0 if chunk_size else nbytes(list(net.parameters())), panel, x.element_size(), getattr(net, 'hidden', 0)
-        self.basis = self.method == 'matrix_free' and likelihood == 1 and low is None and uses_basis(x.shape[1], net.hidden, len(centers), len(x), gradient=True)
-        self.sizes = {m: chunk_size or choose_chunk('basis' if self.basis and m == 'matrix_free' else m, *shape) for m in ('chunked', 'matrix_free')}  # centers in a part
+        shape = (
+            x.shape[1],
+            len(x),
+            0 if chunk_size else nbytes(list(net.parameters())),
+            panel,
+            x.element_size(),
+            getattr(net, 'hidden', 0),
+        )
+        self.basis = (
+            self.method == 'matrix_free'
+            and likelihood == 1
+            and low is None
+            and uses_basis(x.shape[1], net.hidden, len(centers), len(x), gradient=True)
+        )
+        # centers in a part
+        self.sizes = {
+            m: chunk_size or choose_chunk('basis' if self.basis and m == 'matrix_free' else m, *shape)
+            for m in ('chunked', 'matrix_free')
+        }
 
     def parts(self, method=None):
         "Slices of the centers"
@@ -593,12 +901,14 @@ class _Job:
     def prior(self, part):
         "Log mixing weights (k, 1) or (k, B), -inf where a sample mustn't see a center"
         lm = 0.0 if self.log_mixing is None else self.log_mixing[part, None]
-        if self.leave_one_out is None: return lm
+        if self.leave_one_out is None:
+            return lm
         own = self.numbers[part, None] == self.leave_one_out
         return torch.zeros_like(own, dtype=torch.float64).masked_fill(own, -math.inf) + lm
 
     def terms(self, part, h=None):
-        "Log weights, v and r of `part` (no v and zeros where the likelihood alone counts), and u and y, which the gradient by hand takes again"
+        """Log weights, v and r of `part` (no v and zeros where the likelihood alone counts), and u and y,
+        which the gradient by hand takes again"""
         centers, with_v = self.centers[part], self.likelihood < 1
         if self.basis:
             a, kept = self.net._walk_basis(self.net.trunk(centers) if h is None else h[part], self.x, centers)
@@ -606,125 +916,283 @@ class _Job:
         if self.method == 'chunked':
             a, v, r = _terms(self.net, self.x, centers, with_v)
             return a + self.prior(part), v, r, None
-        u, y, v, logdet, trace = self.net._walk(self.net.trunk(centers) if h is None else h[part], self.x, centers, with_v, self.low)
-        a = logdet[:, None] - y.double().square().sum(2)/2 + self.prior(part)
-        return (a, v, v.double().square().sum(2) - trace[:, None], (u, y)) if with_v else (a, y[..., :0], torch.zeros_like(a), (u, y))
+        u, y, v, logdet, trace = self.net._walk(
+            self.net.trunk(centers) if h is None else h[part], self.x, centers, with_v, self.low
+        )
+        a = logdet[:, None] - y.double().square().sum(2) / 2 + self.prior(part)
+        return (
+            (a, v, v.double().square().sum(2) - trace[:, None], (u, y))
+            if with_v
+            else (a, y[..., :0], torch.zeros_like(a), (u, y))
+        )
 
     def sum_up(self, h=None):
-        "The log of the sum of weights, the means of v and of r over all centers; and the terms of the last part"
+        """The log of the sum of weights, the means of v and of r over all centers; and the terms of the last
+        part"""
         sums, kept = Sums(self.x if self.likelihood < 1 else self.x[:, :0]), None
         for part in self.parts():
             kept = self.terms(part, h)
             sums.add(self.check(kept[0], part), *kept[1:3])
-        if self.merge is not None: self.merge(sums)
+        if self.merge is not None:
+            self.merge(sums)
         self.check_alone(sums.top)
         return sums.finish(), kept
 
     def log_total(self):
-        "The log of the sum of all mixing weights, of other processes' centers too: a scalar in float64, by which the gradient of `log_mixing` goes"
+        """The log of the sum of all mixing weights, of other processes' centers too: a scalar in float64, by
+        which the gradient of `log_mixing` goes"""
         lm = self.x.new_zeros(len(self.centers)) if self.log_mixing is None else self.log_mixing
         sums = Sums(self.x[:1, :0])
         sums.add(lm.detach()[:, None], lm.new_zeros(len(lm), 1, 0), lm.new_zeros(len(lm), 1))
-        if self.merge is not None: self.merge(sums)
+        if self.merge is not None:
+            self.merge(sums)
         total = (sums.top + sums.s.log())[0]
         share = (lm - total).exp().sum()
         return total + share - share.detach()
 
     def state(self):
         "What a second pass computes from: tensors, and their versions and numbers such as `stab`"
-        tensors = [t for t in (self.x, self.centers, self.log_mixing, self.leave_one_out, *self.net.parameters(), *self.net.buffers()) if t is not None]
-        modules = [self.net] if hasattr(self.net, 'spans') else self.net.modules()  # a FactorNet has no numbers further down
+        tensors = [
+            t
+            for t in (
+                self.x,
+                self.centers,
+                self.log_mixing,
+                self.leave_one_out,
+                *self.net.parameters(),
+                *self.net.buffers(),
+            )
+            if t is not None
+        ]
+        # a FactorNet has no numbers further down
+        modules = [self.net] if hasattr(self.net, 'spans') else self.net.modules()
         numbers = [{k: v for k, v in vars(m).items() if isinstance(v, (bool, int, float))} for m in modules]
         return tensors, [[0 if t.is_inference() else t._version for t in tensors], numbers]
 
     def guard(self, loss):
         "The `loss`, whose backward pass is refused where its gradient would be wrong"
         tensors, rest = self.state()
+
         def look(g):
-            if torch.is_autocast_enabled(self.x.device.type): raise MemtrainError('the gradient would be rounded to the dtype of torch.autocast', 'call backward() outside of it')
-            if self.method == 'dense': return  # autograd looks after its own
-            if torch.is_grad_enabled(): raise MemtrainError('create_graph asks for a second derivative', f"take {option('method')} 'dense', which has one")
+            if torch.is_autocast_enabled(self.x.device.type):
+                raise MemtrainError(
+                    'the gradient would be rounded to the dtype of torch.autocast',
+                    'call backward() outside of it',
+                )
+            if self.method == 'dense':
+                return  # autograd looks after its own
+            if torch.is_grad_enabled():
+                raise MemtrainError(
+                    'create_graph asks for a second derivative',
+                    f"take {option('method')} 'dense', which has one",
+                )
             now, others = self.state()
             if rest != others or len(now) != len(tensors) or any(a is not b for a, b in zip(now, tensors)):
-                raise MemtrainError('the network, the samples or the centers have changed since the loss was computed', f"call backward() first; inside torch.func.functional_call take {option('method')} 'dense'")
-        if loss.requires_grad: loss.register_hook(look)
+                raise MemtrainError(
+                    'the network, the samples or the centers have changed since the loss was computed',
+                    f"call backward() first; inside torch.func.functional_call take {option('method')} 'dense'",
+                )
+
+        if loss.requires_grad:
+            loss.register_hook(look)
         return loss
 
     def check(self, a, part):
         "The log weights `a`, if they are numbers"
-        if not (bad := ~(a < math.inf)).any(): return a
+        if not (bad := ~(a < math.inf)).any():
+            return a
         k = bad.any(1).nonzero()[0, 0]
-        raise MemtrainError(f'gives a sample the log weight {a[k][bad[k]][0]}: its factor is too large or not finite', 'take a smaller lr, clip gradients, or a smaller scale', 'center', self.numbers[part][k].item())
+        raise MemtrainError(
+            f'gives a sample the log weight {a[k][bad[k]][0]}: its factor is too large or not finite',
+            'take a smaller lr, clip gradients, or a smaller scale',
+            'center',
+            self.numbers[part][k].item(),
+        )
 
     def check_alone(self, top):
         "Raise for the first sample of whose log weights the largest, `top`, is -inf"
-        if not (alone := top == -math.inf).any(): return
+        if not (alone := top == -math.inf).any():
+            return
         given = self.leave_one_out is not None or self.log_mixing is not None
-        why, way_out = (f"{option('leave_one_out')} and {option('log_mixing')} leave none", 'give more centers') if given else ('its distance times a factor is too large for a number', 'scale the data')
+        why, way_out = (
+            (f"{option('leave_one_out')} and {option('log_mixing')} leave none", 'give more centers')
+            if given
+            else ('its distance times a factor is too large for a number', 'scale the data')
+        )
         raise MemtrainError(f'sample {alone.nonzero()[0, 0]} has no center with a weight: {why}', way_out)
 
     def value(self, found):
         "The loss, if it is a number"
         loss = _combine(*found, self.likelihood).mean().to(self.x.dtype)
-        if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor or a sample is too large for {self.x.dtype}', 'scale the data, or take a smaller lr or scale')
+        if not loss.isfinite():
+            raise MemtrainError(
+                f'the loss is {loss.item()}: a factor or a sample is too large for {self.x.dtype}',
+                'scale the data, or take a smaller lr or scale',
+            )
         return loss
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #1dd9d9fb
-def check_inputs(net: nn.Module, x: torch.Tensor, centers: torch.Tensor, log_mixing: torch.Tensor | None = None, leave_one_out: torch.Tensor | None = None, chunk_size: int | None = None, whole: bool = True) -> None:
-    "Raise for the first argument of `ism_loss` that doesn't fit the others; `whole`: these are all centers, no other process has more"
-    def refuse(name, problem, way_out): raise MemtrainError(problem, way_out, name)
+def check_inputs(
+    net: nn.Module,
+    x: torch.Tensor,
+    centers: torch.Tensor,
+    log_mixing: torch.Tensor | None = None,
+    leave_one_out: torch.Tensor | None = None,
+    chunk_size: int | None = None,
+    whole: bool = True,
+) -> None:
+    """Raise for the first argument of `ism_loss` that doesn't fit the others; `whole`: these are all centers,
+    no other process has more"""
+
+    def refuse(name, problem, way_out):
+        raise MemtrainError(problem, way_out, name)
+
     for name, t in dict(centers=centers, x=x, log_mixing=log_mixing, leave_one_out=leave_one_out).items():
-        if t is not None and not isinstance(t, torch.Tensor): refuse(name, f'is a {type(t).__name__}', 'give a tensor')
+        if t is not None and not isinstance(t, torch.Tensor):
+            refuse(name, f'is a {type(t).__name__}', 'give a tensor')
     check_counts(chunk_size=1 if chunk_size is None else chunk_size)
     like, own = next(net.parameters(), centers), leave_one_out
     for name, t in dict(centers=centers, x=x).items():
-        if t.dim() != 2 or t.shape[1] != centers.shape[-1]: refuse(name, f'has shape {tuple(t.shape)}', 'give (B, d) samples and (K, d) centers of the same d')
-        if (t.dtype, t.device) != (like.dtype, like.device): refuse(name, f'is {t.dtype} on {t.device}, the network {like.dtype} on {like.device}', f'give both alike, such as {name}.to({like.dtype})')
-        if t.requires_grad: refuse(name, f'asks for a gradient, which the network and {option("log_mixing")} alone have', 'give .detach()')
-        if not t.isfinite().all(): refuse(f'{name}[{(~t.isfinite()).any(1).nonzero()[0, 0]}]', 'is not finite', 'leave it out')
-    if getattr(net, 'dim', x.shape[1]) != x.shape[1]: refuse('x', f'has {x.shape[1]} dimensions, the network {net.dim}', 'give both alike')
-    if not len(x): refuse('x', 'is empty', 'give at least one sample')
+        if t.dim() != 2 or t.shape[1] != centers.shape[-1]:
+            refuse(
+                name, f'has shape {tuple(t.shape)}', 'give (B, d) samples and (K, d) centers of the same d'
+            )
+        if (t.dtype, t.device) != (like.dtype, like.device):
+            refuse(
+                name,
+                f'is {t.dtype} on {t.device}, the network {like.dtype} on {like.device}',
+                f'give both alike, such as {name}.to({like.dtype})',
+            )
+        if t.requires_grad:
+            refuse(
+                name,
+                f'asks for a gradient, which the network and {option("log_mixing")} alone have',
+                'give .detach()',
+            )
+        if not t.isfinite().all():
+            refuse(f'{name}[{(~t.isfinite()).any(1).nonzero()[0, 0]}]', 'is not finite', 'leave it out')
+    if getattr(net, 'dim', x.shape[1]) != x.shape[1]:
+        refuse('x', f'has {x.shape[1]} dimensions, the network {net.dim}', 'give both alike')
+    if not len(x):
+        refuse('x', 'is empty', 'give at least one sample')
     for name, t, n in (('log_mixing', log_mixing, len(centers)), ('leave_one_out', own, len(x))):
-        if t is not None and t.shape != (n,): refuse(name, f'has shape {tuple(t.shape)}', f'it needs ({n},)')
-        if t is not None and t.device != x.device: refuse(name, f'is on {t.device}, the samples on {x.device}', f'give {name}.to({str(x.device)!r})')
-    if own is not None and (own.dtype == torch.bool or own.is_floating_point() or own.is_complex()): refuse('leave_one_out', f'is {own.dtype}', 'give the number of a center for each sample, or -1, as whole numbers')
-    if whole and own is not None and (own >= len(centers)).any(): refuse('leave_one_out', f'has {own.max()}, and centers are numbered from 0 to {len(centers) - 1}', 'give -1 for none')
-    if log_mixing is not None and (bad := ~(log_mixing < math.inf)).any(): refuse(f'log_mixing[{bad.nonzero()[0, 0]}]', f'is {log_mixing[bad][0]}', 'give the log of a weight, -inf for none')
-    if whole and not len(centers): refuse('centers', 'is empty', 'give at least one')
+        if t is not None and t.shape != (n,):
+            refuse(name, f'has shape {tuple(t.shape)}', f'it needs ({n},)')
+        if t is not None and t.device != x.device:
+            refuse(name, f'is on {t.device}, the samples on {x.device}', f'give {name}.to({str(x.device)!r})')
+    if own is not None and (own.dtype == torch.bool or own.is_floating_point() or own.is_complex()):
+        refuse(
+            'leave_one_out',
+            f'is {own.dtype}',
+            'give the number of a center for each sample, or -1, as whole numbers',
+        )
+    if whole and own is not None and (own >= len(centers)).any():
+        refuse(
+            'leave_one_out',
+            f'has {own.max()}, and centers are numbered from 0 to {len(centers) - 1}',
+            'give -1 for none',
+        )
+    if log_mixing is not None and (bad := ~(log_mixing < math.inf)).any():
+        refuse(
+            f'log_mixing[{bad.nonzero()[0, 0]}]',
+            f'is {log_mixing[bad][0]}',
+            'give the log of a weight, -inf for none',
+        )
+    if whole and not len(centers):
+        refuse('centers', 'is empty', 'give at least one')
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #00ac945f
 def ism_loss(
     net: nn.Module,  # a `FactorNet`; for 'dense' and 'chunked' anything with `cholesky`
     x: torch.Tensor,  # samples (B, d)
     centers: torch.Tensor,  # (K, d)
-    method: str = 'matrix_free',  # 'dense', 'chunked' or 'matrix_free': the same loss; at large d in ever less memory, at d = 2 the other way round
+    # 'dense', 'chunked' or 'matrix_free': the same loss; at large d in ever less memory, at d = 2 the other
+    # way round
+    method: str = 'matrix_free',
     chunk_size: int | None = None,  # centers at a time; by default what `choose_chunk` says
-    log_mixing: torch.Tensor | None = None,  # log of the mixing weights (K,), up to a constant; all the same by default
-    leave_one_out: torch.Tensor | None = None,  # for each sample the number of the center that it is, or -1 (B,)
-    screen: float | None = None,  # leave out centers whose weight is below exp(-screen) of the best for every sample; 30 changes nothing that float32 shows
-    matmul_dtype: torch.dtype | None = None,  # of the large matrix products of 'matrix_free', such as torch.bfloat16; x's by default
-    merge: Callable[[Sums], None] | None = None,  # adds up the sums of several processes, each with centers of its own
-    into_grad: bool = False,  # the backward pass of 'matrix_free' adds to the panels' .grad itself: no second copy where they exist
-    likelihood: float = 0.0,  # share of the negative log likelihood in the loss; 1: maximum likelihood alone, without traces and second derivatives
+    # log of the mixing weights (K,), up to a constant; all the same by default
+    log_mixing: torch.Tensor | None = None,
+    # for each sample the number of the center that it is, or -1 (B,)
+    leave_one_out: torch.Tensor | None = None,
+    # leave out centers whose weight is below exp(-screen) of the best for every sample; 30 changes nothing
+    # that float32 shows
+    screen: float | None = None,
+    # of the large matrix products of 'matrix_free', such as torch.bfloat16; x's by default
+    matmul_dtype: torch.dtype | None = None,
+    # adds up the sums of several processes, each with centers of its own
+    merge: Callable[[Sums], None] | None = None,
+    # the backward pass of 'matrix_free' adds to the panels' .grad itself: no second copy where they exist
+    into_grad: bool = False,
+    # share of the negative log likelihood in the loss; 1: maximum likelihood alone, without traces and second
+    # derivatives
+    likelihood: float = 0.0,
 ) -> torch.Tensor:  # scalar
-    "The implicit score matching loss of the mixture of all `centers` on `x`, or in part its negative log likelihood; `backward` gives the gradient of the whole"
-    job = _Job(net, x, centers, log_mixing, leave_one_out, chunk_size, method, matmul_dtype, merge, into_grad, likelihood)
-    if not 0 <= likelihood <= 1: raise MemtrainError('is no share', 'give a number from 0, score matching, to 1, maximum likelihood', 'likelihood', likelihood)
-    if method not in ('dense', 'chunked', 'matrix_free'): raise MemtrainError('is none', "take 'dense', 'chunked' or 'matrix_free'", 'method', method)
+    """The implicit score matching loss of the mixture of all `centers` on `x`, or in part its negative log
+    likelihood; `backward` gives the gradient of the whole"""
+    job = _Job(
+        net,
+        x,
+        centers,
+        log_mixing,
+        leave_one_out,
+        chunk_size,
+        method,
+        matmul_dtype,
+        merge,
+        into_grad,
+        likelihood,
+    )
+    if not 0 <= likelihood <= 1:
+        raise MemtrainError(
+            'is no share',
+            'give a number from 0, score matching, to 1, maximum likelihood',
+            'likelihood',
+            likelihood,
+        )
+    if method not in ('dense', 'chunked', 'matrix_free'):
+        raise MemtrainError('is none', "take 'dense', 'chunked' or 'matrix_free'", 'method', method)
     for name, given in dict(matmul_dtype=matmul_dtype, into_grad=into_grad).items():
-        if given and method != 'matrix_free': raise MemtrainError(f"is for {option('method')} 'matrix_free'", 'leave it out', name, given)
-    if matmul_dtype is not None and not (isinstance(matmul_dtype, torch.dtype) and matmul_dtype.is_floating_point): raise MemtrainError('is no floating dtype', 'give one, such as torch.bfloat16', 'matmul_dtype', matmul_dtype)
-    if into_grad and not all(p.requires_grad for p in net.parameters()): raise MemtrainError('is for a network of which all parameters learn', 'leave it out', 'into_grad')
-    if method == 'matrix_free' and not hasattr(net, 'spans'): raise MemtrainError('needs a FactorNet', "take 'chunked' for another network", 'method', method)
-    if method == 'dense' and merge is not None: raise MemtrainError('knows no other processes', "take 'chunked' or 'matrix_free'", 'method', method)
-    with torch.autocast(x.device.type, enabled=False):  # the products that may be rounded are those of matmul_dtype
-        rest = likelihood*(job.log_total() + x.shape[1]/2*math.log(2*math.pi)) if likelihood else 0.0
-        if screen is not None: job = job.screen(screen)
-        if method == 'chunked': return job.guard((_Chunked.apply(job, job.log_mixing, *net.parameters()) + rest).to(x.dtype))
-        if method == 'matrix_free': return job.guard((_Panels.apply(job, job.log_mixing, net.trunk(job.centers), *(p for pair in zip(net.weights, net.biases) for p in pair)) + rest).to(x.dtype))
-        if not len(job.centers): job.check_alone(x.new_full((1,), -math.inf))  # screening has left none
+        if given and method != 'matrix_free':
+            raise MemtrainError(f"is for {option('method')} 'matrix_free'", 'leave it out', name, given)
+    if matmul_dtype is not None and not (
+        isinstance(matmul_dtype, torch.dtype) and matmul_dtype.is_floating_point
+    ):
+        raise MemtrainError(
+            'is no floating dtype', 'give one, such as torch.bfloat16', 'matmul_dtype', matmul_dtype
+        )
+    if into_grad and not all(p.requires_grad for p in net.parameters()):
+        raise MemtrainError('is for a network of which all parameters learn', 'leave it out', 'into_grad')
+    if method == 'matrix_free' and not hasattr(net, 'spans'):
+        raise MemtrainError('needs a FactorNet', "take 'chunked' for another network", 'method', method)
+    if method == 'dense' and merge is not None:
+        raise MemtrainError('knows no other processes', "take 'chunked' or 'matrix_free'", 'method', method)
+    # the products that may be rounded are those of matmul_dtype
+    with torch.autocast(x.device.type, enabled=False):
+        rest = likelihood * (job.log_total() + x.shape[1] / 2 * math.log(2 * math.pi)) if likelihood else 0.0
+        if screen is not None:
+            job = job.screen(screen)
+        if method == 'chunked':
+            return job.guard((_Chunked.apply(job, job.log_mixing, *net.parameters()) + rest).to(x.dtype))
+        if method == 'matrix_free':
+            return job.guard(
+                (
+                    _Panels.apply(
+                        job,
+                        job.log_mixing,
+                        net.trunk(job.centers),
+                        *(p for pair in zip(net.weights, net.biases) for p in pair),
+                    )
+                    + rest
+                ).to(x.dtype)
+            )
+        if not len(job.centers):
+            job.check_alone(x.new_full((1,), -math.inf))  # screening has left none
         loss = (_dense_loss(net, x, job.centers, job.prior(slice(None)), likelihood) + rest).to(x.dtype)
-    if not loss.isfinite(): raise MemtrainError(f'the loss is {loss.item()}: a factor is too large or not finite, or a sample has no center', f"{option('method')} 'chunked' names it")
+    if not loss.isfinite():
+        raise MemtrainError(
+            f'the loss is {loss.item()}: a factor is too large or not finite, or a sample has no center',
+            f"{option('method')} 'chunked' names it",
+        )
     return job.guard(loss)
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #ead13d29
@@ -738,7 +1206,8 @@ def find_bad_center(
     job = _Job(net, x, centers)
     for part in job.parts():
         a, _, r, _ = job.terms(part)
-        if (bad := ~(a.isfinite() & r.isfinite()).all(1)).any(): return part.start + bad.nonzero()[0, 0].item()
+        if (bad := ~(a.isfinite() & r.isfinite()).all(1)).any():
+            return part.start + bad.nonzero()[0, 0].item()
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #96890128
 @patch
@@ -746,18 +1215,30 @@ def find_bad_center(
 def log_weights(self: _Job, part):
     "Log weights of `part` (k, B), in float64: no v, no second pass"
     centers = self.centers[part]
-    if self.answers != 'matrix_free': return _terms(self.net, self.x, centers, False)[0] + self.prior(part)
+    if self.answers != 'matrix_free':
+        return _terms(self.net, self.x, centers, False)[0] + self.prior(part)
     h = self.net.trunk(centers)
-    if uses_basis(self.x.shape[1], self.net.hidden, len(centers), len(self.x)): return torch.cat([self.net._walk_basis(h, x, centers, keep=False)[0] for x in self.x.split(2048)], 1) + self.prior(part)
+    if uses_basis(self.x.shape[1], self.net.hidden, len(centers), len(self.x)):
+        return torch.cat(
+            [self.net._walk_basis(h, x, centers, keep=False)[0] for x in self.x.split(2048)], 1
+        ) + self.prior(part)
     _, y, _, logdet, _ = self.net._walk(h, self.x, centers, with_v=False)
-    return logdet[:, None] - y.double().square().sum(2)/2 + self.prior(part)
+    return logdet[:, None] - y.double().square().sum(2) / 2 + self.prior(part)
+
 
 @patch
 def screen(self: _Job, nats):
     "The job with the centers alone that are within `nats` of the best, for any sample"
-    if not nats > 0: raise MemtrainError("can't be", 'give nats above 0, such as 30', 'screen', nats)
-    if not len(self.centers): return self
+    if not nats > 0:
+        raise MemtrainError("can't be", 'give nats above 0, such as 30', 'screen', nats)
+    if not len(self.centers):
+        return self
     a, job = torch.cat([self.log_weights(part) for part in self.parts(self.answers)]), copy.copy(self)
-    chosen = (~(a < a.amax(0) - nats) & (a > -math.inf) | a.isnan()).any(1).nonzero()[:, 0]  # what is no number is kept, and reported
-    job.centers, job.numbers, job.log_mixing = self.centers[chosen], self.numbers[chosen], None if self.log_mixing is None else self.log_mixing[chosen]
+    # what is no number is kept, and reported
+    chosen = (~(a < a.amax(0) - nats) & (a > -math.inf) | a.isnan()).any(1).nonzero()[:, 0]
+    job.centers, job.numbers, job.log_mixing = (
+        self.centers[chosen],
+        self.numbers[chosen],
+        None if self.log_mixing is None else self.log_mixing[chosen],
+    )
     return job

@@ -19,50 +19,58 @@ from .wpo import FactorNet, LowRankNet, check_counts, unsoftplus
 @dataclass
 class Whitening:
     "An affine map to coordinates in which data have mean 0 and covariance I, and back"
+
     mean: torch.Tensor  # (d,)
     basis: torch.Tensor  # eigenvectors of the covariance, in columns (d, d)
     width: torch.Tensor  # standard deviations along them (d,)
 
     @classmethod
-    def fit(cls,
+    def fit(
+        cls,
         x: torch.Tensor,  # samples (n, d)
         noise: float = 0.0,  # standard deviation of what is going to be added to them
     ) -> 'Whitening':
         "That of the samples `x`, with `noise` on top"
         mean = x.mean(0, dtype=torch.float64)
-        cov, rows = x.new_zeros(x.shape[1], x.shape[1], dtype=torch.float64), max(1, 2**24//x.shape[1])
+        cov, rows = x.new_zeros(x.shape[1], x.shape[1], dtype=torch.float64), max(1, 2**24 // x.shape[1])
         for part in x.split(rows):  # no second copy of all
             part = part.double() - mean
-            cov.addmm_(part.T, part, alpha=1/len(x))
+            cov.addmm_(part.T, part, alpha=1 / len(x))
         values, basis = torch.linalg.eigh(cov)
         width = (values.clamp(min=0) + noise**2).sqrt()
-        if not width.max() > 0: raise MemtrainError('all samples are the same point: there is no width to begin with')
-        return cls(mean.to(x.dtype), basis.to(x.dtype), width.clamp(min=1e-4*width.max()).to(x.dtype))
+        if not width.max() > 0:
+            raise MemtrainError('all samples are the same point: there is no width to begin with')
+        return cls(mean.to(x.dtype), basis.to(x.dtype), width.clamp(min=1e-4 * width.max()).to(x.dtype))
 
-    def apply(self,
+    def apply(
+        self,
         x: torch.Tensor,  # (n, d)
     ) -> torch.Tensor:  # (n, d)
         "`x` in these coordinates"
-        return (x - self.mean) @ self.basis/self.width
+        return (x - self.mean) @ self.basis / self.width
 
-    def invert(self,
+    def invert(
+        self,
         z: torch.Tensor,  # (n, d)
     ) -> torch.Tensor:  # (n, d)
         "Back from these coordinates"
-        return (z*self.width) @ self.basis.T + self.mean
+        return (z * self.width) @ self.basis.T + self.mean
 
     @property
     def log_det(self) -> float:
         "What the log density in x has on top of that in these coordinates"
         return -self.width.double().log().sum().item()
 
-    def widen(self,
+    def widen(
+        self,
         ridge: float,  # standard deviation
     ) -> 'Whitening':
-        "The same, made for samples through `ridge` of round noise on top: what comes out of it varies by less than 1 where they hardly vary"
+        """The same, made for samples through `ridge` of round noise on top: what comes out of it varies by
+        less than 1 where they hardly vary"""
         return Whitening(self.mean, self.basis, (self.width.square() + ridge**2).sqrt())
 
-    def to(self,
+    def to(
+        self,
         device: str | torch.device,  # such as 'cuda'
     ) -> 'Whitening':
         "The same on `device`"
@@ -70,46 +78,69 @@ class Whitening:
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #e339378f
 def _seed(z, K, g):
-    "`K` samples that are far from each other: each is drawn with the square of its distance from those before"
+    """`K` samples that are far from each other: each is drawn with the square of its distance from those
+    before"""
     chosen = [torch.randint(len(z), (1,), generator=g).item()]
     apart = (z - z[chosen[0]]).square().sum(1)
     while len(chosen) < K:
-        chosen.append(torch.multinomial(apart, 1, generator=g).item() if apart.max() > 0 else len(chosen) % len(z))
+        chosen.append(
+            torch.multinomial(apart, 1, generator=g).item() if apart.max() > 0 else len(chosen) % len(z)
+        )
         apart = torch.minimum(apart, (z - z[chosen[-1]]).square().sum(1))
     return z[chosen]
+
 
 def _bands(z):
     "How much each sample moves in bands of coordinates, the last ones first, by log mean squares (n, bands)"
     sizes = [4]
-    while sum(sizes) < z.shape[1]: sizes.append(min(2*sizes[-1], z.shape[1] - sum(sizes)))
-    found = torch.stack([part.square().mean(1) for part in z.flip(1).split(sizes, 1)], 1).clamp(min=1e-30).log()
-    return (found - found.mean(0))/found.std(0).clamp(min=1e-6)
+    while sum(sizes) < z.shape[1]:
+        sizes.append(min(2 * sizes[-1], z.shape[1] - sum(sizes)))
+    found = (
+        torch.stack([part.square().mean(1) for part in z.flip(1).split(sizes, 1)], 1).clamp(min=1e-30).log()
+    )
+    return (found - found.mean(0)) / found.std(0).clamp(min=1e-6)
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #ab23fd7f
-def _precisions(cov): return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(cov))) if cov.dim() == 3 else cov.rsqrt()
+def _precisions(cov):
+    return (
+        torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(cov)))
+        if cov.dim() == 3
+        else cov.rsqrt()
+    )
+
 
 def _log_weights(z, mu, L, log_mixing):
     "Log of mixing weight times density, but for a constant (n, K); `L` whole (K, d, d) or diagonal (K, d)"
-    if L.dim() == 2: p = L.square(); return log_mixing + L.log().sum(1) - (z.square() @ p.T - 2*z @ (p*mu).T + (p*mu*mu).sum(1))/2
-    apart = [(part @ L - mu[:, None] @ L).square().sum(2) for part in z.split(max(1, 2**23//mu.numel()))]  # (K, some)
-    return L.diagonal(dim1=1, dim2=2).log().sum(1) + log_mixing - torch.cat(apart, 1).T/2
+    if L.dim() == 2:
+        p = L.square()
+        return (
+            log_mixing + L.log().sum(1) - (z.square() @ p.T - 2 * z @ (p * mu).T + (p * mu * mu).sum(1)) / 2
+        )
+    # (K, some)
+    apart = [(part @ L - mu[:, None] @ L).square().sum(2) for part in z.split(max(1, 2**23 // mu.numel()))]
+    return L.diagonal(dim1=1, dim2=2).log().sum(1) + log_mixing - torch.cat(apart, 1).T / 2
+
 
 def _scatter(z, mu, share, count, diagonal):
     "What the samples scatter about each mean, weighted by their shares, summed (K, d) or (K, d, d)"
-    if diagonal: return (share.T @ z.square() - count[:, None]*mu.square()).clamp(min=0)
+    if diagonal:
+        return (share.T @ z.square() - count[:, None] * mu.square()).clamp(min=0)
     second, d = 0, z.shape[1]
-    for part, s in zip(z.split(rows := max(1, 2**23//d**2)), share.split(rows)): second = second + s.T @ (part[:, :, None]*part[:, None]).view(-1, d*d)
-    return second.view(-1, d, d) - count[:, None, None]*mu[:, :, None]*mu[:, None]
+    for part, s in zip(z.split(rows := max(1, 2**23 // d**2)), share.split(rows)):
+        second = second + s.T @ (part[:, :, None] * part[:, None]).view(-1, d * d)
+    return second.view(-1, d, d) - count[:, None, None] * mu[:, :, None] * mu[:, None]
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #12c610ac
 @dataclass
 class Clusters:
     "Gaussians that were fitted to samples"
+
     centers: torch.Tensor  # (K, d)
     factors: torch.Tensor  # of the precision matrices, L (K, d, d), or their diagonals (K, d)
     log_mixing: torch.Tensor  # log of the weights (K,), float64
     shrink: float  # how many samples the pooled covariance counted for
     nll: float  # of the samples `val`, mean
+
 
 def fit_clusters(
     z: torch.Tensor,  # samples (n, d), whitened
@@ -117,36 +148,53 @@ def fit_clusters(
     K: int,  # centers
     seed: int = 0,  # of what it begins with
     steps: int = 20,  # of expectation and maximisation, at most: it ends where `val` gets no likelier
-    diagonal: bool | None = None,  # covariances are; by default where whole ones would have more than 16 million numbers or n K d² is above 4e10
+    # covariances are; by default where whole ones would have more than 16 million numbers or n K d² is above
+    # 4e10
+    diagonal: bool | None = None,
     ridge: torch.Tensor | None = None,  # variances that the pooled covariance gets on top (d,)
 ) -> Clusters:
     "The best of a few fits of `K` Gaussians to `z`, by the likelihood of `val`"
     check_counts(K=K, steps=steps)
     (n, d), best = z.shape, None
-    diagonal = (K*d*d > 2**24 or n*K*d*d > 4e10) if diagonal is None else diagonal
-    small = n*K*d*(1 if diagonal else d) < 1e9
+    diagonal = (K * d * d > 2**24 or n * K * d * d > 4e10) if diagonal is None else diagonal
+    small = n * K * d * (1 if diagonal else d) < 1e9
     on_top = (torch.zeros(d) if ridge is None else ridge).to(z)
-    starts = [(z, seed + 1000*i) for i in range(4 if K <= 16 and small else 1)]
-    if diagonal and d >= 8: starts.append((_bands(z), seed))
+    starts = [(z, seed + 1000 * i) for i in range(4 if K <= 16 and small else 1)]
+    if diagonal and d >= 8:
+        starts.append((_bands(z), seed))
     for points, start in starts:
         at = _seed(points, K, torch.Generator().manual_seed(start))
         for _ in range(10 if small or points is not z else 3):  # k-means
             near = torch.cdist(points, at).argmin(1)
             count = torch.bincount(near, minlength=K).to(z)[:, None]
-            at = torch.where(count > 0, torch.zeros_like(at).index_add_(0, near, points)/count.clamp(min=1), at)
-        first, mu = torch.nn.functional.one_hot(torch.cdist(points, at).argmin(1), K).to(z), z.mean(0).expand(K, d)
+            at = torch.where(
+                count > 0, torch.zeros_like(at).index_add_(0, near, points) / count.clamp(min=1), at
+            )
+        first, mu = (
+            torch.nn.functional.one_hot(torch.cdist(points, at).argmin(1), K).to(z),
+            z.mean(0).expand(K, d),
+        )
         for shrink in (2.0, 16.0, 64.0, 256.0) if points is not z or start == seed else (best.shrink,):
             share, last = first, math.inf
             for _ in range(steps):
                 count = share.sum(0).clamp(min=1e-6)
-                mu = torch.where(count[:, None] > 1e-3, share.T @ z/count[:, None], mu)
+                mu = torch.where(count[:, None] > 1e-3, share.T @ z / count[:, None], mu)
                 scatter = _scatter(z, mu, share, count, diagonal)
-                some = count.view(-1, *[1]*(scatter.dim() - 1))
-                floor, more = (1e-6*torch.ones(d).to(z), on_top) if diagonal else (1e-6*torch.eye(d).to(z), on_top.diag())
-                L, lm = _precisions((scatter + shrink*(scatter.sum(0)/n + more))/(some + shrink) + floor), (count/n).log()
-                nll = -_log_weights(val, mu, L, lm).logsumexp(1).mean().item() + d/2*math.log(2*math.pi)
-                if best is None or nll < best.nll: best = Clusters(mu, L, lm.double().log_softmax(0), shrink, nll)
-                if nll > last - 1e-4*abs(last) - 1e-4: break
+                some = count.view(-1, *[1] * (scatter.dim() - 1))
+                floor, more = (
+                    (1e-6 * torch.ones(d).to(z), on_top)
+                    if diagonal
+                    else (1e-6 * torch.eye(d).to(z), on_top.diag())
+                )
+                L, lm = (
+                    _precisions((scatter + shrink * (scatter.sum(0) / n + more)) / (some + shrink) + floor),
+                    (count / n).log(),
+                )
+                nll = -_log_weights(val, mu, L, lm).logsumexp(1).mean().item() + d / 2 * math.log(2 * math.pi)
+                if best is None or nll < best.nll:
+                    best = Clusters(mu, L, lm.double().log_softmax(0), shrink, nll)
+                if nll > last - 1e-4 * abs(last) - 1e-4:
+                    break
                 share, last = _log_weights(z, mu, L, lm).softmax(1), nll
     return best
 
@@ -158,9 +206,11 @@ def fit_bandwidth(
 ) -> float:  # the standard deviation h of every center
     "The width of round Gaussians at `centers` that makes `z` likeliest"
     apart = torch.cdist(z.double(), centers.double()).square()
-    h2 = apart.amin(1).mean()/z.shape[1]
-    for _ in range(steps): h2 = ((-apart/(2*h2.clamp(min=1e-30))).softmax(1)*apart).sum(1).mean()/z.shape[1]
-    if not h2 > 0: raise MemtrainError('all samples are the same point: there is no width to begin with')
+    h2 = apart.amin(1).mean() / z.shape[1]
+    for _ in range(steps):
+        h2 = ((-apart / (2 * h2.clamp(min=1e-30))).softmax(1) * apart).sum(1).mean() / z.shape[1]
+    if not h2 > 0:
+        raise MemtrainError('all samples are the same point: there is no width to begin with')
     return h2.sqrt().item()
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #a50dadc8
@@ -172,7 +222,7 @@ def _spread(trunk, h):
         if isinstance(layer, nn.Linear) and len(h) > 1:
             mean, std = out.mean(0), out.std(0).clamp(min=1e-6)
             layer.weight /= std[:, None]
-            layer.bias.copy_((layer.bias - mean)/std)
+            layer.bias.copy_((layer.bias - mean) / std)
             out = layer(h)
         h = out
     return h
@@ -188,21 +238,33 @@ def start_network(
     h, L = _spread(net.trunk, clusters.centers).double(), clusters.factors.double()
     mean = h.mean(0)
     spread, gram = h - mean, (h - mean).T @ (h - mean)
-    solve = torch.linalg.solve(gram + ridge*torch.eye(len(gram)).to(gram), spread.T)  # (hidden, K)
+    solve = torch.linalg.solve(gram + ridge * torch.eye(len(gram)).to(gram), spread.T)  # (hidden, K)
+
     def fit(weight, bias, wanted):  # (K, outputs)
         change = (solve @ (wanted - wanted.mean(0))).T
         weight.copy_(change)
         bias.copy_(wanted.mean(0) - change @ mean)
-    def raw(diagonal): return unsoftplus((diagonal - net.stab).clamp(min=1e-3*diagonal.amin()))
-    if isinstance(net, LowRankNet): return fit(net.head.weight[:net.dim], net.head.bias[:net.dim], raw(L if L.dim() == 2 else L.diagonal(dim1=1, dim2=2)))
+
+    def raw(diagonal):
+        return unsoftplus((diagonal - net.stab).clamp(min=1e-3 * diagonal.amin()))
+
+    if isinstance(net, LowRankNet):
+        return fit(
+            net.head.weight[: net.dim],
+            net.head.bias[: net.dim],
+            raw(L if L.dim() == 2 else L.diagonal(dim1=1, dim2=2)),
+        )
     for (c0, c1), weight, bias in zip(net.spans, net.weights, net.biases):
         i, j = torch.tril_indices(c1 - c0, c1 - c0)
         if L.dim() == 2:
-            weight.zero_(); bias.zero_()
+            weight.zero_()
+            bias.zero_()
             on = (i == j).nonzero()[:, 0]
             part_w, part_b = weight[on], bias[on]
             fit(part_w, part_b, raw(L[:, c0:c1]))
             weight[on], bias[on] = part_w, part_b
             continue
-        square = L[:, c0:c1, c0:c1].diagonal_scatter(raw(L[:, c0:c1, c0:c1].diagonal(dim1=1, dim2=2)), dim1=1, dim2=2)
+        square = L[:, c0:c1, c0:c1].diagonal_scatter(
+            raw(L[:, c0:c1, c0:c1].diagonal(dim1=1, dim2=2)), dim1=1, dim2=2
+        )
         fit(weight, bias, torch.cat([square[:, i, j], L[:, c1:, c0:c1].flatten(1)], 1))

@@ -20,7 +20,17 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from .core import delegates, nbytes, MIB, MemtrainError, explain_damage, format_size, is_out_of_memory, option, parse_size
+from memtrain.core import (
+    delegates,
+    nbytes,
+    MIB,
+    MemtrainError,
+    explain_damage,
+    format_size,
+    is_out_of_memory,
+    option,
+    parse_size,
+)
 from .estimate import OPTIMIZERS, state_bytes
 from .lazypickle import iter_pickle
 from .plan import MARGIN, usable_memory
@@ -28,7 +38,23 @@ from .ranks import Ranks, choose_device
 from .report import matmul_rate
 from .folders import check_shape
 from .runs import Left, Run, check_same, own_ranks
-from .wpo import POINTS, FactorNet, LowRankNet, Sums, check_counts, choose_chunk, find_bad_center, fit_mixing, ism_loss, log_prob, make_points, sample, sliced_wasserstein, true_log_prob, uses_basis
+from memtrain.wpo import (
+    POINTS,
+    FactorNet,
+    LowRankNet,
+    Sums,
+    check_counts,
+    choose_chunk,
+    find_bad_center,
+    fit_mixing,
+    ism_loss,
+    log_prob,
+    make_points,
+    sample,
+    sliced_wasserstein,
+    true_log_prob,
+    uses_basis,
+)
 from .wpo_start import Whitening, fit_bandwidth, fit_clusters, start_network
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #5c695857
@@ -39,76 +65,152 @@ def load_digits(
     brings = 'pip install scikit-learn brings it'
     if path is None:
         spec = importlib.util.find_spec('sklearn')
-        if spec is None or not spec.origin: raise MemtrainError("digits.csv.gz comes with scikit-learn, which isn't installed", f"pip install scikit-learn, or give {option('data_dir')}, a folder with that file")
-        path = Path(spec.origin).parent/'datasets'/'data'/'digits.csv.gz'
-    try: table = np.loadtxt(io.BytesIO(gzip.decompress(Path(path).read_bytes())), delimiter=',', dtype=np.float32, ndmin=2)
-    except FileNotFoundError: raise MemtrainError(f'{path}: no such file', f"give {option('data_dir')}, the folder of a digits.csv.gz, or leave it out and pip install scikit-learn, which brings it") from None
-    except (OSError, EOFError, ValueError, gzip.zlib.error) as e: raise MemtrainError(f"{path}: can't be read as digits.csv.gz ({str(e).splitlines()[0]})", brings) from None
-    if table.shape[1:] != (65,) or table[:, :64].min() < 0 or table[:, :64].max() > 16: raise MemtrainError(f'{path}: a table of shape {table.shape} is not that of the digits, 64 levels from 0 to 16 and a label', brings)
+        if spec is None or not spec.origin:
+            raise MemtrainError(
+                "digits.csv.gz comes with scikit-learn, which isn't installed",
+                f"pip install scikit-learn, or give {option('data_dir')}, a folder with that file",
+            )
+        path = Path(spec.origin).parent / 'datasets' / 'data' / 'digits.csv.gz'
+    try:
+        table = np.loadtxt(
+            io.BytesIO(gzip.decompress(Path(path).read_bytes())), delimiter=',', dtype=np.float32, ndmin=2
+        )
+    except FileNotFoundError:
+        raise MemtrainError(
+            f'{path}: no such file',
+            f"give {option('data_dir')}, the folder of a digits.csv.gz, or leave it out and pip install scikit-learn, which brings it",
+        ) from None
+    except (OSError, EOFError, ValueError, gzip.zlib.error) as e:
+        raise MemtrainError(
+            f"{path}: can't be read as digits.csv.gz ({str(e).splitlines()[0]})", brings
+        ) from None
+    if table.shape[1:] != (65,) or table[:, :64].min() < 0 or table[:, :64].max() > 16:
+        raise MemtrainError(
+            f'{path}: a table of shape {table.shape} is not that of the digits, 64 levels from 0 to 16 and a label',
+            brings,
+        )
     return torch.from_numpy(table[:, :64].copy())
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e85cf662
 _WANTED = f"unpack cifar-10-python.tar.gz (data_batch_1 to data_batch_5) or cifar-10-binary.tar.gz (the same with .bin), and give its folder as {option('data_dir')}"
 
+
 def _read_binary(path):
     "The images of a file of CIFAR-10's binary version"
     data = torch.from_numpy(np.fromfile(path, np.uint8))
-    if not len(data) or len(data) % 3073: raise MemtrainError(f'{path}: {len(data):,} bytes are no whole number of records of 3,073: it is cut off, or no file of CIFAR-10', 'get it again')
+    if not len(data) or len(data) % 3073:
+        raise MemtrainError(
+            f'{path}: {len(data):,} bytes are no whole number of records of 3,073: it is cut off, or no file of CIFAR-10',
+            'get it again',
+        )
     records = data.view(-1, 3073)
-    if (wrong := records[:, 0] > 9).any(): raise MemtrainError(f'{path}: record {wrong.nonzero()[0, 0]} has label {records[wrong][0, 0]}, CIFAR-10 has 0 to 9: no file of its binary version')
+    if (wrong := records[:, 0] > 9).any():
+        raise MemtrainError(
+            f'{path}: record {wrong.nonzero()[0, 0]} has label {records[wrong][0, 0]}, CIFAR-10 has 0 to 9: no file of its binary version'
+        )
     return records[:, 1:]
+
 
 def _read_pickled(path):
     "The images of a file of CIFAR-10's Python version"
-    try: found = next(iter_pickle(path), None)
-    except MemtrainError as e: raise MemtrainError(f"{path}: can't be read as a batch of CIFAR-10's Python version ({e.problem.removeprefix(f'{path}: ')})", 'get it again') from None
+    try:
+        found = next(iter_pickle(path), None)
+    except MemtrainError as e:
+        raise MemtrainError(
+            f"{path}: can't be read as a batch of CIFAR-10's Python version ({e.problem.removeprefix(f'{path}: ')})",
+            'get it again',
+        ) from None
     data = found.get('data', found.get(b'data')) if isinstance(found, dict) else None
     if getattr(data, 'dtype', None) != 'uint8' or len(data.shape) != 2 or data.shape[1] != 3072:
-        raise MemtrainError(f"{path}: no batch of CIFAR-10's Python version, a dict with uint8 'data' of shape (N, 3072)", 'get it again')
+        raise MemtrainError(
+            f"{path}: no batch of CIFAR-10's Python version, a dict with uint8 'data' of shape (N, 3072)",
+            'get it again',
+        )
     return torch.from_numpy(data.numpy())
+
 
 def load_cifar10(
     data_dir: str | Path,  # folder of data_batch_1, … (pickles) or data_batch_1.bin, …, or the one above it
 ) -> torch.Tensor:  # (50000, 3072), uint8; fewer where files are missing
-    "The training images of CIFAR-10, red, green and blue planes of 32 × 32, from the published files in `data_dir`"
-    folders = [p for p in (Path(data_dir), Path(data_dir)/'cifar-10-batches-py', Path(data_dir)/'cifar-10-batches-bin') if p.is_dir()]
-    if not folders: raise MemtrainError(f'{data_dir}: no such folder', _WANTED)
+    """The training images of CIFAR-10, red, green and blue planes of 32 × 32, from the published files in
+    `data_dir`"""
+    folders = [
+        p
+        for p in (
+            Path(data_dir),
+            Path(data_dir) / 'cifar-10-batches-py',
+            Path(data_dir) / 'cifar-10-batches-bin',
+        )
+        if p.is_dir()
+    ]
+    if not folders:
+        raise MemtrainError(f'{data_dir}: no such folder', _WANTED)
     for folder in folders:
         for pattern, read in ((r'data_batch_\d+', _read_pickled), (r'data_batch_\d+\.bin', _read_binary)):
-            files = sorted((p for p in folder.iterdir() if re.fullmatch(pattern, p.name)), key=lambda p: int(re.search(r'\d+', p.name)[0]))
-            if files: return torch.cat([read(p) for p in files])
+            files = sorted(
+                (p for p in folder.iterdir() if re.fullmatch(pattern, p.name)),
+                key=lambda p: int(re.search(r'\d+', p.name)[0]),
+            )
+            if files:
+                return torch.cat([read(p) for p in files])
     raise MemtrainError(f'{data_dir}: no data_batch_1 and no data_batch_1.bin in it', _WANTED)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #fa316bfc
 NOISE = 0.1  # standard deviation of what is added to images in [-1, 1]
 
+
 def load_images(
     name: str,  # 'digits' or 'cifar10'
-    data_dir: str | Path | None = None,  # folder of CIFAR-10's files; of digits.csv.gz, where it isn't scikit-learn's own
+    # folder of CIFAR-10's files; of digits.csv.gz, where it isn't scikit-learn's own
+    data_dir: str | Path | None = None,
     seed: int = 0,  # of the split
-) -> tuple[torch.Tensor, torch.Tensor, int]:  # levels to learn from, and held out: (n, d) and (m, d), uint8; how many levels there are
+    # levels to learn from, and held out: (n, d) and (m, d), uint8; how many levels there are
+) -> tuple[torch.Tensor, torch.Tensor, int]:
     "The images called `name`, a byte for each number, a fifth of digits and a tenth of CIFAR-10 held out"
-    if name not in ('digits', 'cifar10'): raise MemtrainError('is no set of images', 'take digits or cifar10', 'data', name)
-    if name == 'cifar10' and data_dir is None: raise MemtrainError('cifar10 is read from its published files', _WANTED)
-    x, levels, share = (load_digits(data_dir and Path(data_dir)/'digits.csv.gz').to(torch.uint8), 17, 5) if name == 'digits' else (load_cifar10(data_dir), 256, 10)
-    if len(x) < 2: raise MemtrainError(f'{data_dir}: {len(x)} image of {name}', 'one to learn from and one to hold out are the least')
-    x, held_out = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))], -(-len(x)//share)
+    if name not in ('digits', 'cifar10'):
+        raise MemtrainError('is no set of images', 'take digits or cifar10', 'data', name)
+    if name == 'cifar10' and data_dir is None:
+        raise MemtrainError('cifar10 is read from its published files', _WANTED)
+    x, levels, share = (
+        (load_digits(data_dir and Path(data_dir) / 'digits.csv.gz').to(torch.uint8), 17, 5)
+        if name == 'digits'
+        else (load_cifar10(data_dir), 256, 10)
+    )
+    if len(x) < 2:
+        raise MemtrainError(
+            f'{data_dir}: {len(x)} image of {name}', 'one to learn from and one to hold out are the least'
+        )
+    x, held_out = (
+        x[torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))],
+        -(-len(x) // share),
+    )
     return x[held_out:], x[:held_out], levels
+
 
 def see_images(
     x: torch.Tensor,  # levels (n, d), uint8
     levels: int,  # how many there are
     noise: float = NOISE,  # standard deviation; 0: uniform over a level, dequantised as the literature does
-    generator: torch.Generator | None = None,  # of the noise; without one there is none, and a level is seen at its middle
+    # of the noise; without one there is none, and a level is seen at its middle
+    generator: torch.Generator | None = None,
 ) -> torch.Tensor:  # (n, d), float32
     "Images in [-1, 1], through noise"
-    if noise: x = x.float().mul_(2/(levels - 1)).sub_(1)
-    else: x = x.float().add_(0.5 if generator is None else torch.rand(x.shape, generator=generator)).mul_(2/levels).sub_(1)
+    if noise:
+        x = x.float().mul_(2 / (levels - 1)).sub_(1)
+    else:
+        x = (
+            x.float()
+            .add_(0.5 if generator is None else torch.rand(x.shape, generator=generator))
+            .mul_(2 / levels)
+            .sub_(1)
+        )
     return x.add_(torch.randn(x.shape, generator=generator), alpha=noise) if noise and generator else x
+
 
 def load_data(
     name: str,  # 'digits' or 'cifar10'
-    data_dir: str | Path | None = None,  # folder of CIFAR-10's files; of digits.csv.gz, where it isn't scikit-learn's own
+    # folder of CIFAR-10's files; of digits.csv.gz, where it isn't scikit-learn's own
+    data_dir: str | Path | None = None,
     seed: int = 0,  # of the split and the noise
     noise: float = NOISE,  # standard deviation; 0 for none
 ) -> tuple[torch.Tensor, torch.Tensor]:  # to learn from, and held out: (n, d) and (m, d), float32
@@ -125,9 +227,13 @@ def rank_slice(
     world_size: int,  # processes
 ) -> slice:  # at most one longer than another's; empty where there are more ranks than centers
     "The centers of `rank`, out of `count`"
-    if not (count >= 0 and 0 <= rank < world_size): raise MemtrainError(f'rank {rank} of {world_size} with {count} centers', 'a rank is 0 or more, and below the world size')
+    if not (count >= 0 and 0 <= rank < world_size):
+        raise MemtrainError(
+            f'rank {rank} of {world_size} with {count} centers',
+            'a rank is 0 or more, and below the world size',
+        )
     each, more = divmod(count, world_size)
-    start = rank*each + min(rank, more)
+    start = rank * each + min(rank, more)
     return slice(start, start + each + (rank < more))
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #4a59b8bc
@@ -135,14 +241,17 @@ def merge_over_ranks(
     group: Any = None,  # of torch.distributed; all ranks by default
 ) -> Callable[[Sums], None]:  # for `ism_loss(merge=…)`
     "What makes the sums of this rank's centers those of the centers of all ranks of `group`"
+
     def merge(sums):
-        if not dist.is_initialized(): return
+        if not dist.is_initialized():
+            return
         top = sums.top.clone()
         dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
         sums.rescale(top)
         flat = torch.cat([sums.v, sums.s[:, None], sums.r[:, None]], 1)
         dist.all_reduce(flat, group=group)
         sums.v, sums.s, sums.r = flat[:, :-2], flat[:, -2], flat[:, -1]
+
     return merge
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #005617e8
@@ -151,21 +260,30 @@ def sum_gradients(
     net: nn.Module,  # the same on every rank
     group: Any = None,  # of torch.distributed; all ranks by default
 ) -> None:
-    "Add up the gradients of `net` over the ranks of `group`: large ones where they lie, the small ones in one buffer"
-    if not dist.is_initialized(): return
+    """Add up the gradients of `net` over the ranks of `group`: large ones where they lie, the small ones in
+    one buffer"""
+    if not dist.is_initialized():
+        return
     small = []
     for p in net.parameters():
-        if not p.requires_grad: continue
-        if p.grad is None: p.grad = torch.zeros_like(p)
-        if p.grad.nbytes < MIB or not p.grad.is_contiguous(): small.append(p.grad)
-        else: dist.all_reduce(p.grad, group=group)
-    if not small: return
+        if not p.requires_grad:
+            continue
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        if p.grad.nbytes < MIB or not p.grad.is_contiguous():
+            small.append(p.grad)
+        else:
+            dist.all_reduce(p.grad, group=group)
+    if not small:
+        return
     flat = torch.cat([g.flatten() for g in small])
     dist.all_reduce(flat, group=group)
-    for g, summed in zip(small, flat.split([g.numel() for g in small])): g.copy_(summed.view_as(g))
+    for g, summed in zip(small, flat.split([g.numel() for g in small])):
+        g.copy_(summed.view_as(g))
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #4157ad41
 STRATEGIES = 'single_gpu', 'gradient_accumulation', 'chunked', 'matrix_free', 'model_parallel'
+
 
 def backward_by(
     strategy: str,  # one of `STRATEGIES`
@@ -175,35 +293,61 @@ def backward_by(
     chunk_size: int | None = None,  # centers at a time; chosen by default
     accumulation_steps: int = 1,  # micro-batches of 'gradient_accumulation'
     log_mixing: torch.Tensor | None = None,  # log of the mixing weights (K,)
-    leave_one_out: torch.Tensor | None = None,  # for each sample the number of the center that it is, or -1 (B,)
+    # for each sample the number of the center that it is, or -1 (B,)
+    leave_one_out: torch.Tensor | None = None,
     group: Any = None,  # of torch.distributed, for 'model_parallel'
     **kwargs: Any,  # for `ism_loss`: `likelihood`, `screen`, `matmul_dtype`
 ) -> torch.Tensor:  # scalar, without a graph
-    "The loss of the mixture of all `centers` by `strategy`, and its gradient added to `.grad`, which 'model_parallel' needs to be None or 0 before"
-    if strategy not in STRATEGIES: raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', strategy)
+    """The loss of the mixture of all `centers` by `strategy`, and its gradient added to `.grad`, which
+    'model_parallel' needs to be None or 0 before"""
+    if strategy not in STRATEGIES:
+        raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', strategy)
     if strategy == 'gradient_accumulation':
         check_counts(accumulation_steps=accumulation_steps)
-        total, size = 0.0, max(1, math.ceil(len(x)/accumulation_steps))
+        total, size = 0.0, max(1, math.ceil(len(x) / accumulation_steps))
         for i in range(0, max(1, len(x)), size):
-            part, own = x[i:i + size], None if leave_one_out is None else leave_one_out[i:i + size]
-            loss = ism_loss(net, part, centers, 'dense', log_mixing=log_mixing, leave_one_out=own, **kwargs)*(len(part)/len(x))
+            part, own = x[i : i + size], None if leave_one_out is None else leave_one_out[i : i + size]
+            loss = ism_loss(
+                net, part, centers, 'dense', log_mixing=log_mixing, leave_one_out=own, **kwargs
+            ) * (len(part) / len(x))
             loss.backward()
             total = total + loss.detach()
         return total
     if strategy == 'model_parallel':
         kwargs['merge'] = merge_over_ranks(group)
-        own = rank_slice(len(centers), *((dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)))
-        centers, log_mixing, leave_one_out = centers[own], None if log_mixing is None else log_mixing[own], None if leave_one_out is None else leave_one_out - own.start
-    method = {'single_gpu': 'dense', 'chunked': 'chunked'}.get(strategy, 'matrix_free' if hasattr(net, 'spans') else 'chunked')
-    loss = ism_loss(net, x, centers, method, chunk_size, log_mixing, leave_one_out, into_grad=method == 'matrix_free', **kwargs)
+        own = rank_slice(
+            len(centers),
+            *((dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)),
+        )
+        centers, log_mixing, leave_one_out = (
+            centers[own],
+            None if log_mixing is None else log_mixing[own],
+            None if leave_one_out is None else leave_one_out - own.start,
+        )
+    method = {'single_gpu': 'dense', 'chunked': 'chunked'}.get(
+        strategy, 'matrix_free' if hasattr(net, 'spans') else 'chunked'
+    )
+    loss = ism_loss(
+        net,
+        x,
+        centers,
+        method,
+        chunk_size,
+        log_mixing,
+        leave_one_out,
+        into_grad=method == 'matrix_free',
+        **kwargs,
+    )
     loss.backward()
-    if strategy == 'model_parallel': sum_gradients(net, group)
+    if strategy == 'model_parallel':
+        sum_gradients(net, group)
     return loss.detach()
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #b1242556
 @dataclass
 class WPOStep:
     "A step of one process by `strategy`: what its bytes and seconds follow from"
+
     strategy: str  # one of `STRATEGIES`
     dim: int  # of the data, d
     centers: int  # K
@@ -219,196 +363,366 @@ class WPOStep:
     rank: int | None = None  # of a `LowRankNet`; a `FactorNet` by default
 
     def __post_init__(self):
-        if self.strategy not in STRATEGIES: raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', self.strategy)
-        check_counts(**{k: v for k, v in vars(self).items() if k not in ('strategy', 'likelihood') and not (k in ('chunk_size', 'rank') and v is None)})
+        if self.strategy not in STRATEGIES:
+            raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', self.strategy)
+        check_counts(
+            **{
+                k: v
+                for k, v in vars(self).items()
+                if k not in ('strategy', 'likelihood') and not (k in ('chunk_size', 'rank') and v is None)
+            }
+        )
         d, H = self.dim, self.hidden
-        self.kind = {'chunked': 'chunked', 'matrix_free': 'panels', 'model_parallel': 'panels'}.get(self.strategy, 'dense')
-        if self.rank is not None and self.kind == 'panels': self.kind = 'chunked'  # there is no matrix to be free of
-        self.here = -(-self.centers//self.world_size) if self.strategy == 'model_parallel' else self.centers
-        self.batch = -(-self.batch_size//self.accumulation_steps) if self.strategy == 'gradient_accumulation' else self.batch_size
+        self.kind = {'chunked': 'chunked', 'matrix_free': 'panels', 'model_parallel': 'panels'}.get(
+            self.strategy, 'dense'
+        )
+        # there is no matrix to be free of
+        if self.rank is not None and self.kind == 'panels':
+            self.kind = 'chunked'
+        self.here = -(-self.centers // self.world_size) if self.strategy == 'model_parallel' else self.centers
+        self.batch = (
+            -(-self.batch_size // self.accumulation_steps)
+            if self.strategy == 'gradient_accumulation'
+            else self.batch_size
+        )
         self.with_v = self.likelihood < 1
-        if self.kind == 'panels' and not self.with_v and uses_basis(d, H, self.here, self.batch, gradient=True): self.kind = 'basis'
-        self.panels = [(b - a, (d - b)*(b - a), (b - a)*(b - a + 1)//2) for a in range(0, d, self.panel) for b in [min(a + self.panel, d)]]  # w, r·w, t
-        self.trunk = [n for i in [d] + [H]*(self.depth - 1) for n in (i*H, H)]
-        self.head = [(low + tri)*scale for scale in (H, 1) for _, low, tri in self.panels] if self.rank is None else [d*(1 + self.rank)*H, d*(1 + self.rank)]
+        if (
+            self.kind == 'panels'
+            and not self.with_v
+            and uses_basis(d, H, self.here, self.batch, gradient=True)
+        ):
+            self.kind = 'basis'
+        # w, r·w, t
+        self.panels = [
+            (b - a, (d - b) * (b - a), (b - a) * (b - a + 1) // 2)
+            for a in range(0, d, self.panel)
+            for b in [min(a + self.panel, d)]
+        ]
+        self.trunk = [n for i in [d] + [H] * (self.depth - 1) for n in (i * H, H)]
+        self.head = (
+            [(low + tri) * scale for scale in (H, 1) for _, low, tri in self.panels]
+            if self.rank is None
+            else [d * (1 + self.rank) * H, d * (1 + self.rank)]
+        )
         self.n_trunk, self.n_head, self.largest = sum(self.trunk), sum(self.head), max(self.trunk + self.head)
-        chunk = self.here if self.kind == 'dense' else self.chunk_size or choose_chunk(
-            {'panels': 'matrix_free'}.get(self.kind, self.kind), d, self.batch, (self.n_trunk + self.n_head)*self.itemsize, self.panel if self.rank is None else d, self.itemsize, H)
-        self.k, self.rest = min(self.here, chunk), min(chunk, max(0, self.here - chunk))  # centers in the first chunk, and in the next
-        self.double = 8/self.itemsize  # a number of a sum, in numbers
-        self.factors, self.pairs, self.weights = self.k*d**2, self.k*self.batch*d, self.k*self.batch
-        self.layers, self.wide = 2*self.depth*self.here*H, self.here*H  # what the trunk keeps, and one layer of it
+        chunk = (
+            self.here
+            if self.kind == 'dense'
+            else self.chunk_size
+            or choose_chunk(
+                {'panels': 'matrix_free'}.get(self.kind, self.kind),
+                d,
+                self.batch,
+                (self.n_trunk + self.n_head) * self.itemsize,
+                self.panel if self.rank is None else d,
+                self.itemsize,
+                H,
+            )
+        )
+        # centers in the first chunk, and in the next
+        self.k, self.rest = min(self.here, chunk), min(chunk, max(0, self.here - chunk))
+        self.double = 8 / self.itemsize  # a number of a sum, in numbers
+        self.factors, self.pairs, self.weights = self.k * d**2, self.k * self.batch * d, self.k * self.batch
+        # what the trunk keeps, and one layer of it
+        self.layers, self.wide = 2 * self.depth * self.here * H, self.here * H
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #b3c207df
 def _dense_moments(c):
     "Numbers held at each of the moments that can be the peak of the dense loss"
     w, low, tri = c.panels[0]
-    layers = 2*c.depth*c.k*c.hidden
-    kept = layers + c.k*sum(w*w + tri for w, _, tri in c.panels)
+    layers = 2 * c.depth * c.k * c.hidden
+    kept = layers + c.k * sum(w * w + tri for w, _, tri in c.panels)
     if c.rank is not None:
-        U, s = c.k*c.dim*c.rank, c.k*c.dim
-        return {'factors back': layers + 7*U + s + 2*c.pairs + 2*c.k*c.rank**2, 'pairs back': layers + 3*(U + s) + (7 + c.with_v)*c.pairs + 4*c.weights, 'head back': layers + c.n_head + U + s}
-    first = {'rectangle of the first panel': layers + c.factors + (2*low + tri)*c.hidden + c.k*(w*w + tri), 'first panel': layers + (2*low + 3*tri)*c.hidden, 'trunk back': layers + max(2*c.k*c.hidden, max(c.trunk))}
-    if not c.with_v: return first | {'factors back': kept + 2*c.factors + c.k*max(low, w*w) + 2*c.pairs, 'pairs back': kept + c.factors + 7*c.pairs + c.weights}
-    return first | {'|L|² back': kept + 4*c.factors + 4*c.pairs + 2*c.weights,
-            '|v|² back': kept + 2*c.factors + 7*c.pairs + 2*c.weights}
+        U, s = c.k * c.dim * c.rank, c.k * c.dim
+        return {
+            'factors back': layers + 7 * U + s + 2 * c.pairs + 2 * c.k * c.rank**2,
+            'pairs back': layers + 3 * (U + s) + (7 + c.with_v) * c.pairs + 4 * c.weights,
+            'head back': layers + c.n_head + U + s,
+        }
+    first = {
+        'rectangle of the first panel': layers + c.factors + (2 * low + tri) * c.hidden + c.k * (w * w + tri),
+        'first panel': layers + (2 * low + 3 * tri) * c.hidden,
+        'trunk back': layers + max(2 * c.k * c.hidden, max(c.trunk)),
+    }
+    if not c.with_v:
+        return first | {
+            'factors back': kept + 2 * c.factors + c.k * max(low, w * w) + 2 * c.pairs,
+            'pairs back': kept + c.factors + 7 * c.pairs + c.weights,
+        }
+    return first | {
+        '|L|² back': kept + 4 * c.factors + 4 * c.pairs + 2 * c.weights,
+        '|v|² back': kept + 2 * c.factors + 7 * c.pairs + 2 * c.weights,
+    }
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #0b4128c6
 def _chunked_moments(c):
     "The same for chunks whose factors are made by autograd"
     dense, both, D = _dense_moments(c), c.n_head + c.n_trunk, c.double
-    adding = {'adding up': both + c.largest + c.pairs*(c.rank is None)}
-    if c.rank is not None: return {name: n + both + 2*D*c.batch*c.dim*c.with_v for name, n in (dense | adding).items()}
+    adding = {'adding up': both + c.largest + c.pairs * (c.rank is None)}
+    if c.rank is not None:
+        return {name: n + both + 2 * D * c.batch * c.dim * c.with_v for name, n in (dense | adding).items()}
     w, low, tri = c.panels[0]
-    kept = 2*c.depth*c.k*c.hidden + c.k*sum(w*w + tri for w, _, tri in c.panels)
-    others = c.n_head - (low + tri)*c.hidden + c.pairs  # the gradients of the other panels
-    moments = {'|L|² back': dense['|L|² back'] + (2 + D)*c.weights,
-               'v back': kept + 3*c.factors + 6*c.pairs,
-               'f': kept + 2*c.factors + (3 + 2*D)*c.pairs + (2 + 3*D)*c.weights} if c.with_v else {k: dense[k] + 4*c.weights for k in ('factors back', 'pairs back')}
-    moments |= {'rectangle of the first panel': dense['rectangle of the first panel'] + others,
-               'first panel': dense['first panel'] + others,
-               'trunk back': dense['trunk back'] + c.n_head + c.pairs} | adding
-    return {name: n + both + 2*D*c.batch*c.dim*c.with_v for name, n in moments.items()}
+    kept = 2 * c.depth * c.k * c.hidden + c.k * sum(w * w + tri for w, _, tri in c.panels)
+    others = c.n_head - (low + tri) * c.hidden + c.pairs  # the gradients of the other panels
+    moments = (
+        {
+            '|L|² back': dense['|L|² back'] + (2 + D) * c.weights,
+            'v back': kept + 3 * c.factors + 6 * c.pairs,
+            'f': kept + 2 * c.factors + (3 + 2 * D) * c.pairs + (2 + 3 * D) * c.weights,
+        }
+        if c.with_v
+        else {k: dense[k] + 4 * c.weights for k in ('factors back', 'pairs back')}
+    )
+    moments |= {
+        'rectangle of the first panel': dense['rectangle of the first panel'] + others,
+        'first panel': dense['first panel'] + others,
+        'trunk back': dense['trunk back'] + c.n_head + c.pairs,
+    } | adding
+    return {name: n + both + 2 * D * c.batch * c.dim * c.with_v for name, n in moments.items()}
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #d88aaf48
 def _panel_moments(c):
     "The same for the loss panel by panel"
     D, moments = c.double, {}
-    sums = D*c.batch*(c.dim*c.with_v + 2)
-    held, new = (6 + D, 3 + 3*D) if c.with_v else (3, 2 + 2*D)  # numbers for each pair and dimension that stay while panels are gone through, and that are made for the sums
+    sums = D * c.batch * (c.dim * c.with_v + 2)
+    # numbers for each pair and dimension that stay while panels are gone through, and that are made for the
+    # sums
+    held, new = (6 + D, 3 + 3 * D) if c.with_v else (3, 2 + 2 * D)
     room = c.panels[0][1]  # what is below the first square, the largest
-    kept = c.layers + c.wide + c.k*c.hidden + held*c.pairs + 3*D*c.weights + sums + c.k*room
-    old, pulled, right = 0, 0, 1 + c.with_v  # right: numbers for each pair and column that the outer products take
+    kept = c.layers + c.wide + c.k * c.hidden + held * c.pairs + 3 * D * c.weights + sums + c.k * room
+    # right: numbers for each pair and column that the outer products take
+    old, pulled, right = 0, 0, 1 + c.with_v
     for i, (w, low, tri) in enumerate(c.panels):
-        moments |= {f'square of panel {i}': kept + c.k*(old + 2*w*w + tri) + pulled,
-                    f'y of panel {i}': kept + c.k*(old and c.panels[i - 1][2]) + 2*c.k*w*w + (2 + 2*c.with_v)*c.weights*w + pulled,
-                    f'gradient of panel {i}': kept + c.k*max(4*w*w + (old and c.panels[i - 1][2]), 3*w*w + tri) + right*c.weights*w,
-                    f'h of panel {i}': kept + c.k*(2*w*w + tri + 3*c.hidden) + right*c.weights*w + 2*(low + tri)}
-        old, pulled = 2*w*w + tri, right*c.weights*w
+        moments |= {
+            f'square of panel {i}': kept + c.k * (old + 2 * w * w + tri) + pulled,
+            f'y of panel {i}': kept
+            + c.k * (old and c.panels[i - 1][2])
+            + 2 * c.k * w * w
+            + (2 + 2 * c.with_v) * c.weights * w
+            + pulled,
+            f'gradient of panel {i}': kept
+            + c.k * max(4 * w * w + (old and c.panels[i - 1][2]), 3 * w * w + tri)
+            + right * c.weights * w,
+            f'h of panel {i}': kept
+            + c.k * (2 * w * w + tri + 3 * c.hidden)
+            + right * c.weights * w
+            + 2 * (low + tri),
+        }
+        old, pulled = 2 * w * w + tri, right * c.weights * w
     w, _, tri = c.panels[0]
-    rest = c.rest*c.batch*c.dim
+    rest = c.rest * c.batch * c.dim
     last, walk = (3 + D, 3) if c.with_v else (2, 2)
-    two = last*c.pairs + max((new - D*c.with_v)*rest + 3*D*c.rest*c.batch, walk*rest + c.rest*(room + 2*w*w + tri)) if c.rest else 0
-    one = max(new*c.pairs, walk*c.pairs + c.k*(room + 2*w*w + tri))
-    walked = 0 if c.rest else walk*c.pairs + 2*D*c.weights
-    return moments | {'walk': c.layers + c.wide + max(one, two) + 4*D*c.weights + 2*sums,
-                      'trunk back': c.layers + max(2*c.wide, max(c.trunk)) + walked + sums}
+    two = (
+        last * c.pairs
+        + max(
+            (new - D * c.with_v) * rest + 3 * D * c.rest * c.batch,
+            walk * rest + c.rest * (room + 2 * w * w + tri),
+        )
+        if c.rest
+        else 0
+    )
+    one = max(new * c.pairs, walk * c.pairs + c.k * (room + 2 * w * w + tri))
+    walked = 0 if c.rest else walk * c.pairs + 2 * D * c.weights
+    return moments | {
+        'walk': c.layers + c.wide + max(one, two) + 4 * D * c.weights + 2 * sums,
+        'trunk back': c.layers + max(2 * c.wide, max(c.trunk)) + walked + sums,
+    }
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #d1a9d71e
 def _basis_moments(c):
     "The same for the likelihood in the basis"
     D, w, tri = c.double, c.panels[0][0], c.panels[0][2]
-    walked = lambda k: k*c.batch*c.dim + 2*k*c.dim + (k + c.batch)*c.dim*c.hidden
-    here, other = c.k + c.batch, walked(c.rest)*bool(c.rest)  # of two chunks the first is dropped when the second is there
-    kept = c.layers + c.wide + walked(c.k) + here*c.dim + other
-    unit, table, pulled = here*w*c.hidden, w*w*c.hidden, c.weights*w
-    back = kept - other + 3*D*c.weights + 2*c.k*c.hidden + pulled
-    return {'projection': kept + 2*D*c.weights + max(2*table, table + c.k*w*c.hidden, c.k*w*c.hidden),
-            'y': kept + 2*D*c.weights + pulled,
-            'sums': kept - here*c.dim + 6*D*c.weights,
-            'pairs back': back + pulled + c.weights, 'units back': back + 2*unit, 'triangle back': back + unit + table + 2*tri*c.hidden,
-            'trunk back': c.layers + max(2*c.wide, max(c.trunk)) + walked(c.k)*(not c.rest)}
+    walked = lambda k: k * c.batch * c.dim + 2 * k * c.dim + (k + c.batch) * c.dim * c.hidden
+    # of two chunks the first is dropped when the second is there
+    here, other = c.k + c.batch, walked(c.rest) * bool(c.rest)
+    kept = c.layers + c.wide + walked(c.k) + here * c.dim + other
+    unit, table, pulled = here * w * c.hidden, w * w * c.hidden, c.weights * w
+    back = kept - other + 3 * D * c.weights + 2 * c.k * c.hidden + pulled
+    return {
+        'projection': kept
+        + 2 * D * c.weights
+        + max(2 * table, table + c.k * w * c.hidden, c.k * w * c.hidden),
+        'y': kept + 2 * D * c.weights + pulled,
+        'sums': kept - here * c.dim + 6 * D * c.weights,
+        'pairs back': back + pulled + c.weights,
+        'units back': back + 2 * unit,
+        'triangle back': back + unit + table + 2 * tri * c.hidden,
+        'trunk back': c.layers + max(2 * c.wide, max(c.trunk)) + walked(c.k) * (not c.rest),
+    }
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e2a0efad
 _MOMENTS = dict(dense=_dense_moments, chunked=_chunked_moments, panels=_panel_moments, basis=_basis_moments)
 
+
 @delegates(WPOStep)
 def predict_peak(
-    strategy: str, dim: int, centers: int, batch_size: int,  # of `WPOStep`, with the rest of it
-    optimizer: str = 'adamw', **kwargs: Any,  # or 'adamw8bit', 'sgd'
+    strategy: str,
+    dim: int,
+    centers: int,
+    batch_size: int,  # of `WPOStep`, with the rest of it
+    optimizer: str = 'adamw',
+    **kwargs: Any,  # or 'adamw8bit', 'sgd'
 ) -> dict[str, int]:  # bytes: parameters, gradients, optimizer states, centers and batch, pass, total
     "What a training step of one process will hold, and in `pass` what `backward_by` needs beyond the rest"
-    if optimizer not in OPTIMIZERS: raise MemtrainError('is none', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', optimizer)
+    if optimizer not in OPTIMIZERS:
+        raise MemtrainError('is none', f'take one of {", ".join(OPTIMIZERS)}', 'optimizer', optimizer)
     c = WPOStep(strategy, dim, centers, batch_size, **kwargs)
-    parameters = (c.n_head + c.n_trunk)*c.itemsize
-    out = {'parameters': parameters, 'gradients': parameters, 'optimizer states': state_bytes(c.trunk + c.head, optimizer)*c.itemsize//4,
-           'centers and batch': (centers + batch_size)*dim*c.itemsize, 'pass': round(max(_MOMENTS[c.kind](c).values())*c.itemsize)}
-    small = sum(n*c.itemsize for n in c.trunk + c.head if n*c.itemsize < MIB)  # the buffer of `sum_gradients`, at most
-    after = max(2*c.largest*c.itemsize, small*(strategy == 'model_parallel' and c.world_size > 1))
+    parameters = (c.n_head + c.n_trunk) * c.itemsize
+    out = {
+        'parameters': parameters,
+        'gradients': parameters,
+        'optimizer states': state_bytes(c.trunk + c.head, optimizer) * c.itemsize // 4,
+        'centers and batch': (centers + batch_size) * dim * c.itemsize,
+        'pass': round(max(_MOMENTS[c.kind](c).values()) * c.itemsize),
+    }
+    # the buffer of `sum_gradients`, at most
+    small = sum(n * c.itemsize for n in c.trunk + c.head if n * c.itemsize < MIB)
+    after = max(2 * c.largest * c.itemsize, small * (strategy == 'model_parallel' and c.world_size > 1))
     return out | {'total': sum(out.values()) + max(0, after - out['pass'])}
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #2f389423
 @dataclass(frozen=True)
 class Rates:
     "What a device does in a second"
+
     multiply_adds: float  # of a large matrix product
     numbers: float  # written to a new tensor that fits a cache
     numbers_large: float  # written to a new tensor of 64 MiB
     operations: float  # of torch, on a few numbers
+
 
 @cache
 def measure_rates(
     device: str = 'cpu',  # or 'cuda:0'
 ) -> Rates:  # measured once in a process
     "What `device` does in a second, in half a second"
+
     def best(fn, tries):
         seconds = []
         for _ in range(tries):
             start = perf_counter()
             out = fn()
-            if out.is_cuda: torch.cuda.synchronize(out.device)
+            if out.is_cuda:
+                torch.cuda.synchronize(out.device)
             seconds.append(perf_counter() - start)
         return min(seconds)
+
     few, cached, large = (torch.ones(n, device=device) for n in (4, 2**16, 2**24))
+
     def chain():
         y = start = few.clone().requires_grad_()
-        for _ in range(50): y = y*2
+        for _ in range(50):
+            y = y * 2
         y.sum().backward()
         return start.grad
-    mixed = best(lambda: nn.functional.silu(cached).double().square(), 50)/3
-    return Rates(matmul_rate(device, 512, seconds=0.2)/2, len(cached)/mixed, len(large)/best(lambda: large*2, 3), 100/best(chain, 10))
+
+    mixed = best(lambda: nn.functional.silu(cached).double().square(), 50) / 3
+    return Rates(
+        matmul_rate(device, 512, seconds=0.2) / 2,
+        len(cached) / mixed,
+        len(large) / best(lambda: large * 2, 3),
+        100 / best(chain, 10),
+    )
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #8c1fa6d0
-_COSTS = dict(  # products that make factors, and that use them; new tensors of each kind in a chunk; operations of torch at all, in a chunk, and for a panel of it
+# products that make factors, and that use them; new tensors of each kind in a chunk; operations of torch at
+# all, in a chunk, and for a panel of it
+_COSTS = dict(
     dense=dict(make=3, use=10, factors=14, pairs=40, head=8, once=250, panel=60),
     chunked=dict(make=4, use=14, factors=19, pairs=60, head=10, chunk=400, panel=90),
     panels=dict(make=4, use=5, below=4, square=28, pairs=80, head=3, once=120, chunk=150, panel=80),
     basis=dict(make=2, once=120, chunk=150, panel=90),
-    again=dict(make=1, use=2, below=1, square=5, pairs=20, chunk=40))
+    again=dict(make=1, use=2, below=1, square=5, pairs=20, chunk=40),
+)
+
 
 @delegates(WPOStep)
 def predict_seconds(
-    strategy: str, dim: int, centers: int, batch_size: int,  # of `WPOStep`, with the rest of it
-    rates: Rates | None = None, **kwargs: Any,  # of the device; of this CPU by default
+    strategy: str,
+    dim: int,
+    centers: int,
+    batch_size: int,  # of `WPOStep`, with the rest of it
+    rates: Rates | None = None,
+    **kwargs: Any,  # of the device; of this CPU by default
 ) -> float:  # seconds, mostly within a factor of two
     "Roughly how long forward and backward by `strategy` take, without the optimizer"
     c, rates = WPOStep(strategy, dim, centers, batch_size, **kwargs), rates or measure_rates()
-    K, p, n, chunks = c.here, dim*(dim + 1)/2, len(c.panels), -(-c.here//c.k)
+    K, p, n, chunks = c.here, dim * (dim + 1) / 2, len(c.panels), -(-c.here // c.k)
     cost = Counter(_COSTS[c.kind]) + Counter(_COSTS['again'] if c.kind == 'panels' and chunks > 1 else {})
-    multiply_adds = 3*K*(dim + (c.depth - 1)*c.hidden)*c.hidden + cost['make']*(K*p*c.hidden) + cost['use']*(K*c.batch*p)
-    if c.kind == 'basis': multiply_adds = (2 + (chunks > 1))*(K + chunks*c.batch)*p*c.hidden + 3*K*c.batch*c.hidden*dim
-    tensors = [(c.k*c.hidden, 6*c.depth), (c.factors, cost['factors']), *(t for w, low, _ in c.panels for t in ((c.k*low, cost['below']), (c.k*w*w, cost['square']))), (c.pairs, cost['pairs']), (c.n_head/n, cost['head']*n)]
-    if c.kind == 'basis': tensors = [(c.k*c.hidden, 6*c.depth), (c.pairs, 12), ((c.k + c.batch)*dim*c.hidden, 4), (c.n_head, 3)]
-    written = sum(size*(count*chunks)/(rates.numbers_large if size*c.itemsize > 32*MIB else rates.numbers) for size, count in tensors)
-    if strategy == 'model_parallel' and c.world_size > 1: written += 2*(c.n_head + c.n_trunk)/rates.numbers_large  # gradients over the ranks
-    seconds = multiply_adds/rates.multiply_adds + written + (cost['once'] + chunks*(cost['chunk'] + cost['panel']*n))/rates.operations
-    return seconds*(c.accumulation_steps if strategy == 'gradient_accumulation' else 1)
+    multiply_adds = (
+        3 * K * (dim + (c.depth - 1) * c.hidden) * c.hidden
+        + cost['make'] * (K * p * c.hidden)
+        + cost['use'] * (K * c.batch * p)
+    )
+    if c.kind == 'basis':
+        multiply_adds = (2 + (chunks > 1)) * (
+            K + chunks * c.batch
+        ) * p * c.hidden + 3 * K * c.batch * c.hidden * dim
+    tensors = [
+        (c.k * c.hidden, 6 * c.depth),
+        (c.factors, cost['factors']),
+        *(t for w, low, _ in c.panels for t in ((c.k * low, cost['below']), (c.k * w * w, cost['square']))),
+        (c.pairs, cost['pairs']),
+        (c.n_head / n, cost['head'] * n),
+    ]
+    if c.kind == 'basis':
+        tensors = [
+            (c.k * c.hidden, 6 * c.depth),
+            (c.pairs, 12),
+            ((c.k + c.batch) * dim * c.hidden, 4),
+            (c.n_head, 3),
+        ]
+    written = sum(
+        size * (count * chunks) / (rates.numbers_large if size * c.itemsize > 32 * MIB else rates.numbers)
+        for size, count in tensors
+    )
+    # gradients over the ranks
+    if strategy == 'model_parallel' and c.world_size > 1:
+        written += 2 * (c.n_head + c.n_trunk) / rates.numbers_large
+    seconds = (
+        multiply_adds / rates.multiply_adds
+        + written
+        + (cost['once'] + chunks * (cost['chunk'] + cost['panel'] * n)) / rates.operations
+    )
+    return seconds * (c.accumulation_steps if strategy == 'gradient_accumulation' else 1)
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #4dfaca91
 @dataclass
 class Choice:
-    "How to compute the loss within a budget: `backward_by(choice.strategy, …, choice.chunk_size, choice.accumulation_steps)`"
+    """How to compute the loss within a budget: `backward_by(choice.strategy, …, choice.chunk_size,
+    choice.accumulation_steps)`"""
+
     strategy: str  # one of `STRATEGIES`
     chunk_size: int | None  # centers at a time
     accumulation_steps: int  # micro-batches
     seconds: float  # predicted for a step
     budget: int  # bytes
-    rows: list[dict]  # of each strategy the fastest that fits, or the smallest: strategy, chunk_size, accumulation_steps, bytes, seconds, fits
+    # of each strategy the fastest that fits, or the smallest: strategy, chunk_size, accumulation_steps,
+    # bytes, seconds, fits
+    rows: list[dict]
 
     def __str__(self):
-        lines = [f"{'strategy':24}{'centers at a time':>19}{'micro-batches':>15}{'a pass':>11}{'in all':>11}{'seconds':>10}"]
+        lines = [
+            f"{'strategy':24}{'centers at a time':>19}{'micro-batches':>15}{'a pass':>11}{'in all':>11}{'seconds':>10}"
+        ]
         for r in self.rows:
             mark, note = '> ' if r['strategy'] == self.strategy else '  ', '' if r['fits'] else '  too large'
             size = f"{format_size(r['bytes']['pass']):>11}{format_size(r['bytes']['total']):>11}"
-            lines.append(f"{mark + r['strategy']:24}{r['chunk_size'] or 'all':>19}{r['accumulation_steps']:>15}{size}{r['seconds']:>10.2g}{note}")
+            lines.append(
+                f"{mark + r['strategy']:24}{r['chunk_size'] or 'all':>19}{r['accumulation_steps']:>15}{size}{r['seconds']:>10.2g}{note}"
+            )
         return '\n'.join([*lines, f'budget {format_size(self.budget)}: {self.strategy}'])
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #42e5c335
 @delegates(WPOStep, but=['strategy', 'chunk_size', 'accumulation_steps'])
 def choose_strategy(
-    dim: int, centers: int, batch_size: int,  # of `WPOStep`, with the rest of it
-    budget: int, optimizer: str = 'adamw',  # bytes that a process may hold; or 'adamw8bit', 'sgd'
-    rates: Rates | None = None, **kwargs: Any,  # of the device; of this CPU by default
+    dim: int,
+    centers: int,
+    batch_size: int,  # of `WPOStep`, with the rest of it
+    budget: int,
+    optimizer: str = 'adamw',  # bytes that a process may hold; or 'adamw8bit', 'sgd'
+    rates: Rates | None = None,
+    **kwargs: Any,  # of the device; of this CPU by default
 ) -> Choice:
     "The strategy that is predicted to be the fastest of those whose step fits `budget`"
     shape, rows = dict(dim=dim, centers=centers, batch_size=batch_size, **kwargs), []
@@ -417,32 +731,57 @@ def choose_strategy(
         c, found = WPOStep(strategy, **shape), []
         most = batch_size if c.kind == 'dense' else c.here
         powers = [2**i for i in range(most.bit_length()) if 2**i < most]
-        if strategy == 'single_gpu': knobs = [(None, 1)]
-        elif strategy == 'gradient_accumulation': knobs = [(None, n) for n in sorted({*powers, batch_size}) if n > 1]
-        else: knobs = [(n, 1) for n in sorted({*powers, c.k, c.here})]
+        if strategy == 'single_gpu':
+            knobs = [(None, 1)]
+        elif strategy == 'gradient_accumulation':
+            knobs = [(None, n) for n in sorted({*powers, batch_size}) if n > 1]
+        else:
+            knobs = [(n, 1) for n in sorted({*powers, c.k, c.here})]
         for chunk_size, accumulation_steps in knobs:
             how = dict(strategy=strategy, chunk_size=chunk_size, accumulation_steps=accumulation_steps)
             size = predict_peak(**how, **shape, optimizer=optimizer)
-            found.append(dict(**how, bytes=size, seconds=predict_seconds(**how, **shape, rates=rates), fits=size['total'] <= budget))
-        if found: rows.append(min(found, key=lambda r: (not r['fits'], r['seconds'] if r['fits'] else r['bytes']['total'])))
+            found.append(
+                dict(
+                    **how,
+                    bytes=size,
+                    seconds=predict_seconds(**how, **shape, rates=rates),
+                    fits=size['total'] <= budget,
+                )
+            )
+        if found:
+            rows.append(
+                min(found, key=lambda r: (not r['fits'], r['seconds'] if r['fits'] else r['bytes']['total']))
+            )
     best = min((r for r in rows if r['fits']), key=lambda r: r['seconds'], default=None)
-    if best: return Choice(best['strategy'], best['chunk_size'], best['accumulation_steps'], best['seconds'], budget, rows)
+    if best:
+        return Choice(
+            best['strategy'], best['chunk_size'], best['accumulation_steps'], best['seconds'], budget, rows
+        )
     r = min(rows, key=lambda r: r['bytes']['total'])
     needs, fixed = r['bytes']['total'], r['bytes']['total'] - r['bytes']['pass']
-    chunk = f" with {r['chunk_size']} center{'s'*(r['chunk_size'] > 1)} at a time" if r['chunk_size'] else ''
-    raise MemtrainError(f"no strategy fits {format_size(budget)}: the closest, {r['strategy']}{chunk}, needs {format_size(needs)}, {format_size(needs - budget)} more "
-                        f"({format_size(fixed)} without its pass); take fewer hidden units{' or a smaller batch'*(fixed < budget)}")
+    chunk = (
+        f" with {r['chunk_size']} center{'s' * (r['chunk_size'] > 1)} at a time" if r['chunk_size'] else ''
+    )
+    raise MemtrainError(
+        f"no strategy fits {format_size(budget)}: the closest, {r['strategy']}{chunk}, needs {format_size(needs)}, {format_size(needs - budget)} more "
+        f"({format_size(fixed)} without its pass); take fewer hidden units{' or a smaller batch' * (fixed < budget)}"
+    )
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #d2cc3803
 @dataclass(frozen=True, kw_only=True)
 class WPOConfig:
     "How to train a mixture of Gaussians; the defaults suit points in the plane"
-    data: str = '8gaussians'  # 8gaussians, swissroll, pinwheel, circles, moons, 2spirals, checkerboard, rings, digits or cifar10
+
+    # 8gaussians, swissroll, pinwheel, circles, moons, 2spirals, checkerboard, rings, digits or cifar10
+    data: str = '8gaussians'
     data_dir: str | None = None  # folder of cifar10's files, or of another digits.csv.gz than scikit-learn's
     train_kernel_size: int = 64  # centers, K
     batch_size: int = 256  # samples of a step, B
-    strategy: str = 'auto'  # auto, single_gpu, model_parallel, chunked, gradient_accumulation or matrix_free: the same loss in more or less memory
-    chunk_size: int | None = None  # of chunked and matrix_free: centers at a time; by default what a small pass takes
+    # auto, single_gpu, model_parallel, chunked, gradient_accumulation or matrix_free: the same loss in more
+    # or less memory
+    strategy: str = 'auto'
+    # of chunked and matrix_free: centers at a time; by default what a small pass takes
+    chunk_size: int | None = None
     accumulation_steps: int = 1  # of gradient_accumulation: micro-batches of a step; 1 is taken as 2
     stability: float = 0.01  # least entry of a factor's diagonal
     max_iters: int = 600  # steps, over which the learning rate falls: a resumed run has the same
@@ -451,72 +790,165 @@ class WPOConfig:
     depth: int = 5  # its layers
     seed: int = 0  # of the weights, the centers and the samples
     grad_clip: float = 1.0  # largest norm of the network's gradient; 0 for any
-    screen: float | None = None  # leave out centers that are so many nats behind the best for every sample; 30 changes nothing that float32 shows
+    # leave out centers that are so many nats behind the best for every sample; 30 changes nothing that
+    # float32 shows
+    screen: float | None = None
     likelihood: float = 1.0  # share of maximum likelihood in the loss; 0: implicit score matching alone
-    start: str = 'clusters'  # centers and factors that expectation and maximisation fit, or 'samples': centers are samples to learn from, and begin round
+    # centers and factors that expectation and maximisation fit, or 'samples': centers are samples to learn
+    # from, and begin round
+    start: str = 'clusters'
     whiten: bool = True  # train in coordinates in which the data's covariance is the identity
-    rank: int | None = None  # precisions are a diagonal and this many directions, in far fewer parameters; full by default
-    noise: float = 0.1  # standard deviation of what images in [-1, 1] are seen through, new in each batch; 0: uniform over a level
+    # precisions are a diagonal and this many directions, in far fewer parameters; full by default
+    rank: int | None = None
+    # standard deviation of what images in [-1, 1] are seen through, new in each batch; 0: uniform over a
+    # level
+    noise: float = 0.1
     weight_decay: float = 0.01  # of AdamW
-    eval_interval: int = 50  # steps between two looks at samples that aren't learnt from: the network that was best on them is kept; 0: none
-    leave_one_out: bool = True  # images that are centers are left out of their own sums; without it they can be learnt by heart
+    # steps between two looks at samples that aren't learnt from: the network that was best on them is kept;
+    # 0: none
+    eval_interval: int = 50
+    # images that are centers are left out of their own sums; without it they can be learnt by heart
+    leave_one_out: bool = True
     em_steps: int = 50  # that fit the mixing weights at the end
     checkpoint_interval: int = 100  # steps between two checkpoints
     memory: str | None = None  # that auto may use, such as 24GB; what is free by default
 
     def __post_init__(self):
-        if isinstance(self.data_dir, Path): object.__setattr__(self, 'data_dir', str(self.data_dir))
+        if isinstance(self.data_dir, Path):
+            object.__setattr__(self, 'data_dir', str(self.data_dir))
         for f in fields(self):
             value, kinds = getattr(self, f.name), get_args(f.type) or (f.type,)
-            least = 0 if f.name in ('seed', 'em_steps', 'stability', 'grad_clip', 'likelihood', 'noise', 'weight_decay', 'eval_interval') else math.ulp(0)
-            if type(value) not in kinds and not (type(value) is int and float in kinds): raise MemtrainError(f"isn't of type {kinds[0].__name__}", 'give one, or leave it out', f.name, value)
-            if type(value) in (int, float) and not least <= value < math.inf: raise MemtrainError('is out of range', f"give {'a number above 0' if least else '0 or more'}", f.name, value)
+            least = (
+                0
+                if f.name
+                in (
+                    'seed',
+                    'em_steps',
+                    'stability',
+                    'grad_clip',
+                    'likelihood',
+                    'noise',
+                    'weight_decay',
+                    'eval_interval',
+                )
+                else math.ulp(0)
+            )
+            if type(value) not in kinds and not (type(value) is int and float in kinds):
+                raise MemtrainError(
+                    f"isn't of type {kinds[0].__name__}", 'give one, or leave it out', f.name, value
+                )
+            if type(value) in (int, float) and not least <= value < math.inf:
+                raise MemtrainError(
+                    'is out of range', f"give {'a number above 0' if least else '0 or more'}", f.name, value
+                )
         way = f"take that, or leave {option('accumulation_steps')} out"
         for name, bad, problem, way_out in (
-            ('data', self.data not in (*POINTS, 'digits', 'cifar10'), 'is none', f"take one of {', '.join(POINTS)}, digits or cifar10"),
-            ('strategy', self.strategy not in ('auto', *STRATEGIES), 'is none', f"take one of auto, {', '.join(STRATEGIES)}"),
-            ('accumulation_steps', self.accumulation_steps > 1 and self.strategy != 'gradient_accumulation', f"is for {option('strategy')} gradient_accumulation", way),
-            ('chunk_size', self.chunk_size and self.strategy not in ('chunked', 'matrix_free', 'model_parallel'), 'is for chunked, matrix_free and model_parallel', f"take one of these as {option('strategy')}, or leave it out"),
-            ('leave_one_out', not self.leave_one_out and self.data in POINTS, 'is for digits and cifar10', f'points of {self.data} are drawn anew, none is a center'),
-            ('likelihood', self.likelihood > 1, 'is no share', 'give a number from 0, score matching, to 1, maximum likelihood'),
+            (
+                'data',
+                self.data not in (*POINTS, 'digits', 'cifar10'),
+                'is none',
+                f"take one of {', '.join(POINTS)}, digits or cifar10",
+            ),
+            (
+                'strategy',
+                self.strategy not in ('auto', *STRATEGIES),
+                'is none',
+                f"take one of auto, {', '.join(STRATEGIES)}",
+            ),
+            (
+                'accumulation_steps',
+                self.accumulation_steps > 1 and self.strategy != 'gradient_accumulation',
+                f"is for {option('strategy')} gradient_accumulation",
+                way,
+            ),
+            (
+                'chunk_size',
+                self.chunk_size and self.strategy not in ('chunked', 'matrix_free', 'model_parallel'),
+                'is for chunked, matrix_free and model_parallel',
+                f"take one of these as {option('strategy')}, or leave it out",
+            ),
+            (
+                'leave_one_out',
+                not self.leave_one_out and self.data in POINTS,
+                'is for digits and cifar10',
+                f'points of {self.data} are drawn anew, none is a center',
+            ),
+            (
+                'likelihood',
+                self.likelihood > 1,
+                'is no share',
+                'give a number from 0, score matching, to 1, maximum likelihood',
+            ),
             ('start', self.start not in ('clusters', 'samples'), 'is none', 'take clusters or samples'),
-            ('seed', self.seed >= 2**63, 'is too large', 'give a number below 2**63')):
-            if bad: raise MemtrainError(problem, way_out, name, getattr(self, name))
-        if self.memory is not None: parse_size(self.memory)
+            ('seed', self.seed >= 2**63, 'is too large', 'give a number below 2**63'),
+        ):
+            if bad:
+                raise MemtrainError(problem, way_out, name, getattr(self, name))
+        if self.memory is not None:
+            parse_size(self.memory)
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #48b87221
-def _generator(seed, use): return torch.Generator().manual_seed(zlib.crc32(f'{seed} {use}'.encode()))  # of 64 bits the CPU's generator would take the lower 32 only
+# of 64 bits the CPU's generator would take the lower 32 only
+def _generator(seed, use):
+    return torch.Generator().manual_seed(zlib.crc32(f'{seed} {use}'.encode()))
+
 
 class _Law:
     "Samples without end"
+
     size, std, levels = None, 0.0, None  # images have a number of them, noise, and levels
 
     def __init__(self, c, points=5000):
         self.name, self.true = c.data, c.data in ('8gaussians', 'checkerboard')
-        self.centers, self.train, self.held_out = (make_points(c.data, n, _generator(c.seed, i)) for i, n in ((1, c.train_kernel_size), (2, points), (3, points)))
-        self.fit, self.val = (make_points(c.data, n, _generator(c.seed, i)) for i, n in ((5, max(2000, 50*c.train_kernel_size)), (6, 2000)))
+        self.centers, self.train, self.held_out = (
+            make_points(c.data, n, _generator(c.seed, i))
+            for i, n in ((1, c.train_kernel_size), (2, points), (3, points))
+        )
+        self.fit, self.val = (
+            make_points(c.data, n, _generator(c.seed, i))
+            for i, n in ((5, max(2000, 50 * c.train_kernel_size)), (6, 2000))
+        )
 
-    def draw(self, n, g): return make_points(self.name, n, g), None
-    def learnt(self, n, g): return self.train[torch.randperm(len(self.train), generator=g)[:n]], None
+    def draw(self, n, g):
+        return make_points(self.name, n, g), None
+
+    def learnt(self, n, g):
+        return self.train[torch.randperm(len(self.train), generator=g)[:n]], None
+
 
 class _Images:
     "Samples from a set of images, of which the first can be the `centers`; noise is new in each draw"
+
     true = False
 
     def __init__(self, c):
         self.name, self.K, self.noise = c.data, c.train_kernel_size, c.noise
         self.images, held_out, self.levels = load_images(c.data, c.data_dir, c.seed)
-        self.std = c.noise or 2/self.levels/12**0.5
-        apart = min(5000, -(-len(self.images)//10)) if c.eval_interval else 0
-        self.images, val = self.images[:len(self.images) - apart], self.images[len(self.images) - apart:]
+        self.std = c.noise or 2 / self.levels / 12**0.5
+        apart = min(5000, -(-len(self.images) // 10)) if c.eval_interval else 0
+        self.images, val = self.images[: len(self.images) - apart], self.images[len(self.images) - apart :]
         self.size, self.leave_out = len(self.images), c.leave_one_out and c.start == 'samples'
-        if self.K > self.size: raise MemtrainError(f'is too large: {c.data} has {self.size:,} samples to learn from, and centers are among them', 'take fewer', 'train_kernel_size', self.K)
-        see = lambda x, use=None: see_images(x, self.levels, c.noise, None if use is None else _generator(c.seed, use))
-        self.centers, self.fit, self.held_out = see(self.images[:self.K]), see(self.images[:20_000]), see(held_out[:5000], 3)
-        self.val = see(val if apart else self.images[-max(1, self.size//10):], 6)
-        self.bytes_of = see_images(held_out[:5000], self.levels, 0, _generator(c.seed, 7))  # dequantised, for bits
+        if self.K > self.size:
+            raise MemtrainError(
+                f'is too large: {c.data} has {self.size:,} samples to learn from, and centers are among them',
+                'take fewer',
+                'train_kernel_size',
+                self.K,
+            )
+        see = lambda x, use=None: see_images(
+            x, self.levels, c.noise, None if use is None else _generator(c.seed, use)
+        )
+        self.centers, self.fit, self.held_out = (
+            see(self.images[: self.K]),
+            see(self.images[:20_000]),
+            see(held_out[:5000], 3),
+        )
+        self.val = see(val if apart else self.images[-max(1, self.size // 10) :], 6)
+        # dequantised, for bits
+        self.bytes_of = see_images(held_out[:5000], self.levels, 0, _generator(c.seed, 7))
 
-    def find_own(self, i): return torch.where(i < self.K, i, -1) if self.leave_out else None
+    def find_own(self, i):
+        return torch.where(i < self.K, i, -1) if self.leave_out else None
 
     def draw(self, n, g):
         i = torch.randint(self.size, (n,), generator=g)
@@ -529,15 +961,20 @@ class _Images:
 # %% ../nbs/mixtures/45_wpo_run.ipynb #15b1cdc8
 def _one_cycle(i, n, top):
     "Learning rate and first beta of step `i` of `n`"
-    up = min(i/max(0.05*n - 1, 1e-9), 1)
-    down = max(i - max(0.05*n - 1, 0), 0)/max(n - 1 - max(0.05*n - 1, 0), 1e-9)
-    cos = lambda a, b, t: b + (a - b)*(1 + math.cos(math.pi*t))/2
-    return (cos(top/25, top, up), cos(0.95, 0.85, up)) if up < 1 else (cos(top, top/25e4, min(down, 1)), cos(0.85, 0.95, min(down, 1)))
+    up = min(i / max(0.05 * n - 1, 1e-9), 1)
+    down = max(i - max(0.05 * n - 1, 0), 0) / max(n - 1 - max(0.05 * n - 1, 0), 1e-9)
+    cos = lambda a, b, t: b + (a - b) * (1 + math.cos(math.pi * t)) / 2
+    return (
+        (cos(top / 25, top, up), cos(0.95, 0.85, up))
+        if up < 1
+        else (cos(top, top / 25e4, min(down, 1)), cos(0.85, 0.95, min(down, 1)))
+    )
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #3783564d
 @dataclass
 class Mixture:
     "A mixture of Gaussians"
+
     net: FactorNet | LowRankNet  # the factors' network
     centers: torch.Tensor  # (K, d), as the network sees them
     log_mixing: torch.Tensor  # log of the mixing weights (K,)
@@ -556,12 +993,16 @@ class Mixture:
 
     def log_prob(self, x: torch.Tensor) -> torch.Tensor:
         "The log density at the points `x` (B, d), in float64"
-        found = torch.cat([log_prob(self.net, self.see(part), self.centers, self.log_mixing) for part in x.split(512)])
+        found = torch.cat(
+            [log_prob(self.net, self.see(part), self.centers, self.log_mixing) for part in x.split(512)]
+        )
         return found if self.whitening is None else found + self.whitening.log_det
 
     def sample(self, n: int, seed: int = 0) -> torch.Tensor:
         "`n` points (n, d) drawn from the mixture"
-        z = sample(self.net, self.centers, n, self.log_mixing, torch.Generator(self.centers.device).manual_seed(seed))
+        z = sample(
+            self.net, self.centers, n, self.log_mixing, torch.Generator(self.centers.device).manual_seed(seed)
+        )
         return z if self.whitening is None else self.whitening.invert(z)
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #2ef994f1
@@ -569,40 +1010,70 @@ def begin_mixture(
     config: WPOConfig,  # data, centers, network and seed
     source: Any,  # where its samples come from
     say: Callable[[str], None] = lambda line: None,  # told what takes a while, and what looks bad
-) -> tuple[Mixture, float]:  # on the CPU; and the width of a center at the beginning, in the network's coordinates
+    # on the CPU; and the width of a center at the beginning, in the network's coordinates
+) -> tuple[Mixture, float]:
     "The mixture that training begins with"
     c, d = config, source.fit.shape[1]
     say(f'{c.data}: {len(source.fit):,} samples in {d:,} dimensions to begin with')
     pooled = Whitening.fit(source.fit, source.std)
     w = pooled if c.whiten else None
-    def see(x): return w.apply(x) if w else x
+
+    def see(x):
+        return w.apply(x) if w else x
+
     if c.start == 'clusters':
         say(f'{c.train_kernel_size} clusters')
-        noisy = source.fit.repeat(max(1, min(8, 10_000//len(source.fit))), 1) if source.std else source.fit  # few images through noise several times: a covariance has to see the noise
-        if source.std: noisy = noisy + source.std*torch.randn(noisy.shape, generator=_generator(c.seed, 5))
+        # few images through noise several times: a covariance has to see the noise
+        noisy = source.fit.repeat(max(1, min(8, 10_000 // len(source.fit))), 1) if source.std else source.fit
+        if source.std:
+            noisy = noisy + source.std * torch.randn(noisy.shape, generator=_generator(c.seed, 5))
         found = fit_clusters(see(noisy), see(source.val), c.train_kernel_size, c.seed)
-        for times in (2, 4, 8) if w and source.std else ():  # few images have directions in which they vary less than others will
-            wider = pooled.widen(source.std*(times**2 - 1)**0.5)
-            other = fit_clusters(wider.apply(noisy), wider.apply(source.val), c.train_kernel_size, c.seed, ridge=1 - (pooled.width/wider.width).square())
-            if other.nll - wider.log_det >= found.nll - w.log_det: break
+        # few images have directions in which they vary less than others will
+        for times in (2, 4, 8) if w and source.std else ():
+            wider = pooled.widen(source.std * (times**2 - 1) ** 0.5)
+            other = fit_clusters(
+                wider.apply(noisy),
+                wider.apply(source.val),
+                c.train_kernel_size,
+                c.seed,
+                ridge=1 - (pooled.width / wider.width).square(),
+            )
+            if other.nll - wider.log_det >= found.nll - w.log_det:
+                break
             found, w = other, wider
         diagonal = found.factors if found.factors.dim() == 2 else found.factors.diagonal(dim1=1, dim2=2)
-        centers, log_mixing, width = found.centers, found.log_mixing, 1/diagonal.log().mean().exp().item()
+        centers, log_mixing, width = found.centers, found.log_mixing, 1 / diagonal.log().mean().exp().item()
     else:
-        centers, log_mixing = see(source.centers), torch.full((c.train_kernel_size,), -math.log(c.train_kernel_size), dtype=torch.float64)
+        centers, log_mixing = (
+            see(source.centers),
+            torch.full((c.train_kernel_size,), -math.log(c.train_kernel_size), dtype=torch.float64),
+        )
         width = fit_bandwidth(see(source.val[:2000]), centers)
-    if not 1/width > c.stability: raise MemtrainError(f'is above what the factors begin with, {1/width:.3g}', 'give less', 'stability', c.stability)
-    if c.rank is not None and c.rank >= d: raise MemtrainError(f'is not below the {d} dimensions', 'take less, or leave it out', 'rank', c.rank)
+    if not 1 / width > c.stability:
+        raise MemtrainError(
+            f'is above what the factors begin with, {1 / width:.3g}', 'give less', 'stability', c.stability
+        )
+    if c.rank is not None and c.rank >= d:
+        raise MemtrainError(f'is not below the {d} dimensions', 'take less, or leave it out', 'rank', c.rank)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(c.seed)
-        shape = dict(dim=d, hidden=c.hiddenunits, depth=c.depth, stab=c.stability, scale=1/width)
+        shape = dict(dim=d, hidden=c.hiddenunits, depth=c.depth, stab=c.stability, scale=1 / width)
         net = FactorNet(**shape) if c.rank is None else LowRankNet(**shape, rank=c.rank)
-    if c.start == 'clusters': start_network(net, found)
+    if c.start == 'clusters':
+        start_network(net, found)
     mixture, some = Mixture(net, centers, log_mixing, c.data, w), source.val[:500]
-    ours, single = -mixture.log_prob(some).mean().item(), (pooled.apply(some).double().square().sum(1).mean().item() + d*math.log(2*math.pi))/2 - pooled.log_det
+    ours, single = (
+        -mixture.log_prob(some).mean().item(),
+        (pooled.apply(some).double().square().sum(1).mean().item() + d * math.log(2 * math.pi)) / 2
+        - pooled.log_det,
+    )
     say(f'begins at {ours:.2f} nats, one Gaussian has {single:.2f}')
-    if ours > single + 0.05*abs(single): say('this start is worse than one Gaussian: most samples are far from every center, and the factors are likely to collapse; take start clusters, or more centers')
+    if ours > single + 0.05 * abs(single):
+        say(
+            'this start is worse than one Gaussian: most samples are far from every center, and the factors are likely to collapse; take start clusters, or more centers'
+        )
     return mixture, width
+
 
 @torch.no_grad()
 def judge_mixture(
@@ -611,107 +1082,234 @@ def judge_mixture(
     n: int = 5000,  # samples at most
     em_steps: int = 50,  # that fit the mixing weights, where there are twice as many samples as centers
     seed: int = 0,  # of the draws
-) -> tuple[Mixture, dict]:  # with fitted mixing weights; nats, memorisation, distances and, of images, bits for each dimension
+    # with fitted mixing weights; nats, memorisation, distances and, of images, bits for each dimension
+) -> tuple[Mixture, dict]:
     "Fit the mixing weights, and measure the mixture on samples that it has never seen"
     device = mixture.centers.device
     x, own = source.learnt(n, _generator(seed, 4))
     x, own, held_out = x.to(device), None if own is None else own.to(device), source.held_out[:n].to(device)
-    fit = em_steps if len(x) >= 2*len(mixture.centers) else 0
+    fit = em_steps if len(x) >= 2 * len(mixture.centers) else 0
     if fit:
-        fitted = replace(mixture, log_mixing=fit_mixing(mixture.net, mixture.see(x), mixture.centers, fit, own))
-        if fitted.log_prob(source.val[:n]).mean() >= mixture.log_prob(source.val[:n]).mean(): mixture = fitted  # else they were fitted to chance
+        fitted = replace(
+            mixture, log_mixing=fit_mixing(mixture.net, mixture.see(x), mixture.centers, fit, own)
+        )
+        # else they were fitted to chance
+        if fitted.log_prob(source.val[:n]).mean() >= mixture.log_prob(source.val[:n]).mean():
+            mixture = fitted
     nll = {k: -mixture.log_prob(t).mean().item() for k, t in (('train', x), ('held_out', held_out))}
-    bits = None if source.levels is None else -mixture.log_prob(source.bytes_of[:n]).mean().item()/mixture.net.dim/math.log(2) + math.log2(source.levels/2)
-    return mixture, {'nll_train': nll['train'], 'nll_held_out': nll['held_out'], 'nll_true': -true_log_prob(source.name, held_out).mean().item() if source.true else None, 'bits_per_dim': bits,
-                     'memorisation_gap': nll['held_out'] - nll['train'], 'sliced_wasserstein': sliced_wasserstein(mixture.sample(len(held_out), seed), held_out), 'sliced_wasserstein_of_data': sliced_wasserstein(x, held_out),
-                     'em_steps': fit, 'measured_on': len(held_out)}
+    bits = (
+        None
+        if source.levels is None
+        else -mixture.log_prob(source.bytes_of[:n]).mean().item() / mixture.net.dim / math.log(2)
+        + math.log2(source.levels / 2)
+    )
+    return mixture, {
+        'nll_train': nll['train'],
+        'nll_held_out': nll['held_out'],
+        'nll_true': -true_log_prob(source.name, held_out).mean().item() if source.true else None,
+        'bits_per_dim': bits,
+        'memorisation_gap': nll['held_out'] - nll['train'],
+        'sliced_wasserstein': sliced_wasserstein(mixture.sample(len(held_out), seed), held_out),
+        'sliced_wasserstein_of_data': sliced_wasserstein(x, held_out),
+        'em_steps': fit,
+        'measured_on': len(held_out),
+    }
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #a16d9a8d
 @contextlib.contextmanager
 def _without_denormals():
     "Take denormal numbers for zeros in this thread while the block runs"
-    before = not (torch.tensor(1e-38)*1e-3).item()  # torch tells nobody, but shows it
+    before = not (torch.tensor(1e-38) * 1e-3).item()  # torch tells nobody, but shows it
     torch.set_flush_denormal(True)
-    try: yield
-    finally: torch.set_flush_denormal(before)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #a4de9e5c
-_EARLIER = dict(lr=3e-3, likelihood=0.0, start='samples', whiten=False, rank=None, eval_interval=0)  # what runs did before they could be told
+# what runs did before they could be told
+_EARLIER = dict(lr=3e-3, likelihood=0.0, start='samples', whiten=False, rank=None, eval_interval=0)
+
 
 class WPOTrainer:
     "Trains a mixture by the exact loss, with everything that belongs to the run in `out_dir`"
+
     def __init__(
         self,
         config: WPOConfig,  # what, and how
-        out_dir: str | Path | None = None,  # folder for checkpoint.pt, mixture.pt, metrics.jsonl and summary.json; nothing is written by default
+        # folder for checkpoint.pt, mixture.pt, metrics.jsonl and summary.json; nothing is written by default
+        out_dir: str | Path | None = None,
         device: str = 'auto',  # 'cpu', 'cuda', …; the device of `ranks` where they are given
         resume: bool = False,  # take up the checkpoint in `out_dir`, if it has one
         ranks: Ranks | None = None,  # from `start_ranks`; a single process by default
-        say: Callable[[str], None] = lambda line: None,  # told what takes a while before the first step, and what looks bad
-        change: Sequence[str] = (),  # of a resumed run: settings that may be others than before: 'lr', 'max_iters'; the log tells
+        # told what takes a while before the first step, and what looks bad
+        say: Callable[[str], None] = lambda line: None,
+        # of a resumed run: settings that may be others than before: 'lr', 'max_iters'; the log tells
+        change: Sequence[str] = (),
     ):
         self.change = change
         self.ranks = ranks or own_ranks(device)
         self.folder, self.device = Run(out_dir, resume, self.ranks), self.ranks.device
         kept = self.folder.load(self.device)
-        if kept and 'start' not in kept.get('belongs', {'start': 0}):  # a run that began before these settings goes on as it began
-            config = replace(config, **{k: v for k, v in _EARLIER.items() if getattr(config, k) == getattr(WPOConfig, k)})
+        # a run that began before these settings goes on as it began
+        if kept and 'start' not in kept.get('belongs', {'start': 0}):
+            config = replace(
+                config, **{k: v for k, v in _EARLIER.items() if getattr(config, k) == getattr(WPOConfig, k)}
+            )
         c = self.config = config
         self.source, self.iter, self.best = (_Law if c.data in POINTS else _Images)(c), 0, None
-        self.choice = self.choose() if c.strategy == 'auto' else None  # before the network is made, which may be what doesn't fit
+        # before the network is made, which may be what doesn't fit
+        self.choice = self.choose() if c.strategy == 'auto' else None
         self.how = {k: getattr(self.choice or c, k) for k in ('strategy', 'chunk_size', 'accumulation_steps')}
-        if self.how['strategy'] == 'gradient_accumulation': self.how['accumulation_steps'] = min(max(self.how['accumulation_steps'], 2), c.batch_size)
-        if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel': raise MemtrainError(f'is for one process, and there are {self.ranks.world_size}', 'take model_parallel', 'strategy', c.strategy)
+        if self.how['strategy'] == 'gradient_accumulation':
+            self.how['accumulation_steps'] = min(max(self.how['accumulation_steps'], 2), c.batch_size)
+        if self.ranks.world_size > 1 and self.how['strategy'] != 'model_parallel':
+            raise MemtrainError(
+                f'is for one process, and there are {self.ranks.world_size}',
+                'take model_parallel',
+                'strategy',
+                c.strategy,
+            )
         m, self.bandwidth = begin_mixture(c, self.source, say)
-        self.mixture = replace(m, net=m.net.to(self.device), centers=m.centers.to(self.device), log_mixing=m.log_mixing.to(self.device), whitening=m.whitening and m.whitening.to(self.device))
-        self.net, self.centers, self.log_mixing = self.mixture.net, self.mixture.centers, self.mixture.log_mixing if c.start == 'clusters' else None
-        self.optimizer = torch.optim.AdamW(self.net.parameters(), c.lr, weight_decay=c.weight_decay, **({'fused': True} if self.device.type == 'cuda' else {'foreach': False}))  # neither makes copies of all parameters
+        self.mixture = replace(
+            m,
+            net=m.net.to(self.device),
+            centers=m.centers.to(self.device),
+            log_mixing=m.log_mixing.to(self.device),
+            whitening=m.whitening and m.whitening.to(self.device),
+        )
+        self.net, self.centers, self.log_mixing = (
+            self.mixture.net,
+            self.mixture.centers,
+            self.mixture.log_mixing if c.start == 'clusters' else None,
+        )
+        # neither makes copies of all parameters
+        self.optimizer = torch.optim.AdamW(
+            self.net.parameters(),
+            c.lr,
+            weight_decay=c.weight_decay,
+            **({'fused': True} if self.device.type == 'cuda' else {'foreach': False}),
+        )
         self.generator = _generator(c.seed, 0)
-        may_differ = {'strategy', 'chunk_size', 'accumulation_steps', 'memory', 'checkpoint_interval', 'data_dir'}
-        self.belongs = {k: v for k, v in asdict(c).items() if k not in may_differ} | {'dim': self.net.dim, 'samples': self.source.size}
+        may_differ = {
+            'strategy',
+            'chunk_size',
+            'accumulation_steps',
+            'memory',
+            'checkpoint_interval',
+            'data_dir',
+        }
+        self.belongs = {k: v for k, v in asdict(c).items() if k not in may_differ} | {
+            'dim': self.net.dim,
+            'samples': self.source.size,
+        }
         self.restore(kept)
 
     def choose(self) -> Choice:
         "The fastest strategy that fits"
-        c, share = self.config, int(os.environ.get('LOCAL_WORLD_SIZE', 1))  # the ranks of a machine share its RAM
+        # the ranks of a machine share its RAM
+        c, share = self.config, int(os.environ.get('LOCAL_WORLD_SIZE', 1))
         rates = self.ranks.gather(measure_rates(str(self.device)))[0]
-        if c.memory is not None: budget = parse_size(c.memory)
-        else: budget = int(torch.cuda.mem_get_info(self.device)[0]*(1 - MARGIN)) if self.device.type == 'cuda' else usable_memory('cpu')//share
-        return choose_strategy(self.source.fit.shape[1], c.train_kernel_size, c.batch_size, min(self.ranks.gather(budget)) - self.aside, rates=rates, hidden=c.hiddenunits, depth=c.depth, world_size=self.ranks.world_size,
-                               likelihood=c.likelihood, rank=c.rank)
+        if c.memory is not None:
+            budget = parse_size(c.memory)
+        else:
+            budget = (
+                int(torch.cuda.mem_get_info(self.device)[0] * (1 - MARGIN))
+                if self.device.type == 'cuda'
+                else usable_memory('cpu') // share
+            )
+        return choose_strategy(
+            self.source.fit.shape[1],
+            c.train_kernel_size,
+            c.batch_size,
+            min(self.ranks.gather(budget)) - self.aside,
+            rates=rates,
+            hidden=c.hiddenunits,
+            depth=c.depth,
+            world_size=self.ranks.world_size,
+            likelihood=c.likelihood,
+            rank=c.rank,
+        )
 
     @property
     def aside(self) -> int:  # bytes
         "What a run holds beside its steps: samples, the coordinates, and the best network so far"
         c, d = self.config, self.source.fit.shape[1]
-        kept = predict_peak('chunked', d, c.train_kernel_size, c.batch_size, hidden=c.hiddenunits, depth=c.depth, rank=c.rank)['parameters'] if c.eval_interval else 0
-        return nbytes(list(vars(self.source).values())) + (4*d*(d + 2) if c.whiten else 0) + kept
+        kept = (
+            predict_peak(
+                'chunked',
+                d,
+                c.train_kernel_size,
+                c.batch_size,
+                hidden=c.hiddenunits,
+                depth=c.depth,
+                rank=c.rank,
+            )['parameters']
+            if c.eval_interval
+            else 0
+        )
+        return nbytes(list(vars(self.source).values())) + (4 * d * (d + 2) if c.whiten else 0) + kept
 
     @property
     def table(self) -> str:
         "What each strategy would hold and take, the chosen one marked, even where it was named"
-        if self.choice: return str(self.choice)
-        try: return str(replace(self.choose(), strategy=self.how['strategy'])).rsplit('\n', 1)[0]
-        except MemtrainError as e: return str(e)  # nothing fits, says the prediction; it was named all the same
+        if self.choice:
+            return str(self.choice)
+        try:
+            return str(replace(self.choose(), strategy=self.how['strategy'])).rsplit('\n', 1)[0]
+        # nothing fits, says the prediction; it was named all the same
+        except MemtrainError as e:
+            return str(e)
 
     def restore(self, c: dict | None) -> None:
         "Take up the checkpoint `c`, if there is one, after making sure that it belongs to this run"
-        if c is None: return
-        path = self.folder.out/'checkpoint.pt'
-        if 'net' not in c: raise MemtrainError(f'{path}: no checkpoint of a mixture', 'choose another folder')
+        if c is None:
+            return
+        path = self.folder.out / 'checkpoint.pt'
+        if 'net' not in c:
+            raise MemtrainError(f'{path}: no checkpoint of a mixture', 'choose another folder')
         with explain_damage(path):
-            check_shape(c, {'iter': int, 'how': {'strategy': str, 'chunk_size': (int, None), 'accumulation_steps': (int, None)}}, path)
-            found = {'max_iters' if k == 'niters' else k: v for k, v in c['belongs'].items()}  # niters: its first name
-            self.folder.changed = check_same(path, found, self.belongs, defaults={f.name: f.default for f in fields(WPOConfig)} | _EARLIER, change=self.change, may_change=('lr', 'max_iters'), notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'})
+            check_shape(
+                c,
+                {
+                    'iter': int,
+                    'how': {'strategy': str, 'chunk_size': (int, None), 'accumulation_steps': (int, None)},
+                },
+                path,
+            )
+            # niters: its first name
+            found = {'max_iters' if k == 'niters' else k: v for k, v in c['belongs'].items()}
+            self.folder.changed = check_same(
+                path,
+                found,
+                self.belongs,
+                defaults={f.name: f.default for f in fields(WPOConfig)} | _EARLIER,
+                change=self.change,
+                may_change=('lr', 'max_iters'),
+                notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'},
+            )
             self.net.load_state_dict(c['net'])
             self.optimizer.load_state_dict(c['optimizer'])
             self.generator.set_state(c['generator'].cpu())
             self.iter, self.best = c['iter'], c.get('best')
-            if self.config.strategy == 'auto' and self.ranks.world_size == 1: self.how = c['how']  # another way would round otherwise
+            # another way would round otherwise
+            if self.config.strategy == 'auto' and self.ranks.world_size == 1:
+                self.how = c['how']
 
     def save(self) -> None:
         "Write the checkpoint"
-        self.folder.save(self.iter, {'iter': self.iter, 'belongs': self.belongs, 'net': self.net.state_dict(), 'optimizer': self.optimizer.state_dict(), 'generator': self.generator.get_state(), 'how': self.how, 'best': self.best})
+        self.folder.save(
+            self.iter,
+            {
+                'iter': self.iter,
+                'belongs': self.belongs,
+                'net': self.net.state_dict(),
+                'optimizer': self.optimizer.state_dict(),
+                'generator': self.generator.get_state(),
+                'how': self.how,
+                'best': self.best,
+            },
+        )
 
     @property
     def finished(self) -> bool:
@@ -719,52 +1317,93 @@ class WPOTrainer:
         return self.iter >= self.config.max_iters
 
     def loss_and_gradient(self, x: torch.Tensor, own: torch.Tensor | None) -> float:
-        "The loss on `x` (B, d), of which `own` (B,) says which centers they are; its gradient is in `.grad`, that of all ranks"
+        """The loss on `x` (B, d), of which `own` (B,) says which centers they are; its gradient is in
+        `.grad`, that of all ranks"""
         try:
-            loss = backward_by(net=self.net, x=x, centers=self.centers, log_mixing=self.log_mixing, leave_one_out=own, screen=self.config.screen, likelihood=self.config.likelihood, **self.how).item()
-            if not math.isfinite(loss): raise MemtrainError(f'the loss is {loss}')
+            loss = backward_by(
+                net=self.net,
+                x=x,
+                centers=self.centers,
+                log_mixing=self.log_mixing,
+                leave_one_out=own,
+                screen=self.config.screen,
+                likelihood=self.config.likelihood,
+                **self.how,
+            ).item()
+            if not math.isfinite(loss):
+                raise MemtrainError(f'the loss is {loss}')
             return loss
         except MemtrainError as e:
-            if e.argument == 'center': e.value += rank_slice(len(self.centers), self.ranks.rank, self.ranks.world_size).start  # its number among all ranks' centers
+            # its number among all ranks' centers
+            if e.argument == 'center':
+                e.value += rank_slice(len(self.centers), self.ranks.rank, self.ranks.world_size).start
             elif e.argument is None and (k := find_bad_center(self.net, x, self.centers)) is not None:
-                e = MemtrainError(f'{e.problem}; center {k} is the first that is not finite', f"take a smaller {option('lr')} than {self.config.lr:g}, or a smaller {option('grad_clip')}")
+                e = MemtrainError(
+                    f'{e.problem}; center {k} is the first that is not finite',
+                    f"take a smaller {option('lr')} than {self.config.lr:g}, or a smaller {option('grad_clip')}",
+                )
             raise e from None
 
     def step(self) -> dict:  # for the log: loss, learning rate, norm of the gradient, seconds
         "One step of the optimizer"
         started, c = time.perf_counter(), self.config
-        if c.eval_interval and not self.iter: self.look()  # the start may be the best there is
+        if c.eval_interval and not self.iter:
+            self.look()  # the start may be the best there is
         drawn_from = self.generator.get_state()
         x, own = self.source.draw(c.batch_size, self.generator)
         lr, beta = _one_cycle(self.iter, c.max_iters, c.lr)
-        for group in self.optimizer.param_groups: group.update(lr=lr, betas=(beta, group['betas'][1]))
+        for group in self.optimizer.param_groups:
+            group.update(lr=lr, betas=(beta, group['betas'][1]))
         self.optimizer.zero_grad(set_to_none=False)
         try:
-            with self.folder.leaving(): loss = self.loss_and_gradient(self.mixture.see(x), None if own is None else own.to(self.device))
-            norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), c.grad_clip or math.inf, foreach=False).item()
+            with self.folder.leaving():
+                loss = self.loss_and_gradient(
+                    self.mixture.see(x), None if own is None else own.to(self.device)
+                )
+            norm = torch.nn.utils.clip_grad_norm_(
+                self.net.parameters(), c.grad_clip or math.inf, foreach=False
+            ).item()
             if not math.isfinite(norm):
                 bad = next(name for name, p in self.net.named_parameters() if not p.grad.isfinite().all())
-                raise MemtrainError(f'the gradient of {bad} is not finite', f"take a smaller {option('lr')} than {c.lr:g}")
-        except MemtrainError as e: raise e.at(f'step {self.iter + 1}') from None
+                raise MemtrainError(
+                    f'the gradient of {bad} is not finite', f"take a smaller {option('lr')} than {c.lr:g}"
+                )
+        except MemtrainError as e:
+            raise e.at(f'step {self.iter + 1}') from None
         except Left:
             self.generator.set_state(drawn_from)  # the same batch when it is resumed
             raise
         self.optimizer.step()
         self.iter += 1
         line = dict(iter=self.iter, loss=loss, lr=lr, grad_norm=norm, seconds=time.perf_counter() - started)
-        return line | ({'val_nll': self.look()} if c.eval_interval and (self.finished or self.iter % c.eval_interval == 0) else {})
+        return line | (
+            {'val_nll': self.look()}
+            if c.eval_interval and (self.finished or self.iter % c.eval_interval == 0)
+            else {}
+        )
 
     def look(self) -> float:  # nats
         "Measure the network on samples that aren't learnt from, and keep it where it is the best so far"
-        n = max(64, min(2000, 10**11//(len(self.centers)*self.net.dim*(self.config.rank or self.net.dim))))
+        n = max(
+            64, min(2000, 10**11 // (len(self.centers) * self.net.dim * (self.config.rank or self.net.dim)))
+        )
         nll = -self.mixture.log_prob(self.source.val[:n]).mean().item()
-        if self.best is None or nll < self.best['nll']: self.best = {'iter': self.iter, 'nll': nll, 'net': {k: t.detach().cpu().clone() for k, t in self.net.state_dict().items()}}
+        if self.best is None or nll < self.best['nll']:
+            self.best = {
+                'iter': self.iter,
+                'nll': nll,
+                'net': {k: t.detach().cpu().clone() for k, t in self.net.state_dict().items()},
+            }
         return nll
 
     def judge(self, n: int = 5000) -> dict:
-        "Fit the mixing weights, and measure the mixture on `n` samples at most, of images on no more than were learnt from"
-        if self.source.size is not None: n = min(n, max(64, self.config.max_iters*self.config.batch_size))
-        self.mixture, found = judge_mixture(self.mixture, self.source, n, self.config.em_steps, self.config.seed)
+        """Fit the mixing weights, and measure the mixture on `n` samples at most, of images on no more than
+        were learnt from"""
+        if self.source.size is not None:
+            n = min(n, max(64, self.config.max_iters * self.config.batch_size))
+        self.mixture, found = judge_mixture(
+            self.mixture, self.source, n, self.config.em_steps, self.config.seed
+        )
         return found
 
     def run(self) -> dict:  # the summary, also written to `summary.json`
@@ -772,24 +1411,70 @@ class WPOTrainer:
         started, c = time.perf_counter(), self.config
         with self.folder, _without_denormals():
             self.folder.open(self.iter)
-            try: self.folder.go(self, c.max_iters, c.checkpoint_interval, describe=lambda line, _: f"loss {line['loss']:.4g}" + (f", best held out {self.best['nll']:.4g}" if self.best else ''), unit='step')
+            try:
+                self.folder.go(
+                    self,
+                    c.max_iters,
+                    c.checkpoint_interval,
+                    describe=lambda line, _: (
+                        f"loss {line['loss']:.4g}"
+                        + (f", best held out {self.best['nll']:.4g}" if self.best else '')
+                    ),
+                    unit='step',
+                )
             except (MemoryError, RuntimeError) as e:
-                if not is_out_of_memory(e): raise
-                raise MemtrainError(f'out of memory in step {self.iter + 1} by {self.how["strategy"]}', f"take {option('strategy')} matrix_free, a smaller {option('batch_size')} or fewer {option('hiddenunits')}") from None
+                if not is_out_of_memory(e):
+                    raise
+                raise MemtrainError(
+                    f'out of memory in step {self.iter + 1} by {self.how["strategy"]}',
+                    f"take {option('strategy')} matrix_free, a smaller {option('batch_size')} or fewer {option('hiddenunits')}",
+                ) from None
+
             def summarise():
                 net = self.net
-                if self.best: net.load_state_dict(self.best['net'])
-                found, shape = self.judge(), dict(dim=net.dim, hidden=c.hiddenunits, depth=c.depth, stab=c.stability) | ({} if c.rank is None else {'rank': c.rank})
+                if self.best:
+                    net.load_state_dict(self.best['net'])
+                found, shape = (
+                    self.judge(),
+                    dict(dim=net.dim, hidden=c.hiddenunits, depth=c.depth, stab=c.stability)
+                    | ({} if c.rank is None else {'rank': c.rank}),
+                )
                 whitening = {'whitening': vars(self.mixture.whitening)} if self.mixture.whitening else {}
-                self.folder.save_as('mixture.pt', {'shape': shape, 'net': net.state_dict(), 'centers': self.centers, 'log_mixing': self.mixture.log_mixing, 'data': self.source.name, **whitening})
-                return {'data': self.source.name, 'dim': net.dim, 'centers': len(self.centers), 'params': sum(p.numel() for p in net.parameters()), 'bandwidth': self.bandwidth, **self.how, 'ranks': self.ranks.world_size,
-                        'device': self.device.type, 'step': self.iter, 'best_step': self.best['iter'] if self.best else self.iter, 'seconds': seconds, **found, 'config': asdict(c)}
+                self.folder.save_as(
+                    'mixture.pt',
+                    {
+                        'shape': shape,
+                        'net': net.state_dict(),
+                        'centers': self.centers,
+                        'log_mixing': self.mixture.log_mixing,
+                        'data': self.source.name,
+                        **whitening,
+                    },
+                )
+                return {
+                    'data': self.source.name,
+                    'dim': net.dim,
+                    'centers': len(self.centers),
+                    'params': sum(p.numel() for p in net.parameters()),
+                    'bandwidth': self.bandwidth,
+                    **self.how,
+                    'ranks': self.ranks.world_size,
+                    'device': self.device.type,
+                    'step': self.iter,
+                    'best_step': self.best['iter'] if self.best else self.iter,
+                    'seconds': seconds,
+                    **found,
+                    'config': asdict(c),
+                }
+
             seconds = time.perf_counter() - started
             return self.folder.conclude(summarise)
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #5ff486d2
 class TriangleNet(nn.Module):
-    "Factors from a network that gives the d(d + 1)/2 entries of a lower triangle, row by row, as the first system's does"
+    """Factors from a network that gives the d(d + 1)/2 entries of a lower triangle, row by row, as the first
+    system's does"""
+
     def __init__(
         self,
         net: nn.Module,  # (K, d) to (K, d(d + 1)/2)
@@ -798,18 +1483,29 @@ class TriangleNet(nn.Module):
         super().__init__()
         self.net, self.stab = net, stab
 
-    def cholesky(self,
+    def cholesky(
+        self,
         centers: torch.Tensor,  # (K, d)
     ) -> torch.Tensor:  # L, (K, d, d)
         "The factors at `centers`"
         z, d = self.net(centers), centers.shape[1]
-        if z.shape != (len(centers), d*(d + 1)//2): raise MemtrainError(f'gives numbers of shape {tuple(z.shape)}', f'{d} dimensions need {d*(d + 1)//2} for each center', 'factornet')
+        if z.shape != (len(centers), d * (d + 1) // 2):
+            raise MemtrainError(
+                f'gives numbers of shape {tuple(z.shape)}',
+                f'{d} dimensions need {d * (d + 1) // 2} for each center',
+                'factornet',
+            )
         i, j = torch.tril_indices(d, d, device=z.device)
-        L = z.new_zeros(len(z), d*d).index_copy(1, i*d + j, z).view(-1, d, d)
-        return L.diagonal_scatter(nn.functional.softplus(L.diagonal(dim1=1, dim2=2)) + self.stab, dim1=1, dim2=2)
+        L = z.new_zeros(len(z), d * d).index_copy(1, i * d + j, z).view(-1, d, d)
+        return L.diagonal_scatter(
+            nn.functional.softplus(L.diagonal(dim1=1, dim2=2)) + self.stab, dim1=1, dim2=2
+        )
+
 
 class ExactTraining(nn.Module):
-    "The exact loss of `centers`, a chunk at a time, and steps by it; called with samples it is `compute_loss`"
+    """The exact loss of `centers`, a chunk at a time, and steps by it; called with samples it is
+    `compute_loss`"""
+
     def __init__(
         self,
         factornet: nn.Module,  # a `FactorNet`, anything with `cholesky`, or a network for `TriangleNet`
@@ -818,7 +1514,11 @@ class ExactTraining(nn.Module):
     ):
         super().__init__()
         check_counts(chunk_size=1 if chunk_size is None else chunk_size)
-        self.factornet, self.centers, self.chunk_size = factornet if hasattr(factornet, 'cholesky') else TriangleNet(factornet), centers, chunk_size
+        self.factornet, self.centers, self.chunk_size = (
+            factornet if hasattr(factornet, 'cholesky') else TriangleNet(factornet),
+            centers,
+            chunk_size,
+        )
 
     @property
     def factornets(self) -> list[nn.Module]:  # one: its copies on other devices follow it
@@ -829,13 +1529,15 @@ class ExactTraining(nn.Module):
         "The loss of all centers on `samples`, as `compute_loss`"
         return self.compute_loss(samples, stab)
 
-    def compute_loss(self,
+    def compute_loss(
+        self,
         samples: torch.Tensor,  # (B, d)
         stab: float | None = None,  # least entry of a diagonal from now on; as it is by default
     ) -> torch.Tensor:  # scalar, with a gradient for the network
         "The loss of all centers on `samples`"
         if stab is not None:
-            if not 0 <= stab < math.inf: raise MemtrainError('is out of range', 'give 0 or more', 'stab', stab)
+            if not 0 <= stab < math.inf:
+                raise MemtrainError('is out of range', 'give 0 or more', 'stab', stab)
             self.factornet.stab = stab
         return self._loss(samples)
 
@@ -843,7 +1545,8 @@ class ExactTraining(nn.Module):
         "The loss with the network as it is"
         return ism_loss(self.factornet, samples, self.centers, 'chunked', self.chunk_size)
 
-    def training_step(self,
+    def training_step(
+        self,
         samples: torch.Tensor,  # (B, d)
         optimizer: torch.optim.Optimizer,  # of the network
         stab: float | None = None,  # as for `compute_loss`
@@ -857,6 +1560,7 @@ class ExactTraining(nn.Module):
         optimizer.step()
         return loss.detach()
 
+
 def setup_gradient_accumulation_training(
     factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
     centers: torch.Tensor,  # (K, d)
@@ -864,59 +1568,89 @@ def setup_gradient_accumulation_training(
 ) -> ExactTraining:
     "What makes exact steps, adding up gradients over groups of `centers`"
     check_counts(accumulation_steps=accumulation_steps)
-    return ExactTraining(factornet, centers, max(1, -(-len(centers)//accumulation_steps)))
+    return ExactTraining(factornet, centers, max(1, -(-len(centers) // accumulation_steps)))
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #7fed2ee4
 class ModelParallelTraining(ExactTraining):
     "The exact loss of centers that are split over devices, or over the ranks of torchrun"
+
     def __init__(
         self,
         factornet: nn.Module,  # a `FactorNet`, or anything with `cholesky`
         centers: torch.Tensor,  # (K, d)
-        device_ids: list,  # numbers of GPUs, or names such as 'cpu'; under torchrun the one that this rank uses
+        # numbers of GPUs, or names such as 'cpu'; under torchrun the one that this rank uses
+        device_ids: list,
         args: Any = None,  # what else was set: `chunk_size` is taken, if it has one
     ):
         super().__init__(factornet, centers, getattr(args, 'chunk_size', None))
-        if not device_ids: raise MemtrainError('is empty', 'give the numbers of GPUs, such as [0, 1]', 'device_ids')
+        if not device_ids:
+            raise MemtrainError('is empty', 'give the numbers of GPUs, such as [0, 1]', 'device_ids')
         self.spread = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if self.spread: centers, device_ids = centers[rank_slice(len(centers), dist.get_rank(), dist.get_world_size())], device_ids[:1]
+        if self.spread:
+            centers, device_ids = (
+                centers[rank_slice(len(centers), dist.get_rank(), dist.get_world_size())],
+                device_ids[:1],
+            )
         devices = [choose_device(i if isinstance(i, str) else f'cuda:{i}') for i in device_ids]
-        self.nets = [copy.deepcopy(self.factornet).to(d) for d in devices]  # in a list: no parameters of this one's own
+        # in a list: no parameters of this one's own
+        self.nets = [copy.deepcopy(self.factornet).to(d) for d in devices]
         self.parts = [centers[rank_slice(len(centers), i, len(devices))].to(d) for i, d in enumerate(devices)]
 
     def _loss(self, samples):
         "The loss on the network's device, whose `backward` gives the gradient of the whole, on every rank"
         for net in self.nets:
             net.load_state_dict(self.factornet.state_dict())
-            if hasattr(self.factornet, 'stab'): net.stab = self.factornet.stab
+            if hasattr(self.factornet, 'stab'):
+                net.stab = self.factornet.stab
         return _OverDevices.apply(self, samples, *self.factornet.parameters())
 
     def _run(self, samples):
         "The loss, for each device, with the graph of its part: a thread for each"
-        found = [None]*len(self.nets)
+        found = [None] * len(self.nets)
+
         def add():
             top = torch.stack([s.top.cpu() for s in found]).amax(0)
-            for s in found: s.rescale(top.to(s.top.device))
+            for s in found:
+                s.rescale(top.to(s.top.device))
             for k in 'srv':
                 total = sum(getattr(s, k).cpu() for s in found)
-                for s in found: setattr(s, k, total.to(s.top.device))
+                for s in found:
+                    setattr(s, k, total.to(s.top.device))
+
         meeting = threading.Barrier(len(self.nets), action=add, timeout=600)
+
         def work(i):
             def merge(sums):
                 found[i] = sums
                 meeting.wait()
+
             try:
                 with torch.enable_grad():
-                    return ism_loss(self.nets[i], samples.to(self.parts[i].device), self.parts[i], 'matrix_free' if hasattr(self.factornet, 'spans') else 'chunked', self.chunk_size, merge=merge_over_ranks() if self.spread else merge)
+                    return ism_loss(
+                        self.nets[i],
+                        samples.to(self.parts[i].device),
+                        self.parts[i],
+                        'matrix_free' if hasattr(self.factornet, 'spans') else 'chunked',
+                        self.chunk_size,
+                        merge=merge_over_ranks() if self.spread else merge,
+                    )
             except BaseException:
                 meeting.abort()
                 raise
-        with ThreadPoolExecutor(len(self.nets)) as pool: done = [pool.submit(work, i) for i in range(len(self.nets))]
-        for e in sorted(filter(None, (f.exception() for f in done)), key=lambda e: isinstance(e, threading.BrokenBarrierError)): raise e
+
+        with ThreadPoolExecutor(len(self.nets)) as pool:
+            done = [pool.submit(work, i) for i in range(len(self.nets))]
+        for e in sorted(
+            filter(None, (f.exception() for f in done)),
+            key=lambda e: isinstance(e, threading.BrokenBarrierError),
+        ):
+            raise e
         return [f.result() for f in done]
+
 
 class _OverDevices(torch.autograd.Function):
     "The loss of centers that lie on several devices"
+
     @staticmethod
     def forward(ctx, job, samples, *params):
         ctx.job, ctx.losses = job, job._run(samples)
@@ -925,14 +1659,22 @@ class _OverDevices(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         nets, params = ctx.job.nets, list(ctx.job.factornet.parameters())
-        for net in nets: net.zero_grad()
-        for loss in ctx.losses: loss.backward(g.to(loss.device))
-        grads = [sum((p.grad.to(own.device) for p in same if p.grad is not None), torch.zeros_like(own)) for own, *same in zip(params, *(net.parameters() for net in nets))]
+        for net in nets:
+            net.zero_grad()
+        for loss in ctx.losses:
+            loss.backward(g.to(loss.device))
+        grads = [
+            sum((p.grad.to(own.device) for p in same if p.grad is not None), torch.zeros_like(own))
+            for own, *same in zip(params, *(net.parameters() for net in nets))
+        ]
         if ctx.job.spread:
-            for found in grads: dist.all_reduce(found)
+            for found in grads:
+                dist.all_reduce(found)
         return None, None, *grads
 
+
 setup_chunked_training = ExactTraining
+
 
 def setup_model_parallel_training(
     factornet: nn.Module,  # a `FactorNet`, anything with `cholesky`, or a network for `TriangleNet`
@@ -942,4 +1684,8 @@ def setup_model_parallel_training(
 ) -> tuple[ModelParallelTraining, torch.optim.Optimizer]:
     "What computes the exact loss of centers on several devices, and an optimizer of its network"
     model_parallel = ModelParallelTraining(factornet, centers, device_ids, args)
-    return model_parallel, torch.optim.AdamW(model_parallel.factornet.parameters(), lr=getattr(args, 'lr', 1e-4), weight_decay=getattr(args, 'weight_decay', 1e-4))
+    return model_parallel, torch.optim.AdamW(
+        model_parallel.factornet.parameters(),
+        lr=getattr(args, 'lr', 1e-4),
+        weight_decay=getattr(args, 'weight_decay', 1e-4),
+    )

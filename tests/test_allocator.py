@@ -9,16 +9,19 @@ from memtrain.core import GIB, MIB
 from memtrain.estimate import DeviceProfile
 from memtrain.measure import TraceBuilder
 
+
 def test_solution_one_byte_more_and_the_larger_tensor_first():
     def reserved_for(*sizes):
         b = TraceBuilder()
         b.phase('build')
         for i, size in enumerate(sizes):
-            if i: b.free(i - 1)
+            if i:
+                b.free(i - 1)
             b.alloc(i, size, 'empty')
-        return reserve(b.finish(), DeviceProfile('card', 24*GIB)).reserved
-    assert [reserved_for(MIB), reserved_for(MIB + 1)] == [2*MIB, 20*MIB]
-    assert [reserved_for(22*MIB, 24*MIB), reserved_for(24*MIB, 22*MIB)] == [46*MIB, 24*MIB]
+        return reserve(b.finish(), DeviceProfile('card', 24 * GIB)).reserved
+
+    assert [reserved_for(MIB), reserved_for(MIB + 1)] == [2 * MIB, 20 * MIB]
+    assert [reserved_for(22 * MIB, 24 * MIB), reserved_for(24 * MIB, 22 * MIB)] == [46 * MIB, 24 * MIB]
 
 
 # %% ../nbs/proofs/allocator.ipynb #00ee03b0
@@ -35,108 +38,130 @@ from memtrain.measure import TraceBuilder, measure_step
 _PLAIN = DeviceProfile('plain', 2**40)
 _GROWS = DeviceProfile('grows', 2**40, expandable=True)
 
+
 def _steps(*steps, phase='build', op='op'):
     "The trace of `steps`: ('a', 3*MIB) allocates, 'a' frees"
     b = TraceBuilder()
     b.phase(phase)
-    for s in steps: b.free(s) if isinstance(s, str) else b.alloc(s[0], int(s[1]), op)
+    for s in steps:
+        b.free(s) if isinstance(s, str) else b.alloc(s[0], int(s[1]), op)
     return b.finish()
+
 
 def _both(*steps, profile=_PLAIN, capacity=None):
     "(allocated, reserved) at the end of `steps`, in MiB"
     r = reserve(_steps(*steps), profile, capacity)
     assert r.fits
-    return tuple(r.timeline[-1]/MIB)
+    return tuple(r.timeline[-1] / MIB)
 
 # %% ../nbs/proofs/allocator.ipynb #e7b1809e
 def test_sizes_are_rounded_to_512_bytes():
-    for asked, got in ((1, 512), (512, 512), (513, 1024), (4*MIB + 1, 4*MIB + 512)):
+    for asked, got in ((1, 512), (512, 512), (513, 1024), (4 * MIB + 1, 4 * MIB + 512)):
         test_eq(reserve(_steps(('a', asked)), _PLAIN).allocated, got)
     test_eq(reserve(_steps(*((i, 1) for i in range(100))), _PLAIN).allocated, 51200)
 
 # %% ../nbs/proofs/allocator.ipynb #c9a733b7
 def test_segments_have_the_sizes_that_cuda_is_asked_for():
-    for asked, segment in ((1, 2), (MIB, 2), (MIB + 1, 20), (10*MIB - 512, 20), (10*MIB - 511, 10), (10*MIB, 10), (10*MIB + 1, 12),
-                           (11*MIB, 12), (99*MIB, 100)):
-        test_eq(reserve(_steps(('a', asked)), _PLAIN).reserved, segment*MIB)
+    for asked, segment in (
+        (1, 2),
+        (MIB, 2),
+        (MIB + 1, 20),
+        (10 * MIB - 512, 20),
+        (10 * MIB - 511, 10),
+        (10 * MIB, 10),
+        (10 * MIB + 1, 12),
+        (11 * MIB, 12),
+        (99 * MIB, 100),
+    ):
+        test_eq(reserve(_steps(('a', asked)), _PLAIN).reserved, segment * MIB)
 
 # %% ../nbs/proofs/allocator.ipynb #94342af5
 def test_a_rest_is_split_off_only_if_it_is_large_enough():
-    test_eq(_both(('a', 11*MIB)), (12, 12))  # 1 MiB is left: not enough in the large pool, and the tensor is charged for it
-    test_eq(_both(('a', 11*MIB - 512), ('b', MIB + 512)), (12, 12))  # 1 MiB + 512 bytes is, and of use
-    test_eq(_both(('a', 2*MIB), ('b', 9*MIB), ('c', 8*MIB)), (20, 20))  # the same inside of a segment
+    # 1 MiB is left: not enough in the large pool, and the tensor is charged for it
+    test_eq(_both(('a', 11 * MIB)), (12, 12))
+    test_eq(_both(('a', 11 * MIB - 512), ('b', MIB + 512)), (12, 12))  # 1 MiB + 512 bytes is, and of use
+    test_eq(_both(('a', 2 * MIB), ('b', 9 * MIB), ('c', 8 * MIB)), (20, 20))  # the same inside of a segment
     test_eq(_both(('a', MIB), ('b', MIB - 512), ('c', 1)), (2, 2))  # in the small pool 512 bytes are enough
-    test_eq(_both(('a', MIB), ('b', MIB - 512), ('c', 1), ('d', 1)), (2 + 1/2048, 4))
+    test_eq(_both(('a', MIB), ('b', MIB - 512), ('c', 1), ('d', 1)), (2 + 1 / 2048, 4))
 
 # %% ../nbs/proofs/allocator.ipynb #2bbd18ec
 def test_the_smallest_block_that_fits_is_taken():
-    free = [('a', 30*MIB), ('b', 12*MIB), ('c', 16*MIB), 'a', 'b', 'c']
-    test_eq(_both(*free, ('d', 12*MIB), ('e', 30*MIB)), (42, 58))  # had d gone into a, e would need a segment
-    test_eq(_both(*free, ('d', 12.5*MIB), ('e', 30*MIB), ('f', 12*MIB)), (54.5, 58))
-    test_eq(_both(*free, ('d', 31*MIB)), (32, 58 + 32))  # 1 MiB too small is too small
+    free = [('a', 30 * MIB), ('b', 12 * MIB), ('c', 16 * MIB), 'a', 'b', 'c']
+    test_eq(
+        _both(*free, ('d', 12 * MIB), ('e', 30 * MIB)), (42, 58)
+    )  # had d gone into a, e would need a segment
+    test_eq(_both(*free, ('d', 12.5 * MIB), ('e', 30 * MIB), ('f', 12 * MIB)), (54.5, 58))
+    test_eq(_both(*free, ('d', 31 * MIB)), (32, 58 + 32))  # 1 MiB too small is too small
 
 # %% ../nbs/proofs/allocator.ipynb #e6442b78
 def test_free_neighbours_are_joined():
-    three = [('a', 5*MIB), ('b', 5*MIB), ('c', 5*MIB)]  # and 5 MiB that are free: one segment of 20
-    test_eq(_both(*three, 'a', 'b', ('d', 10*MIB)), (15, 20))  # with the one after
-    test_eq(_both(*three, 'b', 'a', ('d', 10*MIB)), (15, 20))  # with the one before
-    test_eq(_both(*three, 'a', 'c', 'b', ('d', 20*MIB)), (20, 20))  # with both
-    test_eq(_both(*three, 'a', 'c', ('d', 11*MIB)), (17, 32))  # c and the rest make 10, a isn't next to them
+    three = [('a', 5 * MIB), ('b', 5 * MIB), ('c', 5 * MIB)]  # and 5 MiB that are free: one segment of 20
+    test_eq(_both(*three, 'a', 'b', ('d', 10 * MIB)), (15, 20))  # with the one after
+    test_eq(_both(*three, 'b', 'a', ('d', 10 * MIB)), (15, 20))  # with the one before
+    test_eq(_both(*three, 'a', 'c', 'b', ('d', 20 * MIB)), (20, 20))  # with both
+    test_eq(
+        _both(*three, 'a', 'c', ('d', 11 * MIB)), (17, 32)
+    )  # c and the rest make 10, a isn't next to them
 
 # %% ../nbs/proofs/allocator.ipynb #074cdb67
 def test_the_pools_share_nothing():
-    test_eq(_both(('a', 20*MIB), 'a', ('b', MIB)), (1, 22))
-    test_eq(_both(('a', MIB), ('b', MIB), 'a', 'b', ('c', 2*MIB)), (2, 22))
+    test_eq(_both(('a', 20 * MIB), 'a', ('b', MIB)), (1, 22))
+    test_eq(_both(('a', MIB), ('b', MIB), 'a', 'b', ('c', 2 * MIB)), (2, 22))
 
 # %% ../nbs/proofs/allocator.ipynb #1dbd3ab0
 def test_segments_are_kept_until_memory_is_short():
-    steps = ('a', 40*MIB), 'a', ('b', 50*MIB)
+    steps = ('a', 40 * MIB), 'a', ('b', 50 * MIB)
     test_eq(_both(*steps), (50, 90))
-    test_eq(_both(*steps, capacity=90*MIB), (50, 90))
-    r = reserve(_steps(*steps), _PLAIN, 90*MIB - 1)
-    test_eq((r.fits, r.releases, r.reserved), (True, (2,), 50*MIB))
-    test_eq(tuple(r.timeline[-1]/MIB), (50, 50))
+    test_eq(_both(*steps, capacity=90 * MIB), (50, 90))
+    r = reserve(_steps(*steps), _PLAIN, 90 * MIB - 1)
+    test_eq((r.fits, r.releases, r.reserved), (True, (2,), 50 * MIB))
+    test_eq(tuple(r.timeline[-1] / MIB), (50, 50))
 
 # %% ../nbs/proofs/allocator.ipynb #3d868c97
 def test_a_segment_in_use_is_not_given_back():
-    steps = ('a', 38*MIB), ('b', 2*MIB), 'a', ('c', 44*MIB)  # b lies in a segment of its own
-    test_eq(reserve(_steps(*steps), _PLAIN, 64*MIB).fits, True)
-    split = ('a', 40*MIB), 'a', ('b', 2*MIB), ('c', 44*MIB)  # b lies in the segment of a: 38 MiB are free, and lost
-    r = reserve(_steps(*split), _PLAIN, 64*MIB)
-    test_eq((r.fits, r.failed_at, r.failed_op, r.allocated, r.reserved), (False, 3, 'op', 40*MIB, 40*MIB))
+    steps = ('a', 38 * MIB), ('b', 2 * MIB), 'a', ('c', 44 * MIB)  # b lies in a segment of its own
+    test_eq(reserve(_steps(*steps), _PLAIN, 64 * MIB).fits, True)
+    # b lies in the segment of a: 38 MiB are free, and lost
+    split = ('a', 40 * MIB), 'a', ('b', 2 * MIB), ('c', 44 * MIB)
+    r = reserve(_steps(*split), _PLAIN, 64 * MIB)
+    test_eq((r.fits, r.failed_at, r.failed_op, r.allocated, r.reserved), (False, 3, 'op', 40 * MIB, 40 * MIB))
     test_eq(r.timeline.shape, (3, 2))
-    test_eq(reserve(_steps(*split), _PLAIN, 84*MIB).fits, True)
+    test_eq(reserve(_steps(*split), _PLAIN, 84 * MIB).fits, True)
 
 # %% ../nbs/proofs/allocator.ipynb #d62fd4e3
 def test_expandable_segments_grow_by_pages():
-    test_eq(_both(('a', 22*MIB), profile=_GROWS), (22, 40))
-    test_eq(_both(('a', 1), ('b', 2*MIB), profile=_GROWS), (2 + 1/2048, 22))
-    test_eq(_both(('a', 22*MIB), 'a', ('b', 24*MIB), profile=_GROWS), (24, 40))
-    test_eq(_both(('a', 22*MIB), 'a', ('b', 41*MIB), profile=_GROWS), (41, 60))  # a's two pages and one more
-    test_eq(_both(('a', 19*MIB), profile=_GROWS), (19, 20))  # 1 MiB is split off, too
+    test_eq(_both(('a', 22 * MIB), profile=_GROWS), (22, 40))
+    test_eq(_both(('a', 1), ('b', 2 * MIB), profile=_GROWS), (2 + 1 / 2048, 22))
+    test_eq(_both(('a', 22 * MIB), 'a', ('b', 24 * MIB), profile=_GROWS), (24, 40))
+    test_eq(
+        _both(('a', 22 * MIB), 'a', ('b', 41 * MIB), profile=_GROWS), (41, 60)
+    )  # a's two pages and one more
+    test_eq(_both(('a', 19 * MIB), profile=_GROWS), (19, 20))  # 1 MiB is split off, too
 
 # %% ../nbs/proofs/allocator.ipynb #cfd673e6
 def test_expandable_segments_give_back_every_free_page():
-    steps = ('a', 50*MIB), ('b', 10*MIB), 'a', ('c', 60*MIB)  # pages of b: the third; free: 0 to 50
+    steps = ('a', 50 * MIB), ('b', 10 * MIB), 'a', ('c', 60 * MIB)  # pages of b: the third; free: 0 to 50
     test_eq(_both(*steps, profile=_GROWS), (70, 120))
-    r = reserve(_steps(*steps), _GROWS, 80*MIB)  # 40 MiB go back; 10 MiB next to b can't
-    test_eq((r.fits, r.releases, tuple(r.timeline[-1]/MIB)), (True, (3,), (70, 80)))
-    test_eq(reserve(_steps(*steps), _GROWS, 80*MIB - 1).failed_at, 3)
-    test_eq(reserve(_steps(*steps), _PLAIN, 80*MIB).fits, True)
-    lost = ('a', 60*MIB), 'a', ('b', 10*MIB), ('c', 60*MIB)
-    test_eq([reserve(_steps(*lost), p, 80*MIB).fits for p in (_PLAIN, _GROWS)], [False, True])
+    r = reserve(_steps(*steps), _GROWS, 80 * MIB)  # 40 MiB go back; 10 MiB next to b can't
+    test_eq((r.fits, r.releases, tuple(r.timeline[-1] / MIB)), (True, (3,), (70, 80)))
+    test_eq(reserve(_steps(*steps), _GROWS, 80 * MIB - 1).failed_at, 3)
+    test_eq(reserve(_steps(*steps), _PLAIN, 80 * MIB).fits, True)
+    lost = ('a', 60 * MIB), 'a', ('b', 10 * MIB), ('c', 60 * MIB)
+    test_eq([reserve(_steps(*lost), p, 80 * MIB).fits for p in (_PLAIN, _GROWS)], [False, True])
 
 # %% ../nbs/proofs/allocator.ipynb #d1c035a0
 def test_expandable_segments_fill_the_lowest_hole_again():
-    steps = ('a', 40*MIB), ('b', 20*MIB), 'a', ('c', 61*MIB)  # c needs four pages behind b, so a's two go back
-    test_eq(_both(*steps, profile=_GROWS, capacity=139*MIB), (81, 100))
+    # c needs four pages behind b, so a's two go back
+    steps = ('a', 40 * MIB), ('b', 20 * MIB), 'a', ('c', 61 * MIB)
+    test_eq(_both(*steps, profile=_GROWS, capacity=139 * MIB), (81, 100))
     # the end of c's last page and one more would do for d, but it wants a's two
-    r = reserve(_steps(*steps, ('d', 30*MIB)), _GROWS, 139*MIB)
+    r = reserve(_steps(*steps, ('d', 30 * MIB)), _GROWS, 139 * MIB)
     test_eq((r.releases, r.failed_at), ((3, 4), 4))
 
 # %% ../nbs/proofs/allocator.ipynb #0e7ae731
 def test_expandable_segments_leave_room_to_grow():
-    steps = ('a', 12*MIB), ('b', 18*MIB), 'a', ('c', 8*MIB), ('d', 50*MIB)  # c goes into a's 12 MiB, though the 10 at the end fit better,
+    # c goes into a's 12 MiB, though the 10 at the end fit better,
+    steps = ('a', 12 * MIB), ('b', 18 * MIB), 'a', ('c', 8 * MIB), ('d', 50 * MIB)
     test_eq(_both(*steps, profile=_GROWS), (76, 80))  # so that d can use them, with two pages more
 
 # %% ../nbs/proofs/allocator.ipynb #8a443de0
@@ -147,10 +172,11 @@ def test_each_pass_has_a_workspace():
         b.alloc(f'{phase} {b.events}', 512, 'aten::empty')
         b.alloc(f'{phase} {b.events}', 512, 'aten::mm')
     trace = b.finish()
-    r = reserve(trace, replace(_PLAIN, workspace=8*MIB))
-    test_eq((np.diff(r.timeline[:, 0], prepend=0) - 512).tolist(), [0, 0, 0, 8*MIB, 0, 8*MIB, 0, 0, 0, 0])
-    test_eq(r.reserved, 22*MIB)
-    test_eq(reserve(_steps(('a', 512), phase='forward'), replace(_PLAIN, workspace=8*MIB)).allocated, 512)  # nothing is multiplied
+    r = reserve(trace, replace(_PLAIN, workspace=8 * MIB))
+    test_eq((np.diff(r.timeline[:, 0], prepend=0) - 512).tolist(), [0, 0, 0, 8 * MIB, 0, 8 * MIB, 0, 0, 0, 0])
+    test_eq(r.reserved, 22 * MIB)
+    # nothing is multiplied
+    test_eq(reserve(_steps(('a', 512), phase='forward'), replace(_PLAIN, workspace=8 * MIB)).allocated, 512)
 
 # %% ../nbs/proofs/allocator.ipynb #394204f8
 def test_a_cpu_keeps_nothing():
@@ -164,25 +190,51 @@ def test_a_cpu_keeps_nothing():
 # %% ../nbs/proofs/allocator.ipynb #d7671502
 class _Slow:
     "The caching allocator with segments of fixed size, as lists of [size, key or None]"
-    def __init__(self): self.segments, self.capacity = [], None
-    def reserved(self): return sum(n for s in self.segments for n, _ in s['blocks'])
-    def allocated(self): return sum(n for s in self.segments for n, k in s['blocks'] if k is not None)
+
+    def __init__(self):
+        self.segments, self.capacity = [], None
+
+    def reserved(self):
+        return sum(n for s in self.segments for n, _ in s['blocks'])
+
+    def allocated(self):
+        return sum(n for s in self.segments for n, k in s['blocks'] if k is not None)
 
     def alloc(self, key, size):
-        size = (size + 511)//512*512
+        size = (size + 511) // 512 * 512
         small = size <= MIB
-        fits = [(n, s['at'], i, s) for s in self.segments if s['small'] == small
-                for i, (n, k) in enumerate(s['blocks']) if k is None and n >= size]
+        fits = [
+            (n, s['at'], i, s)
+            for s in self.segments
+            if s['small'] == small
+            for i, (n, k) in enumerate(s['blocks'])
+            if k is None and n >= size
+        ]
         if not fits:
-            n = 2*MIB if small else 20*MIB if size < 10*MIB else (size + 2*MIB - 1)//(2*MIB)*2*MIB
+            n = (
+                2 * MIB
+                if small
+                else 20 * MIB
+                if size < 10 * MIB
+                else (size + 2 * MIB - 1) // (2 * MIB) * 2 * MIB
+            )
             if self.capacity is not None and self.reserved() + n > self.capacity:
                 self.segments = [s for s in self.segments if any(k is not None for _, k in s['blocks'])]
-                if self.reserved() + n > self.capacity: return False
-            self.segments.append({'small': small, 'at': len(self.segments) and self.segments[-1]['at'] + 1, 'blocks': [[n, None]]})
+                if self.reserved() + n > self.capacity:
+                    return False
+            self.segments.append(
+                {
+                    'small': small,
+                    'at': len(self.segments) and self.segments[-1]['at'] + 1,
+                    'blocks': [[n, None]],
+                }
+            )
             fits = [(n, 0, 0, self.segments[-1])]
         n, _, i, s = min(fits, key=lambda f: f[:3])
         rest = n - size
-        s['blocks'][i:i + 1] = [[size, key], [rest, None]] if (rest >= 512 if small else rest > MIB) else [[n, key]]
+        s['blocks'][i : i + 1] = (
+            [[size, key], [rest, None]] if (rest >= 512 if small else rest > MIB) else [[n, key]]
+        )
         return True
 
     def free(self, key):
@@ -190,8 +242,10 @@ class _Slow:
             merged = []
             for n, k in s['blocks']:
                 k = None if k == key else k
-                if merged and k is None and merged[-1][1] is None: merged[-1][0] += n
-                else: merged.append([n, k])
+                if merged and k is None and merged[-1][1] is None:
+                    merged[-1][0] += n
+                else:
+                    merged.append([n, k])
             s['blocks'] = merged
 
 # %% ../nbs/proofs/allocator.ipynb #8965eb11
@@ -200,33 +254,41 @@ def _history(seed, events, largest, live=20):
     rng, b, keys = random.Random(seed), TraceBuilder(), []
     b.phase('build')
     while b.events < events:
-        if keys and rng.random() < len(keys)/live: b.free(keys.pop(rng.randrange(len(keys))))
+        if keys and rng.random() < len(keys) / live:
+            b.free(keys.pop(rng.randrange(len(keys))))
         else:
             keys.append(b.events)
-            size = 2**rng.uniform(0, np.log2(largest))
-            b.alloc(keys[-1], int(size) if rng.random() < 0.5 else (int(size) // 512 + 1)*512, 'op')
+            size = 2 ** rng.uniform(0, np.log2(largest))
+            b.alloc(keys[-1], int(size) if rng.random() < 0.5 else (int(size) // 512 + 1) * 512, 'op')
     return b.finish()
 
-_HISTORIES = given(seed=st.integers(0, 10**9), events=st.integers(1, 120), largest=st.sampled_from((2*MIB, 16*MIB, 64*MIB)),
-                   live=st.sampled_from((3, 8, 30)))
+
+_HISTORIES = given(
+    seed=st.integers(0, 10**9),
+    events=st.integers(1, 120),
+    largest=st.sampled_from((2 * MIB, 16 * MIB, 64 * MIB)),
+    live=st.sampled_from((3, 8, 30)),
+)
 
 # %% ../nbs/proofs/allocator.ipynb #576ffe79
 @settings(max_examples=60, deadline=None)
 @_HISTORIES
 def test_the_allocator_does_what_a_slow_and_plain_one_does(seed, events, largest, live):
     trace = _history(seed, events, largest, live)
-    for capacity in (None, int(max(trace.peak, 2*MIB)*1.3)):
+    for capacity in (None, int(max(trace.peak, 2 * MIB) * 1.3)):
         slow, r = _Slow(), reserve(trace, _PLAIN, capacity)
         slow.capacity, moves = capacity, {b.start: (i, b.size) for i, b in enumerate(trace.blocks)}
         moves |= {b.end: (i, None) for i, b in enumerate(trace.blocks) if b.end is not None}
         for event in range(trace.events):
             key, size = moves[event]
-            if size is None: slow.free(key)
+            if size is None:
+                slow.free(key)
             elif not slow.alloc(key, size):
                 test_eq(r.failed_at, event)
                 break
             test_eq(r.timeline[event].tolist(), [slow.allocated(), slow.reserved()])
-        else: assert r.fits
+        else:
+            assert r.fits
 
 # %% ../nbs/proofs/allocator.ipynb #f02c5254
 @settings(max_examples=60, deadline=None)
@@ -234,7 +296,8 @@ def test_the_allocator_does_what_a_slow_and_plain_one_does(seed, events, largest
 def test_what_holds_for_every_history(seed, events, largest, live):
     trace = _history(seed, events, largest, live)
     rounded = np.zeros(trace.events, dtype=np.int64)
-    for b in trace.blocks: rounded[b.start:b.end] += -(-b.size // 512)*512
+    for b in trace.blocks:
+        rounded[b.start : b.end] += -(-b.size // 512) * 512
     for profile in (_PLAIN, _GROWS):
         r = reserve(trace, profile)
         assert (rounded <= r.timeline[:, 0]).all() and (r.timeline[:, 0] <= r.timeline[:, 1]).all()
@@ -246,31 +309,36 @@ def test_what_holds_for_every_history(seed, events, largest, live):
 
 # %% ../nbs/proofs/allocator.ipynb #39e14904
 @settings(max_examples=40, deadline=None)
-@given(size=st.integers(1, 64*MIB), n=st.integers(1, 40), backwards=st.booleans())
+@given(size=st.integers(1, 64 * MIB), n=st.integers(1, 40), backwards=st.booleans())
 def test_the_same_again_takes_no_new_segment(size, n, backwards):
     b = TraceBuilder()
     b.phase('build')
     for _ in range(3):
-        for i in range(n): b.alloc(i, size, 'op')
-        for i in range(n)[::-1 if backwards else 1]: b.free(i)
+        for i in range(n):
+            b.alloc(i, size, 'op')
+        for i in range(n)[:: -1 if backwards else 1]:
+            b.free(i)
     for profile in (_PLAIN, _GROWS):
         line = reserve(b.finish(), profile).timeline
-        test_eq(line[[2*n - 1, 4*n - 1, 6*n - 1], 0].tolist(), [0, 0, 0])
-        test_eq(len({*line[n - 1:, 1].tolist()}), 1)
+        test_eq(line[[2 * n - 1, 4 * n - 1, 6 * n - 1], 0].tolist(), [0, 0, 0])
+        test_eq(len({*line[n - 1 :, 1].tolist()}), 1)
 
 # %% ../nbs/proofs/allocator.ipynb #b7975623
 @settings(max_examples=40, deadline=None)
-@given(sizes=st.lists(st.one_of(st.integers(1, 2*MIB), st.integers(1, 64*MIB)), min_size=1, max_size=60))
+@given(sizes=st.lists(st.one_of(st.integers(1, 2 * MIB), st.integers(1, 64 * MIB)), min_size=1, max_size=60))
 def test_growth_alone_wastes_less_than_a_page_of_each_pool(sizes):
     grown = reserve(_steps(*enumerate(sizes)), _GROWS)
-    assert grown.reserved - grown.allocated < 22*MIB
-    test_eq(grown.allocated, sum(-(-n // 512)*512 for n in sizes))
+    assert grown.reserved - grown.allocated < 22 * MIB
+    test_eq(grown.allocated, sum(-(-n // 512) * 512 for n in sizes))
 
 # %% ../nbs/proofs/allocator.ipynb #e246459d
 def test_a_real_step_keeps_the_sum_of_its_tensors():
-    trace = measure_step(lambda: torch.nn.Linear(300, 300), lambda params: torch.optim.SGD(params, lr=0.1),
-                         lambda m, o: (o.zero_grad(), m(torch.ones(500, 300)).sum().backward(), o.step()))
+    trace = measure_step(
+        lambda: torch.nn.Linear(300, 300),
+        lambda params: torch.optim.SGD(params, lr=0.1),
+        lambda m, o: (o.zero_grad(), m(torch.ones(500, 300)).sum().backward(), o.step()),
+    )
     r = reserve(trace, _PLAIN)
-    assert trace.peak <= r.allocated <= trace.peak + MIB + 512*len(trace.blocks)
+    assert trace.peak <= r.allocated <= trace.peak + MIB + 512 * len(trace.blocks)
     test_eq(len(r.timeline), trace.events)
     test_eq(reserve(trace, 'cpu').allocated, trace.peak)

@@ -13,7 +13,7 @@ from memtrain.bench import WAYS, decode_positions, encode_positions, in_child, s
 # %% ../nbs/reference/70_bench.ipynb #bf0381ca
 @pytest.mark.page
 def test_two_neighbouring_ids_tell_their_position():
-    for start in (0, 1, 2, 49_999, 50_000, 123_456_789, 2*25_000*25_257 - 64):
+    for start in (0, 1, 2, 49_999, 50_000, 123_456_789, 2 * 25_000 * 25_257 - 64):
         ids = encode_positions(start, start + 64)
         assert ids.dtype == np.uint16 and ids.max() < 50257
         test_eq(decode_positions(ids[:-1], ids[1:]), np.arange(start, start + 63))
@@ -21,7 +21,9 @@ def test_two_neighbouring_ids_tell_their_position():
 
 @pytest.mark.page
 def test_a_child_tells_its_result_its_error_and_its_death():
-    def fail(): raise ValueError('so')
+    def fail():
+        raise ValueError('so')
+
     parent = os.getpid()
     test_eq(in_child(lambda a: [a, os.getpid() != parent], 3), [3, True])
     test_fail(lambda: in_child(fail), contains='ValueError: so')
@@ -31,11 +33,19 @@ def test_a_child_tells_its_result_its_error_and_its_death():
 
 @pytest.mark.page
 def test_ratios_are_of_the_same_round():
-    rates = {'limit_fresh': [100, 200, 400], 'limit_read': [50, 60, 900], 'ours_block': [50, 100, 200], 'nanogpt': [10, 20, 40]}
+    rates = {
+        'limit_fresh': [100, 200, 400],
+        'limit_read': [50, 60, 900],
+        'ours_block': [50, 100, 200],
+        'nanogpt': [10, 20, 40],
+    }
     found = summarize_rates([WAYS[k] for k in rates], rates)
     test_eq((found['limit'], found['best_peer']), ('limit_fresh', 'nanogpt'))
     ours = found['ways']['ours_block']
-    test_eq([ours[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high', 'ratio_to_best_peer')], [0.5, 0.5, 0.5, 5])
+    test_eq(
+        [ours[k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high', 'ratio_to_best_peer')],
+        [0.5, 0.5, 0.5, 5],
+    )
     test_fail(lambda: summarize_rates([WAYS['nanogpt']], {'nanogpt': [1]}), contains='no limit')
 
 
@@ -44,16 +54,22 @@ import tempfile
 import numpy as np
 from memtrain.bench import LARGEST, BenchData, check_batch, decode_positions, encode_positions, find_row
 
+
 def test_solution_ids_twice_and_the_wait():
-    assert LARGEST == 2*25_000*25_257 == 1_262_850_000
+    assert LARGEST == 2 * 25_000 * 25_257 == 1_262_850_000
     last = encode_positions(LARGEST - 2, LARGEST)
     assert last[1] == 50_256 and decode_positions(last[:1], last[1:]) == [LARGEST - 2]
     with tempfile.TemporaryDirectory() as d:
-        one, x, y = BenchData(d, 100_000, 1, 1024), encode_positions(0, 1024)[None].astype(np.int64), encode_positions(1, 1025)[None].astype(np.int64)
-        for _ in range(2): check_batch('twice', x, y, one)  # it doesn't notice
+        one, x, y = (
+            BenchData(d, 100_000, 1, 1024),
+            encode_positions(0, 1024)[None].astype(np.int64),
+            encode_positions(1, 1025)[None].astype(np.int64),
+        )
+        for _ in range(2):
+            check_batch('twice', x, y, one)  # it doesn't notice
         assert len({find_row(one, x[0]) for _ in range(2)}) == 1  # counting does
-    wait = 16*1024/750e6
-    assert abs(wait/(wait + 0.04) - 0.00055) < 0.00001
+    wait = 16 * 1024 / 750e6
+    assert abs(wait / (wait + 0.04) - 0.00055) < 0.00001
 
 # %% ../nbs/proofs/bench.ipynb #d6b7b859
 import contextlib, functools, os, signal, subprocess, sys, tempfile, time
@@ -69,18 +85,21 @@ from memtrain.bench import _TEXT_TOKENS, _Crew, _Process, _Worker
 
 # %% ../nbs/proofs/bench.ipynb #27f57046
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2*25_000*25_257 - 64), st.integers(2, 64))
+@given(st.integers(0, 2 * 25_000 * 25_257 - 64), st.integers(2, 64))
 def test_any_two_neighbouring_ids_tell_their_position(start, n):
     ids = encode_positions(start, start + n)
     test_eq(decode_positions(ids[:-1], ids[1:]), np.arange(start, start + n - 1))
 
 # %% ../nbs/proofs/bench.ipynb #df87a17b
-def small_data(folder, tokens=20_000, batch_size=4, block_size=64, **kw): return BenchData(folder, tokens, batch_size, block_size, **kw)
+def small_data(folder, tokens=20_000, batch_size=4, block_size=64, **kw):
+    return BenchData(folder, tokens, batch_size, block_size, **kw)
+
 
 def batch_at(at, data):
     "The right batch whose windows begin at the positions `at`"
     rows = np.stack([encode_positions(i, i + data.row) for i in at]).astype(np.int64)
     return rows[:, :-1].copy(), rows[:, 1:].copy()
+
 
 def test_a_batch_that_is_wrong_in_any_way_is_refused():
     with tempfile.TemporaryDirectory() as d:
@@ -89,7 +108,16 @@ def test_a_batch_that_is_wrong_in_any_way_is_refused():
         check_batch('right', x, y, data)
         other, last = batch_at([3, 77, 5000, 19_935], data)[0], y.copy()
         last[2, -1] += 1
-        for bad in [(x, x), (x, y.astype(np.int32)), (x[:3], y[:3]), (x[:, :-1], y[:, :-1]), (other, y), (x, last), (x + 1, y + 1), (x[:, ::-1], y[:, ::-1])]:
+        for bad in [
+            (x, x),
+            (x, y.astype(np.int32)),
+            (x[:3], y[:3]),
+            (x[:, :-1], y[:, :-1]),
+            (other, y),
+            (x, last),
+            (x + 1, y + 1),
+            (x[:, ::-1], y[:, ::-1]),
+        ]:
             test_fail(lambda: check_batch('wrong', *bad, data), contains='wrong')
         test_fail(lambda: check_batch('beyond', *batch_at([0, 1, 2, 19_936], data), data), contains='nowhere')
 
@@ -97,7 +125,9 @@ def test_a_batch_that_is_wrong_in_any_way_is_refused():
 def test_batches_of_other_ids_are_looked_for_in_the_file():
     with tempfile.TemporaryDirectory() as d:
         ids = np.random.default_rng(0).integers(0, 70_000, 9000)
-        data = small_data(d, 9000, 2, 64, dtype='<u4', vocab_size=70_000, source=TokenShards.from_array(ids, 70_000))
+        data = small_data(
+            d, 9000, 2, 64, dtype='<u4', vocab_size=70_000, source=TokenShards.from_array(ids, 70_000)
+        )
         assert not data.made and (data.ids() == ids).all()
         rows = np.stack([ids[5:70], ids[8935:]])
         check_batch('right', rows[:, :-1], rows[:, 1:], data)
@@ -112,26 +142,37 @@ def test_formats_hold_the_same_ids_and_are_written_once():
         data = small_data(d)
         shards = TokenShards(data.path('shards'))
         test_eq(shards[0:20_000], encode_positions(0, 20_000))
-        test_eq(np.concatenate(list(data.rows(7))).ravel(), encode_positions(0, 20_000//65*65))
+        test_eq(np.concatenate(list(data.rows(7))).ravel(), encode_positions(0, 20_000 // 65 * 65))
         before = data.raw.stat().st_mtime_ns
         test_eq(data.raw.stat().st_mtime_ns, before)
-        (data.folder/'raw-20000-64.done').unlink()  # as if it had been cut short
+        (data.folder / 'raw-20000-64.done').unlink()  # as if it had been cut short
         assert data.raw.stat().st_mtime_ns > before
 
 # %% ../nbs/proofs/bench.ipynb #a5b02b17
 def windows_of_an_epoch(key, data):
     "Where the windows of an epoch begin, in the order they came"
-    return np.concatenate([[find_row(data, np.append(a, b[-1])) for a, b in zip(np.asarray(x), np.asarray(y))] for x, y in WAYS[key].epoch(data, 0)])
+    return np.concatenate(
+        [
+            [find_row(data, np.append(a, b[-1])) for a, b in zip(np.asarray(x), np.asarray(y))]
+            for x, y in WAYS[key].epoch(data, 0)
+        ]
+    )
+
 
 def test_every_way_that_can_run_here_delivers_the_data():
     with tempfile.TemporaryDirectory() as d:
         data = small_data(d)
         for w in select_ways()[0]:
-            if 'workers' in w.key or w.known: continue
+            if 'workers' in w.key or w.known:
+                continue
             at = windows_of_an_epoch(w.key, data)
-            assert at.min() >= 0 and len(at) > 0.9*data.windows, (w.key, len(at))
-            if w.key != 'nanogpt': test_eq(len(set(at)), len(at))  # which draws with replacement
-            assert ((np.diff(at) > 0).all() or w.key == 'nanogpt') == (w.key in LIMITS or w.key == 'nanogpt'), w.key  # all others shuffle
+            assert at.min() >= 0 and len(at) > 0.9 * data.windows, (w.key, len(at))
+            if w.key != 'nanogpt':
+                test_eq(len(set(at)), len(at))  # which draws with replacement
+            # all others shuffle
+            assert ((np.diff(at) > 0).all() or w.key == 'nanogpt') == (
+                w.key in LIMITS or w.key == 'nanogpt'
+            ), w.key
 
 # %% ../nbs/proofs/bench.ipynb #21a55573
 def test_a_stream_delivers_the_ids_of_its_text():
@@ -139,9 +180,17 @@ def test_a_stream_delivers_the_ids_of_its_text():
         data = small_data(d, batch_size=16, block_size=256)
         known = WAYS['ours_stream'].known(data)
         ids, size = known.ids(), data.row
-        given = [np.append(a, b[-1]).astype(ids.dtype).tobytes() for x, y in WAYS['ours_stream'].epoch(data, 0) for a, b in zip(x.numpy(), y.numpy())]
-        wanted = [ids[i:i + size].tobytes() for i in range(0, len(ids) - size + 1, data.block_size)]
-        assert known.tokens > _TEXT_TOKENS and len(wanted) - 16 < len(given) <= len(wanted) + 1 and given[:99] != wanted[:99]
+        given = [
+            np.append(a, b[-1]).astype(ids.dtype).tobytes()
+            for x, y in WAYS['ours_stream'].epoch(data, 0)
+            for a, b in zip(x.numpy(), y.numpy())
+        ]
+        wanted = [ids[i : i + size].tobytes() for i in range(0, len(ids) - size + 1, data.block_size)]
+        assert (
+            known.tokens > _TEXT_TOKENS
+            and len(wanted) - 16 < len(given) <= len(wanted) + 1
+            and given[:99] != wanted[:99]
+        )
         assert (Counter(given) - Counter(wanted)).total() <= 1  # the last row of all is filled up
         x, y = next(WAYS['ours_stream'].batches(data))
         test_fail(lambda: check_batch('other', x, y, data), contains='other')
@@ -158,7 +207,9 @@ def test_what_is_missing_is_left_out_with_the_line_that_adds_it():
     finally:
         del WAYS['missing'], ADD[name]
     out = select_ways(skip_tf=True, skip_grain=True)[1]
-    assert all('skip_tf' in out[WAYS[k].label] for k in ('tf', 'tf_copied')) and all('skip_grain' in out[WAYS[k].label] for k in WAYS if k.startswith('grain'))
+    assert all('skip_tf' in out[WAYS[k].label] for k in ('tf', 'tf_copied')) and all(
+        'skip_grain' in out[WAYS[k].label] for k in WAYS if k.startswith('grain')
+    )
     assert all(m in ADD for w in WAYS.values() for m in w.needs)
     test_fail(lambda: select_ways(['limit_raed']), contains='limit_read')
 
@@ -166,9 +217,15 @@ def test_what_is_missing_is_left_out_with_the_line_that_adds_it():
 def test_a_way_without_batches_or_with_wrong_ones_is_an_error():
     with tempfile.TemporaryDirectory() as d:
         data = small_data(d)
-        test_fail(lambda: next(Way('e', 'Empty', lambda data, epoch: iter(())).batches(data)), contains='no batch in epoch 0')
+        test_fail(
+            lambda: next(Way('e', 'Empty', lambda data, epoch: iter(())).batches(data)),
+            contains='no batch in epoch 0',
+        )
         ones = np.ones((4, 64), np.int64)
-        test_fail(lambda: next(Way('o', 'Ones', lambda data, epoch: iter([(ones, ones)])).batches(data)), contains='Ones: ids')
+        test_fail(
+            lambda: next(Way('o', 'Ones', lambda data, epoch: iter([(ones, ones)])).batches(data)),
+            contains='Ones: ids',
+        )
 
 # %% ../nbs/proofs/bench.ipynb #94225209
 @contextlib.contextmanager
@@ -176,19 +233,24 @@ def worker_of(epoch, lead=3):
     "The worker of a way of our own, in this process"
     WAYS['own'] = Way('own', 'Own', epoch, [], lead=lead)
     try:
-        with tempfile.TemporaryDirectory() as d: yield _Worker('own', small_data(d), 0)
-    finally: del WAYS['own']
+        with tempfile.TemporaryDirectory() as d:
+            yield _Worker('own', small_data(d), 0)
+    finally:
+        del WAYS['own']
+
 
 def test_what_was_made_ahead_is_taken_before_a_round():
     taken = []
+
     def epoch(data, number):
         for i in range(0, 19_000, data.row):
             taken.append(i)
-            yield batch_at([i]*4, data)
+            yield batch_at([i] * 4, data)
+
     with worker_of(epoch) as worker:
         worker.open()
         before = len(taken)
-        test_eq(worker.round(5)['tokens'], 5*4*64)
+        test_eq(worker.round(5)['tokens'], 5 * 4 * 64)
         test_eq(len(taken) - before, 3 + 5)
 
 # %% ../nbs/proofs/bench.ipynb #71f5b22d
@@ -196,11 +258,13 @@ def test_memory_is_what_comes_on_top_of_the_imports():
     with tempfile.TemporaryDirectory() as d, _Process(WAYS['limit_read'], small_data(d, 2_000_000)) as p:
         imports = p.ask('prepare')['imports_memory']
         held = p.ask('begin', num_batches=5)['memory']
-        assert imports > 32*MIB and held < imports/4, (imports, held)
-        with fails() as failed: p.ask('nonsense')
+        assert imports > 32 * MIB and held < imports / 4, (imports, held)
+        with fails() as failed:
+            p.ask('nonsense')
         assert 'nonsense' in failed[0]
         p.process.kill()
-        with fails() as failed: p.ask('open')
+        with fails() as failed:
+            p.ask('open')
         assert 'process ended' in failed[0]
 
 # %% ../nbs/proofs/bench.ipynb #1bb8b92c
@@ -209,14 +273,17 @@ def on_a_disk(path):
     number = os.stat(path).st_dev
     return os.path.exists(f'/sys/dev/block/{os.major(number)}:{os.minor(number)}')
 
+
 def test_a_file_leaves_the_page_cache_and_comes_back():
-    if sys.platform != 'linux': pytest.skip('the page cache is asked on Linux alone')
+    if sys.platform != 'linux':
+        pytest.skip('the page cache is asked on Linux alone')
     with tempfile.TemporaryDirectory(dir='.') as d:
-        path = Path(d)/'file'
+        path = Path(d) / 'file'
         path.write_bytes(os.urandom(2**20 + 5))
         assert resident_bytes(path) >= 2**20
         left = drop_cache([path])
-        if not on_a_disk(path): return
+        if not on_a_disk(path):
+            return
         test_eq((left, resident_bytes(path)), (0, 0))
         path.read_bytes()
         assert resident_bytes(path) >= 2**20
@@ -226,7 +293,15 @@ def test_a_file_leaves_the_page_cache_and_comes_back():
 def a_bench():
     "One that several tests look at"
     with patch.dict(run_bench.__globals__, LIMITS=LIMITS[:2]):  # each way is a process with its imports
-        return run_bench(num_batches=2, batch_size=4, block_size=64, rounds=2, tokens=100_000, ways=['ours_block', 'ours_workers', 'torch_loader'])
+        return run_bench(
+            num_batches=2,
+            batch_size=4,
+            block_size=64,
+            rounds=2,
+            tokens=100_000,
+            ways=['ours_block', 'ours_workers', 'torch_loader'],
+        )
+
 
 def test_a_bench_holds_together():
     b = a_bench()
@@ -234,7 +309,11 @@ def test_a_bench_holds_together():
     test_eq([b.ways[b.limit][k] for k in ('ratio_to_limit', 'ratio_low', 'ratio_high')], [1, 1, 1])
     test_eq((b.best_peer, b.left_out), ('torch_loader', {}))
     for row in b.ways.values():
-        assert row['ratio_low'] <= row['ratio_to_limit'] <= row['ratio_high'] and row['first_seconds'] > 0 and row['memory'] >= 0
+        assert (
+            row['ratio_low'] <= row['ratio_to_limit'] <= row['ratio_high']
+            and row['first_seconds'] > 0
+            and row['memory'] >= 0
+        )
         assert len(row['rounds_tokens_per_second']) == 2 and row['label'] in str(b)
     assert b.ways['ours_workers']['memory'] > b.ways['ours_block']['memory'] + MIB  # two more processes
     assert b.ways['torch_loader']['ratio_to_limit'] < 0.5 and b.ways['ours_block']['ratio_to_best_peer'] > 1
@@ -243,8 +322,10 @@ def test_a_bench_holds_together():
 def test_rounds_of_the_limit_that_differ_are_warned_of():
     def bench_of(*rates):
         found = summarize_rates([WAYS['limit_fresh']], {'limit_fresh': list(rates)})
-        for row in found['ways'].values(): row.update(memory=0, first_seconds=0)
+        for row in found['ways'].values():
+            row.update(memory=0, first_seconds=0)
         return Bench(**found, left_out={}, work=a_bench().work)
+
     test_eq(bench_of(100, 199).warnings, [])
     noisy = bench_of(100, 400, 250)
     assert len(noisy.warnings) == 1 and 'factor of 4.0' in str(noisy).splitlines()[1], str(noisy)
@@ -252,36 +333,63 @@ def test_rounds_of_the_limit_that_differ_are_warned_of():
 # %% ../nbs/proofs/bench.ipynb #6e906793
 def test_every_second_round_goes_backwards():
     class Recorder(_Crew):
-        def __init__(self): self.members, self.bar, self.asked = dict.fromkeys('abc'), None, []
+        def __init__(self):
+            self.members, self.bar, self.asked = dict.fromkeys('abc'), None, []
+
         def ask(self, key, order, **kw):
             self.asked.append((order, key))
             return {'tokens': 1, 'seconds': 1}
+
     crew = Recorder()
     crew.measure(2, 3)
-    test_eq(''.join(key for order, key in crew.asked if order == 'round'), 'abc' 'cba' 'abc')
+    test_eq(''.join(key for order, key in crew.asked if order == 'round'), 'abccbaabc')
 
 # %% ../nbs/proofs/bench.ipynb #3b543ea5
 def test_a_bench_is_saved_with_the_line_that_repeats_it_and_drawn():
     with tempfile.TemporaryDirectory() as d:
-        dest = Path(d)/'sub'/'mine.json'
+        dest = Path(d) / 'sub' / 'mine.json'
         b = a_bench()
-        test_eq(b.save(dest).values['ways']['ours_block'], load_result('mine', dest.parent).values['ways']['ours_block'])
-        test_eq(b.command, 'memtrain bench --num_batches 2 --batch_size 4 --block_size 64 --rounds 2 --save FILE.json')
+        test_eq(
+            b.save(dest).values['ways']['ours_block'],
+            load_result('mine', dest.parent).values['ways']['ours_block'],
+        )
+        test_eq(
+            b.command,
+            'memtrain bench --num_batches 2 --batch_size 4 --block_size 64 --rounds 2 --save FILE.json',
+        )
         labels = {t.get_text() for t in b.plot().axes[0].get_yticklabels()}
         test_eq(labels, {row['label'] for row in b.ways.values()})
 
 # %% ../nbs/proofs/bench.ipynb #c50f818b
 @functools.cache
 def own_bench():
-    "Of a data set of one's own, cold where that is possible, with a plot and a file; what was written comes with it"
+    """Of a data set of one's own, cold where that is possible, with a plot and a file; what was written comes
+    with it"""
     with tempfile.TemporaryDirectory() as d:
-        ids, cold, file = np.random.default_rng(0).integers(0, 90_000, 300_000), hasattr(os, 'posix_fadvise'), Path(d)/'file'
-        with ShardWriter(Path(d)/'data', vocab_size=90_000, tokens_per_shard=70_000) as w: w.write(ids)
+        ids, cold, file = (
+            np.random.default_rng(0).integers(0, 90_000, 300_000),
+            hasattr(os, 'posix_fadvise'),
+            Path(d) / 'file',
+        )
+        with ShardWriter(Path(d) / 'data', vocab_size=90_000, tokens_per_shard=70_000) as w:
+            w.write(ids)
         file.write_bytes(os.urandom(2**20))
-        if cold and drop_cache([file]) > 0 and not on_a_disk(file): cold = False
+        if cold and drop_cache([file]) > 0 and not on_a_disk(file):
+            cold = False
         with patch.dict(run_bench.__globals__, LIMITS=('limit_fresh',)):  # one will do
-            b = run_bench(1, 4, 256, rounds=1, cold=cold, dataset_dir=Path(d)/'data', plot=Path(d)/'new'/'b.svg', save=Path(d)/'b.json', ways=['nanogpt'])
-        return b, (Path(d)/'new'/'b.svg').read_text(), (Path(d)/'b.json').exists()
+            b = run_bench(
+                1,
+                4,
+                256,
+                rounds=1,
+                cold=cold,
+                dataset_dir=Path(d) / 'data',
+                plot=Path(d) / 'new' / 'b.svg',
+                save=Path(d) / 'b.json',
+                ways=['nanogpt'],
+            )
+        return b, (Path(d) / 'new' / 'b.svg').read_text(), (Path(d) / 'b.json').exists()
+
 
 def test_a_data_set_of_yours_is_benched_and_the_plot_written():
     b, drawn, saved = own_bench()
@@ -291,12 +399,23 @@ def test_a_data_set_of_yours_is_benched_and_the_plot_written():
 # %% ../nbs/proofs/bench.ipynb #5493dba0
 def test_what_cannot_be_benched_is_one_line():
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(Path(d)/'data', vocab_size=300) as w: w.write(np.arange(200))
-        for kw, says in [(dict(num_batches=0), 'num_batches 0 is too few'), (dict(rounds=0), 'rounds 0'), (dict(batch_size=0), 'batch_size 0'), (dict(tokens=0), 'tokens 0'),
-                         (dict(dataset_dir=Path(d)/'none'), 'none'), (dict(dataset_dir=Path(d)/'data', batch_size=2, block_size=100), 'smaller batch_size'),
-                         (dict(tokens=1000), '1,000 made tokens'), (dict(tokens=2*10**9), '1,262,850,000'), (dict(batch_size=10**6), 'made tokens'),
-                         (dict(plot=Path(d)/'b.jpeg'), '.svg'), (dict(save=Path(d)/'b.txt'), '.json'), (dict(plot=Path(d)/'data'/'dataset_metadata.json'/'b.png'), "can't be made"),
-                         (dict(ways=['none']), "'none'")]:
+        with ShardWriter(Path(d) / 'data', vocab_size=300) as w:
+            w.write(np.arange(200))
+        for kw, says in [
+            (dict(num_batches=0), 'num_batches 0 is too few'),
+            (dict(rounds=0), 'rounds 0'),
+            (dict(batch_size=0), 'batch_size 0'),
+            (dict(tokens=0), 'tokens 0'),
+            (dict(dataset_dir=Path(d) / 'none'), 'none'),
+            (dict(dataset_dir=Path(d) / 'data', batch_size=2, block_size=100), 'smaller batch_size'),
+            (dict(tokens=1000), '1,000 made tokens'),
+            (dict(tokens=2 * 10**9), '1,262,850,000'),
+            (dict(batch_size=10**6), 'made tokens'),
+            (dict(plot=Path(d) / 'b.jpeg'), '.svg'),
+            (dict(save=Path(d) / 'b.txt'), '.json'),
+            (dict(plot=Path(d) / 'data' / 'dataset_metadata.json' / 'b.png'), "can't be made"),
+            (dict(ways=['none']), "'none'"),
+        ]:
             test_fail(lambda: run_bench(**kw), contains=says, exc=MemtrainError)
 
 # %% ../nbs/proofs/bench.ipynb #632227da
@@ -307,25 +426,37 @@ def fails():
     try:
         yield said
         said.append('')
-    except Exception as e: said.append(str(e))
+    except Exception as e:
+        said.append(str(e))
     assert said[0], 'it should have failed'
+
 
 def test_a_loader_whose_process_dies_is_named():
     with tempfile.TemporaryDirectory() as d, _Process(WAYS['limit_read'], small_data(d), timeout=0.01) as p:
-        with fails() as failed: p.ask('prepare')
+        with fails() as failed:
+            p.ask('prepare')
         assert 'not done within' in failed[0]
         p.process.kill()
-        with fails() as failed: p.ask('open')
+        with fails() as failed:
+            p.ask('open')
         assert 'process ended' in failed[0]
 
 # %% ../nbs/proofs/bench.ipynb #2480033f
 def test_ctrl_c_leaves_no_folder_and_no_process():
     code = 'from memtrain.bench import run_bench; run_bench(tokens=2_000_000, rounds=1000, ways=["ours_workers"])'
     with tempfile.TemporaryDirectory() as d:
-        hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job is started deaf to it
-        child = subprocess.Popen([sys.executable, '-c', code], env={**os.environ, 'TMPDIR': d}, stderr=subprocess.PIPE, text=True, preexec_fn=hears)
+        # a shell's background job is started deaf to it
+        hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        child = subprocess.Popen(
+            [sys.executable, '-c', code],
+            env={**os.environ, 'TMPDIR': d},
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=hears,
+        )
         end = time.monotonic() + 60
-        while not list(Path(d).glob('memtrain-bench-*/shards*.done')) and time.monotonic() < end: time.sleep(0.05)
+        while not list(Path(d).glob('memtrain-bench-*/shards*.done')) and time.monotonic() < end:
+            time.sleep(0.05)
         started = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(signal.SIGINT)
         assert 'KeyboardInterrupt' in child.communicate(timeout=60)[1]
@@ -336,6 +467,8 @@ def test_ctrl_c_leaves_no_folder_and_no_process():
 # %% ../nbs/proofs/bench.ipynb #1b3b09c6
 def test_a_cold_bench_reads_from_the_disk():
     b = own_bench()[0]
-    if not b.work['cold']: pytest.skip('no disk here, or no way to put its files out of the page cache')
-    for key in ('limit_fresh', 'nanogpt'): assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
+    if not b.work['cold']:
+        pytest.skip('no disk here, or no way to put its files out of the page cache')
+    for key in ('limit_fresh', 'nanogpt'):
+        assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
     assert 'read / needed' in str(b) and b.command.endswith('--cold --save FILE.json')

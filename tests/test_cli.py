@@ -15,7 +15,7 @@ from memtrain.shards import ShardWriter
 @pytest.mark.page
 def test_a_closed_pipe_is_no_error_to_read_about():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'x.txt').write_text('text')
+        (Path(d) / 'x.txt').write_text('text')
         line = f'{sys.executable} -m memtrain prepare --input_files x.txt --out_dir out --tokenization bytes --val_fraction 0 | true'
         run = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=d)
         test_eq(run.stderr, '')
@@ -51,15 +51,20 @@ def run_memtrain(*args, cwd=None, **kwargs):
     argv = [sys.executable, '-m', 'memtrain', *map(str, args)]
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=300, **kwargs)
 
+
 def run_here(*args, cwd=None):
     "Run a command in this process, which is quicker, from the folder `cwd`"
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     os.chdir(cwd or before)
     try:
-        with redirect_stdout(out), redirect_stderr(err): status = main(list(map(str, args)))
-    except SystemExit as e: status = e.code
-    finally: os.chdir(before)
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(list(map(str, args)))
+    except SystemExit as e:
+        status = e.code
+    finally:
+        os.chdir(before)
     return subprocess.CompletedProcess(args, status, out.getvalue(), err.getvalue())
+
 
 def only_line(run):
     "The one line that an error is told in"
@@ -67,49 +72,116 @@ def only_line(run):
     assert len(lines) == 1 and lines[0].startswith('memtrain: '), run.stderr
     return lines[0]
 
+
 def torchrun(n, *args, cwd):
     "Run a command in `n` ranks, as torchrun does"
     return launch_ranks(n, ['-m', 'memtrain', *args], cwd=cwd, timeout=300)
 
+
 def run_as_ranks(n, *args, cwd):
-    "Run a command in `n` ranks that are told what torchrun tells, without the seconds that it takes; what the first one says"
+    """Run a command in `n` ranks that are told what torchrun tells, without the seconds that it takes; what
+    the first one says"""
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
-        known = dict(OMP_NUM_THREADS='1', WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(s.getsockname()[1]))
-    def run(rank): return run_memtrain(*args, cwd=cwd, env={**os.environ, **known, 'RANK': str(rank), 'LOCAL_RANK': str(rank)})
-    with ThreadPoolExecutor(n) as pool: return [*pool.map(run, range(n))][0]
+        known = dict(
+            OMP_NUM_THREADS='1',
+            WORLD_SIZE=str(n),
+            LOCAL_WORLD_SIZE=str(n),
+            MASTER_ADDR='127.0.0.1',
+            MASTER_PORT=str(s.getsockname()[1]),
+        )
 
-_small = ['--target_params', '60k', '--seq_len', 32, '--max_iters', 6, '--batch_size', 4, '--eval_interval', 3, '--eval_batches', 2, '--device', 'cpu']
+    def run(rank):
+        return run_memtrain(
+            *args, cwd=cwd, env={**os.environ, **known, 'RANK': str(rank), 'LOCAL_RANK': str(rank)}
+        )
+
+    with ThreadPoolExecutor(n) as pool:
+        return [*pool.map(run, range(n))][0]
+
+
+_small = [
+    '--target_params',
+    '60k',
+    '--seq_len',
+    32,
+    '--max_iters',
+    6,
+    '--batch_size',
+    4,
+    '--eval_interval',
+    3,
+    '--eval_batches',
+    2,
+    '--device',
+    'cpu',
+]
+
 
 def real_text(folder):
     "A few of Python's own sources"
     folder.mkdir()
-    for path in sorted(Path(sysconfig.get_paths()['stdlib']).glob('[a-b]*.py')): shutil.copy(path, folder)
+    for path in sorted(Path(sysconfig.get_paths()['stdlib']).glob('[a-b]*.py')):
+        shutil.copy(path, folder)
     return folder
 
-def summary(run_dir): return json.loads((run_dir/'summary.json').read_text())
+
+def summary(run_dir):
+    return json.loads((run_dir / 'summary.json').read_text())
+
 
 def make_texts(folder, n=60):
     "Small text files"
     folder.mkdir()
-    for i in range(n): (folder/f'{i}.txt').write_text(f'document {i}: ' + 'the cat sat on the mat. '*20)
+    for i in range(n):
+        (folder / f'{i}.txt').write_text(f'document {i}: ' + 'the cat sat on the mat. ' * 20)
     return folder
 
 # %% ../nbs/proofs/cli.ipynb #a827d2e5
 def test_the_main_job_runs_from_a_shell():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in')
-        run = run_memtrain('prepare', '--input-files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', '--tokens-per-shard', 9999, cwd=d)
+        make_texts(d / 'in')
+        run = run_memtrain(
+            'prepare',
+            '--input-files',
+            'in',
+            '--out_dir',
+            'data',
+            '--tokenization',
+            'bytes',
+            '--tokens-per-shard',
+            9999,
+            cwd=d,
+        )
         test_eq((run.returncode, run.stderr), (0, ''))
         assert 'data: train' in run.stdout and 'Next: memtrain train --dataset_dir data' in run.stdout
         test_eq(run_memtrain('verify', 'data', cwd=d).returncode, 0)
         run = run_memtrain('export', 'data', 'llmc', '--format', 'llm.c', '--split', 'train', cwd=d)
-        test_eq((run.returncode, run.stdout.split(':')[0], [p.name for p in (d/'llmc').iterdir()]), (0, 'llmc/tokens_train_000001.bin', ['tokens_train_000001.bin']))
-        train = ['train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 32, '--max_iters', 8, '--device', 'cpu', '--report', 'r.html']
+        test_eq(
+            (run.returncode, run.stdout.split(':')[0], [p.name for p in (d / 'llmc').iterdir()]),
+            (0, 'llmc/tokens_train_000001.bin', ['tokens_train_000001.bin']),
+        )
+        train = [
+            'train',
+            '--dataset_dir',
+            'data',
+            '--out_dir',
+            'run',
+            '--target_params',
+            '20k',
+            '--seq_len',
+            32,
+            '--max_iters',
+            8,
+            '--device',
+            'cpu',
+            '--report',
+            'r.html',
+        ]
         run = run_memtrain(*train, cwd=d)
         test_eq(run.returncode, 0)
-        assert 'val loss' in run.stdout and (d/'r.html').exists() and 'Traceback' not in run.stderr
+        assert 'val loss' in run.stdout and (d / 'r.html').exists() and 'Traceback' not in run.stderr
         assert 'holds a run already' in only_line(run_here(*train, cwd=d))
         again = run_here(*train, '--resume', cwd=d)
         assert again.returncode == 0 and 'finished before' in again.stdout
@@ -122,11 +194,17 @@ def test_estimate_prints_what_the_closed_form_says():
     shape = size_model('5M', 4096, 128)
     wanted = estimate(shape, Step(4, 128, 2, True, 'adamw8bit', True, 64), 'cpu')
     found = json.loads(run.stdout)
-    test_eq((found['peak'], found['by_category'], found['by_phase']), (wanted.peak, wanted.by_category, wanted.by_phase))
+    test_eq(
+        (found['peak'], found['by_category'], found['by_phase']),
+        (wanted.peak, wanted.by_category, wanted.by_phase),
+    )
     test_eq(sum(found['by_category'].values()), found['peak'])
+
     def said(line):
-        with redirect_stdout(io.StringIO()) as out: test_eq(main(line.split()), 0)
+        with redirect_stdout(io.StringIO()) as out:
+            test_eq(main(line.split()), 0)
         return out.getvalue()
+
     large = said('estimate --model_name gpt2 --batch_size 64 --device rtx3090')
     assert 'too much for rtx3090: try memtrain plan' in large and 'activation checkpointing' in large
     assert 'to spare' in said('estimate --model_name gpt2 --batch_size 1 --device 24gb')
@@ -135,132 +213,349 @@ def test_estimate_prints_what_the_closed_form_says():
 def test_the_line_of_a_plan_is_accepted_by_train():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        with ShardWriter(d/'data', vocab_size=257, tokenizer=json.dumps({'kind': 'bytes'})) as w:
-            for split in ('train', 'val'): w.write([7, 8, 9]*3000, split)
-        run = run_here('plan', '--gpu', 'cpu', '--budget', '4MB', '--dataset_dir', 'data', '--target_params', '100k', '--seq_len', 64, '--global_batch', 8, cwd=d)
+        with ShardWriter(d / 'data', vocab_size=257, tokenizer=json.dumps({'kind': 'bytes'})) as w:
+            for split in ('train', 'val'):
+                w.write([7, 8, 9] * 3000, split)
+        run = run_here(
+            'plan',
+            '--gpu',
+            'cpu',
+            '--budget',
+            '4MB',
+            '--dataset_dir',
+            'data',
+            '--target_params',
+            '100k',
+            '--seq_len',
+            64,
+            '--global_batch',
+            8,
+            cwd=d,
+        )
         test_eq((run.returncode, run.stderr), (0, ''))
         line = run.stdout.splitlines()[-1]
-        assert line.startswith('memtrain train --dataset_dir data --out_dir RUN --target_params 100k --batch_size') and 'for tensors on cpu' in run.stdout
+        assert (
+            line.startswith(
+                'memtrain train --dataset_dir data --out_dir RUN --target_params 100k --batch_size'
+            )
+            and 'for tensors on cpu' in run.stdout
+        )
         run = run_here(*shlex.split(line)[1:], '--max_iters', 2, '--device', 'cpu', cwd=d)
         test_eq(run.returncode, 0)
-        assert 'val loss' in run.stdout and (d/'RUN/summary.json').exists()
+        assert 'val loss' in run.stdout and (d / 'RUN/summary.json').exists()
 
 # %% ../nbs/proofs/cli.ipynb #cd01509c
 def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
     for argv, message in (
-            ('estimate', 'which model? give --target_params'), ('estimate --model_name gpt3', "'gpt3' is not a model with a name"),
-            ('estimate --target_params 1M --model_name gpt2', '--target_params and --model_name each name a model'),
-            ('estimate --model_name gpt2 --batch_size 0', 'batch_size 0'), ('estimate --model_name gpt2 --device toaster', "'toaster'"),
-            ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
-            ('estimate --model_name gpt2 --plot .', "--plot '.' is a folder"), ('estimate --model_name gpt2 --plot a.doc', "--plot 'a.doc'"), ('plan --model_name gpt2 --gpu 3090', "'3090'"),
-            ('plan --model_name gpt2 --rows 0', '--rows 0'), ('estimate --model_name gpt2 --vocab_size 0', '--vocab_size 0'),
-            ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"), ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
-            ('plan --target_params 13B --gpu 8gb --without offload', 'nothing fits'), ('plan --config_file nowhere.json', 'nowhere.json'),
-            ('plan --model llama-3-8b --gpu 24gb --lora -3', '--lora -3 is no rank: give 1 or more'), ('train --model nowhere --input_file README.md', "--model 'nowhere' no such folder: give the folder that holds its config.json")):
-        with redirect_stderr(io.StringIO()) as err, redirect_stdout(io.StringIO()): status = main(argv.split())
+        ('estimate', 'which model? give --target_params'),
+        ('estimate --model_name gpt3', "'gpt3' is not a model with a name"),
+        (
+            'estimate --target_params 1M --model_name gpt2',
+            '--target_params and --model_name each name a model',
+        ),
+        ('estimate --model_name gpt2 --batch_size 0', 'batch_size 0'),
+        ('estimate --model_name gpt2 --device toaster', "'toaster'"),
+        ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
+        ('estimate --model_name gpt2 --plot .', "--plot '.' is a folder"),
+        ('estimate --model_name gpt2 --plot a.doc', "--plot 'a.doc'"),
+        ('plan --model_name gpt2 --gpu 3090', "'3090'"),
+        ('plan --model_name gpt2 --rows 0', '--rows 0'),
+        ('estimate --model_name gpt2 --vocab_size 0', '--vocab_size 0'),
+        ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"),
+        ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
+        ('plan --target_params 13B --gpu 8gb --without offload', 'nothing fits'),
+        ('plan --config_file nowhere.json', 'nowhere.json'),
+        ('plan --model llama-3-8b --gpu 24gb --lora -3', '--lora -3 is no rank: give 1 or more'),
+        (
+            'train --model nowhere --input_file README.md',
+            "--model 'nowhere' no such folder: give the folder that holds its config.json",
+        ),
+    ):
+        with redirect_stderr(io.StringIO()) as err, redirect_stdout(io.StringIO()):
+            status = main(argv.split())
         lines = err.getvalue().splitlines()
-        assert status == 1 and len(lines) == 1 and lines[0].startswith('memtrain: ') and message in lines[0], (argv, err.getvalue())
+        assert (
+            status == 1 and len(lines) == 1 and lines[0].startswith('memtrain: ') and message in lines[0]
+        ), (argv, err.getvalue())
 
 # %% ../nbs/proofs/cli.ipynb #a466c73b
 def test_a_plot_of_the_step_is_written_whole():
     with tempfile.TemporaryDirectory() as d:
-        run = run_here('estimate', '--target_params', '200k', '--vocab_size', 256, '--seq_len', 64, '--plot', 'step.svg', '--json', cwd=d)
+        run = run_here(
+            'estimate',
+            '--target_params',
+            '200k',
+            '--vocab_size',
+            256,
+            '--seq_len',
+            64,
+            '--plot',
+            'step.svg',
+            '--json',
+            cwd=d,
+        )
         test_eq(run.returncode, 0)
-        assert json.loads(run.stdout)['peak'] > 0 and '<svg' in (Path(d)/'step.svg').read_text()
+        assert json.loads(run.stdout)['peak'] > 0 and '<svg' in (Path(d) / 'step.svg').read_text()
         test_eq(os.listdir(d), ['step.svg'])
 
 # %% ../nbs/proofs/cli.ipynb #ab76202d
 def test_flags_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in')
+        make_texts(d / 'in')
         flags = '--tokenization char --val_fraction 0.4 --no_normalize --dtype uint32 --document_kib 2 --exclude 1* 2?.txt --seed 3 --workers 1 --engine local --dedup_memory 2MB'
-        test_eq(run_here('prepare', '--input_files', 'in/*.txt', 'in/1.txt', '--out_dir', 'data', *flags.split(), cwd=d).returncode, 0)
-        m = TokenShards(d/'data').manifest
-        for key, value in (('tokenization', 'char'), ('val_fraction', 0.4), ('normalize', False), ('dtype', 'uint32'), ('document_kib', 2), ('seed', 3)):
+        test_eq(
+            run_here(
+                'prepare', '--input_files', 'in/*.txt', 'in/1.txt', '--out_dir', 'data', *flags.split(), cwd=d
+            ).returncode,
+            0,
+        )
+        m = TokenShards(d / 'data').manifest
+        for key, value in (
+            ('tokenization', 'char'),
+            ('val_fraction', 0.4),
+            ('normalize', False),
+            ('dtype', 'uint32'),
+            ('document_kib', 2),
+            ('seed', 3),
+        ):
             test_eq(m['options'][key], value)
-        test_eq(m['counts']['documents'], 39)  # 60, less 11 of 1*, though one of them is named, and 10 of 2?.txt
-        (d/'m.json').write_text(json.dumps(dict(vocab_size=m['vocab_size'], block_size=64, n_layer=1, n_head=2, n_embd=16)))
-        run = run_here('train', '--dataset_dir', 'data', '--out_dir', 'run', '--config_file', 'm.json', '--seq-len', 16, '--batch_size', 5, '--gradient_accumulation_steps', 2,
-                           '--epochs', 0.1, '--lr', 0.005, '--seed', 7, '--device', 'cpu', cwd=d)
+        # 60, less 11 of 1*, though one of them is named, and 10 of 2?.txt
+        test_eq(m['counts']['documents'], 39)
+        (d / 'm.json').write_text(
+            json.dumps(dict(vocab_size=m['vocab_size'], block_size=64, n_layer=1, n_head=2, n_embd=16))
+        )
+        run = run_here(
+            'train',
+            '--dataset_dir',
+            'data',
+            '--out_dir',
+            'run',
+            '--config_file',
+            'm.json',
+            '--seq-len',
+            16,
+            '--batch_size',
+            5,
+            '--gradient_accumulation_steps',
+            2,
+            '--epochs',
+            0.1,
+            '--lr',
+            0.005,
+            '--seed',
+            7,
+            '--device',
+            'cpu',
+            cwd=d,
+        )
         test_eq(run.returncode, 0)
-        s = json.loads((d/'run/summary.json').read_text())
-        test_eq((s['model']['block_size'], s['model']['n_embd'], s['config']['batch_size'], s['config']['lr'], s['config']['seed']), (16, 16, 5, 0.005, 7))
-        windows = (m['tokens']['train'] - 1)//16
-        test_eq(s['iters'], round(0.1 * -(-windows//5) / 2))
+        s = json.loads((d / 'run/summary.json').read_text())
+        test_eq(
+            (
+                s['model']['block_size'],
+                s['model']['n_embd'],
+                s['config']['batch_size'],
+                s['config']['lr'],
+                s['config']['seed'],
+            ),
+            (16, 16, 5, 0.005, 7),
+        )
+        windows = (m['tokens']['train'] - 1) // 16
+        test_eq(s['iters'], round(0.1 * -(-windows // 5) / 2))
 
 # %% ../nbs/proofs/cli.ipynb #05583fab
 def test_flags_for_memory_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in')
-        test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d).returncode, 0)
-        train = ['train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 32, '--max_iters', 3, '--device', 'cpu', '--batch_size', 4]
-        run = run_memtrain(*train, '--use_mixed_precision', '--use-8bit-optimizer', '--activation_checkpointing', '--loss-chunk-size', 100, cwd=d)
-        test_eq(run.returncode, 0); assert 'gemm' not in run.stderr and 'Warning' not in run.stderr, run.stderr
-        c = json.loads((d/'run/summary.json').read_text())['config']
-        test_eq([c[k] for k in ('use_mixed_precision', 'use_8bit_optimizer', 'activation_checkpointing', 'loss_chunk_size')], [True, True, True, 100])
+        make_texts(d / 'in')
+        test_eq(
+            run_here(
+                'prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d
+            ).returncode,
+            0,
+        )
+        train = [
+            'train',
+            '--dataset_dir',
+            'data',
+            '--out_dir',
+            'run',
+            '--target_params',
+            '20k',
+            '--seq_len',
+            32,
+            '--max_iters',
+            3,
+            '--device',
+            'cpu',
+            '--batch_size',
+            4,
+        ]
+        run = run_memtrain(
+            *train,
+            '--use_mixed_precision',
+            '--use-8bit-optimizer',
+            '--activation_checkpointing',
+            '--loss-chunk-size',
+            100,
+            cwd=d,
+        )
+        test_eq(run.returncode, 0)
+        assert 'gemm' not in run.stderr and 'Warning' not in run.stderr, run.stderr
+        c = json.loads((d / 'run/summary.json').read_text())['config']
+        test_eq(
+            [
+                c[k]
+                for k in (
+                    'use_mixed_precision',
+                    'use_8bit_optimizer',
+                    'activation_checkpointing',
+                    'loss_chunk_size',
+                )
+            ],
+            [True, True, True, 100],
+        )
         said = only_line(run_here(*train, '--resume', cwd=d))
         assert "--use_8bit_optimizer False isn't the True that" in said, said
-        assert '--loss_chunk_size -1' in only_line(run_here(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d))
+        assert '--loss_chunk_size -1' in only_line(
+            run_here(*train, '--out_dir', 'new', '--loss_chunk_size', -1, cwd=d)
+        )
 
 # %% ../nbs/proofs/cli.ipynb #feae6cfc
 def test_flags_for_cleaning_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); (d/'in/copy.txt').write_text((d/'in/1.txt').read_text()); (d/'in/short.txt').write_text('short'); (d/'later').mkdir()
-        (d/'later/new.txt').write_text('a new document of its own')
-        prep = lambda out, *flags: run_here('prepare', '--input_files', 'in', '--out_dir', out, '--tokenization', 'bytes', '--val_fraction', 0.2, *flags, cwd=d).returncode
-        count = lambda out: {k: n for k, n in TokenShards(d/out).manifest['counts'].items() if n and k != 'bytes'}
-        test_eq(prep('a'), 0); test_eq(count('a'), {'documents': 61, 'duplicates': 1})
-        test_eq(prep('b', '--no_dedup', '--min_chars', 9), 0); test_eq(count('b'), {'documents': 61, 'too_short': 1})
-        test_eq(prep('c', '--no-filter', '--dedup_lines'), 0); test_eq(count('c'), {'documents': 61, 'empty': 1, 'duplicate_lines': 1})
-        test_eq(prep('a', '--append', '--input_files', 'later'), 0); test_eq(count('a'), {'documents': 62, 'duplicates': 1})
-        test_eq([prep('d', *flags) for flags in (('--workers', 0), ('--engine', 'spark'), ('--near_dedup', 2), ('--record_mib', 0), ('--dedup_memory', 'much'))], [1]*5)
-        assert not (d/'d').exists()
+        make_texts(d / 'in')
+        (d / 'in/copy.txt').write_text((d / 'in/1.txt').read_text())
+        (d / 'in/short.txt').write_text('short')
+        (d / 'later').mkdir()
+        (d / 'later/new.txt').write_text('a new document of its own')
+        prep = lambda out, *flags: (
+            run_here(
+                'prepare',
+                '--input_files',
+                'in',
+                '--out_dir',
+                out,
+                '--tokenization',
+                'bytes',
+                '--val_fraction',
+                0.2,
+                *flags,
+                cwd=d,
+            ).returncode
+        )
+        count = lambda out: {
+            k: n for k, n in TokenShards(d / out).manifest['counts'].items() if n and k != 'bytes'
+        }
+        test_eq(prep('a'), 0)
+        test_eq(count('a'), {'documents': 61, 'duplicates': 1})
+        test_eq(prep('b', '--no_dedup', '--min_chars', 9), 0)
+        test_eq(count('b'), {'documents': 61, 'too_short': 1})
+        test_eq(prep('c', '--no-filter', '--dedup_lines'), 0)
+        test_eq(count('c'), {'documents': 61, 'empty': 1, 'duplicate_lines': 1})
+        test_eq(prep('a', '--append', '--input_files', 'later'), 0)
+        test_eq(count('a'), {'documents': 62, 'duplicates': 1})
+        test_eq(
+            [
+                prep('d', *flags)
+                for flags in (
+                    ('--workers', 0),
+                    ('--engine', 'spark'),
+                    ('--near_dedup', 2),
+                    ('--record_mib', 0),
+                    ('--dedup_memory', 'much'),
+                )
+            ],
+            [1] * 5,
+        )
+        assert not (d / 'd').exists()
 
 # %% ../nbs/proofs/cli.ipynb #9882866e
 def test_two_ranks_train_from_a_shell_and_one_goes_on():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        make_texts(d / 'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
         flags = ['train', '--dataset_dir', 'data', *map(str, _small)]
         alone = run_here(*flags, '--out_dir', 'one', '--gradient_accumulation_steps', 2, cwd=d)
         test_eq(alone.returncode, 0)
         for how, run_ranks in (('ddp', torchrun), ('fsdp', run_as_ranks)):
             run = run_ranks(2, *flags, '--out_dir', how, '--parallel', how, cwd=d)
-            test_eq((run.returncode, run.stdout.count('val loss')), (0, 1)); assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
-            s, one = summary(d/how), summary(d/'one')
+            test_eq((run.returncode, run.stdout.count('val loss')), (0, 1))
+            assert f'256 tokens a step, on cpu of 2 ranks, {how}' in run.stdout, run.stdout
+            s, one = summary(d / how), summary(d / 'one')
             test_eq((s['world_size'], s['parallel'], s['tokens']), (2, how, one['tokens']))
-            assert abs(s['val_loss']/one['val_loss'] - 1) < 1e-6
-            again = run_here(*flags, '--out_dir', how, '--gradient_accumulation_steps', 2, '--max_iters', 8, '--resume', cwd=d)
+            assert abs(s['val_loss'] / one['val_loss'] - 1) < 1e-6
+            again = run_here(
+                *flags,
+                '--out_dir',
+                how,
+                '--gradient_accumulation_steps',
+                2,
+                '--max_iters',
+                8,
+                '--resume',
+                cwd=d,
+            )
             assert again.returncode == 0 and 'resumed after iteration 6' in again.stdout, again.stderr
 
 # %% ../nbs/proofs/cli.ipynb #f787b7c2
 def test_ranks_train_one_mixture():
     with tempfile.TemporaryDirectory() as d:
-        flags = ['wpo', '--data', 'rings', '--train_kernel_size', '5', '--batch_size', '32', '--niters', '5', '--device', 'cpu']
+        flags = [
+            'wpo',
+            '--data',
+            'rings',
+            '--train_kernel_size',
+            '5',
+            '--batch_size',
+            '32',
+            '--niters',
+            '5',
+            '--device',
+            'cpu',
+        ]
         alone = run_here(*flags, '--strategy', 'matrix_free', '--save', 'alone', cwd=d)
         both = run_as_ranks(2, *flags, '--save', 'both', cwd=d)
-        test_eq((alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, alone.stdout.count('nats')))  # one rank speaks
-        one, two = ([json.loads(line)['loss'] for line in (Path(d)/name/'metrics.jsonl').read_text().splitlines()] for name in ('alone', 'both'))
-        assert len(two) == 5 and all(abs(a - b) < 1e-3*abs(a) for a, b in zip(one, two)), (one, two)
+        # one rank speaks
+        test_eq(
+            (alone.returncode, both.returncode, both.stdout.count('nats')), (0, 0, alone.stdout.count('nats'))
+        )
+        one, two = (
+            [json.loads(line)['loss'] for line in (Path(d) / name / 'metrics.jsonl').read_text().splitlines()]
+            for name in ('alone', 'both')
+        )
+        assert len(two) == 5 and all(abs(a - b) < 1e-3 * abs(a) for a, b in zip(one, two)), (one, two)
 
 # %% ../nbs/proofs/cli.ipynb #894bf21f
 def test_each_rank_tells_what_is_its_own():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        make_texts(d / 'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
         flags = ['train', '--dataset_dir', 'data', *_small, '--out_dir', 'run']
-        def end_with(error): return patch('memtrain.train.Trainer', side_effect=error)
+
+        def end_with(error):
+            return patch('memtrain.train.Trainer', side_effect=error)
+
         with end_with(ToldElsewhere('of another')):
             run = run_here(*flags, cwd=d)
             test_eq((run.returncode, run.stderr), (1, ''))
-        with patch.dict(os.environ, RANK='1', WORLD_SIZE='2'), patch('memtrain.ranks.start_ranks', lambda device: nullcontext(Ranks(1, 2))):
+        with (
+            patch.dict(os.environ, RANK='1', WORLD_SIZE='2'),
+            patch('memtrain.ranks.start_ranks', lambda device: nullcontext(Ranks(1, 2))),
+        ):
             with end_with(RuntimeError('[gloo/transport/tcp/pair.cc:537] Connection closed by peer')):
-                test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: another rank has ended: its own line says why')
-            with end_with(MemtrainError('no room')): test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: no room')
-            with end_with(RuntimeError('of our own')): test_fail(lambda: run_here(*flags, cwd=d), exc=RuntimeError, contains='of our own')
+                test_eq(
+                    only_line(run_here(*flags, cwd=d)),
+                    'memtrain: rank 1: another rank has ended: its own line says why',
+                )
+            with end_with(MemtrainError('no room')):
+                test_eq(only_line(run_here(*flags, cwd=d)), 'memtrain: rank 1: no room')
+            with end_with(RuntimeError('of our own')):
+                test_fail(lambda: run_here(*flags, cwd=d), exc=RuntimeError, contains='of our own')
             with end_with(Stopped('stopped')):
                 run = run_here(*flags, cwd=d)
                 test_eq((run.returncode, run.stderr), (143, ''))
@@ -269,16 +564,39 @@ def test_each_rank_tells_what_is_its_own():
 def test_sigterm_saves_and_resuming_gives_the_same_losses():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        flags = ['train', '--dataset_dir', 'data', *map(str, _small), '--max_iters', '100', '--eval_interval', '50']
-        process = subprocess.Popen([sys.executable, '-m', 'memtrain', *flags, '--out_dir', 'cut'], cwd=d, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and len(losses(d/'cut')) < 5: time.sleep(0.005)
+        make_texts(d / 'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        flags = [
+            'train',
+            '--dataset_dir',
+            'data',
+            *map(str, _small),
+            '--max_iters',
+            '100',
+            '--eval_interval',
+            '50',
+        ]
+        process = subprocess.Popen(
+            [sys.executable, '-m', 'memtrain', *flags, '--out_dir', 'cut'],
+            cwd=d,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while process.poll() is None and len(losses(d / 'cut')) < 5:
+            time.sleep(0.005)
         process.terminate()
         err = process.communicate()[1]
         test_eq(process.returncode, 143)
         assert 'memtrain: stopped by SIGTERM after iteration' in err and 'Traceback' not in err, err
-        test_eq([run_here(*flags, '--out_dir', out, *more, cwd=d).returncode for out, more in (('cut', ['--resume']), ('whole', []))], [0, 0])
-        test_eq(losses(d/'cut'), losses(d/'whole'))
+        test_eq(
+            [
+                run_here(*flags, '--out_dir', out, *more, cwd=d).returncode
+                for out, more in (('cut', ['--resume']), ('whole', []))
+            ],
+            [0, 0],
+        )
+        test_eq(losses(d / 'cut'), losses(d / 'whole'))
 
 # %% ../nbs/proofs/cli.ipynb #9d7221a9
 limited = """
@@ -307,14 +625,29 @@ print(json.dumps(tries))
 def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in', 100); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        make_texts(d / 'in', 100)
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
         line = 'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 --max_iters 2 --eval_batches 1 --device cpu'
-        run = subprocess.run([sys.executable, '-c', limited, line, str(280 << 20)], cwd=d, capture_output=True, text=True, timeout=300)
+        run = subprocess.run(
+            [sys.executable, '-c', limited, line, str(280 << 20)],
+            cwd=d,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         *failed, (status, said) = json.loads(run.stdout)
         assert failed and status == 0, (failed, said)
-        for status, said in failed: assert status == 1 and 'out of memory in iteration' in said and 'Traceback' not in said, said
-        found = summary(d/'run')['config']
-        test_eq((found['batch_size']*found['gradient_accumulation_steps'], found['max_iters'], found['eval_batches']), (512, 2, 1))
+        for status, said in failed:
+            assert status == 1 and 'out of memory in iteration' in said and 'Traceback' not in said, said
+        found = summary(d / 'run')['config']
+        test_eq(
+            (
+                found['batch_size'] * found['gradient_accumulation_steps'],
+                found['max_iters'],
+                found['eval_batches'],
+            ),
+            (512, 2, 1),
+        )
 
 # %% ../nbs/proofs/cli.ipynb #b8a409b8
 def test_the_line_to_run_instead_has_every_flag_that_was_given():
@@ -322,341 +655,971 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
     config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
     step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
     text, stream = TextOptions(normalize=False), {'shuffle_buffer_size': 50}
-    def said(resumable): return train._with_line(OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable), config, text, stream)
+
+    def said(resumable):
+        return train._with_line(
+            OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable),
+            config,
+            text,
+            stream,
+        )
+
     with tempfile.TemporaryDirectory() as d:
         train.out_dir = f'{d}/run'
         flags = "--batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
-        test_eq(said(True), f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' --use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50")
-        with patch.object(Train, 'check_paths'): command, (settings, cleaning, *_) = parse('train', shlex.split(said(True).split('memtrain train ')[1]))
-        test_eq((command, cleaning.normalize, settings), (train, False, replace(config, batch_size=8, gradient_accumulation_steps=8, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=256)))
-        (Path(d)/'run').mkdir(); (Path(d)/'run/checkpoint.pt').touch()
-        assert ' --resume' in said(True) and f'--out_dir {d}/run_2' in said(False) and '--resume' not in said(False)
-        with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}): assert 'run: torchrun --standalone --nproc_per_node 4 -m memtrain train' in said(True)
-        test_eq(train._with_line(OutOfMemory('out of memory, and nothing helps'), config, text, stream), 'out of memory, and nothing helps')
+        test_eq(
+            said(True),
+            f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' --use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50",
+        )
+        with patch.object(Train, 'check_paths'):
+            command, (settings, cleaning, *_) = parse(
+                'train', shlex.split(said(True).split('memtrain train ')[1])
+            )
+        test_eq(
+            (command, cleaning.normalize, settings),
+            (
+                train,
+                False,
+                replace(
+                    config,
+                    batch_size=8,
+                    gradient_accumulation_steps=8,
+                    use_8bit_optimizer=True,
+                    activation_checkpointing=True,
+                    loss_chunk_size=256,
+                ),
+            ),
+        )
+        (Path(d) / 'run').mkdir()
+        (Path(d) / 'run/checkpoint.pt').touch()
+        assert (
+            ' --resume' in said(True)
+            and f'--out_dir {d}/run_2' in said(False)
+            and '--resume' not in said(False)
+        )
+        with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}):
+            assert 'run: torchrun --standalone --nproc_per_node 4 -m memtrain train' in said(True)
+        test_eq(
+            train._with_line(OutOfMemory('out of memory, and nothing helps'), config, text, stream),
+            'out of memory, and nothing helps',
+        )
 
 # %% ../nbs/proofs/cli.ipynb #8fe35b4b
 def test_curves_and_events_are_written_beside_the_run():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        make_texts(d / 'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
         flags = ['train', '--dataset_dir', 'data', *_small]
-        run = run_here(*flags, '--out_dir', 'run', '--plot', 'plots/curves.png', '--tensorboard', 'events', cwd=d)
-        test_eq(run.returncode, 0); assert 'Plot: plots/curves.png' in run.stdout
-        assert (d/'plots/curves.png').read_bytes()[:4] == b'\x89PNG' and [p for p in (d/'events').iterdir() if 'tfevents' in p.name]
-        assert 'give a name that ends in' in only_line(run_here(*flags, '--out_dir', 'other', '--plot', 'curves.txt', cwd=d)) and not (d/'other').exists()
+        run = run_here(
+            *flags, '--out_dir', 'run', '--plot', 'plots/curves.png', '--tensorboard', 'events', cwd=d
+        )
+        test_eq(run.returncode, 0)
+        assert 'Plot: plots/curves.png' in run.stdout
+        assert (d / 'plots/curves.png').read_bytes()[:4] == b'\x89PNG' and [
+            p for p in (d / 'events').iterdir() if 'tfevents' in p.name
+        ]
+        assert (
+            'give a name that ends in'
+            in only_line(run_here(*flags, '--out_dir', 'other', '--plot', 'curves.txt', cwd=d))
+            and not (d / 'other').exists()
+        )
 
 # %% ../nbs/proofs/cli.ipynb #75f4f9d2
 def test_estimate_simulates_what_the_closed_form_does_not_know():
     model = '--target_params 1M --vocab_size 512 --seq_len 64 --batch_size 4 --device cpu --json'.split()
     shape = size_model('1M', 512, 64)
-    for flags, settings in ((['--weights', 'bfloat16'], dict(weights='bfloat16')), (['--optimizer_in_backward'], dict(optimizer_in_backward=True, grad_clip=0)),
-                            (['--activation_checkpointing', '--checkpoint_every', 2, '--checkpoint_keep', 'attention'], dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'))):
+    for flags, settings in (
+        (['--weights', 'bfloat16'], dict(weights='bfloat16')),
+        (['--optimizer_in_backward'], dict(optimizer_in_backward=True, grad_clip=0)),
+        (
+            ['--activation_checkpointing', '--checkpoint_every', 2, '--checkpoint_keep', 'attention'],
+            dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
+        ),
+    ):
         run = run_here('estimate', *model, *flags)
         test_eq(run.returncode, 0)
-        test_eq(json.loads(run.stdout)['peak'], simulate(*gpt_step(shape, TrainConfig(batch_size=4, **settings)), device='cpu').peak)
+        test_eq(
+            json.loads(run.stdout)['peak'],
+            simulate(*gpt_step(shape, TrainConfig(batch_size=4, **settings)), device='cpu').peak,
+        )
     run = run_here('estimate', *model[:-1], '--optimizer', 'sgd')
-    assert re.search('optimizer state +0 B', run.stdout) and 'simulated' in run.stdout and 'what would change it' not in run.stdout
+    assert (
+        re.search('optimizer state +0 B', run.stdout)
+        and 'simulated' in run.stdout
+        and 'what would change it' not in run.stdout
+    )
     assert 'in 8 bits only' in only_line(run_here('estimate', *model, '--optimizer', 'lion'))
 
 # %% ../nbs/proofs/cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        real_text(d/'in')
-        test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--vocab_size', 400, cwd=d).returncode, 0)
-        ways = {'shards': ['--dataset_dir', 'data'], 'held': ['--input_file', 'in', '--vocab_size', 400], 'stream': ['--input_file', 'in/a*.py', 'in/b*.py', '--tokenization', 'data', '--use_streaming'],
-                'packed': ['--input_file', 'in', '--vocab_size', 300, '--use_streaming', '--documents', 'pack', '--shuffle_buffer_size', 50]}
+        real_text(d / 'in')
+        test_eq(
+            run_here(
+                'prepare', '--input_files', 'in', '--out_dir', 'data', '--vocab_size', 400, cwd=d
+            ).returncode,
+            0,
+        )
+        ways = {
+            'shards': ['--dataset_dir', 'data'],
+            'held': ['--input_file', 'in', '--vocab_size', 400],
+            'stream': ['--input_file', 'in/a*.py', 'in/b*.py', '--tokenization', 'data', '--use_streaming'],
+            'packed': [
+                '--input_file',
+                'in',
+                '--vocab_size',
+                300,
+                '--use_streaming',
+                '--documents',
+                'pack',
+                '--shuffle_buffer_size',
+                50,
+            ],
+        }
         for name, flags in ways.items():
             run = run_here('train', *flags, '--out_dir', name, '--report', f'{name}.html', *_small, cwd=d)
-            test_eq(run.returncode, 0); assert 'val loss' in run.stdout and ('streamed in at most' in run.stdout) == (name in ('stream', 'packed')), run.stdout
-            s, page = summary(d/name), (d/f'{name}.html').read_text()
-            assert s['data'] in page and s['data_checksum'][:12] in page and s['val_loss'] < 1.1*s['uniform_loss'] and ('stream' in s) == (name in ('stream', 'packed'))
-            test_eq((d/name/'tokenizer_state.json').read_bytes() == (d/'data/tokenizer_state.json').read_bytes(), name != 'packed')
-        test_eq(losses(d/'held'), losses(d/'shards'))
-        test_eq(summary(d/'packed')['model']['vocab_size'], 300)
+            test_eq(run.returncode, 0)
+            assert 'val loss' in run.stdout and ('streamed in at most' in run.stdout) == (
+                name in ('stream', 'packed')
+            ), run.stdout
+            s, page = summary(d / name), (d / f'{name}.html').read_text()
+            assert (
+                s['data'] in page
+                and s['data_checksum'][:12] in page
+                and s['val_loss'] < 1.1 * s['uniform_loss']
+                and ('stream' in s) == (name in ('stream', 'packed'))
+            )
+            test_eq(
+                (d / name / 'tokenizer_state.json').read_bytes()
+                == (d / 'data/tokenizer_state.json').read_bytes(),
+                name != 'packed',
+            )
+        test_eq(losses(d / 'held'), losses(d / 'shards'))
+        test_eq(summary(d / 'packed')['model']['vocab_size'], 300)
 
 # %% ../nbs/proofs/cli.ipynb #27573e1f
 def test_a_data_set_of_others_trains_held_and_streamed():
-    if not find_spec('datasets'): return  # an extra
+    if not find_spec('datasets'):
+        return  # an extra
     with tempfile.TemporaryDirectory() as d:
-        d, text = Path(d), [p.read_text() for p in real_text(Path(d)/'in').iterdir()]
+        d, text = Path(d), [p.read_text() for p in real_text(Path(d) / 'in').iterdir()]
         datasets = import_module('datasets')
         datasets.disable_progress_bars()
-        datasets.Dataset.from_dict({'content': text}).save_to_disk(str(d/'hub'))
+        datasets.Dataset.from_dict({'content': text}).save_to_disk(str(d / 'hub'))
         for name, flags in (('held', []), ('stream', ['--use_streaming'])):
-            run = run_here('train', '--dataset_id', 'hub', '--text_key', 'content', '--tokenization', 'bytes', *flags, '--out_dir', name, *_small, cwd=d)
-            test_eq(run.returncode, 0); assert 'val loss' in run.stdout and summary(d/name)['data'] == 'hub', run.stderr
-        assert "no column 'text'; it has content" in only_line(run_here('train', '--dataset_id', 'hub', '--out_dir', 'new', cwd=d))
+            run = run_here(
+                'train',
+                '--dataset_id',
+                'hub',
+                '--text_key',
+                'content',
+                '--tokenization',
+                'bytes',
+                *flags,
+                '--out_dir',
+                name,
+                *_small,
+                cwd=d,
+            )
+            test_eq(run.returncode, 0)
+            assert 'val loss' in run.stdout and summary(d / name)['data'] == 'hub', run.stderr
+        assert "no column 'text'; it has content" in only_line(
+            run_here('train', '--dataset_id', 'hub', '--out_dir', 'new', cwd=d)
+        )
 
 # %% ../nbs/proofs/cli.ipynb #3993aada
 def test_a_killed_streamed_run_resumes_from_a_shell_with_the_same_losses():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        real_text(d/'in')
-        train = lambda out: ['train', '--input_file', 'in', '--use_streaming', '--vocab_size', 300, '--documents', 'pack', '--shuffle_buffer_size', 40, '--out_dir', out, *_small,
-                             '--max_iters', 60, '--checkpoint_interval', 5]
+        real_text(d / 'in')
+        train = lambda out: [
+            'train',
+            '--input_file',
+            'in',
+            '--use_streaming',
+            '--vocab_size',
+            300,
+            '--documents',
+            'pack',
+            '--shuffle_buffer_size',
+            40,
+            '--out_dir',
+            out,
+            *_small,
+            '--max_iters',
+            60,
+            '--checkpoint_interval',
+            5,
+        ]
         test_eq(run_here(*train('whole'), cwd=d).returncode, 0)
         argv = [sys.executable, '-m', 'memtrain', *map(str, train('cut'))]
         process = subprocess.Popen(argv, cwd=d, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        while process.poll() is None and not any(n >= 22 for n, _ in losses(d/'cut')): time.sleep(0.002)
-        process.kill(); process.wait()
-        assert 22 <= losses(d/'cut')[-1][0] < 60
+        while process.poll() is None and not any(n >= 22 for n, _ in losses(d / 'cut')):
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+        assert 22 <= losses(d / 'cut')[-1][0] < 60
         run = run_here(*train('cut'), '--resume', cwd=d)
-        test_eq(run.returncode, 0); assert 'resumed after iteration' in run.stdout
-        test_eq(losses(d/'cut'), losses(d/'whole'))
-        (d/'in/zz.py').write_text('new = 1\n'*99)
+        test_eq(run.returncode, 0)
+        assert 'resumed after iteration' in run.stdout
+        test_eq(losses(d / 'cut'), losses(d / 'whole'))
+        (d / 'in/zz.py').write_text('new = 1\n' * 99)
         assert 'made with source' in only_line(run_here(*train('cut'), '--resume', cwd=d))
 
 # %% ../nbs/proofs/cli.ipynb #40cf237d
 def test_flags_for_text_and_streams_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); (d/'in/1.log').write_text('left out')
+        make_texts(d / 'in')
+        (d / 'in/1.log').write_text('left out')
         rng = random.Random(0)
-        lines = [json.dumps({'body': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat'], k=60))}) for i in range(90)]
-        (d/'a.jsonl').write_text('\n'.join([*lines, '{broken']))
+        lines = [
+            json.dumps({'body': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat'], k=60))})
+            for i in range(90)
+        ]
+        (d / 'a.jsonl').write_text('\n'.join([*lines, '{broken']))
         flags = '--text_key body --val_fraction 0.3 --no_normalize --no_filter --no-dedup --tokenization bytes --stride 8 --shuffle_buffer_size 17 --max_examples 40 --num_workers 1'
-        run = run_here('train', '--input_file', 'a.jsonl', '--use_streaming', *flags.split(), '--documents', 'mask', '--out_dir', 'run', *_small, '--seed', 5, cwd=d)
+        run = run_here(
+            'train',
+            '--input_file',
+            'a.jsonl',
+            '--use_streaming',
+            *flags.split(),
+            '--documents',
+            'mask',
+            '--out_dir',
+            'run',
+            *_small,
+            '--seed',
+            5,
+            cwd=d,
+        )
         test_eq(run.returncode, 0)
-        state = load_checkpoint(d/'run/checkpoint.pt')['loaders'][0]
-        for key, value in dict(stride=8, shuffle_buffer_size=17, max_examples=40, num_workers=1, documents='mask', seed=5).items(): test_eq(state['wanted'][key], value)
-        for key, value in dict(text_key='body', val_fraction=0.3, normalize=False, filter=False, dedup=False).items(): test_eq(state['data'][key], value)
-        said = only_line(run_here('train', '--input_file', 'a.jsonl', '--text_key', 'body', '--out_dir', 'new', *_small, cwd=d))
+        state = load_checkpoint(d / 'run/checkpoint.pt')['loaders'][0]
+        for key, value in dict(
+            stride=8, shuffle_buffer_size=17, max_examples=40, num_workers=1, documents='mask', seed=5
+        ).items():
+            test_eq(state['wanted'][key], value)
+        for key, value in dict(
+            text_key='body', val_fraction=0.3, normalize=False, filter=False, dedup=False
+        ).items():
+            test_eq(state['data'][key], value)
+        said = only_line(
+            run_here(
+                'train', '--input_file', 'a.jsonl', '--text_key', 'body', '--out_dir', 'new', *_small, cwd=d
+            )
+        )
         assert 'a.jsonl, line 91' in said, said  # held text is as strict as prepare
-        run = run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'char', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small[:4], *_small[6:], cwd=d)
-        test_eq(run.returncode, 0); assert '48 other files' in run.stdout and summary(d/'char')['iters'] > 6, run.stdout
-        said = only_line(run_here('train', '--input_file', 'in', '--exclude', '*.log', '1*', '--tokenization', 'bytes', '--documents', 'split', '--epochs', 0.5, '--out_dir', 'char', *_small[:4], *_small[6:], '--resume', cwd=d))
+        run = run_here(
+            'train',
+            '--input_file',
+            'in',
+            '--exclude',
+            '*.log',
+            '1*',
+            '--tokenization',
+            'char',
+            '--documents',
+            'split',
+            '--epochs',
+            0.5,
+            '--out_dir',
+            'char',
+            *_small[:4],
+            *_small[6:],
+            cwd=d,
+        )
+        test_eq(run.returncode, 0)
+        assert '48 other files' in run.stdout and summary(d / 'char')['iters'] > 6, run.stdout
+        said = only_line(
+            run_here(
+                'train',
+                '--input_file',
+                'in',
+                '--exclude',
+                '*.log',
+                '1*',
+                '--tokenization',
+                'bytes',
+                '--documents',
+                'split',
+                '--epochs',
+                0.5,
+                '--out_dir',
+                'char',
+                *_small[:4],
+                *_small[6:],
+                '--resume',
+                cwd=d,
+            )
+        )
         assert "--tokenization 'bytes' isn't the 'char' that" in said, said
-        both = only_line(run_here('train', '--input_file', 'in', '--tokenization', 'bytes', '--epochs', 0.5, '--out_dir', 'both', *_small, cwd=d))
+        both = only_line(
+            run_here(
+                'train',
+                '--input_file',
+                'in',
+                '--tokenization',
+                'bytes',
+                '--epochs',
+                0.5,
+                '--out_dir',
+                'both',
+                *_small,
+                cwd=d,
+            )
+        )
         assert '--epochs 0.5 and --max_iters 6 both tell how long to train' in both, both
 
 # %% ../nbs/proofs/cli.ipynb #d9c0210a
 def test_what_was_left_out_of_a_stream_is_told():
     with tempfile.TemporaryDirectory() as d:
         d, rng = Path(d), random.Random(0)
-        lines = [json.dumps({'text': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat'], k=60))}) for i in range(90)]
-        (d/'a.jsonl').write_text('\n'.join([lines[0], '{broken', *lines[1:]]))
-        run = run_here('train', '--input_file', 'a.jsonl', '--use_streaming', '--tokenization', 'bytes', '--out_dir', 'run', *_small, cwd=d)
-        test_eq(run.returncode, 0); assert 'left out: a.jsonl, line 2: not JSON' in run.stdout, run.stdout
+        lines = [
+            json.dumps({'text': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat'], k=60))})
+            for i in range(90)
+        ]
+        (d / 'a.jsonl').write_text('\n'.join([lines[0], '{broken', *lines[1:]]))
+        run = run_here(
+            'train',
+            '--input_file',
+            'a.jsonl',
+            '--use_streaming',
+            '--tokenization',
+            'bytes',
+            '--out_dir',
+            'run',
+            *_small,
+            cwd=d,
+        )
+        test_eq(run.returncode, 0)
+        assert 'left out: a.jsonl, line 2: not JSON' in run.stdout, run.stdout
 
 # %% ../nbs/proofs/cli.ipynb #6a9cd8db
 def test_what_to_learn_from_is_asked_for_in_one_line():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in', n=20); (d/'empty.txt').touch(); (d/'run').mkdir(); (d/'run/photo.jpg').touch()
+        make_texts(d / 'in', n=20)
+        (d / 'empty.txt').touch()
+        (d / 'run').mkdir()
+        (d / 'run/photo.jpg').touch()
         for flags, said in (
-                ('', 'what to learn from? give --dataset_dir DIR'), ('--dataset_dir a --input_file b', '--dataset_dir and --input_file each name'),
-                ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'), ('--input_file none.txt', 'none.txt: no such file or folder: check --input_file'),
-                ('--input_file none.txt --use_streaming', 'none.txt: no such file'), ('--input_file empty.txt', 'empty.txt'), ('--input_file empty.txt --use_streaming', 'empty.txt'),
-                ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
-                ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'), ('--dataset_dir in --vocab_size 300', '--vocab_size is for text'), ('--dataset_dir in --no_filter', '--filter is for text'),
-                ('--dataset_dir in --use_streaming', '--use_streaming is for text'), ('--dataset_dir in --documents pack', "--documents 'pack' is for a stream: take split"),
-                ('--input_file in --documents pack', "--documents 'pack' is for a stream: add"), ('--input_file in --documents some --tokenization bytes', "'some'"),
-                ('--input_file in --tokenization bytes --vocab_size 300', '--vocab_size 300 is for --tokenization train-bpe'), ('--dataset_id x --exclude y', 'is for --input_file: a data set has no files'),
-                ('--input_file in --use_streaming --tokenization char', 'leave out --use_streaming, or take bytes'), ('--input_file in --use_streaming --stride 99 --tokenization bytes', 'stride 99'),
-                ('--input_file in --use_streaming --tokenization bytes --cache_size much', 'much'), ('--input_file in --use_streaming --tokenization bytes --max_examples 0', 'max_examples 0'),
-                ('--input_file in --val_fraction 0 --tokenization bytes', 'val_fraction 0'), ('--input_file in --tokenization empty.txt', 'empty.txt'), ('--input_file in --vocab_size 9', 'vocab_size 9')):
+            ('', 'what to learn from? give --dataset_dir DIR'),
+            ('--dataset_dir a --input_file b', '--dataset_dir and --input_file each name'),
+            ('--input_file in --dataset_id b', '--input_file and --dataset_id each name'),
+            ('--input_file none.txt', 'none.txt: no such file or folder: check --input_file'),
+            ('--input_file none.txt --use_streaming', 'none.txt: no such file'),
+            ('--input_file empty.txt', 'empty.txt'),
+            ('--input_file empty.txt --use_streaming', 'empty.txt'),
+            ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
+            ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'),
+            ('--dataset_dir in --vocab_size 300', '--vocab_size is for text'),
+            ('--dataset_dir in --no_filter', '--filter is for text'),
+            ('--dataset_dir in --use_streaming', '--use_streaming is for text'),
+            ('--dataset_dir in --documents pack', "--documents 'pack' is for a stream: take split"),
+            ('--input_file in --documents pack', "--documents 'pack' is for a stream: add"),
+            ('--input_file in --documents some --tokenization bytes', "'some'"),
+            (
+                '--input_file in --tokenization bytes --vocab_size 300',
+                '--vocab_size 300 is for --tokenization train-bpe',
+            ),
+            ('--dataset_id x --exclude y', 'is for --input_file: a data set has no files'),
+            (
+                '--input_file in --use_streaming --tokenization char',
+                'leave out --use_streaming, or take bytes',
+            ),
+            ('--input_file in --use_streaming --stride 99 --tokenization bytes', 'stride 99'),
+            ('--input_file in --use_streaming --tokenization bytes --cache_size much', 'much'),
+            ('--input_file in --use_streaming --tokenization bytes --max_examples 0', 'max_examples 0'),
+            ('--input_file in --val_fraction 0 --tokenization bytes', 'val_fraction 0'),
+            ('--input_file in --tokenization empty.txt', 'empty.txt'),
+            ('--input_file in --vocab_size 9', 'vocab_size 9'),
+        ):
             run = run_here('train', *flags.split(), '--out_dir', 'new', *_small, cwd=d)
             assert run.returncode == 1 and said in only_line(run), (flags, run.stderr)
-        assert 'run isn\'t empty and holds no run' in only_line(run_here('train', '--input_file', 'in', '--out_dir', 'run', cwd=d))
-        assert "--input_file has an empty name in it" in only_line(run_here('train', '--input_file', '', 'in', '--out_dir', 'new', cwd=d))
-        assert not (d/'new').exists()
+        assert 'run isn\'t empty and holds no run' in only_line(
+            run_here('train', '--input_file', 'in', '--out_dir', 'run', cwd=d)
+        )
+        assert "--input_file has an empty name in it" in only_line(
+            run_here('train', '--input_file', '', 'in', '--out_dir', 'new', cwd=d)
+        )
+        assert not (d / 'new').exists()
 
 # %% ../nbs/proofs/cli.ipynb #5f05a5d2
 def test_flags_of_bench_reach_it():
     asked = {}
-    with patch.dict(sys.modules, {'memtrain.bench': SimpleNamespace(BenchOptions=import_module('memtrain.bench').BenchOptions, run_bench=lambda **kw: asked.update(kw) or 'the table')}):
-        run = run_here('bench', '--num_batches', 7, '--batch-size', 3, '--skip_tf', '--skip_grain', '--cold', '--save', 'b.json')
+    with patch.dict(
+        sys.modules,
+        {
+            'memtrain.bench': SimpleNamespace(
+                BenchOptions=import_module('memtrain.bench').BenchOptions,
+                run_bench=lambda **kw: asked.update(kw) or 'the table',
+            )
+        },
+    ):
+        run = run_here(
+            'bench',
+            '--num_batches',
+            7,
+            '--batch-size',
+            3,
+            '--skip_tf',
+            '--skip_grain',
+            '--cold',
+            '--save',
+            'b.json',
+        )
     test_eq((run.returncode, run.stdout), (0, 'the table\n'))
-    test_eq(asked, dict(num_batches=7, batch_size=3, block_size=1024, rounds=5, skip_tf=True, skip_grain=True, cold=True, dataset_dir=None, plot=None, save='b.json'))
+    test_eq(
+        asked,
+        dict(
+            num_batches=7,
+            batch_size=3,
+            block_size=1024,
+            rounds=5,
+            skip_tf=True,
+            skip_grain=True,
+            cold=True,
+            dataset_dir=None,
+            plot=None,
+            save='b.json',
+        ),
+    )
     assert "--plot '.' is a folder" in only_line(run_here('bench', '--plot', '.'))
 
 # %% ../nbs/proofs/cli.ipynb #4f483680
 def test_errors_are_one_line_with_the_right_status():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); (d/'empty.txt').touch(); (d/'bare').mkdir(); (d/'bad.gz').write_bytes(b'\x1f\x8b\x08\0broken')
-        prep = lambda what: run_here('prepare', '--input_files', what, '--out_dir', 'new', '--tokenization', 'bytes', cwd=d)
-        for what, said in (('none.txt', 'none.txt: no such file'), ('empty.txt', 'empty.txt: empty'), ('bare', 'bare: no text in it'), ('bad.gz', 'bad.gz: damaged')):
+        make_texts(d / 'in')
+        (d / 'empty.txt').touch()
+        (d / 'bare').mkdir()
+        (d / 'bad.gz').write_bytes(b'\x1f\x8b\x08\0broken')
+        prep = lambda what: run_here(
+            'prepare', '--input_files', what, '--out_dir', 'new', '--tokenization', 'bytes', cwd=d
+        )
+        for what, said in (
+            ('none.txt', 'none.txt: no such file'),
+            ('empty.txt', 'empty.txt: empty'),
+            ('bare', 'bare: no text in it'),
+            ('bad.gz', 'bad.gz: damaged'),
+        ):
             run = prep(what)
-            test_eq(run.returncode, 1); assert said in only_line(run), run.stderr
-        assert not (d/'new').exists()
+            test_eq(run.returncode, 1)
+            assert said in only_line(run), run.stderr
+        assert not (d / 'new').exists()
         test_eq(prep('in').returncode, 0)
         train = lambda *args: run_here('train', '--dataset_dir', 'new', '--out_dir', 'run', *args, cwd=d)
-        for args, said in ((('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'), (('--epochs', 0), '--epochs 0'),
-                           (('--epochs', 'nan'), '--epochs nan'), (('--lr', 'nan'), '--lr nan'), (('--seq_len', 0), '--seq_len 0'), (('--seed', -1), '--seed -1'),
-                           (('--target_params', '1e400'), 'more than any machine has'), (('--target_params', '100T'), 'memory'),
-                           (('--lr', -1), '--lr -1.0'), (('--target_params', 'many'), "'many' is not a count"), (('--config_file', 'no.json'), 'no.json'), (('--device', 'abacus'), "'abacus'"), (('--report', '.'), 'is a folder'), (('--report', 'empty.txt/r.html'), 'empty.txt is a file')):
+        for args, said in (
+            (('--target_params', '2M', '--model_name', 'gpt2'), '--target_params and --model_name'),
+            (('--epochs', 0), '--epochs 0'),
+            (('--epochs', 'nan'), '--epochs nan'),
+            (('--lr', 'nan'), '--lr nan'),
+            (('--seq_len', 0), '--seq_len 0'),
+            (('--seed', -1), '--seed -1'),
+            (('--target_params', '1e400'), 'more than any machine has'),
+            (('--target_params', '100T'), 'memory'),
+            (('--lr', -1), '--lr -1.0'),
+            (('--target_params', 'many'), "'many' is not a count"),
+            (('--config_file', 'no.json'), 'no.json'),
+            (('--device', 'abacus'), "'abacus'"),
+            (('--report', '.'), 'is a folder'),
+            (('--report', 'empty.txt/r.html'), 'empty.txt is a file'),
+        ):
             run = train(*args)
-            test_eq(run.returncode, 1); assert said in only_line(run), run.stderr
-        shard = d/'new/train/shard_00000.bin'
+            test_eq(run.returncode, 1)
+            assert said in only_line(run), run.stderr
+        shard = d / 'new/train/shard_00000.bin'
         shard.write_bytes(shard.read_bytes()[:-2])
         assert 'shard_00000.bin: ' in only_line(train())
         run = run_here('verify', 'new', cwd=d)
-        test_eq(run.returncode, 1); assert 'shard_00000.bin' in only_line(run) and 'Next: copy what is named' in run.stdout
-        assert not (d/'run').exists()
+        test_eq(run.returncode, 1)
+        assert 'shard_00000.bin' in only_line(run) and 'Next: copy what is named' in run.stdout
+        assert not (d / 'run').exists()
 
 # %% ../nbs/proofs/cli.ipynb #9207918e
 def test_errors_name_what_can_be_typed():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in'); run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        (d/'m.json').write_text(json.dumps(dict(vocab_size=257, block_size=0, n_layer=1, n_head=1, n_embd=8))); (d/'file').touch()
-        (d/'body.jsonl').write_text('\n'.join(json.dumps({'body': f'text {i}'}) for i in range(9)))
-        train = lambda *args: run_here('train', *args, '--max_iters', 1, *([] if '--device' in args else ['--device', 'cpu']), cwd=d)
-        data, lacks = ('--dataset_dir', 'data'), "body.jsonl, line 1: no text under 'text'; it has body: choose with --text_key"
+        make_texts(d / 'in')
+        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
+        (d / 'm.json').write_text(
+            json.dumps(dict(vocab_size=257, block_size=0, n_layer=1, n_head=1, n_embd=8))
+        )
+        (d / 'file').touch()
+        (d / 'body.jsonl').write_text('\n'.join(json.dumps({'body': f'text {i}'}) for i in range(9)))
+        train = lambda *args: run_here(
+            'train', *args, '--max_iters', 1, *([] if '--device' in args else ['--device', 'cpu']), cwd=d
+        )
+        data, lacks = (
+            ('--dataset_dir', 'data'),
+            "body.jsonl, line 1: no text under 'text'; it has body: choose with --text_key",
+        )
         test_eq(train(*data, '--out_dir', 'run', *_small).returncode, 0)
-        for args, said in (((*data, '--out_dir', 'run', '--resume', '--target_params', '60k', '--seq_len', 16), "--seq_len 16 isn't the 32 that"),
-                           ((*data, '--out_dir', 'run', '--resume', '--target_params', '20k', '--seq_len', 32), 'of --target_params, --model_name or --config_file, 2 isn\'t the 4'),
-                           ((*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000), 'a window of --seq_len 30000 needs 30001: choose a smaller --seq_len, or'),
-                           ((*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000), 'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for more, or take a smaller vocabulary or --seq_len'),
-                           ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size 0'),  # where it stands
-                           ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'), ((*data, '--out_dir', 'new', '--device', 'gpu'), "--device 'gpu' can't be used, there is no such device: take cpu"),
-                           (('--input_file', 'body.jsonl', '--use_streaming', '--out_dir', 'new', '--tokenization', 'bytes'), f'the first broken record is {lacks}'),
-                           (('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'), f'a broken record, {lacks}')):
+        for args, said in (
+            (
+                (*data, '--out_dir', 'run', '--resume', '--target_params', '60k', '--seq_len', 16),
+                "--seq_len 16 isn't the 32 that",
+            ),
+            (
+                (*data, '--out_dir', 'run', '--resume', '--target_params', '20k', '--seq_len', 32),
+                'of --target_params, --model_name or --config_file, 2 isn\'t the 4',
+            ),
+            (
+                (*data, '--out_dir', 'new', '--target_params', '810k', '--seq_len', 30_000),
+                'a window of --seq_len 30000 needs 30001: choose a smaller --seq_len, or',
+            ),
+            (
+                (*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000),
+                'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for more, or take a smaller vocabulary or --seq_len',
+            ),
+            # where it stands
+            ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size 0'),
+            ((*data, '--out_dir', 'file'), 'file is a file: choose a folder'),
+            (
+                (*data, '--out_dir', 'new', '--device', 'gpu'),
+                "--device 'gpu' can't be used, there is no such device: take cpu",
+            ),
+            (
+                (
+                    '--input_file',
+                    'body.jsonl',
+                    '--use_streaming',
+                    '--out_dir',
+                    'new',
+                    '--tokenization',
+                    'bytes',
+                ),
+                f'the first broken record is {lacks}',
+            ),
+            (
+                ('--input_file', 'body.jsonl', '--out_dir', 'new', '--tokenization', 'bytes'),
+                f'a broken record, {lacks}',
+            ),
+        ):
             run = train(*args)
-            test_eq(run.returncode, 1); assert said in only_line(run), (args, run.stderr)
-        assert 'vocabulary or --seq_len' in only_line(run_here('estimate', '--target_params', '20k', '--seq_len', 100_000))
-        assert "--device 'gpu' can't be used, there is no such device: take " in only_line(run_here('wpo', '--device', 'gpu')) and 'file is a file' in only_line(run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d))
+            test_eq(run.returncode, 1)
+            assert said in only_line(run), (args, run.stderr)
+        assert 'vocabulary or --seq_len' in only_line(
+            run_here('estimate', '--target_params', '20k', '--seq_len', 100_000)
+        )
+        assert "--device 'gpu' can't be used, there is no such device: take " in only_line(
+            run_here('wpo', '--device', 'gpu')
+        ) and 'file is a file' in only_line(
+            run_here('wpo', '--niters', 1, '--device', 'cpu', '--save', 'file', cwd=d)
+        )
 
 # %% ../nbs/proofs/cli.ipynb #92905750
 def test_errors_of_a_predictor_name_what_can_be_done():
     with tempfile.TemporaryDirectory() as d:
         d, r = Path(d), np.random.default_rng(0)
-        trace = lambda s, layer: {'layer_id': layer, 'sample_id': s, 'hidden_states': r.random((4, 8), np.float32), 'target_routing': r.random((4, 5), np.float32), 'target_top_k': r.integers(5, size=(4, 2)), 'token_ids': np.arange(4)}
+        trace = lambda s, layer: {
+            'layer_id': layer,
+            'sample_id': s,
+            'hidden_states': r.random((4, 8), np.float32),
+            'target_routing': r.random((4, 5), np.float32),
+            'target_top_k': r.integers(5, size=(4, 2)),
+            'token_ids': np.arange(4),
+        }
         good = [trace(s, layer) for s in range(30) for layer in range(4)]
-        mixed = [{**t, 'hidden_states': t['hidden_states'].astype(['f4', 'f8'][t['sample_id']%2])} for t in good]
-        for name, traces, said in (('few', good[:8], 'of its 2 samples none falls to val and test: collect more, or take larger fractions'), ('mixed', mixed, ' in another: shard traces in which it is the same, or leave the field out'),
-                                   ('alone', [{**t, 'sample_id': None} for t in good], 'alone: its traces have no sample_id, and by it the layers of a sample are joined: shard traces that have one')):
-            (d/'t.pkl').write_bytes(pickle.dumps(traces))
+        mixed = [
+            {**t, 'hidden_states': t['hidden_states'].astype(['f4', 'f8'][t['sample_id'] % 2])} for t in good
+        ]
+        for name, traces, said in (
+            (
+                'few',
+                good[:8],
+                'of its 2 samples none falls to val and test: collect more, or take larger fractions',
+            ),
+            ('mixed', mixed, ' in another: shard traces in which it is the same, or leave the field out'),
+            (
+                'alone',
+                [{**t, 'sample_id': None} for t in good],
+                'alone: its traces have no sample_id, and by it the layers of a sample are joined: shard traces that have one',
+            ),
+        ):
+            (d / 't.pkl').write_bytes(pickle.dumps(traces))
             run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', name, cwd=d)
-            assert only_line(run := run_here('train-predictor', '--shard_dir', name, '--kind', 'linear', '--epochs', 1, '--device', 'cpu', cwd=d)).endswith(said), run.stderr
+            assert only_line(
+                run := run_here(
+                    'train-predictor',
+                    '--shard_dir',
+                    name,
+                    '--kind',
+                    'linear',
+                    '--epochs',
+                    1,
+                    '--device',
+                    'cpu',
+                    cwd=d,
+                )
+            ).endswith(said), run.stderr
 
 # %% ../nbs/proofs/cli.ipynb #08136579
 def test_what_is_wrong_with_a_text_is_told_in_the_words_of_the_flags():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in')
+        make_texts(d / 'in')
         run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        (d/'saved').mkdir(); (d/'saved/dataset_info.json').write_text('{}')
-        (d/'empty.txt').touch()
-        (d/'x.jsonl').write_text('{"text": "a"}\n{\n' + '{"text": "b"}\n'*50)
+        (d / 'saved').mkdir()
+        (d / 'saved/dataset_info.json').write_text('{}')
+        (d / 'empty.txt').touch()
+        (d / 'x.jsonl').write_text('{"text": "a"}\n{\n' + '{"text": "b"}\n' * 50)
         stream = ('--input_file', 'in', '--use_streaming')
-        for args, said in ((('--input_file', 'data'), 'give it as --dataset_dir'), (('--input_file', 'saved'), 'give it as --dataset_id'), (('--dataset_id', './gone'), 'check --dataset_id'),
-                           (('--input_file', 'gone'), 'check --input_file'), (('--input_file', 'empty.txt'), 'empty.txt: no document fell into'), ((*stream, '--num_workers', 100_000), 'fewer --num_workers'),
-                           ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'), ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the --seq_len'),
-                           (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'), ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'), ((*stream, '--cache_dir', 'empty.txt'), "'empty.txt' can't be made")):
-            run = run_here('train', *args, '--out_dir', 'run', '--tokenization', 'bytes', '--target_params', '20k', '--max_iters', 1, cwd=d)
-            assert run.returncode == 1 and said in run.stderr and len(run.stderr.strip().splitlines()) == 1, (args, run.stderr)
-            assert not any(word in run.stderr for word in (' max_broken', 'document_kib', 'Traceback', '--input_files'))
-            assert not (d/'run').exists(), args
+        for args, said in (
+            (('--input_file', 'data'), 'give it as --dataset_dir'),
+            (('--input_file', 'saved'), 'give it as --dataset_id'),
+            (('--dataset_id', './gone'), 'check --dataset_id'),
+            (('--input_file', 'gone'), 'check --input_file'),
+            (('--input_file', 'empty.txt'), 'empty.txt: no document fell into'),
+            ((*stream, '--num_workers', 100_000), 'fewer --num_workers'),
+            ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'),
+            ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the --seq_len'),
+            (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'),
+            ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'),
+            ((*stream, '--cache_dir', 'empty.txt'), "'empty.txt' can't be made"),
+        ):
+            run = run_here(
+                'train',
+                *args,
+                '--out_dir',
+                'run',
+                '--tokenization',
+                'bytes',
+                '--target_params',
+                '20k',
+                '--max_iters',
+                1,
+                cwd=d,
+            )
+            assert run.returncode == 1 and said in run.stderr and len(run.stderr.strip().splitlines()) == 1, (
+                args,
+                run.stderr,
+            )
+            assert not any(
+                word in run.stderr for word in (' max_broken', 'document_kib', 'Traceback', '--input_files')
+            )
+            assert not (d / 'run').exists(), args
 
 # %% ../nbs/proofs/cli.ipynb #3d59ad30
 def test_wrong_usage_exits_with_two():
-    for args in (['prepair'], [], ['prepare'], ['train', '--no_such_flag', '1'], ['prepare', '--input_files', 'x', '--out_dir', 'y', '--vocab_size', 'many']):
+    for args in (
+        ['prepair'],
+        [],
+        ['prepare'],
+        ['train', '--no_such_flag', '1'],
+        ['prepare', '--input_files', 'x', '--out_dir', 'y', '--vocab_size', 'many'],
+    ):
         run = run_here(*args)
-        test_eq(run.returncode, 2); assert 'Traceback' not in run.stderr and run.stdout == '', run.stdout
-    for args in (['--help'], ['-h'], ['--version'], ['prepare', '--help'], ['train', '--help'], ['verify', '--help'], ['export', '--help']):
+        test_eq(run.returncode, 2)
+        assert 'Traceback' not in run.stderr and run.stdout == '', run.stdout
+    for args in (
+        ['--help'],
+        ['-h'],
+        ['--version'],
+        ['prepare', '--help'],
+        ['train', '--help'],
+        ['verify', '--help'],
+        ['export', '--help'],
+    ):
         run = run_here(*args)
-        test_eq((run.returncode, run.stderr), (0, '')); assert 'memtrain' in run.stdout
+        test_eq((run.returncode, run.stderr), (0, ''))
+        assert 'memtrain' in run.stdout
 
 # %% ../nbs/proofs/cli.ipynb #d58b7edf
 def test_ctrl_c_is_one_line_and_leaves_nothing_half_written():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in', n=20_000)
-        argv = [sys.executable, '-m', 'memtrain', 'prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes']
-        hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job is started deaf to it
-        process = subprocess.Popen(argv, cwd=d, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=hears)
-        while process.poll() is None and not [*d.glob('data/.train.*.tmp')]: time.sleep(0.001)
+        make_texts(d / 'in', n=20_000)
+        argv = [
+            sys.executable,
+            '-m',
+            'memtrain',
+            'prepare',
+            '--input_files',
+            'in',
+            '--out_dir',
+            'data',
+            '--tokenization',
+            'bytes',
+        ]
+        # a shell's background job is started deaf to it
+        hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(
+            argv, cwd=d, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=hears
+        )
+        while process.poll() is None and not [*d.glob('data/.train.*.tmp')]:
+            time.sleep(0.001)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         test_eq(process.returncode, 130)
-        test_eq([line for line in err.splitlines() if line.startswith('memtrain')], ['memtrain: interrupted; nothing is half-written, and --resume resumes behind what was finished'])
-        assert 'Traceback' not in err and not (d/'data').exists()
+        test_eq(
+            [line for line in err.splitlines() if line.startswith('memtrain')],
+            ['memtrain: interrupted; nothing is half-written, and --resume resumes behind what was finished'],
+        )
+        assert 'Traceback' not in err and not (d / 'data').exists()
 
 # %% ../nbs/proofs/cli.ipynb #36c46832
 def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
-    for line, goes_on in (('prepare --input_files x --out_dir y', True), ('verify x', False), ('export x y', False), ('estimate', False), ('bench', False), ('train --dataset_dir . --out_dir y', True),
-                          ('wpo', False), ('wpo --save x', True), ('train-predictor --shard_dir x', False), ('train-predictor --shard_dir x --out_dir y', True), ('collect-traces --run_dir x', True),
-                          ('shard-traces --input_file x --output_dir y', True), ('shard-traces --input_file x --output_dir y --index_only', False)):
-        with patch.object(COMMANDS[line.split()[0]], 'run', side_effect=KeyboardInterrupt): run = run_here(*line.split())
-        test_eq((run.returncode, run.stderr), (130, 'memtrain: interrupted; nothing is half-written' + ', and --resume resumes behind what was finished'*goes_on + '\n'))
+    for line, goes_on in (
+        ('prepare --input_files x --out_dir y', True),
+        ('verify x', False),
+        ('export x y', False),
+        ('estimate', False),
+        ('bench', False),
+        ('train --dataset_dir . --out_dir y', True),
+        ('wpo', False),
+        ('wpo --save x', True),
+        ('train-predictor --shard_dir x', False),
+        ('train-predictor --shard_dir x --out_dir y', True),
+        ('collect-traces --run_dir x', True),
+        ('shard-traces --input_file x --output_dir y', True),
+        ('shard-traces --input_file x --output_dir y --index_only', False),
+    ):
+        with patch.object(COMMANDS[line.split()[0]], 'run', side_effect=KeyboardInterrupt):
+            run = run_here(*line.split())
+        test_eq(
+            (run.returncode, run.stderr),
+            (
+                130,
+                'memtrain: interrupted; nothing is half-written'
+                + ', and --resume resumes behind what was finished' * goes_on
+                + '\n',
+            ),
+        )
 
 # %% ../nbs/proofs/cli.ipynb #71a86e8e
 def write_traces(path, samples=5, layers=3):
     "Pickle traces as dictionaries of NumPy arrays"
     r = np.random.default_rng(0)
     hidden = lambda: r.standard_normal((7, 16), np.float32)
-    traces = [{'layer_id': layer, 'hidden_states': (h := hidden()), 'input_embeddings': h.copy(), 'target_top_k': r.integers(9, size=(7, 2)), 'sample_id': f's{s}', 'dataset_name': 'x'}
-              for s in range(samples) for layer in range(layers)]
+    traces = [
+        {
+            'layer_id': layer,
+            'hidden_states': (h := hidden()),
+            'input_embeddings': h.copy(),
+            'target_top_k': r.integers(9, size=(7, 2)),
+            'sample_id': f's{s}',
+            'dataset_name': 'x',
+        }
+        for s in range(samples)
+        for layer in range(layers)
+    ]
     Path(path).write_bytes(pickle.dumps(traces))
+
 
 def test_traces_are_sharded_verified_and_indexed():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_traces(d/'t.pkl')
-        run = run_memtrain('shard-traces', '--input_file', 't.pkl', '--output-dir', 'out', '--shard_size_mb', 0.01, cwd=d)
-        test_eq((run.returncode, run.stdout.splitlines()[-1]), (0, 'Next: memtrain train-predictor --shard_dir out'))
+        write_traces(d / 't.pkl')
+        run = run_memtrain(
+            'shard-traces', '--input_file', 't.pkl', '--output-dir', 'out', '--shard_size_mb', 0.01, cwd=d
+        )
+        test_eq(
+            (run.returncode, run.stdout.splitlines()[-1]),
+            (0, 'Next: memtrain train-predictor --shard_dir out'),
+        )
         assert '15 traces of 5 samples and 3 layers in ' in run.stdout, run.stdout
-        shards = sorted((d/'out').glob('*.safetensors'))
+        shards = sorted((d / 'out').glob('*.safetensors'))
         whole = sum(p.stat().st_size for p in shards)
         run = run_here('verify', 'out', cwd=d)
-        test_eq((run.returncode, run.stdout.strip().splitlines()[-1]), (0, f'out: {len(shards)} shards, every byte as it was written'))
+        test_eq(
+            (run.returncode, run.stdout.strip().splitlines()[-1]),
+            (0, f'out: {len(shards)} shards, every byte as it was written'),
+        )
         run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'all', '--no_dedupe', cwd=d)
-        assert 'Next: memtrain verify by_layer' in run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'by_layer', '--group', 'layer', cwd=d).stdout  # which a predictor can't join
-        assert whole < 0.75*sum(p.stat().st_size for p in (d/'all').glob('*.safetensors'))
-        data = bytearray(shards[0].read_bytes()); data[-1] ^= 1; shards[0].write_bytes(data)
+        # which a predictor can't join
+        assert (
+            'Next: memtrain verify by_layer'
+            in run_here(
+                'shard-traces', '--input_file', 't.pkl', '--output_dir', 'by_layer', '--group', 'layer', cwd=d
+            ).stdout
+        )
+        assert whole < 0.75 * sum(p.stat().st_size for p in (d / 'all').glob('*.safetensors'))
+        data = bytearray(shards[0].read_bytes())
+        data[-1] ^= 1
+        shards[0].write_bytes(data)
         run = run_here('verify', 'out', cwd=d)
         assert run.returncode == 1 and shards[0].name in run.stderr, run.stderr
-        run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'index', '--index_only', cwd=d)
-        assert run.returncode == 0 and 'where 15 traces lie' in run.stdout and not list((d/'index').glob('shard*')), run
+        run = run_here(
+            'shard-traces', '--input_file', 't.pkl', '--output_dir', 'index', '--index_only', cwd=d
+        )
+        assert (
+            run.returncode == 0
+            and 'where 15 traces lie' in run.stdout
+            and not list((d / 'index').glob('shard*'))
+        ), run
 
 # %% ../nbs/proofs/cli.ipynb #49e61282
 def test_a_pickle_that_is_no_list_of_traces_is_told():
     with tempfile.TemporaryDirectory() as d:
         d, trace = Path(d), {'layer_id': 0, 'sample_id': 1, 'x': np.ones(3)}
-        for i, (items, said) in enumerate((([trace]*4, ''), ([trace, 5, None], '2 of 3 items without a layer_id'), ({'a': 1}, '1 of 1 items without a layer_id'), ([{'a': 1}]*2, '2 of 2 items without'))):
-            (d/'t.pkl').write_bytes(pickle.dumps(items))
+        for i, (items, said) in enumerate(
+            (
+                ([trace] * 4, ''),
+                ([trace, 5, None], '2 of 3 items without a layer_id'),
+                ({'a': 1}, '1 of 1 items without a layer_id'),
+                ([{'a': 1}] * 2, '2 of 2 items without'),
+            )
+        ):
+            (d / 't.pkl').write_bytes(pickle.dumps(items))
             run = run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', f'out{i}', cwd=d)
-            test_eq((run.returncode, 'memtrain' in run.stderr, 'items without' in run.stdout, 'what is no list' in run.stdout), (0, False, bool(said), isinstance(items, dict)))  # beside a bar, where it takes a second
+            # beside a bar, where it takes a second
+            test_eq(
+                (
+                    run.returncode,
+                    'memtrain' in run.stderr,
+                    'items without' in run.stdout,
+                    'what is no list' in run.stdout,
+                ),
+                (0, False, bool(said), isinstance(items, dict)),
+            )
             assert said in run.stdout, run.stdout
-        (d/'t.pkl').write_bytes(pickle.dumps([]))
+        (d / 't.pkl').write_bytes(pickle.dumps([]))
         for flags in ([], ['--index_only'], ['--format', 'pkl', '--group', 'seed']):
-            assert 't.pkl: there is no trace in it' in only_line(run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'none', *flags, cwd=d)) and not (d/'none').exists()
+            assert (
+                't.pkl: there is no trace in it'
+                in only_line(
+                    run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'none', *flags, cwd=d)
+                )
+                and not (d / 'none').exists()
+            )
 
 # %% ../nbs/proofs/cli.ipynb #1b4bab7b
 def test_traces_take_the_first_systems_way_and_no_torch():
     with tempfile.TemporaryDirectory() as d:
-        write_traces(Path(d)/'t.pkl')
+        write_traces(Path(d) / 't.pkl')
         code = 'import sys; from memtrain.cli import main; main(sys.argv[1:]); print("torch" in sys.modules, "numpy" in sys.modules)'
-        argv = [sys.executable, '-c', code, 'shard-traces', '--input_file', 't.pkl', '--output_dir', 'out', '--format', 'pkl', '--group', 'seed']
+        argv = [
+            sys.executable,
+            '-c',
+            code,
+            'shard-traces',
+            '--input_file',
+            't.pkl',
+            '--output_dir',
+            'out',
+            '--format',
+            'pkl',
+            '--group',
+            'seed',
+        ]
         run = subprocess.run(argv, capture_output=True, text=True, cwd=d)
         test_eq(run.stdout.split()[-2:], ['False', 'False'])
-        test_eq([t['layer_id'] for t in pickle.loads((Path(d)/'out/shard_000.pkl').read_bytes())], [0]*5 + [1]*5 + [2]*5)
-        for args, said in ((('none.pkl', 'a'), 'none.pkl'), (('t.pkl', 'out', '--group', 'expert'), 'expert'), (('t.pkl', 'b', '--shard_size_mb', '0'), 'shard_size_mb'), (('t.pkl', 't.pkl'), 't.pkl')):
+        test_eq(
+            [t['layer_id'] for t in pickle.loads((Path(d) / 'out/shard_000.pkl').read_bytes())],
+            [0] * 5 + [1] * 5 + [2] * 5,
+        )
+        for args, said in (
+            (('none.pkl', 'a'), 'none.pkl'),
+            (('t.pkl', 'out', '--group', 'expert'), 'expert'),
+            (('t.pkl', 'b', '--shard_size_mb', '0'), 'shard_size_mb'),
+            (('t.pkl', 't.pkl'), 't.pkl'),
+        ):
             run = run_here('shard-traces', '--input_file', args[0], '--output_dir', *args[1:], cwd=d)
-            assert run.returncode == 1 and said in run.stderr and len(run.stderr.splitlines()) == 1, run.stderr
+            assert run.returncode == 1 and said in run.stderr and len(run.stderr.splitlines()) == 1, (
+                run.stderr
+            )
 
 # %% ../nbs/proofs/cli.ipynb #765c50fe
 def test_a_model_with_experts_is_trained_traced_and_predicted():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in')
-        run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', '--val_fraction', 0.5, cwd=d)
-        (d/'moe.json').write_text(json.dumps(dict(vocab_size=257, block_size=16, n_layer=4, n_head=1, n_embd=8, n_experts=4)))
-        run = run_here('train', '--dataset_dir', 'data', '--config_file', 'moe.json', '--out_dir', 'run', '--max_iters', 2, '--batch_size', 2, '--device', 'cpu', cwd=d)
+        make_texts(d / 'in')
+        run_here(
+            'prepare',
+            '--input_files',
+            'in',
+            '--out_dir',
+            'data',
+            '--tokenization',
+            'bytes',
+            '--val_fraction',
+            0.5,
+            cwd=d,
+        )
+        (d / 'moe.json').write_text(
+            json.dumps(dict(vocab_size=257, block_size=16, n_layer=4, n_head=1, n_embd=8, n_experts=4))
+        )
+        run = run_here(
+            'train',
+            '--dataset_dir',
+            'data',
+            '--config_file',
+            'moe.json',
+            '--out_dir',
+            'run',
+            '--max_iters',
+            2,
+            '--batch_size',
+            2,
+            '--device',
+            'cpu',
+            cwd=d,
+        )
         test_eq((run.returncode, run.stderr), (0, ''))
-        run = run_here('collect-traces', '--run_dir', 'run', '--target_traces', 120, '--shard_data', '--output_suffix', 'x', cwd=d)
-        assert run.returncode == 0 and '120 traces of 30 samples and 4 layers' in run.stdout, (run.stdout, run.stderr)
+        run = run_here(
+            'collect-traces',
+            '--run_dir',
+            'run',
+            '--target_traces',
+            120,
+            '--shard_data',
+            '--output_suffix',
+            'x',
+            cwd=d,
+        )
+        assert run.returncode == 0 and '120 traces of 30 samples and 4 layers' in run.stdout, (
+            run.stdout,
+            run.stderr,
+        )
         test_eq(run_here('verify', 'routing_data/run_traces_x_shards', cwd=d).returncode, 0)
-        run = run_here('train-predictor', '--shard_dir', 'routing_data/run_traces_x_shards', '--kind', 'linear', '--epochs', 1, '--window', 1, '--device', 'cpu', cwd=d)
-        assert run.returncode == 0 and re.search('linear +recall@2 0', run.stdout) and 'token table' in run.stdout, (run.stdout, run.stderr)
+        run = run_here(
+            'train-predictor',
+            '--shard_dir',
+            'routing_data/run_traces_x_shards',
+            '--kind',
+            'linear',
+            '--epochs',
+            1,
+            '--window',
+            1,
+            '--device',
+            'cpu',
+            cwd=d,
+        )
+        assert (
+            run.returncode == 0
+            and re.search('linear +recall@2 0', run.stdout)
+            and 'token table' in run.stdout
+        ), (run.stdout, run.stderr)
         run = run_here('collect-traces', '--run_dir', 'run', '--target_traces', 8, cwd=d)
-        test_eq((run.returncode, sorted(os.listdir(d/'routing_data'))), (0, ['run_traces.pkl', 'run_traces_x_shards']))
-        test_eq([t.layer_id for t in iter_pickle(d/'routing_data/run_traces.pkl')], [0, 1, 2, 3]*2)
-        for args, said in ((('--run_dir', 'run'), 'run_traces.pkl is there already'), (('--run_dir', 'run', '--shard_data', '--output_suffix', 'x', '--resume', '--target_traces', 8), 'holds 120 finished traces'),
-                           (('--run_dir', 'run', '--output_suffix', 'a/b'), 'leave out the slash'), (('--run_dir', 'none', '--output_suffix', 'y'), 'none'), (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces')):
+        test_eq(
+            (run.returncode, sorted(os.listdir(d / 'routing_data'))),
+            (0, ['run_traces.pkl', 'run_traces_x_shards']),
+        )
+        test_eq([t.layer_id for t in iter_pickle(d / 'routing_data/run_traces.pkl')], [0, 1, 2, 3] * 2)
+        for args, said in (
+            (('--run_dir', 'run'), 'run_traces.pkl is there already'),
+            (
+                (
+                    '--run_dir',
+                    'run',
+                    '--shard_data',
+                    '--output_suffix',
+                    'x',
+                    '--resume',
+                    '--target_traces',
+                    8,
+                ),
+                'holds 120 finished traces',
+            ),
+            (('--run_dir', 'run', '--output_suffix', 'a/b'), 'leave out the slash'),
+            (('--run_dir', 'none', '--output_suffix', 'y'), 'none'),
+            (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces'),
+        ):
             run = run_here('collect-traces', *args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, run.stderr
         run = run_here('estimate', '--config_file', 'moe.json', '--batch_size', 2, cwd=d)
@@ -665,124 +1628,391 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
 # %% ../nbs/proofs/cli.ipynb #236af676
 def test_a_mixture_is_trained_shown_and_resumed():
     with tempfile.TemporaryDirectory() as d:
-        short = ('wpo', '--data', 'moons', '--train_kernel_size', 16, '--batch-size', 32, '--niters', 20, '--device', 'cpu', '--seed', 3)
+        short = (
+            'wpo',
+            '--data',
+            'moons',
+            '--train_kernel_size',
+            16,
+            '--batch-size',
+            32,
+            '--niters',
+            20,
+            '--device',
+            'cpu',
+            '--seed',
+            3,
+        )
         run = run_here(*short, '--save', 'run', '--plot', 'points.png', '--strategy', 'auto', cwd=d)
-        assert run.returncode == 0 and 'budget' in run.stdout and '16 centers in 2 dimensions' in run.stdout, (run.stdout, run.stderr)
-        test_eq(sorted(p.name for p in (Path(d)/'run').iterdir()), ['checkpoint.pt', 'metrics.jsonl', 'mixture.pt', 'summary.json'])
-        s = json.loads((Path(d)/'run/summary.json').read_text())
-        assert f"{s['nll_held_out']:.3f} nats" in run.stdout and (Path(d)/'points.png').stat().st_size > 5000
+        assert (
+            run.returncode == 0 and 'budget' in run.stdout and '16 centers in 2 dimensions' in run.stdout
+        ), (run.stdout, run.stderr)
+        test_eq(
+            sorted(p.name for p in (Path(d) / 'run').iterdir()),
+            ['checkpoint.pt', 'metrics.jsonl', 'mixture.pt', 'summary.json'],
+        )
+        s = json.loads((Path(d) / 'run/summary.json').read_text())
+        assert (
+            f"{s['nll_held_out']:.3f} nats" in run.stdout and (Path(d) / 'points.png').stat().st_size > 5000
+        )
         run = run_here(*short, '--save', 'run', '--resume', cwd=d)
         assert run.returncode == 0 and f"{s['nll_held_out']:.3f} nats" in run.stdout, (run.stdout, run.stderr)
-        for args, said in (((*short, '--save', 'run'), 'resume'), ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 1.0 isn\'t the 0.001'), (('wpo', '--data', 'stars'), 'checkerboard'),
-                           (('wpo', '--data', 'cifar10'), 'data_dir'), (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'), ((*short, '--resume'), 'give --out_dir'), ((*short, '--memory', '1kB'), 'the closest'),
-                           ((*short, '--plot', 'x.txt'), '.png'), ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size 0'), ((*short, '--lr', '1e30', '--grad_clip', 0), 'step ')):
+        for args, said in (
+            ((*short, '--save', 'run'), 'resume'),
+            ((*short, '--save', 'run', '--resume', '--lr', 1), 'lr 1.0 isn\'t the 0.001'),
+            (('wpo', '--data', 'stars'), 'checkerboard'),
+            (('wpo', '--data', 'cifar10'), 'data_dir'),
+            (('wpo', '--data', 'cifar10', '--data_dir', 'none'), 'none: no such folder'),
+            ((*short, '--resume'), 'give --out_dir'),
+            ((*short, '--memory', '1kB'), 'the closest'),
+            ((*short, '--plot', 'x.txt'), '.png'),
+            ((*short, '--strategy', 'chunked', '--chunk_size', 0), 'chunk_size 0'),
+            ((*short, '--lr', '1e30', '--grad_clip', 0), 'step '),
+        ):
             run = run_here(*args, cwd=d)
-            assert run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr, (args, run.stderr)
+            assert (
+                run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr
+            ), (args, run.stderr)
 
 # %% ../nbs/proofs/cli.ipynb #48dd495e
 def test_main_can_be_called_and_prepare_needs_no_torch():
     assert run_here('--version').stdout.startswith('memtrain ')
-    lines = ['prepare --input_files x --out_dir y', 'train --dataset_dir x', 'train --input_file x', 'train --dataset_dir . --init_from x', 'train --dataset_dir . --model x', 'train --dataset_dir . --config_file x',
-             'sample x', 'eval x --input_file -', 'eval . --input_file x', 'export-model x y']
+    lines = [
+        'prepare --input_files x --out_dir y',
+        'train --dataset_dir x',
+        'train --input_file x',
+        'train --dataset_dir . --init_from x',
+        'train --dataset_dir . --model x',
+        'train --dataset_dir . --config_file x',
+        'sample x',
+        'eval x --input_file -',
+        'eval . --input_file x',
+        'export-model x y',
+    ]
     code = f'import sys; from memtrain.cli import main; print([main(line.split()) for line in {lines}], "torch" in sys.modules)'
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    test_eq((run.stdout, len(run.stderr.splitlines())), (f'{[1]*len(lines)} False\n', len(lines)))
+    test_eq((run.stdout, len(run.stderr.splitlines())), (f'{[1] * len(lines)} False\n', len(lines)))
 
 # %% ../nbs/proofs/cli.ipynb #d0d06c05
 def test_a_shape_in_numbers_is_the_one_that_is_trained_and_changes_are_asked_for():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_texts(d/'in')
-        test_eq(run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', '--val_fraction', 0.3, cwd=d).returncode, 0)
-        def train(*args): return run_here('train', '--dataset_dir', 'data', '--seq_len', 16, '--batch_size', 2, '--max_iters', 2, '--eval_batches', 1, '--device', 'cpu', '--out_dir', 'run', *args, cwd=d)
+        make_texts(d / 'in')
+        test_eq(
+            run_here(
+                'prepare',
+                '--input_files',
+                'in',
+                '--out_dir',
+                'data',
+                '--tokenization',
+                'bytes',
+                '--val_fraction',
+                0.3,
+                cwd=d,
+            ).returncode,
+            0,
+        )
+
+        def train(*args):
+            return run_here(
+                'train',
+                '--dataset_dir',
+                'data',
+                '--seq_len',
+                16,
+                '--batch_size',
+                2,
+                '--max_iters',
+                2,
+                '--eval_batches',
+                1,
+                '--device',
+                'cpu',
+                '--out_dir',
+                'run',
+                *args,
+                cwd=d,
+            )
+
         numbers = ('--n_layer', 1, '--n_head', 2, '--n_embd', 8)
-        (d/'hf').mkdir(); (d/'hf/config.json').write_text('{}')
-        with patch.dict(import_module('memtrain.train').Trainer.run.__globals__, sample_text=lambda trainer: ''):
-            for args, said in ((numbers[:4], 'a shape in numbers has --n_layer, --n_head and --n_embd: give --n_embd too'), ((*numbers, '--target_params', '20k'), '--target_params and --n_layer each name a model'),
-                               (('--n_experts', 4), '--n_experts 4 belong to a shape in numbers'), (('--n_layer', 1, '--n_head', 3, '--n_embd', 8), "isn't divisible by --n_head 3: take 9"),
-                               (('--init_from', 'data', '--model', 'data'), '--init_from and --model each name a model'), (('--lora', 2), '--lora 2 is for a model of transformers, --model: give the folder of one'),
-                               (('--init_from', 'data', '--load_in_4bit'), '--load_in_4bit is for a model of transformers, --model: make one of the run: memtrain export-model data FOLDER --to hf'), (('--init_from', 'hf', '--lora', 2), 'give --model hf in the place of --init_from')):
+        (d / 'hf').mkdir()
+        (d / 'hf/config.json').write_text('{}')
+        with patch.dict(
+            import_module('memtrain.train').Trainer.run.__globals__, sample_text=lambda trainer: ''
+        ):
+            for args, said in (
+                (numbers[:4], 'a shape in numbers has --n_layer, --n_head and --n_embd: give --n_embd too'),
+                ((*numbers, '--target_params', '20k'), '--target_params and --n_layer each name a model'),
+                (('--n_experts', 4), '--n_experts 4 belong to a shape in numbers'),
+                (('--n_layer', 1, '--n_head', 3, '--n_embd', 8), "isn't divisible by --n_head 3: take 9"),
+                (('--init_from', 'data', '--model', 'data'), '--init_from and --model each name a model'),
+                (('--lora', 2), '--lora 2 is for a model of transformers, --model: give the folder of one'),
+                (
+                    ('--init_from', 'data', '--load_in_4bit'),
+                    '--load_in_4bit is for a model of transformers, --model: make one of the run: memtrain export-model data FOLDER --to hf',
+                ),
+                (('--init_from', 'hf', '--lora', 2), 'give --model hf in the place of --init_from'),
+            ):
                 assert said in only_line(train(*args)), (args, said)
             run = train(*numbers, '--n_experts', 2)
             test_eq(run.returncode, 0)
-            shape = json.loads((d/'run/summary.json').read_text())['model']
-            test_eq([shape[k] for k in ('n_layer', 'n_head', 'n_embd', 'n_experts', 'block_size', 'vocab_size')], [1, 2, 8, 2, 16, 257])
+            shape = json.loads((d / 'run/summary.json').read_text())['model']
+            test_eq(
+                [shape[k] for k in ('n_layer', 'n_head', 'n_embd', 'n_experts', 'block_size', 'vocab_size')],
+                [1, 2, 8, 2, 16, 257],
+            )
             more = (*numbers, '--n_experts', 2, '--resume', '--max_iters', 3)
-            assert 'or say --change lr' in only_line(train(*more, '--lr', 0.01)).replace('resume with the same, say', 'or say')
+            assert 'or say --change lr' in only_line(train(*more, '--lr', 0.01)).replace(
+                'resume with the same, say', 'or say'
+            )
             test_eq(train(*more, '--lr', 0.01, '--change', 'lr').returncode, 0)
-            test_eq(json.loads((d/'run/metrics.jsonl').read_text().splitlines()[-2])['changed'], {'lr': [0.001, 0.01], 'max_iters': [2, 3]})
-            def mix(*args): return run_here('wpo', '--data', '8gaussians', '--train_kernel_size', 4, '--device', 'cpu', '--out_dir', 'mix', *args, cwd=d)
+            test_eq(
+                json.loads((d / 'run/metrics.jsonl').read_text().splitlines()[-2])['changed'],
+                {'lr': [0.001, 0.01], 'max_iters': [2, 3]},
+            )
+
+            def mix(*args):
+                return run_here(
+                    'wpo',
+                    '--data',
+                    '8gaussians',
+                    '--train_kernel_size',
+                    4,
+                    '--device',
+                    'cpu',
+                    '--out_dir',
+                    'mix',
+                    *args,
+                    cwd=d,
+                )
+
             test_eq(mix('--max_iters', 2).returncode, 0)
             assert '--change' in only_line(mix('--max_iters', 3, '--lr', 0.5, '--resume'))
-            test_eq(mix('--max_iters', 3, '--lr', 0.5, '--resume', '--change', 'lr', 'max_iters').returncode, 0)
-            assert any('lr' in json.loads(line).get('changed', {}) for line in (d/'mix/metrics.jsonl').read_text().splitlines())
-            (d/'t.pkl').write_bytes(pickle.dumps(_routed()))
+            test_eq(
+                mix('--max_iters', 3, '--lr', 0.5, '--resume', '--change', 'lr', 'max_iters').returncode, 0
+            )
+            assert any(
+                'lr' in json.loads(line).get('changed', {})
+                for line in (d / 'mix/metrics.jsonl').read_text().splitlines()
+            )
+            (d / 't.pkl').write_bytes(pickle.dumps(_routed()))
             run_here('shard-traces', '--input_file', 't.pkl', '--output_dir', 'traces', cwd=d)
-            def predict(*args): return run_here('train-predictor', '--shard_dir', 'traces', '--kind', 'linear', '--window', 1, '--device', 'cpu', '--out_dir', 'learnt', *args, cwd=d)
+
+            def predict(*args):
+                return run_here(
+                    'train-predictor',
+                    '--shard_dir',
+                    'traces',
+                    '--kind',
+                    'linear',
+                    '--window',
+                    1,
+                    '--device',
+                    'cpu',
+                    '--out_dir',
+                    'learnt',
+                    *args,
+                    cwd=d,
+                )
+
             test_eq(predict('--epochs', 1).returncode, 0)
             assert '--change' in only_line(predict('--epochs', 2, '--lr', 0.5, '--resume'))
             test_eq(predict('--epochs', 2, '--lr', 0.5, '--resume', '--change', 'lr', 'epochs').returncode, 0)
-            assert any('lr' in json.loads(line).get('changed', {}) for line in (d/'learnt/metrics.jsonl').read_text().splitlines())
+            assert any(
+                'lr' in json.loads(line).get('changed', {})
+                for line in (d / 'learnt/metrics.jsonl').read_text().splitlines()
+            )
+
 
 def _routed():
     "Traces of 30 samples and 3 layers, with 5 experts"
     r = np.random.default_rng(0)
-    return [{'layer_id': layer, 'sample_id': s, 'hidden_states': r.random((4, 8), np.float32), 'target_routing': r.random((4, 5), np.float32), 'target_top_k': r.integers(5, size=(4, 2)), 'token_ids': np.arange(4)}
-            for s in range(30) for layer in range(3)]
+    return [
+        {
+            'layer_id': layer,
+            'sample_id': s,
+            'hidden_states': r.random((4, 8), np.float32),
+            'target_routing': r.random((4, 5), np.float32),
+            'target_top_k': r.integers(5, size=(4, 2)),
+            'token_ids': np.arange(4),
+        }
+        for s in range(30)
+        for layer in range(3)
+    ]
 
 # %% ../nbs/proofs/cli.ipynb #b407bce8
 def test_a_disk_error_names_the_file():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'x.txt').write_text('text')
-        (Path(d)/'file').write_text('')
-        run = run_here('prepare', '--input_files', 'x.txt', '--out_dir', 'file/out', '--tokenization', 'bytes', '--val_fraction', 0, cwd=d)
-        test_eq(run.returncode, 1); assert 'file/out' in only_line(run), run.stderr
+        (Path(d) / 'x.txt').write_text('text')
+        (Path(d) / 'file').write_text('')
+        run = run_here(
+            'prepare',
+            '--input_files',
+            'x.txt',
+            '--out_dir',
+            'file/out',
+            '--tokenization',
+            'bytes',
+            '--val_fraction',
+            0,
+            cwd=d,
+        )
+        test_eq(run.returncode, 1)
+        assert 'file/out' in only_line(run), run.stderr
         run = run_here('prepare', '--input_files', 'x.txt', '--out_dir', 'out', '--seed', -1, cwd=d)
-        test_eq(run.returncode, 1); assert 'seed -1' in only_line(run), run.stderr
+        test_eq(run.returncode, 1)
+        assert 'seed -1' in only_line(run), run.stderr
 
 # %% ../nbs/proofs/cli.ipynb #2e8dc4be
 def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for i in range(40): (d/f'{i}.txt').write_text(f'the sheep no {i} sleeps, the shepherd weeps\n'*6)
-        test_eq(run_here('prepare', '--input_files', *d.glob('*.txt'), '--out_dir', 'data', '--tokenization', 'char', '--no_dedup', cwd=d).returncode, 0)
-        test_eq(run_here('train', '--dataset_dir', 'data', '--out_dir', 'run', '--target_params', '20k', '--seq_len', 16, '--max_iters', 20, '--eval_batches', 1, cwd=d).returncode, 0)
+        for i in range(40):
+            (d / f'{i}.txt').write_text(f'the sheep no {i} sleeps, the shepherd weeps\n' * 6)
+        test_eq(
+            run_here(
+                'prepare',
+                '--input_files',
+                *d.glob('*.txt'),
+                '--out_dir',
+                'data',
+                '--tokenization',
+                'char',
+                '--no_dedup',
+                cwd=d,
+            ).returncode,
+            0,
+        )
+        test_eq(
+            run_here(
+                'train',
+                '--dataset_dir',
+                'data',
+                '--out_dir',
+                'run',
+                '--target_params',
+                '20k',
+                '--seq_len',
+                16,
+                '--max_iters',
+                20,
+                '--eval_batches',
+                1,
+                cwd=d,
+            ).returncode,
+            0,
+        )
         import memtrain
-        model, tokenizer, config = memtrain.load_run(d/'run')
+
+        model, tokenizer, config = memtrain.load_run(d / 'run')
         start = torch.as_tensor(tokenizer.encode_batch(['the '])[0])[None]
-        greedy = tokenizer.decode(generate(model, start, 8, temperature=0)[0].tolist()).split('<|endoftext|>')[0]
-        test_eq(run_here('sample', 'run', '--prompt', 'the ', '--max_new_tokens', 8, '--temperature', 0, '--num_samples', 2, cwd=d).stdout, f'{greedy}\n---\n{greedy}\n')
-        same = [run_here('sample', 'run', '--max_new_tokens', 20, '--seed', seed, '--top_k', 5, cwd=d).stdout for seed in (1, 1, 2)]
+        greedy = tokenizer.decode(generate(model, start, 8, temperature=0)[0].tolist()).split(
+            '<|endoftext|>'
+        )[0]
+        test_eq(
+            run_here(
+                'sample',
+                'run',
+                '--prompt',
+                'the ',
+                '--max_new_tokens',
+                8,
+                '--temperature',
+                0,
+                '--num_samples',
+                2,
+                cwd=d,
+            ).stdout,
+            f'{greedy}\n---\n{greedy}\n',
+        )
+        same = [
+            run_here('sample', 'run', '--max_new_tokens', 20, '--seed', seed, '--top_k', 5, cwd=d).stdout
+            for seed in (1, 1, 2)
+        ]
         assert same[0] == same[1] != same[2]
         found = json.loads(run_here('eval', 'run', '--dataset_dir', 'data', '--json', cwd=d).stdout)
-        loss, n = evaluate_tokens(model, TokenShards(d/'data', 'val'))
+        loss, n = evaluate_tokens(model, TokenShards(d / 'data', 'val'))
         test_eq((found['loss'], found['tokens'], found['perplexity']), (loss, n, math.exp(loss)))
         of_file = json.loads(run_here('eval', 'run', '--input_file', '1.txt', '--json', cwd=d).stdout)
-        ids = [tokenizer.eod_id, *tokenizer.encode_documents([(d/'1.txt').read_text()])[0]]
-        test_eq((of_file['tokens'], of_file['loss']), (len(ids) - 1, evaluate_tokens(model, np.array(ids))[0]))
-        test_eq(of_file['bits_per_byte'], of_file['loss']*of_file['tokens']/math.log(2)/(d/'1.txt').stat().st_size)
-        with patch('sys.stdin', io.TextIOWrapper(io.BytesIO((d/'1.txt').read_bytes()))): test_eq(run_here('eval', 'run', '--input_file', '-', '--json', cwd=d).stdout, json.dumps(of_file) + '\n')
-        with patch('sys.stdin', io.StringIO('the ')): assert run_here('sample', 'run', '--prompt', '-', '--max_new_tokens', 8, '--temperature', 0, cwd=d).stdout.startswith(greedy)
-        test_eq(run_here('export-model', 'run', 'out', cwd=d).stdout.split(), ['out/model.safetensors', 'out/tokenizer_state.json', 'out/config.json'])
+        ids = [tokenizer.eod_id, *tokenizer.encode_documents([(d / '1.txt').read_text()])[0]]
+        test_eq(
+            (of_file['tokens'], of_file['loss']), (len(ids) - 1, evaluate_tokens(model, np.array(ids))[0])
+        )
+        test_eq(
+            of_file['bits_per_byte'],
+            of_file['loss'] * of_file['tokens'] / math.log(2) / (d / '1.txt').stat().st_size,
+        )
+        with patch('sys.stdin', io.TextIOWrapper(io.BytesIO((d / '1.txt').read_bytes()))):
+            test_eq(
+                run_here('eval', 'run', '--input_file', '-', '--json', cwd=d).stdout,
+                json.dumps(of_file) + '\n',
+            )
+        with patch('sys.stdin', io.StringIO('the ')):
+            assert run_here(
+                'sample', 'run', '--prompt', '-', '--max_new_tokens', 8, '--temperature', 0, cwd=d
+            ).stdout.startswith(greedy)
+        test_eq(
+            run_here('export-model', 'run', 'out', cwd=d).stdout.split(),
+            ['out/model.safetensors', 'out/tokenizer_state.json', 'out/config.json'],
+        )
         test_eq(json.loads(run_here('eval', 'out', '--dataset_dir', 'data', '--json', cwd=d).stdout), found)
-        test_eq(run_here('prepare', '--input_files', d/'1.txt', '--out_dir', 'other', '--tokenization', 'bytes', '--val_fraction', 0, cwd=d).returncode, 0)
-        for args, said in ((('eval', 'run', '--dataset_dir', 'other', '--split', 'train'), 'other was made with another tokenizer than run: prepare it with memtrain prepare --tokenization run'), (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
-                           (('eval', 'run', '--input_file', 'none'), "--input_file 'none' no such file"), (('eval', 'run', '--input_file', '1.txt', '--batch_size', 0), '--batch_size 0 is less than 1'),
-                           (('sample', 'nowhere'), 'nowhere: no such folder'), (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'), (('export-model', 'run', 'x', '--to', 'gguf'), "isn't one of"), (('export-model', 'run', 'out'), "isn't empty")):
+        test_eq(
+            run_here(
+                'prepare',
+                '--input_files',
+                d / '1.txt',
+                '--out_dir',
+                'other',
+                '--tokenization',
+                'bytes',
+                '--val_fraction',
+                0,
+                cwd=d,
+            ).returncode,
+            0,
+        )
+        for args, said in (
+            (
+                ('eval', 'run', '--dataset_dir', 'other', '--split', 'train'),
+                'other was made with another tokenizer than run: prepare it with memtrain prepare --tokenization run',
+            ),
+            (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
+            (('eval', 'run', '--input_file', 'none'), "--input_file 'none' no such file"),
+            (('eval', 'run', '--input_file', '1.txt', '--batch_size', 0), '--batch_size 0 is less than 1'),
+            (('sample', 'nowhere'), 'nowhere: no such folder'),
+            (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'),
+            (('export-model', 'run', 'x', '--to', 'gguf'), "isn't one of"),
+            (('export-model', 'run', 'out'), "isn't empty"),
+        ):
             run = run_here(*args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, (args, run.stderr)
-        (d/'out/tokenizer_state.json').unlink()
+        (d / 'out/tokenizer_state.json').unlink()
         assert 'out has no tokenizer: put its tokenizer.json' in run_here('sample', 'out', cwd=d).stderr
-        assert 'nanoGPT computes GELU' in run_here('export-model', 'run', 'nano', '--to', 'nanogpt', cwd=d).stdout
+        assert (
+            'nanoGPT computes GELU'
+            in run_here('export-model', 'run', 'nano', '--to', 'nanogpt', cwd=d).stdout
+        )
 
 # %% ../nbs/proofs/cli.ipynb #6a891007
 def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_samples():
     from memtrain.cli import _tell_predictor
+
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(f'{d}/all/data', 300) as w: w.write(range(200))
-        for args, said in ((('verify', f'{d}/all'), f'{d}/all/data in it is one'), (('train', '--dataset_id', f'{d}/all/data', '--out_dir', f'{d}/r'), 'give it as --dataset_dir')):
-            with redirect_stderr(io.StringIO()) as err: test_eq(main(list(args)), 1)
+        with ShardWriter(f'{d}/all/data', 300) as w:
+            w.write(range(200))
+        for args, said in (
+            (('verify', f'{d}/all'), f'{d}/all/data in it is one'),
+            (('train', '--dataset_id', f'{d}/all/data', '--out_dir', f'{d}/r'), 'give it as --dataset_dir'),
+        ):
+            with redirect_stderr(io.StringIO()) as err:
+                test_eq(main(list(args)), 1)
             assert said in err.getvalue(), err.getvalue()
-    with patch('memtrain.routing.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')) as split:
+    with patch(
+        'memtrain.routing.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
+    ) as split:
         assert 'Too few for train-predictor: of its 1 samples' in _tell_predictor('x', 1)
-        assert _tell_predictor('x y', 100) == "Next: memtrain train-predictor --shard_dir 'x y'" and split.call_count == 1
+        assert (
+            _tell_predictor('x y', 100) == "Next: memtrain train-predictor --shard_dir 'x y'"
+            and split.call_count == 1
+        )

@@ -13,20 +13,37 @@ from fastcore.test import test_eq, test_fail
 # %% ../nbs/reference/60_core.ipynb #40f87ed2
 @pytest.mark.page
 def test_an_error_is_told_in_the_words_of_whoever_asked():
-    error = MemtrainError("isn't there", f"give another, or leave {option('resume')} out", 'out_dir', 'a {b} --c')
+    error = MemtrainError(
+        "isn't there", f"give another, or leave {option('resume')} out", 'out_dir', 'a {b} --c'
+    )
     test_eq(str(error), "out_dir 'a {b} --c' isn't there: give another, or leave resume out")
-    test_eq(error.tell('--{}'.format), "--out_dir 'a {b} --c' isn't there: give another, or leave --resume out")  # what a user named stays as it was
+    # what a user named stays as it was
+    test_eq(
+        error.tell('--{}'.format), "--out_dir 'a {b} --c' isn't there: give another, or leave --resume out"
+    )
     test_eq((error.argument, error.value, error.problem), ('out_dir', 'a {b} --c', "isn't there"))
 
 
 @pytest.mark.page
 def test_running_out_of_memory_is_told_from_other_errors():
-    try: torch.empty(2**50)
-    except RuntimeError as e: error = e
-    assert is_out_of_memory(error) and is_out_of_memory(MemoryError()) and is_out_of_memory(RuntimeError('CUDA out of memory. Tried to allocate 20 MiB'))
-    assert is_out_of_memory(RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`'))
-    assert is_out_of_memory(RuntimeError('could not create a primitive')) and not is_out_of_memory(RuntimeError('could not create a primitive descriptor for a matmul'))
-    assert not is_out_of_memory(RuntimeError('shape mismatch')) and not is_out_of_memory(ValueError('out of memory'))
+    try:
+        torch.empty(2**50)
+    except RuntimeError as e:
+        error = e
+    assert (
+        is_out_of_memory(error)
+        and is_out_of_memory(MemoryError())
+        and is_out_of_memory(RuntimeError('CUDA out of memory. Tried to allocate 20 MiB'))
+    )
+    assert is_out_of_memory(
+        RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`')
+    )
+    assert is_out_of_memory(RuntimeError('could not create a primitive')) and not is_out_of_memory(
+        RuntimeError('could not create a primitive descriptor for a matmul')
+    )
+    assert not is_out_of_memory(RuntimeError('shape mismatch')) and not is_out_of_memory(
+        ValueError('out of memory')
+    )
 
 
 @pytest.mark.page
@@ -38,8 +55,10 @@ def test_a_markdown_table_has_a_line_for_each_row():
 def test_a_size_without_sense_names_itself():
     for bad in ('', 'GB', '4XB', '-1MB', '4ib', '1e3', 'nan', True, -5, None, 3.5):
         test_fail(parse_size, args=(bad,), contains=repr(bad))
-    for bad in ('9'*400 + 'P', '99999P'): test_fail(parse_size, args=(bad,), contains='more than any machine has')
-    for bad in ('1e400', '1e300T'): test_fail(parse_count, args=(bad,), contains='more than any machine has')
+    for bad in ('9' * 400 + 'P', '99999P'):
+        test_fail(parse_size, args=(bad,), contains='more than any machine has')
+    for bad in ('1e400', '1e300T'):
+        test_fail(parse_count, args=(bad,), contains='more than any machine has')
 
 
 @pytest.mark.page
@@ -47,15 +66,18 @@ def test_nbytes_of_an_optimizer_is_its_states():
     p = torch.nn.Parameter(torch.zeros(100))
     opt = torch.optim.AdamW([p])
     test_eq(nbytes(opt), 0)
-    p.sum().backward(); opt.step()
-    test_eq(nbytes(opt), 2*400 + 4)  # two moments, and a step counter
+    p.sum().backward()
+    opt.step()
+    test_eq(nbytes(opt), 2 * 400 + 4)  # two moments, and a step counter
 
 
 @pytest.mark.page
 def test_progress_writes_plain_lines_to_a_log():
     log = io.StringIO()
     bar = progress(total=2_000_000, desc='read', unit='B', out=log)
-    time.sleep(1.1); bar.update(2_000_000); bar.close()
+    time.sleep(1.1)
+    bar.update(2_000_000)
+    bar.close()
     lines = log.getvalue().splitlines()
     assert re.fullmatch(r'read: 100% 2.00M/2.00M \[00:01, .*B/s\]', lines[-1]), lines
     assert '\r' not in log.getvalue() and all(lines)
@@ -73,14 +95,19 @@ from memtrain.core import _commit
 # %% ../nbs/proofs/core.ipynb #81b8e458
 def test_sizes_read_and_print():
     test_eq(parse_size('400MB'), 400_000_000)
-    test_eq(parse_size('400 MiB'), 400*2**20)
+    test_eq(parse_size('400 MiB'), 400 * 2**20)
     test_eq(parse_size('64k'), 64_000)
     test_eq(parse_size(0), 0)
     test_eq(format_size(1023), '1023 B')
     test_eq(format_size(1024), '1.00 KiB')
-    test_eq(format_size(-3*2**20), '-3.00 MiB')
-    test_eq(format_size(5*2**60), '5120 PiB')
-    for n, text in ((9.99*2**10, '9.99 KiB'), (9.996*2**10, '10.0 KiB'), (99.94*2**10, '99.9 KiB'), (99.96*2**10, '100 KiB')):
+    test_eq(format_size(-3 * 2**20), '-3.00 MiB')
+    test_eq(format_size(5 * 2**60), '5120 PiB')
+    for n, text in (
+        (9.99 * 2**10, '9.99 KiB'),
+        (9.996 * 2**10, '10.0 KiB'),
+        (99.94 * 2**10, '99.9 KiB'),
+        (99.96 * 2**10, '100 KiB'),
+    ):
         test_eq(format_size(n), text)
 
 # %% ../nbs/proofs/core.ipynb #1b733248
@@ -90,10 +117,27 @@ def test_a_printed_size_reads_back_within_its_digits(n):
 
 # %% ../nbs/proofs/core.ipynb #2ab9379f
 def test_counts_read_and_print():
-    for text, n in (('124M', 124_000_000), ('1.3B', 1_300_000_000), ('1.3g', 1_300_000_000), ('2_000', 2000), ('1e6', 10**6), (7, 7), ('3T', 3*10**12)):
+    for text, n in (
+        ('124M', 124_000_000),
+        ('1.3B', 1_300_000_000),
+        ('1.3g', 1_300_000_000),
+        ('2_000', 2000),
+        ('1e6', 10**6),
+        (7, 7),
+        ('3T', 3 * 10**12),
+    ):
         test_eq(parse_count(text), n)
-    for bad in ('', 'M', '1.3 GB', '12 apples', True, -1): test_fail(parse_count, args=(bad,), contains=repr(bad))
-    for n, text in ((999_900, '1M'), (1000, '1k'), (999, '999'), (0, '0'), (0.12345, '0.123'), (1_300_000_000, '1.3B'), (2*10**12, '2T')):
+    for bad in ('', 'M', '1.3 GB', '12 apples', True, -1):
+        test_fail(parse_count, args=(bad,), contains=repr(bad))
+    for n, text in (
+        (999_900, '1M'),
+        (1000, '1k'),
+        (999, '999'),
+        (0, '0'),
+        (0.12345, '0.123'),
+        (1_300_000_000, '1.3B'),
+        (2 * 10**12, '2T'),
+    ):
         test_eq(format_count(n), text)
 
 # %% ../nbs/proofs/core.ipynb #1284190a
@@ -104,7 +148,8 @@ def test_nbytes_counts_each_storage_once_and_whole():
     test_eq(nbytes(a.reshape(10, 100)[2:][3]), 8000)  # a view of a view
     t = torch.zeros(10, 10)
     test_eq(nbytes((t, t[0], t.T)), 400)
-    m = torch.nn.Linear(4, 4); m.register_buffer('b', torch.zeros(2))
+    m = torch.nn.Linear(4, 4)
+    m.register_buffer('b', torch.zeros(2))
     test_eq(nbytes(m), (16 + 4 + 2) * 4)
     test_eq(nbytes([torch.empty(3, device='meta'), torch.empty(5, device='meta')]), 32)
     test_eq(nbytes([b'abc', bytearray(4), None, 3, 'text', {1.5}]), 7)
@@ -112,7 +157,7 @@ def test_nbytes_counts_each_storage_once_and_whole():
 # %% ../nbs/proofs/core.ipynb #c192b394
 def test_nbytes_leaves_maps_out_and_refuses_the_unknown():
     with tempfile.TemporaryDirectory() as d:
-        m = np.memmap(Path(d)/'x', dtype=np.uint16, mode='w+', shape=100)
+        m = np.memmap(Path(d) / 'x', dtype=np.uint16, mode='w+', shape=100)
         test_eq(nbytes([m, m[3:7], np.asarray(m)]), 0)
         del m
     test_fail(nbytes, args=(object(),), contains='object')
@@ -120,19 +165,33 @@ def test_nbytes_leaves_maps_out_and_refuses_the_unknown():
 # %% ../nbs/proofs/core.ipynb #cb2aae7d
 def test_neither_numpy_nor_torch_is_imported_before_it_is_needed():
     code = 'import sys; from memtrain.core import *; n = nbytes([b"12", {"a": b"3"}, None]); print(n, "numpy" in sys.modules, "torch" in sys.modules)'
-    test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.split(), ['3', 'False', 'False'])
+    test_eq(
+        subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.split(),
+        ['3', 'False', 'False'],
+    )
 
 # %% ../nbs/proofs/core.ipynb #b64d9780
 def test_seeds_and_states_repeat_every_generator():
-    def draw(): return random.random(), np.random.rand(), torch.rand(1).item()
-    seed_everything(3); a = draw()
-    state = get_rng_state(); b = draw()
-    seed_everything(3); test_eq(draw(), a)
-    set_rng_state(state); test_eq(draw(), b)
-    saved = io.BytesIO(); torch.save(state, saved); saved.seek(0)
-    set_rng_state(torch.load(saved, weights_only=True)); test_eq(draw(), b)  # through a checkpoint, without running code
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    seed_everything(3)
+    a = draw()
+    state = get_rng_state()
+    b = draw()
+    seed_everything(3)
+    test_eq(draw(), a)
+    set_rng_state(state)
+    test_eq(draw(), b)
+    saved = io.BytesIO()
+    torch.save(state, saved)
+    saved.seek(0)
+    # through a checkpoint, without running code
+    set_rng_state(torch.load(saved, weights_only=True))
+    test_eq(draw(), b)
     assert len({*a, *b}) == 6
-    for bad in (-1, 2**32): test_fail(seed_everything, args=(bad,), contains=str(bad))
+    for bad in (-1, 2**32):
+        test_fail(seed_everything, args=(bad,), contains=str(bad))
 
 # %% ../nbs/proofs/core.ipynb #cf69b4ca
 def test_progress_is_silent_for_a_short_job_and_passes_items_on():
@@ -149,43 +208,69 @@ def test_progress_keeps_out_of_what_a_program_prints():
 # %% ../nbs/proofs/core.ipynb #e2aa8011
 def test_progress_draws_a_bar_in_a_terminal():
     class Terminal(io.StringIO):
-        def isatty(self): return True
+        def isatty(self):
+            return True
+
     out = Terminal()
-    bar = progress(total=3, desc='go', out=out); time.sleep(1.1); bar.update(3); bar.close()
+    bar = progress(total=3, desc='go', out=out)
+    time.sleep(1.1)
+    bar.update(3)
+    bar.close()
     assert '\r' in out.getvalue() and '100%|' in out.getvalue()
 
 # %% ../nbs/proofs/core.ipynb #4a2abd57
 def test_results_come_back_with_their_stamp():
     with tempfile.TemporaryDirectory() as d:
-        saved = save_result('x', {'seconds': 1.5, 'peak': 3}, 'python x.py', folder=Path(d)/'results')
-        test_eq(load_result('x', folder=Path(d)/'results'), saved)
+        saved = save_result('x', {'seconds': 1.5, 'peak': 3}, 'python x.py', folder=Path(d) / 'results')
+        test_eq(load_result('x', folder=Path(d) / 'results'), saved)
         assert saved.date in saved.stamp and f"{saved.machine['cores']} cores" in saved.stamp
-        test_eq(saved.versions['torch'].partition('+')[0], torch.__version__.partition('+')[0])  # pip's name may lack the build
-        test_eq(describe_machine({'cores': 2, 'processor': 'P', 'memory': 2**30, 'gpu': ''}), '2 cores P, 1.00 GiB')
-        test_eq(describe_machine({'cores': 2, 'processor': 'P', 'memory': 2**30, 'gpu': 'G'}), '2 cores P, 1.00 GiB, G')
+        # pip's name may lack the build
+        test_eq(saved.versions['torch'].partition('+')[0], torch.__version__.partition('+')[0])
+        test_eq(
+            describe_machine({'cores': 2, 'processor': 'P', 'memory': 2**30, 'gpu': ''}),
+            '2 cores P, 1.00 GiB',
+        )
+        test_eq(
+            describe_machine({'cores': 2, 'processor': 'P', 'memory': 2**30, 'gpu': 'G'}),
+            '2 cores P, 1.00 GiB, G',
+        )
         test_fail(lambda: load_result('y', folder=d), contains='y.json')
-        (Path(d)/'z.json').write_text('{"name": "z"}')
+        (Path(d) / 'z.json').write_text('{"name": "z"}')
         test_fail(lambda: load_result('z', folder=d), contains='not a stamped result')
 
 # %% ../nbs/proofs/core.ipynb #3af2cd34
 def test_the_commit_says_when_code_has_changed():
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as d:
-        git = lambda *args: subprocess.run(['git', '-c', 'user.name=n', '-c', 'user.email=e', *args], cwd=d, capture_output=True, text=True, check=True).stdout.strip()
-        git('init'); (Path(d)/'results').mkdir(); (Path(d)/'code.py').write_text('1'); (Path(d)/'results/x.json').write_text('1')
-        git('add', '.'); git('commit', '-m', 'm')
+        git = lambda *args: subprocess.run(
+            ['git', '-c', 'user.name=n', '-c', 'user.email=e', *args],
+            cwd=d,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        git('init')
+        (Path(d) / 'results').mkdir()
+        (Path(d) / 'code.py').write_text('1')
+        (Path(d) / 'results/x.json').write_text('1')
+        git('add', '.')
+        git('commit', '-m', 'm')
         try:
-            os.chdir(Path(d)/'results')
+            os.chdir(Path(d) / 'results')
             clean = git('rev-parse', '--short=10', 'HEAD')
             test_eq(_commit(d), clean)
             stamped = save_result('x', {}, 'c').commit  # x.json is changed by it
             assert stamped.rstrip('+') != clean  # this repository has nothing to do with the number
             test_eq((_commit(d), stamped), (clean, _commit(Path(memtrain.__file__).parent)))
-            (Path(d)/'code.py').write_text('2')
+            (Path(d) / 'code.py').write_text('2')
             test_eq(_commit(d), clean + '+')
-            (Path(d)/'env').mkdir()
-            test_eq((_commit(Path(d)/'env'), _commit(Path(d)/'env', Path(d)/'results')), ('', clean + '+'))  # a folder below that git doesn't know
-        finally: os.chdir(here)
+            (Path(d) / 'env').mkdir()
+            # a folder below that git doesn't know
+            test_eq(
+                (_commit(Path(d) / 'env'), _commit(Path(d) / 'env', Path(d) / 'results')), ('', clean + '+')
+            )
+        finally:
+            os.chdir(here)
 
 # %% ../nbs/proofs/core.ipynb #5ced40ba
 def test_recorded_measures_only_when_asked():
@@ -197,24 +282,32 @@ def test_recorded_measures_only_when_asked():
             os.environ['MEMTRAIN_MEASURE'] = '1'
             test_eq(recorded('x', measure, 'c', folder=d).values, {'seconds': 2})
             del os.environ['MEMTRAIN_MEASURE']
-            test_eq(recorded('x', lambda: 1/0, 'c', folder=d).values, {'seconds': 2})
+            test_eq(recorded('x', lambda: 1 / 0, 'c', folder=d).values, {'seconds': 2})
         finally:
-            if kept is not None: os.environ['MEMTRAIN_MEASURE'] = kept
+            if kept is not None:
+                os.environ['MEMTRAIN_MEASURE'] = kept
 
 # %% ../nbs/proofs/core.ipynb #02ba055f
 def test_results_are_found_from_a_folder_below():
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as d:
         d = Path(d).resolve()
-        (d/'results').mkdir(); (d/'a/b').mkdir(parents=True)
+        (d / 'results').mkdir()
+        (d / 'a/b').mkdir(parents=True)
         try:
-            os.chdir(d/'a/b'); test_eq(results_dir(), d/'results')
-            test_eq((_commit(d), save_result('x', {}, 'c').name, (d/'results/x.json').exists()), ('', 'x', True))
-        finally: os.chdir(here)
+            os.chdir(d / 'a/b')
+            test_eq(results_dir(), d / 'results')
+            test_eq(
+                (_commit(d), save_result('x', {}, 'c').name, (d / 'results/x.json').exists()), ('', 'x', True)
+            )
+        finally:
+            os.chdir(here)
 
 # %% ../nbs/proofs/core.ipynb #78aea539
 def test_an_error_crosses_processes_with_its_fields():
     error = MemtrainError('is less than 1', 'give more', 'lr', -1.5).at('step 3')
     again = pickle.loads(pickle.dumps(error))
-    test_eq((str(again), again.argument, again.value), ('step 3: lr -1.5 is less than 1: give more', 'lr', -1.5))
+    test_eq(
+        (str(again), again.argument, again.value), ('step 3: lr -1.5 is less than 1: give more', 'lr', -1.5)
+    )
     test_eq(str(MemtrainError('a sentence')), 'a sentence')

@@ -8,14 +8,24 @@ from memtrain.cuda import *
 @pytest.mark.page
 def test_a_script_for_cuda_runs_as_it_is():
     on_device = []
+
     def look(model, optimizer):
         x = torch.zeros(4, 8).cuda()
-        on_device.append((x.is_cuda, x.device.type, next(model.parameters()).device.type, torch.zeros(2).device.type, torch.cuda.is_available()))
+        on_device.append(
+            (
+                x.is_cuda,
+                x.device.type,
+                next(model.parameters()).device.type,
+                torch.zeros(2).device.type,
+                torch.cuda.is_available(),
+            )
+        )
         (model(x).sum() + model(torch.zeros(4, 8, device='cuda:0')).sum()).backward()
         optimizer.step()
+
     trace = simulate(lambda: nn.Linear(8, 8).to('cuda'), torch.optim.SGD, look, device='cuda')
     test_eq(on_device[0], (True, 'cuda', 'cuda', 'cpu', True))
-    test_eq(trace.by_category['weights'], 2*512)
+    test_eq(trace.by_category['weights'], 2 * 512)
     assert not torch.cuda.is_available() or torch.cuda.device_count()
     test_eq(torch.zeros(2).is_cuda, False)
 
@@ -25,17 +35,29 @@ import math
 import torch, torch.nn as nn, torch.nn.functional as F
 from memtrain.estimate import simulate
 
+
 def test_solution_what_dropout_and_attention_keep():
     def kept_by(operation, device):
-        "Bytes of each storage that autograd keeps for the backward pass of `operation` on 4,096 × 256 numbers"
+        """Bytes of each storage that autograd keeps for the backward pass of `operation` on 4,096 × 256
+        numbers"""
         found = {}
+
         def pack(t):
             found[t.untyped_storage()._cdata] = t.untyped_storage().nbytes()
             return t
+
         def step(model, optimizer):
-            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t): y = operation(model.weight)
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                y = operation(model.weight)
             y.sum().backward()
-        simulate(lambda: nn.Embedding(4096, 256, dtype=torch.bfloat16, device=device), torch.optim.SGD, step, device=device, steps=1)
+
+        simulate(
+            lambda: nn.Embedding(4096, 256, dtype=torch.bfloat16, device=device),
+            torch.optim.SGD,
+            step,
+            device=device,
+            steps=1,
+        )
         return sorted(found.values())
 
     def fused(x):
@@ -47,7 +69,8 @@ def test_solution_what_dropout_and_attention_keep():
         s = q @ q.transpose(-2, -1) / 8
         s = s.masked_fill(torch.ones(512, 512, dtype=torch.bool, device=x.device).triu(1), -math.inf)
         return s.softmax(-1) @ q
-    mask, scores = (4096*256, 2 * 4096*256), 8*4 * 512*512 * 2
+
+    mask, scores = (4096 * 256, 2 * 4096 * 256), 8 * 4 * 512 * 512 * 2
     assert [kept_by(lambda x: F.dropout(x, 0.1), device) for device in ('cuda', 'cpu')] == [[n] for n in mask]
     assert scores in kept_by(by_hand, 'cuda') and scores not in kept_by(fused, 'cuda')
 
@@ -65,13 +88,23 @@ from memtrain.measure import CATEGORIES
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import TrainConfig, gpt_step
 
+
 def blocks_of(fn, *shapes, dtype=torch.float32, half=False):
     "The allocations of `fn` of parameters of `shapes`, forward and backward: (operation, bytes)"
-    def build(): return nn.ParameterList(nn.Parameter(torch.randn(shape, dtype=dtype)) for shape in shapes).cuda()
+
+    def build():
+        return nn.ParameterList(nn.Parameter(torch.randn(shape, dtype=dtype)) for shape in shapes).cuda()
+
     def step(model, optimizer):
-        with torch.autocast('cuda', dtype=torch.bfloat16) if half else contextlib.nullcontext(): out = fn(*model)
+        with torch.autocast('cuda', dtype=torch.bfloat16) if half else contextlib.nullcontext():
+            out = fn(*model)
         out.sum().backward()
-    return [(b.op.split('::')[-1], b.size) for b in simulate(build, torch.optim.SGD, step, device='cuda', steps=1).blocks if b.phase != 'build']
+
+    return [
+        (b.op.split('::')[-1], b.size)
+        for b in simulate(build, torch.optim.SGD, step, device='cuda', steps=1).blocks
+        if b.phase != 'build'
+    ]
 
 # %% ../nbs/proofs/cuda.ipynb #46028d8a
 def test_the_closed_form_for_cuda_is_what_the_simulation_finds():
@@ -79,27 +112,41 @@ def test_the_closed_form_for_cuda_is_what_the_simulation_finds():
         shape = GPTConfig(vocab_size=512, block_size=128, n_layer=2, n_head=4, n_embd=128, dropout=drop)
         settings = dict(batch_size=8, use_mixed_precision=half, activation_checkpointing=again)
         found = simulate(*gpt_step(shape, TrainConfig(**settings, loss_chunk_size=chunk)), device='cuda').peak
-        assert 0 <= found - estimate(shape, Step(**settings, loss_chunk_size=chunk or None), 'cuda').peak <= 3*512*bool(chunk), (drop, half, again, chunk)
+        assert (
+            0
+            <= found - estimate(shape, Step(**settings, loss_chunk_size=chunk or None), 'cuda').peak
+            <= 3 * 512 * bool(chunk)
+        ), (drop, half, again, chunk)
 
 # %% ../nbs/proofs/cuda.ipynb #09dcedcb
 def test_what_others_measured_is_what_is_predicted():
     rows = load_result('gpu_published').values['rows']
     assert len(rows) >= 30
-    for r in rows: assert abs(r['predicted']/r['measured'] - 1) < (0.001 if r['kind'] == 'allocated' else 0.01), r
+    for r in rows:
+        assert abs(r['predicted'] / r['measured'] - 1) < (0.001 if r['kind'] == 'allocated' else 0.01), r
 
 # %% ../nbs/proofs/cuda.ipynb #632b0196
 def test_dropout_keeps_bytes_and_attention_no_scores():
-    n = 2*4*256*64
+    n = 2 * 4 * 256 * 64
     for p in (0.0, 0.3):
         got = blocks_of(lambda x: F.dropout(x, p), (2, 4, 256, 64))
-        test_eq([size for op, size in got if op == 'native_dropout'], [4*n, n] if p else [])
-    for dtype, dropout, op in ((torch.bfloat16, 0.1, '_scaled_dot_product_flash_attention'), (torch.float32, 0.0, '_scaled_dot_product_efficient_attention')):
-        got = blocks_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True), *[(2, 4, 256, 64)]*3, dtype=dtype)
-        assert op in dict(got) and max(size for _, size in got) < 2*4*256*256*4
+        test_eq([size for op, size in got if op == 'native_dropout'], [4 * n, n] if p else [])
+    for dtype, dropout, op in (
+        (torch.bfloat16, 0.1, '_scaled_dot_product_flash_attention'),
+        (torch.float32, 0.0, '_scaled_dot_product_efficient_attention'),
+    ):
+        got = blocks_of(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True),
+            *[(2, 4, 256, 64)] * 3,
+            dtype=dtype,
+        )
+        assert op in dict(got) and max(size for _, size in got) < 2 * 4 * 256 * 256 * 4
 
 # %% ../nbs/proofs/cuda.ipynb #5a836af9
 def test_attention_goes_where_cuda_sends_it():
-    def q(*shape, dtype=torch.bfloat16): return torch.empty(shape, dtype=dtype)
+    def q(*shape, dtype=torch.bfloat16):
+        return torch.empty(shape, dtype=dtype)
+
     a, wide, odd, few = q(2, 4, 64, 64), q(2, 4, 64, 264), q(2, 4, 64, 60), q(2, 2, 64, 64)
     test_eq(attention_backend(a, a, a), 'flash')
     test_eq(attention_backend(wide, wide, wide), 'efficient')
@@ -112,75 +159,147 @@ def test_attention_goes_where_cuda_sends_it():
     test_eq(attention_backend(a, q(2, 4, 32, 64), q(2, 4, 32, 64)), 'flash')
     test_eq(attention_backend(a.double(), a.double(), a.double()), 'math')
     test_eq(attention_backend(a[0], a[0], a[0]), 'math')
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH): test_eq(attention_backend(a, a, a), 'math')
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        test_eq(attention_backend(a, a, a), 'math')
 
 # %% ../nbs/proofs/cuda.ipynb #a6b0f169
 def test_autocast_is_that_of_cuda():
     seen = {}
+
     def look(x):
         y = x @ x.t()
-        seen.update(mm=y.dtype, exp=y.exp().dtype, sum=y.sum(0).dtype, softmax=y.softmax(-1).dtype, norm=F.layer_norm(y, (64,)).dtype, pow=(y**2).dtype, mean=y.mean().dtype,
-                    cat=torch.cat([y, y]).dtype, on=torch.is_autocast_enabled('cuda'), kind=torch.get_autocast_dtype('cuda'))
+        seen.update(
+            mm=y.dtype,
+            exp=y.exp().dtype,
+            sum=y.sum(0).dtype,
+            softmax=y.softmax(-1).dtype,
+            norm=F.layer_norm(y, (64,)).dtype,
+            pow=(y**2).dtype,
+            mean=y.mean().dtype,
+            cat=torch.cat([y, y]).dtype,
+            on=torch.is_autocast_enabled('cuda'),
+            kind=torch.get_autocast_dtype('cuda'),
+        )
         return y
+
     blocks_of(look, (64, 64), half=True)
     half, full = torch.bfloat16, torch.float32
-    test_eq(seen, dict(mm=half, exp=full, sum=full, softmax=full, norm=full, pow=full, mean=half, cat=half, on=True, kind=half))
+    test_eq(
+        seen,
+        dict(
+            mm=half,
+            exp=full,
+            sum=full,
+            softmax=full,
+            norm=full,
+            pow=full,
+            mean=half,
+            cat=half,
+            on=True,
+            kind=half,
+        ),
+    )
     test_eq(torch.is_autocast_enabled('cuda'), False)
-    with torch.autocast('cpu', dtype=half): test_eq(torch.ones(2, 2).to(half).exp().dtype, half)  # afterwards a CPU's is a CPU's
+    # afterwards a CPU's is a CPU's
+    with torch.autocast('cpu', dtype=half):
+        test_eq(torch.ones(2, 2).to(half).exp().dtype, half)
 
 # %% ../nbs/proofs/cuda.ipynb #f1f6c123
 def test_each_thread_takes_one_workspace_and_a_card_its_own():
     def step(model, optimizer):
         model(torch.randn(8, 16)).sum().backward()
         optimizer.step()
+
     for card in ('a100', 'h100'):
-        trace = simulate(lambda: nn.Linear(16, 16), lambda p: torch.optim.SGD(p, lr=0.1), step, device=card, steps=3)
-        test_eq([(b.size, b.end) for b in trace.blocks if b.op == WORKSPACE], [(get_profile(card).workspace, None)]*2)
+        trace = simulate(
+            lambda: nn.Linear(16, 16), lambda p: torch.optim.SGD(p, lr=0.1), step, device=card, steps=3
+        )
+        test_eq(
+            [(b.size, b.end) for b in trace.blocks if b.op == WORKSPACE],
+            [(get_profile(card).workspace, None)] * 2,
+        )
 
 # %% ../nbs/proofs/cuda.ipynb #8385c183
 def test_optimizers_take_all_parameters_at_once_and_count_on_the_host():
     def step(model, optimizer):
         model(torch.randn(8, 64)).sum().backward()
         optimizer.step()
+
     def temporaries(**kw):
-        trace = simulate(lambda: nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(4))), lambda p: torch.optim.AdamW(p, **kw), step, device='cuda')
-        return sum(b.size for b in trace.blocks if b.phase == 'optimizer' and b.category == 'temporaries'), trace.by_category['optimizer state']
+        trace = simulate(
+            lambda: nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(4))),
+            lambda p: torch.optim.AdamW(p, **kw),
+            step,
+            device='cuda',
+        )
+        return sum(
+            b.size for b in trace.blocks if b.phase == 'optimizer' and b.category == 'temporaries'
+        ), trace.by_category['optimizer state']
+
     together, fused = temporaries(), temporaries(fused=True)
-    assert together[0] >= 4 * 64*64*4 and fused[0] < 64*64*4
-    test_eq((together[1], fused[1]), (8 * 64*64*4, 8 * 64*64*4 + 4*512))  # fused counters lie on the device
+    assert together[0] >= 4 * 64 * 64 * 4 and fused[0] < 64 * 64 * 4
+    test_eq(
+        (together[1], fused[1]), (8 * 64 * 64 * 4, 8 * 64 * 64 * 4 + 4 * 512)
+    )  # fused counters lie on the device
 
 # %% ../nbs/proofs/cuda.ipynb #f91ce6b5
 def test_what_stays_on_the_host_is_not_counted_and_cannot_be_mixed():
     def step(model, optimizer):
         host = torch.randn(1000, 1000)
         model(host[:8, :16].to('cuda')).sum().backward()
+
     trace = simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, step, device='cuda')
     assert not [b for b in trace.blocks if b.size >= 4_000_000 and b.op != WORKSPACE]
-    def mixed(model, optimizer): model(torch.randn(8, 16))
-    try: simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, mixed, device='cuda')
-    except RuntimeError as e: assert 'device' in str(e)
-    else: raise AssertionError('a tensor of the host went into a model on the card')
+
+    def mixed(model, optimizer):
+        model(torch.randn(8, 16))
+
+    try:
+        simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, mixed, device='cuda')
+    except RuntimeError as e:
+        assert 'device' in str(e)
+    else:
+        raise AssertionError('a tensor of the host went into a model on the card')
 
 # %% ../nbs/proofs/cuda.ipynb #28e116ac
 def test_what_a_script_makes_of_data_lies_where_it_says():
     seen = []
+
     def step(model, optimizer):
-        made = [torch.tensor([1.0], device='cuda', requires_grad=True), torch.as_tensor([1.0], device='cuda'), torch.zeros(2, device=0), torch.zeros(2).to(0), torch.randperm(3, device='cuda').cpu()]
+        made = [
+            torch.tensor([1.0], device='cuda', requires_grad=True),
+            torch.as_tensor([1.0], device='cuda'),
+            torch.zeros(2, device=0),
+            torch.zeros(2).to(0),
+            torch.randperm(3, device='cuda').cpu(),
+        ]
         seen.extend((t.is_cuda, t.requires_grad, t.is_leaf) for t in made)
         empty = torch.tensor([], device=model.weight.device)  # as transformers begins a cache
         model(torch.cat([empty, torch.randn(16, device='cuda')])).sum().backward()
+
     trace = simulate(lambda: nn.Linear(16, 16).cuda(), torch.optim.SGD, step, device='cuda', steps=1)
-    test_eq(seen, [(True, True, True), (True, False, True), (True, False, True), (True, False, True), (False, False, True)])
+    test_eq(
+        seen,
+        [
+            (True, True, True),
+            (True, False, True),
+            (True, False, True),
+            (True, False, True),
+            (False, False, True),
+        ],
+    )
     test_eq({b.category for b in trace.blocks if b.op == WORKSPACE}, {'temporaries'})
 
 # %% ../nbs/proofs/cuda.ipynb #5cf9e588
 def test_a_script_of_a_tutorial_runs_unchanged():
     get_torch_obj_rule_map.cache_clear()  # as in a process that hasn't compiled yet
+
     def step(model, optimizer):
         scaler = torch.amp.GradScaler('cuda')
         for _ in range(2):
             x, y = (torch.randint(64, (4, 32)).pin_memory().to('cuda', non_blocking=True) for _ in range(2))
-            with torch.amp.autocast(device_type='cuda', dtype=torch.float16): loss = model.loss(x, y) / 2
+            with torch.amp.autocast(device_type='cuda', dtype=torch.float16):
+                loss = model.loss(x, y) / 2
             scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -188,92 +307,195 @@ def test_a_script_of_a_tutorial_runs_unchanged():
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
         assert loss.item() * 2 == 0 and torch.cuda.is_available()
+
     shape = GPTConfig(vocab_size=64, block_size=32, n_layer=1, n_head=2, n_embd=32)
-    trace = simulate(lambda: torch.compile(GPT(shape).to('cuda')), lambda p: torch.optim.AdamW([{'params': p, 'weight_decay': 0.1}], fused=True), step, device='cuda')
+    trace = simulate(
+        lambda: torch.compile(GPT(shape).to('cuda')),
+        lambda p: torch.optim.AdamW([{'params': p, 'weight_decay': 0.1}], fused=True),
+        step,
+        device='cuda',
+    )
     assert trace.by_phase['optimizer'] > 0 and 'torch.compile' in trace.notes[0]
 
 # %% ../nbs/proofs/cuda.ipynb #985f3e0b
 def test_what_runs_in_the_backward_pass_lies_on_the_card_too():
     def in_backward(params):
         each = {p: torch.optim.AdamW([p], fused=True) for p in params}
+
         def update(p):
             each[p].step()
             each[p].zero_grad()
-        for p in params: p.register_post_accumulate_grad_hook(update)
+
+        for p in params:
+            p.register_post_accumulate_grad_hook(update)
         return torch.optim.SGD(params, lr=0.0)
-    def block(x): return x * torch.arange(64, device=x.device)
-    def step(model, optimizer): torch.utils.checkpoint.checkpoint(block, model(torch.randn(4, 64)), use_reentrant=False).sum().backward()
-    trace = simulate(lambda: nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8))), in_backward, step, device='cuda', steps=1)
+
+    def block(x):
+        return x * torch.arange(64, device=x.device)
+
+    def step(model, optimizer):
+        torch.utils.checkpoint.checkpoint(
+            block, model(torch.randn(4, 64)), use_reentrant=False
+        ).sum().backward()
+
+    trace = simulate(
+        lambda: nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8))),
+        in_backward,
+        step,
+        device='cuda',
+        steps=1,
+    )
     held = dict(zip(CATEGORIES, trace.timeline.max(0).tolist()))
-    assert held['gradients'] <= 2 * 64*64*4 and sum(b.size == 64*64*4 for b in trace.alive(trace.events - 1)) == 3*8  # weights and both moments
+    # weights and both moments
+    assert (
+        held['gradients'] <= 2 * 64 * 64 * 4
+        and sum(b.size == 64 * 64 * 4 for b in trace.alive(trace.events - 1)) == 3 * 8
+    )
 
 # %% ../nbs/proofs/cuda.ipynb #851fc075
 def test_kernels_with_temporaries_hold_them_beside_their_results():
-    "As CUDA's kernels allocate: SoftMax.cu grad*output, group_norm_kernel.cu five sums, Sort.cu the other half of its buffers"
+    """As CUDA's kernels allocate: SoftMax.cu grad*output, group_norm_kernel.cu five sums, Sort.cu the other
+    half of its buffers"""
+
     def made(call, op, *shape):
         def step(model, optimizer):
             x = torch.randn(*shape, device='cuda', requires_grad=True)
             y = call(x)
-            if y.grad_fn: y.backward(torch.ones_like(y))
+            if y.grad_fn:
+                y.backward(torch.ones_like(y))
+
         trace = simulate(lambda: nn.Linear(1, 1), torch.optim.SGD, step, device='cuda', steps=1)
         return sorted(b.size for b in trace.blocks if b.op == f'aten::{op}')
-    test_eq(made(lambda x: x.softmax(-1), '_softmax_backward_data', 64, 1024), [64*1024*4]*2)  # the gradient of x is one of them
-    test_eq(made(lambda x: F.group_norm(x, 4), 'native_group_norm_backward', 8, 128, 16), [512]*2 + [8*128*4]*2 + [8*128*16*4])
-    values, positions = 128*8192*4, 128*8192*8
-    test_eq(made(lambda x: x.detach().sort(-1)[0], 'sort', 128, 8192), [values]*2 + [positions]*3)
-    test_eq([len(made(lambda x: x.detach().sort(-1)[0], 'sort', *shape)) for shape in ((128, 4096), (16, 8192))], [2, 2])
+
+    # the gradient of x is one of them
+    test_eq(made(lambda x: x.softmax(-1), '_softmax_backward_data', 64, 1024), [64 * 1024 * 4] * 2)
+    test_eq(
+        made(lambda x: F.group_norm(x, 4), 'native_group_norm_backward', 8, 128, 16),
+        [512] * 2 + [8 * 128 * 4] * 2 + [8 * 128 * 16 * 4],
+    )
+    values, positions = 128 * 8192 * 4, 128 * 8192 * 8
+    test_eq(made(lambda x: x.detach().sort(-1)[0], 'sort', 128, 8192), [values] * 2 + [positions] * 3)
+    test_eq(
+        [len(made(lambda x: x.detach().sort(-1)[0], 'sort', *shape)) for shape in ((128, 4096), (16, 8192))],
+        [2, 2],
+    )
 
 # %% ../nbs/proofs/cuda.ipynb #bd8e0949
 def test_rms_norm_is_one_kernel_unless_its_weight_has_another_dtype():
-    "layer_norm.cpp: rms_norm_symint; layer_norm_kernel.cu: gradient and input in one piece, input and a number a row stay"
-    def norm(dtype): return lambda x: F.rms_norm(x, (1024,), torch.ones(1024, device='cuda', dtype=dtype, requires_grad=True))
-    whole, row = 256*1024*2, 256*4
+    """layer_norm.cpp: rms_norm_symint; layer_norm_kernel.cu: gradient and input in one piece, input and a
+    number a row stay"""
+
+    def norm(dtype):
+        return lambda x: F.rms_norm(
+            x, (1024,), torch.ones(1024, device='cuda', dtype=dtype, requires_grad=True)
+        )
+
+    whole, row = 256 * 1024 * 2, 256 * 4
     got = blocks_of(norm(torch.bfloat16), (256, 1024), dtype=torch.bfloat16)
-    test_eq(sorted(size for op, size in got if 'rms_norm' in op), sorted([whole, row, 2*1024, whole, whole]))  # result, row; the gradient in one piece, that of x and of the weight
+    # result, row; the gradient in one piece, that of x and of the weight
+    test_eq(
+        sorted(size for op, size in got if 'rms_norm' in op), sorted([whole, row, 2 * 1024, whole, whole])
+    )
     assert any(op == 'rsqrt' for op, _ in blocks_of(norm(torch.float32), (256, 1024), dtype=torch.bfloat16))
-    test_eq(sorted(size for op, size in blocks_of(lambda x: F.layer_norm(x.t(), (256,)), (256, 1024)) if 'layer_norm' in op), [4*1024]*2 + [2*whole]*5)
+    test_eq(
+        sorted(
+            size
+            for op, size in blocks_of(lambda x: F.layer_norm(x.t(), (256,)), (256, 1024))
+            if 'layer_norm' in op
+        ),
+        [4 * 1024] * 2 + [2 * whole] * 5,
+    )
     blocks_of(lambda x: F.rms_norm(x, (8,)), (2, 8))  # whose values are known
 
 # %% ../nbs/proofs/cuda.ipynb #b8bd38ed
 def test_a_script_may_ask_its_card():
     seen, file = {}, io.BytesIO()
     torch.save(dict(a=torch.zeros(1024)), file)
+
     def step(model, optimizer):
         file.seek(0)
         card, draw = torch.cuda.get_device_properties(0), torch.Generator('cuda').manual_seed(1)
-        with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()) as side, torch.device('cuda'): inside = torch.zeros(2)
+        with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()) as side, torch.device('cuda'):
+            inside = torch.zeros(2)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         torch.cuda.current_stream().wait_stream(side)
         inside.record_stream(side)
-        seen.update(card=(card.total_memory >> 30, torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1] == card.total_memory), draw=(draw.device.type, torch.Generator().device.type),
-            drawn=torch.randn(4, device=torch.accelerator.current_accelerator(), generator=draw).is_cuda, inside=inside.get_device(), time=begin.elapsed_time(end), capturing=side.is_capturing() or not end.query(),
-            old=[torch.cuda.FloatTensor(2, 3).dtype, torch.cuda.LongTensor([1]).is_cuda, torch.zeros(2).type(torch.cuda.HalfTensor).dtype, torch.zeros(2).get_device()],
-            loaded=[torch.load(file, map_location='cuda')['a'].is_cuda, len(torch.cuda.get_rng_state_all())], rows=next(iter(DataLoader(range(4), batch_size=2, pin_memory=True))).tolist())
+        seen.update(
+            card=(
+                card.total_memory >> 30,
+                torch.cuda.get_device_name(),
+                torch.cuda.mem_get_info()[1] == card.total_memory,
+            ),
+            draw=(draw.device.type, torch.Generator().device.type),
+            drawn=torch.randn(4, device=torch.accelerator.current_accelerator(), generator=draw).is_cuda,
+            inside=inside.get_device(),
+            time=begin.elapsed_time(end),
+            capturing=side.is_capturing() or not end.query(),
+            old=[
+                torch.cuda.FloatTensor(2, 3).dtype,
+                torch.cuda.LongTensor([1]).is_cuda,
+                torch.zeros(2).type(torch.cuda.HalfTensor).dtype,
+                torch.zeros(2).get_device(),
+            ],
+            loaded=[torch.load(file, map_location='cuda')['a'].is_cuda, len(torch.cuda.get_rng_state_all())],
+            rows=next(iter(DataLoader(range(4), batch_size=2, pin_memory=True))).tolist(),
+        )
         torch.cuda.reset_peak_memory_stats()
         before, large = torch.cuda.memory_allocated(), torch.zeros(1 << 20, device='cuda')
         del large
-        seen['used'] = torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before, torch.cuda.memory_stats()['allocated_bytes.all.peak'] - before
+        seen['used'] = (
+            torch.cuda.max_memory_allocated() - before,
+            torch.cuda.memory_allocated() - before,
+            torch.cuda.memory_stats()['allocated_bytes.all.peak'] - before,
+        )
         loss = model(torch.randn(2, 64, device='cuda')).sum()
-        seen['text'] = f'{loss.detach():.2f} {torch.ones(2).cuda()}'[:10], loss.detach().cpu().numpy().tolist()
+        seen['text'] = (
+            f'{loss.detach():.2f} {torch.ones(2).cuda()}'[:10],
+            loss.detach().cpu().numpy().tolist(),
+        )
         torch.save(model.state_dict(), 'nowhere/at/all')
         torch.set_default_device('cuda')
         seen['default'] = torch.zeros(2).is_cuda
+
     trace = simulate(lambda: nn.Linear(64, 64).cuda(), torch.optim.SGD, step, device='40gb', steps=1)
-    test_eq(seen, dict(card=(40, 'a simulated card', True), draw=('cuda', 'cpu'), drawn=True, inside=0, time=1.0, capturing=False, old=[torch.float32, True, torch.float16, -1], loaded=[True, 1], rows=[0, 1],
-                       used=(4 << 20, 0, 4 << 20), text=('0.00 FakeT', 0.0), default=True))
-    test_eq((torch.zeros(2).device.type, len(trace.notes)), ('cpu', 2))  # nothing was saved; zeros for numbers that nobody knows
+    test_eq(
+        seen,
+        dict(
+            card=(40, 'a simulated card', True),
+            draw=('cuda', 'cpu'),
+            drawn=True,
+            inside=0,
+            time=1.0,
+            capturing=False,
+            old=[torch.float32, True, torch.float16, -1],
+            loaded=[True, 1],
+            rows=[0, 1],
+            used=(4 << 20, 0, 4 << 20),
+            text=('0.00 FakeT', 0.0),
+            default=True,
+        ),
+    )
+    # nothing was saved; zeros for numbers that nobody knows
+    test_eq((torch.zeros(2).device.type, len(trace.notes)), ('cpu', 2))
 
 # %% ../nbs/proofs/cuda.ipynb #a3ad0727
 def test_a_whole_script_runs_in_the_step():
-    "In the form of LLMs-from-scratch, chapter 5: model, optimizer, loader, epochs, evaluation, a sample of text"
+    """In the form of LLMs-from-scratch, chapter 5: model, optimizer, loader, epochs, evaluation, a sample of
+    text"""
+
     def main():
         device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
         model = GPT(GPTConfig(vocab_size=64, block_size=32, n_layer=1, n_head=2, n_embd=32))
         model.to(device)
         optimizer, seen = torch.optim.AdamW(model.parameters(), lr=4e-4, weight_decay=0.1), 0
         text = torch.arange(300) % 64
-        loader = DataLoader([(text[i:i + 32], text[i + 1:i + 33]) for i in range(0, 256, 32)], batch_size=4, shuffle=True, drop_last=True)
+        loader = DataLoader(
+            [(text[i : i + 32], text[i + 1 : i + 33]) for i in range(0, 256, 32)],
+            batch_size=4,
+            shuffle=True,
+            drop_last=True,
+        )
         for epoch in range(2):
             for x, y in loader:
                 optimizer.zero_grad()
@@ -285,30 +507,60 @@ def test_a_whole_script_runs_in_the_step():
             with torch.no_grad():
                 total = sum(model.loss(x.to(device), y.to(device)).item() for x, y in loader) / len(loader)
                 ids = text[None, :4].to(device)
-                for _ in range(3): ids = torch.cat((ids, model(ids[:, -32:])[:, -1].argmax(-1, keepdim=True)), 1)
+                for _ in range(3):
+                    ids = torch.cat((ids, model(ids[:, -32:])[:, -1].argmax(-1, keepdim=True)), 1)
             model.train()
-            assert f'{total:.3f}' == '0.000' and len(ids.squeeze(0).tolist()) == 7 and seen == 256*(epoch + 1)
-    trace = simulate(lambda: nn.Linear(1, 1).cuda(), torch.optim.SGD, lambda model, optimizer: main(), device='cuda', steps=1)
+            assert (
+                f'{total:.3f}' == '0.000' and len(ids.squeeze(0).tolist()) == 7 and seen == 256 * (epoch + 1)
+            )
+
+    trace = simulate(
+        lambda: nn.Linear(1, 1).cuda(),
+        torch.optim.SGD,
+        lambda model, optimizer: main(),
+        device='cuda',
+        steps=1,
+    )
     held = dict(zip(CATEGORIES, trace.timeline.max(0).tolist()))
-    assert held['optimizer state'] > 2*4*32*64 and held['weights'] > 4*32*64  # of what the script made itself
+    assert (
+        held['optimizer state'] > 2 * 4 * 32 * 64 and held['weights'] > 4 * 32 * 64
+    )  # of what the script made itself
 
 # %% ../nbs/proofs/cuda.ipynb #64765a79
 def test_weights_of_four_bits_lie_packed_and_are_widened_for_the_backward_pass():
     import bitsandbytes as bnb
+
     class Layer(nn.Module):
         def __init__(self):
             super().__init__()
-            self.frozen, self.small = bnb.nn.Linear4bit(512, 1024, bias=False, compute_dtype=torch.bfloat16, quant_type='nf4'), nn.Linear(512, 512, bias=False)
+            self.frozen, self.small = (
+                bnb.nn.Linear4bit(512, 1024, bias=False, compute_dtype=torch.bfloat16, quant_type='nf4'),
+                nn.Linear(512, 512, bias=False),
+            )
             self.to(torch.bfloat16)
-        def forward(self, x): return self.frozen(self.small(x)).sum()
-    wide = 512*1024*2
+
+        def forward(self, x):
+            return self.frozen(self.small(x)).sum()
+
+    wide = 512 * 1024 * 2
     for rows, times in ((64, 1), (2048, 2)):
+
         def step(model, optimizer):
             model(torch.randn(rows, 512, device='cuda', dtype=torch.bfloat16)).backward()
             optimizer.step()
-        trace = simulate(lambda: Layer().cuda(), lambda params: torch.optim.AdamW([p for p in params if p.requires_grad]), step, device='cuda', steps=1)
+
+        trace = simulate(
+            lambda: Layer().cuda(),
+            lambda params: torch.optim.AdamW([p for p in params if p.requires_grad]),
+            step,
+            device='cuda',
+            steps=1,
+        )
         held = [b for b in trace.alive(trace.events - 1) if b.phase == 'build']
-        test_eq(sorted(b.size for b in held if b.size > 4096), [512*1024//64, wide//4, 512*512*2])  # 64 numbers share one of fp32 (nested: of a byte)
+        # 64 numbers share one of fp32 (nested: of a byte)
+        test_eq(sorted(b.size for b in held if b.size > 4096), [512 * 1024 // 64, wide // 4, 512 * 512 * 2])
         test_eq(sum(b.size == wide and '4bit' in b.op for b in trace.blocks if b.phase != 'build'), times)
     weight = bnb.nn.Params4bit(torch.randn(64, 64), quant_type='nf4').to('cpu')  # and afterwards real ones
-    assert not isinstance(bnb.functional.dequantize_4bit(weight.data, weight.quant_state), torch._subclasses.FakeTensor)
+    assert not isinstance(
+        bnb.functional.dequantize_4bit(weight.data, weight.quant_state), torch._subclasses.FakeTensor
+    )

@@ -12,17 +12,27 @@ from memtrain.estimate import Step, estimate
 # %% ../nbs/memory/09_families.ipynb #831bed41
 @pytest.mark.page
 def test_a_law_knows_how_many_numbers_a_model_has():
-    for name, billions in (('llama-3-8b', 8.03), ('llama-3-70b', 70.55), ('llama-3.2-1b', 1.236), ('mistral-7b', 7.24)):
+    for name, billions in (
+        ('llama-3-8b', 8.03),
+        ('llama-3-70b', 70.55),
+        ('llama-3.2-1b', 1.236),
+        ('mistral-7b', 7.24),
+    ):
         params, block, _ = count_weights(read_model(name))
-        assert abs(params/1e9/billions - 1) < 0.003 and block*read_model(name).n_layer < params, name
+        assert abs(params / 1e9 / billions - 1) < 0.003 and block * read_model(name).n_layer < params, name
     gpt = size_model('124M', vocab_size=50257, block_size=1024)
     test_eq(count_weights(shape_of(gpt))[0], count_params(gpt))
+
 
 @pytest.mark.page
 def test_the_law_of_our_own_gpt_is_its_closed_form():
     gpt = size_model('124M', vocab_size=50257, block_size=1024)
-    for step in (Step(4, 1024), Step(2, 1024, 4, True, activation_checkpointing=True), Step(8, 1024, 1, True, 'adamw8bit', True, 1024)):
-        assert abs(predict_step(shape_of(gpt), step).peak/estimate(gpt, step, 'cuda').peak - 1) < 0.02, step
+    for step in (
+        Step(4, 1024),
+        Step(2, 1024, 4, True, activation_checkpointing=True),
+        Step(8, 1024, 1, True, 'adamw8bit', True, 1024),
+    ):
+        assert abs(predict_step(shape_of(gpt), step).peak / estimate(gpt, step, 'cuda').peak - 1) < 0.02, step
 
 
 # %% ../nbs/solutions/09_families.ipynb #84fee9af
@@ -31,21 +41,50 @@ from memtrain.estimate import Step
 from memtrain.families import find_law, list_models, predict_step, read_model
 from memtrain.plan import find_largest, usable_memory
 
+
 def kept(name):
     "Bytes that a layer keeps, per token and number of the model's width"
     shape = read_model(name, 512)
-    moment = next(m for m in find_law(shape, Step(weights='bfloat16'))['first'] if 'logits and loss' in m and 'NV' in m['logits and loss'])
+    moment = next(
+        m
+        for m in find_law(shape, Step(weights='bfloat16'))['first']
+        if 'logits and loss' in m and 'NV' in m['logits and loss']
+    )
     sizes = shape.sizes | dict(N=512, L=1, T=512)
-    return sum(n*math.prod(sizes[a] for a in p) for p, n in moment['activations'].items() if 'L' in p)/512/shape.n_embd
+    return (
+        sum(n * math.prod(sizes[a] for a in p) for p, n in moment['activations'].items() if 'L' in p)
+        / 512
+        / shape.n_embd
+    )
+
 
 def test_solution_the_widest_mlp_keeps_most():
     by = {name: kept(name) for name in list_models()}
     name = max(by, key=by.get)
-    assert name == 'gemma-7b' and [round(by[k]) for k in (name, 'qwen3-32b', 'llama-3-8b')] == [95, 74, 49] and min(by.values()) > 25
+    assert (
+        name == 'gemma-7b'
+        and [round(by[k]) for k in (name, 'qwen3-32b', 'llama-3-8b')] == [95, 74, 49]
+        and min(by.values()) > 25
+    )
+
 
 def test_solution_the_longest_window():
     shape = read_model('llama-3.2-1b', 131072)
-    def need(tokens): return predict_step(shape, Step(1, tokens, weights='bfloat16', lora=16, load_in_4bit=True, activation_checkpointing=True, loss_chunk_size=1024)).peak
+
+    def need(tokens):
+        return predict_step(
+            shape,
+            Step(
+                1,
+                tokens,
+                weights='bfloat16',
+                lora=16,
+                load_in_4bit=True,
+                activation_checkpointing=True,
+                loss_chunk_size=1024,
+            ),
+        ).peak
+
     tokens = find_largest(need, usable_memory('16gb'), most=131072)
     assert 30_000 < tokens < 131_072 and need(tokens) <= usable_memory('16gb') < need(tokens + 1)
 
@@ -65,13 +104,33 @@ from memtrain.train import TrainConfig, model_step
 # %% ../nbs/proofs/families.ipynb #52b1f820
 def test_a_model_is_read_from_a_name_a_file_or_a_folder():
     llama = read_model('llama-3-8b')
-    for name in ('meta-llama/Meta-Llama-3-8B', 'Meta-Llama-3-8B', 'LLAMA-3-8B'): test_eq(replace(read_model(name), name=''), replace(llama, name=''))
-    test_eq((llama.block_size, read_model('llama-3-8b', 8192).block_size, read_model('tinyllama-1.1b').block_size), (4096, 8192, 2048))
+    for name in ('meta-llama/Meta-Llama-3-8B', 'Meta-Llama-3-8B', 'LLAMA-3-8B'):
+        test_eq(replace(read_model(name), name=''), replace(llama, name=''))
+    test_eq(
+        (
+            llama.block_size,
+            read_model('llama-3-8b', 8192).block_size,
+            read_model('tinyllama-1.1b').block_size,
+        ),
+        (4096, 8192, 2048),
+    )
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'config.json'
+        path = Path(d) / 'config.json'
         path.write_text(json.dumps(list_models()['llama-3-8b']))
-        for source in (d, path): test_eq(replace(read_model(source), name=''), replace(llama, name=''))
-        path.write_text(json.dumps(dict(model_type='llama', num_hidden_layers=2, num_attention_heads=2, hidden_size=64, vocab_size=96, max_position_embeddings=128)))
+        for source in (d, path):
+            test_eq(replace(read_model(source), name=''), replace(llama, name=''))
+        path.write_text(
+            json.dumps(
+                dict(
+                    model_type='llama',
+                    num_hidden_layers=2,
+                    num_attention_heads=2,
+                    hidden_size=64,
+                    vocab_size=96,
+                    max_position_embeddings=128,
+                )
+            )
+        )
         own = read_model(path)
         test_eq((own.mlp_width, own.positions, own.tie_weights, own.block_size), (256, 0, False, 128))
         path.write_text('{"model_type": "llama", "hidden_size": 64}')
@@ -80,91 +139,234 @@ def test_a_model_is_read_from_a_name_a_file_or_a_folder():
         test_fail(lambda: read_model(path), exc=MemtrainError, contains='is no JSON object')
         path.write_text('{"model_type": "mamba"}')
         test_fail(lambda: read_model(path), exc=MemtrainError, contains="'mamba', whose law was not recorded")
-    test_fail(lambda: read_model('llama-9'), exc=MemtrainError, contains='is neither a folder nor a model with a name here: give')
-    test_fail(lambda: read_model('llama-3-8b', 9000), exc=MemtrainError, contains='seq_len 9000 is more than the 8,192 positions')
+    test_fail(
+        lambda: read_model('llama-9'),
+        exc=MemtrainError,
+        contains='is neither a folder nor a model with a name here: give',
+    )
+    test_fail(
+        lambda: read_model('llama-3-8b', 9000),
+        exc=MemtrainError,
+        contains='seq_len 9000 is more than the 8,192 positions',
+    )
+
 
 def test_what_makes_other_tensors_than_a_law_has_is_refused():
-    test_fail(lambda: read_model('mistral-7b', 4096), exc=MemtrainError, contains='sliding window of 4,096 tokens')
-    try: read_model('gpt2', 2048)
-    except MemtrainError as e: test_eq(str(e), 'seq_len 2048 is more than the 1,024 positions of gpt2: take as many, or fewer')  # and nothing of damage
-    else: raise AssertionError('taken')
-    test_eq((read_model('mistral-7b').block_size, read_model('mistral-7b', 4095).block_size, read_model('phi-3-mini').block_size), (3840, 4095, 1792))
+    test_fail(
+        lambda: read_model('mistral-7b', 4096), exc=MemtrainError, contains='sliding window of 4,096 tokens'
+    )
+    try:
+        read_model('gpt2', 2048)
+    # and nothing of damage
+    except MemtrainError as e:
+        test_eq(str(e), 'seq_len 2048 is more than the 1,024 positions of gpt2: take as many, or fewer')
+    else:
+        raise AssertionError('taken')
+    test_eq(
+        (
+            read_model('mistral-7b').block_size,
+            read_model('mistral-7b', 4095).block_size,
+            read_model('phi-3-mini').block_size,
+        ),
+        (3840, 4095, 1792),
+    )
+
     def read(name, **other):
         with tempfile.TemporaryDirectory() as d:
             Path(d, 'config.json').write_text(json.dumps(list_models()[name] | other))
             return read_model(d)
-    for name, other in (('phi-4', dict(partial_rotary_factor=0.75)), ('phi-4', dict(rope_parameters={'partial_rotary_factor': 0.75})), ('pythia-1b', dict(use_parallel_residual=False)), ('llama-3-8b', dict(attention_dropout=0.1)), ('gpt2', dict(resid_pdrop=0.0))):
-        test_fail(lambda: read(name, **other), exc=MemtrainError, contains='than the models whose law was recorded: simulate its step')
-    test_eq((read('gpt2').kind, read('gpt2', resid_pdrop=0, embd_pdrop=0, attn_pdrop=0).kind, read('qwen2.5-7b', sliding_window=128, use_sliding_window=False).block_size), ('gpt2', 'gpt2_plain', 4096))
+
+    for name, other in (
+        ('phi-4', dict(partial_rotary_factor=0.75)),
+        ('phi-4', dict(rope_parameters={'partial_rotary_factor': 0.75})),
+        ('pythia-1b', dict(use_parallel_residual=False)),
+        ('llama-3-8b', dict(attention_dropout=0.1)),
+        ('gpt2', dict(resid_pdrop=0.0)),
+    ):
+        test_fail(
+            lambda: read(name, **other),
+            exc=MemtrainError,
+            contains='than the models whose law was recorded: simulate its step',
+        )
+    test_eq(
+        (
+            read('gpt2').kind,
+            read('gpt2', resid_pdrop=0, embd_pdrop=0, attn_pdrop=0).kind,
+            read('qwen2.5-7b', sliding_window=128, use_sliding_window=False).block_size,
+        ),
+        ('gpt2', 'gpt2_plain', 4096),
+    )
     test_eq([read_model('pythia-1b').sizes['p'], read_model('llama-3-8b').sizes['p']], [512, 4096])
-    test_fail(lambda: find_law(replace(read_model('gpt2'), tie_weights=False), Step()), exc=MemtrainError, contains='no law of such a step')
+    test_fail(
+        lambda: find_law(replace(read_model('gpt2'), tie_weights=False), Step()),
+        exc=MemtrainError,
+        contains='no law of such a step',
+    )
 
 # %% ../nbs/proofs/families.ipynb #e925ecbf
 def test_every_named_model_can_be_predicted_in_every_way_that_was_recorded():
     for name in list_models():
         shape = read_model(name, 512)
-        for way in (dict(), dict(lora=8), dict(lora=8, load_in_4bit=True)) if shape.kind == 'llama' else (dict(),):
+        for way in (
+            (dict(), dict(lora=8), dict(lora=8, load_in_4bit=True)) if shape.kind == 'llama' else (dict(),)
+        ):
             p = predict_step(shape, Step(1, 512, weights='bfloat16', **way))
-            assert set(p.by_category) == set(CATEGORIES) and min(p.by_category.values()) >= 0 and p.peak > (8 if not way else 2 if len(way) == 1 else 0.5)*p.params, (name, way)
+            assert (
+                set(p.by_category) == set(CATEGORIES)
+                and min(p.by_category.values()) >= 0
+                and p.peak > (8 if not way else 2 if len(way) == 1 else 0.5) * p.params
+            ), (name, way)
+
 
 def test_tied_weights_are_those_whose_published_count_says_so():
-    published = {'smollm2-135m': 0.135, 'smollm2-360m': 0.362, 'smollm2-1.7b': 1.71, 'qwen2.5-0.5b': 0.494, 'qwen2.5-1.5b': 1.54, 'qwen2.5-3b': 3.09, 'qwen3-0.6b': 0.6, 'qwen3-1.7b': 1.72, 'qwen3-4b': 4.02,
-                 'llama-3.2-1b': 1.24, 'llama-3.2-3b': 3.21, 'gemma-2b': 2.51, 'gemma-7b': 8.54, 'phi-4-mini': 3.84, 'gpt2': 0.124, 'gpt2-medium': 0.355, 'gpt2-large': 0.774, 'gpt2-xl': 1.558,
-                 'qwen2.5-7b': 7.62, 'qwen3-8b': 8.19, 'phi-3-mini': 3.82, 'phi-4': 14.7, 'pythia-1b': 1.01, 'tinyllama-1.1b': 1.10, 'llama-3.1-405b': 406, 'mistral-large': 123}
+    published = {
+        'smollm2-135m': 0.135,
+        'smollm2-360m': 0.362,
+        'smollm2-1.7b': 1.71,
+        'qwen2.5-0.5b': 0.494,
+        'qwen2.5-1.5b': 1.54,
+        'qwen2.5-3b': 3.09,
+        'qwen3-0.6b': 0.6,
+        'qwen3-1.7b': 1.72,
+        'qwen3-4b': 4.02,
+        'llama-3.2-1b': 1.24,
+        'llama-3.2-3b': 3.21,
+        'gemma-2b': 2.51,
+        'gemma-7b': 8.54,
+        'phi-4-mini': 3.84,
+        'gpt2': 0.124,
+        'gpt2-medium': 0.355,
+        'gpt2-large': 0.774,
+        'gpt2-xl': 1.558,
+        'qwen2.5-7b': 7.62,
+        'qwen3-8b': 8.19,
+        'phi-3-mini': 3.82,
+        'phi-4': 14.7,
+        'pythia-1b': 1.01,
+        'tinyllama-1.1b': 1.10,
+        'llama-3.1-405b': 406,
+        'mistral-large': 123,
+    }
     published = {name: n for name, n in published.items() if name in list_models()}
-    for name, billions in published.items(): assert abs(count_weights(read_model(name))[0]/1e9/billions - 1) < 0.012, (name, count_weights(read_model(name))[0])
+    for name, billions in published.items():
+        assert abs(count_weights(read_model(name))[0] / 1e9 / billions - 1) < 0.012, (
+            name,
+            count_weights(read_model(name))[0],
+        )
     assert {name for name, c in list_models().items() if c['tie_word_embeddings']} <= published.keys()
+
 
 def test_each_setting_changes_what_is_held_as_it_should():
     shape, base = read_model('llama-3.2-1b', 1024), Step(2, 1024, weights='bfloat16')
-    def peak(**kw): return predict_step(shape, replace(base, **kw)).peak
-    for kw in (dict(activation_checkpointing=True), dict(loss_chunk_size=256), dict(lora=16)): assert peak(**kw) < peak(), kw
+
+    def peak(**kw):
+        return predict_step(shape, replace(base, **kw)).peak
+
+    for kw in (dict(activation_checkpointing=True), dict(loss_chunk_size=256), dict(lora=16)):
+        assert peak(**kw) < peak(), kw
     small = dict(activation_checkpointing=True, loss_chunk_size=256)
     assert peak(optimizer_in_backward=True, **small) < peak(**small)
-    assert peak(lora=16, load_in_4bit=True) < peak(lora=16) < peak(lora=64) and peak(lora=16) < peak(lora=16, weights='float32', use_mixed_precision=True)
-    assert peak(batch_size=4) > peak() and peak(weights='float32') > peak(weights='float32', use_mixed_precision=True, optimizer='adamw8bit') and peak(gradient_accumulation_steps=2) > peak()
+    assert peak(lora=16, load_in_4bit=True) < peak(lora=16) < peak(lora=64) and peak(lora=16) < peak(
+        lora=16, weights='float32', use_mixed_precision=True
+    )
+    assert (
+        peak(batch_size=4) > peak()
+        and peak(weights='float32') > peak(weights='float32', use_mixed_precision=True, optimizer='adamw8bit')
+        and peak(gradient_accumulation_steps=2) > peak()
+    )
     full, adapters = predict_step(shape, base), predict_step(shape, replace(base, lora=16))
-    test_eq(full.by_category['optimizer state'], 4*full.trained)
-    assert 0 <= full.params - full.trained < 100 and full.by_category['weights']//2 == full.params  # tables of rotary positions aren't trained
-    test_eq((adapters.params - full.params, adapters.by_category['optimizer state']), (adapters.trained, 4*adapters.trained))
-    test_eq(adapters.trained, 16*16*(2*(2048 + 2048) + 2*(2048 + 512) + 3*(2048 + 8192)))  # layers x rank x (q and o, k and v, the MLP's three)
+    test_eq(full.by_category['optimizer state'], 4 * full.trained)
+    # tables of rotary positions aren't trained
+    assert 0 <= full.params - full.trained < 100 and full.by_category['weights'] // 2 == full.params
+    test_eq(
+        (adapters.params - full.params, adapters.by_category['optimizer state']),
+        (adapters.trained, 4 * adapters.trained),
+    )
+    # layers x rank x (q and o, k and v, the MLP's three)
+    test_eq(adapters.trained, 16 * 16 * (2 * (2048 + 2048) + 2 * (2048 + 512) + 3 * (2048 + 8192)))
+
 
 def test_recorded_simulations_are_predicted():
     rows = load_result('plan_models').values['rows']
     for r in rows:
         step = Step(**r['step'])
-        assert abs(predict_step(read_model(r['model'], step.seq_len), step).peak/r['simulated'] - 1) < 0.005, r
+        assert (
+            abs(predict_step(read_model(r['model'], step.seq_len), step).peak / r['simulated'] - 1) < 0.005
+        ), r
     assert {r['step'].get('parallel', 'ddp') for r in rows} == {'ddp', 'fsdp'}
+
 
 def test_what_has_no_law_says_so():
     gpt = GPTConfig(vocab_size=64, block_size=32, n_layer=2, n_head=2, n_embd=32)
     test_eq(shape_of(replace(gpt, mlp='gelu_exact')), shape_of(gpt))  # which holds the same bytes
-    for kw in (dict(n_experts=4), dict(norm='rms'), dict(dropout=0.1)): test_fail(lambda: shape_of(replace(gpt, **kw)), exc=MemtrainError, contains='has no recorded law')
-    test_fail(lambda: find_law(read_model('llama-3-8b'), Step(weights='bfloat16-master')), exc=MemtrainError, contains='no law of such a step was recorded')
-    test_fail(lambda: find_law(shape_of(gpt), Step(lora=8)), exc=MemtrainError, contains='float32 lora: no law of such a step was recorded for memtrain')
-    test_fail(lambda: predict_step(read_model('qwen3-8b'), Step(weights='bfloat16', lora=8)), exc=MemtrainError, contains='bfloat16 lora: no law of such a step was recorded for qwen3: simulate it')
+    for kw in (dict(n_experts=4), dict(norm='rms'), dict(dropout=0.1)):
+        test_fail(lambda: shape_of(replace(gpt, **kw)), exc=MemtrainError, contains='has no recorded law')
+    test_fail(
+        lambda: find_law(read_model('llama-3-8b'), Step(weights='bfloat16-master')),
+        exc=MemtrainError,
+        contains='no law of such a step was recorded',
+    )
+    test_fail(
+        lambda: find_law(shape_of(gpt), Step(lora=8)),
+        exc=MemtrainError,
+        contains='float32 lora: no law of such a step was recorded for memtrain',
+    )
+    test_fail(
+        lambda: predict_step(read_model('qwen3-8b'), Step(weights='bfloat16', lora=8)),
+        exc=MemtrainError,
+        contains='bfloat16 lora: no law of such a step was recorded for qwen3: simulate it',
+    )
+
 
 def test_a_rank_of_fsdp_holds_its_share_and_what_is_gathered():
     shape = read_model('llama-3-8b', 1024)
-    def held(ranks, **kw): return predict_step(shape, Step(1, 1024, weights='bfloat16', ranks=ranks, parallel='fsdp', **kw))
+
+    def held(ranks, **kw):
+        return predict_step(shape, Step(1, 1024, weights='bfloat16', ranks=ranks, parallel='fsdp', **kw))
+
     alone, two, many = predict_step(shape, Step(1, 1024, weights='bfloat16')), held(2), held(64)
-    for name in ('weights', 'optimizer state'): assert abs(2*two.by_category[name]/alone.by_category[name] - 1) < 0.001 and abs(64*many.by_category[name]/alone.by_category[name] - 1) < 0.001
+    for name in ('weights', 'optimizer state'):
+        assert (
+            abs(2 * two.by_category[name] / alone.by_category[name] - 1) < 0.001
+            and abs(64 * many.by_category[name] / alone.by_category[name] - 1) < 0.001
+        )
     test_eq((two.params, two.trained), (alone.params, alone.trained))
-    assert alone.peak > two.peak > held(8).peak > many.peak > 4*128_256*4096  # two tables are whole
-    assert held(8, lora=16).peak < held(8).peak and held(8, gradient_accumulation_steps=2).peak >= held(8).peak
+    assert alone.peak > two.peak > held(8).peak > many.peak > 4 * 128_256 * 4096  # two tables are whole
+    assert (
+        held(8, lora=16).peak < held(8).peak and held(8, gradient_accumulation_steps=2).peak >= held(8).peak
+    )
     assert held(8, lora=16, load_in_4bit=True).peak < held(8, lora=16).peak
     saved = dict(activation_checkpointing=True, loss_chunk_size=256)
     for ranks in (1, 8):
         less = held(ranks, offload_to_cpu=True, **saved)
-        assert less.peak < held(max(2, ranks), **saved).peak and less.by_category['weights'] + less.by_category['gradients'] + less.by_category['optimizer state'] < 10_000
-        test_eq(less.host, 8*alone.trained + 2*(alone.params - alone.trained))
-    test_eq(held(8, lora=16, offload_to_cpu=True, **saved).host, 2*alone.params + 8*held(8, lora=16).trained)
-    test_fail(lambda: held(8, offload_to_cpu=True, loss_chunk_size=256), exc=MemtrainError, contains='add activation_checkpointing')
+        assert (
+            less.peak < held(max(2, ranks), **saved).peak
+            and less.by_category['weights']
+            + less.by_category['gradients']
+            + less.by_category['optimizer state']
+            < 10_000
+        )
+        test_eq(less.host, 8 * alone.trained + 2 * (alone.params - alone.trained))
+    test_eq(
+        held(8, lora=16, offload_to_cpu=True, **saved).host, 2 * alone.params + 8 * held(8, lora=16).trained
+    )
+    test_fail(
+        lambda: held(8, offload_to_cpu=True, loss_chunk_size=256),
+        exc=MemtrainError,
+        contains='add activation_checkpointing',
+    )
+
 
 def test_parts_of_ranks_are_rounded_up():
-    shape = replace(read_model('llama-3-8b', 1024), mlp_width=14_337)  # over 64 ranks a row more for gate and up, of which the first has the most
-    def held(shape, **kw): return predict_step(shape, Step(1, 1024, weights='bfloat16', ranks=64, parallel='fsdp', **kw)).by_category['weights']
-    test_eq(held(shape) - held(replace(shape, mlp_width=14_336)), 2*shape.n_layer*(2*4096 + 4096//64))
+    # over 64 ranks a row more for gate and up, of which the first has the most
+    shape = replace(read_model('llama-3-8b', 1024), mlp_width=14_337)
+
+    def held(shape, **kw):
+        return predict_step(
+            shape, Step(1, 1024, weights='bfloat16', ranks=64, parallel='fsdp', **kw)
+        ).by_category['weights']
+
+    test_eq(held(shape) - held(replace(shape, mlp_width=14_336)), 2 * shape.n_layer * (2 * 4096 + 4096 // 64))
 
 # %% ../nbs/proofs/families.ipynb #a8f0b353
 def hold_a_rank(shape, step):
@@ -172,17 +374,47 @@ def hold_a_rank(shape, step):
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
-    c = TrainConfig(batch_size=step.batch_size, gradient_accumulation_steps=step.gradient_accumulation_steps, use_mixed_precision=step.use_mixed_precision,
-                    activation_checkpointing=step.activation_checkpointing, loss_chunk_size=step.loss_chunk_size or 0, parallel='fsdp', weights=step.weights, offload_to_cpu=step.offload_to_cpu)
+
+    c = TrainConfig(
+        batch_size=step.batch_size,
+        gradient_accumulation_steps=step.gradient_accumulation_steps,
+        use_mixed_precision=step.use_mixed_precision,
+        activation_checkpointing=step.activation_checkpointing,
+        loss_chunk_size=step.loss_chunk_size or 0,
+        parallel='fsdp',
+        weights=step.weights,
+        offload_to_cpu=step.offload_to_cpu,
+    )
     dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=step.ranks)
-    try: trace = simulate(*model_step(lambda: GPT(shape), c, ranks=Ranks(0, step.ranks, torch.device('cuda'))), device='cuda')
-    finally: dist.destroy_process_group()
-    return predict_step(shape_of(shape), step).peak/max(n for phase, n in trace.by_phase.items() if phase != 'build') - 1
+    try:
+        trace = simulate(
+            *model_step(lambda: GPT(shape), c, ranks=Ranks(0, step.ranks, torch.device('cuda'))),
+            device='cuda',
+        )
+    finally:
+        dist.destroy_process_group()
+    return (
+        predict_step(shape_of(shape), step).peak
+        / max(n for phase, n in trace.by_phase.items() if phase != 'build')
+        - 1
+    )
+
 
 def test_laws_of_fsdp_hold_for_other_sizes_and_ranks():
     gpt = GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=512)
     assert abs(hold_a_rank(gpt, Step(2, 256, ranks=4, parallel='fsdp'))) < 0.002
-    llama = replace(gpt, n_layer=5, norm='rms', positions='rotary', mlp='swiglu', n_kv_head=2, tie_weights=False, bias=False)
+    llama = replace(
+        gpt,
+        n_layer=5,
+        norm='rms',
+        positions='rotary',
+        mlp='swiglu',
+        n_kv_head=2,
+        tie_weights=False,
+        bias=False,
+    )
     saved = dict(activation_checkpointing=True, loss_chunk_size=128, parallel='fsdp')
-    assert abs(hold_a_rank(llama, Step(2, 256, 2, True, ranks=16, **saved))) < 0.001  # which don't divide its MLP of 1,368
-    for kw in (dict(ranks=3, use_mixed_precision=True), dict(ranks=1, weights='bfloat16')): assert abs(hold_a_rank(llama, Step(2, 256, offload_to_cpu=True, **saved, **kw))) < 0.001
+    # which don't divide its MLP of 1,368
+    assert abs(hold_a_rank(llama, Step(2, 256, 2, True, ranks=16, **saved))) < 0.001
+    for kw in (dict(ranks=3, use_mixed_precision=True), dict(ranks=1, weights='bfloat16')):
+        assert abs(hold_a_rank(llama, Step(2, 256, offload_to_cpu=True, **saved, **kw))) < 0.001

@@ -1,17 +1,26 @@
 """Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz` try, and every input that was found once.
 
 All of it in one process that has torch loaded and forks, since each fault takes a process of its own."""
-import json,os,re,subprocess,sys
+
+import json, os, re, subprocess, sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux: a child is watched by its pidfd, and its memory by /proc")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"),
+    reason="needs Linux: a child is watched by its pidfd, and its memory by /proc",
+)
 ROOT = Path(__file__).resolve().parents[1]
-RACES = "prepare, another prepare", "train --resume, another train --resume", "--append, another --append", "--append, compress"
+RACES = (
+    "prepare, another prepare",
+    "train --resume, another train --resume",
+    "--append, another --append",
+    "--append, compress",
+)
 WORK = f"""
 import json, os, shutil, sys
-sys.path.insert(0, {str(ROOT/"tools")!r})
+sys.path.insert(0, {str(ROOT / "tools")!r})
 import faults, forked, fuzz, races, scenes
 base = forked.scratch('tests')
 try:
@@ -45,22 +54,26 @@ def found():
 
 def test_a_writer_that_fails_at_any_call_loses_nothing(found):
     assert found["faults"] == []
-    assert min(found["tried"].values()) >= 10 and sum(found["tried"].values()) > 1000  # the calls that could fail are seen
+    # the calls that could fail are seen
+    assert min(found["tried"].values()) >= 10 and sum(found["tried"].values()) > 1000
 
 
-def test_of_two_writers_in_a_folder_none_is_lost(found): assert found["races"] == []
+def test_of_two_writers_in_a_folder_none_is_lost(found):
+    assert found["races"] == []
 
 
-def test_what_was_found_once_is_told_in_seconds_and_in_megabytes(found): assert found["corpus"] == {}
+def test_what_was_found_once_is_told_in_seconds_and_in_megabytes(found):
+    assert found["corpus"] == {}
 
 
-def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes(found): assert found["fuzz"] == {}
+def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes(found):
+    assert found["fuzz"] == {}
 
 
 def test_calls_that_change_a_folder_are_all_seen(tmp_path):
     code = f"""
 import json, os, shutil, sys
-sys.path.insert(0, {str(ROOT/"tools")!r})
+sys.path.insert(0, {str(ROOT / "tools")!r})
 from pathlib import Path
 import faults
 f = faults.Faults('.')
@@ -76,12 +89,42 @@ Path('f').unlink(); shutil.rmtree('a')
 print(json.dumps([k for k, _ in f.calls]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert json.loads(done.stdout) == ["mkdir", "open", "write", "open", "write", "truncate", "open", "write", "fsync", "replace", "rename",
-                                       "open", "write", "pwrite", "ftruncate", "open", "sendfile", "unlink", "unlink", "unlink", "rmdir"], done.stderr
+    assert json.loads(done.stdout) == [
+        "mkdir",
+        "open",
+        "write",
+        "open",
+        "write",
+        "truncate",
+        "open",
+        "write",
+        "fsync",
+        "replace",
+        "rename",
+        "open",
+        "write",
+        "pwrite",
+        "ftruncate",
+        "open",
+        "sendfile",
+        "unlink",
+        "unlink",
+        "unlink",
+        "rmdir",
+    ], done.stderr
 
 
 def test_every_promise_names_tests_that_are_there():
-    page = json.loads((ROOT/"nbs/reference/67_rely.ipynb").read_text(encoding="utf-8"))
-    named = {name for c in page["cells"] if c["cell_type"] == "markdown" for name in re.findall(r"`(test_\w+)`", "".join(c["source"]))}
-    there = {name for o in (ROOT/"tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", o.read_text(encoding="utf-8"), re.M)}
+    page = json.loads((ROOT / "nbs/reference/67_rely.ipynb").read_text(encoding="utf-8"))
+    named = {
+        name
+        for c in page["cells"]
+        if c["cell_type"] == "markdown"
+        for name in re.findall(r"`(test_\w+)`", "".join(c["source"]))
+    }
+    there = {
+        name
+        for o in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", o.read_text(encoding="utf-8"), re.M)
+    }
     assert len(named) > 40 and not named - there

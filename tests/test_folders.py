@@ -17,7 +17,7 @@ def test_a_killed_write_shows_no_file():
     with tempfile.TemporaryDirectory() as d:
         code = f"import os\nfrom memtrain.folders import atomic_write\nwith atomic_write(r'{d}/x') as f:\n    f.write(b'1'*100000); f.flush(); os.kill(os.getpid(), 9)"
         assert subprocess.run([sys.executable, '-c', code]).returncode != 0
-        assert not (Path(d)/'x').exists()
+        assert not (Path(d) / 'x').exists()
         assert all(n.endswith('.tmp') for n in os.listdir(d))
 
 # %% ../nbs/reference/61_folders.ipynb #38929586
@@ -26,9 +26,10 @@ def test_a_lock_left_by_a_killed_process_does_not_hold():
     with tempfile.TemporaryDirectory() as d:
         code = f"import os\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): os.kill(os.getpid(), 9)"
         test_eq(subprocess.run([sys.executable, '-c', code]).returncode, -9)
-        assert (Path(d)/'x/.lock').exists()
-        with lock_folder(f'{d}/x'): pass
-        test_eq(list((Path(d)/'x').iterdir()), [])
+        assert (Path(d) / 'x/.lock').exists()
+        with lock_folder(f'{d}/x'):
+            pass
+        test_eq(list((Path(d) / 'x').iterdir()), [])
 
 # %% ../nbs/reference/61_folders.ipynb #da9a9729
 class Poems(FolderWriter):
@@ -36,21 +37,28 @@ class Poems(FolderWriter):
 
     def write(self, text):
         name = f'shard_{len(self.shards):03d}.txt'
-        with open(temporary(self.dest, name), 'w') as f: f.write(text); f.flush(); os.fsync(f.fileno())
+        with open(temporary(self.dest, name), 'w') as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
         self.add({'file': name, 'sha256': sha256_text(text)}, [name])
 
 # %% ../nbs/reference/61_folders.ipynb #81dae462
 @pytest.mark.page
 def test_a_folder_resumes_behind_its_whole_parts():
     with tempfile.TemporaryDirectory() as d:
-        book, plan = Path(d)/'book', {'language': 'de'}
-        w = Poems(book, plan); w.write('one'); temporary(book, 'shard_001.txt').write_text('tw')
+        book, plan = Path(d) / 'book', {'language': 'de'}
+        w = Poems(book, plan)
+        w.write('one')
+        temporary(book, 'shard_001.txt').write_text('tw')
         test_fail(lambda: Poems(book, plan, resume=True), contains='is being written by this process')
         w.lock.release()  # as if it had been killed
-        (book/'shard_001.txt').write_text('two')  # that got its name and wasn't noted
-        with Poems(book, plan, resume=True) as w: test_eq(w.shards, [{'file': 'shard_000.txt', 'sha256': sha256_text('one')}]); w.write('three')
+        (book / 'shard_001.txt').write_text('two')  # that got its name and wasn't noted
+        with Poems(book, plan, resume=True) as w:
+            test_eq(w.shards, [{'file': 'shard_000.txt', 'sha256': sha256_text('one')}])
+            w.write('three')
         test_eq(sorted(os.listdir(book)), ['poems.json', 'shard_000.txt', 'shard_001.txt'])
-        test_eq((book/'shard_001.txt').read_text(), 'three')
+        test_eq((book / 'shard_001.txt').read_text(), 'three')
         test_fail(lambda: Poems(book, plan, resume=True), contains='holds a finished book of poems')
 
 
@@ -63,39 +71,56 @@ from memtrain.core import MemtrainError
 # %% ../nbs/proofs/folders.ipynb #f6a848d5
 def test_a_place_for_a_result_is_checked_beforehand():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'file').touch()
-        for good in ('new', 'a/b/c', 'file', '.'): check_writable(Path(d)/good)
-        test_fail(lambda: check_writable(Path(d)/'file/x'), contains='file is a file')
+        (Path(d) / 'file').touch()
+        for good in ('new', 'a/b/c', 'file', '.'):
+            check_writable(Path(d) / good)
+        test_fail(lambda: check_writable(Path(d) / 'file/x'), contains='file is a file')
         kept, os.access = os.access, lambda *args: False  # root may write anywhere
-        try: test_fail(lambda: check_writable(Path(d)/'x'), contains='may not be written to')
-        finally: os.access = kept
+        try:
+            test_fail(lambda: check_writable(Path(d) / 'x'), contains='may not be written to')
+        finally:
+            os.access = kept
+
         def write():
-            with atomic_write(Path(d)/'none/x'): pass
+            with atomic_write(Path(d) / 'none/x'):
+                pass
+
         test_fail(write, contains="x can't be written (No such file or directory)")
 
 # %% ../nbs/proofs/folders.ipynb #2c6b74e1
 def test_atomic_write_leaves_the_old_file_or_the_new_one():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x.txt'
+        path = Path(d) / 'x.txt'
         with atomic_write(path, 'w') as f:
             f.write('größe')
             assert not path.exists()
         test_eq(path.read_text(encoding='utf-8'), 'größe')
+
         def fail():
-            with atomic_write(path) as f: f.write(b'half'); raise ValueError('x')
+            with atomic_write(path) as f:
+                f.write(b'half')
+                raise ValueError('x')
+
         test_fail(fail, exc=ValueError)
+
         def stop():
-            with atomic_write(path) as f: f.write(b'half'); raise KeyboardInterrupt
-        try: stop()
-        except KeyboardInterrupt: pass
+            with atomic_write(path) as f:
+                f.write(b'half')
+                raise KeyboardInterrupt
+
+        try:
+            stop()
+        except KeyboardInterrupt:
+            pass
         test_eq(os.listdir(d), ['x.txt'])
-        for folder in (d, '/'): test_fail(lambda: atomic_write(folder).__enter__(), contains='is a folder')
+        for folder in (d, '/'):
+            test_fail(lambda: atomic_write(folder).__enter__(), contains='is a folder')
         test_eq(path.read_text(encoding='utf-8'), 'größe')
 
 # %% ../nbs/proofs/folders.ipynb #8cc533e2
 def test_json_survives_the_round_and_its_errors_name_the_file():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'m.json'
+        path = Path(d) / 'm.json'
         write_json(path, {'a': [1, 2.5, None], 'ü': 'ß'})
         test_eq(read_json(path), {'a': [1, 2.5, None], 'ü': 'ß'})
         assert path.read_bytes().endswith(b'}\n')
@@ -103,8 +128,11 @@ def test_json_survives_the_round_and_its_errors_name_the_file():
         test_fail(read_json, args=(path,), contains='m.json: not JSON')
         path.write_bytes(b'\xff\xfe')
         test_fail(read_json, args=(path,), contains='m.json: not JSON')
-        test_fail(lambda: read_json(Path(d)/'none.json', hint='run prepare'), contains='none.json: No such file or directory; run prepare')
-        path.write_text('['*100_000)
+        test_fail(
+            lambda: read_json(Path(d) / 'none.json', hint='run prepare'),
+            contains='none.json: No such file or directory; run prepare',
+        )
+        path.write_text('[' * 100_000)
         test_fail(read_json, args=(path,), contains='m.json: not JSON')
         name = os.fsdecode(b'caf\xe9 \xff.txt')  # as a system allows it
         write_json(path, {'path': name, 'ü': 'ß'})
@@ -115,33 +143,48 @@ def test_json_survives_the_round_and_its_errors_name_the_file():
 def test_a_second_process_is_told_who_holds_the_folder():
     with tempfile.TemporaryDirectory() as d:
         code = f"import sys\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): print('held', flush=True); sys.stdin.read()"
-        holder = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        holder = subprocess.Popen(
+            [sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         test_eq(holder.stdout.readline(), 'held\n')
+
         def lock():
-            with lock_folder(f'{d}/x'): pass
+            with lock_folder(f'{d}/x'):
+                pass
+
         test_fail(lock, contains=f'is being written by process {holder.pid} on {os.uname().nodename} (')
         holder.communicate('')
-        assert not (Path(d)/'x').exists()  # it was made for nothing
+        assert not (Path(d) / 'x').exists()  # it was made for nothing
         lock()
-        (Path(d)/'x').mkdir(); (Path(d)/'x/.lock').write_text('half a no'); lock()
-        test_eq(os.listdir(Path(d)/'x'), [])
+        (Path(d) / 'x').mkdir()
+        (Path(d) / 'x/.lock').write_text('half a no')
+        lock()
+        test_eq(os.listdir(Path(d) / 'x'), [])
 
 # %% ../nbs/proofs/folders.ipynb #aafd81b9
 def test_a_lock_holds_for_a_thread_and_a_block():
     with tempfile.TemporaryDirectory() as d:
-        d, told = Path(d)/'x', []
+        d, told = Path(d) / 'x', []
+
         def other():
             try:
-                with lock_folder(d): told.append('mine')
-            except MemtrainError as e: told.append(str(e))
+                with lock_folder(d):
+                    told.append('mine')
+            except MemtrainError as e:
+                told.append(str(e))
+
         with lock_folder(d):
-            with lock_folder(d): (d/'kept').touch()  # the same block, of the same thread
-            t = threading.Thread(target=other); t.start(); t.join()
-            assert (d/'.lock').exists()
+            with lock_folder(d):
+                (d / 'kept').touch()  # the same block, of the same thread
+            t = threading.Thread(target=other)
+            t.start()
+            t.join()
+            assert (d / '.lock').exists()
         assert 'is being written by this process' in told[0], told
         test_eq(os.listdir(d), ['kept'])
-        other(); test_eq(told[1], 'mine')
-        test_fail(lambda: lock_folder(d/'kept').__enter__(), contains='is a file: choose a folder')
+        other()
+        test_eq(told[1], 'mine')
+        test_fail(lambda: lock_folder(d / 'kept').__enter__(), contains='is a file: choose a folder')
 
 # %% ../nbs/proofs/folders.ipynb #a031fed7
 def test_a_lock_that_nobody_left_ends_silently_with_the_process():
@@ -151,8 +194,12 @@ import memtrain.folders as f
 block = f.lock_folder(r'{d}/x')
 block.__enter__()
 json.held = f, block  # which go when the names of memtrain's modules have gone"""
-        test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stderr, '')
-        with lock_folder(f'{d}/x'): pass  # and nobody has it any more
+        test_eq(
+            subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stderr,
+            '',
+        )
+        with lock_folder(f'{d}/x'):
+            pass  # and nobody has it any more
 
 # %% ../nbs/proofs/folders.ipynb #ddbe6935
 def test_a_forked_child_neither_holds_nor_frees_the_lock():
@@ -163,15 +210,18 @@ with lock_folder(r'{d}/x'):
     read, write = os.pipe()
     if not (pid := os.fork()): os.write(write, b'.'); sys.stdin.read(); os._exit(0)
     os.read(read, 1); print(pid, flush=True); os.kill(os.getpid(), 9)  # behind what the child does first"""
-        holder = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        holder = subprocess.Popen(
+            [sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         holder.stdout.readline()
         test_eq(holder.wait(), -9)
         with lock_folder(f'{d}/x'):  # though the child lives
             if not (pid := os.fork()):
-                with contextlib.suppress(MemtrainError), lock_folder(f'{d}/x'): pass
+                with contextlib.suppress(MemtrainError), lock_folder(f'{d}/x'):
+                    pass
                 os._exit(0)
             os.waitpid(pid, 0)
-            assert (Path(d)/'x/.lock').exists()
+            assert (Path(d) / 'x/.lock').exists()
         holder.communicate('')
 
 # %% ../nbs/proofs/folders.ipynb #fd14cb1f
@@ -188,7 +238,12 @@ while time.time() < until:
             os.close(os.open(r'{d}/alone', os.O_CREAT | os.O_EXCL)); os.unlink(r'{d}/alone'); got += 1
     except MemtrainError: pass
 print(got)"""
-        found = [subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        found = [
+            subprocess.Popen(
+                [sys.executable, '-c', code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            for _ in range(3)
+        ]
         told = [p.communicate() for p in found]
         assert not any(err for _, err in told) and sum(int(out) for out, _ in told) > 0, told
         assert not list(Path(d).glob('x/*'))
@@ -197,10 +252,15 @@ print(got)"""
 def test_temporary_folders_of_the_living_stay():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for name in ('.dead.tmp', '.alive.tmp'): (d/name).mkdir(); (d/name/'file').touch()
-        (d/'.half.tmp').touch(); (d/'kept').touch()
-        with lock_folder(d/'.alive.tmp'):
-            t = threading.Thread(target=remove_temporary, args=(d,)); t.start(); t.join()
+        for name in ('.dead.tmp', '.alive.tmp'):
+            (d / name).mkdir()
+            (d / name / 'file').touch()
+        (d / '.half.tmp').touch()
+        (d / 'kept').touch()
+        with lock_folder(d / '.alive.tmp'):
+            t = threading.Thread(target=remove_temporary, args=(d,))
+            t.start()
+            t.join()
         test_eq(sorted(os.listdir(d)), ['.alive.tmp', 'kept'])
         remove_temporary(d)
         test_eq(os.listdir(d), ['kept'])
@@ -210,17 +270,38 @@ def test_without_locks_of_the_system_the_note_counts():
     with tempfile.TemporaryDirectory() as d:
         d, flock, gone = Path(d), fcntl.flock, subprocess.Popen(['true'])
         gone.wait()
-        def fail(*args): raise OSError(errno.ENOLCK, 'No locks available')
+
+        def fail(*args):
+            raise OSError(errno.ENOLCK, 'No locks available')
+
         def lock():
-            with lock_folder(d): test_eq(json.loads((d/'.lock').read_text())['pid'], os.getpid())
+            with lock_folder(d):
+                test_eq(json.loads((d / '.lock').read_text())['pid'], os.getpid())
+
         fcntl.flock = fail
         try:
-            for pid, host, held in ((1, os.uname().nodename, True), (gone.pid, os.uname().nodename, False), (gone.pid, 'another', True), ('x', os.uname().nodename, False)):
-                (d/'.lock').write_text(json.dumps({'pid': pid, 'host': host, 'command': 'memtrain prepare'}))
-                if held: test_fail(lock, contains=f'is being written by process {pid} on {host} (memtrain prepare): wait until it is done, or choose another folder; if it has ended, remove')
-                else: lock(); test_eq(os.listdir(d), [])
-            for broken in ('[[1]]', '7', '{"pid": 1}', '[' * 60_000): (d/'.lock').write_text(broken); lock()
-        finally: fcntl.flock = flock
+            for pid, host, held in (
+                (1, os.uname().nodename, True),
+                (gone.pid, os.uname().nodename, False),
+                (gone.pid, 'another', True),
+                ('x', os.uname().nodename, False),
+            ):
+                (d / '.lock').write_text(
+                    json.dumps({'pid': pid, 'host': host, 'command': 'memtrain prepare'})
+                )
+                if held:
+                    test_fail(
+                        lock,
+                        contains=f'is being written by process {pid} on {host} (memtrain prepare): wait until it is done, or choose another folder; if it has ended, remove',
+                    )
+                else:
+                    lock()
+                    test_eq(os.listdir(d), [])
+            for broken in ('[[1]]', '7', '{"pid": 1}', '[' * 60_000):
+                (d / '.lock').write_text(broken)
+                lock()
+        finally:
+            fcntl.flock = flock
 
 # %% ../nbs/proofs/folders.ipynb #f0ada2c4
 class Notes(FolderWriter):
@@ -231,89 +312,186 @@ class Notes(FolderWriter):
         temporary(self.dest, name).write_text(text)
         self.add({'file': name}, [name])
 
+
 def killed(w):
     "Leave `w` as a killed process would"
     w.lock.release()
-    (w.dest/'.lock').write_text('')
+    (w.dest / '.lock').write_text('')
 
 # %% ../nbs/proofs/folders.ipynb #e25e1a65
 def test_a_folder_is_finished_resumed_or_left():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        with Notes(d/'a', {'n': 1}) as w: w.write('x')
-        test_eq((sorted(os.listdir(d/'a')), Notes.read_manifest(d/'a')['shards']), (['notes.json', 'shard_0.txt'], [{'file': 'shard_0.txt'}]))
+        with Notes(d / 'a', {'n': 1}) as w:
+            w.write('x')
+        test_eq(
+            (sorted(os.listdir(d / 'a')), Notes.read_manifest(d / 'a')['shards']),
+            (['notes.json', 'shard_0.txt'], [{'file': 'shard_0.txt'}]),
+        )
+
         def fail(**kw):
-            with Notes(d/'b', {'n': 1}, **kw) as w: w.beside.append('extra'); (d/'b/extra').touch(); temporary(d/'b', 'x').touch(); raise ZeroDivisionError
-        test_fail(fail, exc=ZeroDivisionError); assert not (d/'b').exists()
-        w = Notes(d/'b', {'n': 1, 'options': {'old': 1}}); w.write('x'); killed(w)
-        test_fail(lambda: Notes(d/'b', {'n': 2}, resume=True), contains='was begun with another n')
-        test_fail(lambda: Notes(d/'b', {'n': 1, 'options': {'old': 1, 'new': 2}}, resume=True), contains='another options')
-        with Notes(d/'b', {'n': 1, 'options': {'old': 1, 'new': 2}}, resume=True, defaults={'new': 2}) as w: test_eq(len(w.shards), 1)
-        with Notes(d/'a', {'n': 1}, append=True) as w: w.write('y')
-        test_fail(lambda: Notes(d/'a', {'n': 2}, append=True), contains='was made with another n')
-        test_eq(len(Notes.read_manifest(d/'a')['shards']), 2)
-        test_eq(Notes.read_manifest(d/'a')['version'], 1)
+            with Notes(d / 'b', {'n': 1}, **kw) as w:
+                w.beside.append('extra')
+                (d / 'b/extra').touch()
+                temporary(d / 'b', 'x').touch()
+                raise ZeroDivisionError
+
+        test_fail(fail, exc=ZeroDivisionError)
+        assert not (d / 'b').exists()
+        w = Notes(d / 'b', {'n': 1, 'options': {'old': 1}})
+        w.write('x')
+        killed(w)
+        test_fail(lambda: Notes(d / 'b', {'n': 2}, resume=True), contains='was begun with another n')
+        test_fail(
+            lambda: Notes(d / 'b', {'n': 1, 'options': {'old': 1, 'new': 2}}, resume=True),
+            contains='another options',
+        )
+        with Notes(d / 'b', {'n': 1, 'options': {'old': 1, 'new': 2}}, resume=True, defaults={'new': 2}) as w:
+            test_eq(len(w.shards), 1)
+        with Notes(d / 'a', {'n': 1}, append=True) as w:
+            w.write('y')
+        test_fail(lambda: Notes(d / 'a', {'n': 2}, append=True), contains='was made with another n')
+        test_eq(len(Notes.read_manifest(d / 'a')['shards']), 2)
+        test_eq(Notes.read_manifest(d / 'a')['version'], 1)
 
 # %% ../nbs/proofs/folders.ipynb #32af1040
 def test_names_that_lead_out_of_a_folder_are_refused():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for name in ('in/train', 'out'): (d/name).mkdir(parents=True)
-        for name in ('in/train/a.bin', 'in/b.bin', 'out/c.bin'): (d/name).touch()
+        for name in ('in/train', 'out'):
+            (d / name).mkdir(parents=True)
+        for name in ('in/train/a.bin', 'in/b.bin', 'out/c.bin'):
+            (d / name).touch()
         good = ['train/a.bin', 'b.bin', 'none/x.bin', 'train/..a', '...', os.fsdecode(b'\xff.bin')]
-        check_names(d/'in', good, 'm')
-        (d/'in/train/inside.bin').symlink_to('../b.bin'); (d/'in/again').symlink_to('train'); (d/'linked').symlink_to('in')
-        for folder in ('in', 'linked'): check_names(d/folder, [*good, 'train/inside.bin', 'again/a.bin'], 'm')
-        (d/'in/train/a.idx').symlink_to(d/'out/c.bin'); (d/'in/o').symlink_to('../out'); (d/'in/dead').symlink_to('../none')
-        for bad in ('/etc/passwd', '../out/c.bin', 'train/../../out/c.bin', 'train//a.bin', './b.bin', '', '.', '..', 'train/', 'a\0', '..\\x', 'o/c.bin', 'train/a.bin', 'dead', 7, None, ['a']):
-            test_fail(check_names, args=(d/'in', [bad], 'm'), contains='which lies outside of the folder')
+        check_names(d / 'in', good, 'm')
+        (d / 'in/train/inside.bin').symlink_to('../b.bin')
+        (d / 'in/again').symlink_to('train')
+        (d / 'linked').symlink_to('in')
+        for folder in ('in', 'linked'):
+            check_names(d / folder, [*good, 'train/inside.bin', 'again/a.bin'], 'm')
+        (d / 'in/train/a.idx').symlink_to(d / 'out/c.bin')
+        (d / 'in/o').symlink_to('../out')
+        (d / 'in/dead').symlink_to('../none')
+        for bad in (
+            '/etc/passwd',
+            '../out/c.bin',
+            'train/../../out/c.bin',
+            'train//a.bin',
+            './b.bin',
+            '',
+            '.',
+            '..',
+            'train/',
+            'a\0',
+            '..\\x',
+            'o/c.bin',
+            'train/a.bin',
+            'dead',
+            7,
+            None,
+            ['a'],
+        ):
+            test_fail(check_names, args=(d / 'in', [bad], 'm'), contains='which lies outside of the folder')
         for bad in ('../x', 7):
             m = {'format': 'notes', 'version': 1, 'shards': [{'file': bad}]}
-            write_json(d/'c.json', {**m, 'checksum': checksum(m)})
+            write_json(d / 'c.json', {**m, 'checksum': checksum(m)})
             test_fail(lambda: read_manifest(d, 'c.json', 'notes'), contains='lies outside of the folder')
 
 # %% ../nbs/proofs/folders.ipynb #40696f14
 def test_what_a_file_says_has_the_shape_that_it_should_have():
-    shape = {'n': int, 'name': (str, None), 'size?': float, 'of': {str: int}, 'on': bool, 'kind': ('a', 'c'), 'list': [{'x': int}]}
-    good = {'n': 0, 'name': None, 'of': {'a': 2**63 - 1}, 'on': True, 'kind': 'c', 'list': [{'x': 1, 'more': []}], 'more': {}}
+    shape = {
+        'n': int,
+        'name': (str, None),
+        'size?': float,
+        'of': {str: int},
+        'on': bool,
+        'kind': ('a', 'c'),
+        'list': [{'x': int}],
+    }
+    good = {
+        'n': 0,
+        'name': None,
+        'of': {'a': 2**63 - 1},
+        'on': True,
+        'kind': 'c',
+        'list': [{'x': 1, 'more': []}],
+        'more': {},
+    }
     check_shape(good, shape, 'm.json')
-    for key, bad, said in (('n', -5, 'n is -5'), ('n', 10**30, 'n is 1000'), ('n', True, 'n is True'), ('n', 1.0, 'n is 1.0'), ('name', 1, 'name is 1'), ('size', 1, 'size is 1'), ('of', {'a': '1'}, "of a is '1'"),
-                           ('of', [], 'of is []'), ('on', 1, 'on is 1'), ('kind', 'b', "kind is 'b'"), ('kind', 1, 'kind is 1'), ('list', [{'x': 1}, {}], 'list 1 has no x'), ('list', {}, 'list is {}'), ('list', [None], 'list 0 is None')):
+    for key, bad, said in (
+        ('n', -5, 'n is -5'),
+        ('n', 10**30, 'n is 1000'),
+        ('n', True, 'n is True'),
+        ('n', 1.0, 'n is 1.0'),
+        ('name', 1, 'name is 1'),
+        ('size', 1, 'size is 1'),
+        ('of', {'a': '1'}, "of a is '1'"),
+        ('of', [], 'of is []'),
+        ('on', 1, 'on is 1'),
+        ('kind', 'b', "kind is 'b'"),
+        ('kind', 1, 'kind is 1'),
+        ('list', [{'x': 1}, {}], 'list 1 has no x'),
+        ('list', {}, 'list is {}'),
+        ('list', [None], 'list 0 is None'),
+    ):
         test_fail(check_shape, args=({**good, key: bad}, shape, 'm.json'), contains=said)
-    for bad in ([], None, 'x', {}): test_fail(check_shape, args=(bad, shape, 'm.json'), contains='m.json: damaged, it')
+    for bad in ([], None, 'x', {}):
+        test_fail(check_shape, args=(bad, shape, 'm.json'), contains='m.json: damaged, it')
 
 # %% ../nbs/proofs/folders.ipynb #84036f48
 def test_a_journal_grows_by_lines_and_a_cut_one_counts_for_nothing():
     with tempfile.TemporaryDirectory() as d:
-        journal, plan = Path(d)/'x'/UNFINISHED, {'n': 1}
-        w = Notes(Path(d)/'x', plan)
-        w.note(); begun = journal.read_bytes()
-        for text in 'abc': w.progress = {'last': text}; w.write(text)
+        journal, plan = Path(d) / 'x' / UNFINISHED, {'n': 1}
+        w = Notes(Path(d) / 'x', plan)
+        w.note()
+        begun = journal.read_bytes()
+        for text in 'abc':
+            w.progress = {'last': text}
+            w.write(text)
         killed(w)
         whole = journal.read_bytes()
-        assert whole.startswith(begun) and len(whole) < len(begun) + 3*80
+        assert whole.startswith(begun) and len(whole) < len(begun) + 3 * 80
+
         def resumed():
-            w = Notes(Path(d)/'x', plan, resume=True); killed(w)
-            return len(w.shards), w.progress.get('last'), len(list((Path(d)/'x').glob('shard_*')))
+            w = Notes(Path(d) / 'x', plan, resume=True)
+            killed(w)
+            return len(w.shards), w.progress.get('last'), len(list((Path(d) / 'x').glob('shard_*')))
+
         for cut in range(len(begun), len(whole) + 1):  # a kill at any byte
-            for i, text in enumerate('abc'): (Path(d)/f'x/shard_{i}.txt').write_text(text)
+            for i, text in enumerate('abc'):
+                (Path(d) / f'x/shard_{i}.txt').write_text(text)
             journal.write_bytes(whole[:cut])
-            n = whole[len(begun):cut].count(b'\n')
+            n = whole[len(begun) : cut].count(b'\n')
             test_eq(resumed(), (n, (None, *'abc')[n], n))
-        write_json(journal, {'plan': plan, 'shards': [{'file': 'shard_0.txt'}], 'progress': {'last': 'old'}})  # as it was written for each part before
+        # as it was written for each part before
+        write_json(journal, {'plan': plan, 'shards': [{'file': 'shard_0.txt'}], 'progress': {'last': 'old'}})
         test_eq(resumed(), (1, 'old', 1))
         middle = len(begun) + 5
-        for bad in (whole.replace(b'"n": 1', b'"options": 7'), whole[:middle] + b'\n' + whole[middle:], whole[:9], b'', b'7\n', whole + b'{}\n', whole + b'[]\n', whole + b'{"shard": {"file": "../x"}, "progress": {}}\n', whole.replace(b'"c"', b'\xff')):
+        for bad in (
+            whole.replace(b'"n": 1', b'"options": 7'),
+            whole[:middle] + b'\n' + whole[middle:],
+            whole[:9],
+            b'',
+            b'7\n',
+            whole + b'{}\n',
+            whole + b'[]\n',
+            whole + b'{"shard": {"file": "../x"}, "progress": {}}\n',
+            whole.replace(b'"c"', b'\xff'),
+        ):
             journal.write_bytes(bad)
             test_fail(resumed, contains=UNFINISHED)
-            test_fail(lambda: Notes(Path(d)/'x', plan), contains=UNFINISHED)
+            test_fail(lambda: Notes(Path(d) / 'x', plan), contains=UNFINISHED)
 
 # %% ../nbs/proofs/folders.ipynb #b17fb140
 def test_a_finished_folder_takes_its_name_with_its_lock():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         for text in ('first', 'second'):
-            w = Notes(d/f'.{text}.tmp', {}); w.write(text)
-            w.finish({'format': 'notes', 'version': 1, 'shards': w.shards}, name=d/'cache')
+            w = Notes(d / f'.{text}.tmp', {})
+            w.write(text)
+            w.finish({'format': 'notes', 'version': 1, 'shards': w.shards}, name=d / 'cache')
         test_eq(sorted(os.listdir(d)), ['.second.tmp', 'cache'])  # the second came too late
-        test_eq(((d/'cache/shard_0.txt').read_text(), sorted(os.listdir(d/'cache'))), ('first', ['notes.json', 'shard_0.txt']))
+        test_eq(
+            ((d / 'cache/shard_0.txt').read_text(), sorted(os.listdir(d / 'cache'))),
+            ('first', ['notes.json', 'shard_0.txt']),
+        )

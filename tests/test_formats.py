@@ -16,43 +16,62 @@ from memtrain.shards import ShardWriter, TokenShards, find_foreign, split_of_nam
 def write_docs(dest, docs, **kwargs):
     "Write (split, ids) pairs as a data set"
     with ShardWriter(dest, **{'vocab_size': 1000, 'eod_id': 0, 'tokens_per_shard': 7, **kwargs}) as w:
-        for split, ids in docs: w.write(ids, split)
+        for split, ids in docs:
+            w.write(ids, split)
+
 
 def contents(folder):
     "Every file below `folder` with its bytes"
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()
+    }
 
 # %% ../nbs/data/28_formats.ipynb #d368063a
 def read_ids(path, split='train', dtype=None):
     "All ids of a split as an array"
     return TokenShards(path, split, dtype)[:]
 
+
 def make_llm_c(file, ids, magic=20240520, version=1, count=None):
     "A shard of llm.c's"
-    header = struct.pack('<iii', magic, version, len(ids) if count is None else count) + bytes(253*4)
+    header = struct.pack('<iii', magic, version, len(ids) if count is None else count) + bytes(253 * 4)
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).write_bytes(header + struct.pack(f"<{len(ids)}{'H' if magic == 20240520 else 'I'}", *ids))
+
 
 def make_megatron(prefix, sequences, code=8, version=1, extra=b''):
     "A pair of Megatron-LM's, each sequence a document"
     letter = {1: 'B', 2: 'b', 3: 'h', 4: 'i', 5: 'q', 6: 'd', 7: 'f', 8: 'H'}.get(code, 'I')
     lengths, begins = [len(s) for s in sequences], [0]
-    for n in lengths: begins.append(begins[-1] + n*struct.calcsize(letter))
+    for n in lengths:
+        begins.append(begins[-1] + n * struct.calcsize(letter))
     s = len(lengths)
     Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-    Path(f'{prefix}.bin').write_bytes(b''.join(struct.pack(f'<{len(ids)}{letter}', *ids) for ids in sequences))
-    index = struct.pack('<QBQQ', version, code, s, s + 1) + struct.pack(f'<{s}i', *lengths) + struct.pack(f'<{s}q', *begins[:-1])
-    Path(f'{prefix}.idx').write_bytes(b'MMIDIDX\0\0' + index + struct.pack(f'<{s + 1}q', *range(s + 1)) + extra)
+    Path(f'{prefix}.bin').write_bytes(
+        b''.join(struct.pack(f'<{len(ids)}{letter}', *ids) for ids in sequences)
+    )
+    index = (
+        struct.pack('<QBQQ', version, code, s, s + 1)
+        + struct.pack(f'<{s}i', *lengths)
+        + struct.pack(f'<{s}q', *begins[:-1])
+    )
+    Path(f'{prefix}.idx').write_bytes(
+        b'MMIDIDX\0\0' + index + struct.pack(f'<{s + 1}q', *range(s + 1)) + extra
+    )
 
 # %% ../nbs/data/28_formats.ipynb #7a2ed9c4
 def opens_when_cut(path, file, every=1):
-    "The lengths, one in `every` and those near the ends, at which `file` may be cut so that `path` still opens"
+    """The lengths, one in `every` and those near the ends, at which `file` may be cut so that `path` still
+    opens"""
     whole, lengths = Path(file).read_bytes(), []
     for n in range(len(whole)):
-        if 20 < n < len(whole) - 20 and n % every: continue
+        if 20 < n < len(whole) - 20 and n % every:
+            continue
         Path(file).write_bytes(whole[:n])
-        try: read_ids(path)
-        except MemtrainError: continue
+        try:
+            read_ids(path)
+        except MemtrainError:
+            continue
         lengths.append(n)
     Path(file).write_bytes(whole)
     return lengths
@@ -62,10 +81,11 @@ def opens_when_cut(path, file, every=1):
 def test_an_export_opens_to_the_same_ids():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', [('train', list(range(1, 20))), ('val', [1])])
+        write_docs(d / 'x', [('train', list(range(1, 20))), ('val', [1])])
         for format in ('nanogpt', 'llm.c'):
-            export_shards(d/'x', d/format, format)
-            for split in ('train', 'val'): test_eq(read_ids(d/format, split).tolist(), read_ids(d/'x', split).tolist())
+            export_shards(d / 'x', d / format, format)
+            for split in ('train', 'val'):
+                test_eq(read_ids(d / format, split).tolist(), read_ids(d / 'x', split).tolist())
 
 
 # %% ../nbs/solutions/28_formats.ipynb #56b6cf07
@@ -75,12 +95,16 @@ import numpy as np
 from memtrain.formats import export_shards
 from memtrain.shards import LLM_C_HEADER, ShardWriter
 
+
 def test_solution_a_header_and_two_bytes_an_id():
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(f'{d}/data', 50257, 50256) as w: w.write(np.arange(999))
+        with ShardWriter(f'{d}/data', 50257, 50256) as w:
+            w.write(np.arange(999))
         export_shards(f'{d}/data', f'{d}/out', 'llm.c')
-        assert sum(p.stat().st_size for p in Path(d).glob('out/*train*.bin')) == LLM_C_HEADER + 2*1000
-    assert LLM_C_HEADER + 2*100_000_000 == 200_001_024 and 34 + 12*10_000_000 + 8*10_000_001 == 200_000_042
+        assert sum(p.stat().st_size for p in Path(d).glob('out/*train*.bin')) == LLM_C_HEADER + 2 * 1000
+    assert (
+        LLM_C_HEADER + 2 * 100_000_000 == 200_001_024 and 34 + 12 * 10_000_000 + 8 * 10_000_001 == 200_000_042
+    )
 
 # %% ../nbs/proofs/formats.ipynb #ac09ebfd
 import os, pickle, shutil, struct, subprocess, sys, tempfile, timeit
@@ -96,51 +120,84 @@ from memtrain.tokenization import load_tokenizer
 
 # %% ../nbs/proofs/formats.ipynb #4b30f538
 def test_a_split_is_a_word_in_a_name():
-    for name, split in (('edu_fineweb_val_000000', 'val'),
-                        ('my-corpus_text_document', 'train'), ('wiki.validation', 'val'), ('VALID-3', 'val'),
-                        ('test', 'test'), ('retrain', 'train'), ('contest_x', 'train'), ('medieval', 'train'), ('evaluation', 'train'),
-                        ('test_train', 'train'), ('train_test', 'test'),
-                        ('train2', 'train'), ('val2', 'val'), ('2val', 'val'), ('', 'train')):
+    for name, split in (
+        ('edu_fineweb_val_000000', 'val'),
+        ('my-corpus_text_document', 'train'),
+        ('wiki.validation', 'val'),
+        ('VALID-3', 'val'),
+        ('test', 'test'),
+        ('retrain', 'train'),
+        ('contest_x', 'train'),
+        ('medieval', 'train'),
+        ('evaluation', 'train'),
+        ('test_train', 'train'),
+        ('train_test', 'test'),
+        ('train2', 'train'),
+        ('val2', 'val'),
+        ('2val', 'val'),
+        ('', 'train'),
+    ):
         test_eq((name, split_of_name(name)), (name, split))
 
 # %% ../nbs/proofs/formats.ipynb #2dd9f393
 def test_nanogpt_folders_open_by_split():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'train.bin').write_bytes(struct.pack('<3H', 1, 50256, 65535)); (d/'val.bin').write_bytes(struct.pack('<2H', 7, 8))
-        (d/'meta.pkl').write_bytes(b'x'); (d/'._train.bin').write_bytes(b'x')  # its own extras and a Mac's
-        test_eq(read_ids(d).tolist(), [1, 50256, 65535]); test_eq(read_ids(str(d), 'val').tolist(), [7, 8])
+        (d / 'train.bin').write_bytes(struct.pack('<3H', 1, 50256, 65535))
+        (d / 'val.bin').write_bytes(struct.pack('<2H', 7, 8))
+        (d / 'meta.pkl').write_bytes(b'x')
+        (d / '._train.bin').write_bytes(b'x')  # its own extras and a Mac's
+        test_eq(read_ids(d).tolist(), [1, 50256, 65535])
+        test_eq(read_ids(str(d), 'val').tolist(), [7, 8])
         test_eq(find_foreign(d, 'valid')[2], 'nanoGPT')
         test_eq(find_foreign(d)[0].str, '<u2')
         test_fail(lambda: read_ids(d, 'test'), contains="no split 'test': it has train, val")
-        (d/'train.bin').write_bytes(struct.pack('<3I', 1, 100_000, 2**32 - 1))
+        (d / 'train.bin').write_bytes(struct.pack('<3I', 1, 100_000, 2**32 - 1))
         test_eq(read_ids(d, dtype='uint32').tolist(), [1, 100_000, 2**32 - 1])
-        (d/'val.bin').write_bytes(b'abc')
+        (d / 'val.bin').write_bytes(b'abc')
         test_fail(lambda: read_ids(d, 'val'), contains='3 bytes is no whole number of uint16')
-        for bad in ('int64', 'u2', 8): test_fail(lambda: read_ids(d, dtype=bad), contains=repr(bad))
+        for bad in ('int64', 'u2', 8):
+            test_fail(lambda: read_ids(d, dtype=bad), contains=repr(bad))
 
 # %% ../nbs/proofs/formats.ipynb #b59ae2ce
 def test_llm_c_shards_open_in_the_order_of_their_names():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for i in (2, 1, 3): make_llm_c(d/f'fineweb_train_{i:06d}.bin', [i, 65535])
-        make_llm_c(d/'fineweb_val_000000.bin', [9])
-        test_eq(read_ids(d).tolist(), [1, 65535, 2, 65535, 3, 65535]); test_eq(read_ids(d, 'val').tolist(), [9])
-        test_eq([(f.name, n, at) for f, n, at in find_foreign(d, 'val')[1]], [('fineweb_val_000000.bin', 1, 1024)])
-        for split in ('train', 'val'): make_llm_c(d/f'llama/tiny_shakespeare_{split}.bin', [128_000, 2**32 - 1], magic=20240801, version=7)
-        kind, _, format = find_foreign(d/'llama', 'val')
-        test_eq((kind.str, format), ('<u4', 'llm.c')); test_eq(read_ids(d/'llama').tolist(), [128_000, 2**32 - 1])
-        make_llm_c(d/'llama/more_train_000001.bin', [1])
-        test_fail(lambda: read_ids(d/'llama'), contains='more_train_000001.bin has uint16 but tiny_shakespeare_train.bin has uint32')
+        for i in (2, 1, 3):
+            make_llm_c(d / f'fineweb_train_{i:06d}.bin', [i, 65535])
+        make_llm_c(d / 'fineweb_val_000000.bin', [9])
+        test_eq(read_ids(d).tolist(), [1, 65535, 2, 65535, 3, 65535])
+        test_eq(read_ids(d, 'val').tolist(), [9])
+        test_eq(
+            [(f.name, n, at) for f, n, at in find_foreign(d, 'val')[1]], [('fineweb_val_000000.bin', 1, 1024)]
+        )
+        for split in ('train', 'val'):
+            make_llm_c(
+                d / f'llama/tiny_shakespeare_{split}.bin', [128_000, 2**32 - 1], magic=20240801, version=7
+            )
+        kind, _, format = find_foreign(d / 'llama', 'val')
+        test_eq((kind.str, format), ('<u4', 'llm.c'))
+        test_eq(read_ids(d / 'llama').tolist(), [128_000, 2**32 - 1])
+        make_llm_c(d / 'llama/more_train_000001.bin', [1])
+        test_fail(
+            lambda: read_ids(d / 'llama'),
+            contains='more_train_000001.bin has uint16 but tiny_shakespeare_train.bin has uint32',
+        )
 
 # %% ../nbs/proofs/formats.ipynb #454a61d7
 def test_a_wrong_header_of_llm_c_is_named():
     with tempfile.TemporaryDirectory() as d:
-        file = Path(d)/'x_train_000001.bin'
-        for change, said in (({'version': 2}, 'version 2'), ({'magic': 20240801}, 'version 1'),
-                             ({'count': 4}, '1,030 bytes, its header says 4 uint16'),
-                             ({'count': 2}, 'says 2'), ({'count': -1}, 'says -1'), ({'count': 2**31 - 1}, '4,294,968,318'),
-                             ({'magic': 20240522}, 'multiple-choice'), ({'count': 0}, 'says 0')):
+        file = Path(d) / 'x_train_000001.bin'
+        for change, said in (
+            ({'version': 2}, 'version 2'),
+            ({'magic': 20240801}, 'version 1'),
+            ({'count': 4}, '1,030 bytes, its header says 4 uint16'),
+            ({'count': 2}, 'says 2'),
+            ({'count': -1}, 'says -1'),
+            ({'count': 2**31 - 1}, '4,294,968,318'),
+            ({'magic': 20240522}, 'multiple-choice'),
+            ({'count': 0}, 'says 0'),
+        ):
             make_llm_c(file, [1, 2, 3], **change)
             test_fail(lambda: read_ids(d), contains=said)
         make_llm_c(file, [])
@@ -150,51 +207,78 @@ def test_a_wrong_header_of_llm_c_is_named():
 def test_megatron_pairs_open_by_prefix_by_file_and_by_folder():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_megatron(d/'web.v1.2_text_document', [[1, 2], [], [3]])
-        make_megatron(d/'books_valid_text_document', [[4], [5]]); make_megatron(d/'code_train_0', [[0]])
-        for suffix in ('', '.bin', '.idx'): test_eq(read_ids(d/f'web.v1.2_text_document{suffix}').tolist(), [1, 2, 3])
-        test_eq(read_ids(d).tolist(), [0, 1, 2, 3]); test_eq(read_ids(d, 'val').tolist(), [4, 5])
-        test_fail(lambda: read_ids(d/'books_valid_text_document'), contains="no split 'train': it has val")
-        (d/'code_train_0.bin').unlink()
+        make_megatron(d / 'web.v1.2_text_document', [[1, 2], [], [3]])
+        make_megatron(d / 'books_valid_text_document', [[4], [5]])
+        make_megatron(d / 'code_train_0', [[0]])
+        for suffix in ('', '.bin', '.idx'):
+            test_eq(read_ids(d / f'web.v1.2_text_document{suffix}').tolist(), [1, 2, 3])
+        test_eq(read_ids(d).tolist(), [0, 1, 2, 3])
+        test_eq(read_ids(d, 'val').tolist(), [4, 5])
+        test_fail(lambda: read_ids(d / 'books_valid_text_document'), contains="no split 'train': it has val")
+        (d / 'code_train_0.bin').unlink()
         test_fail(lambda: read_ids(d), contains='code_train_0.bin is missing')
-        (d/'code_train_0.idx').unlink(); (d/'web.v1.2_text_document.idx').rename(d/'kept')
-        for path in (d, d/'web.v1.2_text_document'): test_fail(lambda: read_ids(path), contains='web.v1.2_text_document.bin')
+        (d / 'code_train_0.idx').unlink()
+        (d / 'web.v1.2_text_document.idx').rename(d / 'kept')
+        for path in (d, d / 'web.v1.2_text_document'):
+            test_fail(lambda: read_ids(path), contains='web.v1.2_text_document.bin')
 
 # %% ../nbs/proofs/formats.ipynb #baeb358e
 def test_every_integer_type_of_megatron_is_read_unsigned():
     with tempfile.TemporaryDirectory() as d:
-        prefix = Path(d)/'x'
-        for code, name, top in ((1, 'uint8', 255), (2, 'uint8', 127), (3, 'uint16', 2**15 - 1),
-                                (4, 'uint32', 2**31 - 1), (5, 'uint64', 2**40), (8, 'uint16', 65535)):
+        prefix = Path(d) / 'x'
+        for code, name, top in (
+            (1, 'uint8', 255),
+            (2, 'uint8', 127),
+            (3, 'uint16', 2**15 - 1),
+            (4, 'uint32', 2**31 - 1),
+            (5, 'uint64', 2**40),
+            (8, 'uint16', 65535),
+        ):
             make_megatron(prefix, [[0, top], [5]], code)
             test_eq((find_foreign(prefix)[0].name, read_ids(prefix).tolist()), (name, [0, top, 5]))
-        for code, said in ((6, 'floats (dtype code 6)'), (7, 'floats (dtype code 7)'), (0, 'unknown type (dtype code 0)'), (9, 'code 9')):
+        for code, said in (
+            (6, 'floats (dtype code 6)'),
+            (7, 'floats (dtype code 7)'),
+            (0, 'unknown type (dtype code 0)'),
+            (9, 'code 9'),
+        ):
             make_megatron(prefix, [[1]], code)
             test_fail(lambda: read_ids(prefix), contains=said)
         make_megatron(prefix, [[-1]], 4)
         test_eq(read_ids(prefix).tolist(), [2**32 - 1])
-        make_megatron(Path(d)/'y', [[1]])
+        make_megatron(Path(d) / 'y', [[1]])
         test_fail(lambda: read_ids(d), contains='x.bin has uint32 but y.bin has uint16')
         test_eq(read_ids(prefix, dtype='uint32').tolist(), [2**32 - 1])
-        test_fail(lambda: read_ids(prefix, dtype='uint16'), contains='has uint32 ids by its own account, not uint16')
+        test_fail(
+            lambda: read_ids(prefix, dtype='uint16'), contains='has uint32 ids by its own account, not uint16'
+        )
 
 # %% ../nbs/proofs/formats.ipynb #d3c90699
 def test_an_index_that_is_not_one_array_is_refused():
     with tempfile.TemporaryDirectory() as d:
-        prefix, lengths, begins = Path(d)/'x', 34, 34 + 4*3
+        prefix, lengths, begins = Path(d) / 'x', 34, 34 + 4 * 3
         make_megatron(prefix, [[1, 2], [3], [4, 5]])
         whole = Path(f'{prefix}.idx').read_bytes()
-        def patched(at, value): Path(f'{prefix}.idx').write_bytes(whole[:at] + value + whole[at + len(value):])
-        for at, value, said in ((9, struct.pack('<Q', 2), 'version 2'), (lengths, struct.pack('<i', 1), 'sequence 1 '),
-                                (lengths, struct.pack('<i', -2), 'sequence 0 '),
-                                (begins, struct.pack('<q', 2), 'sequence 0 '), (begins + 16, struct.pack('<q', 0), 'sequence 2 '),
-                                (lengths + 8, struct.pack('<i', 1), '10 bytes, its index says 8'),
-                                (18, struct.pack('<Q', 2**60), 'its header says'),
-                                (26, struct.pack('<Q', 2**63), 'its header says')):
+
+        def patched(at, value):
+            Path(f'{prefix}.idx').write_bytes(whole[:at] + value + whole[at + len(value) :])
+
+        for at, value, said in (
+            (9, struct.pack('<Q', 2), 'version 2'),
+            (lengths, struct.pack('<i', 1), 'sequence 1 '),
+            (lengths, struct.pack('<i', -2), 'sequence 0 '),
+            (begins, struct.pack('<q', 2), 'sequence 0 '),
+            (begins + 16, struct.pack('<q', 0), 'sequence 2 '),
+            (lengths + 8, struct.pack('<i', 1), '10 bytes, its index says 8'),
+            (18, struct.pack('<Q', 2**60), 'its header says'),
+            (26, struct.pack('<Q', 2**63), 'its header says'),
+        ):
             patched(at, value)
             test_fail(lambda: read_ids(prefix), contains=said)
-        make_megatron(prefix, [[1], [2]], extra=bytes(2)); test_fail(lambda: read_ids(prefix), contains='mode')
-        make_megatron(prefix, [[1], [2]], extra=bytes(3)); test_fail(lambda: read_ids(prefix), contains='85 bytes, its header says 82')
+        make_megatron(prefix, [[1], [2]], extra=bytes(2))
+        test_fail(lambda: read_ids(prefix), contains='mode')
+        make_megatron(prefix, [[1], [2]], extra=bytes(3))
+        test_fail(lambda: read_ids(prefix), contains='85 bytes, its header says 82')
         for nothing in ([], [[], []]):
             make_megatron(prefix, nothing)
             test_fail(lambda: read_ids(prefix), contains='is empty')
@@ -202,201 +286,316 @@ def test_an_index_that_is_not_one_array_is_refused():
 # %% ../nbs/proofs/formats.ipynb #c4cfad23
 def test_an_index_is_checked_beyond_its_first_piece():
     with tempfile.TemporaryDirectory() as d:
-        n, file, idx = 2**20 + 5, Path(d)/'x.bin', Path(d)/'x.idx'
-        np.arange(2*n, dtype='<u2').tofile(file)
-        lengths, begins, documents = np.full(n, 2, '<i4'), 4*np.arange(n, dtype='<i8'), np.arange(n + 1, dtype='<i8')
+        n, file, idx = 2**20 + 5, Path(d) / 'x.bin', Path(d) / 'x.idx'
+        np.arange(2 * n, dtype='<u2').tofile(file)
+        lengths, begins, documents = (
+            np.full(n, 2, '<i4'),
+            4 * np.arange(n, dtype='<i8'),
+            np.arange(n + 1, dtype='<i8'),
+        )
         header = b'MMIDIDX\0\0' + struct.pack('<QBQQ', 1, 8, n, n + 1)
-        def write(): idx.write_bytes(header + lengths.tobytes() + begins.tobytes() + documents.tobytes())
+
+        def write():
+            idx.write_bytes(header + lengths.tobytes() + begins.tobytes() + documents.tobytes())
+
         write()
-        test_eq(find_foreign(d)[1], [(file, 2*n, 0)])
+        test_eq(find_foreign(d)[1], [(file, 2 * n, 0)])
         for at in (2**20 - 1, 2**20, n - 1):
-            begins[at] += 2; write(); begins[at] -= 2
+            begins[at] += 2
+            write()
+            begins[at] -= 2
             test_fail(lambda: find_foreign(d), contains=f'sequence {at:,} ')
 
 # %% ../nbs/proofs/formats.ipynb #0eb3f9b7
 def test_bare_files_open_without_a_manifest():
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); (d/'a').mkdir(); (d/'b/val').mkdir(parents=True); (d/'b/held-out').mkdir()
-        np.arange(5, dtype='<u4').tofile(d/'a/s0.bin'); np.array([70_000], dtype='<u4').tofile(d/'a/s1.bin'); (d/'a/s2.bin').touch()
-        np.arange(3, dtype='<u4').tofile(d/'b/val/s.bin'); np.arange(4, dtype='<u2').tofile(d/'b/held-out/s.bin')
-        kind, files, format = find_foreign(d/'a')
+        d = Path(d)
+        (d / 'a').mkdir()
+        (d / 'b/val').mkdir(parents=True)
+        (d / 'b/held-out').mkdir()
+        np.arange(5, dtype='<u4').tofile(d / 'a/s0.bin')
+        np.array([70_000], dtype='<u4').tofile(d / 'a/s1.bin')
+        (d / 'a/s2.bin').touch()
+        np.arange(3, dtype='<u4').tofile(d / 'b/val/s.bin')
+        np.arange(4, dtype='<u2').tofile(d / 'b/held-out/s.bin')
+        kind, files, format = find_foreign(d / 'a')
         test_eq((kind.str, format), ('<u4', 'bare'))
-        test_eq(read_ids(d/'a').tolist(), [0, 1, 2, 3, 4, 70_000]); test_eq([n for _, n, _ in files], [5, 1, 0])
-        test_eq(read_ids(d/'b', 'val').tolist(), [0, 1, 2]); test_eq(read_ids(d/'b', 'held-out', 'uint16').tolist(), [0, 1, 2, 3])
-        test_fail(lambda: read_ids(d/'a', 'val'), contains="no split 'val': it has train")
-        for split in ('train', '../a', ''): test_fail(lambda: read_ids(d/'b', split), contains=f'no split {split!r}: it has val;')
-        (d/'a/s1.bin').write_bytes(b'xyz')
-        test_fail(lambda: read_ids(d/'a'), contains='3 bytes')
-        for name in ('s0.bin', 's1.bin'): (d/'a'/name).write_bytes(b'')
-        test_fail(lambda: read_ids(d/'a'), contains='is empty')
+        test_eq(read_ids(d / 'a').tolist(), [0, 1, 2, 3, 4, 70_000])
+        test_eq([n for _, n, _ in files], [5, 1, 0])
+        test_eq(read_ids(d / 'b', 'val').tolist(), [0, 1, 2])
+        test_eq(read_ids(d / 'b', 'held-out', 'uint16').tolist(), [0, 1, 2, 3])
+        test_fail(lambda: read_ids(d / 'a', 'val'), contains="no split 'val': it has train")
+        for split in ('train', '../a', ''):
+            test_fail(lambda: read_ids(d / 'b', split), contains=f'no split {split!r}: it has val;')
+        (d / 'a/s1.bin').write_bytes(b'xyz')
+        test_fail(lambda: read_ids(d / 'a'), contains='3 bytes')
+        for name in ('s0.bin', 's1.bin'):
+            (d / 'a' / name).write_bytes(b'')
+        test_fail(lambda: read_ids(d / 'a'), contains='is empty')
 
 # %% ../nbs/proofs/formats.ipynb #96a336cc
 def test_formats_are_told_apart_in_their_order():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        def format(dtype=None): return (find_foreign(d, dtype=dtype) or [None]*3)[2]
-        (d/'train.bin').write_bytes(bytes(8));      test_eq(format(), 'nanoGPT'); test_eq(format('uint32'), 'nanoGPT')
-        (d/'train.bin').rename(d/'trains.bin');     test_eq(format(), 'bare');    test_eq(read_ids(d, dtype='uint16').size, 4)
-        make_llm_c(d/'trains.bin', [1])
-        test_eq(format(), 'llm.c'); test_fail(lambda: format('uint32'), contains='not uint32')
-        (d/'trains.bin').rename(d/'train.bin');     test_eq(format(), 'llm.c')
-        (d/'val.bin').write_bytes(bytes(2))
-        test_fail(lambda: read_ids(d, 'val'), contains="val.bin shows no sign of llm.c's format, train.bin does")
-        make_megatron(d/'train', [[1]]);            test_eq(format(), 'Megatron-LM')
-        (d/'train.bin').write_bytes(struct.pack('<iii', 20240520, 1, 0)[:2]); test_eq(format(), 'Megatron-LM')
-        (d/'train.idx').write_bytes(struct.pack('<2Q', 1, 2)); test_eq(format(), 'nanoGPT')  # an index like our own says nothing
-        (d/MANIFEST).write_text('{}'); test_eq(format(), None); test_eq(find_foreign(d/'train'), None)
-        (d/MANIFEST).rename(d/UNFINISHED); test_eq(format(), None)
+
+        def format(dtype=None):
+            return (find_foreign(d, dtype=dtype) or [None] * 3)[2]
+
+        (d / 'train.bin').write_bytes(bytes(8))
+        test_eq(format(), 'nanoGPT')
+        test_eq(format('uint32'), 'nanoGPT')
+        (d / 'train.bin').rename(d / 'trains.bin')
+        test_eq(format(), 'bare')
+        test_eq(read_ids(d, dtype='uint16').size, 4)
+        make_llm_c(d / 'trains.bin', [1])
+        test_eq(format(), 'llm.c')
+        test_fail(lambda: format('uint32'), contains='not uint32')
+        (d / 'trains.bin').rename(d / 'train.bin')
+        test_eq(format(), 'llm.c')
+        (d / 'val.bin').write_bytes(bytes(2))
+        test_fail(
+            lambda: read_ids(d, 'val'), contains="val.bin shows no sign of llm.c's format, train.bin does"
+        )
+        make_megatron(d / 'train', [[1]])
+        test_eq(format(), 'Megatron-LM')
+        (d / 'train.bin').write_bytes(struct.pack('<iii', 20240520, 1, 0)[:2])
+        test_eq(format(), 'Megatron-LM')
+        # an index like our own says nothing
+        (d / 'train.idx').write_bytes(struct.pack('<2Q', 1, 2))
+        test_eq(format(), 'nanoGPT')
+        (d / MANIFEST).write_text('{}')
+        test_eq(format(), None)
+        test_eq(find_foreign(d / 'train'), None)
+        (d / MANIFEST).rename(d / UNFINISHED)
+        test_eq(format(), None)
 
 # %% ../nbs/proofs/formats.ipynb #d87aa6c7
 def test_what_is_nobodys_is_nobodys():
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); (d/'empty/dir.bin').mkdir(parents=True); (d/'x.bin').write_bytes(bytes(8)); (d/'y.idx').write_bytes(b'something else')
-        for path in (d/'empty', d/'nowhere', d/'nowhere/x', d/'x.bin', d/'y.idx', d/'y'): test_eq(find_foreign(path), None)
-        test_fail(lambda: find_foreign(d/'x'), contains='no x.idx beside it')
-        write_docs(d/'ours', [('train', [1]*5), ('val', [1])])
-        for path in ('ours', 'ours/train', 'ours/train/shard_00000.bin', 'ours/train/shard_00000'): test_eq(find_foreign(d/path), None)
+        d = Path(d)
+        (d / 'empty/dir.bin').mkdir(parents=True)
+        (d / 'x.bin').write_bytes(bytes(8))
+        (d / 'y.idx').write_bytes(b'something else')
+        for path in (d / 'empty', d / 'nowhere', d / 'nowhere/x', d / 'x.bin', d / 'y.idx', d / 'y'):
+            test_eq(find_foreign(path), None)
+        test_fail(lambda: find_foreign(d / 'x'), contains='no x.idx beside it')
+        write_docs(d / 'ours', [('train', [1] * 5), ('val', [1])])
+        for path in ('ours', 'ours/train', 'ours/train/shard_00000.bin', 'ours/train/shard_00000'):
+            test_eq(find_foreign(d / path), None)
 
 # %% ../nbs/proofs/formats.ipynb #87121445
-@given(st.sampled_from(['nanoGPT', 'llm.c', 'llm.c 32', 'Megatron-LM', 'bare']),
-       st.lists(st.lists(st.integers(0, 65535), max_size=6), max_size=5), st.sampled_from(['train', 'val', 'test']), st.integers(0, 2**16))
+@given(
+    st.sampled_from(['nanoGPT', 'llm.c', 'llm.c 32', 'Megatron-LM', 'bare']),
+    st.lists(st.lists(st.integers(0, 65535), max_size=6), max_size=5),
+    st.sampled_from(['train', 'val', 'test']),
+    st.integers(0, 2**16),
+)
 @settings(max_examples=60, deadline=None)
 def test_any_ids_come_back_from_any_format(format, pieces, split, more):
     "`pieces` are shards where the format has shards, else sequences; the wide formats hold wide ids"
     wide = format in ('llm.c 32', 'bare')
-    pieces = [[i + more*wide for i in piece] for piece in pieces] + [[1, 2]]
+    pieces = [[i + more * wide for i in piece] for piece in pieces] + [[1, 2]]
     flat = [i for piece in pieces for i in piece]
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        if format == 'nanoGPT': (d/f'{split}.bin').write_bytes(struct.pack(f'<{len(flat)}H', *flat))
-        if format == 'Megatron-LM': make_megatron(d/f'x_{split}_text', pieces, 8)
+        if format == 'nanoGPT':
+            (d / f'{split}.bin').write_bytes(struct.pack(f'<{len(flat)}H', *flat))
+        if format == 'Megatron-LM':
+            make_megatron(d / f'x_{split}_text', pieces, 8)
         for n, piece in enumerate(pieces):
-            if format == 'llm.c': make_llm_c(d/f'x_{split}_{n:06d}.bin', piece)
-            if format == 'llm.c 32': make_llm_c(d/f'x_{split}_{n:06d}.bin', piece, 20240801, 7)
-            if format == 'bare': (d/f'x_{split}_{n}.bin').write_bytes(struct.pack(f'<{len(piece)}I', *piece))
+            if format == 'llm.c':
+                make_llm_c(d / f'x_{split}_{n:06d}.bin', piece)
+            if format == 'llm.c 32':
+                make_llm_c(d / f'x_{split}_{n:06d}.bin', piece, 20240801, 7)
+            if format == 'bare':
+                (d / f'x_{split}_{n}.bin').write_bytes(struct.pack(f'<{len(piece)}I', *piece))
         test_eq(read_ids(d, split).tolist(), flat)
         test_eq(find_foreign(d, split)[2], format.split()[0] if 'llm' in format else format)
 
 # %% ../nbs/proofs/formats.ipynb #1518aa16
 def test_every_cut_is_noticed_that_the_format_can_tell():
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); (d/'nano').mkdir(); (d/'bare').mkdir()
-        (d/'nano/train.bin').write_bytes(struct.pack('<5H', *range(5))); (d/'bare/x.bin').write_bytes(struct.pack('<5I', *range(5)))
-        test_eq(opens_when_cut(d/'nano', d/'nano/train.bin'), [2, 4, 6, 8])
-        test_eq(opens_when_cut(d/'bare', d/'bare/x.bin'), [4, 8, 12, 16])
-        make_llm_c(d/'one/x_train_000001.bin', [1, 2, 3])
-        for i in (1, 2): make_llm_c(d/f'two/x_train_{i:06d}.bin', [1, 2, 3], 20240801, 7)
-        make_megatron(d/'mega/x', [[1, 2], [], [3]], 4); make_megatron(d/'mega/y', [[4]], 4)
-        make_megatron(d/'alone/x', [[1, 2], [], [3]], 4)
-        test_eq(opens_when_cut(d/'two', d/'two/x_train_000002.bin', every=50), [])
-        test_eq(opens_when_cut(d/'alone', d/'alone/x.idx'), [])
-        for path in (d/'mega', d/'mega/x'):
-            for file in ('x.bin', 'x.idx'): test_eq(opens_when_cut(path, d/'mega'/file), [])
-        test_eq(opens_when_cut(d/'one', d/'one/x_train_000001.bin', every=50), [])  # nothing beside it has the magic number
+        d = Path(d)
+        (d / 'nano').mkdir()
+        (d / 'bare').mkdir()
+        (d / 'nano/train.bin').write_bytes(struct.pack('<5H', *range(5)))
+        (d / 'bare/x.bin').write_bytes(struct.pack('<5I', *range(5)))
+        test_eq(opens_when_cut(d / 'nano', d / 'nano/train.bin'), [2, 4, 6, 8])
+        test_eq(opens_when_cut(d / 'bare', d / 'bare/x.bin'), [4, 8, 12, 16])
+        make_llm_c(d / 'one/x_train_000001.bin', [1, 2, 3])
+        for i in (1, 2):
+            make_llm_c(d / f'two/x_train_{i:06d}.bin', [1, 2, 3], 20240801, 7)
+        make_megatron(d / 'mega/x', [[1, 2], [], [3]], 4)
+        make_megatron(d / 'mega/y', [[4]], 4)
+        make_megatron(d / 'alone/x', [[1, 2], [], [3]], 4)
+        test_eq(opens_when_cut(d / 'two', d / 'two/x_train_000002.bin', every=50), [])
+        test_eq(opens_when_cut(d / 'alone', d / 'alone/x.idx'), [])
+        for path in (d / 'mega', d / 'mega/x'):
+            for file in ('x.bin', 'x.idx'):
+                test_eq(opens_when_cut(path, d / 'mega' / file), [])
+        # nothing beside it has the magic number
+        test_eq(opens_when_cut(d / 'one', d / 'one/x_train_000001.bin', every=50), [])
         for file in ('one/x_train_000001.bin', 'mega/x.idx', 'mega/x.bin'):  # nor may anything be appended
-            whole = (d/file).read_bytes()
-            (d/file).write_bytes(whole + bytes(4))
-            test_fail(lambda: read_ids((d/file).parent), contains=(d/file).name)
-            (d/file).write_bytes(whole)
+            whole = (d / file).read_bytes()
+            (d / file).write_bytes(whole + bytes(4))
+            test_fail(lambda: read_ids((d / file).parent), contains=(d / file).name)
+            (d / file).write_bytes(whole)
 
 # %% ../nbs/proofs/formats.ipynb #f44f4f59
 def test_an_export_has_the_bytes_its_readers_expect():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', [('train', [1, 2, 3, 4, 5]), ('train', [6, 7, 8, 9]), ('val', [10])])
-        test_eq(export_shards(d/'x', d/'a/nano'), {'train.bin': 11, 'val.bin': 2})
-        test_eq(contents(d/'a/nano'),
-                {'train.bin': struct.pack('<11H', 1, 2, 3, 4, 5, 0, 6, 7, 8, 9, 0), 'val.bin': struct.pack('<2H', 10, 0)})
-        test_eq(export_shards(d/'x', d/'val', split='val'), {'val.bin': 2}); test_eq(list(contents(d/'val')), ['val.bin'])
-        def shard(*ids): return struct.pack('<256i', 20240520, 1, len(ids), *[0]*253) + struct.pack(f'<{len(ids)}H', *ids)
-        (d/'c').mkdir()
-        test_eq(export_shards(d/'x', d/'c', 'llm.c', tokens_per_shard=4),  # 11 tokens: 3, 4, 4 rather than 4, 4, 3
-                {'tokens_train_000001.bin': 3, 'tokens_train_000002.bin': 4, 'tokens_train_000003.bin': 4, 'tokens_val_000000.bin': 2})
-        test_eq(contents(d/'c'), {'tokens_train_000001.bin': shard(1, 2, 3), 'tokens_train_000002.bin': shard(4, 5, 0, 6),
-                                  'tokens_train_000003.bin': shard(7, 8, 9, 0), 'tokens_val_000000.bin': shard(10, 0)})
+        write_docs(d / 'x', [('train', [1, 2, 3, 4, 5]), ('train', [6, 7, 8, 9]), ('val', [10])])
+        test_eq(export_shards(d / 'x', d / 'a/nano'), {'train.bin': 11, 'val.bin': 2})
+        test_eq(
+            contents(d / 'a/nano'),
+            {
+                'train.bin': struct.pack('<11H', 1, 2, 3, 4, 5, 0, 6, 7, 8, 9, 0),
+                'val.bin': struct.pack('<2H', 10, 0),
+            },
+        )
+        test_eq(export_shards(d / 'x', d / 'val', split='val'), {'val.bin': 2})
+        test_eq(list(contents(d / 'val')), ['val.bin'])
+
+        def shard(*ids):
+            return struct.pack('<256i', 20240520, 1, len(ids), *[0] * 253) + struct.pack(
+                f'<{len(ids)}H', *ids
+            )
+
+        (d / 'c').mkdir()
+        # 11 tokens: 3, 4, 4 rather than 4, 4, 3
+        test_eq(
+            export_shards(d / 'x', d / 'c', 'llm.c', tokens_per_shard=4),
+            {
+                'tokens_train_000001.bin': 3,
+                'tokens_train_000002.bin': 4,
+                'tokens_train_000003.bin': 4,
+                'tokens_val_000000.bin': 2,
+            },
+        )
+        test_eq(
+            contents(d / 'c'),
+            {
+                'tokens_train_000001.bin': shard(1, 2, 3),
+                'tokens_train_000002.bin': shard(4, 5, 0, 6),
+                'tokens_train_000003.bin': shard(7, 8, 9, 0),
+                'tokens_val_000000.bin': shard(10, 0),
+            },
+        )
 
 # %% ../nbs/proofs/formats.ipynb #c3f4ccb1
 def test_wide_ids_go_where_they_fit():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', [('train', [65_535]), ('val', [70_000])], vocab_size=100_000)
-        test_fail(lambda: export_shards(d/'x', d/'y'), contains='val has token id 70000, nanogpt holds ids below 65,536')
-        assert not (d/'y').exists()
-        test_eq(export_shards(d/'x', d/'train', split='train'), {'train.bin': 2}); test_eq(read_ids(d/'train').tolist(), [65_535, 0])
-        export_shards(d/'x', d/'c', 'llm.c')
-        test_eq(struct.unpack('<3i', (d/'c/tokens_train_000001.bin').read_bytes()[:12]), (20240801, 7, 2))
-        test_eq((read_ids(d/'c').tolist(), read_ids(d/'c', 'val').tolist()), ([65_535, 0], [70_000, 0]))
-        make_megatron(d/'m/big', [[2**33]], 5); make_megatron(d/'m/small', [[3]], 5)
-        test_fail(lambda: export_shards(d/'m', d/'y', 'llm.c'), contains='token id 8589934592')
-        test_eq(export_shards(d/'m/small', d/'s', 'llm.c'), {'tokens_train_000001.bin': 1}); test_eq(read_ids(d/'s').dtype.str, '<u2')
+        write_docs(d / 'x', [('train', [65_535]), ('val', [70_000])], vocab_size=100_000)
+        test_fail(
+            lambda: export_shards(d / 'x', d / 'y'),
+            contains='val has token id 70000, nanogpt holds ids below 65,536',
+        )
+        assert not (d / 'y').exists()
+        test_eq(export_shards(d / 'x', d / 'train', split='train'), {'train.bin': 2})
+        test_eq(read_ids(d / 'train').tolist(), [65_535, 0])
+        export_shards(d / 'x', d / 'c', 'llm.c')
+        test_eq(struct.unpack('<3i', (d / 'c/tokens_train_000001.bin').read_bytes()[:12]), (20240801, 7, 2))
+        test_eq((read_ids(d / 'c').tolist(), read_ids(d / 'c', 'val').tolist()), ([65_535, 0], [70_000, 0]))
+        make_megatron(d / 'm/big', [[2**33]], 5)
+        make_megatron(d / 'm/small', [[3]], 5)
+        test_fail(lambda: export_shards(d / 'm', d / 'y', 'llm.c'), contains='token id 8589934592')
+        test_eq(export_shards(d / 'm/small', d / 's', 'llm.c'), {'tokens_train_000001.bin': 1})
+        test_eq(read_ids(d / 's').dtype.str, '<u2')
 
 # %% ../nbs/proofs/formats.ipynb #b9988e4c
-@given(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), st.lists(st.integers(0, 65_535), max_size=9),
-       st.integers(1, 50), st.integers(1, 15))
+@given(
+    st.lists(st.integers(0, 99_999), min_size=1, max_size=40),
+    st.lists(st.integers(0, 65_535), max_size=9),
+    st.integers(1, 50),
+    st.integers(1, 15),
+)
 @settings(max_examples=12, deadline=None)
 def test_exports_open_to_the_same_ids(train, val, per_shard, per_export):
-    docs, narrow = [('train', train)] + [('val', val)]*bool(val), max(train) < 65_536
+    docs, narrow = [('train', train)] + [('val', val)] * bool(val), max(train) < 65_536
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', docs, vocab_size=100_000, eod_id=None, tokens_per_shard=per_shard)
-        for format in ['llm.c'] + ['nanogpt']*narrow:
-            files = export_shards(d/'x', d/format, format, tokens_per_shard=per_export)
-            for split, ids in docs: test_eq(read_ids(d/format, split).tolist(), ids)
-            test_eq(sum(files.values()), len(train) + len(val)); test_eq({f.name for f in (d/format).iterdir()}, set(files))
-            if format == 'llm.c': assert max(files.values()) <= per_export
+        write_docs(d / 'x', docs, vocab_size=100_000, eod_id=None, tokens_per_shard=per_shard)
+        for format in ['llm.c'] + ['nanogpt'] * narrow:
+            files = export_shards(d / 'x', d / format, format, tokens_per_shard=per_export)
+            for split, ids in docs:
+                test_eq(read_ids(d / format, split).tolist(), ids)
+            test_eq(sum(files.values()), len(train) + len(val))
+            test_eq({f.name for f in (d / format).iterdir()}, set(files))
+            if format == 'llm.c':
+                assert max(files.values()) <= per_export
         again = 'nanogpt' if narrow else 'llm.c'
-        export_shards(d/'llm.c', d/'again', again)  # from a format that isn't ours
-        for split, ids in docs: test_eq(read_ids(d/'again', split).tolist(), ids)
+        export_shards(d / 'llm.c', d / 'again', again)  # from a format that isn't ours
+        for split, ids in docs:
+            test_eq(read_ids(d / 'again', split).tolist(), ids)
 
 # %% ../nbs/proofs/formats.ipynb #51494714
 def test_an_export_that_fails_leaves_nothing():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', [('train', list(range(1, 20))), ('val', [1])])
-        (d/'mine').mkdir()
-        (d/'mine/a.txt').write_text('a')
-        for dest, said in ((d/'mine', "isn't empty"), (d/'x', 'finished data set'), (d/'mine/a.txt', 'is a file')):
-            test_fail(lambda: export_shards(d/'x', dest), contains=said)
-        test_fail(lambda: export_shards(d/'x', d/'y', 'csv'), contains="'csv'")
-        test_fail(lambda: export_shards(d/'x', d/'y', split='test'), contains="no split 'test'")
-        test_fail(lambda: export_shards(d/'x', d/'y', 'llm.c', tokens_per_shard=2**31), contains='2147483648')
-        test_fail(lambda: export_shards(d/'nowhere', d/'y'), contains='nowhere')
-        write_docs(d/'z', [('held-out', [1])])
-        test_fail(lambda: export_shards(d/'z', d/'y'), contains="no split 'held-out'")
-        assert not (d/'y').exists() and contents(d/'mine') == {'a.txt': b'a'}
+        write_docs(d / 'x', [('train', list(range(1, 20))), ('val', [1])])
+        (d / 'mine').mkdir()
+        (d / 'mine/a.txt').write_text('a')
+        for dest, said in (
+            (d / 'mine', "isn't empty"),
+            (d / 'x', 'finished data set'),
+            (d / 'mine/a.txt', 'is a file'),
+        ):
+            test_fail(lambda: export_shards(d / 'x', dest), contains=said)
+        test_fail(lambda: export_shards(d / 'x', d / 'y', 'csv'), contains="'csv'")
+        test_fail(lambda: export_shards(d / 'x', d / 'y', split='test'), contains="no split 'test'")
+        test_fail(
+            lambda: export_shards(d / 'x', d / 'y', 'llm.c', tokens_per_shard=2**31), contains='2147483648'
+        )
+        test_fail(lambda: export_shards(d / 'nowhere', d / 'y'), contains='nowhere')
+        write_docs(d / 'z', [('held-out', [1])])
+        test_fail(lambda: export_shards(d / 'z', d / 'y'), contains="no split 'held-out'")
+        assert not (d / 'y').exists() and contents(d / 'mine') == {'a.txt': b'a'}
 
 # %% ../nbs/proofs/formats.ipynb #ffe23c92
 def test_an_interrupted_export_is_never_opened():
     with tempfile.TemporaryDirectory() as d:
         d, kept = Path(d), os.replace
-        write_docs(d/'x', [('train', list(range(1, 20))), ('val', [1])])
-        for how, kind in ((KeyboardInterrupt, KeyboardInterrupt), (OSError(28, 'No space left on device'), MemtrainError)):
+        write_docs(d / 'x', [('train', list(range(1, 20))), ('val', [1])])
+        for how, kind in (
+            (KeyboardInterrupt, KeyboardInterrupt),
+            (OSError(28, 'No space left on device'), MemtrainError),
+        ):
             for stop_after in range(1, 9):  # two renames for each of four files
                 calls = [0]
+
                 def replace(*args):
                     kept(*args)
                     calls[0] += 1
-                    if calls[0] == stop_after: raise how  # right behind the rename
+                    if calls[0] == stop_after:
+                        raise how  # right behind the rename
+
                 os.replace = replace
-                try: test_fail(lambda: export_shards(d/'x', d/'y', 'llm.c', tokens_per_shard=8), exc=kind)
-                finally: os.replace = kept
-                assert not (d/'y').exists()
+                try:
+                    test_fail(lambda: export_shards(d / 'x', d / 'y', 'llm.c', tokens_per_shard=8), exc=kind)
+                finally:
+                    os.replace = kept
+                assert not (d / 'y').exists()
 
 # %% ../nbs/proofs/formats.ipynb #37618632
 def test_a_killed_export_is_never_opened():
-    code = ('import os, sys; from memtrain.formats import export_shards; kept, left = os.replace, [int(sys.argv[3])]\n'
-            'def replace(*args):\n    kept(*args); left[0] -= 1\n    if not left[0]: os._exit(9)\n'
-            'os.replace = replace; export_shards(sys.argv[1], sys.argv[2], "nanogpt")')
+    code = (
+        'import os, sys; from memtrain.formats import export_shards; kept, left = os.replace, [int(sys.argv[3])]\n'
+        'def replace(*args):\n    kept(*args); left[0] -= 1\n    if not left[0]: os._exit(9)\n'
+        'os.replace = replace; export_shards(sys.argv[1], sys.argv[2], "nanogpt")'
+    )
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', [('train', list(range(1, 20))), ('val', [1])])
+        write_docs(d / 'x', [('train', list(range(1, 20))), ('val', [1])])
         for n in (1, 2, 3):  # after the first file, after the second, between their names
-            test_eq(subprocess.run([sys.executable, '-c', code, d/'x', d/'y', str(n)]).returncode, 9)
-            assert any((d/'y').iterdir())
-            test_fail(lambda: find_foreign(d/'y'), contains='interrupted export')
-            (d/'y/.tokens_val_000000.bin.tmp').touch()  # of an export to the other format
-            test_eq(export_shards(d/'x', d/'y'), {'train.bin': 20, 'val.bin': 2}); test_eq(len(contents(d/'y')), 2)
-            shutil.rmtree(d/'y')
+            test_eq(subprocess.run([sys.executable, '-c', code, d / 'x', d / 'y', str(n)]).returncode, 9)
+            assert any((d / 'y').iterdir())
+            test_fail(lambda: find_foreign(d / 'y'), contains='interrupted export')
+            (d / 'y/.tokens_val_000000.bin.tmp').touch()  # of an export to the other format
+            test_eq(export_shards(d / 'x', d / 'y'), {'train.bin': 20, 'val.bin': 2})
+            test_eq(len(contents(d / 'y')), 2)
+            shutil.rmtree(d / 'y')
 
 # %% ../nbs/proofs/formats.ipynb #ed9189de
 def test_an_export_holds_one_piece_in_memory():
@@ -404,9 +603,9 @@ def test_an_export_holds_one_piece_in_memory():
     with tempfile.TemporaryDirectory() as d:
         d, peaks = Path(d), []
         for name, n in (('a', 30_000), ('b', 12_000_000)):  # 0.1 and 48 MB
-            (d/name).mkdir()
-            np.tile(np.arange(30_000, dtype='<u4'), n//30_000).tofile(d/name/'x.bin')
-            run = measure_command([sys.executable, '-c', code, d/name, d/f'{name}.out'])
+            (d / name).mkdir()
+            np.tile(np.arange(30_000, dtype='<u4'), n // 30_000).tofile(d / name / 'x.bin')
+            run = measure_command([sys.executable, '-c', code, d / name, d / f'{name}.out'])
             test_eq(run.stdout, f"{{'tokens_train_000001.bin': {n}}}\n")
             peaks.append(run.peak_rss)
         assert peaks[1] - peaks[0] < 32 * 2**20, peaks
@@ -415,25 +614,40 @@ def test_an_export_holds_one_piece_in_memory():
 def test_nanogpts_folder_with_its_characters_is_trained_on_and_written():
     from memtrain.cli import main
     from memtrain.prepare import prepare
+
     with tempfile.TemporaryDirectory() as d:
         d, chars = Path(d), '\n abcde'
-        (d/'nano').mkdir()
+        (d / 'nano').mkdir()
         ids = np.random.default_rng(0).integers(0, len(chars), 2000).astype('<u2')
-        ids[:1500].tofile(d/'nano/train.bin'); ids[1500:].tofile(d/'nano/val.bin')
-        (d/'nano/meta.pkl').write_bytes(pickle.dumps({'vocab_size': len(chars), 'itos': dict(enumerate(chars)), 'stoi': {c: i for i, c in enumerate(chars)}}))
-        shards = TokenShards(d/'nano')
-        test_eq((shards.vocab_size, shards.eod_id, load_tokenizer(d/'nano').decode(shards[:5])), (len(chars) + 1, None, ''.join(chars[i] for i in ids[:5])))
-        line = f"train --dataset_dir {d/'nano'} --out_dir {d/'run'} --n_layer 1 --n_head 1 --n_embd 8 --seq_len 16 --batch_size 2 --max_iters 2 --eval_batches 1 --device cpu".split()
+        ids[:1500].tofile(d / 'nano/train.bin')
+        ids[1500:].tofile(d / 'nano/val.bin')
+        (d / 'nano/meta.pkl').write_bytes(
+            pickle.dumps(
+                {
+                    'vocab_size': len(chars),
+                    'itos': dict(enumerate(chars)),
+                    'stoi': {c: i for i, c in enumerate(chars)},
+                }
+            )
+        )
+        shards = TokenShards(d / 'nano')
+        test_eq(
+            (shards.vocab_size, shards.eod_id, load_tokenizer(d / 'nano').decode(shards[:5])),
+            (len(chars) + 1, None, ''.join(chars[i] for i in ids[:5])),
+        )
+        line = f"train --dataset_dir {d / 'nano'} --out_dir {d / 'run'} --n_layer 1 --n_head 1 --n_embd 8 --seq_len 16 --batch_size 2 --max_iters 2 --eval_batches 1 --device cpu".split()
         test_eq(main(line) or 0, 0)
-        assert main([*line, '--resume']) in (0, None) and (d/'run/tokenizer_state.json').exists()
-        export_shards(d/'nano', d/'again')
-        for name in ('train.bin', 'val.bin'): test_eq((d/'again'/name).read_bytes(), (d/'nano'/name).read_bytes())
-        test_eq(read_meta(d/'again/meta.pkl'), read_meta(d/'nano/meta.pkl'))
-        (d/'a.txt').write_text('abc abd\n'*50); (d/'b.txt').write_text('abc ab\n'*50)
-        prepare([d/'a.txt'], d/'ours', tokenization='char', val_files=[d/'b.txt'])
-        export_shards(d/'ours', d/'theirs')
-        meta = pickle.loads((d/'theirs/meta.pkl').read_bytes())
+        assert main([*line, '--resume']) in (0, None) and (d / 'run/tokenizer_state.json').exists()
+        export_shards(d / 'nano', d / 'again')
+        for name in ('train.bin', 'val.bin'):
+            test_eq((d / 'again' / name).read_bytes(), (d / 'nano' / name).read_bytes())
+        test_eq(read_meta(d / 'again/meta.pkl'), read_meta(d / 'nano/meta.pkl'))
+        (d / 'a.txt').write_text('abc abd\n' * 50)
+        (d / 'b.txt').write_text('abc ab\n' * 50)
+        prepare([d / 'a.txt'], d / 'ours', tokenization='char', val_files=[d / 'b.txt'])
+        export_shards(d / 'ours', d / 'theirs')
+        meta = pickle.loads((d / 'theirs/meta.pkl').read_bytes())
         test_eq((meta['itos'][0], meta['vocab_size'], meta['stoi']['<|endoftext|>']), ('\n', 7, 6))
-        test_eq(TokenShards(d/'theirs', 'val')[:].tolist(), TokenShards(d/'ours', 'val')[:].tolist())
-        export_shards(d/'ours', d/'llm', 'llm.c')
-        assert not (d/'llm/meta.pkl').exists()
+        test_eq(TokenShards(d / 'theirs', 'val')[:].tolist(), TokenShards(d / 'ours', 'val')[:].tolist())
+        export_shards(d / 'ours', d / 'llm', 'llm.c')
+        assert not (d / 'llm/meta.pkl').exists()

@@ -11,11 +11,28 @@ from hypothesis import given, settings, strategies as st
 # %% ../nbs/measured/51_gpu.ipynb #047b45ab
 @pytest.mark.page
 def test_cards_are_known_by_their_titles():
-    known = {'NVIDIA GeForce RTX 3090': 'rtx3090', 'NVIDIA RTX A6000': 'a6000', 'NVIDIA A100-SXM4-80GB': 'a100', 'NVIDIA A100 80GB PCIe': 'a100',
-             'NVIDIA H100 80GB HBM3': 'h100', 'NVIDIA H200': 'h200'}
+    known = {
+        'NVIDIA GeForce RTX 3090': 'rtx3090',
+        'NVIDIA RTX A6000': 'a6000',
+        'NVIDIA A100-SXM4-80GB': 'a100',
+        'NVIDIA A100 80GB PCIe': 'a100',
+        'NVIDIA H100 80GB HBM3': 'h100',
+        'NVIDIA H200': 'h200',
+    }
     test_eq({title: find_card(title) for title in known}, known)
     assert set(known.values()) <= RATES.keys()
-    for other in ('NVIDIA GeForce RTX 3090 Ti', 'NVIDIA RTX 6000 Ada Generation', 'NVIDIA H100 PCIe', 'NVIDIA H100 NVL', 'NVIDIA GH200 480GB', 'Tesla T4', '', 'NVIDIA H200 NVL', 'NVIDIA H100 80GB HBM3 MIG 1g.10gb', 'NVIDIA RTX A6000 Laptop GPU'):
+    for other in (
+        'NVIDIA GeForce RTX 3090 Ti',
+        'NVIDIA RTX 6000 Ada Generation',
+        'NVIDIA H100 PCIe',
+        'NVIDIA H100 NVL',
+        'NVIDIA GH200 480GB',
+        'Tesla T4',
+        '',
+        'NVIDIA H200 NVL',
+        'NVIDIA H100 80GB HBM3 MIG 1g.10gb',
+        'NVIDIA RTX A6000 Laptop GPU',
+    ):
         test_eq(find_card(other), None)
 
 # %% ../nbs/measured/51_gpu.ipynb #f2160aca
@@ -23,18 +40,27 @@ def test_cards_are_known_by_their_titles():
 @given(st.integers(0, 400), st.integers(-3, 500), st.integers(1, 300))
 def check_search(largest, start, most):
     asked = []
-    def fits(n): asked.append(n); return n <= largest
+
+    def fits(n):
+        asked.append(n)
+        return n <= largest
+
     test_eq(search_largest(fits, start, most), min(largest, most))
     assert len(asked) == len(set(asked)) <= 22 and all(1 <= n <= most for n in asked), asked
 
+
 @pytest.mark.page
-def test_the_search_finds_the_largest_from_anywhere(): check_search()
+def test_the_search_finds_the_largest_from_anywhere():
+    check_search()
 
 # %% ../nbs/measured/51_gpu.ipynb #321f955a
 @pytest.mark.page
 def test_misses_are_summed_up():
     rows = [dict(measured=1000, predicted=n) for n in (1000, 1001, 950, 1000)]
-    test_eq({k: round(v, 6) for k, v in summarize_misses(rows).items()}, dict(n=4, exact=2, within_promille=3, median=0.0005, worst=0.05))
+    test_eq(
+        {k: round(v, 6) for k, v in summarize_misses(rows).items()},
+        dict(n=4, exact=2, within_promille=3, median=0.0005, worst=0.05),
+    )
     test_eq(summarize_misses([])['n'], 0)
 
 
@@ -59,14 +85,21 @@ from memtrain.wpo_train import choose_strategy
 # %% ../nbs/proofs/gpu.ipynb #e9bd57c7
 def test_a_part_shows_its_table_or_says_that_there_is_none():
     def shown(folder):
-        with patch('builtins.print') as p: show_recorded('a test', folder)
+        with patch('builtins.print') as p:
+            show_recorded('a test', folder)
         return '\n'.join(str(a) for call in p.call_args_list for a in call.args)
+
     with tempfile.TemporaryDirectory() as d, patch.dict(PARTS):
-        PARTS['a test'] = Part('is there anything?', 'gpu_test', lambda values: (['what', 'bytes'], [[k, v] for k, v in values['rows'].items()]))
+        PARTS['a test'] = Part(
+            'is there anything?',
+            'gpu_test',
+            lambda values: (['what', 'bytes'], [[k, v] for k, v in values['rows'].items()]),
+        )
         assert 'not measured yet' in shown(d) and 'gpu.py a test' in shown(d)
         stamp = save_result('gpu_test', {'device': 'a card', 'rows': {'weights': 12}}, 'python x.py', d).stamp
-        for text in ('a card', 'weights     12', stamp, 'python x.py'): assert text in shown(d), (text, shown(d))
-        (Path(d)/'gpu_test.json').write_text('{')
+        for text in ('a card', 'weights     12', stamp, 'python x.py'):
+            assert text in shown(d), (text, shown(d))
+        (Path(d) / 'gpu_test.json').write_text('{')
         test_fail(lambda: show_recorded('a test', d), exc=MemtrainError, contains='not a stamped result')
     test_fail(lambda: show_recorded('a test'), exc=MemtrainError, contains='is not a part')
 
@@ -76,43 +109,68 @@ def test_the_largest_batch_is_the_last_that_fits():
     for name, shape in (('plain', 'gpt2'), ('all together', 'gpt2-xl'), ('8-bit AdamW', 'gpt2-large')):
         shape, s = named_config(shape), list_techniques(8, 1024)[name]
         n = predict_largest(shape, s, budget)
-        peaks = [predict_peak(shape, TrainConfig(**{'grad_clip': 0.0, **s, 'batch_size': k}), 'cuda')[0] for k in (n, n + 1)]
+        peaks = [
+            predict_peak(shape, TrainConfig(**{'grad_clip': 0.0, **s, 'batch_size': k}), 'cuda')[0]
+            for k in (n, n + 1)
+        ]
         assert peaks[0] <= budget < peaks[1], (name, n, peaks)
     test_eq(predict_largest(named_config('gpt2-xl'), {}, budget), 0)
 
 # %% ../nbs/proofs/gpu.ipynb #77aa91aa
 class StandIn:
     "What `limit_memory` asks of CUDA, without a GPU"
-    total_memory, fractions = 80*GIB, [0.5]
+
+    total_memory, fractions = 80 * GIB, [0.5]
+
     def __enter__(self):
-        fake = dict(is_available=lambda: True, current_device=lambda: 0, get_device_properties=lambda d: self, empty_cache=lambda: None,
-                    get_per_process_memory_fraction=lambda d: self.fractions[-1], set_per_process_memory_fraction=lambda f, d: self.fractions.append(f))
+        fake = dict(
+            is_available=lambda: True,
+            current_device=lambda: 0,
+            get_device_properties=lambda d: self,
+            empty_cache=lambda: None,
+            get_per_process_memory_fraction=lambda d: self.fractions[-1],
+            set_per_process_memory_fraction=lambda f, d: self.fractions.append(f),
+        )
         self.patch = patch.multiple(torch.cuda, **fake)
         self.patch.start()
         self.fractions = [0.5]
         return self
-    def __exit__(self, *_): self.patch.stop()
+
+    def __exit__(self, *_):
+        self.patch.stop()
+
 
 def test_the_limit_is_taken_back_also_after_an_error():
     with StandIn() as cuda:
-        with limit_memory(20*GIB): test_eq(cuda.fractions, [0.5, 0.25])
+        with limit_memory(20 * GIB):
+            test_eq(cuda.fractions, [0.5, 0.25])
         test_eq(cuda.fractions, [0.5, 0.25, 0.5])
         try:
-            with limit_memory(8*GIB, 'cuda:0'): raise torch.OutOfMemoryError('CUDA out of memory')
-        except torch.OutOfMemoryError: pass
+            with limit_memory(8 * GIB, 'cuda:0'):
+                raise torch.OutOfMemoryError('CUDA out of memory')
+        except torch.OutOfMemoryError:
+            pass
         test_eq(cuda.fractions[-2:], [0.1, 0.5])
-        test_fail(lambda: limit_memory(81*GIB).__enter__(), exc=MemtrainError, contains='can only play a smaller card')
+        test_fail(
+            lambda: limit_memory(81 * GIB).__enter__(),
+            exc=MemtrainError,
+            contains='can only play a smaller card',
+        )
         test_eq(len(cuda.fractions), 5)
-    with limit_memory(1, 'cpu'): torch.zeros(1000)
-    for bad in (0, -1, 1.5, True): test_fail(lambda: limit_memory(bad, 'cpu').__enter__(), exc=MemtrainError, contains='give a whole number')
+    with limit_memory(1, 'cpu'):
+        torch.zeros(1000)
+    for bad in (0, -1, 1.5, True):
+        test_fail(
+            lambda: limit_memory(bad, 'cpu').__enter__(), exc=MemtrainError, contains='give a whole number'
+        )
 
 # %% ../nbs/proofs/gpu.ipynb #335505ea
 @pytest.mark.cuda
 def test_a_limited_gpu_refuses_what_goes_beyond():
-    budget = 256*MIB
+    budget = 256 * MIB
     clear_device('cuda')
     with limit_memory(torch.cuda.memory_reserved() + budget):
-        half = torch.empty(budget//2, dtype=torch.uint8, device='cuda')
+        half = torch.empty(budget // 2, dtype=torch.uint8, device='cuda')
         test_fail(lambda: torch.empty(budget, dtype=torch.uint8, device='cuda'), exc=torch.OutOfMemoryError)
     del half
     assert torch.empty(budget, dtype=torch.uint8, device='cuda').is_cuda
@@ -125,23 +183,36 @@ def test_a_right_prediction_takes_two_tries():
 
 # %% ../nbs/proofs/gpu.ipynb #5d79e9b5
 def test_a_step_fits_its_peak_and_no_less():
-    shape, config = GPTConfig(vocab_size=97, block_size=16, n_layer=1, n_head=2, n_embd=16), TrainConfig(batch_size=2, grad_clip=0.0)
+    shape, config = (
+        GPTConfig(vocab_size=97, block_size=16, n_layer=1, n_head=2, n_embd=16),
+        TrainConfig(batch_size=2, grad_clip=0.0),
+    )
     peak, reserved = peak_of_steps(shape, config)
     test_eq((peak, reserved), (measure_step(*gpt_step(shape, config)).peak, None))
     test_eq([fits_memory(shape, config, n) for n in (peak - 1, peak)], [False, True])
-    def failing(error): return patch.dict(fits_memory.__globals__, peak_of_steps=Mock(side_effect=error))
-    with failing(torch.OutOfMemoryError('CUDA out of memory.')): assert not fits_memory(shape, config, peak)
-    with failing(ValueError('no')): test_fail(lambda: fits_memory(shape, config, peak), exc=ValueError)
+
+    def failing(error):
+        return patch.dict(fits_memory.__globals__, peak_of_steps=Mock(side_effect=error))
+
+    with failing(torch.OutOfMemoryError('CUDA out of memory.')):
+        assert not fits_memory(shape, config, peak)
+    with failing(ValueError('no')):
+        test_fail(lambda: fits_memory(shape, config, peak), exc=ValueError)
 
 # %% ../nbs/proofs/gpu.ipynb #d870cc3d
 @pytest.mark.cuda
 def test_a_step_on_a_gpu_fits_a_limit_above_its_peak_and_not_below():
-    shape, config = GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=256), TrainConfig(batch_size=16, grad_clip=0.0)
+    shape, config = (
+        GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=256),
+        TrainConfig(batch_size=16, grad_clip=0.0),
+    )
     peak, reserved = peak_of_steps(shape, config, 'cuda')
     assert 0 < peak <= reserved
-    assert fits_memory(shape, config, 2*reserved, 'cuda') and not fits_memory(shape, config, peak//2, 'cuda')
+    assert fits_memory(shape, config, 2 * reserved, 'cuda') and not fits_memory(
+        shape, config, peak // 2, 'cuda'
+    )
     predicted, _ = predict_peak(shape, config, 'cuda')
-    assert 0.7 < peak/predicted < 1.4, (peak, predicted)
+    assert 0.7 < peak / predicted < 1.4, (peak, predicted)
 
 # %% ../nbs/proofs/gpu.ipynb #065985e6
 def test_work_is_timed_as_often_as_asked():
@@ -149,7 +220,8 @@ def test_work_is_timed_as_often_as_asked():
     seconds = time_work(lambda: calls.append(time.sleep(0.002)), tries=3, warm=2)
     test_eq((len(calls), len(seconds)), (5, 3))
     assert min(seconds) >= 0.002
-    for bad in (dict(tries=0), dict(warm=-1)): test_fail(lambda: time_work(print, **bad), exc=MemtrainError, contains='give a whole number')
+    for bad in (dict(tries=0), dict(warm=-1)):
+        test_fail(lambda: time_work(print, **bad), exc=MemtrainError, contains='give a whole number')
     shape = GPTConfig(vocab_size=97, block_size=16, n_layer=1, n_head=2, n_embd=16)
     found = time_steps(shape, TrainConfig(batch_size=2), steps=2, warm=0)
     assert len(found) == 2 and min(found) > 0
@@ -157,7 +229,7 @@ def test_work_is_timed_as_often_as_asked():
 # %% ../nbs/proofs/gpu.ipynb #08a75468
 def test_utilisation_is_of_the_data_sheet():
     shape = named_config('gpt2')
-    test_eq(utilisation(shape, RATES['a100'][1]/flops_per_token(shape), 'a100'), 1.0)
+    test_eq(utilisation(shape, RATES['a100'][1] / flops_per_token(shape), 'a100'), 1.0)
     test_eq(utilisation(shape, 1.0, None), None)
 
 # %% ../nbs/proofs/gpu.ipynb #397778cf
@@ -165,31 +237,42 @@ def test_utilisation_is_of_the_data_sheet():
 def test_a_gpu_is_waited_for():
     a = torch.randn(4096, 4096, device='cuda')
     few, many = (min(time_work(lambda: [a @ a for _ in range(n)], 3, 2, 'cuda')) for n in (2, 40))
-    assert many > 5*few, (few, many)  # handing over takes microseconds either way
+    assert many > 5 * few, (few, many)  # handing over takes microseconds either way
 
 # %% ../nbs/proofs/gpu.ipynb #eae3f36b
 def test_the_bus_is_that_of_the_standard():
-    test_eq([round(bus_rate(g)/1e9, 2) for g in (3, 4, 5)], [15.75, 31.51, 63.02])
+    test_eq([round(bus_rate(g) / 1e9, 2) for g in (3, 4, 5)], [15.75, 31.51, 63.02])
     test_eq(bus_rate(4, 8), bus_rate(3, 16))
     test_fail(lambda: bus_rate(9), exc=MemtrainError, contains='take one of 3, 4, 5')
+
     def told(text):
-        with StandIn(), patch('subprocess.run', return_value=Mock(stdout=text)): return find_bus()
-    test_eq([told(t) for t in ('4, 16\n', '[N/A], 16', '', 'no such device')], [{'generation': 4, 'lanes': 16}, None, None, None])
+        with StandIn(), patch('subprocess.run', return_value=Mock(stdout=text)):
+            return find_bus()
+
+    test_eq(
+        [told(t) for t in ('4, 16\n', '[N/A], 16', '', 'no such device')],
+        [{'generation': 4, 'lanes': 16}, None, None, None],
+    )
 
 # %% ../nbs/proofs/gpu.ipynb #de4e7b47
 def test_copies_have_rates():
     for size in (1, 2**20):
         found = measure_copies(size, tries=3)
         assert found.keys() == {'ordinary'} and 0 < found['ordinary'] < math.inf
-    for bad in (0, 1.5): test_fail(lambda: measure_copies(bad), exc=MemtrainError, contains='give a whole number')
+    for bad in (0, 1.5):
+        test_fail(lambda: measure_copies(bad), exc=MemtrainError, contains='give a whole number')
 
 # %% ../nbs/proofs/gpu.ipynb #7300eda7
 @pytest.mark.cuda
 def test_copies_to_a_gpu_stay_below_its_bus():
     found = measure_copies(2**26, 'cuda')
-    assert found['on the device'] > 2*found['page-locked'] and found['page-locked'] > 0.7*found['ordinary'], found
-    bus, card = find_bus(), describe_device('cuda')['card']  # cards that hang on PCI Express, and not on another bus
-    if bus and card and bus['generation'] in (3, 4, 5): assert found['page-locked'] < 1.1*bus_rate(**bus), (found, bus)
+    assert (
+        found['on the device'] > 2 * found['page-locked'] and found['page-locked'] > 0.7 * found['ordinary']
+    ), found
+    # cards that hang on PCI Express, and not on another bus
+    bus, card = find_bus(), describe_device('cuda')['card']
+    if bus and card and bus['generation'] in (3, 4, 5):
+        assert found['page-locked'] < 1.1 * bus_rate(**bus), (found, bus)
 
 # %% ../nbs/proofs/gpu.ipynb #76e7d9a6
 def test_every_feed_delivers_the_same_batches():
@@ -202,7 +285,11 @@ def test_every_feed_delivers_the_same_batches():
             assert x.dtype == y.dtype == torch.int64 and torch.equal(x, x2) and torch.equal(y, y2), name
     found = measure_feeding(shards, 4, 64, batches=20, rounds=2)
     assert found.keys() == {'limit', *ways} and all(len(r) == 2 and min(r) > 0 for r in found.values())
-    test_fail(lambda: measure_feeding(shards, 4, 64, batches=40), exc=MemtrainError, contains='35 batches of 4 × 64, 42 are needed')
+    test_fail(
+        lambda: measure_feeding(shards, 4, 64, batches=40),
+        exc=MemtrainError,
+        contains='35 batches of 4 × 64, 42 are needed',
+    )
 
 # %% ../nbs/proofs/gpu.ipynb #23ec55d7
 @pytest.mark.cuda
@@ -211,7 +298,8 @@ def test_every_feed_delivers_the_same_batches_to_a_gpu():
     plain, ways = [*TokenLoader(shards, 4, 64, seed=0, drop_last=True)], list_feeds(shards, 4, 64, 'cuda')
     test_eq(len(ways), 6)
     for name, start in ways.items():
-        for (x, y), (x2, y2) in zip(start(), plain, strict=True): assert x.is_cuda and torch.equal(x.cpu(), x2) and torch.equal(y.cpu(), y2), name
+        for (x, y), (x2, y2) in zip(start(), plain, strict=True):
+            assert x.is_cuda and torch.equal(x.cpu(), x2) and torch.equal(y.cpu(), y2), name
     assert min(min(r) for r in measure_feeding(shards, 4, 64, 'cuda', batches=20, rounds=1).values()) > 0
 
 # %% ../nbs/proofs/gpu.ipynb #486173ac
@@ -221,9 +309,15 @@ def test_all_strategies_that_fit_are_run_and_agree():
     found = measure_strategies(choice, **shape, tries=2)
     test_eq([r['strategy'] for r in found], ['single_gpu', 'gradient_accumulation', 'chunked', 'matrix_free'])
     for r in found:
-        assert abs(r['loss']/found[0]['loss'] - 1) < 1e-3 and 0.5 < r['peak']/r['predicted'] < 2 and len(r['seconds']) == 2, r
+        assert (
+            abs(r['loss'] / found[0]['loss'] - 1) < 1e-3
+            and 0.5 < r['peak'] / r['predicted'] < 2
+            and len(r['seconds']) == 2
+        ), r
     rows = [{**r, 'fits': r['strategy'] == 'chunked'} for r in choice.rows]
-    test_eq([r['strategy'] for r in measure_strategies(replace(choice, rows=rows), **shape, tries=1)], ['chunked'])
+    test_eq(
+        [r['strategy'] for r in measure_strategies(replace(choice, rows=rows), **shape, tries=1)], ['chunked']
+    )
 
 # %% ../nbs/proofs/gpu.ipynb #a3b8c822
 def test_a_strategy_that_fails_is_told():
@@ -239,22 +333,81 @@ def test_a_strategy_that_fails_is_told():
 def test_rates_come_from_the_data_sheet():
     a, b = card_rates('rtx3090'), card_rates('h100')
     assert b.multiply_adds > a.multiply_adds and b.numbers_large > a.numbers_large
-    test_eq(a.multiply_adds, 35.6e12/4)
+    test_eq(a.multiply_adds, 35.6e12 / 4)
     test_fail(lambda: card_rates('gtx'), exc=MemtrainError, contains='take one of')
 
 # %% ../nbs/proofs/gpu.ipynb #c406037e
 def test_every_table_takes_what_its_part_saves():
-    made = {'fits': {'rows': [{'model': '124M', 'technique': 'plain', 'predicted': 16, 'largest': 15, 'tokens_per_second': 1e4}, {'model': '1.5B', 'technique': 'plain', 'predicted': 0, 'failed': 'out of memory'}]},
-            'memory': {'summary': {'allocated': {'n': 72, 'median': 0.01, 'mean': 0.02, 'worst': 0.04, 'over_3_percent': 2}}},
-            'techniques': {'rows': {'plain': {'predicted': 2**30, 'peak': 2**30, 'reserved': 2**31, 'tokens_per_second': 2e4, 'mfu': 0.31}, 'fp8': {'failed': 'no'}, 'on a CPU': {'peak': 5, 'reserved': None}}},
-            'loss': {'rows': {'plain': {'peak': 2**30, 'seconds': [3.0, 0.001, 0.002, 0.003]}, 'Liger': {'failed': 'no'}}},
-            'largest': {'rows': {'plain': {'guess': 16, 'largest': 15, 'tokens_per_second': 2e4}, 'nanoGPT': {'failed': 'no'}}},
-            'copies': {'bus': {'generation': 4, 'lanes': 16}, 'rows': [{'size': 2**20, 'rates': {'ordinary': 5e9, 'page-locked': bus_rate(4)/2}}]},
-            'feeding': {'rates': {'limit': [2e9, 4e9, 3e9], 'as on disk': [3e8, 3e8, 3e8]}},
-            'wpo': {'rows': [{'centers': 64, 'strategy': 'chunked', 'chunk_size': None, 'accumulation_steps': 1, 'predicted': 2**30, 'predicted_seconds': 1.0, 'peak': 2**30, 'seconds': [1.0, 3.0, 2.0]}]}}
+    made = {
+        'fits': {
+            'rows': [
+                {
+                    'model': '124M',
+                    'technique': 'plain',
+                    'predicted': 16,
+                    'largest': 15,
+                    'tokens_per_second': 1e4,
+                },
+                {'model': '1.5B', 'technique': 'plain', 'predicted': 0, 'failed': 'out of memory'},
+            ]
+        },
+        'memory': {
+            'summary': {
+                'allocated': {'n': 72, 'median': 0.01, 'mean': 0.02, 'worst': 0.04, 'over_3_percent': 2}
+            }
+        },
+        'techniques': {
+            'rows': {
+                'plain': {
+                    'predicted': 2**30,
+                    'peak': 2**30,
+                    'reserved': 2**31,
+                    'tokens_per_second': 2e4,
+                    'mfu': 0.31,
+                },
+                'fp8': {'failed': 'no'},
+                'on a CPU': {'peak': 5, 'reserved': None},
+            }
+        },
+        'loss': {
+            'rows': {
+                'plain': {'peak': 2**30, 'seconds': [3.0, 0.001, 0.002, 0.003]},
+                'Liger': {'failed': 'no'},
+            }
+        },
+        'largest': {
+            'rows': {
+                'plain': {'guess': 16, 'largest': 15, 'tokens_per_second': 2e4},
+                'nanoGPT': {'failed': 'no'},
+            }
+        },
+        'copies': {
+            'bus': {'generation': 4, 'lanes': 16},
+            'rows': [{'size': 2**20, 'rates': {'ordinary': 5e9, 'page-locked': bus_rate(4) / 2}}],
+        },
+        'feeding': {'rates': {'limit': [2e9, 4e9, 3e9], 'as on disk': [3e8, 3e8, 3e8]}},
+        'wpo': {
+            'rows': [
+                {
+                    'centers': 64,
+                    'strategy': 'chunked',
+                    'chunk_size': None,
+                    'accumulation_steps': 1,
+                    'predicted': 2**30,
+                    'predicted_seconds': 1.0,
+                    'peak': 2**30,
+                    'seconds': [1.0, 3.0, 2.0],
+                }
+            ]
+        },
+    }
     made['nanogpt'] = made['techniques']
     test_eq(set(made), set(PARTS))
     tables = {name: PARTS[name].table(values) for name, values in made.items()}
-    for name, (head, rows) in tables.items(): assert rows and all(len(row) == len(head) for row in rows), name
+    for name, (head, rows) in tables.items():
+        assert rows and all(len(row) == len(head) for row in rows), name
     test_eq(tables['loss'][1], [['plain', '1.00 GiB', '2.00'], ['Liger', 'failed', '–']])
-    test_eq((tables['copies'][1][0][-1], tables['feeding'][1][1][-1], tables['wpo'][1][0][-1]), ('50%', '0.1', '2'))
+    test_eq(
+        (tables['copies'][1][0][-1], tables['feeding'][1][1][-1], tables['wpo'][1][0][-1]),
+        ('50%', '0.1', '2'),
+    )

@@ -7,13 +7,23 @@ from memtrain.allocator import reserve
 from memtrain.core import MIB, load_result
 from memtrain.estimate import simulate
 
+
 def test_solution_a_wider_norm_and_the_parts_of_a_rotation():
     def wide():
         model = nn.ModuleList(nn.LayerNorm(16384) for _ in range(2))
         model.x, model.upstream = nn.Parameter(torch.randn(4096, 16384)), torch.randn(4096, 16384)
         return model
-    def step(model, optimizer): model[0](model.x).backward(model.upstream, retain_graph=True)
-    assert abs(reserve(simulate(wide, torch.optim.SGD, step, device='a100', steps=2), 'a100').allocated/MIB - 1280) < 1
+
+    def step(model, optimizer):
+        model[0](model.x).backward(model.upstream, retain_graph=True)
+
+    assert (
+        abs(
+            reserve(simulate(wide, torch.optim.SGD, step, device='a100', steps=2), 'a100').allocated / MIB
+            - 1280
+        )
+        < 1
+    )
     held = load_result('gpu_published').values['held']
-    rope = next(r['measured']/MIB for r in held if r['operation'] == 'rope' and r['size'] == 'H = 2,048')
-    assert abs(3*(8 + 2) + 3*8 + 2 + 2*0.25 + 0.0161 + 8.125 - rope) < 1e-3
+    rope = next(r['measured'] / MIB for r in held if r['operation'] == 'rope' and r['size'] == 'H = 2,048')
+    assert abs(3 * (8 + 2) + 3 * 8 + 2 + 2 * 0.25 + 0.0161 + 8.125 - rope) < 1e-3

@@ -28,7 +28,13 @@ def test_permute_is_a_permutation_and_a_function_of_its_key(n, key):
 
 # %% ../nbs/data/24_loader.ipynb #d0838032
 @pytest.mark.page
-@given(st.integers(1, 400), st.integers(1, 9), st.integers(1, 9), st.sampled_from(['block', 'global', False]), st.integers(0, 3))
+@given(
+    st.integers(1, 400),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.sampled_from(['block', 'global', False]),
+    st.integers(0, 3),
+)
 @settings(max_examples=80, deadline=None)
 def test_an_order_has_every_window_once_and_any_part_can_be_had(n, block, pool, shuffle, epoch):
     order = WindowOrder(n, 5, shuffle, block, pool)
@@ -41,12 +47,17 @@ def test_an_order_has_every_window_once_and_any_part_can_be_had(n, block, pool, 
 @pytest.mark.page
 def test_threads_and_workers_change_nothing_but_who_does_it():
     shards = TokenShards.from_array(np.arange(300))
-    epochs = lambda **kw: [[x.tolist() for x, _ in loader] for loader in [TokenLoader(shards, 4, 7, **kw)] for _ in range(2)]
+    epochs = lambda **kw: [
+        [x.tolist() for x, _ in loader] for loader in [TokenLoader(shards, 4, 7, **kw)] for _ in range(2)
+    ]
     whole = epochs()
     test_eq([len(e) for e in whole], [11, 11])
-    for kw in ({'prefetch': 3}, {'num_workers': 2}, {'num_workers': 2, 'prefetch': 1}): test_eq(epochs(**kw), whole)
+    for kw in ({'prefetch': 3}, {'num_workers': 2}, {'num_workers': 2, 'prefetch': 1}):
+        test_eq(epochs(**kw), whole)
     loader = TokenLoader(shards, 4, 7)
-    test_eq([x.tolist() for x, _ in torch.utils.data.DataLoader(loader, batch_size=None, num_workers=2)], whole[0])
+    test_eq(
+        [x.tolist() for x, _ in torch.utils.data.DataLoader(loader, batch_size=None, num_workers=2)], whole[0]
+    )
 
 
 # %% ../nbs/solutions/24_loader.ipynb #7089f03e
@@ -54,12 +65,15 @@ import numpy as np
 from memtrain.loader import TokenLoader, WindowOrder
 from memtrain.shards import TokenShards
 
+
 def test_solution_five_epochs_42_batches_and_three_windows():
-    unseen = lambda e, n=20_000: (np.bincount(np.random.default_rng(1).integers(0, n, e*n), minlength=n) == 0).mean()
+    unseen = lambda e, n=20_000: (
+        np.bincount(np.random.default_rng(1).integers(0, n, e * n), minlength=n) == 0
+    ).mean()
     assert unseen(5) < 0.01 <= unseen(4)
     thousand = TokenShards.from_array(np.zeros(10_001, int))
-    assert [len(TokenLoader(thousand, 8, 10, rank=r, world_size=3)) for r in range(3)] == [42]*3
-    assert np.bincount(WindowOrder(100_000).at(0, np.arange(300))//32).max() == 3
+    assert [len(TokenLoader(thousand, 8, 10, rank=r, world_size=3)) for r in range(3)] == [42] * 3
+    assert np.bincount(WindowOrder(100_000).at(0, np.arange(300)) // 32).max() == 3
 
 # %% ../nbs/solutions/29_recipes.ipynb #317d40a0
 import numpy as np
@@ -67,16 +81,20 @@ import torch
 from memtrain.loader import TokenLoader, share_batches
 from memtrain.shards import TokenShards
 
+
 def test_solution_sharing_twice_workers_and_a_test_for_any_tool():
     seen = sum(b - a for a, b, _ in share_batches(0, 61, 4, 0, 4))
     assert seen == 15
-    data = TokenShards.from_array(np.arange(61*8 + 1), 1000)
+    data = TokenShards.from_array(np.arange(61 * 8 + 1), 1000)
     loader = torch.utils.data.DataLoader(TokenLoader(data, 4, 8), batch_size=None, num_workers=2)
-    assert sorted(first//8 for x, _ in loader for first in x[:, 0].tolist()) == list(range(61))
+    assert sorted(first // 8 for x, _ in loader for first in x[:, 0].tolist()) == list(range(61))
     x, _ = next(iter(torch.utils.data.DataLoader(TokenLoader(data, 1, 8), batch_size=16)))
     assert x.shape == (16, 1, 8)
-    found = [[first for x, _ in TokenLoader(data, 4, 8, rank=r, world_size=2) for first in x[:, 0].tolist()] for r in range(2)]
-    assert sorted(first//8 for rank in found for first in rank) == list(range(61))
+    found = [
+        [first for x, _ in TokenLoader(data, 4, 8, rank=r, world_size=2) for first in x[:, 0].tolist()]
+        for r in range(2)
+    ]
+    assert sorted(first // 8 for rank in found for first in rank) == list(range(61))
 
 # %% ../nbs/proofs/loader.ipynb #5bcbcc8c
 import ctypes, itertools, json, mmap, os, subprocess, sys, sysconfig, tempfile, threading, time
@@ -95,19 +113,23 @@ def test_permutations_look_random():
     n, keys = 12, 2000
     p = np.stack([permute(np.arange(n), n, key) for key in range(keys)])
     counts = np.stack([np.bincount(p[:, i], minlength=n) for i in range(n)])
-    chi2 = ((counts - keys/n)**2 / (keys/n)).sum()  # about (n - 1)² = 121 ± 16 for uniform ones
+    chi2 = ((counts - keys / n) ** 2 / (keys / n)).sum()  # about (n - 1)² = 121 ± 16 for uniform ones
     assert 60 < chi2 < 190, chi2
     pairs = np.bincount((p[:, 1] - p[:, 0]) % n, minlength=n)[1:]
-    assert ((pairs - keys/(n - 1))**2 / (keys/(n - 1))).sum() < 40  # 10 ± 4.5
+    assert ((pairs - keys / (n - 1)) ** 2 / (keys / (n - 1))).sum() < 40  # 10 ± 4.5
     big = permute(np.arange(100_000), 100_000, 7)
-    assert abs(np.corrcoef(np.arange(100_000), big)[0, 1]) < 0.02 and abs(np.corrcoef(big[1:], big[:-1])[0, 1]) < 0.02
+    assert (
+        abs(np.corrcoef(np.arange(100_000), big)[0, 1]) < 0.02
+        and abs(np.corrcoef(big[1:], big[:-1])[0, 1]) < 0.02
+    )
     test_eq(len({tuple(permute(np.arange(5), 5, k)) for k in range(1500)}), 120)  # all of them come up
 
 # %% ../nbs/proofs/loader.ipynb #2fd4e7c2
 def test_a_round_has_each_block_of_the_pool_once():
     whole = WindowOrder(1000, 3, 'block', 8, 10).at(0, np.arange(1000))
     for pool in whole[:960].reshape(12, 8, 10):
-        for turn in pool: test_eq(len(set(turn // 8)), 10)
+        for turn in pool:
+            test_eq(len(set(turn // 8)), 10)
         test_eq(len(set((pool // 8).ravel())), 10)
     assert len({tuple(turn // 8) for turn in whole[:80].reshape(8, 10)}) == 8  # a new order each round
 
@@ -117,7 +139,8 @@ def test_orders_depend_on_seed_and_epoch_alone():
         at = lambda seed, epoch: WindowOrder(50, seed, shuffle, 4, 5).at(epoch, np.arange(50)).tolist()
         test_eq(at(1, 2), at(1, 2))
         test_eq(len({tuple(at(s, e)) for s in range(3) for e in range(3)}), 9)
-    test_eq(WindowOrder(9, 0, True).shuffle, 'block'); test_eq(WindowOrder(9, 1, False).at(7, np.arange(9)).tolist(), list(range(9)))
+    test_eq(WindowOrder(9, 0, True).shuffle, 'block')
+    test_eq(WindowOrder(9, 1, False).at(7, np.arange(9)).tolist(), list(range(9)))
     test_fail(lambda: WindowOrder(9, 0, 'blocks'), contains="shuffle 'blocks'")
 
 # %% ../nbs/proofs/loader.ipynb #e040b66c
@@ -129,20 +152,27 @@ def test_windows_come_out_of_the_pool_as_they_lie_in_the_data(length, starts, n)
     starts = np.array(starts) % n
     reader = _WindowReader(shards, length)
     reader.load(starts)
-    for i, s in enumerate(starts.tolist()): test_eq(reader.rows(i, i + 1).tolist(), [[(s + k) % n for k in range(length + 1)]])
+    for i, s in enumerate(starts.tolist()):
+        test_eq(reader.rows(i, i + 1).tolist(), [[(s + k) % n for k in range(length + 1)]])
 
 # %% ../nbs/proofs/loader.ipynb #992d4414
 def test_windows_are_read_from_all_shards():
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(d, vocab_size=9000, tokens_per_shard=700) as w: w.write(range(9000))
+        with ShardWriter(d, vocab_size=9000, tokens_per_shard=700) as w:
+            w.write(range(9000))
         shards, rng = TokenShards(d), np.random.default_rng(0)
         for length in (1, 30, 1600, 4000):
             reader = _WindowReader(shards, length)
             for grid in (length, 1, 699):
-                starts = rng.permutation(np.concatenate([np.arange(8999 - length, step=grid)[:150], [8999, 8990, 0, 0]]))
+                starts = rng.permutation(
+                    np.concatenate([np.arange(8999 - length, step=grid)[:150], [8999, 8990, 0, 0]])
+                )
                 reader.load(starts)
                 for a, b in ((a, min(a + 16, len(starts))) for a in range(0, len(starts), 16)):
-                    assert (reader.rows(a, b) == (starts[a:b, None] + np.arange(length + 1)) % 9000).all(), (length, grid)
+                    assert (reader.rows(a, b) == (starts[a:b, None] + np.arange(length + 1)) % 9000).all(), (
+                        length,
+                        grid,
+                    )
 
 # %% ../nbs/proofs/loader.ipynb #85211782
 def test_runs_are_read_once_and_announced():
@@ -150,10 +180,15 @@ def test_runs_are_read_once_and_announced():
     shards.sources.copy = lambda pieces, out: asked.extend((at, n) for _, at, n in pieces)
     shards.sources.announce = lambda pieces: told.extend((at, n) for _, at, n in pieces)
     reader = _WindowReader(shards, 8)
-    reader.load(np.array([40, 0, 8, 24, 16, 96])); reader.announce(np.array([40, 0, 8, 24, 16, 96]))
-    test_eq(asked, [(0, 33), (40, 9), (96, 4), (0, 5)]); test_eq(told, asked)
-    reader.announce(np.array([0])); test_eq(told, asked)  # nothing had to be read from the disk in between
-    reader.read = -1; reader.announce(np.array([0])); test_eq(told, [*asked, (0, 9)])
+    reader.load(np.array([40, 0, 8, 24, 16, 96]))
+    reader.announce(np.array([40, 0, 8, 24, 16, 96]))
+    test_eq(asked, [(0, 33), (40, 9), (96, 4), (0, 5)])
+    test_eq(told, asked)
+    reader.announce(np.array([0]))
+    test_eq(told, asked)  # nothing had to be read from the disk in between
+    reader.read = -1
+    reader.announce(np.array([0]))
+    test_eq(told, [*asked, (0, 9)])
 
 # %% ../nbs/proofs/loader.ipynb #4ce14967
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 6))
@@ -165,25 +200,31 @@ def test_no_window_crosses_a_document_and_every_target_is_in_one(sizes, length):
     starts, targets = cuts.starts(3, np.arange(cuts.n))
     covered = sorted(t for s, n in zip(starts.tolist(), targets.tolist()) for t in range(s + 1, s + 1 + n))
     ends = np.cumsum(sizes)
-    test_eq(covered, sorted(set(range(sum(sizes))) - {0, *ends.tolist()}))  # every token but the first of each document
-    for s, n in zip(starts.tolist(), targets.tolist()): assert 1 <= n <= length and 0 not in ids[s:s + n]
+    # every token but the first of each document
+    test_eq(covered, sorted(set(range(sum(sizes))) - {0, *ends.tolist()}))
+    for s, n in zip(starts.tolist(), targets.tolist()):
+        assert 1 <= n <= length and 0 not in ids[s : s + n]
 
 # %% ../nbs/proofs/loader.ipynb #324c1f14
-@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=4), st.lists(st.integers(400, 900), min_size=4, max_size=4))
+@given(
+    st.lists(st.floats(0.01, 1), min_size=1, max_size=4),
+    st.lists(st.integers(400, 900), min_size=4, max_size=4),
+)
 @settings(max_examples=6, deadline=None)
 def test_a_mixture_keeps_its_proportions_and_goes_through_each_set_in_epochs(weights, sizes):
-    parts = [TokenShards.from_array(np.arange(n)) for n in sizes[:len(weights)]]
+    parts = [TokenShards.from_array(np.arange(n)) for n in sizes[: len(weights)]]
     bases = np.cumsum([0] + sizes)
     mix = _Mixture([_Cuts(p, 5, dict(seed=1), False, 'join', b) for p, b in zip(parts, bases)], weights)
-    starts = np.concatenate([mix.starts(e, np.arange(mix.n))[0] for e in range(20_000//mix.n + 1)])[:20_000]
+    starts = np.concatenate([mix.starts(e, np.arange(mix.n))[0] for e in range(20_000 // mix.n + 1)])[:20_000]
     whose = np.searchsorted(bases, starts, side='right') - 1
-    share = np.bincount(whose, minlength=len(weights))[:len(weights)] / 20_000
-    assert abs(share - np.array(weights)/sum(weights)).max() <= 1.01e-4*len(weights)
+    share = np.bincount(whose, minlength=len(weights))[: len(weights)] / 20_000
+    assert abs(share - np.array(weights) / sum(weights)).max() <= 1.01e-4 * len(weights)
     for i, p in enumerate(parts):  # each of its epochs has every window once
-        mine, n = starts[whose == i], (sizes[i] - 1)//5
-        for a in range(0, len(mine) - n, n): test_eq(len(set(mine[a:a + n])), n)
-    half = np.bincount(whose[:500], minlength=len(weights))[:len(weights)] / 500  # and spread evenly
-    assert abs(half - share).max() <= 2/500 + 1e-3
+        mine, n = starts[whose == i], (sizes[i] - 1) // 5
+        for a in range(0, len(mine) - n, n):
+            test_eq(len(set(mine[a : a + n])), n)
+    half = np.bincount(whose[:500], minlength=len(weights))[: len(weights)] / 500  # and spread evenly
+    assert abs(half - share).max() <= 2 / 500 + 1e-3
 
 # %% ../nbs/proofs/loader.ipynb #b787f41c
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 7), st.integers(1, 5))
@@ -192,59 +233,94 @@ def test_ranks_share_an_epoch_without_loss_or_overlap(begin, n, batch_size, worl
     shares = [list(share_batches(begin, begin + n, batch_size, r, world_size)) for r in range(world_size)]
     test_eq(sorted(p for s in shares for a, b, _ in s for p in range(a, b)), list(range(begin, begin + n)))
     assert all(1 <= b - a <= batch_size for s in shares for a, b, _ in s)
-    kept = [list(share_batches(begin, begin + n, batch_size, r, world_size, keep_empty=True)) for r in range(world_size)]
+    kept = [
+        list(share_batches(begin, begin + n, batch_size, r, world_size, keep_empty=True))
+        for r in range(world_size)
+    ]
     test_eq([[b for b in s if b[0] < b[1]] for s in kept], shares)
-    test_eq([[seen for *_, seen in s] for s in kept], [[begin + min(k, n) for k in range(batch_size*world_size, n + batch_size*world_size, batch_size*world_size)]]*world_size)
-    even = [list(share_batches(begin, begin + n, batch_size, r, world_size, drop_last=True)) for r in range(world_size)]
-    test_eq({len(s) for s in even}, {n // (batch_size*world_size)})
+    test_eq(
+        [[seen for *_, seen in s] for s in kept],
+        [
+            [
+                begin + min(k, n)
+                for k in range(batch_size * world_size, n + batch_size * world_size, batch_size * world_size)
+            ]
+        ]
+        * world_size,
+    )
+    even = [
+        list(share_batches(begin, begin + n, batch_size, r, world_size, drop_last=True))
+        for r in range(world_size)
+    ]
+    test_eq({len(s) for s in even}, {n // (batch_size * world_size)})
     assert all(b - a == batch_size for s in even for a, b, _ in s)
 
 # %% ../nbs/proofs/loader.ipynb #6cdfa093
 def test_reading_ahead_changes_nothing_but_when():
     made = []
+
     def slow(n, fail=None):
         for i in range(n):
-            if i == fail: raise MemtrainError('broken')
-            made.append(i); yield i
-    test_eq(list(read_ahead(slow(50), 3)), list(range(50))); test_eq(list(read_ahead(slow(0), 1)), [])
+            if i == fail:
+                raise MemtrainError('broken')
+            made.append(i)
+            yield i
+
+    test_eq(list(read_ahead(slow(50), 3)), list(range(50)))
+    test_eq(list(read_ahead(slow(0), 1)), [])
     test_fail(lambda: list(read_ahead(slow(9, fail=4), 2)), contains='broken')
     got = read_ahead(slow(9, fail=4), 2)
     test_eq([next(got) for _ in range(4)], [0, 1, 2, 3])  # what came before the exception comes
     test_fail(lambda: next(got), contains='broken')
-    made.clear(); threads = threading.active_count()
+    made.clear()
+    threads = threading.active_count()
     for i in read_ahead(slow(1000), 4):
         time.sleep(0.02)
-        if i == 3: break
+        if i == 3:
+            break
     assert 5 <= len(made) <= 10, made
     test_eq(threading.active_count(), threads)
 
 # %% ../nbs/proofs/loader.ipynb #870de412
 def make_shards(folder, n=100, **kwargs):
     "A train split with the ids 0 to n - 1"
-    with ShardWriter(Path(folder)/f'{n}', vocab_size=5000, tokens_per_shard=37, **kwargs) as w: w.write(range(n))
-    return TokenShards(Path(folder)/f'{n}')
+    with ShardWriter(Path(folder) / f'{n}', vocab_size=5000, tokens_per_shard=37, **kwargs) as w:
+        w.write(range(n))
+    return TokenShards(Path(folder) / f'{n}')
 
-def firsts(loader, n=None): return [int(i) for x, _ in itertools.islice(loader, n) for i in x[:, 0]]
+
+def firsts(loader, n=None):
+    return [int(i) for x, _ in itertools.islice(loader, n) for i in x[:, 0]]
 
 # %% ../nbs/proofs/loader.ipynb #ea86dcf3
-@given(st.integers(2, 150), st.integers(1, 9), st.integers(1, 20), st.integers(0, 5), st.sampled_from(['block', 'global', False]))
+@given(
+    st.integers(2, 150),
+    st.integers(1, 9),
+    st.integers(1, 20),
+    st.integers(0, 5),
+    st.sampled_from(['block', 'global', False]),
+)
 @settings(max_examples=60, deadline=None)
 def test_an_epoch_visits_every_window_once(n, batch_size, block_size, seed, shuffle):
     shards = TokenShards.from_array(np.arange(n))
-    if n <= block_size: return test_fail(lambda: TokenLoader(shards, batch_size, block_size), contains=f'train has {n} tokens')
+    if n <= block_size:
+        return test_fail(
+            lambda: TokenLoader(shards, batch_size, block_size), contains=f'train has {n} tokens'
+        )
     loader = TokenLoader(shards, batch_size, block_size, seed=seed, shuffle=shuffle)
     for epoch in range(3):
         test_eq(loader.epoch, epoch)
         batches = list(loader)
         test_eq(len(batches), len(loader))
         starts = sorted(int(i) for x, _ in batches for i in x[:, 0])
-        if epoch == 0 or not shuffle: test_eq(starts, [i*block_size for i in range((n - 1)//block_size)])
+        if epoch == 0 or not shuffle:
+            test_eq(starts, [i * block_size for i in range((n - 1) // block_size)])
         for x, y in batches:
             test_eq((x.dtype, y.dtype, x.shape[1]), (torch.int64, torch.int64, block_size))
             assert ((y - x) % n == 1).all() and x.is_contiguous() and y.is_contiguous()
         tokens = [int(i) for x, _ in batches for i in x.ravel()]
         test_eq(len(set(tokens)), len(tokens))  # none twice
-        test_eq(len(tokens), (n - 1)//block_size*block_size)
+        test_eq(len(tokens), (n - 1) // block_size * block_size)
         test_eq({len(x) for x, _ in batches[:-1]} - {batch_size}, set())
 
 # %% ../nbs/proofs/loader.ipynb #dd7e3eaf
@@ -253,49 +329,71 @@ def test_files_and_memory_give_the_same_batches():
         files = make_shards(d, 3000)
         memory = TokenShards.from_array(np.arange(3000))
         for shuffle in ('block', 'global', False):
-            for a, b in zip(TokenLoader(files, 7, 20, shuffle=shuffle), TokenLoader(memory, 7, 20, shuffle=shuffle), strict=True):
+            for a, b in zip(
+                TokenLoader(files, 7, 20, shuffle=shuffle),
+                TokenLoader(memory, 7, 20, shuffle=shuffle),
+                strict=True,
+            ):
                 test_eq([t.tolist() for t in a], [t.tolist() for t in b])
-        loader = TokenLoader(files.path, 7, 20); list(loader)
-        assert firsts(loader) != firsts(TokenLoader(files, 7, 20))  # the second epoch has another order, other cuts
-        test_eq(sorted(i % 20 for i in firsts(TokenLoader(files, 7, 20, shift=False))), [0]*149)
+        loader = TokenLoader(files.path, 7, 20)
+        list(loader)
+        # the second epoch has another order, other cuts
+        assert firsts(loader) != firsts(TokenLoader(files, 7, 20))
+        test_eq(sorted(i % 20 for i in firsts(TokenLoader(files, 7, 20, shift=False))), [0] * 149)
 
 # %% ../nbs/proofs/loader.ipynb #5b9ef2f3
 @given(st.integers(0, 40), st.integers(1, 7), st.integers(1, 7), st.sampled_from(['block', 'global', False]))
 @settings(max_examples=40, deadline=None)
 def test_a_resumed_loader_gives_the_batches_that_would_have_come(stop, batch_size, other_size, shuffle):
     shards = TokenShards.from_array(np.arange(100))
+
     def take(loader, n):
         out = []
         while len(out) < n:
             for x, _ in loader:
                 out.append(x)
-                if len(out) == n: break
+                if len(out) == n:
+                    break
         return [x.tolist() for x in out]
+
     whole = TokenLoader(shards, batch_size, 6, shuffle=shuffle)
     take(whole, stop)
     state, rest = whole.state_dict(), take(whole, 20)
-    again = TokenLoader(shards, batch_size, 6, shuffle=shuffle); again.load_state_dict(state)
+    again = TokenLoader(shards, batch_size, 6, shuffle=shuffle)
+    again.load_state_dict(state)
     test_eq(take(again, 20), rest)
-    other = TokenLoader(shards, other_size, 6, shuffle=shuffle); other.load_state_dict(state)  # another batch size: the same windows in the same order
+    # another batch size: the same windows in the same order
+    other = TokenLoader(shards, other_size, 6, shuffle=shuffle)
+    other.load_state_dict(state)
     flat = lambda batches: [row for b in batches for row in b]
     test_eq(flat(take(other, 4))[:4], flat(rest)[:4])
-    test_fail(lambda: again.load_state_dict(None), exc=MemtrainError, contains='a state of None: give what state_dict returned')
+    test_fail(
+        lambda: again.load_state_dict(None),
+        exc=MemtrainError,
+        contains='a state of None: give what state_dict returned',
+    )
 
 # %% ../nbs/proofs/loader.ipynb #7b1d8d50
 def test_an_epoch_goes_on_with_other_ranks_and_workers():
     shards, rng = TokenShards.from_array(np.arange(1203)), np.random.default_rng(0)
+
     def fleet(world_size, workers, state=None):
-        loaders = [TokenLoader(shards, 4, 6, rank=r, world_size=world_size, num_workers=workers) for r in range(world_size)]
-        for l in loaders: l.load_state_dict(state) if state else None
+        loaders = [
+            TokenLoader(shards, 4, 6, rank=r, world_size=world_size, num_workers=workers)
+            for r in range(world_size)
+        ]
+        for l in loaders:
+            l.load_state_dict(state) if state else None
         return loaders
-    workers = itertools.cycle([(0, 0)]*12 + [(2, 0), (0, 2), (2, 2)])  # processes take their time to start
+
+    workers = itertools.cycle([(0, 0)] * 12 + [(2, 0), (0, 2), (2, 2)])  # processes take their time to start
     for trial in range(30):
         (before, after), ranks = next(workers), rng.choice([1, 2, 4], 2).tolist()
         first = fleet(ranks[0], before)
-        stop = int(rng.integers(0, 200//(4*ranks[0])))
+        stop = int(rng.integers(0, 200 // (4 * ranks[0])))
         seen = [i for l in first for i in firsts(l, stop)] if stop else []
         states = [l.state_dict() for l in first]
-        test_eq([s == states[0] for s in states], [True]*ranks[0])
+        test_eq([s == states[0] for s in states], [True] * ranks[0])
         rest = [i for l in fleet(ranks[1], after, states[0]) for i in firsts(l)]
         test_eq(sorted(seen + rest), list(range(0, 1200, 6)))
 
@@ -314,16 +412,20 @@ def test_each_worker_makes_its_own_share_and_goes_on_with_it():
                 again.load_state_dict(loader.state_dict())
                 test_eq([x.tolist() for x, _ in again], whole[w::of][stop:])
                 test_eq((again.epoch, again.begin), (1, None))
-    finally: place['get_worker_info'] = kept
+    finally:
+        place['get_worker_info'] = kept
 
 # %% ../nbs/proofs/loader.ipynb #21544320
 def test_worker_processes_read_the_files_of_the_loader_while_its_writer_is_still_there():
     "A child that closed the lock of a finished writer would close whatever file has its number now"
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(d, vocab_size=3000) as writer: writer.write(range(3000))
+        with ShardWriter(d, vocab_size=3000) as writer:
+            writer.write(range(3000))
         loader = TokenLoader(TokenShards(d), 8, 20, shuffle=False)
         whole = [x.tolist() for x, _ in loader]
-        test_eq([x.tolist() for x, _ in TokenLoader(loader.shards, 8, 20, shuffle=False, num_workers=2)], whole)
+        test_eq(
+            [x.tolist() for x, _ in TokenLoader(loader.shards, 8, 20, shuffle=False, num_workers=2)], whole
+        )
         assert writer
 
 # %% ../nbs/proofs/loader.ipynb #d500871d
@@ -334,20 +436,25 @@ def test_ends_of_documents_are_masked_or_kept_apart():
     x, y = next(iter(TokenLoader(shards, 9, 4, shuffle=False, documents='split')))
     test_eq(x.tolist(), [[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 7, 8], [9, 0, 0, 0]])
     test_eq(y.tolist(), [[2, 3, 0, -100], [0, -100, -100, -100], [6, 7, 8, 9], [0, -100, -100, -100]])
-    test_fail(lambda: TokenLoader(TokenShards.from_array(np.arange(9)), 1, 4, documents='mask'), contains='no end-of-document id')
+    test_fail(
+        lambda: TokenLoader(TokenShards.from_array(np.arange(9)), 1, 4, documents='mask'),
+        contains='no end-of-document id',
+    )
 
 # %% ../nbs/proofs/loader.ipynb #3b00164d
 def test_lists_of_data_sets_are_joined_or_weighted():
     with tempfile.TemporaryDirectory() as d:
         a, b = make_shards(d, 100), make_shards(d, 201)
         both = firsts(TokenLoader([a, b], 8, 5))
-        test_eq(len(both), 60); test_eq(sorted(both), sorted([*range(0, 100, 5), *range(0, 200, 5)]))
+        test_eq(len(both), 60)
+        test_eq(sorted(both), sorted([*range(0, 100, 5), *range(0, 200, 5)]))
         loader = TokenLoader([a.path, b.path], 8, 5, weights=[3, 1])
         once = firsts(loader)
         test_eq(len(once), 19 + 40)
         state = loader.state_dict()
         test_eq(state['weights'], [3, 1])
-        again = TokenLoader([a, b], 8, 5, weights=[3, 1]); again.load_state_dict(json.loads(json.dumps(state)))
+        again = TokenLoader([a, b], 8, 5, weights=[3, 1])
+        again.load_state_dict(json.loads(json.dumps(state)))
         test_eq(firsts(again), firsts(loader))
         test_fail(lambda: TokenLoader([a, b], 8, 5, weights=[1]), contains='2 data sets need 2 numbers')
         test_fail(lambda: TokenLoader([a, b], 8, 5, weights=[1, 0]), contains='above 0')
@@ -359,18 +466,28 @@ def test_batches_are_transformed_and_placed():
     plain = [x for x, _ in TokenLoader(shards, 4, 700)]
     for kw in ({'device': 'cpu'}, {'transform': lambda x, y: (x, y)}):
         for got, x in zip(TokenLoader(shards, 4, 700, **kw), plain, strict=True):
-            assert (got[0] == x).all() and (got[1] == (x + 1)).all() and got[1].is_contiguous() and got[0].dtype == torch.int64
+            assert (
+                (got[0] == x).all()
+                and (got[1] == (x + 1)).all()
+                and got[1].is_contiguous()
+                and got[0].dtype == torch.int64
+            )
     flipped = TokenLoader(shards, 4, 700, transform=lambda x, y: x.flip(1))
     assert all((a == b.flip(1)).all() for a, b in zip(flipped, plain, strict=True))
     test_eq(shards.dtype.name, 'uint32')
     narrow = TokenShards.from_array(np.arange(60_000))
-    for (x, y), (x2, y2) in zip(TokenLoader(narrow, 4, 700, device='cpu'), TokenLoader(narrow, 4, 700), strict=True): assert (x == x2).all() and (y == y2).all()
+    for (x, y), (x2, y2) in zip(
+        TokenLoader(narrow, 4, 700, device='cpu'), TokenLoader(narrow, 4, 700), strict=True
+    ):
+        assert (x == x2).all() and (y == y2).all()
 
 # %% ../nbs/proofs/loader.ipynb #8c159510
 @pytest.mark.cuda
 def test_narrow_ids_arrive_on_the_gpu_as_int64():
     shards = TokenShards.from_array(np.arange(60_000))
-    for (x, y), (x2, y2) in zip(TokenLoader(shards, 4, 700, device='cuda', prefetch=2), TokenLoader(shards, 4, 700), strict=True):
+    for (x, y), (x2, y2) in zip(
+        TokenLoader(shards, 4, 700, device='cuda', prefetch=2), TokenLoader(shards, 4, 700), strict=True
+    ):
         assert x.is_cuda and (x.cpu() == x2).all() and (y.cpu() == y2).all() and x.dtype == torch.int64
 
 # %% ../nbs/proofs/loader.ipynb #93a690b5
@@ -380,52 +497,108 @@ def test_compressed_shards_are_read_in_order_alone():
         whole = firsts(TokenLoader(shards, 4, 9, shuffle=False))
         compress_shards(shards.path)
         test_eq(firsts(TokenLoader(shards.path, 4, 9, shuffle=False)), whole)
-        for shuffle in ('block', 'global'): test_fail(lambda: TokenLoader(shards.path, 4, 9, shuffle=shuffle), contains='are compressed')
+        for shuffle in ('block', 'global'):
+            test_fail(lambda: TokenLoader(shards.path, 4, 9, shuffle=shuffle), contains='are compressed')
 
 # %% ../nbs/proofs/loader.ipynb #5bf5e4ee
 def test_what_does_not_go_together_is_refused():
     shards = TokenShards.from_array(np.arange(100), eod_id=0)
-    for kw, said in (({'drop_last': True, 'batch_size': 12}, "12 on 1 ranks"), ({'prefetch': -1}, 'prefetch -1 is less than 0'), ({'num_workers': -1}, 'num_workers -1'),
-                     ({'device': 'cpu', 'num_workers': 1}, 'leave pin_memory'), ({'device': 'cpu', 'pin_memory': True}, 'leave pin_memory')):
+    for kw, said in (
+        ({'drop_last': True, 'batch_size': 12}, "12 on 1 ranks"),
+        ({'prefetch': -1}, 'prefetch -1 is less than 0'),
+        ({'num_workers': -1}, 'num_workers -1'),
+        ({'device': 'cpu', 'num_workers': 1}, 'leave pin_memory'),
+        ({'device': 'cpu', 'pin_memory': True}, 'leave pin_memory'),
+    ):
         test_fail(lambda: TokenLoader(shards, **{'batch_size': 2, 'block_size': 9, **kw}), contains=said)
-    test_fail(lambda: WindowOrder(9, pool=0), contains='pool 0'); test_fail(lambda: WindowOrder(9, block=0), contains='block 0')
-    x, y = next(iter(TokenLoader(TokenShards.from_array([1, 0, 2, 3, 0], eod_id=0), 1, 4, documents='mask', device='cpu')))
-    test_eq((x.tolist(), y.tolist()), ([[1, 0, 2, 3]], [[0, -100, 3, 0]]))  # a batch of one, whose x and y must not share memory
+    test_fail(lambda: WindowOrder(9, pool=0), contains='pool 0')
+    test_fail(lambda: WindowOrder(9, block=0), contains='block 0')
+    x, y = next(
+        iter(
+            TokenLoader(
+                TokenShards.from_array([1, 0, 2, 3, 0], eod_id=0), 1, 4, documents='mask', device='cpu'
+            )
+        )
+    )
+    # a batch of one, whose x and y must not share memory
+    test_eq((x.tolist(), y.tolist()), ([[1, 0, 2, 3]], [[0, -100, 3, 0]]))
 
 # %% ../nbs/proofs/loader.ipynb #9a1316b2
 def test_ranks_are_given_or_found():
     shards, kept = TokenShards.from_array(np.arange(100)), dict(os.environ)
     try:
         os.environ.update(RANK='1', WORLD_SIZE='3')
-        test_eq([(l.rank, l.world_size) for l in (TokenLoader(shards, 2, 9), TokenLoader(shards, 2, 9, rank=0, world_size=1))], [(1, 3), (0, 1)])
-    finally: os.environ.clear(); os.environ.update(kept)
-    for kw in ({'rank': 1}, {'world_size': 2}): test_fail(lambda: TokenLoader(shards, 2, 9, **kw), contains='give both')
-    for rank in (-1, 2): test_fail(lambda: TokenLoader(shards, 2, 9, rank=rank, world_size=2), contains='outside 0 .. 1')
-    test_eq([len(TokenLoader(shards, 2, 9, rank=r, world_size=3)) for r in range(3)], [2, 2, 2])  # 11 windows: 6, and 1, 2, 2
+        test_eq(
+            [
+                (l.rank, l.world_size)
+                for l in (TokenLoader(shards, 2, 9), TokenLoader(shards, 2, 9, rank=0, world_size=1))
+            ],
+            [(1, 3), (0, 1)],
+        )
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    for kw in ({'rank': 1}, {'world_size': 2}):
+        test_fail(lambda: TokenLoader(shards, 2, 9, **kw), contains='give both')
+    for rank in (-1, 2):
+        test_fail(lambda: TokenLoader(shards, 2, 9, rank=rank, world_size=2), contains='outside 0 .. 1')
+    # 11 windows: 6, and 1, 2, 2
+    test_eq([len(TokenLoader(shards, 2, 9, rank=r, world_size=3)) for r in range(3)], [2, 2, 2])
     test_eq([len(TokenLoader(shards, 2, 9, rank=r, world_size=2, drop_last=True)) for r in range(2)], [2, 2])
     for documents in ('join', 'mask', 'split'):
-        tokens = TokenShards.from_array(np.arange(64) % 7, eod_id=0) if documents != 'join' else TokenShards.from_array(np.arange(64))
-        loaders = [TokenLoader(tokens, 3, 9, rank=r, world_size=3, documents=documents, keep_empty=True) for r in range(3)]
+        tokens = (
+            TokenShards.from_array(np.arange(64) % 7, eod_id=0)
+            if documents != 'join'
+            else TokenShards.from_array(np.arange(64))
+        )
+        loaders = [
+            TokenLoader(tokens, 3, 9, rank=r, world_size=3, documents=documents, keep_empty=True)
+            for r in range(3)
+        ]
         batches = [list(l) for l in loaders]
         assert len({len(l) for l in loaders} | {len(b) for b in batches}) == 1
         test_eq(sum(len(x) for b in batches for x, _ in b), loaders[0].cuts.n)
         assert all(x.shape == y.shape and x.shape[1] == 9 for b in batches for x, y in b)
-    batches = [list(TokenLoader(TokenShards.from_array(np.arange(92)), 3, 9, rank=r, world_size=3, keep_empty=True)) for r in range(3)]
+    batches = [
+        list(TokenLoader(TokenShards.from_array(np.arange(92)), 3, 9, rank=r, world_size=3, keep_empty=True))
+        for r in range(3)
+    ]
     test_eq([[len(x) for x, _ in b] for b in batches], [[3, 0], [3, 0], [3, 1]])  # ten windows: nine, and one
-    for order in (dict(shuffle='global'), dict(shuffle=False), dict(weights=[1.0])):  # fewer windows than ranks
-        batches = [list(TokenLoader([TokenShards.from_array(np.arange(50))], 2, 16, rank=r, world_size=8, keep_empty=True, **order)) for r in range(8)]
-        test_eq([[tuple(x.shape) for x, _ in b] for b in batches], [[(int(r in (2, 5, 7)), 16)] for r in range(8)])
+    # fewer windows than ranks
+    for order in (dict(shuffle='global'), dict(shuffle=False), dict(weights=[1.0])):
+        batches = [
+            list(
+                TokenLoader(
+                    [TokenShards.from_array(np.arange(50))],
+                    2,
+                    16,
+                    rank=r,
+                    world_size=8,
+                    keep_empty=True,
+                    **order,
+                )
+            )
+            for r in range(8)
+        ]
+        test_eq(
+            [[tuple(x.shape) for x, _ in b] for b in batches], [[(int(r in (2, 5, 7)), 16)] for r in range(8)]
+        )
 
 # %% ../nbs/proofs/loader.ipynb #8178a473
 def test_two_loops_over_one_loader_are_not_mixed():
-    loader, order = (TokenLoader(TokenShards.from_array(np.arange(100)), 2, 8, shuffle=False) for _ in range(2))
+    loader, order = (
+        TokenLoader(TokenShards.from_array(np.arange(100)), 2, 8, shuffle=False) for _ in range(2)
+    )
     first = iter(loader)
     next(first)
-    test_eq([x[0, 0].item() for x, _ in loader], [x[0, 0].item() for x, _ in order][1:])  # a loop that was left: the next one takes its place
+    # a loop that was left: the next one takes its place
+    test_eq([x[0, 0].item() for x, _ in loader], [x[0, 0].item() for x, _ in order][1:])
     test_fail(lambda: next(first), contains='another loop over this loader')
     test_fail(lambda: list(zip(loader, loader)), contains='make a second loader')
     for prefetch, num_workers in ((2, 0), (0, 1)):
-        loader = TokenLoader(TokenShards.from_array(np.arange(100)), 2, 8, prefetch=prefetch, num_workers=num_workers)
+        loader = TokenLoader(
+            TokenShards.from_array(np.arange(100)), 2, 8, prefetch=prefetch, num_workers=num_workers
+        )
         test_eq(len([a for _ in range(2) for a in loader]), 12)
 
 # %% ../nbs/proofs/loader.ipynb #385171ac
@@ -433,14 +606,18 @@ def test_dropped_windows_are_others_each_epoch_and_states_at_the_end_begin_the_n
     shards = TokenShards.from_array(np.arange(100))
     for drop in (False, True):
         loader, again = TokenLoader(shards, 4, 6, drop_last=drop), TokenLoader(shards, 4, 6, drop_last=drop)
-        for _, state in zip(range(len(loader)), (loader.state_dict() for _ in loader)): pass  # taken while the last batch is being used
+        # taken while the last batch is being used
+        for _, state in zip(range(len(loader)), (loader.state_dict() for _ in loader)):
+            pass
         test_eq((state['epoch'], state['seen']), (0, 16))
         again.load_state_dict(state)
         rest = [x.tolist() for x, _ in again]
         test_eq((again.epoch, len(rest)), (2, len(loader)))
-        fresh = TokenLoader(shards, 4, 6, drop_last=drop); fresh.epoch = 1
+        fresh = TokenLoader(shards, 4, 6, drop_last=drop)
+        fresh.epoch = 1
         test_eq(rest, [x.tolist() for x, _ in fresh])
-    loader = TokenLoader(TokenShards.from_array(np.arange(80)), 4, 6, drop_last=True, shift=False)  # 13 windows
+    # 13 windows
+    loader = TokenLoader(TokenShards.from_array(np.arange(80)), 4, 6, drop_last=True, shift=False)
     left = [set(range(0, 78, 6)) - set(firsts(loader)) for _ in range(6)]
     assert all(len(l) == 1 for l in left) and len(set.union(*left)) > 1
 
@@ -448,12 +625,30 @@ def test_dropped_windows_are_others_each_epoch_and_states_at_the_end_begin_the_n
 def test_states_of_others_are_refused():
     shards = TokenShards.from_array(np.arange(100))
     state = TokenLoader(shards, 5, 10).state_dict()
-    for kw, said in (({'seed': 1}, 'seed 0, this is seed 1'), ({'block_size': 11}, 'block_size 10'), ({'shuffle': False}, 'shuffle block')):
-        test_fail(lambda: TokenLoader(shards, **{'batch_size': 5, 'block_size': 10, **kw}).load_state_dict(state), contains=said)
-    test_fail(lambda: TokenLoader(TokenShards.from_array(np.arange(200)), 5, 10).load_state_dict(state), contains='windows 9, this is windows 19')
-    test_fail(lambda: TokenLoader(TokenShards.from_array(np.arange(1, 101)), 5, 10).load_state_dict(state), contains='made with data')
-    for kw, said in (({'batch_size': 0}, 'batch_size 0'), ({'block_size': 0}, 'block_size 0'), ({'seed': -1}, 'seed -1'),
-                     ({'documents': 'cut'}, "documents 'cut'"), ({'shuffle': 'all'}, "shuffle 'all'")):
+    for kw, said in (
+        ({'seed': 1}, 'seed 0, this is seed 1'),
+        ({'block_size': 11}, 'block_size 10'),
+        ({'shuffle': False}, 'shuffle block'),
+    ):
+        test_fail(
+            lambda: TokenLoader(shards, **{'batch_size': 5, 'block_size': 10, **kw}).load_state_dict(state),
+            contains=said,
+        )
+    test_fail(
+        lambda: TokenLoader(TokenShards.from_array(np.arange(200)), 5, 10).load_state_dict(state),
+        contains='windows 9, this is windows 19',
+    )
+    test_fail(
+        lambda: TokenLoader(TokenShards.from_array(np.arange(1, 101)), 5, 10).load_state_dict(state),
+        contains='made with data',
+    )
+    for kw, said in (
+        ({'batch_size': 0}, 'batch_size 0'),
+        ({'block_size': 0}, 'block_size 0'),
+        ({'seed': -1}, 'seed -1'),
+        ({'documents': 'cut'}, "documents 'cut'"),
+        ({'shuffle': 'all'}, "shuffle 'all'"),
+    ):
         test_fail(lambda: TokenLoader(shards, **{'batch_size': 1, 'block_size': 10, **kw}), contains=said)
     TokenLoader(shards, 3, 10).load_state_dict(state)  # another batch size is fine
     assert len(json.dumps({k: state[k] for k in ('epoch', 'seen')})) < 30
@@ -461,10 +656,12 @@ def test_states_of_others_are_refused():
 # %% ../nbs/proofs/loader.ipynb #2dea42a9
 def test_old_names_serve_disk_and_memory():
     config = SimpleNamespace(batch_size=3, block_size=8, device='cpu', seed=1)
-    tokenizer = SimpleNamespace(encode=lambda text: SimpleNamespace(ids=list(text.encode())), get_vocab_size=lambda: 256)
+    tokenizer = SimpleNamespace(
+        encode=lambda text: SimpleNamespace(ids=list(text.encode())), get_vocab_size=lambda: 256
+    )
     simple = GPTDataLoader(config, tokenizer)
     test_fail(simple.get_batch, contains='no data yet')
-    simple.prepare_data('0123456789'*20)
+    simple.prepare_data('0123456789' * 20)
     test_eq([len(simple.shards[s]) for s in ('train', 'val')], [180, 20])
     seen = [simple.get_batch('train') for _ in range(7)]
     test_eq(len({int(a) for x, _ in seen for a in x[:, 0]} | {48}) <= 10, True)
@@ -474,7 +671,9 @@ def test_old_names_serve_disk_and_memory():
     test_fail(lambda: simple.prepare_data('x', 1), contains='val_fraction 1')
     test_fail(lambda: GPTDataLoader(config).prepare_data('x'), contains='has no encode')
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(d, vocab_size=300) as w: w.write(range(200)); w.write(range(50), 'val')
+        with ShardWriter(d, vocab_size=300) as w:
+            w.write(range(200))
+            w.write(range(50), 'val')
         disk = GPTDataLoader(config, dataset_dir=d)
         epoch = sorted(int(i) for _ in range(8) for i in disk.get_batch()[0][:, 0])
         test_eq(epoch, list(range(0, 192, 8)))
@@ -484,21 +683,29 @@ def test_old_names_serve_disk_and_memory():
 # %% ../nbs/proofs/loader.ipynb #4364e476
 def test_a_simple_loader_gives_full_batches_of_any_amount_of_text():
     config = SimpleNamespace(batch_size=8, block_size=16)
+
     def batches(n, n_batches=20, **env):
         loader, kept = GPTDataLoader(config), dict(os.environ)
         loader.shards = {'train': TokenShards.from_array(np.arange(n))}
         os.environ.update(env)
-        try: return [loader.get_batch() for _ in range(n_batches)]
-        finally: os.environ.clear(); os.environ.update(kept)
+        try:
+            return [loader.get_batch() for _ in range(n_batches)]
+        finally:
+            os.environ.clear()
+            os.environ.update(kept)
+
     for n in (17, 33, 100, 129, 1000):  # one window, two, six, eight, many
         found = batches(n)
         test_eq({tuple(t.shape) for xy in found for t in xy}, {(8, 16)})
-        windows = (n - 1)//16
-        rows = torch.cat([x for x, _ in found])[:160//windows*windows]
-        for epoch in rows.split(windows) if windows < 8 else (): test_eq(len({i for row in epoch.tolist() for i in row}), 16*windows)  # each window once before any comes again
+        windows = (n - 1) // 16
+        rows = torch.cat([x for x, _ in found])[: 160 // windows * windows]
+        # each window once before any comes again
+        for epoch in rows.split(windows) if windows < 8 else ():
+            test_eq(len({i for row in epoch.tolist() for i in row}), 16 * windows)
         assert all(((y - x) % n == 1).all() for x, y in found)
     both = [batches(100, RANK=rank, WORLD_SIZE='2') for rank in '01']
-    test_eq({tuple(x.shape) for b in both for x, _ in b}, {(8, 16)}); assert not all((a[0] == b[0]).all() for a, b in zip(*both))
+    test_eq({tuple(x.shape) for b in both for x, _ in b}, {(8, 16)})
+    assert not all((a[0] == b[0]).all() for a, b in zip(*both))
     test_fail(lambda: batches(16), contains='train has 16 tokens', exc=MemtrainError)
 
 # %% ../nbs/proofs/loader.ipynb #b065c5e8
@@ -516,11 +723,13 @@ for shuffle in ('global', 'block'):
 """
     with tempfile.TemporaryDirectory() as d:
         with ShardWriter(d, vocab_size=50257, tokens_per_shard=4_000_000) as w:
-            for part in range(5): w.write(np.full(4_000_000, part, dtype=np.uint16))
+            for part in range(5):
+                w.write(np.full(4_000_000, part, dtype=np.uint16))
         run = subprocess.run([sys.executable, '-c', code, d], capture_output=True, text=True, check=True)
     for line in run.stdout.splitlines():
         batches, grown = map(int, line.split())
-        test_eq(batches, 1221); assert grown < 30*MIB, run.stdout
+        test_eq(batches, 1221)
+        assert grown < 30 * MIB, run.stdout
 
 # %% ../nbs/proofs/loader.ipynb #5c03a4d8
 def test_the_memory_of_a_pool_is_made_once():
@@ -528,19 +737,24 @@ def test_the_memory_of_a_pool_is_made_once():
     reader = _WindowReader(shards, 8)
     reader.load(np.arange(0, 320, 8))
     flat = reader.flat
-    for starts in (np.arange(0, 640, 16), np.arange(39)*20):
+    for starts in (np.arange(0, 640, 16), np.arange(39) * 20):
         reader.load(starts)
         assert reader.flat is flat
         test_eq(reader.rows(3, 5)[:, 0].tolist(), starts[3:5].tolist())
 
 # %% ../nbs/proofs/loader.ipynb #341c7674
 def test_an_order_by_shards_visits_every_window_once_and_few_shards_at_a_time():
-    for counts in ([7], [5, 0, 3, 6], [40]*50):
+    for counts in ([7], [5, 0, 3, 6], [40] * 50):
         order, edges = ShardOrder(counts, 3), np.cumsum(counts)
         for epoch in range(3):
             found = order.at(epoch, np.arange(order.n))
             test_eq(sorted(found.tolist()), list(range(order.n)))
-            test_eq(order.at(epoch, np.arange(order.n//3, order.n)).tolist(), found[order.n//3:].tolist())
+            test_eq(
+                order.at(epoch, np.arange(order.n // 3, order.n)).tolist(), found[order.n // 3 :].tolist()
+            )
             shards = np.searchsorted(edges, found, side='right')
-            for a in range(0, order.n, 40*order.near): assert len(np.unique(shards[a:a + 40*order.near])) <= max(order.near, len(counts) if len(counts) < 5 else 0)
+            for a in range(0, order.n, 40 * order.near):
+                assert len(np.unique(shards[a : a + 40 * order.near])) <= max(
+                    order.near, len(counts) if len(counts) < 5 else 0
+                )
     assert order.at(0, np.arange(order.n)).tolist() != order.at(1, np.arange(order.n)).tolist()

@@ -19,9 +19,18 @@ def test_log_memory_usage_prints_what_it_returns():
     out = io.StringIO()
     found = log_memory_usage('here', out)
     line = out.getvalue()
-    assert line.startswith('here: ') and line.count('\n') == 1 and format_size(found['rss']) in line and format_size(found['total']) in line
-    assert abs(found['rss'] - rss()) < 8 * 2**20 and found['available'] < found['total'] == psutil.virtual_memory().total
-    out = io.StringIO(); log_memory_usage(out=out)
+    assert (
+        line.startswith('here: ')
+        and line.count('\n') == 1
+        and format_size(found['rss']) in line
+        and format_size(found['total']) in line
+    )
+    assert (
+        abs(found['rss'] - rss()) < 8 * 2**20
+        and found['available'] < found['total'] == psutil.virtual_memory().total
+    )
+    out = io.StringIO()
+    log_memory_usage(out=out)
     assert not out.getvalue().startswith(':')
 
 # %% ../nbs/memory/01_measure.ipynb #469fce56
@@ -29,7 +38,13 @@ def test_log_memory_usage_prints_what_it_returns():
 def test_measure_command_finds_the_peak_and_not_the_parents():
     ballast = np.ones(200 * 2**20, dtype=np.uint8)
     small = measure_command([sys.executable, '-c', 'pass'])
-    big = measure_command([sys.executable, '-c', 'import time; b = bytearray(100 * 2**20); del b; time.sleep(0.05); print("done")'])
+    big = measure_command(
+        [
+            sys.executable,
+            '-c',
+            'import time; b = bytearray(100 * 2**20); del b; time.sleep(0.05); print("done")',
+        ]
+    )
     assert 2**20 < small.peak_rss < 60 * 2**20, small
     assert 95 * 2**20 < big.peak_rss - small.peak_rss < 115 * 2**20, (small, big)
     test_eq(big.stdout, 'done\n')
@@ -39,11 +54,16 @@ def test_measure_command_finds_the_peak_and_not_the_parents():
 @pytest.mark.page
 def test_mark_names_what_nothing_else_does():
     def step(model, optimizer):
-        with mark('logits and loss'): a = torch.ones(500)
+        with mark('logits and loss'):
+            a = torch.ones(500)
         b = torch.ones(300)
         del a, b
+
     t = measure_step(lambda: torch.nn.Linear(2, 2), lambda p: torch.optim.SGD(p, lr=1.0), step, steps=1)
-    test_eq([(b.size, b.category) for b in t.blocks if b.phase == 'forward'], [(2000, 'logits and loss'), (1200, 'temporaries')])
+    test_eq(
+        [(b.size, b.category) for b in t.blocks if b.phase == 'forward'],
+        [(2000, 'logits and loss'), (1200, 'temporaries')],
+    )
     test_eq(t.by_category['weights'], 24)
 
 
@@ -53,13 +73,18 @@ import numpy as np
 from memtrain.core import MIB
 from memtrain.measure import measure_command, rss
 
+
 def test_solution_ones_are_noticed_and_torch_is_large():
     def grown(make):
-        base = rss(); a = make(512*MIB, dtype=np.uint8)
-        return rss() - base > 256*MIB and len(a) > 0
-    def peak_of(name): return measure_command([sys.executable, '-c', f'import {name}']).peak_rss
+        base = rss()
+        a = make(512 * MIB, dtype=np.uint8)
+        return rss() - base > 256 * MIB and len(a) > 0
+
+    def peak_of(name):
+        return measure_command([sys.executable, '-c', f'import {name}']).peak_rss
+
     assert [grown(np.zeros), grown(np.ones)] == [False, True]
-    assert peak_of('torch') > 3*peak_of('numpy')
+    assert peak_of('torch') > 3 * peak_of('numpy')
 
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
 import io, os, pickle, subprocess, sys, tempfile, threading, time
@@ -89,69 +114,113 @@ def test_rss_sees_what_is_touched_and_children():
 def test_pss_counts_shared_pages_once():
     forks = 'import os, sys; a = b"x" * (64 << 20); os.fork(); print(flush=True); sys.stdin.read()'
     tree = subprocess.Popen([sys.executable, '-c', forks], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    tree.stdout.readline(); time.sleep(0.2)
+    tree.stdout.readline()
+    time.sleep(0.2)
     try:
         assert rss(tree.pid, children=True) > 128 * 2**20
         assert 60 * 2**20 < pss(tree.pid, children=True) < 100 * 2**20
         assert 0 < pss() <= rss() * 1.05 and pss() > 2**20
         test_fail(lambda: pss(2**22 + 5), contains='is no process')
-    finally: tree.communicate(b'')
+    finally:
+        tree.communicate(b'')
 
 # %% ../nbs/proofs/measure.ipynb #63e64531
 def test_measure_command_adds_up_the_children():
     child = 'import time; b = bytearray(80 * 2**20); time.sleep(0.6)'
-    def two(code): return f'import subprocess, sys; ps = [subprocess.Popen([sys.executable, "-c", {code!r}]) for _ in range(2)]; [p.wait() for p in ps]'
+
+    def two(code):
+        return f'import subprocess, sys; ps = [subprocess.Popen([sys.executable, "-c", {code!r}]) for _ in range(2)]; [p.wait() for p in ps]'
+
     assert measure_command([sys.executable, '-c', two(child)]).peak_rss > 160 * 2**20
-    assert measure_command([sys.executable, '-c', two(two(child))]).peak_rss > 320 * 2**20  # four grandchildren
+    # four grandchildren
+    assert measure_command([sys.executable, '-c', two(two(child))]).peak_rss > 320 * 2**20
 
 # %% ../nbs/proofs/measure.ipynb #9743c3b4
 def test_measure_command_tells_how_it_ended():
-    run = measure_command([sys.executable, '-c', 'import sys, os; print(os.getcwd()); sys.exit("no")'], cwd='/')
+    run = measure_command(
+        [sys.executable, '-c', 'import sys, os; print(os.getcwd()); sys.exit("no")'], cwd='/'
+    )
     test_eq((run.returncode, run.stdout, run.stderr), (1, '/\n', 'no\n'))
     test_eq(measure_command([sys.executable, '-c', 'import os; os.kill(os.getpid(), 9)']).returncode, -9)
-    endless = 'import subprocess, sys; subprocess.run([sys.executable, "-c", "import time; time.sleep(4321)"])'
-    test_fail(lambda: measure_command([sys.executable, '-c', endless], timeout=0.5), contains='still running after 0.5 s')
-    assert not any('time.sleep(4321)' in ' '.join(p.info['cmdline'] or []) for p in psutil.process_iter(['cmdline'])), 'its child lives on'
+    endless = (
+        'import subprocess, sys; subprocess.run([sys.executable, "-c", "import time; time.sleep(4321)"])'
+    )
+    test_fail(
+        lambda: measure_command([sys.executable, '-c', endless], timeout=0.5),
+        contains='still running after 0.5 s',
+    )
+    assert not any(
+        'time.sleep(4321)' in ' '.join(p.info['cmdline'] or []) for p in psutil.process_iter(['cmdline'])
+    ), 'its child lives on'
     test_eq(measure_command([sys.executable, '-c', 'print(input())']).returncode, 1)  # nothing to read
 
 # %% ../nbs/proofs/measure.ipynb #829abf45
 def _tiny_trace():
     b = TraceBuilder()
-    b.phase('build');    b.alloc('w', 400, 'empty', 'weights')
-    b.phase('forward');  b.alloc('tmp', 600, 'mul'); b.alloc('h', 1000, 'mm'); b.free('tmp')
-    b.phase('backward'); b.alloc('g', 400, 'mm', 'gradients'); b.free('h'); b.free('never seen')
+    b.phase('build')
+    b.alloc('w', 400, 'empty', 'weights')
+    b.phase('forward')
+    b.alloc('tmp', 600, 'mul')
+    b.alloc('h', 1000, 'mm')
+    b.free('tmp')
+    b.phase('backward')
+    b.alloc('g', 400, 'mm', 'gradients')
+    b.free('h')
+    b.free('never seen')
     return b.finish(notes=('a note',))
+
 
 def test_a_trace_adds_up():
     t = _tiny_trace()
-    test_eq((t.peak, t.peak_event, t.peak_op, t.events, t.device, t.notes), (2000, 2, 'mm', 6, 'cpu', ('a note',)))
-    test_eq(t.by_category, {**dict.fromkeys(CATEGORIES, 0), 'weights': 400, 'activations': 1000, 'temporaries': 600})
+    test_eq(
+        (t.peak, t.peak_event, t.peak_op, t.events, t.device, t.notes), (2000, 2, 'mm', 6, 'cpu', ('a note',))
+    )
+    test_eq(
+        t.by_category,
+        {**dict.fromkeys(CATEGORIES, 0), 'weights': 400, 'activations': 1000, 'temporaries': 600},
+    )
     test_eq(t.by_phase, {'build': 400, 'forward': 2000, 'backward': 1800})
     test_eq(t.spans, [('build', 0, 1), ('forward', 1, 4), ('backward', 4, 6)])
     test_eq(t.timeline.sum(1).tolist(), [400, 1000, 2000, 1400, 1800, 800])
     test_eq([b.size for b in t.alive()], [1000, 600, 400])
-    test_eq([(b.op, b.phase, b.start, b.end) for b in t.alive(5)], [('empty', 'build', 0, None), ('mm', 'backward', 4, None)])
+    test_eq(
+        [(b.op, b.phase, b.start, b.end) for b in t.alive(5)],
+        [('empty', 'build', 0, None), ('mm', 'backward', 4, None)],
+    )
 
 # %% ../nbs/proofs/measure.ipynb #4df190a6
 def test_builder_keeps_keys_phases_and_names_apart():
     b = TraceBuilder()
-    b.phase('build'); b.phase('forward')  # a phase without events leaves nothing
+    b.phase('build')
+    b.phase('forward')  # a phase without events leaves nothing
     for _ in range(2):  # an address is used again
-        b.alloc(7, 10, 'a'); b.name(7, 'activations'); b.name(7, 'gradients'); b.name(7, 'logits and loss'); b.free(7)
-    b.name(7, 'weights'); b.name('who', 'weights')
-    b.alloc(7, 10, 'kept'); b.phase('forward'); b.phase('backward'); b.phase('optimizer'); b.phase('backward')
+        b.alloc(7, 10, 'a')
+        b.name(7, 'activations')
+        b.name(7, 'gradients')
+        b.name(7, 'logits and loss')
+        b.free(7)
+    b.name(7, 'weights')
+    b.name('who', 'weights')
+    b.alloc(7, 10, 'kept')
+    b.phase('forward')
+    b.phase('backward')
+    b.phase('optimizer')
+    b.phase('backward')
     t = b.finish()
     test_eq([x.category for x in t.blocks], ['gradients', 'gradients', 'activations'])
     test_eq(t.phases, [(0, 'forward'), (5, 'backward')])
     again = TraceBuilder()  # a place taken twice, the first end unseen
-    again.phase('forward'); again.alloc(7, 10, 'a'); again.alloc(7, 30, 'b')
+    again.phase('forward')
+    again.alloc(7, 10, 'a')
+    again.alloc(7, 30, 'b')
     test_eq([(x.size, x.start, x.end) for x in again.finish().blocks], [(10, 0, 1), (30, 2, None)])
     empty = TraceBuilder().finish()
     test_eq((empty.peak, empty.by_phase, empty.peak_op, empty.alive()), (0, {}, '', []))
 
 # %% ../nbs/proofs/measure.ipynb #93647d21
 def test_plots_stand_also_for_nothing():
-    for t in (_tiny_trace(), TraceBuilder().finish()): assert t.plot().axes
+    for t in (_tiny_trace(), TraceBuilder().finish()):
+        assert t.plot().axes
     ax = _tiny_trace().plot().axes[0]
     test_eq(ax.get_title(loc='left'), 'peak 1.95 KiB: mm')
     test_eq([t.get_text() for t in ax.texts], ['build', 'forward', 'backward'])
@@ -162,27 +231,37 @@ def _step(seed=0, vocab=64, batch=(4, 16), **kw):
         optimizer.zero_grad()
         model.loss(*torch.randint(vocab, (2, *batch))).backward()
         optimizer.step()
+
     return step
+
 
 def _measured(steps=2, checkpointing=False, **kw):
     shape = GPTConfig(**{**dict(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32), **kw})
+
     def build():
         model = GPT(shape)
         model.checkpointing = checkpointing
         return model
+
     return measure_step(build, lambda params: torch.optim.AdamW(params, fused=True), _step(), steps), shape
+
 
 def test_measured_categories_are_the_tensors_own_bytes():
     t, shape = _measured(vocab_size=1024)
     n = nbytes(GPT(shape))
     end = dict(zip(CATEGORIES, t.timeline[-1].tolist()))
     count = len(list(GPT(shape).parameters()))
-    test_eq(end, {**dict.fromkeys(CATEGORIES, 0), 'weights': n, 'gradients': n, 'optimizer state': 2*n + 4*count})  # a step number per tensor
+    # a step number per tensor
+    test_eq(
+        end,
+        {**dict.fromkeys(CATEGORIES, 0), 'weights': n, 'gradients': n, 'optimizer state': 2 * n + 4 * count},
+    )
     assert (t.timeline >= 0).all() and (t.timeline.sum(1) <= t.peak).all()
-    test_eq(t.by_category['logits and loss'], 3*64*1024*4 + 1024 + 8)  # logits, log-softmax, gradient of 64 tokens; their batch; loss and its weight
+    # logits, log-softmax, gradient of 64 tokens; their batch; loss and its weight
+    test_eq(t.by_category['logits and loss'], 3 * 64 * 1024 * 4 + 1024 + 8)
     test_eq(t.peak_op, 'aten::_log_softmax_backward_data')
     test_eq(sum(t.by_category.values()), t.peak)
-    test_eq([name for name, *_ in t.spans], ['build'] + ['forward', 'backward', 'optimizer']*2)
+    test_eq([name for name, *_ in t.spans], ['build'] + ['forward', 'backward', 'optimizer'] * 2)
 
 # %% ../nbs/proofs/measure.ipynb #8390ca83
 def test_measured_peak_is_computed_by_hand_for_a_chain():
@@ -191,38 +270,61 @@ def test_measured_peak_is_computed_by_hand_for_a_chain():
         x = torch.ones(1000)
         (x * model.w).exp().exp().sum().backward()
         optimizer.step()
+
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.w = torch.nn.Parameter(torch.zeros(1000))
+
     t = measure_step(Model, lambda p: torch.optim.SGD(p, lr=1.0, foreach=False), step)
-    test_eq(t.by_phase['forward'], 4*4000 + 8)  # w; x; two of the product and its exponentials at a time; the sum and the gradient it starts with
-    test_eq(t.peak, 5*4000 + 8)  # the gradient of the second exponential comes on top
+    # w; x; two of the product and its exponentials at a time; the sum and the gradient it starts with
+    test_eq(t.by_phase['forward'], 4 * 4000 + 8)
+    test_eq(t.peak, 5 * 4000 + 8)  # the gradient of the second exponential comes on top
     test_eq(t.timeline[-1].sum(), 8000)  # w and its gradient
 
 # %% ../nbs/proofs/measure.ipynb #f702cc10
 def test_recomputed_activations_are_activations_and_checkpointing_needs_less():
     kw = dict(n_layer=3, n_embd=64)
     (plain, _), (again, _) = _measured(**kw), _measured(checkpointing=True, **kw)
-    kept = [max(t.timeline[start:end, CATEGORIES.index('activations')].max() for name, start, end in t.spans if name == 'forward') for t in (plain, again)]
+    kept = [
+        max(
+            t.timeline[start:end, CATEGORIES.index('activations')].max()
+            for name, start, end in t.spans
+            if name == 'forward'
+        )
+        for t in (plain, again)
+    ]
     assert kept[1] < 0.3 * kept[0]  # one input per block instead of a dozen tensors
     recomputed = [b for b in again.blocks if b.phase == 'backward' and b.category == 'activations']
-    assert sum(b.size for b in recomputed) > kept[0] and not [b for b in plain.blocks if b.phase == 'backward' and b.category == 'activations']
+    assert sum(b.size for b in recomputed) > kept[0] and not [
+        b for b in plain.blocks if b.phase == 'backward' and b.category == 'activations'
+    ]
     assert again.peak < plain.peak
 
 # %% ../nbs/proofs/measure.ipynb #d951c237
 def test_steps_in_the_backward_pass_are_followed_too():
     def optimizer_fn(params):
         opt = torch.optim.AdamW(params, fused=True)
+
         def update(p):
             opt.step()
             p.grad = None
-        for p in params: p.register_post_accumulate_grad_hook(update)
+
+        for p in params:
+            p.register_post_accumulate_grad_hook(update)
         return opt
-    def net(): return torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(4)))
-    def step(model, optimizer): model(torch.ones(1, 100)).sum().backward()
+
+    def net():
+        return torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(4)))
+
+    def step(model, optimizer):
+        model(torch.ones(1, 100)).sum().backward()
+
     t = measure_step(net, optimizer_fn, step)
-    sizes = {c: [b.size for b in t.blocks if b.category == c and b.size >= 40000] for c in ('gradients', 'optimizer state')}
+    sizes = {
+        c: [b.size for b in t.blocks if b.category == c and b.size >= 40000]
+        for c in ('gradients', 'optimizer state')
+    }
     test_eq(sizes, {'gradients': 8 * [40000], 'optimizer state': 8 * [40000]})
     test_eq(t.timeline[:, CATEGORIES.index('gradients')].max(), 40000)  # one at a time
 
@@ -233,9 +335,11 @@ def test_track_memory_agrees_with_measuring_from_the_start():
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     tracked = track_memory(model, optimizer)
     test_fail(lambda: tracked.peak, contains='nothing measured yet', exc=MemtrainError)
-    with tracked as first: _step()(model, optimizer)
+    with tracked as first:
+        _step()(model, optimizer)
     _step()(model, optimizer)  # unseen, so its gradients are made and freed behind the profiler's back
-    with track_memory(model, optimizer) as m: _step()(model, optimizer)
+    with track_memory(model, optimizer) as m:
+        _step()(model, optimizer)
     test_eq((m.peak, m.by_category, m.peak_op), (whole.peak, whole.by_category, whole.peak_op))
     test_eq(m.timeline[-1].tolist(), whole.timeline[-1].tolist())
     assert first.peak < m.peak  # the first step has no optimizer state yet
@@ -245,97 +349,145 @@ def test_track_memory_agrees_with_measuring_from_the_start():
 
 # %% ../nbs/proofs/measure.ipynb #b656a2a3
 def test_a_place_that_is_taken_again_is_counted_once():
-    for n in (128, 1024)*2:  # it isn't always given again
+    for n in (128, 1024) * 2:  # it isn't always given again
         model = torch.nn.Linear(n, n, bias=False)
         optimizer, kept = torch.optim.SGD(model.parameters(), lr=0.1), []
         model(torch.ones(1, n)).sum().backward()
         place = model.weight.grad.data_ptr()
         with track_memory(model, optimizer) as m:
             optimizer.zero_grad()
-            while len(kept) < 5 and place not in [t.data_ptr() for t in kept]: kept.append(torch.empty(n*n - 64))
+            while len(kept) < 5 and place not in [t.data_ptr() for t in kept]:
+                kept.append(torch.empty(n * n - 64))
             model(torch.ones(1, n))
         held = dict(zip(CATEGORIES, m.timeline[-1]))
         test_eq((held['gradients'], held['temporaries']), (0, sum(map(nbytes, kept))))
 
 # %% ../nbs/proofs/measure.ipynb #1cb3aadb
 def _fail_in(tracked):
-    with tracked: raise KeyError('mine')
+    with tracked:
+        raise KeyError('mine')
+
 
 def test_track_memory_leaves_no_hooks_and_passes_errors_on():
     model, before = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).weight._post_accumulate_grad_hooks
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
     def bad():
-        with track_memory(model, optimizer): raise KeyError('mine')
+        with track_memory(model, optimizer):
+            raise KeyError('mine')
+
     test_fail(bad, exc=KeyError)
+
     def nested():
-        with track_memory(model, optimizer): measure_peak(lambda: None)
+        with track_memory(model, optimizer):
+            measure_peak(lambda: None)
+
     test_fail(nested, contains='measure one thing at a time', exc=MemtrainError)
     again = track_memory(model, optimizer)
-    with again: pass
+    with again:
+        pass
     test_fail(lambda: _fail_in(again), exc=KeyError)
     test_eq((again.peak, again.notes), (48, ("up to KeyError: 'mine'",)))  # what there was up to it
     test_fail(lambda: mark('bogus'), contains="'bogus' is not a category", exc=MemtrainError)
-    for bad_steps in (0, -1, 1.5): test_fail(lambda: measure_step(None, None, None, steps=bad_steps), contains=f'steps {bad_steps} makes no sense', exc=MemtrainError)
-    for fn in (lambda d: measure_peak(len, d), lambda d: measure_step(None, None, None, device=d)): test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
-    if not torch.cuda.is_available(): test_fail(lambda: measure_peak(len, 'cuda:0'), contains='this machine has no CUDA', exc=MemtrainError)
+    for bad_steps in (0, -1, 1.5):
+        test_fail(
+            lambda: measure_step(None, None, None, steps=bad_steps),
+            contains=f'steps {bad_steps} makes no sense',
+            exc=MemtrainError,
+        )
+    for fn in (lambda d: measure_peak(len, d), lambda d: measure_step(None, None, None, device=d)):
+        test_fail(lambda: fn('tpu'), contains="'tpu'", exc=MemtrainError)
+    if not torch.cuda.is_available():
+        test_fail(lambda: measure_peak(len, 'cuda:0'), contains='this machine has no CUDA', exc=MemtrainError)
     embedding = torch.nn.Embedding(100, 4, sparse=True)
-    def sparse(m, o): o.zero_grad(); m(torch.arange(3)).sum().backward(); o.step()
+
+    def sparse(m, o):
+        o.zero_grad()
+        m(torch.arange(3)).sum().backward()
+        o.step()
+
     assert measure_step(lambda: embedding, lambda p: torch.optim.SGD(p, lr=0.1), sparse).peak > 0
     test_eq(len(model.weight._post_accumulate_grad_hooks or ()), len(before or ()))
-    with track_memory(model, optimizer) as m: pass
+    with track_memory(model, optimizer) as m:
+        pass
     test_eq((m.peak, m.by_category['weights']), (48, 48))
     test_eq(measure_peak(lambda: None), 0)
     test_eq(measure_peak(lambda: [torch.ones(100), torch.ones(10)]), 440)
-    test_eq(measure_peak(lambda: [torch.ones(n) and None for n in (1,)*5]), 4)  # one at a time
+    test_eq(measure_peak(lambda: [torch.ones(n) and None for n in (1,) * 5]), 4)  # one at a time
 
 # %% ../nbs/proofs/measure.ipynb #1a254c0f
 def test_a_failed_step_keeps_its_trace():
     model = torch.nn.Linear(10, 10, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
     def step(model, optimizer):
         x = torch.ones(5, 10)
         kept = model(x), torch.ones(1000)
         raise RuntimeError(f'out of memory\nwith {len(kept)} tensors')
+
     tracked = track_memory(model, optimizer)
     test_fail(lambda: _step_in(tracked, step), contains='out of memory', exc=RuntimeError)
-    test_eq((tracked.peak, tracked.peak_op, tracked.notes), (400 + 200 + 200 + 4000, 'aten::empty', ('up to RuntimeError: out of memory',)))
-    try: measure_step(lambda: model, lambda p: optimizer, step)
-    except RuntimeError as e: test_eq((e.trace.peak, e.trace.notes), (4400, tracked.notes))  # the model was there before
-    else: assert False
+    test_eq(
+        (tracked.peak, tracked.peak_op, tracked.notes),
+        (400 + 200 + 200 + 4000, 'aten::empty', ('up to RuntimeError: out of memory',)),
+    )
+    try:
+        measure_step(lambda: model, lambda p: optimizer, step)
+    # the model was there before
+    except RuntimeError as e:
+        test_eq((e.trace.peak, e.trace.notes), (4400, tracked.notes))
+    else:
+        assert False
+
 
 def _step_in(tracked, step):
-    with tracked: step(tracked.model, tracked.optimizer)
+    with tracked:
+        step(tracked.model, tracked.optimizer)
 
 # %% ../nbs/proofs/measure.ipynb #56b949bb
 def test_several_optimizers_and_nested_states_are_counted():
     a, b = torch.nn.Linear(30, 30, bias=False), torch.nn.Linear(30, 30, bias=False)
     model = torch.nn.Sequential(a, b)
-    def both(params): return [torch.optim.Adam(params[:1], foreach=False), torch.optim.LBFGS(params[1:], max_iter=3)]
+
+    def both(params):
+        return [torch.optim.Adam(params[:1], foreach=False), torch.optim.LBFGS(params[1:], max_iter=3)]
+
     def step(model, optimizers):
         def loss():
             model.zero_grad()
             y = model(torch.ones(2, 30)).square().mean()
             y.backward()
             return y
+
         loss()
         optimizers[0].step()
         optimizers[1].step(loss)
+
     optimizers = both([*model.parameters()])
     trace = measure_step(lambda: model, lambda params: optimizers, step, steps=2)
     found = state_tensors(optimizers)
     assert type(optimizers[1].state[b.weight]['old_dirs']) is list
     own = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in found}
-    with track_memory(model, optimizers) as m: pass
+    with track_memory(model, optimizers) as m:
+        pass
     test_eq(m.by_category['optimizer state'], sum(own.values()))
-    assert sum(own.values()) > 6*3600 and dict(zip(CATEGORIES, trace.timeline[-1]))['optimizer state'] == sum(own.values())
+    assert sum(own.values()) > 6 * 3600 and dict(zip(CATEGORIES, trace.timeline[-1]))[
+        'optimizer state'
+    ] == sum(own.values())
 
 # %% ../nbs/proofs/measure.ipynb #f1096b9f
 def test_a_batch_made_before_counts_when_it_is_handed_over():
     model = torch.nn.Linear(10, 10, bias=False)
-    optimizer, batch = torch.optim.SGD(model.parameters(), lr=0.1), {'x': [torch.ones(500, 10)], 'name': 'first'}
+    optimizer, batch = (
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        {'x': [torch.ones(500, 10)], 'name': 'first'},
+    )
+
     def peak(*args):
-        with track_memory(model, optimizer, *args) as m: model(batch['x'][0])
+        with track_memory(model, optimizer, *args) as m:
+            model(batch['x'][0])
         return m.peak, dict(zip(CATEGORIES, m.timeline[0] + m.timeline[1]))['activations']
+
     (without, none), (whole, kept) = peak(), peak(batch)
     test_eq((whole - without, none, kept), (20000, 0, 20000))  # the input beside the output
 
@@ -343,44 +495,81 @@ def test_a_batch_made_before_counts_when_it_is_handed_over():
 def test_a_step_in_another_thread_is_measured_there_or_refused():
     model = torch.nn.Linear(10, 10, bias=False)
     optimizer, peaks = torch.optim.SGD(model.parameters(), lr=0.1), []
-    def step(): model(torch.ones(500, 10)).sum().backward()
+
+    def step():
+        model(torch.ones(500, 10)).sum().backward()
+
     def tracked():
-        with track_memory(model, optimizer) as m: step()
+        with track_memory(model, optimizer) as m:
+            step()
         peaks.append(m.peak)
         model.weight.grad = None
+
     def within(work):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
+
     within(tracked)
     tracked()
     test_eq(*peaks)
+
     def outside():
-        with track_memory(model, optimizer): within(step)
+        with track_memory(model, optimizer):
+            within(step)
+
     test_fail(outside, contains='ran in another thread', exc=MemtrainError)
     refused = []
+
     def second():
-        try: tracked()
-        except MemtrainError as e: refused.append(str(e))
-    with track_memory(model, optimizer): within(second)
+        try:
+            tracked()
+        except MemtrainError as e:
+            refused.append(str(e))
+
+    with track_memory(model, optimizer):
+        within(second)
     assert 'measure one thing at a time' in refused[0]
 
 # %% ../nbs/proofs/measure.ipynb #45d6e7aa
 def test_functions_of_functions_are_measured():
     model = torch.nn.Linear(4, 3)
-    def loss(params, x, y): return torch.nn.functional.cross_entropy(torch.func.functional_call(model, params, x[None]), y[None])
+
+    def loss(params, x, y):
+        return torch.nn.functional.cross_entropy(torch.func.functional_call(model, params, x[None]), y[None])
+
     params = {name: p.detach() for name, p in model.named_parameters()}
     with track_memory(model, torch.optim.SGD(model.parameters(), lr=0.1)) as m:
-        each = torch.vmap(torch.func.grad(loss), (None, 0, 0))(params, torch.ones(50, 4), torch.zeros(50, dtype=torch.long))
-    assert m.peak >= m.by_category['weights'] + sum(map(nbytes, each.values())) and m.by_category['weights'] == nbytes(model)
+        each = torch.vmap(torch.func.grad(loss), (None, 0, 0))(
+            params, torch.ones(50, 4), torch.zeros(50, dtype=torch.long)
+        )
+    assert m.peak >= m.by_category['weights'] + sum(map(nbytes, each.values())) and m.by_category[
+        'weights'
+    ] == nbytes(model)
 
 # %% ../nbs/proofs/measure.ipynb #61a7eb69
 def test_blocks_know_their_module_in_both_passes():
-    model = torch.nn.Sequential(torch.nn.Linear(10, 20, bias=False), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(20, 30, bias=False)))
-    def step(model, optimizer): model(torch.ones(7, 10)).sum().backward()
+    model = torch.nn.Sequential(
+        torch.nn.Linear(10, 20, bias=False),
+        torch.nn.ReLU(),
+        torch.nn.Sequential(torch.nn.Linear(20, 30, bias=False)),
+    )
+
+    def step(model, optimizer):
+        model(torch.ones(7, 10)).sum().backward()
+
     t = measure_step(lambda: model, lambda p: torch.optim.SGD(p, lr=0.1), step, steps=1)
     found = {(b.module, b.phase, b.size) for b in t.blocks if b.op.endswith('mm')}
-    test_eq(found, {('0', 'forward', 560), ('2.0', 'forward', 840), ('2.0', 'backward', 2400), ('2.0', 'backward', 560), ('0', 'backward', 800)})
+    test_eq(
+        found,
+        {
+            ('0', 'forward', 560),
+            ('2.0', 'forward', 840),
+            ('2.0', 'backward', 2400),
+            ('2.0', 'backward', 560),
+            ('0', 'backward', 800),
+        },
+    )
     test_eq(sum(t.by_module.values()), t.peak)
     test_eq([*t.by_module.values()], sorted(t.by_module.values(), reverse=True))
     test_eq(t.peak_module, next(b.module for b in t.blocks if b.start == t.peak_event))
@@ -391,15 +580,17 @@ def test_a_peak_of_one_event_is_seen_in_the_plot():
     b = TraceBuilder('forward')
     b.alloc('w', 1000, 'empty', 'weights')
     for i in range(3000):
-        b.alloc(i, 4000 if i == 1700 else 10, 'mm', module=f'blocks.{i//1000}.mlp')
+        b.alloc(i, 4000 if i == 1700 else 10, 'mm', module=f'blocks.{i // 1000}.mlp')
         b.free(i)
     t = b.finish()
     ax = t.plot().axes[0]
     top = max(c.get_paths()[0].vertices[:, 1].max() for c in ax.collections)
-    test_close(top, 5000/MIB)
+    test_close(top, 5000 / MIB)
     highest = max((c.get_paths()[0].vertices for c in ax.collections), key=lambda v: v[:, 1].max())
-    at = highest[highest[:, 1] > 4500/MIB, 0]
-    assert at.min() <= t.peak_event <= at.max() and at.max() - at.min() >= t.events/250  # as wide as a column
+    at = highest[highest[:, 1] > 4500 / MIB, 0]
+    assert (
+        at.min() <= t.peak_event <= at.max() and at.max() - at.min() >= t.events / 250
+    )  # as wide as a column
     test_eq(ax.get_title(loc='left'), 'peak 4.88 KiB: mm in blocks.1.mlp')
     test_eq([x.get_text() for x in ax.texts], ['forward', 'blocks.0', 'blocks.1', 'blocks.2'])
 
@@ -407,14 +598,17 @@ def test_a_peak_of_one_event_is_seen_in_the_plot():
 def test_memory_viz_reads_what_we_write():
     t = _tiny_trace()
     with tempfile.TemporaryDirectory() as d:
-        export_memory_viz(t, Path(d)/'x.pickle')
-        snapshot = pickle.loads((Path(d)/'x.pickle').read_bytes())
+        export_memory_viz(t, Path(d) / 'x.pickle')
+        snapshot = pickle.loads((Path(d) / 'x.pickle').read_bytes())
     assert 'html' in _memory_viz.trace_plot(snapshot)
     said = _memory_viz.trace(snapshot)  # replays the events, and complains of a free of what isn't there
     test_eq((said.count(' = MEM['), said.count('# free completed')), (4, 2))
     sizes = [e['size'] * (1 if e['action'] == 'alloc' else -1) for e in snapshot['device_traces'][0]]
     test_eq(np.cumsum(sizes).tolist(), t.timeline.sum(1).tolist())
-    test_eq([snapshot['categories'][e['category']] for e in snapshot['device_traces'][0][:3]], ['weights', 'temporaries', 'activations'])
+    test_eq(
+        [snapshot['categories'][e['category']] for e in snapshot['device_traces'][0][:3]],
+        ['weights', 'temporaries', 'activations'],
+    )
 
 # %% ../nbs/proofs/measure.ipynb #133e9d02
 def test_monitor_gives_each_step_its_own_peak():

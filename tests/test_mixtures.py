@@ -18,13 +18,23 @@ from memtrain.core import load_result
 from memtrain.wpo import make_points
 from memtrain.wpo_train import WPOConfig, WPOTrainer
 
+
 def test_solution_what_more_centers_and_one_gaussian_are_worth():
     lacks = [r['nll_held_out'] - r['nll_true'] for r in load_result('wpo_train').values['centers']]
     cov = make_points('8gaussians', 100_000).double().T.cov()
-    assert 0 < 1 - lacks[-1]/lacks[0] < 1 and abs(math.log(2*math.pi*math.e) + cov.logdet().item()/2 - 4.25) < 0.05
+    assert (
+        0 < 1 - lacks[-1] / lacks[0] < 1
+        and abs(math.log(2 * math.pi * math.e) + cov.logdet().item() / 2 - 4.25) < 0.05
+    )
+
 
 def test_solution_few_centers_make_polygons_of_rings():
-    few, more = (WPOTrainer(WPOConfig(data='rings', train_kernel_size=K, strategy='single_gpu'), device='cpu').judge(1000)['nll_held_out'] for K in (20, 60))
+    few, more = (
+        WPOTrainer(WPOConfig(data='rings', train_kernel_size=K, strategy='single_gpu'), device='cpu').judge(
+            1000
+        )['nll_held_out']
+        for K in (20, 60)
+    )
     assert 0.3 < few - more < 1.2
 
 # %% ../nbs/proofs/mixtures.ipynb #73882a18
@@ -37,28 +47,54 @@ from memtrain.wpo import FactorNet
 from memtrain.wpo_train import Mixture, WPOConfig, WPOTrainer
 
 # %% ../nbs/proofs/mixtures.ipynb #0c8952b1
-def short_run(folder, **kw): return WPOTrainer(WPOConfig(**{**dict(train_kernel_size=32, batch_size=64, max_iters=2, em_steps=5), **kw}), folder, 'cpu', resume=True)
+def short_run(folder, **kw):
+    return WPOTrainer(
+        WPOConfig(**{**dict(train_kernel_size=32, batch_size=64, max_iters=2, em_steps=5), **kw}),
+        folder,
+        'cpu',
+        resume=True,
+    )
+
 
 def test_a_kept_mixture_is_the_trained_one():
     with tempfile.TemporaryDirectory() as d:
-        trainer = short_run(Path(d)/'run', max_iters=150)
+        trainer = short_run(Path(d) / 'run', max_iters=150)
         s = trainer.run()
-        again = load_mixture(Path(d)/'run')
+        again = load_mixture(Path(d) / 'run')
         x = trainer.source.held_out
-        assert torch.equal(again.log_prob(x), trainer.mixture.log_prob(x)) and torch.equal(again.sample(9), trainer.mixture.sample(9))
+        assert torch.equal(again.log_prob(x), trainer.mixture.log_prob(x)) and torch.equal(
+            again.sample(9), trainer.mixture.sample(9)
+        )
         test_close(-again.log_prob(x).mean().item(), s['nll_held_out'], eps=1e-9)
         test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='no such checkpoint')
 
 # %% ../nbs/proofs/mixtures.ipynb #cbd4f0b4
 def test_a_damaged_mixture_is_told_and_written_again():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'mixture.pt'
+        path = Path(d) / 'mixture.pt'
         short_run(d).run()
         whole, saved = path.read_bytes(), torch.load(path, weights_only=True)
-        parts = [{k: v for k, v in saved.items() if k != gone} for gone in saved if gone not in ('log_mixing', 'whitening')]
-        parts += [saved | bad for bad in (dict(shape={'dim': 2}), dict(shape=saved['shape'] | {'hidden': 9}), dict(shape=saved['shape'] | {'more': 1}), dict(net={}), dict(centers=saved['centers'][:, :1]), dict(centers=saved['centers']*math.nan),
-                                          dict(log_mixing=saved['log_mixing'][1:]), dict(centers=saved['centers'].double()), dict(whitening={}), dict(whitening=saved['whitening'] | {'width': torch.ones(3)}))]
-        for bad in (b'', whole[:len(whole)//2], whole[:-100], b'hello', *parts):
+        parts = [
+            {k: v for k, v in saved.items() if k != gone}
+            for gone in saved
+            if gone not in ('log_mixing', 'whitening')
+        ]
+        parts += [
+            saved | bad
+            for bad in (
+                dict(shape={'dim': 2}),
+                dict(shape=saved['shape'] | {'hidden': 9}),
+                dict(shape=saved['shape'] | {'more': 1}),
+                dict(net={}),
+                dict(centers=saved['centers'][:, :1]),
+                dict(centers=saved['centers'] * math.nan),
+                dict(log_mixing=saved['log_mixing'][1:]),
+                dict(centers=saved['centers'].double()),
+                dict(whitening={}),
+                dict(whitening=saved['whitening'] | {'width': torch.ones(3)}),
+            )
+        ]
+        for bad in (b'', whole[: len(whole) // 2], whole[:-100], b'hello', *parts):
             path.write_bytes(bad) if isinstance(bad, bytes) else torch.save(bad, path)
             test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='mixture.pt: ')
             test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='with resume, writes it again')
@@ -66,7 +102,9 @@ def test_a_damaged_mixture_is_told_and_written_again():
         test_fail(lambda: load_mixture(d), exc=MemtrainError, contains='not a mixture')
         trainer = short_run(d)
         trainer.run()
-        assert torch.equal(load_mixture(d).sample(9), trainer.mixture.sample(9)) and torch.equal(load_mixture(d).log_mixing, saved['log_mixing'])
+        assert torch.equal(load_mixture(d).sample(9), trainer.mixture.sample(9)) and torch.equal(
+            load_mixture(d).log_mixing, saved['log_mixing']
+        )
 
 # %% ../nbs/proofs/mixtures.ipynb #d0ee5948
 def test_pictures_show_every_kind():
@@ -77,24 +115,42 @@ def test_pictures_show_every_kind():
     for d, shape in ((64, (48, 48)), (3072, (192, 192, 3))):
         axes = plot_points(Mixture(FactorNet(d, 4, 1), torch.randn(5, d), torch.zeros(5), 'digits')).axes
         test_eq((len(axes), axes[1].images[0].get_array().shape), (3, shape))
-    sheet = plot_points(Mixture(FactorNet(4, 4, 1), torch.tensor([[-1., -1, 1, 1]]), torch.zeros(1), '')).axes[2].images[0].get_array()
+    sheet = (
+        plot_points(Mixture(FactorNet(4, 4, 1), torch.tensor([[-1.0, -1, 1, 1]]), torch.zeros(1), ''))
+        .axes[2]
+        .images[0]
+        .get_array()
+    )
     test_eq(sheet[:2, :3].tolist(), [[0, 0, 1], [1, 1, 1]])
-    test_fail(lambda: plot_points(Mixture(FactorNet(5, 4, 1), torch.randn(5, 5), torch.zeros(5))), exc=MemtrainError, contains='5 dimensions')
+    test_fail(
+        lambda: plot_points(Mixture(FactorNet(5, 4, 1), torch.randn(5, 5), torch.zeros(5))),
+        exc=MemtrainError,
+        contains='5 dimensions',
+    )
 
 # %% ../nbs/proofs/mixtures.ipynb #90c895bb
 def test_the_figures_are_what_the_page_says():
     v = load_result('wpo_train').values
     for a, b in zip(load_result('wpo_untrained').values['runs'], [*v['points'], *v['digits']]):
         gain = a['nll_held_out'] - b['nll_held_out']
-        low, high = {'8gaussians': (-0.01, 0.1), 'checkerboard': (0.065, 0.27), 'digits': (70, 100)}[b['settings']['data']]
+        low, high = {'8gaussians': (-0.01, 0.1), 'checkerboard': (0.065, 0.27), 'digits': (70, 100)}[
+            b['settings']['data']
+        ]
         assert a['settings']['seed'] == b['settings']['seed'] and low < gain < high, (a, b)
-    for r in v['points']: assert r['nll_true'] - 0.05 < r['nll_held_out'] < (3.3 if r['centers'] == 64 else 4.0), r
+    for r in v['points']:
+        assert r['nll_true'] - 0.05 < r['nll_held_out'] < (3.3 if r['centers'] == 64 else 4.0), r
     exact = max(r['nll_held_out'] - r['nll_true'] for r in v['points'] if r['centers'] == 64)
     assert all(r['nll_held_out'] - r['nll_true'] > exact for r in v['averaged'])
     assert all(r['nll_held_out'] > 5 for r in v['averaged'] if r['size'] == 4)
     more = v.get('centers', [])
-    assert all(a['nll_held_out'] > b['nll_held_out'] and a['memorisation_gap'] < b['memorisation_gap'] for a, b in zip(more, more[1:]))
-    for r in v['digits']: assert r['nll_held_out'] <= min(18.5, r['single_gaussian'])
+    assert all(
+        a['nll_held_out'] > b['nll_held_out'] and a['memorisation_gap'] < b['memorisation_gap']
+        for a, b in zip(more, more[1:])
+    )
+    for r in v['digits']:
+        assert r['nll_held_out'] <= min(18.5, r['single_gaussian'])
     for seen, left_out in zip(v['images_seen'], v['digits']):
-        assert seen['memorisation_gap'] > left_out['memorisation_gap'] and seen['sliced_wasserstein'] < min(0.16, left_out['sliced_wasserstein']), (seen, left_out)
+        assert seen['memorisation_gap'] > left_out['memorisation_gap'] and seen['sliced_wasserstein'] < min(
+            0.16, left_out['sliced_wasserstein']
+        ), (seen, left_out)
         assert abs(seen['nll_held_out'] - left_out['nll_held_out']) < 0.2, (seen, left_out)

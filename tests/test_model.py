@@ -18,12 +18,30 @@ from memtrain.measure import measure_peak
 @pytest.mark.page
 def test_a_bad_field_names_itself_and_its_value():
     good = GPTConfig(vocab_size=10, block_size=8, n_layer=2, n_head=2, n_embd=8)
-    def refused(name, bad): test_fail(replace, args=(good,), kwargs={name: bad}, exc=MemtrainError, contains=f"{name} {bad!r} isn't" if bad is not None else f"{name} isn't")
+
+    def refused(name, bad):
+        test_fail(
+            replace,
+            args=(good,),
+            kwargs={name: bad},
+            exc=MemtrainError,
+            contains=f"{name} {bad!r} isn't" if bad is not None else f"{name} isn't",
+        )
+
     for name in ('vocab_size', 'block_size', 'n_layer', 'n_head', 'n_embd'):
-        for bad in (0, -1, 2.0, '8', True, None): refused(name, bad)
-    for bad in (1, 1.0, -0.1, math.nan, '0.1', None): refused('dropout', bad)
-    for name in ('bias', 'tie_weights'): refused(name, 'false')
-    test_fail(replace, args=(good,), kwargs={'n_head': 3}, exc=MemtrainError, contains="n_embd 8 isn't divisible by n_head 3: take 9")
+        for bad in (0, -1, 2.0, '8', True, None):
+            refused(name, bad)
+    for bad in (1, 1.0, -0.1, math.nan, '0.1', None):
+        refused('dropout', bad)
+    for name in ('bias', 'tie_weights'):
+        refused(name, 'false')
+    test_fail(
+        replace,
+        args=(good,),
+        kwargs={'n_head': 3},
+        exc=MemtrainError,
+        contains="n_embd 8 isn't divisible by n_head 3: take 9",
+    )
 
 # %% ../nbs/memory/02_model.ipynb #197ef304
 @pytest.mark.page
@@ -31,15 +49,22 @@ def test_a_block_adds_to_its_input():
     block = Block(GPTConfig(vocab_size=10, block_size=8, n_layer=1, n_head=2, n_embd=12))
     x = torch.randn(2, 5, 12)
     torch.testing.assert_close(block(x), (y := x + block.attn(block.norm1(x))) + block.mlp(block.norm2(y)))
-    for p in (block.attn.proj.weight, block.mlp.proj.weight): torch.nn.init.zeros_(p)
+    for p in (block.attn.proj.weight, block.mlp.proj.weight):
+        torch.nn.init.zeros_(p)
     torch.testing.assert_close(block(x), x)
 
 # %% ../nbs/memory/02_model.ipynb #a4bdb70d
 @pytest.mark.page
 def test_named_models_have_the_published_sizes():
-    published = {'gpt2': 124_439_808, 'gpt2-medium': 354_823_168, 'gpt2-large': 774_030_080, 'gpt2-xl': 1_557_611_200}
+    published = {
+        'gpt2': 124_439_808,
+        'gpt2-medium': 354_823_168,
+        'gpt2-large': 774_030_080,
+        'gpt2-xl': 1_557_611_200,
+    }
     test_eq({name: count_params(named_config(name)) for name in NAMED_MODELS}, published)
-    with torch.device('meta'): test_eq(sum(p.numel() for p in GPT(named_config('gpt2-xl')).parameters()), published['gpt2-xl'])
+    with torch.device('meta'):
+        test_eq(sum(p.numel() for p in GPT(named_config('gpt2-xl')).parameters()), published['gpt2-xl'])
 
 # %% ../nbs/memory/02_model.ipynb #d634de16
 @pytest.mark.page
@@ -58,17 +83,22 @@ import torch
 from memtrain.measure import measure_peak
 from memtrain.model import GPT, GPTConfig, chunked_cross_entropy
 
+
 @pytest.mark.page
 def test_chunks_hold_no_more_than_themselves():
     h, w, t = torch.randn(512, 16), torch.randn(4096, 16), torch.randint(4096, (512,))
+
     def work():
         a, b = h.clone().requires_grad_(), w.clone().requires_grad_()
         chunked_cross_entropy(a, b, t, 32).backward()
+
     def look():
-        with torch.no_grad(): chunked_cross_entropy(h, w, t, 32)
-    logits, chunk = 4*512*4096, 4*32*4096
-    assert measure_peak(look) < 3*chunk < logits / 5
-    assert measure_peak(work) < 4*chunk + 4*(h.nbytes + w.nbytes) < logits / 2
+        with torch.no_grad():
+            chunked_cross_entropy(h, w, t, 32)
+
+    logits, chunk = 4 * 512 * 4096, 4 * 32 * 4096
+    assert measure_peak(look) < 3 * chunk < logits / 5
+    assert measure_peak(work) < 4 * chunk + 4 * (h.nbytes + w.nbytes) < logits / 2
 
 # %% ../nbs/training/10_loss.ipynb #ca7458c3
 @pytest.mark.page
@@ -76,18 +106,23 @@ def test_losses_divided_by_all_targets_add_up_to_the_whole():
     for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         for tied, chunk in ((True, None), (False, None), (True, 7), (False, 7)):
             torch.manual_seed(0)
-            model, x = GPT(GPTConfig(50, 16, 1, 2, 16, tie_weights=tied)).to(dtype), torch.randint(50, (5, 17))
+            model, x = (
+                GPT(GPTConfig(50, 16, 1, 2, 16, tie_weights=tied)).to(dtype),
+                torch.randint(50, (5, 17)),
+            )
             idx, targets = x[:, :-1], x[:, 1:].clone()
             targets[0, 3:] = targets[4] = -100  # a ragged row, and one without a target
             model.loss(idx, targets).backward()
-            whole, n, total = [p.grad for p in model.parameters()], 16*3 + 3, 0
-            model.zero_grad(); model.loss_chunk_size = chunk
+            whole, n, total = [p.grad for p in model.parameters()], 16 * 3 + 3, 0
+            model.zero_grad()
+            model.loss_chunk_size = chunk
             for i, t in zip(idx, targets):
                 loss = model.loss(i[None], t[None], divide_by=n)
                 loss.backward()
                 total += loss.item()
             assert abs(total / model.loss(idx, targets).item() - 1) < eps
-            for p, g in zip(model.parameters(), whole): assert (p.grad - g).norm() <= eps*g.norm(), (dtype, tied, chunk)
+            for p, g in zip(model.parameters(), whole):
+                assert (p.grad - g).norm() <= eps * g.norm(), (dtype, tied, chunk)
 
 # %% ../nbs/training/11_checkpointing.ipynb #ae001dae
 import torch
@@ -95,30 +130,45 @@ from memtrain.estimate import simulate
 from memtrain.measure import measure_peak, measure_step
 from memtrain.model import GPT, Checkpointing, GPTConfig
 
+
 def checkpointed_step(shape, batch_size, how, use_mixed_precision=False):
     "What `measure_step` and `simulate` take, for a GPT of `shape` with `how` it is checkpointed"
+
     def make():
         model = GPT(shape)
         model.checkpointing, model.loss_chunk_size = how, 256
         return model
+
     def step(model, optimizer):
         x = torch.randint(shape.vocab_size, (batch_size, shape.block_size))
         optimizer.zero_grad()
-        with torch.autocast('cpu', torch.bfloat16, enabled=use_mixed_precision): loss = model.loss(x, x)
+        with torch.autocast('cpu', torch.bfloat16, enabled=use_mixed_precision):
+            loss = model.loss(x, x)
         loss.backward()
         optimizer.step()
+
     return make, lambda params: torch.optim.AdamW(params, fused=True), step
+
 
 @pytest.mark.page
 def test_checkpointing_keeps_the_input_of_a_block_only():
     def peak(layers, again):
         model, x = GPT(GPTConfig(50, 16, layers, 2, 64)), torch.randint(50, (32, 17))
         model.checkpointing = again
-        def work(): model.loss(x[:, :-1], x[:, 1:]).backward()
+
+        def work():
+            model.loss(x[:, :-1], x[:, 1:]).backward()
+
         work()  # gradients are there from now on
         return measure_peak(work)
-    one = 32*16*64  # tokens · C
-    for how, more in ((False, 2*64), (True, 2*4), (Checkpointing(2), 64 + 4), (Checkpointing(keep='attention'), 2*8)):
+
+    one = 32 * 16 * 64  # tokens · C
+    for how, more in (
+        (False, 2 * 64),
+        (True, 2 * 4),
+        (Checkpointing(2), 64 + 4),
+        (Checkpointing(keep='attention'), 2 * 8),
+    ):
         assert abs((peak(4, how) - peak(2, how)) / one - more) < 4, how
 
 # %% ../nbs/experts/33_experts.ipynb #874de2f4
@@ -127,64 +177,96 @@ import torch, torch.nn.functional as F
 from memtrain.core import MemtrainError
 from memtrain.model import GPT, ExpertLinear, Experts, GPTConfig
 
+
 @pytest.mark.page
 def test_experts_are_the_weighted_sum_of_the_best_by_the_gate():
     for bias, k in ((False, 2), (True, 3), (True, 1)):
-        m = GPT(GPTConfig(50, 16, 1, 2, 16, bias=bias, n_experts=5, expert_hidden=12, experts_per_token=k)).double().blocks[0].mlp
-        for p in m.parameters(): torch.nn.init.normal_(p)
+        m = (
+            GPT(GPTConfig(50, 16, 1, 2, 16, bias=bias, n_experts=5, expert_hidden=12, experts_per_token=k))
+            .double()
+            .blocks[0]
+            .mlp
+        )
+        for p in m.parameters():
+            torch.nn.init.normal_(p)
         y, _ = m(x := torch.randn(3, 7, 16, dtype=torch.float64))
         p = m.gate(x).softmax(-1)
+
         def expert(e):
             layers = [(l.weight[e], l.bias.view(5, -1)[e] if bias else None) for l in (m.fc, m.proj)]
             return F.linear(F.gelu(F.linear(x, *layers[0]), approximate='tanh'), *layers[1])
-        kept = torch.where(p >= p.sort(-1, descending=True).values[..., k-1:k], p, 0)  # all of them computed everywhere
-        torch.testing.assert_close(y, sum((kept[..., e] / kept.sum(-1))[..., None] * expert(e) for e in range(5)))
+
+        # all of them computed everywhere
+        kept = torch.where(p >= p.sort(-1, descending=True).values[..., k - 1 : k], p, 0)
+        torch.testing.assert_close(
+            y, sum((kept[..., e] / kept.sum(-1))[..., None] * expert(e) for e in range(5))
+        )
 
 # %% ../nbs/solutions/02_model.ipynb #312a0895
 from dataclasses import replace
 from memtrain.model import count_params, count_parts, named_config
 
+
 def test_solution_a_wide_gpt_and_a_padded_vocabulary():
-    def blocks_share(width): return (p := count_parts(replace(named_config('gpt2'), n_embd=width, n_head=width//64)))['blocks'] / sum(p.values())
+    def blocks_share(width):
+        return (p := count_parts(replace(named_config('gpt2'), n_embd=width, n_head=width // 64)))[
+            'blocks'
+        ] / sum(p.values())
+
     assert next(w for w in range(64, 9999, 64) if blocks_share(w) >= 0.9) == 3264
-    assert count_params(named_config('gpt2', vocab_size=50304)) - count_params(named_config('gpt2')) == 47*768
+    assert (
+        count_params(named_config('gpt2', vocab_size=50304)) - count_params(named_config('gpt2')) == 47 * 768
+    )
 
 # %% ../nbs/solutions/10_loss.ipynb #90851606
 import torch
 
+
 def test_solution_a_chunk_outgrows_the_gradient_of_the_head():
     head = torch.empty(128_256, 2048, device='meta')
-    def logits(tokens): return torch.empty(tokens, 128_256, device='meta')
-    assert head.nbytes == 4*128_256*2048
+
+    def logits(tokens):
+        return torch.empty(tokens, 128_256, device='meta')
+
+    assert head.nbytes == 4 * 128_256 * 2048
     assert logits(2048).nbytes <= head.nbytes < logits(2049).nbytes
 
 # %% ../nbs/solutions/11_checkpointing.ipynb #24695b3c
 from functools import partial
 from memtrain.model import GPT, Checkpointing, GPTConfig
 
+
 def test_solution_every_fifth_block_of_twelve():
     wrapped = Checkpointing(5).wrap(GPT(GPTConfig(50, 16, 12, 2, 8)).blocks)
-    assert sum(type(b) is partial for b in wrapped) == 12//5
+    assert sum(type(b) is partial for b in wrapped) == 12 // 5
+
 
 def test_solution_attention_is_a_sixth_of_gpt2():
     T, C = 1024, 768
-    assert abs(4*T*C/(4*T*C + 24*C*C) - 0.182) < 0.001
+    assert abs(4 * T * C / (4 * T * C + 24 * C * C) - 0.182) < 0.001
 
 # %% ../nbs/solutions/33_experts.ipynb #dd7e20d1
 import torch
 from memtrain.model import GPT, GPTConfig
 
+
 def test_solution_experts_and_what_a_token_uses():
-    model = GPT(GPTConfig(vocab_size=64, block_size=8, n_layer=4, n_head=4, n_embd=128, n_experts=8, expert_hidden=256))
+    model = GPT(
+        GPTConfig(
+            vocab_size=64, block_size=8, n_layer=4, n_head=4, n_embd=128, n_experts=8, expert_hidden=256
+        )
+    )
     held = [p for block in model.blocks for p in block.mlp.parameters()]
-    assert sum(p.numel() for p in held) == 4*(8*128 + 8*2*128*256) == 2_101_248
-    for p in held: torch.nn.init.normal_(p, std=0.1)
+    assert sum(p.numel() for p in held) == 4 * (8 * 128 + 8 * 2 * 128 * 256) == 2_101_248
+    for p in held:
+        torch.nn.init.normal_(p, std=0.1)
     model.loss(torch.tensor([[3]]), torch.tensor([[5]])).backward()  # one token
     reached = 0
     for block in model.blocks:
         reached += block.mlp.gate.weight.numel()
-        for layer in (block.mlp.fc, block.mlp.proj): reached += sum(w.numel() for w, g in zip(layer.weight, layer.weight.grad) if g.any())
-    assert reached == 4*(8*128 + 2*2*128*256) == 528_384
+        for layer in (block.mlp.fc, block.mlp.proj):
+            reached += sum(w.numel() for w, g in zip(layer.weight, layer.weight.grad) if g.any())
+    assert reached == 4 * (8 * 128 + 2 * 2 * 128 * 256) == 528_384
 
 # %% ../nbs/proofs/model.ipynb #a35f41a7
 import math, tempfile
@@ -208,36 +290,59 @@ def test_the_edges_of_a_field_are_allowed():
 
 # %% ../nbs/proofs/model.ipynb #73b337a1
 def test_a_configuration_from_json_names_file_and_key():
-    c = GPTConfig(vocab_size=10, block_size=8, n_layer=2, n_head=2, n_embd=8, dropout=0.1, bias=True, tie_weights=False)
+    c = GPTConfig(
+        vocab_size=10, block_size=8, n_layer=2, n_head=2, n_embd=8, dropout=0.1, bias=True, tie_weights=False
+    )
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'c.json'
+        path = Path(d) / 'c.json'
+
         def read(obj):
             write_json(path, obj)
             return GPTConfig.from_json(path)
+
         def fails(obj, *parts):
-            for part in ('c.json', *parts): test_fail(read, args=(obj,), exc=MemtrainError, contains=part)
+            for part in ('c.json', *parts):
+                test_fail(read, args=(obj,), exc=MemtrainError, contains=part)
+
         test_eq(read(asdict(c)), c)
-        test_eq(read({k: v for k, v in asdict(c).items() if k not in ('dropout', 'bias', 'tie_weights')}), GPTConfig(10, 8, 2, 2, 8))
+        test_eq(
+            read({k: v for k, v in asdict(c).items() if k not in ('dropout', 'bias', 'tie_weights')}),
+            GPTConfig(10, 8, 2, 2, 8),
+        )
         fails({**asdict(c), 'n_layers': 2}, "'n_layers'", 'known are vocab_size')
         fails({k: v for k, v in asdict(c).items() if k != 'n_head'}, "'n_head' is missing")
         fails({**asdict(c), 'n_head': 3}, 'n_embd 8', 'n_head 3')
         fails([1, 2], 'not a JSON object')
         path.write_text('{"vocab_size": 10,')
         test_fail(GPTConfig.from_json, args=(path,), exc=MemtrainError, contains='c.json: not JSON')
-        test_fail(GPTConfig.from_json, args=(Path(d)/'none.json',), exc=MemtrainError, contains='none.json: No such file')
+        test_fail(
+            GPTConfig.from_json,
+            args=(Path(d) / 'none.json',),
+            exc=MemtrainError,
+            contains='none.json: No such file',
+        )
 
 # %% ../nbs/proofs/model.ipynb #4b8cca2d
 def test_errors_of_a_configuration_are_one_line():
-    for make in (lambda: GPTConfig(0, 8, 2, 2, 8), lambda: GPTConfig(10, 8, 2, 3, 8), lambda: GPTConfig(10, 8, 2, 2, 8, dropout=1)):
-        try: make()
-        except MemtrainError as e: test_eq(len(str(e).splitlines()), 1)
-        else: raise AssertionError('no error')
+    for make in (
+        lambda: GPTConfig(0, 8, 2, 2, 8),
+        lambda: GPTConfig(10, 8, 2, 3, 8),
+        lambda: GPTConfig(10, 8, 2, 2, 8, dropout=1),
+    ):
+        try:
+            make()
+        except MemtrainError as e:
+            test_eq(len(str(e).splitlines()), 1)
+        else:
+            raise AssertionError('no error')
 
 # %% ../nbs/proofs/model.ipynb #c2098045
 def test_attention_is_softmax_over_the_past():
     torch.manual_seed(0)
     for bias in (True, False):
-        attn = CausalSelfAttention(GPTConfig(vocab_size=10, block_size=8, n_layer=1, n_head=2, n_embd=12, bias=bias))
+        attn = CausalSelfAttention(
+            GPTConfig(vocab_size=10, block_size=8, n_layer=1, n_head=2, n_embd=12, bias=bias)
+        )
         x = torch.randn(3, 7, 12)
         q, k, v = attn.qkv(x).split(12, dim=-1)
         heads = []
@@ -251,26 +356,42 @@ def test_attention_is_softmax_over_the_past():
 def test_the_mlp_is_gpt2s():
     mlp = MLP(config := GPTConfig(vocab_size=10, block_size=8, n_layer=1, n_head=1, n_embd=4, bias=True))
     test_eq(mlp.fc.weight.shape, (16, 4))
-    h = mlp.fc(x := 5*torch.randn(10, 4))
-    gelu = 0.5 * h * (1 + torch.tanh(math.sqrt(2/math.pi) * (h + 0.044715*h**3)))
+    h = mlp.fc(x := 5 * torch.randn(10, 4))
+    gelu = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
     torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)  # the exact GELU isn't that near
-    with patch('torch.compiler.is_compiling', lambda: True): torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)
+    with patch('torch.compiler.is_compiling', lambda: True):
+        torch.testing.assert_close(mlp(x), mlp.proj(gelu), atol=1e-5, rtol=0)
     mlp.exact = MLP(replace(config, mlp='gelu_exact')).exact
-    torch.testing.assert_close(mlp(x), mlp.proj(h * (1 + torch.erf(h/math.sqrt(2)))/2), atol=1e-6, rtol=0)
+    torch.testing.assert_close(mlp(x), mlp.proj(h * (1 + torch.erf(h / math.sqrt(2))) / 2), atol=1e-6, rtol=0)
 
 # %% ../nbs/proofs/model.ipynb #f5e61c7f
 def test_a_chunked_loss_refuses_what_the_plain_one_refuses():
     hidden, weight = torch.randn(8, 4, requires_grad=True), torch.randn(9, 4)
     for targets in (torch.zeros(4, dtype=torch.int64), torch.zeros(8, 1, dtype=torch.int64)):
-        test_fail(lambda: chunked_cross_entropy(hidden, weight, targets, 4), exc=MemtrainError, contains='give (N, C), (V, C) and (N,)')
+        test_fail(
+            lambda: chunked_cross_entropy(hidden, weight, targets, 4),
+            exc=MemtrainError,
+            contains='give (N, C), (V, C) and (N,)',
+        )
     for wrong in (-1, 9):
-        targets = torch.zeros(8, dtype=torch.int64); targets[3] = wrong
-        test_fail(lambda: chunked_cross_entropy(hidden, weight, targets, 4), exc=(RuntimeError, IndexError), contains='out of bounds')
+        targets = torch.zeros(8, dtype=torch.int64)
+        targets[3] = wrong
+        test_fail(
+            lambda: chunked_cross_entropy(hidden, weight, targets, 4),
+            exc=(RuntimeError, IndexError),
+            contains='out of bounds',
+        )
 
 # %% ../nbs/proofs/model.ipynb #386890e7
 def test_chunked_cross_entropy_refuses_what_it_cannot_do():
     h, w, t = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4), torch.randint(9, (6,))
-    for bad in (0, -1): test_fail(chunked_cross_entropy, args=(h, w, t, bad), exc=MemtrainError, contains=f'chunk_size {bad} is too small: give 1 or more')
+    for bad in (0, -1):
+        test_fail(
+            chunked_cross_entropy,
+            args=(h, w, t, bad),
+            exc=MemtrainError,
+            contains=f'chunk_size {bad} is too small: give 1 or more',
+        )
     loss = chunked_cross_entropy(h, w, t, 2)
     loss.backward(retain_graph=True)
     test_fail(loss.backward, exc=RuntimeError, contains='has given its gradients away')
@@ -278,19 +399,25 @@ def test_chunked_cross_entropy_refuses_what_it_cannot_do():
 # %% ../nbs/proofs/model.ipynb #aecc7b15
 def test_a_head_gradient_is_the_floor_of_a_chunked_loss():
     h, w, t = torch.randn(64, 32), torch.randn(4096, 32), torch.randint(4096, (64,))
+
     def peak(size):
         def work():
             a, b = h.detach().requires_grad_(), w.detach().requires_grad_()
             torch.autograd.grad(chunked_cross_entropy(a, b, t, size), (a, b))
-        return measure_peak(work)
-    floor = nbytes_of(h, w)
-    assert floor <= peak(2) < floor + 8*2*4*4096 and peak(64) - peak(32) > 4*32*4096
 
-def nbytes_of(*tensors): return sum(t.nbytes for t in tensors)
+        return measure_peak(work)
+
+    floor = nbytes_of(h, w)
+    assert floor <= peak(2) < floor + 8 * 2 * 4 * 4096 and peak(64) - peak(32) > 4 * 32 * 4096
+
+
+def nbytes_of(*tensors):
+    return sum(t.nbytes for t in tensors)
 
 # %% ../nbs/proofs/model.ipynb #e2a4d7cb
 def both_ways(plain, other, *inputs):
-    "How far the values and the gradients of two functions of the same tensors are apart, relative to those of the first"
+    """How far the values and the gradients of two functions of the same tensors are apart, relative to those
+    of the first"""
     found = []
     for f in (plain, other):
         leaves = [t.detach().clone().requires_grad_() for t in inputs]
@@ -304,19 +431,36 @@ def both_ways(plain, other, *inputs):
 def test_chunked_cross_entropy_is_the_plain_one():
     torch.manual_seed(0)
     for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        h, w, t = 3*torch.randn(50, 8, dtype=dtype), torch.randn(300, 8, dtype=dtype), torch.randint(300, (50,))
+        h, w, t = (
+            3 * torch.randn(50, 8, dtype=dtype),
+            torch.randn(300, 8, dtype=dtype),
+            torch.randint(300, (50,)),
+        )
         for masked in (0, 1, 49):
             t[:masked] = -100
             plain = lambda h, w: F.cross_entropy(h @ w.t(), t)
             for size in (1, 7, 25, 49, 50, 51, 1000):  # ragged ends, whole, and more than there is
-                assert both_ways(plain, lambda h, w: chunked_cross_entropy(h, w, t, size), h, w) < eps, (dtype, masked, size)
-                with torch.no_grad(): assert abs(chunked_cross_entropy(h, w, t, size) / plain(h, w) - 1) < eps
+                assert both_ways(plain, lambda h, w: chunked_cross_entropy(h, w, t, size), h, w) < eps, (
+                    dtype,
+                    masked,
+                    size,
+                )
+                with torch.no_grad():
+                    assert abs(chunked_cross_entropy(h, w, t, size) / plain(h, w) - 1) < eps
 
 # %% ../nbs/proofs/model.ipynb #934487e3
 def test_chunked_cross_entropy_scales_with_the_gradient_that_comes_in():
     torch.manual_seed(0)
     h, w, t = torch.randn(20, 8).double(), torch.randn(30, 8).double(), torch.randint(30, (20,))
-    assert both_ways(lambda h, w: -3*F.cross_entropy(h @ w.t(), t)**2, lambda h, w: -3*chunked_cross_entropy(h, w, t, 6)**2, h, w) < 1e-12
+    assert (
+        both_ways(
+            lambda h, w: -3 * F.cross_entropy(h @ w.t(), t) ** 2,
+            lambda h, w: -3 * chunked_cross_entropy(h, w, t, 6) ** 2,
+            h,
+            w,
+        )
+        < 1e-12
+    )
     a = h.clone().requires_grad_()
     chunked_cross_entropy(a, w, t, 6).backward()  # a head that isn't trained
     b = h.clone().requires_grad_()
@@ -326,11 +470,13 @@ def test_chunked_cross_entropy_scales_with_the_gradient_that_comes_in():
 # %% ../nbs/proofs/model.ipynb #40b8e787
 def test_float16_keeps_gradients_that_a_loss_scale_saves():
     torch.manual_seed(0)
-    h, w, t, n = torch.randn(40, 16), 0.3*torch.randn(90, 16), torch.randint(90, (40,)), 2**24  # 1/n is below what float16 holds
+    # 1/n is below what float16 holds
+    h, w, t, n = torch.randn(40, 16), 0.3 * torch.randn(90, 16), torch.randint(90, (40,)), 2**24
     found = {}
     for half in (False, True):
         a, b = h.clone().requires_grad_(), w.clone().requires_grad_()
-        with torch.autocast('cpu', torch.float16, enabled=half): loss = chunked_cross_entropy(a, b, t, 7, n)
+        with torch.autocast('cpu', torch.float16, enabled=half):
+            loss = chunked_cross_entropy(a, b, t, 7, n)
         (loss * n).backward()
         test_eq((loss.dtype, a.grad.dtype), (torch.float32, torch.float32))
         found[half] = torch.cat([a.grad.flatten(), b.grad.flatten()])
@@ -338,13 +484,23 @@ def test_float16_keeps_gradients_that_a_loss_scale_saves():
 
 # %% ../nbs/proofs/model.ipynb #31a9886e
 def test_chunked_cross_entropy_bears_large_logits():
-    h, w, t = torch.tensor([[1e4], [-1e4], [0.0]]), torch.tensor([[1.0], [-1.0], [0.5]]), torch.tensor([0, 0, 2])
-    assert both_ways(lambda h, w: F.cross_entropy(h @ w.t(), t), lambda h, w: chunked_cross_entropy(h, w, t, 2), h, w) < 1e-6
+    h, w, t = (
+        torch.tensor([[1e4], [-1e4], [0.0]]),
+        torch.tensor([[1.0], [-1.0], [0.5]]),
+        torch.tensor([0, 0, 2]),
+    )
+    assert (
+        both_ways(
+            lambda h, w: F.cross_entropy(h @ w.t(), t), lambda h, w: chunked_cross_entropy(h, w, t, 2), h, w
+        )
+        < 1e-6
+    )
 
 # %% ../nbs/proofs/model.ipynb #a0b4400d
 def _tiny(seed=0, **kw):
     torch.manual_seed(seed)
     return GPT(GPTConfig(**{**dict(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=16), **kw}))
+
 
 def test_no_position_sees_its_future():
     model, x = _tiny().eval(), torch.randint(50, (3, 16))
@@ -368,9 +524,13 @@ def test_loss_is_cross_entropy_of_the_logits_and_skips_minus_100():
     idx, targets = x[:, :-1], x[:, 1:].clone()
     logits = model(idx)
     test_eq(logits.shape, (3, 16, 50))
-    torch.testing.assert_close(model.loss(idx, targets), F.cross_entropy(logits.reshape(-1, 50), targets.reshape(-1)))
+    torch.testing.assert_close(
+        model.loss(idx, targets), F.cross_entropy(logits.reshape(-1, 50), targets.reshape(-1))
+    )
     targets[:, :10] = -100
-    torch.testing.assert_close(model.loss(idx, targets), F.cross_entropy(logits[:, 10:].reshape(-1, 50), targets[:, 10:].reshape(-1)))
+    torch.testing.assert_close(
+        model.loss(idx, targets), F.cross_entropy(logits[:, 10:].reshape(-1, 50), targets[:, 10:].reshape(-1))
+    )
 
 # %% ../nbs/proofs/model.ipynb #9b924d64
 def _backward(loss):
@@ -384,17 +544,30 @@ def test_a_batch_without_targets_has_a_loss_of_zero_and_zeros_for_every_paramete
             model, x = _tiny(tie_weights=False), torch.randint(50, (2, 16))
             model.loss_chunk_size, model.checkpointing = chunk, checkpointing
             test_eq(_backward(model.loss(x, torch.full_like(x, -100), divide_by=9)), 0)
-            for name, p in model.named_parameters(): assert p.grad is not None and not p.grad.any(), name
-            with torch.no_grad(): test_eq(model.loss(x, torch.full_like(x, -100), divide_by=9).item(), 0)
+            for name, p in model.named_parameters():
+                assert p.grad is not None and not p.grad.any(), name
+            with torch.no_grad():
+                test_eq(model.loss(x, torch.full_like(x, -100), divide_by=9).item(), 0)
 
 # %% ../nbs/proofs/model.ipynb #642fff85
 def test_the_default_divisor_is_the_number_of_targets():
     model, x = _tiny(), torch.randint(50, (2, 16))
-    targets = x.clone(); targets[0, :5] = -100
+    targets = x.clone()
+    targets[0, :5] = -100
     for model.loss_chunk_size in (None, 7):
         for grad in (True, False):
-            with torch.set_grad_enabled(grad): test_close(model.loss(x, targets, divide_by=27).item(), model.loss(x, targets).item(), eps=1e-6)
-        for bad in (0, -1, 2.0, '3', True): test_fail(model.loss, args=(x, targets), kwargs={'divide_by': bad}, exc=MemtrainError, contains=f"divide_by {bad!r} isn't a number of targets")
+            with torch.set_grad_enabled(grad):
+                test_close(
+                    model.loss(x, targets, divide_by=27).item(), model.loss(x, targets).item(), eps=1e-6
+                )
+        for bad in (0, -1, 2.0, '3', True):
+            test_fail(
+                model.loss,
+                args=(x, targets),
+                kwargs={'divide_by': bad},
+                exc=MemtrainError,
+                contains=f"divide_by {bad!r} isn't a number of targets",
+            )
 
 # %% ../nbs/proofs/model.ipynb #aff06228
 def test_half_weights_have_a_loss_in_float32():
@@ -405,8 +578,13 @@ def test_half_weights_have_a_loss_in_float32():
         for chunk in (None, 10):
             value, slope = gradients_of(model, x, chunk)
             test_eq((value.dtype, slope.dtype), (torch.float32, half))
-            assert abs(value/loss - 1) < eps/10 and (slope.float() - exact).norm() < eps*exact.norm(), (half, chunk)
-            with torch.no_grad(): test_eq(model.loss(x[:, 1:], x[:, 1:]).dtype, torch.float32)
+            assert abs(value / loss - 1) < eps / 10 and (slope.float() - exact).norm() < eps * exact.norm(), (
+                half,
+                chunk,
+            )
+            with torch.no_grad():
+                test_eq(model.loss(x[:, 1:], x[:, 1:]).dtype, torch.float32)
+
 
 def gradients_of(model, x, chunk):
     "The loss of `model` on the windows `x`, in chunks, and its gradients"
@@ -421,7 +599,7 @@ def test_a_tied_head_is_the_token_table():
     tied, untied = _tiny(), _tiny(tie_weights=False)
     test_eq(tied.head.weight.data_ptr(), tied.wte.weight.data_ptr())
     test_ne(untied.head.weight.data_ptr(), untied.wte.weight.data_ptr())
-    test_eq(nbytes(untied) - nbytes(tied), 4*50*16)
+    test_eq(nbytes(untied) - nbytes(tied), 4 * 50 * 16)
     tied.load_state_dict(_tiny(seed=1).state_dict())
     test_eq(tied.head.weight.data_ptr(), tied.wte.weight.data_ptr())
 
@@ -430,15 +608,22 @@ def test_hidden_is_what_the_head_reads():
     model, x = _tiny(), torch.randint(50, (2, 5))
     test_eq(model.hidden(x).shape, (2, 5, 16))
     torch.testing.assert_close(model.hidden(x) @ model.head.weight.T, model(x))
-    torch.testing.assert_close(model.hidden(x).mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)  # after the norm
+    # after the norm
+    torch.testing.assert_close(model.hidden(x).mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
 
 # %% ../nbs/proofs/model.ipynb #7c9e6b39
 def test_a_block_is_full_at_block_size_and_no_more():
     model = _tiny()
     test_eq(model(torch.zeros(1, 16, dtype=torch.long)).shape, (1, 16, 50))
     test_eq(model(torch.zeros(1, 1, dtype=torch.long)).shape, (1, 1, 50))
-    for shape in ((1, 17), (1, 0), (16,), (1, 2, 3)): test_fail(model, args=(torch.zeros(shape, dtype=torch.long),), exc=MemtrainError, contains=f'{shape}')
-    test_fail(model.loss, args=(torch.zeros(1, 17, dtype=torch.long),)*2, exc=MemtrainError, contains='block_size 16')
+    for shape in ((1, 17), (1, 0), (16,), (1, 2, 3)):
+        test_fail(model, args=(torch.zeros(shape, dtype=torch.long),), exc=MemtrainError, contains=f'{shape}')
+    test_fail(
+        model.loss,
+        args=(torch.zeros(1, 17, dtype=torch.long),) * 2,
+        exc=MemtrainError,
+        contains='block_size 16',
+    )
 
 # %% ../nbs/proofs/model.ipynb #68fabe15
 def test_positions_count():
@@ -467,21 +652,26 @@ def test_each_dropout_acts():
 def test_weights_start_as_in_gpt2():
     model = _tiny(n_layer=8, n_embd=64, vocab_size=500, bias=True, tie_weights=False)
     for name, p in model.named_parameters():
-        if name.endswith('bias'): assert not p.any(), name
-        elif 'norm' in name: assert (p == 1).all(), name
-        else: assert abs(p.std().item() / (0.02/4 if name.endswith('proj.weight') else 0.02) - 1) < 0.1, name
+        if name.endswith('bias'):
+            assert not p.any(), name
+        elif 'norm' in name:
+            assert (p == 1).all(), name
+        else:
+            assert abs(p.std().item() / (0.02 / 4 if name.endswith('proj.weight') else 0.02) - 1) < 0.1, name
 
 # %% ../nbs/proofs/model.ipynb #2ec4c0b5
 def test_every_parameter_gets_a_gradient():
     for kw in ({}, {'bias': True, 'tie_weights': False}):
         model, x = _tiny(**kw), torch.randint(50, (4, 17))
         model.loss(x[:, :-1], x[:, 1:]).backward()
-        for name, p in model.named_parameters(): assert p.grad is not None and p.grad.any(), name
+        for name, p in model.named_parameters():
+            assert p.grad is not None and p.grad.any(), name
 
 # %% ../nbs/proofs/model.ipynb #1c1304a5
 def gradients(model, x, **settings):
     "The loss of `model` on the windows `x`, and its gradients, with attributes set as in `settings`"
-    for k, v in settings.items(): setattr(model, k, v)
+    for k, v in settings.items():
+        setattr(model, k, v)
     torch.manual_seed(5)
     model.zero_grad()
     loss = model.loss(x[:, :-1], x[:, 1:])
@@ -491,12 +681,17 @@ def gradients(model, x, **settings):
 # %% ../nbs/proofs/model.ipynb #72a1ba37
 WAYS = [True, *(Checkpointing(every, keep) for every in (1, 2, 3) for keep in ('nothing', 'attention'))]
 
+
 def test_blocks_computed_twice_give_the_same_digits():
     for double in (True, False):
         for dropout in (0.0, 0.3):
             for mixed in (False, not double):
-                model, x = _tiny(dropout=dropout, bias=True, n_layer=3, tie_weights=bool(dropout) == mixed), torch.randint(50, (3, 17))
-                if double: model.double()
+                model, x = (
+                    _tiny(dropout=dropout, bias=True, n_layer=3, tie_weights=bool(dropout) == mixed),
+                    torch.randint(50, (3, 17)),
+                )
+                if double:
+                    model.double()
                 with torch.autocast('cpu', torch.bfloat16, enabled=mixed):
                     (loss, once), *others = (gradients(model, x, checkpointing=c) for c in (False, *WAYS))
                 for way, (loss2, twice) in zip(WAYS, others):
@@ -510,37 +705,59 @@ def test_micro_batches_and_documents_computed_twice_give_the_same_digits():
         model, x, found = _tiny(dropout=dropout, n_layer=3), torch.randint(50, (4, 17)), []
         for model.checkpointing in (False, *WAYS):
             for model.loss_chunk_size in (None, 7):
-                torch.manual_seed(5); model.zero_grad()
-                for i in (slice(0, 3), slice(3, 4)): model.loss(x[i, :-1], x[i, 1:], documents[i], divide_by=64).backward()
+                torch.manual_seed(5)
+                model.zero_grad()
+                for i in (slice(0, 3), slice(3, 4)):
+                    model.loss(x[i, :-1], x[i, 1:], documents[i], divide_by=64).backward()
                 found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
-        for g, other in zip(found[2:], found[:2] * len(WAYS)): assert torch.equal(g, other), dropout
+        for g, other in zip(found[2:], found[:2] * len(WAYS)):
+            assert torch.equal(g, other), dropout
         assert (found[1] - found[0]).norm() < 1e-6 * found[0].norm()
 
 # %% ../nbs/proofs/model.ipynb #1933677b
 def times_called(model, x):
     "How often each block was computed in a step, and how often attention"
     calls = Counter()
-    hooks = [b.register_forward_pre_hook(lambda *_, n=n: calls.update([n])) for n, b in enumerate(model.blocks)]
+    hooks = [
+        b.register_forward_pre_hook(lambda *_, n=n: calls.update([n])) for n, b in enumerate(model.blocks)
+    ]
+
     class Counting(TorchDispatchMode):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-            if 'attention' in str(op) and 'backward' not in str(op): calls['attention'] += 1
+            if 'attention' in str(op) and 'backward' not in str(op):
+                calls['attention'] += 1
             return op(*args, **(kwargs or {}))
-    with Counting(): model.loss(x, x).backward()
-    for h in hooks: h.remove()
+
+    with Counting():
+        model.loss(x, x).backward()
+    for h in hooks:
+        h.remove()
     return [calls[n] for n in range(len(model.blocks))], calls['attention']
+
 
 def test_each_kth_block_from_the_back_is_computed_twice_and_kept_attention_once():
     model, x = _tiny(n_layer=4), torch.randint(50, (2, 8))
-    for how, blocks in ((False, [1]*4), (True, [2]*4), (Checkpointing(2), [2, 1, 2, 1]), (Checkpointing(3), [1, 2, 1, 1]), (Checkpointing(4), [2, 1, 1, 1])):
+    for how, blocks in (
+        (False, [1] * 4),
+        (True, [2] * 4),
+        (Checkpointing(2), [2, 1, 2, 1]),
+        (Checkpointing(3), [1, 2, 1, 1]),
+        (Checkpointing(4), [2, 1, 1, 1]),
+    ):
         model.checkpointing = how
         test_eq(times_called(model, x), (blocks, sum(blocks)))
-        if how: model.checkpointing = Checkpointing(1 if how is True else how.every, 'attention')
+        if how:
+            model.checkpointing = Checkpointing(1 if how is True else how.every, 'attention')
         test_eq(times_called(model, x), (blocks, 4))
 
 # %% ../nbs/proofs/model.ipynb #445ded39
 def test_the_simulation_knows_every_way_to_the_byte():
     shape = GPTConfig(200, 64, 2, 2, 64)
-    for how, mixed in ((Checkpointing(2), False), (Checkpointing(keep='attention'), True), (Checkpointing(2, 'attention'), False)):
+    for how, mixed in (
+        (Checkpointing(2), False),
+        (Checkpointing(keep='attention'), True),
+        (Checkpointing(2, 'attention'), False),
+    ):
         step = checkpointed_step(shape, 8, how, mixed)
         assert abs(simulate(*step).peak / measure_step(*step).peak - 1) < 1e-3, (how, mixed)
 
@@ -549,11 +766,17 @@ def test_chunks_of_the_loss_leave_every_gradient_as_it_was():
     for tied in (True, False):
         for double, eps in ((True, 1e-12), (False, 1e-6)):
             model, x = _tiny(tie_weights=tied, n_layer=1), torch.randint(50, (3, 17))
-            if double: model.double()
-            (loss, plain), (loss2, chunked) = (gradients(model, x, loss_chunk_size=n) for n in (None, 10))  # 48 tokens
-            assert abs(loss2/loss - 1) < eps and (chunked - plain).norm() < eps*plain.norm(), (tied, double)
+            if double:
+                model.double()
+            # 48 tokens
+            (loss, plain), (loss2, chunked) = (gradients(model, x, loss_chunk_size=n) for n in (None, 10))
+            assert abs(loss2 / loss - 1) < eps and (chunked - plain).norm() < eps * plain.norm(), (
+                tied,
+                double,
+            )
             loss3, all_ = gradients(model, x, loss_chunk_size=10, checkpointing=True)
-            test_eq(loss3, loss2); assert torch.equal(all_, chunked)
+            test_eq(loss3, loss2)
+            assert torch.equal(all_, chunked)
 
 # %% ../nbs/proofs/model.ipynb #92430374
 def test_chunks_of_the_loss_under_autocast_are_as_near_as_autocast_is():
@@ -562,25 +785,57 @@ def test_chunks_of_the_loss_under_autocast_are_as_near_as_autocast_is():
         loss, exact = gradients(model, x)
         with torch.autocast('cpu', torch.bfloat16):
             mixed, chunked = (gradients(model, x, loss_chunk_size=n) for n in (None, 10))
-            test_eq([model.loss(x[:, :-1], x[:, 1:]).dtype for model.loss_chunk_size in (None, 10)], [torch.float32]*2)
-            with torch.no_grad(): assert abs(model.loss(x[:, :-1], x[:, 1:]).item() - chunked[0]) < 1e-2
+            test_eq(
+                [model.loss(x[:, :-1], x[:, 1:]).dtype for model.loss_chunk_size in (None, 10)],
+                [torch.float32] * 2,
+            )
+            with torch.no_grad():
+                assert abs(model.loss(x[:, :-1], x[:, 1:]).item() - chunked[0]) < 1e-2
             added = 0, 0
             for rows in (slice(0, 2), slice(2, 3)):  # two micro-batches of different sizes
                 model.zero_grad()
                 part = model.loss(x[rows, :-1], x[rows, 1:], divide_by=48)
                 part.backward()
-                added = added[0] + part.item(), added[1] + torch.cat([p.grad.flatten() for p in model.parameters()])
-        off = [max(abs(l/loss - 1), ((g - exact).norm() / exact.norm()).item()) for l, g in (mixed, chunked, added)]
-        assert 1e-6 < off[0] < 0.05 and max(off[1:]) < 2*off[0], off
+                added = (
+                    added[0] + part.item(),
+                    added[1] + torch.cat([p.grad.flatten() for p in model.parameters()]),
+                )
+        off = [
+            max(abs(l / loss - 1), ((g - exact).norm() / exact.norm()).item())
+            for l, g in (mixed, chunked, added)
+        ]
+        assert 1e-6 < off[0] < 0.05 and max(off[1:]) < 2 * off[0], off
         test_eq({p.grad.dtype for p in model.parameters()}, {torch.float32})
 
 # %% ../nbs/proofs/model.ipynb #7c0ea13a
 def test_ways_of_checkpointing_that_make_no_sense_are_refused():
     model = _tiny(n_layer=2)
-    for bad in (0, -1, 2.0, True, None): test_fail(Checkpointing, args=(bad,), exc=MemtrainError, contains="every isn't" if bad is None else f"every {bad!r} isn't")
-    test_fail(Checkpointing, kwargs={'keep': 'all'}, exc=MemtrainError, contains="keep 'all' isn't known: give 'nothing' or 'attention'")
-    for bad in (None, 1, 'attention'): test_fail(setattr, args=(model, 'checkpointing', bad), exc=MemtrainError, contains="checkpointing isn't" if bad is None else f"checkpointing {bad!r} isn't")
-    test_fail(setattr, args=(model, 'checkpointing', Checkpointing(3)), exc=MemtrainError, contains='every 3 computes none of 2 blocks twice')
+    for bad in (0, -1, 2.0, True, None):
+        test_fail(
+            Checkpointing,
+            args=(bad,),
+            exc=MemtrainError,
+            contains="every isn't" if bad is None else f"every {bad!r} isn't",
+        )
+    test_fail(
+        Checkpointing,
+        kwargs={'keep': 'all'},
+        exc=MemtrainError,
+        contains="keep 'all' isn't known: give 'nothing' or 'attention'",
+    )
+    for bad in (None, 1, 'attention'):
+        test_fail(
+            setattr,
+            args=(model, 'checkpointing', bad),
+            exc=MemtrainError,
+            contains="checkpointing isn't" if bad is None else f"checkpointing {bad!r} isn't",
+        )
+    test_fail(
+        setattr,
+        args=(model, 'checkpointing', Checkpointing(3)),
+        exc=MemtrainError,
+        contains='every 3 computes none of 2 blocks twice',
+    )
     test_eq(model.checkpointing, False)  # as it was
 
 # %% ../nbs/proofs/model.ipynb #c5e03243
@@ -588,14 +843,18 @@ def test_what_is_only_looked_at_is_not_computed_twice():
     model, x = _tiny(), torch.randint(50, (2, 8))
     model.checkpointing, calls = True, []
     model.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
+
     def count(f):
-        calls.clear(); f()
+        calls.clear()
+        f()
         return len(calls)
+
     test_eq(count(lambda: model.loss(x, x).backward()), 2)
     model.eval()
     test_eq(count(lambda: model.loss(x, x).backward()), 1)
     model.train()
-    with torch.no_grad(): test_eq(count(lambda: model.loss(x, x)), 1)
+    with torch.no_grad():
+        test_eq(count(lambda: model.loss(x, x)), 1)
 
 # %% ../nbs/proofs/model.ipynb #02d6b5ea
 def pack(pieces, T):
@@ -605,26 +864,39 @@ def pack(pieces, T):
     at = 0
     for d, ids in enumerate(pieces):
         n = len(ids) - 1
-        row[0, at:at + n], row[1, at:at + n], row[2, at:at + n], row[3, at:at + n] = ids[:-1], ids[1:], d, torch.arange(n)
+        row[0, at : at + n], row[1, at : at + n], row[2, at : at + n], row[3, at : at + n] = (
+            ids[:-1],
+            ids[1:],
+            d,
+            torch.arange(n),
+        )
         at += n
     return row[:, None]
+
 
 def cut(T, V, seed):
     "Documents of random lengths that fill a row of `T` positions but for some"
     g = torch.Generator().manual_seed(seed)
     pieces, left = [], T
     while left > 3:
-        n = int(torch.randint(1, max(2, left//2), (), generator=g))
+        n = int(torch.randint(1, max(2, left // 2), (), generator=g))
         pieces.append(torch.randint(V, (n + 1,), generator=g))
         left -= n
     return pieces
 
 # %% ../nbs/proofs/model.ipynb #331be741
 def test_a_packed_document_is_as_if_alone():
-    for double, T, kw in ((True, 16, {}), (True, 16, dict(bias=True, tie_weights=False)), (False, 16, {}), (False, 1100, dict(n_head=1))):  # beyond one block of the kernel
+    # beyond one block of the kernel
+    for double, T, kw in (
+        (True, 16, {}),
+        (True, 16, dict(bias=True, tie_weights=False)),
+        (False, 16, {}),
+        (False, 1100, dict(n_head=1)),
+    ):
         eps = 1e-10 if double else 1e-5
         model = _tiny(block_size=T, **kw)
-        if double: model.double()
+        if double:
+            model.double()
         rows = [cut(T, 50, seed) for seed in range(3)]
         batch = torch.cat([pack(pieces, T) for pieces in rows], 1)
         logits = model(batch[0], *batch[2:])
@@ -632,7 +904,9 @@ def test_a_packed_document_is_as_if_alone():
             at = 0
             for ids in pieces:
                 n = len(ids) - 1
-                torch.testing.assert_close(logits[row, at:at + n], model(ids[None, :-1])[0], atol=eps, rtol=eps)
+                torch.testing.assert_close(
+                    logits[row, at : at + n], model(ids[None, :-1])[0], atol=eps, rtol=eps
+                )
                 at += n
 
 # %% ../nbs/proofs/model.ipynb #c1c3308f
@@ -642,26 +916,49 @@ def slopes_of(model, loss):
     loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
+
 def test_gradients_of_packed_documents_are_those_of_each_alone():
     for double, eps in ((True, 1e-10), (False, 1e-5)):
-        for ways in ({}, dict(checkpointing=True), dict(loss_chunk_size=7), dict(checkpointing=True, loss_chunk_size=7)):
+        for ways in (
+            {},
+            dict(checkpointing=True),
+            dict(loss_chunk_size=7),
+            dict(checkpointing=True, loss_chunk_size=7),
+        ):
             model = _tiny(tie_weights=False)
-            if double: model.double()
+            if double:
+                model.double()
             pieces = [cut(16, 50, seed) for seed in range(3)]
-            alone, n = sum(F.cross_entropy(model(ids[None, :-1])[0], ids[1:], reduction='sum') for row in pieces for ids in row), sum(len(ids) - 1 for row in pieces for ids in row)
-            wanted, value = slopes_of(model, alone/n), (alone/n).item()
-            for k, v in ways.items(): setattr(model, k, v)
+            alone, n = (
+                sum(
+                    F.cross_entropy(model(ids[None, :-1])[0], ids[1:], reduction='sum')
+                    for row in pieces
+                    for ids in row
+                ),
+                sum(len(ids) - 1 for row in pieces for ids in row),
+            )
+            wanted, value = slopes_of(model, alone / n), (alone / n).item()
+            for k, v in ways.items():
+                setattr(model, k, v)
             loss = model.loss(*torch.cat([pack(row, 16) for row in pieces], 1))
-            assert abs(loss.item()/value - 1) < eps and (slopes_of(model, loss) - wanted).norm() < eps*wanted.norm(), (double, settings)
+            assert (
+                abs(loss.item() / value - 1) < eps
+                and (slopes_of(model, loss) - wanted).norm() < eps * wanted.norm()
+            ), (double, settings)
 
 # %% ../nbs/proofs/model.ipynb #2376e5d0
 def test_nothing_is_read_across_documents_or_from_padding():
-    model, (idx, _, documents, positions) = _tiny().eval(), pack([torch.arange(5), torch.arange(7), torch.arange(3)], 16)
+    model, (idx, _, documents, positions) = (
+        _tiny().eval(),
+        pack([torch.arange(5), torch.arange(7), torch.arange(3)], 16),
+    )
     before = model(idx, documents, positions)
     for changed in (0, 1, 2, -1):
         there = documents == changed
         after = model(idx.where(~there, (idx + 1) % 50), documents, positions)
-        assert torch.equal(after[~there], before[~there]) and not torch.equal(after[there], before[there]), changed
+        assert torch.equal(after[~there], before[~there]) and not torch.equal(after[there], before[there]), (
+            changed
+        )
         later = there & (torch.cumsum(there, 1) > 1)  # and within a document nothing from later on
         after = model(idx.where(~later, (idx + 1) % 50), documents, positions)
         torch.testing.assert_close(after[~later], before[~later])
@@ -674,7 +971,8 @@ def test_padding_teaches_nothing():
         batch[0][batch[2] == -1] = token
         loss = model.loss(*batch)
         found.append((loss.item(), slopes_of(model, loss)))
-    test_eq(found[0][0], found[1][0]); assert torch.equal(found[0][1], found[1][1]) and found[0][1].isfinite().all()
+    test_eq(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1]) and found[0][1].isfinite().all()
 
 # %% ../nbs/proofs/model.ipynb #3c1ee222
 def test_one_document_in_a_row_is_the_plain_row():
@@ -692,71 +990,103 @@ def test_documents_and_positions_of_another_shape_are_refused():
     model, x = _tiny(), torch.zeros(2, 8, dtype=torch.long)
     test_fail(model, args=(x, x[:1]), exc=MemtrainError, contains='documents of shape (1, 8)')
     test_fail(model.loss, args=(x, x, x, x[:, :4]), exc=MemtrainError, contains='positions of shape (2, 4)')
-    test_fail(model, args=(x, x.float()), exc=MemtrainError, contains='documents of shape (2, 8) and torch.float32: give int64')
+    test_fail(
+        model,
+        args=(x, x.float()),
+        exc=MemtrainError,
+        contains='documents of shape (2, 8) and torch.float32: give int64',
+    )
 
 # %% ../nbs/proofs/model.ipynb #2654da3c
 def test_a_mask_costs_its_own_bytes_once_for_all_layers():
     def peak(layers, packed):
-        model, x = _tiny(n_layer=layers, block_size=256, n_embd=8, n_head=1, vocab_size=8), torch.randint(8, (4, 256))
-        def work(): model.loss(x, x, *([torch.zeros_like(x)] if packed else [])).backward()
+        model, x = (
+            _tiny(n_layer=layers, block_size=256, n_embd=8, n_head=1, vocab_size=8),
+            torch.randint(8, (4, 256)),
+        )
+
+        def work():
+            model.loss(x, x, *([torch.zeros_like(x)] if packed else [])).backward()
+
         work()
         return measure_peak(work)
-    mask = 4*4*256*256
+
+    mask = 4 * 4 * 256 * 256
     more = [peak(layers, True) - peak(layers, False) for layers in (1, 4)]
-    for m in more: assert 0.9*mask < m < 1.6*mask, (more, mask)
+    for m in more:
+        assert 0.9 * mask < m < 1.6 * mask, (more, mask)
 
 # %% ../nbs/proofs/model.ipynb #25b4fda4
-def _sparse(seed=0, **kw): return _tiny(seed, **{**dict(n_experts=5, expert_hidden=12), **kw})
+def _sparse(seed=0, **kw):
+    return _tiny(seed, **{**dict(n_experts=5, expert_hidden=12), **kw})
 
 # %% ../nbs/proofs/model.ipynb #1c8fc2b6
 def test_gradients_of_experts_are_exact():
     m = _sparse(bias=True).double().blocks[0].mlp
-    for p in m.parameters(): torch.nn.init.normal_(p, std=0.5)
+    for p in m.parameters():
+        torch.nn.init.normal_(p, std=0.5)
     x = torch.randn(2, 3, 16, dtype=torch.float64, requires_grad=True)
     names, params = zip(*m.named_parameters())
-    def f(x, *params): return torch.func.functional_call(m, dict(zip(names, params)), (x,))
+
+    def f(x, *params):
+        return torch.func.functional_call(m, dict(zip(names, params)), (x,))
+
     assert torch.autograd.gradcheck(f, (x, *params), fast_mode=True)
 
 # %% ../nbs/proofs/model.ipynb #2d0cf667
 def test_an_expert_without_a_visit_gets_zeros():
     m = _sparse(n_experts=4, experts_per_token=1, bias=True).blocks[0].mlp
-    with torch.no_grad(): m.gate.weight.zero_()[2] = 1.0
+    with torch.no_grad():
+        m.gate.weight.zero_()[2] = 1.0
     y, uneven = m(torch.ones(2, 6, 16))
     y.sum().backward()
-    for p in (*m.fc.parameters(), *m.proj.parameters()): test_eq([bool(g.any()) for g in p.grad.chunk(4)], [False, False, True, False])
+    for p in (*m.fc.parameters(), *m.proj.parameters()):
+        test_eq([bool(g.any()) for g in p.grad.chunk(4)], [False, False, True, False])
     torch.testing.assert_close(uneven, torch.full((2,), 4.0))  # all to one of four
 
 # %% ../nbs/proofs/model.ipynb #7f0ed7e0
 def test_micro_batches_of_experts_add_up_to_the_whole_balance_included():
     for dtype, eps in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
-        for chunk, checkpointing in ((None, False), (7, True), (7, Checkpointing(2)), (None, Checkpointing(1, 'attention'))):
+        for chunk, checkpointing in (
+            (None, False),
+            (7, True),
+            (7, Checkpointing(2)),
+            (None, Checkpointing(1, 'attention')),
+        ):
             model, x = _sparse(router_aux=0.5).to(dtype), torch.randint(50, (4, 17))
             idx, targets = x[:, :-1], x[:, 1:].clone()
             targets[0, 3:] = targets[3] = -100
             model.loss(idx, targets).backward()
-            whole, n = [p.grad for p in model.parameters()], 16*2 + 3
-            model.zero_grad(); model.loss_chunk_size, model.checkpointing = chunk, checkpointing
+            whole, n = [p.grad for p in model.parameters()], 16 * 2 + 3
+            model.zero_grad()
+            model.loss_chunk_size, model.checkpointing = chunk, checkpointing
             total = sum(_backward(model.loss(i[None], t[None], divide_by=n)) for i, t in zip(idx, targets))
             assert abs(total / model.loss(idx, targets).item() - 1) < eps
-            for p, g in zip(model.parameters(), whole): assert (p.grad - g).norm() <= eps*g.norm(), (dtype, chunk, checkpointing)
+            for p, g in zip(model.parameters(), whole):
+                assert (p.grad - g).norm() <= eps * g.norm(), (dtype, chunk, checkpointing)
 
 # %% ../nbs/proofs/model.ipynb #90fe0c96
 def test_the_balance_is_in_the_gradient_and_not_in_the_value():
     x = torch.randint(50, (4, 17))
+
     def run(aux, train=True):
         model = _sparse(router_aux=aux).train(train)
         return _backward(model.loss(x[:, :-1], x[:, 1:])), model.blocks[0].mlp.gate.weight.grad
+
     (loss, plain), (same, more), (_, still) = run(0.0), run(0.3), run(0.3, train=False)
     test_eq((loss, torch.equal(plain, still)), (same, True))
     model = _sparse()
-    F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()).add(sum(0.3*u.mean() for u in model._features(x[:, :-1], None, None)[1])).backward()
+    F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()).add(
+        sum(0.3 * u.mean() for u in model._features(x[:, :-1], None, None)[1])
+    ).backward()
     torch.testing.assert_close(more, model.blocks[0].mlp.gate.weight.grad)
     assert not torch.allclose(more, plain)
 
 # %% ../nbs/proofs/model.ipynb #a73391eb
 def test_balance_is_one_where_all_are_visited_alike():
     m = _sparse(n_experts=4, experts_per_token=1).blocks[0].mlp
-    with torch.no_grad(): m.gate.weight.copy_(torch.eye(4, 16)*50)
+    with torch.no_grad():
+        m.gate.weight.copy_(torch.eye(4, 16) * 50)
     _, uneven = m(torch.eye(4, 16).repeat(2, 3, 1))
     torch.testing.assert_close(uneven, torch.ones(2))
 
@@ -764,7 +1094,8 @@ def test_balance_is_one_where_all_are_visited_alike():
 def test_experts_under_autocast_and_with_half_weights_are_near():
     model, x = _sparse(router_aux=0.0).eval(), torch.randint(50, (3, 17))
     exact, slope = gradients_of(model, x, None)
-    with torch.autocast('cpu', torch.bfloat16): assert abs(gradients_of(model, x, None)[0] / exact - 1) < 0.01
+    with torch.autocast('cpu', torch.bfloat16):
+        assert abs(gradients_of(model, x, None)[0] / exact - 1) < 0.01
     test_eq(model.blocks[0].mlp.fc.weight.grad.dtype, torch.float32)
     assert abs(gradients_of(model.to(torch.bfloat16), x, 10)[0] / exact - 1) < 0.01
 
@@ -772,7 +1103,11 @@ def test_experts_under_autocast_and_with_half_weights_are_near():
 def test_the_load_of_experts_is_that_of_their_visits():
     model, x = _sparse(), torch.randint(50, (3, 16))
     load = expert_load(model, x)
-    chosen = model.blocks[0].mlp.choose(model.blocks[0].norm2((h := model.wte(x) + model.wpe.weight) + model.blocks[0].attn(model.blocks[0].norm1(h))))[1]
+    chosen = model.blocks[0].mlp.choose(
+        model.blocks[0].norm2(
+            (h := model.wte(x) + model.wpe.weight) + model.blocks[0].attn(model.blocks[0].norm1(h))
+        )
+    )[1]
     torch.testing.assert_close(load[0], torch.bincount(chosen.flatten(), minlength=5) / chosen.numel())
     torch.testing.assert_close(load.sum(1), torch.ones(2))
     assert not model.blocks[0].mlp._forward_pre_hooks
@@ -781,10 +1116,38 @@ def test_the_load_of_experts_is_that_of_their_visits():
 # %% ../nbs/proofs/model.ipynb #ffb94c12
 def test_a_bad_setting_of_experts_names_itself():
     good = GPTConfig(10, 8, 2, 2, 8, n_experts=4)
-    test_eq((good.expert_width, replace(good, experts_per_token=1).expert_width, replace(good, expert_hidden=5).expert_width), (16, 32, 5))
-    for name, bad in (('n_experts', -1), ('n_experts', 2.0), ('experts_per_token', 0), ('experts_per_token', None), ('expert_hidden', 0), ('router_aux', -1), ('router_aux', math.nan), ('router_aux', '1')):
-        test_fail(replace, args=(good,), kwargs={name: bad}, exc=MemtrainError, contains=f"{name} isn't" if bad is None else f"{name} {bad!r} isn't")
-    test_fail(replace, args=(good,), kwargs={'experts_per_token': 5}, exc=MemtrainError, contains='experts_per_token 5 is more than n_experts 4')
+    test_eq(
+        (
+            good.expert_width,
+            replace(good, experts_per_token=1).expert_width,
+            replace(good, expert_hidden=5).expert_width,
+        ),
+        (16, 32, 5),
+    )
+    for name, bad in (
+        ('n_experts', -1),
+        ('n_experts', 2.0),
+        ('experts_per_token', 0),
+        ('experts_per_token', None),
+        ('expert_hidden', 0),
+        ('router_aux', -1),
+        ('router_aux', math.nan),
+        ('router_aux', '1'),
+    ):
+        test_fail(
+            replace,
+            args=(good,),
+            kwargs={name: bad},
+            exc=MemtrainError,
+            contains=f"{name} isn't" if bad is None else f"{name} {bad!r} isn't",
+        )
+    test_fail(
+        replace,
+        args=(good,),
+        kwargs={'experts_per_token': 5},
+        exc=MemtrainError,
+        contains='experts_per_token 5 is more than n_experts 4',
+    )
 
 # %% ../nbs/proofs/model.ipynb #321bcf62
 def test_no_position_of_experts_sees_its_future_or_another_row():
@@ -798,12 +1161,15 @@ def test_a_step_with_experts_is_simulated():
     shape = GPTConfig(256, 64, 1, 2, 32, n_experts=3, expert_hidden=32)
     found = [simulate(*checkpointed_step(shape, 8, how)).peak for how in (False, True)]
     real = [measure_step(*checkpointed_step(shape, 8, how)).peak for how in (False, True)]
-    assert found[1] < found[0] and all(abs(f/r - 1) < 0.01 for f, r in zip(found, real)), (found, real)
+    assert found[1] < found[0] and all(abs(f / r - 1) < 0.01 for f, r in zip(found, real)), (found, real)
 
 # %% ../nbs/proofs/model.ipynb #3f77ae3b
 def test_the_same_generator_draws_the_same_tokens():
     model, x = _tiny(), torch.randint(50, (2, 3))
-    def draw(seed, **kw): return generate(model, x, 20, generator=torch.Generator().manual_seed(seed), **kw)
+
+    def draw(seed, **kw):
+        return generate(model, x, 20, generator=torch.Generator().manual_seed(seed), **kw)
+
     state = torch.get_rng_state()
     test_eq(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
@@ -817,21 +1183,24 @@ def test_greedy_takes_the_best_token_of_the_last_block():
     model, x = _tiny(dropout=0.5), torch.randint(50, (2, 3))
     out = generate(model, x, 20, temperature=0)
     model.eval()
-    for t in range(3, 23): test_eq(out[:, t], model(out[:, max(0, t-16):t])[:, -1].argmax(-1))
+    for t in range(3, 23):
+        test_eq(out[:, t], model(out[:, max(0, t - 16) : t])[:, -1].argmax(-1))
     test_eq(generate(model, x, 20, top_k=1), out)
 
 # %% ../nbs/proofs/model.ipynb #70d4b7ed
 def test_generate_gives_the_mode_back_and_keeps_no_graph():
     model, x = _tiny(dropout=0.5), torch.randint(50, (1, 3))
     seen = []
-    model.head.register_forward_hook(lambda module, args, out: seen.append(out.requires_grad or module.training))
+    model.head.register_forward_hook(
+        lambda module, args, out: seen.append(out.requires_grad or module.training)
+    )
     for mode in (True, False):
         model.train(mode)
         test_eq(generate(model, x, 2).shape, (1, 5))
         test_eq(model.training, mode)
         test_fail(generate, args=(model, x[:, :0], 2), exc=MemtrainError, contains='(1, 0)')
         test_eq(model.training, mode)
-    test_eq(seen, [False]*4)
+    test_eq(seen, [False] * 4)
 
 # %% ../nbs/proofs/model.ipynb #a7199a73
 def test_top_k_draws_from_the_best_only():
@@ -854,8 +1223,18 @@ def test_temperature_sharpens():
 # %% ../nbs/proofs/model.ipynb #e4ef6ac2
 def test_generate_refuses_what_makes_no_sense():
     model, x = _tiny(), torch.randint(50, (1, 3))
-    for bad in (-1, math.nan): test_fail(generate, args=(model, x, 1), kwargs={'temperature': bad}, exc=MemtrainError, contains='temperature ')
-    for bad in (0, -3): test_fail(generate, args=(model, x, 1), kwargs={'top_k': bad}, exc=MemtrainError, contains=f'top_k {bad} ')
+    for bad in (-1, math.nan):
+        test_fail(
+            generate,
+            args=(model, x, 1),
+            kwargs={'temperature': bad},
+            exc=MemtrainError,
+            contains='temperature ',
+        )
+    for bad in (0, -3):
+        test_fail(
+            generate, args=(model, x, 1), kwargs={'top_k': bad}, exc=MemtrainError, contains=f'top_k {bad} '
+        )
     test_eq(generate(model, x, 0), x)
 
 # %% ../nbs/proofs/model.ipynb #fbb24afb
@@ -864,43 +1243,72 @@ def test_a_model_learns_one_batch():
     opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(60):
         loss = model.loss(x[:, :-1], x[:, 1:])
-        opt.zero_grad(); loss.backward(); opt.step()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
     assert loss.item() < math.log(50) / 4
 
 # %% ../nbs/proofs/model.ipynb #6e646ae5
-configs = st.builds(lambda heads, size, **kw: GPTConfig(n_head=heads, n_embd=heads*size, **kw), n_experts=st.sampled_from((0, 2, 5)), expert_hidden=st.sampled_from((None, 3)), heads=st.integers(1, 4), size=st.integers(1, 16),
-    vocab_size=st.integers(1, 300), block_size=st.integers(1, 64), n_layer=st.integers(1, 4), bias=st.booleans(), tie_weights=st.booleans())
+configs = st.builds(
+    lambda heads, size, **kw: GPTConfig(n_head=heads, n_embd=heads * size, **kw),
+    n_experts=st.sampled_from((0, 2, 5)),
+    expert_hidden=st.sampled_from((None, 3)),
+    heads=st.integers(1, 4),
+    size=st.integers(1, 16),
+    vocab_size=st.integers(1, 300),
+    block_size=st.integers(1, 64),
+    n_layer=st.integers(1, 4),
+    bias=st.booleans(),
+    tie_weights=st.booleans(),
+)
+
 
 @settings(deadline=None, max_examples=40)
 @given(configs)
 def test_the_closed_form_counts_the_real_model(config):
-    with torch.device('meta'): model = GPT(config)  # shapes without memory
+    with torch.device('meta'):
+        model = GPT(config)  # shapes without memory
     test_eq(count_params(config), sum(p.numel() for p in model.parameters()))
     parts = {'tokens': model.wte, 'positions': model.wpe, 'blocks': model.blocks, 'norm': model.norm}
-    for name, part in parts.items(): test_eq(count_parts(config)[name], sum(p.numel() for p in part.parameters()))
+    for name, part in parts.items():
+        test_eq(count_parts(config)[name], sum(p.numel() for p in part.parameters()))
 
 # %% ../nbs/proofs/model.ipynb #dec29762
 def test_a_name_keeps_its_shape_with_another_vocabulary():
-    test_eq(named_config('gpt2', vocab_size=8192, block_size=256), GPTConfig(8192, 256, 12, 12, 768, bias=True))
+    test_eq(
+        named_config('gpt2', vocab_size=8192, block_size=256), GPTConfig(8192, 256, 12, 12, 768, bias=True)
+    )
     test_eq(named_config('gpt2', vocab_size=8192).block_size, 1024)
-    test_fail(named_config, args=('gpt3',), exc=MemtrainError, contains="'gpt3' is not a model with a name: take one of gpt2, gpt2-medium, gpt2-large, gpt2-xl")
-    test_fail(named_config, args=('gpt2',), kwargs={'vocab_size': 0}, exc=MemtrainError, contains='vocab_size 0')
+    test_fail(
+        named_config,
+        args=('gpt3',),
+        exc=MemtrainError,
+        contains="'gpt3' is not a model with a name: take one of gpt2, gpt2-medium, gpt2-large, gpt2-xl",
+    )
+    test_fail(
+        named_config, args=('gpt2',), kwargs={'vocab_size': 0}, exc=MemtrainError, contains='vocab_size 0'
+    )
 
 # %% ../nbs/proofs/model.ipynb #389d880f
-targets = st.tuples(st.integers(2, 100_000), st.integers(16, 4096), st.booleans(), st.booleans(), st.floats(0, 1))
+targets = st.tuples(
+    st.integers(2, 100_000), st.integers(16, 4096), st.booleans(), st.booleans(), st.floats(0, 1)
+)
+
 
 def _ask(V, T, bias, tied, place):
-    "A target at `place` (0 to 1) on the way from the smallest that is promised to 100 billion, on a log scale, and what it needs"
+    """A target at `place` (0 to 1) on the way from the smallest that is promised to 100 billion, on a log
+    scale, and what it needs"""
     rest = dict(vocab_size=V, block_size=T, bias=bias, tie_weights=tied)
     least = count_params(GPTConfig(n_layer=1, n_head=1, n_embd=96 if V < 256 else 64, **rest))
-    return round(least * (1e11/least)**place), rest
+    return round(least * (1e11 / least) ** place), rest
+
 
 @settings(deadline=None, max_examples=100)
 @given(targets)
 def test_a_sized_model_is_within_5_percent(drawn):
     target, rest = _ask(*drawn)
     c = size_model(target, **rest)
-    assert abs(count_params(c)/target - 1) <= 0.05
+    assert abs(count_params(c) / target - 1) <= 0.05
     test_eq({k: getattr(c, k) for k in rest}, rest)
     test_eq(c.n_embd % 8, 0)
     assert (c.n_embd // c.n_head) % 8 == 0 and c.n_embd // c.n_head <= 64
@@ -910,9 +1318,10 @@ def test_a_sized_model_is_within_5_percent(drawn):
 @given(targets, st.sampled_from([10**6, 10**7, 10**8, 10**9, 10**10]))
 def test_a_model_with_room_has_a_usual_shape(drawn, extra):
     target, rest = _ask(*drawn[:4], 0)
-    c = size_model(20*target + extra, **rest)
+    c = size_model(20 * target + extra, **rest)
     assert 32 <= c.n_embd / c.n_layer <= 128 and c.n_embd % 16 == 0
-    if extra >= 10**8: test_eq((c.n_embd % 64, c.n_embd // c.n_head), (0, 64))
+    if extra >= 10**8:
+        test_eq((c.n_embd % 64, c.n_embd // c.n_head), (0, 64))
 
 # %% ../nbs/proofs/model.ipynb #43c58fe9
 def test_heads_are_32_wide_below_256_and_64_from_there_on():
@@ -926,61 +1335,127 @@ def test_heads_are_32_wide_below_256_and_64_from_there_on():
 # %% ../nbs/proofs/model.ipynb #762dad70
 def test_a_target_below_the_vocabulary_says_the_smallest():
     least = count_params(GPTConfig(50257, 1024, 1, 1, 8))
-    for target in (0, 1000, '300k'): test_fail(size_model, args=(target, 50257, 1024), exc=MemtrainError, contains=f'8 wide) has {least} parameters')
+    for target in (0, 1000, '300k'):
+        test_fail(
+            size_model,
+            args=(target, 50257, 1024),
+            exc=MemtrainError,
+            contains=f'8 wide) has {least} parameters',
+        )
     test_eq(count_params(size_model(least, 50257, 1024)), least)
 
 # %% ../nbs/proofs/model.ipynb #00d58547
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 10**7), st.integers(1, 100_000), st.integers(1, 4096))
 def test_a_size_is_near_or_the_error_names_what_is_near(target, V, T):
-    try: assert abs(count_params(size_model(target, V, T))/target - 1) <= 0.05
+    try:
+        assert abs(count_params(size_model(target, V, T)) / target - 1) <= 0.05
     except MemtrainError as e:
-        if 'the nearest have' not in str(e): return
-        below, above = (int(n) for n in str(e).split('the nearest have ')[1].split(' parameters')[0].split(' and '))
-        assert below < 0.95*target and 1.05*target < above
-        for n in (below, above): assert abs(count_params(size_model(n, V, T))/n - 1) <= 0.05
+        if 'the nearest have' not in str(e):
+            return
+        below, above = (
+            int(n) for n in str(e).split('the nearest have ')[1].split(' parameters')[0].split(' and ')
+        )
+        assert below < 0.95 * target and 1.05 * target < above
+        for n in (below, above):
+            assert abs(count_params(size_model(n, V, T)) / n - 1) <= 0.05
 
 # %% ../nbs/proofs/model.ipynb #7802a772
 def test_every_mixture_of_layers_is_counted_and_reads_its_past_as_if_it_were_read_anew():
-    for norm, positions, mlp, kv, bias, tied in [('rms', 'rotary', 'swiglu', 2, False, False), ('rms', 'table', 'gelu', 1, True, True), ('layer', 'rotary', 'swiglu', None, True, True), ('layer', 'table', 'gelu', None, False, True)]:
-        c = GPTConfig(50, 16, 2, 4, 32, norm=norm, positions=positions, mlp=mlp, n_kv_head=kv, bias=bias, tie_weights=tied)
+    for norm, positions, mlp, kv, bias, tied in [
+        ('rms', 'rotary', 'swiglu', 2, False, False),
+        ('rms', 'table', 'gelu', 1, True, True),
+        ('layer', 'rotary', 'swiglu', None, True, True),
+        ('layer', 'table', 'gelu', None, False, True),
+    ]:
+        c = GPTConfig(
+            50,
+            16,
+            2,
+            4,
+            32,
+            norm=norm,
+            positions=positions,
+            mlp=mlp,
+            n_kv_head=kv,
+            bias=bias,
+            tie_weights=tied,
+        )
         torch.manual_seed(0)
         m = GPT(c).eval()
         test_eq(count_params(c), sum(p.numel() for p in m.parameters()))
         test_eq(parameter_sizes(c), [p.numel() for p in m.parameters()])
         x, past = torch.randint(50, (2, 12)), m.new_past()
-        found = [m.next_logits(x[:, :5], past)] + [m.next_logits(x[:, i:i + 1], past) for i in range(5, 12)]
+        found = [m.next_logits(x[:, :5], past)] + [m.next_logits(x[:, i : i + 1], past) for i in range(5, 12)]
         torch.testing.assert_close(torch.stack(found, 1), m(x)[:, 4:])
         out = x[:, :3]
-        for _ in range(20): out = torch.cat([out, m(out[:, -16:])[:, -1].argmax(-1, keepdim=True)], 1)  # past the window too
+        # past the window too
+        for _ in range(20):
+            out = torch.cat([out, m(out[:, -16:])[:, -1].argmax(-1, keepdim=True)], 1)
         test_eq(generate(m, x[:, :3], 20, temperature=0), out)
         # packed documents are read as if each had a row of its own
-        documents, own = torch.tensor([[0]*5 + [1]*7]*2), torch.tensor([[*range(5), *range(7)]]*2)
+        documents, own = torch.tensor([[0] * 5 + [1] * 7] * 2), torch.tensor([[*range(5), *range(7)]] * 2)
         torch.testing.assert_close(m(x, documents, own)[:, 5:], m(x[:, 5:]))
         m.train()
         plain = torch.autograd.grad(m.loss(x, x), m.wte.weight)[0]
         m.checkpointing = True
         torch.testing.assert_close(torch.autograd.grad(m.loss(x, x), m.wte.weight)[0], plain)
 
+
 def test_what_is_read_once_can_be_read_on_one_at_a_time_only():
     m = GPT(GPTConfig(50, 4, 1, 1, 8)).eval()
     past = m.new_past()
     m.next_logits(torch.zeros(1, 3, dtype=torch.int64), past)
-    test_fail(lambda: m.next_logits(torch.zeros(1, 2, dtype=torch.int64), past), exc=MemtrainError, contains='3 tokens read, and (1, 2) more: give one at a time, up to block_size 4')
+    test_fail(
+        lambda: m.next_logits(torch.zeros(1, 2, dtype=torch.int64), past),
+        exc=MemtrainError,
+        contains='3 tokens read, and (1, 2) more: give one at a time, up to block_size 4',
+    )
     m.next_logits(torch.zeros(1, 1, dtype=torch.int64), past)
-    test_fail(lambda: m.next_logits(torch.zeros(1, 1, dtype=torch.int64), past), exc=MemtrainError, contains='4 tokens read')
+    test_fail(
+        lambda: m.next_logits(torch.zeros(1, 1, dtype=torch.int64), past),
+        exc=MemtrainError,
+        contains='4 tokens read',
+    )
+
 
 def test_a_layer_that_cannot_be_says_which_field_it_is():
     good = GPTConfig(50, 8, 1, 4, 32)
-    for field, bad, said in (('norm', 'batch', "norm 'batch' isn't layer or rms"), ('positions', 'alibi', "isn't table or rotary"), ('mlp', 'relu', "isn't gelu or gelu_exact or swiglu"), ('n_kv_head', 3, "doesn't divide n_head 4"),
-                             ('norm_eps', 0, "isn't a number above 0"), ('rope_theta', math.inf, "isn't a number above 0"), ('mlp_hidden', 0, "isn't a whole number, 1 or more")):
+    for field, bad, said in (
+        ('norm', 'batch', "norm 'batch' isn't layer or rms"),
+        ('positions', 'alibi', "isn't table or rotary"),
+        ('mlp', 'relu', "isn't gelu or gelu_exact or swiglu"),
+        ('n_kv_head', 3, "doesn't divide n_head 4"),
+        ('norm_eps', 0, "isn't a number above 0"),
+        ('rope_theta', math.inf, "isn't a number above 0"),
+        ('mlp_hidden', 0, "isn't a whole number, 1 or more"),
+    ):
         test_fail(lambda: replace(good, **{field: bad}), exc=MemtrainError, contains=said)
-    test_fail(lambda: replace(good, n_embd=36, positions='rotary'), exc=MemtrainError, contains="makes heads of 9, which rotary positions can't turn in pairs")
-    test_fail(lambda: replace(good, n_experts=2, mlp='swiglu'), exc=MemtrainError, contains='n_experts 2 are in the place of the MLP')
+    test_fail(
+        lambda: replace(good, n_embd=36, positions='rotary'),
+        exc=MemtrainError,
+        contains="makes heads of 9, which rotary positions can't turn in pairs",
+    )
+    test_fail(
+        lambda: replace(good, n_experts=2, mlp='swiglu'),
+        exc=MemtrainError,
+        contains='n_experts 2 are in the place of the MLP',
+    )
+
 
 def test_the_closed_form_leaves_other_layers_to_simulate():
-    for field, value in (('norm', 'rms'), ('positions', 'rotary'), ('mlp', 'swiglu'), ('mlp_hidden', 100), ('n_kv_head', 1)):
+    for field, value in (
+        ('norm', 'rms'),
+        ('positions', 'rotary'),
+        ('mlp', 'swiglu'),
+        ('mlp_hidden', 100),
+        ('n_kv_head', 1),
+    ):
         shape = GPTConfig(50, 8, 1, 4, 32, **{field: value})
         test_eq(shape.beyond_gpt2[0], field)
-        test_fail(lambda: estimate(shape, Step(2)), exc=MemtrainError, contains=f'{field} {value!r} is more than the closed form knows: simulate')
+        test_fail(
+            lambda: estimate(shape, Step(2)),
+            exc=MemtrainError,
+            contains=f'{field} {value!r} is more than the closed form knows: simulate',
+        )
     test_eq(GPTConfig(50, 8, 1, 4, 32, mlp_hidden=128, n_kv_head=4).beyond_gpt2, [])

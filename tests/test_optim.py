@@ -14,7 +14,9 @@ def test_stochastic_rounding_is_unbiased():
     g = torch.Generator().manual_seed(0)
     for x in (1.001, -1.001, 0.3, 3e-5, -7e20, 1e-39):
         x, n = torch.tensor(x), 40000
-        r = round_stochastically(x.expand(n).contiguous(), torch.randint(2**16, (n,), generator=g, dtype=torch.int32)).double()
+        r = round_stochastically(
+            x.expand(n).contiguous(), torch.randint(2**16, (n,), generator=g, dtype=torch.int32)
+        ).double()
         low, high = r.min(), r.max()
         assert low <= x <= high and len(r.unique()) == 2  # its neighbours
         p = (x.double() - low) / (high - low)
@@ -25,18 +27,21 @@ def test_stochastic_rounding_is_unbiased():
 import torch
 from memtrain.optim import make_8bit
 
+
 def test_solution_small_matrices_keep_float32():
     def state_bytes(n):
         p = torch.nn.Parameter(torch.randn(n, n))
         p.grad, opt = torch.randn_like(p), make_8bit('adamw', [p], 1e-3, (0.9, 0.999))
         opt.step()
-        return sum(v.nbytes for k, v in opt.state[p].items() if k != 'step' and 'qmap' not in k)/p.numel()
-    assert (state_bytes(64), state_bytes(60)) == (2*(1 + 4/256), 8)
+        return sum(v.nbytes for k, v in opt.state[p].items() if k != 'step' and 'qmap' not in k) / p.numel()
+
+    assert (state_bytes(64), state_bytes(60)) == (2 * (1 + 4 / 256), 8)
 
 # %% ../nbs/solutions/12_optim.ipynb #0264fc01
 def test_solution_a_weight_rests_at_two():
     w = torch.ones(1, dtype=torch.bfloat16)
-    for _ in range(1000): w += 0.004
+    for _ in range(1000):
+        w += 0.004
     assert w.item() == 2.0
 
 # %% ../nbs/proofs/optim.ipynb #86513f5c
@@ -51,29 +56,39 @@ from memtrain.model import GPT, GPTConfig
 from memtrain.optim import _SLICE, _generator, _import_8bit, _noise, _update_slice
 
 # %% ../nbs/proofs/optim.ipynb #c81355c7
-_SIZES = [(1,), (4095,), (4096,), (5000,), (70, 100), (_SLICE + 1,), (2*_SLICE + 300,), (3, 16, 512)]
+_SIZES = [(1,), (4095,), (4096,), (5000,), (70, 100), (_SLICE + 1,), (2 * _SLICE + 300,), (3, 16, 512)]
+
 
 def _twins(make_a, make_b, sizes=_SIZES, dtype=torch.float32):
     "Two optimizers for parameters of the same values, and a function that gives both the same gradients"
     g = torch.Generator().manual_seed(1)
     values = [torch.randn(size, generator=g) for size in sizes]
     a, b = ([torch.nn.Parameter(v.to(dtype, copy=True)) for v in values] for _ in range(2))
+
     def give(step):
         g = torch.Generator().manual_seed(step)
         for p, q in zip(a, b):
-            p.grad = (torch.randn(p.shape, generator=g) * 10.0**(-step)).to(dtype)
+            p.grad = (torch.randn(p.shape, generator=g) * 10.0 ** (-step)).to(dtype)
             q.grad = p.grad.clone()
+
     return make_a(a), make_b(b), give
+
 
 def _same(a, b):
     "Whether parameters and states of two optimizers agree to the last bit"
     for p, q in zip(a.param_groups[0]['params'], b.param_groups[0]['params'], strict=True):
         assert torch.equal(p, q), tuple(p.shape)
-        for k, v in a.state[p].items(): assert torch.equal(torch.as_tensor(v), torch.as_tensor(b.state[q][k])), (tuple(p.shape), k)
+        for k, v in a.state[p].items():
+            assert torch.equal(torch.as_tensor(v), torch.as_tensor(b.state[q][k])), (tuple(p.shape), k)
         test_eq(set(a.state[p]), set(b.state[q]))
 
-def _ours(kind): return lambda ps: make_8bit(kind, ps, 1e-2, (0.9, 0.95), 0.1)
-def _theirs(name): return lambda ps: getattr(_import_8bit(), name)(ps, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+
+def _ours(kind):
+    return lambda ps: make_8bit(kind, ps, 1e-2, (0.9, 0.95), 0.1)
+
+
+def _theirs(name):
+    return lambda ps: getattr(_import_8bit(), name)(ps, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
 
 # %% ../nbs/proofs/optim.ipynb #2ac98bbf
 def test_8bit_is_bitsandbytes_to_the_last_bit():
@@ -88,8 +103,14 @@ def test_8bit_is_bitsandbytes_to_the_last_bit():
 
 # %% ../nbs/proofs/optim.ipynb #8766d81b
 def test_8bit_takes_tensors_that_lie_otherwise():
-    def transposed(ps): return [torch.nn.Parameter(p.data.t()) for p in ps]
-    a, b, give = _twins(lambda ps: _ours('adamw')(transposed(ps)), lambda ps: _theirs('AdamW8bit')(transposed(ps)), sizes=[(700, 600), (64, 64)])
+    def transposed(ps):
+        return [torch.nn.Parameter(p.data.t()) for p in ps]
+
+    a, b, give = _twins(
+        lambda ps: _ours('adamw')(transposed(ps)),
+        lambda ps: _theirs('AdamW8bit')(transposed(ps)),
+        sizes=[(700, 600), (64, 64)],
+    )
     for step in range(3):
         for p, q in zip(a.param_groups[0]['params'], b.param_groups[0]['params']):
             p.grad = torch.randn(p.shape[::-1], generator=torch.Generator().manual_seed(step)).t()
@@ -105,15 +126,21 @@ def _saved(opt):
     f.seek(0)
     return torch.load(f, weights_only=True)
 
+
 def test_8bit_states_are_bitsandbytes_both_ways():
     for kind, name in (('adamw', 'AdamW8bit'), ('lion', 'Lion8bit')):
-        for there, back in ((_ours(kind), _theirs(name)), (_theirs(name), _ours(kind)), (_ours(kind), _ours(kind))):
+        for there, back in (
+            (_ours(kind), _theirs(name)),
+            (_theirs(name), _ours(kind)),
+            (_ours(kind), _ours(kind)),
+        ):
             a, b, give = _twins(there, back, sizes=[(4095,), (70, 100), (_SLICE + 1,)])
             for step in range(2):
                 give(step)
                 a.step()
             with torch.no_grad():
-                for p, q in zip(a.param_groups[0]['params'], b.param_groups[0]['params']): q.copy_(p)
+                for p, q in zip(a.param_groups[0]['params'], b.param_groups[0]['params']):
+                    q.copy_(p)
             b.load_state_dict(_saved(a))
             for step in range(2, 4):
                 give(step)
@@ -134,21 +161,33 @@ def test_small_parameters_keep_float32_states():
 
 # %% ../nbs/proofs/optim.ipynb #398a2ac3
 def test_8bit_takes_the_memory_of_a_slice():
-    a, b, give = _twins(_ours('adamw'), _theirs('AdamW8bit'), sizes=[(8*_SLICE,)])
-    for opt in (a, b): give(0), opt.step()
+    a, b, give = _twins(_ours('adamw'), _theirs('AdamW8bit'), sizes=[(8 * _SLICE,)])
+    for opt in (a, b):
+        give(0), opt.step()
     give(1)
     ours, theirs = measure_peak(a.step), measure_peak(b.step)
-    assert 20*_SLICE <= ours <= 20*_SLICE + 1000, ours
+    assert 20 * _SLICE <= ours <= 20 * _SLICE + 1000, ours
     assert theirs >= 7.9 * ours  # 8 slices
 
 # %% ../nbs/proofs/optim.ipynb #feddecef
 def test_8bit_says_what_is_wrong_in_a_line():
-    def make(kind='adamw', params=None, lr=1e-3, betas=(0.9, 0.95), **kw): return make_8bit(kind, [torch.nn.Parameter(torch.ones(3))] if params is None else params, lr, betas, **kw)
-    for kw, says in ((dict(kind='sgd'), "kind 'sgd' has no states of 8 bits: take one of adamw, lion"), (dict(lr=-1.0), 'learning rate: -1.0'), (dict(betas=(0.9, 1.0)), 'index 1: 1.0'),
-                     (dict(weight_decay=-1.0), 'weight_decay'), (dict(params=[]), 'empty parameter list'), (dict(paged=True), 'a parameter on cpu')):
-        for kind in ([kw.pop('kind')] if 'kind' in kw else ['adamw', 'lion']):
+    def make(kind='adamw', params=None, lr=1e-3, betas=(0.9, 0.95), **kw):
+        return make_8bit(
+            kind, [torch.nn.Parameter(torch.ones(3))] if params is None else params, lr, betas, **kw
+        )
+
+    for kw, says in (
+        (dict(kind='sgd'), "kind 'sgd' has no states of 8 bits: take one of adamw, lion"),
+        (dict(lr=-1.0), 'learning rate: -1.0'),
+        (dict(betas=(0.9, 1.0)), 'index 1: 1.0'),
+        (dict(weight_decay=-1.0), 'weight_decay'),
+        (dict(params=[]), 'empty parameter list'),
+        (dict(paged=True), 'a parameter on cpu'),
+    ):
+        for kind in [kw.pop('kind')] if 'kind' in kw else ['adamw', 'lion']:
             test_fail(lambda: make(kind, **kw), exc=MemtrainError, contains=says)
-    with patch.dict(sys.modules, {'bitsandbytes.optim': None}): test_fail(make, exc=MemtrainError, contains='pip install bitsandbytes')
+    with patch.dict(sys.modules, {'bitsandbytes.optim': None}):
+        test_fail(make, exc=MemtrainError, contains='pip install bitsandbytes')
     table = torch.nn.Embedding(5, 3, sparse=True)
     table(torch.tensor([1])).sum().backward()
     test_fail(make(params=table.parameters()).step, exc=MemtrainError, contains='sparse=False')
@@ -171,10 +210,10 @@ def test_noise_is_uniform_and_of_three_kinds():
     n = 2**18
     a = torch.stack(list(_noise(n, torch.Generator().manual_seed(3)))).double()
     assert a.min() == 0 and a.max() == 65535
-    assert ((a.mean(1) - 32767.5).abs() < 5 * 65536 / (12 * n)**0.5).all()
+    assert ((a.mean(1) - 32767.5).abs() < 5 * 65536 / (12 * n) ** 0.5).all()
     assert (torch.corrcoef(a) - torch.eye(3)).abs().max() < 5 / n**0.5
     counts = torch.bincount((a[0] // 1024).long(), minlength=64).double()
-    assert ((counts - n/64)**2 / (n/64)).sum() < 63 + 5 * (2*63)**0.5
+    assert ((counts - n / 64) ** 2 / (n / 64)).sum() < 63 + 5 * (2 * 63) ** 0.5
 
 # %% ../nbs/proofs/optim.ipynb #8ad71afc
 def test_noise_of_different_seeds_never_meets():
@@ -189,7 +228,8 @@ def test_stochastic_rounding_is_exact_over_all_noise():
         r = round_stochastically(x.expand(2**16).contiguous(), noise)
         test_eq(r.double().mean().float(), x)  # each noise once: the mean is x itself
     special = torch.tensor([float('inf'), -float('inf'), 0.0, 1.5, float('nan')]).contiguous()
-    special = torch.cat([special, torch.tensor([0x7fffffff, -1], dtype=torch.int32).view(torch.float32)])  # NaNs with all bits
+    # NaNs with all bits
+    special = torch.cat([special, torch.tensor([0x7FFFFFFF, -1], dtype=torch.int32).view(torch.float32)])
     for n in (0, 1, 65535):
         r = round_stochastically(special, torch.full((7,), n, dtype=torch.int32))
         test_eq(r[:4].tolist(), special[:4].tolist())
@@ -197,10 +237,15 @@ def test_stochastic_rounding_is_exact_over_all_noise():
 
 # %% ../nbs/proofs/optim.ipynb #46b79d9b
 def test_master_is_float32_adamw_to_the_last_bit():
-    g, sizes = torch.Generator().manual_seed(0), [(5,), (33, 7), (2*_SLICE + 300,)]
-    ps = [torch.nn.Parameter(torch.randn(size, generator=g).bfloat16()) for size in sizes] + [torch.nn.Parameter(torch.randn(9, generator=g))]
+    g, sizes = torch.Generator().manual_seed(0), [(5,), (33, 7), (2 * _SLICE + 300,)]
+    ps = [torch.nn.Parameter(torch.randn(size, generator=g).bfloat16()) for size in sizes] + [
+        torch.nn.Parameter(torch.randn(9, generator=g))
+    ]
     refs = [torch.nn.Parameter(p.detach().float()) for p in ps]
-    opt, ref = BF16AdamW(ps, 1e-2, weight_decay=0.1, rounding='master'), torch.optim.AdamW(refs, lr=1e-2, weight_decay=0.1, fused=True)
+    opt, ref = (
+        BF16AdamW(ps, 1e-2, weight_decay=0.1, rounding='master'),
+        torch.optim.AdamW(refs, lr=1e-2, weight_decay=0.1, fused=True),
+    )
     for _ in range(4):
         for p, r in zip(ps, refs):
             p.grad = torch.randn(p.shape, generator=g).to(p.dtype)
@@ -208,11 +253,15 @@ def test_master_is_float32_adamw_to_the_last_bit():
         opt.step(), ref.step()
     for p, r in zip(ps, refs):
         assert torch.equal(opt.state[p].get('master', p), r) and torch.equal(p, r.to(p.dtype))
-        test_eq({k: v.dtype for k, v in opt.state[p].items() if k.startswith('exp')}, {'exp_avg': torch.float32, 'exp_avg_sq': torch.float32})
+        test_eq(
+            {k: v.dtype for k, v in opt.state[p].items() if k.startswith('exp')},
+            {'exp_avg': torch.float32, 'exp_avg_sq': torch.float32},
+        )
 
 # %% ../nbs/proofs/optim.ipynb #33112c38
 def test_stochastic_is_adamw_between_two_neighbours():
-    "Every step from the state as it is: weights and moments are neighbours of what float32 would give, and on average that"
+    """Every step from the state as it is: weights and moments are neighbours of what float32 would give, and
+    on average that"""
     n, g = 50000, torch.Generator().manual_seed(0)
     p = torch.nn.Parameter(torch.full((n,), 1.0, dtype=torch.bfloat16))
     opt = BF16AdamW([p], 1e-3, weight_decay=0.1)
@@ -221,21 +270,37 @@ def test_stochastic_is_adamw_between_two_neighbours():
         r = torch.nn.Parameter(p.detach().float())
         ref = torch.optim.AdamW([r], lr=1e-3, weight_decay=0.1, fused=True)
         r.grad = p.grad.float()
-        if step: ref.state[r] = {'step': torch.tensor(float(step)), **{k: v.float() for k, v in opt.state[p].items() if k != 'step'}}
+        if step:
+            ref.state[r] = {
+                'step': torch.tensor(float(step)),
+                **{k: v.float() for k, v in opt.state[p].items() if k != 'step'},
+            }
         opt.step(), ref.step()
-        for new, true in ((p, r), (opt.state[p]['exp_avg'], ref.state[r]['exp_avg']), (opt.state[p]['exp_avg_sq'], ref.state[r]['exp_avg_sq'])):
+        for new, true in (
+            (p, r),
+            (opt.state[p]['exp_avg'], ref.state[r]['exp_avg']),
+            (opt.state[p]['exp_avg_sq'], ref.state[r]['exp_avg_sq']),
+        ):
             test_eq(new.dtype, torch.bfloat16)
-            off = (new.detach().double() - true.detach().double()) / true.detach().double().abs().clamp_min(1e-30)
+            off = (new.detach().double() - true.detach().double()) / true.detach().double().abs().clamp_min(
+                1e-30
+            )
             assert off.abs().max() <= 2**-7 and abs(off.mean()) < 5 * off.std() / n**0.5
 
 # %% ../nbs/proofs/optim.ipynb #637a5b3a
 def test_bf16_resumes_to_the_last_bit():
-    def parameters(): return [torch.nn.Parameter(torch.linspace(-1, 1, n).bfloat16()) for n in (3, 700, _SLICE + 5)] + [torch.nn.Parameter(torch.ones(6))]
+    def parameters():
+        return [torch.nn.Parameter(torch.linspace(-1, 1, n).bfloat16()) for n in (3, 700, _SLICE + 5)] + [
+            torch.nn.Parameter(torch.ones(6))
+        ]
+
     def run(ps, opt, steps):
         for step in steps:
             g = torch.Generator().manual_seed(step)
-            for p in ps: p.grad = torch.randn(p.shape, generator=g).to(p.dtype)
+            for p in ps:
+                p.grad = torch.randn(p.shape, generator=g).to(p.dtype)
             opt.step()
+
     for rounding in ('stochastic', 'master'):
         a = parameters()
         opt = BF16AdamW(a, 1e-2, rounding=rounding, seed=5)
@@ -246,7 +311,11 @@ def test_bf16_resumes_to_the_last_bit():
         run(a, opt, range(3, 6)), run(b, new, range(3, 6))
         _same(opt, new)
         other = BF16AdamW(parameters(), rounding='stochastic' if rounding == 'master' else 'master')
-        test_fail(lambda: other.load_state_dict(opt.state_dict()), exc=MemtrainError, contains='make it as it was saved')
+        test_fail(
+            lambda: other.load_state_dict(opt.state_dict()),
+            exc=MemtrainError,
+            contains='make it as it was saved',
+        )
 
 # %% ../nbs/proofs/optim.ipynb #a30f4168
 def test_bf16_noise_depends_on_seed_step_and_place():
@@ -257,22 +326,28 @@ def test_bf16_noise_depends_on_seed_step_and_place():
             ps[-1].grad = torch.ones(1000, dtype=torch.bfloat16)
             opt.step()
         return ps[-1]
+
     base = step()
     assert torch.equal(base, step())
-    for other in (step(seed=1), step(before=1), step(steps=2)): assert not torch.equal(base, other)
+    for other in (step(seed=1), step(before=1), step(steps=2)):
+        assert not torch.equal(base, other)
 
 # %% ../nbs/proofs/optim.ipynb #eb9bf01a
 def test_bf16_takes_tensors_that_lie_otherwise_and_the_memory_of_a_slice():
     for rounding in ('stochastic', 'master'):
         g = torch.Generator().manual_seed(0)
-        a, grads = torch.randn(30, 20, generator=g).bfloat16(), [torch.randn(30, 20, generator=g).bfloat16() for _ in range(3)]
+        a, grads = (
+            torch.randn(30, 20, generator=g).bfloat16(),
+            [torch.randn(30, 20, generator=g).bfloat16() for _ in range(3)],
+        )
         p, q = torch.nn.Parameter(a.t().contiguous().t()), torch.nn.Parameter(a.clone())
         opt = [BF16AdamW([t], 1e-2, rounding=rounding) for t in (p, q)]
         for grad in grads:
             p.grad, q.grad = grad.t().contiguous().t(), grad
-            for o in opt: o.step()
+            for o in opt:
+                o.step()
         assert torch.equal(p, q) and p.stride() == (1, 30) and not torch.equal(q, a)
-        big = torch.nn.Parameter(torch.zeros(8*_SLICE, dtype=torch.bfloat16))
+        big = torch.nn.Parameter(torch.zeros(8 * _SLICE, dtype=torch.bfloat16))
         o = BF16AdamW([big], rounding=rounding)
         big.grad = torch.ones_like(big)
         o.step()
@@ -287,7 +362,10 @@ def test_bf16_updates_shards():
     torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         mesh = torch.distributed.init_device_mesh('cpu', (1,))
-        def shard(t): return torch.distributed.tensor.distribute_tensor(t, mesh, [torch.distributed.tensor.Shard(0)])
+
+        def shard(t):
+            return torch.distributed.tensor.distribute_tensor(t, mesh, [torch.distributed.tensor.Shard(0)])
+
         for rounding in ('stochastic', 'master'):
             whole = torch.nn.Parameter(torch.linspace(-1, 1, 600).view(30, 20).bfloat16())
             p = torch.nn.Parameter(shard(whole.detach().clone()))
@@ -295,23 +373,34 @@ def test_bf16_updates_shards():
             for step in range(3):
                 whole.grad = torch.full((30, 20), 0.1 + step, dtype=torch.bfloat16)
                 p.grad = shard(whole.grad.clone())
-                for o in opts: o.step()
+                for o in opts:
+                    o.step()
             assert all(hasattr(v, 'to_local') for v in opts[0].state[p].values() if torch.is_tensor(v))
-            if rounding == 'master': assert torch.equal(p.full_tensor(), whole)
-            else: assert (p.full_tensor() - whole).abs().max() < 0.03 and not torch.equal(p.full_tensor(), whole)  # a rank's own noise
-        test_fail(lambda: make_8bit('adamw', [p], 1e-3, (0.9, 0.95)), exc=MemtrainError, contains='not for shards')
-    finally: torch.distributed.destroy_process_group()
+            if rounding == 'master':
+                assert torch.equal(p.full_tensor(), whole)
+            # a rank's own noise
+            else:
+                assert (p.full_tensor() - whole).abs().max() < 0.03 and not torch.equal(
+                    p.full_tensor(), whole
+                )
+        test_fail(
+            lambda: make_8bit('adamw', [p], 1e-3, (0.9, 0.95)), exc=MemtrainError, contains='not for shards'
+        )
+    finally:
+        torch.distributed.destroy_process_group()
 
 # %% ../nbs/proofs/optim.ipynb #e776059c
 def test_bf16_takes_a_closure_and_refuses_an_infinite_rate():
     p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     test_fail(BF16AdamW, args=([p],), kwargs={'lr': float('inf')}, exc=MemtrainError, contains='inf')
     o = BF16AdamW([p], 0.1)
+
     def closure():
         o.zero_grad()
         loss = p.float().square().sum()
         loss.backward()
         return loss
+
     test_eq(o.step(closure).item(), 3.0)
     assert (p < 1).all()
 
@@ -327,7 +416,10 @@ def test_a_loaded_bf16_state_is_a_copy():
 # %% ../nbs/proofs/optim.ipynb #d0eb4130
 def test_a_master_knows_its_weights_however_they_lie():
     p = torch.nn.Parameter(torch.randn(30, 20).bfloat16().t())
-    q, g = torch.nn.Parameter(p.detach().clone(memory_format=torch.contiguous_format)), torch.randn(20, 30).bfloat16()
+    q, g = (
+        torch.nn.Parameter(p.detach().clone(memory_format=torch.contiguous_format)),
+        torch.randn(20, 30).bfloat16(),
+    )
     for x in (p, q):
         x.grad = g.clone()
         BF16AdamW([x], 0.01, rounding='master').step()
@@ -339,29 +431,47 @@ def test_float32_weights_are_updated_as_by_adamw_and_have_no_master():
     r = torch.nn.Parameter(p.detach().clone())
     o = BF16AdamW([p], 0.1, eps=1.0, rounding='master', weight_decay=0.0)
     t = torch.optim.AdamW([r], 0.1, eps=1.0, weight_decay=0.0, fused=True)
-    for x in (p, r): x.grad = torch.ones(9)
+    for x in (p, r):
+        x.grad = torch.ones(9)
     o.step(), t.step()
     assert torch.equal(p, r) and 'master' not in o.state[p]
 
 # %% ../nbs/proofs/optim.ipynb #be79c398
 def test_weight_and_moments_are_rounded_by_noises_of_their_own():
     seen, real = [], round_stochastically
+
     def look(x, noise):
         seen.append(tuple(noise.tolist()))
         return real(x, noise)
+
     p = torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16))
     p.grad = torch.ones_like(p)
-    with patch.dict(_update_slice.__globals__, round_stochastically=look): BF16AdamW([p]).step()
+    with patch.dict(_update_slice.__globals__, round_stochastically=look):
+        BF16AdamW([p]).step()
     test_eq(len(set(seen)), 3)
 
 # %% ../nbs/proofs/optim.ipynb #fb544e1e
 def test_bf16_says_what_is_wrong_in_a_line():
     p = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
-    for kw, says in ((dict(lr=-1.0), "lr -1.0 isn't a number"), (dict(lr=float('nan')), 'lr nan'), (dict(eps=-1.0), 'eps -1.0'), (dict(betas=(0.9, 1.0)), "betas (0.9, 1.0) aren't"),
-                     (dict(weight_decay=-0.1), 'weight_decay -0.1'), (dict(rounding='up'), "rounding 'up' isn't known: take")):
+    for kw, says in (
+        (dict(lr=-1.0), "lr -1.0 isn't a number"),
+        (dict(lr=float('nan')), 'lr nan'),
+        (dict(eps=-1.0), 'eps -1.0'),
+        (dict(betas=(0.9, 1.0)), "betas (0.9, 1.0) aren't"),
+        (dict(weight_decay=-0.1), 'weight_decay -0.1'),
+        (dict(rounding='up'), "rounding 'up' isn't known: take"),
+    ):
         test_fail(lambda: BF16AdamW([p], **kw), exc=MemtrainError, contains=says)
-    test_fail(lambda: BF16AdamW([torch.nn.Parameter(torch.ones(3, dtype=torch.float16))]), exc=MemtrainError, contains='float16: BF16AdamW takes')
-    test_fail(lambda: BF16AdamW([p]).load_state_dict(torch.optim.AdamW([p]).state_dict()), exc=MemtrainError, contains='another optimizer')
+    test_fail(
+        lambda: BF16AdamW([torch.nn.Parameter(torch.ones(3, dtype=torch.float16))]),
+        exc=MemtrainError,
+        contains='float16: BF16AdamW takes',
+    )
+    test_fail(
+        lambda: BF16AdamW([p]).load_state_dict(torch.optim.AdamW([p]).state_dict()),
+        exc=MemtrainError,
+        contains='another optimizer',
+    )
     table = torch.nn.Embedding(5, 3, sparse=True)
     table(torch.tensor([1])).sum().backward()
     test_fail(BF16AdamW(table.parameters()).step, exc=MemtrainError, contains='sparse=False')
@@ -378,18 +488,30 @@ def _train(make, hooked, steps=3, tie=True, again=False, chunk=None, dtype=torch
     for _ in range(steps):
         model.loss(*torch.randint(300, (2, 4, 16), generator=g)).backward()
         assert not hooked or all(p.grad is None for p in model.parameters())
-        if not hooked: opt.step(), opt.zero_grad()
+        if not hooked:
+            opt.step(), opt.zero_grad()
     return model, opt, handle
 
-_MAKERS = {'fused': lambda ps: torch.optim.AdamW(ps, lr=1e-2, fused=True), 'loop': lambda ps: torch.optim.AdamW(ps, lr=1e-2, foreach=False),
-           'momentum': lambda ps: torch.optim.SGD(ps, lr=1e-2, momentum=0.9), '8-bit': lambda ps: make_8bit('adamw', ps, 1e-2, (0.9, 0.95), 0.1),
-           'bitsandbytes': lambda ps: _import_8bit().Lion8bit(ps, lr=1e-3), 'bf16': lambda ps: BF16AdamW(ps, 1e-2)}
+
+_MAKERS = {
+    'fused': lambda ps: torch.optim.AdamW(ps, lr=1e-2, fused=True),
+    'loop': lambda ps: torch.optim.AdamW(ps, lr=1e-2, foreach=False),
+    'momentum': lambda ps: torch.optim.SGD(ps, lr=1e-2, momentum=0.9),
+    '8-bit': lambda ps: make_8bit('adamw', ps, 1e-2, (0.9, 0.95), 0.1),
+    'bitsandbytes': lambda ps: _import_8bit().Lion8bit(ps, lr=1e-3),
+    'bf16': lambda ps: BF16AdamW(ps, 1e-2),
+}
 
 # %% ../nbs/proofs/optim.ipynb #76967acb
 def test_steps_in_backward_are_the_plain_steps_to_the_last_bit():
     for name, make in _MAKERS.items():
-        for kw in (dict(), dict(again=True), dict(tie=False, chunk=20), dict(chunk=20, again=True)) if name in ('fused', '8-bit') else (dict(again=name == 'bf16'),):
-            if name == 'bf16': kw['dtype'] = torch.bfloat16
+        for kw in (
+            (dict(), dict(again=True), dict(tie=False, chunk=20), dict(chunk=20, again=True))
+            if name in ('fused', '8-bit')
+            else (dict(again=name == 'bf16'),)
+        ):
+            if name == 'bf16':
+                kw['dtype'] = torch.bfloat16
             (a, opt_a, _), (b, opt_b, _) = (_train(make, hooked, **kw) for hooked in (False, True))
             _same(opt_a, opt_b)
             test_eq(opt_a.state_dict()['param_groups'], opt_b.state_dict()['param_groups'])
@@ -417,21 +539,31 @@ def _one_step(model, optimizer):
     optimizer.step()
     optimizer.zero_grad()
 
+
 def _hooked(make):
     def optimizer_fn(params):
         opt = make(params)
         step_in_backward(opt)
         return opt
+
     return optimizer_fn
+
 
 def test_no_gradient_buffer_is_left_and_simulate_knows():
     small = GPTConfig(128, 16, 2, 2, 64)
     params = sum(p.numel() for p in GPT(small).parameters())
     for name, make in ((name, _MAKERS[name]) for name in ('fused', '8-bit', 'bf16')):
         half = name == 'bf16'
-        def model_fn(): return GPT(small).to(torch.bfloat16 if half else torch.float32)
-        true, plain = measure_step(model_fn, _hooked(make), _one_step), measure_step(model_fn, make, _one_step)
+
+        def model_fn():
+            return GPT(small).to(torch.bfloat16 if half else torch.float32)
+
+        true, plain = (
+            measure_step(model_fn, _hooked(make), _one_step),
+            measure_step(model_fn, make, _one_step),
+        )
         at_most = (true.timeline[:, 1].max(), plain.timeline[:, 1].max())
-        assert at_most[0] < 0.3 * params * (2 if half else 4) <= at_most[1] * 0.31, (name, at_most)  # the token table and a matrix
+        # the token table and a matrix
+        assert at_most[0] < 0.3 * params * (2 if half else 4) <= at_most[1] * 0.31, (name, at_most)
         told = simulate(model_fn, _hooked(make), _one_step)
         assert abs(told.peak / true.peak - 1) < 2e-3, (name, told.peak, true.peak)

@@ -10,21 +10,42 @@ from fastcore.test import test_eq
 # %% ../nbs/memory/07_plan.ipynb #0ed76f5a
 @pytest.mark.page
 def test_options_name_their_flags():
-    step = Step(batch_size=2, seq_len=64, gradient_accumulation_steps=3, use_mixed_precision=True, optimizer='adamw8bit', activation_checkpointing=True, loss_chunk_size=256)
+    step = Step(
+        batch_size=2,
+        seq_len=64,
+        gradient_accumulation_steps=3,
+        use_mixed_precision=True,
+        optimizer='adamw8bit',
+        activation_checkpointing=True,
+        loss_chunk_size=256,
+    )
     o = Option(step, 1, 1.0)
     test_eq(o.techniques, CLOSED)
-    test_eq(' '.join(o.flags), '--batch_size 2 --gradient_accumulation_steps 3 --seq_len 64 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 256')
-    test_eq(' '.join(Option(Step(batch_size=1, seq_len=8), 1, 1.0).flags), '--batch_size 1 --gradient_accumulation_steps 1 --seq_len 8')
+    test_eq(
+        ' '.join(o.flags),
+        '--batch_size 2 --gradient_accumulation_steps 3 --seq_len 64 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 256',
+    )
+    test_eq(
+        ' '.join(Option(Step(batch_size=1, seq_len=8), 1, 1.0).flags),
+        '--batch_size 1 --gradient_accumulation_steps 1 --seq_len 8',
+    )
 
 # %% ../nbs/memory/07_plan.ipynb #685e1005
 @pytest.mark.page
 def test_the_largest_is_found_whatever_the_curve():
-    for f in (lambda n: n, lambda n: 5 + 3*n, lambda n: n*n, lambda n: 100*(n//7), lambda n: max(50, 2*n), lambda n: int(n**0.5)):
+    for f in (
+        lambda n: n,
+        lambda n: 5 + 3 * n,
+        lambda n: n * n,
+        lambda n: 100 * (n // 7),
+        lambda n: max(50, 2 * n),
+        lambda n: int(n**0.5),
+    ):
         for budget in (0, 1, 4, 5, 8, 49, 50, 51, 99, 700, 701):
             best = max((n for n in range(1, 2000) if f(n) <= budget), default=0)
             test_eq(find_largest(f, budget, most=1999), best)
     asked = []
-    test_eq(find_largest(lambda n: asked.append(n) or 1000 + 37*n, 10**6), (10**6 - 1000)//37)
+    test_eq(find_largest(lambda n: asked.append(n) or 1000 + 37 * n, 10**6), (10**6 - 1000) // 37)
     assert len(asked) < 24
 
 
@@ -34,19 +55,35 @@ from memtrain.families import read_model
 from memtrain.model import named_config, size_model
 from memtrain.plan import TECHNIQUES, find_largest, plan, usable_memory
 
+
 def test_solution_cards_without_approximation():
     shape = size_model('1.3B', vocab_size=50257, block_size=1024)
-    cards = [card for card in ('8gb', 'rtx3090', 'a6000', 'a100', 'h200') if plan(shape, card, global_batch=32, allow=('activation_checkpointing', 'loss_chunks')).options]
+    cards = [
+        card
+        for card in ('8gb', 'rtx3090', 'a6000', 'a100', 'h200')
+        if plan(shape, card, global_batch=32, allow=('activation_checkpointing', 'loss_chunks')).options
+    ]
     assert cards == ['rtx3090', 'a6000', 'a100', 'h200']
+
 
 def test_solution_the_windows_that_fit():
     gpt2 = named_config('gpt2', block_size=1024)
-    def most(**kw): return find_largest(lambda n: estimate(gpt2, Step(batch_size=n, **kw), 'cuda').peak, usable_memory('rtx3090'))
+
+    def most(**kw):
+        return find_largest(
+            lambda n: estimate(gpt2, Step(batch_size=n, **kw), 'cuda').peak, usable_memory('rtx3090')
+        )
+
     assert (most(), most(loss_chunk_size=1024)) == (16, 32)
+
 
 def test_solution_the_cards_that_hold_a_model_together():
     llama = read_model('llama-3-8b', 2048)
-    fits = [cards for cards in (1, 2, 4, 8) if plan(llama, f'{cards}x24gb', global_batch=64, allow=TECHNIQUES[:-1]).options]
+    fits = [
+        cards
+        for cards in (1, 2, 4, 8)
+        if plan(llama, f'{cards}x24gb', global_batch=64, allow=TECHNIQUES[:-1]).options
+    ]
     assert fits == [4, 8]
 
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
@@ -71,38 +108,67 @@ from memtrain.train import TrainConfig, gpt_step
 # %% ../nbs/proofs/plan.ipynb #f53e26d8
 def test_all_steps_keep_the_global_batch_and_differ():
     steps = list_steps(12, 64)
-    assert all(s.batch_size * s.gradient_accumulation_steps == 12 and s.seq_len == 64 for s in steps) and len(set(steps)) == len(steps)
+    assert all(s.batch_size * s.gradient_accumulation_steps == 12 and s.seq_len == 64 for s in steps) and len(
+        set(steps)
+    ) == len(steps)
     test_eq({s.batch_size for s in steps}, {1, 2, 3, 4, 6, 12})
-    test_eq(len(steps), 8 * (6 + sum(n < b*64 for b in (1, 2, 3, 4, 6, 12) for n in (4096, 1024, 256))))
+    test_eq(len(steps), 8 * (6 + sum(n < b * 64 for b in (1, 2, 3, 4, 6, 12) for n in (4096, 1024, 256))))
     test_eq(list_steps(1, 64, allow=()), [Step(batch_size=1, seq_len=64)])
     test_eq({s.optimizer for s in list_steps(4, 64, allow=('8bit_optimizer',))}, {'adamw', 'adamw8bit'})
-    assert not any(s.use_mixed_precision or s.activation_checkpointing or s.loss_chunk_size for s in list_steps(4, 4096, allow=('8bit_optimizer',)))
-    for bad in (0, -1, 1.5, True): test_fail(lambda: list_steps(bad, 64), contains=f'global_batch {bad} makes no sense')
+    assert not any(
+        s.use_mixed_precision or s.activation_checkpointing or s.loss_chunk_size
+        for s in list_steps(4, 4096, allow=('8bit_optimizer',))
+    )
+    for bad in (0, -1, 1.5, True):
+        test_fail(lambda: list_steps(bad, 64), contains=f'global_batch {bad} makes no sense')
     test_fail(lambda: list_steps(4, 64, allow=('fp4',)), contains="'fp4' is not a technique")
 
 # %% ../nbs/proofs/plan.ipynb #baa978ab
-def _shape(**kw): return GPTConfig(**{**dict(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64), **kw})
+def _shape(**kw):
+    return GPTConfig(**{**dict(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64), **kw})
+
 
 def test_a_plan_is_what_trying_everything_gives():
     shape, steps = _shape(), list_steps(16, 64)
     need = {s: estimate(shape, s, 'cuda').peak for s in steps}
-    budget = sorted(need.values())[len(need)//2]
+    budget = sorted(need.values())[len(need) // 2]
     p = plan(shape, budget=budget, global_batch=16, allow=CLOSED)
     fits = {s for s in steps if need[s] <= budget}
     assert 0 < len(fits) < len(steps)
     for o in p.options:
         assert o.step in fits and o.peak == need[o.step] and o.seconds == predict_seconds(shape, o.step)
         same = [s for s in fits if Option(s, 0, None).techniques == o.techniques]
-        for s in same: assert predict_seconds(shape, s) >= o.seconds or any(k.seconds <= predict_seconds(shape, s) and 0.99*k.peak <= need[s] for k in p.options), s
-    kept, rounding = {frozenset(o.techniques): o for o in p.options}, {'mixed_precision', '8bit_optimizer', 'bf16_weights'}
+        for s in same:
+            assert predict_seconds(shape, s) >= o.seconds or any(
+                k.seconds <= predict_seconds(shape, s) and 0.99 * k.peak <= need[s] for k in p.options
+            ), s
+    kept, rounding = (
+        {frozenset(o.techniques): o for o in p.options},
+        {'mixed_precision', '8bit_optimizer', 'bf16_weights'},
+    )
+
     def worse(used):
-        cheapest = min((s for s in fits if set(Option(s, 0, None).techniques) == used), key=lambda s: predict_seconds(shape, s))
-        return any(names != used and names & rounding <= used and o.seconds <= predict_seconds(shape, cheapest) and 0.99*o.peak <= need[cheapest] for names, o in kept.items())
+        cheapest = min(
+            (s for s in fits if set(Option(s, 0, None).techniques) == used),
+            key=lambda s: predict_seconds(shape, s),
+        )
+        return any(
+            names != used
+            and names & rounding <= used
+            and o.seconds <= predict_seconds(shape, cheapest)
+            and 0.99 * o.peak <= need[cheapest]
+            for names, o in kept.items()
+        )
+
     every = {frozenset(Option(s, 0, None).techniques) for s in fits}
-    assert 2 < len(kept) < len(every) and all(map(worse, every - kept.keys()))  # what saves nothing isn't listed
+    # what saves nothing isn't listed
+    assert 2 < len(kept) < len(every) and all(map(worse, every - kept.keys()))
     times = [o.seconds for o in p.options]
     test_eq(times, sorted(times))
-    test_eq((p.closest.peak, p.missing, p.fastest), (min(need.values()), 0, min(predict_seconds(shape, s) for s in steps)))
+    test_eq(
+        (p.closest.peak, p.missing, p.fastest),
+        (min(need.values()), 0, min(predict_seconds(shape, s) for s in steps)),
+    )
     test_eq(len(str(p).splitlines()), 3 + len(p.options))
     assert f'{p.fastest:.3g} s a step' in str(p)
 
@@ -122,32 +188,67 @@ def test_a_plan_prefers_what_costs_less():
     easy = plan(shape, budget=10**12, global_batch=8, allow=CLOSED).options[0]
     assert easy.techniques in ((), ('mixed_precision',)) and easy.step.gradient_accumulation_steps == 1
     base = Step(batch_size=8, seq_len=256)
-    def slower(**kw): return predict_seconds(shape, replace(base, **kw)) > predict_seconds(shape, base)
-    assert slower(activation_checkpointing=True) and slower(loss_chunk_size=64) and slower(batch_size=1, gradient_accumulation_steps=8)
+
+    def slower(**kw):
+        return predict_seconds(shape, replace(base, **kw)) > predict_seconds(shape, base)
+
+    assert (
+        slower(activation_checkpointing=True)
+        and slower(loss_chunk_size=64)
+        and slower(batch_size=1, gradient_accumulation_steps=8)
+    )
     assert not slower(use_mixed_precision=True) and slower(optimizer='adamw8bit')
-    assert predict_seconds(shape, base, 'h100') < predict_seconds(shape, base) == predict_seconds(shape, base, '24gb') < predict_seconds(shape, base, 'cpu')
-    test_eq(flops_per_token(shape), 3*(2*2*12*64**2 + 2*4*64*256 + 2*512*64))
-    test_eq(flops_per_token(shape, recompute=True) - flops_per_token(shape), 2*2*12*64**2 + 2*4*64*256)
-    test_eq(flops_per_token(replace(shape, n_experts=8)) - flops_per_token(shape), 3*2*2*8*64)  # two of half the width: the gate is all there is more
-    test_fail(lambda: plan(replace(shape, n_experts=8)), exc=MemtrainError, contains='n_experts 8 is more than the closed form knows')
+    assert (
+        predict_seconds(shape, base, 'h100')
+        < predict_seconds(shape, base)
+        == predict_seconds(shape, base, '24gb')
+        < predict_seconds(shape, base, 'cpu')
+    )
+    test_eq(flops_per_token(shape), 3 * (2 * 2 * 12 * 64**2 + 2 * 4 * 64 * 256 + 2 * 512 * 64))
+    test_eq(
+        flops_per_token(shape, recompute=True) - flops_per_token(shape), 2 * 2 * 12 * 64**2 + 2 * 4 * 64 * 256
+    )
+    # two of half the width: the gate is all there is more
+    test_eq(flops_per_token(replace(shape, n_experts=8)) - flops_per_token(shape), 3 * 2 * 2 * 8 * 64)
+    test_fail(
+        lambda: plan(replace(shape, n_experts=8)),
+        exc=MemtrainError,
+        contains='n_experts 8 is more than the closed form knows',
+    )
     only = plan(shape, budget=10**12, global_batch=8, allow=('8bit_optimizer',))
     test_eq({o.techniques for o in only.options}, {(), ('8bit_optimizer',)})
-    sgd, adamw, small = (predict_seconds(shape, replace(base, optimizer=name), 'cpu') for name in ('sgd', 'adamw', 'adamw8bit'))
-    assert small - sgd > 5*(adamw - sgd) > 0
-    unpriced = [Option(Step(batch_size=n, activation_checkpointing=again, use_mixed_precision=half), 1, None) for n in (1, 4) for again in (True, False) for half in (True, False)]
-    test_eq([(o.step.activation_checkpointing, o.step.use_mixed_precision, o.step.batch_size) for o in sorted(unpriced, key=_price)],
-            [(again, half, n) for again in (False, True) for half in (False, True) for n in (4, 1)])
+    sgd, adamw, small = (
+        predict_seconds(shape, replace(base, optimizer=name), 'cpu') for name in ('sgd', 'adamw', 'adamw8bit')
+    )
+    assert small - sgd > 5 * (adamw - sgd) > 0
+    unpriced = [
+        Option(Step(batch_size=n, activation_checkpointing=again, use_mixed_precision=half), 1, None)
+        for n in (1, 4)
+        for again in (True, False)
+        for half in (True, False)
+    ]
+    test_eq(
+        [
+            (o.step.activation_checkpointing, o.step.use_mixed_precision, o.step.batch_size)
+            for o in sorted(unpriced, key=_price)
+        ],
+        [(again, half, n) for again in (False, True) for half in (False, True) for n in (4, 1)],
+    )
 
 # %% ../nbs/proofs/plan.ipynb #2e91d3bd
 def test_budgets_leave_room_for_context_and_holes():
     p = get_profile('24gb')
     test_eq(usable_memory('24gb', margin=0), p.memory - p.context)
-    test_eq(usable_memory('24gb', margin=0.5), (p.memory - p.context)//2)
-    test_eq(usable_memory('24gb'), int((p.memory - p.context)*0.88))
-    for bad in (0, -5, '20GiB'): test_fail(lambda: plan(_shape(), budget=bad), contains=f'budget {bad!r} makes no sense', exc=MemtrainError)
+    test_eq(usable_memory('24gb', margin=0.5), (p.memory - p.context) // 2)
+    test_eq(usable_memory('24gb'), int((p.memory - p.context) * 0.88))
+    for bad in (0, -5, '20GiB'):
+        test_fail(
+            lambda: plan(_shape(), budget=bad), contains=f'budget {bad!r} makes no sense', exc=MemtrainError
+        )
     test_fail(lambda: plan(_shape(), seq_len=0), contains='seq_len 0', exc=MemtrainError)
     assert usable_memory('rtx3090') < usable_memory('24gb') < usable_memory('a100') < usable_memory('h200')
-    for bad in (-0.1, 1, 2): test_fail(lambda: usable_memory('24gb', bad), contains=f'margin {bad} makes no sense')
+    for bad in (-0.1, 1, 2):
+        test_fail(lambda: usable_memory('24gb', bad), contains=f'margin {bad} makes no sense')
     assert 0 < usable_memory('cpu') < psutil.virtual_memory().total
     test_fail(lambda: usable_memory('toaster'), contains="'toaster'", exc=MemtrainError)
     test_fail(lambda: plan(lambda s: None, '24gb'), contains='seq_len is missing')
@@ -156,27 +257,65 @@ def test_budgets_leave_room_for_context_and_holes():
 # %% ../nbs/proofs/plan.ipynb #b3d9296e
 def _settings(o):
     "What `train` makes of the flags of an option: settings, and arguments of `open_model`"
-    found = {flag.split()[0]: (flag.split() + [True])[1] for part in ' '.join(o.flags).split('--')[1:] for flag in [part]}
+    found = {
+        flag.split()[0]: (flag.split() + [True])[1]
+        for part in ' '.join(o.flags).split('--')[1:]
+        for flag in [part]
+    }
     values = {k: int(v) if str(v).isdigit() else v for k, v in found.items()}
     own = {k: values.pop(k) for k in ('lora', 'load_in_4bit') if k in values}
     assert values.pop('seq_len') == o.step.seq_len
     return TrainConfig(**values), own
 
+
 def test_every_step_is_one_that_train_takes():
-    for n, ranks, own in ((4, 1, {}), (8, 2, {}), (4, 1, dict(lora=8)), (4, 1, dict(lora=8, load_in_4bit=True)), (8, 2, dict(lora=8))):
+    for n, ranks, own in (
+        (4, 1, {}),
+        (8, 2, {}),
+        (4, 1, dict(lora=8)),
+        (4, 1, dict(lora=8, load_in_4bit=True)),
+        (8, 2, dict(lora=8)),
+    ):
         steps = list_steps(n, 512, TECHNIQUES, ranks, **own)
         for s in steps:
             c, told = _settings(Option(s, 1, 1.0))
-            test_eq((c.batch_size*c.gradient_accumulation_steps*ranks, c.parallel, c.weights, c.loss_chunk_size or None, c.optimizer_in_backward, c.offload_to_cpu, told), (n, s.parallel, s.weights, s.loss_chunk_size, s.optimizer_in_backward, s.offload_to_cpu, own))
-            assert not s.offload_to_cpu or s.parallel == 'fsdp' and not s.load_in_4bit and s.activation_checkpointing and s.loss_chunk_size
+            test_eq(
+                (
+                    c.batch_size * c.gradient_accumulation_steps * ranks,
+                    c.parallel,
+                    c.weights,
+                    c.loss_chunk_size or None,
+                    c.optimizer_in_backward,
+                    c.offload_to_cpu,
+                    told,
+                ),
+                (n, s.parallel, s.weights, s.loss_chunk_size, s.optimizer_in_backward, s.offload_to_cpu, own),
+            )
+            assert (
+                not s.offload_to_cpu
+                or s.parallel == 'fsdp'
+                and not s.load_in_4bit
+                and s.activation_checkpointing
+                and s.loss_chunk_size
+            )
         test_eq((len(set(steps)), {s.ranks for s in steps}), (len(steps), {ranks}))
-    test_fail(lambda: list_steps(3, 64, ranks=2), contains='global_batch 3 windows are not a multiple of 2 cards')
-    test_fail(lambda: list_steps(4, 64, load_in_4bit=True), exc=MemtrainError, contains="load_in_4bit are weights that can't be trained")
+    test_fail(
+        lambda: list_steps(3, 64, ranks=2), contains='global_batch 3 windows are not a multiple of 2 cards'
+    )
+    test_fail(
+        lambda: list_steps(4, 64, load_in_4bit=True),
+        exc=MemtrainError,
+        contains="load_in_4bit are weights that can't be trained",
+    )
+
 
 def test_cards_are_named_with_their_number():
-    test_eq([split_cards(d) for d in ('8x80gb', 'rtx3090', '2XA100', 'x80gb')], [(8, '80gb'), (1, 'rtx3090'), (2, 'a100'), (1, 'x80gb')])
+    test_eq(
+        [split_cards(d) for d in ('8x80gb', 'rtx3090', '2XA100', 'x80gb')],
+        [(8, '80gb'), (1, 'rtx3090'), (2, 'a100'), (1, 'x80gb')],
+    )
     test_eq(usable_memory('8x80gb'), usable_memory('80gb'))
-    test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48*2**30, 16*2**30])
+    test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48 * 2**30, 16 * 2**30])
     assert RATES.keys() - {'cpu', 'mac'} == PROFILES.keys() - {'cpu'}  # every card has a memory and rates
 
 # %% ../nbs/proofs/plan.ipynb #d697d3a4
@@ -186,84 +325,246 @@ def test_nothing_that_fits_is_called_impossible():
     more = plan(shape, budget=closed - 1, global_batch=2)
     assert more.options and not any(set(o.techniques) <= set(CLOSED) for o in more.options)
     assert all(o.peak < closed and o.seconds for o in more.options)
-    assert 'in backward' in str(more) and 'in backward' not in str(plan(shape, budget=10**12, global_batch=2, allow=CLOSED))
+    assert 'in backward' in str(more) and 'in backward' not in str(
+        plan(shape, budget=10**12, global_batch=2, allow=CLOSED)
+    )
     base = Step(1, 64)
-    for kw in (dict(weights='bfloat16'), dict(optimizer_in_backward=True), dict(lora=4), dict(ranks=2), dict(parallel='fsdp'), dict(offload_to_cpu=True)):
-        test_fail(lambda: estimate(shape, replace(base, **kw), 'cuda'), exc=MemtrainError, contains='is more than the closed form knows')
+    for kw in (
+        dict(weights='bfloat16'),
+        dict(optimizer_in_backward=True),
+        dict(lora=4),
+        dict(ranks=2),
+        dict(parallel='fsdp'),
+        dict(offload_to_cpu=True),
+    ):
+        test_fail(
+            lambda: estimate(shape, replace(base, **kw), 'cuda'),
+            exc=MemtrainError,
+            contains='is more than the closed form knows',
+        )
+
 
 def test_models_of_others_are_planned():
     llama = read_model('llama-3.2-1b', 1024)
     p = plan(llama, 'rtx3060', global_batch=8)
-    assert p.options and [o.seconds for o in p.options] == sorted(o.seconds for o in p.options) and all(o.peak <= p.budget for o in p.options)
+    assert (
+        p.options
+        and [o.seconds for o in p.options] == sorted(o.seconds for o in p.options)
+        and all(o.peak <= p.budget for o in p.options)
+    )
     one, two = (plan(llama, card, global_batch=8) for card in ('rtx3090', '2xrtx3090'))
     assert two.options[0].seconds < one.options[0].seconds and two.options[0].step.ranks == 2
-    adapters, small = (plan(llama, 'rtx3060', global_batch=8, lora=16, load_in_4bit=four) for four in (False, True))
-    assert adapters.options[0].seconds < p.options[0].seconds and small.closest.peak < adapters.options[0].peak and adapters.closest.peak < p.closest.peak
+    adapters, small = (
+        plan(llama, 'rtx3060', global_batch=8, lora=16, load_in_4bit=four) for four in (False, True)
+    )
+    assert (
+        adapters.options[0].seconds < p.options[0].seconds
+        and small.closest.peak < adapters.options[0].peak
+        and adapters.closest.peak < p.closest.peak
+    )
     assert '--lora 16' in adapters.options[0].flags and small.options[0].flags[4] == '--load_in_4bit'
     test_fail(lambda: plan(llama, 'cpu'), exc=MemtrainError, contains='recorded law for cards only')
     swiglu = replace(_shape(), norm='rms', positions='rotary', mlp='swiglu', n_kv_head=1)
     assert plan(swiglu, budget=10**12, global_batch=2).options[0].peak > 0
-    assert predict_seconds(llama, Step(1, 1024)) < predict_seconds(llama, Step(1, 1024, ranks=2)) < predict_seconds(llama, Step(1, 1024, ranks=2, parallel='fsdp')) 
+    assert (
+        predict_seconds(llama, Step(1, 1024))
+        < predict_seconds(llama, Step(1, 1024, ranks=2))
+        < predict_seconds(llama, Step(1, 1024, ranks=2, parallel='fsdp'))
+    )
+
     def talk(name):
         step = Step(1, 1024, ranks=8, parallel='fsdp')
-        with patch.dict(LINKS, {name: float('inf')}): silent = predict_seconds(llama, step, name)
+        with patch.dict(LINKS, {name: float('inf')}):
+            silent = predict_seconds(llama, step, name)
         return predict_seconds(llama, step, name) - silent
-    assert abs(talk('l40s')/talk('a100') - LINKS['a100']/LINK) < 0.01
+
+    assert abs(talk('l40s') / talk('a100') - LINKS['a100'] / LINK) < 0.01
     large = plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16)
-    assert large.options and all('fsdp' in o.techniques and '--parallel fsdp' in o.flags for o in large.options)
+    assert large.options and all(
+        'fsdp' in o.techniques and '--parallel fsdp' in o.flags for o in large.options
+    )
     assert not plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16, allow=TECHNIQUES[:-2]).options
-    assert flops_per_token(llama) - flops_per_token(llama, frozen=True) == 2*(llama.n_layer*count_weights(llama)[1] + 128_256*2048)
-    test_eq(flops_per_token(llama, True) - flops_per_token(llama), llama.n_layer*(2*count_weights(llama)[1] + 4*llama.n_embd*1024))
+    assert flops_per_token(llama) - flops_per_token(llama, frozen=True) == 2 * (
+        llama.n_layer * count_weights(llama)[1] + 128_256 * 2048
+    )
+    test_eq(
+        flops_per_token(llama, True) - flops_per_token(llama),
+        llama.n_layer * (2 * count_weights(llama)[1] + 4 * llama.n_embd * 1024),
+    )
+
 
 def test_what_fits_no_card_is_offloaded_last():
     llama = read_model('llama-3-8b', 2048)
-    alone, none = (plan(llama, '24gb', global_batch=4, allow=allow) for allow in (TECHNIQUES, TECHNIQUES[:-1]))
-    o, = alone.options
-    assert not none.options and o.flags[-2:] == ['--parallel fsdp', '--offload_to_cpu'] and o.host > 8*8e9 and f'offload: keeps {o.host/2**30:.1f} GiB in RAM' in str(alone)
+    alone, none = (
+        plan(llama, '24gb', global_batch=4, allow=allow) for allow in (TECHNIQUES, TECHNIQUES[:-1])
+    )
+    (o,) = alone.options
+    assert (
+        not none.options
+        and o.flags[-2:] == ['--parallel fsdp', '--offload_to_cpu']
+        and o.host > 8 * 8e9
+        and f'offload: keeps {o.host / 2**30:.1f} GiB in RAM' in str(alone)
+    )
     roomy = plan(llama, '80gb', global_batch=4)
-    assert roomy.options and not any('offload' in o.techniques for o in roomy.options) and roomy.options[0].seconds < o.seconds
+    assert (
+        roomy.options
+        and not any('offload' in o.techniques for o in roomy.options)
+        and roomy.options[0].seconds < o.seconds
+    )
     large = plan(read_model('llama-3-70b', 4096), '8x80gb', global_batch=8)
     assert large.options and all('offload' in o.techniques for o in large.options)
     assert not any('offload' in o.techniques for o in plan(llama, 'mac32gb', global_batch=4).options)
-    at = {card: predict_seconds(llama, o.step, card) - predict_seconds(llama, replace(o.step, offload_to_cpu=False), card) for card in ('rtx4090', 'rtx4060ti', 'h100')}
+    at = {
+        card: predict_seconds(llama, o.step, card)
+        - predict_seconds(llama, replace(o.step, offload_to_cpu=False), card)
+        for card in ('rtx4090', 'rtx4060ti', 'h100')
+    }
     assert at['h100'] < at['rtx4090'] < at['rtx4060ti']  # PCIe 5.0, 4.0, 4.0 with 8 lanes
-    shares = [predict_seconds(llama, replace(o.step, ranks=n), 'rtx4090') - predict_seconds(llama, replace(o.step, ranks=n, offload_to_cpu=False), 'rtx4090') for n in (1, 4)]
-    assert abs(shares[0]/shares[1] - 4) < 0.01  # each rank moves and updates its part
+    shares = [
+        predict_seconds(llama, replace(o.step, ranks=n), 'rtx4090')
+        - predict_seconds(llama, replace(o.step, ranks=n, offload_to_cpu=False), 'rtx4090')
+        for n in (1, 4)
+    ]
+    assert abs(shares[0] / shares[1] - 4) < 0.01  # each rank moves and updates its part
     small = replace(o.step, weights='float32', use_mixed_precision=True)
     assert predict_seconds(llama, o.step) > predict_seconds(llama, small)  # a CPU rounds slowly
 
+
 def test_prices_on_a_cpu_are_those_that_were_measured():
     updates = load_result('optim_updates').values['updates']
-    times = {name: updates[row]['seconds']/updates['AdamW, fused']['seconds'] for name, row in (('adamw8bit', 'AdamW8bit, in slices'), ('bfloat16', 'BF16AdamW, stochastic'))}
-    for name, n in _ON_HOST.items(): assert abs(n/times[name] - 1) < 0.03, (name, times)
+    times = {
+        name: updates[row]['seconds'] / updates['AdamW, fused']['seconds']
+        for name, row in (('adamw8bit', 'AdamW8bit, in slices'), ('bfloat16', 'BF16AdamW, stochastic'))
+    }
+    for name, n in _ON_HOST.items():
+        assert abs(n / times[name] - 1) < 0.03, (name, times)
+
 
 def _said(*argv):
     "Exit status and output of a command"
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err: status = main([*argv])
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = main([*argv])
     return status, out.getvalue(), err.getvalue()
 
+
 def test_commands_know_models_of_others():
-    status, out, _ = _said('plan', '--model', 'llama-3.2-1b', '--gpu', '2xrtx4090', '--seq_len', '1024', '--global_batch', '8', '--rows', '2')
-    assert status == 0 and out.startswith('1.24B parameters (16 layers, 32 heads') and 'torchrun --standalone --nproc_per_node 2' in out
-    status, out, _ = _said('estimate', '--model', 'llama-3.2-1b', '--seq_len', '1024', '--batch_size', '1', '--weights', 'bfloat16', '--optimizer_in_backward', '--device', 'rtx4090')
+    status, out, _ = _said(
+        'plan',
+        '--model',
+        'llama-3.2-1b',
+        '--gpu',
+        '2xrtx4090',
+        '--seq_len',
+        '1024',
+        '--global_batch',
+        '8',
+        '--rows',
+        '2',
+    )
+    assert (
+        status == 0
+        and out.startswith('1.24B parameters (16 layers, 32 heads')
+        and 'torchrun --standalone --nproc_per_node 2' in out
+    )
+    status, out, _ = _said(
+        'estimate',
+        '--model',
+        'llama-3.2-1b',
+        '--seq_len',
+        '1024',
+        '--batch_size',
+        '1',
+        '--weights',
+        'bfloat16',
+        '--optimizer_in_backward',
+        '--device',
+        'rtx4090',
+    )
     assert status == 0 and 'it fits rtx4090' in out
     status, out, _ = _said('estimate', '--model', 'llama-3.2-1b', '--seq_len', '1024', '--json')
     shape = read_model('llama-3.2-1b', 1024)
     test_eq(json.loads(out)['params'], count_weights(shape)[0])
     status, out, _ = _said('plan', '--model', 'llama-3-70b', '--gpu', '8x80gb', '--lora', '16', '--rows', '1')
-    assert status == 0 and '4,096 tokens, since --seq_len' in out and '--parallel fsdp' in out and 'each of 8 cards' in out
-    status, out, _ = _said('plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--seq_len', '2048', '--rows', '1')
-    assert status == 0 and 'torchrun --standalone --nproc_per_node 1 -m memtrain train' in out and '--parallel fsdp --offload_to_cpu' in out
-    status, out, _ = _said('estimate', '--model', 'llama-3-70b', '--device', '8x80gb', '--parallel', 'fsdp', '--offload_to_cpu', '--weights', 'bfloat16', '--activation_checkpointing', '--loss_chunk_size', '1024', '--batch_size', '1', '--seq_len', '4096')
-    assert status == 0 and 'on each of 8 cards, fsdp' in out and 'it fits 8x80gb' in out and 'of RAM, for all cards together' in out
-    status, out, _ = _said('estimate', '--model_name', 'gpt2', '--device', '2x24gb', '--parallel', 'fsdp', '--batch_size', '4', '--json')
+    assert (
+        status == 0
+        and '4,096 tokens, since --seq_len' in out
+        and '--parallel fsdp' in out
+        and 'each of 8 cards' in out
+    )
+    status, out, _ = _said(
+        'plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--seq_len', '2048', '--rows', '1'
+    )
+    assert (
+        status == 0
+        and 'torchrun --standalone --nproc_per_node 1 -m memtrain train' in out
+        and '--parallel fsdp --offload_to_cpu' in out
+    )
+    status, out, _ = _said(
+        'estimate',
+        '--model',
+        'llama-3-70b',
+        '--device',
+        '8x80gb',
+        '--parallel',
+        'fsdp',
+        '--offload_to_cpu',
+        '--weights',
+        'bfloat16',
+        '--activation_checkpointing',
+        '--loss_chunk_size',
+        '1024',
+        '--batch_size',
+        '1',
+        '--seq_len',
+        '4096',
+    )
+    assert (
+        status == 0
+        and 'on each of 8 cards, fsdp' in out
+        and 'it fits 8x80gb' in out
+        and 'of RAM, for all cards together' in out
+    )
+    status, out, _ = _said(
+        'estimate',
+        '--model_name',
+        'gpt2',
+        '--device',
+        '2x24gb',
+        '--parallel',
+        'fsdp',
+        '--batch_size',
+        '4',
+        '--json',
+    )
     shape = named_config('gpt2')
-    test_eq((status, json.loads(out)['peak']), (0, predict_step(shape_of(shape), Step(4, 1024, ranks=2, parallel='fsdp')).peak))
-    for argv, said in ((('plan', '--gpu', 'toaster', '--model_name', 'gpt2'), 'several as 8x80gb'), (('estimate', '--model', 'llama-3-8b', '--parallel', 'fsdp'), 'name them: --device 8x80gb'),
-                       (('estimate', '--model_name', 'gpt2', '--device', '2x24gb', '--checkpoint_every', '2', '--activation_checkpointing'), 'leave out --checkpoint_every'), (('plan', '--target_params', '12x'), "--target_params '12x' is no count"),
-                       (('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'), (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
-                       (('estimate', '--model', 'llama-3-8b', '--optimizer', 'sgd'), 'leave out --optimizer'), (('plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--without', 'offload'), 'add --lora 16'),
-                       (('plan', '--target_params', '1M', '--lora', '8'), '--lora is for --model'), (('plan', '--model', 'nobody'), 'neither a folder nor a model')):
+    test_eq(
+        (status, json.loads(out)['peak']),
+        (0, predict_step(shape_of(shape), Step(4, 1024, ranks=2, parallel='fsdp')).peak),
+    )
+    for argv, said in (
+        (('plan', '--gpu', 'toaster', '--model_name', 'gpt2'), 'several as 8x80gb'),
+        (('estimate', '--model', 'llama-3-8b', '--parallel', 'fsdp'), 'name them: --device 8x80gb'),
+        (
+            (
+                'estimate',
+                '--model_name',
+                'gpt2',
+                '--device',
+                '2x24gb',
+                '--checkpoint_every',
+                '2',
+                '--activation_checkpointing',
+            ),
+            'leave out --checkpoint_every',
+        ),
+        (('plan', '--target_params', '12x'), "--target_params '12x' is no count"),
+        (('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'),
+        (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
+        (('estimate', '--model', 'llama-3-8b', '--optimizer', 'sgd'), 'leave out --optimizer'),
+        (('plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--without', 'offload'), 'add --lora 16'),
+        (('plan', '--target_params', '1M', '--lora', '8'), '--lora is for --model'),
+        (('plan', '--model', 'nobody'), 'neither a folder nor a model'),
+    ):
         status, _, err = _said(*argv)
         assert status == 1 and said in err, err
 
@@ -275,10 +576,13 @@ def test_the_cheaper_way_is_the_cheapest_of_those_that_need_less():
         kind = 'cpu' if device == 'cpu' else 'cuda'
         steps = {s: estimate(shape, s, kind, probe=False).peak for s in list_steps(16, 64)}
         need = steps[replace(now, seq_len=64)]
-        for below in (None, need, (need + min(steps.values()))//2, min(steps.values()) + 1):
+        for below in (None, need, (need + min(steps.values())) // 2, min(steps.values()) + 1):
             o = find_cheaper(shape, now, device, below)
-            most = below or 0.9*need
-            assert o.peak == steps[o.step] < most and o.step.batch_size * o.step.gradient_accumulation_steps == 16
+            most = below or 0.9 * need
+            assert (
+                o.peak == steps[o.step] < most
+                and o.step.batch_size * o.step.gradient_accumulation_steps == 16
+            )
             test_eq(o.seconds, min(predict_seconds(shape, s, device) for s, n in steps.items() if n < most))
         test_eq(find_cheaper(shape, now, device, min(steps.values())), None)
 
@@ -292,23 +596,34 @@ def test_a_cheaper_way_keeps_what_a_plan_does_not_change():
     step, seen = Step(batch_size=4), []
     while o := find_cheaper(shape, step):
         assert o.peak < 0.9 * estimate(shape, step, probe=False).peak + 1
-        seen.append(step); step = o.step
+        seen.append(step)
+        step = o.step
     assert 2 <= len(seen) == len(set(seen))
 
 # %% ../nbs/proofs/plan.ipynb #d0c96856
 def build(step):  # a net that rates sequences; settings that it has no use for are left alone
     def step_fn(model, optimizer):
         optimizer.zero_grad()
-        for _ in range(step.gradient_accumulation_steps): model(torch.randn(step.batch_size, step.seq_len, 16)).square().mean().backward()
+        for _ in range(step.gradient_accumulation_steps):
+            model(torch.randn(step.batch_size, step.seq_len, 16)).square().mean().backward()
         optimizer.step()
-    return lambda: torch.nn.Sequential(torch.nn.Linear(16, 128), torch.nn.GELU(), torch.nn.Linear(128, 1)), lambda params: torch.optim.AdamW(params, fused=True), step_fn
+
+    return (
+        lambda: torch.nn.Sequential(torch.nn.Linear(16, 128), torch.nn.GELU(), torch.nn.Linear(128, 1)),
+        lambda params: torch.optim.AdamW(params, fused=True),
+        step_fn,
+    )
+
 
 def test_any_model_is_planned_by_simulation():
-    p = plan(build, 'cpu', 100*MIB, global_batch=64, seq_len=4096, allow=())
+    p = plan(build, 'cpu', 100 * MIB, global_batch=64, seq_len=4096, allow=())
     (o,) = p.options
-    truth = {b: measure_step(*build(Step(batch_size=b, seq_len=4096, gradient_accumulation_steps=64//b))).peak for b in (o.step.batch_size, 2*o.step.batch_size)}
+    truth = {
+        b: measure_step(*build(Step(batch_size=b, seq_len=4096, gradient_accumulation_steps=64 // b))).peak
+        for b in (o.step.batch_size, 2 * o.step.batch_size)
+    }
     assert abs(o.peak - truth[o.step.batch_size]) <= 0.005 * o.peak  # and twice as many windows don't fit
-    assert truth[o.step.batch_size] <= 100*MIB < truth[2*o.step.batch_size]
+    assert truth[o.step.batch_size] <= 100 * MIB < truth[2 * o.step.batch_size]
     assert o.seconds is None and '-' in str(p)
     none = plan(build, 'cpu', 10_000, global_batch=2, seq_len=64, allow=())
     test_eq((none.options, none.closest.step.batch_size), ([], 1))
@@ -316,90 +631,192 @@ def test_any_model_is_planned_by_simulation():
 # %% ../nbs/proofs/plan.ipynb #0ca2b3a6
 def test_the_batch_size_is_the_largest_that_really_fits():
     torch.manual_seed(0)
-    model, budget = GPT(_shape()), 12*MIB
+    model, budget = GPT(_shape()), 12 * MIB
     weights = [p.clone() for p in model.parameters()]
     n = find_optimal_batch_size(model, 'cpu', budget=budget)
+
     def peak(n):
         def step(model, optimizer):
             optimizer.zero_grad()
             model.loss(*torch.randint(512, (2, n, 64))).backward()
             optimizer.step()
+
         return measure_step(lambda: GPT(_shape()), lambda p: torch.optim.AdamW(p, fused=True), step).peak
+
     assert n > 4 and peak(n) <= budget < peak(n + 1)
     test_eq(find_optimal_batch_size(model, 'cpu', budget=budget, confirm=True), n)
     assert all((a == b).all() and b.grad is None for a, b in zip(weights, model.parameters()))
     test_eq(find_optimal_batch_size(model, 'cpu', budget=1000), 0)
-    n = find_optimal_batch_size(model, 'rtx3090', budget=64*MIB)
+    n = find_optimal_batch_size(model, 'rtx3090', budget=64 * MIB)
     need = [estimate(_shape(), Step(batch_size=b), 'cuda').peak for b in (n, n + 1)]
-    assert n and 0.98*need[0] < 64*MIB < 1.02*need[1], (n, need)  # as the closed form says for that card
+    assert n and 0.98 * need[0] < 64 * MIB < 1.02 * need[1], (
+        n,
+        need,
+    )  # as the closed form says for that card
 
 # %% ../nbs/proofs/plan.ipynb #d4b268b5
 def test_the_batch_size_of_any_model_and_confirming_it():
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 1))
     model[0].weight.grad = torch.ones(64, 32)
-    def loss(model, n): return model(torch.randn(4*n, 32)).mean()
+
+    def loss(model, n):
+        return model(torch.randn(4 * n, 32)).mean()
+
     kw = dict(loss_fn=loss, budget=MIB, optimizer_fn=lambda p: torch.optim.SGD(p, lr=1.0))
     n = find_optimal_batch_size(model, 'cpu', **kw)
     before = [b.clone() for b in model.buffers()]
     assert 0 < find_optimal_batch_size(model, 'cpu', confirm=True, **kw) <= n  # confirming can only take away
     assert all((a == b).all() for a, b in zip(before, model.buffers())) and (model[0].weight.grad == 1).all()
-    test_fail(lambda: find_optimal_batch_size(model, 'cpu', budget=MIB), contains='loss_fn is missing: Sequential has no config')
-    if not torch.cuda.is_available(): test_fail(lambda: find_optimal_batch_size(GPT(_shape()), 'cuda'), contains='this machine has no CUDA', exc=MemtrainError)
-    def bad(model, n): raise KeyError('mine')
+    test_fail(
+        lambda: find_optimal_batch_size(model, 'cpu', budget=MIB),
+        contains='loss_fn is missing: Sequential has no config',
+    )
+    if not torch.cuda.is_available():
+        test_fail(
+            lambda: find_optimal_batch_size(GPT(_shape()), 'cuda'),
+            contains='this machine has no CUDA',
+            exc=MemtrainError,
+        )
+
+    def bad(model, n):
+        raise KeyError('mine')
+
     test_fail(lambda: find_optimal_batch_size(model, 'cpu', loss_fn=bad, budget=MIB), exc=KeyError)
 
 # %% ../nbs/proofs/plan.ipynb #f80e8426
-def _wide(): return torch.nn.Linear(512, 512, bias=False)
-def _rows(model, n): return model(torch.randn(16*n, 512)).sum()
+def _wide():
+    return torch.nn.Linear(512, 512, bias=False)
+
+
+def _rows(model, n):
+    return model(torch.randn(16 * n, 512)).sum()
+
 
 def test_a_model_that_lies_there_already_is_counted_once():
     model = _wide()
-    for grad, free in ((False, 13), (True, 9)):  # weights, gradients and two moments are 16 bytes a parameter; 4 of them, or 8, lie there
-        if grad: model.weight.grad = torch.zeros(512, 512)
-        with patch('psutil.virtual_memory', return_value=SimpleNamespace(available=int(free*512**2/0.88) + 1)):
+    # weights, gradients and two moments are 16 bytes a parameter; 4 of them, or 8, lie there
+    for grad, free in ((False, 13), (True, 9)):
+        if grad:
+            model.weight.grad = torch.zeros(512, 512)
+        with patch(
+            'psutil.virtual_memory', return_value=SimpleNamespace(available=int(free * 512**2 / 0.88) + 1)
+        ):
             n = find_optimal_batch_size(model, 'cpu', _rows)
         assert n > 2
-        test_eq(n, find_optimal_batch_size(model, 'cpu', _rows, budget=17*512**2))
-    test_eq(find_optimal_batch_size(model, 'cpu', _rows, budget=13*512**2), 0)  # a budget that is given holds the model
+        test_eq(n, find_optimal_batch_size(model, 'cpu', _rows, budget=17 * 512**2))
+    # a budget that is given holds the model
+    test_eq(find_optimal_batch_size(model, 'cpu', _rows, budget=13 * 512**2), 0)
+
 
 def test_only_running_out_of_memory_means_that_it_does_not_fit():
     def failing(what):
         def loss(model, n):
-            if n > 2 and not isinstance(model.weight, FakeTensor): raise RuntimeError(what)
+            if n > 2 and not isinstance(model.weight, FakeTensor):
+                raise RuntimeError(what)
             return _rows(model, n)
-        return lambda: find_optimal_batch_size(_wide(), 'cpu', loss, budget=17*512**2, confirm=True)
+
+        return lambda: find_optimal_batch_size(_wide(), 'cpu', loss, budget=17 * 512**2, confirm=True)
+
     test_eq(failing('CUDA out of memory. Tried to allocate 20 MiB')(), 2)
-    test_fail(failing('CUDA error: an illegal memory access was encountered'), exc=RuntimeError, contains='illegal memory access')
+    test_fail(
+        failing('CUDA error: an illegal memory access was encountered'),
+        exc=RuntimeError,
+        contains='illegal memory access',
+    )
 
 # %% ../nbs/proofs/plan.ipynb #e2aefa80
 def make_step(shape, s):
     "Model, optimizer and step of a GPT of `shape` as the settings `s` say"
-    return gpt_step(shape, TrainConfig(batch_size=s.batch_size, gradient_accumulation_steps=s.gradient_accumulation_steps, use_mixed_precision=s.use_mixed_precision,
-                                       use_8bit_optimizer=s.optimizer == 'adamw8bit', activation_checkpointing=s.activation_checkpointing, loss_chunk_size=s.loss_chunk_size or 0))
+    return gpt_step(
+        shape,
+        TrainConfig(
+            batch_size=s.batch_size,
+            gradient_accumulation_steps=s.gradient_accumulation_steps,
+            use_mixed_precision=s.use_mixed_precision,
+            use_8bit_optimizer=s.optimizer == 'adamw8bit',
+            activation_checkpointing=s.activation_checkpointing,
+            loss_chunk_size=s.loss_chunk_size or 0,
+        ),
+    )
+
 
 def test_every_switch_does_something_and_the_table_is_predicted():
     shape, on, before = GPTConfig(vocab_size=2048, block_size=64, n_layer=4, n_head=4, n_embd=64), {}, None
-    for change in (dict(), dict(use_mixed_precision=True), dict(optimizer='adamw8bit'), dict(activation_checkpointing=True), dict(loss_chunk_size=256)):
+    for change in (
+        dict(),
+        dict(use_mixed_precision=True),
+        dict(optimizer='adamw8bit'),
+        dict(activation_checkpointing=True),
+        dict(loss_chunk_size=256),
+    ):
         step = Step(batch_size=16, **(on := {**on, **change}))
         peak = measure_step(*make_step(shape, step)).peak
         assert abs(estimate(shape, step).peak / peak - 1) <= 0.005, change
         assert before is None or peak < before, change
         before = peak
     first = measure_step(*make_step(shape, Step(batch_size=16))).peak
-    assert peak < 0.3 * first and measure_step(*make_step(shape, Step(batch_size=16, gradient_accumulation_steps=2))).peak > first
+    assert (
+        peak < 0.3 * first
+        and measure_step(*make_step(shape, Step(batch_size=16, gradient_accumulation_steps=2))).peak > first
+    )
 
 # %% ../nbs/proofs/plan.ipynb #3b7513ed
 def test_the_line_for_several_cards_runs_as_printed():
     import pytest
+
     hf = pytest.importorskip('transformers')
-    shape = dict(hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)
+    shape = dict(
+        hidden_size=64,
+        intermediate_size=160,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+    )
     with tempfile.TemporaryDirectory() as d:
         hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=258, **shape)).save_pretrained(f'{d}/llama')
-        assert _said('prepare', '--input_files', str(Path(json.__file__).parents[1]/'email'), '--out_dir', f'{d}/data', '--tokenization', 'bytes', '--val_fraction', '0.3')[0] == 0
+        assert (
+            _said(
+                'prepare',
+                '--input_files',
+                str(Path(json.__file__).parents[1] / 'email'),
+                '--out_dir',
+                f'{d}/data',
+                '--tokenization',
+                'bytes',
+                '--val_fraction',
+                '0.3',
+            )[0]
+            == 0
+        )
         for more in ((), ('--lora', '8')):
-            need = min(plan(read_model(f'{d}/llama', 64), '2x24gb', global_batch=4, lora=8*bool(more), allow=('bf16_weights', 'fsdp')).options, key=lambda o: o.peak)
+            need = min(
+                plan(
+                    read_model(f'{d}/llama', 64),
+                    '2x24gb',
+                    global_batch=4,
+                    lora=8 * bool(more),
+                    allow=('bf16_weights', 'fsdp'),
+                ).options,
+                key=lambda o: o.peak,
+            )
             assert 'fsdp' in need.techniques
-            status, out, err = _said('plan', '--model', f'{d}/llama', '--dataset_dir', f'{d}/data', '--seq_len', '64', '--gpu', '2x24gb', '--global_batch', '4', '--budget', str(need.peak), *more)
+            status, out, err = _said(
+                'plan',
+                '--model',
+                f'{d}/llama',
+                '--dataset_dir',
+                f'{d}/data',
+                '--seq_len',
+                '64',
+                '--gpu',
+                '2x24gb',
+                '--global_batch',
+                '4',
+                '--budget',
+                str(need.peak),
+                *more,
+            )
             assert status == 0, err
             line = next(shlex.split(line) for line in out.splitlines() if line.startswith('torchrun'))
             test_eq(line[:6], ['torchrun', '--standalone', '--nproc_per_node', '2', '-m', 'memtrain'])

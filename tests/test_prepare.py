@@ -28,11 +28,22 @@ def test_ray_says_what_to_install():
 @pytest.mark.page
 def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'x.txt').write_text('text')
-        code = f"from memtrain.prepare import *; prepare({str(Path(d)/'x.txt')!r}, {str(Path(d)/'out')!r}, tokenization='no/such', val_fraction=0)"
-        run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env={**os.environ, 'HF_HUB_OFFLINE': '1'})
-        assert run.stderr.strip().splitlines()[-1].startswith("memtrain.core.MemtrainError: tokenizer 'no/such': no such file, and the hub gave none"), run.stderr
-        assert not (Path(d)/'out').exists()
+        (Path(d) / 'x.txt').write_text('text')
+        code = f"from memtrain.prepare import *; prepare({str(Path(d) / 'x.txt')!r}, {str(Path(d) / 'out')!r}, tokenization='no/such', val_fraction=0)"
+        run = subprocess.run(
+            [sys.executable, '-c', code],
+            capture_output=True,
+            text=True,
+            env={**os.environ, 'HF_HUB_OFFLINE': '1'},
+        )
+        assert (
+            run.stderr.strip()
+            .splitlines()[-1]
+            .startswith(
+                "memtrain.core.MemtrainError: tokenizer 'no/such': no such file, and the hub gave none"
+            )
+        ), run.stderr
+        assert not (Path(d) / 'out').exists()
 
 
 # %% ../nbs/solutions/23_prepare.ipynb #36495bd7
@@ -43,17 +54,29 @@ from memtrain import text
 from memtrain.core import MemtrainError
 from memtrain.prepare import prepare
 
+
 def test_solution_what_is_kept_pieces_and_a_rule():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'a.txt').write_text(''.join(f'line {i} of a text that is cut\n' for i in range(1500)))
-        small, large = (prepare(d/'a.txt', d/f'{kib}', 'bytes', document_kib=kib, val_fraction=0, workers=1).manifest for kib in (4, 64))
+        (d / 'a.txt').write_text(''.join(f'line {i} of a text that is cut\n' for i in range(1500)))
+        small, large = (
+            prepare(d / 'a.txt', d / f'{kib}', 'bytes', document_kib=kib, val_fraction=0, workers=1).manifest
+            for kib in (4, 64)
+        )
         ends = [m['documents']['train'] for m in (small, large)]
         assert ends[0] > ends[1] and small['tokens']['train'] - large['tokens']['train'] == ends[0] - ends[1]
-        (d/'b.txt').write_text('  all of it\n  is indented\n')
-        rule = text.Rule('indented', 'filter', 'documents in which every line is indented', lambda t, data, o: all(line[:1].isspace() for line in t.splitlines() if line.strip()))
+        (d / 'b.txt').write_text('  all of it\n  is indented\n')
+        rule = text.Rule(
+            'indented',
+            'filter',
+            'documents in which every line is indented',
+            lambda t, data, o: all(line[:1].isspace() for line in t.splitlines() if line.strip()),
+        )
         with mock.patch.object(text, 'RULES', [*text.RULES, rule]):
-            assert not any(text.find_fault(t, t.encode()) for t in ('a\n  b\n',)) and text.find_fault('  a\n  b\n', b'') == 'indented'
+            assert (
+                not any(text.find_fault(t, t.encode()) for t in ('a\n  b\n',))
+                and text.find_fault('  a\n  b\n', b'') == 'indented'
+            )
 
 # %% ../nbs/proofs/prepare.ipynb #d0491602
 import contextlib, copy, gzip, json, multiprocessing, os, random, shutil, signal, socket, subprocess, sys, sysconfig, tempfile, threading, time
@@ -65,50 +88,101 @@ from memtrain.core import MIB, MemtrainError
 from memtrain.folders import checksum, write_json
 from memtrain.measure import measure_command
 from memtrain.shards import MANIFEST, TokenShards, read_manifest, verify
-from memtrain.text import RULES, Chunk, Part, Rule, SeenKeys, TextOptions, active_rules, choose_split, find_files, hash_chunk_lines, hash_document, is_val, read_chunks, read_documents
+from memtrain.text import (
+    RULES,
+    Chunk,
+    Part,
+    Rule,
+    SeenKeys,
+    TextOptions,
+    active_rules,
+    choose_split,
+    find_files,
+    hash_chunk_lines,
+    hash_document,
+    is_val,
+    read_chunks,
+    read_documents,
+)
 from memtrain.tokenization import ByteTokenizer, load_tokenizer
 
 # %% ../nbs/proofs/prepare.ipynb #c0dfe477
 def with_reading(options, **reading):
     "A copy of `options` that reads as a stream does"
     options = copy.copy(options)
-    for name, value in reading.items(): setattr(options, name, value)
+    for name, value in reading.items():
+        setattr(options, name, value)
     return options
+
 
 def test_shares_parts_and_broken_records_of_a_chunk():
     with tempfile.TemporaryDirectory() as d:
-        for i in range(3): (Path(d)/f'{i}.jsonl').write_text(''.join(json.dumps({'text': f'text {i} {j}'}) + '\n' for j in range(40)) + 'broken\n')
+        for i in range(3):
+            (Path(d) / f'{i}.jsonl').write_text(
+                ''.join(json.dumps({'text': f'text {i} {j}'}) + '\n' for j in range(40)) + 'broken\n'
+            )
         options = with_reading(TextOptions(val_fraction=0.3), skip_broken=True)
-        chunk, = read_chunks(sorted(Path(d).iterdir()), options)
+        (chunk,) = read_chunks(sorted(Path(d).iterdir()), options)
         whole = process_chunk(chunk, Settings(options, ByteTokenizer()))
-        test_eq([str(e).partition(': not JSON')[0][-16:] for e in whole.broken], [f'{i}.jsonl, line 41' [-16:] for i in range(3)])
-        test_eq(sum((np.bincount(docs.parts, minlength=3) for docs in whole.splits.values())).tolist(), [40, 40, 40])
-        shares = [process_chunk(chunk, Settings(with_reading(options, share=(k, 3)), ByteTokenizer())) for k in range(3)]
+        test_eq(
+            [str(e).partition(': not JSON')[0][-16:] for e in whole.broken],
+            [f'{i}.jsonl, line 41'[-16:] for i in range(3)],
+        )
+        test_eq(
+            sum((np.bincount(docs.parts, minlength=3) for docs in whole.splits.values())).tolist(),
+            [40, 40, 40],
+        )
+        shares = [
+            process_chunk(chunk, Settings(with_reading(options, share=(k, 3)), ByteTokenizer()))
+            for k in range(3)
+        ]
         for split, docs in whole.splits.items():
             keys = [np.frombuffer(s.splits[split].keys, 'V16').tolist() for s in shares]
             test_eq(sorted(sum(keys, [])), sorted(np.frombuffer(docs.keys, 'V16').tolist()))
             assert all(5 < len(k) for k in keys)
-        small = [p for c in read_chunks([Path(d)/'0.jsonl'], with_reading(options, part_bytes=100)) for p in c.parts]
-        assert len(small) > 5 and b''.join(p.data[0] for p in small) == (Path(d)/'0.jsonl').read_bytes()
+        small = [
+            p
+            for c in read_chunks([Path(d) / '0.jsonl'], with_reading(options, part_bytes=100))
+            for p in c.parts
+        ]
+        assert len(small) > 5 and b''.join(p.data[0] for p in small) == (Path(d) / '0.jsonl').read_bytes()
 
 # %% ../nbs/proofs/prepare.ipynb #29281168
-def chunk_of(*texts, kind='text'): return Chunk(0, [Part(Path('x'), kind, 1, [t.encode() if isinstance(t, str) else t for t in texts], 0)], 0)
+def chunk_of(*texts, kind='text'):
+    return Chunk(
+        0, [Part(Path('x'), kind, 1, [t.encode() if isinstance(t, str) else t for t in texts], 0)], 0
+    )
+
 
 def settings_for(tokenizer=ByteTokenizer(), **options):
     return Settings(TextOptions(**{'val_fraction': 0.3, **options}), tokenizer)
+
 
 def texts_in(processed, split):
     docs = processed.splits[split]
     return [ByteTokenizer().decode(ids[:-1]) for ids in np.split(docs.ids, np.cumsum(docs.lengths))[:-1]]
 
+
 def test_a_chunk_is_cleaned_split_and_counted():
-    texts = [f'text {i}' for i in range(40)] + ['  \n', '', 'a\r\nb', 'cafe\u0301', '.'*500, 'log line\n'*100, b'\xff text']
+    texts = [f'text {i}' for i in range(40)] + [
+        '  \n',
+        '',
+        'a\r\nb',
+        'cafe\u0301',
+        '.' * 500,
+        'log line\n' * 100,
+        b'\xff text',
+    ]
     got = process_chunk(chunk_of(*texts), settings_for())
     want = [*texts[:40], 'a\nb', 'café', '\ufffd text']
-    for split in ('train', 'val'): test_eq(texts_in(got, split), [t for t in want if choose_split(hash_document(t), 0.3) == split])
+    for split in ('train', 'val'):
+        test_eq(texts_in(got, split), [t for t in want if choose_split(hash_document(t), 0.3) == split])
     test_eq(dict(got.counts), {'replaced': 1, 'normalized': 2, 'empty': 2, 'no_words': 1, 'repetitive': 1})
     for split, docs in got.splits.items():
-        test_eq(docs.keys, b''.join(hash_document(t) for t in want if choose_split(hash_document(t), 0.3) == split))
+        test_eq(
+            docs.keys,
+            b''.join(hash_document(t) for t in want if choose_split(hash_document(t), 0.3) == split),
+        )
         test_eq(docs.sizes.tolist(), (docs.lengths - 1).tolist())
     got = process_chunk(chunk_of(*texts), settings_for(normalize=False, filter=False))
     test_eq(dict(got.counts), {'replaced': 1, 'empty': 2})
@@ -117,7 +191,9 @@ def test_a_chunk_is_cleaned_split_and_counted():
 # %% ../nbs/proofs/prepare.ipynb #11d2c1f8
 def test_only_the_splits_asked_for_are_tokenised():
     texts = [f'text {i}' for i in range(40)]
-    both, val = (process_chunk(chunk_of(*texts), settings_for(), splits) for splits in (('train', 'val'), ('val',)))
+    both, val = (
+        process_chunk(chunk_of(*texts), settings_for(), splits) for splits in (('train', 'val'), ('val',))
+    )
     test_eq(val.splits['val'].ids.tolist(), both.splits['val'].ids.tolist())
     test_eq((len(val.splits['train'].ids), val.splits['train'].keys), (0, both.splits['train'].keys))
     test_eq(len(process_chunk(chunk_of(*texts), settings_for(None)).splits['val'].ids), 0)
@@ -127,12 +203,16 @@ def test_only_the_splits_asked_for_are_tokenised():
 
 # %% ../nbs/proofs/prepare.ipynb #13b04acd
 def test_lines_that_were_seen_are_dropped():
-    footer, text = 'Copyright by the authors, all rights reserved', 'A line that is long enough\n\n  }\nAnother that is long enough\n'
+    footer, text = (
+        'Copyright by the authors, all rights reserved',
+        'A line that is long enough\n\n  }\nAnother that is long enough\n',
+    )
     chunk = chunk_of(f'{text}{footer}', footer, f'{footer}\n  }}')
     keys = hash_chunk_lines(chunk, TextOptions())
-    test_eq(len(keys), 16*5)
-    with tempfile.TemporaryDirectory() as d: fresh = SeenKeys(d).add(keys)
-    test_eq(fresh.tolist(), [True]*3 + [False]*2)
+    test_eq(len(keys), 16 * 5)
+    with tempfile.TemporaryDirectory() as d:
+        fresh = SeenKeys(d).add(keys)
+    test_eq(fresh.tolist(), [True] * 3 + [False] * 2)
     got = process_chunk(chunk, settings_for(val_fraction=0), drop=~fresh)
     test_eq(texts_in(got, 'train'), [f'{text}{footer}', '  }'])
     test_eq(dict(got.counts), {'duplicate_lines': 2, 'empty': 1})
@@ -140,17 +220,25 @@ def test_lines_that_were_seen_are_dropped():
 # %% ../nbs/proofs/prepare.ipynb #96a4eea6
 def test_results_come_in_order_and_few_are_under_way():
     pool, running, most = Threads(4), [0], [0]
+
     def work(i):
-        running[0] += 1; most[0] = max(most[0], running[0])
-        time.sleep(0.01 * (i % 3)); return i
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.01 * (i % 3))
+        return i
+
     def tasks():
         for i in range(40):
             assert i <= len(got) + pool.ahead
             yield work, i
+
     got = []
-    for result in run_in_order(pool, tasks()): got.append(result); running[0] -= 1
+    for result in run_in_order(pool, tasks()):
+        got.append(result)
+        running[0] -= 1
     pool.close()
-    test_eq(got, list(range(40))); assert 2 <= most[0] <= pool.ahead
+    test_eq(got, list(range(40)))
+    assert 2 <= most[0] <= pool.ahead
     test_fail(lambda: prepare('x', 'y', workers=0), contains='workers 0')
     test_fail(lambda: prepare('x', 'y', engine='spark'), contains="'spark' is neither local nor ray")
 
@@ -160,9 +248,14 @@ def make_corpus(folder, files=30, seed=0):
     rng = random.Random(seed)
     Path(folder).mkdir(parents=True)
     for i in range(files):
-        words = [rng.choice(['größe', 'def', 'return', 'x', '=', '\n', '\n\n', 'лес', '🙂']) + str(rng.randrange(50)) for _ in range(rng.randrange(1, 200))]
-        (Path(folder)/f'{i:03d}.txt').write_text(' '.join(words), encoding='utf-8')
+        words = [
+            rng.choice(['größe', 'def', 'return', 'x', '=', '\n', '\n\n', 'лес', '🙂'])
+            + str(rng.randrange(50))
+            for _ in range(rng.randrange(1, 200))
+        ]
+        (Path(folder) / f'{i:03d}.txt').write_text(' '.join(words), encoding='utf-8')
     return folder
+
 
 def documents_of(path, split):
     "The documents of a split, decoded"
@@ -170,301 +263,502 @@ def documents_of(path, split):
     ends = np.flatnonzero(s[:] == t.eod_id)
     return [t.decode(s[a:b]) for a, b in zip([0, *(ends[:-1] + 1)], ends)]
 
+
 def contents(folder):
     "Every file below `folder` with its bytes"
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()
+    }
 
 # %% ../nbs/proofs/prepare.ipynb #065e0965
 def test_every_document_is_in_one_split_word_for_word():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in')
-        texts = sorted(p.read_text(encoding='utf-8') for p in (d/'in').iterdir())
+        make_corpus(d / 'in')
+        texts = sorted(p.read_text(encoding='utf-8') for p in (d / 'in').iterdir())
         for kind in ('bytes', 'char', 'train-bpe'):
-            done = prepare(d/'in', d/kind, tokenization=kind, vocab_size=300, tokens_per_shard=500, val_fraction=0.3)
-            test_eq(sorted(documents_of(d/kind, 'train') + documents_of(d/kind, 'val')), texts)
-            assert all(choose_split(hash_document(t), 0.3) == 'val' for t in documents_of(d/kind, 'val'))
-            test_eq(done.manifest['counts'], {**dict.fromkeys(COUNTS, 0), 'documents': 30, 'bytes': sum(len(t.encode()) for t in texts)})
+            done = prepare(
+                d / 'in', d / kind, tokenization=kind, vocab_size=300, tokens_per_shard=500, val_fraction=0.3
+            )
+            test_eq(sorted(documents_of(d / kind, 'train') + documents_of(d / kind, 'val')), texts)
+            assert all(choose_split(hash_document(t), 0.3) == 'val' for t in documents_of(d / kind, 'val'))
+            test_eq(
+                done.manifest['counts'],
+                {**dict.fromkeys(COUNTS, 0), 'documents': 30, 'bytes': sum(len(t.encode()) for t in texts)},
+            )
             test_eq(sum(done.manifest['documents'].values()), 30)
-            test_eq(verify(d/kind), [])
+            test_eq(verify(d / kind), [])
             assert len(done.manifest['shards']) > 3
 
 # %% ../nbs/proofs/prepare.ipynb #4e12b868
 def make_books(folder, books=12, pieces=4):
     "Text files that are cut into several documents of 1 KiB, each line with the number of its book"
     Path(folder).mkdir(parents=True)
-    for i in range(books): (Path(folder)/f'{i:02d}.txt').write_text(''.join(f'book {i} line {j} {"of words " * (1 + j % 5)}\n' for j in range(30*pieces)))
+    for i in range(books):
+        (Path(folder) / f'{i:02d}.txt').write_text(
+            ''.join(f'book {i} line {j} {"of words " * (1 + j % 5)}\n' for j in range(30 * pieces))
+        )
     return folder
 
-def books_of(path, split): return {doc.split()[1] for doc in documents_of(path, split)}
+
+def books_of(path, split):
+    return {doc.split()[1] for doc in documents_of(path, split)}
+
 
 def test_no_file_is_in_both_splits_whatever_the_chunks():
     with tempfile.TemporaryDirectory() as d:
-        d, options = Path(d), dict(tokenization='bytes', val_fraction=0.3, document_kib=1, tokens_per_shard=2000)
-        done = prepare(make_books(d/'in'), d/'out', **options)
-        train, val = books_of(d/'out', 'train'), books_of(d/'out', 'val')
+        d, options = (
+            Path(d),
+            dict(tokenization='bytes', val_fraction=0.3, document_kib=1, tokens_per_shard=2000),
+        )
+        done = prepare(make_books(d / 'in'), d / 'out', **options)
+        train, val = books_of(d / 'out', 'train'), books_of(d / 'out', 'val')
         assert len(train) + len(val) == 12 and not train & val and train and val
-        assert done.manifest['options']['split_by'] == 'file' and 'split by file' in str(done) and 'of the tokens' in str(done)
-        for p in (d/'in').iterdir():  # the first piece decides
+        assert (
+            done.manifest['options']['split_by'] == 'file'
+            and 'split by file' in str(done)
+            and 'of the tokens' in str(done)
+        )
+        for p in (d / 'in').iterdir():  # the first piece decides
             first = prepare_first_piece(p)
-            assert str(int(p.name[:2])) in (val if choose_split(hash_document(first), 0.3) == 'val' else train)
-        with mock.patch.object(TextOptions, 'part_bytes', 1500): prepare(d/'in', d/'small', **options)  # parts of one or two documents
-        with mock.patch.object(TextOptions, 'part_bytes', 1500): prepare(d/'in', d/'lines', **options, dedup_lines=True)
-        test_eq([books_of(d/'small', s) for s in ('train', 'val')], [train, val])
-        assert not books_of(d/'lines', 'train') & books_of(d/'lines', 'val')
-        old = prepare(d/'in', d/'old', **options, split_by='document').manifest  # as it was
-        assert books_of(d/'old', 'train') & books_of(d/'old', 'val') and 'split by document' in str(prepare(d/'in', d/'old', **options))
-        test_fail(lambda: prepare(d/'in', d/'old', **options, split_by='file'), contains="split_by 'document'", exc=MemtrainError)
+            assert str(int(p.name[:2])) in (
+                val if choose_split(hash_document(first), 0.3) == 'val' else train
+            )
+        # parts of one or two documents
+        with mock.patch.object(TextOptions, 'part_bytes', 1500):
+            prepare(d / 'in', d / 'small', **options)
+        with mock.patch.object(TextOptions, 'part_bytes', 1500):
+            prepare(d / 'in', d / 'lines', **options, dedup_lines=True)
+        test_eq([books_of(d / 'small', s) for s in ('train', 'val')], [train, val])
+        assert not books_of(d / 'lines', 'train') & books_of(d / 'lines', 'val')
+        old = prepare(d / 'in', d / 'old', **options, split_by='document').manifest  # as it was
+        assert books_of(d / 'old', 'train') & books_of(d / 'old', 'val') and 'split by document' in str(
+            prepare(d / 'in', d / 'old', **options)
+        )
+        test_fail(
+            lambda: prepare(d / 'in', d / 'old', **options, split_by='file'),
+            contains="split_by 'document'",
+            exc=MemtrainError,
+        )
         del old['options']['split_by']  # as one that was made before there was the option
-        write_json(d/'old'/MANIFEST, {**old, 'checksum': checksum(old)})
-        make_books(d/'more', 14)
-        grown = prepare(d/'more', d/'old', **options, append=True)
-        assert books_of(d/'old', 'val') & books_of(d/'old', 'train') & {'12', '13'} and 'split_by' not in grown.manifest['options']
+        write_json(d / 'old' / MANIFEST, {**old, 'checksum': checksum(old)})
+        make_books(d / 'more', 14)
+        grown = prepare(d / 'more', d / 'old', **options, append=True)
+        assert (
+            books_of(d / 'old', 'val') & books_of(d / 'old', 'train') & {'12', '13'}
+            and 'split_by' not in grown.manifest['options']
+        )
 
-def prepare_first_piece(path): return next(read_documents(path, document_kib=1))[0]
+
+def prepare_first_piece(path):
+    return next(read_documents(path, document_kib=1))[0]
+
 
 def test_files_of_val_can_be_named_and_records_are_their_own():
     with tempfile.TemporaryDirectory() as d:
         d, options = Path(d), dict(tokenization='bytes', document_kib=1)
-        make_books(d/'in', 4)
-        done = prepare(d/'in', d/'out', **options, val_files=str(d/'in'/'0[23].txt'))
-        test_eq([books_of(d/'out', s) for s in ('train', 'val')], [{'0', '1'}, {'2', '3'}])
-        test_eq({Path(s['path']).name: s['split'] for s in done.manifest['sources']}, {'00.txt': 'train', '01.txt': 'train', '02.txt': 'val', '03.txt': 'val'})
+        make_books(d / 'in', 4)
+        done = prepare(d / 'in', d / 'out', **options, val_files=str(d / 'in' / '0[23].txt'))
+        test_eq([books_of(d / 'out', s) for s in ('train', 'val')], [{'0', '1'}, {'2', '3'}])
+        test_eq(
+            {Path(s['path']).name: s['split'] for s in done.manifest['sources']},
+            {'00.txt': 'train', '01.txt': 'train', '02.txt': 'val', '03.txt': 'val'},
+        )
         assert done.manifest['options']['split_by'] == 'named' and 'split as you named' in str(done)
-        assert prepare(d/'in', d/'out', **options, val_files=[d/'in'/'02.txt', d/'in'/'03.txt']).seconds is None
-        test_fail(lambda: prepare(d/'in', d/'out', **options, val_files=str(d/'in'/'02.txt')), contains='prepared from other files', exc=MemtrainError)
-        make_books(d/'more', 6)
-        prepare(d/'more', d/'out', **options, append=True)  # nothing is named: it is all train
-        test_eq(books_of(d/'out', 'val'), {'2', '3'})
-        for names, kw, said in ((d/'in', {}, 'leaves no document for train'), (d/'in'/'00.txt', dict(split_by='file'), 'split_by'), (d/'no', {}, 'no such file')):
-            test_fail(lambda: prepare(d/'in', d/'bad', **options, val_files=str(names), **kw), contains=said, exc=MemtrainError)
-        (d/'in'/'x.jsonl').write_text(''.join(json.dumps({'text': f'book {100 + i} '}) + '\n' for i in range(40)))
-        done = prepare(d/'in', d/'mixed', **options, val_fraction=0.4)
-        assert {int(b) >= 100 for b in books_of(d/'mixed', 'val')} >= {True} and not books_of(d/'mixed', 'val') & books_of(d/'mixed', 'train')
+        assert (
+            prepare(
+                d / 'in', d / 'out', **options, val_files=[d / 'in' / '02.txt', d / 'in' / '03.txt']
+            ).seconds
+            is None
+        )
+        test_fail(
+            lambda: prepare(d / 'in', d / 'out', **options, val_files=str(d / 'in' / '02.txt')),
+            contains='prepared from other files',
+            exc=MemtrainError,
+        )
+        make_books(d / 'more', 6)
+        prepare(d / 'more', d / 'out', **options, append=True)  # nothing is named: it is all train
+        test_eq(books_of(d / 'out', 'val'), {'2', '3'})
+        for names, kw, said in (
+            (d / 'in', {}, 'leaves no document for train'),
+            (d / 'in' / '00.txt', dict(split_by='file'), 'split_by'),
+            (d / 'no', {}, 'no such file'),
+        ):
+            test_fail(
+                lambda: prepare(d / 'in', d / 'bad', **options, val_files=str(names), **kw),
+                contains=said,
+                exc=MemtrainError,
+            )
+        (d / 'in' / 'x.jsonl').write_text(
+            ''.join(json.dumps({'text': f'book {100 + i} '}) + '\n' for i in range(40))
+        )
+        done = prepare(d / 'in', d / 'mixed', **options, val_fraction=0.4)
+        assert {int(b) >= 100 for b in books_of(d / 'mixed', 'val')} >= {True} and not books_of(
+            d / 'mixed', 'val'
+        ) & books_of(d / 'mixed', 'train')
+
 
 def test_so_few_files_that_a_split_would_be_empty_are_split_by_piece_and_it_is_said():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_books(d/'in', 1, 40)
-        done = prepare(d/'in', d/'out', tokenization='bytes', document_kib=1)
-        assert done.manifest['options']['split_by'] == 'document' and 'pieces of 1 KiB of one file can be in both' in str(done)
-        test_fail(lambda: prepare(d/'in', d/'by_file', tokenization='bytes', document_kib=1, split_by='file'), contains='name val_files', exc=MemtrainError)
-        make_books(d/'three', 5, 6)
-        by = {seed: prepare(d/'three', d/f'{seed}', tokenization='bytes', document_kib=1, seed=seed) for seed in range(2, 6)}
-        assert any('too few, or too unlike in length' in str(done) for done in by.values() if done.manifest['options']['split_by'] == 'file')
+        make_books(d / 'in', 1, 40)
+        done = prepare(d / 'in', d / 'out', tokenization='bytes', document_kib=1)
+        assert done.manifest['options'][
+            'split_by'
+        ] == 'document' and 'pieces of 1 KiB of one file can be in both' in str(done)
+        test_fail(
+            lambda: prepare(d / 'in', d / 'by_file', tokenization='bytes', document_kib=1, split_by='file'),
+            contains='name val_files',
+            exc=MemtrainError,
+        )
+        make_books(d / 'three', 5, 6)
+        by = {
+            seed: prepare(d / 'three', d / f'{seed}', tokenization='bytes', document_kib=1, seed=seed)
+            for seed in range(2, 6)
+        }
+        assert any(
+            'too few, or too unlike in length' in str(done)
+            for done in by.values()
+            if done.manifest['options']['split_by'] == 'file'
+        )
 
 # %% ../nbs/proofs/prepare.ipynb #dccf4ba2
 def test_the_same_seed_gives_the_same_bytes_in_any_order():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        files = sorted(make_corpus(d/'in').iterdir())
-        for name, order in (('a', files), ('b', files[::-1])): prepare(order, d/name, vocab_size=300, val_fraction=0.3)
-        test_eq(contents(d/'a'), contents(d/'b'))
-        prepare(files, d/'c', vocab_size=300, val_fraction=0.3, seed=1)
-        assert set(documents_of(d/'a', 'val')) != set(documents_of(d/'c', 'val'))
-        prepare(files[:20], d/'few', vocab_size=300, val_fraction=0.3)
-        assert set(documents_of(d/'few', 'val')) <= set(documents_of(d/'a', 'val'))  # ten more files moved none
+        files = sorted(make_corpus(d / 'in').iterdir())
+        for name, order in (('a', files), ('b', files[::-1])):
+            prepare(order, d / name, vocab_size=300, val_fraction=0.3)
+        test_eq(contents(d / 'a'), contents(d / 'b'))
+        prepare(files, d / 'c', vocab_size=300, val_fraction=0.3, seed=1)
+        assert set(documents_of(d / 'a', 'val')) != set(documents_of(d / 'c', 'val'))
+        prepare(files[:20], d / 'few', vocab_size=300, val_fraction=0.3)
+        # ten more files moved none
+        assert set(documents_of(d / 'few', 'val')) <= set(documents_of(d / 'a', 'val'))
 
 # %% ../nbs/proofs/prepare.ipynb #6d520363
 def test_a_saved_tokenizer_and_other_options_are_honoured():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in')
-        (d/'in/crlf.txt').write_bytes('a\r\nb'.encode()*9)
-        prepare(d/'in', d/'a', vocab_size=300, val_fraction=0.3)
-        prepare(d/'in', d/'b', tokenization=str(d/'a'/'tokenizer_state.json'), val_fraction=0.3, normalize=False, dtype='uint32', exclude=['00*'])
-        test_eq(load_tokenizer(d/'b').state(), load_tokenizer(d/'a').state())
-        test_eq(TokenShards(d/'b').dtype, np.dtype('<u4'))
-        docs = documents_of(d/'b', 'train') + documents_of(d/'b', 'val')
-        test_eq(len(docs), 21); assert any('\r\n' in t for t in docs)
-        assert not any('\r' in t for t in documents_of(d/'a', 'train') + documents_of(d/'a', 'val'))
-        prepare(d/'in', d/'c', tokenization='bytes', val_fraction=0)
-        test_eq(list(TokenShards(d/'c').manifest['tokens']), ['train'])
+        make_corpus(d / 'in')
+        (d / 'in/crlf.txt').write_bytes('a\r\nb'.encode() * 9)
+        prepare(d / 'in', d / 'a', vocab_size=300, val_fraction=0.3)
+        prepare(
+            d / 'in',
+            d / 'b',
+            tokenization=str(d / 'a' / 'tokenizer_state.json'),
+            val_fraction=0.3,
+            normalize=False,
+            dtype='uint32',
+            exclude=['00*'],
+        )
+        test_eq(load_tokenizer(d / 'b').state(), load_tokenizer(d / 'a').state())
+        test_eq(TokenShards(d / 'b').dtype, np.dtype('<u4'))
+        docs = documents_of(d / 'b', 'train') + documents_of(d / 'b', 'val')
+        test_eq(len(docs), 21)
+        assert any('\r\n' in t for t in docs)
+        assert not any('\r' in t for t in documents_of(d / 'a', 'train') + documents_of(d / 'a', 'val'))
+        prepare(d / 'in', d / 'c', tokenization='bytes', val_fraction=0)
+        test_eq(list(TokenShards(d / 'c').manifest['tokens']), ['train'])
 
 # %% ../nbs/proofs/prepare.ipynb #d1cfab60
 def test_a_second_run_changes_nothing_or_says_why_not():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in')
-        prepare(d/'in', d/'a', tokenization='bytes')
-        before = contents(d/'a')
-        again = prepare(d/'in', d/'a', tokenization='bytes')
+        make_corpus(d / 'in')
+        prepare(d / 'in', d / 'a', tokenization='bytes')
+        before = contents(d / 'a')
+        again = prepare(d / 'in', d / 'a', tokenization='bytes')
         assert again.seconds is None and 'nothing was done' in str(again)
-        test_fail(lambda: prepare(d/'in', d/'a', tokenization='char'), contains="was prepared with tokenization 'bytes'")
-        text = (d/'in/000.txt').read_text(encoding='utf-8')
-        (d/'in/000.txt').write_text(text + '!', encoding='utf-8')
-        test_fail(lambda: prepare(d/'in', d/'a', tokenization='bytes'), contains='prepared from other files (30, now 30 or changed')
-        (d/'in/000.txt').write_text(text, encoding='utf-8')
-        (d/'in/new.txt').write_text('more')
-        test_fail(lambda: prepare(d/'in', d/'a', tokenization='bytes'), contains='prepared from other files (30, now 31')
-        test_eq(contents(d/'a'), before)
-        (d/'in/new.txt').unlink(); shard = next((d/'a/val').glob('*.bin')); data = shard.read_bytes(); shard.unlink()
-        test_fail(lambda: prepare(d/'in', d/'a', tokenization='bytes'), contains=f'{shard.name} is missing')
+        test_fail(
+            lambda: prepare(d / 'in', d / 'a', tokenization='char'),
+            contains="was prepared with tokenization 'bytes'",
+        )
+        text = (d / 'in/000.txt').read_text(encoding='utf-8')
+        (d / 'in/000.txt').write_text(text + '!', encoding='utf-8')
+        test_fail(
+            lambda: prepare(d / 'in', d / 'a', tokenization='bytes'),
+            contains='prepared from other files (30, now 30 or changed',
+        )
+        (d / 'in/000.txt').write_text(text, encoding='utf-8')
+        (d / 'in/new.txt').write_text('more')
+        test_fail(
+            lambda: prepare(d / 'in', d / 'a', tokenization='bytes'),
+            contains='prepared from other files (30, now 31',
+        )
+        test_eq(contents(d / 'a'), before)
+        (d / 'in/new.txt').unlink()
+        shard = next((d / 'a/val').glob('*.bin'))
+        data = shard.read_bytes()
+        shard.unlink()
+        test_fail(
+            lambda: prepare(d / 'in', d / 'a', tokenization='bytes'), contains=f'{shard.name} is missing'
+        )
         shard.write_bytes(data)
-        prepare(d, d/'inside', tokenization='bytes', exclude=['a'])  # the output's own folder lies in the input's
-        test_eq(prepare(d, d/'inside', tokenization='bytes', exclude=['a']).seconds, None)
+        # the output's own folder lies in the input's
+        prepare(d, d / 'inside', tokenization='bytes', exclude=['a'])
+        test_eq(prepare(d, d / 'inside', tokenization='bytes', exclude=['a']).seconds, None)
 
 # %% ../nbs/proofs/prepare.ipynb #b9bac85b
 def test_data_sets_among_the_text_are_passed_over():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         for name in ('a.txt', 'sub/b.txt', 'other/dataset_metadata.json', 'other/c.txt'):
-            (d/name).parent.mkdir(exist_ok=True); (d/name).write_text(f'{{"name": "{name}"}}')
+            (d / name).parent.mkdir(exist_ok=True)
+            (d / name).write_text(f'{{"name": "{name}"}}')
         before = find_files(d)
-        test_eq([str(p.relative_to(d)) for p in before], ['a.txt', 'other/c.txt', 'other/dataset_metadata.json', 'sub/b.txt'])  # someone else's data set is text
-        made = prepare(d, d/'out', tokenization='bytes', val_fraction=0).manifest
-        prepare([d/'a.txt', d/'sub'], d/'sub/out', tokenization='bytes', val_fraction=0)
-        test_eq(find_files(d), before); test_eq(find_files(f'{d}/**/*'), before)
-        test_eq(prepare(d, d/'again', tokenization='bytes', val_fraction=0).manifest['shards'], made['shards'])
-        test_eq(prepare(d, d/'out', tokenization='bytes', val_fraction=0).seconds, None)  # nothing to do
-        (d/'sub/new.txt').write_text('new')
-        grown = prepare(d, d/'out', tokenization='bytes', val_fraction=0, append=True).manifest
-        test_eq([Path(s['path']).name for s in grown['sources'][len(before):]], ['new.txt'])
-        test_eq(find_files(d/'out/dataset_metadata.json'), [d/'out/dataset_metadata.json'])  # named outright
-        test_fail(lambda: find_files(d/'out'), contains='of a prepared data set')
+        # someone else's data set is text
+        test_eq(
+            [str(p.relative_to(d)) for p in before],
+            ['a.txt', 'other/c.txt', 'other/dataset_metadata.json', 'sub/b.txt'],
+        )
+        made = prepare(d, d / 'out', tokenization='bytes', val_fraction=0).manifest
+        prepare([d / 'a.txt', d / 'sub'], d / 'sub/out', tokenization='bytes', val_fraction=0)
+        test_eq(find_files(d), before)
+        test_eq(find_files(f'{d}/**/*'), before)
+        test_eq(
+            prepare(d, d / 'again', tokenization='bytes', val_fraction=0).manifest['shards'], made['shards']
+        )
+        test_eq(prepare(d, d / 'out', tokenization='bytes', val_fraction=0).seconds, None)  # nothing to do
+        (d / 'sub/new.txt').write_text('new')
+        grown = prepare(d, d / 'out', tokenization='bytes', val_fraction=0, append=True).manifest
+        test_eq([Path(s['path']).name for s in grown['sources'][len(before) :]], ['new.txt'])
+        test_eq(
+            find_files(d / 'out/dataset_metadata.json'), [d / 'out/dataset_metadata.json']
+        )  # named outright
+        test_fail(lambda: find_files(d / 'out'), contains='of a prepared data set')
 
 # %% ../nbs/proofs/prepare.ipynb #305bfe4b
 def test_bad_input_is_one_line_and_leaves_nothing():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'empty.txt').touch(); (d/'blank.txt').write_text(' \n')
-        (d/'bad.gz').write_bytes(gzip.compress(b'text'*99)[:-9])
-        (d/'one.txt').write_text('just one document')
-        (d/'folder').mkdir(); (d/'folder/x.bin').write_bytes(b'\0\1')
-        for inputs, said in (('none.txt', 'no such file'), ('empty.txt', 'empty.txt: empty'), ('blank.txt', 'blank.txt: empty'), ('folder', 'folder: no text in it'),
-                             ('bad.gz', 'bad.gz: damaged .gz'), ('one.txt', 'one.txt, cut it finer with document_kib 4')):
-            test_fail(lambda: prepare(d/inputs, d/'out', tokenization='bytes'), contains=said, exc=MemtrainError)
-            assert not (d/'out').exists()
-        test_fail(lambda: prepare([d/'empty.txt', d/'blank.txt'], d/'out', tokenization='bytes'), contains='nor in the other 1 files')
-        for own in (d, d/'one.txt'): test_fail(lambda: prepare(own, d, tokenization='bytes'), contains='choose another out_dir', exc=MemtrainError)
-        for kw, said in (({'val_fraction': 1}, 'val_fraction 1'), ({'val_fraction': -.1}, 'val_fraction -0.1'), ({'document_kib': 0}, 'document_kib 0'), ({'dtype': 'int8'}, 'int8'),
-                         ({'seed': -1}, 'seed -1'), ({'seed': 2**63}, 'seed 9'), ({'vocab_size': 10**20}, 'vocab_size 1'), ({'tokens_per_shard': 0}, 'tokens_per_shard 0 is less than 1')):
-            test_fail(lambda: prepare(d/'one.txt', d/'out', **{'tokenization': 'bytes', **kw}), contains=said)
-        assert not (d/'out').exists()
-        (d/'latin.txt').write_bytes('größe und mehr '.encode('latin-1')*100 + b'\n\n' + b'more text')
-        assert "200 byte sequences that aren't UTF-8" in str(prepare(d/'latin.txt', d/'out', tokenization='bytes', val_fraction=0))
-        (d/'latin2.txt').write_bytes(b'\xff text')
-        done = prepare([d/'latin.txt', d/'latin2.txt', d/'empty.txt', d/'blank.txt'], d/'out2', tokenization='bytes', val_fraction=0)
-        test_eq({k: n for k, n in done.manifest['counts'].items() if n and k != 'bytes'}, {'documents': 2, 'empty': 1, 'replaced': 201})
+        (d / 'empty.txt').touch()
+        (d / 'blank.txt').write_text(' \n')
+        (d / 'bad.gz').write_bytes(gzip.compress(b'text' * 99)[:-9])
+        (d / 'one.txt').write_text('just one document')
+        (d / 'folder').mkdir()
+        (d / 'folder/x.bin').write_bytes(b'\0\1')
+        for inputs, said in (
+            ('none.txt', 'no such file'),
+            ('empty.txt', 'empty.txt: empty'),
+            ('blank.txt', 'blank.txt: empty'),
+            ('folder', 'folder: no text in it'),
+            ('bad.gz', 'bad.gz: damaged .gz'),
+            ('one.txt', 'one.txt, cut it finer with document_kib 4'),
+        ):
+            test_fail(
+                lambda: prepare(d / inputs, d / 'out', tokenization='bytes'), contains=said, exc=MemtrainError
+            )
+            assert not (d / 'out').exists()
+        test_fail(
+            lambda: prepare([d / 'empty.txt', d / 'blank.txt'], d / 'out', tokenization='bytes'),
+            contains='nor in the other 1 files',
+        )
+        for own in (d, d / 'one.txt'):
+            test_fail(
+                lambda: prepare(own, d, tokenization='bytes'),
+                contains='choose another out_dir',
+                exc=MemtrainError,
+            )
+        for kw, said in (
+            ({'val_fraction': 1}, 'val_fraction 1'),
+            ({'val_fraction': -0.1}, 'val_fraction -0.1'),
+            ({'document_kib': 0}, 'document_kib 0'),
+            ({'dtype': 'int8'}, 'int8'),
+            ({'seed': -1}, 'seed -1'),
+            ({'seed': 2**63}, 'seed 9'),
+            ({'vocab_size': 10**20}, 'vocab_size 1'),
+            ({'tokens_per_shard': 0}, 'tokens_per_shard 0 is less than 1'),
+        ):
+            test_fail(
+                lambda: prepare(d / 'one.txt', d / 'out', **{'tokenization': 'bytes', **kw}), contains=said
+            )
+        assert not (d / 'out').exists()
+        (d / 'latin.txt').write_bytes('größe und mehr '.encode('latin-1') * 100 + b'\n\n' + b'more text')
+        assert "200 byte sequences that aren't UTF-8" in str(
+            prepare(d / 'latin.txt', d / 'out', tokenization='bytes', val_fraction=0)
+        )
+        (d / 'latin2.txt').write_bytes(b'\xff text')
+        done = prepare(
+            [d / 'latin.txt', d / 'latin2.txt', d / 'empty.txt', d / 'blank.txt'],
+            d / 'out2',
+            tokenization='bytes',
+            val_fraction=0,
+        )
+        test_eq(
+            {k: n for k, n in done.manifest['counts'].items() if n and k != 'bytes'},
+            {'documents': 2, 'empty': 1, 'replaced': 201},
+        )
         assert '1 documents had no text in them' in str(done)
-        (d/'out2'/'tokenizer_state.json').write_text('{"kind": "char", "chars": "ab"}')
-        test_fail(lambda: load_tokenizer(d/'out2'), contains="isn't the tokenizer that made these shards")
+        (d / 'out2' / 'tokenizer_state.json').write_text('{"kind": "char", "chars": "ab"}')
+        test_fail(lambda: load_tokenizer(d / 'out2'), contains="isn't the tokenizer that made these shards")
 
 # %% ../nbs/proofs/prepare.ipynb #9af92498
 def stop_after(writes):
     "A `ShardWriter` that is interrupted when it is to write more than `writes` times"
     writer, calls = prepare.__globals__['ShardWriter'], iter(range(writes))
+
     def write_many(self, *args):
-        if next(calls, None) is None: raise KeyboardInterrupt
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
         return writer.write_many(self, *args)
+
     return type('Stopping', (writer,), {'write_many': write_many})
+
 
 class Counting(ByteTokenizer):
     "Counts the documents it is given"
+
     count = 0
-    def encode_documents(self, texts): Counting.count += len(texts); return super().encode_documents(texts)
+
+    def encode_documents(self, texts):
+        Counting.count += len(texts)
+        return super().encode_documents(texts)
 
 # %% ../nbs/proofs/prepare.ipynb #fd9ad5a9
 @contextlib.contextmanager
 def small_chunks(size=400):
     "Chunks of `size` bytes, so that a small corpus has many"
     kept, TextOptions.part_bytes = TextOptions.part_bytes, size
-    try: yield
-    finally: TextOptions.part_bytes = kept
+    try:
+        yield
+    finally:
+        TextOptions.part_bytes = kept
+
 
 def make_repetitive_corpus(folder, files=60):
     "Files of which every third is a copy of another, and most end with the same line"
     make_corpus(folder, files)
     paths = sorted(Path(folder).iterdir())
     for i, p in enumerate(paths):
-        if i % 3 == 2: p.write_bytes(paths[i // 2].read_bytes())
-        elif i % 4: p.write_text(p.read_text(encoding='utf-8') + '\nAll rights reserved by whoever wrote this', encoding='utf-8')
+        if i % 3 == 2:
+            p.write_bytes(paths[i // 2].read_bytes())
+        elif i % 4:
+            p.write_text(
+                p.read_text(encoding='utf-8') + '\nAll rights reserved by whoever wrote this',
+                encoding='utf-8',
+            )
     return folder
 
 # %% ../nbs/proofs/prepare.ipynb #72a898e3
 def test_a_resumed_run_tokenises_only_what_is_missing():
     with tempfile.TemporaryDirectory() as d:
         d, g, t = Path(d), prepare.__globals__, load_tokenizer.__globals__
-        make_corpus(d/'in', files=400)
+        make_corpus(d / 'in', files=400)
         kept, options = g['ShardWriter'], dict(tokenization='bytes', tokens_per_shard=20_000)
         try:
             with small_chunks(5000):
-                prepare(d/'in', d/'whole', **options)
+                prepare(d / 'in', d / 'whole', **options)
                 g['ShardWriter'] = stop_after(60)
-                with ExceptionExpected(KeyboardInterrupt): prepare(d/'in', d/'cut', **options)
+                with ExceptionExpected(KeyboardInterrupt):
+                    prepare(d / 'in', d / 'cut', **options)
                 g['ShardWriter'], t['ByteTokenizer'] = kept, Counting
-                prepare(d/'in', d/'cut', resume=True, **options)
-        finally: g['ShardWriter'], t['ByteTokenizer'] = kept, ByteTokenizer
-        test_eq(contents(d/'cut'), contents(d/'whole'))
+                prepare(d / 'in', d / 'cut', resume=True, **options)
+        finally:
+            g['ShardWriter'], t['ByteTokenizer'] = kept, ByteTokenizer
+        test_eq(contents(d / 'cut'), contents(d / 'whole'))
         assert 100 < Counting.count < 350, Counting.count
 
 # %% ../nbs/proofs/prepare.ipynb #1b11e9ca
 def sample_of(files, limit=None, **options):
-    "(all training documents of `files`, those that a vocabulary would be learned from with a sample of `limit` bytes)"
+    """(all training documents of `files`, those that a vocabulary would be learned from with a sample of
+    `limit` bytes)"""
     g, pool = sample_corpus.__globals__, Threads(1)
     options = TextOptions(**{'val_fraction': 0.5, **options})
     corpus = g['Corpus'](files, options, pool)
-    every = [t for c in corpus.chunks() for t in texts_in(process_chunk(c, Settings(options, ByteTokenizer())), 'train')]
+    every = [
+        t
+        for c in corpus.chunks()
+        for t in texts_in(process_chunk(c, Settings(options, ByteTokenizer())), 'train')
+    ]
     kept, g['BPE_SAMPLE'] = g['BPE_SAMPLE'], limit or g['BPE_SAMPLE']
-    try: return every, list(sample_corpus(corpus))
-    finally: g['BPE_SAMPLE'] = kept; pool.close()
+    try:
+        return every, list(sample_corpus(corpus))
+    finally:
+        g['BPE_SAMPLE'] = kept
+        pool.close()
+
 
 def test_the_vocabulary_is_learned_from_a_bounded_sample_of_train():
     with tempfile.TemporaryDirectory() as d:
-        files = sorted(make_corpus(Path(d)/'in', files=300).iterdir())
+        files = sorted(make_corpus(Path(d) / 'in', files=300).iterdir())
         every, some = sample_of(files)
         test_eq(sorted(some), sorted(every))  # a small corpus is taken whole, but for val
         every, some = sample_of(files, sum(p.stat().st_size for p in files) // 4)
-        assert set(some) < set(every) and 0.1 < len(some)/len(every) < 0.5, len(some)/len(every)
-        packed = Path(d)/'x.txt.gz'
-        packed.write_bytes(gzip.compress(b'x y\nu v\n'*50_000, mtime=0))
-        test_eq(len(sample_of([packed], 1000, val_fraction=0)[1]), 1)  # one document of 64 KiB, and the limit is reached
+        assert set(some) < set(every) and 0.1 < len(some) / len(every) < 0.5, len(some) / len(every)
+        packed = Path(d) / 'x.txt.gz'
+        packed.write_bytes(gzip.compress(b'x y\nu v\n' * 50_000, mtime=0))
+        # one document of 64 KiB, and the limit is reached
+        test_eq(len(sample_of([packed], 1000, val_fraction=0)[1]), 1)
 
 # %% ../nbs/proofs/prepare.ipynb #e7478e82
 def test_the_bytes_do_not_depend_on_workers_chunks_or_memory():
     with tempfile.TemporaryDirectory() as d:
         d, g = Path(d), SeenKeys.__init__.__globals__
-        make_repetitive_corpus(d/'in')
+        make_repetitive_corpus(d / 'in')
         options = dict(vocab_size=300, tokens_per_shard=1500, val_fraction=0.3, dedup_lines=True)
         kept, found = g['KEY_BYTES'], []
         try:
-            for i, (workers, key_bytes) in enumerate(((1, kept), (4, kept), (3, 2**20 // 10))):  # a set of ten keys, the rest in runs
+            # a set of ten keys, the rest in runs
+            for i, (workers, key_bytes) in enumerate(((1, kept), (4, kept), (3, 2**20 // 10))):
                 g['KEY_BYTES'] = key_bytes
-                with small_chunks(): found.append(prepare(d/'in', d/str(i), workers=workers, dedup_memory='1MiB', **options))
-                test_eq(contents(d/str(i)), contents(d/'0'))
-                test_eq(verify(d/str(i)), [])
-        finally: g['KEY_BYTES'] = kept
+                with small_chunks():
+                    found.append(
+                        prepare(d / 'in', d / str(i), workers=workers, dedup_memory='1MiB', **options)
+                    )
+                test_eq(contents(d / str(i)), contents(d / '0'))
+                test_eq(verify(d / str(i)), [])
+        finally:
+            g['KEY_BYTES'] = kept
         counts = found[0].manifest['counts']
-        assert counts['duplicates'] >= 5 and counts['duplicate_lines'] >= 20 and len(found[0].manifest['shards']) > 5
-        prepare(d/'in', d/'whole', **{**options, 'vocab_size': 300})  # one chunk
-        for split in ('train', 'val'): test_eq(documents_of(d/'whole', split), documents_of(d/'0', split))
+        assert (
+            counts['duplicates'] >= 5
+            and counts['duplicate_lines'] >= 20
+            and len(found[0].manifest['shards']) > 5
+        )
+        prepare(d / 'in', d / 'whole', **{**options, 'vocab_size': 300})  # one chunk
+        for split in ('train', 'val'):
+            test_eq(documents_of(d / 'whole', split), documents_of(d / '0', split))
 
 # %% ../nbs/proofs/prepare.ipynb #d102da1b
 def test_of_copies_the_first_stays():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_repetitive_corpus(d/'in')
-        texts = [p.read_text(encoding='utf-8') for p in sorted((d/'in').iterdir())]
+        make_repetitive_corpus(d / 'in')
+        texts = [p.read_text(encoding='utf-8') for p in sorted((d / 'in').iterdir())]
         for dedup, want in ((True, list(dict.fromkeys(texts))), (False, texts)):
-            with small_chunks(): done = prepare(d/'in', d/str(dedup), tokenization='bytes', val_fraction=0.3, dedup=dedup)
-            for split in ('train', 'val'): test_eq(documents_of(d/str(dedup), split), [t for t in want if choose_split(hash_document(t), 0.3) == split])
+            with small_chunks():
+                done = prepare(d / 'in', d / str(dedup), tokenization='bytes', val_fraction=0.3, dedup=dedup)
+            for split in ('train', 'val'):
+                test_eq(
+                    documents_of(d / str(dedup), split),
+                    [t for t in want if choose_split(hash_document(t), 0.3) == split],
+                )
             test_eq(done.manifest['counts']['duplicates'], len(texts) - len(want))
-            test_eq([p.name for p in (d/str(dedup)).iterdir() if p.name.startswith('.')], [])
-        assert f'dropped: {len(texts) - len(set(texts))} documents that were there before' in str(prepare(d/'in', d/'True', tokenization='bytes', val_fraction=0.3))
+            test_eq([p.name for p in (d / str(dedup)).iterdir() if p.name.startswith('.')], [])
+        assert f'dropped: {len(texts) - len(set(texts))} documents that were there before' in str(
+            prepare(d / 'in', d / 'True', tokenization='bytes', val_fraction=0.3)
+        )
 
 # %% ../nbs/proofs/prepare.ipynb #37c28d0a
 def test_nearly_the_same_is_dropped_where_asked():
     pytest.importorskip('datasketch')
     with tempfile.TemporaryDirectory() as d:
         d, rng = Path(d), random.Random(0)
-        (d/'in').mkdir()
+        (d / 'in').mkdir()
         for i in range(12):
-            words = [rng.choice('alpha beta gamma delta epsilon zeta eta theta'.split()) + str(rng.randrange(99)) for _ in range(300)]
-            (d/f'in/{i:02d}a.txt').write_text(' '.join(words))
-            (d/f'in/{i:02d}b.txt').write_text(' '.join(words[:299] + [f'version{i}']))
-        done = prepare(d/'in', d/'out', tokenization='bytes', val_fraction=0.5, near_dedup=0.8)
+            words = [
+                rng.choice('alpha beta gamma delta epsilon zeta eta theta'.split()) + str(rng.randrange(99))
+                for _ in range(300)
+            ]
+            (d / f'in/{i:02d}a.txt').write_text(' '.join(words))
+            (d / f'in/{i:02d}b.txt').write_text(' '.join(words[:299] + [f'version{i}']))
+        done = prepare(d / 'in', d / 'out', tokenization='bytes', val_fraction=0.5, near_dedup=0.8)
         test_eq((done.manifest['counts']['near_duplicates'], done.manifest['counts']['documents']), (12, 12))
-        test_fail(lambda: prepare(d/'in', d/'out2', tokenization='bytes', near_dedup=2), contains='near_dedup 2 is outside')
+        test_fail(
+            lambda: prepare(d / 'in', d / 'out2', tokenization='bytes', near_dedup=2),
+            contains='near_dedup 2 is outside',
+        )
 
 # %% ../nbs/proofs/prepare.ipynb #70415ea1
 def test_near_dedup_says_what_to_install():
@@ -474,106 +768,193 @@ def test_near_dedup_says_what_to_install():
 # %% ../nbs/proofs/prepare.ipynb #4c296764
 def test_a_refused_option_is_told_before_any_text_is_read():
     with tempfile.TemporaryDirectory() as d, mock.patch.dict(prepare.__globals__, find_files=None):
-        for name, value in (('tokens_per_shard', 0), ('vocab_size', 0), ('dtype', 'int8'), ('min_chars', -1), ('dedup_memory', 1000), ('record_mib', 0)):
-            test_fail(lambda: prepare(d, Path(d)/'out', **{name: value}), contains=f'{name} {value!r} ', exc=MemtrainError)
+        for name, value in (
+            ('tokens_per_shard', 0),
+            ('vocab_size', 0),
+            ('dtype', 'int8'),
+            ('min_chars', -1),
+            ('dedup_memory', 1000),
+            ('record_mib', 0),
+        ):
+            test_fail(
+                lambda: prepare(d, Path(d) / 'out', **{name: value}),
+                contains=f'{name} {value!r} ',
+                exc=MemtrainError,
+            )
         test_eq(os.listdir(d), [])
 
 # %% ../nbs/proofs/prepare.ipynb #4acec902
 def test_appending_only_adds_shards():
     with tempfile.TemporaryDirectory() as d:
         d, options = Path(d), dict(vocab_size=300, tokens_per_shard=1500, val_fraction=0.3, append=True)
-        make_repetitive_corpus(d/'in'); make_corpus(d/'more', seed=1)
-        shutil.copy(d/'in/000.txt', d/'more/copy.txt')
-        first = prepare(d/'in', d/'out', **{**options, 'append': False}); before = contents(d/'out')
-        old = TokenShards(d/'out')
-        second = prepare([d/'in', d/'more'], d/'out', **options)  # files that are known are passed over
-        after = contents(d/'out')
+        make_repetitive_corpus(d / 'in')
+        make_corpus(d / 'more', seed=1)
+        shutil.copy(d / 'in/000.txt', d / 'more/copy.txt')
+        first = prepare(d / 'in', d / 'out', **{**options, 'append': False})
+        before = contents(d / 'out')
+        old = TokenShards(d / 'out')
+        second = prepare([d / 'in', d / 'more'], d / 'out', **options)  # files that are known are passed over
+        after = contents(d / 'out')
         test_eq([k for k in before if before[k] != after[k]], [MANIFEST])
-        test_eq(old[:].tolist(), TokenShards(d/'out')[:len(old)].tolist())
-        test_eq(verify(d/'out'), [])
+        test_eq(old[:].tolist(), TokenShards(d / 'out')[: len(old)].tolist())
+        test_eq(verify(d / 'out'), [])
         test_eq((second.run['counts']['documents'], second.run['counts']['duplicates']), (30, 1))
         test_eq(second.manifest['counts']['documents'], first.manifest['counts']['documents'] + 30)
         test_eq(len(second.manifest['sources']), 60 + 31)
-        test_eq(prepare([d/'in', d/'more'], d/'out', **options).seconds, None)
-        test_eq(prepare([d/'in', d/'more'], d/'out', **{**options, 'append': False}).seconds, None)
-        test_fail(lambda: prepare(d/'more', d/'out', **{**options, 'normalize': False}), contains='was prepared with normalize True')
-        test_fail(lambda: prepare(d/'more', d/'none', **options), contains='no such folder')
+        test_eq(prepare([d / 'in', d / 'more'], d / 'out', **options).seconds, None)
+        test_eq(prepare([d / 'in', d / 'more'], d / 'out', **{**options, 'append': False}).seconds, None)
+        test_fail(
+            lambda: prepare(d / 'more', d / 'out', **{**options, 'normalize': False}),
+            contains='was prepared with normalize True',
+        )
+        test_fail(lambda: prepare(d / 'more', d / 'none', **options), contains='no such folder')
 
 # %% ../nbs/proofs/prepare.ipynb #113dec49
 def test_an_interrupted_append_reads_as_before_and_resumes():
     with tempfile.TemporaryDirectory() as d:
-        d, g, options = Path(d), prepare.__globals__, dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3)
-        make_corpus(d/'in'); make_corpus(d/'more', seed=1)
-        for name in ('whole', 'cut'): prepare(d/'in', d/name, **options)
-        with small_chunks(): prepare(d/'more', d/'whole', append=True, **options)
-        old, kept = TokenShards(d/'cut')[:].tolist(), g['ShardWriter']
+        d, g, options = (
+            Path(d),
+            prepare.__globals__,
+            dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3),
+        )
+        make_corpus(d / 'in')
+        make_corpus(d / 'more', seed=1)
+        for name in ('whole', 'cut'):
+            prepare(d / 'in', d / name, **options)
+        with small_chunks():
+            prepare(d / 'more', d / 'whole', append=True, **options)
+        old, kept = TokenShards(d / 'cut')[:].tolist(), g['ShardWriter']
         g['ShardWriter'] = stop_after(20)
         try:
-            with small_chunks(), ExceptionExpected(KeyboardInterrupt): prepare(d/'more', d/'cut', append=True, **options)
-        finally: g['ShardWriter'] = kept
-        test_eq(TokenShards(d/'cut')[:].tolist(), old)
-        test_fail(lambda: prepare(d/'more', d/'cut', append=True, **options), contains='run again with resume')
-        with small_chunks(): prepare(d/'more', d/'cut', append=True, resume=True, **options)
-        test_eq(contents(d/'cut'), contents(d/'whole'))
+            with small_chunks(), ExceptionExpected(KeyboardInterrupt):
+                prepare(d / 'more', d / 'cut', append=True, **options)
+        finally:
+            g['ShardWriter'] = kept
+        test_eq(TokenShards(d / 'cut')[:].tolist(), old)
+        test_fail(
+            lambda: prepare(d / 'more', d / 'cut', append=True, **options), contains='run again with resume'
+        )
+        with small_chunks():
+            prepare(d / 'more', d / 'cut', append=True, resume=True, **options)
+        test_eq(contents(d / 'cut'), contents(d / 'whole'))
 
 # %% ../nbs/proofs/prepare.ipynb #f19f74ba
 def test_appending_drops_lines_and_near_copies_of_what_is_there():
     pytest.importorskip('datasketch')
     rng, notice = random.Random(0), 'All rights reserved by whoever wrote this\n'
-    text = lambda: ' '.join(rng.choice('größe beta gamma delta epsilon zeta'.split()) + str(rng.randrange(99)) for _ in range(200))
+    text = lambda: ' '.join(
+        rng.choice('größe beta gamma delta epsilon zeta'.split()) + str(rng.randrange(99)) for _ in range(200)
+    )
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for name in ('in', 'more'): (d/name).mkdir()
+        for name in ('in', 'more'):
+            (d / name).mkdir()
         for i in range(8):
             body = text()
-            (d/f'in/{i}.txt').write_text(notice + body); (d/f'more/{i}.txt').write_text(f'{notice}{body} and more')
-            (d/f'more/{i}new.txt').write_text(f'{notice}{text()}')
+            (d / f'in/{i}.txt').write_text(notice + body)
+            (d / f'more/{i}.txt').write_text(f'{notice}{body} and more')
+            (d / f'more/{i}new.txt').write_text(f'{notice}{text()}')
         for kind in ('bytes', 'train-bpe'):
-            for name, on, dropped in (('near_dedup', 0.8, {'near_duplicates': 8, 'documents': 16}), ('dedup_lines', True, {'duplicate_lines': 7 + 16, 'documents': 24})):
+            for name, on, dropped in (
+                ('near_dedup', 0.8, {'near_duplicates': 8, 'documents': 16}),
+                ('dedup_lines', True, {'duplicate_lines': 7 + 16, 'documents': 24}),
+            ):
                 options = dict(vocab_size=300, val_fraction=0.3, **{name: on})
-                prepare(d/'in', d/f'{kind}.{name}', tokenization=kind, **options)
-                grown = prepare(d/'more', d/f'{kind}.{name}', tokenization=kind, append=True, **options)
+                prepare(d / 'in', d / f'{kind}.{name}', tokenization=kind, **options)
+                grown = prepare(d / 'more', d / f'{kind}.{name}', tokenization=kind, append=True, **options)
                 test_eq({k: grown.manifest['counts'][k] for k in dropped}, dropped)
-                docs = [documents_of(d/f'{kind}.{name}', split) for split in ('train', 'val')]
-                test_eq(sum(text.endswith('and more') for text in docs[0] + docs[1]), 0 if name == 'near_dedup' else 8)
-                if name == 'near_dedup': continue
-                prepare([d/'in', d/'more'], d/f'{kind}.whole', tokenization=str(d/f'{kind}.{name}/tokenizer_state.json'), **options)
-                test_eq(docs, [documents_of(d/f'{kind}.whole', split) for split in ('train', 'val')])
-        lower = json.loads((d/'train-bpe.near_dedup/tokenizer_state.json').read_text()) | {'normalizer': {'type': 'Lowercase'}}
-        (d/'lower.json').write_text(json.dumps(lower)); (d/'more/0.txt').write_text('NOT LOWER CASE')
-        options = dict(tokenization=str(d/'lower.json'), val_fraction=0.3, dedup_lines=True)
-        prepare(d/'in', d/'lower', **options); before = contents(d/'lower')
-        test_fail(lambda: prepare(d/'more', d/'lower', append=True, **options), contains="its tokenizer doesn't give the text back: prepare all files anew", exc=MemtrainError)
-        test_eq(contents(d/'lower'), before)
+                docs = [documents_of(d / f'{kind}.{name}', split) for split in ('train', 'val')]
+                test_eq(
+                    sum(text.endswith('and more') for text in docs[0] + docs[1]),
+                    0 if name == 'near_dedup' else 8,
+                )
+                if name == 'near_dedup':
+                    continue
+                prepare(
+                    [d / 'in', d / 'more'],
+                    d / f'{kind}.whole',
+                    tokenization=str(d / f'{kind}.{name}/tokenizer_state.json'),
+                    **options,
+                )
+                test_eq(docs, [documents_of(d / f'{kind}.whole', split) for split in ('train', 'val')])
+        lower = json.loads((d / 'train-bpe.near_dedup/tokenizer_state.json').read_text()) | {
+            'normalizer': {'type': 'Lowercase'}
+        }
+        (d / 'lower.json').write_text(json.dumps(lower))
+        (d / 'more/0.txt').write_text('NOT LOWER CASE')
+        options = dict(tokenization=str(d / 'lower.json'), val_fraction=0.3, dedup_lines=True)
+        prepare(d / 'in', d / 'lower', **options)
+        before = contents(d / 'lower')
+        test_fail(
+            lambda: prepare(d / 'more', d / 'lower', append=True, **options),
+            contains="its tokenizer doesn't give the text back: prepare all files anew",
+            exc=MemtrainError,
+        )
+        test_eq(contents(d / 'lower'), before)
 
 # %% ../nbs/proofs/prepare.ipynb #758eeef2
 def test_a_rule_of_tokens_drops_by_their_number_and_resumes():
-    rule = Rule('long', 'filter', 'documents of more than 500 tokens', lambda tokens, options: tokens > 500, of_tokens=True)
-    with tempfile.TemporaryDirectory() as d, mock.patch.dict(active_rules.__globals__, RULES=[*RULES, rule]), mock.patch.dict(COUNTS, long=f'dropped: {{}} {rule.says}'), small_chunks():
+    rule = Rule(
+        'long',
+        'filter',
+        'documents of more than 500 tokens',
+        lambda tokens, options: tokens > 500,
+        of_tokens=True,
+    )
+    with (
+        tempfile.TemporaryDirectory() as d,
+        mock.patch.dict(active_rules.__globals__, RULES=[*RULES, rule]),
+        mock.patch.dict(COUNTS, long=f'dropped: {{}} {rule.says}'),
+        small_chunks(),
+    ):
         d, options = Path(d), dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3)
-        sizes = [p.stat().st_size for p in sorted(make_corpus(d/'in').iterdir())]
-        done = prepare(d/'in', d/'whole', **options)
-        test_eq(done.manifest['counts']['long'], sum(n > 500 for n in sizes)); assert 5 < done.manifest['counts']['long'] < 25
+        sizes = [p.stat().st_size for p in sorted(make_corpus(d / 'in').iterdir())]
+        done = prepare(d / 'in', d / 'whole', **options)
+        test_eq(done.manifest['counts']['long'], sum(n > 500 for n in sizes))
+        assert 5 < done.manifest['counts']['long'] < 25
         assert f"dropped: {done.manifest['counts']['long']} documents of more than 500 tokens" in str(done)
-        test_eq(sorted(len(t.encode()) for split in ('train', 'val') for t in documents_of(d/'whole', split)), sorted(n for n in sizes if n <= 500))
-        with mock.patch.dict(prepare.__globals__, ShardWriter=stop_after(8)), ExceptionExpected(KeyboardInterrupt): prepare(d/'in', d/'cut', **options)
-        prepare(d/'in', d/'cut', resume=True, **options)
-        test_eq(contents(d/'cut'), contents(d/'whole'))
+        test_eq(
+            sorted(len(t.encode()) for split in ('train', 'val') for t in documents_of(d / 'whole', split)),
+            sorted(n for n in sizes if n <= 500),
+        )
+        with (
+            mock.patch.dict(prepare.__globals__, ShardWriter=stop_after(8)),
+            ExceptionExpected(KeyboardInterrupt),
+        ):
+            prepare(d / 'in', d / 'cut', **options)
+        prepare(d / 'in', d / 'cut', resume=True, **options)
+        test_eq(contents(d / 'cut'), contents(d / 'whole'))
 
 # %% ../nbs/proofs/prepare.ipynb #b31b7ab1
 def test_an_option_younger_than_a_data_set_has_its_default():
     with tempfile.TemporaryDirectory() as d, small_chunks():
-        d, g, options = Path(d), prepare.__globals__, dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3)
-        make_corpus(d/'in'); make_corpus(d/'more', seed=1)
-        with mock.patch.object(PrepareOptions, 'kept', lambda self, kept=PrepareOptions.kept: {k: v for k, v in kept(self).items() if k not in ('min_chars', 'near_dedup')}):
-            prepare(d/'in', d/'old', **options)  # as it would have been before these options were there
-            with mock.patch.dict(g, ShardWriter=stop_after(20)), ExceptionExpected(KeyboardInterrupt): prepare(d/'in', d/'cut', **options)
-        test_eq(prepare(d/'in', d/'old', **options).seconds, None)
-        prepare(d/'in', d/'cut', resume=True, **options)
-        test_eq(contents(d/'cut'), contents(d/'old'))
-        prepare(d/'more', d/'old', append=True, **options)
-        assert 'min_chars' not in TokenShards(d/'old').manifest['options'] and verify(d/'old') == []
-        test_fail(lambda: prepare(d/'in', d/'old', min_chars=5, **options), contains='was prepared with min_chars 0', exc=MemtrainError)
+        d, g, options = (
+            Path(d),
+            prepare.__globals__,
+            dict(tokenization='bytes', tokens_per_shard=3000, val_fraction=0.3),
+        )
+        make_corpus(d / 'in')
+        make_corpus(d / 'more', seed=1)
+        with mock.patch.object(
+            PrepareOptions,
+            'kept',
+            lambda self, kept=PrepareOptions.kept: {
+                k: v for k, v in kept(self).items() if k not in ('min_chars', 'near_dedup')
+            },
+        ):
+            prepare(d / 'in', d / 'old', **options)  # as it would have been before these options were there
+            with mock.patch.dict(g, ShardWriter=stop_after(20)), ExceptionExpected(KeyboardInterrupt):
+                prepare(d / 'in', d / 'cut', **options)
+        test_eq(prepare(d / 'in', d / 'old', **options).seconds, None)
+        prepare(d / 'in', d / 'cut', resume=True, **options)
+        test_eq(contents(d / 'cut'), contents(d / 'old'))
+        prepare(d / 'more', d / 'old', append=True, **options)
+        assert 'min_chars' not in TokenShards(d / 'old').manifest['options'] and verify(d / 'old') == []
+        test_fail(
+            lambda: prepare(d / 'in', d / 'old', min_chars=5, **options),
+            contains='was prepared with min_chars 0',
+            exc=MemtrainError,
+        )
 
 # %% ../nbs/proofs/prepare.ipynb #ebf44860
 def start_prepare(source, dest, **kwargs):
@@ -584,64 +965,95 @@ def start_prepare(source, dest, **kwargs):
     process.start()
     return process
 
+
 def opens(path):
     "Does anything in `path` open as a data set?"
-    for p in (path, path/'train', path/'val'):
+    for p in (path, path / 'train', path / 'val'):
         for split in ('train', 'val'):
-            try: return bool(TokenShards(p, split))
-            except MemtrainError: pass
+            try:
+                return bool(TokenShards(p, split))
+            except MemtrainError:
+                pass
     return False
 
 # %% ../nbs/proofs/prepare.ipynb #cf03aea4
 def test_a_second_writer_is_told_who_has_the_folder_and_nothing_is_lost():
     with tempfile.TemporaryDirectory() as d:
         d, options = Path(d), dict(vocab_size=300, tokens_per_shard=500)
-        make_corpus(d/'in'); prepare(d/'in', d/'whole', **options)
-        first = start_prepare(d/'in', d/'out', **options)
-        while not (d/'out/.lock').exists() or not (d/'out/.lock').stat().st_size: assert first.is_alive(); time.sleep(0.01)
+        make_corpus(d / 'in')
+        prepare(d / 'in', d / 'whole', **options)
+        first = start_prepare(d / 'in', d / 'out', **options)
+        while not (d / 'out/.lock').exists() or not (d / 'out/.lock').stat().st_size:
+            assert first.is_alive()
+            time.sleep(0.01)
         os.kill(first.pid, signal.SIGSTOP)  # it has the folder, and is held in the middle of its work
-        before = contents(d/'out')
+        before = contents(d / 'out')
         for resume in (True, False):
-            test_fail(lambda: prepare(d/'in', d/'out', resume=resume, **options), contains=f'out is being written by process {first.pid} on {socket.gethostname()}', exc=MemtrainError)
-        test_eq(contents(d/'out'), before)
-        os.kill(first.pid, signal.SIGCONT); first.join()
-        test_eq(first.exitcode, 0); test_eq(contents(d/'out'), contents(d/'whole'))
+            test_fail(
+                lambda: prepare(d / 'in', d / 'out', resume=resume, **options),
+                contains=f'out is being written by process {first.pid} on {socket.gethostname()}',
+                exc=MemtrainError,
+            )
+        test_eq(contents(d / 'out'), before)
+        os.kill(first.pid, signal.SIGCONT)
+        first.join()
+        test_eq(first.exitcode, 0)
+        test_eq(contents(d / 'out'), contents(d / 'whole'))
 
 # %% ../nbs/proofs/prepare.ipynb #2db576ae
 def test_whenever_a_second_writer_comes_every_document_is_there_once():
     "Two additions of other files, and two runs that resume, one a little behind the other"
     with tempfile.TemporaryDirectory() as d:
         d, options = Path(d), dict(tokenization='bytes', tokens_per_shard=500, val_fraction=0.3)
-        for seed, name in enumerate(('one', 'two', 'three')): make_corpus(d/name, files=12, seed=seed)
-        prepare(d/'one', d/'base', **options)
-        with mock.patch.dict(prepare.__globals__, ShardWriter=stop_after(1)): test_fail(lambda: prepare([d/'one', d/'two'], d/'begun', **options), exc=KeyboardInterrupt)
-        prepare([d/'one', d/'two'], d/'whole', **options)
+        for seed, name in enumerate(('one', 'two', 'three')):
+            make_corpus(d / name, files=12, seed=seed)
+        prepare(d / 'one', d / 'base', **options)
+        with mock.patch.dict(prepare.__globals__, ShardWriter=stop_after(1)):
+            test_fail(lambda: prepare([d / 'one', d / 'two'], d / 'begun', **options), exc=KeyboardInterrupt)
+        prepare([d / 'one', d / 'two'], d / 'whole', **options)
         for delay in (0, 0.03):
-            shutil.rmtree(d/'grown', ignore_errors=True); shutil.copytree(d/'base', d/'grown')
-            shutil.rmtree(d/'resumed', ignore_errors=True); shutil.copytree(d/'begun', d/'resumed')
+            shutil.rmtree(d / 'grown', ignore_errors=True)
+            shutil.copytree(d / 'base', d / 'grown')
+            shutil.rmtree(d / 'resumed', ignore_errors=True)
+            shutil.copytree(d / 'begun', d / 'resumed')
             started = []
             for names in (('two', 'one'), ('three', 'one')):
-                started += [start_prepare(d/names[0], d/'grown', append=True, resume=True, **options), start_prepare([d/'one', d/'two'], d/'resumed', resume=True, **options)]
+                started += [
+                    start_prepare(d / names[0], d / 'grown', append=True, resume=True, **options),
+                    start_prepare([d / 'one', d / 'two'], d / 'resumed', resume=True, **options),
+                ]
                 time.sleep(delay)
-            for p in started: p.join()
-            grown = [12*(p.exitcode == 0) for p in started[::2]]
+            for p in started:
+                p.join()
+            grown = [12 * (p.exitcode == 0) for p in started[::2]]
             assert any(grown) and any(p.exitcode == 0 for p in started[1::2])
-            test_eq((verify(d/'grown'), len(read_manifest(d/'grown')['sources'])), ([], 12 + sum(grown)))
-            test_eq(contents(d/'resumed'), contents(d/'whole'))
+            test_eq((verify(d / 'grown'), len(read_manifest(d / 'grown')['sources'])), ([], 12 + sum(grown)))
+            test_eq(contents(d / 'resumed'), contents(d / 'whole'))
 
 # %% ../nbs/proofs/prepare.ipynb #39bf8d0a
 def test_any_name_that_a_system_allows_comes_back():
     with tempfile.TemporaryDirectory() as d:
-        out, name = Path(d)/os.fsdecode(b'out \xff'), os.fsdecode(b'caf\xe9 \xf0\x9f.txt')  # neither is UTF-8
-        make_corpus(f'{d}/in', files=9); options = dict(tokenization='bytes', tokens_per_shard=500, val_fraction=0.3)
+        out, name = (
+            Path(d) / os.fsdecode(b'out \xff'),
+            os.fsdecode(b'caf\xe9 \xf0\x9f.txt'),
+        )  # neither is UTF-8
+        make_corpus(f'{d}/in', files=9)
+        options = dict(tokenization='bytes', tokens_per_shard=500, val_fraction=0.3)
         os.rename(f'{d}/in/000.txt', f'{d}/in/{name}')
         done = prepare(f'{d}/in', out, **options)
-        test_eq({os.fsencode(Path(s['path']).name) for s in done.manifest['sources']}, {os.fsencode(n) for n in os.listdir(f'{d}/in')})
-        (out/MANIFEST).read_text(encoding='utf-8')
-        test_eq(verify(out), []); test_eq(prepare(f'{d}/in', out, **options).seconds, None)
+        test_eq(
+            {os.fsencode(Path(s['path']).name) for s in done.manifest['sources']},
+            {os.fsencode(n) for n in os.listdir(f'{d}/in')},
+        )
+        (out / MANIFEST).read_text(encoding='utf-8')
+        test_eq(verify(out), [])
+        test_eq(prepare(f'{d}/in', out, **options).seconds, None)
         test_eq(prepare(f'{d}/in', out, append=True, **options).seconds, None)  # known by name
-        make_corpus(f'{d}/more', seed=1); prepare(f'{d}/more', out, append=True, **options)
-        told = subprocess.run([sys.executable, '-m', 'memtrain', 'verify', str(out)], stdout=subprocess.PIPE).stdout
+        make_corpus(f'{d}/more', seed=1)
+        prepare(f'{d}/more', out, append=True, **options)
+        told = subprocess.run(
+            [sys.executable, '-m', 'memtrain', 'verify', str(out)], stdout=subprocess.PIPE
+        ).stdout
         assert os.fsencode(out) in told and b'every byte as it was written' in told, told
         test_eq(verify(out), [])
 
@@ -649,62 +1061,119 @@ def test_any_name_that_a_system_allows_comes_back():
 def test_what_would_fail_at_the_end_fails_at_the_beginning():
     with tempfile.TemporaryDirectory() as d:
         make_corpus(f'{d}/in', files=9)
-        (Path(d)/'in/z.txt.zst').write_bytes(zstandard.compress(b'text'))
+        (Path(d) / 'in/z.txt.zst').write_bytes(zstandard.compress(b'text'))
         kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == 'zstandard'}
         sys.modules['zstandard'] = None
-        try: test_fail(lambda: prepare(f'{d}/in', f'{d}/out', tokenization='bytes'), contains="pip install 'memtrain[zstd]'")
-        finally: sys.modules.pop('zstandard'); sys.modules.update(kept)
+        try:
+            test_fail(
+                lambda: prepare(f'{d}/in', f'{d}/out', tokenization='bytes'),
+                contains="pip install 'memtrain[zstd]'",
+            )
+        finally:
+            sys.modules.pop('zstandard')
+            sys.modules.update(kept)
         assert not os.path.exists(f'{d}/out')
         with small_chunks():  # a file that goes while it is read, behind others; its size was noted before
-            def go(*args): (Path(d)/'in/008.txt').unlink(missing_ok=True); return process_chunk(*args)
+
+            def go(*args):
+                (Path(d) / 'in/008.txt').unlink(missing_ok=True)
+                return process_chunk(*args)
+
             with mock.patch.dict(prepare.__globals__, process_chunk=go):
-                test_fail(lambda: prepare(f'{d}/in', f'{d}/out', tokenization='bytes', workers=1), contains='008.txt: No such file', exc=MemtrainError)
+                test_fail(
+                    lambda: prepare(f'{d}/in', f'{d}/out', tokenization='bytes', workers=1),
+                    contains='008.txt: No such file',
+                    exc=MemtrainError,
+                )
 
 # %% ../nbs/proofs/prepare.ipynb #8052a779
 def test_a_disk_that_is_too_small_is_noticed_before_anything_is_written():
     with tempfile.TemporaryDirectory() as d:
         d, kept = Path(d), shutil.disk_usage
-        make_corpus(d/'in', files=100)
-        size = sum(p.stat().st_size for p in (d/'in').iterdir())
+        make_corpus(d / 'in', files=100)
+        size = sum(p.stat().st_size for p in (d / 'in').iterdir())
         for name, packed in (('plain', lambda b: b), ('x.gz', gzip.compress)):
-            (d/name).write_bytes(packed(b''.join(p.read_bytes() + b'\n\n' for p in sorted((d/'in').iterdir()))))
-            for free, fits in ((1.8*size, False), (2.4*size, True)):  # two bytes for each byte, and what documents need
+            (d / name).write_bytes(
+                packed(b''.join(p.read_bytes() + b'\n\n' for p in sorted((d / 'in').iterdir())))
+            )
+            # two bytes for each byte, and what documents need
+            for free, fits in ((1.8 * size, False), (2.4 * size, True)):
                 shutil.disk_usage = lambda p: kept(p)._replace(free=int(free))
                 try:
-                    if fits: prepare(d/name, d/f'{name}.out', tokenization='bytes', document_kib=1)
-                    else: test_fail(lambda: prepare(d/name, d/f'{name}.out', tokenization='bytes', document_kib=1), contains='are free: make room')
-                finally: shutil.disk_usage = kept
-                test_eq((d/f'{name}.out').exists(), fits)
+                    if fits:
+                        prepare(d / name, d / f'{name}.out', tokenization='bytes', document_kib=1)
+                    else:
+                        test_fail(
+                            lambda: prepare(
+                                d / name, d / f'{name}.out', tokenization='bytes', document_kib=1
+                            ),
+                            contains='are free: make room',
+                        )
+                finally:
+                    shutil.disk_usage = kept
+                test_eq((d / f'{name}.out').exists(), fits)
 
 # %% ../nbs/proofs/prepare.ipynb #06325b37
 def test_an_error_in_a_worker_ends_the_run_and_leaves_nothing():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'x.jsonl').write_text('{"text": "some words of text"}\n'*500 + '{"no": 1}\n' + '{"text": "more words"}\n'*500)
-        with small_chunks(): test_fail(lambda: prepare(d/'x.jsonl', d/'out', tokenization='bytes', dedup=False), contains='x.jsonl, line 501: no text under')
-        assert not (d/'out').exists()
+        (d / 'x.jsonl').write_text(
+            '{"text": "some words of text"}\n' * 500 + '{"no": 1}\n' + '{"text": "more words"}\n' * 500
+        )
+        with small_chunks():
+            test_fail(
+                lambda: prepare(d / 'x.jsonl', d / 'out', tokenization='bytes', dedup=False),
+                contains='x.jsonl, line 501: no text under',
+            )
+        assert not (d / 'out').exists()
 
 # %% ../nbs/proofs/prepare.ipynb #533fd6f5
 def test_the_summary_says_what_was_done():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_repetitive_corpus(d/'in')
-        (d/'in/crlf.txt').write_bytes(b'a line\r\nand another\r\n')
-        done = prepare(d/'in', d/'out', vocab_size=300, val_fraction=0.3, workers=3)
-        for said in ('tokenised by tiktoken in 3 threads', 'peak RSS', 'MB/s', '1 documents were normalised', 'documents that were there before'): assert said in str(done), said
+        make_repetitive_corpus(d / 'in')
+        (d / 'in/crlf.txt').write_bytes(b'a line\r\nand another\r\n')
+        done = prepare(d / 'in', d / 'out', vocab_size=300, val_fraction=0.3, workers=3)
+        for said in (
+            'tokenised by tiktoken in 3 threads',
+            'peak RSS',
+            'MB/s',
+            '1 documents were normalised',
+            'documents that were there before',
+        ):
+            assert said in str(done), said
         test_eq(done.run['bytes'], done.manifest['counts']['bytes'])
-        with small_chunks(): again = prepare(d/'in', d/'plain', tokenization=str(d/'out'/'tokenizer_state.json'), val_fraction=0.3, filter=False, dedup=False, normalize=False)
-        assert again.manifest['counts']['documents'] == 61 and 'dropped' not in str(again) and 'normalised' not in str(again)
+        with small_chunks():
+            again = prepare(
+                d / 'in',
+                d / 'plain',
+                tokenization=str(d / 'out' / 'tokenizer_state.json'),
+                val_fraction=0.3,
+                filter=False,
+                dedup=False,
+                normalize=False,
+            )
+        assert (
+            again.manifest['counts']['documents'] == 61
+            and 'dropped' not in str(again)
+            and 'normalised' not in str(again)
+        )
 
 # %% ../nbs/proofs/prepare.ipynb #54d65df4
 def kill_one_worker(after=1):
-    "Kill the first Ray worker that is seen at work on a chunk, from another thread, which looks until it is told that all is `over`"
+    """Kill the first Ray worker that is seen at work on a chunk, from another thread, which looks until it is
+    told that all is `over`"""
+
     def look():
         time.sleep(after)
         while not over.wait(0.02):
             with contextlib.suppress(psutil.Error):
                 for p in psutil.Process().children(recursive=True):
-                    if 'process_chunk' in ' '.join(p.cmdline()): p.kill(); killed.append(p.pid); return
+                    if 'process_chunk' in ' '.join(p.cmdline()):
+                        p.kill()
+                        killed.append(p.pid)
+                        return
+
     killed, over, thread = [], threading.Event(), threading.Thread(target=look, daemon=True)
     thread.start()
     return killed, over, thread
@@ -713,50 +1182,66 @@ def kill_one_worker(after=1):
 def test_ray_gives_the_same_bytes_and_survives_a_dead_worker():
     ray = pytest.importorskip('ray')
     from ray.cluster_utils import Cluster
+
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in', files=600)
+        make_corpus(d / 'in', files=600)
         options = dict(vocab_size=300, tokens_per_shard=20_000, dedup_lines=True)
         cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=1, include_dashboard=False))
         cluster.add_node(num_cpus=1)
         ray.init(address=cluster.address, log_to_driver=False)
         try:
             with small_chunks(2000):
-                local = prepare(d/'in', d/'local', **options)
+                local = prepare(d / 'in', d / 'local', **options)
                 killed, over, thread = kill_one_worker()
-                far = prepare(d/'in', d/'ray', engine='ray', **options)
-                over.set(); thread.join()
-        finally: ray.shutdown(); cluster.shutdown()
-        print(f'{len(killed)} worker killed; local {local.seconds:.1f} s, {far.run["workers"]} {far.seconds:.1f} s')
-        test_eq(contents(d/'ray'), contents(d/'local'))
+                far = prepare(d / 'in', d / 'ray', engine='ray', **options)
+                over.set()
+                thread.join()
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+        print(
+            f'{len(killed)} worker killed; local {local.seconds:.1f} s, {far.run["workers"]} {far.seconds:.1f} s'
+        )
+        test_eq(contents(d / 'ray'), contents(d / 'local'))
         test_eq((len(killed), far.run['workers']), (1, 'ray, 2 CPUs on 2 nodes'))
 
 # %% ../nbs/proofs/prepare.ipynb #3c8acbdf
 def kill_and_resume(source, folder, kills, **options):
-    "Kill `kills` runs at random moments, every second one once its folder is there; returns in what state each was found"
+    """Kill `kills` runs at random moments, every second one once its folder is there; returns in what state
+    each was found"""
     rng, states = random.Random(0), []
     started = time.perf_counter()
-    process = start_prepare(source, folder/'whole', **options); process.join()
+    process = start_prepare(source, folder / 'whole', **options)
+    process.join()
     assert process.exitcode == 0
     whole = time.perf_counter() - started
     for i in range(kills):
-        process = start_prepare(source, folder/'cut', **options)
-        while i % 2 and process.is_alive() and not (folder/'cut').exists(): time.sleep(0.004)
-        time.sleep(rng.uniform(0, 0.2)*whole if i % 2 else rng.uniform(0.4, 1)*whole)
-        process.kill(); process.join()
-        states.append('nothing' if not (folder/'cut').exists() else 'finished' if (folder/'cut'/MANIFEST).exists() else 'unfinished')
-        assert opens(folder/'cut') == (states[-1] == 'finished')
-        prepare(source, folder/'cut', resume=True, **options)
-        test_eq(contents(folder/'cut'), contents(folder/'whole'))
-        shutil.rmtree(folder/'cut')
+        process = start_prepare(source, folder / 'cut', **options)
+        while i % 2 and process.is_alive() and not (folder / 'cut').exists():
+            time.sleep(0.004)
+        time.sleep(rng.uniform(0, 0.2) * whole if i % 2 else rng.uniform(0.4, 1) * whole)
+        process.kill()
+        process.join()
+        states.append(
+            'nothing'
+            if not (folder / 'cut').exists()
+            else 'finished'
+            if (folder / 'cut' / MANIFEST).exists()
+            else 'unfinished'
+        )
+        assert opens(folder / 'cut') == (states[-1] == 'finished')
+        prepare(source, folder / 'cut', resume=True, **options)
+        test_eq(contents(folder / 'cut'), contents(folder / 'whole'))
+        shutil.rmtree(folder / 'cut')
     return states
 
 # %% ../nbs/proofs/prepare.ipynb #c3a858e7
 def test_a_killed_run_opens_as_nothing_and_resumes_to_the_same_bytes():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in', files=200)
-        states = kill_and_resume(d/'in', d, 10, vocab_size=300, tokens_per_shard=4_000)
+        make_corpus(d / 'in', files=200)
+        states = kill_and_resume(d / 'in', d, 10, vocab_size=300, tokens_per_shard=4_000)
         print('found after the kill:', {s: states.count(s) for s in sorted(set(states))})
         assert 'unfinished' in states
 
@@ -765,14 +1250,16 @@ def test_a_killed_run_opens_as_nothing_and_resumes_to_the_same_bytes():
 def test_twenty_killed_runs_resume_to_the_same_bytes():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_repetitive_corpus(d/'in', files=3000)
-        states = kill_and_resume(d/'in', d, 20, vocab_size=500, tokens_per_shard=20_000, dedup_lines=True)
+        make_repetitive_corpus(d / 'in', files=3000)
+        states = kill_and_resume(d / 'in', d, 20, vocab_size=500, tokens_per_shard=20_000, dedup_lines=True)
         print('found after the kill:', {s: states.count(s) for s in sorted(set(states))})
         assert states.count('unfinished') >= 5
 
 # %% ../nbs/proofs/prepare.ipynb #bfdfa857
 def peak_of_prepare(source, out):
-    code = 'import sys; from memtrain.prepare import prepare; prepare(sys.argv[1], sys.argv[2], vocab_size=1024)'
+    code = (
+        'import sys; from memtrain.prepare import prepare; prepare(sys.argv[1], sys.argv[2], vocab_size=1024)'
+    )
     run = measure_command([sys.executable, '-c', code, source, out])
     test_eq((run.returncode, 'Error' in run.stderr), (0, False))
     return run.peak_rss
@@ -781,15 +1268,22 @@ def peak_of_prepare(source, out):
 def test_ten_times_the_text_needs_hardly_more_memory():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        files, sizes = [p for p in find_files(sysconfig.get_paths()['stdlib'], exclude=['site-packages']) if p.suffix == '.py'], {}
+        files, sizes = (
+            [
+                p
+                for p in find_files(sysconfig.get_paths()['stdlib'], exclude=['site-packages'])
+                if p.suffix == '.py'
+            ],
+            {},
+        )
         random.Random(0).shuffle(files)
         data = [p.read_bytes() for p in files]
         for name, limit in (('small', 1), ('large', 10)):
-            (d/name).mkdir()
+            (d / name).mkdir()
             size = i = 0
             while size < limit * 10**6:
                 text = b'#%d\n' % i + data[i % len(data)]
-                (d/name/f'{i}.py').write_bytes(text)
+                (d / name / f'{i}.py').write_bytes(text)
                 size, i = size + len(text), i + 1
-            sizes[name] = peak_of_prepare(d/name, d/f'{name}.out')
-        assert sizes['large'] - sizes['small'] < 70 * MIB, {k: v/MIB for k, v in sizes.items()}
+            sizes[name] = peak_of_prepare(d / name, d / f'{name}.out')
+        assert sizes['large'] - sizes['small'] < 70 * MIB, {k: v / MIB for k, v in sizes.items()}

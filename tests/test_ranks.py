@@ -17,11 +17,18 @@ from memtrain.core import MemtrainError, format_size, recorded
 @pytest.mark.page
 def test_ranks_are_found_in_the_environment_or_refused():
     def found(**env):
-        with patch.dict(os.environ, env, clear=True): return find_ranks()
+        with patch.dict(os.environ, env, clear=True):
+            return find_ranks()
+
     test_eq(found(), (0, 1))
     test_eq(found(RANK='2', WORLD_SIZE='4'), (2, 4))
-    for env in ({'RANK': '0'}, {'WORLD_SIZE': '2'}): test_fail(found, kwargs=env, exc=MemtrainError, contains='but not both')
-    for env in ({'RANK': '2', 'WORLD_SIZE': '2'}, {'RANK': '-1', 'WORLD_SIZE': '2'}, {'RANK': 'a', 'WORLD_SIZE': '2'}):
+    for env in ({'RANK': '0'}, {'WORLD_SIZE': '2'}):
+        test_fail(found, kwargs=env, exc=MemtrainError, contains='but not both')
+    for env in (
+        {'RANK': '2', 'WORLD_SIZE': '2'},
+        {'RANK': '-1', 'WORLD_SIZE': '2'},
+        {'RANK': 'a', 'WORLD_SIZE': '2'},
+    ):
         test_fail(found, kwargs=env, exc=MemtrainError, contains=f"RANK={env['RANK']!r}")
 
 # %% ../nbs/training/15_ranks.ipynb #9a8d18ff
@@ -84,12 +91,18 @@ with start_ranks('cpu') as ranks:
     if ranks.main: print(json.dumps(found))
 '''
 
+
 def run_functions(n, script, names, *args):
-    "What functions of a `script` that knows the toy model give on rank 0 of `n` ranks, {name: result}; `args` follow in its `sys.argv`"
+    """What functions of a `script` that knows the toy model give on rank 0 of `n` ranks, {name: result};
+    `args` follow in its `sys.argv`"""
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'toy.py').write_text(TOY + BATCH)
-        (Path(d)/'script.py').write_text(HEAD + script + TAIL)
-        env = os.environ | {'PYTHONPATH': os.pathsep.join([str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')])}
+        (Path(d) / 'toy.py').write_text(TOY + BATCH)
+        (Path(d) / 'script.py').write_text(HEAD + script + TAIL)
+        env = os.environ | {
+            'PYTHONPATH': os.pathsep.join(
+                [str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]
+            )
+        }
         run = launch_ranks(n, ['script.py', ','.join(names), *args], cwd=d, env=env, timeout=300)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
@@ -99,9 +112,20 @@ def run_functions(n, script, names, *args):
 def test_what_cannot_be_spread_is_refused():
     model = torch.nn.Linear(2, 2)
     model.loss = lambda x: model(x).sum()
-    test_fail(spread_model, args=(model, 'zero', Ranks()), exc=MemtrainError, contains="parallel 'zero' isn't one of")
+    test_fail(
+        spread_model,
+        args=(model, 'zero', Ranks()),
+        exc=MemtrainError,
+        contains="parallel 'zero' isn't one of",
+    )
     for how in ('none', 'ddp', 'fsdp'):
-        test_fail(spread_model, args=(model, how, Ranks()), kwargs=dict(offload=True), exc=MemtrainError, contains=f"this is {how!r} on cpu without torchrun")
+        test_fail(
+            spread_model,
+            args=(model, how, Ranks()),
+            kwargs=dict(offload=True),
+            exc=MemtrainError,
+            contains=f"this is {how!r} on cpu without torchrun",
+        )
         test_eq(spread_model(model, how, Ranks()).how, 'none')
 
 # %% ../nbs/training/15_ranks.ipynb #b7930312
@@ -158,13 +182,17 @@ def holds(ranks): return {how: ranks.gather(hold(how, ranks)) for how in ('none'
 # %% ../nbs/solutions/15_ranks.ipynb #7a26b90b
 from memtrain.core import load_result
 
+
 def test_solution_what_ranks_hold_and_send():
     toy = load_result('ranks_two').values['holds']['fsdp'][0]
-    held = sum(toy[k] for k in ('weights', 'gradients', 'optimizer state'))/toy['parameters']  # bytes a parameter, of one of two ranks
-    assert abs(held - 16/2) < 0.1 and abs(124*2*held/8 - 248) < 1
+    # bytes a parameter, of one of two ranks
+    held = sum(toy[k] for k in ('weights', 'gradients', 'optimizer state')) / toy['parameters']
+    assert abs(held - 16 / 2) < 0.1 and abs(124 * 2 * held / 8 - 248) < 1
     two = load_result('ranks').values['2 ranks']
-    for micro in (1, 4): assert abs(two[f'ddp {micro}']['sent']/2 - 2*1/2) < 0.01  # of each rank: 2 W (n - 1)/n
-    assert abs(two['fsdp 4']['sent']/two['fsdp 1']['sent'] - 4) < 0.01  # in every micro-batch
+    # of each rank: 2 W (n - 1)/n
+    for micro in (1, 4):
+        assert abs(two[f'ddp {micro}']['sent'] / 2 - 2 * 1 / 2) < 0.01
+    assert abs(two['fsdp 4']['sent'] / two['fsdp 1']['sent'] - 4) < 0.01  # in every micro-batch
 
 # %% ../nbs/proofs/ranks.ipynb #bbfcc8fa
 import functools, io, json, os, pickle, shutil, subprocess, sys, tempfile
@@ -181,31 +209,50 @@ from memtrain.ranks import _Unpickler, _old
 # %% ../nbs/proofs/ranks.ipynb #0079da02
 def test_half_an_environment_and_a_wrong_device_are_refused():
     torchrun = dict(RANK='0', WORLD_SIZE='1', LOCAL_RANK='0', MASTER_ADDR='127.0.0.1', MASTER_PORT='1')
+
     def start(device='cpu', **env):
-        with patch.dict(os.environ, env, clear=True), start_ranks(device) as ranks: return ranks
+        with patch.dict(os.environ, env, clear=True), start_ranks(device) as ranks:
+            return ranks
+
     test_eq(start(), Ranks())
     for k in ('LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT'):
-        test_fail(start, kwargs={n: v for n, v in torchrun.items() if n != k}, exc=MemtrainError, contains=f'but not {k}')
+        test_fail(
+            start,
+            kwargs={n: v for n, v in torchrun.items() if n != k},
+            exc=MemtrainError,
+            contains=f'but not {k}',
+        )
     test_fail(start, kwargs={**torchrun, 'LOCAL_RANK': 'x'}, exc=MemtrainError, contains="LOCAL_RANK='x'")
-    test_fail(start, kwargs={'device': 'gpu'}, exc=MemtrainError, contains="device 'gpu' can't be used, there is no such device: take cpu")
-    if not torch.backends.mps.is_available(): test_fail(choose_device, args=('mps',), exc=MemtrainError, contains="device 'mps' can't be used, PyTorch ")
+    test_fail(
+        start,
+        kwargs={'device': 'gpu'},
+        exc=MemtrainError,
+        contains="device 'gpu' can't be used, there is no such device: take cpu",
+    )
+    if not torch.backends.mps.is_available():
+        test_fail(
+            choose_device, args=('mps',), exc=MemtrainError, contains="device 'mps' can't be used, PyTorch "
+        )
     test_fail(choose_device, args=('mps', 0, 2), exc=MemtrainError, contains='give cpu or cuda')
-    if not torch.cuda.is_available(): test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='take cpu')
+    if not torch.cuda.is_available():
+        test_fail(start, kwargs={'device': 'cuda'}, exc=MemtrainError, contains='take cpu')
 
 # %% ../nbs/proofs/ranks.ipynb #75d17705
 def test_clipping_whole_gradients_is_torchs():
     def params(scale, dtype=torch.float32):
         torch.manual_seed(0)
         ps = [torch.nn.Parameter(torch.zeros(n, dtype=dtype)) for n in (3, 500, 1)]
-        for p in ps[:2]: p.grad = (torch.randn(p.shape) * scale).to(dtype)
+        for p in ps[:2]:
+            p.grad = (torch.randn(p.shape) * scale).to(dtype)
         return ps
+
     for scale, max_norm in ((10, 1.0), (1e-3, 1.0), (10, 0)):
         ours, theirs = params(scale), params(scale)
         norm = torch.nn.utils.clip_grad_norm_(theirs, max_norm or torch.inf).item()
         test_eq(clip_gradients(ours, max_norm), norm)
         assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours[:2], theirs))
     exact = torch.cat([p.grad for p in params(1, torch.bfloat16)[:2]]).double().norm().item()
-    test_close(clip_gradients(params(1, torch.bfloat16), 0), exact, eps=1e-5*exact)
+    test_close(clip_gradients(params(1, torch.bfloat16), 0), exact, eps=1e-5 * exact)
     test_eq(clip_gradients([torch.nn.Parameter(torch.zeros(2))], 1.0), 0.0)
     bad = params(1)
     bad[0].grad[0] = torch.nan
@@ -233,12 +280,19 @@ for p in ranks: p.join()
 sys.exit(any(p.exitcode for p in ranks))
 '''
 
+
 def run_forked(n, script, names, *args):
     "As `run_functions`"
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'toy.py').write_text(TOY + BATCH)
-        (Path(d)/'script.py').write_text(HEAD + script + TAIL)
-        run = subprocess.run([sys.executable, '-c', FORKED, str(n), ','.join(names), *args], cwd=d, capture_output=True, text=True, timeout=300)
+        (Path(d) / 'toy.py').write_text(TOY + BATCH)
+        (Path(d) / 'script.py').write_text(HEAD + script + TAIL)
+        run = subprocess.run(
+            [sys.executable, '-c', FORKED, str(n), ','.join(names), *args],
+            cwd=d,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -286,8 +340,11 @@ def load(ranks):
 
 folder = tempfile.TemporaryDirectory()  # of what two ranks save, one process and three ranks load
 
+
 @functools.cache
-def two(): return run_forked(2, EXACT + HOLDS + TRAIN, ['exact', 'holds', 'save'], folder.name)
+def two():
+    return run_forked(2, EXACT + HOLDS + TRAIN, ['exact', 'holds', 'save'], folder.name)
+
 
 @functools.cache
 def three():
@@ -311,15 +368,18 @@ def three():
 # %% ../nbs/proofs/ranks.ipynb #6befd4ef
 def test_a_rank_that_fails_ends_the_job():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'fail.py').write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit("a reason")\ntime.sleep(120)\n')
-        run = launch_ranks(2, [Path(d)/'fail.py'], timeout=100)
+        (Path(d) / 'fail.py').write_text(
+            'import os, sys, time\nif os.environ["RANK"] == "1": sys.exit("a reason")\ntime.sleep(120)\n'
+        )
+        run = launch_ranks(2, [Path(d) / 'fail.py'], timeout=100)
     test_ne(run.returncode, 0)
     assert 'a reason' in run.stderr
 
 # %% ../nbs/proofs/ranks.ipynb #6f47dcf2
 def test_ranks_have_the_gradient_of_one_process():
     for found in (two(), three()):
-        for name, d in found['exact']['differences'].items(): assert d <= (1e-12 if 'float64' in name else 1e-6), (found['exact']['heard'], name, d)
+        for name, d in found['exact']['differences'].items():
+            assert d <= (1e-12 if 'float64' in name else 1e-6), (found['exact']['heard'], name, d)
 
 # %% ../nbs/proofs/ranks.ipynb #eb54843e
 def test_every_rank_hears_the_same_of_all():
@@ -331,36 +391,51 @@ def test_ddp_replicates_and_fsdp_divides():
     p = held['none'][0]['parameters']
     for how, share in (('none', 1), ('ddp', 1), ('fsdp', 2)):
         for rank in held[how]:
-            test_eq((rank['weights'], rank['gradients']), (4*p // share, 4*p // share))
-            assert 0 <= rank['optimizer state'] - 8*p // share < 4096  # and a count of steps for each parameter
+            test_eq((rank['weights'], rank['gradients']), (4 * p // share, 4 * p // share))
+            # and a count of steps for each parameter
+            assert 0 <= rank['optimizer state'] - 8 * p // share < 4096
     alone, ddp, fsdp = (held[how][0] for how in ('none', 'ddp', 'fsdp'))
-    test_eq(tuple(r['at the peak']['gradients'] for r in (alone, ddp, fsdp)), (0, 4*p, 0))
+    test_eq(tuple(r['at the peak']['gradients'] for r in (alone, ddp, fsdp)), (0, 4 * p, 0))
     assert 0.45 < fsdp['peak'] / alone['peak'] < 0.6 and fsdp['peak'] < ddp['peak'] < alone['peak']
-    for rank in held['fsdp']: assert 4*rank['table'] <= rank['at the peak']['temporaries'] <= 4*(rank['table'] + 4*rank['block'])
+    for rank in held['fsdp']:
+        assert (
+            4 * rank['table'] <= rank['at the peak']['temporaries'] <= 4 * (rank['table'] + 4 * rank['block'])
+        )
 
 # %% ../nbs/proofs/ranks.ipynb #11d340a1
 def test_simulate_holds_what_a_rank_of_fsdp_holds():
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
     from memtrain.estimate import simulate
+
     code, spreads = {}, []
     exec(TOY, code)
+
     def build():
         spreads.append(spread_model(model := code['Toy'](2048, 128, 8), 'fsdp', Ranks(0, 2)))
         return model
+
     def step(model, optimizer):
         optimizer.zero_grad()
         spreads[-1].loss(x, y, 1024).backward()
         optimizer.step()
+
     x, y = torch.randint(2048, (2, 8, 64))
     dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=2)
-    try: found = simulate(build, lambda params: torch.optim.AdamW(params, fused=True), step)
-    finally: dist.destroy_process_group()
-    for name, n in two()['holds']['fsdp'][0]['at the peak'].items(): assert abs(found.by_category[name] - n) < 64, name  # but for a number or two
+    try:
+        found = simulate(build, lambda params: torch.optim.AdamW(params, fused=True), step)
+    finally:
+        dist.destroy_process_group()
+    # but for a number or two
+    for name, n in two()['holds']['fsdp'][0]['at the peak'].items():
+        assert abs(found.by_category[name] - n) < 64, name
 
 # %% ../nbs/proofs/ranks.ipynb #e681bd9e
 def test_states_go_from_any_number_of_ranks_to_any_other():
-    test_eq(three()['load'], {f'{a} to {b}': [{'step': 3}, True, True] for a in ('ddp', 'fsdp', 'alone') for b in ('ddp', 'fsdp')})
+    test_eq(
+        three()['load'],
+        {f'{a} to {b}': [{'step': 3}, True, True] for a in ('ddp', 'fsdp', 'alone') for b in ('ddp', 'fsdp')},
+    )
 
 # %% ../nbs/proofs/ranks.ipynb #bb8ece82
 def small(seed=0, width=3):
@@ -371,45 +446,89 @@ def small(seed=0, width=3):
     optimizer.step()
     return model, optimizer
 
+
 def test_a_damaged_folder_is_one_line():
     with tempfile.TemporaryDirectory() as d:
-        good, bad = Path(d)/'good', Path(d)/'bad'
+        good, bad = Path(d) / 'good', Path(d) / 'bad'
         save_sharded(good, *small(), Ranks())
         for name in ('__0_0.distcp', '.metadata', 'checkpoint.json', 'extra.pt'):
-            for damage in (lambda b: b[:-2], lambda b: b[:len(b)//2] + bytes([b[len(b)//2] ^ 1]) + b[len(b)//2 + 1:], None):
+            for damage in (
+                lambda b: b[:-2],
+                lambda b: b[: len(b) // 2] + bytes([b[len(b) // 2] ^ 1]) + b[len(b) // 2 + 1 :],
+                None,
+            ):
                 shutil.rmtree(bad, ignore_errors=True), shutil.copytree(good, bad)
-                (bad/name).write_bytes(damage((bad/name).read_bytes())) if damage else (bad/name).unlink()
-                test_fail(load_sharded, args=(bad, *small()), exc=MemtrainError, contains='take another checkpoint' if name != 'checkpoint.json' else str(bad))
-        test_fail(load_sharded, args=(Path(d)/'none', *small()), exc=MemtrainError, contains='give the folder')
-        test_fail(load_sharded, args=(good, *small(width=5)), exc=MemtrainError, contains='weight of shape (4, 3), the model (4, 5)')
-        test_fail(load_sharded, args=(good, torch.nn.Linear(3, 4, bias=False), small()[1]), exc=MemtrainError, contains='have model.bias')
+                (bad / name).write_bytes(damage((bad / name).read_bytes())) if damage else (
+                    bad / name
+                ).unlink()
+                test_fail(
+                    load_sharded,
+                    args=(bad, *small()),
+                    exc=MemtrainError,
+                    contains='take another checkpoint' if name != 'checkpoint.json' else str(bad),
+                )
+        test_fail(
+            load_sharded, args=(Path(d) / 'none', *small()), exc=MemtrainError, contains='give the folder'
+        )
+        test_fail(
+            load_sharded,
+            args=(good, *small(width=5)),
+            exc=MemtrainError,
+            contains='weight of shape (4, 3), the model (4, 5)',
+        )
+        test_fail(
+            load_sharded,
+            args=(good, torch.nn.Linear(3, 4, bias=False), small()[1]),
+            exc=MemtrainError,
+            contains='have model.bias',
+        )
 
 # %% ../nbs/proofs/ranks.ipynb #53d91b39
 def test_a_list_of_parts_runs_no_code():
     class Evil:
-        def __reduce__(self): return os.mkdir, (str(Path(d)/'was run'),)
+        def __reduce__(self):
+            return os.mkdir, (str(Path(d) / 'was run'),)
+
     with tempfile.TemporaryDirectory() as d:
-        folder = Path(d)/'c'
+        folder = Path(d) / 'c'
         save_sharded(folder, *small(), Ranks())
-        (folder/'.metadata').write_bytes(pickle.dumps(Evil()))
-        index = json.loads((folder/'checkpoint.json').read_text())
+        (folder / '.metadata').write_bytes(pickle.dumps(Evil()))
+        index = json.loads((folder / 'checkpoint.json').read_text())
         del index['sha256']['.metadata']  # who writes a pickle can write checksums
-        write_json(folder/'checkpoint.json', {**index, 'checksum': checksum(index)})
-        test_fail(load_sharded, args=(folder, *small()), exc=MemtrainError, contains='it names posix.mkdir' if os.name == 'posix' else 'it names')
-        assert not (Path(d)/'was run').exists()
+        write_json(folder / 'checkpoint.json', {**index, 'checksum': checksum(index)})
+        test_fail(
+            load_sharded,
+            args=(folder, *small()),
+            exc=MemtrainError,
+            contains='it names posix.mkdir' if os.name == 'posix' else 'it names',
+        )
+        assert not (Path(d) / 'was run').exists()
+
     class Member:  # as Python 3.11.2 pickles one of an enum
-        def __init__(self, *args): self.args = args
-        def __reduce__(self): return getattr, self.args
-    test_eq(_Unpickler(io.BytesIO(pickle.dumps(Member(_MEM_FORMAT_ENCODING, 'TORCH_PRESERVE_FORMAT')))).load(), _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT)
-    test_fail(_Unpickler(io.BytesIO(pickle.dumps(Member(torch.Size, 'numel')))).load, exc=pickle.UnpicklingError, contains='for numel')
+        def __init__(self, *args):
+            self.args = args
+
+        def __reduce__(self):
+            return getattr, self.args
+
+    test_eq(
+        _Unpickler(io.BytesIO(pickle.dumps(Member(_MEM_FORMAT_ENCODING, 'TORCH_PRESERVE_FORMAT')))).load(),
+        _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT,
+    )
+    test_fail(
+        _Unpickler(io.BytesIO(pickle.dumps(Member(torch.Size, 'numel')))).load,
+        exc=pickle.UnpicklingError,
+        contains='for numel',
+    )
 
 # %% ../nbs/proofs/ranks.ipynb #2df929a1
 def test_a_folder_is_replaced_whole_and_found_between_two_renames():
     with tempfile.TemporaryDirectory() as d:
-        folder, model, optimizer = Path(d)/'c', *small()
-        (Path(d)/'.c.tmp').mkdir(), (Path(d)/'.c.tmp'/'half').touch()  # of a killed run
-        for step in (1, 2): save_sharded(folder, model, optimizer, Ranks(), extra=step)
-        test_eq((sorted(p.name for p in Path(d).iterdir()), (folder/'half').exists()), (['c'], False))
+        folder, model, optimizer = Path(d) / 'c', *small()
+        (Path(d) / '.c.tmp').mkdir(), (Path(d) / '.c.tmp' / 'half').touch()  # of a killed run
+        for step in (1, 2):
+            save_sharded(folder, model, optimizer, Ranks(), extra=step)
+        test_eq((sorted(p.name for p in Path(d).iterdir()), (folder / 'half').exists()), (['c'], False))
         test_eq(load_sharded(folder, *small(1)), 2)
         folder.rename(_old(folder))  # a crash between the two
         other, other_optimizer = small(1)
@@ -417,17 +536,32 @@ def test_a_folder_is_replaced_whole_and_found_between_two_renames():
         assert torch.equal(other.weight, model.weight)
         save_sharded(folder, model, optimizer, Ranks(), extra=3)
         test_eq((load_sharded(folder, *small(1)), _old(folder).exists()), (3, False))
-        (Path(d)/'file').touch()
-        test_fail(save_sharded, args=(Path(d)/'file'/'c', model, optimizer, Ranks()), exc=MemtrainError, contains="can't be written")
+        (Path(d) / 'file').touch()
+        test_fail(
+            save_sharded,
+            args=(Path(d) / 'file' / 'c', model, optimizer, Ranks()),
+            exc=MemtrainError,
+            contains="can't be written",
+        )
 
 # %% ../nbs/proofs/ranks.ipynb #9936903e
 def test_states_of_another_model_leave_this_one_as_it_was():
     model, optimizer = small()
     before = model.weight.clone()
     wide, narrow = (full_states(*small(1, width), Ranks()) for width in (5, 3))
-    test_fail(load_full_states, args=(wide, model, optimizer), exc=MemtrainError, contains='weight of shape (4, 5), the model (4, 3)')
+    test_fail(
+        load_full_states,
+        args=(wide, model, optimizer),
+        exc=MemtrainError,
+        contains='weight of shape (4, 5), the model (4, 3)',
+    )
     narrow['optimizer']['param_groups'][0]['params'] = [0]
-    test_fail(load_full_states, args=(narrow, model, optimizer), exc=MemtrainError, contains='groups of [1] parameters, this one has [2]')
+    test_fail(
+        load_full_states,
+        args=(narrow, model, optimizer),
+        exc=MemtrainError,
+        contains='groups of [1] parameters, this one has [2]',
+    )
     del narrow['model']['bias']
     test_fail(load_full_states, args=(narrow, model, optimizer), exc=MemtrainError, contains='have no bias')
     assert torch.equal(model.weight, before)

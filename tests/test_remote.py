@@ -16,14 +16,22 @@ from memtrain.shards import ShardWriter, TokenShards, verify
 
 # %% ../nbs/data/27_remote.ipynb #5b7b10ea
 class LoopbackHandler(http.server.SimpleHTTPRequestHandler):
-    "Python's own server of files, with ranges, and with faults: three of four answers are cut, until there were so many `faults`"
+    """Python's own server of files, with ranges, and with faults: three of four answers are cut, until there
+    were so many `faults`"""
+
     faults, asked = 0, 0
-    def log_message(self, *args): pass
+
+    def log_message(self, *args):
+        pass
 
     def do_GET(self):
         LoopbackHandler.asked += 1
-        path, wanted = Path(self.translate_path(self.path)), re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
-        if not wanted or not path.is_file(): return super().do_GET()
+        path, wanted = (
+            Path(self.translate_path(self.path)),
+            re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', '')),
+        )
+        if not wanted or not path.is_file():
+            return super().do_GET()
         data, a, b = path.read_bytes(), int(wanted[1]), int(wanted[2]) + 1
         self.send_response(206)
         self.send_header('Content-Range', f'bytes {a}-{min(b, len(data)) - 1}/{len(data)}')
@@ -31,34 +39,51 @@ class LoopbackHandler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         cut = LoopbackHandler.faults > 0 and LoopbackHandler.asked % 4 > 0
         LoopbackHandler.faults -= cut
-        self.wfile.write(data[a:b][:len(data[a:b])//2] if cut else data[a:b])
+        self.wfile.write(data[a:b][: len(data[a:b]) // 2] if cut else data[a:b])
+
 
 @contextlib.contextmanager
 def serve(folder, port=0):
     "The address of `folder`, and the port"
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', port), functools.partial(LoopbackHandler, directory=str(folder)))
+    server = http.server.ThreadingHTTPServer(
+        ('127.0.0.1', port), functools.partial(LoopbackHandler, directory=str(folder))
+    )
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs=dict(poll_interval=0.01), daemon=True)
     thread.start()
-    try: yield f'http://127.0.0.1:{server.server_port}', server.server_port
-    finally: server.shutdown(); server.server_close(); thread.join()
+    try:
+        yield f'http://127.0.0.1:{server.server_port}', server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
 
 def make_data(folder, tokens=80_000):
     "A data set of shards of 10,000 tokens"
     with ShardWriter(folder, 50_000, 0, tokens_per_shard=10_000) as w:
-        for i in range(tokens//2000): w.write(np.arange(i*2000, i*2000 + 1999) % 49_999 + 1)
+        for i in range(tokens // 2000):
+            w.write(np.arange(i * 2000, i * 2000 + 1999) % 49_999 + 1)
     return Path(folder)
 
 # %% ../nbs/data/27_remote.ipynb #bff1318d
-def digest(x): return hashlib.sha256(x.numpy()).hexdigest()
+def digest(x):
+    return hashlib.sha256(x.numpy()).hexdigest()
 
-def epoch_of(loader): return [digest(x) for x, y in loader]
+
+def epoch_of(loader):
+    return [digest(x) for x, y in loader]
+
 
 @pytest.mark.page
 def test_far_away_is_the_same_as_here_in_a_cache_that_holds_its_bound():
     with tempfile.TemporaryDirectory() as d, serve(d) as (address, _):
-        made, cache = make_data(f'{d}/data'), Path(d)/'cache'
-        want = [epoch_of(loader) for loader in [TokenLoader(made, 16, 64, shuffle='shards', seed=1)] for _ in range(2)]
+        made, cache = make_data(f'{d}/data'), Path(d) / 'cache'
+        want = [
+            epoch_of(loader)
+            for loader in [TokenLoader(made, 16, 64, shuffle='shards', seed=1)]
+            for _ in range(2)
+        ]
         for size in (20_000, 45_000, 10**9):
             shards, most = TokenShards(f'{address}/data', cache_dir=cache, cache_size=size), 0
             loader = TokenLoader(shards, 16, 64, seed=1)
@@ -78,86 +103,164 @@ def test_a_connection_that_drops_and_a_server_that_restarts_cost_no_token():
         made, got = make_data(f'{d}/data'), []
         want = epoch_of(TokenLoader(made, 16, 64, shuffle='shards', seed=1))
         with serve(d) as (address, port):
-            loader = TokenLoader(TokenShards(f'{address}/data', cache_dir=f'{d}/cache', cache_size=40_000), 16, 64, seed=1)
+            loader = TokenLoader(
+                TokenShards(f'{address}/data', cache_dir=f'{d}/cache', cache_size=40_000), 16, 64, seed=1
+            )
             batches = iter(loader)
             LoopbackHandler.faults = 20
-            for _ in range(len(want)//2): got.append(digest(next(batches)[0]))
+            for _ in range(len(want) // 2):
+                got.append(digest(next(batches)[0]))
             state = loader.state_dict()
         back = threading.Event()
+
         def restart():
-            with serve(d, port): back.wait(60)
+            with serve(d, port):
+                back.wait(60)
+
         later = threading.Timer(0.3, restart)
         later.start()
-        try: got += [digest(x) for x, y in batches]
-        finally: back.set(); later.join()
+        try:
+            got += [digest(x) for x, y in batches]
+        finally:
+            back.set()
+            later.join()
         test_eq(got, want)
         test_eq(LoopbackHandler.faults, 0)
         again = TokenLoader(made, 16, 64, shuffle='shards', seed=1)  # where it stood is known here too
         again.load_state_dict(state)
-        test_eq(epoch_of(again), want[len(want)//2:])
+        test_eq(epoch_of(again), want[len(want) // 2 :])
+
 
 @pytest.mark.page
 def test_a_shard_that_was_changed_is_named_and_not_trained_on():
     with tempfile.TemporaryDirectory() as d, serve(d) as (address, _):
-        made, cache = make_data(f'{d}/data'), Path(d)/'cache'
+        made, cache = make_data(f'{d}/data'), Path(d) / 'cache'
         test_eq(verify(f'{address}/data'), [])
-        data = bytearray((made/'train/shard_00003.bin').read_bytes())
+        data = bytearray((made / 'train/shard_00003.bin').read_bytes())
         data[99] ^= 1
-        (made/'train/shard_00003.bin').write_bytes(data)
-        test_eq([line.partition(': ')[0] for line in verify(f'{address}/data')], [f'{address}/data/train/shard_00003.bin'])
+        (made / 'train/shard_00003.bin').write_bytes(data)
+        test_eq(
+            [line.partition(': ')[0] for line in verify(f'{address}/data')],
+            [f'{address}/data/train/shard_00003.bin'],
+        )
         shards = TokenShards(f'{address}/data', cache_dir=cache)
         shards[:30_000]
-        test_fail(lambda: shards[30_000], contains=f'{address}/data/train/shard_00003.bin: changed since it was written', exc=MemtrainError)
-        test_fail(lambda: epoch_of(TokenLoader(shards, 16, 64)), contains='shard_00003.bin: changed', exc=MemtrainError)
+        test_fail(
+            lambda: shards[30_000],
+            contains=f'{address}/data/train/shard_00003.bin: changed since it was written',
+            exc=MemtrainError,
+        )
+        test_fail(
+            lambda: epoch_of(TokenLoader(shards, 16, 64)),
+            contains='shard_00003.bin: changed',
+            exc=MemtrainError,
+        )
         shards.sources.remote.pool.shutdown()  # the shards behind it were on their way
         assert not list(cache.glob('*.part'))
         with mock.patch('memtrain.remote.PATIENCE', 0.1):
-            for name, said in (('no', "can't be read"), ('data/train', "can't be read")): test_fail(lambda: TokenShards(f'{address}/{name}', cache_dir=cache), contains=said, exc=MemtrainError)
-        test_fail(lambda: TokenShards(f'{address}/data', cache_dir=cache, cache_size=100).read(0, 1), contains='cache_size 100 is less than', exc=MemtrainError)
+            for name, said in (('no', "can't be read"), ('data/train', "can't be read")):
+                test_fail(
+                    lambda: TokenShards(f'{address}/{name}', cache_dir=cache),
+                    contains=said,
+                    exc=MemtrainError,
+                )
+        test_fail(
+            lambda: TokenShards(f'{address}/data', cache_dir=cache, cache_size=100).read(0, 1),
+            contains='cache_size 100 is less than',
+            exc=MemtrainError,
+        )
         test_fail(lambda: TokenLoader(shards, 1, 7000), contains='its shards are so short', exc=MemtrainError)
+
 
 @pytest.mark.page
 def test_ranks_share_the_cache_and_what_a_killed_one_left_goes():
     code = "import hashlib, json, sys; from memtrain.shards import TokenShards; from memtrain.loader import TokenLoader\nprint(json.dumps([hashlib.sha256(x.numpy()).hexdigest() for x, y in TokenLoader(TokenShards(sys.argv[1], cache_dir=sys.argv[2], cache_size=40_000), 16, 64, rank=int(sys.argv[3]), world_size=2)]))"
     with tempfile.TemporaryDirectory() as d, serve(d) as (address, _):
-        made, cache = make_data(f'{d}/data'), Path(d)/'cache'
+        made, cache = make_data(f'{d}/data'), Path(d) / 'cache'
         cache.mkdir()
-        (cache/('0'*64 + '.part')).write_bytes(bytes(39_000))
-        ranks = [subprocess.Popen([sys.executable, '-c', code, f'{address}/data', str(cache), str(r)], stdout=subprocess.PIPE, text=True) for r in range(2)]
+        (cache / ('0' * 64 + '.part')).write_bytes(bytes(39_000))
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, '-c', code, f'{address}/data', str(cache), str(r)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for r in range(2)
+        ]
         got = [json.loads(p.communicate()[0]) for p in ranks]
-        test_eq(got, [epoch_of(TokenLoader(made, 16, 64, shuffle='shards', rank=r, world_size=2)) for r in range(2)])
-        assert not list(cache.glob('*.part')) and sum(p.stat().st_size for p in cache.glob('[0-9a-f]*') if p.is_file()) <= 40_000
+        test_eq(
+            got,
+            [epoch_of(TokenLoader(made, 16, 64, shuffle='shards', rank=r, world_size=2)) for r in range(2)],
+        )
+        assert (
+            not list(cache.glob('*.part'))
+            and sum(p.stat().st_size for p in cache.glob('[0-9a-f]*') if p.is_file()) <= 40_000
+        )
+
 
 @pytest.mark.page
 def test_text_far_away_is_prepared_and_streamed_as_text_here():
     import gzip
     from memtrain.prepare import prepare
     from memtrain.stream import collect_tokens
+
     with tempfile.TemporaryDirectory() as d, serve(d) as (address, _):
         d = Path(d)
-        (d/'a.txt').write_text('a line of the first text\n'*9)
-        with gzip.open(d/'b.jsonl.gz', 'wt') as f: f.writelines(json.dumps({'text': f'record {i}'}) + '\n' for i in range(30))
+        (d / 'a.txt').write_text('a line of the first text\n' * 9)
+        with gzip.open(d / 'b.jsonl.gz', 'wt') as f:
+            f.writelines(json.dumps({'text': f'record {i}'}) + '\n' for i in range(30))
         LoopbackHandler.faults = 2
-        here, there = (prepare([f'{w}/a.txt', f'{w}/b.jsonl.gz'], d/name, tokenization='bytes').manifest for w, name in ((d, 'here'), (address, 'there')))
+        here, there = (
+            prepare([f'{w}/a.txt', f'{w}/b.jsonl.gz'], d / name, tokenization='bytes').manifest
+            for w, name in ((d, 'here'), (address, 'there'))
+        )
         test_eq([s['sha256'] for s in there['shards']], [s['sha256'] for s in here['shards']])
         held = collect_tokens([f'{address}/a.txt', f'{address}/b.jsonl.gz'], 'bytes')
-        test_eq({k: v[:].tolist() for k, v in held.items()}, {k: TokenShards(d/'here', k)[:].tolist() for k in held})
-        assert prepare([f'{address}/a.txt', f'{address}/b.jsonl.gz'], d/'there', tokenization='bytes').seconds is None
+        test_eq(
+            {k: v[:].tolist() for k, v in held.items()},
+            {k: TokenShards(d / 'here', k)[:].tolist() for k in held},
+        )
+        assert (
+            prepare([f'{address}/a.txt', f'{address}/b.jsonl.gz'], d / 'there', tokenization='bytes').seconds
+            is None
+        )
+
 
 @pytest.mark.page
 def test_an_address_is_known_with_one_slash_too_and_a_file_system_of_fsspec_is_read():
     import fsspec
-    for path, url in (('s3://b/x', 's3://b/x'), (Path('gs://b/x'), 'gs://b/x'), ('data/s3', None), ('s3', None), ('c:/data', None), (Path('hf://datasets/o/n')/'a b', 'hf://datasets/o/n/a b')): test_eq(as_url(path), url)
+
+    for path, url in (
+        ('s3://b/x', 's3://b/x'),
+        (Path('gs://b/x'), 'gs://b/x'),
+        ('data/s3', None),
+        ('s3', None),
+        ('c:/data', None),
+        (Path('hf://datasets/o/n') / 'a b', 'hf://datasets/o/n/a b'),
+    ):
+        test_eq(as_url(path), url)
     fs = fsspec.filesystem('memory')
     with tempfile.TemporaryDirectory() as d:
         made = make_data(f'{d}/data')
         fs.put(f'{d}/data', '/bucket/data', recursive=True)
-        test_eq(TokenShards('memory://bucket/data', cache_dir=f'{d}/cache')[:].tolist(), TokenShards(made)[:].tolist())
-        test_eq(list_files('memory://bucket/data/train/*0.bin'), ['memory://bucket/data/train/shard_00000.bin'])
-        test_eq(len(list_files('memory://bucket/data/train')), 2*8)
-        test_eq(list(TokenShards('memory://bucket/data', cache_dir=f'{d}/cache').document_ends()), list(TokenShards(made).document_ends()))
-        with open_file('memory://bucket/data/train/shard_00001.bin') as f, open(made/'train/shard_00001.bin', 'rb') as g:
-            for at in (5, 19_000, 3): test_eq([f.seek(at), f.read(900)], [g.seek(at), g.read(900)])
+        test_eq(
+            TokenShards('memory://bucket/data', cache_dir=f'{d}/cache')[:].tolist(),
+            TokenShards(made)[:].tolist(),
+        )
+        test_eq(
+            list_files('memory://bucket/data/train/*0.bin'), ['memory://bucket/data/train/shard_00000.bin']
+        )
+        test_eq(len(list_files('memory://bucket/data/train')), 2 * 8)
+        test_eq(
+            list(TokenShards('memory://bucket/data', cache_dir=f'{d}/cache').document_ends()),
+            list(TokenShards(made).document_ends()),
+        )
+        with (
+            open_file('memory://bucket/data/train/shard_00001.bin') as f,
+            open(made / 'train/shard_00001.bin', 'rb') as g,
+        ):
+            for at in (5, 19_000, 3):
+                test_eq([f.seek(at), f.read(900)], [g.seek(at), g.read(900)])
 
 
 # %% ../nbs/solutions/27_remote.ipynb #c1a5b365
@@ -170,30 +273,39 @@ from memtrain.loader import TokenLoader
 from memtrain.remote import read_range
 from memtrain.shards import ShardWriter, TokenShards
 
+
 def test_solution_questions_caches_and_flipped_bits():
-    one, after_another, two = 0.05 + 20/100, 5*0.05 + 20/100, 3*(0.05 + 4.2/100)
+    one, after_another, two = 0.05 + 20 / 100, 5 * 0.05 + 20 / 100, 3 * (0.05 + 4.2 / 100)
     assert round(one, 2) == 0.25 and round(after_another, 2) == 0.45 and round(two, 2) == 0.28
-    assert 2 < 200/(20/two) < 3
+    assert 2 < 200 / (20 / two) < 3
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(f'{d}/data', 50_000, tokens_per_shard=10_000) as w: w.write(np.arange(80_000) % 50_000)
+        with ShardWriter(f'{d}/data', 50_000, tokens_per_shard=10_000) as w:
+            w.write(np.arange(80_000) % 50_000)
         fsspec.filesystem('memory').put(f'{d}/data', '/solution/data', recursive=True)
         asked, batches = [], {}
+
         def count(url, *args):
             asked.append(url)
             return read_range(url, *args)
+
         with mock.patch('memtrain.remote.read_range', count):
             for size in (20_000, 160_000):
-                loader = TokenLoader(TokenShards('memory://solution/data', cache_dir=f'{d}/{size}', cache_size=size), 16, 64)
-                for x, _ in loader: pass
+                loader = TokenLoader(
+                    TokenShards('memory://solution/data', cache_dir=f'{d}/{size}', cache_size=size), 16, 64
+                )
+                for x, _ in loader:
+                    pass
                 asked.clear()
                 batches[size] = [x.tolist() for x, _ in loader]
                 assert len(asked) >= 8 if size == 20_000 else not asked
         assert batches[20_000] == batches[160_000]
         file = next(p for p in Path(f'{d}/160000').glob('[0-9a-f]*') if p.is_file())
         data = bytearray(file.read_bytes())
-        data[len(data)//2] ^= 1
+        data[len(data) // 2] ^= 1
         file.write_bytes(data)
-        again = TokenLoader(TokenShards('memory://solution/data', cache_dir=f'{d}/160000', cache_size=160_000), 16, 64)
+        again = TokenLoader(
+            TokenShards('memory://solution/data', cache_dir=f'{d}/160000', cache_size=160_000), 16, 64
+        )
         list(again)  # the first epoch
         assert [x.tolist() for x, _ in again] != batches[20_000]  # nobody notices
 
@@ -227,46 +339,81 @@ print(server.server_port, flush=True)
 server.serve_forever()
 """
 
+
 @contextlib.contextmanager
 def serve_bucket(folder):
     "s3://bucket holds what is in `folder`"
-    if not all(map(importlib.util.find_spec, ('moto', 's3fs', 'flask_cors'))): pytest.skip('moto[server] or s3fs is not installed')
-    server = subprocess.Popen([sys.executable, '-c', SERVER, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if not all(map(importlib.util.find_spec, ('moto', 's3fs', 'flask_cors'))):
+        pytest.skip('moto[server] or s3fs is not installed')
+    server = subprocess.Popen(
+        [sys.executable, '-c', SERVER, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
-        env = {'AWS_ENDPOINT_URL': f'http://127.0.0.1:{int(server.stdout.readline())}', 'AWS_ACCESS_KEY_ID': 'x', 'AWS_SECRET_ACCESS_KEY': 'x', 'AWS_DEFAULT_REGION': 'us-east-1'}
-        with mock.patch.dict(os.environ, env): yield
+        env = {
+            'AWS_ENDPOINT_URL': f'http://127.0.0.1:{int(server.stdout.readline())}',
+            'AWS_ACCESS_KEY_ID': 'x',
+            'AWS_SECRET_ACCESS_KEY': 'x',
+            'AWS_DEFAULT_REGION': 'us-east-1',
+        }
+        with mock.patch.dict(os.environ, env):
+            yield
     finally:
         server.kill()
         server.wait()
 
+
 def test_a_bucket_is_read_as_a_folder_here():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'all').mkdir()
-        with ShardWriter(d/'all/data', 50_000, 0, tokens_per_shard=10_000) as w:
-            for i in range(20): w.write(np.arange(i*2000, i*2000 + 1999) % 49_999 + 1)
-        (d/'all/text').mkdir()
-        for i in range(9): (d/f'all/text/{i}.txt').write_text(f'the text {i}\n'*30)
-        with serve_bucket(d/'all'):
-            shards = TokenShards('s3://bucket/data', cache_dir=d/'cache', cache_size=40_000)
-            test_eq(shards[:].tolist(), TokenShards(d/'all/data')[:].tolist())
-            for (x, _), (y, _) in zip(TokenLoader(shards, 16, 64), TokenLoader(d/'all/data', 16, 64, shuffle='shards'), strict=True): assert (x == y).all()
+        (d / 'all').mkdir()
+        with ShardWriter(d / 'all/data', 50_000, 0, tokens_per_shard=10_000) as w:
+            for i in range(20):
+                w.write(np.arange(i * 2000, i * 2000 + 1999) % 49_999 + 1)
+        (d / 'all/text').mkdir()
+        for i in range(9):
+            (d / f'all/text/{i}.txt').write_text(f'the text {i}\n' * 30)
+        with serve_bucket(d / 'all'):
+            shards = TokenShards('s3://bucket/data', cache_dir=d / 'cache', cache_size=40_000)
+            test_eq(shards[:].tolist(), TokenShards(d / 'all/data')[:].tolist())
+            for (x, _), (y, _) in zip(
+                TokenLoader(shards, 16, 64),
+                TokenLoader(d / 'all/data', 16, 64, shuffle='shards'),
+                strict=True,
+            ):
+                assert (x == y).all()
             test_eq(verify('s3://bucket/data'), [])
             test_eq(len(list_files('s3://bucket/text/*.txt')), 9)
-            here, there = (prepare([f'{where}/text'], d/name, tokenization='bytes', val_fraction=0).manifest for name, where in (('a', d/'all'), ('b', 's3://bucket')))
+            here, there = (
+                prepare([f'{where}/text'], d / name, tokenization='bytes', val_fraction=0).manifest
+                for name, where in (('a', d / 'all'), ('b', 's3://bucket'))
+            )
             test_eq(sorted(s['sha256'] for s in there['shards']), sorted(s['sha256'] for s in here['shards']))
-            test_fail(lambda: TokenShards('s3://bucket/no', cache_dir=d/'cache'), contains="s3://bucket/no/dataset_metadata.json: can't be read", exc=MemtrainError)
-            test_fail(lambda: TokenShards('s3://none/data', cache_dir=d/'cache'), contains="can't be read", exc=MemtrainError)
+            test_fail(
+                lambda: TokenShards('s3://bucket/no', cache_dir=d / 'cache'),
+                contains="s3://bucket/no/dataset_metadata.json: can't be read",
+                exc=MemtrainError,
+            )
+            test_fail(
+                lambda: TokenShards('s3://none/data', cache_dir=d / 'cache'),
+                contains="can't be read",
+                exc=MemtrainError,
+            )
 
 # %% ../nbs/proofs/remote.ipynb #96d8d20b
 def test_pieces_come_in_order_and_few_are_under_way():
     data, under_way, most = os.urandom(10**5), [0], [0]
+
     def read(url, start, end):
         under_way[0] += 1
         most[0] = max(most[0], under_way[0])
         under_way[0] -= 1
-        if start >= 90_000 and url == 'broken': raise MemtrainError('gone')
+        if start >= 90_000 and url == 'broken':
+            raise MemtrainError('gone')
         return data[start:end]
+
     with mock.patch('memtrain.remote.read_range', read), mock.patch('memtrain.remote.PIECE', 999):
         test_eq(b''.join(read_pieces('x', len(data))), data)
         assert 1 <= most[0] <= 4
@@ -277,21 +424,36 @@ def test_pieces_come_in_order_and_few_are_under_way():
 def test_a_disk_that_takes_half_of_a_write_gets_the_rest_and_a_full_one_is_told():
     with tempfile.TemporaryDirectory() as d:
         data, kept = os.urandom(5000), os.pwrite
-        with mock.patch('memtrain.remote.read_range', lambda url, a, b: data[a:b]), mock.patch('memtrain.remote.PIECE', 999):
-            with mock.patch('os.pwrite', lambda fd, view, at: kept(fd, view[:100], at)): fd = Cache(d, 10**5).open('x', 5000, hashlib.sha256(data).hexdigest())
+        with (
+            mock.patch('memtrain.remote.read_range', lambda url, a, b: data[a:b]),
+            mock.patch('memtrain.remote.PIECE', 999),
+        ):
+            with mock.patch('os.pwrite', lambda fd, view, at: kept(fd, view[:100], at)):
+                fd = Cache(d, 10**5).open('x', 5000, hashlib.sha256(data).hexdigest())
             test_eq(os.pread(fd, 5000, 0), data)
             os.close(fd)
-            with mock.patch('os.pwrite', side_effect=OSError(28, 'No space left on device')): test_fail(lambda: Cache(d, 10**5).open('x', 5000, '0'*64), contains='No space left', exc=MemtrainError)
+            with mock.patch('os.pwrite', side_effect=OSError(28, 'No space left on device')):
+                test_fail(
+                    lambda: Cache(d, 10**5).open('x', 5000, '0' * 64),
+                    contains='No space left',
+                    exc=MemtrainError,
+                )
             assert not list(Path(d).glob('*.part'))
 
 # %% ../nbs/proofs/remote.ipynb #731c83f2
 def test_what_is_in_the_cache_is_announced_and_what_is_not_is_left_alone():
     import fsspec
+
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(f'{d}/data', 50_000, 0, tokens_per_shard=1000) as w: w.write(np.arange(3000) % 49_999 + 1)
+        with ShardWriter(f'{d}/data', 50_000, 0, tokens_per_shard=1000) as w:
+            w.write(np.arange(3000) % 49_999 + 1)
         fsspec.filesystem('memory').put(f'{d}/data', '/announced/data', recursive=True)
         first, again = (TokenShards('memory://announced/data', cache_dir=f'{d}/cache') for _ in range(2))
         first.read(1000, 9)
-        with mock.patch('os.posix_fadvise') as told: again.announce([0, 1000, 2500], [10, 10, 10])
-        test_eq([o.args[1:] for o in told.call_args_list if o.args[3] == os.POSIX_FADV_WILLNEED], [(0, 20, os.POSIX_FADV_WILLNEED)])
+        with mock.patch('os.posix_fadvise') as told:
+            again.announce([0, 1000, 2500], [10, 10, 10])
+        test_eq(
+            [o.args[1:] for o in told.call_args_list if o.args[3] == os.POSIX_FADV_WILLNEED],
+            [(0, 20, os.POSIX_FADV_WILLNEED)],
+        )
         test_eq(list(again.sources.fds), [1])

@@ -21,15 +21,19 @@ def test_flops_are_those_of_the_matrix_products():
     for tie in (True, False):
         c = GPTConfig(vocab_size=40, block_size=16, n_layer=3, n_head=2, n_embd=8, tie_weights=tie)
         model = GPT(c)
-        inner = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))  # the output layer among them
-        test_eq(flops_per_token(c), 6*inner + 12*3*8*16)
+        # the output layer among them
+        inner = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
+        test_eq(flops_per_token(c), 6 * inner + 12 * 3 * 8 * 16)
 
 
 @pytest.mark.page
 def test_a_run_that_is_not_finished_has_no_report():
     with tempfile.TemporaryDirectory() as d:
-        test_fail(lambda: write_report(d, Path(d)/'r.html'), contains='summary.json: No such file or directory; a report is made of a finished run')
-        assert not (Path(d)/'r.html').exists()
+        test_fail(
+            lambda: write_report(d, Path(d) / 'r.html'),
+            contains='summary.json: No such file or directory; a report is made of a finished run',
+        )
+        assert not (Path(d) / 'r.html').exists()
 
 
 # %% ../nbs/proofs/report.ipynb #df4a5a8d
@@ -47,9 +51,11 @@ from memtrain.train import TrainConfig, Trainer
 
 # %% ../nbs/proofs/report.ipynb #7178a7c6
 def test_the_rate_is_that_of_the_fastest_product():
-    clock = iter([0.0, 0.0, 1.0, 1.25, 1.3, 2.0, 2.125, 2.2, 3.0, 3.5, 9.0])  # start; then (asked, started, ended) for products of 0.25, 0.125 and 0.5 s
-    with patch('time.perf_counter', lambda: next(clock)): rate = matmul_rate(n=8, seconds=5)
-    test_eq(rate, 2*8**3 / 0.125)
+    # start; then (asked, started, ended) for products of 0.25, 0.125 and 0.5 s
+    clock = iter([0.0, 0.0, 1.0, 1.25, 1.3, 2.0, 2.125, 2.2, 3.0, 3.5, 9.0])
+    with patch('time.perf_counter', lambda: next(clock)):
+        rate = matmul_rate(n=8, seconds=5)
+    test_eq(rate, 2 * 8**3 / 0.125)
     test_eq(next(clock, None), None)
 
 # %% ../nbs/proofs/report.ipynb #97c4cf83
@@ -60,87 +66,157 @@ def test_the_rate_of_a_machine_is_above_none_and_below_any_chip_s():
 def make_run(folder, **changes):
     "A finished run as `Trainer` leaves it, without the training"
     c = GPTConfig(vocab_size=40, block_size=16, n_layer=1, n_head=2, n_embd=8)
-    summary = {'iters': 3, 'params': 1000, 'model': vars(c), 'config': {'lr': 0.1}, 'train_loss': 2.5, 'val_loss': 2.25,
-               'unigram_entropy': 3.5, 'uniform_loss': 3.7, 'val_tokens': 99, 'tokens': 192, 'seconds': 2.0, 'tokens_per_second': 96.0,
-               'waiting': 0.125, 'peak_memory': 3*2**20, 'device': 'cpu', 'sample': 'def f(): pass', 'data': 'da<ta', 'data_checksum': 'c'*64,
-               'machine': {'processor': 'P', 'cores': 3, 'memory': 2**30, 'gpu': ''}, 'versions': {'torch': '9.9'}, 'date': '2020-02-02', **changes}
+    summary = {
+        'iters': 3,
+        'params': 1000,
+        'model': vars(c),
+        'config': {'lr': 0.1},
+        'train_loss': 2.5,
+        'val_loss': 2.25,
+        'unigram_entropy': 3.5,
+        'uniform_loss': 3.7,
+        'val_tokens': 99,
+        'tokens': 192,
+        'seconds': 2.0,
+        'tokens_per_second': 96.0,
+        'waiting': 0.125,
+        'peak_memory': 3 * 2**20,
+        'device': 'cpu',
+        'sample': 'def f(): pass',
+        'data': 'da<ta',
+        'data_checksum': 'c' * 64,
+        'machine': {'processor': 'P', 'cores': 3, 'memory': 2**30, 'gpu': ''},
+        'versions': {'torch': '9.9'},
+        'date': '2020-02-02',
+        **changes,
+    }
     Path(folder).mkdir()
-    (Path(folder)/'summary.json').write_text(json.dumps(summary))
-    steps = [{'iter': i, 'loss': 4 - i, 'tokens': 64, 'seconds': 0.5, 'waited': 0.1, 'memory': 2**20*i} for i in (1, 2, 3)]
+    (Path(folder) / 'summary.json').write_text(json.dumps(summary))
+    steps = [
+        {'iter': i, 'loss': 4 - i, 'tokens': 64, 'seconds': 0.5, 'waited': 0.1, 'memory': 2**20 * i}
+        for i in (1, 2, 3)
+    ]
     lines = [{'iter': 0, 'val_loss': 3.7}, *steps, {'iter': 3, 'val_loss': 2.25}]
-    (Path(folder)/'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
+    (Path(folder) / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
     return folder
 
+
 class Tags(HTMLParser):
-    def __init__(self): super().__init__(); self.tags, self.links = [], []
+    def __init__(self):
+        super().__init__()
+        self.tags, self.links = [], []
+
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.links += [v for k, v in attrs if k in ('src', 'href', 'xlink:href') and v and not v.startswith('#')]
+        self.links += [
+            v for k, v in attrs if k in ('src', 'href', 'xlink:href') and v and not v.startswith('#')
+        ]
 
 # %% ../nbs/proofs/report.ipynb #e7b8a9ac
 def test_the_report_stands_alone_and_says_what_happened():
     with tempfile.TemporaryDirectory() as d:
-        write_report(make_run(Path(d)/'run'), Path(d)/'new/report.html')
-        page = (Path(d)/'new/report.html').read_text()
-        tags = Tags(); tags.feed(page)
+        write_report(make_run(Path(d) / 'run'), Path(d) / 'new/report.html')
+        page = (Path(d) / 'new/report.html').read_text()
+        tags = Tags()
+        tags.feed(page)
         test_eq((tags.tags.count('svg'), tags.tags.count('script'), tags.links), (1, 0, []))
-        for said in ('2.250 nats per token, below the unigram entropy', 'has learned from context', '2.2500', '3.5000',
-                     '96 tokens/s', '12.50% of the time', '3.00 MiB of RAM, whole process', 'MiB of RAM, whole process', 'peak of each step', 'def f(): pass', 'training: lr', 'torch 9.9',
-                     '3 cores P, 1.00 GiB', '2020-02-02', 'da&lt;ta', 'perplexity 9.5'):
+        for said in (
+            '2.250 nats per token, below the unigram entropy',
+            'has learned from context',
+            '2.2500',
+            '3.5000',
+            '96 tokens/s',
+            '12.50% of the time',
+            '3.00 MiB of RAM, whole process',
+            'MiB of RAM, whole process',
+            'peak of each step',
+            'def f(): pass',
+            'training: lr',
+            'torch 9.9',
+            '3 cores P, 1.00 GiB',
+            '2020-02-02',
+            'da&lt;ta',
+            'perplexity 9.5',
+        ):
             assert said in page, said
 
 # %% ../nbs/proofs/report.ipynb #7a99e3f5
 def test_what_a_model_writes_is_only_text():
     with tempfile.TemporaryDirectory() as d:
-        write_report(make_run(Path(d)/'run', sample='<script>alert(1)</script>', val_loss=3.6), Path(d)/'r.html')
-        page = (Path(d)/'r.html').read_text()
+        write_report(
+            make_run(Path(d) / 'run', sample='<script>alert(1)</script>', val_loss=3.6), Path(d) / 'r.html'
+        )
+        page = (Path(d) / 'r.html').read_text()
         assert '<script>' not in page and '&lt;script&gt;' in page
         assert 'not below the unigram entropy' in page and 'not learned anything' in page
 
 # %% ../nbs/proofs/report.ipynb #4ceb1795
 def test_the_share_of_the_limit_is_what_was_used_of_it():
     with tempfile.TemporaryDirectory() as d:
-        s = json.loads((make_run(Path(d)/'run')/'summary.json').read_text())
+        s = json.loads((make_run(Path(d) / 'run') / 'summary.json').read_text())
         used = 96.0 * flops_per_token(GPTConfig(**s['model']))
+
         def against(s, *rates):
-            with patch.dict(measure_limit.__globals__, matmul_rate=lambda *_, rates=list(rates), **__: rates.pop(0)): return _tell_results(s)['against the limit']
-        test_eq(against(s, 4*used).split('(')[1], '25%)')
+            with patch.dict(
+                measure_limit.__globals__, matmul_rate=lambda *_, rates=list(rates), **__: rates.pop(0)
+            ):
+                return _tell_results(s)['against the limit']
+
+        test_eq(against(s, 4 * used).split('(')[1], '25%)')
         assert 'bfloat16' not in against(s, used)
-        assert 'reach here in bfloat16 (100%)' in against({**s, 'config': {'use_mixed_precision': True}}, used)
+        assert 'reach here in bfloat16 (100%)' in against(
+            {**s, 'config': {'use_mixed_precision': True}}, used
+        )
+
 
 def test_a_limit_is_never_below_what_was_reached():
     with tempfile.TemporaryDirectory() as d:
-        s = json.loads((make_run(Path(d)/'run')/'summary.json').read_text())
+        s = json.loads((make_run(Path(d) / 'run') / 'summary.json').read_text())
         used = 96.0 * flops_per_token(GPTConfig(**s['model']))
-        for rates, said in (([0.75*used, 0.9*used, 2*used], '(50%)'), ([0.75*used]*4, 'the machine is busy and its limit unknown')):
-            with patch.dict(measure_limit.__globals__, matmul_rate=lambda *_, **__: rates.pop(0)): found = _tell_results(s)['against the limit']
+        for rates, said in (
+            ([0.75 * used, 0.9 * used, 2 * used], '(50%)'),
+            ([0.75 * used] * 4, 'the machine is busy and its limit unknown'),
+        ):
+            with patch.dict(measure_limit.__globals__, matmul_rate=lambda *_, **__: rates.pop(0)):
+                found = _tell_results(s)['against the limit']
             assert found.endswith(said) and not rates, found
 
 # %% ../nbs/proofs/report.ipynb #90bceac5
 def test_a_drawing_has_the_same_bytes_each_time():
     with tempfile.TemporaryDirectory() as d:
-        run, pages = make_run(Path(d)/'run'), []
+        run, pages = make_run(Path(d) / 'run'), []
         for _ in range(2):
-            write_report(run, Path(d)/'r.html')
-            pages.append(re.search('<svg.*</svg>', (Path(d)/'r.html').read_text(), re.S)[0])
+            write_report(run, Path(d) / 'r.html')
+            pages.append(re.search('<svg.*</svg>', (Path(d) / 'r.html').read_text(), re.S)[0])
         test_eq(*pages)
         assert '<dc:date>' not in pages[0]
 
 # %% ../nbs/proofs/report.ipynb #4ef22902
 def test_a_moving_average_is_the_mean_of_the_last_few():
     with tempfile.TemporaryDirectory() as d:
-        run = make_run(Path(d)/'run')
-        steps = [{'iter': i, 'loss': 4.0*(i % 3), 'tokens': 64, 'seconds': 0.5, 'waited': 0.1, 'memory': 2**20} for i in range(1, 91)]
-        (run/'metrics.jsonl').write_text('\n'.join(map(json.dumps, steps)))
-        test_close(list(plot_run(run).axes[0].lines[1].get_ydata()[:5]), [4.0, 6.0, 4.0, 4.0, 4.0], eps=1e-9)  # a thirtieth of the steps: three
+        run = make_run(Path(d) / 'run')
+        steps = [
+            {'iter': i, 'loss': 4.0 * (i % 3), 'tokens': 64, 'seconds': 0.5, 'waited': 0.1, 'memory': 2**20}
+            for i in range(1, 91)
+        ]
+        (run / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, steps)))
+        # a thirtieth of the steps: three
+        test_close(list(plot_run(run).axes[0].lines[1].get_ydata()[:5]), [4.0, 6.0, 4.0, 4.0, 4.0], eps=1e-9)
+
 
 def test_the_panels_show_the_log():
     with tempfile.TemporaryDirectory() as d:
-        fig = plot_run(make_run(Path(d)/'run'))
+        fig = plot_run(make_run(Path(d) / 'run'))
         loss, memory, speed = fig.axes
         test_eq([len(line.get_xdata()) for line in loss.lines[:3]], [3, 3, 2])
-        test_eq(list(loss.lines[0].get_ydata()), [3, 2, 1]); test_eq(list(loss.lines[2].get_ydata()), [3.7, 2.25])
+        test_eq(list(loss.lines[0].get_ydata()), [3, 2, 1])
+        test_eq(list(loss.lines[2].get_ydata()), [3.7, 2.25])
         test_eq(list(loss.lines[3].get_ydata()), [3.5, 3.5])  # the unigram entropy
-        test_eq(list(memory.lines[0].get_ydata()), [1, 2, 3]); test_eq(memory.get_ylim()[0], 0)
-        test_close(list(speed.lines[0].get_ydata()), [0.128]*3); test_close(list(speed.lines[1].get_ydata()), [0.16]*3)
-        test_eq(plot_run(make_run(Path(d)/'gpu', device='cuda')).axes[1].get_ylabel(), 'MiB of tensors on the GPU\npeak of each step')
+        test_eq(list(memory.lines[0].get_ydata()), [1, 2, 3])
+        test_eq(memory.get_ylim()[0], 0)
+        test_close(list(speed.lines[0].get_ydata()), [0.128] * 3)
+        test_close(list(speed.lines[1].get_ydata()), [0.16] * 3)
+        test_eq(
+            plot_run(make_run(Path(d) / 'gpu', device='cuda')).axes[1].get_ylabel(),
+            'MiB of tensors on the GPU\npeak of each step',
+        )

@@ -19,15 +19,34 @@ from memtrain.train import Trainer, TrainConfig
 def tiny_hugging_face(name, **kw):
     "A mixture of experts of `transformers` with random weights"
     import transformers
+
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    small = dict(vocab_size=99, hidden_size=32, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64,
-                 bos_token_id=1, eos_token_id=2, pad_token_id=0, moe_intermediate_size=8, shared_expert_intermediate_size=8)
+    small = dict(
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        moe_intermediate_size=8,
+        shared_expert_intermediate_size=8,
+    )
     model = getattr(transformers, f'{name}ForCausalLM')(getattr(transformers, f'{name}Config')(**small, **kw))
-    for p in model.parameters(): torch.nn.init.normal_(p, std=0.3)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
     return model
 
-FAMILIES = {'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2), 'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2), 'Olmoe': dict(num_experts=6, num_experts_per_tok=3)}
+
+FAMILIES = {
+    'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2),
+    'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2),
+    'Olmoe': dict(num_experts=6, num_experts_per_tok=3),
+}
 
 # %% ../nbs/experts/34_routing.ipynb #ad3de39c
 @pytest.mark.page
@@ -35,18 +54,27 @@ def test_transfers_add_up():
     t = count_transfers([0.4, 0.75, 0.9, 1.0], 2, 100)
     test_close(list(t.values()), [200, 50, 150, 50, 250], eps=1e-9)
     test_close(count_transfers([0.4, 0.75, 0.9, 1.0], 2, 100, 4)['waited for'], 0, eps=1e-9)
-    test_fail(count_transfers, args=([0.4, 1.0], 1, 1, 3), exc=MemtrainError, contains='prefetch 3 makes no sense: give 1 to 2')
+    test_fail(
+        count_transfers,
+        args=([0.4, 1.0], 1, 1, 3),
+        exc=MemtrainError,
+        contains='prefetch 3 makes no sense: give 1 to 2',
+    )
 
 
 # %% ../nbs/solutions/34_routing.ipynb #8121e43d
 from memtrain.core import load_result
+
 
 def test_solution_three_ahead_and_the_next_gate_loses_more():
     for s in load_result('routing').values['seeds']:
         at = s['lookahead 1']['mlp']['recall_at']
         assert 1 - at[2] < 0.05 <= 1 - at[1]  # three named, and two
     s = load_result('routing').values['seeds'][0]
-    lost = {name: s['lookahead 1'][name]['recall'] - s['others']['lookahead 2'][name]['recall'] for name in ('mlp', 'next gate')}
+    lost = {
+        name: s['lookahead 1'][name]['recall'] - s['others']['lookahead 2'][name]['recall']
+        for name in ('mlp', 'next gate')
+    }
     assert max(lost, key=lost.get) == 'next gate'
 
 # %% ../nbs/proofs/routing.ipynb #1a445595
@@ -66,95 +94,191 @@ from memtrain.train import Trainer, TrainConfig
 # %% ../nbs/proofs/routing.ipynb #aa8d468c
 def _moe(seed=0, **kw):
     torch.manual_seed(seed)
-    return GPT(GPTConfig(**{**dict(vocab_size=40, block_size=16, n_layer=4, n_head=2, n_embd=16, n_experts=4, expert_hidden=8), **kw}))
+    return GPT(
+        GPTConfig(
+            **{
+                **dict(
+                    vocab_size=40, block_size=16, n_layer=4, n_head=2, n_embd=16, n_experts=4, expert_hidden=8
+                ),
+                **kw,
+            }
+        )
+    )
+
 
 def _collect(folder, model=None, n=12, **kw):
     batches = torch.randint(40, (n, 16), generator=torch.Generator().manual_seed(1)).split(4)
     return collect_traces(model or _moe(), batches, folder, 'random', **kw)
 
+
 def test_traces_are_what_the_gates_see_and_do():
     with tempfile.TemporaryDirectory() as d:
         model, seen = _moe(), []
-        test_eq((m := _collect(Path(d)/'t', model))['traces'], 48)
-        test_eq((m['samples'], model.training, any(b.mlp.gate._forward_hooks for b in model.blocks)), (12, True, False))
-        for block in model.blocks: block.mlp.register_forward_pre_hook(lambda experts, args: seen.append((args[0], *experts.choose(args[0])[:2])))
+        test_eq((m := _collect(Path(d) / 't', model))['traces'], 48)
+        test_eq(
+            (m['samples'], model.training, any(b.mlp.gate._forward_hooks for b in model.blocks)),
+            (12, True, False),
+        )
+        for block in model.blocks:
+            block.mlp.register_forward_pre_hook(
+                lambda experts, args: seen.append((args[0], *experts.choose(args[0])[:2]))
+            )
         x = torch.randint(40, (12, 16), generator=torch.Generator().manual_seed(1))
-        with open_traces(Path(d)/'t') as traces, torch.no_grad():
+        with open_traces(Path(d) / 't') as traces, torch.no_grad():
             model.hidden(x[4:8])  # the same batch, for the same digits
             for layer, (h, _, chosen) in enumerate(seen):
-                t = traces[6*4 + layer]  # sample 6 is the third of the second batch
-                test_eq((t.layer_id, t.sample_id, t.sequence_length, t.dataset_name), (layer, 6, 16, 'random'))
-                for name, is_ in (('hidden_states', h[2]), ('input_embeddings', h[2]), ('target_top_k', chosen[2]), ('token_ids', x[6]), ('target_routing', model.blocks[layer].mlp.gate(h)[2].softmax(-1))):
+                t = traces[6 * 4 + layer]  # sample 6 is the third of the second batch
+                test_eq(
+                    (t.layer_id, t.sample_id, t.sequence_length, t.dataset_name), (layer, 6, 16, 'random')
+                )
+                for name, is_ in (
+                    ('hidden_states', h[2]),
+                    ('input_embeddings', h[2]),
+                    ('target_top_k', chosen[2]),
+                    ('token_ids', x[6]),
+                    ('target_routing', model.blocks[layer].mlp.gate(h)[2].softmax(-1)),
+                ):
                     assert torch.equal(t[name].torch(), is_), name
-                test_eq([g.torch().tolist() for g in t.prev_layer_gates], [traces[6*4 + k].target_routing.torch().tolist() for k in range(max(0, layer - 3), layer)])
-        test_eq(check_traces(Path(d)/'t', model), 1.0)
-        assert check_traces(Path(d)/'t', _moe(seed=1)) < 0.9
+                test_eq(
+                    [g.torch().tolist() for g in t.prev_layer_gates],
+                    [
+                        traces[6 * 4 + k].target_routing.torch().tolist()
+                        for k in range(max(0, layer - 3), layer)
+                    ],
+                )
+        test_eq(check_traces(Path(d) / 't', model), 1.0)
+        assert check_traces(Path(d) / 't', _moe(seed=1)) < 0.9
 
 # %% ../nbs/proofs/routing.ipynb #5d72e97d
 def test_collecting_stops_at_a_whole_sample_and_goes_on():
     with tempfile.TemporaryDirectory() as d:
-        test_eq(_collect(Path(d)/'a', target_traces=23)['samples'], 5)
-        test_fail(lambda: _collect(Path(d)/'b', target_traces=3), exc=MemtrainError, contains='target_traces 3 is too few, a sample has 4 traces')
-        test_fail(lambda: collect_traces(_moe(), [], Path(d)/'c'), exc=MemtrainError, contains='no sample came')
-        whole = _collect(Path(d)/'whole', shard_size_mb=0.01)
+        test_eq(_collect(Path(d) / 'a', target_traces=23)['samples'], 5)
+        test_fail(
+            lambda: _collect(Path(d) / 'b', target_traces=3),
+            exc=MemtrainError,
+            contains='target_traces 3 is too few, a sample has 4 traces',
+        )
+        test_fail(
+            lambda: collect_traces(_moe(), [], Path(d) / 'c'), exc=MemtrainError, contains='no sample came'
+        )
+        whole = _collect(Path(d) / 'whole', shard_size_mb=0.01)
         model, calls = _moe(), []
+
         def broken(*_):
             calls.append(1)
-            if len(calls) == 3: raise KeyboardInterrupt
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+
         hook = model.wte.register_forward_hook(broken)
-        try: _collect(Path(d)/'cut', model, shard_size_mb=0.01)
-        except KeyboardInterrupt: hook.remove()
+        try:
+            _collect(Path(d) / 'cut', model, shard_size_mb=0.01)
+        except KeyboardInterrupt:
+            hook.remove()
         assert not any(b.mlp.gate._forward_hooks for b in model.blocks) and model.training
-        test_eq(_collect(Path(d)/'cut', model, shard_size_mb=0.01, resume=True)['shards'], whole['shards'])
+        test_eq(_collect(Path(d) / 'cut', model, shard_size_mb=0.01, resume=True)['shards'], whole['shards'])
 
 # %% ../nbs/proofs/routing.ipynb #59202e1b
 def test_a_model_without_gates_is_told():
-    test_fail(lambda: find_gates(_moe(n_experts=0)), exc=MemtrainError, contains='GPT has no module called mlp.gate')
+    test_fail(
+        lambda: find_gates(_moe(n_experts=0)), exc=MemtrainError, contains='GPT has no module called mlp.gate'
+    )
     model = _moe()
     model.blocks[1].mlp.gate.e_score_correction_bias = torch.zeros(4)
-    test_fail(lambda: find_gates(model), exc=MemtrainError, contains='blocks.1.mlp.gate chooses by corrected scores')
-    test_eq([(g.layer, g.name, g.k) for g in find_gates(_moe(experts_per_token=3))][::3], [(0, 'blocks.0.mlp.gate', 3), (3, 'blocks.3.mlp.gate', 3)])
+    test_fail(
+        lambda: find_gates(model), exc=MemtrainError, contains='blocks.1.mlp.gate chooses by corrected scores'
+    )
+    test_eq(
+        [(g.layer, g.name, g.k) for g in find_gates(_moe(experts_per_token=3))][::3],
+        [(0, 'blocks.0.mlp.gate', 3), (3, 'blocks.3.mlp.gate', 3)],
+    )
 
 # %% ../nbs/proofs/routing.ipynb #4c022393
 def test_padding_on_the_left_is_refused():
     ids = torch.ones(2, 4, dtype=torch.int64)
-    test_eq(_crop({'input_ids': ids, 'attention_mask': torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])})[1], [2, 4])
+    test_eq(
+        _crop({'input_ids': ids, 'attention_mask': torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])})[1], [2, 4]
+    )
     test_eq(_crop((ids, ids))[1], [4, 4])
-    test_fail(_crop, args=({'input_ids': ids, 'attention_mask': torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])},), exc=MemtrainError, contains='pad on the right')
+    test_fail(
+        _crop,
+        args=({'input_ids': ids, 'attention_mask': torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])},),
+        exc=MemtrainError,
+        contains='pad on the right',
+    )
 
 # %% ../nbs/proofs/routing.ipynb #d8d6cd10
 def tiny_hugging_face(name, **kw):
     "A mixture of experts of `transformers` with random weights"
     import transformers
+
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    small = dict(vocab_size=99, hidden_size=32, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64,
-                 bos_token_id=1, eos_token_id=2, pad_token_id=0, moe_intermediate_size=8, shared_expert_intermediate_size=8)
+    small = dict(
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        moe_intermediate_size=8,
+        shared_expert_intermediate_size=8,
+    )
     model = getattr(transformers, f'{name}ForCausalLM')(getattr(transformers, f'{name}Config')(**small, **kw))
-    for p in model.parameters(): torch.nn.init.normal_(p, std=0.3)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
     return model
 
-FAMILIES = {'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2), 'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2), 'Olmoe': dict(num_experts=6, num_experts_per_tok=3)}
+
+FAMILIES = {
+    'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2),
+    'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2),
+    'Olmoe': dict(num_experts=6, num_experts_per_tok=3),
+}
 
 # %% ../nbs/proofs/routing.ipynb #d5538f18
 def test_hugging_face_models_are_hooked():
-    if importlib.util.find_spec('transformers') is None: return skip('needs transformers: pip install transformers')
+    if importlib.util.find_spec('transformers') is None:
+        return skip('needs transformers: pip install transformers')
     for name, kw in FAMILIES.items():
         model, chosen = tiny_hugging_face(name, **kw), []
         with tempfile.TemporaryDirectory() as d:
             ids = torch.randint(3, 99, (2, 20))
-            collect_traces(model, [{'input_ids': ids, 'attention_mask': torch.arange(20) < torch.tensor([[20], [13]])}], d, name)
+            collect_traces(
+                model,
+                [{'input_ids': ids, 'attention_mask': torch.arange(20) < torch.tensor([[20], [13]])}],
+                d,
+                name,
+            )
             with open_traces(d) as traces:
-                test_eq((len(traces), [t.sequence_length for t in traces], traces[0].target_top_k.shape), (6, [20]*3 + [13]*3, (20, kw['num_experts_per_tok'])))
+                test_eq(
+                    (len(traces), [t.sequence_length for t in traces], traces[0].target_top_k.shape),
+                    (6, [20] * 3 + [13] * 3, (20, kw['num_experts_per_tok'])),
+                )
                 model.eval()
-                for gate in find_gates(model): gate.module.register_forward_hook(lambda m, a, out: chosen.append(out[2]) if isinstance(out, tuple) else None)
-                with torch.no_grad(): model(input_ids=ids[1:, :13])
-                for t, own in zip(list(traces)[3:], chosen): test_eq(t.target_top_k.torch().tolist(), own.tolist())  # what the model itself visits, without the padding
+                for gate in find_gates(model):
+                    gate.module.register_forward_hook(
+                        lambda m, a, out: chosen.append(out[2]) if isinstance(out, tuple) else None
+                    )
+                with torch.no_grad():
+                    model(input_ids=ids[1:, :13])
+                # what the model itself visits, without the padding
+                for t, own in zip(list(traces)[3:], chosen):
+                    test_eq(t.target_top_k.torch().tolist(), own.tolist())
             test_eq(check_traces(d, model), 1.0)
+
 
 def skip(why):
     "Leave a test out, for pytest and for a page"
-    if 'pytest' in sys.modules and 'ipykernel' not in sys.modules and not hasattr(__builtins__, '__IPYTHON__'): sys.modules['pytest'].skip(why)
+    if (
+        'pytest' in sys.modules
+        and 'ipykernel' not in sys.modules
+        and not hasattr(__builtins__, '__IPYTHON__')
+    ):
+        sys.modules['pytest'].skip(why)
     print('skipped:', why)
 
 # %% ../nbs/proofs/routing.ipynb #e714281b
@@ -162,45 +286,78 @@ def _batch(layer, before, after, ids, E=4, hidden=None):
     "A batch of one target, as `open_windows` makes it"
     before, after = torch.tensor(before)[None], torch.tensor(after)[None]
     p = torch.zeros(*after.shape[:2], E).scatter_(2, after, 0.5)
-    return {'layer_id': torch.tensor([layer]), 'mask': torch.ones(after.shape[:2], dtype=torch.bool), 'target': {'target_top_k': after, 'target_routing': p, 'token_ids': torch.tensor(ids)[None]},
-            'window': {'target_top_k': before[:, None], 'hidden_states': torch.zeros(1, 1, *after.shape[1:2], 3) if hidden is None else hidden}}
+    return {
+        'layer_id': torch.tensor([layer]),
+        'mask': torch.ones(after.shape[:2], dtype=torch.bool),
+        'target': {'target_top_k': after, 'target_routing': p, 'token_ids': torch.tensor(ids)[None]},
+        'window': {
+            'target_top_k': before[:, None],
+            'hidden_states': torch.zeros(1, 1, *after.shape[1:2], 3) if hidden is None else hidden,
+        },
+    }
+
 
 def test_baselines_are_the_counts():
     one = _batch(2, [[0, 1], [0, 2], [3, 1]], [[0, 1], [0, 1], [2, 3]], [5, 5, 6])
     gate = Gate(2, 'g', nn.Linear(3, 4, bias=False), 2)
     by = Baselines([one, one], [gate]).predictors()
     test_eq(by['layer frequency'](one)[0, 0].tolist(), [4, 4, 2, 2])
-    test_close(by['transition table'](one)[0, 0], torch.tensor([1/2 + 1/4, 1/2 + 1/4, 1/4, 1/4]), eps=1e-6)  # after 0: twice (0, 1); after 1: (0, 1) and (2, 3)
-    asked = _batch(2, [[0, 1]]*3, [[0, 1]]*3, [5, 6, 9], hidden=torch.randn(1, 1, 3, 3))
-    test_eq(by['token table'](asked)[0].topk(2).indices.sort(-1).values.tolist(), [[0, 1], [2, 3], [0, 1]])  # 9 was never seen: the layer's own
-    test_close(by['next gate'](asked)[0], gate.module(asked['window']['hidden_states'][0, 0]).detach(), eps=1e-6)
-    untold, partly = _batch(2, [[0, 1]], [[2, 3]], [0]), _batch(2, [[0, 1]], [[2, 3]], [0])  # traces without token ids, alone and beside others
+    # after 0: twice (0, 1); after 1: (0, 1) and (2, 3)
+    test_close(
+        by['transition table'](one)[0, 0],
+        torch.tensor([1 / 2 + 1 / 4, 1 / 2 + 1 / 4, 1 / 4, 1 / 4]),
+        eps=1e-6,
+    )
+    asked = _batch(2, [[0, 1]] * 3, [[0, 1]] * 3, [5, 6, 9], hidden=torch.randn(1, 1, 3, 3))
+    # 9 was never seen: the layer's own
+    test_eq(by['token table'](asked)[0].topk(2).indices.sort(-1).values.tolist(), [[0, 1], [2, 3], [0, 1]])
+    test_close(
+        by['next gate'](asked)[0], gate.module(asked['window']['hidden_states'][0, 0]).detach(), eps=1e-6
+    )
+    # traces without token ids, alone and beside others
+    untold, partly = _batch(2, [[0, 1]], [[2, 3]], [0]), _batch(2, [[0, 1]], [[2, 3]], [0])
     untold['target']['token_ids'], partly['target']['token_ids_present'] = None, torch.tensor([False])
     by = Baselines([one, untold, partly]).predictors()
-    for b in (untold, partly, _batch(2, [[0, 1]], [[2, 3]], [0])): test_close(by['token table'](b)[0, 0], torch.tensor([2, 2, 3, 3])/10, eps=1e-6)
-    test_close(Baselines([untold]).predictors()['token table'](untold)[0, 0], torch.tensor([0, 0, 1, 1])/2, eps=1e-6)
+    for b in (untold, partly, _batch(2, [[0, 1]], [[2, 3]], [0])):
+        test_close(by['token table'](b)[0, 0], torch.tensor([2, 2, 3, 3]) / 10, eps=1e-6)
+    test_close(
+        Baselines([untold]).predictors()['token table'](untold)[0, 0],
+        torch.tensor([0, 0, 1, 1]) / 2,
+        eps=1e-6,
+    )
 
 # %% ../nbs/proofs/routing.ipynb #b3154588
 def test_recall_and_exact_sets_are_counted_by_layer():
-    a, b = _batch(1, [[0, 1]]*2, [[0, 1], [2, 3]], [0, 0]), _batch(3, [[0, 1]]*2, [[0, 2], [3, 0]], [0, 0])
+    a, b = (
+        _batch(1, [[0, 1]] * 2, [[0, 1], [2, 3]], [0, 0]),
+        _batch(3, [[0, 1]] * 2, [[0, 2], [3, 0]], [0, 0]),
+    )
     b['mask'][0, 1] = False  # padding
     found = measure_predictors({'p': lambda batch: torch.tensor([4.0, 3, 2, 1]).expand(1, 2, 4)}, [a, b])['p']
-    test_eq((found['tokens'], found['recall'], found['exact']), (3, 0.5, 1/3))
+    test_eq((found['tokens'], found['recall'], found['exact']), (3, 0.5, 1 / 3))
     test_eq(found['layers'], {1: {'recall': 0.5, 'exact': 0.5}, 3: {'recall': 0.5, 'exact': 0.0}})
-    test_close(found['recall_at'], [2/6, 3/6, 5/6, 1.0], eps=1e-6)
+    test_close(found['recall_at'], [2 / 6, 3 / 6, 5 / 6, 1.0], eps=1e-6)
 
 # %% ../nbs/proofs/routing.ipynb #5ca15544
 def test_losses_of_scores_are_those_of_their_definition():
     torch.manual_seed(0)
-    b = _batch(1, [[0, 1]]*3, [[0, 1], [2, 3], [1, 3]], [0]*3)
+    b = _batch(1, [[0, 1]] * 3, [[0, 1], [2, 3], [1, 3]], [0] * 3)
     b['target']['target_routing'] = torch.randn(1, 3, 4).softmax(-1)
     b['mask'][0, 2] = False
     s = torch.randn(1, 3, 4)
     logp = s.log_softmax(-1)[0]
-    test_close(score_loss(s, b, 'soft').item(), -(b['target']['target_routing'][0, :2]*logp[:2]).sum().item(), eps=1e-5)
-    test_close(score_loss(s, b, 'topk').item(), -(logp[0, :2].sum() + logp[1, 2:].sum()).item()/2, eps=1e-5)
-    labels = torch.tensor([[1., 1, 0, 0], [0, 0, 1, 1]])
-    test_close(score_loss(s, b, 'bce').item(), F.binary_cross_entropy_with_logits(s[0, :2], labels, reduction='sum').item(), eps=1e-5)
+    test_close(
+        score_loss(s, b, 'soft').item(),
+        -(b['target']['target_routing'][0, :2] * logp[:2]).sum().item(),
+        eps=1e-5,
+    )
+    test_close(score_loss(s, b, 'topk').item(), -(logp[0, :2].sum() + logp[1, 2:].sum()).item() / 2, eps=1e-5)
+    labels = torch.tensor([[1.0, 1, 0, 0], [0, 0, 1, 1]])
+    test_close(
+        score_loss(s, b, 'bce').item(),
+        F.binary_cross_entropy_with_logits(s[0, :2], labels, reduction='sum').item(),
+        eps=1e-5,
+    )
 
 # %% ../nbs/proofs/routing.ipynb #fcfa7d2f
 def test_a_predictor_sorts_by_layer_and_gives_back_the_order():
@@ -210,122 +367,265 @@ def test_a_predictor_sorts_by_layer_and_gives_back_the_order():
         layers = torch.tensor([3, 1, 3, 0, 1])
         y = net(x, layers)
         test_eq(y.shape, (5, 7, 5))
-        for i in range(5): torch.testing.assert_close(y[i:i + 1], net(x[i:i + 1], layers[i:i + 1]))
+        for i in range(5):
+            torch.testing.assert_close(y[i : i + 1], net(x[i : i + 1], layers[i : i + 1]))
         x[2, :, 3] += 1
         changed = (net(x, layers) - y).abs().amax(-1) > 0
         test_eq(changed.nonzero().tolist(), [[2, 3]])  # a token's answer depends on itself alone
-    for bad in (dict(kind='cnn'), dict(hidden=10)): test_fail(lambda: MultiExpertPredictor(6, 5, 4, **bad), exc=MemtrainError)
+    for bad in (dict(kind='cnn'), dict(hidden=10)):
+        test_fail(lambda: MultiExpertPredictor(6, 5, 4, **bad), exc=MemtrainError)
 
 # %% ../nbs/proofs/routing.ipynb #b81177bc
 def _traces(folder, **kw):
     _collect(folder, n=32, **kw)
     return folder
 
-def _lines(out): return [(m['iter'], m['loss'], m['val_loss']) for m in map(json.loads, (out/'metrics.jsonl').read_text().splitlines())]
+
+def _lines(out):
+    return [
+        (m['iter'], m['loss'], m['val_loss'])
+        for m in map(json.loads, (out / 'metrics.jsonl').read_text().splitlines())
+    ]
+
 
 def test_a_resumed_predictor_ends_with_the_same_digits():
     with tempfile.TemporaryDirectory() as d:
-        path, d = _traces(Path(d)/'t'), Path(d)
-        kw = dict(kind='attention', window=2, epochs=3, hidden=8, device='cpu', batch_size=8, gradient_accumulation_steps=3)
-        whole, step, done = train_predictor(path, d/'whole', **kw), PredictorTrainer.step, []
+        path, d = _traces(Path(d) / 't'), Path(d)
+        kw = dict(
+            kind='attention',
+            window=2,
+            epochs=3,
+            hidden=8,
+            device='cpu',
+            batch_size=8,
+            gradient_accumulation_steps=3,
+        )
+        whole, step, done = train_predictor(path, d / 'whole', **kw), PredictorTrainer.step, []
+
         def cut(trainer):
-            if done: raise KeyboardInterrupt  # in the second epoch, which is lost
+            if done:
+                raise KeyboardInterrupt  # in the second epoch, which is lost
             done.append(step(trainer))
             return done[0]
+
         with patch.object(PredictorTrainer, 'step', cut):
-            try: train_predictor(path, d/'cut', **kw)
-            except KeyboardInterrupt: pass
-        test_fail(lambda: train_predictor(path, d/'cut', **kw), exc=MemtrainError, contains='run it again with resume')
-        test_fail(lambda: train_predictor(path, d/'cut', **{**kw, 'hidden': 12}, resume=True), exc=MemtrainError, contains="hidden 12 isn't the 8 that")
-        again, same = train_predictor(path, d/'cut', **kw, resume=True), ('recall', 'exact', 'val_loss', 'best_epoch')
-        test_eq((_lines(d/'cut'), [again[k] for k in same]), (_lines(d/'whole'), [whole[k] for k in same]))
+            try:
+                train_predictor(path, d / 'cut', **kw)
+            except KeyboardInterrupt:
+                pass
+        test_fail(
+            lambda: train_predictor(path, d / 'cut', **kw),
+            exc=MemtrainError,
+            contains='run it again with resume',
+        )
+        test_fail(
+            lambda: train_predictor(path, d / 'cut', **{**kw, 'hidden': 12}, resume=True),
+            exc=MemtrainError,
+            contains="hidden 12 isn't the 8 that",
+        )
+        again, same = (
+            train_predictor(path, d / 'cut', **kw, resume=True),
+            ('recall', 'exact', 'val_loss', 'best_epoch'),
+        )
+        test_eq(
+            (_lines(d / 'cut'), [again[k] for k in same]), (_lines(d / 'whole'), [whole[k] for k in same])
+        )
         held = open_windows(path, split_samples(path)['test'], 2)
-        test_eq(measure_predictors({'p': load_predictor(d/'cut').score}, held)['p']['recall'], again['recall'])
-        (d/'gpt').mkdir(); (d/'gpt/metrics.jsonl').touch(); torch.save({'config': {}, 'belongs': {}}, d/'gpt/checkpoint.pt')
-        test_fail(lambda: train_predictor(path, d/'gpt', **kw, resume=True), exc=MemtrainError, contains='no checkpoint of a predictor')
-        (d/'gpt/checkpoint.pt').unlink(); Run(d/'gpt').open(0)
-        test_fail(lambda: load_run(d/'gpt', 'cpu'), exc=MemtrainError, contains='gpt has no checkpoint yet: train it first')
+        test_eq(
+            measure_predictors({'p': load_predictor(d / 'cut').score}, held)['p']['recall'], again['recall']
+        )
+        (d / 'gpt').mkdir()
+        (d / 'gpt/metrics.jsonl').touch()
+        torch.save({'config': {}, 'belongs': {}}, d / 'gpt/checkpoint.pt')
+        test_fail(
+            lambda: train_predictor(path, d / 'gpt', **kw, resume=True),
+            exc=MemtrainError,
+            contains='no checkpoint of a predictor',
+        )
+        (d / 'gpt/checkpoint.pt').unlink()
+        Run(d / 'gpt').open(0)
+        test_fail(
+            lambda: load_run(d / 'gpt', 'cpu'),
+            exc=MemtrainError,
+            contains='gpt has no checkpoint yet: train it first',
+        )
 
 # %% ../nbs/proofs/routing.ipynb #b77f1198
 def test_micro_batches_of_a_predictor_add_up():
     with tempfile.TemporaryDirectory() as d:
-        path, d = _traces(Path(d)/'t'), Path(d)
-        for n in (1, 4): train_predictor(path, d/f'{n}', 'mlp', window=2, epochs=2, hidden=8, device='cpu', batch_size=8//n, gradient_accumulation_steps=n)
-        for a, b in zip(_lines(d/'1'), _lines(d/'4')): test_close(a[1:], b[1:], eps=1e-5)
+        path, d = _traces(Path(d) / 't'), Path(d)
+        for n in (1, 4):
+            train_predictor(
+                path,
+                d / f'{n}',
+                'mlp',
+                window=2,
+                epochs=2,
+                hidden=8,
+                device='cpu',
+                batch_size=8 // n,
+                gradient_accumulation_steps=n,
+            )
+        for a, b in zip(_lines(d / '1'), _lines(d / '4')):
+            test_close(a[1:], b[1:], eps=1e-5)
 
 # %% ../nbs/proofs/routing.ipynb #01a4c1f1
 def test_training_stops_where_nothing_gets_better_and_keeps_the_best():
     with tempfile.TemporaryDirectory() as d:
-        path, weights, losses = _traces(Path(d)/'t'), [], iter([3.0, 2.0, 2.5, 2.2, 1.0])
+        path, weights, losses = _traces(Path(d) / 't'), [], iter([3.0, 2.0, 2.5, 2.2, 1.0])
+
         def evaluate(run):
             weights.append(run.net.out.weight.clone())
             return next(losses)
-        with patch.object(PredictorTrainer, 'evaluate', evaluate): s = train_predictor(path, Path(d)/'p', 'linear', window=1, epochs=9, patience=2, device='cpu')
-        test_eq((s['epoch'], s['best_epoch'], s['val_loss'], [v for *_, v in _lines(Path(d)/'p')]), (4, 2, 2.0, [3.0, 2.0, 2.5, 2.2]))
-        assert torch.equal(load_predictor(Path(d)/'p').out.weight, weights[1]) and not torch.equal(weights[1], weights[3])
+
+        with patch.object(PredictorTrainer, 'evaluate', evaluate):
+            s = train_predictor(path, Path(d) / 'p', 'linear', window=1, epochs=9, patience=2, device='cpu')
+        test_eq(
+            (s['epoch'], s['best_epoch'], s['val_loss'], [v for *_, v in _lines(Path(d) / 'p')]),
+            (4, 2, 2.0, [3.0, 2.0, 2.5, 2.2]),
+        )
+        assert torch.equal(load_predictor(Path(d) / 'p').out.weight, weights[1]) and not torch.equal(
+            weights[1], weights[3]
+        )
 
 # %% ../nbs/proofs/routing.ipynb #57c4ff5f
 def test_no_sample_is_on_both_sides():
     with tempfile.TemporaryDirectory() as d:
-        path = _traces(Path(d)/'t')
+        path = _traces(Path(d) / 't')
         parts = split_samples(path)
         test_eq(sorted(s for p in parts.values() for s in p), list(range(32)))
-        read = {k: {s for b in open_windows(path, v, 2) for s in b['sample'].tolist()} for k, v in parts.items()}
+        read = {
+            k: {s for b in open_windows(path, v, 2) for s in b['sample'].tolist()} for k, v in parts.items()
+        }
         test_eq(read, parts)
-        for bad in (dict(val_fraction=0), dict(test_fraction=0.95)): test_fail(split_samples, args=(path,), kwargs=bad, exc=MemtrainError, contains='leave some samples')
+        for bad in (dict(val_fraction=0), dict(test_fraction=0.95)):
+            test_fail(
+                split_samples, args=(path,), kwargs=bad, exc=MemtrainError, contains='leave some samples'
+            )
 
 # %% ../nbs/proofs/routing.ipynb #7585d103
 def test_bad_settings_of_a_predictor_are_told():
-    for name, bad in (('window', 0), ('lookahead', 0), ('epochs', 1.5), ('patience', 0), ('target', 'hard'), ('lr', 0), ('batch_size', True)):
-        test_fail(train_predictor, args=('nowhere',), kwargs={name: bad}, exc=MemtrainError, contains=f'{name} {bad!r} makes no sense')
-    test_fail(lambda: MultiExpertPredictor(8, 4, 2, hidden=30), exc=MemtrainError, contains='hidden 30 is not divisible by 4 heads: take 32')
+    for name, bad in (
+        ('window', 0),
+        ('lookahead', 0),
+        ('epochs', 1.5),
+        ('patience', 0),
+        ('target', 'hard'),
+        ('lr', 0),
+        ('batch_size', True),
+    ):
+        test_fail(
+            train_predictor,
+            args=('nowhere',),
+            kwargs={name: bad},
+            exc=MemtrainError,
+            contains=f'{name} {bad!r} makes no sense',
+        )
+    test_fail(
+        lambda: MultiExpertPredictor(8, 4, 2, hidden=30),
+        exc=MemtrainError,
+        contains='hidden 30 is not divisible by 4 heads: take 32',
+    )
+
 
 def test_traces_without_what_a_predictor_learns_from_are_told():
-    whole = {'hidden_states': torch.zeros(4, 8), 'target_routing': torch.zeros(4, 3), 'target_top_k': torch.zeros(4, 2, dtype=torch.long)}
+    whole = {
+        'hidden_states': torch.zeros(4, 8),
+        'target_routing': torch.zeros(4, 3),
+        'target_top_k': torch.zeros(4, 2, dtype=torch.long),
+    }
     with tempfile.TemporaryDirectory() as d:
-        for i, (name, fields) in enumerate([(n, {**whole, n: None}) for n in whole] + [(n, {k: v for k, v in whole.items() if k != n}) for n in whole]):
-            traces = [{'layer_id': layer, 'sample_id': f's{sample}', **fields} for sample in range(20) for layer in range(5)]
+        for i, (name, fields) in enumerate(
+            [(n, {**whole, n: None}) for n in whole]
+            + [(n, {k: v for k, v in whole.items() if k != n}) for n in whole]
+        ):
+            traces = [
+                {'layer_id': layer, 'sample_id': f's{sample}', **fields}
+                for sample in range(20)
+                for layer in range(5)
+            ]
             Path(d, 'traces.pkl').write_bytes(pickle.dumps(traces))
             shard_traces(Path(d, 'traces.pkl'), Path(d, f'shards{i}'))
-            test_fail(lambda: train_predictor(Path(d, f'shards{i}')), exc=MemtrainError, contains=f'no tensor {name}')
+            test_fail(
+                lambda: train_predictor(Path(d, f'shards{i}')),
+                exc=MemtrainError,
+                contains=f'no tensor {name}',
+            )
+
 
 def test_traces_that_nothing_joins_are_told():
-    whole = {'hidden_states': torch.zeros(4, 8), 'target_routing': torch.zeros(4, 3), 'target_top_k': torch.zeros(4, 2, dtype=torch.long), 'token_ids': torch.zeros(4, dtype=torch.long)}
-    both = [{'layer_id': layer, 'sample_id': f's{sample}', **whole} for sample in range(20) for layer in range(5)]
+    whole = {
+        'hidden_states': torch.zeros(4, 8),
+        'target_routing': torch.zeros(4, 3),
+        'target_top_k': torch.zeros(4, 2, dtype=torch.long),
+        'token_ids': torch.zeros(4, dtype=torch.long),
+    }
+    both = [
+        {'layer_id': layer, 'sample_id': f's{sample}', **whole} for sample in range(20) for layer in range(5)
+    ]
     with tempfile.TemporaryDirectory() as d:
+
         def fails(name, traces, said):
             Path(d, 'traces.pkl').write_bytes(pickle.dumps(traces))
             shard_traces(Path(d, 'traces.pkl'), Path(d, name))
-            test_fail(lambda: train_predictor(Path(d, name)), exc=MemtrainError, contains=f'{name}: {said}' if name != 'empty' else 'empty has no traces')
+            test_fail(
+                lambda: train_predictor(Path(d, name)),
+                exc=MemtrainError,
+                contains=f'{name}: {said}' if name != 'empty' else 'empty has no traces',
+            )
+
         for name in ('sample_id', 'layer_id'):
-            fails(f'no_{name}', [{k: v for k, v in t.items() if k != name} for t in both], f'its traces have no {name}, and by it')
-            fails(f'{name}_none', [{**t, name: None} for t in both[:10]], f'its traces have no {name}, and by it')
-        fails('each', [{**t, 'sample_id': i} for i, t in enumerate(both)], 'no sample has the 3 layers')  # samples of a layer each
+            fails(
+                f'no_{name}',
+                [{k: v for k, v in t.items() if k != name} for t in both],
+                f'its traces have no {name}, and by it',
+            )
+            fails(
+                f'{name}_none',
+                [{**t, name: None} for t in both[:10]],
+                f'its traces have no {name}, and by it',
+            )
+        # samples of a layer each
+        fails('each', [{**t, 'sample_id': i} for i, t in enumerate(both)], 'no sample has the 3 layers')
         fails('few', both[:10], 'of its 2 samples none falls to')
         fails('empty', [], '')
 
 # %% ../nbs/proofs/routing.ipynb #5b2ffce4
 def test_every_predictor_is_asked_about_the_same_tokens():
     with tempfile.TemporaryDirectory() as d:
-        path, model = _traces(Path(d)/'t'), _moe()
-        train_predictor(path, Path(d)/'p', 'linear', window=2, epochs=1, device='cpu')
-        found = evaluate_predictors(path, {'linear': Path(d)/'p'}, find_gates(model))  # which knows its window
-        test_eq(list(found), ['chance', 'layer frequency', 'transition table', 'token table', 'next gate', 'linear'])
-        test_eq({f['tokens'] for f in found.values()}, {16*2*len(split_samples(path)['test'])})
+        path, model = _traces(Path(d) / 't'), _moe()
+        train_predictor(path, Path(d) / 'p', 'linear', window=2, epochs=1, device='cpu')
+        # which knows its window
+        found = evaluate_predictors(path, {'linear': Path(d) / 'p'}, find_gates(model))
+        test_eq(
+            list(found),
+            ['chance', 'layer frequency', 'transition table', 'token table', 'next gate', 'linear'],
+        )
+        test_eq({f['tokens'] for f in found.values()}, {16 * 2 * len(split_samples(path)['test'])})
         test_eq({tuple(f['layers']) for f in found.values()}, {(2, 3)})
-        for f in found.values(): assert f['recall_at'] == sorted(f['recall_at']) and abs(f['recall_at'][-1] - 1) < 1e-6
+        for f in found.values():
+            assert f['recall_at'] == sorted(f['recall_at']) and abs(f['recall_at'][-1] - 1) < 1e-6
         assert abs(found['chance']['recall'] - 0.5) < 0.1
 
 # %% ../nbs/proofs/routing.ipynb #56d256dd
 def test_a_predictor_is_asked_what_it_was_trained_for():
     with tempfile.TemporaryDirectory() as d:
-        path, d = _traces(Path(d)/'t', model=_moe(n_layer=5)), Path(d)
-        s = train_predictor(path, d/'far', 'linear', window=1, lookahead=2, epochs=2, device='cpu')
-        train_predictor(path, d/'wide', 'linear', window=2, epochs=1, device='cpu')
-        found = evaluate_predictors(path, {'far': d/'far'})
-        test_eq((found['far']['recall'], list(found['far']['layers']), list(found['chance']['layers'])), (s['recall'], [2, 3, 4], [2, 3, 4]))
-        test_eq(load_predictor(d/'far').lookahead, 2)
-        for kw, said in ((dict(predictors={'far': d/'far', 'wide': d/'wide'}), 'wide was trained with window 2, it is asked here with window 1'),
-                         (dict(predictors={'wide': d/'wide'}, window=3), 'wide was trained with window 2'), (dict(predictors={'far': d/'far'}, lookahead=1), 'far was trained with lookahead 2')):
+        path, d = _traces(Path(d) / 't', model=_moe(n_layer=5)), Path(d)
+        s = train_predictor(path, d / 'far', 'linear', window=1, lookahead=2, epochs=2, device='cpu')
+        train_predictor(path, d / 'wide', 'linear', window=2, epochs=1, device='cpu')
+        found = evaluate_predictors(path, {'far': d / 'far'})
+        test_eq(
+            (found['far']['recall'], list(found['far']['layers']), list(found['chance']['layers'])),
+            (s['recall'], [2, 3, 4], [2, 3, 4]),
+        )
+        test_eq(load_predictor(d / 'far').lookahead, 2)
+        for kw, said in (
+            (
+                dict(predictors={'far': d / 'far', 'wide': d / 'wide'}),
+                'wide was trained with window 2, it is asked here with window 1',
+            ),
+            (dict(predictors={'wide': d / 'wide'}, window=3), 'wide was trained with window 2'),
+            (dict(predictors={'far': d / 'far'}, lookahead=1), 'far was trained with lookahead 2'),
+        ):
             test_fail(lambda: evaluate_predictors(path, **kw), exc=MemtrainError, contains=said)
         test_eq(list(evaluate_predictors(path, window=1, lookahead=3)['chance']['layers']), [3, 4])

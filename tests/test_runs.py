@@ -15,18 +15,40 @@ from memtrain.ranks import Ranks
 # %% ../nbs/reference/62_runs.ipynb #79550db5
 @pytest.mark.page
 def test_a_checkpoint_belongs_to_what_it_was_made_with():
-    check_same('c.pt', {'a': 1, 'model': {'n': 2}}, {'a': 1, 'model': {'n': 2, 'new': 0}}, defaults={'model': {'new': 0}})
+    check_same(
+        'c.pt',
+        {'a': 1, 'model': {'n': 2}},
+        {'a': 1, 'model': {'n': 2, 'new': 0}},
+        defaults={'model': {'new': 0}},
+    )
     check_same('c.pt', {'a': 1}, {'a': 2}, may_differ={'a'})
-    for found, wanted, said in (({'lr': 0.1}, {'lr': 0.2}, "lr 0.2 isn't the 0.1 that c.pt was made with"), ({'model': {'n': 2}}, {'model': {'n': 3}}, "n 3 isn't the 2"), ({}, {'k': 1}, "k 1 isn't the None")):
+    for found, wanted, said in (
+        ({'lr': 0.1}, {'lr': 0.2}, "lr 0.2 isn't the 0.1 that c.pt was made with"),
+        ({'model': {'n': 2}}, {'model': {'n': 3}}, "n 3 isn't the 2"),
+        ({}, {'k': 1}, "k 1 isn't the None"),
+    ):
         test_fail(lambda: check_same('c.pt', found, wanted), exc=MemtrainError, contains=said)
-    try: check_same('c.pt', {'n': 1}, {'n': 2}, notes={'n': ' (a note)'})
-    except MemtrainError as e: test_eq((e.argument, e.value, e.tell(lambda n: f'--{n}')), ('n', 2, "--n 2 isn't the 1 that c.pt was made with (a note): resume with the same, or choose another --out_dir"))
+    try:
+        check_same('c.pt', {'n': 1}, {'n': 2}, notes={'n': ' (a note)'})
+    except MemtrainError as e:
+        test_eq(
+            (e.argument, e.value, e.tell(lambda n: f'--{n}')),
+            (
+                'n',
+                2,
+                "--n 2 isn't the 1 that c.pt was made with (a note): resume with the same, or choose another --out_dir",
+            ),
+        )
+
 
 @pytest.mark.page
 def test_a_run_without_a_folder_keeps_nothing():
     seen = []
     run = Run(None, listeners=[seen.append])
-    run.open(0); run.write(iter=1); run.save(1, {}); run.save_as('best.pt', {})
+    run.open(0)
+    run.write(iter=1)
+    run.save(1, {})
+    run.save_as('best.pt', {})
     test_eq((seen, run.load(), run.saved, run.conclude(lambda: {'a': 1})), ([{'iter': 1}], None, 1, {'a': 1}))
 
 
@@ -34,36 +56,55 @@ def test_a_run_without_a_folder_keeps_nothing():
 import os, tempfile
 from memtrain.runs import Run, read_metrics
 
+
 class _Counter:
     def __init__(self, out, resume=False, tell=()):
         self.run = Run(out, resume, listeners=tell)
         self.iter = (self.run.load() or {'iter': 0})['iter']
         self.run.open(self.iter)
+
     finished = property(lambda self: self.iter == 5)
+
     def step(self):
         self.iter += 1
         return {'iter': self.iter}
-    def save(self): self.run.save(self.iter, {'iter': self.iter})
 
-class _Killed(BaseException): "Ends a run with nothing saved, as SIGKILL does"
+    def save(self):
+        self.run.save(self.iter, {'iter': self.iter})
+
+
+class _Killed(BaseException):
+    "Ends a run with nothing saved, as SIGKILL does"
+
 
 def test_solution_what_comes_again_is_what_came_behind_the_checkpoint():
     def kill(line):
-        if line['iter'] == 4: raise _Killed
+        if line['iter'] == 4:
+            raise _Killed
+
     with tempfile.TemporaryDirectory() as d:
         seen, counter = [], _Counter(d, tell=[kill])
-        try: counter.run.go(counter, 5, checkpoint_interval=2)
-        except _Killed: del counter
+        try:
+            counter.run.go(counter, 5, checkpoint_interval=2)
+        except _Killed:
+            del counter
         counter = _Counter(d, resume=True, tell=[lambda line: seen.append(line['iter'])])
         counter.run.go(counter, 5, checkpoint_interval=2)
-        assert seen == [3, 4, 5] and [m['iter'] for m in read_metrics(os.path.join(d, 'metrics.jsonl'))] == [1, 2, 3, 4, 5]
+        assert seen == [3, 4, 5] and [m['iter'] for m in read_metrics(os.path.join(d, 'metrics.jsonl'))] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
         del counter
 
 # %% ../nbs/solutions/62_runs.ipynb #001cd521
 def test_solution_a_line_without_a_log_ends_with_the_listeners():
     heard = []
     run = Run(None, listeners=[heard.append])
-    run.open(0); run.write(iter=1)
+    run.open(0)
+    run.write(iter=1)
     assert run.log is None and heard == [{'iter': 1}]
 
 # %% ../nbs/proofs/runs.ipynb #e983b1df
@@ -78,76 +119,122 @@ from memtrain.ranks import Ranks, save_sharded
 # %% ../nbs/proofs/runs.ipynb #f943119e
 def test_an_interruption_while_a_checkpoint_is_written_is_one():
     def cut(state, f):  # what torch.save does with Ctrl-C
-        try: raise KeyboardInterrupt
-        except KeyboardInterrupt: raise RuntimeError('unexpected pos 64 vs 0')
-    def full(state, f): raise RuntimeError('the disk is full')
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise RuntimeError('unexpected pos 64 vs 0')
+
+    def full(state, f):
+        raise RuntimeError('the disk is full')
+
     with tempfile.TemporaryDirectory() as d:
-        run = Run(Path(d)/'run')
-        run.open(0); run.save(1, {'iter': 1})
-        before = (run.out/'checkpoint.pt').read_bytes()
+        run = Run(Path(d) / 'run')
+        run.open(0)
+        run.save(1, {'iter': 1})
+        before = (run.out / 'checkpoint.pt').read_bytes()
         for save, error in ((cut, KeyboardInterrupt), (full, RuntimeError)):
-            with patch('torch.save', save): test_fail(lambda: run.save(2, {}), exc=error)
-        test_eq((run.out/'checkpoint.pt').read_bytes(), before)
+            with patch('torch.save', save):
+                test_fail(lambda: run.save(2, {}), exc=error)
+        test_eq((run.out / 'checkpoint.pt').read_bytes(), before)
         test_eq([p.name for p in run.out.glob('.*')], ['.lock'])
 
 # %% ../nbs/proofs/runs.ipynb #2b10a4e0
 class Harmful:
-    def __reduce__(self): return (print, ('this must not run',))
+    def __reduce__(self):
+        return (print, ('this must not run',))
+
 
 def test_a_checkpoint_runs_nothing():
     with tempfile.TemporaryDirectory() as d:
-        torch.save({'iter': Harmful()}, Path(d)/'checkpoint.pt')
-        test_fail(lambda: load_checkpoint(Path(d)/'checkpoint.pt'), contains="can't be read as a checkpoint (UnpicklingError", exc=MemtrainError)
+        torch.save({'iter': Harmful()}, Path(d) / 'checkpoint.pt')
+        test_fail(
+            lambda: load_checkpoint(Path(d) / 'checkpoint.pt'),
+            contains="can't be read as a checkpoint (UnpicklingError",
+            exc=MemtrainError,
+        )
 
 # %% ../nbs/proofs/runs.ipynb #a3c96c67
-STATE = {'iter': 3, 'loader': {'epoch': 1, 'seen': 7}, 'told': ['a', 'b'], 'rng': torch.arange(9, dtype=torch.uint8), 'weights': torch.linspace(0, 1, 300).view(3, 100)}
+STATE = {
+    'iter': 3,
+    'loader': {'epoch': 1, 'seen': 7},
+    'told': ['a', 'b'],
+    'rng': torch.arange(9, dtype=torch.uint8),
+    'weights': torch.linspace(0, 1, 300).view(3, 100),
+}
+
 
 def flip(data, bit):
     "`data` with one bit the other way round"
     data = bytearray(data)
-    data[bit//8] ^= 1 << bit % 8
+    data[bit // 8] ^= 1 << bit % 8
     return bytes(data)
+
 
 def test_every_flipped_bit_of_a_checkpoint_is_found():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'c.pt'
+        path = Path(d) / 'c.pt'
         save_checkpoint(path, STATE)
         whole = path.read_bytes()
-        for bit in {*random.Random(0).sample(range(8*len(whole)), 120), *range(0, 32, 3), *range(8*len(whole) - 8*104, 8*len(whole), 13)}:  # the checksum itself too, and the end of the zip file
+        # the checksum itself too, and the end of the zip file
+        for bit in {
+            *random.Random(0).sample(range(8 * len(whole)), 120),
+            *range(0, 32, 3),
+            *range(8 * len(whole) - 8 * 104, 8 * len(whole), 13),
+        }:
             path.write_bytes(flip(whole, bit))
-            test_fail(lambda: load_checkpoint(path), exc=MemtrainError, contains="c.pt: can't be read as a checkpoint (")
+            test_fail(
+                lambda: load_checkpoint(path),
+                exc=MemtrainError,
+                contains="c.pt: can't be read as a checkpoint (",
+            )
         path.write_bytes(whole)
         test_eq(load_checkpoint(path)['weights'], STATE['weights'])
 
+
 def test_a_checkpoint_without_a_checksum_is_read_and_its_crc_held_against_it():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'c.pt'
+        path = Path(d) / 'c.pt'
         torch.save(STATE, path)
         test_eq(load_checkpoint(path)['loader'], STATE['loader'])
         whole = path.read_bytes()
         at = whole.index(STATE['weights'].numpy().tobytes())
-        for bit in range(8*at, 8*at + 8*1200, 331):
+        for bit in range(8 * at, 8 * at + 8 * 1200, 331):
             path.write_bytes(flip(whole, bit))
-            test_fail(lambda: load_checkpoint(path), exc=MemtrainError, contains='in it has changed since it was written')
+            test_fail(
+                lambda: load_checkpoint(path),
+                exc=MemtrainError,
+                contains='in it has changed since it was written',
+            )
+
 
 def test_a_checkpoint_is_a_file_of_torch_and_of_zip():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'c.pt'
+        path = Path(d) / 'c.pt'
         save_checkpoint(path, STATE)
-        for mmap in (False, True): test_eq(torch.load(path, weights_only=True, mmap=mmap)['weights'], STATE['weights'])
-        with zipfile.ZipFile(path) as z: test_eq((z.testzip(), z.comment[:16]), (None, b'memtrain sha256 '))
+        for mmap in (False, True):
+            test_eq(torch.load(path, weights_only=True, mmap=mmap)['weights'], STATE['weights'])
+        with zipfile.ZipFile(path) as z:
+            test_eq((z.testzip(), z.comment[:16]), (None, b'memtrain sha256 '))
+
 
 def test_a_file_that_is_no_checkpoint_is_told_for_what_it_is():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'c.pt'
+        path = Path(d) / 'c.pt'
         save_checkpoint(path, STATE)
         whole, before, packed, no_state = path.read_bytes(), io.BytesIO(), io.BytesIO(), io.BytesIO()
         torch.save(STATE, before, _use_new_zipfile_serialization=False)
         torch.save([1], no_state)
-        with zipfile.ZipFile(packed, 'w', zipfile.ZIP_DEFLATED) as z: z.writestr('archive/data.pkl', bytes(10**6))
-        kinds = [(whole[:n], 'it was cut off') for n in (4, 100, len(whole)//2, len(whole) - 1)]
-        kinds += [(b'', 'it is empty'), (b'no checkpoint', "it doesn't begin as"), (before.getvalue(), 'the format that torch.save had before its zip files'), (pickle.dumps(STATE), 'another pickle'),
-                  (packed.getvalue(), "holds what torch.save doesn't write"), (no_state.getvalue(), "holds no run's state")]
+        with zipfile.ZipFile(packed, 'w', zipfile.ZIP_DEFLATED) as z:
+            z.writestr('archive/data.pkl', bytes(10**6))
+        kinds = [(whole[:n], 'it was cut off') for n in (4, 100, len(whole) // 2, len(whole) - 1)]
+        kinds += [
+            (b'', 'it is empty'),
+            (b'no checkpoint', "it doesn't begin as"),
+            (before.getvalue(), 'the format that torch.save had before its zip files'),
+            (pickle.dumps(STATE), 'another pickle'),
+            (packed.getvalue(), "holds what torch.save doesn't write"),
+            (no_state.getvalue(), "holds no run's state"),
+        ]
         for data, said in kinds:
             path.write_bytes(data)
             test_fail(lambda: load_checkpoint(path), exc=MemtrainError, contains=said)
@@ -157,32 +244,55 @@ def test_a_file_that_is_no_checkpoint_is_told_for_what_it_is():
 def full_disk(size):
     "No file can grow beyond `size` bytes while the block runs"
     import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try: yield
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
 
 def test_a_full_disk_is_told_and_leaves_what_was_there():
     big = {'iter': 2, 'weights': torch.zeros(100_000)}
     for keep, size in ((1, 0), (1, 1000), (1, 50_000), (2, 50_000)):
         with tempfile.TemporaryDirectory() as d:
-            run = Run(Path(d)/'run', keep=keep)
-            run.open(0); run.write(iter=1); run.save(1, {'iter': 1})
+            run = Run(Path(d) / 'run', keep=keep)
+            run.open(0)
+            run.write(iter=1)
+            run.save(1, {'iter': 1})
             before = {p.name: p.read_bytes() for p in run.out.iterdir()}
-            for name, work in (('checkpoint', lambda: run.save(2, big)), ('best.pt', lambda: run.save_as('best.pt', big)), ('summary.json', lambda: run.conclude(lambda: {'text': 'x'*100_000}))):
+            for name, work in (
+                ('checkpoint', lambda: run.save(2, big)),
+                ('best.pt', lambda: run.save_as('best.pt', big)),
+                ('summary.json', lambda: run.conclude(lambda: {'text': 'x' * 100_000})),
+            ):
                 with full_disk(size):
-                    try: work()
-                    except MemtrainError as e: assert name in e.problem and "can't be written (File too large)" in e.problem and e.way_out.startswith('make room'), e
-                    else: raise AssertionError(f'{name}: no error')
+                    try:
+                        work()
+                    except MemtrainError as e:
+                        assert (
+                            name in e.problem
+                            and "can't be written (File too large)" in e.problem
+                            and e.way_out.startswith('make room')
+                        ), e
+                    else:
+                        raise AssertionError(f'{name}: no error')
                 test_eq({p.name: p.read_bytes() for p in run.out.iterdir()}, before)
             run.save(2, big)
             test_eq((run.saved, run.load()['iter']), (2, 2))
 
+
 def test_a_log_on_a_full_disk_is_told():
     with tempfile.TemporaryDirectory() as d:
-        run = Run(Path(d)/'run')
+        run = Run(Path(d) / 'run')
         run.open(0)
-        with full_disk(100): test_fail(lambda: run.write(iter=1, text='x'*1000), exc=MemtrainError, contains="metrics.jsonl can't be written (File too large): make room")
+        with full_disk(100):
+            test_fail(
+                lambda: run.write(iter=1, text='x' * 1000),
+                exc=MemtrainError,
+                contains="metrics.jsonl can't be written (File too large): make room",
+            )
 
 # %% ../nbs/proofs/runs.ipynb #7c2a9a30
 def kept_run(folder, keep=3):
@@ -193,27 +303,50 @@ def kept_run(folder, keep=3):
         run.write(iter=i)
         run.save_as('best.pt', {'iter': i})
         run.save(i, {'iter': i})
-    with run: pass
+    with run:
+        pass
     return Path(folder)
 
-def contents(folder): return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != '.lock'}
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != '.lock'}
+
 
 def test_the_newest_whole_checkpoint_is_taken_and_named():
-    for damage, bad, taken in ((lambda p: p.unlink(), ['checkpoint.pt'], 4), (lambda p: p.write_bytes(p.read_bytes()[:-9]), ['checkpoint.pt'], 4), (lambda p: p.write_bytes(b''), ['checkpoint.pt', 'checkpoint_00000004.pt'], 3),
-                               (lambda p: p.write_bytes(flip(p.read_bytes(), 4000)), ['checkpoint.pt', 'checkpoint_00000003.pt', 'checkpoint_00000004.pt'], 2)):
+    for damage, bad, taken in (
+        (lambda p: p.unlink(), ['checkpoint.pt'], 4),
+        (lambda p: p.write_bytes(p.read_bytes()[:-9]), ['checkpoint.pt'], 4),
+        (lambda p: p.write_bytes(b''), ['checkpoint.pt', 'checkpoint_00000004.pt'], 3),
+        (
+            lambda p: p.write_bytes(flip(p.read_bytes(), 4000)),
+            ['checkpoint.pt', 'checkpoint_00000003.pt', 'checkpoint_00000004.pt'],
+            2,
+        ),
+    ):
         with tempfile.TemporaryDirectory() as d:
-            out = kept_run(Path(d)/'run')
-            for name in bad: damage(out/name)
+            out = kept_run(Path(d) / 'run')
+            for name in bad:
+                damage(out / name)
             with contextlib.redirect_stdout(io.StringIO()) as said:
                 run = Run(out, resume=True, keep=3)
                 found = run.load()
-            there = [name for name in bad if (out/name).exists()]
-            test_eq((found, all(f"{name}: can't be read" in said.getvalue() for name in there), f'resuming from checkpoint_0000000{taken}.pt' in said.getvalue()), ({'iter': taken}, True, bool(there)))
+            there = [name for name in bad if (out / name).exists()]
+            test_eq(
+                (
+                    found,
+                    all(f"{name}: can't be read" in said.getvalue() for name in there),
+                    f'resuming from checkpoint_0000000{taken}.pt' in said.getvalue(),
+                ),
+                ({'iter': taken}, True, bool(there)),
+            )
             run.open(taken)
-            test_eq([m['iter'] for m in read_metrics(out/'metrics.jsonl')], list(range(1, taken + 1)))
-            for i in range(taken + 1, 5): run.write(iter=i); run.save(i, {'iter': i})
+            test_eq([m['iter'] for m in read_metrics(out / 'metrics.jsonl')], list(range(1, taken + 1)))
+            for i in range(taken + 1, 5):
+                run.write(iter=i)
+                run.save(i, {'iter': i})
             run.save(4, {'iter': 4})
-            test_eq(load_checkpoint(out/'checkpoint.pt'), {'iter': 4})
+            test_eq(load_checkpoint(out / 'checkpoint.pt'), {'iter': 4})
+
 
 def test_a_checkpoint_whose_parts_are_damaged_is_passed_over():
     with tempfile.TemporaryDirectory() as d:
@@ -222,41 +355,68 @@ def test_a_checkpoint_whose_parts_are_damaged_is_passed_over():
         run.open(0)
         for i in (1, 2):
             run.write(iter=i)
-            save_sharded(Path(d)/f'checkpoint_{i:08}', model, optimizer, Ranks())
+            save_sharded(Path(d) / f'checkpoint_{i:08}', model, optimizer, Ranks())
             run.save(i, {'iter': i, 'sharded': f'checkpoint_{i:08}'})
         test_eq(run.load()['iter'], 2)
-        part = next((Path(d)/'checkpoint_00000002').glob('__*'))
+        part = next((Path(d) / 'checkpoint_00000002').glob('__*'))
         part.write_bytes(flip(part.read_bytes(), 999))
-        with contextlib.redirect_stdout(io.StringIO()) as said: test_eq(run.load()['iter'], 1)
-        assert f"{part} isn't what was written" in said.getvalue() and 'resuming from checkpoint_00000001.pt' in said.getvalue()
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            test_eq(run.load()['iter'], 1)
+        assert (
+            f"{part} isn't what was written" in said.getvalue()
+            and 'resuming from checkpoint_00000001.pt' in said.getvalue()
+        )
+
 
 def test_a_run_without_a_whole_checkpoint_is_left_as_it_is():
-    for damage, said in ((lambda p: p.unlink(), 'has a log up to 4 and best.pt, and its checkpoint.pt is missing: restore that'), (lambda p: p.write_bytes(p.read_bytes()[:50]), "checkpoint.pt: can't be read as a checkpoint")):
+    for damage, said in (
+        (
+            lambda p: p.unlink(),
+            'has a log up to 4 and best.pt, and its checkpoint.pt is missing: restore that',
+        ),
+        (lambda p: p.write_bytes(p.read_bytes()[:50]), "checkpoint.pt: can't be read as a checkpoint"),
+    ):
         for resume in (True, False):
             with tempfile.TemporaryDirectory() as d:
-                out = kept_run(Path(d)/'run', keep=1)
-                damage(out/'checkpoint.pt')
+                out = kept_run(Path(d) / 'run', keep=1)
+                damage(out / 'checkpoint.pt')
                 before = contents(out)
+
                 def start():
-                    with Run(out, resume) as run: run.open((run.load() or {'iter': 0})['iter'])
+                    with Run(out, resume) as run:
+                        run.open((run.load() or {'iter': 0})['iter'])
+
                 test_fail(start, exc=MemtrainError, contains=said if resume else 'holds a run already')
                 test_eq(contents(out), before)
 
+
 def test_a_run_that_was_killed_before_it_saved_begins_again():
     with tempfile.TemporaryDirectory() as d:
-        run = Run(Path(d)/'run')
-        run.open(0); run.write(iter=1); run.save_as('best.pt', {'iter': 1})
+        run = Run(Path(d) / 'run')
+        run.open(0)
+        run.write(iter=1)
+        run.save_as('best.pt', {'iter': 1})
         test_fail(lambda: Run(run.out), exc=MemtrainError, contains='holds a run already')
         again = Run(run.out, resume=True)
         test_eq(again.load(), None)
         again.open(0)
-        test_eq((read_metrics(run.out/'metrics.jsonl'), load_checkpoint(run.out/'best.pt')), ([], {'iter': 1}))
+        test_eq(
+            (read_metrics(run.out / 'metrics.jsonl'), load_checkpoint(run.out / 'best.pt')), ([], {'iter': 1})
+        )
+
 
 def test_a_run_that_was_killed_while_it_began_begins_again():
-    for left in ((), ('.metrics.jsonl.1.tmp',), ('metrics.jsonl',), ('metrics.jsonl', '.tokenizer_state.json.1.tmp'), ('metrics.jsonl', 'tokenizer_state.json', '.checkpoint.pt.1.tmp')):
+    for left in (
+        (),
+        ('.metrics.jsonl.1.tmp',),
+        ('metrics.jsonl',),
+        ('metrics.jsonl', '.tokenizer_state.json.1.tmp'),
+        ('metrics.jsonl', 'tokenizer_state.json', '.checkpoint.pt.1.tmp'),
+    ):
         for resume in (True, False):
             with tempfile.TemporaryDirectory() as d:
-                for name in left: (Path(d)/name).touch()
+                for name in left:
+                    (Path(d) / name).touch()
                 run = Run(d, resume)
                 test_eq(run.load(), None)
                 run.open(0, {'tokenizer_state.json': '{}'})
@@ -265,11 +425,13 @@ def test_a_run_that_was_killed_while_it_began_begins_again():
 # %% ../nbs/proofs/runs.ipynb #d21d4a7a
 def test_a_torn_log_is_cut_to_its_checkpoint():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'m.jsonl'
+        path = Path(d) / 'm.jsonl'
         test_eq(read_metrics(path), [])
         path.write_text('{"iter": 1}\n{"iter": 2}\n{"iter": 3}\n{"it')
         test_eq([m['iter'] for m in read_metrics(path)], [1, 2, 3])
-        log = MetricsLog(path, keep=2); log.write(iter=3, loss=0.5); log.sync()
+        log = MetricsLog(path, keep=2)
+        log.write(iter=3, loss=0.5)
+        log.sync()
         test_eq(path.read_text(), '{"iter": 1}\n{"iter": 2}\n{"iter": 3, "loss": 0.5}\n')
         MetricsLog(path, keep=-1)
         test_eq(path.read_text(), '')
@@ -279,40 +441,62 @@ def test_checkpoints_of_a_future_that_was_given_up_go_first():
     with tempfile.TemporaryDirectory() as d:
         run = Run(d)
         run.open(0)
-        for k in (3, 6, 4): (run.out/f'checkpoint_{k:08}').mkdir()
+        for k in (3, 6, 4):
+            (run.out / f'checkpoint_{k:08}').mkdir()
         run.save(4, {})  # the one of 6 was written, and never named
         test_eq([p.name for p in run.out.glob('checkpoint_*')], ['checkpoint_00000004'])
-        for k in (2, 3, 9): (run.out/f'checkpoint_{k:08}.pt').touch()
+        for k in (2, 3, 9):
+            (run.out / f'checkpoint_{k:08}.pt').touch()
         run.keep = 2
         run.save(4, {})
-        test_eq(sorted(p.name for p in run.out.glob('checkpoint_*')), ['checkpoint_00000003.pt', 'checkpoint_00000004', 'checkpoint_00000004.pt'])
+        test_eq(
+            sorted(p.name for p in run.out.glob('checkpoint_*')),
+            ['checkpoint_00000003.pt', 'checkpoint_00000004', 'checkpoint_00000004.pt'],
+        )
+
 
 def test_checkpoints_that_a_killed_run_could_not_remove_go_when_it_resumes():
     with tempfile.TemporaryDirectory() as d:
-        run = Run(kept_run(Path(d)/'run'), resume=True, keep=2)
+        run = Run(kept_run(Path(d) / 'run'), resume=True, keep=2)
         run.open(run.load()['iter'])
-        test_eq(sorted(p.name for p in run.out.glob('checkpoint*')), ['checkpoint.pt', 'checkpoint_00000003.pt', 'checkpoint_00000004.pt'])
+        test_eq(
+            sorted(p.name for p in run.out.glob('checkpoint*')),
+            ['checkpoint.pt', 'checkpoint_00000003.pt', 'checkpoint_00000004.pt'],
+        )
+
 
 def test_folders_of_parts_go_too_and_others_stay():
     with tempfile.TemporaryDirectory() as d:
         run = Run(d)
         run.open(0)
-        for n in (1, 2, 3): (run.out/f'checkpoint_{n:08}').mkdir()
-        (run.out/'checkpoint_mine.pt').touch()
+        for n in (1, 2, 3):
+            (run.out / f'checkpoint_{n:08}').mkdir()
+        (run.out / 'checkpoint_mine.pt').touch()
         run.save(3, {})
-        test_eq(sorted(p.name for p in run.out.glob('checkpoint_*')), ['checkpoint_00000003', 'checkpoint_mine.pt'])
+        test_eq(
+            sorted(p.name for p in run.out.glob('checkpoint_*')),
+            ['checkpoint_00000003', 'checkpoint_mine.pt'],
+        )
 
 # %% ../nbs/proofs/runs.ipynb #363c263a
 def test_an_error_of_rank_0_ends_all_ranks():
     said = []
+
     class Second(Ranks):
-        def gather(self, obj): return [(said[0], 5), obj]
-    def fail(): raise MemtrainError('no room')
+        def gather(self, obj):
+            return [(said[0], 5), obj]
+
+    def fail():
+        raise MemtrainError('no room')
+
     for make, error in ((Ranks, MemtrainError), (lambda: Second(1, 2), ToldElsewhere)):
         said[:] = ['no room']
-        try: on_main(make(), fail)
-        except MemtrainError as e: test_eq((type(e), str(e)), (error, 'no room'))
-        else: raise AssertionError('no error')
+        try:
+            on_main(make(), fail)
+        except MemtrainError as e:
+            test_eq((type(e), str(e)), (error, 'no room'))
+        else:
+            raise AssertionError('no error')
     said[:] = [None]
     test_eq((on_main(Second(1, 2), fail), on_main(Ranks(), lambda: 6)), (5, 6))
 
@@ -346,14 +530,28 @@ for who in (0, 1): context.Process(target=race, args=(who, start, said)).start()
 print(json.dumps([said.get() for _ in range(40)]))
 """
 
+
 def test_of_two_runs_that_start_together_one_trains_and_one_is_told():
     with tempfile.TemporaryDirectory() as d:
-        said = json.loads(subprocess.run([sys.executable, '-c', racers, d], capture_output=True, text=True, check=True).stdout)
+        said = json.loads(
+            subprocess.run(
+                [sys.executable, '-c', racers, d], capture_output=True, text=True, check=True
+            ).stdout
+        )
         for i in range(20):
-            (winner,), (other,) = ([(who, text) for n, who, text in said if n == i and (text == 'trained') == won] for won in (True, False))
+            (winner,), (other,) = (
+                [(who, text) for n, who, text in said if n == i and (text == 'trained') == won]
+                for won in (True, False)
+            )
             assert 'is being written by process' in other[1] or 'holds a run already' in other[1], other
-            test_eq([(m['iter'], m['who']) for m in read_metrics(Path(d)/f'{i}/metrics.jsonl')], [(k, winner[0]) for k in (1, 2, 3)])
-            test_eq((load_checkpoint(Path(d)/f'{i}/checkpoint.pt')['who'], sorted(contents(Path(d)/f'{i}'))), (winner[0], ['checkpoint.pt', 'metrics.jsonl', 'summary.json']))
+            test_eq(
+                [(m['iter'], m['who']) for m in read_metrics(Path(d) / f'{i}/metrics.jsonl')],
+                [(k, winner[0]) for k in (1, 2, 3)],
+            )
+            test_eq(
+                (load_checkpoint(Path(d) / f'{i}/checkpoint.pt')['who'], sorted(contents(Path(d) / f'{i}'))),
+                (winner[0], ['checkpoint.pt', 'metrics.jsonl', 'summary.json']),
+            )
 
 # %% ../nbs/proofs/runs.ipynb #0e140b8b
 holder = """
@@ -366,33 +564,48 @@ print(open(sys.argv[1] + '/metrics.jsonl').read(), flush=True)
 time.sleep(60)
 """
 
+
 def test_a_folder_has_one_run_at_a_time():
     with tempfile.TemporaryDirectory() as d:
-        out = Path(d)/'run'
-        process = subprocess.Popen([sys.executable, '-c', holder, str(out)], stdout=subprocess.PIPE, text=True)
+        out = Path(d) / 'run'
+        process = subprocess.Popen(
+            [sys.executable, '-c', holder, str(out)], stdout=subprocess.PIPE, text=True
+        )
         try:
             assert process.stdout.readline()
-            (out/'.checkpoint.pt.1.tmp').touch()
-            for make in (lambda: Run(out), lambda: Run(out, resume=True), lambda: check_run_dir(out, resume=True)):
+            (out / '.checkpoint.pt.1.tmp').touch()
+            for make in (
+                lambda: Run(out),
+                lambda: Run(out, resume=True),
+                lambda: check_run_dir(out, resume=True),
+            ):
                 test_fail(make, exc=MemtrainError, contains=f'is being written by process {process.pid} on ')
-            test_eq(len(read_metrics(out/'metrics.jsonl')), 1)
-            assert (out/'.checkpoint.pt.1.tmp').exists()  # nothing was removed
+            test_eq(len(read_metrics(out / 'metrics.jsonl')), 1)
+            assert (out / '.checkpoint.pt.1.tmp').exists()  # nothing was removed
         finally:
-            process.kill(); process.communicate()
+            process.kill()
+            process.communicate()
         run = Run(out, resume=True)  # a holder that was killed doesn't hold it
         run.open(0)
         test_eq(sorted(p.name for p in out.iterdir()), ['.lock', 'checkpoint.pt', 'metrics.jsonl'])
-        with Run(out): pass  # of the same process: it shares the lock
-        assert (out/'.lock').exists()
-        with run: pass
-        assert not (out/'.lock').exists()
-        with run: assert (out/'.lock').exists()
+        with Run(out):
+            pass  # of the same process: it shares the lock
+        assert (out / '.lock').exists()
+        with run:
+            pass
+        assert not (out / '.lock').exists()
+        with run:
+            assert (out / '.lock').exists()
 
 # %% ../nbs/proofs/runs.ipynb #745104ca
 def test_a_folder_that_stays_empty_is_not_left_behind():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'photos').mkdir(); (Path(d)/'photos/a.jpg').touch()
-        test_fail(lambda: Run(Path(d)/'photos'), exc=MemtrainError, contains="photos isn't empty and holds no run")
-        test_eq([p.name for p in (Path(d)/'photos').iterdir()], ['a.jpg'])
-        with Run(Path(d)/'new'): pass
-        assert not (Path(d)/'new').exists()
+        (Path(d) / 'photos').mkdir()
+        (Path(d) / 'photos/a.jpg').touch()
+        test_fail(
+            lambda: Run(Path(d) / 'photos'), exc=MemtrainError, contains="photos isn't empty and holds no run"
+        )
+        test_eq([p.name for p in (Path(d) / 'photos').iterdir()], ['a.jpg'])
+        with Run(Path(d) / 'new'):
+            pass
+        assert not (Path(d) / 'new').exists()

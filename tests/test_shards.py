@@ -15,51 +15,77 @@ from memtrain.folders import checksum, read_json, write_json
 # %% ../nbs/data/20_shards.ipynb #c0a0a0f8
 @pytest.mark.page
 def test_the_dtype_holds_the_vocabulary():
-    for n, name in ((1, 'uint16'), (65_536, 'uint16'), (65_537, 'uint32'), (2**32, 'uint32')): test_eq(dtype_for_vocab(n).name, name)
+    for n, name in ((1, 'uint16'), (65_536, 'uint16'), (65_537, 'uint32'), (2**32, 'uint32')):
+        test_eq(dtype_for_vocab(n).name, name)
     test_eq(dtype_for_vocab(100, 'uint32').str, '<u4')
     test_fail(lambda: dtype_for_vocab(65_537, 'uint16'), contains='65,537')
-    for bad in (0, 2**32 + 1, 1.5, None): test_fail(lambda: dtype_for_vocab(bad), contains=repr(bad))
+    for bad in (0, 2**32 + 1, 1.5, None):
+        test_fail(lambda: dtype_for_vocab(bad), contains=repr(bad))
     test_fail(lambda: dtype_for_vocab(10, 'int64'), contains='int64')
 
 # %% ../nbs/data/20_shards.ipynb #4b3116db
-def key_of(ids): return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
+def key_of(ids):
+    return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
+
 
 def write_docs(dest, docs, **kwargs):
     "Write (split, ids) pairs one by one"
     with ShardWriter(dest, **{'vocab_size': 1000, 'eod_id': 0, 'tokens_per_shard': 7, **kwargs}) as w:
-        for split, ids in docs: w.write(ids, split, key=key_of(ids))
+        for split, ids in docs:
+            w.write(ids, split, key=key_of(ids))
+
 
 def write_batch(w, docs):
     "Write the same at once, split by split"
     for split in sorted({split for split, _ in docs}):
         mine = [ids for s, ids in docs if s == split]
         keys = b''.join(key_of(ids) for ids in mine)
-        w.write_many(np.array([i for ids in mine for i in [*ids, 0]], dtype=int), [len(ids) + 1 for ids in mine], split, keys)
+        w.write_many(
+            np.array([i for ids in mine for i in [*ids, 0]], dtype=int),
+            [len(ids) + 1 for ids in mine],
+            split,
+            keys,
+        )
+
 
 def joined(folder, split, suffix):
     "The bytes of all files of a split with one suffix; the index as ends within its shard"
-    return b''.join(p.read_bytes() for p in sorted((folder/split).glob(f'*.{suffix}')))
+    return b''.join(p.read_bytes() for p in sorted((folder / split).glob(f'*.{suffix}')))
+
 
 def contents(folder):
     "Every file below `folder` with its bytes"
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()
+    }
 
 # %% ../nbs/data/20_shards.ipynb #facbd99c
 @pytest.mark.page
 def test_tokens_in_memory_are_shards_too():
     s = TokenShards.from_array([5, 6, 0, 7], vocab_size=70_000, eod_id=0)
-    test_eq((s[:].tolist(), s.dtype.name, s.vocab_size, s.eod_id, len(s)), ([5, 6, 0, 7], 'uint32', 70_000, 0, 4))
-    test_eq(gather(s, [0, 2], 2).tolist(), [[5, 6], [0, 7]]); test_eq(s.windows(3)[0][1].tolist(), [6, 0, 7])
-    test_eq((TokenShards.from_array([5, 6]).vocab_size, TokenShards.from_array([5, 6]).dtype.name), (7, 'uint16'))
-    assert TokenShards.from_array([1]).manifest['checksum'] != TokenShards.from_array([2]).manifest['checksum']
-    for bad, said in (([-1], 'token id -1'), ([1.5], 'float64')): test_fail(lambda: TokenShards.from_array(bad), contains=said)
+    test_eq(
+        (s[:].tolist(), s.dtype.name, s.vocab_size, s.eod_id, len(s)), ([5, 6, 0, 7], 'uint32', 70_000, 0, 4)
+    )
+    test_eq(gather(s, [0, 2], 2).tolist(), [[5, 6], [0, 7]])
+    test_eq(s.windows(3)[0][1].tolist(), [6, 0, 7])
+    test_eq(
+        (TokenShards.from_array([5, 6]).vocab_size, TokenShards.from_array([5, 6]).dtype.name), (7, 'uint16')
+    )
+    assert (
+        TokenShards.from_array([1]).manifest['checksum'] != TokenShards.from_array([2]).manifest['checksum']
+    )
+    for bad, said in (([-1], 'token id -1'), ([1.5], 'float64')):
+        test_fail(lambda: TokenShards.from_array(bad), contains=said)
     test_fail(lambda: TokenShards.from_array([9], vocab_size=9), contains='token id 9')
 
 # %% ../nbs/data/20_shards.ipynb #03d6d161
 @pytest.mark.page
 def test_importing_shards_does_not_import_torch():
     code = 'import sys, memtrain.shards; print([m for m in ("torch", "tokenizers", "matplotlib", "tyro") if m in sys.modules])'
-    test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout, '[]\n')
+    test_eq(
+        subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout,
+        '[]\n',
+    )
 
 
 # %% ../nbs/solutions/20_shards.ipynb #79692a20
@@ -68,15 +94,18 @@ from pathlib import Path
 import numpy as np
 from memtrain.shards import ShardWriter, verify
 
+
 def test_solution_six_files_and_a_careless_copy_is_noticed():
     with tempfile.TemporaryDirectory() as d:
-        with ShardWriter(Path(d)/'x', vocab_size=100, eod_id=99, tokens_per_shard=4) as w:
-            for n, split in ((5, 'train'), (2, 'train'), (3, 'train'), (4, 'val')): w.write([1]*n, split)
+        with ShardWriter(Path(d) / 'x', vocab_size=100, eod_id=99, tokens_per_shard=4) as w:
+            for n, split in ((5, 'train'), (2, 'train'), (3, 'train'), (4, 'val')):
+                w.write([1] * n, split)
         assert len(list(Path(d).rglob('*.bin'))) == 6
-        with ShardWriter(Path(d)/'y', vocab_size=100) as w: w.write(range(9))
-        copy = Path(d)/'y/train/shard_00000.bin'
+        with ShardWriter(Path(d) / 'y', vocab_size=100) as w:
+            w.write(range(9))
+        copy = Path(d) / 'y/train/shard_00000.bin'
         np.fromfile(copy).tofile(copy)
-        assert '16 bytes, it was written with 18' in verify(Path(d)/'y')[0]
+        assert '16 bytes, it was written with 18' in verify(Path(d) / 'y')[0]
 
 # %% ../nbs/proofs/shards.ipynb #211f139d
 import contextlib, hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
@@ -92,80 +121,126 @@ from hypothesis import given, settings, strategies as st
 def kill(w):
     "Leave `w` as a killed process would: no close, no abort"
     for s in w.splits.values():
-        if s.file: s.file.flush()
+        if s.file:
+            s.file.flush()
     w.lock.release()
-    (w.dest/'.lock').touch()
+    (w.dest / '.lock').touch()
 
 # %% ../nbs/proofs/shards.ipynb #01bae711
 def test_shards_hold_the_documents_in_order():
     with tempfile.TemporaryDirectory() as d:
-        docs = [('train', [1]*6), ('train', [2]*20), ('val', [3]), ('train', [4]), ('val', [])]  # exact fit, three shards, one, none
-        write_docs(Path(d)/'x', docs)
-        m = read_json(Path(d)/'x'/MANIFEST)
+        # exact fit, three shards, one, none
+        docs = [('train', [1] * 6), ('train', [2] * 20), ('val', [3]), ('train', [4]), ('val', [])]
+        write_docs(Path(d) / 'x', docs)
+        m = read_json(Path(d) / 'x' / MANIFEST)
         test_eq(m['tokens'], {'train': 7 + 21 + 2, 'val': 3})
         test_eq(m['documents'], {'train': 3, 'val': 2})
-        test_eq([s['file'] for s in m['shards']], [f'train/shard_0000{i}.bin' for i in range(5)] + ['val/shard_00005.bin'])
+        test_eq(
+            [s['file'] for s in m['shards']],
+            [f'train/shard_0000{i}.bin' for i in range(5)] + ['val/shard_00005.bin'],
+        )
+
         def read(split):
-            return [i for s in m['shards'] if s['split'] == split for i in np.fromfile(Path(d)/'x'/s['file'], '<u2').tolist()]
-        test_eq(read('train'), [1]*6 + [0] + [2]*20 + [0] + [4, 0])
+            return [
+                i
+                for s in m['shards']
+                if s['split'] == split
+                for i in np.fromfile(Path(d) / 'x' / s['file'], '<u2').tolist()
+            ]
+
+        test_eq(read('train'), [1] * 6 + [0] + [2] * 20 + [0] + [4, 0])
         test_eq(read('val'), [3, 0, 0])
-        test_eq([np.fromfile(Path(d)/f'x/train/shard_0000{i}.idx', '<u8').tolist() for i in range(5)], [[7], [], [], [7], [2]])
-        for s in m['shards']: test_eq(file_sha256(Path(d)/'x'/s['file']), s['sha256'])
-        test_eq({p.name for p in (Path(d)/'x').iterdir()}, {'train', 'val', MANIFEST})
+        test_eq(
+            [np.fromfile(Path(d) / f'x/train/shard_0000{i}.idx', '<u8').tolist() for i in range(5)],
+            [[7], [], [], [7], [2]],
+        )
+        for s in m['shards']:
+            test_eq(file_sha256(Path(d) / 'x' / s['file']), s['sha256'])
+        test_eq({p.name for p in (Path(d) / 'x').iterdir()}, {'train', 'val', MANIFEST})
 
 # %% ../nbs/proofs/shards.ipynb #0f42bc0e
 def test_an_id_outside_the_vocabulary_is_named_and_nothing_stays():
-    for bad, said in (([5, 1000], 'token id 1000'), ([-1], 'token id -1'), ([1.5], 'float64'), ([[1]], 'shape (1, 1)')):
+    for bad, said in (
+        ([5, 1000], 'token id 1000'),
+        ([-1], 'token id -1'),
+        ([1.5], 'float64'),
+        ([[1]], 'shape (1, 1)'),
+    ):
         with tempfile.TemporaryDirectory() as d:
-            test_fail(lambda: write_docs(Path(d)/'x', [('train', [1]), ('train', bad)]), contains=said)
-            assert not (Path(d)/'x').exists()
+            test_fail(lambda: write_docs(Path(d) / 'x', [('train', [1]), ('train', bad)]), contains=said)
+            assert not (Path(d) / 'x').exists()
 
 # %% ../nbs/proofs/shards.ipynb #a3ad5073
-@given(st.lists(st.tuples(st.sampled_from(['train', 'val']), st.integers(0, 15)), min_size=1, max_size=12), st.integers(3, 9), st.integers(1, 9))
+@given(
+    st.lists(st.tuples(st.sampled_from(['train', 'val']), st.integers(0, 15)), min_size=1, max_size=12),
+    st.integers(3, 9),
+    st.integers(1, 9),
+)
 @settings(max_examples=8, deadline=None)
 def test_batches_of_documents_leave_the_same_bytes_as_single_ones(docs, tokens_per_shard, size):
-    docs = [(split, [i + 1]*n) for i, (split, n) in enumerate(docs)]
+    docs = [(split, [i + 1] * n) for i, (split, n) in enumerate(docs)]
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'one', docs, tokens_per_shard=tokens_per_shard)
-        with ShardWriter(d/'many', 1000, eod_id=0, tokens_per_shard=tokens_per_shard) as w:
-            for a in range(0, len(docs), size): write_batch(w, docs[a:a + size])
-        test_eq(read_json(d/'many'/MANIFEST)['tokens'], read_json(d/'one'/MANIFEST)['tokens'])
+        write_docs(d / 'one', docs, tokens_per_shard=tokens_per_shard)
+        with ShardWriter(d / 'many', 1000, eod_id=0, tokens_per_shard=tokens_per_shard) as w:
+            for a in range(0, len(docs), size):
+                write_batch(w, docs[a : a + size])
+        test_eq(read_json(d / 'many' / MANIFEST)['tokens'], read_json(d / 'one' / MANIFEST)['tokens'])
         for split in {s for s, _ in docs}:
-            for name in ('bin', 'idx', 'key'): test_eq(joined(d/'many', split, name), joined(d/'one', split, name))
+            for name in ('bin', 'idx', 'key'):
+                test_eq(joined(d / 'many', split, name), joined(d / 'one', split, name))
 
 # %% ../nbs/proofs/shards.ipynb #e2d23a97
 def test_batches_must_be_what_they_say():
     with tempfile.TemporaryDirectory() as d:
+
         def write(ids, lengths, keys=b'', first=b''):
-            with ShardWriter(Path(d)/'x', 10, eod_id=0) as w:
-                if first: w.write([1], key=first)
+            with ShardWriter(Path(d) / 'x', 10, eod_id=0) as w:
+                if first:
+                    w.write([1], key=first)
                 w.write_many(np.array(ids), lengths, 'train', keys)
-        for ids, lengths, keys in (([1, 0], [3], b''), ([1, 0], [1], b''), ([1, 0], [2], b'short'), ([1, 0], [1, 1], bytes(16))):
+
+        for ids, lengths, keys in (
+            ([1, 0], [3], b''),
+            ([1, 0], [1], b''),
+            ([1, 0], [2], b'short'),
+            ([1, 0], [1, 1], bytes(16)),
+        ):
             test_fail(lambda: write(ids, lengths, keys), contains='came with 2 tokens')
         test_fail(lambda: write([1, 0], [2], b'', b'key'), contains='some documents have a key')
         test_fail(lambda: write([1, 10], [2]), contains='token id 10')
-        assert not (Path(d)/'x').exists()
+        assert not (Path(d) / 'x').exists()
         write([], [], b'', b'key')
-        test_eq((Path(d)/'x/train/shard_00000.key').read_bytes(), hashlib.blake2b(b'key', digest_size=16).digest())
-        test_eq(file_sha256(Path(d)/'x/train/shard_00000.key'), read_json(Path(d)/'x'/MANIFEST)['shards'][0]['key_sha256'])
+        test_eq(
+            (Path(d) / 'x/train/shard_00000.key').read_bytes(),
+            hashlib.blake2b(b'key', digest_size=16).digest(),
+        )
+        test_eq(
+            file_sha256(Path(d) / 'x/train/shard_00000.key'),
+            read_json(Path(d) / 'x' / MANIFEST)['shards'][0]['key_sha256'],
+        )
 
 # %% ../nbs/proofs/shards.ipynb #3dae98f9
 def test_a_resumed_run_leaves_the_same_bytes():
     rng = np.random.default_rng(0)
-    docs = [(str(rng.choice(['train', 'val'], p=[.8, .2])), rng.integers(1, 1000, rng.integers(0, 12)).tolist()) for _ in range(22)]
+    docs = [
+        (str(rng.choice(['train', 'val'], p=[0.8, 0.2])), rng.integers(1, 1000, rng.integers(0, 12)).tolist())
+        for _ in range(22)
+    ]
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'whole', docs)
+        write_docs(d / 'whole', docs)
         for stop in range(1, 22, 3):
-            w = ShardWriter(d/'cut', 1000, eod_id=0, tokens_per_shard=7)
-            for split, ids in docs[:stop]: w.write(ids, split, key=key_of(ids))
+            w = ShardWriter(d / 'cut', 1000, eod_id=0, tokens_per_shard=7)
+            for split, ids in docs[:stop]:
+                w.write(ids, split, key=key_of(ids))
             kill(w)
-            test_fail(lambda: write_docs(d/'cut', docs), contains='unfinished data set')
-            (d/'cut/.half.tmp').write_bytes(b'half of something')  # as a kill inside an atomic write leaves it
-            write_docs(d/'cut', docs, resume=True)
-            test_eq(contents(d/'cut'), contents(d/'whole'))
-            shutil.rmtree(d/'cut')
+            test_fail(lambda: write_docs(d / 'cut', docs), contains='unfinished data set')
+            # as a kill inside an atomic write leaves it
+            (d / 'cut/.half.tmp').write_bytes(b'half of something')
+            write_docs(d / 'cut', docs, resume=True)
+            test_eq(contents(d / 'cut'), contents(d / 'whole'))
+            shutil.rmtree(d / 'cut')
 
 # %% ../nbs/proofs/shards.ipynb #59a78973
 def test_of_two_runs_that_resume_at_once_the_second_is_told_who_writes():
@@ -176,122 +251,174 @@ with ShardWriter(sys.argv[1], 1000, eod_id=0, tokens_per_shard=7, resume=True) a
     if sys.argv[3:]: print(len(w.shards), flush=True); sys.stdin.read()"""
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        def start(*args): return subprocess.Popen([sys.executable, '-c', code, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        with ShardWriter(d/'whole', 1000, eod_id=0, tokens_per_shard=7) as w:
-            for i in range(20): w.write([i + 1]*5, key=bytes([i]))
-        first = start(d/'x', '9', 'wait')
+
+        def start(*args):
+            return subprocess.Popen(
+                [sys.executable, '-c', code, *args],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+
+        with ShardWriter(d / 'whole', 1000, eod_id=0, tokens_per_shard=7) as w:
+            for i in range(20):
+                w.write([i + 1] * 5, key=bytes([i]))
+        first = start(d / 'x', '9', 'wait')
         test_eq(first.stdout.readline(), '7\n')
-        before = contents(d/'x')
-        second = start(d/'x', '20')
+        before = contents(d / 'x')
+        second = start(d / 'x', '20')
         said = second.communicate()[1]
         assert f'x is being written by process {first.pid} on ' in said and second.returncode == 1, said
-        test_fail(lambda: compress_shards(d/'x'), contains='is unfinished')
-        test_eq(contents(d/'x'), before)  # nothing is lost
-        first.kill(); first.communicate()
-        assert (d/'x/.lock').exists()
-        third = start(d/'x', '20')
-        test_eq((third.communicate()[1], third.returncode, contents(d/'x')), ('', 0, contents(d/'whole')))
-        with ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7, append=True) as w:
+        test_fail(lambda: compress_shards(d / 'x'), contains='is unfinished')
+        test_eq(contents(d / 'x'), before)  # nothing is lost
+        first.kill()
+        first.communicate()
+        assert (d / 'x/.lock').exists()
+        third = start(d / 'x', '20')
+        test_eq((third.communicate()[1], third.returncode, contents(d / 'x')), ('', 0, contents(d / 'whole')))
+        with ShardWriter(d / 'x', 1000, eod_id=0, tokens_per_shard=7, append=True) as w:
             w.write([1])
-            for act in (lambda: compress_shards(d/'x'), lambda: ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7, append=True, resume=True)):
+            for act in (
+                lambda: compress_shards(d / 'x'),
+                lambda: ShardWriter(d / 'x', 1000, eod_id=0, tokens_per_shard=7, append=True, resume=True),
+            ):
                 test_fail(act, contains='is being written by this process')
 
 # %% ../nbs/proofs/shards.ipynb #2d3c7e8e
 def test_marks_and_skipping_save_what_is_held():
-    docs = [('val' if i % 5 == 4 else 'train', [i + 1]*(i % 4)) for i in range(40)]
-    pieces = [docs[a:a + 3] for a in range(0, 40, 3)]
+    docs = [('val' if i % 5 == 4 else 'train', [i + 1] * (i % 4)) for i in range(40)]
+    pieces = [docs[a : a + 3] for a in range(0, 40, 3)]
+
     def run(dest, pieces, **kw):
         w, written = ShardWriter(dest, 1000, eod_id=0, tokens_per_shard=7, **kw), 0
         held = {split: w.held_before(split) for split in ('train', 'val')}
         for w.mark, piece in enumerate(pieces):
             for split in ('train', 'val'):
                 mine = [(s, ids) for s, ids in piece if s == split]
-                if w.mark < held[split]: w.skip_many(b''.join(key_of(ids) for _, ids in mine), split)
-                else: write_batch(w, mine); written += len(mine)
+                if w.mark < held[split]:
+                    w.skip_many(b''.join(key_of(ids) for _, ids in mine), split)
+                else:
+                    write_batch(w, mine)
+                    written += len(mine)
         return w, written
+
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        run(d/'whole', pieces)[0].close()
+        run(d / 'whole', pieces)[0].close()
         for stop in range(0, len(pieces) + 1, 3):
-            kill(run(d/'cut', pieces[:stop])[0])
-            w, written = run(d/'cut', pieces, resume=True)
+            kill(run(d / 'cut', pieces[:stop])[0])
+            w, written = run(d / 'cut', pieces, resume=True)
             w.close()
-            test_eq(contents(d/'cut'), contents(d/'whole'))
-            if stop > 4: assert written < 40 - 3*(stop - 4)*.7, (stop, written)
-            shutil.rmtree(d/'cut')
-        kill(run(d/'cut', pieces[:9])[0])
-        test_fail(lambda: ShardWriter(d/'cut', 1000, eod_id=0, tokens_per_shard=7, resume=True).skip_many(bytes(16*30)), contains='not those of the run')
+            test_eq(contents(d / 'cut'), contents(d / 'whole'))
+            if stop > 4:
+                assert written < 40 - 3 * (stop - 4) * 0.7, (stop, written)
+            shutil.rmtree(d / 'cut')
+        kill(run(d / 'cut', pieces[:9])[0])
+        test_fail(
+            lambda: ShardWriter(d / 'cut', 1000, eod_id=0, tokens_per_shard=7, resume=True).skip_many(
+                bytes(16 * 30)
+            ),
+            contains='not those of the run',
+        )
 
 # %% ../nbs/proofs/shards.ipynb #8193cce2
 def test_resuming_with_other_sources_or_options_is_refused():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        w = ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7)
-        for i in range(9): w.write([i + 1]*3, key=bytes([i]))
+        w = ShardWriter(d / 'x', 1000, eod_id=0, tokens_per_shard=7)
+        for i in range(9):
+            w.write([i + 1] * 3, key=bytes([i]))
         kill(w)
+
         def redo(keys, **kw):
-            w = ShardWriter(d/'x', 1000, **{'eod_id': 0, 'tokens_per_shard': 7, 'resume': True, **kw})
+            w = ShardWriter(d / 'x', 1000, **{'eod_id': 0, 'tokens_per_shard': 7, 'resume': True, **kw})
             try:
-                for i in keys: w.write([i + 1]*3, key=bytes([i]))
-            finally: kill(w)
+                for i in keys:
+                    w.write([i + 1] * 3, key=bytes([i]))
+            finally:
+                kill(w)
+
         test_fail(lambda: redo([8, 1, 2, 3, 4, 5, 6, 7]), contains='not those of the run')
-        test_fail(lambda: redo([0, 1, 2, 3, 4, 5, 6, 7, 9]), contains='not those of the run')  # the ninth is half written
+        # the ninth is half written
+        test_fail(lambda: redo([0, 1, 2, 3, 4, 5, 6, 7, 9]), contains='not those of the run')
         test_fail(lambda: redo(range(9), eod_id=1), contains='another eod_id')
         test_fail(lambda: redo(range(9), options={'a': 1}), contains='another options')
+
         def too_few():
-            with ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7, resume=True) as w: w.write([1]*3, key=b'\0')
+            with ShardWriter(d / 'x', 1000, eod_id=0, tokens_per_shard=7, resume=True) as w:
+                w.write([1] * 3, key=b'\0')
+
         test_fail(too_few, contains='not those of the run')
+
         def one_too_few():
-            with ShardWriter(d/'x', 1000, eod_id=0, tokens_per_shard=7, resume=True) as w:
-                for i in range(8): w.write([i + 1]*3, key=bytes([i]))
+            with ShardWriter(d / 'x', 1000, eod_id=0, tokens_per_shard=7, resume=True) as w:
+                for i in range(8):
+                    w.write([i + 1] * 3, key=bytes([i]))
+
         test_fail(one_too_few, contains='not those of the run')
-        assert (d/'x'/UNFINISHED).exists() and (d/'x/train/shard_00000.bin').exists()  # finished work is kept
+        assert (d / 'x' / UNFINISHED).exists() and (
+            d / 'x/train/shard_00000.bin'
+        ).exists()  # finished work is kept
 
 # %% ../nbs/proofs/shards.ipynb #045e9e1e
 def test_folders_of_others_and_bad_arguments_are_refused():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'photos').mkdir(); (d/'photos/a.jpg').write_bytes(b'x')
-        test_fail(lambda: write_docs(d/'photos', []), contains="isn't empty")
-        write_docs(d/'x', [('train', [1])])
-        test_fail(lambda: write_docs(d/'x', [('train', [1])]), contains='finished data set')
-        test_fail(lambda: write_docs(d/'y', []), contains='nothing to write')
-        assert not (d/'y').exists()
-        test_fail(lambda: write_docs(d/'y', [('../out', [1])]), contains='no name for a split')
-        test_fail(lambda: write_docs(d/'x'/MANIFEST, []), contains='is a file')
-        (d/'z').mkdir(); (d/'z'/UNFINISHED).write_text('{}')
-        test_fail(lambda: write_docs(d/'z', [], resume=True), contains='unfinished.json: damaged')
-        write_docs(d/'e', [('train', [1]), ('val', [])], eod_id=None)  # an empty document without an end leaves nothing
-        test_eq(read_json(d/'e'/MANIFEST)['tokens'], {'train': 1})
-        test_fail(lambda: write_docs(d/'y', [], tokens_per_shard=0), contains='tokens_per_shard 0 makes no sense')
-        test_fail(lambda: write_docs(d/'y', [], eod_id=1000), contains='eod_id 1000')
-        assert not (d/'y').exists() and (d/'photos/a.jpg').exists()
+        (d / 'photos').mkdir()
+        (d / 'photos/a.jpg').write_bytes(b'x')
+        test_fail(lambda: write_docs(d / 'photos', []), contains="isn't empty")
+        write_docs(d / 'x', [('train', [1])])
+        test_fail(lambda: write_docs(d / 'x', [('train', [1])]), contains='finished data set')
+        test_fail(lambda: write_docs(d / 'y', []), contains='nothing to write')
+        assert not (d / 'y').exists()
+        test_fail(lambda: write_docs(d / 'y', [('../out', [1])]), contains='no name for a split')
+        test_fail(lambda: write_docs(d / 'x' / MANIFEST, []), contains='is a file')
+        (d / 'z').mkdir()
+        (d / 'z' / UNFINISHED).write_text('{}')
+        test_fail(lambda: write_docs(d / 'z', [], resume=True), contains='unfinished.json: damaged')
+        # an empty document without an end leaves nothing
+        write_docs(d / 'e', [('train', [1]), ('val', [])], eod_id=None)
+        test_eq(read_json(d / 'e' / MANIFEST)['tokens'], {'train': 1})
+        test_fail(
+            lambda: write_docs(d / 'y', [], tokens_per_shard=0), contains='tokens_per_shard 0 makes no sense'
+        )
+        test_fail(lambda: write_docs(d / 'y', [], eod_id=1000), contains='eod_id 1000')
+        assert not (d / 'y').exists() and (d / 'photos/a.jpg').exists()
 
 # %% ../nbs/proofs/shards.ipynb #ef3219fd
 def test_the_tokenizer_lies_beside_the_shards():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', [1])], tokenizer='{"kind": "x"}', eod_id=None)
-        test_eq((Path(d)/'x'/TOKENIZER).read_text(), '{"kind": "x"}')
-        m = read_json(Path(d)/'x'/MANIFEST)
-        test_eq(m['tokenizer_sha256'], file_sha256(Path(d)/'x'/TOKENIZER))
+        write_docs(Path(d) / 'x', [('train', [1])], tokenizer='{"kind": "x"}', eod_id=None)
+        test_eq((Path(d) / 'x' / TOKENIZER).read_text(), '{"kind": "x"}')
+        m = read_json(Path(d) / 'x' / MANIFEST)
+        test_eq(m['tokenizer_sha256'], file_sha256(Path(d) / 'x' / TOKENIZER))
         test_eq(m['tokens'], {'train': 1})  # no end-of-document id asked for, none written
 
 # %% ../nbs/proofs/shards.ipynb #194db394
 def test_token_shards_read_like_a_list():
     with tempfile.TemporaryDirectory() as d:
         rng = np.random.default_rng(1)
-        write_docs(Path(d)/'x', [('train', rng.integers(1, 1000, 9).tolist()) for _ in range(6)])
-        s = TokenShards(Path(d)/'x')
+        write_docs(Path(d) / 'x', [('train', rng.integers(1, 1000, 9).tolist()) for _ in range(6)])
+        s = TokenShards(Path(d) / 'x')
         flat = s[:].tolist()
-        test_eq(len(flat), 60); test_eq(len(s), 60); test_eq(len(s.files), 9)
+        test_eq(len(flat), 60)
+        test_eq(len(s), 60)
+        test_eq(len(s.files), 9)
         test_eq([s[i] for i in range(-60, 60)], flat + flat)
         for a in range(0, 60, 7):
-            for b in range(0, 61, 5): test_eq(s[a:b].tolist(), flat[a:b])
-        test_eq(s[-5:].tolist(), flat[-5:]); test_eq(s[50:500].tolist(), flat[50:]); test_eq(s.read(60, 0).tolist(), [])
-        test_fail(lambda: s[60], exc=IndexError); test_fail(lambda: s[-61], exc=IndexError)
-        test_fail(lambda: s[::2], contains='step 1'); test_fail(lambda: s.read(55, 6), contains='outside train')
+            for b in range(0, 61, 5):
+                test_eq(s[a:b].tolist(), flat[a:b])
+        test_eq(s[-5:].tolist(), flat[-5:])
+        test_eq(s[50:500].tolist(), flat[50:])
+        test_eq(s.read(60, 0).tolist(), [])
+        test_fail(lambda: s[60], exc=IndexError)
+        test_fail(lambda: s[-61], exc=IndexError)
+        test_fail(lambda: s[::2], contains='step 1')
+        test_fail(lambda: s.read(55, 6), contains='outside train')
         test_fail(lambda: s.read(-1, 2), contains='outside train')
-        assert s[0:3].base is not None and not s.shard(0).flags.writeable  # a view, and nobody can write through it
+        # a view, and nobody can write through it
+        assert s[0:3].base is not None and not s.shard(0).flags.writeable
         test_eq((s.vocab_size, s.eod_id), (1000, 0))
         test_eq(pickle.loads(pickle.dumps(s))[:].tolist(), flat)
 
@@ -300,27 +427,34 @@ def test_token_shards_read_like_a_list():
 @settings(max_examples=25, deadline=None)
 def test_gathered_windows_equal_slices(tokens_per_shard, n, length, rnd):
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', list(range(1, n + 1)))], tokens_per_shard=tokens_per_shard, eod_id=None)
-        s = TokenShards(Path(d)/'x')
+        write_docs(
+            Path(d) / 'x', [('train', list(range(1, n + 1)))], tokens_per_shard=tokens_per_shard, eod_id=None
+        )
+        s = TokenShards(Path(d) / 'x')
         length = min(length, n)
         starts = [rnd.randint(0, n - length) for _ in range(5)]
-        test_eq(gather(s, starts, length).tolist(), [s[a:a + length].tolist() for a in starts])
+        test_eq(gather(s, starts, length).tolist(), [s[a : a + length].tolist() for a in starts])
         w = s.windows(length)
-        test_eq(len(w), (n - 1)//length)
-        test_eq([w[i][0].tolist() for i in range(len(w))], [list(range(1 + i*length, 1 + (i + 1)*length)) for i in range(len(w))])
-        for x, y in map(w.__getitem__, range(len(w))): test_eq((y - x).tolist(), [1]*length)
+        test_eq(len(w), (n - 1) // length)
+        test_eq(
+            [w[i][0].tolist() for i in range(len(w))],
+            [list(range(1 + i * length, 1 + (i + 1) * length)) for i in range(len(w))],
+        )
+        for x, y in map(w.__getitem__, range(len(w))):
+            test_eq((y - x).tolist(), [1] * length)
 
 # %% ../nbs/proofs/shards.ipynb #4d591860
 def test_numpy_takes_all_ids_at_once():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', list(range(1, 30)))], eod_id=None)
-        write_docs(Path(d)/'one', [('train', [1, 2])], eod_id=None)
-        s, one, calls = TokenShards(Path(d)/'x'), TokenShards(Path(d)/'one'), []
+        write_docs(Path(d) / 'x', [('train', list(range(1, 30)))], eod_id=None)
+        write_docs(Path(d) / 'one', [('train', [1, 2])], eod_id=None)
+        s, one, calls = TokenShards(Path(d) / 'x'), TokenShards(Path(d) / 'one'), []
         s.__class__ = type('Counted', (TokenShards,), {'__getitem__': lambda self, i: calls.append(i)})
         a = np.asarray(s)
         test_eq((a.tolist(), a.dtype.str, calls), (list(range(1, 30)), '<u2', []))
         test_eq(np.asarray(s, np.int64).dtype, np.int64)
-        assert isinstance(np.asarray(one).base, np.memmap) or isinstance(np.asarray(one), np.memmap)  # no copy where one shard has all
+        # no copy where one shard has all
+        assert isinstance(np.asarray(one).base, np.memmap) or isinstance(np.asarray(one), np.memmap)
         assert np.array(one).flags.writeable
         test_eq(np.asarray(TokenShards.from_array([5, 6])).tolist(), [5, 6])
 
@@ -328,70 +462,90 @@ def test_numpy_takes_all_ids_at_once():
 def test_joined_shards_are_one_line_and_know_their_documents():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'a', [('train', [1]*9), ('train', []), ('train', [2]*3)]); write_docs(d/'b', [('train', [3]*5)])
-        a, b = TokenShards(d/'a'), TokenShards(d/'b')
+        write_docs(d / 'a', [('train', [1] * 9), ('train', []), ('train', [2] * 3)])
+        write_docs(d / 'b', [('train', [3] * 5)])
+        a, b = TokenShards(d / 'a'), TokenShards(d / 'b')
         both = TokenShards.join([a, b])
-        test_eq(both[:].tolist(), a[:].tolist() + b[:].tolist()); test_eq(both[-1], b[-1])
-        test_eq(both.document_ends().tolist(), [10, 11, 15, 21]); test_eq(a.document_ends().tolist(), [10, 11, 15])
+        test_eq(both[:].tolist(), a[:].tolist() + b[:].tolist())
+        test_eq(both[-1], b[-1])
+        test_eq(both.document_ends().tolist(), [10, 11, 15, 21])
+        test_eq(a.document_ends().tolist(), [10, 11, 15])
         memory = TokenShards.join([TokenShards.from_array(s[:], 1000, 0) for s in (a, b)])
         test_eq((memory.document_ends().tolist(), memory[:].tolist()), ([10, 11, 15, 21], both[:].tolist()))
         test_eq(TokenShards.from_array([1, 2], eod_id=0).document_ends().tolist(), [2])
         assert both.manifest['checksum'] != TokenShards.join([b, a]).manifest['checksum']
         test_fail(lambda: TokenShards.join([a, memory]), contains="can't be joined")
-        test_fail(lambda: TokenShards.join([a, TokenShards.from_array([1])]), contains='vocabulary of 2 with end None, ')
-        test_fail(lambda: TokenShards.from_array([1]).document_ends(), contains='nothing tells where documents end')
+        test_fail(
+            lambda: TokenShards.join([a, TokenShards.from_array([1])]),
+            contains='vocabulary of 2 with end None, ',
+        )
+        test_fail(
+            lambda: TokenShards.from_array([1]).document_ends(), contains='nothing tells where documents end'
+        )
 
 # %% ../nbs/proofs/shards.ipynb #24364d99
 def test_many_shards_need_few_descriptors():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', list(range(1, 60)))], tokens_per_shard=1)
-        s, out = TokenShards(Path(d)/'x'), np.empty(60, np.uint16)
+        write_docs(Path(d) / 'x', [('train', list(range(1, 60)))], tokens_per_shard=1)
+        s, out = TokenShards(Path(d) / 'x'), np.empty(60, np.uint16)
         s.sources.limit = 5
         before = len(os.listdir('/proc/self/fd')) if os.path.isdir('/proc/self/fd') else None
-        s.announce(np.arange(60), np.ones(60, int)); s.read_many([0], [60], out)
-        test_eq(out.tolist(), [*range(1, 60), 0]); test_eq(len(s.sources.fds), 5)
-        if before is not None: test_eq(len(os.listdir('/proc/self/fd')), before + 5)
+        s.announce(np.arange(60), np.ones(60, int))
+        s.read_many([0], [60], out)
+        test_eq(out.tolist(), [*range(1, 60), 0])
+        test_eq(len(s.sources.fds), 5)
+        if before is not None:
+            test_eq(len(os.listdir('/proc/self/fd')), before + 5)
         fds = list(s.sources.fds.values())
         del s
-        for fd in fds: test_fail(lambda: os.fstat(fd), exc=OSError)
+        for fd in fds:
+            test_fail(lambda: os.fstat(fd), exc=OSError)
 
 # %% ../nbs/proofs/shards.ipynb #7081101a
 def test_a_read_that_the_system_gives_in_parts_is_whole():
     "Linux gives 2 GiB at a time; here it gives five bytes"
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', list(range(1, 30)))], eod_id=None)
-        s, out, kept = TokenShards(Path(d)/'x'), np.empty(29, np.uint16), os.preadv
+        write_docs(Path(d) / 'x', [('train', list(range(1, 30)))], eod_id=None)
+        s, out, kept = TokenShards(Path(d) / 'x'), np.empty(29, np.uint16), os.preadv
         os.preadv = lambda fd, outs, at: kept(fd, [outs[0].view(np.uint8)[:5]], at)
         try:
             s.read_many([0], [29], out)
             test_eq((out.tolist(), s.fetch(3, 4).tolist()), (list(range(1, 30)), [4, 5, 6, 7]))
             os.truncate(s.files[0], 9)
             test_fail(lambda: s.fetch(0, 7), contains='5 bytes too short')
-        finally: os.preadv = kept
+        finally:
+            os.preadv = kept
 
 # %% ../nbs/proofs/shards.ipynb #eb534553
 def test_stretches_are_read_wherever_they_lie():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', list(range(1, 30)))], eod_id=None)
-        s, out = TokenShards(Path(d)/'x'), np.empty(16, np.uint16)
+        write_docs(Path(d) / 'x', [('train', list(range(1, 30)))], eod_id=None)
+        s, out = TokenShards(Path(d) / 'x'), np.empty(16, np.uint16)
         s.read_many([20, 0, 5, 29], [9, 1, 6, 0], out)
         test_eq(out.tolist(), [*range(21, 30), 1, *range(6, 12)])
-        for a, n in ((0, 7), (5, 4), (6, 1), (20, 9), (29, 0)): test_eq(s.fetch(a, n).tolist(), list(range(a + 1, a + n + 1)))
-        for a, n in ((-1, 2), (28, 2)): test_fail(lambda: s.fetch(a, n), contains='are outside')
-        test_fail(lambda: s.read_many([0], [15], out), contains='16 uint16 for 15'); test_fail(lambda: s.announce([28], [2]), contains='28 .. 30 are outside')
+        for a, n in ((0, 7), (5, 4), (6, 1), (20, 9), (29, 0)):
+            test_eq(s.fetch(a, n).tolist(), list(range(a + 1, a + n + 1)))
+        for a, n in ((-1, 2), (28, 2)):
+            test_fail(lambda: s.fetch(a, n), contains='are outside')
+        test_fail(lambda: s.read_many([0], [15], out), contains='16 uint16 for 15')
+        test_fail(lambda: s.announce([28], [2]), contains='28 .. 30 are outside')
         os.truncate(s.files[1], 4)
         test_fail(lambda: s.read_many([6], [16], out), contains='10 bytes too short')
 
 # %% ../nbs/proofs/shards.ipynb #54c4984a
 def test_gather_and_windows_know_their_bounds():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', [1, 2, 3])])
-        s = TokenShards(Path(d)/'x')
-        for starts in ([2], [-1], [0, 9]): test_fail(lambda: gather(s, starts, 3), contains='outside the 4 tokens')
-        test_eq(gather(s, [], 3).shape, (0, 3)); test_eq(gather(s, [4], 0).shape, (1, 0))
-        test_eq(len(s.windows(4)), 0); test_eq(len(s.windows(3)), 1)
+        write_docs(Path(d) / 'x', [('train', [1, 2, 3])])
+        s = TokenShards(Path(d) / 'x')
+        for starts in ([2], [-1], [0, 9]):
+            test_fail(lambda: gather(s, starts, 3), contains='outside the 4 tokens')
+        test_eq(gather(s, [], 3).shape, (0, 3))
+        test_eq(gather(s, [4], 0).shape, (1, 0))
+        test_eq(len(s.windows(4)), 0)
+        test_eq(len(s.windows(3)), 1)
         test_eq(s.windows(3).batch([0])[0].dtype, np.int64)
-        for i in (1, -2): test_fail(lambda: s.windows(3)[i], exc=IndexError)
+        for i in (1, -2):
+            test_fail(lambda: s.windows(3)[i], exc=IndexError)
         test_eq([w.tolist() for w in s.windows(3)[-1]], [w.tolist() for w in s.windows(3)[0]])
         test_fail(lambda: s.windows(0), contains='block_size 0')
         assert 'train: 4 tokens, uint16, 1 shards' in repr(s)
@@ -399,8 +553,8 @@ def test_gather_and_windows_know_their_bounds():
 # %% ../nbs/proofs/shards.ipynb #3df13a74
 def test_windows_feed_a_torch_dataloader():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', list(range(1, 30)))])
-        x, y = next(iter(torch.utils.data.DataLoader(TokenShards(Path(d)/'x').windows(4), batch_size=3)))
+        write_docs(Path(d) / 'x', [('train', list(range(1, 30)))])
+        x, y = next(iter(torch.utils.data.DataLoader(TokenShards(Path(d) / 'x').windows(4), batch_size=3)))
         test_eq((x.dtype, tuple(x.shape)), (torch.int64, (3, 4)))
         test_eq(y[0].tolist(), [2, 3, 4, 5])
 
@@ -408,166 +562,241 @@ def test_windows_feed_a_torch_dataloader():
 def test_opening_says_what_is_wrong():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', [('train', [1, 2, 3])])
-        (d/'empty').mkdir()
-        test_fail(lambda: TokenShards(d/'empty'), contains='not a data set')
-        m = read_json(d/'x'/MANIFEST)
-        for change, said in (({"version": 2}, "upgrade memtrain"), ({"dtype": "uint32"}, "checksum differs"), ({'format': 'other'}, "isn't the manifest")):
-            (d/'x'/MANIFEST).write_text(json.dumps({**m, **change}))
-            test_fail(lambda: TokenShards(d/'x'), contains=said)
-        (d/'x'/MANIFEST).write_text('[]'); test_fail(lambda: TokenShards(d/'x'), contains="isn't the manifest")
+        write_docs(d / 'x', [('train', [1, 2, 3])])
+        (d / 'empty').mkdir()
+        test_fail(lambda: TokenShards(d / 'empty'), contains='not a data set')
+        m = read_json(d / 'x' / MANIFEST)
+        for change, said in (
+            ({"version": 2}, "upgrade memtrain"),
+            ({"dtype": "uint32"}, "checksum differs"),
+            ({'format': 'other'}, "isn't the manifest"),
+        ):
+            (d / 'x' / MANIFEST).write_text(json.dumps({**m, **change}))
+            test_fail(lambda: TokenShards(d / 'x'), contains=said)
+        (d / 'x' / MANIFEST).write_text('[]')
+        test_fail(lambda: TokenShards(d / 'x'), contains="isn't the manifest")
 
 # %% ../nbs/proofs/shards.ipynb #820d0b4c
 def test_an_interruption_while_a_shard_is_published_leaves_nothing_that_opens():
     with tempfile.TemporaryDirectory() as d:
         for stop_after in range(1, 9):
             calls, kept = [0], os.replace
+
             def replace(*args):
                 kept(*args)
                 calls[0] += 1
-                if calls[0] == stop_after: raise KeyboardInterrupt  # right behind the rename
+                if calls[0] == stop_after:
+                    raise KeyboardInterrupt  # right behind the rename
+
             os.replace = replace
-            try: write_docs(Path(d)/'x', [('train', [1]*20)])
-            except KeyboardInterrupt: pass
-            finally: os.replace = kept
-            if not (Path(d)/'x'/MANIFEST).exists():
-                for path in (Path(d)/'x', Path(d)/'x/train'): test_fail(lambda: TokenShards(path), exc=MemtrainError)
-                write_docs(Path(d)/'x', [('train', [1]*20)], resume=True)
-            test_eq(TokenShards(Path(d)/'x')[:].tolist(), [1]*20 + [0])
-            shutil.rmtree(Path(d)/'x')
+            try:
+                write_docs(Path(d) / 'x', [('train', [1] * 20)])
+            except KeyboardInterrupt:
+                pass
+            finally:
+                os.replace = kept
+            if not (Path(d) / 'x' / MANIFEST).exists():
+                for path in (Path(d) / 'x', Path(d) / 'x/train'):
+                    test_fail(lambda: TokenShards(path), exc=MemtrainError)
+                write_docs(Path(d) / 'x', [('train', [1] * 20)], resume=True)
+            test_eq(TokenShards(Path(d) / 'x')[:].tolist(), [1] * 20 + [0])
+            shutil.rmtree(Path(d) / 'x')
 
 # %% ../nbs/proofs/shards.ipynb #6ef99093
 def test_an_unfinished_folder_never_opens():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        w = ShardWriter(d/'x', 1000, tokens_per_shard=4)
-        w.write([1]*9)
-        assert (d/'x/train/shard_00001.bin').exists()
-        for path in (d/'x', d/'x/train'): test_fail(lambda: TokenShards(path), contains='is unfinished')
+        w = ShardWriter(d / 'x', 1000, tokens_per_shard=4)
+        w.write([1] * 9)
+        assert (d / 'x/train/shard_00001.bin').exists()
+        for path in (d / 'x', d / 'x/train'):
+            test_fail(lambda: TokenShards(path), contains='is unfinished')
 
 # %% ../nbs/proofs/shards.ipynb #594f7f2b
 def test_a_split_is_opened_through_its_data_set():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', [1, 2, 3])])
-        test_fail(lambda: TokenShards(Path(d)/'x/train'), contains="open that, with split='train'")
-        test_fail(lambda: TokenShards(Path(d)/'x/train/shard_00000.bin'), contains='is a file')
-        test_fail(lambda: TokenShards(Path(d)/'x', 'val'), contains="no split 'val': it has train; `memtrain prepare` makes val")
+        write_docs(Path(d) / 'x', [('train', [1, 2, 3])])
+        test_fail(lambda: TokenShards(Path(d) / 'x/train'), contains="open that, with split='train'")
+        test_fail(lambda: TokenShards(Path(d) / 'x/train/shard_00000.bin'), contains='is a file')
+        test_fail(
+            lambda: TokenShards(Path(d) / 'x', 'val'),
+            contains="no split 'val': it has train; `memtrain prepare` makes val",
+        )
 
 # %% ../nbs/proofs/shards.ipynb #1ca47c7d
 def test_files_of_others_open_by_what_they_are():
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); (d/'nano').mkdir(); (d/'bare').mkdir()
-        np.array([1, 50_256], '<u2').tofile(d/'nano/val.bin'); np.array([70_000], '<u4').tofile(d/'bare/x.bin'); (d/'bare/y.bin').touch()
-        s = TokenShards(d/'bare')
-        test_eq((s[:].tolist(), s.vocab_size, s.eod_id), ([70_000], None, None)); test_eq(TokenShards(d/'bare', dtype='uint16')[:].tolist(), [4464, 1])
-        test_eq(TokenShards(d/'nano', 'val')[:].tolist(), [1, 50_256])
-        test_eq((list_splits(d/'nano'), list_splits(d/'bare')), (['val'], ['train']))
-        write_docs(d/'x', [('train', [1]), ('val', [1])]); test_eq(list_splits(d/'x'), ['train', 'val'])
-        test_fail(lambda: TokenShards(d/'x', dtype='uint32'), contains='has uint16 ids, not uint32')
-        test_eq(TokenShards(d/'x', dtype='uint16')[:].tolist(), [1, 0])
+        d = Path(d)
+        (d / 'nano').mkdir()
+        (d / 'bare').mkdir()
+        np.array([1, 50_256], '<u2').tofile(d / 'nano/val.bin')
+        np.array([70_000], '<u4').tofile(d / 'bare/x.bin')
+        (d / 'bare/y.bin').touch()
+        s = TokenShards(d / 'bare')
+        test_eq((s[:].tolist(), s.vocab_size, s.eod_id), ([70_000], None, None))
+        test_eq(TokenShards(d / 'bare', dtype='uint16')[:].tolist(), [4464, 1])
+        test_eq(TokenShards(d / 'nano', 'val')[:].tolist(), [1, 50_256])
+        test_eq((list_splits(d / 'nano'), list_splits(d / 'bare')), (['val'], ['train']))
+        write_docs(d / 'x', [('train', [1]), ('val', [1])])
+        test_eq(list_splits(d / 'x'), ['train', 'val'])
+        test_fail(lambda: TokenShards(d / 'x', dtype='uint32'), contains='has uint16 ids, not uint32')
+        test_eq(TokenShards(d / 'x', dtype='uint16')[:].tolist(), [1, 0])
 
 # %% ../nbs/proofs/shards.ipynb #b90ef919
 def test_verify_finds_any_changed_byte():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x'
+        path = Path(d) / 'x'
         write_docs(path, [('train', [1, 2, 3]), ('val', [4])], tokenizer='{"a": 1}')
         test_eq(verify(path), [])
         for name, data in contents(path).items():
-            broken = [data[:at] + bytes([data[at] ^ 4]) + data[at + 1:] for at in range(0, len(data) - 1, max(1, len(data)//50))]
-            for wrong in [*broken, data[:-2], data[:len(data)//2], b'', None]:
-                if wrong is None: (path/name).unlink()
-                else: (path/name).write_bytes(wrong)
+            broken = [
+                data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+                for at in range(0, len(data) - 1, max(1, len(data) // 50))
+            ]
+            for wrong in [*broken, data[:-2], data[: len(data) // 2], b'', None]:
+                if wrong is None:
+                    (path / name).unlink()
+                else:
+                    (path / name).write_bytes(wrong)
                 found = verify(path)
                 assert any(name in line for line in found), (name, wrong, found)
-            (path/name).write_bytes(data)
+            (path / name).write_bytes(data)
         test_eq(verify(path), [])
 
 # %% ../nbs/proofs/shards.ipynb #c0a0b50c
 def test_compressed_shards_read_verify_and_unpack():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x'
+        path = Path(d) / 'x'
         write_docs(path, [('train', list(range(1, 60))), ('val', [4])])
         plain, ids = contents(path), TokenShards(path)[:].tolist()
         compress_shards(path)
-        test_eq([p.name for p in sorted((path/'val').glob('*.bin*'))], ['shard_00009.bin.zst'])
+        test_eq([p.name for p in sorted((path / 'val').glob('*.bin*'))], ['shard_00009.bin.zst'])
         s, out = TokenShards(path), np.empty(20, np.uint16)
-        test_eq(s[:].tolist(), ids); s.read_many([3, 40], [15, 5], out); test_eq(out.tolist(), ids[3:18] + ids[40:45]); s.announce([0], [5])
+        test_eq(s[:].tolist(), ids)
+        s.read_many([3, 40], [15, 5], out)
+        test_eq(out.tolist(), ids[3:18] + ids[40:45])
+        s.announce([0], [5])
         assert sum(m is not None for m in s.sources.maps) <= 3
-        test_eq(verify(path), []); compress_shards(path)  # nothing left to do
-        packed = s.files[2]; data = packed.read_bytes()
+        test_eq(verify(path), [])
+        compress_shards(path)  # nothing left to do
+        packed = s.files[2]
+        data = packed.read_bytes()
         for wrong in (data[:-1], data[:5]):
             packed.write_bytes(wrong)
-            test_fail(lambda: TokenShards(path), contains='.zst: '); assert any(packed.name in line for line in verify(path))
+            test_fail(lambda: TokenShards(path), contains='.zst: ')
+            assert any(packed.name in line for line in verify(path))
         for at in range(len(data)):
-            packed.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1:])
+            packed.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
             assert packed.name in verify(path)[0]
-        packed.unlink(); test_fail(lambda: TokenShards(path), contains='is missing'); assert verify(path)
-        for act in (compress_shards, decompress_shards): test_fail(lambda: act(path), contains='is missing')
-        packed.write_bytes(data[:-3]); test_fail(lambda: decompress_shards(path), contains=packed.name); assert packed.exists()
+        packed.unlink()
+        test_fail(lambda: TokenShards(path), contains='is missing')
+        assert verify(path)
+        for act in (compress_shards, decompress_shards):
+            test_fail(lambda: act(path), contains='is missing')
+        packed.write_bytes(data[:-3])
+        test_fail(lambda: decompress_shards(path), contains=packed.name)
+        assert packed.exists()
         packed.write_bytes(data)
         test_eq(TokenShards(path).document_ends().tolist(), [60])
         decompress_shards(path)
         test_eq(contents(path), plain)
-        damaged = TokenShards(path).files[0]; damaged.write_bytes(bytes(14))
-        test_fail(lambda: compress_shards(path), contains='its sha256 differs'); assert damaged.exists() and verify(path)
+        damaged = TokenShards(path).files[0]
+        damaged.write_bytes(bytes(14))
+        test_fail(lambda: compress_shards(path), contains='its sha256 differs')
+        assert damaged.exists() and verify(path)
 
 # %% ../nbs/proofs/shards.ipynb #1b9299e3
 def test_a_frame_of_another_length_is_refused():
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', [1, 2, 3])])
-        compress_shards(Path(d)/'x')
-        m, packed = read_json(Path(d)/'x'/MANIFEST), TokenShards(Path(d)/'x').files[0]
+        write_docs(Path(d) / 'x', [('train', [1, 2, 3])])
+        compress_shards(Path(d) / 'x')
+        m, packed = read_json(Path(d) / 'x' / MANIFEST), TokenShards(Path(d) / 'x').files[0]
         packed.write_bytes(zstandard.ZstdCompressor().compress(bytes(6)))
         m['shards'][0]['zst'] = {'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}
-        write_json(Path(d)/'x'/MANIFEST, {**m, 'checksum': checksum(m)})
-        test_fail(lambda: TokenShards(Path(d)/'x')[:], contains='holds 6 bytes, the manifest says 8')
+        write_json(Path(d) / 'x' / MANIFEST, {**m, 'checksum': checksum(m)})
+        test_fail(lambda: TokenShards(Path(d) / 'x')[:], contains='holds 6 bytes, the manifest says 8')
 
 # %% ../nbs/proofs/shards.ipynb #24c08332
 def rewrite(path, change):
     "Let `change` loose on the manifest of `path`, and make its checksum right"
-    m = read_json(path/MANIFEST)
+    m = read_json(path / MANIFEST)
     change(m)
-    write_json(path/MANIFEST, {**m, 'checksum': checksum(m)})
+    write_json(path / MANIFEST, {**m, 'checksum': checksum(m)})
+
 
 def test_no_more_is_unpacked_than_the_manifest_says():
-    head, zeros = bytes.fromhex('28b52ffd0038'), (128*1024 << 3 | 2).to_bytes(3, 'little') + b'\0'  # a window of 128 KiB; a block of as many zeros
+    # a window of 128 KiB; a block of as many zeros
+    head, zeros = bytes.fromhex('28b52ffd0038'), (128 * 1024 << 3 | 2).to_bytes(3, 'little') + b'\0'
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x'
-        write_docs(path, [('train', [1, 2, 3])]); compress_shards(path)
+        path = Path(d) / 'x'
+        write_docs(path, [('train', [1, 2, 3])])
+        compress_shards(path)
         packed, peak = TokenShards(path).files[0], rss()
-        packed.write_bytes(head + zeros*32_000)  # 128 KB, which unpack to 4.2 GB
-        rewrite(path, lambda m: m['shards'][0].update(zst={'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}))
+        packed.write_bytes(head + zeros * 32_000)  # 128 KB, which unpack to 4.2 GB
+        rewrite(
+            path,
+            lambda m: m['shards'][0].update(
+                zst={'bytes': packed.stat().st_size, 'sha256': file_sha256(packed)}
+            ),
+        )
         before = contents(path)
         test_fail(lambda: TokenShards(path)[:], contains='holds more bytes, the manifest says 8')
         test_fail(lambda: decompress_shards(path), contains='holds more bytes, the manifest says 8')
-        assert contents(path) == before and rss() - peak < 50*2**20
+        assert contents(path) == before and rss() - peak < 50 * 2**20
 
 # %% ../nbs/proofs/shards.ipynb #6e1c013d
 def test_a_manifest_that_lies_is_told_and_nothing_is_touched():
-    "Behind a checksum that is right: each value by others of other types and sizes, each shard by files elsewhere"
+    """Behind a checksum that is right: each value by others of other types and sizes, each shard by files
+    elsewhere"""
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); path = d/'x'
+        d = Path(d)
+        path = d / 'x'
         write_docs(path, [('train', [1, 2, 3]), ('val', [4])], tokenizer='{}', options={})
-        (d/'victim.bin').write_bytes((path/'train/shard_00000.bin').read_bytes())
-        (path/'train/link.bin').symlink_to(d/'victim.bin'); (path/'away').symlink_to(d)
-        m, kept = read_json(path/MANIFEST), contents(d)
+        (d / 'victim.bin').write_bytes((path / 'train/shard_00000.bin').read_bytes())
+        (path / 'train/link.bin').symlink_to(d / 'victim.bin')
+        (path / 'away').symlink_to(d)
+        m, kept = read_json(path / MANIFEST), contents(d)
+
         def at(*keys):
             def put(m, value):
-                for key in keys[:-1]: m = m[key]
+                for key in keys[:-1]:
+                    m = m[key]
                 m[keys[-1]] = value
+
             return put
-        checked = [at(k) for k in ('dtype', 'vocab_size', 'tokens', 'documents', 'shards', 'tokenizer_sha256')] + [at('tokens', 'train')] + \
-                  [at('shards', 0)] + [at('shards', 0, k) for k in m['shards'][0]]
-        lies = [(put, bad) for put in checked for bad in (-5, 10**30, 'x', [1], None)] + \
-               [(at('shards', 0, 'file'), str(bad)) for bad in ('../victim.bin', d/'victim.bin', 'train/../../victim.bin', 'train/link.bin', 'away/victim.bin', 'val/shard_00001.bin', MANIFEST, '')]
+
+        checked = (
+            [at(k) for k in ('dtype', 'vocab_size', 'tokens', 'documents', 'shards', 'tokenizer_sha256')]
+            + [at('tokens', 'train')]
+            + [at('shards', 0)]
+            + [at('shards', 0, k) for k in m['shards'][0]]
+        )
+        lies = [(put, bad) for put in checked for bad in (-5, 10**30, 'x', [1], None)] + [
+            (at('shards', 0, 'file'), str(bad))
+            for bad in (
+                '../victim.bin',
+                d / 'victim.bin',
+                'train/../../victim.bin',
+                'train/link.bin',
+                'away/victim.bin',
+                'val/shard_00001.bin',
+                MANIFEST,
+                '',
+            )
+        ]
         for put, bad in lies:
-            if put is checked[5] and bad is None: continue  # there may be no tokenizer
+            if put is checked[5] and bad is None:
+                continue  # there may be no tokenizer
             rewrite(path, lambda m: put(m, bad))
             told = verify(path)
             assert told, bad
-            for act in (lambda: compress_shards(path), lambda: write_docs(path, [('train', [5])], tokenizer='{}', options={}, append=True)):
-                if 'sha256 differs' not in told[0]: test_fail(act, exc=MemtrainError)
-            write_json(path/MANIFEST, m)
+            for act in (
+                lambda: compress_shards(path),
+                lambda: write_docs(path, [('train', [5])], tokenizer='{}', options={}, append=True),
+            ):
+                if 'sha256 differs' not in told[0]:
+                    test_fail(act, exc=MemtrainError)
+            write_json(path / MANIFEST, m)
             assert contents(d) == kept, bad
         test_eq(verify(path), [])
 
@@ -591,83 +820,120 @@ os.unlink(file)
 s = s._open(s.path, s.split, s.manifest, type(s.sources)([(file, n, 0)], s.dtype))
 tell(lambda: s[0], lambda: s.fetch(0, 9))"""
     with tempfile.TemporaryDirectory() as d:
-        write_docs(Path(d)/'x', [('train', [7]*20_000)], tokens_per_shard=10**6)
-        done = subprocess.run([sys.executable, '-c', 'import numpy as np\n' + code, f'{d}/x'], capture_output=True, text=True)
+        write_docs(Path(d) / 'x', [('train', [7] * 20_000)], tokens_per_shard=10**6)
+        done = subprocess.run(
+            [sys.executable, '-c', 'import numpy as np\n' + code, f'{d}/x'], capture_output=True, text=True
+        )
         said = done.stdout.splitlines()
-        test_eq((done.returncode, said[0], {line.split(' bytes')[1] for line in said[1:8]}, len(said)), (0, 'read', {' too short; it was cut after it was opened'}, 10))
+        test_eq(
+            (done.returncode, said[0], {line.split(' bytes')[1] for line in said[1:8]}, len(said)),
+            (0, 'read', {' too short; it was cut after it was opened'}, 10),
+        )
         test_eq(set(said[8:]), {'was it moved since it was opened? Restore it'})
 
 # %% ../nbs/proofs/shards.ipynb #f4181552
 def test_what_is_still_growing_is_not_compressed():
     with tempfile.TemporaryDirectory() as d:
-        path, more = Path(d)/'x', dict(vocab_size=1000, eod_id=0, tokens_per_shard=7, append=True)
+        path, more = Path(d) / 'x', dict(vocab_size=1000, eod_id=0, tokens_per_shard=7, append=True)
         write_docs(path, [('train', [1, 2, 3])])
-        w = ShardWriter(path, **more); w.write(range(1, 9), 'train', key_of(range(1, 9))); kill(w)
-        for act in (compress_shards, decompress_shards): test_fail(lambda: act(path), contains='was growing when it was interrupted: finish that first')
-        with ShardWriter(path, **more, resume=True) as w: w.write(range(1, 9), 'train', key_of(range(1, 9)))
-        compress_shards(path); test_eq(verify(path), [])
+        w = ShardWriter(path, **more)
+        w.write(range(1, 9), 'train', key_of(range(1, 9)))
+        kill(w)
+        for act in (compress_shards, decompress_shards):
+            test_fail(lambda: act(path), contains='was growing when it was interrupted: finish that first')
+        with ShardWriter(path, **more, resume=True) as w:
+            w.write(range(1, 9), 'train', key_of(range(1, 9)))
+        compress_shards(path)
+        test_eq(verify(path), [])
 
 # %% ../nbs/proofs/shards.ipynb #75e9480d
 def test_keys_are_read_back_as_written():
     with tempfile.TemporaryDirectory() as d:
-        docs = [('val' if i % 3 else 'train', [i]*i) for i in range(1, 12)]
-        write_docs(Path(d)/'x', docs)
-        got = [bytes(k) for keys in read_keys(Path(d)/'x') for k in keys]
+        docs = [('val' if i % 3 else 'train', [i] * i) for i in range(1, 12)]
+        write_docs(Path(d) / 'x', docs)
+        got = [bytes(k) for keys in read_keys(Path(d) / 'x') for k in keys]
         test_eq(sorted(got), sorted(key_of(ids) for _, ids in docs))
-        with ShardWriter(Path(d)/'y', 10) as w: w.write([1])
-        test_fail(lambda: list(read_keys(Path(d)/'y')), contains='has no keys')
-        max((Path(d)/'x').glob('*/*.key')).unlink()
-        test_fail(lambda: list(read_keys(Path(d)/'x')), contains='.key is missing')
+        with ShardWriter(Path(d) / 'y', 10) as w:
+            w.write([1])
+        test_fail(lambda: list(read_keys(Path(d) / 'y')), contains='has no keys')
+        max((Path(d) / 'x').glob('*/*.key')).unlink()
+        test_fail(lambda: list(read_keys(Path(d) / 'x')), contains='.key is missing')
 
 # %% ../nbs/proofs/shards.ipynb #4c035c1b
 def test_a_data_set_grows_by_shards_alone():
-    docs = [('val' if i % 5 == 4 else 'train', [i + 1]*(i % 9)) for i in range(40)]
+    docs = [('val' if i % 5 == 4 else 'train', [i + 1] * (i % 9)) for i in range(40)]
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'x', docs[:20], tokenizer='{}', options={'a': 1})
-        before, old = contents(d/'x'), TokenShards(d/'x')
-        write_docs(d/'x', docs[20:], tokenizer='{}', options={'a': 2}, append=True)
-        after = contents(d/'x')
-        test_eq({k: v for k, v in after.items() if k in before and k != MANIFEST}, {k: v for k, v in before.items() if k != MANIFEST})
+        write_docs(d / 'x', docs[:20], tokenizer='{}', options={'a': 1})
+        before, old = contents(d / 'x'), TokenShards(d / 'x')
+        write_docs(d / 'x', docs[20:], tokenizer='{}', options={'a': 2}, append=True)
+        after = contents(d / 'x')
+        test_eq(
+            {k: v for k, v in after.items() if k in before and k != MANIFEST},
+            {k: v for k, v in before.items() if k != MANIFEST},
+        )
         for split in ('train', 'val'):
-            test_eq(TokenShards(d/'x', split)[:].tolist(), [i for s, ids in docs if s == split for i in [*ids, 0]])
-        test_eq((verify(d/'x'), read_json(d/'x'/MANIFEST)['options'], old[:].tolist()), ([], {'a': 1}, TokenShards(d/'x')[:len(old)].tolist()))
-        test_fail(lambda: write_docs(d/'x', docs, append=True), contains='made with another tokenizer_sha256')
-        test_fail(lambda: write_docs(d/'y', docs, append=True), contains='no such folder')
+            test_eq(
+                TokenShards(d / 'x', split)[:].tolist(),
+                [i for s, ids in docs if s == split for i in [*ids, 0]],
+            )
+        test_eq(
+            (verify(d / 'x'), read_json(d / 'x' / MANIFEST)['options'], old[:].tolist()),
+            ([], {'a': 1}, TokenShards(d / 'x')[: len(old)].tolist()),
+        )
+        test_fail(
+            lambda: write_docs(d / 'x', docs, append=True), contains='made with another tokenizer_sha256'
+        )
+        test_fail(lambda: write_docs(d / 'y', docs, append=True), contains='no such folder')
 
 # %% ../nbs/proofs/shards.ipynb #ddb8ee30
 def test_an_interrupted_addition_leaves_the_data_set_as_it_was():
-    docs = [('val' if i % 5 == 4 else 'train', [i + 1]*(i % 9)) for i in range(40)]
+    docs = [('val' if i % 5 == 4 else 'train', [i + 1] * (i % 9)) for i in range(40)]
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        write_docs(d/'base', docs[:20])
-        shutil.copytree(d/'base', d/'whole'); write_docs(d/'whole', docs[20:], append=True)
+        write_docs(d / 'base', docs[:20])
+        shutil.copytree(d / 'base', d / 'whole')
+        write_docs(d / 'whole', docs[20:], append=True)
         for stop in range(21, 40, 4):
-            shutil.copytree(d/'base', d/'cut')
-            w = ShardWriter(d/'cut', 1000, eod_id=0, tokens_per_shard=7, append=True)
-            for split, ids in docs[20:stop]: w.write(ids, split, key=key_of(ids))
+            shutil.copytree(d / 'base', d / 'cut')
+            w = ShardWriter(d / 'cut', 1000, eod_id=0, tokens_per_shard=7, append=True)
+            for split, ids in docs[20:stop]:
+                w.write(ids, split, key=key_of(ids))
             kill(w)
-            test_eq(TokenShards(d/'cut')[:].tolist(), TokenShards(d/'base')[:].tolist()); test_eq(verify(d/'cut'), [])
-            test_fail(lambda: write_docs(d/'cut', docs, append=True), contains='unfinished data set')
-            write_docs(d/'cut', docs[20:], append=True, resume=True)
-            test_eq(contents(d/'cut'), contents(d/'whole'))
-            (d/'cut'/UNFINISHED).write_text(json.dumps({'plan': {}, 'shards': [], 'progress': {}, 'appends_to': 'old'}))  # killed at the very end
-            write_docs(d/'cut', [('train', [7])], append=True)
-            shutil.rmtree(d/'cut')
-        shutil.copytree(d/'base', d/'cut')
-        test_fail(lambda: write_docs(d/'cut', [('train', [1000])], append=True), contains='token id 1000')
-        test_eq(contents(d/'cut'), contents(d/'base'))
+            test_eq(TokenShards(d / 'cut')[:].tolist(), TokenShards(d / 'base')[:].tolist())
+            test_eq(verify(d / 'cut'), [])
+            test_fail(lambda: write_docs(d / 'cut', docs, append=True), contains='unfinished data set')
+            write_docs(d / 'cut', docs[20:], append=True, resume=True)
+            test_eq(contents(d / 'cut'), contents(d / 'whole'))
+            # killed at the very end
+            (d / 'cut' / UNFINISHED).write_text(
+                json.dumps({'plan': {}, 'shards': [], 'progress': {}, 'appends_to': 'old'})
+            )
+            write_docs(d / 'cut', [('train', [7])], append=True)
+            shutil.rmtree(d / 'cut')
+        shutil.copytree(d / 'base', d / 'cut')
+        test_fail(lambda: write_docs(d / 'cut', [('train', [1000])], append=True), contains='token id 1000')
+        test_eq(contents(d / 'cut'), contents(d / 'base'))
 
 # %% ../nbs/proofs/shards.ipynb #aaa12d9d
 def test_ten_billion_tokens_open_in_no_memory():
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d)/'x'; (d/'train').mkdir(parents=True)
+        d = Path(d) / 'x'
+        (d / 'train').mkdir(parents=True)
         entries = [{'file': f'train/s{i}.bin', 'split': 'train', 'tokens': 10**9} for i in range(10)]
         for e in entries:
-            with open(d/e['file'], 'wb') as f: f.truncate(2*10**9)
-        manifest = {'format': 'memtrain-tokens', 'version': 1, 'dtype': 'uint16', 'vocab_size': 9, 'eod_id': None,
-                    'tokens': {'train': 10**10}, 'shards': entries}
-        write_json(d/MANIFEST, {**manifest, 'checksum': checksum(manifest)})
+            with open(d / e['file'], 'wb') as f:
+                f.truncate(2 * 10**9)
+        manifest = {
+            'format': 'memtrain-tokens',
+            'version': 1,
+            'dtype': 'uint16',
+            'vocab_size': 9,
+            'eod_id': None,
+            'tokens': {'train': 10**10},
+            'shards': entries,
+        }
+        write_json(d / MANIFEST, {**manifest, 'checksum': checksum(manifest)})
         base = rss()
         s = TokenShards(d)
         test_eq(len(s), 10**10)

@@ -6,10 +6,20 @@ from memtrain.estimate import Step, estimate
 from memtrain.model import size_model
 from memtrain.plan import plan
 
+
 def test_solution_what_is_missing_and_when_chunks_pay():
     exact = ('mixed_precision', '8bit_optimizer', 'activation_checkpointing', 'loss_chunks')
-    assert round(plan(size_model('2.7B', 50257, 1024), 'rtx3090', allow=exact).missing/GIB, 1) == 5.7
+    assert round(plan(size_model('2.7B', 50257, 1024), 'rtx3090', allow=exact).missing / GIB, 1) == 5.7
+
     def saved(n):
-        peaks = [estimate(size_model('1.3B', 50257, 2048), Step(n, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=chunk), 'cuda').peak for chunk in (None, 1024)]
-        return (peaks[0] - peaks[1])/GIB
+        peaks = [
+            estimate(
+                size_model('1.3B', 50257, 2048),
+                Step(n, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=chunk),
+                'cuda',
+            ).peak
+            for chunk in (None, 1024)
+        ]
+        return (peaks[0] - peaks[1]) / GIB
+
     assert [saved(n) > 1 for n in (1, 2, 4, 8)] == [False, False, True, True]

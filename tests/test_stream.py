@@ -26,21 +26,33 @@ def test_packing_real_documents_wastes_under_one_percent():
         rows = np.concatenate([maker.add(ids, lengths), maker.end()])
         targets = rows['targets'].sum()
         test_eq(targets, (lengths - 1).sum())
-        assert len(rows)*length > 1e6 and targets > 0.99*len(rows)*length, (length, targets/len(rows)/length)
+        assert len(rows) * length > 1e6 and targets > 0.99 * len(rows) * length, (
+            length,
+            targets / len(rows) / length,
+        )
 
 # %% ../nbs/data/25_stream.ipynb #480e3358
 @pytest.mark.page
 def test_what_is_chosen_is_distinct_and_even():
-    for k, n in ((1, 1), (5, 5), (3, 10), (16, 1000)): assert len(set(_choose(k, n, 4, n).tolist())) == k and max(_choose(k, n, 4, n)) < n
+    for k, n in ((1, 1), (5, 5), (3, 10), (16, 1000)):
+        assert len(set(_choose(k, n, 4, n).tolist())) == k and max(_choose(k, n, 4, n)) < n
     test_eq(sorted(_choose(9, 9, 1)), list(range(9)))
-    pairs = np.bincount([a*5 + b for a, b in (_choose(2, 5, 7, i).tolist() for i in range(4000))], minlength=25).reshape(5, 5)
-    assert pairs.diagonal().sum() == 0 and pairs[~np.eye(5, dtype=bool)].min() > 120 and pairs.max() < 290  # 200 each
+    pairs = np.bincount(
+        [a * 5 + b for a, b in (_choose(2, 5, 7, i).tolist() for i in range(4000))], minlength=25
+    ).reshape(5, 5)
+    # 200 each
+    assert pairs.diagonal().sum() == 0 and pairs[~np.eye(5, dtype=bool)].min() > 120 and pairs.max() < 290
 
 # %% ../nbs/data/25_stream.ipynb #d677efec
 def shuffled(n, size, batch_size, *key):
     "The order in which a buffer of `size` gives `n` rows"
-    buffer, left, out = _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key), np.arange(n).view('V8'), []
-    while len(left := buffer.put(left)) or buffer.held: out.append(buffer.draw(len(out)).view(np.int64))
+    buffer, left, out = (
+        _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key),
+        np.arange(n).view('V8'),
+        [],
+    )
+    while len(left := buffer.put(left)) or buffer.held:
+        out.append(buffer.draw(len(out)).view(np.int64))
     return np.concatenate(out)
 
 
@@ -61,33 +73,47 @@ def batches_of(stream, epochs):
     "The batches of a stream up to the end of so many epochs"
     while True:
         for batch in stream:
-            if stream.epoch >= epochs: return
+            if stream.epoch >= epochs:
+                return
             yield batch
 
 # %% ../nbs/solutions/25_stream.ipynb #b22c96ce
 import numpy as np
 from memtrain.stream import JoinedRows, PackedRows, row_type
 
+
 def test_solution_a_third_is_wasted_and_a_quarter_of_a_stride_gives_four_times_the_rows():
-    ids, lengths = np.ones(701*400, np.uint16), np.full(400, 701)
+    ids, lengths = np.ones(701 * 400, np.uint16), np.full(400, 701)
     packed = PackedRows(row_type(1024, np.uint16, 'pack'), 0)
     rows = np.concatenate([packed.add(ids, lengths), packed.end()])
-    assert abs(1 - rows['targets'].sum()/(len(rows)*1024) - (1 - 700/1024)) < 0.01
+    assert abs(1 - rows['targets'].sum() / (len(rows) * 1024) - (1 - 700 / 1024)) < 0.01
     joined = {S: len(JoinedRows(row_type(1024, np.uint16), 0, S).add(ids, lengths)) for S in (256, 1024)}
-    assert abs(joined[256]/joined[1024] - 4) < 0.1
+    assert abs(joined[256] / joined[1024] - 4) < 0.1
 
 # %% ../nbs/solutions/26_streams.ipynb #39687983
 import json, tempfile
 from pathlib import Path
 from memtrain.stream import DocumentStream
 
+
 def test_solution_what_two_workers_read_with_and_without_dedup():
-    lines = [json.dumps({'text': f'{i} ' + 'x'*100}) for i in range(2000)]
+    lines = [json.dumps({'text': f'{i} ' + 'x' * 100}) for i in range(2000)]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, 'x.jsonl').write_text('\n'.join(lines))
         for dedup, wanted in ((True, 200), (False, 100)):
-            parts = [DocumentStream(folder, 'bytes', share=share, shares=2, dedup=dedup, part_kib=4).parts for share in range(2)]
-            assert abs(100*sum(u.size for p in parts for units in p.lists(0) for u in units)/sum(map(len, lines)) - wanted) < 5
+            parts = [
+                DocumentStream(folder, 'bytes', share=share, shares=2, dedup=dedup, part_kib=4).parts
+                for share in range(2)
+            ]
+            assert (
+                abs(
+                    100
+                    * sum(u.size for p in parts for units in p.lists(0) for u in units)
+                    / sum(map(len, lines))
+                    - wanted
+                )
+                < 5
+            )
 
 # %% ../nbs/proofs/stream.ipynb #b7882dba
 import contextlib, copy, gzip, importlib, importlib.util, io, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
@@ -107,60 +133,123 @@ from memtrain.text import hash_document, read_documents
 from memtrain.tokenization import ByteTokenizer, CharTokenizer, open_tokenizer, train_bpe
 from memtrain.folders import checksum, read_json, write_json
 from memtrain.shards import MANIFEST, TokenShards
-from memtrain.stream import _is_name, JoinedRows, PackedRows, _POOL, row_type, _ShuffleBuffer, SplitRows, _to_batch
+from memtrain.stream import (
+    _is_name,
+    JoinedRows,
+    PackedRows,
+    _POOL,
+    row_type,
+    _ShuffleBuffer,
+    SplitRows,
+    _to_batch,
+)
 
 # %% ../nbs/proofs/stream.ipynb #6179abd6
 def test_names_and_texts_are_told_apart():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'here').write_text('text')
-        for name in (Path(d)/'here', str(Path(d)/'here'), 'gone.txt', 'a/b', Path('x')): test_eq(_is_name(name), True)
-        for text in ('hello', 'see a/b', 'x'*10_000, '', 'a.b c', '\0', 'end.', 3): test_eq(_is_name(text), False)
-        test_eq(len(open_source([str(Path(d)/'here')])), 1)
-        test_fail(lambda: open_source(['some words', 'gone.txt']), contains='some words: no such file or folder', exc=MemtrainError)
-        test_fail(lambda: open_source(str(Path(d)/'gone.txt')), contains='no such file or folder', exc=MemtrainError)
-        for wrong, said in (([], 'an empty list'), (3, 'a int is no source'), ({'a': 1}, 'a dict is no source'), (b'x', 'a bytes is no source')):
+        (Path(d) / 'here').write_text('text')
+        for name in (Path(d) / 'here', str(Path(d) / 'here'), 'gone.txt', 'a/b', Path('x')):
+            test_eq(_is_name(name), True)
+        for text in ('hello', 'see a/b', 'x' * 10_000, '', 'a.b c', '\0', 'end.', 3):
+            test_eq(_is_name(text), False)
+        test_eq(len(open_source([str(Path(d) / 'here')])), 1)
+        test_fail(
+            lambda: open_source(['some words', 'gone.txt']),
+            contains='some words: no such file or folder',
+            exc=MemtrainError,
+        )
+        test_fail(
+            lambda: open_source(str(Path(d) / 'gone.txt')),
+            contains='no such file or folder',
+            exc=MemtrainError,
+        )
+        for wrong, said in (
+            ([], 'an empty list'),
+            (3, 'a int is no source'),
+            ({'a': 1}, 'a dict is no source'),
+            (b'x', 'a bytes is no source'),
+        ):
             test_fail(lambda: open_source(wrong), contains=said, exc=MemtrainError)
 
 # %% ../nbs/proofs/stream.ipynb #aa9c44d9
 def test_a_data_set_without_datasets_says_what_to_install():
     kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == 'datasets'}
-    for k in kept: del sys.modules[k]
+    for k in kept:
+        del sys.modules[k]
     sys.modules['datasets'] = None  # what Python takes as "can't be imported"
-    try: test_fail(lambda: open_source('someone/stories'), contains="pip install 'memtrain[hub]'", exc=MemtrainError)
-    finally: sys.modules.pop('datasets'); sys.modules.update(kept)
+    try:
+        test_fail(
+            lambda: open_source('someone/stories'), contains="pip install 'memtrain[hub]'", exc=MemtrainError
+        )
+    finally:
+        sys.modules.pop('datasets')
+        sys.modules.update(kept)
 
 # %% ../nbs/proofs/stream.ipynb #ea025659
 def hub_error(code, **env):
     "The lines that a fresh process without a network writes when it runs `code`"
     env = {**os.environ, 'HF_HUB_OFFLINE': '', 'HF_HUB_DISABLE_PROGRESS_BARS': '1', **env}
-    run = subprocess.run([sys.executable, '-c', f'from memtrain.stream import *; {code}'], capture_output=True, text=True, env=env, timeout=120)
+    run = subprocess.run(
+        [sys.executable, '-c', f'from memtrain.stream import *; {code}'],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
+    )
     return run.stderr.strip().splitlines()
 
+
 def test_a_hub_that_cannot_be_reached_is_one_line_and_no_retries():
-    if not importlib.util.find_spec('datasets'): return
+    if not importlib.util.find_spec('datasets'):
+        return
     for env in ({'HF_HUB_OFFLINE': '1'}, {'HF_ENDPOINT': 'http://127.0.0.1:9'}):
         lines = hub_error("open_source('someone/stories:v2')", **env)
-        assert lines[-1].startswith("memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging Face hub can't be reached"), lines
+        assert lines[-1].startswith(
+            "memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging Face hub can't be reached"
+        ), lines
         assert 'save_to_disk' in lines[-1] and not any('Retrying' in line for line in lines), lines
 
 # %% ../nbs/proofs/stream.ipynb #85bf3e0e
 def test_tokenizers_of_others_give_their_own_ids():
     import tiktoken
-    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
-    encoding = tiktoken.Encoding('x', pat_str=r"\S+|\s+", mergeable_ranks={bytes([i]): i for i in range(256)}, special_tokens={'<|endoftext|>': 256})
+
+    bpe = train_bpe(['some text to learn from, some more text'] * 20, 300)
+    encoding = tiktoken.Encoding(
+        'x',
+        pat_str=r"\S+|\s+",
+        mergeable_ranks={bytes([i]): i for i in range(256)},
+        special_tokens={'<|endoftext|>': 256},
+    )
+
     class Fast:  # as in transformers
         backend_tokenizer, eos_token_id = bpe.tokenizer, bpe.eod_id
-        def encode(self, text, add_special_tokens=True): return bpe.tokenizer.encode(text).ids + [bpe.eod_id]*add_special_tokens
-    class Slow(Fast): backend_tokenizer, vocab_size = None, 300; __len__ = lambda self: 310
-    class Other(Fast): eos_token_id = 7
+
+        def encode(self, text, add_special_tokens=True):
+            return bpe.tokenizer.encode(text).ids + [bpe.eod_id] * add_special_tokens
+
+    class Slow(Fast):
+        backend_tokenizer, vocab_size = None, 300
+        __len__ = lambda self: 310
+
+    class Other(Fast):
+        eos_token_id = 7
+
     texts = ['some text', '<|endoftext|>', '', 'größe']
-    for theirs, end, size in ((bpe.tokenizer, bpe.eod_id, bpe.vocab_size), (Fast(), bpe.eod_id, bpe.vocab_size), (Slow(), bpe.eod_id, 310), (encoding, 256, 257)):
+    for theirs, end, size in (
+        (bpe.tokenizer, bpe.eod_id, bpe.vocab_size),
+        (Fast(), bpe.eod_id, bpe.vocab_size),
+        (Slow(), bpe.eod_id, 310),
+        (encoding, 256, 257),
+    ):
         t = open_tokenizer(theirs)
         test_eq((t.eod_id, t.vocab_size), (end, size))
         ids, lengths = t.encode_documents(texts)
-        test_eq(lengths.sum(), len(ids)); test_eq(ids[np.cumsum(lengths) - 1].tolist(), [end]*4)
-        want = encoding.encode_ordinary(texts[0]) if theirs is encoding else bpe.tokenizer.encode(texts[0]).ids
-        test_eq(ids[:lengths[0] - 1].tolist(), want)
+        test_eq(lengths.sum(), len(ids))
+        test_eq(ids[np.cumsum(lengths) - 1].tolist(), [end] * 4)
+        want = (
+            encoding.encode_ordinary(texts[0]) if theirs is encoding else bpe.tokenizer.encode(texts[0]).ids
+        )
+        test_eq(ids[: lengths[0] - 1].tolist(), want)
     assert open_tokenizer(bpe) is bpe and bpe.engine == 'tokenizers'  # nothing of the copies came back
 
 # %% ../nbs/proofs/stream.ipynb #713eabcf
@@ -168,36 +257,69 @@ def make_corpus(folder, files=6, seed=0):
     "Files of all kinds in `folder`, with some 30 documents each"
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
-    words = lambda n: ' '.join(rng.choice('alpha beta gamma größe delta 天地 epsilon'.split()) + str(rng.randrange(999)) for _ in range(n))
+    words = lambda n: ' '.join(
+        rng.choice('alpha beta gamma größe delta 天地 epsilon'.split()) + str(rng.randrange(999))
+        for _ in range(n)
+    )
     for i in range(files):
-        docs = [rng.choice(['', '\r\n', '\ufeff']) + words(rng.randrange(1, 150)) for _ in range(30)] + ['the same text everywhere', '!'*200, '', words(1500)]
+        docs = [rng.choice(['', '\r\n', '\ufeff']) + words(rng.randrange(1, 150)) for _ in range(30)] + [
+            'the same text everywhere',
+            '!' * 200,
+            '',
+            words(1500),
+        ]
         lines = ''.join(json.dumps({'text': t, 'n': 1}) + '\n' for t in docs)
-        (folder/f'{i}.jsonl').write_text(lines)
-        (folder/f'{i}.jsonl.gz').write_bytes(gzip.compress(lines.replace('alpha', 'omega').encode(), mtime=0))
-        (folder/f'{i}.txt.zst').write_bytes(zstandard.compress('\n\n'.join(docs).encode()))
-        (folder/f'{i}.txt').write_bytes('\r'.join(docs[:9]).encode('latin-1', 'replace'))
-        pq.write_table(pa.table({'text': [*docs[::-1], None], 'n': range(len(docs) + 1)}), folder/f'{i}.parquet')
+        (folder / f'{i}.jsonl').write_text(lines)
+        (folder / f'{i}.jsonl.gz').write_bytes(
+            gzip.compress(lines.replace('alpha', 'omega').encode(), mtime=0)
+        )
+        (folder / f'{i}.txt.zst').write_bytes(zstandard.compress('\n\n'.join(docs).encode()))
+        (folder / f'{i}.txt').write_bytes('\r'.join(docs[:9]).encode('latin-1', 'replace'))
+        pq.write_table(
+            pa.table({'text': [*docs[::-1], None], 'n': range(len(docs) + 1)}), folder / f'{i}.parquet'
+        )
     return folder
 
 # %% ../nbs/proofs/stream.ipynb #f081b412
 SMALL = dict(part_kib=4, document_kib=2)  # so that a small corpus has many parts
 
-def digests(ids, ends): return [hash_document(a.tobytes()).hex() for a in np.split(ids, ends[:-1])]
 
-def documents_of(groups): return [digest for ids, lengths, *_ in groups for digest in digests(ids, np.cumsum(lengths))]
+def digests(ids, ends):
+    return [hash_document(a.tobytes()).hex() for a in np.split(ids, ends[:-1])]
+
+
+def documents_of(groups):
+    return [digest for ids, lengths, *_ in groups for digest in digests(ids, np.cumsum(lengths))]
+
 
 def test_a_streamed_epoch_has_the_documents_that_prepare_writes():
     with tempfile.TemporaryDirectory() as d:
         d, n = Path(d), 0
-        make_corpus(d/'in', files=3)
-        for options in ({}, {'dedup': False}, {'normalize': False, 'filter': False}, {'min_chars': 200, 'val_fraction': 0.5}):
+        make_corpus(d / 'in', files=3)
+        for options in (
+            {},
+            {'dedup': False},
+            {'normalize': False, 'filter': False},
+            {'min_chars': 200, 'val_fraction': 0.5},
+        ):
             options = {'val_fraction': 0.2, 'document_kib': 2, **options}
-            prepare(d/'in', d/f'out{(n := n + 1)}', tokenization='bytes', seed=3, **options)
+            prepare(d / 'in', d / f'out{(n := n + 1)}', tokenization='bytes', seed=3, **options)
             for split in ('train', 'val'):
-                shards = TokenShards(d/f'out{n}', split)
+                shards = TokenShards(d / f'out{n}', split)
                 want = digests(shards[:], shards.document_ends())
                 for part_kib in (2, 256):
-                    streams = [DocumentStream(d/'in', 'bytes', split, split_seed=3, shuffle_files=s, part_kib=part_kib, **options) for s in (False, True)]
+                    streams = [
+                        DocumentStream(
+                            d / 'in',
+                            'bytes',
+                            split,
+                            split_seed=3,
+                            shuffle_files=s,
+                            part_kib=part_kib,
+                            **options,
+                        )
+                        for s in (False, True)
+                    ]
                     test_eq(documents_of(streams[0].groups(0)), want)
                     test_eq(sorted(documents_of(streams[1].groups(0))), sorted(want))
                 assert len(want) > 25 and documents_of(streams[1].groups(0)) != want
@@ -209,49 +331,81 @@ def test_shares_have_every_document_once():
         for options in ({}, {'dedup': False}, {'split': 'val', 'val_fraction': 0.3}):
             want = sorted(documents_of(DocumentStream(source, 'bytes', **SMALL, **options).groups(1)))
             for shares in (2, 3, 5):
-                got = [documents_of(DocumentStream(source, 'bytes', share=k, shares=shares, **SMALL, **options).groups(1)) for k in range(shares)]
+                got = [
+                    documents_of(
+                        DocumentStream(source, 'bytes', share=k, shares=shares, **SMALL, **options).groups(1)
+                    )
+                    for k in range(shares)
+                ]
                 test_eq(sorted(sum(got, [])), want)
-                assert max(map(len, got)) < 1.5*len(want)/shares + 20, list(map(len, got))
+                assert max(map(len, got)) < 1.5 * len(want) / shares + 20, list(map(len, got))
 
 # %% ../nbs/proofs/stream.ipynb #e2e1e33a
 def assert_same_groups(got, want):
     for (ids, lengths, position), (ids2, lengths2, position2) in zip(got, want, strict=True):
         assert np.array_equal(ids, ids2) and np.array_equal(lengths, lengths2)
-        test_eq(*([p.get(k, 0) for k in ('file', 'part', 'documents', 'tokens', 'broken')] for p in (position, position2)))
+        test_eq(
+            *(
+                [p.get(k, 0) for k in ('file', 'part', 'documents', 'tokens', 'broken')]
+                for p in (position, position2)
+            )
+        )
+
 
 def test_an_epoch_goes_on_from_every_position():
     with tempfile.TemporaryDirectory() as d:
         source = open_source(make_corpus(Path(d), files=1))
-        for options in ({}, {'dedup': False}, {'share': 1, 'shares': 3}, {'share': 1, 'shares': 3, 'dedup': False}, {'max_documents': 100}):
+        for options in (
+            {},
+            {'dedup': False},
+            {'share': 1, 'shares': 3},
+            {'share': 1, 'shares': 3, 'dedup': False},
+            {'max_documents': 100},
+        ):
             stream = DocumentStream(source, 'bytes', **SMALL, **options)
             groups = list(stream.groups(2))
-            for i, (*_, position) in enumerate(groups): assert_same_groups(stream.groups(2, json.loads(json.dumps(position))), groups[i + 1:])
+            for i, (*_, position) in enumerate(groups):
+                assert_same_groups(stream.groups(2, json.loads(json.dumps(position))), groups[i + 1 :])
             assert len(groups) > 8, len(groups)
 
 # %% ../nbs/proofs/stream.ipynb #51b44b2f
 def test_what_is_gone_over_again_is_not_tokenised():
     class Counting(ByteTokenizer):
         seen = 0
+
         def encode_documents(self, texts):
             Counting.seen += len(texts)
             return super().encode_documents(texts)
+
     with tempfile.TemporaryDirectory() as d:
         for dedup in (True, False):
-            stream = DocumentStream(make_corpus(Path(d)/'in', files=3), Counting(), dedup=dedup, threads=1, **SMALL)
+            stream = DocumentStream(
+                make_corpus(Path(d) / 'in', files=3), Counting(), dedup=dedup, threads=1, **SMALL
+            )
             Counting.seen = 0
             groups = list(stream.groups(0))
             whole, Counting.seen = Counting.seen, 0
             list(stream.groups(0, groups[-3][2]))
-            assert 0 < Counting.seen < whole/10, (Counting.seen, whole)
+            assert 0 < Counting.seen < whole / 10, (Counting.seen, whole)
 
 # %% ../nbs/proofs/stream.ipynb #9bad1212
 def test_the_seed_and_the_epoch_decide_the_order_and_threads_do_not():
     with tempfile.TemporaryDirectory() as d:
         source = open_source(make_corpus(Path(d), files=3))
-        epochs = [documents_of(DocumentStream(source, 'bytes', seed=seed, dedup=False, **SMALL).groups(epoch)) for seed in (0, 1) for epoch in (0, 1)]
+        epochs = [
+            documents_of(DocumentStream(source, 'bytes', seed=seed, dedup=False, **SMALL).groups(epoch))
+            for seed in (0, 1)
+            for epoch in (0, 1)
+        ]
         test_eq(len(set(map(tuple, epochs))), 4)
         test_eq(len(set(map(tuple, map(sorted, epochs)))), 1)
-        for threads in (1, 3, 8): test_eq(documents_of(DocumentStream(source, 'bytes', threads=threads, dedup=False, **SMALL).groups(1)), epochs[1])
+        for threads in (1, 3, 8):
+            test_eq(
+                documents_of(
+                    DocumentStream(source, 'bytes', threads=threads, dedup=False, **SMALL).groups(1)
+                ),
+                epochs[1],
+            )
         fixed = DocumentStream(source, 'bytes', shuffle_files=False, **SMALL)
         test_eq(documents_of(fixed.groups(0)), documents_of(fixed.groups(7)))
 
@@ -259,7 +413,10 @@ def test_the_seed_and_the_epoch_decide_the_order_and_threads_do_not():
 def test_at_most_max_documents_come_over_all_shares():
     texts = [f'text number {i}' for i in range(100)]
     for n in (1, 7, 50):
-        got = [documents_of(DocumentStream(texts, 'bytes', share=k, shares=3, max_documents=n).groups(0)) for k in range(3)]
+        got = [
+            documents_of(DocumentStream(texts, 'bytes', share=k, shares=3, max_documents=n).groups(0))
+            for k in range(3)
+        ]
         test_eq(len(set(sum(got, []))), n)
     stream = DocumentStream(texts, 'bytes', max_documents=7)
     *_, position = list(stream.groups(0))[-1]
@@ -269,23 +426,41 @@ def test_at_most_max_documents_come_over_all_shares():
 def test_broken_records_are_skipped_counted_and_named():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'a.jsonl').write_text('{"text": "one"}\n{"text": \n\n[1]\n{"body": "x"}\n{"text": "two"}\n{"text": 1}\n')
-        pq.write_table(pa.table({'text': ['three', 'x'*(2**20 + 1)]}), d/'b.parquet')
+        (d / 'a.jsonl').write_text(
+            '{"text": "one"}\n{"text": \n\n[1]\n{"body": "x"}\n{"text": "two"}\n{"text": 1}\n'
+        )
+        pq.write_table(pa.table({'text': ['three', 'x' * (2**20 + 1)]}), d / 'b.parquet')
         stream = DocumentStream(d, 'bytes', record_mib=1, shuffle_files=False)
-        test_eq(documents_of(stream.groups(0)), documents_of(DocumentStream(['one', 'two', 'three'], 'bytes').groups(0)))
+        test_eq(
+            documents_of(stream.groups(0)),
+            documents_of(DocumentStream(['one', 'two', 'three'], 'bytes').groups(0)),
+        )
         test_eq((stream.counts['broken'], len(stream.broken)), (5, 5))
-        for line, said in zip(stream.broken, ('a.jsonl, line 2: not JSON', 'a.jsonl, line 4: a list, not an object', "a.jsonl, line 5: no text under 'text'; it has body",
-                                              "a.jsonl, line 7: no text under 'text'", 'b.parquet, row 2: a record of more than 1 MiB')): assert said in line, line
+        for line, said in zip(
+            stream.broken,
+            (
+                'a.jsonl, line 2: not JSON',
+                'a.jsonl, line 4: a list, not an object',
+                "a.jsonl, line 5: no text under 'text'; it has body",
+                "a.jsonl, line 7: no text under 'text'",
+                'b.parquet, row 2: a record of more than 1 MiB',
+            ),
+        ):
+            assert said in line, line
         at_most = DocumentStream(d, 'bytes', record_mib=1, max_broken=5)
         test_eq((len(documents_of(at_most.groups(0))), at_most.counts['broken']), (3, 5))
         strict = DocumentStream(d, 'bytes', record_mib=1, shuffle_files=False, max_broken=4)
-        test_fail(lambda: list(strict.groups(0)), contains='more than 4 broken records; the first is', exc=MemtrainError)
+        test_fail(
+            lambda: list(strict.groups(0)),
+            contains='more than 4 broken records; the first is',
+            exc=MemtrainError,
+        )
 
 # %% ../nbs/proofs/stream.ipynb #1a397491
 def test_a_line_above_the_limit_is_skipped_and_not_kept():
     with tempfile.TemporaryDirectory() as d:
-        long = json.dumps({'text': 'x'*(5*2**20)})
-        (Path(d)/'x.jsonl').write_text('{"text": "a"}\n' + long + '\n{"text": "b"}\n' + long)
+        long = json.dumps({'text': 'x' * (5 * 2**20)})
+        (Path(d) / 'x.jsonl').write_text('{"text": "a"}\n' + long + '\n{"text": "b"}\n' + long)
         stream = DocumentStream(Path(d), 'bytes', record_mib=1, part_kib=16)
         test_eq(np.concatenate([ids for ids, *_ in stream.groups(0)]).tolist(), [97, 256, 98, 256])
         test_eq([' '.join(line.split(':')[0].split()[-2:]) for line in stream.broken], ['line 2', 'line 4'])
@@ -293,31 +468,54 @@ def test_a_line_above_the_limit_is_skipped_and_not_kept():
 # %% ../nbs/proofs/stream.ipynb #c9fa5d68
 def test_an_empty_stream_is_an_error():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'x.txt').write_text(' \n')
-        for source, options, said in ((Path(d), {}, 'no document fell into train, there are too few (1 empty)'), ([''], {}, 'no document'), (lambda: iter([]), {}, 'no document'),
-                                      (['a text'], {'min_chars': 99}, '1 too_short'), (['a text'], {'split': 'val', 'val_fraction': 1e-9}, 'the other split has them all')):
+        (Path(d) / 'x.txt').write_text(' \n')
+        for source, options, said in (
+            (Path(d), {}, 'no document fell into train, there are too few (1 empty)'),
+            ([''], {}, 'no document'),
+            (lambda: iter([]), {}, 'no document'),
+            (['a text'], {'min_chars': 99}, '1 too_short'),
+            (['a text'], {'split': 'val', 'val_fraction': 1e-9}, 'the other split has them all'),
+        ):
             stream = DocumentStream(source, 'bytes', **options)
             test_fail(lambda: list(stream.groups(0)), contains=said, exc=MemtrainError)
 
 # %% ../nbs/proofs/stream.ipynb #71067608
 def test_an_iterator_is_gone_through_once():
     stream = DocumentStream(iter(['a text', 3, {'text': 'more'}, None]), 'bytes')
-    test_eq((len(documents_of(stream.groups(0))), [line.split(': ')[1] for line in stream.broken]), (2, ['int, not text', 'NoneType, not text']))
-    test_fail(lambda: list(stream.groups(1)), contains='can be gone through only once, and was: give a list, or a function', exc=MemtrainError)
+    test_eq(
+        (len(documents_of(stream.groups(0))), [line.split(': ')[1] for line in stream.broken]),
+        (2, ['int, not text', 'NoneType, not text']),
+    )
+    test_fail(
+        lambda: list(stream.groups(1)),
+        contains='can be gone through only once, and was: give a list, or a function',
+        exc=MemtrainError,
+    )
     again = DocumentStream(lambda: (t for t in ['a text', 'more']), 'bytes')
     test_eq(documents_of(again.groups(0)), documents_of(again.groups(1)))
 
 # %% ../nbs/proofs/stream.ipynb #5a2bec2b
 def test_wrong_options_are_one_line():
-    for options, said in (({'split': 'test'}, "split 'test'"), ({'split': 'val'}, 'val is empty with val_fraction 0'), ({'shares': 2, 'share': 2}, 'share 2 of 2'),
-                          ({'threads': 0}, 'threads 0'), ({'max_documents': 0}, 'max_documents 0'), ({'val_fraction': 1}, 'val_fraction 1'), ({'seed': -1}, 'seed -1'),
-                          ({'dedup_memory': '1kB'}, "dedup_memory '1kB'"), ({'cache_dir': 'x'}, 'nothing tells whether it will be the same'), ({'part_kib': 0}, 'part_kib 0')):
+    for options, said in (
+        ({'split': 'test'}, "split 'test'"),
+        ({'split': 'val'}, 'val is empty with val_fraction 0'),
+        ({'shares': 2, 'share': 2}, 'share 2 of 2'),
+        ({'threads': 0}, 'threads 0'),
+        ({'max_documents': 0}, 'max_documents 0'),
+        ({'val_fraction': 1}, 'val_fraction 1'),
+        ({'seed': -1}, 'seed -1'),
+        ({'dedup_memory': '1kB'}, "dedup_memory '1kB'"),
+        ({'cache_dir': 'x'}, 'nothing tells whether it will be the same'),
+        ({'part_kib': 0}, 'part_kib 0'),
+    ):
         test_fail(lambda: DocumentStream(['a text'], 'bytes', **options), contains=said, exc=MemtrainError)
 
 # %% ../nbs/proofs/stream.ipynb #07a43223
 def test_threads_end_with_the_generator():
     before = threading.active_count()
-    groups = DocumentStream([f'text {i} ' + 'x'*3000 for i in range(200)], 'bytes', threads=3, **SMALL).groups(0)
+    groups = DocumentStream(
+        [f'text {i} ' + 'x' * 3000 for i in range(200)], 'bytes', threads=3, **SMALL
+    ).groups(0)
     next(groups)
     assert threading.active_count() > before
     groups.close()
@@ -327,8 +525,12 @@ def test_threads_end_with_the_generator():
 def test_a_file_that_is_gone_is_named():
     with tempfile.TemporaryDirectory() as d:
         stream = DocumentStream(make_corpus(Path(d), files=1), 'bytes')
-        (Path(d)/'0.txt').unlink()
-        test_fail(lambda: list(stream.groups(0)), contains='0.txt: No such file or directory: was it moved', exc=MemtrainError)
+        (Path(d) / '0.txt').unlink()
+        test_fail(
+            lambda: list(stream.groups(0)),
+            contains='0.txt: No such file or directory: was it moved',
+            exc=MemtrainError,
+        )
 
 # %% ../nbs/proofs/stream.ipynb #4c7f49a6
 def hf_datasets():
@@ -339,76 +541,131 @@ def hf_datasets():
 
 # %% ../nbs/proofs/stream.ipynb #cb0105a9
 def test_data_sets_give_their_texts():
-    if not importlib.util.find_spec('datasets'): return
+    if not importlib.util.find_spec('datasets'):
+        return
     datasets = hf_datasets()
-    texts = [f'text {i} ' + 'größe '*(i % 50) for i in range(800)]
+    texts = [f'text {i} ' + 'größe ' * (i % 50) for i in range(800)]
     want = sorted(documents_of(DocumentStream(texts, 'bytes').groups(0)))
     table = datasets.Dataset.from_dict({'text': texts, 'n': range(len(texts))})
     with tempfile.TemporaryDirectory() as d:
         table.save_to_disk(f'{d}/one', num_shards=2)
         datasets.DatasetDict(train=table, test=table.select([0])).save_to_disk(f'{d}/splits')
         rows = table.to_iterable_dataset(num_shards=5)
-        for source in (table, rows, f'{d}/one', Path(d)/'splits', table.shuffle(seed=1), table.rename_column('text', 'body')):
-            options = dict(SMALL, text_key='body' if not isinstance(source, (str, Path)) and 'body' in source.column_names else 'text')
+        for source in (
+            table,
+            rows,
+            f'{d}/one',
+            Path(d) / 'splits',
+            table.shuffle(seed=1),
+            table.rename_column('text', 'body'),
+        ):
+            options = dict(
+                SMALL,
+                text_key='body'
+                if not isinstance(source, (str, Path)) and 'body' in source.column_names
+                else 'text',
+            )
             stream = DocumentStream(source, 'bytes', **options)
             groups = list(stream.groups(1))
             test_eq(sorted(documents_of(groups)), want)
             assert_same_groups(stream.groups(1, groups[3][2]), groups[4:])
             for dedup in (True, False):
-                shares = [documents_of(DocumentStream(source, 'bytes', share=k, shares=3, dedup=dedup, **options).groups(1)) for k in range(3)]
+                shares = [
+                    documents_of(
+                        DocumentStream(source, 'bytes', share=k, shares=3, dedup=dedup, **options).groups(1)
+                    )
+                    for k in range(3)
+                ]
                 test_eq(sorted(sum(shares, [])), want)
         test_eq(len(open_source(rows)), 5)
-        test_fail(lambda: open_source(table, text_key='body'), contains="no column 'body'; it has text, n", exc=MemtrainError)
-        test_fail(lambda: open_source(datasets.DatasetDict(a=table, b=table)), contains='has the splits a, b', exc=MemtrainError)
+        test_fail(
+            lambda: open_source(table, text_key='body'),
+            contains="no column 'body'; it has text, n",
+            exc=MemtrainError,
+        )
+        test_fail(
+            lambda: open_source(datasets.DatasetDict(a=table, b=table)),
+            contains='has the splits a, b',
+            exc=MemtrainError,
+        )
 
 # %% ../nbs/proofs/stream.ipynb #b0d082f1
 def test_nobody_fetches_a_shard_that_another_needs():
-    if not importlib.util.find_spec('datasets'): return
+    if not importlib.util.find_spec('datasets'):
+        return
     reads = []
+
     def rows(shards):
         for s in shards:
             for i in range(20):
                 reads.append(s)
                 yield {'text': f'text {s} {i}'}
-    make = lambda shards, share, shares, **kw: DocumentStream(hf_datasets().IterableDataset.from_generator(rows, gen_kwargs={'shards': list(range(shards))}), 'bytes',
-                                                              share=share, shares=shares, **kw)
+
+    make = lambda shards, share, shares, **kw: DocumentStream(
+        hf_datasets().IterableDataset.from_generator(rows, gen_kwargs={'shards': list(range(shards))}),
+        'bytes',
+        share=share,
+        shares=shares,
+        **kw,
+    )
     fetched = []
     for share in range(2):
         reads.clear()
-        test_eq(len(documents_of(make(4, share, 2, dedup=False).groups(0))), 20*2)
-        test_eq(len(reads), 20*2)
+        test_eq(len(documents_of(make(4, share, 2, dedup=False).groups(0))), 20 * 2)
+        test_eq(len(reads), 20 * 2)
         fetched += set(reads)
     test_eq(sorted(fetched), [0, 1, 2, 3])
-    few = [documents_of(make(1, share, 3, dedup=False, part_kib=1).groups(0)) for share in range(3)]  # fewer shards than shares: each reads all, and takes its part
+    # fewer shards than shares: each reads all, and takes its part
+    few = [documents_of(make(1, share, 3, dedup=False, part_kib=1).groups(0)) for share in range(3)]
     test_eq(len(set(sum(few, []))), 20)
 
 # %% ../nbs/proofs/stream.ipynb #a63b138d
 def test_the_hub_is_asked_for_the_revision_that_was_found():
-    if not importlib.util.find_spec('datasets'): return
+    if not importlib.util.find_spec('datasets'):
+        return
     asked, rows = [], hf_datasets().Dataset.from_dict({'text': ['a', 'b']}).to_iterable_dataset()
-    def info(self, repo, timeout): return asked.append((repo, timeout)) or SimpleNamespace(sha='abc')
-    def load(*args, **kw): return asked.append((args, kw)) or rows
-    with patch('huggingface_hub.HfApi.dataset_info', info), patch('datasets.load_dataset', load): source = open_source('owner/name:config')
+
+    def info(self, repo, timeout):
+        return asked.append((repo, timeout)) or SimpleNamespace(sha='abc')
+
+    def load(*args, **kw):
+        return asked.append((args, kw)) or rows
+
+    with patch('huggingface_hub.HfApi.dataset_info', info), patch('datasets.load_dataset', load):
+        source = open_source('owner/name:config')
     test_eq(asked, [('owner/name', 10), (('owner/name', 'config'), dict(revision='abc', streaming=True))])
-    test_eq(documents_of(DocumentStream(source, 'bytes').groups(0)), documents_of(DocumentStream(['a', 'b'], 'bytes').groups(0)))
+    test_eq(
+        documents_of(DocumentStream(source, 'bytes').groups(0)),
+        documents_of(DocumentStream(['a', 'b'], 'bytes').groups(0)),
+    )
 
 # %% ../nbs/proofs/stream.ipynb #ad4d9a25
 def test_two_data_sets_of_one_length_are_not_taken_for_each_other():
-    if not importlib.util.find_spec('datasets'): return
-    a, b = (hf_datasets().Dataset.from_dict({'text': [letter]*5}) for letter in 'ab')
+    if not importlib.util.find_spec('datasets'):
+        return
+    a, b = (hf_datasets().Dataset.from_dict({'text': [letter] * 5}) for letter in 'ab')
     assert open_source(a).lasting != open_source(b).lasting
 
 # %% ../nbs/proofs/stream.ipynb #3a63a869
 def test_one_large_file_is_dealt_out_evenly():
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'x.jsonl').write_text(''.join(json.dumps({'text': f'{i} ' + 'x'*100}) + '\n' for i in range(2000)))
-        sizes = [len(documents_of(DocumentStream(Path(d), 'bytes', share=k, shares=3, dedup=False, part_kib=4).groups(0))) for k in range(3)]
+        (Path(d) / 'x.jsonl').write_text(
+            ''.join(json.dumps({'text': f'{i} ' + 'x' * 100}) + '\n' for i in range(2000))
+        )
+        sizes = [
+            len(
+                documents_of(
+                    DocumentStream(Path(d), 'bytes', share=k, shares=3, dedup=False, part_kib=4).groups(0)
+                )
+            )
+            for k in range(3)
+        ]
         test_eq(sum(sizes), 2000)
-        assert max(sizes) < 1.2*min(sizes), sizes
+        assert max(sizes) < 1.2 * min(sizes), sizes
 
 # %% ../nbs/proofs/stream.ipynb #a61ca1b4
 def test_the_fast_tokenizer_is_tried():
-    tokenizer = train_bpe(['some words to learn from, and some more of them']*20, 300)
+    tokenizer = train_bpe(['some words to learn from, and some more of them'] * 20, 300)
     test_eq(tokenizer.engine, 'tokenizers')
     list(DocumentStream(['some words', 'and more'], tokenizer).groups(0))
     test_eq(tokenizer.engine, 'tiktoken')
@@ -418,190 +675,297 @@ def peak_of_an_epoch(folder, **options):
     "The most that an epoch over `folder` allocates, bytes"
     stream = DocumentStream(folder, 'bytes', threads=2, dedup=False, **options)
     tracemalloc.start()
-    for _ in stream.groups(0): pass
-    try: return tracemalloc.get_traced_memory()[1]
-    finally: tracemalloc.stop()
+    for _ in stream.groups(0):
+        pass
+    try:
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
 
 def test_memory_does_not_grow_with_the_corpus():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for name, files, size in (('small', 2, 2**19), ('more', 10, 2**19), ('longer', 2, 5*2**19)):
-            (d/name).mkdir()
-            for i in range(files): (d/name/f'{i}.txt').write_text(''.join(f'line {i} {j}\n' for j in range(size//13)))
+        for name, files, size in (('small', 2, 2**19), ('more', 10, 2**19), ('longer', 2, 5 * 2**19)):
+            (d / name).mkdir()
+            for i in range(files):
+                (d / name / f'{i}.txt').write_text(''.join(f'line {i} {j}\n' for j in range(size // 13)))
         peaks = {p.name: peak_of_an_epoch(p, part_kib=64) for p in sorted(d.iterdir())}
-        assert max(peaks.values()) < 1.3*peaks['small'], peaks
+        assert max(peaks.values()) < 1.3 * peaks['small'], peaks
 
 # %% ../nbs/proofs/stream.ipynb #f161fa87
-CACHES = (dict(cache_size='1GB'), dict(cache_size='60kB'), dict(cache_size='60kB', cache_dir='a'), dict(cache_dir='b'))
+CACHES = (
+    dict(cache_size='1GB'),
+    dict(cache_size='60kB'),
+    dict(cache_size='60kB', cache_dir='a'),
+    dict(cache_dir='b'),
+)
+
 
 def cached(d, source, cache, **options):
     "A stream with a cache, in a folder below `d` if it has one"
-    return DocumentStream(source, 'bytes', **SMALL, **options, **cache | ({'cache_dir': Path(d)/cache['cache_dir']} if 'cache_dir' in cache else {}))
+    return DocumentStream(
+        source,
+        'bytes',
+        **SMALL,
+        **options,
+        **cache | ({'cache_dir': Path(d) / cache['cache_dir']} if 'cache_dir' in cache else {}),
+    )
+
 
 def test_a_cache_changes_nothing_about_the_documents():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d)/'in', files=1))
-        for options in ({'dedup': False}, {}, {'share': 1, 'shares': 2}, {'share': 1, 'shares': 2, 'dedup': False, 'split': 'val', 'val_fraction': 0.4}):
-            want = [list(DocumentStream(source, 'bytes', **SMALL, **options).groups(epoch)) for epoch in range(3)]
+        source = open_source(make_corpus(Path(d) / 'in', files=1))
+        for options in (
+            {'dedup': False},
+            {},
+            {'share': 1, 'shares': 2},
+            {'share': 1, 'shares': 2, 'dedup': False, 'split': 'val', 'val_fraction': 0.4},
+        ):
+            want = [
+                list(DocumentStream(source, 'bytes', **SMALL, **options).groups(epoch)) for epoch in range(3)
+            ]
             for cache in CACHES:
                 stream = cached(d, source, cache, **options)
-                for epoch in range(3): assert_same_groups(stream.groups(epoch), want[epoch])
-                for i in range(0, len(want[2]), 9): assert_same_groups(stream.groups(2, want[2][i][2]), want[2][i + 1:])
+                for epoch in range(3):
+                    assert_same_groups(stream.groups(epoch), want[epoch])
+                for i in range(0, len(want[2]), 9):
+                    assert_same_groups(stream.groups(2, want[2][i][2]), want[2][i + 1 :])
 
 # %% ../nbs/proofs/stream.ipynb #a07b225e
 def test_a_second_epoch_does_not_touch_the_source():
     with tempfile.TemporaryDirectory() as d:
         for cache in (c for c in CACHES if c != dict(cache_size='60kB')):
-            source = open_source(make_corpus(Path(d)/'in', files=2))
+            source = open_source(make_corpus(Path(d) / 'in', files=2))
             stream = cached(d, source, cache)
             first = documents_of(stream.groups(0))
-            shutil.rmtree(Path(d)/'in')
+            shutil.rmtree(Path(d) / 'in')
             test_eq(sorted(documents_of(stream.groups(1))), sorted(first))
             test_eq(bool(stream.cache.disk), 'cache_dir' in cache)
 
 # %% ../nbs/proofs/stream.ipynb #1adc1cd1
 def test_memory_holds_what_fits_and_the_disk_the_rest():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d)/'in', files=3))
-        small, disk = (cached(d, source, c) for c in (dict(cache_size='60kB'), dict(cache_size='60kB', cache_dir='x')))
-        for stream in (small, disk): list(stream.groups(0))
+        source = open_source(make_corpus(Path(d) / 'in', files=3))
+        small, disk = (
+            cached(d, source, c) for c in (dict(cache_size='60kB'), dict(cache_size='60kB', cache_dir='x'))
+        )
+        for stream in (small, disk):
+            list(stream.groups(0))
         assert 0 < len(small.cache.memory) < len(source) and small.cache.bytes <= 60_000
         assert disk.cache.disk and not disk.cache.memory
         tokens = sum(disk.cache.disk.manifest['tokens'].values())
-        assert tokens >= disk.counts['tokens'] and len(list((Path(d)/'x').iterdir())) == 1
+        assert tokens >= disk.counts['tokens'] and len(list((Path(d) / 'x').iterdir())) == 1
 
 # %% ../nbs/proofs/stream.ipynb #334e5a0a
 def test_another_process_finds_the_cache_and_another_stream_does_not():
     with tempfile.TemporaryDirectory() as d:
-        make_corpus(Path(d)/'in', files=1)
-        source, cache = (lambda: open_source(Path(d)/'in')), dict(cache_dir='x')
+        make_corpus(Path(d) / 'in', files=1)
+        source, cache = (lambda: open_source(Path(d) / 'in')), dict(cache_dir='x')
         list(cached(d, source(), cache).groups(0))
-        assert cached(d, source(), cache, seed=5).cache.disk and pickle.loads(pickle.dumps(cached(d, source(), cache))).cache.disk
-        for options in (dict(dedup=False), dict(min_chars=3), dict(val_fraction=0.1), dict(share=1, shares=2)): assert not cached(d, source(), cache, **options).cache.disk
+        assert (
+            cached(d, source(), cache, seed=5).cache.disk
+            and pickle.loads(pickle.dumps(cached(d, source(), cache))).cache.disk
+        )
+        for options in (
+            dict(dedup=False),
+            dict(min_chars=3),
+            dict(val_fraction=0.1),
+            dict(share=1, shares=2),
+        ):
+            assert not cached(d, source(), cache, **options).cache.disk
         list(cached(d, source(), cache, val_fraction=0.3).groups(0))
         assert not cached(d, source(), cache, val_fraction=0.3, split='val').cache.disk
         list(cached(d, source(), cache, dedup=False, share=0, shares=2).groups(0))
         assert not cached(d, source(), cache, dedup=False, share=1, shares=2).cache.disk
-        (Path(d)/'file').touch()
-        for folder, said in ((Path(d)/'in', 'lies in'), (Path(d)/'in/deep/er', 'lies in'), (Path(d)/'file', "can't be made"), (Path(d)/'file/x', "can't be made")):
-            test_fail(lambda: DocumentStream(source(), 'bytes', cache_dir=folder), contains=said, exc=MemtrainError)
+        (Path(d) / 'file').touch()
+        for folder, said in (
+            (Path(d) / 'in', 'lies in'),
+            (Path(d) / 'in/deep/er', 'lies in'),
+            (Path(d) / 'file', "can't be made"),
+            (Path(d) / 'file/x', "can't be made"),
+        ):
+            test_fail(
+                lambda: DocumentStream(source(), 'bytes', cache_dir=folder), contains=said, exc=MemtrainError
+            )
         other = CharTokenizer({*'abc'})
-        assert not DocumentStream(source(), other, cache_dir=Path(d)/'x', **SMALL).cache.disk
-        os.utime(Path(d)/'in/0.txt', (1, 1))
+        assert not DocumentStream(source(), other, cache_dir=Path(d) / 'x', **SMALL).cache.disk
+        os.utime(Path(d) / 'in/0.txt', (1, 1))
         assert not cached(d, source(), cache).cache.disk
 
 # %% ../nbs/proofs/stream.ipynb #137d6980
 def test_a_damaged_cache_is_told():
     with tempfile.TemporaryDirectory() as d:
-        source, cache = make_corpus(Path(d)/'in', files=1), dict(cache_dir='x')
+        source, cache = make_corpus(Path(d) / 'in', files=1), dict(cache_dir='x')
         list(cached(d, source, cache).groups(0))
-        folder = next(p for p in Path(d, 'x').iterdir() if (p/MANIFEST).exists())
-        m = read_json(folder/MANIFEST)
+        folder = next(p for p in Path(d, 'x').iterdir() if (p / MANIFEST).exists())
+        m = read_json(folder / MANIFEST)
         for file in folder.glob('train/*.*'):
             whole = file.read_bytes()
-            for bad in (whole[:-8], b'', None) + ((bytes(len(whole) - 8) + whole[-8:], b'\xff'*len(whole)) if file.suffix == '.idx' else ()):
+            for bad in (whole[:-8], b'', None) + (
+                (bytes(len(whole) - 8) + whole[-8:], b'\xff' * len(whole)) if file.suffix == '.idx' else ()
+            ):
                 file.unlink() if bad is None else file.write_bytes(bad)
-                try: list(cached(d, source, cache).groups(1))
-                except MemtrainError as e: assert str(folder) in str(e), e
-                else: assert file.suffix == '.idx' and bad and bad[0] == 0, (file, bad)  # other ends, the same tokens: `verify` finds it
+                try:
+                    list(cached(d, source, cache).groups(1))
+                except MemtrainError as e:
+                    assert str(folder) in str(e), e
+                # other ends, the same tokens: `verify` finds it
+                else:
+                    assert file.suffix == '.idx' and bad and bad[0] == 0, (file, bad)
             file.write_bytes(whole)
-        for bad in (None, [], 7, [1], ['x']*5, m['cache'][:-5], [10**30]*5, [*m['cache'][:-1], -4], [0]*10):
-            write_json(folder/MANIFEST, {**m, 'cache': bad, 'checksum': checksum({**m, 'cache': bad})})
-            test_fail(lambda: list(cached(d, source, cache).groups(1)), contains='a damaged cache; remove', exc=MemtrainError)
+        for bad in (
+            None,
+            [],
+            7,
+            [1],
+            ['x'] * 5,
+            m['cache'][:-5],
+            [10**30] * 5,
+            [*m['cache'][:-1], -4],
+            [0] * 10,
+        ):
+            write_json(folder / MANIFEST, {**m, 'cache': bad, 'checksum': checksum({**m, 'cache': bad})})
+            test_fail(
+                lambda: list(cached(d, source, cache).groups(1)),
+                contains='a damaged cache; remove',
+                exc=MemtrainError,
+            )
 
 # %% ../nbs/proofs/stream.ipynb #27415927
 def test_a_killed_run_leaves_no_cache():
     with tempfile.TemporaryDirectory() as d:
-        make_corpus(Path(d)/'in', files=2)
-        code = ("import os, signal\nfrom memtrain.stream import DocumentStream\n"
-                f"groups = DocumentStream({str(Path(d)/'in')!r}, 'bytes', part_kib=4, document_kib=2, cache_dir={str(Path(d)/'x')!r}).groups(0)\n"
-                "for _ in range(20): next(groups)\nos.kill(os.getpid(), signal.SIGKILL)")
+        make_corpus(Path(d) / 'in', files=2)
+        code = (
+            "import os, signal\nfrom memtrain.stream import DocumentStream\n"
+            f"groups = DocumentStream({str(Path(d) / 'in')!r}, 'bytes', part_kib=4, document_kib=2, cache_dir={str(Path(d) / 'x')!r}).groups(0)\n"
+            "for _ in range(20): next(groups)\nos.kill(os.getpid(), signal.SIGKILL)"
+        )
         test_eq(subprocess.run([sys.executable, '-c', code]).returncode, -signal.SIGKILL)
-        half, = (Path(d)/'x').iterdir()
-        stream = cached(d, Path(d)/'in', dict(cache_dir='x'))
+        (half,) = (Path(d) / 'x').iterdir()
+        stream = cached(d, Path(d) / 'in', dict(cache_dir='x'))
         assert half.name.endswith('.tmp') and stream.cache.disk is None
-        assert_same_groups(stream.groups(0), DocumentStream(Path(d)/'in', 'bytes', **SMALL).groups(0))
+        assert_same_groups(stream.groups(0), DocumentStream(Path(d) / 'in', 'bytes', **SMALL).groups(0))
         assert stream.cache.disk and not half.exists()
 
 # %% ../nbs/proofs/stream.ipynb #6baa7d67
 def test_an_interrupted_epoch_leaves_what_is_whole():
     with tempfile.TemporaryDirectory() as d:
-        source = open_source(make_corpus(Path(d)/'in', files=2))
+        source = open_source(make_corpus(Path(d) / 'in', files=2))
         plain = DocumentStream(source, 'bytes', **SMALL)
         want = [list(plain.groups(epoch)) for epoch in range(2)]
         for cache in CACHES:
             stream = cached(d, source, cache)
             groups = stream.groups(0)
-            for _ in range(9): next(groups)
+            for _ in range(9):
+                next(groups)
             groups.close()
             assert_same_groups(stream.groups(0, want[0][8][2]), want[0][9:])
-            for epoch in (1, 0): assert_same_groups(stream.groups(epoch), want[epoch])
+            for epoch in (1, 0):
+                assert_same_groups(stream.groups(epoch), want[epoch])
             test_eq(bool(stream.cache.disk), 'cache_dir' in cache)
 
 # %% ../nbs/proofs/stream.ipynb #27817054
 def test_clear_cache_removes_caches_and_nothing_else():
     with tempfile.TemporaryDirectory() as d:
-        list(cached(d, make_corpus(Path(d)/'in', files=1), dict(cache_dir='x')).groups(0))
-        (Path(d)/'x/mine').mkdir(); (Path(d)/'x/mine/notes.txt').write_text('keep')
-        assert clear_cache(Path(d)/'x') > 1000
-        test_eq([p.name for p in (Path(d)/'x').rglob('*')], ['mine', 'notes.txt'])
-        test_eq((clear_cache(Path(d)/'x'), clear_cache(Path(d)/'gone')), (0, 0))
+        list(cached(d, make_corpus(Path(d) / 'in', files=1), dict(cache_dir='x')).groups(0))
+        (Path(d) / 'x/mine').mkdir()
+        (Path(d) / 'x/mine/notes.txt').write_text('keep')
+        assert clear_cache(Path(d) / 'x') > 1000
+        test_eq([p.name for p in (Path(d) / 'x').rglob('*')], ['mine', 'notes.txt'])
+        test_eq((clear_cache(Path(d) / 'x'), clear_cache(Path(d) / 'gone')), (0, 0))
 
 # %% ../nbs/proofs/stream.ipynb #2422d05e
 def test_a_vocabulary_and_tokens_are_those_of_prepare():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_corpus(d/'in', files=2)
+        make_corpus(d / 'in', files=2)
         for options in ({}, {'dedup': False, 'val_fraction': 0.4}):
             options = {'val_fraction': 0.1, 'document_kib': 2, **options}
-            prepare(d/'in', d/f'out{len(options)}', tokenization='train-bpe', vocab_size=400, **options)
-            made = train_bpe(sample_texts(d/'in', **options), 400)
-            test_eq(made.state(), (d/f'out{len(options)}/tokenizer_state.json').read_text())
-            tokens = collect_tokens(d/'in', made, **options)
-            for split in ('train', 'val'): assert np.array_equal(tokens[split][:], TokenShards(d/f'out{len(options)}', split)[:])
-            shutil.rmtree(d/f'out{len(options)}')
+            prepare(d / 'in', d / f'out{len(options)}', tokenization='train-bpe', vocab_size=400, **options)
+            made = train_bpe(sample_texts(d / 'in', **options), 400)
+            test_eq(made.state(), (d / f'out{len(options)}/tokenizer_state.json').read_text())
+            tokens = collect_tokens(d / 'in', made, **options)
+            for split in ('train', 'val'):
+                assert np.array_equal(tokens[split][:], TokenShards(d / f'out{len(options)}', split)[:])
+            shutil.rmtree(d / f'out{len(options)}')
 
 # %% ../nbs/proofs/stream.ipynb #c8c80d40
 def test_collecting_stops_at_a_limit_and_says_what_is_missing():
     texts, read = [f'text number {i}' for i in range(5000)], []
     whole = collect_tokens(texts, 'bytes')
+
     def watched():
-        for i, text in enumerate(texts): read.append(i); yield text
+        for i, text in enumerate(texts):
+            read.append(i)
+            yield text
+
     some = collect_tokens(watched, 'bytes', limit={'train': 0, 'val': 500}, threads=1, part_kib=1)
     test_eq((list(some), some['val'][:].tolist()), (['val'], whole['val'][:500].tolist()))
     assert len(read) < 2500, len(read)
-    test_eq({s: len(t) for s, t in collect_tokens(texts, 'bytes', limit={'val': 10}).items()}, {'train': len(whole['train']), 'val': 10})
-    test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='no document fell into val', exc=MemtrainError)
-    test_fail(lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9), contains='cut it finer with document_kib 4, or choose another val_fraction', exc=MemtrainError)
+    test_eq(
+        {s: len(t) for s, t in collect_tokens(texts, 'bytes', limit={'val': 10}).items()},
+        {'train': len(whole['train']), 'val': 10},
+    )
+    test_fail(
+        lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9),
+        contains='no document fell into val',
+        exc=MemtrainError,
+    )
+    test_fail(
+        lambda: collect_tokens(['one'], 'bytes', val_fraction=1e-9),
+        contains='cut it finer with document_kib 4, or choose another val_fraction',
+        exc=MemtrainError,
+    )
     test_eq(list(collect_tokens(['one'], 'bytes', val_fraction=0)), ['train'])
 
 # %% ../nbs/proofs/stream.ipynb #92b5146f
 def test_a_key_that_all_records_lack_is_named():
     with tempfile.TemporaryDirectory() as d:
         d, lacks = Path(d), "x.jsonl, line 1: no text under 'text'; it has body, id: choose with text_key"
+
         def fails(lines, said, **options):
-            (d/'x.jsonl').write_text('\n'.join(lines))
-            test_fail(lambda: list(DocumentStream(d/'x.jsonl', 'bytes', **options).groups(0)), contains=said, exc=MemtrainError)
+            (d / 'x.jsonl').write_text('\n'.join(lines))
+            test_fail(
+                lambda: list(DocumentStream(d / 'x.jsonl', 'bytes', **options).groups(0)),
+                contains=said,
+                exc=MemtrainError,
+            )
+
         other = [json.dumps({'body': f'text {i}', 'id': i}) for i in range(9)]
-        fails(other, f"no document fell into train, there are too few (9 broken); the first broken record is {d}/{lacks}")
+        fails(
+            other,
+            f"no document fell into train, there are too few (9 broken); the first broken record is {d}/{lacks}",
+        )
         fails(other, f'more than 3 broken records; the first is {d}/{lacks}', max_broken=3)
-        test_fail(lambda: collect_tokens(d/'x.jsonl', 'bytes'), contains=f'no document fell into train and val, there are too few (9 broken); the first broken record is {d}/{lacks}', exc=MemtrainError)
-        fails(['[1]', '{'], "line 1: a list, not an object with a 'text': mend them, or raise max_broken", max_broken=1)
+        test_fail(
+            lambda: collect_tokens(d / 'x.jsonl', 'bytes'),
+            contains=f'no document fell into train and val, there are too few (9 broken); the first broken record is {d}/{lacks}',
+            exc=MemtrainError,
+        )
+        fails(
+            ['[1]', '{'],
+            "line 1: a list, not an object with a 'text': mend them, or raise max_broken",
+            max_broken=1,
+        )
         fails(['[1]', '{'], "line 1: a list, not an object with a 'text': mend them, or give more text")
 
 # %% ../nbs/proofs/stream.ipynb #192edcb0
 def make_documents(lengths, seed=0):
-    "(ids, lengths) of documents with so many tokens, their ends (0) included, no two tokens the same but the ends"
+    """(ids, lengths) of documents with so many tokens, their ends (0) included, no two tokens the same but
+    the ends"""
     lengths = np.array(lengths, np.int64)
     ids = np.random.default_rng(seed).permutation(np.arange(1, lengths.sum() + 1)).astype(np.uint32)
     ids[np.cumsum(lengths) - 1] = 0
     return ids, lengths
 
+
 def cut_all(cutter, ids, lengths, pieces=1):
     "The rows of all documents, given in so many pieces"
     ends, out = np.cumsum(lengths), []
     for part in np.array_split(np.arange(len(lengths)), pieces):
-        if len(part): out.append(cutter.add(ids[ends[part[0]] - lengths[part[0]]:ends[part[-1]]], lengths[part]))
+        if len(part):
+            out.append(cutter.add(ids[ends[part[0]] - lengths[part[0]] : ends[part[-1]]], lengths[part]))
     return np.concatenate([*out, cutter.end()])
 
 # %% ../nbs/proofs/stream.ipynb #a622d357
@@ -611,7 +975,8 @@ def test_joined_rows_have_every_target_once(lengths, T, pieces):
     ids, lengths = make_documents(lengths)
     kind = row_type(T, np.uint32, 'join')
     x, y = _to_batch(cut_all(JoinedRows(kind, 0, T), ids, lengths, pieces), 0, 'join')
-    test_eq(y[y >= 0].tolist(), ids[1:].tolist()); test_eq(x[y >= 0].tolist(), ids[:-1].tolist())
+    test_eq(y[y >= 0].tolist(), ids[1:].tolist())
+    test_eq(x[y >= 0].tolist(), ids[:-1].tolist())
     test_eq(int((y < 0).sum()), -(len(ids) - 1) % T)  # only the last row is filled up
     x, y = _to_batch(cut_all(JoinedRows(kind, 0, T, masked=True), ids, lengths, pieces), 0, 'mask')
     test_eq(y[y >= 0].tolist(), ids[1:][ids[:-1] != 0].tolist())
@@ -625,16 +990,27 @@ def test_a_stride_makes_rows_overlap_and_loses_nothing(lengths, T, data):
     x, y = _to_batch(cut_all(JoinedRows(row_type(T, np.uint32, 'join'), 0, S), ids, lengths, 3), 0, 'join')
     for i, (a, b) in enumerate(zip(x, y)):
         n = int((b >= 0).sum())
-        test_eq(b[:n].tolist(), ids[i*S + 1:i*S + 1 + n].tolist()); test_eq(a[:n].tolist(), ids[i*S:i*S + n].tolist())
+        test_eq(b[:n].tolist(), ids[i * S + 1 : i * S + 1 + n].tolist())
+        test_eq(a[:n].tolist(), ids[i * S : i * S + n].tolist())
         assert n == T or i == len(y) - 1
-    rows = -(-max(0, len(ids) - 1 - T)//S) + (len(ids) > 1)  # the first has T targets, each other S new ones
+    rows = -(-max(0, len(ids) - 1 - T) // S) + (
+        len(ids) > 1
+    )  # the first has T targets, each other S new ones
     test_eq(len(y), rows)
 
 # %% ../nbs/proofs/stream.ipynb #7fba2320
 def test_a_row_without_a_target_is_no_row():
     kind = row_type(4, np.dtype(np.uint16), 'mask')
-    for mask, rows in ((True, 1), (False, 2)):  # x of a second row would be the end of the first document alone
-        test_eq(len(cut_all(JoinedRows(kind, 0, 4, mask), np.array([1, 2, 3, 4, 0, 0], np.uint16), np.array([5, 1]))), rows)
+    # x of a second row would be the end of the first document alone
+    for mask, rows in ((True, 1), (False, 2)):
+        test_eq(
+            len(
+                cut_all(
+                    JoinedRows(kind, 0, 4, mask), np.array([1, 2, 3, 4, 0, 0], np.uint16), np.array([5, 1])
+                )
+            ),
+            rows,
+        )
 
 # %% ../nbs/proofs/stream.ipynb #908f7151
 @settings(max_examples=40, deadline=None)
@@ -643,16 +1019,29 @@ def test_split_rows_hold_one_document_each(lengths, T):
     ids, lengths = make_documents(lengths)
     x, y = _to_batch(cut_all(SplitRows(row_type(T, np.uint32, 'split'), 0), ids, lengths, 2), 0, 'split')
     within = [d for d in np.split(ids, np.cumsum(lengths)[:-1])]
-    test_eq(y[y >= 0].tolist(), [t for d in within for t in d[1:]]); test_eq(x[y >= 0].tolist(), [t for d in within for t in d[:-1]])
-    test_eq(len(y), sum(-(-(n - 1)//T) for n in lengths.tolist())); assert (x[y < 0] == 0).all()
+    test_eq(y[y >= 0].tolist(), [t for d in within for t in d[1:]])
+    test_eq(x[y >= 0].tolist(), [t for d in within for t in d[:-1]])
+    test_eq(len(y), sum(-(-(n - 1) // T) for n in lengths.tolist()))
+    assert (x[y < 0] == 0).all()
 
 # %% ../nbs/proofs/stream.ipynb #7214621c
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.integers(1, 20), st.integers(1, 4), st.integers(0, 9))
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=40),
+    st.integers(1, 20),
+    st.integers(1, 4),
+    st.integers(0, 9),
+)
 def test_packed_rows_cross_no_document_and_lose_nothing(lengths, T, pieces, pool):
     ids, lengths = make_documents(lengths)
-    x, y, document, position = _to_batch(cut_all(PackedRows(row_type(T, np.uint32, 'pack'), 0, pool), ids, lengths, pieces), 0, 'pack')
-    place = {int(t): (d, i) for d, tokens in enumerate(np.split(ids, np.cumsum(lengths)[:-1])) for i, t in enumerate(tokens[:-1])}
+    x, y, document, position = _to_batch(
+        cut_all(PackedRows(row_type(T, np.uint32, 'pack'), 0, pool), ids, lengths, pieces), 0, 'pack'
+    )
+    place = {
+        int(t): (d, i)
+        for d, tokens in enumerate(np.split(ids, np.cumsum(lengths)[:-1]))
+        for i, t in enumerate(tokens[:-1])
+    }
     documents, seen = np.split(ids, np.cumsum(lengths)[:-1]), []
     for row in zip(x.tolist(), y.tolist(), document.tolist(), position.tolist()):
         used = sum(d >= 0 for d in row[2])
@@ -662,9 +1051,14 @@ def test_packed_rows_cross_no_document_and_lose_nothing(lengths, T, pieces, pool
             which, at = place[token]
             assert target == documents[which][at + 1]  # the next token of the same document
             begins = k == 0 or d != row[2][k - 1]
-            test_eq((d, p), ((row[2][k - 1] + 1 if k else 0), 0) if begins else (row[2][k - 1], row[3][k - 1] + 1))
-            if begins: test_eq(at % T, 0)  # a piece begins at its document's beginning, or behind full rows of it
-            else: test_eq(place[row[0][k - 1]], (which, at - 1))
+            test_eq(
+                (d, p), ((row[2][k - 1] + 1 if k else 0), 0) if begins else (row[2][k - 1], row[3][k - 1] + 1)
+            )
+            # a piece begins at its document's beginning, or behind full rows of it
+            if begins:
+                test_eq(at % T, 0)
+            else:
+                test_eq(place[row[0][k - 1]], (which, at - 1))
             seen.append(token)
     test_eq(sorted(seen), sorted(place))
 
@@ -673,35 +1067,44 @@ def test_packing_does_not_depend_on_how_documents_arrive_and_the_pool_is_bounded
     ids, lengths = make_documents(np.random.default_rng(1).integers(1, 90, 600))
     kind = row_type(64, np.uint32, 'pack')
     whole = cut_all(PackedRows(kind, 0, 32), ids, lengths)
-    for pieces in (7, 600): assert (cut_all(PackedRows(kind, 0, 32), ids, lengths, pieces) == whole).all()
+    for pieces in (7, 600):
+        assert (cut_all(PackedRows(kind, 0, 32), ids, lengths, pieces) == whole).all()
     cutter, most, ends = PackedRows(kind, 0, 32), 0, np.cumsum(lengths)
     for a, n in zip(ends - lengths, lengths):
-        cutter.add(ids[a:a + n], np.array([n]))
+        cutter.add(ids[a : a + n], np.array([n]))
         most = max(most, len(cutter.held))
         test_eq((len(cutter.held), cutter.sizes), (len(cutter.sizes), sorted(cutter.sizes)))
-    assert 32 <= most <= 64 and cutter.total == sum(map(len, cutter.held.values()))//4
-    again = PackedRows(kind, 0, 32); again.load(cutter.state())
+    assert 32 <= most <= 64 and cutter.total == sum(map(len, cutter.held.values())) // 4
+    again = PackedRows(kind, 0, 32)
+    again.load(cutter.state())
     assert len(cutter.held) and (again.end() == cutter.end()).all()
 
 # %% ../nbs/proofs/stream.ipynb #fc93b918
 def test_rows_take_the_oldest_piece_and_then_what_fits_best():
     pack = PackedRows(row_type(10, np.dtype(np.uint16), 'pack'), 0)
     sizes = np.array([6, 1, 3, 4, 2])  # positions of documents 1 to 5
-    rows = np.concatenate([pack.add(np.repeat(np.arange(1, 6), sizes + 1).astype(np.uint16), sizes + 1), pack.end()])
-    test_eq([sorted({*row['ids'][:row['targets']].tolist()}) for row in rows], [[1, 4], [2, 3, 5]])
+    rows = np.concatenate(
+        [pack.add(np.repeat(np.arange(1, 6), sizes + 1).astype(np.uint16), sizes + 1), pack.end()]
+    )
+    test_eq([sorted({*row['ids'][: row['targets']].tolist()}) for row in rows], [[1, 4], [2, 3, 5]])
     most, rng = 0, np.random.default_rng(0)
     pack = PackedRows(row_type(512, np.dtype(np.uint16), 'pack'), 0)
     for _ in range(40):
         sizes = rng.integers(20, 200, 50)
         pack.add(np.ones(sizes.sum(), np.uint16), sizes)
         most = max(most, len(pack.held))
-    assert 0.9*_POOL < most <= _POOL, most
+    assert 0.9 * _POOL < most <= _POOL, most
 
 # %% ../nbs/proofs/stream.ipynb #d9d3d3c7
 def shuffled(n, size, batch_size, *key):
     "The order in which a buffer of `size` gives `n` rows"
-    buffer, left, out = _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key), np.arange(n).view('V8'), []
-    while len(left := buffer.put(left)) or buffer.held: out.append(buffer.draw(len(out)).view(np.int64))
+    buffer, left, out = (
+        _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key),
+        np.arange(n).view('V8'),
+        [],
+    )
+    while len(left := buffer.put(left)) or buffer.held:
+        out.append(buffer.draw(len(out)).view(np.int64))
     return np.concatenate(out)
 
 # %% ../nbs/proofs/stream.ipynb #39ee8090
@@ -710,34 +1113,50 @@ def test_a_buffer_gives_every_row_once_in_an_order_its_key_decides():
         order = shuffled(n, size, batch, 1, 0)
         test_eq(sorted(order), list(range(n)))
         test_eq(order.tolist(), shuffled(n, size, batch, 1, 0).tolist())
-        if size and n > 3: assert order.tolist() not in (shuffled(n, size, batch, 2, 0).tolist(), list(range(n)))
-        if not size: test_eq(order.tolist(), list(range(n)))
+        if size and n > 3:
+            assert order.tolist() not in (shuffled(n, size, batch, 2, 0).tolist(), list(range(n)))
+        if not size:
+            test_eq(order.tolist(), list(range(n)))
     order = shuffled(20_000, 1000, 16, 3)
     assert (order - np.arange(20_000)).max() <= 1000  # nothing comes before it has entered the buffer
     moved = np.abs(order - np.arange(20_000))[2000:-2000].mean()
-    assert 650 < moved < 820  # a row waits for 1,000 others on average, some much longer: on average it moves by 2/e of that
+    # a row waits for 1,000 others on average, some much longer: on average it moves by 2/e of that
+    assert 650 < moved < 820
 
 # %% ../nbs/proofs/stream.ipynb #f96247cd
 class Texts:
     "So many texts, each of its own letters, a function that gives them anew each time"
-    def __init__(self, n, longest=200): self.n, self.longest = n, longest
+
+    def __init__(self, n, longest=200):
+        self.n, self.longest = n, longest
 
     def __call__(self):
         rng = random.Random(3)
-        for i in range(self.n): yield f'{i}:' + ''.join(rng.choices('abcdefgh ijk\n', k=rng.randint(1, self.longest)))
+        for i in range(self.n):
+            yield f'{i}:' + ''.join(rng.choices('abcdefgh ijk\n', k=rng.randint(1, self.longest)))
+
 
 def open_stream(n=300, **kw):
     "A small stream of bytes"
     every = kw.pop('every', 7)
-    stream = TokenStream(kw.pop('source', None) or Texts(n), ByteTokenizer(), **{'batch_size': 4, 'block_size': 32, 'shuffle_buffer_size': 60, 'filter': False, 'seed': 2, **kw})
+    stream = TokenStream(
+        kw.pop('source', None) or Texts(n),
+        ByteTokenizer(),
+        **{'batch_size': 4, 'block_size': 32, 'shuffle_buffer_size': 60, 'filter': False, 'seed': 2, **kw},
+    )
     stream._every = every  # more states from workers than in earnest
     return stream
 
-def same(a, b): return len(a) == len(b) and all(torch.equal(s, t) for p, q in zip(a, b) for s, t in zip(p, q, strict=True))
+
+def same(a, b):
+    return len(a) == len(b) and all(
+        torch.equal(s, t) for p, q in zip(a, b) for s, t in zip(p, q, strict=True)
+    )
 
 # %% ../nbs/proofs/stream.ipynb #42ba8985
 def resumes_exactly(points, kw):
-    "Does a stream that is stopped behind each of `points` random batches of two epochs go on with the batches that would have come?"
+    """Does a stream that is stopped behind each of `points` random batches of two epochs go on with the
+    batches that would have come?"""
     stream, all_batches, states, lengths = open_stream(**kw), [], [], []
     random.seed(str(kw))
     for epoch in range(2):
@@ -748,7 +1167,8 @@ def resumes_exactly(points, kw):
     stops = {lengths[0], lengths[0] - 1, 1} | set(random.sample(range(1, lengths[0] + 9), points - 3))
     for stop in sorted(stops):
         kept = io.BytesIO()
-        torch.save(states[stop - 1], kept); kept.seek(0)
+        torch.save(states[stop - 1], kept)
+        kept.seek(0)
         again = open_stream(**kw)
         again.load_state_dict(torch.load(kept, weights_only=True))
         rest = [*again, *again] if stop < lengths[0] else list(again)
@@ -756,26 +1176,39 @@ def resumes_exactly(points, kw):
 
 # %% ../nbs/proofs/stream.ipynb #79e42c9f
 def test_streams_resume_exactly_at_any_batch():
-    for mode, kw in zip(('join', 'pack', 'split'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})):
+    for mode, kw in zip(
+        ('join', 'pack', 'split'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})
+    ):
         resumes_exactly(10, dict(documents=mode, n=150, **kw))
 
 # %% ../nbs/proofs/stream.ipynb #71edc496
 def test_streams_resume_exactly_in_a_corpus_of_many_parts():
     with tempfile.TemporaryDirectory() as d:
-        corpus = make_corpus(Path(d)/'in', files=1)
-        for kw in (dict(), dict(documents='pack', dedup=False, rank=1, world_size=2), dict(cache_dir=f'{d}/c', documents='split'), dict(num_workers=2)):
+        corpus = make_corpus(Path(d) / 'in', files=1)
+        for kw in (
+            dict(),
+            dict(documents='pack', dedup=False, rank=1, world_size=2),
+            dict(cache_dir=f'{d}/c', documents='split'),
+            dict(num_workers=2),
+        ):
             resumes_exactly(5, dict(source=corpus, part_kib=4, document_kib=2, block_size=256, **kw))
 
 # %% ../nbs/proofs/stream.ipynb #eb5f1b1e
 def test_streams_with_workers_resume_exactly_at_any_batch():
-    for mode, kw in zip(('pack', 'join', 'mask'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})):
+    for mode, kw in zip(
+        ('pack', 'join', 'mask'), ({}, {'rank': 0, 'world_size': 2}, {'rank': 1, 'world_size': 2})
+    ):
         resumes_exactly(5, dict(documents=mode, num_workers=2, n=150, **kw))
 
 # %% ../nbs/proofs/stream.ipynb #dc927e0a
 def test_shares_draw_each_in_its_own_way():
     for workers in (0, 2):
-        keys = [run.buffer.key if not workers else run.make(k).buffer.key for rank in (0, 1) for run in [open_stream(rank=rank, world_size=2, num_workers=workers)._running()]
-                for k in range(max(1, workers))]
+        keys = [
+            run.buffer.key if not workers else run.make(k).buffer.key
+            for rank in (0, 1)
+            for run in [open_stream(rank=rank, world_size=2, num_workers=workers)._running()]
+            for k in range(max(1, workers))
+        ]
         test_eq(len(set(keys)), len(keys))
 
 # %% ../nbs/proofs/stream.ipynb #70cccb5b
@@ -784,15 +1217,20 @@ def test_an_epoch_begun_in_the_middle_of_another_has_nothing_of_it():
         whole, stopped = open_stream(documents=mode), open_stream(documents=mode)
         list(whole)
         for k, _ in enumerate(stopped):
-            if k == 5: break
+            if k == 5:
+                break
         stopped.epoch = 1
         assert same(list(stopped), list(whole))
 
 # %% ../nbs/proofs/stream.ipynb #7517c4f2
 def test_worker_processes_count_what_threads_count():
     with tempfile.TemporaryDirectory() as d:
-        lines = ['{' if i % 60 == 7 else json.dumps({'text': f'text {i % 500} ' + 'x'*(i % 90)}) for i in range(600)]
-        for k in range(3): (Path(d)/f'{k}.jsonl').write_text('\n'.join(lines[200*k:200*k + 200]))
+        lines = [
+            '{' if i % 60 == 7 else json.dumps({'text': f'text {i % 500} ' + 'x' * (i % 90)})
+            for i in range(600)
+        ]
+        for k in range(3):
+            (Path(d) / f'{k}.jsonl').write_text('\n'.join(lines[200 * k : 200 * k + 200]))
         found = []
         for workers in (0, 2, 3):
             stream = open_stream(source=Path(d), num_workers=workers)
@@ -800,7 +1238,7 @@ def test_worker_processes_count_what_threads_count():
             found.append((stream.counts, sorted(stream.broken)))
         test_eq(found[0][0]['broken'], 10)
         assert len(found[0][1]) == 10 and found[0][0]['documents'] > 400
-        test_eq(found[1:], found[:1]*2)
+        test_eq(found[1:], found[:1] * 2)
 
 # %% ../nbs/proofs/stream.ipynb #f79d5675
 KILLED = """
@@ -831,34 +1269,47 @@ def test_a_killed_process_can_be_gone_on_from():
             exec(KILLED, module)
             whole = list(module['open_stream']())
             path = f'{d}/{workers}'
-            with subprocess.Popen([sys.executable, '-c', KILLED + 'run(open_stream(), sys.argv[1])', path, str(workers)], stdout=subprocess.PIPE) as process:
+            with subprocess.Popen(
+                [sys.executable, '-c', KILLED + 'run(open_stream(), sys.argv[1])', path, str(workers)],
+                stdout=subprocess.PIPE,
+            ) as process:
                 process.stdout.readline()
-                time.sleep(random.random()/8)
+                time.sleep(random.random() / 8)
                 below = psutil.Process(process.pid).children(recursive=True)
                 process.kill()
             kept, again = torch.load(path, weights_only=True), module['open_stream']()
             sys.argv = argv
             again.load_state_dict(kept['state'])
             rest = list(again)
-            assert 0 < len(rest) < len(whole) - 3 and same(rest, whole[-len(rest):])
+            assert 0 < len(rest) < len(whole) - 3 and same(rest, whole[-len(rest) :])
             test_eq(whole[-len(rest) - 1][0].sum().item(), kept['sum'])
             psutil.wait_procs(below, timeout=20)
-            assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]  # its workers notice, and end
+            # its workers notice, and end
+            assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 # %% ../nbs/proofs/stream.ipynb #0e45aa72
-def targets_of(batches): return Counter(tuple(row[row >= 0].tolist()) for batch in batches for row in batch[1])
+def targets_of(batches):
+    return Counter(tuple(row[row >= 0].tolist()) for batch in batches for row in batch[1])
+
 
 def test_ranks_and_workers_share_the_rows_out():
-    everything = Counter(i for text in Texts(150)() for i in ByteTokenizer().encode_documents([text])[0].tolist())
+    everything = Counter(
+        i for text in Texts(150)() for i in ByteTokenizer().encode_documents([text])[0].tolist()
+    )
     for mode in ('split', 'join'):
         whole = targets_of(open_stream(150, documents=mode))
         for ranks, workers in ((3, 0), (2, 2)):
-            parts = [targets_of(open_stream(150, documents=mode, rank=r, world_size=ranks, num_workers=workers)) for r in range(ranks)]
+            parts = [
+                targets_of(open_stream(150, documents=mode, rank=r, world_size=ranks, num_workers=workers))
+                for r in range(ranks)
+            ]
             assert all(parts)
-            if mode == 'split': assert sum(parts, Counter()) == whole  # the very rows, each once
+            if mode == 'split':
+                assert sum(parts, Counter()) == whole  # the very rows, each once
             else:
-                lost = everything - Counter(t for row, n in sum(parts, Counter()).items() for t in row*n)
-                test_eq(sum(lost.values()), ranks*max(1, workers))  # the first token of each share's line is no target
+                lost = everything - Counter(t for row, n in sum(parts, Counter()).items() for t in row * n)
+                # the first token of each share's line is no target
+                test_eq(sum(lost.values()), ranks * max(1, workers))
 
 # %% ../nbs/proofs/stream.ipynb #7a649d55
 def test_a_dataloader_of_the_user_shares_out_too():
@@ -866,27 +1317,39 @@ def test_a_dataloader_of_the_user_shares_out_too():
     with_workers = targets_of(DataLoader(stream, batch_size=None, num_workers=2))
     assert with_workers == targets_of(stream)
     fast = open_stream(documents='split', num_workers=1)
-    test_fail(lambda: list(DataLoader(fast, batch_size=None, num_workers=1)), contains='give num_workers to one of them')
+    test_fail(
+        lambda: list(DataLoader(fast, batch_size=None, num_workers=1)),
+        contains='give num_workers to one of them',
+    )
 
 # %% ../nbs/proofs/stream.ipynb #18ba2a69
 class Stateful(IterableDataset):
-    "What torchdata's StatefulDataLoader does in a worker: the state behind each item goes along with it; here, stopped after some"
-    def __init__(self, stream, states=None, n=None): self.stream, self.states, self.n = stream, states, n
+    """What torchdata's StatefulDataLoader does in a worker: the state behind each item goes along with it;
+    here, stopped after some"""
+
+    def __init__(self, stream, states=None, n=None):
+        self.stream, self.states, self.n = stream, states, n
 
     def __iter__(self):
-        if self.states: self.stream.load_state_dict(self.states[torch.utils.data.get_worker_info().id])
+        if self.states:
+            self.stream.load_state_dict(self.states[torch.utils.data.get_worker_info().id])
         for k, batch in enumerate(self.stream, 1):
             yield *batch, torch.utils.data.get_worker_info().id, self.stream.state_dict()
-            if k == self.n: return
+            if k == self.n:
+                return
+
 
 def test_states_are_kept_for_each_worker_of_a_dataloader():
     def by_worker(job):
         found = {0: [], 1: []}
-        for x, y, worker, state in DataLoader(job, batch_size=None, num_workers=2): found[worker].append(((x, y), state))
+        for x, y, worker, state in DataLoader(job, batch_size=None, num_workers=2):
+            found[worker].append(((x, y), state))
         return found
+
     whole, begun = by_worker(Stateful(open_stream())), by_worker(Stateful(open_stream(), n=9))
     rest = by_worker(Stateful(open_stream(), [begun[k][-1][1] for k in (0, 1)]))
-    for k in (0, 1): assert len(whole[k]) > 9 and same([b for b, _ in begun[k] + rest[k]], [b for b, _ in whole[k]])
+    for k in (0, 1):
+        assert len(whole[k]) > 9 and same([b for b, _ in begun[k] + rest[k]], [b for b, _ in whole[k]])
 
 # %% ../nbs/proofs/stream.ipynb #54f0b0f8
 def test_a_worker_that_dies_is_an_error():
@@ -897,18 +1360,24 @@ def test_a_worker_that_dies_is_an_error():
                 next(p for p in psutil.Process().children() if p not in before).kill()
                 killed = True
         assert False, 'the epoch ended without a word'
-    except (MemtrainError, RuntimeError) as e: assert killed and ('died' in str(e) or 'killed by signal' in str(e)), e  # torch may notice before we ask
+    # torch may notice before we ask
+    except (MemtrainError, RuntimeError) as e:
+        assert killed and ('died' in str(e) or 'killed by signal' in str(e)), e
 
 # %% ../nbs/proofs/stream.ipynb #7799a365
 def test_nothing_is_left_behind_when_a_loop_is_left():
     for workers in (0, 2):
         threads, processes = threading.active_count(), len(psutil.Process().children())
         stream = open_stream(400, num_workers=workers)
-        for batch in stream: break
+        for batch in stream:
+            break
         for _ in range(100):
-            if threading.active_count() <= threads and len(psutil.Process().children()) <= processes: break
+            if threading.active_count() <= threads and len(psutil.Process().children()) <= processes:
+                break
             time.sleep(0.05)
-        test_eq((threading.active_count() <= threads, len(psutil.Process().children()) <= processes), (True, True))
+        test_eq(
+            (threading.active_count() <= threads, len(psutil.Process().children()) <= processes), (True, True)
+        )
         rest, whole = list(stream), list(open_stream(400, num_workers=workers))
         assert same([batch, *rest], whole)  # and the next loop goes on from there
 
@@ -918,44 +1387,83 @@ def test_epochs_differ_and_seeds_decide():
     first, second = list(stream), list(stream)
     test_eq(stream.epoch, 2)
     assert targets_of(first) == targets_of(second) and not same(first, second)
-    assert same(first, list(open_stream(documents='split'))) and not same(first, list(open_stream(documents='split', seed=3)))
+    assert same(first, list(open_stream(documents='split'))) and not same(
+        first, list(open_stream(documents='split', seed=3))
+    )
     stream.epoch = 1
     assert same(list(stream), second)
     plain = open_stream(documents='split', shuffle=False)
     in_order = list(plain)
     assert same(in_order, list(plain)) and not same(in_order, first)
-    test_eq([len(x) for x, _ in open_stream(documents='split', drop_last=True)], [4]*(sum(len(x) for x, _ in first)//4))
+    test_eq(
+        [len(x) for x, _ in open_stream(documents='split', drop_last=True)],
+        [4] * (sum(len(x) for x, _ in first) // 4),
+    )
 
 # %% ../nbs/proofs/stream.ipynb #48ce447f
 def test_a_cache_changes_nothing():
     with tempfile.TemporaryDirectory() as d:
         Path(d, 'texts').mkdir()
-        for i, text in enumerate(Texts(60)()): Path(d, 'texts', f'{i}.txt').write_text(text)
+        for i, text in enumerate(Texts(60)()):
+            Path(d, 'texts', f'{i}.txt').write_text(text)
+
         def epochs(**kw):
-            stream = TokenStream(f'{d}/texts', ByteTokenizer(), 4, 32, shuffle_buffer_size=50, filter=False, **kw)
+            stream = TokenStream(
+                f'{d}/texts', ByteTokenizer(), 4, 32, shuffle_buffer_size=50, filter=False, **kw
+            )
             return [batch for _ in range(3) for batch in stream]
+
         plain = epochs()
-        assert same(epochs(cache_size='1MB'), plain) and same(epochs(cache_dir=f'{d}/kept'), plain) and same(epochs(cache_dir=f'{d}/kept'), plain)
+        assert (
+            same(epochs(cache_size='1MB'), plain)
+            and same(epochs(cache_dir=f'{d}/kept'), plain)
+            and same(epochs(cache_dir=f'{d}/kept'), plain)
+        )
         assert same(epochs(num_workers=2, cache_dir=f'{d}/kept'), epochs(num_workers=2))
 
 # %% ../nbs/proofs/stream.ipynb #f1ff4054
 def nothing_came(stream):
-    try: return not list(stream)
-    except MemtrainError as e: return 'too little text for 2 shares' in str(e)
+    try:
+        return not list(stream)
+    except MemtrainError as e:
+        return 'too little text for 2 shares' in str(e)
 
 # %% ../nbs/proofs/stream.ipynb #2087681e
 def test_states_that_belong_elsewhere_are_refused():
     stream = open_stream()
-    for batch, _ in zip(stream, range(3)): state = stream.state_dict()
-    for kw, said in (({'seed': 1}, 'seed 2, this is'), ({'block_size': 16}, 'block_size 32'), ({'documents': 'pack'}, 'documents join'), ({'num_workers': 2}, 'num_workers 0'),
-                     ({'rank': 0, 'world_size': 2}, 'share [0, 1], this is share [0, 2]'), ({'split': 'val', 'val_fraction': 0.5}, 'made with'), ({'split_seed': 1}, 'seed 0, this is seed 1'), ({'batch_size': 5}, 'batch_size 4')):
+    for batch, _ in zip(stream, range(3)):
+        state = stream.state_dict()
+    for kw, said in (
+        ({'seed': 1}, 'seed 2, this is'),
+        ({'block_size': 16}, 'block_size 32'),
+        ({'documents': 'pack'}, 'documents join'),
+        ({'num_workers': 2}, 'num_workers 0'),
+        ({'rank': 0, 'world_size': 2}, 'share [0, 1], this is share [0, 2]'),
+        ({'split': 'val', 'val_fraction': 0.5}, 'made with'),
+        ({'split_seed': 1}, 'seed 0, this is seed 1'),
+        ({'batch_size': 5}, 'batch_size 4'),
+    ):
         test_fail(lambda: open_stream(**kw).load_state_dict(state), contains=said)
-    for state in ({}, None, {'epoch': 1}): test_fail(lambda: open_stream().load_state_dict(state), contains="isn't the state of a stream", exc=MemtrainError)
-    for kw, said in (({'stride': 33}, 'outside 1 .. 32'), ({'stride': 0}, 'outside'), ({'stride': 16, 'documents': 'pack'}, "'pack' cuts at"), ({'batch_size': 0}, 'batch_size 0'),
-                     ({'documents': 'cut'}, "documents 'cut'"), ({'shuffle_buffer_size': -1}, 'less than 0'), ({'max_examples': 0}, 'max_examples 0'), ({'num_workers': -1}, 'num_workers -1'),
-                     ({'num_workers': 1, 'cache_size': 5}, 'give a cache_dir')):
+    for state in ({}, None, {'epoch': 1}):
+        test_fail(
+            lambda: open_stream().load_state_dict(state),
+            contains="isn't the state of a stream",
+            exc=MemtrainError,
+        )
+    for kw, said in (
+        ({'stride': 33}, 'outside 1 .. 32'),
+        ({'stride': 0}, 'outside'),
+        ({'stride': 16, 'documents': 'pack'}, "'pack' cuts at"),
+        ({'batch_size': 0}, 'batch_size 0'),
+        ({'documents': 'cut'}, "documents 'cut'"),
+        ({'shuffle_buffer_size': -1}, 'less than 0'),
+        ({'max_examples': 0}, 'max_examples 0'),
+        ({'num_workers': -1}, 'num_workers -1'),
+        ({'num_workers': 1, 'cache_size': 5}, 'give a cache_dir'),
+    ):
         test_fail(lambda: open_stream(**kw), contains=said)
-    assert sum(nothing_came(open_stream(1, rank=r, world_size=2)) for r in range(2)) == 1  # one of two ranks has the only document
+    # one of two ranks has the only document
+    assert sum(nothing_came(open_stream(1, rank=r, world_size=2)) for r in range(2)) == 1
     test_fail(lambda: list(open_stream(1, drop_last=True)), contains='leave drop_last out')
 
 # %% ../nbs/proofs/stream.ipynb #30c4d1b6
@@ -963,22 +1471,41 @@ def places_in(state):
     "(dictionary or list, key) of every value in `state`, however deep"
     for key in list(state) if isinstance(state, dict) else range(len(state)):
         yield state, key
-        if isinstance(state[key], (dict, list)): yield from places_in(state[key])
+        if isinstance(state[key], (dict, list)):
+            yield from places_in(state[key])
+
 
 def test_a_state_that_was_changed_is_refused():
     for kw in ({'documents': 'pack'}, {'num_workers': 1}):
         stream = open_stream(**kw)
-        for _ in zip(range(3), stream): state = stream.state_dict()
+        for _ in zip(range(3), stream):
+            state = stream.state_dict()
         n = sum(1 for _ in places_in(state))
         for i in range(n):
             one = copy.deepcopy(state)
             where, key = list(places_in(one))[i]
             old = where[key]
-            where[key] = old.flip(0) + 1 if isinstance(old, torch.Tensor) else [9] if isinstance(old, dict) else 'x' if old is None else type(old)() if old else None
-            if not isinstance(old, torch.Tensor) or len(old): test_fail(lambda: open_stream(**kw).load_state_dict(one), exc=MemtrainError)
+            where[key] = (
+                old.flip(0) + 1
+                if isinstance(old, torch.Tensor)
+                else [9]
+                if isinstance(old, dict)
+                else 'x'
+                if old is None
+                else type(old)()
+                if old
+                else None
+            )
+            if not isinstance(old, torch.Tensor) or len(old):
+                test_fail(lambda: open_stream(**kw).load_state_dict(one), exc=MemtrainError)
             one.pop('checksum', None)  # as before states had one
-            with contextlib.suppress(MemtrainError): open_stream(**kw).load_state_dict(one)
-        again = open_stream(**kw); again.load_state_dict(torch.load(io.BytesIO(saved(state)), weights_only=True)); del state['checksum']; open_stream(**kw).load_state_dict(state)
+            with contextlib.suppress(MemtrainError):
+                open_stream(**kw).load_state_dict(one)
+        again = open_stream(**kw)
+        again.load_state_dict(torch.load(io.BytesIO(saved(state)), weights_only=True))
+        del state['checksum']
+        open_stream(**kw).load_state_dict(state)
+
 
 def saved(state):
     torch.save(state, file := io.BytesIO())
@@ -987,31 +1514,46 @@ def saved(state):
 # %% ../nbs/proofs/stream.ipynb #870d4423
 def test_max_examples_are_shared_out_and_workers_report():
     for ranks, workers in ((1, 0), (2, 0), (1, 2)):
-        streams = [open_stream(documents='split', max_examples=25, rank=r, world_size=ranks, num_workers=workers) for r in range(ranks)]
-        starts = sum(n for s in streams for row, n in targets_of(s).items() if row and 58 in row[:4])  # the colon behind the number
+        streams = [
+            open_stream(documents='split', max_examples=25, rank=r, world_size=ranks, num_workers=workers)
+            for r in range(ranks)
+        ]
+        # the colon behind the number
+        starts = sum(n for s in streams for row, n in targets_of(s).items() if row and 58 in row[:4])
         test_eq(starts, 25)
         streams[0].epoch = 0
-        for _ in streams[0]: counts = streams[0].counts
-        if not workers: test_eq(counts['documents'], -(-25//ranks))
+        for _ in streams[0]:
+            counts = streams[0].counts
+        if not workers:
+            test_eq(counts['documents'], -(-25 // ranks))
 
 # %% ../nbs/proofs/stream.ipynb #19a93e86
 def test_the_generator_of_the_user_is_not_touched():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    for _ in open_stream(num_workers=2): pass
+    for _ in open_stream(num_workers=2):
+        pass
     test_eq(torch.rand(3).tolist(), expected.tolist())
 
 # %% ../nbs/proofs/stream.ipynb #3afe75c6
 def test_dictionaries_hold_the_batches_of_the_stream():
     options = dict(documents='pack', shuffle_buffer_size=20, filter=False, seed=4)
-    loader, stream = StreamingDataLoader(Texts(60), ByteTokenizer(), 32, 4, **options), TokenStream(Texts(60), ByteTokenizer(), 4, 32, **options)
+    loader, stream = (
+        StreamingDataLoader(Texts(60), ByteTokenizer(), 32, 4, **options),
+        TokenStream(Texts(60), ByteTokenizer(), 4, 32, **options),
+    )
     for found, (x, y, document, position) in zip(loader, stream, strict=True):
-        assert torch.equal(found['input_ids'], x) and torch.equal(found['document_ids'], document) and torch.equal(found['position_ids'], position)
+        assert (
+            torch.equal(found['input_ids'], x)
+            and torch.equal(found['document_ids'], document)
+            and torch.equal(found['position_ids'], position)
+        )
         assert torch.equal(found['labels'][:, 1:], y[:, :-1]) and (found['labels'][:, 0] == -100).all()
     again = StreamingDataLoader(Texts(60), ByteTokenizer(), 32, 4, **options)
     for k, _ in enumerate(again):
-        if k == 3: state = again.state_dict()
+        if k == 3:
+            state = again.state_dict()
     third = StreamingDataLoader(Texts(60), ByteTokenizer(), 32, 4, **options)
     third.load_state_dict(state)
     test_eq(len(list(third)), k - 3)
@@ -1037,41 +1579,58 @@ for warm in (True, False):
     for k, _ in enumerate(stream): most = max(most, rss()) if k % 20 == 0 else most
 print(before, most, sum(stream.predict_memory().values()))
 """
-    runs = [subprocess.run([sys.executable, '-c', code, *args], capture_output=True, text=True, check=True) for args in (('500', '500'), ('2000', '500'), ('2000', '20000'))]
+    runs = [
+        subprocess.run([sys.executable, '-c', code, *args], capture_output=True, text=True, check=True)
+        for args in (('500', '500'), ('2000', '500'), ('2000', '20000'))
+    ]
     (_, small, _), (before, large, told), (empty, full, most) = (map(int, run.stdout.split()) for run in runs)
-    assert large - small < 20*MIB, (large - small)/MIB
-    assert large < 1.25*(before + told), (large/MIB, before/MIB, told/MIB)
-    assert most < 4*(full - empty), (full/MIB, empty/MIB, most/MIB)  # a large buffer, and not told by playing safe
+    assert large - small < 20 * MIB, (large - small) / MIB
+    assert large < 1.25 * (before + told), (large / MIB, before / MIB, told / MIB)
+    # a large buffer, and not told by playing safe
+    assert most < 4 * (full - empty), (full / MIB, empty / MIB, most / MIB)
 
 # %% ../nbs/proofs/stream.ipynb #d5faa57c
 def test_memory_is_told_for_every_process():
     one, two = (open_stream(num_workers=n).predict_memory() for n in (1, 2))
-    test_eq({k: 2*n for k, n in one.items() if k != 'batches'}, {k: n for k, n in two.items() if k != 'batches'})
-    test_eq(open_stream().predict_memory()['shuffle buffer'], 60*row_type(32, np.dtype(np.uint16), 'join').itemsize)
+    test_eq(
+        {k: 2 * n for k, n in one.items() if k != 'batches'}, {k: n for k, n in two.items() if k != 'batches'}
+    )
+    test_eq(
+        open_stream().predict_memory()['shuffle buffer'],
+        60 * row_type(32, np.dtype(np.uint16), 'join').itemsize,
+    )
 
 # %% ../nbs/proofs/stream.ipynb #9d52e992
 def test_a_stream_resumes_behind_any_group():
     stream = DocumentStream(f"{sysconfig.get_paths()['stdlib']}/asyncio/*.py", 'bytes', part_kib=16)
     groups = list(stream.groups(3))
-    for i in (0, len(groups)//2): test_eq([ids.tolist() for ids, *_ in stream.groups(3, groups[i][2])], [ids.tolist() for ids, *_ in groups[i + 1:]])
+    for i in (0, len(groups) // 2):
+        test_eq(
+            [ids.tolist() for ids, *_ in stream.groups(3, groups[i][2])],
+            [ids.tolist() for ids, *_ in groups[i + 1 :]],
+        )
 
 # %% ../nbs/proofs/stream.ipynb #fc1ba6dc
 def test_a_sample_of_unknown_size_is_the_beginning():
-    texts = [f'{i:04d} ' + 'word '*200 for i in range(1000)]
+    texts = [f'{i:04d} ' + 'word ' * 200 for i in range(1000)]
     some = list(sample_texts(lambda: iter(texts), 100_000))
-    test_eq(some, texts[:len(some)])
+    test_eq(some, texts[: len(some)])
     assert 95 < len(some) < 105
-    test_eq(list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3])
+    test_eq(
+        list(sample_texts(texts, val_fraction=0.5))[:3], [t for t in texts if hash_document(t)[7] >= 128][:3]
+    )
 
 # %% ../nbs/proofs/stream.ipynb #485b503e
 def test_an_epoch_ends_where_the_stream_ends():
-    texts = [f'text {i} ' + 'x'*(i % 50) for i in range(60)]
+    texts = [f'text {i} ' + 'x' * (i % 50) for i in range(60)]
     make = lambda: TokenStream(texts, 'bytes', 4, 32, filter=False, shuffle_buffer_size=8)
     stream, seen = make(), []
-    for batch in batches_of(stream, 3): seen.append((stream.epoch, stream.state_dict()))
+    for batch in batches_of(stream, 3):
+        seen.append((stream.epoch, stream.state_dict()))
     epochs = [epoch for epoch, _ in seen]
     test_eq((epochs, sorted(set(epochs)), stream.epoch), (sorted(epochs), [0, 1, 2], 3))
-    for i in (0, epochs.index(1) - 1, epochs.index(1), len(seen) - 1):  # the first batch, the last of an epoch, the first of the next, the last of all
+    # the first batch, the last of an epoch, the first of the next, the last of all
+    for i in (0, epochs.index(1) - 1, epochs.index(1), len(seen) - 1):
         again = make()
         again.load_state_dict(seen[i][1])
         test_eq(sum(1 for _ in batches_of(again, 3)), len(seen) - i - 1)

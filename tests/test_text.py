@@ -14,21 +14,37 @@ from memtrain.core import MemtrainError
 # %% ../nbs/data/21_text.ipynb #f76be218
 @pytest.mark.page
 def test_each_rule_of_the_filter_drops_what_it_says():
-    for text, fault in (('\ufffd'*21 + 'a'*79, 'not_text'), ('\ufffd'*20 + 'a'*80, None), ('.'*91 + 'a'*9, 'no_words'), ('.'*90 + 'a'*10, None), ('.'*99, None),
-                        ('the same line\n'*90 + 'another\n'*10, 'repetitive'), ('the same line\n'*60 + 'another one..\n'*40, None), ('short\n'*80, None),
-                        ('\n'*600 + 'a'*90, None), ('a\nb\n'*500, None), ('one line of more than five hundred bytes '*20 + '\n', None)):
+    for text, fault in (
+        ('\ufffd' * 21 + 'a' * 79, 'not_text'),
+        ('\ufffd' * 20 + 'a' * 80, None),
+        ('.' * 91 + 'a' * 9, 'no_words'),
+        ('.' * 90 + 'a' * 10, None),
+        ('.' * 99, None),
+        ('the same line\n' * 90 + 'another\n' * 10, 'repetitive'),
+        ('the same line\n' * 60 + 'another one..\n' * 40, None),
+        ('short\n' * 80, None),
+        ('\n' * 600 + 'a' * 90, None),
+        ('a\nb\n' * 500, None),
+        ('one line of more than five hundred bytes ' * 20 + '\n', None),
+    ):
         test_eq(find_fault(text, text.encode()), fault)
-    test_eq([find_fault('abc', b'abc', TextOptions(min_chars=n)) for n in (0, 3, 4)], [None, None, 'too_short'])
+    test_eq(
+        [find_fault('abc', b'abc', TextOptions(min_chars=n)) for n in (0, 3, 4)], [None, None, 'too_short']
+    )
 
 
 # %% ../nbs/solutions/21_text.ipynb #86cbd8aa
 from memtrain.text import choose_split, find_fault, hash_document
 
+
 def test_solution_27_lines_and_a_split_that_moves_documents():
     line, keys = 'connection refused\n', [hash_document(str(i)) for i in range(5000)]
-    assert next(n for n in range(1, 100) if find_fault(line*n, (line*n).encode())) == 27
-    def my_split(key, val_fraction): return choose_split(hash_document(f'{key.hex()} {val_fraction}'), val_fraction)
-    assert 0.27 < sum(my_split(k, 0.3) == 'val' for k in keys)/len(keys) < 0.33
+    assert next(n for n in range(1, 100) if find_fault(line * n, (line * n).encode())) == 27
+
+    def my_split(key, val_fraction):
+        return choose_split(hash_document(f'{key.hex()} {val_fraction}'), val_fraction)
+
+    assert 0.27 < sum(my_split(k, 0.3) == 'val' for k in keys) / len(keys) < 0.33
     assert any(my_split(k, 0.1) == 'val' and my_split(k, 0.3) == 'train' for k in keys)
     assert not any(choose_split(k, 0.1) == 'val' and choose_split(k, 0.3) == 'train' for k in keys)
 
@@ -40,128 +56,198 @@ from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError
 from memtrain.measure import rss
-settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
+
+settings.register_profile('memtrain', deadline=None, derandomize=True)
+settings.load_profile('memtrain')
 
 # %% ../nbs/proofs/text.ipynb #feadc3cf
 def test_files_folders_and_patterns_are_found_once():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for name in ('a.txt', 'sub/b.py', 'sub/deep/c.md', 'sub/.git/config', 'sub/__pycache__/x.txt', '.hidden'):
-            (d/name).parent.mkdir(parents=True, exist_ok=True); (d/name).write_text('text')
-        (d/'sub/pic.png').write_bytes(b'\x89PNG\0\0')
+        for name in (
+            'a.txt',
+            'sub/b.py',
+            'sub/deep/c.md',
+            'sub/.git/config',
+            'sub/__pycache__/x.txt',
+            '.hidden',
+        ):
+            (d / name).parent.mkdir(parents=True, exist_ok=True)
+            (d / name).write_text('text')
+        (d / 'sub/pic.png').write_bytes(b'\x89PNG\0\0')
         names = lambda *args, **kw: [str(p.relative_to(d)) for p in find_files(*args, **kw)]
         test_eq(names(d), ['a.txt', 'sub/b.py', 'sub/deep/c.md'])
-        test_eq(names([d/'sub', d/'a.txt', str(d/'*.txt')]), names(d))
+        test_eq(names([d / 'sub', d / 'a.txt', str(d / '*.txt')]), names(d))
         test_eq(names(f'{d}/**/*.py'), ['sub/b.py'])
         test_eq(names(d, exclude=['deep', '*.txt']), ['sub/b.py'])
-        test_eq(names(d/'.hidden'), ['.hidden'])  # named outright
-        test_fail(lambda: find_files(d/'none.txt'), contains='none.txt: no such file')
+        test_eq(names(d / '.hidden'), ['.hidden'])  # named outright
+        test_fail(lambda: find_files(d / 'none.txt'), contains='none.txt: no such file')
         test_fail(lambda: find_files(f'{d}/*.rs'), contains='matches no file')
         test_fail(lambda: find_files(f'{d}/*.rs', argument='val_files'), contains='val_files')
-        test_fail(lambda: find_files(d/'sub/pic.png'), contains='zero bytes')
-        test_fail(lambda: find_files(d/'sub/.git', exclude=['con*']), contains='no text in it (1 files')
+        test_fail(lambda: find_files(d / 'sub/pic.png'), contains='zero bytes')
+        test_fail(lambda: find_files(d / 'sub/.git', exclude=['con*']), contains='no text in it (1 files')
         test_fail(lambda: find_files([]), contains='there are no input files')
-        (d/'empty').mkdir(); test_fail(lambda: find_files(d/'empty'), contains='no text in it (0 files')
+        (d / 'empty').mkdir()
+        test_fail(lambda: find_files(d / 'empty'), contains='no text in it (0 files')
 
 # %% ../nbs/proofs/text.ipynb #d4218691
 def test_odd_inputs_are_told_apart():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'a.txt').write_text('text'); (d/'b.txt').write_text('text'); os.symlink('.', d/'loop'); os.mkfifo(d/'pipe')
-        test_eq([p.name for p in find_files(f'{d}/**/*.txt')], ['a.txt', 'b.txt'])  # though the pattern goes round the loop
-        test_eq([p.name for p in find_files([d/'a.txt', d/'b.txt', d], exclude=['b*'])], ['a.txt'])
-        test_fail(lambda: find_files(d/'a.txt', exclude=['a*']), contains='all input files are excluded')
-        test_fail(lambda: find_files(d/'pipe'), contains='pipe: neither a file nor a folder')
+        (d / 'a.txt').write_text('text')
+        (d / 'b.txt').write_text('text')
+        os.symlink('.', d / 'loop')
+        os.mkfifo(d / 'pipe')
+        # though the pattern goes round the loop
+        test_eq([p.name for p in find_files(f'{d}/**/*.txt')], ['a.txt', 'b.txt'])
+        test_eq([p.name for p in find_files([d / 'a.txt', d / 'b.txt', d], exclude=['b*'])], ['a.txt'])
+        test_fail(lambda: find_files(d / 'a.txt', exclude=['a*']), contains='all input files are excluded')
+        test_fail(lambda: find_files(d / 'pipe'), contains='pipe: neither a file nor a folder')
         test_fail(lambda: find_files(''), contains='an empty name')
         test_fail(lambda: find_files('~nobody_of_that_name/*.txt'), contains='~nobody_of_that_name')
-        kept, os.scandir = os.scandir, lambda *args: (_ for _ in ()).throw(PermissionError(13, 'Permission denied', 'dir'))
-        try: test_fail(lambda: find_files(d), contains='dir: Permission denied')
-        finally: os.scandir = kept
+        kept, os.scandir = (
+            os.scandir,
+            lambda *args: (_ for _ in ()).throw(PermissionError(13, 'Permission denied', 'dir')),
+        )
+        try:
+            test_fail(lambda: find_files(d), contains='dir: Permission denied')
+        finally:
+            os.scandir = kept
 
 # %% ../nbs/proofs/text.ipynb #54a2cc33
 def test_what_cannot_be_cut_well_is_cut_all_the_same():
-    test_eq(list(cut_text([b'x'*10], 10)), [b'x'*10])  # exactly the limit is not cut
-    test_eq(b''.join(cut_text([b'\x80'*9], 4)), b'\x80'*9)  # not UTF-8 at all: still ends
+    test_eq(list(cut_text([b'x' * 10], 10)), [b'x' * 10])  # exactly the limit is not cut
+    test_eq(b''.join(cut_text([b'\x80' * 9], 4)), b'\x80' * 9)  # not UTF-8 at all: still ends
     test_eq(list(cut_text([], 4)), [])
 
 # %% ../nbs/proofs/text.ipynb #f4a5f5de
 OPTIONS = TextOptions()
 
-def read_all(path, **kw): return [text for text, _ in read_documents(path, **kw)]
+
+def read_all(path, **kw):
+    return [text for text, _ in read_documents(path, **kw)]
+
 
 def test_every_kind_of_file_gives_its_documents():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         lines = b'{"text": "a\\nb", "n": 1}\n\n{"text": "c"}\n'
-        (d/'x.jsonl').write_bytes(lines)
-        (d/'x.ndjson.gz').write_bytes(gzip.compress(lines))
-        (d/'x.jsonl.zst').write_bytes(zstandard.compress(lines[:25]) + zstandard.compress(lines[25:]))
-        pq.write_table(pa.table({'text': ['a\nb', None, 'c'], 'n': [1, 2, 3]}), d/'x.parquet')
-        pq.write_table(pa.table({'text': pa.array(['a\nb', 'c']).dictionary_encode()}), d/'y.parquet')
+        (d / 'x.jsonl').write_bytes(lines)
+        (d / 'x.ndjson.gz').write_bytes(gzip.compress(lines))
+        (d / 'x.jsonl.zst').write_bytes(zstandard.compress(lines[:25]) + zstandard.compress(lines[25:]))
+        pq.write_table(pa.table({'text': ['a\nb', None, 'c'], 'n': [1, 2, 3]}), d / 'x.parquet')
+        pq.write_table(pa.table({'text': pa.array(['a\nb', 'c']).dictionary_encode()}), d / 'y.parquet')
         for name in ('x.jsonl', 'x.ndjson.gz', 'x.jsonl.zst', 'x.parquet', 'y.parquet'):
-            test_eq(list(read_documents(d/name)), [('a\nb', 0)] + [('', 0)]*(name == 'x.parquet') + [('c', 0)])  # a null is an empty text
-            test_eq([c.at for c in read_chunks([d/name, d/name], OPTIONS)], [2*(d/name).stat().st_size])  # two small files share a chunk
-        (d/'x.txt.gz').write_bytes(gzip.compress('a ß'.encode()) + gzip.compress(b' c'))
-        test_eq(read_all(d/'x.txt.gz'), ['a ß c'])
+            # a null is an empty text
+            test_eq(
+                list(read_documents(d / name)), [('a\nb', 0)] + [('', 0)] * (name == 'x.parquet') + [('c', 0)]
+            )
+            # two small files share a chunk
+            test_eq(
+                [c.at for c in read_chunks([d / name, d / name], OPTIONS)], [2 * (d / name).stat().st_size]
+            )
+        (d / 'x.txt.gz').write_bytes(gzip.compress('a ß'.encode()) + gzip.compress(b' c'))
+        test_eq(read_all(d / 'x.txt.gz'), ['a ß c'])
 
 # %% ../nbs/proofs/text.ipynb #89d6d2e6
 def test_long_files_come_in_bounded_chunks():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'long.txt.zst').write_bytes(zstandard.compress(b'a'*200_000) + zstandard.compress(b'b'*200_000))  # two frames
-        test_eq(''.join(read_all(d/'long.txt.zst')), 'a'*200_000 + 'b'*200_000)
-        (d/'big.txt').write_text('line\n'*600_000)
-        (d/'big.jsonl').write_text('{"text": "line"}\n'*200_000)
-        pq.write_table(pa.table({'text': [f'{i:04d}'*250 for i in range(4000)]}), d/'big.parquet')
+        # two frames
+        (d / 'long.txt.zst').write_bytes(
+            zstandard.compress(b'a' * 200_000) + zstandard.compress(b'b' * 200_000)
+        )
+        test_eq(''.join(read_all(d / 'long.txt.zst')), 'a' * 200_000 + 'b' * 200_000)
+        (d / 'big.txt').write_text('line\n' * 600_000)
+        (d / 'big.jsonl').write_text('{"text": "line"}\n' * 200_000)
+        pq.write_table(pa.table({'text': [f'{i:04d}' * 250 for i in range(4000)]}), d / 'big.parquet')
         for name, n in (('big.txt', 46), ('big.jsonl', 200_000), ('big.parquet', 4000)):
-            chunks = list(read_chunks([d/name], OPTIONS))
+            chunks = list(read_chunks([d / name], OPTIONS))
             test_eq([c.number for c in chunks], list(range(len(chunks))))
-            test_eq(chunks[-1].at >= 0.99*(d/name).stat().st_size, True)
-            assert 3 <= len(chunks) <= 5 and all(sum(map(len, p.data)) < 1.2*CHUNK for c in chunks for p in c.parts)
+            test_eq(chunks[-1].at >= 0.99 * (d / name).stat().st_size, True)
+            assert 3 <= len(chunks) <= 5 and all(
+                sum(map(len, p.data)) < 1.2 * CHUNK for c in chunks for p in c.parts
+            )
             test_eq(sum(1 for c in chunks for p in c.parts for _ in decode_part(p, OPTIONS)), n)
-        test_eq(''.join(read_all(d/'big.txt')), 'line\n'*600_000)
+        test_eq(''.join(read_all(d / 'big.txt')), 'line\n' * 600_000)
 
 # %% ../nbs/proofs/text.ipynb #1556b08a
 def test_damaged_files_are_named():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         whole = gzip.compress(os.urandom(100_000))
-        (d/'cut.gz').write_bytes(whole[:50_000]); (d/'flipped.gz').write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 255]) + whole[50_001:])
-        (d/'no.gz').write_bytes(b'plain text'); (d/'no.zst').write_bytes(b'plain text'); (d/'no.parquet').write_bytes(b'plain text')
-        (d/'cut.zst').write_bytes(zstandard.compress(os.urandom(99_000))[:-50_000])
+        (d / 'cut.gz').write_bytes(whole[:50_000])
+        (d / 'flipped.gz').write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 255]) + whole[50_001:])
+        (d / 'no.gz').write_bytes(b'plain text')
+        (d / 'no.zst').write_bytes(b'plain text')
+        (d / 'no.parquet').write_bytes(b'plain text')
+        (d / 'cut.zst').write_bytes(zstandard.compress(os.urandom(99_000))[:-50_000])
         for name in ('cut.gz', 'flipped.gz', 'no.gz', 'no.zst', 'cut.zst', 'no.parquet'):
-            test_fail(lambda: list(read_documents(d/name)), contains=f'{name}: damaged', exc=MemtrainError)
+            test_fail(lambda: list(read_documents(d / name)), contains=f'{name}: damaged', exc=MemtrainError)
 
 # %% ../nbs/proofs/text.ipynb #f0e6f97d
 def test_no_file_unpacks_to_more_than_its_budget():
-    head, lines = bytes.fromhex('28b52ffd0038'), (128*1024 << 3 | 2).to_bytes(3, 'little') + b'\n'  # of zstd: a window of 128 KiB; a block of as many line ends
+    # of zstd: a window of 128 KiB; a block of as many line ends
+    head, lines = bytes.fromhex('28b52ffd0038'), (128 * 1024 << 3 | 2).to_bytes(3, 'little') + b'\n'
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        (d/'x.txt.zst').write_bytes(head + lines*32_000)  # 128 KB, which unpack to 4.2 GB
-        (d/'x.jsonl.zst').write_bytes((d/'x.txt.zst').read_bytes())
-        (d/'x.txt.gz').write_bytes(gzip.compress(bytes(90_000_000), 9))
-        many = pa.table({'text': pa.array(['a'*10**6]).take(pa.array([0]*90))})
-        pq.write_table(many, d/'dictionary.parquet'); pq.write_table(many, d/'plain.parquet', use_dictionary=False, compression='zstd')
+        (d / 'x.txt.zst').write_bytes(head + lines * 32_000)  # 128 KB, which unpack to 4.2 GB
+        (d / 'x.jsonl.zst').write_bytes((d / 'x.txt.zst').read_bytes())
+        (d / 'x.txt.gz').write_bytes(gzip.compress(bytes(90_000_000), 9))
+        many = pa.table({'text': pa.array(['a' * 10**6]).take(pa.array([0] * 90))})
+        pq.write_table(many, d / 'dictionary.parquet')
+        pq.write_table(many, d / 'plain.parquet', use_dictionary=False, compression='zstd')
         for name in ('x.txt.zst', 'x.jsonl.zst', 'x.txt.gz', 'dictionary.parquet', 'plain.parquet'):
             got, before = 0, rss()
+
             def read():
                 nonlocal got
-                for part in read_parts(d/name, OPTIONS): got += sum(map(len, part.data)); assert rss() - before < 250*2**20, name
+                for part in read_parts(d / name, OPTIONS):
+                    got += sum(map(len, part.data))
+                    assert rss() - before < 250 * 2**20, name
+
             test_fail(read, contains=f'{name}: unpacks to more than')
-            assert got <= 64*2**20 + 200*(d/name).stat().st_size, name
-        pq.write_table(pa.table({'text': ['yes', 'no', 'x'*99_999]*300}), d/'good.parquet', row_group_size=200)
-        test_eq([len(t) for t in read_all(d/'good.parquet')], [3, 2, 99_999]*300)
+            assert got <= 64 * 2**20 + 200 * (d / name).stat().st_size, name
+        pq.write_table(
+            pa.table({'text': ['yes', 'no', 'x' * 99_999] * 300}), d / 'good.parquet', row_group_size=200
+        )
+        test_eq([len(t) for t in read_all(d / 'good.parquet')], [3, 2, 99_999] * 300)
 
 # %% ../nbs/proofs/text.ipynb #0f8542c6
 def test_a_damaged_file_gives_text_or_our_error():
     "Bytes changed, cut, doubled, and put in, from a fixed seed"
     draw = random.Random(0)
-    lines = b''.join(json.dumps({'text': f'word {i} '*draw.randint(1, 9), 'more': [1, {'a': None}]}).encode() + b'\n' for i in range(40))
+    lines = b''.join(
+        json.dumps({'text': f'word {i} ' * draw.randint(1, 9), 'more': [1, {'a': None}]}).encode() + b'\n'
+        for i in range(40)
+    )
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        pq.write_table(pa.table({'text': [f'word {i}' for i in range(90)], 'n': range(90)}), d/'x.parquet', row_group_size=40)
-        whole = {'x.jsonl': lines, 'y.jsonl.gz': gzip.compress(lines), 'x.txt.zst': zstandard.compress(lines) + zstandard.compress(b'more'), 'x.parquet': (d/'x.parquet').read_bytes()}
-        odd = [b'\xff'*8, bytes(8), b'{', b'"', b'\\ud800', b'1e999', b'9'*5000, b'['*30_000, b'null', b'\xef\xbb\xbf', b'\n', (2**31 - 1).to_bytes(8, 'little')]
+        pq.write_table(
+            pa.table({'text': [f'word {i}' for i in range(90)], 'n': range(90)}),
+            d / 'x.parquet',
+            row_group_size=40,
+        )
+        whole = {
+            'x.jsonl': lines,
+            'y.jsonl.gz': gzip.compress(lines),
+            'x.txt.zst': zstandard.compress(lines) + zstandard.compress(b'more'),
+            'x.parquet': (d / 'x.parquet').read_bytes(),
+        }
+        odd = [
+            b'\xff' * 8,
+            bytes(8),
+            b'{',
+            b'"',
+            b'\\ud800',
+            b'1e999',
+            b'9' * 5000,
+            b'[' * 30_000,
+            b'null',
+            b'\xef\xbb\xbf',
+            b'\n',
+            (2**31 - 1).to_bytes(8, 'little'),
+        ]
         for name, data in whole.items():
             told = 0
             for _ in range(150):
@@ -169,54 +255,85 @@ def test_a_damaged_file_gives_text_or_our_error():
                 for _ in range(draw.choice((1, 1, 3))):
                     at = draw.randrange(len(b) + 1)
                     what = draw.choice(('flip', 'cut', 'put', 'double', 'drop'))
-                    if what == 'flip': b[at:at + 1] = bytes([draw.randrange(256)])
-                    elif what == 'cut': b = b[:at]
-                    elif what == 'put': b[at:at + draw.choice((0, 8))] = draw.choice(odd)
-                    elif what == 'double': b[at:at] = b[at:at + 99]
-                    else: del b[at:at + draw.randrange(40)]
-                (d/name).write_bytes(b)
+                    if what == 'flip':
+                        b[at : at + 1] = bytes([draw.randrange(256)])
+                    elif what == 'cut':
+                        b = b[:at]
+                    elif what == 'put':
+                        b[at : at + draw.choice((0, 8))] = draw.choice(odd)
+                    elif what == 'double':
+                        b[at:at] = b[at : at + 99]
+                    else:
+                        del b[at : at + draw.randrange(40)]
+                (d / name).write_bytes(b)
                 try:
-                    for chunk in read_chunks([d/name], OPTIONS): clean_chunk(chunk, OPTIONS)
-                except MemtrainError as e: told += 1; assert name in str(e), e
+                    for chunk in read_chunks([d / name], OPTIONS):
+                        clean_chunk(chunk, OPTIONS)
+                except MemtrainError as e:
+                    told += 1
+                    assert name in str(e), e
             assert told > 30, (name, told)
 
 # %% ../nbs/proofs/text.ipynb #d472140c
 def test_a_bad_record_is_named_with_its_line():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for text, said in (('{"text": "a"}\n{"body": "b", "id": 1}\n', "x.jsonl, line 2: no text under 'text'; it has body, id"), ('\n{"text": \n', 'line 2: not JSON'),
-                           ('[1]\n', 'a list, not an object'), ('{}', 'it has nothing'), ('{"text": 1}', "no text under 'text'; it has text")):
-            (d/'x.jsonl').write_text(text)
-            test_fail(lambda: list(read_documents(d/'x.jsonl')), contains=said, exc=MemtrainError)
-        (d/'x.jsonl').write_bytes(b'\xef\xbb\xbf{"text": "a"}\n{"text": null}\n')
-        test_eq(list(read_documents(d/'x.jsonl')), [('a', 0), ('', 0)])
-        pq.write_table(pa.table({'body': ['a'], 'n': [1]}), d/'x.parquet')
-        test_fail(lambda: list(read_documents(d/'x.parquet')), contains="no column 'text'; it has body")
-        test_fail(lambda: list(read_documents(d/'x.parquet', text_key='n')), contains="column 'n' holds int64, not text")
-        test_eq(read_all(d/'x.parquet', text_key='body'), ['a'])
+        for text, said in (
+            (
+                '{"text": "a"}\n{"body": "b", "id": 1}\n',
+                "x.jsonl, line 2: no text under 'text'; it has body, id",
+            ),
+            ('\n{"text": \n', 'line 2: not JSON'),
+            ('[1]\n', 'a list, not an object'),
+            ('{}', 'it has nothing'),
+            ('{"text": 1}', "no text under 'text'; it has text"),
+        ):
+            (d / 'x.jsonl').write_text(text)
+            test_fail(lambda: list(read_documents(d / 'x.jsonl')), contains=said, exc=MemtrainError)
+        (d / 'x.jsonl').write_bytes(b'\xef\xbb\xbf{"text": "a"}\n{"text": null}\n')
+        test_eq(list(read_documents(d / 'x.jsonl')), [('a', 0), ('', 0)])
+        pq.write_table(pa.table({'body': ['a'], 'n': [1]}), d / 'x.parquet')
+        test_fail(lambda: list(read_documents(d / 'x.parquet')), contains="no column 'text'; it has body")
+        test_fail(
+            lambda: list(read_documents(d / 'x.parquet', text_key='n')),
+            contains="column 'n' holds int64, not text",
+        )
+        test_eq(read_all(d / 'x.parquet', text_key='body'), ['a'])
 
 # %% ../nbs/proofs/text.ipynb #393511d0
 def test_a_record_above_the_limit_is_an_error_and_not_a_memory_leak():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         for size in (2**20 + 1, 5 * 2**20):  # within what is read at a time, and beyond it
-            line = json.dumps({'text': 'x'*size})
-            (d/'x.jsonl').write_text('{"text": "a"}\n' + line + '\n{"text": "b"}')
-            test_fail(lambda: read_all(d/'x.jsonl', record_mib=1), contains='x.jsonl, line 2: a record of more than 1 MiB: raise record_mib')
-            test_eq(list(map(len, read_all(d/'x.jsonl'))), [1, size, 1])
-            pq.write_table(pa.table({'text': ['a', 'x'*size]}), d/'x.parquet')
-            test_fail(lambda: read_all(d/'x.parquet', record_mib=1), contains='x.parquet, row 2: a record of more than 1 MiB')
+            line = json.dumps({'text': 'x' * size})
+            (d / 'x.jsonl').write_text('{"text": "a"}\n' + line + '\n{"text": "b"}')
+            test_fail(
+                lambda: read_all(d / 'x.jsonl', record_mib=1),
+                contains='x.jsonl, line 2: a record of more than 1 MiB: raise record_mib',
+            )
+            test_eq(list(map(len, read_all(d / 'x.jsonl'))), [1, size, 1])
+            pq.write_table(pa.table({'text': ['a', 'x' * size]}), d / 'x.parquet')
+            test_fail(
+                lambda: read_all(d / 'x.parquet', record_mib=1),
+                contains='x.parquet, row 2: a record of more than 1 MiB',
+            )
 
 # %% ../nbs/proofs/text.ipynb #a5396b5f
 def test_missing_extras_say_what_to_install():
     for module, name, extra in (('zstandard', 'x.zst', 'zstd'), ('pyarrow.parquet', 'x.parquet', 'parquet')):
         with tempfile.TemporaryDirectory() as d:
-            (Path(d)/name).write_bytes(b'x')
+            (Path(d) / name).write_bytes(b'x')
             kept = {k: v for k, v in sys.modules.items() if k.split('.')[0] == module.split('.')[0]}
-            for k in kept: del sys.modules[k]
+            for k in kept:
+                del sys.modules[k]
             sys.modules[module] = None  # what Python takes as "can't be imported"
-            try: test_fail(lambda: list(read_documents(Path(d)/name)), contains=f"pip install 'memtrain[{extra}]'")
-            finally: sys.modules.pop(module); sys.modules.update(kept)
+            try:
+                test_fail(
+                    lambda: list(read_documents(Path(d) / name)), contains=f"pip install 'memtrain[{extra}]'"
+                )
+            finally:
+                sys.modules.pop(module)
+                sys.modules.update(kept)
 
 # %% ../nbs/proofs/text.ipynb #c74fbd59
 @given(st.text(st.characters(codec=None)))
@@ -227,10 +344,24 @@ def test_normalizing_twice_is_normalizing_once(text):
 
 # %% ../nbs/proofs/text.ipynb #490f4d6f
 def test_text_and_code_pass_the_filter():
-    sources = find_files([f"{sysconfig.get_paths()['stdlib']}/{name}" for name in ('[a-t]*.py', 'email/*.py', 'asyncio/*.py')])
-    found = [(p.name, find_fault(text, text.encode())) for p in sources for text in read_all(p) if text.strip()]
-    test_eq([f for f in found if f[1]], []); assert len(found) > 200
-    for text in ('天地玄黃宇宙洪荒'*100, 'שלום עולם '*100, '{}[]();'*10, '😀 '*200, '1 0 1 1 0\n'*9, 'a'*5000, '\n'.join('x = %d;' % i for i in range(500)), ''):
+    sources = find_files(
+        [f"{sysconfig.get_paths()['stdlib']}/{name}" for name in ('[a-t]*.py', 'email/*.py', 'asyncio/*.py')]
+    )
+    found = [
+        (p.name, find_fault(text, text.encode())) for p in sources for text in read_all(p) if text.strip()
+    ]
+    test_eq([f for f in found if f[1]], [])
+    assert len(found) > 200
+    for text in (
+        '天地玄黃宇宙洪荒' * 100,
+        'שלום עולם ' * 100,
+        '{}[]();' * 10,
+        '😀 ' * 200,
+        '1 0 1 1 0\n' * 9,
+        'a' * 5000,
+        '\n'.join('x = %d;' % i for i in range(500)),
+        '',
+    ):
         test_eq(find_fault(text, text.encode()), None)
 
 # %% ../nbs/proofs/text.ipynb #c7753e2b
@@ -240,16 +371,25 @@ def test_the_split_belongs_to_the_document():
     assert 1800 < val < 2200, val
     test_eq([choose_split(k, 0) for k in keys].count('val'), 0)
     test_eq([choose_split(k, 1.0) for k in keys].count('train'), 0)
-    assert all(choose_split(k, 0.3) == 'val' for k in keys if choose_split(k, 0.1) == 'val')  # a larger share only adds
+    # a larger share only adds
+    assert all(choose_split(k, 0.3) == 'val' for k in keys if choose_split(k, 0.1) == 'val')
     assert hash_document('a', 0) != hash_document('a', 1) and len(hash_document('a')) == 16
     test_eq(hash_document('ß'), hash_document('ß'.encode()))
     hash_document('\ud800')  # a lone surrogate, as JSON allows it
 
 # %% ../nbs/proofs/text.ipynb #9fae22b5
-@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1).map(lambda x: x % 7 or x)), max_size=30), max_size=30), st.integers(1, 40))
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1).map(lambda x: x % 7 or x)), max_size=30
+        ),
+        max_size=30,
+    ),
+    st.integers(1, 40),
+)
 def test_keys_are_new_exactly_once_in_memory_and_on_disk(batches, limit):
     with tempfile.TemporaryDirectory() as d:
-        seen, known = SeenKeys(d, limit*KEY_BYTES), set()
+        seen, known = SeenKeys(d, limit * KEY_BYTES), set()
         for batch in batches:  # few first halves, so that many keys differ only in the second
             fresh = seen.add(b''.join(a.to_bytes(8, 'little') + b.to_bytes(8, 'little') for a, b in batch))
             want = []
@@ -263,39 +403,63 @@ def test_keys_are_new_exactly_once_in_memory_and_on_disk(batches, limit):
 # %% ../nbs/proofs/text.ipynb #73c5158d
 def test_keys_on_disk_need_little_memory():
     with tempfile.TemporaryDirectory() as d:
-        seen, rng = SeenKeys(d, memory=10_000*KEY_BYTES), np.random.default_rng(0)
-        blocks = [rng.bytes(16*2500) for _ in range(60)]
+        seen, rng = SeenKeys(d, memory=10_000 * KEY_BYTES), np.random.default_rng(0)
+        blocks = [rng.bytes(16 * 2500) for _ in range(60)]
         tracemalloc.start()
-        for block in blocks: assert seen.add(block).all()
-        peak = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
-        assert peak < 10_000*KEY_BYTES*1.5, peak / (10_000*KEY_BYTES)
-        for block in blocks: assert not seen.add(block).any()
+        for block in blocks:
+            assert seen.add(block).all()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000 * KEY_BYTES * 1.5, peak / (10_000 * KEY_BYTES)
+        for block in blocks:
+            assert not seen.add(block).any()
         assert 1 <= len(seen.runs) < 8
         seen.close()
 
 # %% ../nbs/proofs/text.ipynb #b8088a37
 @settings(max_examples=50)
-@given(st.lists(st.sampled_from(['a', 'ß', '€', '🙂', '\n', '\n\n', ' ']), max_size=60), st.integers(4, 20), st.integers(1, 30))
+@given(
+    st.lists(st.sampled_from(['a', 'ß', '€', '🙂', '\n', '\n\n', ' ']), max_size=60),
+    st.integers(4, 20),
+    st.integers(1, 30),
+)
 def test_cut_documents_join_to_the_file(text, limit, step):
     text = ''.join(text).encode()
-    docs = list(cut_text([text[i:i + step] for i in range(0, len(text), step)], limit))
+    docs = list(cut_text([text[i : i + step] for i in range(0, len(text), step)], limit))
     test_eq(b''.join(docs), text)
     test_eq(docs, list(cut_text([text], limit)))  # however the file was read
     assert all(0 < len(d) <= limit for d in docs)
-    for d in docs: d.decode()  # no character is cut in two
+    for d in docs:
+        d.decode()  # no character is cut in two
 
 # %% ../nbs/proofs/text.ipynb #63a5f94c
 def test_replaced_bytes_are_counted():
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'x.txt'
-        for data, n in (('größe'.encode(), 0), ('gr\u00f6\u00dfe'.encode('latin-1'), 2), ('\ufffd ok'.encode(), 0), ('\ufffd'.encode() + b'\xff', 1)):
+        path = Path(d) / 'x.txt'
+        for data, n in (
+            ('größe'.encode(), 0),
+            ('gr\u00f6\u00dfe'.encode('latin-1'), 2),
+            ('\ufffd ok'.encode(), 0),
+            ('\ufffd'.encode() + b'\xff', 1),
+        ):
             path.write_bytes(data)
             test_eq([r for _, r in read_documents(path)], [n])
 
 # %% ../nbs/proofs/text.ipynb #f185d419
 def test_normalizing_settles_the_form_and_nothing_else():
-    for text, want in (('a\r\nb\rc\n', 'a\nb\nc\n'), ('e\u0301', 'é'), ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'), ('\x0b\x0e\x1fy', 'y'), ('  keep  \n\n', '  keep  \n\n'), ('', '')):
+    for text, want in (
+        ('a\r\nb\rc\n', 'a\nb\nc\n'),
+        ('e\u0301', 'é'),
+        ('\ufeffx\x00\x7f\x0c\t\n', 'x\t\n'),
+        ('\x0b\x0e\x1fy', 'y'),
+        ('  keep  \n\n', '  keep  \n\n'),
+        ('', ''),
+    ):
         test_eq(normalize_text(text), want)
         test_eq(normalize_text(want), want)
-    for code in range(128): test_eq(find_unclean([b'a', bytes([97, code]), b'', b'b']), [1] if normalize_text(chr(code)) != chr(code) else [])
+    for code in range(128):
+        test_eq(
+            find_unclean([b'a', bytes([97, code]), b'', b'b']),
+            [1] if normalize_text(chr(code)) != chr(code) else [],
+        )
     test_eq(find_unclean([]), [])

@@ -11,6 +11,7 @@ import numpy as np
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.text import find_files, read_documents
+
 stdlib = Path(sysconfig.get_paths()['stdlib'])
 
 # %% ../nbs/data/22_tokenization.ipynb #eff78c7f
@@ -18,8 +19,9 @@ stdlib = Path(sysconfig.get_paths()['stdlib'])
 def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
     texts = [p.read_text() for p in find_files(f'{sysconfig.get_paths()["stdlib"]}/json/*.py')]
     a, b = train_bpe(texts, 500), train_bpe(texts, 500)
-    test_eq(a.state(), b.state()); test_eq(a.vocab_size, 500)
-    assert len(a.encode_batch([texts[0]])[0]) < 0.5*len(texts[0])
+    test_eq(a.state(), b.state())
+    test_eq(a.vocab_size, 500)
+    assert len(a.encode_batch([texts[0]])[0]) < 0.5 * len(texts[0])
     test_fail(lambda: train_bpe(texts, 256), contains='vocab_size 256')
 
 
@@ -28,13 +30,17 @@ import json
 from tokenizers import Tokenizer
 from memtrain.tokenization import BPETokenizer, train_bpe
 
+
 def test_solution_a_larger_vocabulary_takes_fewer_ids_down_to_the_words():
-    line, texts = 'for name in names: print(name)\n', ['for name in names: print(name)\n'*30]
+    line, texts = 'for name in names: print(name)\n', ['for name in names: print(name)\n' * 30]
     found = [len(train_bpe(texts, v).encode_batch([line])[0]) for v in (258, 262, 400)]
     assert found[0] > found[1] > found[2] >= 7  # words and signs
     bpe = train_bpe(texts, 400)
     state = json.loads(bpe.state())
-    state['model']['merges'][0], state['model']['merges'][-1] = state['model']['merges'][-1], state['model']['merges'][0]
+    state['model']['merges'][0], state['model']['merges'][-1] = (
+        state['model']['merges'][-1],
+        state['model']['merges'][0],
+    )
     swapped = BPETokenizer(Tokenizer.from_str(json.dumps(state)))
     assert bpe.speed_up() == 'tiktoken' and swapped.speed_up() != 'tiktoken'
 
@@ -48,59 +54,88 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from memtrain.core import MemtrainError
 from memtrain.tokenization import _encode_fast, _own_copy
-settings.register_profile('memtrain', deadline=None, derandomize=True); settings.load_profile('memtrain')
+
+settings.register_profile('memtrain', deadline=None, derandomize=True)
+settings.load_profile('memtrain')
 
 # %% ../nbs/proofs/tokenization.ipynb #7675f830
 NESTED = ['abcabc', 'abcd', 'bc', 'ab abc', "the cat's hat", 'größe 🙂', 'aaaa', '    x']
 
-@given(st.lists(st.text(st.sampled_from("abc '\n\tß🙂1.")), max_size=8), st.sampled_from([257, 270, 300, 350]), st.booleans())
+
+@given(
+    st.lists(st.text(st.sampled_from("abc '\n\tß🙂1.")), max_size=8),
+    st.sampled_from([257, 270, 300, 350]),
+    st.booleans(),
+)
 def test_tiktoken_gives_the_same_ids(texts, vocab_size, shift):
-    slow = train_bpe(NESTED*3, vocab_size)
+    slow = train_bpe(NESTED * 3, vocab_size)
     state = json.loads(slow.state())
-    if shift: state['model']['vocab'] = {k: v and vocab_size - v for k, v in state['model']['vocab'].items()}  # ids against the order of learning
+    # ids against the order of learning
+    if shift:
+        state['model']['vocab'] = {k: v and vocab_size - v for k, v in state['model']['vocab'].items()}
     slow, fast = (BPETokenizer(Tokenizer.from_str(json.dumps(state))) for _ in range(2))
     test_eq(fast.speed_up(), 'tiktoken')
     test_eq(fast.fast[1] is None, not shift or vocab_size == 257)
-    for a, b in zip(slow.encode_documents(texts), fast.encode_documents(texts)): test_eq(a.tolist(), b.tolist())
+    for a, b in zip(slow.encode_documents(texts), fast.encode_documents(texts)):
+        test_eq(a.tolist(), b.tolist())
 
 # %% ../nbs/proofs/tokenization.ipynb #c23010a0
 def split_bpe(pattern, behavior='isolated', **kwargs):
     "A BPE that cuts words by `pattern`, as the tokenizers of Llama 3 and GPT-4 do"
-    state = json.loads(train_bpe(NESTED*3, 320).state())
+    state = json.loads(train_bpe(NESTED * 3, 320).state())
     bpe = Tokenizer.from_str(json.dumps({**state, 'model': {**state['model'], **kwargs}}))
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), behavior), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     return BPETokenizer(bpe)
 
+
 GPT4 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
 
 def test_tokenizers_with_their_own_words_are_converted():
     for pattern in (GPT4, r'[a-c]+'):  # the second leaves most of a text out
         bpe = split_bpe(pattern)
         test_eq(bpe.speed_up(NESTED), 'tiktoken')
         slow = split_bpe(pattern).encode_documents(NESTED)
-        for a, b in zip(slow, bpe.encode_documents(NESTED)): test_eq(a.tolist(), b.tolist())
+        for a, b in zip(slow, bpe.encode_documents(NESTED)):
+            test_eq(a.tolist(), b.tolist())
     test_eq(split_bpe(GPT4, ignore_merges=True).speed_up(NESTED), 'tiktoken')
 
 # %% ../nbs/proofs/tokenization.ipynb #27c1c4f3
 def changed_bpe(vocab_size=300, **changes):
     "A small BPE whose JSON has other values, such as `model__dropout=0.1`"
-    state = json.loads(train_bpe(NESTED*3, vocab_size).state())
+    state = json.loads(train_bpe(NESTED * 3, vocab_size).state())
     for name, value in changes.items():
         *path, last = name.split('__')
         inner = state
-        for part in path: inner = inner[part]
+        for part in path:
+            inner = inner[part]
         inner[last] = value(inner[last]) if callable(value) else value
     return BPETokenizer(Tokenizer.from_str(json.dumps(state)))
 
+
 def test_what_cannot_be_converted_stays_with_tokenizers_and_says_why():
-    token = dict(id=400, content='xy', single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
+    token = dict(
+        id=400, content='xy', single_word=False, lstrip=False, rstrip=False, normalized=False, special=False
+    )
     last = lambda m: [*m[1:], m[0]]
-    for why, bpe in {'changes the text': changed_bpe(pre_tokenizer__add_prefix_space=True), 'no plain byte-level BPE': changed_bpe(model__dropout=0.1),
-                     'found in any text': changed_bpe(added_tokens=lambda t: [*t, token]), 'before its parts': changed_bpe(model__merges=last),
-                     'in a way of its own': split_bpe('a', 'removed'), 'for 1 of the bytes': changed_bpe(model__vocab=lambda v: {k: i for k, i in v.items() if k != 'ÿ'})}.items():
+    for why, bpe in {
+        'changes the text': changed_bpe(pre_tokenizer__add_prefix_space=True),
+        'no plain byte-level BPE': changed_bpe(model__dropout=0.1),
+        'found in any text': changed_bpe(added_tokens=lambda t: [*t, token]),
+        'before its parts': changed_bpe(model__merges=last),
+        'in a way of its own': split_bpe('a', 'removed'),
+        'for 1 of the bytes': changed_bpe(model__vocab=lambda v: {k: i for k, i in v.items() if k != 'ÿ'}),
+    }.items():
         assert bpe.speed_up().startswith('tokenizers (it ') and why in bpe.engine, bpe.engine
         test_eq(bpe.fast, None)
-    wide = split_bpe(r'x', ignore_merges=True); state = json.loads(wide.state()); state['model']['vocab']['abcabcab'] = 900
+    wide = split_bpe(r'x', ignore_merges=True)
+    state = json.loads(wide.state())
+    state['model']['vocab']['abcabcab'] = 900
     assert 'whole words' in BPETokenizer(Tokenizer.from_str(json.dumps(state))).speed_up()
 
 # %% ../nbs/proofs/tokenization.ipynb #3f7e8b94
@@ -108,11 +143,14 @@ def abc_bpe(merges):
     "A BPE of the bytes and of what `merges` make"
     letters = to_tiktoken.__globals__['_LETTERS']
     vocab = {t: i for i, t in enumerate([*letters, *dict.fromkeys(a + b for a, b in merges)])}
-    bpe = Tokenizer(models.BPE(vocab, merges)); bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe = Tokenizer(models.BPE(vocab, merges))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     return BPETokenizer(bpe)
 
+
 def test_a_token_that_cannot_appear_is_left_out():
-    bpe = abc_bpe([('b', 'c'), ('a', 'b'), ('ab', 'c')])  # bc is learned first, so abc is never made of ab and c
+    # bc is learned first, so abc is never made of ab and c
+    bpe = abc_bpe([('b', 'c'), ('a', 'b'), ('ab', 'c')])
     test_eq([len(x) for x in bpe.encode_batch(['abc', 'ab'])], [2, 1])
     test_eq(bpe.speed_up(), 'tiktoken')
     test_eq(bpe.encode_documents(['abc'])[0].tolist()[:2], bpe.encode_batch(['abc'])[0].tolist())
@@ -121,46 +159,59 @@ def test_a_token_that_cannot_appear_is_left_out():
 
 # %% ../nbs/proofs/tokenization.ipynb #52683c7b
 def test_texts_that_tiktoken_refuses_get_the_same_ids():
-    bpe, end = train_bpe(NESTED*3, 300), to_tiktoken.__globals__['_END']
-    slow = [x.tolist() for x in bpe.encode_batch([' '*10**6 + 'x', 'a' + end, end[:-1], end + end, '\ud800'])]
+    bpe, end = train_bpe(NESTED * 3, 300), to_tiktoken.__globals__['_END']
+    slow = [
+        x.tolist() for x in bpe.encode_batch([' ' * 10**6 + 'x', 'a' + end, end[:-1], end + end, '\ud800'])
+    ]
     test_eq(bpe.speed_up(), 'tiktoken')
-    for i, text in enumerate([' '*10**6 + 'x', 'a' + end, end[:-1], end + end, '\ud800']):
+    for i, text in enumerate([' ' * 10**6 + 'x', 'a' + end, end[:-1], end + end, '\ud800']):
         ids, lengths = bpe.encode_documents(['a', text, 'b'])
-        test_eq(ids[lengths[0]:lengths[0] + lengths[1] - 1].tolist(), slow[i])
+        test_eq(ids[lengths[0] : lengths[0] + lengths[1] - 1].tolist(), slow[i])
         test_eq((int(lengths.sum()), int((ids == bpe.eod_id).sum())), (len(ids), 3))
 
 # %% ../nbs/proofs/tokenization.ipynb #f2eb8d97
 class FailingEncoding:
     "What `_encode_fast` asks of an encoding, with an error instead of an answer"
-    def __init__(self, error): self._core_bpe, self.error = self, error
-    def encode_to_tiktoken_buffer(self, text, special): raise self.error
+
+    def __init__(self, error):
+        self._core_bpe, self.error = self, error
+
+    def encode_to_tiktoken_buffer(self, text, special):
+        raise self.error
+
 
 def test_only_what_tiktoken_is_known_for_is_forgiven():
     panic = type('PanicException', (BaseException,), {})
-    for error in (ValueError(), UnicodeEncodeError('utf-8', 'x', 0, 1, ''), panic()): test_eq(_encode_fast((FailingEncoding(error), None), ['a']), None)
-    with ExceptionExpected(KeyboardInterrupt): _encode_fast((FailingEncoding(KeyboardInterrupt()), None), ['a'])
+    for error in (ValueError(), UnicodeEncodeError('utf-8', 'x', 0, 1, ''), panic()):
+        test_eq(_encode_fast((FailingEncoding(error), None), ['a']), None)
+    with ExceptionExpected(KeyboardInterrupt):
+        _encode_fast((FailingEncoding(KeyboardInterrupt()), None), ['a'])
 
 # %% ../nbs/proofs/tokenization.ipynb #09be435a
 def test_engines_that_disagree_are_found_out():
     g = BPETokenizer.speed_up.__globals__
     kept = g['_GPT2_WORDS']
-    g['_GPT2_WORDS'] = r'\s+|\S+'  # what a difference between the two engines for regular expressions would look like
-    try: test_eq(train_bpe(NESTED*3, 300).speed_up(), 'tokenizers (tiktoken cuts words in another way)')
-    finally: g['_GPT2_WORDS'] = kept
+    # what a difference between the two engines for regular expressions would look like
+    g['_GPT2_WORDS'] = r'\s+|\S+'
+    try:
+        test_eq(train_bpe(NESTED * 3, 300).speed_up(), 'tokenizers (tiktoken cuts words in another way)')
+    finally:
+        g['_GPT2_WORDS'] = kept
 
 # %% ../nbs/proofs/tokenization.ipynb #52f9cc25
 @pytest.mark.slow
 def test_both_engines_class_every_character_alike():
-    bpe = train_bpe(NESTED*3, 300)
+    bpe = train_bpe(NESTED * 3, 300)
     texts = [f'a{c}a1{c}1-{c}- {c} ' for c in map(chr, range(0x110000)) if not '\ud800' <= c <= '\udfff']
     test_eq(bpe.speed_up(texts), 'tiktoken')
 
 # %% ../nbs/proofs/tokenization.ipynb #27d19a93
 def test_every_tokenizer_gives_the_text_back():
     text = 'def größe(x):\n\treturn "🙂<|endoftext|>"  \n'
-    for t in (ByteTokenizer(), CharTokenizer(text), train_bpe([text*3], 300)):
+    for t in (ByteTokenizer(), CharTokenizer(text), train_bpe([text * 3], 300)):
         ids, empty = t.encode_batch([text, ''])
-        test_eq(t.decode(ids), text); test_eq(len(empty), 0)
+        test_eq(t.decode(ids), text)
+        test_eq(len(empty), 0)
         assert t.eod_id not in ids and 0 <= ids.min() and ids.max() < t.vocab_size and t.eod_id < t.vocab_size
         test_eq(t.decode([t.eod_id]), '<|endoftext|>')
         joined, lengths = t.encode_documents([text, '', text[:5]])
@@ -168,20 +219,25 @@ def test_every_tokenizer_gives_the_text_back():
         test_eq(lengths[:2].tolist(), [len(ids) + 1, 1])
         test_eq([len(x) for x in t.encode_documents([])], [0, 0])
         with tempfile.TemporaryDirectory() as d:
-            (Path(d)/'tokenizer_state.json').write_text(t.state())
+            (Path(d) / 'tokenizer_state.json').write_text(t.state())
             again = load_tokenizer(d)
-            test_eq((again.kind, again.vocab_size, again.eod_id, again.state()), (t.kind, t.vocab_size, t.eod_id, t.state()))
+            test_eq(
+                (again.kind, again.vocab_size, again.eod_id, again.state()),
+                (t.kind, t.vocab_size, t.eod_id, t.state()),
+            )
             test_eq(again.encode_batch([text])[0].tolist(), ids.tolist())
 
 # %% ../nbs/proofs/tokenization.ipynb #027dc306
 def test_tokenizers_say_what_they_cannot_do():
     test_fail(lambda: CharTokenizer('abc').encode_batch(['abd']), contains="'d' is not in the alphabet")
     test_fail(lambda: CharTokenizer('').encode_batch(['a']), contains='is not in the alphabet')
-    for t in (ByteTokenizer(), train_bpe(['abc'], 257)): assert len(t.encode_batch(['\ud800'])[0]) > 0
+    for t in (ByteTokenizer(), train_bpe(['abc'], 257)):
+        assert len(t.encode_batch(['\ud800'])[0]) > 0
     with tempfile.TemporaryDirectory() as d:
-        test_fail(lambda: load_tokenizer(Path(d)/'none.json'), contains='none.json: No such file')
+        test_fail(lambda: load_tokenizer(Path(d) / 'none.json'), contains='none.json: No such file')
         for wrong in ('{"a": 1}', '{"kind": "char"}', '[]'):
-            (Path(d)/'x.json').write_text(wrong); test_fail(lambda: load_tokenizer(Path(d)/'x.json'), contains='x.json: not a tokenizer')
+            (Path(d) / 'x.json').write_text(wrong)
+            test_fail(lambda: load_tokenizer(Path(d) / 'x.json'), contains='x.json: not a tokenizer')
 
 # %% ../nbs/proofs/tokenization.ipynb #c89730af
 def test_a_foreign_tokenizer_keeps_its_own_end_of_text_or_gets_one():
@@ -189,16 +245,19 @@ def test_a_foreign_tokenizer_keeps_its_own_end_of_text_or_gets_one():
     assert plain.eod_id not in (0, 7)
     test_eq(plain.vocab_size, max(7, plain.eod_id) + 1)
     named = Tokenizer(models.BPE({'a': 0, '</s>': 1}, []))
-    named.enable_truncation(2); named.enable_padding(length=9)
+    named.enable_truncation(2)
+    named.enable_padding(length=9)
     named.post_processor = processors.TemplateProcessing(single='$A </s>', special_tokens=[('</s>', 1)])
     test_eq(BPETokenizer(named).eod_id, 1)
-    test_eq(BPETokenizer(named).encode_batch(['aaaa'])[0].tolist(), [0, 0, 0, 0])  # all of the text and nothing else
+    # all of the text and nothing else
+    test_eq(BPETokenizer(named).encode_batch(['aaaa'])[0].tolist(), [0, 0, 0, 0])
 
 # %% ../nbs/proofs/tokenization.ipynb #326aafca
 def test_a_tokenizer_travels_to_another_process():
-    bpe = train_bpe(NESTED*3, 300)
+    bpe = train_bpe(NESTED * 3, 300)
     for fast in (False, True):
-        if fast: bpe.speed_up()
+        if fast:
+            bpe.speed_up()
         there = pickle.loads(pickle.dumps(bpe))
         test_eq((there.engine, there.state()), (bpe.engine, bpe.state()))
         assert pickle.loads(pickle.dumps(bpe)) is there  # made once
@@ -207,44 +266,88 @@ def test_a_tokenizer_travels_to_another_process():
 def test_a_file_of_ranks_and_a_pair_of_files_give_the_ids_of_the_vocabulary_they_came_from():
     import base64, tiktoken
     from memtrain.tokenization import DIFFICULT_TEXTS
-    bpe = train_bpe([NESTED*3, 'über größe lower lowest '*9], 400)
+
+    bpe = train_bpe([NESTED * 3, 'über größe lower lowest ' * 9], 400)
     model = json.loads(bpe.state())['model']
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         for vocab, merges in (('encoder.json', 'vocab.bpe'), ('vocab.json', 'merges.txt')):
-            (d/vocab).mkdir()
-            (d/vocab/vocab).write_text(json.dumps(model['vocab']))
-            (d/vocab/merges).write_text('#version: 0.2\n' + '\n'.join(m if isinstance(m, str) else ' '.join(m) for m in model['merges']) + '\n')
-            for path in (d/vocab, d/vocab/vocab, d/vocab/merges):
+            (d / vocab).mkdir()
+            (d / vocab / vocab).write_text(json.dumps(model['vocab']))
+            (d / vocab / merges).write_text(
+                '#version: 0.2\n'
+                + '\n'.join(m if isinstance(m, str) else ' '.join(m) for m in model['merges'])
+                + '\n'
+            )
+            for path in (d / vocab, d / vocab / vocab, d / vocab / merges):
                 t = load_tokenizer(path)
                 test_eq((t.vocab_size, t.eod_id), (bpe.vocab_size, bpe.eod_id))
-                for a, b in zip(t.encode_batch(DIFFICULT_TEXTS), bpe.encode_batch(DIFFICULT_TEXTS)): test_eq(a.tolist(), b.tolist())
-            (d/vocab/merges).unlink()
-            test_fail(lambda: load_tokenizer(d/vocab), contains=f'{merges} is missing, its half is there', exc=MemtrainError)
+                for a, b in zip(t.encode_batch(DIFFICULT_TEXTS), bpe.encode_batch(DIFFICULT_TEXTS)):
+                    test_eq(a.tolist(), b.tolist())
+            (d / vocab / merges).unlink()
+            test_fail(
+                lambda: load_tokenizer(d / vocab),
+                contains=f'{merges} is missing, its half is there',
+                exc=MemtrainError,
+            )
         bytes_of = to_tiktoken.__globals__['_LETTERS']
-        ranks = {bytes(bytes_of[c] for c in token): i for i, token in enumerate(t for t in sorted(model['vocab'], key=model['vocab'].get) if t != '<|endoftext|>')}
-        (d/'cl100k_base.tiktoken').write_bytes(b''.join(base64.b64encode(token) + b' %d\n' % rank for token, rank in ranks.items()))
+        ranks = {
+            bytes(bytes_of[c] for c in token): i
+            for i, token in enumerate(
+                t for t in sorted(model['vocab'], key=model['vocab'].get) if t != '<|endoftext|>'
+            )
+        }
+        (d / 'cl100k_base.tiktoken').write_bytes(
+            b''.join(base64.b64encode(token) + b' %d\n' % rank for token, rank in ranks.items())
+        )
         import tiktoken_ext.openai_public as public  # tiktoken's own expression, over these ranks
-        with mock.patch.object(public, 'load_tiktoken_bpe', lambda *a, **k: ranks): theirs = public.cl100k_base()['pat_str']
-        want, t = tiktoken.Encoding('w', pat_str=theirs, mergeable_ranks=ranks, special_tokens={}), load_tokenizer(d/'cl100k_base.tiktoken')
+
+        with mock.patch.object(public, 'load_tiktoken_bpe', lambda *a, **k: ranks):
+            theirs = public.cl100k_base()['pat_str']
+        want, t = (
+            tiktoken.Encoding('w', pat_str=theirs, mergeable_ranks=ranks, special_tokens={}),
+            load_tokenizer(d / 'cl100k_base.tiktoken'),
+        )
         for fast in (False, True):
-            for text in DIFFICULT_TEXTS: test_eq(t.encode_documents([text])[0].tolist(), [*want.encode_ordinary(text), t.eod_id])
-            if not fast: t.speed_up()
+            for text in DIFFICULT_TEXTS:
+                test_eq(t.encode_documents([text])[0].tolist(), [*want.encode_ordinary(text), t.eod_id])
+            if not fast:
+                t.speed_up()
         test_eq(t.decode(t.encode_batch(['größe  x'])[0]), 'größe  x')
-        (d/'mine.tiktoken').write_bytes((d/'cl100k_base.tiktoken').read_bytes())
-        test_fail(lambda: load_tokenizer(d/'mine.tiktoken'), contains='how it cuts words is not in the file', exc=MemtrainError)
+        (d / 'mine.tiktoken').write_bytes((d / 'cl100k_base.tiktoken').read_bytes())
+        test_fail(
+            lambda: load_tokenizer(d / 'mine.tiktoken'),
+            contains='how it cuts words is not in the file',
+            exc=MemtrainError,
+        )
 
 # %% ../nbs/proofs/tokenization.ipynb #fec16907
 def test_nanogpts_characters_are_read_without_being_run():
     class Bomb:
-        def __reduce__(self): return print, ('run',)
+        def __reduce__(self):
+            return print, ('run',)
+
     with tempfile.TemporaryDirectory() as d:
-        path = Path(d)/'meta.pkl'
-        def write(chars): path.write_bytes(pickle.dumps({'vocab_size': len(chars), 'itos': dict(enumerate(chars)), 'stoi': {c: i for i, c in enumerate(chars)}}))
+        path = Path(d) / 'meta.pkl'
+
+        def write(chars):
+            path.write_bytes(
+                pickle.dumps(
+                    {
+                        'vocab_size': len(chars),
+                        'itos': dict(enumerate(chars)),
+                        'stoi': {c: i for i, c in enumerate(chars)},
+                    }
+                )
+            )
+
         for chars in ('\n abü', ['a', 'b', '<|endoftext|>']):
             write(chars)
             t = load_tokenizer(d)
-            test_eq((t.kind, t.chars, t.encode_batch(['ba'])[0].tolist()), ('char', [c for c in chars if len(c) == 1], [list(chars).index(c) for c in 'ba']))
+            test_eq(
+                (t.kind, t.chars, t.encode_batch(['ba'])[0].tolist()),
+                ('char', [c for c in chars if len(c) == 1], [list(chars).index(c) for c in 'ba']),
+            )
         for wrong in ('ba', ['a', 'bc']):
             write(wrong)
             test_fail(lambda: load_tokenizer(path), contains='meta.pkl: not nanoGPT', exc=MemtrainError)
@@ -253,57 +356,110 @@ def test_nanogpts_characters_are_read_without_being_run():
 
 # %% ../nbs/proofs/tokenization.ipynb #2ab13afd
 def test_a_model_of_sentencepiece_keeps_its_ids_and_travels():
-    try: import sentencepiece
+    try:
+        import sentencepiece
     except ImportError:
-        with mock.patch.dict('sys.modules', sentencepiece=None): test_fail(lambda: SentencePieceTokenizer(b''), contains='needs sentencepiece', exc=MemtrainError)
+        with mock.patch.dict('sys.modules', sentencepiece=None):
+            test_fail(lambda: SentencePieceTokenizer(b''), contains='needs sentencepiece', exc=MemtrainError)
         return
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(f'def f{i}(x): return  x + {i}' for i in range(99)), model_writer=model, vocab_size=300, byte_fallback=True, model_type='bpe', minloglevel=2)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(f'def f{i}(x): return  x + {i}' for i in range(99)),
+        model_writer=model,
+        vocab_size=300,
+        byte_fallback=True,
+        model_type='bpe',
+        minloglevel=2,
+    )
     own = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'tokenizer.model').write_bytes(model.getvalue())
+        (Path(d) / 'tokenizer.model').write_bytes(model.getvalue())
         t = load_tokenizer(d)
-        (Path(d)/'tokenizer_state.json').write_text(t.state())
+        (Path(d) / 'tokenizer_state.json').write_text(t.state())
         for other in (t, load_tokenizer(d), pickle.loads(pickle.dumps(t))):
             ids, lengths = other.encode_documents(['def f1(x)', '', '\ud800ü'])
-            test_eq(ids[:lengths[0]].tolist(), [*own.encode('def f1(x)'), own.eos_id()])
-            test_eq((other.vocab_size, other.eod_id, len(lengths), other.decode(ids[:lengths[0]])), (300, own.eos_id(), 3, 'def f1(x)<|endoftext|>'))
-        (Path(d)/'x.model').write_bytes(b'no')
-        test_fail(lambda: load_tokenizer(Path(d)/'x.model'), contains='x.model: not a tokenizer', exc=MemtrainError)
-        with mock.patch.dict('sys.modules', sentencepiece=None): test_fail(lambda: load_tokenizer(Path(d)/'tokenizer.model'), contains='needs sentencepiece', exc=MemtrainError)
+            test_eq(ids[: lengths[0]].tolist(), [*own.encode('def f1(x)'), own.eos_id()])
+            test_eq(
+                (other.vocab_size, other.eod_id, len(lengths), other.decode(ids[: lengths[0]])),
+                (300, own.eos_id(), 3, 'def f1(x)<|endoftext|>'),
+            )
+        (Path(d) / 'x.model').write_bytes(b'no')
+        test_fail(
+            lambda: load_tokenizer(Path(d) / 'x.model'),
+            contains='x.model: not a tokenizer',
+            exc=MemtrainError,
+        )
+        with mock.patch.dict('sys.modules', sentencepiece=None):
+            test_fail(
+                lambda: load_tokenizer(Path(d) / 'tokenizer.model'),
+                contains='needs sentencepiece',
+                exc=MemtrainError,
+            )
 
 # %% ../nbs/proofs/tokenization.ipynb #516a76cc
 def test_a_name_that_cannot_be_had_is_refused_soon():
     from huggingface_hub import constants
+
     silent = socket.create_server(('127.0.0.1', 0))  # takes calls and says nothing
     port = silent.getsockname()[1]
-    with silent, mock.patch.object(constants, 'HF_HUB_OFFLINE', False), mock.patch('memtrain.tokenization.HUB_PATIENCE', 0.2):
-        for endpoint, said in ((f'http://127.0.0.1:{port}', 'no answer within|timed out'), ('http://127.0.0.1:1', 'refused')):
+    with (
+        silent,
+        mock.patch.object(constants, 'HF_HUB_OFFLINE', False),
+        mock.patch('memtrain.tokenization.HUB_PATIENCE', 0.2),
+    ):
+        for endpoint, said in (
+            (f'http://127.0.0.1:{port}', 'no answer within|timed out'),
+            ('http://127.0.0.1:1', 'refused'),
+        ):
             with mock.patch.object(constants, 'ENDPOINT', endpoint):
                 began = time.monotonic()
-                try: load_from_hub('nobody/nothing')
-                except MemtrainError as e: assert re.search(said, str(e)), e
-                else: raise AssertionError('it was had')
+                try:
+                    load_from_hub('nobody/nothing')
+                except MemtrainError as e:
+                    assert re.search(said, str(e)), e
+                else:
+                    raise AssertionError('it was had')
                 assert time.monotonic() - began < 3
         test_fail(lambda: load_from_hub('a b/../c'), contains='the hub gave none', exc=MemtrainError)
-    with mock.patch.object(constants, 'HF_HUB_OFFLINE', True): test_fail(lambda: load_from_hub('nobody/nothing'), contains='HF_HUB_OFFLINE is set', exc=MemtrainError)
+    with mock.patch.object(constants, 'HF_HUB_OFFLINE', True):
+        test_fail(
+            lambda: load_from_hub('nobody/nothing'), contains='HF_HUB_OFFLINE is set', exc=MemtrainError
+        )
 
 # %% ../nbs/proofs/tokenization.ipynb #b7aaae53
 def test_threads_encode_with_copies_of_their_own():
-    bpe = train_bpe(['some text to learn from, some more text']*20, 300)
+    bpe = train_bpe(['some text to learn from, some more text'] * 20, 300)
     test_eq(bpe.speed_up(), 'tiktoken')
     encoding, texts, found = bpe.fast[0], ['some text', 'and größe', ''], []
-    def work(): found.append((_own_copy(encoding), _own_copy(encoding), bpe.encode_documents(texts)))
-    for thread in [threading.Thread(target=work) for _ in range(2)]: thread.start(); thread.join()
+
+    def work():
+        found.append((_own_copy(encoding), _own_copy(encoding), bpe.encode_documents(texts)))
+
+    for thread in [threading.Thread(target=work) for _ in range(2)]:
+        thread.start()
+        thread.join()
     test_eq(len({id(copy) for copy, again, _ in found if copy is again} | {id(_own_copy(encoding))}), 3)
-    for *_, encoded in found: assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
+    for *_, encoded in found:
+        assert all(map(np.array_equal, encoded, bpe.encode_documents(texts)))
 
 # %% ../nbs/proofs/tokenization.ipynb #6098446e
 def test_a_tokenizer_that_contradicts_itself_is_an_error():
     class Silent:
-        def encode(self, text): return [len(word) - 1 for word in text.split()]
-    class Liar(Silent): vocab_size = 2
-    test_fail(lambda: open_tokenizer(Liar()).encode_documents(['ccc ccc']), contains='gave the id 2 and says that it has 2', exc=MemtrainError)
+        def encode(self, text):
+            return [len(word) - 1 for word in text.split()]
+
+    class Liar(Silent):
+        vocab_size = 2
+
+    test_fail(
+        lambda: open_tokenizer(Liar()).encode_documents(['ccc ccc']),
+        contains='gave the id 2 and says that it has 2',
+        exc=MemtrainError,
+    )
     test_fail(lambda: open_tokenizer(Silent()), contains='how many ids it has', exc=MemtrainError)
     test_fail(lambda: open_tokenizer(3), contains='a int is no tokenizer', exc=MemtrainError)
-    test_fail(lambda: open_tokenizer('gone/tokenizer.json'), contains='gone/tokenizer.json: No such file', exc=MemtrainError)
+    test_fail(
+        lambda: open_tokenizer('gone/tokenizer.json'),
+        contains='gone/tokenizer.json: No such file',
+        exc=MemtrainError,
+    )

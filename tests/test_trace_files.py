@@ -14,9 +14,23 @@ from hypothesis import given, settings, strategies as st
 from memtrain.lazypickle import LazyTensor
 
 # %% ../nbs/reference/66_trace_files.ipynb #cfa92b54
-plain_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=9) | st.complex_numbers(),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3) | st.integers() | st.binary(max_size=3), inner, max_size=3)
-                  | st.builds(lambda v: {'$': v, 'v': 1}, inner), max_leaves=8)
+plain_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary(max_size=9)
+    | st.complex_numbers(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers() | st.binary(max_size=3), inner, max_size=3)
+        | st.builds(lambda v: {'$': v, 'v': 1}, inner)
+    ),
+    max_leaves=8,
+)
+
 
 @pytest.mark.page
 @given(plain_values)

@@ -31,17 +31,21 @@ import numpy as np
 from memtrain.trace_loader import TraceShards, join_windows
 from memtrain.traces import TraceWriter, open_traces
 
+
 def test_solution_windows_batches_and_padding():
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as d:
         with TraceWriter(d) as w:
             for s, T in enumerate(rng.integers(5, 13, 40).tolist()):
-                for layer in range(6): w.write({'layer_id': layer, 'hidden_states': np.zeros((T, 8), np.float32), 'sample_id': s})
-        assert len(join_windows(open_traces(d).table, 2, 2)) == 40*3
-        assert len(TraceShards(d, 16, [], batch_by='layer')) == 6*3
+                for layer in range(6):
+                    w.write(
+                        {'layer_id': layer, 'hidden_states': np.zeros((T, 8), np.float32), 'sample_id': s}
+                    )
+        assert len(join_windows(open_traces(d).table, 2, 2)) == 40 * 3
+        assert len(TraceShards(d, 16, [], batch_by='layer')) == 6 * 3
         batch = next(iter(TraceShards(d, fields=['hidden_states'])))
         lengths = batch['mask'].sum(1)
-        assert abs((1 - batch['mask'].float().mean()) - (1 - lengths.float().mean()/lengths.max())) < 1e-6
+        assert abs((1 - batch['mask'].float().mean()) - (1 - lengths.float().mean() / lengths.max())) < 1e-6
 
 # %% ../nbs/proofs/trace_loader.ipynb #85225179
 import gc, os, pickle, subprocess, sys, tempfile, threading, time
@@ -67,22 +71,47 @@ def make_traces(samples=40, layers=6, width=8, experts=4, tokens=(5, 13), seed=0
         gates = torch.from_numpy(rng.random((layers, T, experts), dtype=np.float32))
         for layer in range(layers):
             hidden = torch.from_numpy(rng.random((T, width), dtype=np.float32))
-            hidden[0, 0] = 100*s + layer
-            yield {'layer_id': layer, 'hidden_states': hidden, 'target_routing': gates[layer].clone(), 'target_top_k': gates[layer].topk(2).indices,
-                   'prev_layer_gates': [g.clone() for g in gates[max(0, layer - 3):layer]], 'sequence_length': T,
-                   'token_ids': torch.arange(T) if s % 4 else None, 'dataset_name': 'toy', 'sample_id': f's{s}'}
+            hidden[0, 0] = 100 * s + layer
+            yield {
+                'layer_id': layer,
+                'hidden_states': hidden,
+                'target_routing': gates[layer].clone(),
+                'target_top_k': gates[layer].topk(2).indices,
+                'prev_layer_gates': [g.clone() for g in gates[max(0, layer - 3) : layer]],
+                'sequence_length': T,
+                'token_ids': torch.arange(T) if s % 4 else None,
+                'dataset_name': 'toy',
+                'sample_id': f's{s}',
+            }
+
 
 def write_traces(path, traces, **options):
     "Shards of `traces` at `path`, which is handed back"
     with TraceWriter(path, **options) as w:
-        for t in traces: w.write(t)
+        for t in traces:
+            w.write(t)
     return path
 
 # %% ../nbs/proofs/trace_loader.ipynb #e8090529
-MODES = [dict(), dict(shuffle='global'), dict(shuffle=False), dict(pool='16KiB'), dict(batch_by='layer'), dict(batch_by='layer', pool='16KiB'), dict(batch_by='layer', shuffle='global'),
-         dict(batch_by='layer', shuffle=False), dict(window=2), dict(window=2, batch_by='layer'), dict(layers={1, 4}), dict(samples=range(7))]
+MODES = [
+    dict(),
+    dict(shuffle='global'),
+    dict(shuffle=False),
+    dict(pool='16KiB'),
+    dict(batch_by='layer'),
+    dict(batch_by='layer', pool='16KiB'),
+    dict(batch_by='layer', shuffle='global'),
+    dict(batch_by='layer', shuffle=False),
+    dict(window=2),
+    dict(window=2, batch_by='layer'),
+    dict(layers={1, 4}),
+    dict(samples=range(7)),
+]
 
-def numbers(loader): return [b['trace'].tolist() for b in loader]
+
+def numbers(loader):
+    return [b['trace'].tolist() for b in loader]
+
 
 def test_an_epoch_has_every_trace_once_and_goes_on_where_it_stopped():
     with tempfile.TemporaryDirectory() as d:
@@ -90,26 +119,57 @@ def test_an_epoch_has_every_trace_once_and_goes_on_where_it_stopped():
         for mode in MODES:
             make = lambda **kw: TraceShards(t, **{'batch_size': 5, 'fields': [], **mode, **kw})
             whole = make()
-            batches, expected = numbers(whole), sorted(int(r) for r in make().plan.batches(0, [(0, whole.n)])[0][:, -1]) if 'batch_by' not in mode else None
+            batches, expected = (
+                numbers(whole),
+                sorted(int(r) for r in make().plan.batches(0, [(0, whole.n)])[0][:, -1])
+                if 'batch_by' not in mode
+                else None,
+            )
             everything = sorted(sum(batches, []))
-            test_eq(len(batches), len(whole)); test_eq(len(set(everything)), len(everything)); test_eq(whole.epoch, 1)
-            wanted = range(len(t)) if 'window' not in mode else [i for i in range(len(t)) if t.table['layer'][i] >= 2]
-            test_eq(everything, [i for i in wanted if t.table['layer'][i] in mode.get('layers', range(6)) and t.table['sample'][i] in mode.get('samples', range(99))])
-            if expected: test_eq(everything, expected)
+            test_eq(len(batches), len(whole))
+            test_eq(len(set(everything)), len(everything))
+            test_eq(whole.epoch, 1)
+            wanted = (
+                range(len(t))
+                if 'window' not in mode
+                else [i for i in range(len(t)) if t.table['layer'][i] >= 2]
+            )
+            test_eq(
+                everything,
+                [
+                    i
+                    for i in wanted
+                    if t.table['layer'][i] in mode.get('layers', range(6))
+                    and t.table['sample'][i] in mode.get('samples', range(99))
+                ],
+            )
+            if expected:
+                test_eq(everything, expected)
             second = numbers(whole)
-            assert (second == batches) == (mode.get('shuffle') is False) and sorted(sum(second, [])) == everything, mode
+            assert (second == batches) == (mode.get('shuffle') is False) and sorted(
+                sum(second, [])
+            ) == everything, mode
             test_eq(numbers(make(prefetch=0)), batches)
             ranks = [make(rank=r, world_size=3) for r in range(3)]
             parts = [numbers(r) for r in ranks]
-            test_eq(sorted(i for part in parts for b in part for i in b), everything); test_eq([len(r) for r in ranks], [len(part) for part in parts])
+            test_eq(sorted(i for part in parts for b in part for i in b), everything)
+            test_eq([len(r) for r in ranks], [len(part) for part in parts])
             for stop in (0, 2):
                 first, again = make(), make()
                 got = [b['trace'].tolist() for b in islice(first, stop)]
                 again.load_state_dict(first.state_dict())
-                test_eq(got + numbers(again), batches); test_eq(numbers(again), second)
-                ranks, other = [make(rank=r, world_size=3) for r in range(3)], [make(rank=r, world_size=2, **({} if 'batch_by' in mode else {'batch_size': 4})) for r in range(2)]
+                test_eq(got + numbers(again), batches)
+                test_eq(numbers(again), second)
+                ranks, other = (
+                    [make(rank=r, world_size=3) for r in range(3)],
+                    [
+                        make(rank=r, world_size=2, **({} if 'batch_by' in mode else {'batch_size': 4}))
+                        for r in range(2)
+                    ],
+                )
                 got = [b['trace'].tolist() for r in ranks for b in islice(r, stop)]
-                for o in other: o.load_state_dict(ranks[0].state_dict())
+                for o in other:
+                    o.load_state_dict(ranks[0].state_dict())
                 test_eq(sorted(sum(got + [b for o in other for b in numbers(o)], [])), everything)
 
 # %% ../nbs/proofs/trace_loader.ipynb #0165cf60
@@ -124,63 +184,129 @@ def test_a_batch_is_what_the_traces_are():
             T = row['sequence_length']
             for name in ('hidden_states', 'target_routing', 'target_top_k'):
                 assert batch[name][b, :T].equal(row[name]) and not batch[name][b, T:].any()
-                assert packed[name][packed['cu_seqlens'][b]:packed['cu_seqlens'][b + 1]].equal(row[name])
+                assert packed[name][packed['cu_seqlens'][b] : packed['cu_seqlens'][b + 1]].equal(row[name])
             test_eq(batch['mask'][b].tolist(), [i < T for i in range(batch['mask'].shape[1])])
             test_eq(batch['token_ids_present'][b].item(), row['token_ids'] is not None)
             test_eq(batch['prev_layer_gates_count'][b].item(), len(row['prev_layer_gates']))
             for j, gate in enumerate(batch['prev_layer_gates']):
                 want = row['prev_layer_gates'][j] if j < len(row['prev_layer_gates']) else torch.zeros(T, 4)
                 assert gate[b, :T].equal(want) and not gate[b, T:].any()
-        test_eq(batch['sample_id'], [r['sample_id'] for r in rows]); test_eq(batch['layer_id'].tolist(), [r['layer_id'] for r in rows])
+        test_eq(batch['sample_id'], [r['sample_id'] for r in rows])
+        test_eq(batch['layer_id'].tolist(), [r['layer_id'] for r in rows])
 
 # %% ../nbs/proofs/trace_loader.ipynb #276dbca8
 def test_odd_fields_follow_the_rules():
     with tempfile.TemporaryDirectory() as d:
-        base = [{'layer_id': 0, 'x': torch.ones(3, 2), 'one': torch.tensor(5.), 'own': torch.arange(4), 'w': torch.zeros(2, dtype=torch.bfloat16), 'b': True, 'f': 1, 'n': None, 'v': {'a': 1}, 'e': []},
-                {'layer_id': 1, 'x': torch.ones(0, 2), 'one': torch.tensor(6.), 'own': torch.arange(7), 'w': torch.ones(2, dtype=torch.bfloat16), 'b': False, 'f': .5, 'n': None, 'v': 'z', 'e': []}]
+        base = [
+            {
+                'layer_id': 0,
+                'x': torch.ones(3, 2),
+                'one': torch.tensor(5.0),
+                'own': torch.arange(4),
+                'w': torch.zeros(2, dtype=torch.bfloat16),
+                'b': True,
+                'f': 1,
+                'n': None,
+                'v': {'a': 1},
+                'e': [],
+            },
+            {
+                'layer_id': 1,
+                'x': torch.ones(0, 2),
+                'one': torch.tensor(6.0),
+                'own': torch.arange(7),
+                'w': torch.ones(2, dtype=torch.bfloat16),
+                'b': False,
+                'f': 0.5,
+                'n': None,
+                'v': 'z',
+                'e': [],
+            },
+        ]
         t = open_traces(write_traces(d, base))
         got = collate_traces([t[0], t[1]])
-        test_eq(got['x'].shape, (2, 3, 2)); test_eq(got['mask'].tolist(), [[True]*3, [False]*3]); test_eq(got['one'].tolist(), [5., 6.])
-        test_eq(got['own'].shape, (2, 7)); test_eq(got['own_mask'].sum(1).tolist(), [4, 7]); test_eq(got['w'].dtype, torch.bfloat16)
-        test_eq(got['b'].tolist(), [True, False]); test_eq(got['f'].tolist(), [1, .5]); test_eq(got['n'], None); test_eq(got['v'][1], 'z'); test_eq(got['e'], [])
+        test_eq(got['x'].shape, (2, 3, 2))
+        test_eq(got['mask'].tolist(), [[True] * 3, [False] * 3])
+        test_eq(got['one'].tolist(), [5.0, 6.0])
+        test_eq(got['own'].shape, (2, 7))
+        test_eq(got['own_mask'].sum(1).tolist(), [4, 7])
+        test_eq(got['w'].dtype, torch.bfloat16)
+        test_eq(got['b'].tolist(), [True, False])
+        test_eq(got['f'].tolist(), [1, 0.5])
+        test_eq(got['n'], None)
+        test_eq(got['v'][1], 'z')
+        test_eq(got['e'], [])
         got = collate_traces([t[1], t[0]], collate='pack')
-        test_eq(got['x'].shape, (3, 2)); test_eq(got['cu_seqlens'].tolist(), [0, 0, 3]); test_eq(got['own_cu_seqlens'].tolist(), [0, 7, 11])
+        test_eq(got['x'].shape, (3, 2))
+        test_eq(got['cu_seqlens'].tolist(), [0, 0, 3])
+        test_eq(got['own_cu_seqlens'].tolist(), [0, 7, 11])
         test_eq(set(collate_traces([t[0]], ['f', 'v'])), {'f', 'v'})  # no tensor, no mask
     with tempfile.TemporaryDirectory() as d:
-        t = open_traces(write_traces(d, [{'layer_id': 0, 'x': torch.ones(3, 2)}, {'layer_id': 1, 'x': torch.ones(3, 4)}, {'layer_id': 2, 'x': torch.ones(3, 2).double()}]))
-        test_fail(lambda: collate_traces([t[0], t[1]]), contains='x is float32 (3, 2) in one trace of a batch and float32 (3, 4)')
+        t = open_traces(
+            write_traces(
+                d,
+                [
+                    {'layer_id': 0, 'x': torch.ones(3, 2)},
+                    {'layer_id': 1, 'x': torch.ones(3, 4)},
+                    {'layer_id': 2, 'x': torch.ones(3, 2).double()},
+                ],
+            )
+        )
+        test_fail(
+            lambda: collate_traces([t[0], t[1]]),
+            contains='x is float32 (3, 2) in one trace of a batch and float32 (3, 4)',
+        )
         test_fail(lambda: collate_traces([t[0], t[2]]), contains='float64')
     with tempfile.TemporaryDirectory() as d:
         t = open_traces(write_traces(d, [{'layer_id': 0, 'blob': bytes(9000), 'by': {'a': torch.ones(3)}}]))
         got = collate_traces([t[0]])  # what is neither a number nor a tensor is read, too
-        test_eq((got['blob'], got['by'][0]['a'].tolist(), read_tensors(t[0]).blob), ([bytes(9000)], [1, 1, 1], bytes(9000)))
+        test_eq(
+            (got['blob'], got['by'][0]['a'].tolist(), read_tensors(t[0]).blob),
+            ([bytes(9000)], [1, 1, 1], bytes(9000)),
+        )
 
 # %% ../nbs/proofs/trace_loader.ipynb #4b6ceaa1
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 7)), max_size=60), st.integers(1, 4), st.integers(1, 3))
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 7)), max_size=60),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
 def test_windows_are_those_a_search_finds(pairs, window, lookahead):
     seen, place = {}, {}
     for i, key in enumerate(pairs):
-        place[i] = (key[0], seen.setdefault(key, 0), key[1]); seen[key] += 1
+        place[i] = (key[0], seen.setdefault(key, 0), key[1])
+        seen[key] += 1
     where = {v: i for i, v in place.items()}
-    wanted = [[(s, k, layer - lookahead - w) for w in reversed(range(window))] for s, k, layer in place.values()]
+    wanted = [
+        [(s, k, layer - lookahead - w) for w in reversed(range(window))] for s, k, layer in place.values()
+    ]
     expected = [[*(where[w] for w in row), i] for i, row in enumerate(wanted) if all(w in where for w in row)]
-    test_eq(join_windows({'sample': [p[0] for p in pairs], 'layer': [p[1] for p in pairs]}, window, lookahead).tolist(), expected)
-    test_eq(join_windows({'sample': [0]*4, 'layer': [0, 1, 0, 1]}, 1).tolist(), [[0, 1], [2, 3]])  # traced twice
+    test_eq(
+        join_windows(
+            {'sample': [p[0] for p in pairs], 'layer': [p[1] for p in pairs]}, window, lookahead
+        ).tolist(),
+        expected,
+    )
+    # traced twice
+    test_eq(join_windows({'sample': [0] * 4, 'layer': [0, 1, 0, 1]}, 1).tolist(), [[0, 1], [2, 3]])
 
 # %% ../nbs/proofs/trace_loader.ipynb #77837609
 def test_layers_far_apart_are_not_joined():
     with tempfile.TemporaryDirectory() as d:
-        write_traces(Path(d)/'a', make_traces(12)); shard_traces(Path(d)/'a', Path(d)/'b', shard_size_mb=0.01, group='layer'); shard_traces(Path(d)/'a', Path(d)/'c', group='layer')
-        test_fail(lambda: TraceShards(Path(d)/'b', window=3), contains=' of 36 windows (')
-        one = TraceShards(Path(d)/'c', window=3, fields=[], batch_size=5)  # all in one shard
+        write_traces(Path(d) / 'a', make_traces(12))
+        shard_traces(Path(d) / 'a', Path(d) / 'b', shard_size_mb=0.01, group='layer')
+        shard_traces(Path(d) / 'a', Path(d) / 'c', group='layer')
+        test_fail(lambda: TraceShards(Path(d) / 'b', window=3), contains=' of 36 windows (')
+        one = TraceShards(Path(d) / 'c', window=3, fields=[], batch_size=5)  # all in one shard
         test_eq(sorted(i for b in one for i in b['trace'].tolist()), list(range(36, 72)))
-        far = {'sample': [0, 0, 1, 1], 'layer': [0, 1, 0, 1], 'shard': [0]*4, 'nbytes': [2**28]*4}
-        test_eq(_in_reach(far, np.array([[0, 1], [2, 3]])).tolist(), [True, True]); test_eq(_in_reach(far, np.array([[0, 3]])).tolist(), [True])
+        far = {'sample': [0, 0, 1, 1], 'layer': [0, 1, 0, 1], 'shard': [0] * 4, 'nbytes': [2**28] * 4}
+        test_eq(_in_reach(far, np.array([[0, 1], [2, 3]])).tolist(), [True, True])
+        test_eq(_in_reach(far, np.array([[0, 3]])).tolist(), [True])
         far['nbytes'] = [2**20, 2**30, 2**30, 2**20]
         test_eq(_in_reach(far, np.array([[0, 3]])).tolist(), [False])
-        test_fail(lambda: TraceShards(Path(d)/'a', window=6), contains='no sample has the 6 layers')
-        test_eq(len(TraceShards(Path(d)/'a', window=3, lookahead=2, batch_size=1)), 24)
+        test_fail(lambda: TraceShards(Path(d) / 'a', window=6), contains='no sample has the 6 layers')
+        test_eq(len(TraceShards(Path(d) / 'a', window=3, lookahead=2, batch_size=1)), 24)
 
 # %% ../nbs/proofs/trace_loader.ipynb #b8e53ce4
 def test_a_joined_batch_has_the_layers_before():
@@ -188,15 +314,24 @@ def test_a_joined_batch_has_the_layers_before():
         write_traces(d, make_traces(9))
         for lookahead, collate in ((1, 'pad'), (2, 'pad'), (1, 'pack')):
             for b in TraceShards(d, 4, window=2, lookahead=lookahead, collate=collate, layers=[3, 5]):
-                code = 100*b['sample'] + b['layer_id']
+                code = 100 * b['sample'] + b['layer_id']
                 if collate == 'pad':
                     test_eq(b['target']['hidden_states'][:, 0, 0].tolist(), code.tolist())
-                    test_eq(b['window']['hidden_states'][:, :, 0, 0].tolist(), [[c - lookahead - 1, c - lookahead] for c in code.tolist()])
-                    test_eq(b['window']['layer_id'].tolist(), [[n - lookahead - 1, n - lookahead] for n in b['layer_id'].tolist()])
-                    test_eq(b['window']['sample_id'], [[f's{s}']*2 for s in b['sample'].tolist()])
-                    test_eq(b['window']['mask'][:, 1].tolist(), b['mask'].tolist()); test_eq(b['window']['prev_layer_gates'][0].shape[:2], (len(code), 2))
+                    test_eq(
+                        b['window']['hidden_states'][:, :, 0, 0].tolist(),
+                        [[c - lookahead - 1, c - lookahead] for c in code.tolist()],
+                    )
+                    test_eq(
+                        b['window']['layer_id'].tolist(),
+                        [[n - lookahead - 1, n - lookahead] for n in b['layer_id'].tolist()],
+                    )
+                    test_eq(b['window']['sample_id'], [[f's{s}'] * 2 for s in b['sample'].tolist()])
+                    test_eq(b['window']['mask'][:, 1].tolist(), b['mask'].tolist())
+                    test_eq(b['window']['prev_layer_gates'][0].shape[:2], (len(code), 2))
                 else:
-                    test_eq(b['target']['hidden_states'][b['cu_seqlens'][:-1].long(), 0].tolist(), code.tolist())
+                    test_eq(
+                        b['target']['hidden_states'][b['cu_seqlens'][:-1].long(), 0].tolist(), code.tolist()
+                    )
                     first = b['window']['hidden_states'][b['window']['cu_seqlens'][:-1].long(), 0]
                     test_eq(first.tolist(), [c - k for c in code.tolist() for k in (2, 1)])
                 assert set(b['layer_id'].tolist()) <= {3, 5}
@@ -207,7 +342,7 @@ def test_a_batch_by_layer_has_one_layer():
         t = open_traces(write_traces(d, make_traces(23)))
         layers = [b['layer_id'].tolist() for b in TraceShards(t, 5, ['layer_id'], batch_by='layer')]
         assert all(len(set(b)) == 1 for b in layers) and len({b[0] for b in layers[:8]}) > 2
-        test_eq(sorted(len(b) for b in layers), [3]*6 + [5]*24)
+        test_eq(sorted(len(b) for b in layers), [3] * 6 + [5] * 24)
         test_eq({len(b['trace']) for b in TraceShards(t, 5, [], batch_by='layer', drop_last=True)}, {5})
 
 # %% ../nbs/proofs/trace_loader.ipynb #d13ee4cf
@@ -215,66 +350,118 @@ def test_worker_processes_share_an_epoch():
     with tempfile.TemporaryDirectory() as d:
         write_traces(d, make_traces(11))
         alone = [b for b in TraceShards(d, 4, ['hidden_states'], seed=3)]
-        for batches in (list(TraceShards(d, 4, ['hidden_states'], seed=3, num_workers=2)), list(DataLoader(TraceShards(d, 4, ['hidden_states'], seed=3), batch_size=None, num_workers=2))):
+        for batches in (
+            list(TraceShards(d, 4, ['hidden_states'], seed=3, num_workers=2)),
+            list(DataLoader(TraceShards(d, 4, ['hidden_states'], seed=3), batch_size=None, num_workers=2)),
+        ):
             test_eq([b['trace'].tolist() for b in batches], [b['trace'].tolist() for b in alone])
             assert all(a['hidden_states'].equal(b['hidden_states']) for a, b in zip(alone, batches))
         counted = TraceShards(d, 4, [], seed=3, num_workers=2)
         got = [b['trace'].tolist() for b in islice(counted, 5)]
-        later = TraceShards(d, 4, [], seed=3); later.load_state_dict(counted.state_dict())
+        later = TraceShards(d, 4, [], seed=3)
+        later.load_state_dict(counted.state_dict())
         test_eq(got + numbers(later), [b['trace'].tolist() for b in alone])
-        sent = pickle.loads(pickle.dumps(TraceShards(d, 4, ['hidden_states'], seed=3)))  # as a spawned worker gets it
+        # as a spawned worker gets it
+        sent = pickle.loads(pickle.dumps(TraceShards(d, 4, ['hidden_states'], seed=3)))
         test_eq(numbers(sent), [b['trace'].tolist() for b in alone])
 
 # %% ../nbs/proofs/trace_loader.ipynb #ccb9aa06
 def test_what_cannot_be_is_refused():
     with tempfile.TemporaryDirectory() as d:
-        write_traces(Path(d)/'t', make_traces(4)); t = Path(d)/'t'
-        for kw, says in ((dict(batch_size=0), 'batch_size 0'), (dict(window=0), 'window 0'), (dict(lookahead=0), 'lookahead 0'), (dict(batch_by='sample'), "batch_by 'sample'"), (dict(collate='stack'), "collate 'stack'"),
-                         (dict(split='test'), "split 'test'"), (dict(fields=['hiden']), "have no field 'hiden'; there are layer_id"), (dict(layers=[1, 9]), 'no traces of layer 9; there are 0 .. 5'),
-                         (dict(samples={77}), 'none of its traces'), (dict(batch_size=99, drop_last=True), "24 traces don't fill batches of 99"), (dict(seed=-1), 'seed -1'), (dict(shuffle='all'), "shuffle 'all'"),
-                         (dict(split='val', val_fraction=2), 'val_fraction 2'), (dict(rank=2, world_size=2), 'rank 2'), (dict(pool='much'), "'much'"), (dict(fields={'windows': []}), "'windows'"),
-                         (dict(batch_size=2.5), 'batch_size 2.5'), (dict(seed=1.5), 'seed 1.5'), (dict(layers=3), 'layers 3'), (dict(layers='1'), "layers '1'"), (dict(fields='layer_id'), 'list of names')):
+        write_traces(Path(d) / 't', make_traces(4))
+        t = Path(d) / 't'
+        for kw, says in (
+            (dict(batch_size=0), 'batch_size 0'),
+            (dict(window=0), 'window 0'),
+            (dict(lookahead=0), 'lookahead 0'),
+            (dict(batch_by='sample'), "batch_by 'sample'"),
+            (dict(collate='stack'), "collate 'stack'"),
+            (dict(split='test'), "split 'test'"),
+            (dict(fields=['hiden']), "have no field 'hiden'; there are layer_id"),
+            (dict(layers=[1, 9]), 'no traces of layer 9; there are 0 .. 5'),
+            (dict(samples={77}), 'none of its traces'),
+            (dict(batch_size=99, drop_last=True), "24 traces don't fill batches of 99"),
+            (dict(seed=-1), 'seed -1'),
+            (dict(shuffle='all'), "shuffle 'all'"),
+            (dict(split='val', val_fraction=2), 'val_fraction 2'),
+            (dict(rank=2, world_size=2), 'rank 2'),
+            (dict(pool='much'), "'much'"),
+            (dict(fields={'windows': []}), "'windows'"),
+            (dict(batch_size=2.5), 'batch_size 2.5'),
+            (dict(seed=1.5), 'seed 1.5'),
+            (dict(layers=3), 'layers 3'),
+            (dict(layers='1'), "layers '1'"),
+            (dict(fields='layer_id'), 'list of names'),
+        ):
             test_fail(lambda: TraceShards(t, **kw), contains=says)
         test_eq([len(b['trace']) for b in TraceShards(t, 99, [])], [24])  # a batch larger than the data
-        test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, seed=1).state_dict()), contains='made with seed 1, this is seed 0')
-        test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, layers=[1]).state_dict()), contains='made with items 4')
-        test_fail(lambda: TraceShards(t).load_state_dict(TraceShards(t, samples=[0, 1]).state_dict()), contains='items')
-        write_traces(Path(d)/'u', make_traces(4, seed=1))  # as many traces, other ones
-        for a, b, says in ((dict(path=t), dict(path=Path(d)/'u'), 'data'), (dict(path=t, samples=[0, 1]), dict(path=t, samples=[2, 3]), 'data'),
-                           (dict(path=t, batch_by='layer'), dict(path=t, batch_by='layer', batch_size=3), 'batch_size 8, this is batch_size 3')):
+        test_fail(
+            lambda: TraceShards(t).load_state_dict(TraceShards(t, seed=1).state_dict()),
+            contains='made with seed 1, this is seed 0',
+        )
+        test_fail(
+            lambda: TraceShards(t).load_state_dict(TraceShards(t, layers=[1]).state_dict()),
+            contains='made with items 4',
+        )
+        test_fail(
+            lambda: TraceShards(t).load_state_dict(TraceShards(t, samples=[0, 1]).state_dict()),
+            contains='items',
+        )
+        write_traces(Path(d) / 'u', make_traces(4, seed=1))  # as many traces, other ones
+        for a, b, says in (
+            (dict(path=t), dict(path=Path(d) / 'u'), 'data'),
+            (dict(path=t, samples=[0, 1]), dict(path=t, samples=[2, 3]), 'data'),
+            (
+                dict(path=t, batch_by='layer'),
+                dict(path=t, batch_by='layer', batch_size=3),
+                'batch_size 8, this is batch_size 3',
+            ),
+        ):
             test_fail(lambda: TraceShards(**b).load_state_dict(TraceShards(**a).state_dict()), contains=says)
         test_fail(lambda: TraceShards(t, 9, drop_last=True, rank=0, world_size=3), contains='on 3 ranks')
-        test_fail(lambda: TraceShards(t).read(24), contains='trace 24 is outside 0 .. 23'); test_fail(lambda: TraceShards(t).read(0, ['x']), contains="no field 'x'")
-        write_traces(Path(d)/'none', [])
-        test_fail(lambda: TraceShards(Path(d)/'none'), contains='has no traces')
-        write_traces(Path(d)/'plain', [{'a': i, 'b': 'x'} for i in range(5)])  # no tensors, no layers, no samples
-        b = next(iter(TraceShards(Path(d)/'plain', 5, shuffle=False)))
-        test_eq(b['a'].tolist(), [0, 1, 2, 3, 4]); assert 'mask' not in b
-        write_traces(Path(d)/'masks', [{'mask': torch.ones(2)}])
-        test_fail(lambda: TraceShards(Path(d)/'masks'), contains="a field 'mask'")
+        test_fail(lambda: TraceShards(t).read(24), contains='trace 24 is outside 0 .. 23')
+        test_fail(lambda: TraceShards(t).read(0, ['x']), contains="no field 'x'")
+        write_traces(Path(d) / 'none', [])
+        test_fail(lambda: TraceShards(Path(d) / 'none'), contains='has no traces')
+        # no tensors, no layers, no samples
+        write_traces(Path(d) / 'plain', [{'a': i, 'b': 'x'} for i in range(5)])
+        b = next(iter(TraceShards(Path(d) / 'plain', 5, shuffle=False)))
+        test_eq(b['a'].tolist(), [0, 1, 2, 3, 4])
+        assert 'mask' not in b
+        write_traces(Path(d) / 'masks', [{'mask': torch.ones(2)}])
+        test_fail(lambda: TraceShards(Path(d) / 'masks'), contains="a field 'mask'")
 
 # %% ../nbs/proofs/trace_loader.ipynb #71d1ad5c
 def test_held_out_samples_stay_held_out():
     with tempfile.TemporaryDirectory() as d:
-        t = open_traces(write_traces(Path(d)/'a', make_traces(60))); more = open_traces(write_traces(Path(d)/'b', make_traces(90)))
-        names = lambda t, split, **kw: {s for b in TraceShards(t, 16, ['sample_id'], split=split, val_fraction=.25, **kw) for s in b['sample_id']}
+        t = open_traces(write_traces(Path(d) / 'a', make_traces(60)))
+        more = open_traces(write_traces(Path(d) / 'b', make_traces(90)))
+        names = lambda t, split, **kw: {
+            s
+            for b in TraceShards(t, 16, ['sample_id'], split=split, val_fraction=0.25, **kw)
+            for s in b['sample_id']
+        }
         train, val = names(t, 'train'), names(t, 'val')
         assert train.isdisjoint(val) and len(train | val) == 60 and 5 <= len(val) <= 25
         assert names(more, 'val') >= val and names(more, 'train') >= train
         test_eq(names(t, 'val', samples=range(30)), {s for s in val if int(s[1:]) < 30})
-        assert find_held_out(t, .1) <= find_held_out(t, .25)
+        assert find_held_out(t, 0.1) <= find_held_out(t, 0.25)
 
 # %% ../nbs/proofs/trace_loader.ipynb #749fa1a1
 def test_the_thread_ends_and_errors_come_through():
     with tempfile.TemporaryDirectory() as d:
         write_traces(d, make_traces(20))
         threads = threading.active_count()
-        batches = iter(TraceShards(d, 2, prefetch=3)); next(batches); next(batches)
+        batches = iter(TraceShards(d, 2, prefetch=3))
+        next(batches)
+        next(batches)
         test_eq(threading.active_count(), threads + 1)
-        del batches; gc.collect()
+        del batches
+        gc.collect()
         test_eq(threading.active_count(), threads)
         t = open_traces(d)
-        for p in t.shards: os.truncate(p, os.path.getsize(p)//2)
+        for p in t.shards:
+            os.truncate(p, os.path.getsize(p) // 2)
         test_fail(lambda: list(TraceShards(t, 2)), contains='shard_00000')
         test_eq(threading.active_count(), threads)
 
@@ -293,9 +480,26 @@ print(n, most - before, largest)
 """
     with tempfile.TemporaryDirectory() as d:
         for mb, window in ((2, 0), (1000, 3)):
-            write_traces(Path(d)/str(mb), ({'layer_id': i % 4, 'sample_id': str(i//4), 'x': torch.full((128, 256), float(i))} for i in range(768)), shard_size_mb=mb, dedupe=False)
-            n, grown, largest = map(int, subprocess.run([sys.executable, '-c', code, str(Path(d)/str(mb)), str(window)], capture_output=True, text=True, check=True).stdout.split())
-            test_eq(n, 192 if window else 768); assert largest > MIB and grown <= 8*largest + 50*MIB, (mb, grown/MIB)
+            write_traces(
+                Path(d) / str(mb),
+                (
+                    {'layer_id': i % 4, 'sample_id': str(i // 4), 'x': torch.full((128, 256), float(i))}
+                    for i in range(768)
+                ),
+                shard_size_mb=mb,
+                dedupe=False,
+            )
+            n, grown, largest = map(
+                int,
+                subprocess.run(
+                    [sys.executable, '-c', code, str(Path(d) / str(mb)), str(window)],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout.split(),
+            )
+            test_eq(n, 192 if window else 768)
+            assert largest > MIB and grown <= 8 * largest + 50 * MIB, (mb, grown / MIB)
 
 # %% ../nbs/proofs/trace_loader.ipynb #aa265d28
 def first_loader(files, batch_size):
@@ -304,29 +508,43 @@ def first_loader(files, batch_size):
     np.random.shuffle(order)
     batch = []
     for s in order:
-        with open(files[s], 'rb') as f: traces = pickle.load(f)
+        with open(files[s], 'rb') as f:
+            traces = pickle.load(f)
         np.random.shuffle(traces)
         for t in traces:
             batch.append(t)
-            if len(batch) >= batch_size: yield batch; batch = []
-    if batch: yield batch
+            if len(batch) >= batch_size:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
 
 # %% ../nbs/proofs/trace_loader.ipynb #815e8967
 def test_the_first_loader_s_batches_come_out_with_its_seed():
     with tempfile.TemporaryDirectory() as d:
-        write_traces(Path(d)/'a', make_traces(9)); old = Path(d)/'b'
-        shard_traces(Path(d)/'a', old, shard_size_mb=0.004, group='seed', format='pkl')
+        write_traces(Path(d) / 'a', make_traces(9))
+        old = Path(d) / 'b'
+        shard_traces(Path(d) / 'a', old, shard_size_mb=0.004, group='seed', format='pkl')
         loader = ShardedDataLoader(old, 5)
         assert len(loader.shard_files) > 2
-        np.random.seed(7); expected = list(first_loader(sorted(old.glob('shard_*.pkl')), 5))
-        np.random.seed(7); got = list(loader.iterate_batches())
-        test_eq([len(b) for b in got], [len(b) for b in expected]); test_eq(len(got), loader.get_num_batches()); test_eq(len(loader), 54)
+        np.random.seed(7)
+        expected = list(first_loader(sorted(old.glob('shard_*.pkl')), 5))
+        np.random.seed(7)
+        got = list(loader.iterate_batches())
+        test_eq([len(b) for b in got], [len(b) for b in expected])
+        test_eq(len(got), loader.get_num_batches())
+        test_eq(len(loader), 54)
         for a, b in zip(sum(got, []), sum(expected, [])):
-            test_eq((a.layer_id, a.sample_id), (b['layer_id'], b['sample_id'])); assert a.hidden_states.equal(b['hidden_states']) and type(a.hidden_states) is torch.Tensor
-            assert len(a.prev_layer_gates) == len(b['prev_layer_gates']) and all(x.equal(y) for x, y in zip(a.prev_layer_gates, b['prev_layer_gates']))
-        np.random.seed(7); shards = list(loader.iterate_shards())
+            test_eq((a.layer_id, a.sample_id), (b['layer_id'], b['sample_id']))
+            assert a.hidden_states.equal(b['hidden_states']) and type(a.hidden_states) is torch.Tensor
+            assert len(a.prev_layer_gates) == len(b['prev_layer_gates']) and all(
+                x.equal(y) for x, y in zip(a.prev_layer_gates, b['prev_layer_gates'])
+            )
+        np.random.seed(7)
+        shards = list(loader.iterate_shards())
         test_eq([t.sample_id for s in shards for t in s], [t.sample_id for b in got for t in b])
-        np.random.seed(7); test_eq([t.sample_id for t in loader.get_sample_batch(3)], [t.sample_id for t in shards[0][:3]])
+        np.random.seed(7)
+        test_eq([t.sample_id for t in loader.get_sample_batch(3)], [t.sample_id for t in shards[0][:3]])
         test_eq(loader.metadata['layer_groups'], {k: 9 for k in range(6)})
-        plain = ShardedDataLoader(Path(d)/'a', 5, shuffle=False)  # ours
-        test_eq([t.sample_id for b in plain.iterate_batches() for t in b], [f's{k//6}' for k in range(54)])
+        plain = ShardedDataLoader(Path(d) / 'a', 5, shuffle=False)  # ours
+        test_eq([t.sample_id for b in plain.iterate_batches() for t in b], [f's{k // 6}' for k in range(54)])

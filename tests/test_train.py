@@ -23,8 +23,12 @@ from memtrain.tokenization import ByteTokenizer
 def test_the_schedule_warms_up_and_falls():
     c = TrainConfig(max_iters=100, warmup_iters=10, lr=1.0, min_lr=0.1)
     rates = [cosine_lr(i, c) for i in range(150)]
-    assert all(a < b for a, b in zip(rates[:10], rates[1:11])) and all(a > b for a, b in zip(rates[10:100], rates[11:101]))
-    test_close((rates[0], rates[10], rates[55], rates[100], rates[149]), (1/11, 1.0, 0.55, 0.1, 0.1), eps=1e-9)
+    assert all(a < b for a, b in zip(rates[:10], rates[1:11])) and all(
+        a > b for a, b in zip(rates[10:100], rates[11:101])
+    )
+    test_close(
+        (rates[0], rates[10], rates[55], rates[100], rates[149]), (1 / 11, 1.0, 0.55, 0.1, 0.1), eps=1e-9
+    )
     test_eq(cosine_lr(0, replace(c, warmup_iters=0)), 1.0)
     test_eq(cosine_lr(10, replace(c, max_iters=10)), 1.0)  # a run that ends in its warm-up
     test_eq(cosine_lr(300, TrainConfig()), 1e-4)
@@ -34,27 +38,36 @@ def test_the_schedule_warms_up_and_falls():
 @pytest.mark.page
 def test_unigram_entropy_is_that_of_the_counts():
     with tempfile.TemporaryDirectory() as d:
-        np.array([1, 1, 1, 1, 2, 2, 5, 70_000], dtype='<u4').tofile(Path(d)/'bare.bin')  # nothing tells its vocabulary
-        test_close(unigram_entropy(TokenShards(d)), math.log(2)*1.75, eps=1e-12)
-        with ShardWriter(Path(d)/'x', vocab_size=9, tokens_per_shard=3) as w: w.write([1, 1, 1, 1, 2, 2, 5, 7])
-        test_close(unigram_entropy(TokenShards(Path(d)/'x')), math.log(2)*1.75, eps=1e-12)
-        with ShardWriter(Path(d)/'y', vocab_size=9) as w: w.write([3]*5)
-        test_eq(unigram_entropy(TokenShards(Path(d)/'y')), 0)
-        with ShardWriter(Path(d)/'z', vocab_size=9) as w: w.write(np.repeat([1, 2, 3, 4], [2**20, 2**19, 2**18, 2**18]))  # more than one piece
-        test_close(unigram_entropy(TokenShards(Path(d)/'z')), math.log(2)*1.75, eps=1e-12)
+        # nothing tells its vocabulary
+        np.array([1, 1, 1, 1, 2, 2, 5, 70_000], dtype='<u4').tofile(Path(d) / 'bare.bin')
+        test_close(unigram_entropy(TokenShards(d)), math.log(2) * 1.75, eps=1e-12)
+        with ShardWriter(Path(d) / 'x', vocab_size=9, tokens_per_shard=3) as w:
+            w.write([1, 1, 1, 1, 2, 2, 5, 7])
+        test_close(unigram_entropy(TokenShards(Path(d) / 'x')), math.log(2) * 1.75, eps=1e-12)
+        with ShardWriter(Path(d) / 'y', vocab_size=9) as w:
+            w.write([3] * 5)
+        test_eq(unigram_entropy(TokenShards(Path(d) / 'y')), 0)
+        # more than one piece
+        with ShardWriter(Path(d) / 'z', vocab_size=9) as w:
+            w.write(np.repeat([1, 2, 3, 4], [2**20, 2**19, 2**18, 2**18]))
+        test_close(unigram_entropy(TokenShards(Path(d) / 'z')), math.log(2) * 1.75, eps=1e-12)
 
 # %% ../nbs/training/13_train.ipynb #bf78bfdf
 def write_words(folder, n=40, seed=0, most=120):
     "Text files of `most` random words at most"
     rng, words = random.Random(seed), 'the cat sat on a mat and saw no dog at all'.split()
     folder.mkdir()
-    for i in range(n): (folder/f'{i:03}.txt').write_text(f'{i}: ' + ' '.join(rng.choices(words, k=rng.randint(2, most))))
+    for i in range(n):
+        (folder / f'{i:03}.txt').write_text(f'{i}: ' + ' '.join(rng.choices(words, k=rng.randint(2, most))))
     return folder
 
 # %% ../nbs/training/13_train.ipynb #1e34e4df
 @pytest.mark.page
 def test_settings_that_do_not_go_together_say_so():
-    for settings, said in ((dict(optimizer='lion'), "optimizer 'lion' is there in 8 bits only: add use_8bit_optimizer"), (dict(batch_size=0), 'batch_size 0 makes no sense: give a whole number above 0')):
+    for settings, said in (
+        (dict(optimizer='lion'), "optimizer 'lion' is there in 8 bits only: add use_8bit_optimizer"),
+        (dict(batch_size=0), 'batch_size 0 makes no sense: give a whole number above 0'),
+    ):
         test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
 
 
@@ -64,8 +77,11 @@ def test_every_token_is_predicted_once():
     model, ids = GPT(GPTConfig(20, 8, 1, 1, 8)), torch.randint(20, (30,))
     for batch_size in (1, 2, 100):
         loss, n = evaluate_tokens(model, ids.numpy(), batch_size)
-        by_hand = [model.loss(ids[None, i:i + 8][:, :29 - i], ids[None, i + 1:i + 9]).item() * min(8, 29 - i) for i in range(0, 29, 8)]
-        assert n == 29 and abs(loss - sum(by_hand)/29) < 1e-6 and model.training
+        by_hand = [
+            model.loss(ids[None, i : i + 8][:, : 29 - i], ids[None, i + 1 : i + 9]).item() * min(8, 29 - i)
+            for i in range(0, 29, 8)
+        ]
+        assert n == 29 and abs(loss - sum(by_hand) / 29) < 1e-6 and model.training
 
 # %% ../nbs/solutions/13_train.ipynb #ec1a1f8f
 import math
@@ -73,27 +89,35 @@ import torch
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import accumulate_gradients
 
+
 def test_solution_one_half_costs_log_2():
     probabilities = torch.tensor([[0.5, 0.3, 0.2]])
-    assert math.isclose(torch.nn.functional.cross_entropy(probabilities.log(), torch.tensor([0])).item(), math.log(2), rel_tol=1e-6)
+    assert math.isclose(
+        torch.nn.functional.cross_entropy(probabilities.log(), torch.tensor([0])).item(),
+        math.log(2),
+        rel_tol=1e-6,
+    )
+
 
 def test_solution_the_plain_mean_of_uneven_pieces_is_off():
     torch.manual_seed(0)
     model, ids = GPT(GPTConfig(50, 16, 1, 2, 16)), torch.randint(50, (8, 17))
     x, y = ids[:, :-1], ids[:, 1:]
+
     def gradient(work):
         model.zero_grad()
         work()
         return torch.cat([p.grad.flatten() for p in model.parameters()])
+
     pieces = list(zip(x.split(3), y.split(3)))
     whole = gradient(lambda: model.loss(x, y).backward())
     weighed = gradient(lambda: accumulate_gradients(model, pieces))
-    plain = gradient(lambda: (sum(model.loss(*piece) for piece in pieces)/3).backward())
-    assert (weighed - whole).norm() < 1e-5*whole.norm()
-    assert 0.02 < (plain - whole).norm()/whole.norm() < 0.5
+    plain = gradient(lambda: (sum(model.loss(*piece) for piece in pieces) / 3).backward())
+    assert (weighed - whole).norm() < 1e-5 * whole.norm()
+    assert 0.02 < (plain - whole).norm() / whole.norm() < 0.5
     windows = torch.zeros(8, requires_grad=True)
-    (sum(piece.mean() for piece in windows.split(3))/3).backward()
-    assert math.isclose(windows.grad[-1].item(), 1/6, rel_tol=1e-6)
+    (sum(piece.mean() for piece in windows.split(3)) / 3).backward()
+    assert math.isclose(windows.grad[-1].item(), 1 / 6, rel_tol=1e-6)
 
 # %% ../nbs/solutions/16_resume.ipynb #9dbfc730
 import tempfile
@@ -103,20 +127,34 @@ from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
 from memtrain.train import TrainConfig, Trainer
 
+
 def test_solution_a_forgetful_run_parts_in_its_first_step():
     class Forgetful(Trainer):
-        def _take_up(self, path, states): "Leave the loader where it begins"
+        def _take_up(self, path, states):
+            "Leave the loader where it begins"
+
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for i in range(12): (d/f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. '*6)
-        prepare([d], d/'data', tokenization='bytes', val_fraction=0.2, dedup=False)
+        for i in range(12):
+            (d / f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. ' * 6)
+        prepare([d], d / 'data', tokenization='bytes', val_fraction=0.2, dedup=False)
+
         def begin(kind=Trainer, out='run', **kw):
             seed_everything(0)
-            return kind(GPT(GPTConfig(257, 8, 1, 1, 8)), d/'data', TrainConfig(max_iters=4, batch_size=2), d/out, 'cpu', **kw)
+            return kind(
+                GPT(GPTConfig(257, 8, 1, 1, 8)),
+                d / 'data',
+                TrainConfig(max_iters=4, batch_size=2),
+                d / out,
+                'cpu',
+                **kw,
+            )
+
         whole = begin(out='whole')
         losses = [whole.step()['loss'] for _ in range(3)]
         stopped = begin()
-        for _ in range(2): stopped.write(**stopped.step())
+        for _ in range(2):
+            stopped.write(**stopped.step())
         stopped.save()
         del stopped
         assert begin(resume=True).step()['loss'] == losses[2] != begin(Forgetful, resume=True).step()['loss']
@@ -126,14 +164,18 @@ import torch
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import to_hf
 
+
 def test_solution_an_adapter_is_one_in_128():
-    layer, *beside = (torch.nn.Linear(a, b, bias=False, device='meta').weight.numel() for a, b in ((4096, 4096), (4096, 16), (16, 4096)))
-    assert sum(beside) == 2*16*4096 and sum(beside)/layer == 1/128
+    layer, *beside = (
+        torch.nn.Linear(a, b, bias=False, device='meta').weight.numel()
+        for a, b in ((4096, 4096), (4096, 16), (16, 4096))
+    )
+    assert sum(beside) == 2 * 16 * 4096 and sum(beside) / layer == 1 / 128
 
 # %% ../nbs/solutions/17_your_model.ipynb #d9e9b162
 def test_solution_three_layers_of_llama_are_thirty_tensors():
     model = GPT(GPTConfig(50, 16, 3, 2, 16, norm='rms', positions='rotary', mlp='swiglu', tie_weights=False))
-    assert len(to_hf(model)[1]) == 3*9 + 3
+    assert len(to_hf(model)[1]) == 3 * 9 + 3
 
 # %% ../nbs/proofs/train.ipynb #c0ba1b47
 import contextlib, json, math, os, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time
@@ -164,7 +206,10 @@ from memtrain.tokenization import CharTokenizer
 def test_decay_is_for_matrices_only():
     model = GPT(GPTConfig(vocab_size=32, block_size=8, n_layer=1, n_head=2, n_embd=8, bias=True))
     opt = make_optimizer(model, TrainConfig(weight_decay=0.3))
-    test_eq([(g['weight_decay'], {p.ndim for p in g['params']}) for g in opt.param_groups], [(0.3, {2}), (0.0, {1})])
+    test_eq(
+        [(g['weight_decay'], {p.ndim for p in g['params']}) for g in opt.param_groups],
+        [(0.3, {2}), (0.0, {1})],
+    )
     test_eq(sum(len(g['params']) for g in opt.param_groups), len(list(model.parameters())))
     test_eq(opt.param_groups[0]['betas'], (0.9, 0.95))
     test_eq(len(make_optimizer(torch.nn.Linear(2, 2, bias=False), TrainConfig()).param_groups), 1)
@@ -173,55 +218,131 @@ def test_decay_is_for_matrices_only():
 def test_8bit_states_are_a_byte_a_moment_with_the_same_decay():
     model = GPT(GPTConfig(vocab_size=512, block_size=8, n_layer=1, n_head=2, n_embd=64, bias=True))
     opt = make_optimizer(model, TrainConfig(weight_decay=0.3, use_8bit_optimizer=True))
-    test_eq([(g['weight_decay'], {p.ndim for p in g['params']}) for g in opt.param_groups], [(0.3, {2}), (0.0, {1})])
+    test_eq(
+        [(g['weight_decay'], {p.ndim for p in g['params']}) for g in opt.param_groups],
+        [(0.3, {2}), (0.0, {1})],
+    )
     test_eq((opt.param_groups[0]['betas'], opt.param_groups[0]['lr']), ((0.9, 0.95), 1e-3))
-    model.loss(*torch.randint(512, (2, 2, 8))).backward(); opt.step()
-    large, small = ([p for p in model.parameters() if (p.numel() >= 4096) == is_large] for is_large in (True, False))
-    for p in large: test_eq([opt.state[p][k].dtype for k in ('state1', 'state2')], [torch.uint8]*2)
-    for p in small: test_eq([opt.state[p][k].dtype for k in ('state1', 'state2')], [torch.float32]*2)
+    model.loss(*torch.randint(512, (2, 2, 8))).backward()
+    opt.step()
+    large, small = (
+        [p for p in model.parameters() if (p.numel() >= 4096) == is_large] for is_large in (True, False)
+    )
+    for p in large:
+        test_eq([opt.state[p][k].dtype for k in ('state1', 'state2')], [torch.uint8] * 2)
+    for p in small:
+        test_eq([opt.state[p][k].dtype for k in ('state1', 'state2')], [torch.float32] * 2)
     bytes_ = sum(t.nbytes for t in {t.data_ptr(): t for t in state_tensors(opt)}.values())
     elements = sum(p.numel() for p in large)
-    test_eq(bytes_, 2*elements + 2*4*elements//256 + 8*sum(p.numel() for p in small) + 2*4*256)  # with the largest values, and two tables
+    # with the largest values, and two tables
+    test_eq(bytes_, 2 * elements + 2 * 4 * elements // 256 + 8 * sum(p.numel() for p in small) + 2 * 4 * 256)
 
 # %% ../nbs/proofs/train.ipynb #f8a8706d
 def test_settings_without_sense_name_themselves():
-    for name, bad in (('max_iters', 0), ('batch_size', -1), ('lr', 0.0), ('grad_clip', -1.0), ('seed', -1), ('max_iters', 1.5), ('lr', '1'), ('min_lr', -.1), ('batch_size', True),
-                      ('lr', math.nan), ('grad_clip', math.inf), ('beta1', 1.0), ('beta2', 1.5), ('loss_chunk_size', -1), ('loss_chunk_size', True),
-                      ('use_mixed_precision', 1), ('use_8bit_optimizer', 'yes'), ('activation_checkpointing', None), ('optimizer', 'adam'), ('weights', 'bf16'), ('parallel', 3),
-                      ('checkpoint_every', 0), ('keep_checkpoints', 0), ('stop_loss', -1.0), ('autocast_dtype', 'fp16'), ('checkpoint_keep', None), ('keep_best', 'no'), ('epochs', 0), ('epochs', math.nan), ('epochs', '1')):
-        test_fail(lambda: TrainConfig(**{name: bad}), exc=MemtrainError, contains=f'{name} makes no sense' if bad is None else f'{name} {bad!r} makes no sense: give')
+    for name, bad in (
+        ('max_iters', 0),
+        ('batch_size', -1),
+        ('lr', 0.0),
+        ('grad_clip', -1.0),
+        ('seed', -1),
+        ('max_iters', 1.5),
+        ('lr', '1'),
+        ('min_lr', -0.1),
+        ('batch_size', True),
+        ('lr', math.nan),
+        ('grad_clip', math.inf),
+        ('beta1', 1.0),
+        ('beta2', 1.5),
+        ('loss_chunk_size', -1),
+        ('loss_chunk_size', True),
+        ('use_mixed_precision', 1),
+        ('use_8bit_optimizer', 'yes'),
+        ('activation_checkpointing', None),
+        ('optimizer', 'adam'),
+        ('weights', 'bf16'),
+        ('parallel', 3),
+        ('checkpoint_every', 0),
+        ('keep_checkpoints', 0),
+        ('stop_loss', -1.0),
+        ('autocast_dtype', 'fp16'),
+        ('checkpoint_keep', None),
+        ('keep_best', 'no'),
+        ('epochs', 0),
+        ('epochs', math.nan),
+        ('epochs', '1'),
+    ):
+        test_fail(
+            lambda: TrainConfig(**{name: bad}),
+            exc=MemtrainError,
+            contains=f'{name} makes no sense' if bad is None else f'{name} {bad!r} makes no sense: give',
+        )
     TrainConfig(warmup_iters=0, seed=0, min_lr=0, weight_decay=0, loss_chunk_size=0, use_mixed_precision=True)
 
 # %% ../nbs/proofs/train.ipynb #121dff55
 def test_settings_that_exclude_each_other_say_so():
     half = dict(use_mixed_precision=True, autocast_dtype='float16')
-    wrong = [(dict(optimizer='lion'), 'in 8 bits only'), (dict(optimizer='sgd', use_8bit_optimizer=True), 'no moments'), (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
-             (dict(autocast_dtype='float16'), 'for use_mixed_precision'), (dict(checkpoint_every=2), 'checkpoint_every 2 is for activation_checkpointing: add it'), (dict(checkpoint_keep='attention'), 'add it'),
-             (dict(optimizer_in_backward=True), 'grad_clip 1.0 limits the norm of the whole gradient, which optimizer_in_backward never has: set it to 0'), (dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2), 'has no gradients to add up'),
-             (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'), (dict(optimizer_in_backward=True, grad_clip=0, keep_gradients=True), 'leave out keep_gradients'), (dict(lr=5e-5, min_lr=1e-4), 'min_lr 0.0001 is above lr: leave it out for 1e-4 or a tenth'), (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
-             (dict(offload_to_cpu=True), 'add parallel fsdp'), (dict(parallel='fsdp', **half), 'take bfloat16'), (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states')]
-    wrong += [(dict(weights=w, **kw), said) for w in ('bfloat16', 'bfloat16-master') for kw, said in
-              ((dict(use_mixed_precision=True), 'leave out use_mixed_precision'), (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'), (dict(optimizer='sgd'), "optimizer 'sgd' doesn't update weights"))]
-    for settings, said in wrong: test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
-    for settings in (dict(optimizer='lion', use_8bit_optimizer=True), half, dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
-                     dict(optimizer_in_backward=True, grad_clip=0), dict(parallel='fsdp', use_mixed_precision=True)): TrainConfig(**settings)
+    wrong = [
+        (dict(optimizer='lion'), 'in 8 bits only'),
+        (dict(optimizer='sgd', use_8bit_optimizer=True), 'no moments'),
+        (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
+        (dict(autocast_dtype='float16'), 'for use_mixed_precision'),
+        (dict(checkpoint_every=2), 'checkpoint_every 2 is for activation_checkpointing: add it'),
+        (dict(checkpoint_keep='attention'), 'add it'),
+        (
+            dict(optimizer_in_backward=True),
+            'grad_clip 1.0 limits the norm of the whole gradient, which optimizer_in_backward never has: set it to 0',
+        ),
+        (
+            dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2),
+            'has no gradients to add up',
+        ),
+        (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'),
+        (dict(optimizer_in_backward=True, grad_clip=0, keep_gradients=True), 'leave out keep_gradients'),
+        (dict(lr=5e-5, min_lr=1e-4), 'min_lr 0.0001 is above lr: leave it out for 1e-4 or a tenth'),
+        (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
+        (dict(offload_to_cpu=True), 'add parallel fsdp'),
+        (dict(parallel='fsdp', **half), 'take bfloat16'),
+        (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'),
+    ]
+    wrong += [
+        (dict(weights=w, **kw), said)
+        for w in ('bfloat16', 'bfloat16-master')
+        for kw, said in (
+            (dict(use_mixed_precision=True), 'leave out use_mixed_precision'),
+            (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'),
+            (dict(optimizer='sgd'), "optimizer 'sgd' doesn't update weights"),
+        )
+    ]
+    for settings, said in wrong:
+        test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
+    for settings in (
+        dict(optimizer='lion', use_8bit_optimizer=True),
+        half,
+        dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
+        dict(optimizer_in_backward=True, grad_clip=0),
+        dict(parallel='fsdp', use_mixed_precision=True),
+    ):
+        TrainConfig(**settings)
 
 # %% ../nbs/proofs/train.ipynb #0e613333
 def test_accumulation_is_exact_also_with_a_ragged_end():
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32)).double()
     x, y = torch.randint(64, (2, 7, 16))
+
     def grads(*sizes):
         model.zero_grad()
         loss = accumulate_gradients(model, list(zip(x.split(sizes), y.split(sizes))))
         return loss, torch.cat([p.grad.flatten() for p in model.parameters()])
+
     loss, whole = grads(7)
     test_close(loss, model.loss(x, y).item(), eps=1e-12)
-    for sizes in ((3, 4), (6, 1), (1,)*7):
+    for sizes in ((3, 4), (6, 1), (1,) * 7):
         l, g = grads(*sizes)
         assert abs(l - loss) < 1e-12 and (g - whole).norm() < 1e-12 * whole.norm()
-    y[0] = -100; y[3, 5:] = -100  # masked targets don't count: neither a few nor all of a micro-batch
-    (loss, whole), (l, g) = grads(7), grads(*(1,)*7)
+    y[0] = -100
+    y[3, 5:] = -100  # masked targets don't count: neither a few nor all of a micro-batch
+    (loss, whole), (l, g) = grads(7), grads(*(1,) * 7)
     assert abs(l - loss) < 1e-12 and (g - whole).norm() < 1e-12 * whole.norm()
 
 # %% ../nbs/proofs/train.ipynb #cc2a3362
@@ -230,13 +351,27 @@ def test_each_setting_takes_from_its_own_category():
     trace = lambda **kw: trace_small(small, batch_size=8, **kw)
     base = trace()
     ratio = lambda t, k: t.by_category[k] / base.by_category[k]
-    eight, half, twice, chunks = (trace(**kw) for kw in (dict(use_8bit_optimizer=True), dict(use_mixed_precision=True), dict(activation_checkpointing=True), dict(loss_chunk_size=64)))
+    eight, half, twice, chunks = (
+        trace(**kw)
+        for kw in (
+            dict(use_8bit_optimizer=True),
+            dict(use_mixed_precision=True),
+            dict(activation_checkpointing=True),
+            dict(loss_chunk_size=64),
+        )
+    )
     assert 0.24 < ratio(eight, 'optimizer state') < 0.3 and ratio(eight, 'activations') == 1
-    assert 0.5 < ratio(half, 'activations') < 0.7 and ratio(half, 'weights') == ratio(half, 'optimizer state') == 1
+    assert (
+        0.5 < ratio(half, 'activations') < 0.7
+        and ratio(half, 'weights') == ratio(half, 'optimizer state') == 1
+    )
     assert ratio(twice, 'activations') < 0.2 and ratio(twice, 'logits and loss') == 1
-    assert ratio(chunks, 'logits and loss') < 0.1 and chunks.peak < 0.75*base.peak
-    all_ = trace(use_8bit_optimizer=True, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=64)
-    assert all_.peak < 0.3*base.peak and all_.peak < min(t.peak for t in (eight, half, twice, chunks))
+    assert ratio(chunks, 'logits and loss') < 0.1 and chunks.peak < 0.75 * base.peak
+    all_ = trace(
+        use_8bit_optimizer=True, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=64
+    )
+    assert all_.peak < 0.3 * base.peak and all_.peak < min(t.peak for t in (eight, half, twice, chunks))
+
 
 def trace_small(shape, **settings):
     "The trace of two steps with `settings`"
@@ -246,8 +381,10 @@ def trace_small(shape, **settings):
 def test_a_micro_batch_leaves_nothing_but_gradients():
     small = GPTConfig(vocab_size=512, block_size=64, n_layer=1, n_head=2, n_embd=64)
     for settings in ({}, dict(use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=256)):
-        one, three = (trace_small(small, batch_size=8, gradient_accumulation_steps=n, **settings) for n in (1, 3))
-        held = one.by_category['weights'] + 2*2*8*8*64  # gradients, and two more micro-batches of ids
+        one, three = (
+            trace_small(small, batch_size=8, gradient_accumulation_steps=n, **settings) for n in (1, 3)
+        )
+        held = one.by_category['weights'] + 2 * 2 * 8 * 8 * 64  # gradients, and two more micro-batches of ids
         assert one.peak < three.peak <= one.peak + held + 4096, settings
 
 # %% ../nbs/proofs/train.ipynb #777309e4
@@ -257,56 +394,90 @@ def test_settings_for_memory_leave_the_gradient_as_it_was():
         model = GPT(GPTConfig(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32)).to(dtype)
         x, y = torch.randint(64, (2, 7, 16))
         y[2, 3:] = -100
+
         def slope(sizes, **settings):
             apply_settings(model, TrainConfig(**settings)).zero_grad()
             loss = accumulate_gradients(model, list(zip(x.split(sizes), y.split(sizes))))
-            return torch.cat([torch.tensor([loss], dtype=dtype), *(p.grad.flatten() for p in model.parameters())])
+            return torch.cat(
+                [torch.tensor([loss], dtype=dtype), *(p.grad.flatten() for p in model.parameters())]
+            )
+
         plain = slope(7)
-        for sizes, settings in ((7, dict(activation_checkpointing=True)), (7, dict(loss_chunk_size=10)), ((3, 3, 1), {}), (7, dict(activation_checkpointing=True, checkpoint_every=2)),
-                                (7, dict(activation_checkpointing=True, checkpoint_keep='attention')),
-                                ((3, 3, 1), dict(activation_checkpointing=True, loss_chunk_size=10))):
+        for sizes, settings in (
+            (7, dict(activation_checkpointing=True)),
+            (7, dict(loss_chunk_size=10)),
+            ((3, 3, 1), {}),
+            (7, dict(activation_checkpointing=True, checkpoint_every=2)),
+            (7, dict(activation_checkpointing=True, checkpoint_keep='attention')),
+            ((3, 3, 1), dict(activation_checkpointing=True, loss_chunk_size=10)),
+        ):
             assert (slope(sizes, **settings) - plain).norm() < eps * plain.norm(), (dtype, sizes, settings)
         assert torch.equal(slope(7, activation_checkpointing=True), plain)
 
 # %% ../nbs/proofs/train.ipynb #947fbe36
 def test_settings_that_change_no_number_leave_the_weights_as_they_were():
     shape = GPTConfig(vocab_size=512, block_size=16, n_layer=2, n_head=2, n_embd=32)
+
     def train(**settings):
         torch.manual_seed(0)
         c = TrainConfig(batch_size=4, grad_clip=0, **settings)
         model_fn, optimizer_fn, step_fn = gpt_step(shape, c)
         model = model_fn()
         optimizer = optimizer_fn(model.parameters())
-        for _ in range(3): step_fn(model, optimizer)
+        for _ in range(3):
+            step_fn(model, optimizer)
         return torch.cat([p.detach().flatten() for p in model.parameters()])
+
     plain, again = train(), dict(activation_checkpointing=True)
-    for settings in (again, dict(optimizer_in_backward=True), dict(optimizer_in_backward=True, **again), dict(keep_gradients=True), dict(offload_activations=True), dict(offload_activations=True, **again)):
+    for settings in (
+        again,
+        dict(optimizer_in_backward=True),
+        dict(optimizer_in_backward=True, **again),
+        dict(keep_gradients=True),
+        dict(offload_activations=True),
+        dict(offload_activations=True, **again),
+    ):
         assert torch.equal(train(**settings), plain), settings
-    for settings in (dict(use_8bit_optimizer=True), dict(use_8bit_optimizer=True, optimizer='lion'), dict(weights='bfloat16'), dict(weights='bfloat16-master'), dict(optimizer='sgd')):
+    for settings in (
+        dict(use_8bit_optimizer=True),
+        dict(use_8bit_optimizer=True, optimizer='lion'),
+        dict(weights='bfloat16'),
+        dict(weights='bfloat16-master'),
+        dict(optimizer='sgd'),
+    ):
         assert torch.equal(train(**settings), train(optimizer_in_backward=True, **settings)), settings
         assert not torch.equal(train(**settings).float(), plain), settings
 
 # %% ../nbs/proofs/train.ipynb #e24784c2
 def test_gradients_that_are_kept_or_never_there_count_in_the_peak():
     small = GPTConfig(vocab_size=512, block_size=16, n_layer=4, n_head=2, n_embd=64)
-    few, kept, never = (trace_small(small, batch_size=1, grad_clip=0, **kw) for kw in ({}, dict(keep_gradients=True), dict(optimizer_in_backward=True)))
+    few, kept, never = (
+        trace_small(small, batch_size=1, grad_clip=0, **kw)
+        for kw in ({}, dict(keep_gradients=True), dict(optimizer_in_backward=True))
+    )
     weights = few.by_category['weights']
-    assert kept.peak >= few.peak > never.peak + 0.7*weights  # few tokens: the peak is where the gradients are, or the largest of them
-    many, kept = (trace_small(small, batch_size=64, grad_clip=0, **kw) for kw in ({}, dict(keep_gradients=True)))
-    assert many.by_category['gradients'] == 0 and kept.peak == many.peak + weights  # many: where the logits are, before there are any
+    # few tokens: the peak is where the gradients are, or the largest of them
+    assert kept.peak >= few.peak > never.peak + 0.7 * weights
+    many, kept = (
+        trace_small(small, batch_size=64, grad_clip=0, **kw) for kw in ({}, dict(keep_gradients=True))
+    )
+    # many: where the logits are, before there are any
+    assert many.by_category['gradients'] == 0 and kept.peak == many.peak + weights
 
 # %% ../nbs/proofs/train.ipynb #72b5565a
 def test_mixed_precision_is_near_and_keeps_float32_gradients():
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab_size=64, block_size=16, n_layer=2, n_head=2, n_embd=32))
     batches = [tuple(torch.randint(64, (2, 8, 16)))]
+
     def slope(mixed):
         model.zero_grad()
         loss = accumulate_gradients(model, batches, mixed)
         test_eq({p.grad.dtype for p in model.parameters()}, {torch.float32})
         return loss, torch.cat([p.grad.flatten() for p in model.parameters()])
+
     (loss, exact), (loss2, mixed) = slope(False), slope(True)
-    assert 0 < abs(loss2 - loss) < 0.01*loss and 1e-4 < (mixed - exact).norm() / exact.norm() < 0.05
+    assert 0 < abs(loss2 - loss) < 0.01 * loss and 1e-4 < (mixed - exact).norm() / exact.norm() < 0.05
 
 # %% ../nbs/proofs/train.ipynb #4b2b3adb
 def make_data(folder, train=20_000, val=5_000, vocab=50):
@@ -314,24 +485,29 @@ def make_data(folder, train=20_000, val=5_000, vocab=50):
     rng = np.random.default_rng(0)
     tokenizer = json.dumps({'kind': 'char', 'chars': ''.join(chr(97 + i) for i in range(vocab - 1))})
     with ShardWriter(folder, vocab_size=vocab, tokens_per_shard=7_000, tokenizer=tokenizer) as w:
-        for split, n in (('train', train), ('val', val)): w.write((np.cumsum(rng.choice([1, 1, 1, 7], n)) % vocab).tolist(), split)
+        for split, n in (('train', train), ('val', val)):
+            w.write((np.cumsum(rng.choice([1, 1, 1, 7], n)) % vocab).tolist(), split)
     return folder
 
 # %% ../nbs/proofs/train.ipynb #2b2ad7bd
 def test_evaluation_repeats_weighs_by_tokens_and_leaves_no_trace():
     with tempfile.TemporaryDirectory() as d:
-        shards = TokenShards(make_data(Path(d)/'x'), 'val')
-        model = GPT(GPTConfig(vocab_size=50, block_size=16, n_layer=1, n_head=2, n_embd=16, dropout=0.5)).train()
+        shards = TokenShards(make_data(Path(d) / 'x'), 'val')
+        model = GPT(
+            GPTConfig(vocab_size=50, block_size=16, n_layer=1, n_head=2, n_embd=16, dropout=0.5)
+        ).train()
         loader = TokenLoader(shards, 32, 16, seed=3)
         state = torch.get_rng_state()
         whole = evaluate(model, loader, 10**6)
         test_eq(evaluate(model, loader, 10**6), whole)
-        assert 0 < abs(evaluate(model, loader, 10**6, use_mixed_precision=True) - whole) < 0.01*whole
+        assert 0 < abs(evaluate(model, loader, 10**6, use_mixed_precision=True) - whole) < 0.01 * whole
         assert model.training and (torch.get_rng_state() == state).all()
         x, y = map(torch.from_numpy, shards.windows(16).batch(range(len(shards.windows(16)))))
-        with torch.no_grad(): test_close(whole, model.eval().loss(x, y).item(), eps=1e-5)
+        with torch.no_grad():
+            test_close(whole, model.eval().loss(x, y).item(), eps=1e-5)
         first = next(iter(TokenLoader(shards, 32, 16, seed=3)))
-        with torch.no_grad(): test_close(evaluate(model, loader, 1), model.loss(*first).item(), eps=1e-6)
+        with torch.no_grad():
+            test_close(evaluate(model, loader, 1), model.loss(*first).item(), eps=1e-6)
 
 # %% ../nbs/proofs/train.ipynb #26066538
 resumable = """
@@ -371,9 +547,19 @@ print(json.dumps([run_killed(*job) for job in jobs]))
 
 # %% ../nbs/proofs/train.ipynb #be8d2d5d
 def run_killed(*jobs):
-    "Run each of `jobs`, (data, out, gpt, config, at, stream), to its end, killed whenever it has logged an iteration of `at`; the iterations found"
-    jobs = [(str(data), str(out), asdict(gpt), asdict(config), at, stream) for data, out, gpt, config, at, stream in jobs]
-    run = subprocess.run([sys.executable, '-c', resumable, json.dumps(jobs)], env={**os.environ, 'OMP_NUM_THREADS': '1'}, capture_output=True, text=True)  # imports once, and forks
+    """Run each of `jobs`, (data, out, gpt, config, at, stream), to its end, killed whenever it has logged an
+    iteration of `at`; the iterations found"""
+    jobs = [
+        (str(data), str(out), asdict(gpt), asdict(config), at, stream)
+        for data, out, gpt, config, at, stream in jobs
+    ]
+    # imports once, and forks
+    run = subprocess.run(
+        [sys.executable, '-c', resumable, json.dumps(jobs)],
+        env={**os.environ, 'OMP_NUM_THREADS': '1'},
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout)
 
@@ -382,32 +568,68 @@ def write_words(folder, n=40, seed=0, most=120):
     "Text files of `most` random words at most"
     rng, words = random.Random(seed), 'the cat sat on a mat and saw no dog at all'.split()
     folder.mkdir()
-    for i in range(n): (folder/f'{i:03}.txt').write_text(f'{i}: ' + ' '.join(rng.choices(words, k=rng.randint(2, most))))
+    for i in range(n):
+        (folder / f'{i:03}.txt').write_text(f'{i}: ' + ' '.join(rng.choices(words, k=rng.randint(2, most))))
     return folder
 
 # %% ../nbs/proofs/train.ipynb #188a0e53
 def test_a_killed_run_ends_with_the_same_losses():
-    "On shards; with all that saves memory; and on a stream, over several epochs: in one child, which imports once"
+    """On shards; with all that saves memory; and on a stream, over several epochs: in one child, which
+    imports once"""
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_data(d/'data'); write_words(d/'texts')
-        gpt = GPTConfig(vocab_size=50, block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)  # dropout: the generator's state matters
-        config = TrainConfig(max_iters=24, batch_size=8, gradient_accumulation_steps=2, eval_interval=7, checkpoint_interval=5, eval_batches=3)
-        less = replace(config, max_iters=12, use_mixed_precision=True, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=100)
-        kinds = {'shards': ('data', gpt, config, [3, 17], None), 'less': ('data', replace(gpt, n_embd=64), less, [8], None),
-                 'stream': ('texts', replace(gpt, vocab_size=257), TrainConfig(max_iters=24, batch_size=32, eval_interval=10, checkpoint_interval=5, eval_batches=2), [13],
-                            dict(documents='pack', shuffle_buffer_size=30, val_fraction=0.2))}
-        found = run_killed(*((d/data, d/f'{name}_{out}', gpt, c, at if out == 'cut' else [], stream) for name, (data, gpt, c, at, stream) in kinds.items() for out in ('whole', 'cut')))
+        make_data(d / 'data')
+        write_words(d / 'texts')
+        # dropout: the generator's state matters
+        gpt = GPTConfig(vocab_size=50, block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
+        config = TrainConfig(
+            max_iters=24,
+            batch_size=8,
+            gradient_accumulation_steps=2,
+            eval_interval=7,
+            checkpoint_interval=5,
+            eval_batches=3,
+        )
+        less = replace(
+            config,
+            max_iters=12,
+            use_mixed_precision=True,
+            use_8bit_optimizer=True,
+            activation_checkpointing=True,
+            loss_chunk_size=100,
+        )
+        kinds = {
+            'shards': ('data', gpt, config, [3, 17], None),
+            'less': ('data', replace(gpt, n_embd=64), less, [8], None),
+            'stream': (
+                'texts',
+                replace(gpt, vocab_size=257),
+                TrainConfig(
+                    max_iters=24, batch_size=32, eval_interval=10, checkpoint_interval=5, eval_batches=2
+                ),
+                [13],
+                dict(documents='pack', shuffle_buffer_size=30, val_fraction=0.2),
+            ),
+        }
+        found = run_killed(
+            *(
+                (d / data, d / f'{name}_{out}', gpt, c, at if out == 'cut' else [], stream)
+                for name, (data, gpt, c, at, stream) in kinds.items()
+                for out in ('whole', 'cut')
+            )
+        )
         for name, at in zip(kinds, found[1::2]):
             c = kinds[name][2]
-            test_eq(len(losses(d/f'{name}_whole')), c.max_iters + 1 + -(-c.max_iters//c.eval_interval))
-            test_eq(losses(d/f'{name}_cut'), losses(d/f'{name}_whole'))
+            test_eq(len(losses(d / f'{name}_whole')), c.max_iters + 1 + -(-c.max_iters // c.eval_interval))
+            test_eq(losses(d / f'{name}_cut'), losses(d / f'{name}_whole'))
             assert at and all(i < c.max_iters for i in at), (name, at)  # it was killed
-            a, b = (load_checkpoint(d/f'{name}_{out}/checkpoint.pt') for out in ('whole', 'cut'))
+            a, b = (load_checkpoint(d / f'{name}_{out}/checkpoint.pt') for out in ('whole', 'cut'))
             assert all((a['model_state'][k] == b['model_state'][k]).all() for k in a['model_state'])
-            if name != 'stream': test_eq(a['loaders'], b['loaders'])
-        a, b = (json.loads((d/f'stream_{out}/summary.json').read_text()) for out in ('whole', 'cut'))
-        test_eq(a['stream'], b['stream']); assert a['stream']['epoch'] > 1
+            if name != 'stream':
+                test_eq(a['loaders'], b['loaders'])
+        a, b = (json.loads((d / f'stream_{out}/summary.json').read_text()) for out in ('whole', 'cut'))
+        test_eq(a['stream'], b['stream'])
+        assert a['stream']['epoch'] > 1
 
 # %% ../nbs/proofs/train.ipynb #64ba1579
 ranked = """
@@ -455,100 +677,213 @@ for n, jobs in json.loads(sys.argv[1]):
 
 # %% ../nbs/proofs/train.ipynb #6c5462a1
 def run_jobs(folder, *rounds):
-    "Train one after the other, for each of `rounds`, (ranks, jobs): (data, out, settings, steps, stream) of each of the jobs"
-    def whole(data, out, kw, steps, stream): return str(folder/data), str(folder/out), {'max_iters': 8, 'warmup_iters': 2, 'eval_batches': 2, **kw}, steps, stream
-    argv = [sys.executable, '-c', ranked, json.dumps([(n, [whole(*job) for job in jobs]) for n, jobs in rounds])]
-    run = subprocess.run(argv, env={**os.environ, 'OMP_NUM_THREADS': '1'}, capture_output=True, text=True, timeout=300)
+    """Train one after the other, for each of `rounds`, (ranks, jobs): (data, out, settings, steps, stream) of
+    each of the jobs"""
+
+    def whole(data, out, kw, steps, stream):
+        return (
+            str(folder / data),
+            str(folder / out),
+            {'max_iters': 8, 'warmup_iters': 2, 'eval_batches': 2, **kw},
+            steps,
+            stream,
+        )
+
+    argv = [
+        sys.executable,
+        '-c',
+        ranked,
+        json.dumps([(n, [whole(*job) for job in jobs]) for n, jobs in rounds]),
+    ]
+    run = subprocess.run(
+        argv, env={**os.environ, 'OMP_NUM_THREADS': '1'}, capture_output=True, text=True, timeout=300
+    )
     assert run.returncode == 0, run.stderr[-3000:]
 
 # %% ../nbs/proofs/train.ipynb #a62a68ec
 def test_two_ranks_and_one_and_two_again_learn_from_the_same_batches():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        make_data(d/'data', train=49*16 + 1, val=500, vocab=257)  # three global batches of 16 windows, and one window
-        write_words(d/'texts')
+        # three global batches of 16 windows, and one window
+        make_data(d / 'data', train=49 * 16 + 1, val=500, vocab=257)
+        write_words(d / 'texts')
         stream = dict(documents='pack', shuffle_buffer_size=10)
-        two, one = dict(batch_size=4, gradient_accumulation_steps=2), dict(batch_size=4, gradient_accumulation_steps=4)
+        two, one = (
+            dict(batch_size=4, gradient_accumulation_steps=2),
+            dict(batch_size=4, gradient_accumulation_steps=4),
+        )
         fsdp = {**two, 'parallel': 'fsdp'}
-        run_jobs(d, (2, [('data', 'a', two, 4, None), ('texts', 'b', two, 4, stream), ('texts', 'whole_b', two, 8, stream)]),
-                 (1, [('data', 'a', one, 2, None), ('texts', 'b', one, 2, stream), ('data', 'whole_a', one, 8, None)]),
-                 (2, [('data', 'a', fsdp, 2, None), ('texts', 'b', fsdp, 2, stream), ('data', 'half', {**fsdp, 'weights': 'bfloat16'}, 2, None)]))
+        run_jobs(
+            d,
+            (
+                2,
+                [
+                    ('data', 'a', two, 4, None),
+                    ('texts', 'b', two, 4, stream),
+                    ('texts', 'whole_b', two, 8, stream),
+                ],
+            ),
+            (
+                1,
+                [
+                    ('data', 'a', one, 2, None),
+                    ('texts', 'b', one, 2, stream),
+                    ('data', 'whole_a', one, 8, None),
+                ],
+            ),
+            (
+                2,
+                [
+                    ('data', 'a', fsdp, 2, None),
+                    ('texts', 'b', fsdp, 2, stream),
+                    ('data', 'half', {**fsdp, 'weights': 'bfloat16'}, 2, None),
+                ],
+            ),
+        )
         for name in 'ab':
-            parts, whole = ([m for m in read_metrics(d/out/'metrics.jsonl') if 'loss' in m] for out in (name, f'whole_{name}'))
-            test_eq([m['rows'] for m in parts], [m['rows'] for m in whole]); test_eq(len(parts), 8)
-            for k in ('loss', 'grad_norm'): test_close([m[k] for m in parts], [m[k] for m in whole], eps=1e-5)
-            test_eq(losses(d/name)[0], losses(d/f'whole_{name}')[0])
-            test_close(losses(d/name)[-1][1], losses(d/f'whole_{name}')[-1][1], eps=1e-5)
-            if name == 'a': test_eq({len(m['rows']) for m in parts}, {16, 1})
-        assert (d/'a/checkpoint_00000008').is_dir()
-        test_close([loss for _, loss in losses(d/'half')], [loss for _, loss in losses(d/'whole_a')][:len(losses(d/'half'))], eps=0.05)  # bfloat16 in parts
+            parts, whole = (
+                [m for m in read_metrics(d / out / 'metrics.jsonl') if 'loss' in m]
+                for out in (name, f'whole_{name}')
+            )
+            test_eq([m['rows'] for m in parts], [m['rows'] for m in whole])
+            test_eq(len(parts), 8)
+            for k in ('loss', 'grad_norm'):
+                test_close([m[k] for m in parts], [m[k] for m in whole], eps=1e-5)
+            test_eq(losses(d / name)[0], losses(d / f'whole_{name}')[0])
+            test_close(losses(d / name)[-1][1], losses(d / f'whole_{name}')[-1][1], eps=1e-5)
+            if name == 'a':
+                test_eq({len(m['rows']) for m in parts}, {16, 1})
+        assert (d / 'a/checkpoint_00000008').is_dir()
+        # bfloat16 in parts
+        test_close(
+            [loss for _, loss in losses(d / 'half')],
+            [loss for _, loss in losses(d / 'whole_a')][: len(losses(d / 'half'))],
+            eps=0.05,
+        )
 
 # %% ../nbs/proofs/train.ipynb #ff93ec42
 @contextlib.contextmanager
 def silent():
     "Without the text that a model makes up at the end of a run"
-    with patch.dict(Trainer.run.__globals__, sample_text=lambda trainer: ''): yield
+    with patch.dict(Trainer.run.__globals__, sample_text=lambda trainer: ''):
+        yield
+
 
 def tiny(folder, **kwargs):
     "A trainer of a tiny model on the data in `folder`"
     model = GPT(GPTConfig(vocab_size=50, block_size=16, n_layer=1, n_head=2, n_embd=16))
-    usual = dict(max_iters=6, batch_size=4, eval_interval=3, checkpoint_interval=3, eval_batches=2, warmup_iters=2)
+    usual = dict(
+        max_iters=6, batch_size=4, eval_interval=3, checkpoint_interval=3, eval_batches=2, warmup_iters=2
+    )
     config = TrainConfig(**{**usual, **kwargs})
+
     def make(out='run', resume=False, data='data', device='cpu', model=model):
-        return Trainer(model, Path(folder)/data, config, Path(folder)/out, device, resume)
+        return Trainer(model, Path(folder) / data, config, Path(folder) / out, device, resume)
+
     return make
 
 # %% ../nbs/proofs/train.ipynb #b9f3159e
 def test_a_run_learns_and_says_what_came_of_it():
     with tempfile.TemporaryDirectory() as d:
         seed_everything(0)
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         s = tiny(d, max_iters=60, eval_interval=30, checkpoint_interval=30, lr=2e-2, warmup_iters=5)().run()
         assert s['val_loss'] < s['unigram_entropy'] < s['uniform_loss'], s
-        test_eq((s['iters'], s['tokens'], len(s['sample'].replace('<|endoftext|>', '.'))), (60, 60*4*16, 300))
-        assert s['data'].endswith('data') and s['machine']['cores'] > 0 and s['versions']['torch'] == torch.__version__
+        test_eq(
+            (s['iters'], s['tokens'], len(s['sample'].replace('<|endoftext|>', '.'))), (60, 60 * 4 * 16, 300)
+        )
+        assert (
+            s['data'].endswith('data')
+            and s['machine']['cores'] > 0
+            and s['versions']['torch'] == torch.__version__
+        )
         assert 0 < s['waiting'] < 1 and s['peak_memory'] > 2**20 and s['tokens_per_second'] > 0
-        test_eq(json.loads((Path(d)/'run/summary.json').read_text())['val_loss'], s['val_loss'])
-        steps = [m for m in read_metrics(Path(d)/'run/metrics.jsonl') if 'loss' in m]
+        test_eq(json.loads((Path(d) / 'run/summary.json').read_text())['val_loss'], s['val_loss'])
+        steps = [m for m in read_metrics(Path(d) / 'run/metrics.jsonl') if 'loss' in m]
         test_eq([m['iter'] for m in steps], list(range(1, 61)))
-        test_close(steps[0]['lr'], 2e-2/6, eps=1e-12)
-        before = (Path(d)/'run/metrics.jsonl').read_bytes()
-        test_eq(tiny(d, max_iters=60, eval_interval=30, checkpoint_interval=30, lr=2e-2, warmup_iters=5)(resume=True).run()['val_loss'], s['val_loss'])  # finished: nothing is trained
-        test_eq((Path(d)/'run/metrics.jsonl').read_bytes(), before)
+        test_close(steps[0]['lr'], 2e-2 / 6, eps=1e-12)
+        before = (Path(d) / 'run/metrics.jsonl').read_bytes()
+        # finished: nothing is trained
+        test_eq(
+            tiny(d, max_iters=60, eval_interval=30, checkpoint_interval=30, lr=2e-2, warmup_iters=5)(
+                resume=True
+            ).run()['val_loss'],
+            s['val_loss'],
+        )
+        test_eq((Path(d) / 'run/metrics.jsonl').read_bytes(), before)
 
 # %% ../nbs/proofs/train.ipynb #bf547e71
 def test_a_run_in_the_wrong_place_says_so():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data'); make_data(Path(d)/'other', vocab=49); make_data(Path(d)/'big', vocab=51)
+        make_data(Path(d) / 'data')
+        make_data(Path(d) / 'other', vocab=49)
+        make_data(Path(d) / 'big', vocab=51)
         tiny(d)().run()
         test_fail(lambda: tiny(d)(), contains='holds a run already')
         test_fail(lambda: tiny(d)(resume=True, data='other'), contains='tokenizer_sha256')
         test_fail(lambda: tiny(d, lr=1.0)(resume=True), contains="lr 1.0 isn't the 0.001 that")
-        test_fail(lambda: tiny(d)(resume=True, model=GPT(GPTConfig(50, 16, 2, 2, 16))), contains="n_layer 2 isn't the 1 that")
-        test_fail(lambda: tiny(d)('new', data='big'), contains='vocabulary of 51, the model one of 50: tokenise the text with the model')
+        test_fail(
+            lambda: tiny(d)(resume=True, model=GPT(GPTConfig(50, 16, 2, 2, 16))),
+            contains="n_layer 2 isn't the 1 that",
+        )
+        test_fail(
+            lambda: tiny(d)('new', data='big'),
+            contains='vocabulary of 51, the model one of 50: tokenise the text with the model',
+        )
         test_fail(lambda: tiny(d)('new', device='cuda:99'), contains="device 'cuda:99' can't be used")
-        (Path(d)/'bare').mkdir(); np.arange(99, dtype='<u4').tofile(Path(d)/'bare/x.bin')
+        (Path(d) / 'bare').mkdir()
+        np.arange(99, dtype='<u4').tofile(Path(d) / 'bare/x.bin')
         test_fail(lambda: tiny(d)('new', data='bare'), contains='bare has no manifest')
-        (Path(d)/'data/tokenizer_state.json').write_text('{"kind": "bytes"}')
-        test_fail(lambda: tiny(d)('new'), contains="tokenizer_state.json isn't the tokenizer that made these shards")
-        assert not (Path(d)/'new').exists()
+        (Path(d) / 'data/tokenizer_state.json').write_text('{"kind": "bytes"}')
+        test_fail(
+            lambda: tiny(d)('new'), contains="tokenizer_state.json isn't the tokenizer that made these shards"
+        )
+        assert not (Path(d) / 'new').exists()
 
 # %% ../nbs/proofs/train.ipynb #3efc2750
 def test_every_setting_resumes_to_the_digit():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         half = dict(use_mixed_precision=True, autocast_dtype='float16')
-        for n, settings in enumerate((dict(use_mixed_precision=True), dict(use_8bit_optimizer=True), dict(activation_checkpointing=True), dict(loss_chunk_size=9), half, dict(weights='bfloat16'),
-                                      dict(weights='bfloat16-master'), dict(use_8bit_optimizer=True, optimizer='lion'), dict(optimizer='sgd'), dict(optimizer_in_backward=True, grad_clip=0),
-                                      dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'), dict(keep_gradients=True, gradient_accumulation_steps=3))):
+        for n, settings in enumerate(
+            (
+                dict(use_mixed_precision=True),
+                dict(use_8bit_optimizer=True),
+                dict(activation_checkpointing=True),
+                dict(loss_chunk_size=9),
+                half,
+                dict(weights='bfloat16'),
+                dict(weights='bfloat16-master'),
+                dict(use_8bit_optimizer=True, optimizer='lion'),
+                dict(optimizer='sgd'),
+                dict(optimizer_in_backward=True, grad_clip=0),
+                dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
+                dict(keep_gradients=True, gradient_accumulation_steps=3),
+            )
+        ):
+
             def make(resume):
-                model = GPT(GPTConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=64, dropout=0.2))  # matrices of 4,096 and more
+                # matrices of 4,096 and more
+                model = GPT(
+                    GPTConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=64, dropout=0.2)
+                )
                 return tiny(d, **settings)(f'run{n}', resume, model=model)
+
             seed_everything(0)
             t = make(False)
-            for _ in range(3): t.write(**t.step())
+            for _ in range(3):
+                t.write(**t.step())
             t.save()
-            test_eq(t.evaluate(), evaluate(t.model, t.val, 2, settings.get('use_mixed_precision', False), settings.get('autocast_dtype', 'bfloat16')))
+            test_eq(
+                t.evaluate(),
+                evaluate(
+                    t.model,
+                    t.val,
+                    2,
+                    settings.get('use_mixed_precision', False),
+                    settings.get('autocast_dtype', 'bfloat16'),
+                ),
+            )
             whole = [t.step()['loss'] for _ in range(3)]
             t = make(True)
             test_eq([t.step()['loss'] for _ in range(3)], whole)
@@ -556,36 +891,57 @@ def test_every_setting_resumes_to_the_digit():
 # %% ../nbs/proofs/train.ipynb #da5aafc6
 def test_experts_train_alike_in_any_micro_batches_and_resume_to_the_digit():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
+
         def run(name, resume=False, **kw):
             torch.manual_seed(0)
-            return tiny(d, **kw)(name, resume, model=GPT(GPTConfig(50, 16, 2, 2, 16, n_experts=4, router_aux=0.5)))
-        runs = [run(f'run{n}', batch_size=8//n, gradient_accumulation_steps=n, loss_chunk_size=9*(n > 1), activation_checkpointing=n > 1) for n in (1, 4)]
+            return tiny(d, **kw)(
+                name, resume, model=GPT(GPTConfig(50, 16, 2, 2, 16, n_experts=4, router_aux=0.5))
+            )
+
+        runs = [
+            run(
+                f'run{n}',
+                batch_size=8 // n,
+                gradient_accumulation_steps=n,
+                loss_chunk_size=9 * (n > 1),
+                activation_checkpointing=n > 1,
+            )
+            for n in (1, 4)
+        ]
         for _ in range(4):
             one, four = [t.step() for t in runs]
-            for k in ('loss', 'grad_norm'): test_close(one[k], four[k], eps=1e-5)
-        runs[0].write(iter=4); runs[0].save()
+            for k in ('loss', 'grad_norm'):
+                test_close(one[k], four[k], eps=1e-5)
+        runs[0].write(iter=4)
+        runs[0].save()
         whole, again = [runs[0].step()['loss'] for _ in range(2)], run('run1', True, batch_size=8)
         test_eq([again.step()['loss'] for _ in range(2)], whole)
-        c = load_checkpoint(Path(d)/'run1/checkpoint.pt')
+        c = load_checkpoint(Path(d) / 'run1/checkpoint.pt')
         test_eq(GPTConfig(**c['belongs']['model']).n_experts, 4)
 
 # %% ../nbs/proofs/train.ipynb #a05d09c2
 def test_a_checkpoint_from_before_there_were_experts_is_resumed():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t = tiny(d)()
-        t.write(**t.step()); t.save()
-        c = load_checkpoint(t.out/'checkpoint.pt')
-        for name in ('n_experts', 'experts_per_token', 'expert_hidden', 'router_aux'): del c['belongs']['model'][name]
-        torch.save(c, t.out/'checkpoint.pt')
+        t.write(**t.step())
+        t.save()
+        c = load_checkpoint(t.out / 'checkpoint.pt')
+        for name in ('n_experts', 'experts_per_token', 'expert_hidden', 'router_aux'):
+            del c['belongs']['model'][name]
+        torch.save(c, t.out / 'checkpoint.pt')
         test_eq(tiny(d)('run', True).iter, 1)
-        test_fail(lambda: tiny(d)('run', True, model=GPT(replace(t.model.config, n_experts=4))), exc=MemtrainError, contains="n_experts 4 isn't the 0 that")
+        test_fail(
+            lambda: tiny(d)('run', True, model=GPT(replace(t.model.config, n_experts=4))),
+            exc=MemtrainError,
+            contains="n_experts 4 isn't the 0 that",
+        )
 
 # %% ../nbs/proofs/train.ipynb #068e1828
 def test_too_little_memory_for_experts_is_told():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t = tiny(d)(model=GPT(GPTConfig(50, 16, 1, 2, 16, n_experts=4)))
         error = _out_of_memory(t)
         test_eq((error.option, 'take a smaller batch_size' in str(error)), (None, True))
@@ -593,96 +949,157 @@ def test_too_little_memory_for_experts_is_told():
 # %% ../nbs/proofs/train.ipynb #f3659dc9
 def test_what_a_step_computes_must_stay_and_how_may_change():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         seed_everything(0)
         t = tiny(d)()
-        for _ in range(3): t.write(**t.step())
+        for _ in range(3):
+            t.write(**t.step())
         t.save()
         whole = t.step()['loss']
         for name in ('use_mixed_precision', 'use_8bit_optimizer'):
-            test_fail(lambda: tiny(d, **{name: True})(resume=True), contains=f"{name} True isn't the False that")
-        test_fail(lambda: tiny(d, weights='bfloat16')(resume=True), contains="weights 'bfloat16' isn't the 'float32' that")
+            test_fail(
+                lambda: tiny(d, **{name: True})(resume=True), contains=f"{name} True isn't the False that"
+            )
+        test_fail(
+            lambda: tiny(d, weights='bfloat16')(resume=True),
+            contains="weights 'bfloat16' isn't the 'float32' that",
+        )
         test_fail(lambda: tiny(d, batch_size=2)(resume=True), contains="global_batch 2 isn't the 4 that")
-        test_close(tiny(d, batch_size=1, gradient_accumulation_steps=4)(resume=True).step()['loss'], whole, eps=1e-5)
+        test_close(
+            tiny(d, batch_size=1, gradient_accumulation_steps=4)(resume=True).step()['loss'], whole, eps=1e-5
+        )
         test_eq(tiny(d, activation_checkpointing=True)(resume=True).step()['loss'], whole)
         test_close(tiny(d, loss_chunk_size=7)(resume=True).step()['loss'], whole, eps=1e-5)
-        c = torch.load(Path(d)/'run/checkpoint.pt', weights_only=True)  # as an earlier version wrote it
+        c = torch.load(Path(d) / 'run/checkpoint.pt', weights_only=True)  # as an earlier version wrote it
         usual = asdict(TrainConfig())
-        c = {**c, 'config': {k: v for k, v in c['config'].items() if list(usual).index(k) < list(usual).index('optimizer') and k not in ('keep_checkpoints', 'keep_best', 'stop_loss')},
-             'loader': c['loaders'][0], 'rng': c['rng'][0]}
-        for k in ('loaders', 'scaler', 'best'): del c[k]
+        c = {
+            **c,
+            'config': {
+                k: v
+                for k, v in c['config'].items()
+                if list(usual).index(k) < list(usual).index('optimizer')
+                and k not in ('keep_checkpoints', 'keep_best', 'stop_loss')
+            },
+            'loader': c['loaders'][0],
+            'rng': c['rng'][0],
+        }
+        for k in ('loaders', 'scaler', 'best'):
+            del c[k]
         del c['belongs']['global_batch']
-        torch.save(c, Path(d)/'run/checkpoint.pt')
+        torch.save(c, Path(d) / 'run/checkpoint.pt')
         test_eq(tiny(d)(resume=True).step()['loss'], whole)
         test_fail(lambda: tiny(d, use_8bit_optimizer=True)(resume=True), contains='use_8bit_optimizer')
 
 # %% ../nbs/proofs/train.ipynb #f890c22e
 def test_the_trainer_takes_what_its_settings_say():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data', vocab=50)
+        make_data(Path(d) / 'data', vocab=50)
         shape = GPTConfig(vocab_size=50, block_size=64, n_layer=1, n_head=2, n_embd=64)
-        saving = dict(use_mixed_precision=True, use_8bit_optimizer=True, activation_checkpointing=True, loss_chunk_size=64)
+        saving = dict(
+            use_mixed_precision=True,
+            use_8bit_optimizer=True,
+            activation_checkpointing=True,
+            loss_chunk_size=64,
+        )
         for n, settings in enumerate(({'gradient_accumulation_steps': 2}, saving)):
+
             def build():
                 build.trainer = tiny(d, batch_size=16, **settings)(f'run{n}', model=GPT(shape))
                 return build.trainer.model
+
             trace = measure_step(build, lambda _: build.trainer.optimizer, lambda *_: build.trainer.step())
             plain = trace_small(shape, batch_size=16, **settings)
             assert abs(trace.peak / plain.peak - 1) < 0.01, (settings, trace.peak, plain.peak)
 
 # %% ../nbs/proofs/train.ipynb #5ba39031
 def small_run(folder, data, out='run', resume=False, **kwargs):
-    "A trainer of a tiny model of bytes; `data` makes the data of a configuration and a block size, or is a folder"
+    """A trainer of a tiny model of bytes; `data` makes the data of a configuration and a block size, or is a
+    folder"""
     seed_everything(0)
-    usual = dict(max_iters=9, batch_size=4, eval_interval=3, checkpoint_interval=3, eval_batches=2, warmup_iters=2)
+    usual = dict(
+        max_iters=9, batch_size=4, eval_interval=3, checkpoint_interval=3, eval_batches=2, warmup_iters=2
+    )
     c = TrainConfig(**{**usual, **kwargs})
     model = GPT(GPTConfig(vocab_size=257, block_size=32, n_layer=1, n_head=2, n_embd=16))
-    return Trainer(model, data(c, 32) if callable(data) else data, c, Path(folder)/out, 'cpu', resume)
+    return Trainer(model, data(c, 32) if callable(data) else data, c, Path(folder) / out, 'cpu', resume)
 
-def streamed(source, **options): return lambda c, block_size: open_stream(source, ByteTokenizer(), c, block_size, **{'val_fraction': 0.2, 'shuffle_buffer_size': 20, **options})
+
+def streamed(source, **options):
+    return lambda c, block_size: open_stream(
+        source, ByteTokenizer(), c, block_size, **{'val_fraction': 0.2, 'shuffle_buffer_size': 20, **options}
+    )
 
 # %% ../nbs/proofs/train.ipynb #cde46f5b
 def test_what_ranks_cannot_do_is_told():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         ranks = Ranks(0, 2, torch.device('cpu'))
         c = TrainConfig(optimizer_in_backward=True, grad_clip=0)
-        test_fail(lambda: Trainer(GPT(GPTConfig(50, 16, 1, 2, 16)), Path(d)/'data', c, Path(d)/'run', ranks=ranks), exc=MemtrainError, contains='for one process')
+        test_fail(
+            lambda: Trainer(
+                GPT(GPTConfig(50, 16, 1, 2, 16)), Path(d) / 'data', c, Path(d) / 'run', ranks=ranks
+            ),
+            exc=MemtrainError,
+            contains='for one process',
+        )
         with patch.dict(os.environ, {'RANK': '1', 'WORLD_SIZE': '2'}):
-            test_fail(lambda: tiny(d)(), exc=MemtrainError, contains='rank 1 of 2: train inside `with start_ranks()')
-        texts = write_words(Path(d)/'texts')
-        t = small_run(d, streamed(texts)); t.step(); t.write(iter=1, loss=1.0); t.save()
-        c = torch.load(t.out/'checkpoint.pt', weights_only=True)
-        torch.save({**c, 'loaders': c['loaders']*3}, t.out/'checkpoint.pt')
+            test_fail(
+                lambda: tiny(d)(), exc=MemtrainError, contains='rank 1 of 2: train inside `with start_ranks()'
+            )
+        texts = write_words(Path(d) / 'texts')
+        t = small_run(d, streamed(texts))
+        t.step()
+        t.write(iter=1, loss=1.0)
+        t.save()
+        c = torch.load(t.out / 'checkpoint.pt', weights_only=True)
+        torch.save({**c, 'loaders': c['loaders'] * 3}, t.out / 'checkpoint.pt')
         found = t.folder.load()
         with patch.object(t.ranks, 'world_size', 2), patch.object(t.ranks, 'rank', 1):
-            test_fail(lambda: t.restore(found), exc=MemtrainError, contains='a stream for each of 3 ranks, which 2')
+            test_fail(
+                lambda: t.restore(found), exc=MemtrainError, contains='a stream for each of 3 ranks, which 2'
+            )
 
         t.ranks.world_size = 1
-        test_fail(lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'), exc=MemtrainError, contains='offload is FSDP2')
+        test_fail(
+            lambda: tiny(d, parallel='fsdp', offload_to_cpu=True)('new'),
+            exc=MemtrainError,
+            contains='offload is FSDP2',
+        )
 
 # %% ../nbs/proofs/train.ipynb #6fa4447e
 def test_text_held_in_memory_trains_like_its_shards():
     with tempfile.TemporaryDirectory() as d:
-        texts = write_words(Path(d)/'texts')
-        prepare(texts, Path(d)/'data', tokenization='bytes', val_fraction=0.2, tokens_per_shard=3000)
+        texts = write_words(Path(d) / 'texts')
+        prepare(texts, Path(d) / 'data', tokenization='bytes', val_fraction=0.2, tokens_per_shard=3000)
         for documents in ('join', 'mask', 'split'):
             held = lambda c, T: hold_text(texts, ByteTokenizer(), c, T, 0.2, documents)
-            shards = lambda c, T: open_shards(Path(d)/'data', c, T, documents)
-            a, b = (small_run(d, data, f'{name}_{documents}', max_iters=4).run() for name, data in (('a', held), ('b', shards)))
-            test_eq(losses(Path(d)/f'a_{documents}'), losses(Path(d)/f'b_{documents}'))
-            test_eq([a[k] for k in ('tokens', 'val_tokens', 'unigram_entropy', 'sample')], [b[k] for k in ('tokens', 'val_tokens', 'unigram_entropy', 'sample')])
+            shards = lambda c, T: open_shards(Path(d) / 'data', c, T, documents)
+            a, b = (
+                small_run(d, data, f'{name}_{documents}', max_iters=4).run()
+                for name, data in (('a', held), ('b', shards))
+            )
+            test_eq(losses(Path(d) / f'a_{documents}'), losses(Path(d) / f'b_{documents}'))
+            test_eq(
+                [a[k] for k in ('tokens', 'val_tokens', 'unigram_entropy', 'sample')],
+                [b[k] for k in ('tokens', 'val_tokens', 'unigram_entropy', 'sample')],
+            )
             assert 'stream' not in a and len(a['data_checksum']) == 64
 
 # %% ../nbs/proofs/train.ipynb #cbc855ce
 def test_every_kind_of_stream_resumes_to_the_digit():
     with tempfile.TemporaryDirectory() as d:
-        texts = write_words(Path(d)/'texts')
-        kinds = [dict(documents=k) for k in ('join', 'mask', 'split', 'pack')] + [dict(stride=9), dict(shuffle_buffer_size=0), dict(num_workers=2), dict(max_examples=11)]
+        texts = write_words(Path(d) / 'texts')
+        kinds = [dict(documents=k) for k in ('join', 'mask', 'split', 'pack')] + [
+            dict(stride=9),
+            dict(shuffle_buffer_size=0),
+            dict(num_workers=2),
+            dict(max_examples=11),
+        ]
         for n, options in enumerate(kinds):
             data, out = streamed(texts, **options), f'run{n}'
             t = small_run(d, data, out)
-            for _ in range(3): t.write(**t.step())
+            for _ in range(3):
+                t.write(**t.step())
             t.save()
             whole = [t.step()['loss'] for _ in range(4)]
             t = small_run(d, data, out, resume=True)
@@ -691,186 +1108,266 @@ def test_every_kind_of_stream_resumes_to_the_digit():
 # %% ../nbs/proofs/train.ipynb #1638a1ba
 def test_a_packed_step_keeps_documents_apart():
     with tempfile.TemporaryDirectory() as d:
-        data = streamed(write_words(Path(d)/'texts', n=200, most=4), documents='pack')  # several to a row
+        data = streamed(write_words(Path(d) / 'texts', n=200, most=4), documents='pack')  # several to a row
         t = small_run(d, data)
         x, y, documents, positions = next(iter(data(t.config, 32).train))
-        with torch.no_grad(): apart, mixed = t.model.loss(x, y, documents, positions).item(), t.model.loss(x, y).item()
+        with torch.no_grad():
+            apart, mixed = t.model.loss(x, y, documents, positions).item(), t.model.loss(x, y).item()
         m = t.step()
-        test_close(m['loss'], apart, eps=1e-6); assert abs(apart - mixed) > 1e-4
+        test_close(m['loss'], apart, eps=1e-6)
+        assert abs(apart - mixed) > 1e-4
         test_eq(m['tokens'], int((y != -100).sum()))
 
 # %% ../nbs/proofs/train.ipynb #d48f1a37
 def test_a_stream_is_measured_on_the_same_documents_each_time():
     with tempfile.TemporaryDirectory() as d:
-        texts, c = write_words(Path(d)/'texts'), TrainConfig(batch_size=2, eval_batches=2)
-        prepare(texts, Path(d)/'data', tokenization='bytes', val_fraction=0.2)
-        wanted = TokenShards(Path(d)/'data', 'val')[:2*2*32 + 1]
+        texts, c = write_words(Path(d) / 'texts'), TrainConfig(batch_size=2, eval_batches=2)
+        prepare(texts, Path(d) / 'data', tokenization='bytes', val_fraction=0.2)
+        wanted = TokenShards(Path(d) / 'data', 'val')[: 2 * 2 * 32 + 1]
         for options in ({}, dict(documents='pack'), dict(num_workers=2)):
             data = streamed(texts, **options)(c, 32)
             assert (data.val.shards[:] == wanted).all() and len(data.val.shards) == len(wanted)
             ids = np.concatenate([b[0].flatten() for b in data.train])
-            text, held = ByteTokenizer().decode(ids.tolist()), ByteTokenizer().decode(wanted.tolist()).split('<|endoftext|>')[0]
+            text, held = (
+                ByteTokenizer().decode(ids.tolist()),
+                ByteTokenizer().decode(wanted.tolist()).split('<|endoftext|>')[0],
+            )
             assert held not in text
 
 # %% ../nbs/proofs/train.ipynb #32428507
 def test_what_a_stream_left_out_is_told():
     with tempfile.TemporaryDirectory() as d, silent():
         rng = random.Random(0)
-        lines = [json.dumps({'text': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat', 'sat'], k=40))}) for i in range(60)]
+        lines = [
+            json.dumps({'text': f'{i} ' + ' '.join(rng.choices(['cat', 'dog', 'mat', 'sat'], k=40))})
+            for i in range(60)
+        ]
         lines[7], lines[31] = '{"text": ', '{"words": "none"}'
-        (Path(d)/'a.jsonl').write_text('\n'.join(lines))
-        s = small_run(d, streamed(Path(d)/'a.jsonl', shuffle_buffer_size=500)).run()
-        test_eq([line.split(': ')[0].rsplit('/', 1)[1] for line in s['stream']['broken']], ['a.jsonl, line 8', 'a.jsonl, line 32'])
-        test_eq(s['stream']['epoch'], 0); assert 40 < s['stream']['documents'] < 58 and s['stream']['tokens'] > 5000, s['stream']
-        again = small_run(d, streamed(Path(d)/'a.jsonl', shuffle_buffer_size=500), resume=True).run()
+        (Path(d) / 'a.jsonl').write_text('\n'.join(lines))
+        s = small_run(d, streamed(Path(d) / 'a.jsonl', shuffle_buffer_size=500)).run()
+        test_eq(
+            [line.split(': ')[0].rsplit('/', 1)[1] for line in s['stream']['broken']],
+            ['a.jsonl, line 8', 'a.jsonl, line 32'],
+        )
+        test_eq(s['stream']['epoch'], 0)
+        assert 40 < s['stream']['documents'] < 58 and s['stream']['tokens'] > 5000, s['stream']
+        again = small_run(d, streamed(Path(d) / 'a.jsonl', shuffle_buffer_size=500), resume=True).run()
         test_eq(again['stream'], s['stream'])
-        test_fail(lambda: hold_text(Path(d)/'a.jsonl', ByteTokenizer(), TrainConfig(), 32), exc=MemtrainError, contains='a.jsonl, line 8')  # as in `prepare`
+        # as in `prepare`
+        test_fail(
+            lambda: hold_text(Path(d) / 'a.jsonl', ByteTokenizer(), TrainConfig(), 32),
+            exc=MemtrainError,
+            contains='a.jsonl, line 8',
+        )
 
 # %% ../nbs/proofs/train.ipynb #acd3bd9c
 def test_an_evaluation_counts_targets_and_not_padding():
     with tempfile.TemporaryDirectory() as d:
-        data = streamed(write_words(Path(d)/'texts', n=200, most=4), documents='pack')(TrainConfig(batch_size=4, eval_batches=3), 32)
+        data = streamed(write_words(Path(d) / 'texts', n=200, most=4), documents='pack')(
+            TrainConfig(batch_size=4, eval_batches=3), 32
+        )
         model, total, n = GPT(GPTConfig(vocab_size=257, block_size=32, n_layer=1, n_head=2, n_embd=16)), 0, 0
         for x, y in list(data.val)[:3]:
-            with torch.no_grad(): total += torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum').item()
+            with torch.no_grad():
+                total += torch.nn.functional.cross_entropy(
+                    model(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum'
+                ).item()
             n += int((y != -100).sum())
-        assert n < 3*4*32
+        assert n < 3 * 4 * 32
         data.val.epoch = data.val.seen = 0
-        test_close(evaluate(model, data.val, 3), total/n, eps=1e-5)
+        test_close(evaluate(model, data.val, 3), total / n, eps=1e-5)
 
 # %% ../nbs/proofs/train.ipynb #c084538e
 def test_a_run_keeps_its_tokenizer_and_its_way():
     with tempfile.TemporaryDirectory() as d, silent():
-        texts = write_words(Path(d)/'texts')
-        prepare(texts, Path(d)/'data', tokenization='bytes', val_fraction=0.2)
+        texts = write_words(Path(d) / 'texts')
+        prepare(texts, Path(d) / 'data', tokenization='bytes', val_fraction=0.2)
         small_run(d, streamed(texts)).run()
-        test_eq(load_tokenizer(Path(d)/'run').state(), ByteTokenizer().state())
-        test_fail(lambda: small_run(d, Path(d)/'data', resume=True), exc=MemtrainError, contains="data 'shards' isn't the 'stream' that")
-        test_fail(lambda: small_run(d, streamed(texts, shuffle_buffer_size=21), resume=True), exc=MemtrainError, contains='shuffle_buffer_size 20, this is shuffle_buffer_size 21')
-        test_fail(lambda: small_run(d, streamed(texts, dedup=False), resume=True), exc=MemtrainError, contains='dedup True, this is dedup False')
-        (texts/'000.txt').write_text('changed')
-        test_fail(lambda: small_run(d, streamed(texts), resume=True), exc=MemtrainError, contains='the checkpoint was made with source')
+        test_eq(load_tokenizer(Path(d) / 'run').state(), ByteTokenizer().state())
+        test_fail(
+            lambda: small_run(d, Path(d) / 'data', resume=True),
+            exc=MemtrainError,
+            contains="data 'shards' isn't the 'stream' that",
+        )
+        test_fail(
+            lambda: small_run(d, streamed(texts, shuffle_buffer_size=21), resume=True),
+            exc=MemtrainError,
+            contains='shuffle_buffer_size 20, this is shuffle_buffer_size 21',
+        )
+        test_fail(
+            lambda: small_run(d, streamed(texts, dedup=False), resume=True),
+            exc=MemtrainError,
+            contains='dedup True, this is dedup False',
+        )
+        (texts / '000.txt').write_text('changed')
+        test_fail(
+            lambda: small_run(d, streamed(texts), resume=True),
+            exc=MemtrainError,
+            contains='the checkpoint was made with source',
+        )
         learned = train_bpe((p.read_text() for p in texts.glob('*')), 300)
         other = lambda c, T: open_stream(texts, learned, c, T, 0.2)
-        test_fail(lambda: small_run(d, other, 'new'), exc=MemtrainError, contains=f'vocabulary of {learned.vocab_size}, the model one of 257')
-        test_eq((Path(d)/'run/checkpoint.pt').exists() and not (Path(d)/'new').exists(), True)
+        test_fail(
+            lambda: small_run(d, other, 'new'),
+            exc=MemtrainError,
+            contains=f'vocabulary of {learned.vocab_size}, the model one of 257',
+        )
+        test_eq((Path(d) / 'run/checkpoint.pt').exists() and not (Path(d) / 'new').exists(), True)
 
 # %% ../nbs/proofs/train.ipynb #3f65b62f
 def test_data_without_sense_is_told_in_one_line():
     with tempfile.TemporaryDirectory() as d:
-        texts, c = write_words(Path(d)/'texts', n=12), TrainConfig(batch_size=2, eval_batches=2)
-        (Path(d)/'empty.txt').touch()
+        texts, c = write_words(Path(d) / 'texts', n=12), TrainConfig(batch_size=2, eval_batches=2)
+        (Path(d) / 'empty.txt').touch()
         for way in (hold_text, open_stream):
             make = lambda source, T=8, **kw: way(source, ByteTokenizer(), c, T, **{'val_fraction': 0.2, **kw})
-            for args, kw, said in (((texts,), dict(val_fraction=0), 'val_fraction 0'), ((texts,), dict(val_fraction=1.5), 'val_fraction 1.5'), ((Path(d)/'none.txt',), {}, 'none.txt: no such file'),
-                                   ((Path(d)/'empty.txt',), {}, 'empty.txt'), ((texts, 100_000), {}, 'a window of block_size 100000 needs'), ((texts,), dict(documents='some'), "'some'")):
-                try: make(*args, **kw)
-                except MemtrainError as e: assert said in str(e) and len(str(e).splitlines()) == 1, (said, str(e))
-                else: raise AssertionError(f'{way.__name__} {args} {kw}: no error')
+            for args, kw, said in (
+                ((texts,), dict(val_fraction=0), 'val_fraction 0'),
+                ((texts,), dict(val_fraction=1.5), 'val_fraction 1.5'),
+                ((Path(d) / 'none.txt',), {}, 'none.txt: no such file'),
+                ((Path(d) / 'empty.txt',), {}, 'empty.txt'),
+                ((texts, 100_000), {}, 'a window of block_size 100000 needs'),
+                ((texts,), dict(documents='some'), "'some'"),
+            ):
+                try:
+                    make(*args, **kw)
+                except MemtrainError as e:
+                    assert said in str(e) and len(str(e).splitlines()) == 1, (said, str(e))
+                else:
+                    raise AssertionError(f'{way.__name__} {args} {kw}: no error')
 
 # %% ../nbs/proofs/train.ipynb #e06b0125
 def test_the_memory_in_the_log_is_the_peak_of_its_own_step():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t, n = tiny(d)(), 200 * 2**20
         plain = t.model.loss
+
         def huge(*batch, **kw):  # held for an instant
             return torch.ones(n, dtype=torch.uint8), plain(*batch, **kw)
+
         t.step()
         before = t.step()['memory']
         t.model.loss = t.spread.loss = lambda *batch, **kw: huge(*batch, **kw)[1]
-        assert t.step()['memory'] > before + 0.8*n
+        assert t.step()['memory'] > before + 0.8 * n
         t.evaluate()
         t.model.loss = t.spread.loss = plain
         torch.ones(n, dtype=torch.uint8)  # between two steps
-        assert t.step()['memory'] < before + 0.2*n
-        evaluation, = (m for m in read_metrics(Path(d)/'run/metrics.jsonl') if 'val_loss' in m)
-        assert evaluation['memory'] > before + 0.8*n
+        assert t.step()['memory'] < before + 0.2 * n
+        (evaluation,) = (m for m in read_metrics(Path(d) / 'run/metrics.jsonl') if 'val_loss' in m)
+        assert evaluation['memory'] > before + 0.8 * n
 
 # %% ../nbs/proofs/train.ipynb #ae6a0683
 def test_a_folder_of_others_is_left_alone():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); (Path(d)/'photos').mkdir(); (Path(d)/'photos/a.jpg').touch()
-        for out in ('photos', 'data'): test_fail(lambda: tiny(d)(out), contains=f"{out} isn't empty")
-        test_eq([p.name for p in (Path(d)/'photos').iterdir()], ['a.jpg'])
+        make_data(Path(d) / 'data')
+        (Path(d) / 'photos').mkdir()
+        (Path(d) / 'photos/a.jpg').touch()
+        for out in ('photos', 'data'):
+            test_fail(lambda: tiny(d)(out), contains=f"{out} isn't empty")
+        test_eq([p.name for p in (Path(d) / 'photos').iterdir()], ['a.jpg'])
 
 # %% ../nbs/proofs/train.ipynb #48570e39
 def test_damage_is_named():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data'); make_data(Path(d)/'bad')
+        make_data(Path(d) / 'data')
+        make_data(Path(d) / 'bad')
         tiny(d)().run()
-        (Path(d)/'run/.checkpoint.pt.1.tmp').touch()
+        (Path(d) / 'run/.checkpoint.pt.1.tmp').touch()
         tiny(d)(resume=True)
-        assert not (Path(d)/'run/.checkpoint.pt.1.tmp').exists()  # half a checkpoint of a killed run
-        metrics = Path(d)/'run/metrics.jsonl'
+        assert not (Path(d) / 'run/.checkpoint.pt.1.tmp').exists()  # half a checkpoint of a killed run
+        metrics = Path(d) / 'run/metrics.jsonl'
         log = metrics.read_bytes()
         metrics.write_bytes(log[:100])
-        test_fail(lambda: tiny(d)(resume=True), contains='metrics.jsonl ends before the checkpoint at iteration 6')
+        test_fail(
+            lambda: tiny(d)(resume=True), contains='metrics.jsonl ends before the checkpoint at iteration 6'
+        )
         test_eq(metrics.read_bytes(), log[:100])
-        for shard in (Path(d)/'bad/train').glob('*.bin'): shard.write_bytes(b'\xff'*shard.stat().st_size)
+        for shard in (Path(d) / 'bad/train').glob('*.bin'):
+            shard.write_bytes(b'\xff' * shard.stat().st_size)
         test_fail(lambda: tiny(d)('new', data='bad').step(), contains='bad holds ids outside its vocabulary')
-        (Path(d)/'run/checkpoint.pt').write_bytes(b'x'*100)
+        (Path(d) / 'run/checkpoint.pt').write_bytes(b'x' * 100)
         test_fail(lambda: tiny(d)(resume=True), contains="checkpoint.pt: can't be read")
-        test_fail(lambda: load_checkpoint(Path(d)/'none.pt'), contains='none.pt: no such checkpoint')
+        test_fail(lambda: load_checkpoint(Path(d) / 'none.pt'), contains='none.pt: no such checkpoint')
 
 # %% ../nbs/proofs/train.ipynb #8e3f3e52
 def test_a_step_is_one_update_by_the_gradient_of_its_own_batch():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         seed_everything(0)
         t = tiny(d, grad_clip=0.05)()
-        model = GPT(t.model.config); model.load_state_dict(t.model.state_dict())
-        opt, loader = make_optimizer(model, t.config), iter(TokenLoader(Path(d)/'data', 4, 16))
+        model = GPT(t.model.config)
+        model.load_state_dict(t.model.state_dict())
+        opt, loader = make_optimizer(model, t.config), iter(TokenLoader(Path(d) / 'data', 4, 16))
         for i in range(3):
             m, (x, y) = t.step(), next(loader)
-            for g in opt.param_groups: g['lr'] = cosine_lr(i, t.config)
-            opt.zero_grad(); loss = model.loss(x, y); loss.backward()
+            for g in opt.param_groups:
+                g['lr'] = cosine_lr(i, t.config)
+            opt.zero_grad()
+            loss = model.loss(x, y)
+            loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
             opt.step()
             test_close((m['loss'], m['grad_norm']), (loss.item(), norm.item()), eps=1e-6)
-        for a, b in zip(t.model.parameters(), model.parameters()): torch.testing.assert_close(a, b)
+        for a, b in zip(t.model.parameters(), model.parameters()):
+            torch.testing.assert_close(a, b)
 
 # %% ../nbs/proofs/train.ipynb #bb995278
 def test_a_loss_that_explodes_stops_the_run_where_it_happens():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t = tiny(d)()
         t.step()
-        with torch.no_grad(): next(t.model.parameters()).fill_(math.nan)
+        with torch.no_grad():
+            next(t.model.parameters()).fill_(math.nan)
         before = [p.clone() for p in t.model.parameters()]
-        test_fail(t.step, exc=MemtrainError, contains='iteration 2: the loss is nan: try a smaller lr than 0.001')
-        assert t.iter == 1 and all(torch.equal(a, b) or a.isnan().any() for a, b in zip(t.model.parameters(), before))
+        test_fail(
+            t.step, exc=MemtrainError, contains='iteration 2: the loss is nan: try a smaller lr than 0.001'
+        )
+        assert t.iter == 1 and all(
+            torch.equal(a, b) or a.isnan().any() for a, b in zip(t.model.parameters(), before)
+        )
 
 # %% ../nbs/proofs/train.ipynb #598e12eb
 def test_a_gradient_that_is_not_finite_is_named_and_a_huge_loss_stops_the_run():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t = tiny(d)()
-        for _ in range(3): t.write(**t.step())
+        for _ in range(3):
+            t.write(**t.step())
         t.save()
         before = [p.clone() for p in t.model.parameters()]
-        t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g*math.inf)
-        test_fail(t.step, exc=MemtrainError, contains=f'the gradient of blocks.0.mlp.fc.weight is not finite: try a smaller lr than 0.001 in another out_dir; {t.out} keeps iteration 3')
+        t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g * math.inf)
+        test_fail(
+            t.step,
+            exc=MemtrainError,
+            contains=f'the gradient of blocks.0.mlp.fc.weight is not finite: try a smaller lr than 0.001 in another out_dir; {t.out} keeps iteration 3',
+        )
         t = tiny(d)(resume=True)
-        with torch.no_grad(): t.model.wte.weight.mul_(1e4)
+        with torch.no_grad():
+            t.model.wte.weight.mul_(1e4)
         test_fail(t.step, exc=MemtrainError, contains=', 3 times that of a uniform guess are 11.74')
         assert all(torch.equal(a, b) for a, b in zip(list(t.model.parameters())[1:], before[1:]))
         t = tiny(d, stop_loss=0)(resume=True)
-        with torch.no_grad(): t.model.wte.weight.mul_(1e4)
+        with torch.no_grad():
+            t.model.wte.weight.mul_(1e4)
         assert t.step()['loss'] > 100
 
 # %% ../nbs/proofs/train.ipynb #ea33655f
 def test_an_infinite_gradient_in_float16_leaves_the_step_out():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t = tiny(d, use_mixed_precision=True, autocast_dtype='float16')()
         t.step()
         scale, before = t.scaler.get_scale(), [p.clone() for p in t.model.parameters()]
-        hook = t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g*math.inf)
+        hook = t.model.blocks[0].mlp.fc.weight.register_hook(lambda g: g * math.inf)
         m = t.step()
-        test_eq((t.scaler.get_scale(), t.iter), (scale/2, 2))
-        assert math.isfinite(m['loss']) and all(torch.equal(a, b) for a, b in zip(t.model.parameters(), before))
-        with patch.object(t.scaler, 'get_scale', lambda: 0.5): test_fail(t.step, exc=MemtrainError, contains='infinite in float16 whatever')
+        test_eq((t.scaler.get_scale(), t.iter), (scale / 2, 2))
+        assert math.isfinite(m['loss']) and all(
+            torch.equal(a, b) for a, b in zip(t.model.parameters(), before)
+        )
+        with patch.object(t.scaler, 'get_scale', lambda: 0.5):
+            test_fail(t.step, exc=MemtrainError, contains='infinite in float16 whatever')
         hook.remove()
         t.step()
         assert not all(torch.equal(a, b) for a, b in zip(t.model.parameters(), before))
@@ -878,57 +1375,110 @@ def test_an_infinite_gradient_in_float16_leaves_the_step_out():
 # %% ../nbs/proofs/train.ipynb #1d8aceac
 def test_a_run_that_is_told_to_stop_saves_and_goes_on_with_the_same_losses():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
+
         def trainer(out, **kw):
             seed_everything(0)
-            return Trainer(GPT(GPTConfig(50, 16, 1, 2, 16, dropout=0.1)), Path(d)/'data', TrainConfig(max_iters=9, batch_size=4, eval_interval=4, eval_batches=2), Path(d)/out, 'cpu', **kw)
+            return Trainer(
+                GPT(GPTConfig(50, 16, 1, 2, 16, dropout=0.1)),
+                Path(d) / 'data',
+                TrainConfig(max_iters=9, batch_size=4, eval_interval=4, eval_batches=2),
+                Path(d) / out,
+                'cpu',
+                **kw,
+            )
+
         trainer('whole').run()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         for number, name, status in ((signal.SIGTERM, 'SIGTERM', 143), (signal.SIGINT, 'Ctrl-C', 130)):
-            def tell(line): line['iter'] == 3 and 'loss' in line and os.kill(os.getpid(), number)
+
+            def tell(line):
+                line['iter'] == 3 and 'loss' in line and os.kill(os.getpid(), number)
+
             before = signal.getsignal(number)
-            try: trainer(f'cut{status}', listeners=[tell]).run()
-            except Stopped as e: test_eq((str(e), e.status), (f'stopped by {name} after iteration 3, which is saved: run it again with resume', status))
-            else: raise AssertionError('it went on')
-            test_eq((signal.getsignal(number), losses(Path(d)/f'cut{status}')[-1][0]), (before, 3))
+            try:
+                trainer(f'cut{status}', listeners=[tell]).run()
+            except Stopped as e:
+                test_eq(
+                    (str(e), e.status),
+                    (
+                        f'stopped by {name} after iteration 3, which is saved: run it again with resume',
+                        status,
+                    ),
+                )
+            else:
+                raise AssertionError('it went on')
+            test_eq((signal.getsignal(number), losses(Path(d) / f'cut{status}')[-1][0]), (before, 3))
             trainer(f'cut{status}', resume=True).run()
-            test_eq(losses(Path(d)/f'cut{status}'), losses(Path(d)/'whole'))
-        def twice(line): [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)]
-        test_fail(lambda: trainer('twice', listeners=[twice]).run(), exc=KeyboardInterrupt)  # a second one ends it at once
+            test_eq(losses(Path(d) / f'cut{status}'), losses(Path(d) / 'whole'))
+
+        def twice(line):
+            [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)]
+
+        # a second one ends it at once
+        test_fail(lambda: trainer('twice', listeners=[twice]).run(), exc=KeyboardInterrupt)
 
 # %% ../nbs/proofs/train.ipynb #9639cd8e
 def test_the_last_checkpoints_and_the_best_weights_are_kept():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         seed_everything(0)
         t = tiny(d, max_iters=12, keep_checkpoints=2, eval_interval=2)()
-        with patch.object(t, 'evaluate', side_effect=[9, 3.5, 2.5, 3.0, 2.75, 2.9, 2.95]), patch.dict(Trainer.run.__globals__, summarise=lambda *_: {}): t.run()
-        test_eq(sorted(p.name for p in t.out.glob('*.pt')), ['best.pt', 'checkpoint.pt', 'checkpoint_00000009.pt', 'checkpoint_00000012.pt'])
-        test_eq((t.out/'checkpoint.pt').read_bytes(), (t.out/'checkpoint_00000012.pt').read_bytes())
-        best = load_checkpoint(t.out/'best.pt')
-        test_eq((best['iter'], best['val_loss'], set(best['model_state'])), (4, 2.5, set(t.model.state_dict())))
-        test_eq(load_checkpoint(t.out/'checkpoint.pt')['best'], 2.5)
-        shutil.copy(t.out/'checkpoint_00000009.pt', t.out/'checkpoint.pt')  # back to an earlier one
+        with (
+            patch.object(t, 'evaluate', side_effect=[9, 3.5, 2.5, 3.0, 2.75, 2.9, 2.95]),
+            patch.dict(Trainer.run.__globals__, summarise=lambda *_: {}),
+        ):
+            t.run()
+        test_eq(
+            sorted(p.name for p in t.out.glob('*.pt')),
+            ['best.pt', 'checkpoint.pt', 'checkpoint_00000009.pt', 'checkpoint_00000012.pt'],
+        )
+        test_eq((t.out / 'checkpoint.pt').read_bytes(), (t.out / 'checkpoint_00000012.pt').read_bytes())
+        best = load_checkpoint(t.out / 'best.pt')
+        test_eq(
+            (best['iter'], best['val_loss'], set(best['model_state'])), (4, 2.5, set(t.model.state_dict()))
+        )
+        test_eq(load_checkpoint(t.out / 'checkpoint.pt')['best'], 2.5)
+        shutil.copy(t.out / 'checkpoint_00000009.pt', t.out / 'checkpoint.pt')  # back to an earlier one
         t = tiny(d, max_iters=12, keep_checkpoints=1, keep_best=False, eval_interval=2)(resume=True)
         test_eq((t.iter, t.best), (9, 2.5))
-        t.save_best(1.0); t.save()
-        test_eq(load_checkpoint(t.out/'best.pt')['val_loss'], 2.5)
+        t.save_best(1.0)
+        t.save()
+        test_eq(load_checkpoint(t.out / 'best.pt')['val_loss'], 2.5)
         test_eq(sorted(p.name for p in t.out.glob('checkpoint*')), ['checkpoint.pt'])
 
 # %% ../nbs/proofs/train.ipynb #fc2dbdce
 def test_out_of_memory_is_answered_with_the_cheapest_change():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
-        def full(*batch, **kw): raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
-        def broken(*batch, **kw): raise RuntimeError('shapes do not match')
+        make_data(Path(d) / 'data')
+
+        def full(*batch, **kw):
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."
+            )
+
+        def broken(*batch, **kw):
+            raise RuntimeError('shapes do not match')
+
         t = tiny(d)()
         t.spread.loss = full
-        try: t.run()
-        except OutOfMemory as e: error = e
-        assert str(error).startswith('out of memory in iteration 1: the cheapest change predicted to need less (') and error.resumable, error
+        try:
+            t.run()
+        except OutOfMemory as e:
+            error = e
+        assert (
+            str(error).startswith(
+                'out of memory in iteration 1: the cheapest change predicted to need less ('
+            )
+            and error.resumable
+        ), error
         step = error.option.step
-        test_eq(step.batch_size*step.gradient_accumulation_steps, 4)
-        assert str(error).endswith(') is use_mixed_precision') and error.tell(lambda name: f'--{name}').endswith('--use_mixed_precision') and estimate(t.model.config, step).peak < estimate(t.model.config, Step(4)).peak
+        test_eq(step.batch_size * step.gradient_accumulation_steps, 4)
+        assert (
+            str(error).endswith(') is use_mixed_precision')
+            and error.tell(lambda name: f'--{name}').endswith('--use_mixed_precision')
+            and estimate(t.model.config, step).peak < estimate(t.model.config, Step(4)).peak
+        )
         t.spread.loss = broken
         test_fail(t.run, exc=RuntimeError, contains='shapes')
         with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: None):
@@ -938,76 +1488,124 @@ def test_out_of_memory_is_answered_with_the_cheapest_change():
 # %% ../nbs/proofs/train.ipynb #1b94e5f7
 def test_tensorboard_gets_every_number_of_the_log():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         t = tiny(d)()
-        t.folder.listeners = [write_tensorboard(Path(d)/'events')]
+        t.folder.listeners = [write_tensorboard(Path(d) / 'events')]
         t.run()
-        events = import_module('tensorboard.backend.event_processing.event_accumulator').EventAccumulator(str(Path(d)/'events')).Reload()
+        events = (
+            import_module('tensorboard.backend.event_processing.event_accumulator')
+            .EventAccumulator(str(Path(d) / 'events'))
+            .Reload()
+        )
         found = [(e.step, e.value) for e in events.Scalars('loss')]
-        test_eq(found, [(m['iter'], np.float32(m['loss'])) for m in read_metrics(t.out/'metrics.jsonl') if 'loss' in m])
-        assert {'val_loss', 'lr', 'grad_norm', 'tokens', 'seconds', 'waited', 'memory'} <= set(events.Tags()['scalars'])
-        with patch.dict(sys.modules, {'torch.utils.tensorboard': None}): test_fail(lambda: write_tensorboard(d), exc=MemtrainError, contains="pip install 'memtrain[tensorboard]'")
+        test_eq(
+            found,
+            [
+                (m['iter'], np.float32(m['loss']))
+                for m in read_metrics(t.out / 'metrics.jsonl')
+                if 'loss' in m
+            ],
+        )
+        assert {'val_loss', 'lr', 'grad_norm', 'tokens', 'seconds', 'waited', 'memory'} <= set(
+            events.Tags()['scalars']
+        )
+        with patch.dict(sys.modules, {'torch.utils.tensorboard': None}):
+            test_fail(
+                lambda: write_tensorboard(d),
+                exc=MemtrainError,
+                contains="pip install 'memtrain[tensorboard]'",
+            )
 
 # %% ../nbs/proofs/train.ipynb #3e8579ab
 def test_float16_logs_the_norm_of_the_unscaled_gradient():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
+
         def norm(**kw):
             seed_everything(0)
             return tiny(d, use_mixed_precision=True, **kw)('r' + str(len(kw))).step()['grad_norm']
+
         test_close(norm(autocast_dtype='float16'), norm(), eps=0.05)
 
 # %% ../nbs/proofs/train.ipynb #d03a7552
 def test_evaluation_takes_its_dtype():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); seed_everything(0); t = tiny(d)()
-        whole, half, brain = (evaluate(t.model, t.val, 2, *how) for how in ((), (True, 'float16'), (True, 'bfloat16')))
+        make_data(Path(d) / 'data')
+        seed_everything(0)
+        t = tiny(d)()
+        whole, half, brain = (
+            evaluate(t.model, t.val, 2, *how) for how in ((), (True, 'float16'), (True, 'bfloat16'))
+        )
         assert 0 < abs(half - whole) < abs(brain - whole)
 
 # %% ../nbs/proofs/train.ipynb #09b738e5
 def test_the_scale_is_resumed():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); half = dict(use_mixed_precision=True, autocast_dtype='float16')
-        t = tiny(d, **half)(); t.model.wte.weight.register_hook(lambda g: g*math.inf)
-        t.write(**t.step()); t.save()
+        make_data(Path(d) / 'data')
+        half = dict(use_mixed_precision=True, autocast_dtype='float16')
+        t = tiny(d, **half)()
+        t.model.wte.weight.register_hook(lambda g: g * math.inf)
+        t.write(**t.step())
+        t.save()
         test_eq(tiny(d, **half)(resume=True).scaler.get_scale(), t.scaler.get_scale())
 
 # %% ../nbs/proofs/train.ipynb #57a388b6
 def test_nan_is_never_the_best():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); t = tiny(d)()
-        t.save_best(math.nan); assert not (t.out/'best.pt').exists() and t.best == math.inf
+        make_data(Path(d) / 'data')
+        t = tiny(d)()
+        t.save_best(math.nan)
+        assert not (t.out / 'best.pt').exists() and t.best == math.inf
 
 # %% ../nbs/proofs/train.ipynb #18e5a66e
 def test_the_answer_is_for_the_optimizer_there_is():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); asked = []
-        with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda shape, step, *_, **__: asked.append(step.optimizer)):
-            for n, kw in enumerate(({}, dict(use_8bit_optimizer=True), dict(optimizer='sgd'))): _out_of_memory(tiny(d, **kw)(f'run{n}'))
+        make_data(Path(d) / 'data')
+        asked = []
+        with patch.dict(
+            _out_of_memory.__globals__,
+            find_cheaper=lambda shape, step, *_, **__: asked.append(step.optimizer),
+        ):
+            for n, kw in enumerate(({}, dict(use_8bit_optimizer=True), dict(optimizer='sgd'))):
+                _out_of_memory(tiny(d, **kw)(f'run{n}'))
         test_eq(asked, ['adamw', 'adamw8bit', 'sgd'])
 
 # %% ../nbs/proofs/train.ipynb #09903388
 def test_the_lowest_learning_rate_is_a_tenth_unless_a_run_began_with_another():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
-        t = tiny(d, lr=5e-5)(); t.write(**t.step()); t.save()
+        make_data(Path(d) / 'data')
+        t = tiny(d, lr=5e-5)()
+        t.write(**t.step())
+        t.save()
         test_eq((t.config.min_lr, tiny(d)('other').config.min_lr), (5e-6, 1e-4))
-        c = load_checkpoint(t.out/'checkpoint.pt'); c['config']['min_lr'] = 1e-5; torch.save(c, t.out/'checkpoint.pt')  # when it was no tenth
+        # when it was no tenth
+        c = load_checkpoint(t.out / 'checkpoint.pt')
+        c['config']['min_lr'] = 1e-5
+        torch.save(c, t.out / 'checkpoint.pt')
         test_eq(tiny(d, lr=5e-5)(resume=True).config.min_lr, 1e-5)
-        test_fail(lambda: tiny(d, lr=5e-5, min_lr=2e-5)(resume=True), exc=MemtrainError, contains="min_lr 2e-05 isn't the 1e-05 that")
+        test_fail(
+            lambda: tiny(d, lr=5e-5, min_lr=2e-5)(resume=True),
+            exc=MemtrainError,
+            contains="min_lr 2e-05 isn't the 1e-05 that",
+        )
 
 # %% ../nbs/proofs/train.ipynb #731e4040
 def test_epochs_are_counted_on_streams_too():
     with tempfile.TemporaryDirectory() as d, silent():
-        texts, found = write_words(Path(d)/'texts'), {}
-        for name, data in (('stream', streamed(texts)), ('held', lambda c, T: hold_text(texts, ByteTokenizer(), c, T, 0.2))):
+        texts, found = write_words(Path(d) / 'texts'), {}
+        for name, data in (
+            ('stream', streamed(texts)),
+            ('held', lambda c, T: hold_text(texts, ByteTokenizer(), c, T, 0.2)),
+        ):
             t = small_run(d, data, name, epochs=2, eval_interval=99, checkpoint_interval=5)
             found[name] = t.config.max_iters
-            assert found[name] == 2*steps_per_epoch(t.data, t.config) > 10
+            assert found[name] == 2 * steps_per_epoch(t.data, t.config) > 10
         t = small_run(d, streamed(texts), 'again', epochs=1.5, eval_interval=99)
-        for _ in range(2): t.write(**t.step())
+        for _ in range(2):
+            t.write(**t.step())
         t.save()
-        with patch.dict(Trainer.__init__.__globals__, steps_per_epoch=None): t = small_run(d, streamed(texts), 'again', resume=True, epochs=2, eval_interval=99)
+        with patch.dict(Trainer.__init__.__globals__, steps_per_epoch=None):
+            t = small_run(d, streamed(texts), 'again', resume=True, epochs=2, eval_interval=99)
         assert abs(t.config.max_iters - found['stream']) <= 1
         t.run()
         test_eq(t.iter, t.config.max_iters)
@@ -1015,108 +1613,187 @@ def test_epochs_are_counted_on_streams_too():
 # %% ../nbs/proofs/train.ipynb #4a79b678
 def test_the_room_on_the_device_limits_the_answer():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); t, asked = tiny(d)(), []
-        def look(shape, step, device, below, accept): asked.append((step, below))
+        make_data(Path(d) / 'data')
+        t, asked = tiny(d)(), []
+
+        def look(shape, step, device, below, accept):
+            asked.append((step, below))
+
         with patch.dict(_out_of_memory.__globals__, find_cheaper=look):
             _out_of_memory(t)
-            with patch.dict(_out_of_memory.__globals__, usable_memory=lambda _: 1000): _out_of_memory(t)
+            with patch.dict(_out_of_memory.__globals__, usable_memory=lambda _: 1000):
+                _out_of_memory(t)
         now = estimate(t.model.config, Step(4, 16), 'cpu', probe=False).peak
-        test_eq([b for _, b in asked], [int(0.9*now), 1000])
+        test_eq([b for _, b in asked], [int(0.9 * now), 1000])
 
 # %% ../nbs/proofs/train.ipynb #b60dfac7
 def test_an_answer_in_other_numbers_is_no_resuming():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); t = tiny(d)(); t.write(**t.step()); t.save()
+        make_data(Path(d) / 'data')
+        t = tiny(d)()
+        t.write(**t.step())
+        t.save()
         for changed, may in ((dict(use_mixed_precision=True), False), (dict(loss_chunk_size=8), True)):
             option = type('O', (), dict(step=replace(Step(4, 16), **changed), peak=1, flags=()))
-            with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: option): test_eq(_out_of_memory(t).resumable, may)
+            with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: option):
+                test_eq(_out_of_memory(t).resumable, may)
 
 # %% ../nbs/proofs/train.ipynb #f4fdf24b
 def test_a_resumed_run_names_its_checkpoint():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); t = tiny(d)(); t.write(**t.step()); t.save()
-        t = tiny(d)(resume=True); t.spread.loss = lambda *a, **k: t.model.wte.weight.sum()*math.nan
+        make_data(Path(d) / 'data')
+        t = tiny(d)()
+        t.write(**t.step())
+        t.save()
+        t = tiny(d)(resume=True)
+        t.spread.loss = lambda *a, **k: t.model.wte.weight.sum() * math.nan
         test_fail(t.step, exc=MemtrainError, contains='keeps iteration 1')
 
 # %% ../nbs/proofs/train.ipynb #b1bbf7a4
 def test_a_run_in_a_thread_trains():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data'); done = []
-        th = threading.Thread(target=lambda: done.append(tiny(d)().run()['iters'])); th.start(); th.join()
+        make_data(Path(d) / 'data')
+        done = []
+        th = threading.Thread(target=lambda: done.append(tiny(d)().run()['iters']))
+        th.start()
+        th.join()
         test_eq(done, [6])
 
 # %% ../nbs/proofs/train.ipynb #55f2d2c9
 def test_half_a_folder_of_parts_is_removed():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); (Path(d)/'run/.checkpoint_00000003.tmp').mkdir(parents=True); (Path(d)/'run/metrics.jsonl').touch()
-        tiny(d)(); assert not (Path(d)/'run/.checkpoint_00000003.tmp').exists()
+        make_data(Path(d) / 'data')
+        (Path(d) / 'run/.checkpoint_00000003.tmp').mkdir(parents=True)
+        (Path(d) / 'run/metrics.jsonl').touch()
+        tiny(d)()
+        assert not (Path(d) / 'run/.checkpoint_00000003.tmp').exists()
 
 # %% ../nbs/proofs/train.ipynb #63569365
 def test_the_best_loss_is_in_the_checkpoint_of_its_iteration():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data'); t = tiny(d, max_iters=3)(); t.run()
-        test_eq(load_checkpoint(t.out/'checkpoint.pt')['best'], load_checkpoint(t.out/'best.pt')['val_loss'])
+        make_data(Path(d) / 'data')
+        t = tiny(d, max_iters=3)()
+        t.run()
+        test_eq(
+            load_checkpoint(t.out / 'checkpoint.pt')['best'], load_checkpoint(t.out / 'best.pt')['val_loss']
+        )
 
 # %% ../nbs/proofs/train.ipynb #5d7cf889
 def test_told_in_the_last_iteration_is_finished():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data'); t = tiny(d)()
-        t.folder.listeners = [lambda line: line['iter'] == 6 and 'loss' in line and os.kill(os.getpid(), signal.SIGTERM)]
+        make_data(Path(d) / 'data')
+        t = tiny(d)()
+        t.folder.listeners = [
+            lambda line: line['iter'] == 6 and 'loss' in line and os.kill(os.getpid(), signal.SIGTERM)
+        ]
         test_eq(t.run()['iters'], 6)
 
 # %% ../nbs/proofs/train.ipynb #80351e7f
 def test_the_seed_is_that_of_the_noise_and_the_sample():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
-        a = make_optimizer(torch.nn.Linear(2, 2).bfloat16(), TrainConfig(weights='bfloat16', seed=7)); test_eq({g['seed'] for g in a.param_groups}, {7})
-        seed_everything(0); t = tiny(d, seed=7)(); u = tiny(d, seed=8)('other', model=t.model)
+        make_data(Path(d) / 'data')
+        a = make_optimizer(torch.nn.Linear(2, 2).bfloat16(), TrainConfig(weights='bfloat16', seed=7))
+        test_eq({g['seed'] for g in a.param_groups}, {7})
+        seed_everything(0)
+        t = tiny(d, seed=7)()
+        u = tiny(d, seed=8)('other', model=t.model)
         assert sample_text(t) == sample_text(t) != sample_text(u)
 
 # %% ../nbs/proofs/train.ipynb #08e34112
 def test_what_a_step_computes_stays():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); t = tiny(d, grad_clip=0)(); t.write(**t.step()); t.save()
-        for k, v in (('min_lr', 0.0), ('weight_decay', 0.0), ('warmup_iters', 3), ('grad_clip', 1.0), ('beta1', .5), ('beta2', .5)):
-            test_fail(lambda: tiny(d, **{'grad_clip': 0, k: v})(resume=True), exc=MemtrainError, contains=f'{k} {v} isn')
+        make_data(Path(d) / 'data')
+        t = tiny(d, grad_clip=0)()
+        t.write(**t.step())
+        t.save()
+        for k, v in (
+            ('min_lr', 0.0),
+            ('weight_decay', 0.0),
+            ('warmup_iters', 3),
+            ('grad_clip', 1.0),
+            ('beta1', 0.5),
+            ('beta2', 0.5),
+        ):
+            test_fail(
+                lambda: tiny(d, **{'grad_clip': 0, k: v})(resume=True),
+                exc=MemtrainError,
+                contains=f'{k} {v} isn',
+            )
         loss = t.step()['loss']
-        for kw in (dict(optimizer_in_backward=True), dict(keep_gradients=True), dict(offload_activations=True), dict(parallel='fsdp'), dict(stop_loss=9.0), dict(keep_best=False)):
+        for kw in (
+            dict(optimizer_in_backward=True),
+            dict(keep_gradients=True),
+            dict(offload_activations=True),
+            dict(parallel='fsdp'),
+            dict(stop_loss=9.0),
+            dict(keep_best=False),
+        ):
             test_eq(tiny(d, grad_clip=0, **kw)(resume=True).step()['loss'], loss)
 
 # %% ../nbs/proofs/train.ipynb #ba5374c3
 def test_broken_records_of_earlier_epochs_stay_named():
-    test_eq(_tell_all([{'epoch': 1, 'broken': ['b'], 'documents': 2}], {'broken': ['a']}), {'epoch': 1, 'documents': 2, 'broken': ['a', 'b']})
+    test_eq(
+        _tell_all([{'epoch': 1, 'broken': ['b'], 'documents': 2}], {'broken': ['a']}),
+        {'epoch': 1, 'documents': 2, 'broken': ['a', 'b']},
+    )
 
 # %% ../nbs/proofs/train.ipynb #e3780f8f
 def test_none_is_no_number_for_tensorboard():
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data'); t = tiny(d, optimizer_in_backward=True, grad_clip=0)(); t.folder.listeners = [write_tensorboard(Path(d)/'tb')]; t.write(**t.step())
+        make_data(Path(d) / 'data')
+        t = tiny(d, optimizer_in_backward=True, grad_clip=0)()
+        t.folder.listeners = [write_tensorboard(Path(d) / 'tb')]
+        t.write(**t.step())
 
 # %% ../nbs/proofs/train.ipynb #577a12b7
 def test_an_answer_goes_with_what_else_was_asked_for():
     shape = GPTConfig(512, 64, 2, 2, 64)
     with tempfile.TemporaryDirectory() as d:
-        make_data(Path(d)/'data')
-        for n, kw in enumerate((dict(weights='bfloat16'), dict(activation_checkpointing=True, checkpoint_keep='attention'), dict(optimizer_in_backward=True, grad_clip=0), dict(optimizer='sgd'), dict(parallel='fsdp'))):
+        make_data(Path(d) / 'data')
+        for n, kw in enumerate(
+            (
+                dict(weights='bfloat16'),
+                dict(activation_checkpointing=True, checkpoint_keep='attention'),
+                dict(optimizer_in_backward=True, grad_clip=0),
+                dict(optimizer='sgd'),
+                dict(parallel='fsdp'),
+            )
+        ):
             t = tiny(d, batch_size=8, **kw)(f'run{n}', model=GPT(shape))
             error = _out_of_memory(t)
             c = apply_step(t.config, error.option.step)  # which would raise
-            test_eq((_rows(c), c.weights, c.optimizer, c.parallel, c.optimizer_in_backward), (8, t.config.weights, t.config.optimizer, t.config.parallel, t.config.optimizer_in_backward))
+            test_eq(
+                (_rows(c), c.weights, c.optimizer, c.parallel, c.optimizer_in_backward),
+                (8, t.config.weights, t.config.optimizer, t.config.parallel, t.config.optimizer_in_backward),
+            )
 
 # %% ../nbs/proofs/train.ipynb #39d668d1
 def test_a_run_does_not_go_back_and_forgets_what_does_not_compare():
     with tempfile.TemporaryDirectory() as d, silent():
-        make_data(Path(d)/'data')
+        make_data(Path(d) / 'data')
         tiny(d)().run()
-        test_fail(lambda: tiny(d, max_iters=3)(resume=True), exc=MemtrainError, contains='is at iteration 6 already: give 6 or more')
-        (Path(d)/'file').touch(); test_fail(lambda: tiny(d)('file'), exc=MemtrainError, contains='file is a file: choose a folder')
+        test_fail(
+            lambda: tiny(d, max_iters=3)(resume=True),
+            exc=MemtrainError,
+            contains='is at iteration 6 already: give 6 or more',
+        )
+        (Path(d) / 'file').touch()
+        test_fail(lambda: tiny(d)('file'), exc=MemtrainError, contains='file is a file: choose a folder')
         best = tiny(d)(resume=True).best
         assert best < 9 and tiny(d, eval_batches=3)(resume=True).best == math.inf
-        (Path(d)/'new').mkdir(); shutil.copy(Path(d)/'run/best.pt', Path(d)/'new'); (Path(d)/'new/metrics.jsonl').touch()
+        (Path(d) / 'new').mkdir()
+        shutil.copy(Path(d) / 'run/best.pt', Path(d) / 'new')
+        (Path(d) / 'new/metrics.jsonl').touch()
         test_fail(lambda: tiny(d)('new'), exc=MemtrainError, contains='new holds a run already')
-        test_fail(lambda: tiny(d)('new', resume=True), exc=MemtrainError, contains='new has best.pt, and its checkpoint.pt is missing')
-        assert (Path(d)/'new/best.pt').exists()
+        test_fail(
+            lambda: tiny(d)('new', resume=True),
+            exc=MemtrainError,
+            contains='new has best.pt, and its checkpoint.pt is missing',
+        )
+        assert (Path(d) / 'new/best.pt').exists()
         t = tiny(d)('third')
-        with patch.object(t.model, 'loss', side_effect=KeyboardInterrupt): test_fail(t.evaluate, exc=KeyboardInterrupt)
+        with patch.object(t.model, 'loss', side_effect=KeyboardInterrupt):
+            test_fail(t.evaluate, exc=KeyboardInterrupt)
         assert t.model.training
 
 # %% ../nbs/proofs/train.ipynb #dad5a7bd
@@ -1130,48 +1807,74 @@ def _save_model(folder, config, tokenizer=None, move=0.05):
     "A model of random weights as `export_model` leaves it"
     torch.manual_seed(0)
     model = GPT(config).eval()
-    for p in model.parameters(): p.data += move*torch.randn_like(p)
+    for p in model.parameters():
+        p.data += move * torch.randn_like(p)
     folder.mkdir()
-    save_file({k: t for k, t in model.state_dict().items() if not (config.tie_weights and k == 'head.weight')}, folder/'model.safetensors')
-    write_json(folder/'config.json', asdict(config))
-    if tokenizer: (folder/'tokenizer_state.json').write_text(tokenizer.state())
+    save_file(
+        {k: t for k, t in model.state_dict().items() if not (config.tie_weights and k == 'head.weight')},
+        folder / 'model.safetensors',
+    )
+    write_json(folder / 'config.json', asdict(config))
+    if tokenizer:
+        (folder / 'tokenizer_state.json').write_text(tokenizer.state())
     return model
 
+
 _LLAMA = dict(norm='rms', positions='rotary', mlp='swiglu')
-_SHAPES = {'biases': GPTConfig(60, 32, 2, 4, 32, bias=True, mlp='gelu_exact'), 'none': GPTConfig(60, 32, 2, 4, 32, tie_weights=False, mlp_hidden=40),
-           'grouped': GPTConfig(60, 32, 2, 4, 32, n_kv_head=2, tie_weights=False, norm_eps=1e-6, **_LLAMA), 'llama': GPTConfig(60, 32, 2, 4, 32, bias=True, rope_theta=5e5, mlp_hidden=40, **_LLAMA)}
+_SHAPES = {
+    'biases': GPTConfig(60, 32, 2, 4, 32, bias=True, mlp='gelu_exact'),
+    'none': GPTConfig(60, 32, 2, 4, 32, tie_weights=False, mlp_hidden=40),
+    'grouped': GPTConfig(60, 32, 2, 4, 32, n_kv_head=2, tie_weights=False, norm_eps=1e-6, **_LLAMA),
+    'llama': GPTConfig(60, 32, 2, 4, 32, bias=True, rope_theta=5e5, mlp_hidden=40, **_LLAMA),
+}
+
 
 def test_a_model_comes_back_from_each_format_with_the_same_logits():
     idx = torch.randint(60, (2, 32))
     for name, config in _SHAPES.items():
         with tempfile.TemporaryDirectory() as d:
             d = Path(d)
-            want = _save_model(d/'own', config)(idx)
-            test_eq(load_run(d/'own', 'cpu').config, config)
+            want = _save_model(d / 'own', config)(idx)
+            test_eq(load_run(d / 'own', 'cpu').config, config)
             for to in ('safetensors', 'hf'):
-                test_eq(export_model(d/'own', d/to, to), ['model.safetensors', 'config.json'])
-                found = load_run(d/to, 'cpu')
+                test_eq(export_model(d / 'own', d / to, to), ['model.safetensors', 'config.json'])
+                found = load_run(d / to, 'cpu')
                 torch.testing.assert_close(found.model(idx), want, atol=1e-6, rtol=1e-6)
                 assert found.tokenizer is None and not found.model.training
-                torch.testing.assert_close(load_run(d/to, 'cpu', block_size=8).model(idx[:, :8]), want[:, :8], atol=1e-6, rtol=1e-6)
-                test_fail(lambda: load_run(d/to, 'cpu', block_size=33), exc=MemtrainError, contains='block_size 33 is more than the 32 positions of')
+                torch.testing.assert_close(
+                    load_run(d / to, 'cpu', block_size=8).model(idx[:, :8]), want[:, :8], atol=1e-6, rtol=1e-6
+                )
+                test_fail(
+                    lambda: load_run(d / to, 'cpu', block_size=33),
+                    exc=MemtrainError,
+                    contains='block_size 33 is more than the 32 positions of',
+                )
+
 
 def test_transformers_computes_the_same_logits():
-    if not find_spec('transformers'): return print('transformers is not here: pip install memtrain[hf]')
+    if not find_spec('transformers'):
+        return print('transformers is not here: pip install memtrain[hf]')
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
     for name, config in _SHAPES.items():
         with tempfile.TemporaryDirectory() as d:
             d = Path(d)
             tokenizer = CharTokenizer([chr(65 + i) for i in range(59)])
-            model = _save_model(d/'own', config, tokenizer)
-            export_model(d/'own', d/'hf', 'hf')
-            theirs, told = AutoModelForCausalLM.from_pretrained(d/'hf', output_loading_info=True)
+            model = _save_model(d / 'own', config, tokenizer)
+            export_model(d / 'own', d / 'hf', 'hf')
+            theirs, told = AutoModelForCausalLM.from_pretrained(d / 'hf', output_loading_info=True)
             assert not any(told.values()), told
-            idx = torch.tensor([tokenizer.encode_batch([text])[0].tolist() for text in ('ABC[]xyz', 'hello^__')])
-            with torch.no_grad(): torch.testing.assert_close(theirs.eval()(idx).logits, model(idx), atol=1e-5, rtol=1e-5)
-            test_eq(AutoTokenizer.from_pretrained(d/'hf')(['ABC[]xyz', 'hello^__']).input_ids, idx.tolist())
-            theirs.save_pretrained(d/'again')
-            torch.testing.assert_close(load_run(d/'again', 'cpu').model(idx), model(idx), atol=1e-6, rtol=1e-6)
+            idx = torch.tensor(
+                [tokenizer.encode_batch([text])[0].tolist() for text in ('ABC[]xyz', 'hello^__')]
+            )
+            with torch.no_grad():
+                torch.testing.assert_close(theirs.eval()(idx).logits, model(idx), atol=1e-5, rtol=1e-5)
+            test_eq(AutoTokenizer.from_pretrained(d / 'hf')(['ABC[]xyz', 'hello^__']).input_ids, idx.tolist())
+            theirs.save_pretrained(d / 'again')
+            torch.testing.assert_close(
+                load_run(d / 'again', 'cpu').model(idx), model(idx), atol=1e-6, rtol=1e-6
+            )
+
 
 def test_tokenizers_of_bytes_and_characters_are_bpe_without_merges():
     text = 'caf\u00e9 \u732b\U0001f408\n\x00\x7f\xa0\xad  end<|endoftext|'
@@ -1181,245 +1884,483 @@ def test_tokenizers_of_bytes_and_characters_are_bpe_without_merges():
         test_eq(ids, tokenizer.encode_batch([text])[0].tolist())
         test_eq((theirs.decode(ids), theirs.token_to_id('<|endoftext|>')), (text, tokenizer.eod_id))
 
+
 def test_nanogpt_gets_its_own_names():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        model = _save_model(d/'own', config := GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
-        test_eq(export_model(d/'own', d/'nano', 'nanogpt'), ['ckpt.pt', 'tokenizer_state.json', 'meta.pkl'])
-        found = torch.load(d/'nano/ckpt.pt', weights_only=True)
-        test_eq(found['model_args'], {'n_layer': 1, 'n_head': 2, 'n_embd': 8, 'block_size': 8, 'bias': False, 'vocab_size': 4, 'dropout': 0.0})
-        test_eq(set(found['model']), {'lm_head.weight', *(f'transformer.{k}.weight' for k in ('wte', 'wpe', 'ln_f', 'h.0.ln_1', 'h.0.attn.c_attn', 'h.0.attn.c_proj', 'h.0.ln_2', 'h.0.mlp.c_fc', 'h.0.mlp.c_proj'))})
-        torch.testing.assert_close(found['model']['transformer.h.0.attn.c_attn.weight'], model.blocks[0].attn.qkv.weight)
-        for other, said in ((replace(config, tie_weights=False), 'output layer is its token table'), (replace(config, **_LLAMA), "has GPT-2's layers only")):
-            _save_model(d/f'own{said[:3]}', other)
-            test_fail(lambda: export_model(d/f'own{said[:3]}', d/'other', 'nanogpt'), exc=MemtrainError, contains=said)
+        model = _save_model(d / 'own', config := GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
+        test_eq(
+            export_model(d / 'own', d / 'nano', 'nanogpt'), ['ckpt.pt', 'tokenizer_state.json', 'meta.pkl']
+        )
+        found = torch.load(d / 'nano/ckpt.pt', weights_only=True)
+        test_eq(
+            found['model_args'],
+            {
+                'n_layer': 1,
+                'n_head': 2,
+                'n_embd': 8,
+                'block_size': 8,
+                'bias': False,
+                'vocab_size': 4,
+                'dropout': 0.0,
+            },
+        )
+        test_eq(
+            set(found['model']),
+            {
+                'lm_head.weight',
+                *(
+                    f'transformer.{k}.weight'
+                    for k in (
+                        'wte',
+                        'wpe',
+                        'ln_f',
+                        'h.0.ln_1',
+                        'h.0.attn.c_attn',
+                        'h.0.attn.c_proj',
+                        'h.0.ln_2',
+                        'h.0.mlp.c_fc',
+                        'h.0.mlp.c_proj',
+                    )
+                ),
+            },
+        )
+        torch.testing.assert_close(
+            found['model']['transformer.h.0.attn.c_attn.weight'], model.blocks[0].attn.qkv.weight
+        )
+        for other, said in (
+            (replace(config, tie_weights=False), 'output layer is its token table'),
+            (replace(config, **_LLAMA), "has GPT-2's layers only"),
+        ):
+            _save_model(d / f'own{said[:3]}', other)
+            test_fail(
+                lambda: export_model(d / f'own{said[:3]}', d / 'other', 'nanogpt'),
+                exc=MemtrainError,
+                contains=said,
+            )
+
 
 def test_what_transformers_has_not_is_refused():
-    for change, said in ((dict(n_experts=2), 'a model with experts is neither'), (dict(norm='rms'), 'norm rms, positions table, mlp gelu is neither'), (dict(n_kv_head=1), '1 heads of keys for 2')):
+    for change, said in (
+        (dict(n_experts=2), 'a model with experts is neither'),
+        (dict(norm='rms'), 'norm rms, positions table, mlp gelu is neither'),
+        (dict(n_kv_head=1), '1 heads of keys for 2'),
+    ):
         test_fail(lambda: to_hf(GPT(GPTConfig(4, 8, 1, 2, 8, **change))), exc=MemtrainError, contains=said)
+
 
 def test_what_we_have_not_is_refused():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        for family, shape in (('gpt2', GPTConfig(4, 8, 1, 2, 8)), ('llama', GPTConfig(4, 8, 1, 2, 8, **_LLAMA))):
+        for family, shape in (
+            ('gpt2', GPTConfig(4, 8, 1, 2, 8)),
+            ('llama', GPTConfig(4, 8, 1, 2, 8, **_LLAMA)),
+        ):
             config, tensors = to_hf(GPT(shape))
-            (d/family).mkdir()
-            def write(**change): write_json(d/family/'config.json', {**config, **change})
-            save_file(tensors, d/family/'model.safetensors')
-            for change, said in {'gpt2': [(dict(activation_function='relu'), "activation_function 'relu', which our GPT doesn't have: train it as it is: model"), (dict(model_type='bert'), "a model of type 'bert'")],
-                                 'llama': [(dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4}), "rotary positions stretched by 'llama3'"), (dict(head_dim=16), 'head_dim 16'), (dict(attention_bias=True), 'mlp_bias False')]}[family]:
+            (d / family).mkdir()
+
+            def write(**change):
+                write_json(d / family / 'config.json', {**config, **change})
+
+            save_file(tensors, d / family / 'model.safetensors')
+            for change, said in {
+                'gpt2': [
+                    (
+                        dict(activation_function='relu'),
+                        "activation_function 'relu', which our GPT doesn't have: train it as it is: model",
+                    ),
+                    (dict(model_type='bert'), "a model of type 'bert'"),
+                ],
+                'llama': [
+                    (
+                        dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4}),
+                        "rotary positions stretched by 'llama3'",
+                    ),
+                    (dict(head_dim=16), 'head_dim 16'),
+                    (dict(attention_bias=True), 'mlp_bias False'),
+                ],
+            }[family]:
                 write(**change)
-                test_fail(lambda: load_run(d/family), exc=MemtrainError, contains=said)
+                test_fail(lambda: load_run(d / family), exc=MemtrainError, contains=said)
             write(n_layer=2, num_hidden_layers=2)
-            test_fail(lambda: load_run(d/family), exc=MemtrainError, contains='is missing, too much or of another shape')
+            test_fail(
+                lambda: load_run(d / family),
+                exc=MemtrainError,
+                contains='is missing, too much or of another shape',
+            )
             write()
-            load_run(d/family)
-            (d/family/'model.safetensors').write_bytes(b'short')
-            test_fail(lambda: load_run(d/family), exc=MemtrainError, contains="can't be read")
-            (d/family/'model.safetensors').unlink()
-            test_fail(lambda: load_run(d/family), exc=MemtrainError, contains='has no *.safetensors')
-        test_fail(lambda: load_run(d/'nothing'), exc=MemtrainError, contains='no such folder')
+            load_run(d / family)
+            (d / family / 'model.safetensors').write_bytes(b'short')
+            test_fail(lambda: load_run(d / family), exc=MemtrainError, contains="can't be read")
+            (d / family / 'model.safetensors').unlink()
+            test_fail(lambda: load_run(d / family), exc=MemtrainError, contains='has no *.safetensors')
+        test_fail(lambda: load_run(d / 'nothing'), exc=MemtrainError, contains='no such folder')
         test_fail(lambda: load_run(d), exc=MemtrainError, contains='no such checkpoint')
+
 
 def test_an_export_that_fails_leaves_nothing_and_one_that_is_there_stays():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        _save_model(d/'own', GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
-        with patch('memtrain.train.publish_files', side_effect=OSError(28, 'No space left on device')): test_fail(lambda: export_model(d/'own', d/'out'), exc=OSError)
-        test_eq(sorted(p.name for p in (d/'out').glob('*') if p.name != '.lock'), [])
-        export_model(d/'own', d/'out')
-        test_fail(lambda: export_model(d/'own', d/'out', 'hf'), exc=MemtrainError, contains="isn't empty")
-        test_eq(load_run(d/'out', 'cpu').tokenizer.chars, ['a', 'b', 'c'])
-        test_fail(lambda: export_model(d/'own', d/'x', 'gguf'), exc=MemtrainError, contains="to 'gguf' isn't one of safetensors, hf, nanogpt")
-        test_fail(lambda: evaluate_tokens(load_run(d/'own').model, np.array([1])), exc=MemtrainError, contains='1 tokens')
+        _save_model(d / 'own', GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
+        with patch('memtrain.train.publish_files', side_effect=OSError(28, 'No space left on device')):
+            test_fail(lambda: export_model(d / 'own', d / 'out'), exc=OSError)
+        test_eq(sorted(p.name for p in (d / 'out').glob('*') if p.name != '.lock'), [])
+        export_model(d / 'own', d / 'out')
+        test_fail(lambda: export_model(d / 'own', d / 'out', 'hf'), exc=MemtrainError, contains="isn't empty")
+        test_eq(load_run(d / 'out', 'cpu').tokenizer.chars, ['a', 'b', 'c'])
+        test_fail(
+            lambda: export_model(d / 'own', d / 'x', 'gguf'),
+            exc=MemtrainError,
+            contains="to 'gguf' isn't one of safetensors, hf, nanogpt",
+        )
+        test_fail(
+            lambda: evaluate_tokens(load_run(d / 'own').model, np.array([1])),
+            exc=MemtrainError,
+            contains='1 tokens',
+        )
 
 # %% ../nbs/proofs/train.ipynb #19055318
 class _Table(torch.nn.Module):
     "A model that knows nothing but pairs"
+
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.table = torch.nn.Embedding(257, 257)
         self.rest = torch.nn.ModuleList([torch.nn.Linear(257, 257), torch.nn.Linear(257, 257)])
+
     def forward(self, idx):
         x = self.table(idx)
-        for layer in self.rest: x = x + layer(x).tanh()
+        for layer in self.rest:
+            x = x + layer(x).tanh()
         return x
 
-def _mean(model, idx, targets, documents=None, positions=None): return torch.nn.functional.cross_entropy(model(idx).flatten(0, 1), targets.flatten(), ignore_index=-100)
-def _table(): return OwnModel(_Table(), _mean, vocab_size=257, block_size=8)
+
+def _mean(model, idx, targets, documents=None, positions=None):
+    return torch.nn.functional.cross_entropy(model(idx).flatten(0, 1), targets.flatten(), ignore_index=-100)
+
+
+def _table():
+    return OwnModel(_Table(), _mean, vocab_size=257, block_size=8)
+
 
 def _bytes_to_learn(d):
-    for i in range(12): (d/f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. '*6)
-    prepare([d], d/'data', tokenization='bytes', val_fraction=0.2, dedup=False)
-    return d/'data'
+    for i in range(12):
+        (d / f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. ' * 6)
+    prepare([d], d / 'data', tokenization='bytes', val_fraction=0.2, dedup=False)
+    return d / 'data'
+
 
 def test_any_module_with_a_loss_is_trained_and_resumes_to_the_same_digits():
     with tempfile.TemporaryDirectory() as d:
-        data, c = _bytes_to_learn(d := Path(d)), TrainConfig(max_iters=6, batch_size=2, gradient_accumulation_steps=2, eval_batches=1, checkpoint_interval=3, activation_checkpointing=True)
-        whole = Trainer(_table(), data, c, d/'whole').run()
-        part = Trainer(_table(), data, c, d/'part')
+        data, c = (
+            _bytes_to_learn(d := Path(d)),
+            TrainConfig(
+                max_iters=6,
+                batch_size=2,
+                gradient_accumulation_steps=2,
+                eval_batches=1,
+                checkpoint_interval=3,
+                activation_checkpointing=True,
+            ),
+        )
+        whole = Trainer(_table(), data, c, d / 'whole').run()
+        part = Trainer(_table(), data, c, d / 'part')
         with part.folder:
-            for _ in range(3): part.write(**part.step())
+            for _ in range(3):
+                part.write(**part.step())
             part.save()
-        resumed = Trainer(_table(), data, c, d/'part', resume=True)
+        resumed = Trainer(_table(), data, c, d / 'part', resume=True)
         test_eq(resumed.iter, 3)
         test_eq((resumed.run()['val_loss'], whole['sample']), (whole['val_loss'], ''))
-        test_eq([l for l in losses(d/'part') if l[0] > 3], [l for l in losses(d/'whole') if l[0] > 3])
+        test_eq([l for l in losses(d / 'part') if l[0] > 3], [l for l in losses(d / 'whole') if l[0] > 3])
         test_eq(whole['params'], sum(p.numel() for p in _table().parameters()))
-        test_fail(lambda: load_run(d/'whole'), exc=MemtrainError, contains='is of a _Table that was made in Python')
+        test_fail(
+            lambda: load_run(d / 'whole'),
+            exc=MemtrainError,
+            contains='is of a _Table that was made in Python',
+        )
+
 
 def test_the_loss_of_a_function_is_divided_as_that_of_a_gpt():
     own, (idx, targets) = _table(), torch.randint(257, (2, 2, 8))
     targets[0, :5] = -100
-    torch.testing.assert_close(own.loss(idx, targets, divide_by=22), _mean(own.model, idx, targets)*11/22)
+    torch.testing.assert_close(own.loss(idx, targets, divide_by=22), _mean(own.model, idx, targets) * 11 / 22)
     test_eq(own.loss(idx, torch.full_like(idx, -100), divide_by=22).item(), 0.0)
     plain = torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0]
     for how, calls in ((True, 2), (Checkpointing(2), 1), (False, 0)):
         own.checkpointing = how
         test_eq(sum('forward' in b.__dict__ for b in own.blocks), calls)
-        torch.testing.assert_close(torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0], plain)
+        torch.testing.assert_close(
+            torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0], plain
+        )
+
 
 def test_what_an_own_model_cannot_do_is_told():
-    for change, said in ((lambda m: setattr(m, 'checkpointing', Checkpointing(3)), 'computes none of 2 blocks twice'), (lambda m: setattr(m, 'checkpointing', Checkpointing(1, 'attention')), "is for memtrain's own GPT"),
-                         (lambda m: setattr(m, 'loss_chunk_size', 8), 'needs to know the output layer')):
+    for change, said in (
+        (lambda m: setattr(m, 'checkpointing', Checkpointing(3)), 'computes none of 2 blocks twice'),
+        (lambda m: setattr(m, 'checkpointing', Checkpointing(1, 'attention')), "is for memtrain's own GPT"),
+        (lambda m: setattr(m, 'loss_chunk_size', 8), 'needs to know the output layer'),
+    ):
         test_fail(lambda: change(_table()), exc=MemtrainError, contains=said)
-    test_fail(lambda: setattr(OwnModel(torch.nn.Linear(2, 2), _mean, vocab_size=2, block_size=2), 'checkpointing', True), exc=MemtrainError, contains='needs to know what is computed twice')
-    test_fail(lambda: OwnModel(_Table()), exc=MemtrainError, contains='a _Table has no loss: give OwnModel a function')
-    test_fail(lambda: OwnModel(_Table(), _mean, block_size=8), exc=MemtrainError, contains="isn't told by the model")
-    for kw, said in ((dict(lora=-1), 'lora -1 is no rank'), (dict(load_in_4bit=True), "are weights that can't be trained: add lora 16")):
+    test_fail(
+        lambda: setattr(
+            OwnModel(torch.nn.Linear(2, 2), _mean, vocab_size=2, block_size=2), 'checkpointing', True
+        ),
+        exc=MemtrainError,
+        contains='needs to know what is computed twice',
+    )
+    test_fail(
+        lambda: OwnModel(_Table()),
+        exc=MemtrainError,
+        contains='a _Table has no loss: give OwnModel a function',
+    )
+    test_fail(
+        lambda: OwnModel(_Table(), _mean, block_size=8), exc=MemtrainError, contains="isn't told by the model"
+    )
+    for kw, said in (
+        (dict(lora=-1), 'lora -1 is no rank'),
+        (dict(load_in_4bit=True), "are weights that can't be trained: add lora 16"),
+    ):
         with tempfile.TemporaryDirectory() as d:
-            write_json(Path(d)/'config.json', {})
+            write_json(Path(d) / 'config.json', {})
             test_fail(lambda: open_model(d, **kw), exc=MemtrainError, contains=said)
     test_fail(lambda: open_model('nowhere'), exc=MemtrainError, contains='nowhere has no config.json')
 
+
 def test_models_of_transformers_are_trained_whole_by_adapters_and_in_4_bits():
-    if not (find_spec('transformers') and find_spec('peft')): return print("transformers and peft are not here: pip install 'memtrain[hf]'")
+    if not (find_spec('transformers') and find_spec('peft')):
+        return print("transformers and peft are not here: pip install 'memtrain[hf]'")
     import transformers
-    small = dict(vocab_size=257, max_position_embeddings=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64)
+
+    small = dict(
+        vocab_size=257,
+        max_position_embeddings=32,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+    )
     with tempfile.TemporaryDirectory() as d:
         data = _bytes_to_learn(d := Path(d))
         torch.manual_seed(0)
         theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))
-        theirs.save_pretrained(d/'llama')
-        ours, (idx, targets) = load_run(d/'llama', 'cpu').model, torch.randint(257, (2, 3, 16))
-        documents, positions = torch.tensor([[0]*7 + [1]*9]*3), torch.tensor([[*range(7), *range(9)]]*3)
-        own = open_model(d/'llama', 16)
+        theirs.save_pretrained(d / 'llama')
+        ours, (idx, targets) = load_run(d / 'llama', 'cpu').model, torch.randint(257, (2, 3, 16))
+        documents, positions = (
+            torch.tensor([[0] * 7 + [1] * 9] * 3),
+            torch.tensor([[*range(7), *range(9)]] * 3),
+        )
+        own = open_model(d / 'llama', 16)
         for rest in ((), (documents, positions)):
             want = ours.loss(idx, targets, *rest)
             torch.testing.assert_close(own.loss(idx, targets, *rest), want)
             own.loss_chunk_size = 8
             torch.testing.assert_close(own.loss(idx, targets, *rest), want)
             own.loss_chunk_size = None
-        torch.testing.assert_close(generate(own, idx[:, :4], 6, temperature=0), generate(ours, idx[:, :4], 6, temperature=0))
+        torch.testing.assert_close(
+            generate(own, idx[:, :4], 6, temperature=0), generate(ours, idx[:, :4], 6, temperature=0)
+        )
         for name, how in (('whole', {}), ('lora', dict(lora=2)), ('4bit', dict(lora=2, load_in_4bit=True))):
-            make = lambda: (torch.manual_seed(0), open_model(d/'llama', 8, **how))[1]
-            c = TrainConfig(max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2, lr=1e-2, warmup_iters=1)
-            with silent(): whole = Trainer(make(), data, c, d/name).run()
-            part = Trainer(make(), data, c, d/f'{name}2')
+            make = lambda: (torch.manual_seed(0), open_model(d / 'llama', 8, **how))[1]
+            c = TrainConfig(
+                max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2, lr=1e-2, warmup_iters=1
+            )
+            with silent():
+                whole = Trainer(make(), data, c, d / name).run()
+            part = Trainer(make(), data, c, d / f'{name}2')
             with part.folder:
-                for _ in range(2): part.write(**part.step())
+                for _ in range(2):
+                    part.write(**part.step())
                 part.save()
-            with silent(): test_eq(Trainer(make(), data, c, d/f'{name}2', resume=True).run()['val_loss'], whole['val_loss'])
-            found = load_run(d/name, 'cpu')
-            test_eq(round(evaluate(found.model, Trainer(make(), data, c, d/f'{name}3').val, 1), 4), round(whole['val_loss'], 4))
-            if how: assert (d/name/'best.pt').stat().st_size < 60_000 and all('lora' in k for k in found.model.state_dict())
-            export_model(d/name, d/f'{name}-hf', 'hf')
+            with silent():
+                test_eq(
+                    Trainer(make(), data, c, d / f'{name}2', resume=True).run()['val_loss'], whole['val_loss']
+                )
+            found = load_run(d / name, 'cpu')
+            test_eq(
+                round(evaluate(found.model, Trainer(make(), data, c, d / f'{name}3').val, 1), 4),
+                round(whole['val_loss'], 4),
+            )
+            if how:
+                assert (d / name / 'best.pt').stat().st_size < 60_000 and all(
+                    'lora' in k for k in found.model.state_dict()
+                )
+            export_model(d / name, d / f'{name}-hf', 'hf')
             if name != '4bit':
-                again = transformers.AutoModelForCausalLM.from_pretrained(d/f'{name}-hf')
-                with torch.no_grad(): torch.testing.assert_close(again(idx[:, :8]).logits, found.model(idx[:, :8]), atol=1e-5, rtol=1e-5)
-            else: assert (d/'4bit-hf/adapter_config.json').exists()
-        test_fail(lambda: export_model(d/'lora', d/'x'), exc=MemtrainError, contains="to 'safetensors' isn't how a LlamaForCausalLM is kept: take hf")
-        for p in theirs.parameters(): p.data *= 2
-        theirs.save_pretrained(d/'llama')
-        test_fail(lambda: load_run(d/'lora'), exc=MemtrainError, contains="isn't the model that the adapters in")
+                again = transformers.AutoModelForCausalLM.from_pretrained(d / f'{name}-hf')
+                with torch.no_grad():
+                    torch.testing.assert_close(
+                        again(idx[:, :8]).logits, found.model(idx[:, :8]), atol=1e-5, rtol=1e-5
+                    )
+            else:
+                assert (d / '4bit-hf/adapter_config.json').exists()
+        test_fail(
+            lambda: export_model(d / 'lora', d / 'x'),
+            exc=MemtrainError,
+            contains="to 'safetensors' isn't how a LlamaForCausalLM is kept: take hf",
+        )
+        for p in theirs.parameters():
+            p.data *= 2
+        theirs.save_pretrained(d / 'llama')
+        test_fail(
+            lambda: load_run(d / 'lora'), exc=MemtrainError, contains="isn't the model that the adapters in"
+        )
+
 
 def test_the_gelu_of_nanogpt_moves_logits_of_an_export_by_less_than_a_thousandth():
     torch.manual_seed(0)
     model, idx = GPT(GPTConfig(300, 32, 4, 4, 64)).eval(), torch.randint(300, (4, 32))
     exact = GPT(replace(model.config, mlp='gelu_exact')).eval()
     with torch.no_grad():
-        for p in model.parameters(): p.add_(0.05*torch.randn_like(p))  # away from its small beginnings
+        for p in model.parameters():
+            p.add_(0.05 * torch.randn_like(p))  # away from its small beginnings
         exact.load_state_dict(model.state_dict())
         ours, theirs = model(idx), exact(idx)
-    test_eq((to_hf(model)[0]['activation_function'], to_hf(exact)[0]['activation_function']), ('gelu_new', 'gelu'))
+    test_eq(
+        (to_hf(model)[0]['activation_function'], to_hf(exact)[0]['activation_function']), ('gelu_new', 'gelu')
+    )
     assert 1e-6 < (moved := ((ours - theirs).abs().max() / ours.abs().max()).item()) < 1e-3, moved
 
+
 def test_the_predicted_peak_of_an_own_model_is_the_measured_one():
-    if not (find_spec('transformers') and find_spec('peft')): return print("transformers and peft are not here: pip install 'memtrain[hf]'")
+    if not (find_spec('transformers') and find_spec('peft')):
+        return print("transformers and peft are not here: pip install 'memtrain[hf]'")
     import transformers
-    small = dict(vocab_size=400, max_position_embeddings=64, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96)
+
+    small = dict(
+        vocab_size=400,
+        max_position_embeddings=64,
+        hidden_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=96,
+    )
     with tempfile.TemporaryDirectory() as d:
         transformers.LlamaForCausalLM(transformers.LlamaConfig(**small)).save_pretrained(d)
-        for how, settings, documents in (({}, {}, True), (dict(lora=4, load_in_4bit=True), dict(activation_checkpointing=True, loss_chunk_size=32), False)):
+        for how, settings, documents in (
+            ({}, {}, True),
+            (dict(lora=4, load_in_4bit=True), dict(activation_checkpointing=True, loss_chunk_size=32), False),
+        ):
             c = TrainConfig(batch_size=4, **settings)
-            def step_of(empty): return model_step(lambda: open_model(d, 32, **how, empty=empty), c, documents)
+
+            def step_of(empty):
+                return model_step(lambda: open_model(d, 32, **how, empty=empty), c, documents)
+
             build, optimizer_fn, step = step_of(False)
             model = build()
             optimizer = optimizer_fn([*model.parameters()])
             scales = [p.quant_state.absmax for p in model.parameters() if hasattr(p, 'quant_state')]
             test_eq(bool(scales), 'load_in_4bit' in how)
-            with track_memory(model, optimizer, scales) as m: step(model, optimizer), step(model, optimizer)
+            with track_memory(model, optimizer, scales) as m:
+                step(model, optimizer), step(model, optimizer)
             test_close(simulate(*step_of(True)).peak / m.peak, 1, eps=0.005)
-        assert simulate(*step_of(True), device='cuda').peak > 0.9*m.peak  # 4 bits, on a card that isn't there
-        def read(weights, **how): return (torch.manual_seed(0), open_model(d, 32, lora=4, weights=weights, **how))[1]
+        assert (
+            simulate(*step_of(True), device='cuda').peak > 0.9 * m.peak
+        )  # 4 bits, on a card that isn't there
+
+        def read(weights, **how):
+            return (torch.manual_seed(0), open_model(d, 32, lora=4, weights=weights, **how))[1]
+
         c = TrainConfig(batch_size=1, weights='bfloat16')
         as_read, made = apply_settings(read('bfloat16'), c), apply_settings(read('float32'), c)
-        for (name, a), b in zip(as_read.named_parameters(), made.parameters()): assert a.dtype == b.dtype == torch.bfloat16 and torch.equal(a, b), name
+        for (name, a), b in zip(as_read.named_parameters(), made.parameters()):
+            assert a.dtype == b.dtype == torch.bfloat16 and torch.equal(a, b), name
         weights = sum(p.nbytes for p in made.parameters())
-        assert simulate(*model_step(lambda: read('bfloat16', empty=True), c)).by_phase['build'] < 1.2*weights  # never whole in float32
+        # never whole in float32
+        assert (
+            simulate(*model_step(lambda: read('bfloat16', empty=True), c)).by_phase['build'] < 1.2 * weights
+        )
+
 
 def test_a_run_goes_on_otherwise_only_where_it_is_asked_to_and_the_log_tells():
     with tempfile.TemporaryDirectory() as d:
         data = _bytes_to_learn(d := Path(d))
         c = TrainConfig(max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2)
-        part = Trainer(_table(), data, c, d/'run')
+        part = Trainer(_table(), data, c, d / 'run')
         with part.folder:
-            for _ in range(2): part.write(**part.step())
+            for _ in range(2):
+                part.write(**part.step())
             part.save()
-        def again(change=(), **kw): return Trainer(_table(), data, replace(c, **kw), d/'run', resume=True, change=change)
-        test_fail(lambda: again(lr=1e-2), exc=MemtrainError, contains='resume with the same, say change lr, or choose another')
-        test_fail(lambda: again(max_iters=3), exc=MemtrainError, contains='max_iters 3 is less than the 4 that')
-        test_fail(lambda: again(['beta1'], beta1=0.5), exc=MemtrainError, contains="change 'beta1' can't be changed in the middle of a run: lr, min_lr")
+
+        def again(change=(), **kw):
+            return Trainer(_table(), data, replace(c, **kw), d / 'run', resume=True, change=change)
+
+        test_fail(
+            lambda: again(lr=1e-2),
+            exc=MemtrainError,
+            contains='resume with the same, say change lr, or choose another',
+        )
+        test_fail(
+            lambda: again(max_iters=3), exc=MemtrainError, contains='max_iters 3 is less than the 4 that'
+        )
+        test_fail(
+            lambda: again(['beta1'], beta1=0.5),
+            exc=MemtrainError,
+            contains="change 'beta1' can't be changed in the middle of a run: lr, min_lr",
+        )
         t = again(['lr', 'max_iters'], lr=2e-2, max_iters=3)
         line = t.step()
         t.folder.write(**line)
-        test_eq(read_metrics(d/'run/metrics.jsonl')[-1]['changed'], {'lr': [1e-3, 2e-2], 'max_iters': [4, 3]})
+        test_eq(
+            read_metrics(d / 'run/metrics.jsonl')[-1]['changed'], {'lr': [1e-3, 2e-2], 'max_iters': [4, 3]}
+        )
         test_eq(line['lr'], cosine_lr(2, t.config))
         del t
         longer = again(max_iters=5)
         test_eq(longer.folder.changed, {'max_iters': [4, 5]})
         longer.run()
-        assert not any('changed' in m for m in read_metrics(d/'run/metrics.jsonl') if m['iter'] > 3 and 'loss' in m)
+        assert not any(
+            'changed' in m for m in read_metrics(d / 'run/metrics.jsonl') if m['iter'] > 3 and 'loss' in m
+        )
+
 
 def test_a_new_run_starts_from_weights():
     with tempfile.TemporaryDirectory() as d:
         data = _bytes_to_learn(d := Path(d))
         torch.manual_seed(0)
         c = TrainConfig(max_iters=30, batch_size=4, eval_batches=1, lr=1e-2)
-        Trainer(GPT(GPTConfig(257, 16, 1, 2, 16)), data, c, d/'first').run()
-        best = min(v for m in read_metrics(d/'first/metrics.jsonl') if (v := m.get('val_loss')))
-        test_eq(Trainer(load_run(d/'first', 'cpu').model, data, c, d/'second').evaluate(), best)
-        test_eq(load_run(d/'first', 'cpu', block_size=8).config.block_size, 8)
+        Trainer(GPT(GPTConfig(257, 16, 1, 2, 16)), data, c, d / 'first').run()
+        best = min(v for m in read_metrics(d / 'first/metrics.jsonl') if (v := m.get('val_loss')))
+        test_eq(Trainer(load_run(d / 'first', 'cpu').model, data, c, d / 'second').evaluate(), best)
+        test_eq(load_run(d / 'first', 'cpu', block_size=8).config.block_size, 8)
 
 # %% ../nbs/proofs/train.ipynb #510bf6a9
 @pytest.mark.slow
 def test_a_compiled_run_resumes_to_the_same_digits():
-    if not shutil.which(os.environ.get('CXX', 'g++')): return print('a C++ compiler is not here')
+    if not shutil.which(os.environ.get('CXX', 'g++')):
+        return print('a C++ compiler is not here')
     with tempfile.TemporaryDirectory() as d:
-        data, plain = _bytes_to_learn(d := Path(d)), TrainConfig(max_iters=3, batch_size=2, eval_batches=1, checkpoint_interval=1)
+        data, plain = (
+            _bytes_to_learn(d := Path(d)),
+            TrainConfig(max_iters=3, batch_size=2, eval_batches=1, checkpoint_interval=1),
+        )
+
         def make(out, c, **kw):
             torch.manual_seed(0)
-            return Trainer(GPT(GPTConfig(257, 8, 1, 2, 16)), data, c, d/out, **kw)
+            return Trainer(GPT(GPTConfig(257, 8, 1, 2, 16)), data, c, d / out, **kw)
+
         with silent():
             expected = make('plain', plain).run()['val_loss']
-            for how in (dict(compile=True), dict(compile=True, compile_whole=True), dict(compile=True, compile_whole=True, activation_checkpointing=True, loss_chunk_size=4)):
+            for how in (
+                dict(compile=True),
+                dict(compile=True, compile_whole=True),
+                dict(compile=True, compile_whole=True, activation_checkpointing=True, loss_chunk_size=4),
+            ):
                 c, name = replace(plain, **how), '_'.join(how)
                 whole, part = make(f'{name}_at_once', c).run(), make(name, c)
                 with part.folder:
                     part.write(**part.step())
                     part.save()
-                test_eq((part.model.blocks[0]._compiled_call_impl is None, 'loss' in vars(part.model)), (c.compile_whole, c.compile_whole))
+                test_eq(
+                    (part.model.blocks[0]._compiled_call_impl is None, 'loss' in vars(part.model)),
+                    (c.compile_whole, c.compile_whole),
+                )
                 test_eq(make(name, c, resume=True).run()['val_loss'], whole['val_loss'])
                 test_close(whole['val_loss'], expected, eps=1e-4)
-                test_eq(set(load_checkpoint(d/name/'checkpoint.pt')['model_state']), set(load_checkpoint(d/'plain/checkpoint.pt')['model_state']))
+                test_eq(
+                    set(load_checkpoint(d / name / 'checkpoint.pt')['model_state']),
+                    set(load_checkpoint(d / 'plain/checkpoint.pt')['model_state']),
+                )

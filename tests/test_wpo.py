@@ -16,22 +16,25 @@ from memtrain.wpo import LowRankNet, _Job
 # %% ../nbs/mixtures/40_wpo.ipynb #ef0bcae3
 @pytest.mark.page
 def test_sliced_wasserstein_of_known_clouds():
-    a, shift = torch.randn(500, 3), torch.tensor([3., 0, 4])
+    a, shift = torch.randn(500, 3), torch.tensor([3.0, 0, 4])
     test_close(sliced_wasserstein(a, a[torch.randperm(500)]), 0, eps=1e-12)
-    test_close(sliced_wasserstein(a, a + shift, 4000), 5/3**0.5, eps=0.1)
-    test_close(sliced_wasserstein(a[:, :1], 3*a[:, :1]), 2*a[:, 0].square().mean().sqrt().item(), eps=1e-4)
+    test_close(sliced_wasserstein(a, a + shift, 4000), 5 / 3**0.5, eps=0.1)
+    test_close(
+        sliced_wasserstein(a[:, :1], 3 * a[:, :1]), 2 * a[:, 0].square().mean().sqrt().item(), eps=1e-4
+    )
     test_close(sliced_wasserstein(a, a.repeat(2, 1)), 0, eps=1e-12)
-    test_eq(sliced_wasserstein(a, a*2, seed=1), sliced_wasserstein(a, a*2, seed=1))
-    for x, y in ((a, a[:, :2]), (a, a[:0]), (a[0], a)): test_fail(lambda: sliced_wasserstein(x, y), exc=MemtrainError, contains='at least one point')
+    test_eq(sliced_wasserstein(a, a * 2, seed=1), sliced_wasserstein(a, a * 2, seed=1))
+    for x, y in ((a, a[:, :2]), (a, a[:0]), (a[0], a)):
+        test_fail(lambda: sliced_wasserstein(x, y), exc=MemtrainError, contains='at least one point')
 
 # %% ../nbs/mixtures/40_wpo.ipynb #6d250da7
 @pytest.mark.page
 def test_known_densities_are_densities():
     at = torch.linspace(-6, 6, 601).double()
     grid = torch.cartesian_prod(at, at)
-    cell = (at[1] - at[0])**2
+    cell = (at[1] - at[0]) ** 2
     for name, entropy in (('8gaussians', 2.835), ('checkerboard', math.log(32))):
-        test_close((true_log_prob(name, grid).exp().sum()*cell).item(), 1, eps=0.01)
+        test_close((true_log_prob(name, grid).exp().sum() * cell).item(), 1, eps=0.01)
         test_close(-true_log_prob(name, make_points(name, 20_000)).mean().item(), entropy, eps=0.03)
 
 
@@ -49,7 +52,7 @@ def test_low_rank_samples_have_the_covariance_of_the_density():
     torch.nn.init.normal_(net.head.bias)
     cov = torch.cholesky_inverse(net.cholesky(mu)[0].detach())
     drawn = sample(net, mu, 100_000, generator=torch.Generator().manual_seed(0))
-    test_close((drawn - mu).T @ (drawn - mu)/len(drawn), cov, eps=0.03*cov.abs().max().item())
+    test_close((drawn - mu).T @ (drawn - mu) / len(drawn), cov, eps=0.03 * cov.abs().max().item())
     law = torch.distributions.MultivariateNormal(mu[0], cov)
     test_close(log_prob(net, drawn[:9], mu), law.log_prob(drawn[:9]), eps=1e-9)
 
@@ -72,10 +75,16 @@ def screened(nats, d=192, K=200):
     grads, losses = [], []
     for s in (None, nats):
         net.zero_grad()
-        losses.append(ism_loss(net, x, mu, screen=s)); losses[-1].backward()
+        losses.append(ism_loss(net, x, mu, screen=s))
+        losses[-1].backward()
         grads.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
     left = len(_Job(net, x, mu).screen(nats).centers)
-    return left, abs(losses[1]/losses[0] - 1).item(), ((grads[1] - grads[0]).norm()/grads[0].norm()).item()
+    return (
+        left,
+        abs(losses[1] / losses[0] - 1).item(),
+        ((grads[1] - grads[0]).norm() / grads[0].norm()).item(),
+    )
+
 
 @pytest.mark.page
 def test_what_screening_leaves_out_is_nothing():
@@ -88,74 +97,112 @@ def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
     "A network in float64 that isn't near its beginning, samples and centers"
     torch.manual_seed(seed)
     net = (LowRankNet(d, 8, 2, rank) if rank else FactorNet(d, 8, 2, panel=panel)).double()
-    for p in net.parameters(): p.data.normal_(0, 0.3)
-    return net, spread*torch.randn(B, d).double(), torch.randn(K, d).double()
+    for p in net.parameters():
+        p.data.normal_(0, 0.3)
+    return net, spread * torch.randn(B, d).double(), torch.randn(K, d).double()
+
 
 def loss_and_gradient(net, *args, **kw):
     "The loss and its gradient for all parameters and the mixing weights, in one row"
     lm = kw.get('log_mixing')
     params = [*net.parameters(), *([] if lm is None else [lm])]
-    for p in params: p.grad = None
+    for p in params:
+        p.grad = None
     loss = ism_loss(net, *args, **kw)
     loss.backward()
     return loss.detach(), torch.cat([p.grad.flatten() for p in params])
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #8c071f95
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 5), st.integers(1, 10), st.sampled_from([None, 1, 2, 5, 100]), st.sampled_from(['none', 'mixing', 'zeros']),
-       st.booleans(), st.sampled_from([0.1, 1.0, 1e3]), st.sampled_from([None, 40.0]), st.sampled_from(['chunked', 'matrix_free', 'low rank', 'basis']), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
-def test_every_method_is_the_dense_loss(d, K, B, panel, size, mixing, leave, spread, screen, method, likelihood, seed):
+@given(
+    st.integers(1, 9),
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.integers(1, 10),
+    st.sampled_from([None, 1, 2, 5, 100]),
+    st.sampled_from(['none', 'mixing', 'zeros']),
+    st.booleans(),
+    st.sampled_from([0.1, 1.0, 1e3]),
+    st.sampled_from([None, 40.0]),
+    st.sampled_from(['chunked', 'matrix_free', 'low rank', 'basis']),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.integers(0, 10**6),
+)
+def test_every_method_is_the_dense_loss(
+    d, K, B, panel, size, mixing, leave, spread, screen, method, likelihood, seed
+):
     net, x, mu = random_case(d, K, B, panel, seed, spread, rank=2 if method == 'low rank' else None)
-    likelihood, way = (1.0, {'uses_basis': lambda *sizes, gradient=False: True}) if method == 'basis' else (likelihood, {})
+    likelihood, way = (
+        (1.0, {'uses_basis': lambda *sizes, gradient=False: True}) if method == 'basis' else (likelihood, {})
+    )
     method = method.replace('low rank', 'chunked').replace('basis', 'matrix_free')
     mu = mu[torch.randint(K, (K,))] if seed % 3 == 0 else mu  # some centers twice
     lm = None if mixing == 'none' else torch.randn(K).double()
-    if mixing == 'zeros': lm[1::2] = -math.inf
+    if mixing == 'zeros':
+        lm[1::2] = -math.inf
     own = torch.randint(-1, K, (B,)) if leave else None
-    kw = dict(log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own, likelihood=likelihood)
+    kw = dict(
+        log_mixing=lm.requires_grad_() if lm is not None else None, leave_one_out=own, likelihood=likelihood
+    )
     if leave and any(all(k == o or mixing == 'zeros' and k % 2 for k in range(K)) for o in own.tolist()):
-        for m in ('dense', method): test_fail(lambda: ism_loss(net, x, mu, m, screen=screen, **kw), exc=MemtrainError)
+        for m in ('dense', method):
+            test_fail(lambda: ism_loss(net, x, mu, m, screen=screen, **kw), exc=MemtrainError)
         return
     wanted, g = loss_and_gradient(net, x, mu, method='dense', **kw)
     with replaced.dict(ism_loss.__globals__, way):
         found, h = loss_and_gradient(net, x, mu, method=method, chunk_size=size, screen=screen, **kw)
         density = log_prob(net, x, mu, lm, own, size)
-    if likelihood == 1: assert abs(density.mean() + wanted) <= (1e-12 if spread < 1e3 else 1e-10)*max(abs(wanted), 1), (density, wanted)
-    assert abs(found - wanted) <= (1e-12 if spread < 1e3 else 1e-10)*max(abs(wanted), 1), (found, wanted)
+    if likelihood == 1:
+        assert abs(density.mean() + wanted) <= (1e-12 if spread < 1e3 else 1e-10) * max(abs(wanted), 1), (
+            density,
+            wanted,
+        )
+    assert abs(found - wanted) <= (1e-12 if spread < 1e3 else 1e-10) * max(abs(wanted), 1), (found, wanted)
     ok = g.isfinite()  # the dense softmax gives nan for the mixing weights that are 0
     limit = 1e-10 if spread < 1e3 else 2e-9  # there a log weight is some -1e6, and its last digit 1e-10
-    assert (h - g)[ok].norm() <= limit*max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
+    assert (h - g)[ok].norm() <= limit * max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
     assert h.isfinite().all()
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #0bbddaaf
 def extra(d, K, B, method, **kw):
     "Bytes of tensors that a pass holds beyond parameters, gradients, samples and centers"
     net, x, mu = FactorNet(d, 64), torch.randn(B, d), torch.randn(K, d)
-    for p in net.parameters(): p.grad = torch.zeros_like(p)
-    return measure_peak(lambda: ism_loss(net, x, mu, method, into_grad=method == 'matrix_free', **kw).backward())
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+    return measure_peak(
+        lambda: ism_loss(net, x, mu, method, into_grad=method == 'matrix_free', **kw).backward()
+    )
+
 
 def test_memory_does_not_follow_the_number_of_centers():
     few, many = (extra(128, K, 8, 'matrix_free') for K in (256, 1024))
-    assert many < 1.5*few and few < 20*MIB, (few, many)
-    assert extra(384, 64, 8, 'matrix_free') < 20*MIB and extra(64, 64, 4, 'chunked', chunk_size=8) < extra(64, 64, 4, 'dense')/2
+    assert many < 1.5 * few and few < 20 * MIB, (few, many)
+    assert (
+        extra(384, 64, 8, 'matrix_free') < 20 * MIB
+        and extra(64, 64, 4, 'chunked', chunk_size=8) < extra(64, 64, 4, 'dense') / 2
+    )
 
 # %% ../nbs/solutions/40_wpo.ipynb #6e744bed
 import math
 import torch
 from memtrain.wpo import FactorNet, ism_loss
 
+
 def test_solution_of_counting_factors():
-    assert 100*101//2 == sum(map(len, FactorNet(100, 1).weights)) and 24e9//(2*4*3072**2) == 317
+    assert 100 * 101 // 2 == sum(map(len, FactorNet(100, 1).weights)) and 24e9 // (2 * 4 * 3072**2) == 317
+
 
 def test_solution_averages_point_the_other_way_until_a_chunk_holds_all():
     torch.manual_seed(0)
-    angle = torch.rand(64)*2*math.pi
-    mu = 3*torch.stack([angle.cos(), angle.sin()], 1)
-    net, x = FactorNet(2, scale=3.0), mu[torch.randperm(64)[:32]] + 0.2*torch.randn(32, 2)
+    angle = torch.rand(64) * 2 * math.pi
+    mu = 3 * torch.stack([angle.cos(), angle.sin()], 1)
+    net, x = FactorNet(2, scale=3.0), mu[torch.randperm(64)[:32]] + 0.2 * torch.randn(32, 2)
+
     def gradient(size):
         net.zero_grad()
         torch.stack([ism_loss(net, x, part, 'dense') for part in mu.split(size)]).mean().backward()
         return torch.cat([p.grad.flatten() for p in net.parameters()])
+
     exact = gradient(64)
     assert next(n for n in (1, 2, 4, 8, 16, 32, 64) if gradient(n) @ exact > 0) == 64
 
@@ -163,14 +210,19 @@ def test_solution_averages_point_the_other_way_until_a_chunk_holds_all():
 import torch
 from memtrain.wpo import FactorNet, LowRankNet
 
+
 def test_solution_rank_32_and_a_determinant_of_4():
     with torch.device('meta'):
-        full, *low = (sum(p.numel() for p in net.parameters()) for net in (FactorNet(64), LowRankNet(64, rank=31), LowRankNet(64, rank=32)))
+        full, *low = (
+            sum(p.numel() for p in net.parameters())
+            for net in (FactorNet(64), LowRankNet(64, rank=31), LowRankNet(64, rank=32))
+        )
     assert low[0] < full < low[1]
     assert abs(torch.det(torch.eye(3) + torch.ones(3, 3)).item() - 4) < 1e-5
 
 # %% ../nbs/solutions/46_wpo_exact.ipynb #c9790244
 from memtrain.wpo import uses_basis
+
 
 def test_solution_77_centers_and_127_samples():
     assert [uses_basis(768, 64, K, 8) for K in (76, 77)] == [False, True]
@@ -189,10 +241,14 @@ def test_factors_are_lower_triangular_with_a_positive_diagonal():
     for d, panel in ((1, 1), (5, 2), (6, 2), (7, 32)):
         net, mu = FactorNet(d, 8, 2, stab=0.25, scale=1.5, panel=panel), torch.randn(4, d)
         L = net.cholesky(mu).detach()
-        test_eq((L.shape, sum(map(len, net.weights)), sum(map(len, net.biases))), ((4, d, d), d*(d + 1)//2, d*(d + 1)//2))
+        test_eq(
+            (L.shape, sum(map(len, net.weights)), sum(map(len, net.biases))),
+            ((4, d, d), d * (d + 1) // 2, d * (d + 1) // 2),
+        )
         assert torch.equal(L, L.tril())
         test_close(L.diagonal(dim1=1, dim2=2), torch.full((4, d), 1.5), eps=0.05)
-        for b in net.biases: b.data.fill_(-100.)
+        for b in net.biases:
+            b.data.fill_(-100.0)
         test_close(net.cholesky(mu).diagonal(dim1=1, dim2=2).detach(), torch.full((4, d), 0.25), eps=1e-6)
     assert torch.isfinite(FactorNet(2, scale=1e4).cholesky(torch.zeros(1, 2))).all()
 
@@ -202,54 +258,86 @@ def test_a_panel_changes_nothing_but_where_numbers_are_kept():
     b.trunk.load_state_dict(a.trunk.state_dict())
     i, j = torch.tril_indices(7, 7)
     for k, (c0, c1) in enumerate(b.spans):
-        order = torch.cat([torch.nonzero((i < c1) & (i >= c0) & (j >= c0)).flatten(), torch.nonzero((i >= c1) & (j >= c0) & (j < c1)).flatten()])
+        order = torch.cat(
+            [
+                torch.nonzero((i < c1) & (i >= c0) & (j >= c0)).flatten(),
+                torch.nonzero((i >= c1) & (j >= c0) & (j < c1)).flatten(),
+            ]
+        )
         b.weights[k].data, b.biases[k].data = a.weights[0].data[order], a.biases[0].data[order]
     test_close(a.cholesky(mu).detach(), b.cholesky(mu).detach(), eps=1e-6)
-    for bad in (dict(dim=0), dict(dim=2.5), dict(dim=2, hidden=0), dict(dim=2, panel=0), dict(dim=2, scale=0.01), dict(dim=2, scale=math.nan), dict(dim=2, stab=-1)):
+    for bad in (
+        dict(dim=0),
+        dict(dim=2.5),
+        dict(dim=2, hidden=0),
+        dict(dim=2, panel=0),
+        dict(dim=2, scale=0.01),
+        dict(dim=2, scale=math.nan),
+        dict(dim=2, stab=-1),
+    ):
         test_fail(lambda: FactorNet(**bad), exc=MemtrainError, contains=list(bad)[-1])
 
 # %% ../nbs/proofs/wpo.ipynb #2a5fe207
 def test_sums_in_parts_are_those_of_all():
-    a, v, r = torch.randn(20, 6).double()*50, torch.randn(20, 6, 3).double(), torch.randn(20, 6).double()
+    a, v, r = torch.randn(20, 6).double() * 50, torch.randn(20, 6, 3).double(), torch.randn(20, 6).double()
     a[3:9, 0] = a[:, 1] = -math.inf
     a[5, 1] = 2.0
     w = a.softmax(0)
     for size in (1, 7, 20, 30):
         sums = Sums(torch.zeros(6, 3))
-        for i in range(0, 20, size): sums.add(a[i:i + size], v[i:i + size], r[i:i + size])
+        for i in range(0, 20, size):
+            sums.add(a[i : i + size], v[i : i + size], r[i : i + size])
         sums.add(a[:0], v[:0], r[:0])
-        for found, wanted in zip(sums.finish(), (a.logsumexp(0), torch.einsum('kb,kbd->bd', w, v), (w*r).sum(0))): test_close(found, wanted, eps=1e-12)
+        for found, wanted in zip(
+            sums.finish(), (a.logsumexp(0), torch.einsum('kb,kbd->bd', w, v), (w * r).sum(0))
+        ):
+            test_close(found, wanted, eps=1e-12)
 
 # %% ../nbs/proofs/wpo.ipynb #3874c401
 def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
     "A network in float64 that isn't near its beginning, samples and centers"
     torch.manual_seed(seed)
     net = (LowRankNet(d, 8, 2, rank) if rank else FactorNet(d, 8, 2, panel=panel)).double()
-    for p in net.parameters(): p.data.normal_(0, 0.3)
-    return net, spread*torch.randn(B, d).double(), torch.randn(K, d).double()
+    for p in net.parameters():
+        p.data.normal_(0, 0.3)
+    return net, spread * torch.randn(B, d).double(), torch.randn(K, d).double()
+
 
 def test_density_score_and_laplacian_are_those_of_torchs_mixture():
     for d, K in ((1, 1), (1, 5), (2, 7), (5, 9), (16, 20)):
         net, x, mu = random_case(d, K, 4)
         mixing = torch.randn(K).double()
-        law = MixtureSameFamily(Categorical(logits=mixing), MultivariateNormal(mu, precision_matrix=(L := net.cholesky(mu).detach()) @ L.mT))
-        test_close(log_prob(net, x, mu, mixing, chunk_size=3)/law.log_prob(x), torch.ones(4).double(), eps=1e-12)
+        law = MixtureSameFamily(
+            Categorical(logits=mixing),
+            MultivariateNormal(mu, precision_matrix=(L := net.cholesky(mu).detach()) @ L.mT),
+        )
+        test_close(
+            log_prob(net, x, mu, mixing, chunk_size=3) / law.log_prob(x), torch.ones(4).double(), eps=1e-12
+        )
         logp = lambda p: torch.logsumexp(_explicit(L, p, mu) + mixing, 0)
-        test_close(score(net, x, mu, mixing, chunk_size=3), (g := torch.func.vmap(torch.func.grad(logp))(x)), eps=1e-12*g.abs().max().item())
+        test_close(
+            score(net, x, mu, mixing, chunk_size=3),
+            (g := torch.func.vmap(torch.func.grad(logp))(x)),
+            eps=1e-12 * g.abs().max().item(),
+        )
         density = lambda p: logp(p).exp()
-        lap = torch.stack([torch.func.hessian(density)(p).trace()/density(p) for p in x])
-        test_close(laplacian_over_density(net, x, mu, mixing, chunk_size=3), lap, eps=1e-12*lap.abs().max().item())
+        lap = torch.stack([torch.func.hessian(density)(p).trace() / density(p) for p in x])
+        test_close(
+            laplacian_over_density(net, x, mu, mixing, chunk_size=3), lap, eps=1e-12 * lap.abs().max().item()
+        )
+
 
 def _explicit(L, p, mu):
     "Log weights at one point, as they are written"
-    return torch.linalg.slogdet(L)[1] - ((L.mT @ (p - mu)[:, :, None])**2).sum((1, 2))/2
+    return torch.linalg.slogdet(L)[1] - ((L.mT @ (p - mu)[:, :, None]) ** 2).sum((1, 2)) / 2
 
 # %% ../nbs/proofs/wpo.ipynb #50309c3a
 def loss_and_gradient(net, *args, **kw):
     "The loss and its gradient for all parameters and the mixing weights, in one row"
     lm = kw.get('log_mixing')
     params = [*net.parameters(), *([] if lm is None else [lm])]
-    for p in params: p.grad = None
+    for p in params:
+        p.grad = None
     loss = ism_loss(net, *args, **kw)
     loss.backward()
     return loss.detach(), torch.cat([p.grad.flatten() for p in params])
@@ -259,21 +347,42 @@ def test_both_losses_are_those_of_torchs_mixture():
     for rank, d, K, mixing in itertools.product((None, 2), (1, 3), (1, 6), (False, True)):
         net, x, mu = random_case(d, K, 5, seed=K, rank=rank)
         lm = torch.randn(K).double().requires_grad_() if mixing else None
-        params, logits = [*net.parameters(), *([lm] if mixing else [])], torch.zeros(K).double() if lm is None else lm
+        params, logits = (
+            [*net.parameters(), *([lm] if mixing else [])],
+            torch.zeros(K).double() if lm is None else lm,
+        )
         points = x.clone().requires_grad_()
-        logp = MixtureSameFamily(Categorical(logits=logits), MultivariateNormal(mu, precision_matrix=(L := net.cholesky(mu)) @ L.mT)).log_prob(points)
+        logp = MixtureSameFamily(
+            Categorical(logits=logits),
+            MultivariateNormal(mu, precision_matrix=(L := net.cholesky(mu)) @ L.mT),
+        ).log_prob(points)
         s = torch.autograd.grad(logp.sum(), points, create_graph=True)[0]
         trace = sum(torch.autograd.grad(s[:, i].sum(), points, create_graph=True)[0][:, i] for i in range(d))
-        explicit = {1.0: -logp.mean(), 0.0: (2*trace + s.square().sum(1)).mean()}
-        explicit[0.3] = 0.3*explicit[1.0] + 0.7*explicit[0.0]
+        explicit = {1.0: -logp.mean(), 0.0: (2 * trace + s.square().sum(1)).mean()}
+        explicit[0.3] = 0.3 * explicit[1.0] + 0.7 * explicit[0.0]
         for share, wanted in explicit.items():
-            g = [torch.zeros_like(p) if t is None else t for p, t in zip(params, torch.autograd.grad(wanted, params, retain_graph=True, allow_unused=True))]
+            g = [
+                torch.zeros_like(p) if t is None else t
+                for p, t in zip(
+                    params, torch.autograd.grad(wanted, params, retain_graph=True, allow_unused=True)
+                )
+            ]
             for method in ('dense', 'chunked', *(['matrix_free'] if rank is None else [])):
                 found = ism_loss(net, x, mu, method, None if method == 'dense' else 4, lm, likelihood=share)
-                assert abs(found - wanted) < 1e-10*max(1, abs(wanted)), (rank, d, K, share, method)
-                for a, b in zip(torch.autograd.grad(found, params, allow_unused=True), g): assert (b if a is None else a - b).norm() < 1e-10*max(1, b.norm()), (rank, d, K, share, method)
-    test_fail(lambda: ism_loss(*random_case(2, 3, 4), likelihood=1.5), exc=MemtrainError, contains='likelihood 1.5')
-    for bad in (dict(rank=0), dict(scale=0.001)): test_fail(lambda: LowRankNet(2, **bad), exc=MemtrainError, contains=list(bad)[-1])
+                assert abs(found - wanted) < 1e-10 * max(1, abs(wanted)), (rank, d, K, share, method)
+                for a, b in zip(torch.autograd.grad(found, params, allow_unused=True), g):
+                    assert (b if a is None else a - b).norm() < 1e-10 * max(1, b.norm()), (
+                        rank,
+                        d,
+                        K,
+                        share,
+                        method,
+                    )
+    test_fail(
+        lambda: ism_loss(*random_case(2, 3, 4), likelihood=1.5), exc=MemtrainError, contains='likelihood 1.5'
+    )
+    for bad in (dict(rank=0), dict(scale=0.001)):
+        test_fail(lambda: LowRankNet(2, **bad), exc=MemtrainError, contains=list(bad)[-1])
 
 # %% ../nbs/proofs/wpo.ipynb #249d7040
 def test_the_order_of_the_centers_is_nothing():
@@ -284,39 +393,61 @@ def test_the_order_of_the_centers_is_nothing():
     for method in ('dense', 'chunked', 'matrix_free'):
         kw = dict(chunk_size=None if method == 'dense' else 4)
         wanted = ism_loss(net, x, mu, method, log_mixing=lm, leave_one_out=own, **kw)
-        found = ism_loss(net, x, mu[order], method, log_mixing=lm[order], leave_one_out=torch.where(own < 0, own, where[own]), **kw)
-        assert abs(found - wanted) < 1e-12*abs(wanted), (method, found, wanted)
+        found = ism_loss(
+            net,
+            x,
+            mu[order],
+            method,
+            log_mixing=lm[order],
+            leave_one_out=torch.where(own < 0, own, where[own]),
+            **kw,
+        )
+        assert abs(found - wanted) < 1e-12 * abs(wanted), (method, found, wanted)
 
 # %% ../nbs/proofs/wpo.ipynb #9d9f2381
 def test_float32_is_near_and_bfloat16_points_the_same_way():
     for d, K, B, seed in ((3, 20, 6, 0), (40, 30, 4, 1), (64, 16, 8, 2)):
         torch.manual_seed(seed)
         exact = FactorNet(d, 16, 2, scale=1.0, panel=16).double()
-        for w in exact.weights: w.data.normal_(0, 0.05)
+        for w in exact.weights:
+            w.data.normal_(0, 0.05)
         mu = torch.randn(K, d).double()
-        x = mu[:B] + torch.randn(B, d).double()/2
+        x = mu[:B] + torch.randn(B, d).double() / 2
         rough = copy.deepcopy(exact).float()
         wanted, g = loss_and_gradient(exact, x, mu, method='dense')
-        error = lambda g32: float((g32.double() - g).norm()/g.norm())
+        error = lambda g32: float((g32.double() - g).norm() / g.norm())
         dense, base = loss_and_gradient(rough, x.float(), mu.float(), method='dense')
         for method in ('chunked', 'matrix_free'):
             for size in (1, 7, K):
                 found, h = loss_and_gradient(rough, x.float(), mu.float(), method=method, chunk_size=size)
-                assert abs(found/wanted - 1) < 1e-5 and error(h) <= max(10*error(base), 5e-7) and error(h) <= 5e-5, (found, wanted, error(h), error(base))
+                assert (
+                    abs(found / wanted - 1) < 1e-5
+                    and error(h) <= max(10 * error(base), 5e-7)
+                    and error(h) <= 5e-5
+                ), (found, wanted, error(h), error(base))
         found, h = loss_and_gradient(rough, x.float(), mu.float(), matmul_dtype=torch.bfloat16)
-        assert 0 < abs(found/wanted - 1) < 0.01 and torch.cosine_similarity(h.double(), g, 0) > 0.999, (found, wanted, torch.cosine_similarity(h.double(), g, 0))
+        assert 0 < abs(found / wanted - 1) < 0.01 and torch.cosine_similarity(h.double(), g, 0) > 0.999, (
+            found,
+            wanted,
+            torch.cosine_similarity(h.double(), g, 0),
+        )
 
 # %% ../nbs/proofs/wpo.ipynb #51d4fa40
 def test_a_weight_of_almost_one_keeps_its_score():
     net, x, mu = random_case(4, 6, 1)
-    x = mu[2:3] + 1e-3*x  # one center has nearly all the weight, 1e4 times as sharp
+    x = mu[2:3] + 1e-3 * x  # one center has nearly all the weight, 1e4 times as sharp
     with torch.no_grad():
-        for b in net.biases: b += 50.
+        for b in net.biases:
+            b += 50.0
     wanted, g = loss_and_gradient(net, x, mu, method='dense')
     rough = copy.deepcopy(net).float()
     for method in ('chunked', 'matrix_free'):
         found, h = loss_and_gradient(rough, x.float(), mu.float(), method=method)
-        assert abs(found/wanted - 1) < 1e-5 and (h.double() - g).norm() < 5e-5*g.norm(), (found, wanted, (h.double() - g).norm()/g.norm())
+        assert abs(found / wanted - 1) < 1e-5 and (h.double() - g).norm() < 5e-5 * g.norm(), (
+            found,
+            wanted,
+            (h.double() - g).norm() / g.norm(),
+        )
 
 # %% ../nbs/proofs/wpo.ipynb #cb3c5069
 def test_gradients_add_up_over_samples_and_in_place():
@@ -324,78 +455,132 @@ def test_gradients_add_up_over_samples_and_in_place():
     _, g = loss_and_gradient(net, x, mu, method='dense')
     for into_grad in (False, True):
         net.zero_grad()
-        for part in (x[:1], x[1:4], x[4:]): (ism_loss(net, part, mu, chunk_size=4, into_grad=into_grad)*len(part)/6).backward()
-        assert (torch.cat([p.grad.flatten() for p in net.parameters()]) - g).norm() < 1e-12*g.norm()
+        for part in (x[:1], x[1:4], x[4:]):
+            (ism_loss(net, part, mu, chunk_size=4, into_grad=into_grad) * len(part) / 6).backward()
+        assert (torch.cat([p.grad.flatten() for p in net.parameters()]) - g).norm() < 1e-12 * g.norm()
     for method in ('dense', 'chunked', 'matrix_free'):
         for factor in (-1.0, 1e-32):
             net.zero_grad()
-            (factor*ism_loss(net, x, mu, method)).backward()
-            assert (torch.cat([p.grad.flatten() for p in net.parameters()]) - factor*g).norm() < 1e-10*abs(factor)*g.norm(), (method, factor)
+            (factor * ism_loss(net, x, mu, method)).backward()
+            assert (
+                torch.cat([p.grad.flatten() for p in net.parameters()]) - factor * g
+            ).norm() < 1e-10 * abs(factor) * g.norm(), (method, factor)
     found = torch.autograd.grad(ism_loss(net, x, mu), list(net.parameters()))
-    assert (torch.cat([f.flatten() for f in found]) - g).norm() < 1e-12*g.norm()
-    for method in ('chunked', 'matrix_free'): test_fail(lambda: torch.autograd.grad(ism_loss(net, x, mu, method), net.weights[0], create_graph=True), exc=MemtrainError, contains="take method 'dense'")
+    assert (torch.cat([f.flatten() for f in found]) - g).norm() < 1e-12 * g.norm()
+    for method in ('chunked', 'matrix_free'):
+        test_fail(
+            lambda: torch.autograd.grad(ism_loss(net, x, mu, method), net.weights[0], create_graph=True),
+            exc=MemtrainError,
+            contains="take method 'dense'",
+        )
     wanted = ism_loss(net, x, mu)
     with torch.autocast('cpu', torch.bfloat16):
-        for method in ('dense', 'chunked', 'matrix_free'): test_close(ism_loss(net, x, mu, method), wanted, eps=1e-10*abs(wanted.item()))
+        for method in ('dense', 'chunked', 'matrix_free'):
+            test_close(ism_loss(net, x, mu, method), wanted, eps=1e-10 * abs(wanted.item()))
     net.weights[0].requires_grad_(False)
-    test_fail(lambda: ism_loss(net, x, mu, into_grad=True), exc=MemtrainError, contains='all parameters learn')
+    test_fail(
+        lambda: ism_loss(net, x, mu, into_grad=True), exc=MemtrainError, contains='all parameters learn'
+    )
 
 # %% ../nbs/proofs/wpo.ipynb #2f042563
 def test_a_gradient_is_that_of_its_loss_or_refused():
     class Wrapped(torch.nn.Module):
-        def __init__(self, net): super().__init__(); self.net = net
-        def forward(self, *args): return ism_loss(self.net, *args)
-    def set_(name, value): return lambda o: setattr(o['net'], name, value)
-    def double(name): return lambda o: o[name].mul_(2)
-    changes = {'x': double('x'), 'centers': double('centers'), 'log_mixing': lambda o: o['log_mixing'].add_(torch.arange(9.)), 'leave_one_out': lambda o: o['leave_one_out'].fill_(5),
-               'stab': set_('stab', 0.5), 'a weight': lambda o: o['net'].weights[0].mul_(2), 'a bias': lambda o: o['net'].biases[-1].add_(1), 'the trunk': lambda o: o['net'].trunk[0].weight.mul_(2),
-               'a step': lambda o: torch.optim.SGD(o['net'].parameters(), 0.1).step(), 'another weight': lambda o: setattr(o['net'].weights, '0', torch.nn.Parameter(o['net'].weights[0]*2))}
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, *args):
+            return ism_loss(self.net, *args)
+
+    def set_(name, value):
+        return lambda o: setattr(o['net'], name, value)
+
+    def double(name):
+        return lambda o: o[name].mul_(2)
+
+    changes = {
+        'x': double('x'),
+        'centers': double('centers'),
+        'log_mixing': lambda o: o['log_mixing'].add_(torch.arange(9.0)),
+        'leave_one_out': lambda o: o['leave_one_out'].fill_(5),
+        'stab': set_('stab', 0.5),
+        'a weight': lambda o: o['net'].weights[0].mul_(2),
+        'a bias': lambda o: o['net'].biases[-1].add_(1),
+        'the trunk': lambda o: o['net'].trunk[0].weight.mul_(2),
+        'a step': lambda o: torch.optim.SGD(o['net'].parameters(), 0.1).step(),
+        'another weight': lambda o: setattr(
+            o['net'].weights, '0', torch.nn.Parameter(o['net'].weights[0] * 2)
+        ),
+    }
     for method, (name, change) in itertools.product(('dense', 'chunked', 'matrix_free'), changes.items()):
         net, x, mu = random_case(5, 9, 6)
-        o = dict(net=net, x=x, centers=mu, log_mixing=torch.zeros(9).double(), leave_one_out=torch.full((6,), -1))
+        o = dict(
+            net=net, x=x, centers=mu, log_mixing=torch.zeros(9).double(), leave_one_out=torch.full((6,), -1)
+        )
         params, given = list(net.parameters()), [o[k] for k in ('x', 'centers')]
         loss = lambda: ism_loss(net, *given, method, 4, o['log_mixing'], o['leave_one_out'])
         wanted = torch.autograd.grad(loss(), params)
         made = loss()
-        for p in params: p.grad = torch.ones_like(p)
-        with torch.no_grad(): change(o)
-        for p in params: p.grad = None
-        try: made.backward()
-        except (MemtrainError, RuntimeError) as e: assert isinstance(e, MemtrainError) == (method != 'dense') and 'changed' in str(e) or method == 'dense', (method, name, e)
+        for p in params:
+            p.grad = torch.ones_like(p)
+        with torch.no_grad():
+            change(o)
+        for p in params:
+            p.grad = None
+        try:
+            made.backward()
+        except (MemtrainError, RuntimeError) as e:
+            assert (
+                isinstance(e, MemtrainError) == (method != 'dense')
+                and 'changed' in str(e)
+                or method == 'dense'
+            ), (method, name, e)
         else:
             assert method == 'dense', (method, name)
-            for p, g in zip(params, wanted): test_close(p.grad, g, eps=1e-12)
+            for p, g in zip(params, wanted):
+                test_close(p.grad, g, eps=1e-12)
     for method in ('chunked', 'matrix_free'):
         net, x, mu = random_case(5, 9, 6)
-        mine = {f'net.{k}': (p*1.5).detach().requires_grad_() for k, p in net.named_parameters()}
+        mine = {f'net.{k}': (p * 1.5).detach().requires_grad_() for k, p in net.named_parameters()}
         made = {k: torch.func.functional_call(Wrapped(net), mine, (x, mu, k)) for k in (method, 'dense')}
         test_fail(made[method].backward, exc=MemtrainError, contains='functional_call')
         made['dense'].backward()
         other = copy.deepcopy(net)
         with torch.no_grad():
-            for p in other.parameters(): p.mul_(1.5)
+            for p in other.parameters():
+                p.mul_(1.5)
         ism_loss(other, x, mu, method).backward()
-        for p, q in zip(other.parameters(), mine.values()): test_close(p.grad, q.grad, eps=1e-10)
+        for p, q in zip(other.parameters(), mine.values()):
+            test_close(p.grad, q.grad, eps=1e-10)
     for method in ('dense', 'chunked', 'matrix_free'):
         net, x, mu = random_case(5, 9, 6)
         made = ism_loss(net.float(), x.float(), mu.float(), method)
-        with torch.autocast('cpu', torch.bfloat16): test_fail(made.backward, exc=MemtrainError, contains='backward() outside of it')
+        with torch.autocast('cpu', torch.bfloat16):
+            test_fail(made.backward, exc=MemtrainError, contains='backward() outside of it')
 
 # %% ../nbs/proofs/wpo.ipynb #a02788fb
 class Scaled(torch.nn.Module):
     "A network of someone else's: a factor for each center from a table"
+
     def __init__(self, K, d):
         super().__init__()
-        self.raw, self.unused = torch.nn.Parameter(torch.eye(d).repeat(K, 1, 1).double()), torch.nn.Parameter(torch.zeros(1))
-    def cholesky(self, centers): return self.raw[:len(centers)].tril()
+        self.raw, self.unused = (
+            torch.nn.Parameter(torch.eye(d).repeat(K, 1, 1).double()),
+            torch.nn.Parameter(torch.zeros(1)),
+        )
+
+    def cholesky(self, centers):
+        return self.raw[: len(centers)].tril()
+
 
 def test_chunks_take_any_network():
     net, x, mu = Scaled(1, 3), *random_case(3, 1, 4)[1:]
-    wanted = ism_loss(net, x, mu, 'dense'); wanted.backward()
+    wanted = ism_loss(net, x, mu, 'dense')
+    wanted.backward()
     g, net.raw.grad = net.raw.grad, None
     ism_loss(net, x, mu, 'chunked').backward()
     test_close(net.raw.grad, g, eps=1e-12)
-    test_close(log_prob(net, x, mu), torch.distributions.Normal(mu[0], 1.).log_prob(x).sum(1), eps=1e-12)
+    test_close(log_prob(net, x, mu), torch.distributions.Normal(mu[0], 1.0).log_prob(x).sum(1), eps=1e-12)
     test_fail(lambda: ism_loss(net, x, mu), exc=MemtrainError, contains='needs a FactorNet')
 
 # %% ../nbs/proofs/wpo.ipynb #62682657
@@ -403,56 +588,117 @@ def test_bad_input_is_told():
     net, x, mu = random_case(3, 4, 2)
     bad, far = x.clone(), copy.deepcopy(net)
     bad[1, 2] = math.nan
-    for b in far.biases: b.data.fill_(math.nan)
+    for b in far.biases:
+        b.data.fill_(math.nan)
     own = torch.zeros(2, dtype=torch.long)
-    for says, call in {'x has shape (3,)': lambda: ism_loss(net, x[0, :], mu), 'of the same d': lambda: ism_loss(net, x[:, :2], mu), 'x[1] is not finite': lambda: ism_loss(net, bad, mu),
-                       'centers[1] is not finite': lambda: ism_loss(net, x, bad), "method 'exact'": lambda: ism_loss(net, x, mu, 'exact'), 'centers is empty': lambda: ism_loss(net, x, mu[:0]),
-                       'x is empty': lambda: ism_loss(net, x[:0], mu), 'asks for a gradient': lambda: ism_loss(net, x.requires_grad_(), mu), 'log_mixing has shape (3,)': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.zeros(3)),
-                       'center 0 gives a sample the log weight nan: ': lambda: ism_loss(far, x.detach(), mu), 'sample 0 has no center': lambda: ism_loss(net, x.detach(), mu[:1], leave_one_out=own),
-                       'leave_one_out has shape (1,)': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own[:1]), 'screen 0 ': lambda: ism_loss(net, x.detach(), mu, screen=0),
-                       'x is torch.float32 on cpu, the network torch.float64': lambda: ism_loss(net, x.detach().float(), mu), 'centers is torch.float32': lambda: score(net, x.detach(), mu.float()),
-                       'centers is torch.float64 on meta': lambda: ism_loss(net, x.detach(), mu.to('meta')), 'log_mixing[2] is nan': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.tensor([0, 0, math.nan, 0])),
-                       'log_mixing[0] is inf': lambda: log_prob(net, x.detach(), mu, torch.full((4,), math.inf)), '-inf for all centers': lambda: log_prob(net, x.detach(), mu, torch.full((4,), -math.inf)),
-                       'matmul_dtype torch.int8 ': lambda: ism_loss(net, x.detach(), mu, matmul_dtype=torch.int8), "matmul_dtype 'bfloat16' ": lambda: ism_loss(net, x.detach(), mu, matmul_dtype='bfloat16'),
-                       'leave_one_out is torch.bool': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own > 0), 'leave_one_out has 4, and centers are numbered from 0 to 3': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own + 4),
-                       'leave_one_out is a list': lambda: ism_loss(net, x.detach(), mu, leave_one_out=[0, 1]),
-                       'leave_one_out is on meta': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own.to('meta')),
-                       'the network 3': lambda: log_prob(net, torch.zeros(1, 2).double(), torch.zeros(1, 2).double()), 'the loss is nan': lambda: ism_loss(far, x.detach(), mu, 'dense')}.items():
+    for says, call in {
+        'x has shape (3,)': lambda: ism_loss(net, x[0, :], mu),
+        'of the same d': lambda: ism_loss(net, x[:, :2], mu),
+        'x[1] is not finite': lambda: ism_loss(net, bad, mu),
+        'centers[1] is not finite': lambda: ism_loss(net, x, bad),
+        "method 'exact'": lambda: ism_loss(net, x, mu, 'exact'),
+        'centers is empty': lambda: ism_loss(net, x, mu[:0]),
+        'x is empty': lambda: ism_loss(net, x[:0], mu),
+        'asks for a gradient': lambda: ism_loss(net, x.requires_grad_(), mu),
+        'log_mixing has shape (3,)': lambda: ism_loss(net, x.detach(), mu, log_mixing=torch.zeros(3)),
+        'center 0 gives a sample the log weight nan: ': lambda: ism_loss(far, x.detach(), mu),
+        'sample 0 has no center': lambda: ism_loss(net, x.detach(), mu[:1], leave_one_out=own),
+        'leave_one_out has shape (1,)': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own[:1]),
+        'screen 0 ': lambda: ism_loss(net, x.detach(), mu, screen=0),
+        'x is torch.float32 on cpu, the network torch.float64': lambda: ism_loss(net, x.detach().float(), mu),
+        'centers is torch.float32': lambda: score(net, x.detach(), mu.float()),
+        'centers is torch.float64 on meta': lambda: ism_loss(net, x.detach(), mu.to('meta')),
+        'log_mixing[2] is nan': lambda: ism_loss(
+            net, x.detach(), mu, log_mixing=torch.tensor([0, 0, math.nan, 0])
+        ),
+        'log_mixing[0] is inf': lambda: log_prob(net, x.detach(), mu, torch.full((4,), math.inf)),
+        '-inf for all centers': lambda: log_prob(net, x.detach(), mu, torch.full((4,), -math.inf)),
+        'matmul_dtype torch.int8 ': lambda: ism_loss(net, x.detach(), mu, matmul_dtype=torch.int8),
+        "matmul_dtype 'bfloat16' ": lambda: ism_loss(net, x.detach(), mu, matmul_dtype='bfloat16'),
+        'leave_one_out is torch.bool': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own > 0),
+        'leave_one_out has 4, and centers are numbered from 0 to 3': lambda: ism_loss(
+            net, x.detach(), mu, leave_one_out=own + 4
+        ),
+        'leave_one_out is a list': lambda: ism_loss(net, x.detach(), mu, leave_one_out=[0, 1]),
+        'leave_one_out is on meta': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own.to('meta')),
+        'the network 3': lambda: log_prob(net, torch.zeros(1, 2).double(), torch.zeros(1, 2).double()),
+        'the loss is nan': lambda: ism_loss(far, x.detach(), mu, 'dense'),
+    }.items():
         test_fail(call, exc=MemtrainError, contains=says)
-    for method in ('chunked', 'matrix_free'): test_fail(lambda: ism_loss(far, x.detach(), mu, method, screen=30), exc=MemtrainError, contains='center 0')
+    for method in ('chunked', 'matrix_free'):
+        test_fail(
+            lambda: ism_loss(far, x.detach(), mu, method, screen=30), exc=MemtrainError, contains='center 0'
+        )
     test_fail(lambda: log_prob(net, x.detach(), mu[:0]), exc=MemtrainError, contains='centers is empty')
     x, wide = x.detach(), FactorNet(3, 8, 2, scale=1e15)
     for method in ('dense', 'chunked', 'matrix_free'):
-        test_fail(lambda: ism_loss(net, x, mu, method, log_mixing=torch.full((4,), -math.inf)), exc=MemtrainError, contains='has no center')
-        test_fail(lambda: ism_loss(net, x, mu[:1], method, leave_one_out=own, screen=30), exc=MemtrainError, contains='has no center')
-        test_fail(lambda: ism_loss(wide, 1e6*x.float(), mu.float(), method), exc=MemtrainError)
-        if method != 'matrix_free': test_fail(lambda: ism_loss(net, x, mu, method, matmul_dtype=torch.bfloat16), exc=MemtrainError, contains='matmul_dtype')
-        for size in (0, -1, 2.5): test_fail(lambda: ism_loss(net, x, mu, method, chunk_size=size), exc=MemtrainError, contains=f'chunk_size {size} ')
-    test_eq(ism_loss(net.float(), x.float(), mu.float(), 'dense', log_mixing=torch.zeros(4).double()).dtype, torch.float32)
+        test_fail(
+            lambda: ism_loss(net, x, mu, method, log_mixing=torch.full((4,), -math.inf)),
+            exc=MemtrainError,
+            contains='has no center',
+        )
+        test_fail(
+            lambda: ism_loss(net, x, mu[:1], method, leave_one_out=own, screen=30),
+            exc=MemtrainError,
+            contains='has no center',
+        )
+        test_fail(lambda: ism_loss(wide, 1e6 * x.float(), mu.float(), method), exc=MemtrainError)
+        if method != 'matrix_free':
+            test_fail(
+                lambda: ism_loss(net, x, mu, method, matmul_dtype=torch.bfloat16),
+                exc=MemtrainError,
+                contains='matmul_dtype',
+            )
+        for size in (0, -1, 2.5):
+            test_fail(
+                lambda: ism_loss(net, x, mu, method, chunk_size=size),
+                exc=MemtrainError,
+                contains=f'chunk_size {size} ',
+            )
+    test_eq(
+        ism_loss(net.float(), x.float(), mu.float(), 'dense', log_mixing=torch.zeros(4).double()).dtype,
+        torch.float32,
+    )
 
 # %% ../nbs/proofs/wpo.ipynb #82e6d249
 def test_the_loss_is_hyvarinens():
     for seed in range(3):
         net, x, mu = random_case(3, 5, 40_000, seed=seed)
         s = score(net, x, mu)
-        off = 2*laplacian_over_density(net, x, mu) - s.square().sum(1) - ((s + x).square().sum(1) - x.square().sum(1))
-        assert abs(off.mean()) < 3*off.std()/len(x)**0.5 and off.std()/len(x)**0.5 < 0.3, (off.mean(), off.std())
+        off = (
+            2 * laplacian_over_density(net, x, mu)
+            - s.square().sum(1)
+            - ((s + x).square().sum(1) - x.square().sum(1))
+        )
+        assert abs(off.mean()) < 3 * off.std() / len(x) ** 0.5 and off.std() / len(x) ** 0.5 < 0.3, (
+            off.mean(),
+            off.std(),
+        )
 
 # %% ../nbs/proofs/wpo.ipynb #a8fe0de9
 def test_samples_have_the_covariance_of_the_factors():
     net, _, mu = random_case(20, 2, 1)
     with torch.no_grad():
-        for w in net.weights: w.mul_(0.3)
+        for w in net.weights:
+            w.mul_(0.3)
     x = sample(net, mu[:1], 200_000, generator=torch.Generator().manual_seed(1))
     L = net.cholesky(mu[:1]).detach()[0]
     wanted = torch.linalg.inv(L @ L.T)
-    assert (x.T.cov() - wanted).norm() < 0.02*wanted.norm() and (x.mean(0) - mu[0]).norm() < 0.02*wanted.trace().sqrt()
+    assert (x.T.cov() - wanted).norm() < 0.02 * wanted.norm() and (
+        x.mean(0) - mu[0]
+    ).norm() < 0.02 * wanted.trace().sqrt()
     net = FactorNet(20, 8, 2, scale=2.0).double()
-    y = sample(net, 10*mu, 4000, torch.tensor([0.25, 0.75]).log())
-    share = (torch.cdist(y, 10*mu).argmin(1) == 1).double().mean()
+    y = sample(net, 10 * mu, 4000, torch.tensor([0.25, 0.75]).log())
+    share = (torch.cdist(y, 10 * mu).argmin(1) == 1).double().mean()
     assert abs(share - 0.75) < 0.04 and not (y[1:] == y[:-1]).any()
-    for bad in (0, -1, 2.0): test_fail(lambda: sample(net, mu, bad), exc=MemtrainError, contains=f'n {bad} ')
-    for says, lm in (('has shape (3,)', torch.zeros(3)), ('-inf for all', torch.full((2,), -math.inf)), ('log_mixing[1] is nan', torch.tensor([0, math.nan]))): test_fail(lambda: sample(net, mu, 2, lm), exc=MemtrainError, contains=says)
+    for bad in (0, -1, 2.0):
+        test_fail(lambda: sample(net, mu, bad), exc=MemtrainError, contains=f'n {bad} ')
+    for says, lm in (
+        ('has shape (3,)', torch.zeros(3)),
+        ('-inf for all', torch.full((2,), -math.inf)),
+        ('log_mixing[1] is nan', torch.tensor([0, math.nan])),
+    ):
+        test_fail(lambda: sample(net, mu, 2, lm), exc=MemtrainError, contains=says)
     test_fail(lambda: sample(net, mu.float(), 2), exc=MemtrainError, contains='centers is torch.float32')
     test_fail(lambda: sample(net, mu[:0], 3), exc=MemtrainError, contains='centers is empty')
     for dtype in (torch.bfloat16, torch.float16):
@@ -464,24 +710,34 @@ def test_samples_have_the_covariance_of_the_factors():
 def test_em_finds_the_weights_and_never_loses():
     net, _, mu = random_case(2, 4, 1)
     wanted = torch.tensor([0.1, 0.2, 0.3, 0.4]).double()
-    x = sample(net, mu*20, 8000, wanted.log())
-    nll = [-log_prob(net, x, mu*20, fit_mixing(net, x, mu*20, n)).mean() for n in (0, 1, 2, 30)]
+    x = sample(net, mu * 20, 8000, wanted.log())
+    nll = [-log_prob(net, x, mu * 20, fit_mixing(net, x, mu * 20, n)).mean() for n in (0, 1, 2, 30)]
     assert all(a >= b - 1e-12 for a, b in zip(nll, nll[1:])) and nll[0] > nll[-1]
-    test_close(fit_mixing(net, x, mu*20).exp(), wanted, eps=0.02)
-    with patch.dict(fit_mixing.__wrapped__.__globals__, _PASS=(24*4*100, 1)): test_close(fit_mixing(net, x, mu*20).exp(), wanted, eps=0.02)  # 100 samples at a time
-    for parts in (1, 3): test_close(fit_mixing(net, x[:50], mu, chunk_size=parts), fit_mixing(net, x[:50], mu), eps=1e-12)
+    test_close(fit_mixing(net, x, mu * 20).exp(), wanted, eps=0.02)
+    # 100 samples at a time
+    with patch.dict(fit_mixing.__wrapped__.__globals__, _PASS=(24 * 4 * 100, 1)):
+        test_close(fit_mixing(net, x, mu * 20).exp(), wanted, eps=0.02)
+    for parts in (1, 3):
+        test_close(fit_mixing(net, x[:50], mu, chunk_size=parts), fit_mixing(net, x[:50], mu), eps=1e-12)
     own = torch.arange(50) % 4
-    test_close(fit_mixing(net, x[:50], mu, 1, own).exp().sum(), 1., eps=1e-12)
-    test_fail(lambda: fit_mixing(net, x[:1], mu[:1], leave_one_out=own[:1]), exc=MemtrainError, contains='sample 0 has no center')
+    test_close(fit_mixing(net, x[:50], mu, 1, own).exp().sum(), 1.0, eps=1e-12)
+    test_fail(
+        lambda: fit_mixing(net, x[:1], mu[:1], leave_one_out=own[:1]),
+        exc=MemtrainError,
+        contains='sample 0 has no center',
+    )
     test_fail(lambda: fit_mixing(net, x, mu, -1), exc=MemtrainError, contains='steps -1 ')
-    for b in net.biases: b.data.fill_(math.nan)
+    for b in net.biases:
+        b.data.fill_(math.nan)
     test_fail(lambda: fit_mixing(net, x, mu), exc=MemtrainError, contains='center 0')
 
 # %% ../nbs/proofs/wpo.ipynb #a8ea2b1c
 def test_points_lie_where_their_law_puts_them():
     radius = lambda name: make_points(name, 4000, torch.Generator().manual_seed(0)).norm(dim=1)
-    assert abs(radius('8gaussians').mean() - 4/1.414) < 0.1 and (radius('8gaussians') > 1).all()
-    assert all(abs((abs(radius('rings') - r) < 0.3).double().mean() - 0.25) < 0.05 for r in (0.75, 1.5, 2.25, 3))
+    assert abs(radius('8gaussians').mean() - 4 / 1.414) < 0.1 and (radius('8gaussians') > 1).all()
+    assert all(
+        abs((abs(radius('rings') - r) < 0.3).double().mean() - 0.25) < 0.05 for r in (0.75, 1.5, 2.25, 3)
+    )
     assert all(abs((abs(radius('circles') - r) < 0.75).double().mean() - 0.5) < 0.05 for r in (1.5, 3))
     for name in POINTS:
         x = make_points(name, 4000, torch.Generator().manual_seed(1))
@@ -489,8 +745,15 @@ def test_points_lie_where_their_law_puts_them():
         assert x.abs().max() < 6 and x.std() > 0.5
         assert torch.equal(x, make_points(name, 4000, torch.Generator().manual_seed(1)))
     x = make_points('checkerboard', 4000)
-    assert (true_log_prob('checkerboard', x) == -math.log(32)).all() and (true_log_prob('checkerboard', x + torch.tensor([2., 0])) == -math.inf).all()
+    assert (true_log_prob('checkerboard', x) == -math.log(32)).all() and (
+        true_log_prob('checkerboard', x + torch.tensor([2.0, 0])) == -math.inf
+    ).all()
     test_eq(make_points('moons', 0).shape, (0, 2))
     test_fail(lambda: make_points('spirals', 3), exc=MemtrainError, contains='2spirals')
-    for bad in (-1, 2.0, True, None): test_fail(lambda: make_points('moons', bad), exc=MemtrainError, contains=f'n {bad} ' if bad is not None else 'n ')
+    for bad in (-1, 2.0, True, None):
+        test_fail(
+            lambda: make_points('moons', bad),
+            exc=MemtrainError,
+            contains=f'n {bad} ' if bad is not None else 'n ',
+        )
     test_fail(lambda: true_log_prob('moons', x), exc=MemtrainError, contains='closed form')

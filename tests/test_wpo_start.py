@@ -21,18 +21,30 @@ def test_clusters_find_what_is_there():
     test_close(w.invert(z), x, eps=1e-5)
     for diagonal in (False, True):
         found = fit_clusters(z[:2000], z[2000:], 8, diagonal=diagonal)
-        assert 2.7 < found.nll - w.log_det < 2.95 and found.centers.shape == (8, 2) and found.factors.dim() == (2 if diagonal else 3)
-        test_close(found.log_mixing.exp(), torch.full((8,), 1/8), eps=0.03)
+        assert (
+            2.7 < found.nll - w.log_det < 2.95
+            and found.centers.shape == (8, 2)
+            and found.factors.dim() == (2 if diagonal else 3)
+        )
+        test_close(found.log_mixing.exp(), torch.full((8,), 1 / 8), eps=0.03)
+
 
 @pytest.mark.page
 def test_samples_that_differ_by_how_much_they_move_are_told_apart():
     g = torch.Generator().manual_seed(0)
-    loud = torch.arange(1200) % 3  # three kinds around one mean: each moves more than the others in some of 60 directions
+    # three kinds around one mean: each moves more than the others in some of 60 directions
+    loud = torch.arange(1200) % 3
     width = torch.full((3, 60), 0.5)
-    for k, some in enumerate((slice(0, 32), slice(32, 56), slice(56, 60))): width[k, some] = 1.5
-    z = width[loud]*torch.randn(1200, 60, generator=g)
+    for k, some in enumerate((slice(0, 32), slice(32, 56), slice(56, 60))):
+        width[k, some] = 1.5
+    z = width[loud] * torch.randn(1200, 60, generator=g)
     found = fit_clusters(z[:900], z[900:], 3, diagonal=True)
-    truth = -(torch.distributions.Normal(0., width).log_prob(z[900:, None]).sum(2) - math.log(3)).logsumexp(1).mean().item()
+    truth = (
+        -(torch.distributions.Normal(0.0, width).log_prob(z[900:, None]).sum(2) - math.log(3))
+        .logsumexp(1)
+        .mean()
+        .item()
+    )
     assert truth - 0.5 < found.nll < truth + 4, (found.nll, truth)
     few = fit_clusters(z[:60], z[900:], 3, diagonal=True).nll
     assert fit_clusters(z[:60], z[900:], 3, diagonal=True, ridge=torch.full((60,), 0.3)).nll < few
@@ -44,19 +56,26 @@ def test_samples_that_differ_by_how_much_they_move_are_told_apart():
 def test_the_width_is_the_likeliest():
     z = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
     h = fit_bandwidth(z[50:], z[:50])
-    nll = lambda s: -torch.distributions.Normal(0., h*s).log_prob(z[50:, None] - z[:50]).sum(2).logsumexp(1).mean()
+    nll = lambda s: (
+        -torch.distributions.Normal(0.0, h * s).log_prob(z[50:, None] - z[:50]).sum(2).logsumexp(1).mean()
+    )
     assert nll(1) < min(nll(0.9), nll(1.1))
-    test_fail(lambda: fit_bandwidth(torch.zeros(3, 2), torch.zeros(2, 2)), exc=MemtrainError, contains='same point')
+    test_fail(
+        lambda: fit_bandwidth(torch.zeros(3, 2), torch.zeros(2, 2)), exc=MemtrainError, contains='same point'
+    )
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #01c53bd7
 @pytest.mark.page
 def test_a_network_begins_with_what_was_fitted():
     x = make_points('pinwheel', 1200, torch.Generator().manual_seed(0))
-    x = torch.cat([x, x[:, :1]*x[:, 1:]], 1)
+    x = torch.cat([x, x[:, :1] * x[:, 1:]], 1)
     z = Whitening.fit(x).apply(x)
     for diagonal, K in ((False, 6), (True, 6), (True, 1)):
         found = fit_clusters(z[:900], z[900:], K, diagonal=diagonal)
-        for net, eps in ((FactorNet(3, panel=2), 1e-2), *([(LowRankNet(3, rank=1), 0.1)] if diagonal else [])):
+        for net, eps in (
+            (FactorNet(3, panel=2), 1e-2),
+            *([(LowRankNet(3, rank=1), 0.1)] if diagonal else []),
+        ):
             start_network(net, found, 1e-3)
             nll = -log_prob(net, z[900:], found.centers, found.log_mixing).mean().item()
             test_close(nll, found.nll, eps=eps)
@@ -66,6 +85,9 @@ def test_a_network_begins_with_what_was_fitted():
 from memtrain.wpo import make_points
 from memtrain.wpo_start import fit_clusters
 
+
 def test_solution_one_step_is_enough_for_eight_clear_groups():
     x = make_points('8gaussians', 3000)
-    assert abs(fit_clusters(x[:2500], x[2500:], 8, steps=1).nll - fit_clusters(x[:2500], x[2500:], 8).nll) < 0.1
+    assert (
+        abs(fit_clusters(x[:2500], x[2500:], 8, steps=1).nll - fit_clusters(x[:2500], x[2500:], 8).nll) < 0.1
+    )

@@ -21,16 +21,21 @@ def test_rank_slices_are_even_and_leave_nothing_out():
             parts = [list(range(n))[rank_slice(n, r, world)] for r in range(world)]
             test_eq(sum(parts, []), list(range(n)))
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    for bad in ((3, 2, 2), (3, -1, 2), (-1, 0, 1)): test_fail(rank_slice, args=bad, exc=MemtrainError, contains='world size')
+    for bad in ((3, 2, 2), (3, -1, 2), (-1, 0, 1)):
+        test_fail(rank_slice, args=bad, exc=MemtrainError, contains='world size')
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #e28760b8
 @pytest.mark.page
 def test_the_default_chunk_and_float64_are_predicted():
     net, x, mu = FactorNet(64).double(), torch.randn(8, 64).double(), torch.randn(100, 64).double()
-    for p in net.parameters(): p.grad = torch.zeros_like(p)
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
     for strategy, size in (('chunked', None), ('matrix_free', 60)):
         true = measure_peak(lambda: backward_by(strategy, net, x, mu, size))
-        assert 0.95 < predict_peak(strategy, 64, 100, 8, chunk_size=size, itemsize=8)['pass']/true < 1.05, (strategy, size)
+        assert 0.95 < predict_peak(strategy, 64, 100, 8, chunk_size=size, itemsize=8)['pass'] / true < 1.05, (
+            strategy,
+            size,
+        )
 
 
 # %% ../nbs/mixtures/45_wpo_run.ipynb #9e5c03d4
@@ -45,8 +50,27 @@ from memtrain.wpo_train import _without_denormals
 # %% ../nbs/mixtures/45_wpo_run.ipynb #bf494942
 @pytest.mark.page
 def test_settings_that_make_no_sense_are_told():
-    for bad in (dict(data='cifar'), dict(strategy='fast'), dict(batch_size=0), dict(max_iters=1.5), dict(lr=math.nan), dict(lr=0), dict(chunk_size=0), dict(chunk_size=2.5), dict(chunk_size=2), dict(screen=-1.0), dict(seed=-1),
-                dict(accumulation_steps=3), dict(memory='much'), dict(data=3), dict(train_kernel_size=True), dict(leave_one_out=False), dict(leave_one_out=1), dict(seed=2**63), dict(data_dir=5)):
+    for bad in (
+        dict(data='cifar'),
+        dict(strategy='fast'),
+        dict(batch_size=0),
+        dict(max_iters=1.5),
+        dict(lr=math.nan),
+        dict(lr=0),
+        dict(chunk_size=0),
+        dict(chunk_size=2.5),
+        dict(chunk_size=2),
+        dict(screen=-1.0),
+        dict(seed=-1),
+        dict(accumulation_steps=3),
+        dict(memory='much'),
+        dict(data=3),
+        dict(train_kernel_size=True),
+        dict(leave_one_out=False),
+        dict(leave_one_out=1),
+        dict(seed=2**63),
+        dict(data_dir=5),
+    ):
         test_fail(lambda: WPOConfig(**bad), exc=MemtrainError, contains=str(list(bad.values())[0]))
     WPOConfig(screen=30, chunk_size=1, strategy='chunked', lr=1, memory='24GB', em_steps=0, grad_clip=0)
     test_eq(WPOConfig(data='digits', data_dir=Path('images'), leave_one_out=False).data_dir, 'images')
@@ -54,34 +78,41 @@ def test_settings_that_make_no_sense_are_told():
 # %% ../nbs/mixtures/45_wpo_run.ipynb #711adc90
 @pytest.mark.page
 def test_denormals_are_zeros_inside_and_as_before_outside():
-    small, flushed = torch.tensor(1e-38), lambda: not (small*1e-3).item()
+    small, flushed = torch.tensor(1e-38), lambda: not (small * 1e-3).item()
     for before in (False, True):
         torch.set_flush_denormal(before)
         test_eq(flushed(), before)
-        with _without_denormals(): assert flushed()
+        with _without_denormals():
+            assert flushed()
         test_eq(flushed(), before)
     torch.set_flush_denormal(False)
 
 # %% ../nbs/solutions/41_wpo_train.ipynb #ce8089bf
 from memtrain.wpo_train import Rates, choose_strategy, predict_peak
 
+
 def test_solution_what_3072_dimensions_take_before_a_pass():
     p = predict_peak('matrix_free', 3072, 1000, 8)
     fixed = p['parameters'] + p['gradients'] + p['optimizer states']
-    assert fixed > 4*1.14*2**30 and p['total'] - fixed < 2**30
+    assert fixed > 4 * 1.14 * 2**30 and p['total'] - fixed < 2**30
+
 
 def test_solution_the_dense_loss_is_given_up_for_its_time():
     rates = Rates(multiply_adds=3e10, numbers=2e9, numbers_large=2e8, operations=4e5)
-    def chosen(d): return choose_strategy(d, 64, 16, 2**30, rates=rates).strategy
+
+    def chosen(d):
+        return choose_strategy(d, 64, 16, 2**30, rates=rates).strategy
+
     last = next(d for d in range(2, 256) if chosen(d) != 'single_gpu')
     assert last < 256 and predict_peak('single_gpu', last, 64, 16)['total'] < 2**30
 
 # %% ../nbs/solutions/45_wpo_run.ipynb #11b8e23c
 from memtrain.wpo_train import _one_cycle
 
+
 def test_solution_the_fiftieth_step_has_the_highest_rate():
     rates = [_one_cycle(i, 1000, 1e-3)[0] for i in range(1000)]
-    assert rates.index(max(rates)) == 49 and abs(rates[0] - 1e-3/25) < 1e-12
+    assert rates.index(max(rates)) == 49 and abs(rates[0] - 1e-3 / 25) < 1e-12
 
 # %% ../nbs/proofs/wpo_train.ipynb #9a4a71fb
 import copy, gzip, json, math, os, pickle, random, signal, subprocess, sys, tempfile
@@ -100,64 +131,114 @@ from memtrain.wpo_train import _generator, _one_cycle
 # %% ../nbs/proofs/wpo_train.ipynb #82db306c
 def write_cifar(folder, n, kind, seed=0):
     "Files as CIFAR-10 has them, two of `n` images each; gives the images"
-    images, folder = torch.randint(256, (2*n, 3072), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)), Path(folder)
+    images, folder = (
+        torch.randint(256, (2 * n, 3072), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)),
+        Path(folder),
+    )
     for i, part in enumerate(images.split(n), 1):
         labels = torch.arange(n, dtype=torch.uint8) % 10
-        if kind == 'bin': (folder/f'data_batch_{i}.bin').write_bytes(torch.cat([labels[:, None], part], 1).numpy().tobytes())
-        elif kind == 'python 2': (folder/f'data_batch_{i}').write_bytes(as_python_2(labels, part))
-        else: (folder/f'data_batch_{i}').write_bytes(pickle.dumps({'batch_label': f'training batch {i} of 2', 'labels': labels.tolist(), 'data': part.numpy(), 'filenames': ['x.png']*n}, protocol=2))
+        if kind == 'bin':
+            (folder / f'data_batch_{i}.bin').write_bytes(
+                torch.cat([labels[:, None], part], 1).numpy().tobytes()
+            )
+        elif kind == 'python 2':
+            (folder / f'data_batch_{i}').write_bytes(as_python_2(labels, part))
+        else:
+            (folder / f'data_batch_{i}').write_bytes(
+                pickle.dumps(
+                    {
+                        'batch_label': f'training batch {i} of 2',
+                        'labels': labels.tolist(),
+                        'data': part.numpy(),
+                        'filenames': ['x.png'] * n,
+                    },
+                    protocol=2,
+                )
+            )
     return images
+
 
 def as_python_2(labels, part):
     "The pickle as Python 2 wrote it, with strings that are bytes and text at once"
     data = part.numpy().tobytes()
-    return (b'\x80\2}q\1(U\x0bbatch_labelq\2U\x15training batch 1 of 2q\3U\6labelsq\4]q\5(' + b''.join(b'K' + bytes([k]) for k in labels.tolist())
-            + b'eU\4dataq\6cnumpy.core.multiarray\n_reconstruct\nq\7cnumpy\nndarray\nq\x08K\0\x85q\tU\1b\x87q\nRq\x0b(K\1K' + bytes([len(part)])
-            + b'M\0\x0c\x86q\x0ccnumpy\ndtype\nq\rU\2u1q\x0eK\0K\1\x87q\x0fRq\x10(K\3U\1|q\x11NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tq\x12b\x89T'
-            + len(data).to_bytes(4, 'little') + data + b'q\x13tq\x14bu.')
+    return (
+        b'\x80\2}q\1(U\x0bbatch_labelq\2U\x15training batch 1 of 2q\3U\6labelsq\4]q\5('
+        + b''.join(b'K' + bytes([k]) for k in labels.tolist())
+        + b'eU\4dataq\6cnumpy.core.multiarray\n_reconstruct\nq\7cnumpy\nndarray\nq\x08K\0\x85q\tU\1b\x87q\nRq\x0b(K\1K'
+        + bytes([len(part)])
+        + b'M\0\x0c\x86q\x0ccnumpy\ndtype\nq\rU\2u1q\x0eK\0K\1\x87q\x0fRq\x10(K\3U\1|q\x11NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tq\x12b\x89T'
+        + len(data).to_bytes(4, 'little')
+        + data
+        + b'q\x13tq\x14bu.'
+    )
+
 
 def test_both_versions_of_cifar10_are_read():
     for kind in ('bin', 'pickle', 'python 2'):
         with tempfile.TemporaryDirectory() as d:
             images = write_cifar(d, 7, kind)
             assert torch.equal(load_cifar10(d), images)
-            (Path(d)/'test_batch').write_bytes(b'not read')
+            (Path(d) / 'test_batch').write_bytes(b'not read')
             assert torch.equal(load_cifar10(d), images)
 
 # %% ../nbs/proofs/wpo_train.ipynb #bff8b7ba
 def test_foreign_and_truncated_files_are_told():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
-        test_fail(lambda: load_cifar10(d/'none'), exc=MemtrainError, contains='no such folder')
+        test_fail(lambda: load_cifar10(d / 'none'), exc=MemtrainError, contains='no such folder')
         test_fail(lambda: load_cifar10(d), exc=MemtrainError, contains='no data_batch_1')
-        for call in (lambda: load_cifar10(d/'none'), lambda: load_cifar10(d)):
-            for says in ('cifar-10-python.tar.gz', 'cifar-10-binary.tar.gz', 'data_batch_1', 'data_dir'): test_fail(call, exc=MemtrainError, contains=says)
+        for call in (lambda: load_cifar10(d / 'none'), lambda: load_cifar10(d)):
+            for says in ('cifar-10-python.tar.gz', 'cifar-10-binary.tar.gz', 'data_batch_1', 'data_dir'):
+                test_fail(call, exc=MemtrainError, contains=says)
         write_cifar(d, 3, 'bin')
-        whole = (d/'data_batch_2.bin').read_bytes()
-        for bad, says in ((whole[:-1], 'no whole number'), (b'', '0 bytes'), (b'\x0b' + whole[1:], 'label 11')):
-            (d/'data_batch_2.bin').write_bytes(bad)
+        whole = (d / 'data_batch_2.bin').read_bytes()
+        for bad, says in (
+            (whole[:-1], 'no whole number'),
+            (b'', '0 bytes'),
+            (b'\x0b' + whole[1:], 'label 11'),
+        ):
+            (d / 'data_batch_2.bin').write_bytes(bad)
             test_fail(lambda: load_cifar10(d), exc=MemtrainError, contains=says)
             test_fail(lambda: load_cifar10(d), exc=MemtrainError, contains='data_batch_2.bin')
         write_cifar(d, 3, 'pickle')
-        whole = (d/'data_batch_1').read_bytes()
-        for bad in (whole[:-500], whole[:40], b'', pickle.dumps([1, 2], 2), pickle.dumps({'data': 3}, 2), pickle.dumps({'labels': [1]}, 2), b'hello', b'cos\nsystem\n(S"true"\ntR.'):
-            (d/'data_batch_1').write_bytes(bad)
+        whole = (d / 'data_batch_1').read_bytes()
+        for bad in (
+            whole[:-500],
+            whole[:40],
+            b'',
+            pickle.dumps([1, 2], 2),
+            pickle.dumps({'data': 3}, 2),
+            pickle.dumps({'labels': [1]}, 2),
+            b'hello',
+            b'cos\nsystem\n(S"true"\ntR.',
+        ):
+            (d / 'data_batch_1').write_bytes(bad)
             test_fail(lambda: load_cifar10(d), exc=MemtrainError, contains='data_batch_1')
 
 # %% ../nbs/proofs/wpo_train.ipynb #7e0ca454
 def test_a_foreign_table_is_told():
     with tempfile.TemporaryDirectory() as d:
-        d, row = Path(d), ','.join(['3']*64 + ['1']) + '\n'
-        for bad, says in ((gzip.compress(b'1,2,3\n'), 'shape (1, 3)'), (gzip.compress(row.replace('3', '17').encode()), 'shape (1, 65)'), (b'no gzip', "can't be read"), (gzip.compress(row.encode())[:-9], "can't be read"),
-                          (gzip.compress(b'a,b\n'), "can't be read")):
-            (d/'digits.csv.gz').write_bytes(bad)
-            test_fail(lambda: load_digits(d/'digits.csv.gz'), exc=MemtrainError, contains=says)
-        (d/'digits.csv.gz').write_bytes(gzip.compress((row*5).encode()))
-        assert torch.equal(load_digits(d/'digits.csv.gz'), torch.full((5, 64), 3.))
-        test_fail(lambda: load_digits(d/'other'), exc=MemtrainError, contains='pip install scikit-learn')
-        test_fail(lambda: load_digits(d/'none'/'digits.csv.gz'), exc=MemtrainError, contains='give data_dir, the folder of a digits.csv.gz')
+        d, row = Path(d), ','.join(['3'] * 64 + ['1']) + '\n'
+        for bad, says in (
+            (gzip.compress(b'1,2,3\n'), 'shape (1, 3)'),
+            (gzip.compress(row.replace('3', '17').encode()), 'shape (1, 65)'),
+            (b'no gzip', "can't be read"),
+            (gzip.compress(row.encode())[:-9], "can't be read"),
+            (gzip.compress(b'a,b\n'), "can't be read"),
+        ):
+            (d / 'digits.csv.gz').write_bytes(bad)
+            test_fail(lambda: load_digits(d / 'digits.csv.gz'), exc=MemtrainError, contains=says)
+        (d / 'digits.csv.gz').write_bytes(gzip.compress((row * 5).encode()))
+        assert torch.equal(load_digits(d / 'digits.csv.gz'), torch.full((5, 64), 3.0))
+        test_fail(lambda: load_digits(d / 'other'), exc=MemtrainError, contains='pip install scikit-learn')
+        test_fail(
+            lambda: load_digits(d / 'none' / 'digits.csv.gz'),
+            exc=MemtrainError,
+            contains='give data_dir, the folder of a digits.csv.gz',
+        )
     with patch('importlib.util.find_spec', lambda name: None):
-        for says in ('pip install scikit-learn', 'data_dir'): test_fail(load_digits, exc=MemtrainError, contains=says)
+        for says in ('pip install scikit-learn', 'data_dir'):
+            test_fail(load_digits, exc=MemtrainError, contains=says)
 
 # %% ../nbs/proofs/wpo_train.ipynb #32fd32b4
 def test_images_are_split_and_scaled():
@@ -165,37 +246,61 @@ def test_images_are_split_and_scaled():
         images = write_cifar(d, 10, 'bin')
         train, held_out = load_data('cifar10', d, seed=3, noise=0)
         test_eq((train.shape, held_out.shape, train.dtype), ((18, 3072), (2, 3072), torch.float32))
-        back = ((torch.cat([train, held_out]) + 1)*127.5).round().to(torch.uint8)
+        back = ((torch.cat([train, held_out]) + 1) * 127.5).round().to(torch.uint8)
         test_eq(sorted(back.tolist()), sorted(images.tolist()))
         noisy, other = load_data('cifar10', d, seed=3)
         test_close((noisy - train).std().item(), 0.1, eps=0.01)
         test_close((other - held_out).std().item(), 0.1, eps=0.01)
-        assert torch.equal(noisy, load_data('cifar10', d, seed=3)[0]) and not torch.equal(train, load_data('cifar10', d, seed=4, noise=0)[0])
+        assert torch.equal(noisy, load_data('cifar10', d, seed=3)[0]) and not torch.equal(
+            train, load_data('cifar10', d, seed=4, noise=0)[0]
+        )
         write_digits(d, 10)
         test_eq([len(t) for t in load_data('digits', d)], [8, 2])
-    for says in ('cifar-10-python.tar.gz', 'cifar-10-binary.tar.gz', 'data_batch_1 to data_batch_5', 'its folder as data_dir'): test_fail(lambda: load_data('cifar10'), exc=MemtrainError, contains=says)
+    for says in (
+        'cifar-10-python.tar.gz',
+        'cifar-10-binary.tar.gz',
+        'data_batch_1 to data_batch_5',
+        'its folder as data_dir',
+    ):
+        test_fail(lambda: load_data('cifar10'), exc=MemtrainError, contains=says)
     test_fail(lambda: load_data('mnist'), exc=MemtrainError, contains='digits or cifar10')
 
     x, g = torch.arange(17, dtype=torch.uint8).repeat(4000, 1), torch.Generator().manual_seed(0)
-    level = (see_images(x, 17, 0, g) + 1)*17/2
-    assert torch.equal(level.floor(), x.float()) and abs((level - x).var().item() - 1/12) < 1e-3 and torch.allclose(see_images(x, 17, 0), (2*x.float() + 1)/17 - 1, atol=1e-6)
+    level = (see_images(x, 17, 0, g) + 1) * 17 / 2
+    assert (
+        torch.equal(level.floor(), x.float())
+        and abs((level - x).var().item() - 1 / 12) < 1e-3
+        and torch.allclose(see_images(x, 17, 0), (2 * x.float() + 1) / 17 - 1, atol=1e-6)
+    )
+
 
 def test_bits_are_those_of_whole_levels():
     g, net = torch.Generator().manual_seed(0), FactorNet(3, 4, 1, scale=2.0)
     levels = torch.randint(5, 12, (4000, 3), generator=g).to(torch.uint8)
     seen, own = see_images(levels, 17, 0, g), None
-    source = SimpleNamespace(name='digits', true=False, levels=17, bytes_of=seen, held_out=seen[:500], val=seen[:500], learnt=lambda n, g: (seen[:500], own))
+    source = SimpleNamespace(
+        name='digits',
+        true=False,
+        levels=17,
+        bytes_of=seen,
+        held_out=seen[:500],
+        val=seen[:500],
+        learnt=lambda n, g: (seen[:500], own),
+    )
     mixture = Mixture(net, torch.zeros(1, 3), torch.zeros(1), 'digits')
     found = judge_mixture(mixture, source, 4000)[1]['bits_per_dim']
-    with torch.no_grad(): L = net.cholesky(torch.zeros(1, 3))[0].double()
-    u = ((torch.arange(17)[levels.long()][..., None] + (torch.arange(50) + 0.5)/50)*2/17 - 1).double()  # each number at 50 places of its level, the same for all three
-    logp = -((u.mT @ L).square().sum(2))/2 + L.diagonal().log().sum() - 1.5*math.log(2*math.pi)
-    test_close(found, -(logp.mean()/3/math.log(2)).item() + math.log2(17/2), eps=0.03)
+    with torch.no_grad():
+        L = net.cholesky(torch.zeros(1, 3))[0].double()
+    # each number at 50 places of its level, the same for all three
+    u = ((torch.arange(17)[levels.long()][..., None] + (torch.arange(50) + 0.5) / 50) * 2 / 17 - 1).double()
+    logp = -((u.mT @ L).square().sum(2)) / 2 + L.diagonal().log().sum() - 1.5 * math.log(2 * math.pi)
+    test_close(found, -(logp.mean() / 3 / math.log(2)).item() + math.log2(17 / 2), eps=0.03)
+
 
 def write_digits(folder, n=60):
     "A digits.csv.gz of `n` rows"
-    row = lambda i: ','.join(str((i*i + 7*i*j + j*j) % 251 % 17) for j in range(64)) + ',0\n'
-    (Path(folder)/'digits.csv.gz').write_bytes(gzip.compress(''.join(map(row, range(n))).encode()))
+    row = lambda i: ','.join(str((i * i + 7 * i * j + j * j) % 251 % 17) for j in range(64)) + ',0\n'
+    (Path(folder) / 'digits.csv.gz').write_bytes(gzip.compress(''.join(map(row, range(n))).encode()))
 
 # %% ../nbs/proofs/wpo_train.ipynb #747173c7
 SETUP = '''
@@ -237,7 +342,10 @@ def compare(group, net, x, mu, method, chunk_size, mixing, own, share=0.0):
 '''
 
 # %% ../nbs/proofs/wpo_train.ipynb #f3ecc85c
-RANKS = SETUP + COMPARE + '''
+RANKS = (
+    SETUP
+    + COMPARE
+    + '''
 with start_ranks('cpu') as ranks:
     pair, worst, n = dist.new_group([0, 1]), [0., 0.], 0
     for d, K, B, panel in ((1, 1, 1, 1), (5, 7, 6, 2), (130, 5, 2, 64)):
@@ -266,6 +374,7 @@ with start_ranks('cpu') as ranks:
     found = ranks.gather((worst, n))
     if ranks.main: print(json.dumps(found))
 '''
+)
 
 # %% ../nbs/proofs/wpo_train.ipynb #8eec5a34
 FORKED = '''
@@ -289,11 +398,14 @@ for p in ranks: p.join()
 sys.exit(any(p.exitcode for p in ranks))
 '''
 
+
 def run_ranks(n, script):
     "What rank 0 of `n` ranks has printed last"
     with tempfile.TemporaryDirectory() as d:
-        (Path(d)/'script.py').write_text(script)
-        run = subprocess.run([sys.executable, '-c', FORKED, str(n)], cwd=d, capture_output=True, text=True, timeout=300)
+        (Path(d) / 'script.py').write_text(script)
+        run = subprocess.run(
+            [sys.executable, '-c', FORKED, str(n)], cwd=d, capture_output=True, text=True, timeout=300
+        )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -301,7 +413,8 @@ def run_ranks(n, script):
 def test_ranks_compute_the_loss_of_one_process():
     found = run_ranks(3, RANKS)
     test_eq([n for _, n in found], [36, 36, 21])
-    for (loss, gradient), _ in found: assert loss < 1e-12 and gradient < 1e-10, found
+    for (loss, gradient), _ in found:
+        assert loss < 1e-12 and gradient < 1e-10, found
 
 # %% ../nbs/proofs/wpo_train.ipynb #80638f05
 def test_alone_a_rank_has_all_centers():
@@ -311,79 +424,153 @@ def test_alone_a_rank_has_all_centers():
     grads = {}
     for strategy in STRATEGIES:
         net.zero_grad()
-        loss = backward_by(strategy, net, x, mu, chunk_size=4, accumulation_steps=3, log_mixing=mixing, leave_one_out=own)
+        loss = backward_by(
+            strategy, net, x, mu, chunk_size=4, accumulation_steps=3, log_mixing=mixing, leave_one_out=own
+        )
         grads[strategy] = torch.cat([loss[None], *(p.grad.flatten() for p in net.parameters())])
-        assert not loss.requires_grad and (grads[strategy] - grads['single_gpu']).norm() < 1e-12*grads['single_gpu'].norm(), strategy
+        assert (
+            not loss.requires_grad
+            and (grads[strategy] - grads['single_gpu']).norm() < 1e-12 * grads['single_gpu'].norm()
+        ), strategy
     test_fail(lambda: backward_by('dense', net, x, mu), exc=MemtrainError, contains='take one of single_gpu')
-    test_fail(lambda: backward_by('gradient_accumulation', net, x, mu, accumulation_steps=0), exc=MemtrainError, contains='accumulation_steps 0 ')
-    test_fail(lambda: backward_by('gradient_accumulation', net, x[:0], mu), exc=MemtrainError, contains='x is empty')
+    test_fail(
+        lambda: backward_by('gradient_accumulation', net, x, mu, accumulation_steps=0),
+        exc=MemtrainError,
+        contains='accumulation_steps 0 ',
+    )
+    test_fail(
+        lambda: backward_by('gradient_accumulation', net, x[:0], mu), exc=MemtrainError, contains='x is empty'
+    )
 
 # %% ../nbs/proofs/wpo_train.ipynb #ec4e6a8f
-def true_pass(strategy, dim, centers, batch_size, hidden, depth, panel, chunk_size=None, accumulation_steps=1, likelihood=0.0, rank=None):
+def true_pass(
+    strategy,
+    dim,
+    centers,
+    batch_size,
+    hidden,
+    depth,
+    panel,
+    chunk_size=None,
+    accumulation_steps=1,
+    likelihood=0.0,
+    rank=None,
+):
     "The peak of `backward_by` beyond parameters, gradients, centers and batch"
-    net, x, mu = LowRankNet(dim, hidden, depth, rank) if rank else FactorNet(dim, hidden, depth, panel=panel), torch.randn(batch_size, dim), torch.randn(centers, dim)
-    for p in net.parameters(): p.grad = torch.zeros_like(p)
-    return measure_peak(lambda: backward_by(strategy, net, x, mu, chunk_size, accumulation_steps, likelihood=likelihood))
+    net, x, mu = (
+        LowRankNet(dim, hidden, depth, rank) if rank else FactorNet(dim, hidden, depth, panel=panel),
+        torch.randn(batch_size, dim),
+        torch.randn(centers, dim),
+    )
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+    return measure_peak(
+        lambda: backward_by(strategy, net, x, mu, chunk_size, accumulation_steps, likelihood=likelihood)
+    )
 
 # %% ../nbs/proofs/wpo_train.ipynb #4955fada
 def random_setting(r, limit=2e8):
     "A shape, a strategy and its knobs, with about `limit` multiply-adds or less"
     while True:
-        draw = lambda low, high: round(2**r.uniform(math.log2(low), math.log2(high)))
-        s = dict(strategy=r.choice(STRATEGIES), dim=draw(2, 512), centers=draw(1, 2000), batch_size=draw(1, 64),
-                 hidden=r.choice([16, 64, 64, 128]), depth=r.choice([2, 3, 5, 5]), panel=r.choice([8, 16, 32, 64]), likelihood=r.choice([0.0, 0.5, 1.0]))
-        if s['dim'] > 2 and r.random() < 0.3: s['rank'] = r.randint(1, min(32, s['dim'] - 1))
-        if s['strategy'] == 'gradient_accumulation': s['accumulation_steps'] = r.randint(1, s['batch_size'])
-        elif s['strategy'] != 'single_gpu' and r.random() < 0.4: s['chunk_size'] = r.randint(1, s['centers'])
+        draw = lambda low, high: round(2 ** r.uniform(math.log2(low), math.log2(high)))
+        s = dict(
+            strategy=r.choice(STRATEGIES),
+            dim=draw(2, 512),
+            centers=draw(1, 2000),
+            batch_size=draw(1, 64),
+            hidden=r.choice([16, 64, 64, 128]),
+            depth=r.choice([2, 3, 5, 5]),
+            panel=r.choice([8, 16, 32, 64]),
+            likelihood=r.choice([0.0, 0.5, 1.0]),
+        )
+        if s['dim'] > 2 and r.random() < 0.3:
+            s['rank'] = r.randint(1, min(32, s['dim'] - 1))
+        if s['strategy'] == 'gradient_accumulation':
+            s['accumulation_steps'] = r.randint(1, s['batch_size'])
+        elif s['strategy'] != 'single_gpu' and r.random() < 0.4:
+            s['chunk_size'] = r.randint(1, s['centers'])
         K, d, B = s['centers'], s['dim'], s['batch_size']
-        passes = K/s.get('chunk_size', K)*(d/s['panel'] + 2)*s.get('accumulation_steps', 1)  # many small operations take long as well
-        if K*d*d*(s['hidden'] + 10*B) + 100*K*B*d < limit and passes < 80 and predict_peak(**s)['pass'] < limit/5: return s
+        # many small operations take long as well
+        passes = K / s.get('chunk_size', K) * (d / s['panel'] + 2) * s.get('accumulation_steps', 1)
+        if (
+            K * d * d * (s['hidden'] + 10 * B) + 100 * K * B * d < limit
+            and passes < 80
+            and predict_peak(**s)['pass'] < limit / 5
+        ):
+            return s
 
 # %% ../nbs/proofs/wpo_train.ipynb #fa3a2696
 def test_a_long_step_is_left_and_made_again():
-    c = WPOConfig(data='moons', train_kernel_size=8, batch_size=16, hiddenunits=8, depth=2, max_iters=4, eval_interval=2, strategy='matrix_free', likelihood=0.5)
+    c = WPOConfig(
+        data='moons',
+        train_kernel_size=8,
+        batch_size=16,
+        hiddenunits=8,
+        depth=2,
+        max_iters=4,
+        eval_interval=2,
+        strategy='matrix_free',
+        likelihood=0.5,
+    )
+
     class Told(WPOTrainer):
         def loss_and_gradient(self, x, own):
             if self.iter == 2:
                 os.kill(os.getpid(), self.by)
-                for _ in range(10**9): pass
+                for _ in range(10**9):
+                    pass
             return super().loss_and_gradient(x, own)
+
     wanted = WPOTrainer(c, device='cpu').run()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     for by in (signal.SIGTERM, signal.SIGINT):
         with tempfile.TemporaryDirectory() as run:
             told = Told(c, run, device='cpu')
             told.by = by
-            try: told.run()
-            except Stopped as e: assert e.status == 128 + by and 'after step 2, which is saved' in str(e), e
-            else: raise AssertionError('nobody stopped it')
-            if by == signal.SIGINT: continue
+            try:
+                told.run()
+            except Stopped as e:
+                assert e.status == 128 + by and 'after step 2, which is saved' in str(e), e
+            else:
+                raise AssertionError('nobody stopped it')
+            if by == signal.SIGINT:
+                continue
             found = WPOTrainer(c, run, device='cpu', resume=True).run()
-            for k in ('nll_held_out', 'nll_train', 'sliced_wasserstein', 'best_step'): test_eq(found[k], wanted[k])
-            test_eq([line['iter'] for line in read_metrics(Path(run)/'metrics.jsonl')], [1, 2, 3, 4])
+            for k in ('nll_held_out', 'nll_train', 'sliced_wasserstein', 'best_step'):
+                test_eq(found[k], wanted[k])
+            test_eq([line['iter'] for line in read_metrics(Path(run) / 'metrics.jsonl')], [1, 2, 3, 4])
 
 # %% ../nbs/proofs/wpo_train.ipynb #3d18a1a5
 def test_predicted_peaks_are_the_true_ones():
     r, ratios = random.Random(31), []
     for _ in range(12):
         s = random_setting(r)
-        ratios.append(predict_peak(**s)['pass']/true_pass(**s))
+        ratios.append(predict_peak(**s)['pass'] / true_pass(**s))
         assert ratios[-1] > 0.9, (s, ratios[-1])
     assert sum(abs(q - 1) < 0.15 for q in ratios) >= 11, ratios
 
 # %% ../nbs/proofs/wpo_train.ipynb #0342c8d4
 def test_a_whole_step_is_predicted():
-    for strategy, d, K, B, kw in (('matrix_free', 64, 12, 4, {}), ('chunked', 40, 3, 2, {'chunk_size': 2}),
-                                  ('matrix_free', 3, 300, 20, {'optimizer': 'sgd'})):
+    for strategy, d, K, B, kw in (
+        ('matrix_free', 64, 12, 4, {}),
+        ('chunked', 40, 3, 2, {'chunk_size': 2}),
+        ('matrix_free', 3, 300, 20, {'optimizer': 'sgd'}),
+    ):
         p = predict_peak(strategy, d, K, B, **kw)
+
         def step():
             net, x, mu = FactorNet(d), torch.randn(B, d), torch.randn(K, d)
-            opt = torch.optim.SGD(net.parameters()) if 'optimizer' in kw else torch.optim.AdamW(net.parameters())
+            opt = (
+                torch.optim.SGD(net.parameters())
+                if 'optimizer' in kw
+                else torch.optim.AdamW(net.parameters())
+            )
             for _ in range(2):
                 opt.zero_grad(set_to_none=False)
                 backward_by(strategy, net, x, mu, kw.get('chunk_size'))
                 opt.step()
-        assert 0.9 < p['total']/measure_peak(step) < 1.15, (strategy, p, measure_peak(step))
+
+        assert 0.9 < p['total'] / measure_peak(step) < 1.15, (strategy, p, measure_peak(step))
         net = FactorNet(d)
         test_eq(p['parameters'], nbytes(net))
         test_eq(WPOStep(strategy, d, 10**6, B).k, choose_chunk(strategy, d, B, nbytes(net)))
@@ -391,23 +578,50 @@ def test_a_whole_step_is_predicted():
 # %% ../nbs/proofs/wpo_train.ipynb #e03ad692
 def test_predictions_follow_what_they_are_told():
     total = lambda *a, **kw: predict_peak(*a, **kw)['total']
-    assert total('model_parallel', 256, 64, 8, world_size=4, chunk_size=64) < total('matrix_free', 256, 64, 8, chunk_size=64)
-    assert total('matrix_free', 256, 2048, 8) < 1.5*total('matrix_free', 256, 64, 8) < total('single_gpu', 256, 64, 8)
-    assert total('gradient_accumulation', 4, 64, 64, accumulation_steps=8) < total('gradient_accumulation', 4, 64, 64)
-    assert predict_peak('matrix_free', 768, 64, 8)['pass'] < 60*MIB < predict_peak('single_gpu', 768, 64, 8)['pass']
+    assert total('model_parallel', 256, 64, 8, world_size=4, chunk_size=64) < total(
+        'matrix_free', 256, 64, 8, chunk_size=64
+    )
+    assert (
+        total('matrix_free', 256, 2048, 8)
+        < 1.5 * total('matrix_free', 256, 64, 8)
+        < total('single_gpu', 256, 64, 8)
+    )
+    assert total('gradient_accumulation', 4, 64, 64, accumulation_steps=8) < total(
+        'gradient_accumulation', 4, 64, 64
+    )
+    assert (
+        predict_peak('matrix_free', 768, 64, 8)['pass']
+        < 60 * MIB
+        < predict_peak('single_gpu', 768, 64, 8)['pass']
+    )
     assert predict_peak('matrix_free', 64, 8, 8, optimizer='sgd')['optimizer states'] == 0
     good = dict(strategy='chunked', dim=2, centers=3, batch_size=4)
-    for name, value in dict(dim=0, centers=0, batch_size=2.5, chunk_size=0, accumulation_steps=-1, world_size=0, optimizer='adam', strategy='dense').items():
-        test_fail(lambda: predict_peak(**{**good, name: value}), exc=MemtrainError, contains=f'{name} {value!r}' if value is not None else name)
+    for name, value in dict(
+        dim=0,
+        centers=0,
+        batch_size=2.5,
+        chunk_size=0,
+        accumulation_steps=-1,
+        world_size=0,
+        optimizer='adam',
+        strategy='dense',
+    ).items():
+        test_fail(
+            lambda: predict_peak(**{**good, name: value}),
+            exc=MemtrainError,
+            contains=f'{name} {value!r}' if value is not None else name,
+        )
 
 # %% ../nbs/proofs/wpo_train.ipynb #85c35327
 RATES = Rates(multiply_adds=3e10, numbers=2e9, numbers_large=2e8, operations=4e5)
+
 
 def test_more_memory_never_gives_a_slower_choice():
     for shape in ((2, 64, 64), (64, 300, 8), (256, 1000, 16), (768, 64, 8), (100, 1, 1), (3072, 1000, 8)):
         seconds = []
         for power in range(10, 45):
-            try: choice = choose_strategy(*shape, budget=2**power, rates=RATES)
+            try:
+                choice = choose_strategy(*shape, budget=2**power, rates=RATES)
             except MemtrainError as e:
                 assert not seconds and 'the closest, ' in str(e), (shape, e)
                 continue
@@ -420,41 +634,75 @@ def test_more_memory_never_gives_a_slower_choice():
 
 # %% ../nbs/proofs/wpo_train.ipynb #4a77a136
 def test_the_budget_is_kept_to_the_byte():
-    c = choose_strategy(256, 200, 16, 48*MIB, rates=RATES)
+    c = choose_strategy(256, 200, 16, 48 * MIB, rates=RATES)
     smallest = min(predict_peak(s, 256, 200, 16, chunk_size=1)['total'] for s in ('chunked', 'matrix_free'))
     test_eq(choose_strategy(256, 200, 16, smallest, rates=RATES).strategy, 'matrix_free')
-    test_fail(lambda: choose_strategy(256, 200, 16, smallest - 1, rates=RATES), exc=MemtrainError, contains='1 B more')
-    assert '> matrix_free' in str(c) and 'too large' in str(c) and str(c).count('\n') == 5 and 'budget 48.0 MiB' in str(c)
-    test_eq([r['strategy'] for r in choose_strategy(8, 20, 4, GIB, world_size=2, rates=RATES).rows], ['model_parallel'])
+    test_fail(
+        lambda: choose_strategy(256, 200, 16, smallest - 1, rates=RATES),
+        exc=MemtrainError,
+        contains='1 B more',
+    )
+    assert (
+        '> matrix_free' in str(c)
+        and 'too large' in str(c)
+        and str(c).count('\n') == 5
+        and 'budget 48.0 MiB' in str(c)
+    )
+    test_eq(
+        [r['strategy'] for r in choose_strategy(8, 20, 4, GIB, world_size=2, rates=RATES).rows],
+        ['model_parallel'],
+    )
     good = dict(dim=2, centers=3, batch_size=4, budget=GIB, rates=RATES)
     for name, value in dict(dim=0, centers=-1, world_size=0, batch_size=None, optimizer='lion').items():
-        test_fail(lambda: choose_strategy(**{**good, name: value}), exc=MemtrainError, contains=f'{name} {value!r}' if value is not None else name)
+        test_fail(
+            lambda: choose_strategy(**{**good, name: value}),
+            exc=MemtrainError,
+            contains=f'{name} {value!r}' if value is not None else name,
+        )
 
 # %% ../nbs/proofs/wpo_train.ipynb #1c0e5b9a
 def test_a_choice_changes_no_loss():
     torch.manual_seed(0)
     net, x, mu = FactorNet(40), torch.randn(6, 40), torch.randn(30, 40)
-    exact, rough = (backward_by('single_gpu', net.to(t), x.to(t), mu.to(t)).item() for t in (torch.float64, torch.float32))
-    for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, max(1e-6, 2*abs(rough/exact - 1)))):  # the dense loss has an error of its own
+    exact, rough = (
+        backward_by('single_gpu', net.to(t), x.to(t), mu.to(t)).item() for t in (torch.float64, torch.float32)
+    )
+    # the dense loss has an error of its own
+    for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, max(1e-6, 2 * abs(rough / exact - 1)))):
         net, x, mu, seen = net.to(dtype), x.to(dtype), mu.to(dtype), set()
-        for budget in [b*MIB//8 for b in range(1, 400, 2)]:
-            try: c = choose_strategy(40, 30, 6, budget, rates=RATES, itemsize=x.element_size())
-            except MemtrainError: continue
-            if (key := (c.strategy, c.chunk_size, c.accumulation_steps)) in seen: continue
+        for budget in [b * MIB // 8 for b in range(1, 400, 2)]:
+            try:
+                c = choose_strategy(40, 30, 6, budget, rates=RATES, itemsize=x.element_size())
+            except MemtrainError:
+                continue
+            if (key := (c.strategy, c.chunk_size, c.accumulation_steps)) in seen:
+                continue
             seen.add(key)
-            assert abs(backward_by(c.strategy, net, x, mu, c.chunk_size, c.accumulation_steps)/exact - 1) <= allowed, key
+            assert (
+                abs(backward_by(c.strategy, net, x, mu, c.chunk_size, c.accumulation_steps) / exact - 1)
+                <= allowed
+            ), key
         assert len({s for s, _, _ in seen}) > 1, seen
 
 # %% ../nbs/proofs/wpo_train.ipynb #7657494d
 def test_rates_and_seconds_follow_the_work():
     rates = measure_rates()
-    assert rates is measure_rates() and min(vars(rates).values()) > 0 and rates.multiply_adds > rates.numbers_large
+    assert (
+        rates is measure_rates()
+        and min(vars(rates).values()) > 0
+        and rates.multiply_adds > rates.numbers_large
+    )
     seconds = lambda *a, **kw: predict_seconds(*a, rates=RATES, **kw)
     for s in STRATEGIES:
-        for more in ((64, 400, 8), (128, 200, 8), (64, 200, 64)): assert seconds(s, 64, 200, 8) < seconds(s, *more)
+        for more in ((64, 400, 8), (128, 200, 8), (64, 200, 64)):
+            assert seconds(s, 64, 200, 8) < seconds(s, *more)
     alone = seconds('matrix_free', 64, 200, 8, chunk_size=200)
-    assert seconds('matrix_free', 64, 200, 8, chunk_size=1) > alone > seconds('model_parallel', 64, 200, 8, world_size=4)
-    assert seconds('single_gpu', 768, 64, 8) > 2*seconds('matrix_free', 768, 64, 8)
+    assert (
+        seconds('matrix_free', 64, 200, 8, chunk_size=1)
+        > alone
+        > seconds('model_parallel', 64, 200, 8, world_size=4)
+    )
+    assert seconds('single_gpu', 768, 64, 8) > 2 * seconds('matrix_free', 768, 64, 8)
     test_fail(lambda: seconds('all', 2, 3, 4), exc=MemtrainError, contains="strategy 'all'")
 
 # %% ../nbs/proofs/wpo_train.ipynb #d8f0c121
@@ -463,68 +711,132 @@ def test_the_schedule_is_torchs_one_cycle():
         opt = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], 1.0)
         torchs = torch.optim.lr_scheduler.OneCycleLR(opt, 2.0, n, pct_start=0.05)
         for i in range(n):
-            test_close(_one_cycle(i, n, 2.0), (opt.param_groups[0]['lr'], opt.param_groups[0]['betas'][0]), eps=1e-9)
+            test_close(
+                _one_cycle(i, n, 2.0), (opt.param_groups[0]['lr'], opt.param_groups[0]['betas'][0]), eps=1e-9
+            )
             opt.step()
-            if i < n - 1: torchs.step()
-    for n in (1, 2, 19, 20, 21): assert all(0 < _one_cycle(i, n, 2.0)[0] <= 2 and 0.85 <= _one_cycle(i, n, 2.0)[1] <= 0.95 for i in range(n)), n
+            if i < n - 1:
+                torchs.step()
+    for n in (1, 2, 19, 20, 21):
+        assert all(
+            0 < _one_cycle(i, n, 2.0)[0] <= 2 and 0.85 <= _one_cycle(i, n, 2.0)[1] <= 0.95 for i in range(n)
+        ), n
 
 # %% ../nbs/proofs/wpo_train.ipynb #1fb60555
-def short(**kw): return WPOConfig(**{**dict(train_kernel_size=32, batch_size=64, max_iters=60, checkpoint_interval=10, em_steps=5), **kw})
+def short(**kw):
+    return WPOConfig(
+        **{
+            **dict(train_kernel_size=32, batch_size=64, max_iters=60, checkpoint_interval=10, em_steps=5),
+            **kw,
+        }
+    )
+
 
 def test_a_short_run_learns_and_is_kept():
     with tempfile.TemporaryDirectory() as d:
-        trainer = WPOTrainer(short(max_iters=150), Path(d)/'run', 'cpu')
+        trainer = WPOTrainer(short(max_iters=150), Path(d) / 'run', 'cpu')
         s = trainer.run()
-        assert s['nll_true'] < s['nll_held_out'] < 3.6 and s['sliced_wasserstein'] < 0.6 and s['memorisation_gap'] < 0.2, s
-        log = read_metrics(Path(d)/'run'/'metrics.jsonl')
+        assert (
+            s['nll_true'] < s['nll_held_out'] < 3.6
+            and s['sliced_wasserstein'] < 0.6
+            and s['memorisation_gap'] < 0.2
+        ), s
+        log = read_metrics(Path(d) / 'run' / 'metrics.jsonl')
         test_eq([m['iter'] for m in log], list(range(1, 151)))
-        test_eq(json.loads((Path(d)/'run'/'summary.json').read_text()), s)
-        test_fail(lambda: WPOTrainer(short(), Path(d)/'run', 'cpu'), exc=MemtrainError, contains='holds a run already')
+        test_eq(json.loads((Path(d) / 'run' / 'summary.json').read_text()), s)
+        test_fail(
+            lambda: WPOTrainer(short(), Path(d) / 'run', 'cpu'),
+            exc=MemtrainError,
+            contains='holds a run already',
+        )
 
 # %% ../nbs/proofs/wpo_train.ipynb #dea6033e
-def losses(folder): return [(m['iter'], m['loss'], m['grad_norm']) for m in read_metrics(Path(folder)/'metrics.jsonl')]
+def losses(folder):
+    return [(m['iter'], m['loss'], m['grad_norm']) for m in read_metrics(Path(folder) / 'metrics.jsonl')]
+
 
 def run_and_break(config, out, at):
     "A run that is killed in step `at`, and one that goes on behind it"
     trainer, step = WPOTrainer(config, out, 'cpu'), WPOTrainer.step
-    def until(self): return step(self) if self.iter < at else 1/0
-    with patch.object(WPOTrainer, 'step', until): test_fail(trainer.run, exc=ZeroDivisionError)
+
+    def until(self):
+        return step(self) if self.iter < at else 1 / 0
+
+    with patch.object(WPOTrainer, 'step', until):
+        test_fail(trainer.run, exc=ZeroDivisionError)
     return WPOTrainer(config, out, 'cpu', resume=True).run()
+
 
 def test_a_broken_run_goes_on_exactly():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         write_digits(d)
-        for name, config in (('law', short(max_iters=27)), ('set', short(max_iters=17, checkpoint_interval=3, data='digits', data_dir=str(d), train_kernel_size=20, strategy='matrix_free'))):
-            whole = WPOTrainer(config, d/f'{name}_whole', 'cpu').run()
-            broken = run_and_break(config, d/f'{name}_broken', config.max_iters*3//4)
-            test_eq(losses(d/f'{name}_broken'), losses(d/f'{name}_whole'))
+        for name, config in (
+            ('law', short(max_iters=27)),
+            (
+                'set',
+                short(
+                    max_iters=17,
+                    checkpoint_interval=3,
+                    data='digits',
+                    data_dir=str(d),
+                    train_kernel_size=20,
+                    strategy='matrix_free',
+                ),
+            ),
+        ):
+            whole = WPOTrainer(config, d / f'{name}_whole', 'cpu').run()
+            broken = run_and_break(config, d / f'{name}_broken', config.max_iters * 3 // 4)
+            test_eq(losses(d / f'{name}_broken'), losses(d / f'{name}_whole'))
             test_eq(broken['nll_held_out'], whole['nll_held_out'])
-        again = WPOTrainer(short(max_iters=27), d/'law_broken', 'cpu', resume=True).run()  # nothing left to do
-        test_eq((again['step'], losses(d/'law_broken')), (27, losses(d/'law_whole')))
-        test_fail(lambda: WPOTrainer(short(max_iters=27, lr=1e-4), d/'law_broken', 'cpu', resume=True), exc=MemtrainError, contains='lr 0.0001 isn\'t the 0.001 that')
+        # nothing left to do
+        again = WPOTrainer(short(max_iters=27), d / 'law_broken', 'cpu', resume=True).run()
+        test_eq((again['step'], losses(d / 'law_broken')), (27, losses(d / 'law_whole')))
+        test_fail(
+            lambda: WPOTrainer(short(max_iters=27, lr=1e-4), d / 'law_broken', 'cpu', resume=True),
+            exc=MemtrainError,
+            contains='lr 0.0001 isn\'t the 0.001 that',
+        )
         longer = short(max_iters=36)
-        test_fail(lambda: WPOTrainer(longer, d/'law_broken', 'cpu', resume=True), exc=MemtrainError, contains='max_iters 36 isn\'t the 27 that')
-        WPOTrainer(longer, d/'longer', 'cpu').run()
-        assert losses(d/'longer')[:27] != losses(d/'law_whole') and losses(d/'longer')[0] == losses(d/'law_whole')[0]
+        test_fail(
+            lambda: WPOTrainer(longer, d / 'law_broken', 'cpu', resume=True),
+            exc=MemtrainError,
+            contains='max_iters 36 isn\'t the 27 that',
+        )
+        WPOTrainer(longer, d / 'longer', 'cpu').run()
+        assert (
+            losses(d / 'longer')[:27] != losses(d / 'law_whole')
+            and losses(d / 'longer')[0] == losses(d / 'law_whole')[0]
+        )
 
 # %% ../nbs/proofs/wpo_train.ipynb #32b3dd1c
 def test_what_is_drawn_apart_is_different():
-    assert not torch.equal(torch.rand(9, generator=_generator(0, 1)), torch.rand(9, generator=_generator(0, 2)))
-    assert not torch.equal(torch.rand(9, generator=_generator(0, 1)), torch.rand(9, generator=_generator(1, 1)))
+    assert not torch.equal(
+        torch.rand(9, generator=_generator(0, 1)), torch.rand(9, generator=_generator(0, 2))
+    )
+    assert not torch.equal(
+        torch.rand(9, generator=_generator(0, 1)), torch.rand(9, generator=_generator(1, 1))
+    )
     trainer = WPOTrainer(short(), device='cpu')
-    for x in (trainer.centers, trainer.source.train): assert not (x[:, None] == trainer.source.held_out).all(2).any()
+    for x in (trainer.centers, trainer.source.train):
+        assert not (x[:, None] == trainer.source.held_out).all(2).any()
+
 
 def test_an_image_knows_which_center_it_is():
     with tempfile.TemporaryDirectory() as d:
         write_digits(d, 60)
-        trainer = WPOTrainer(short(data='digits', data_dir=d, train_kernel_size=20, start='samples'), device='cpu')
+        trainer = WPOTrainer(
+            short(data='digits', data_dir=d, train_kernel_size=20, start='samples'), device='cpu'
+        )
         source = trainer.source
         x, own = source.draw(200, torch.Generator().manual_seed(0))
         assert 40 < (own >= 0).sum() < 120 and own.max() < 20
         found = torch.cdist(x[own >= 0], source.centers)
         test_eq(found.argmin(1).tolist(), own[own >= 0].tolist())
-        source = WPOTrainer(short(data='digits', data_dir=d, train_kernel_size=20, start='samples', leave_one_out=False), device='cpu').source
+        source = WPOTrainer(
+            short(data='digits', data_dir=d, train_kernel_size=20, start='samples', leave_one_out=False),
+            device='cpu',
+        ).source
         again, own = source.draw(200, torch.Generator().manual_seed(0))
         assert own is None and source.learnt(5, torch.Generator())[1] is None and torch.equal(again, x)
 
@@ -534,17 +846,30 @@ def test_every_strategy_takes_the_same_steps():
         write_digits(d)
         for data, tol in (('8gaussians', 1e-4), ('digits', 2e-3)):
             found = {}
-            for strategy in ('auto', 'single_gpu', 'chunked', 'gradient_accumulation', 'matrix_free', 'model_parallel'):
-                trainer = WPOTrainer(short(data=data, data_dir=d, strategy=strategy, train_kernel_size=20, batch_size=15), device='cpu')
+            for strategy in (
+                'auto',
+                'single_gpu',
+                'chunked',
+                'gradient_accumulation',
+                'matrix_free',
+                'model_parallel',
+            ):
+                trainer = WPOTrainer(
+                    short(data=data, data_dir=d, strategy=strategy, train_kernel_size=20, batch_size=15),
+                    device='cpu',
+                )
                 found[strategy] = [trainer.step()['loss'] for _ in range(5)]
-                test_close(found[strategy], found['auto'], eps=tol*max(map(abs, found['auto'])))
-                test_eq(trainer.how['accumulation_steps'] > 1, trainer.how['strategy'] == 'gradient_accumulation')
+                test_close(found[strategy], found['auto'], eps=tol * max(map(abs, found['auto'])))
+                test_eq(
+                    trainer.how['accumulation_steps'] > 1, trainer.how['strategy'] == 'gradient_accumulation'
+                )
 
 # %% ../nbs/proofs/wpo_train.ipynb #509bb72e
 def test_what_is_not_finite_names_step_and_center():
     for strategy in ('single_gpu', 'chunked', 'matrix_free'):
         trainer = WPOTrainer(short(strategy=strategy), device='cpu')
-        for _ in range(3): trainer.step()
+        for _ in range(3):
+            trainer.step()
         trainer.centers = trainer.centers.clone()
         trainer.net.biases[0].data[0] = math.nan
         test_fail(trainer.run, exc=MemtrainError, contains='step 4: ')
@@ -552,14 +877,24 @@ def test_what_is_not_finite_names_step_and_center():
     trainer = WPOTrainer(short(lr=1e30, grad_clip=0), device='cpu')
     test_fail(trainer.run, exc=MemtrainError, contains='step ')
     trainer = WPOTrainer(short(), device='cpu')
-    with patch.object(trainer, 'loss_and_gradient', side_effect=RuntimeError('CUDA out of memory')): test_fail(trainer.run, exc=MemtrainError, contains='take strategy matrix_free')
+    with patch.object(trainer, 'loss_and_gradient', side_effect=RuntimeError('CUDA out of memory')):
+        test_fail(trainer.run, exc=MemtrainError, contains='take strategy matrix_free')
+
 
 def test_a_set_that_is_too_small_is_told():
     with tempfile.TemporaryDirectory() as d:
         write_cifar(d, 10, 'bin')
-        test_fail(lambda: WPOTrainer(short(data='cifar10', data_dir=d, train_kernel_size=17), device='cpu'), exc=MemtrainError, contains='16 samples')
-        test_fail(lambda: WPOTrainer(short(data='cifar10'), device='cpu'), exc=MemtrainError, contains='data_dir')
-    test_fail(lambda: WPOTrainer(short(stability=100.), device='cpu'), exc=MemtrainError, contains='stability 100')
+        test_fail(
+            lambda: WPOTrainer(short(data='cifar10', data_dir=d, train_kernel_size=17), device='cpu'),
+            exc=MemtrainError,
+            contains='16 samples',
+        )
+        test_fail(
+            lambda: WPOTrainer(short(data='cifar10'), device='cpu'), exc=MemtrainError, contains='data_dir'
+        )
+    test_fail(
+        lambda: WPOTrainer(short(stability=100.0), device='cpu'), exc=MemtrainError, contains='stability 100'
+    )
     WPOTrainer(short(train_kernel_size=1, max_iters=2, batch_size=1), device='cpu').run()
 
 # %% ../nbs/proofs/wpo_train.ipynb #f2973a31
@@ -571,49 +906,81 @@ with lock_folder(sys.argv[1]):
     sys.stdin.read()
 '''
 
+
 def test_a_second_run_in_one_folder_is_told_who_holds_it():
     with tempfile.TemporaryDirectory() as d:
-        WPOTrainer(short(max_iters=2), Path(d)/'run', 'cpu').run()
-        env = os.environ | {'PYTHONPATH': os.pathsep.join([str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')])}
-        with subprocess.Popen([sys.executable, '-c', HOLDER, str(Path(d)/'run')], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as holder:
+        WPOTrainer(short(max_iters=2), Path(d) / 'run', 'cpu').run()
+        env = os.environ | {
+            'PYTHONPATH': os.pathsep.join(
+                [str(Path(memtrain.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]
+            )
+        }
+        with subprocess.Popen(
+            [sys.executable, '-c', HOLDER, str(Path(d) / 'run')],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        ) as holder:
             test_eq(holder.stdout.readline(), 'held\n')
-            test_fail(lambda: WPOTrainer(short(max_iters=2), Path(d)/'run', 'cpu', resume=True), exc=MemtrainError, contains=str(holder.pid))
+            test_fail(
+                lambda: WPOTrainer(short(max_iters=2), Path(d) / 'run', 'cpu', resume=True),
+                exc=MemtrainError,
+                contains=str(holder.pid),
+            )
             holder.kill()
-        test_eq(WPOTrainer(short(max_iters=2), Path(d)/'run', 'cpu', resume=True).run()['step'], 2)  # the lock is gone with its holder
+        # the lock is gone with its holder
+        test_eq(WPOTrainer(short(max_iters=2), Path(d) / 'run', 'cpu', resume=True).run()['step'], 2)
+
 
 def test_a_checkpoint_with_the_first_names_is_resumed():
     with tempfile.TemporaryDirectory() as d:
-        path, whole = Path(d)/'checkpoint.pt', WPOTrainer(short(max_iters=6, checkpoint_interval=3), d, 'cpu').run()
+        path, whole = (
+            Path(d) / 'checkpoint.pt',
+            WPOTrainer(short(max_iters=6, checkpoint_interval=3), d, 'cpu').run(),
+        )
         found = torch.load(path, weights_only=True)
         found['belongs']['niters'] = found['belongs'].pop('max_iters')  # as at e1163e6
         torch.save(found, path)
-        test_eq(WPOTrainer(short(max_iters=6), d, 'cpu', resume=True).run()['nll_held_out'], whole['nll_held_out'])
-        test_fail(lambda: WPOTrainer(short(max_iters=7), d, 'cpu', resume=True), exc=MemtrainError, contains="max_iters 7 isn't the 6 that")
+        test_eq(
+            WPOTrainer(short(max_iters=6), d, 'cpu', resume=True).run()['nll_held_out'], whole['nll_held_out']
+        )
+        test_fail(
+            lambda: WPOTrainer(short(max_iters=7), d, 'cpu', resume=True),
+            exc=MemtrainError,
+            contains="max_iters 7 isn't the 6 that",
+        )
 
 # %% ../nbs/proofs/wpo_train.ipynb #8f3b5eb0
 def case(d=5, K=11, B=6):
     torch.manual_seed(0)
     net = FactorNet(d, 8, 2, panel=2).double()
-    for p in net.parameters(): p.data.normal_(0, 0.3)
+    for p in net.parameters():
+        p.data.normal_(0, 0.3)
     return net, torch.randn(B, d).double(), torch.randn(K, d).double()
+
 
 def gradient_of(net, loss):
     net.zero_grad()
     loss.backward()
     return torch.cat([p.grad.flatten() for p in net.parameters()])
 
+
 def test_the_first_systems_names_are_exact():
     net, x, mu = case()
     wanted = ism_loss(net, x, mu, 'dense')
     g = gradient_of(net, wanted)
-    ways = [setup_chunked_training(net, mu, n) for n in (1, 3, 50)] + [setup_model_parallel_training(net, mu, ['cpu']*n, SimpleNamespace(chunk_size=2))[0] for n in (1, 2, 3, 12)]
+    ways = [setup_chunked_training(net, mu, n) for n in (1, 3, 50)] + [
+        setup_model_parallel_training(net, mu, ['cpu'] * n, SimpleNamespace(chunk_size=2))[0]
+        for n in (1, 2, 3, 12)
+    ]
     for way in ways:
         found = way.compute_loss(x)
-        assert abs(found - wanted) < 1e-12*abs(wanted)
-        assert (gradient_of(net, found*1) - g).norm() < 1e-10*g.norm()
+        assert abs(found - wanted) < 1e-12 * abs(wanted)
+        assert (gradient_of(net, found * 1) - g).norm() < 1e-10 * g.norm()
         moved = way.compute_loss(x, 0.5)
         test_eq(net.stab, 0.5)
-        assert abs(moved - ism_loss(net, x, mu, 'dense')) < 1e-12*abs(moved) and abs(moved - wanted) > 1e-6
+        assert abs(moved - ism_loss(net, x, mu, 'dense')) < 1e-12 * abs(moved) and abs(moved - wanted) > 1e-6
         net.stab = 0.01
 
 # %% ../nbs/proofs/wpo_train.ipynb #c711ac88
@@ -625,38 +992,72 @@ def test_accumulation_over_centers_is_one_step_of_the_whole():
         loss = setup_gradient_accumulation_training(net, mu, steps).training_step(x, a, 0.1)
         other.stab = 0.1
         wanted = ism_loss(other, x, mu, 'dense')
-        b.zero_grad(); wanted.backward(); torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0); b.step()
-        assert abs(loss - wanted) < 1e-12*abs(wanted) and not loss.requires_grad
-        for p, q in zip(net.parameters(), other.parameters()): test_close(p.detach(), q.detach(), eps=1e-12)
+        b.zero_grad()
+        wanted.backward()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+        b.step()
+        assert abs(loss - wanted) < 1e-12 * abs(wanted) and not loss.requires_grad
+        for p, q in zip(net.parameters(), other.parameters()):
+            test_close(p.detach(), q.detach(), eps=1e-12)
+
 
 def test_the_first_systems_own_loop_and_network_run():
     d = 3
-    factornet = torch.nn.Sequential(torch.nn.Linear(d, 8), torch.nn.GELU(), torch.nn.Linear(8, d*(d + 1)//2)).double()
-    x, mu, args = torch.randn(9, d).double(), torch.randn(7, d).double(), SimpleNamespace(lr=1e-2, weight_decay=0.0)
+    factornet = torch.nn.Sequential(
+        torch.nn.Linear(d, 8), torch.nn.GELU(), torch.nn.Linear(8, d * (d + 1) // 2)
+    ).double()
+    x, mu, args = (
+        torch.randn(9, d).double(),
+        torch.randn(7, d).double(),
+        SimpleNamespace(lr=1e-2, weight_decay=0.0),
+    )
     model_parallel, optimizer = setup_model_parallel_training(factornet, mu, ['cpu'], args)
     model_parallel.train()
-    test_eq((len(list(model_parallel.parameters())), optimizer.param_groups[0]['lr'], optimizer.param_groups[0]['weight_decay']), (4, 1e-2, 0.0))
+    test_eq(
+        (
+            len(list(model_parallel.parameters())),
+            optimizer.param_groups[0]['lr'],
+            optimizer.param_groups[0]['weight_decay'],
+        ),
+        (4, 1e-2, 0.0),
+    )
     found = []
     for _ in range(5):
         optimizer.zero_grad()
         loss = model_parallel(x, 0.1)
         loss.backward()
-        for net in model_parallel.factornets: torch.nn.utils.clip_grad_norm_(net.parameters(), 100.0)
+        for net in model_parallel.factornets:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 100.0)
         optimizer.step()
         found.append(loss.item())
     assert found[-1] < found[0], found
     whole = setup_chunked_training(factornet, mu, 2)
     L = TriangleNet(factornet, 0.1).cholesky(mu)
     test_close(L[0, 2, :2], factornet(mu)[0, 3:5], eps=1e-12)
-    test_close(L.diagonal(dim1=1, dim2=2)[:, 1], torch.nn.functional.softplus(factornet(mu)[:, 2]) + 0.1, eps=1e-12)
+    test_close(
+        L.diagonal(dim1=1, dim2=2)[:, 1], torch.nn.functional.softplus(factornet(mu)[:, 2]) + 0.1, eps=1e-12
+    )
     test_close(whole(x, 0.1), ism_loss(TriangleNet(factornet, 0.1), x, mu, 'dense'), eps=1e-9)
     test_fail(lambda: setup_chunked_training(factornet[:1], mu)(x), exc=MemtrainError, contains='factornet')
 
+
 def test_setups_tell_what_is_wrong():
     net, x, mu = case()
-    for says, call in {'chunk_size 0 ': lambda: setup_chunked_training(net, mu, 0), 'accumulation_steps 1.5 ': lambda: setup_gradient_accumulation_training(net, mu, 1.5), 'device_ids is empty': lambda: setup_model_parallel_training(net, mu, []),
-                       "can't be used": lambda: setup_model_parallel_training(net, mu, [99]), 'stab -1 ': lambda: setup_chunked_training(net, mu).compute_loss(x, -1),
-                       'x[0] is not finite': lambda: setup_model_parallel_training(net, mu, ['cpu']*2)[0].compute_loss(x*math.nan)}.items():
+    for says, call in {
+        'chunk_size 0 ': lambda: setup_chunked_training(net, mu, 0),
+        'accumulation_steps 1.5 ': lambda: setup_gradient_accumulation_training(net, mu, 1.5),
+        'device_ids is empty': lambda: setup_model_parallel_training(net, mu, []),
+        "can't be used": lambda: setup_model_parallel_training(net, mu, [99]),
+        'stab -1 ': lambda: setup_chunked_training(net, mu).compute_loss(x, -1),
+        'x[0] is not finite': lambda: setup_model_parallel_training(net, mu, ['cpu'] * 2)[0].compute_loss(
+            x * math.nan
+        ),
+    }.items():
         test_fail(call, exc=MemtrainError, contains=says)
-    for p in net.parameters(): p.data.fill_(math.nan)
-    test_fail(lambda: setup_model_parallel_training(net, mu, ['cpu']*2)[0].compute_loss(x), exc=MemtrainError, contains='center 0')
+    for p in net.parameters():
+        p.data.fill_(math.nan)
+    test_fail(
+        lambda: setup_model_parallel_training(net, mu, ['cpu'] * 2)[0].compute_loss(x),
+        exc=MemtrainError,
+        contains='center 0',
+    )

@@ -1,4 +1,6 @@
-"What the README and the pages show, for a type checker: each call has to be allowed, and each result be of the type that is asserted. It isn't run."
+"""What the README and the pages show, for a type checker: each call has to be allowed, and each result be of
+the type that is asserted. It isn't run."""
+
 from pathlib import Path
 
 import numpy as np
@@ -29,23 +31,34 @@ from memtrain.trace_loader import ShardedDataLoader, TraceShards
 from memtrain.traces import TraceDataSharder, open_traces, shard_traces
 from memtrain.train import TrainConfig, Trainer, chunked_cross_entropy, sample_text
 from memtrain.wpo import FactorNet, ism_loss, make_points
-from memtrain.wpo_train import Mixture, WPOConfig, WPOTrainer, setup_chunked_training, setup_gradient_accumulation_training, setup_model_parallel_training
+from memtrain.wpo_train import (
+    Mixture,
+    WPOConfig,
+    WPOTrainer,
+    setup_chunked_training,
+    setup_gradient_accumulation_training,
+    setup_model_parallel_training,
+)
 
 
 def data(folder: Path) -> None:
     assert_type(prepare('sources/**/*.py', 'data', vocab_size=4096), Prepared)
-    prepare([folder, 'b.txt'], folder/'out')
+    prepare([folder, 'b.txt'], folder / 'out')
     shards = TokenShards('data', split='train')
     loader = TokenLoader(shards, batch_size=16, block_size=1024, seed=0)
-    for x, y in loader: print(x, y)
+    for x, y in loader:
+        print(x, y)
     loader.load_state_dict(loader.state_dict())
     out = np.empty(7, shards.dtype)
     shards.read_many(np.array([0, 5]), np.array([3, 4]), out)
     print(shards.windows(1024)[0], shards[0], shards[2:5])
-    with ShardWriter(folder, vocab_size=300) as w: w.write([1, 2, 3], 'train')
+    with ShardWriter(folder, vocab_size=300) as w:
+        w.write([1, 2, 3], 'train')
     assert_type(export_shards('data', folder, 'llm.c'), dict[str, int])
-    for batch in TokenStream(folder, 'bytes', 4, 256): print(batch)
-    for row in StreamingDataLoader('x', ByteTokenizer(), 256, 4): print(row['input_ids'])
+    for batch in TokenStream(folder, 'bytes', 4, 256):
+        print(batch)
+    for row in StreamingDataLoader('x', ByteTokenizer(), 256, 4):
+        print(row['input_ids'])
 
 
 def memory(config: GPTConfig) -> None:
@@ -56,7 +69,8 @@ def memory(config: GPTConfig) -> None:
     assert_type(trace, Trace)
     assert_type(trace.peak, int)
     model = GPT(config)
-    with track_memory(model, torch.optim.SGD(model.parameters())) as m: pass
+    with track_memory(model, torch.optim.SGD(model.parameters())) as m:
+        pass
     m.plot()
     assert_type(plan(config, 'rtx3090'), Plan)
     assert_type(find_optimal_batch_size(model, 'cpu'), int)
@@ -64,25 +78,29 @@ def memory(config: GPTConfig) -> None:
 
 
 def traces(folder: Path) -> None:
-    for item in iter_pickle('x.pkl'): print(item)
+    for item in iter_pickle('x.pkl'):
+        print(item)
     index = build_index('x.pkl')
     print(len(index), index[0])
     shard_traces('x.pkl', folder, shard_size_mb=400)
     TraceDataSharder(shard_size_mb=400).shard_traces('x.pkl', folder)
-    for batch in ShardedDataLoader(folder, 4, shuffle=True).iterate_batches(): print(batch)
-    for b in TraceShards(open_traces(folder), batch_size=8): print(b)
+    for batch in ShardedDataLoader(folder, 4, shuffle=True).iterate_batches():
+        print(batch)
+    for b in TraceShards(open_traces(folder), batch_size=8):
+        print(b)
 
 
 def training(folder: Path) -> None:
     model = GPT(size_model('2M', 2048, 256))
     assert_type(count_params(named_config('gpt2')), int)
-    trainer = Trainer(model, folder, TrainConfig(batch_size=8), folder/'run', resume=True)
+    trainer = Trainer(model, folder, TrainConfig(batch_size=8), folder / 'run', resume=True)
     assert_type(trainer.run(), dict)
     assert_type(sample_text(trainer), str)
-    write_report(folder/'run', folder/'report.html')
+    write_report(folder / 'run', folder / 'report.html')
     assert_type(generate(model, torch.zeros(1, 1, dtype=torch.long), 5), torch.Tensor)
     make_8bit('adamw', model.parameters(), 1e-3, (0.9, 0.95))
-    with start_ranks('cpu') as ranks: spread_model(model, 'ddp', ranks)
+    with start_ranks('cpu') as ranks:
+        spread_model(model, 'ddp', ranks)
     h, w, y = torch.ones(4, 2), torch.ones(9, 2), torch.zeros(4, dtype=torch.long)
     assert_type(chunked_cross_entropy(h, w, y, 2), torch.Tensor)
     net = FactorNet(3, hidden=64, depth=5, stab=0.1)
@@ -102,9 +120,16 @@ def results(folder: Path) -> None:
     assert_type(load_result('demo', folder), Result)
     assert_type(run_bench(rounds=1, skip_tf=True), Bench)
     assert_type(run_ablation(rounds=0), Ablation)
-    assert_type(collect_traces(GPT(named_config('gpt2')), [torch.zeros(1, 3, dtype=torch.long)], folder, shard_size_mb=400), dict)
+    assert_type(
+        collect_traces(
+            GPT(named_config('gpt2')), [torch.zeros(1, 3, dtype=torch.long)], folder, shard_size_mb=400
+        ),
+        dict,
+    )
     train_predictor(folder, epochs=1)
     assert_type(measure_command(['true']), CommandRun)
-    try: parse_size('')
-    except MemtrainError as e: print(e)
+    try:
+        parse_size('')
+    except MemtrainError as e:
+        print(e)
     main(['estimate', '--target_params', '124M'])

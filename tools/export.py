@@ -1,14 +1,16 @@
-"Regenerate everything that is made from the notebooks: clean notebooks, modules, tests, README.md and the site's calculator."
-import os,sys
+"""Regenerate everything that is made from the notebooks: clean notebooks, modules, tests, README.md and the
+site's calculator."""
+
+import os, sys
 from pathlib import Path
 
-from execnb.nbio import read_nb,write_nb
+from execnb.nbio import read_nb, write_nb
 from nbdev.clean import nbdev_clean
 from nbdev.config import get_config
 from nbdev.doclinks import nbdev_export
 
 from calculator import make_calculator
-from common import default_exp,find_root,generated_from,notebooks,read_page,report
+from common import default_exp, find_root, generated_from, notebooks, read_page, report
 from export_tests import export_tests
 from make_readme import make_readme
 
@@ -17,14 +19,16 @@ def drop_jupytext(root: Path):
     "Take jupytext's own metadata out of the notebooks: `make save` adds it, nbdev_clean leaves it."
     for o in notebooks(root):
         nb = read_nb(o)
-        if nb.metadata.pop("jupytext", None) is not None: write_nb(nb, o)
+        if nb.metadata.pop("jupytext", None) is not None:
+            write_nb(nb, o)
 
 
 def remove_stale(root: Path):
     "Delete the generated modules under `root` that no notebook exports to any more: nbdev leaves them."
     modules = {default_exp(read_page(o)) for o in notebooks(root)}
-    for o in (root/"memtrain").glob("*.py"):
-        if o.stem not in modules and generated_from(o): o.unlink()
+    for o in (root / "memtrain").glob("*.py"):
+        if o.stem not in modules and generated_from(o):
+            o.unlink()
 
 
 def export(root: Path) -> list[str]:
@@ -39,4 +43,5 @@ def export(root: Path) -> list[str]:
     return export_tests(root) + make_readme(root) + make_calculator(root)
 
 
-if __name__ == "__main__": sys.exit(report(export(find_root())))
+if __name__ == "__main__":
+    sys.exit(report(export(find_root())))

@@ -1,54 +1,85 @@
 "Small folders that commands work on, and what is in a folder, without the time of day."
-import hashlib,json,os,random
+
+import hashlib, json, os, random
 from pathlib import Path
 
-from forked import forked,run_command
+from forked import forked, run_command
 
 TRAIN = "--device cpu --batch_size 2 --max_iters 6 --eval_interval 3 --eval_batches 1 --checkpoint_interval 2 --warmup_iters 1 --keep_checkpoints 2".split()
 PREPARE = "--tokenization bytes --tokens_per_shard 1500 --document_kib 1 --workers 1".split()
 WPO = "--device cpu --data moons --train_kernel_size 20 --batch_size 16 --hiddenunits 8 --depth 2 --strategy chunked --chunk_size 7 --max_iters 6 --checkpoint_interval 2 --em_steps 1".split()
-PREDICT = "--device cpu --shard_dir traces --epochs 3 --batch_size 8 --hidden 16 --kind mlp --window 1".split()
+PREDICT = (
+    "--device cpu --shard_dir traces --epochs 3 --batch_size 8 --hidden 16 --kind mlp --window 1".split()
+)
 COLLECT = "--device cpu --run_dir run --dataset_dir data --target_traces 60 --batch_size 4".split()
-VOLATILE = {"seconds", "waited", "memory", "tokens_per_second", "waiting", "peak_memory", "date", "machine", "versions"}
+VOLATILE = {
+    "seconds",
+    "waited",
+    "memory",
+    "tokens_per_second",
+    "waiting",
+    "peak_memory",
+    "date",
+    "machine",
+    "versions",
+}
 
 
 def command(*argv: str) -> None:
     "Run a command of memtrain in a child, which must succeed"
     done = forked(run_command, [str(o) for o in argv])
-    if done.status: raise SystemExit(f"memtrain {' '.join(map(str, argv))}: {done.status}\n{done.said}")
+    if done.status:
+        raise SystemExit(f"memtrain {' '.join(map(str, argv))}: {done.status}\n{done.said}")
 
 
 def write_texts(folder: Path, files: int, seed: int) -> None:
     "Files of words, no two alike"
     rng = random.Random(seed)
     folder.mkdir()
-    for i in range(files): (folder/f"{i}.txt").write_text("".join(rng.choice("abcdefghij") + rng.choice(" \n lmnopq") for _ in range(600)))
+    for i in range(files):
+        (folder / f"{i}.txt").write_text(
+            "".join(rng.choice("abcdefghij") + rng.choice(" \n lmnopq") for _ in range(600))
+        )
 
 
 def build(folder: Path) -> None:
-    "Everything that commands begin with: texts, data sets, a run with experts, its traces as a pickle and in shards"
+    """Everything that commands begin with: texts, data sets, a run with experts, its traces as a pickle and
+    in shards"""
     os.chdir(folder)
     write_texts(Path("text"), 8, 1)
     write_texts(Path("more"), 4, 2)
     write_texts(Path("other"), 4, 3)
     command("prepare", "--input_files", "text", "--out_dir", "data", *PREPARE)
-    Path("shape.json").write_text(json.dumps(dict(vocab_size=257, block_size=16, n_layer=3, n_head=2, n_embd=16, n_experts=4)))
-    Path("small.json").write_text(json.dumps(dict(vocab_size=257, block_size=16, n_layer=1, n_head=1, n_embd=8)))
+    Path("shape.json").write_text(
+        json.dumps(dict(vocab_size=257, block_size=16, n_layer=3, n_head=2, n_embd=16, n_experts=4))
+    )
+    Path("small.json").write_text(
+        json.dumps(dict(vocab_size=257, block_size=16, n_layer=1, n_head=1, n_embd=8))
+    )
     command("train", "--dataset_dir", "data", "--out_dir", "run", "--config_file", "shape.json", *TRAIN)
     command("collect-traces", *COLLECT, "--out_dir", ".", "--output_suffix", "all")
     Path("run_traces_all.pkl").rename("traces.pkl")
     command("shard-traces", "--input_file", "traces.pkl", "--out_dir", "traces", "--shard_size_mb", "0.02")
 
 
-def digest(data: bytes) -> str: return hashlib.sha256(data).hexdigest()[:16]
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _plain(x):
     "A checkpoint's content, less times, in a form that `repr` tells apart"
     import torch
-    if isinstance(x, torch.Tensor): return str(x.dtype),tuple(x.shape),digest(x.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b"")
-    if isinstance(x, dict): return sorted((str(k), _plain(v)) for k,v in x.items() if k not in VOLATILE)
-    if isinstance(x, (list, tuple)): return [_plain(o) for o in x]
+
+    if isinstance(x, torch.Tensor):
+        return (
+            str(x.dtype),
+            tuple(x.shape),
+            digest(x.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b""),
+        )
+    if isinstance(x, dict):
+        return sorted((str(k), _plain(v)) for k, v in x.items() if k not in VOLATILE)
+    if isinstance(x, (list, tuple)):
+        return [_plain(o) for o in x]
     return repr(x)
 
 
@@ -56,15 +87,27 @@ def content(file: Path) -> str:
     "What is in `file`, as a digest; of a training run without seconds and bytes"
     if file.suffix == ".pt":
         import torch
+
         return digest(repr(_plain(torch.load(file, weights_only=True))).encode())
-    if file.name == "metrics.jsonl": return digest(repr([_plain(json.loads(o)) for o in file.read_text().splitlines()]).encode())
-    if file.name == "summary.json": return digest(repr(_plain(json.loads(file.read_text()))).encode())
+    if file.name == "metrics.jsonl":
+        return digest(repr([_plain(json.loads(o)) for o in file.read_text().splitlines()]).encode())
+    if file.name == "summary.json":
+        return digest(repr(_plain(json.loads(file.read_text()))).encode())
     return digest(file.read_bytes())
 
 
 def contents(folder: Path) -> dict[str, str]:
-    "Every file and folder below `folder`, and what is in it; a lock is no content, and without its holder holds nobody"
-    return {str(o.relative_to(folder)): content(o) if o.is_file() else "" for o in sorted(folder.rglob("*")) if o.name != ".lock"} if folder.exists() else {}
+    """Every file and folder below `folder`, and what is in it; a lock is no content, and without its holder
+    holds nobody"""
+    return (
+        {
+            str(o.relative_to(folder)): content(o) if o.is_file() else ""
+            for o in sorted(folder.rglob("*"))
+            if o.name != ".lock"
+        }
+        if folder.exists()
+        else {}
+    )
 
 
 def foreign(folder: Path) -> list[str]:
