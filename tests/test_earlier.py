@@ -1,10 +1,10 @@
-"""What commit e1163e6 wrote opens, verifies, resumes and appends, and what comes of it is what came of it then.
+"""What earlier commits wrote opens, verifies, resumes and appends, and what comes of it is what came of it then.
 
-`earlier/e1163e6.tar.gz` holds small folders that it made: a data set and one killed after three shards, three runs killed behind their checkpoint at
-iteration 3 of 6, collected traces, a pickle of traces and its shards in both formats, a predictor, a mixture, and one killed at step 4 of 6.
-`golden.json` holds what it made of them when nothing killed it."""
+`earlier/COMMIT.tar.gz` holds small folders that it made (earlier/make.py): a data set and one killed after three shards, three
+runs killed after their checkpoint at iteration 3 of 6, collected traces, a pickle of traces and its shards in both formats, a
+predictor, a mixture, and one killed at step 4 of 6. `golden.json` holds what it made of them when nothing killed it."""
 
-import hashlib, json, os, tarfile
+import hashlib, json, shutil, tarfile
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,17 @@ from memtrain.tokenization import load_tokenizer
 from memtrain.traces import TraceShards, iter_pickle
 from memtrain.train import TrainConfig, Trainer, losses, open_stream
 
-ARCHIVE = Path(__file__).parent / "earlier/e1163e6.tar.gz"
+ARCHIVES = sorted((Path(__file__).parent / "earlier").glob("*.tar.gz"))
 SHAPE = GPTConfig(vocab_size=300, block_size=16, n_layer=3, n_head=2, n_embd=16, n_experts=4)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
+@pytest.fixture(scope="module", params=ARCHIVES, ids=lambda o: o.name.partition(".")[0])
+def made(request, tmp_path_factory):
     "The folder with all of it."
     folder = tmp_path_factory.mktemp("earlier")
-    with tarfile.open(ARCHIVE) as t:
+    with tarfile.open(request.param) as t:
         t.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else t.extractall(folder)
+    shutil.copytree(folder / "tokens", folder / "tokens_of_the_run")  # nothing is going to be appended to it
     return folder
 
 
@@ -103,10 +104,6 @@ def test_earlier_run_resumes_to_the_same_losses(golden, name, settings):
         if name == "stream"
         else "tokens_of_the_run"
     )
-    if not Path("tokens_of_the_run").exists():
-        with tarfile.open(ARCHIVE) as t:
-            t.extractall("again", [o for o in t.getmembers() if o.name.startswith("tokens/")])
-        os.rename("again/tokens", "tokens_of_the_run")  # nothing appended to it
     Trainer(GPT(SHAPE), data, c, f"run_{name}", device="cpu", resume=True).run()
     found, wanted = losses(f"run_{name}"), golden[f"losses_{name}"]
     assert [i for i, _ in found] == [i for i, _ in wanted]
