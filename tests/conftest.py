@@ -1,14 +1,12 @@
 "What pytest has to know about tests that come from notebooks."
 
-import gc, inspect, os, subprocess
+import inspect, os
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # before matplotlib is imported: no test opens a window
 # before torch is imported: threads that wait leave the cores to the processes that tests start
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
-
-import children
 
 
 def pytest_pycollect_makeitem(collector, name, obj):
@@ -17,9 +15,7 @@ def pytest_pycollect_makeitem(collector, name, obj):
         return None
     module = getattr(collector, "module", None)
     home = getattr(inspect.unwrap(obj), "__module__", None)
-    if module is not None and home != module.__name__:
-        return []
-    return None
+    return [] if module is not None and home != module.__name__ else None
 
 
 def pytest_collection_modifyitems(items):
@@ -33,17 +29,3 @@ def pytest_collection_modifyitems(items):
         return
     for o in cuda:
         o.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-def pytest_collection_finish():
-    """What is loaded by now stays: the collection of garbage that each measurement of memory begins with need
-    not look through it, which takes a quarter of a second."""
-    gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def forked_children():
-    "`subprocess.run` of this interpreter forks from a server that has imported what most of them import."
-    subprocess.run = children.run
-    yield
-    subprocess.run = children.really_run

@@ -1,8 +1,5 @@
-"""Write tests/test_<module>.py from the cells marked `#| test` of its pages and its proofs: what they define, without the calls that run it in the notebook.
-
-A test of a page is marked `page`: `make test` runs it with the page, and leaves it out of pytest.
-
-A cell that is marked `#| long` too defines tests of some seconds or more and doesn't call them: they would keep a reader waiting, and pytest alone runs them."""
+"""Write tests/test_<module>.py from the cells marked `#| test` of its pages and its proofs: what they define, without the
+calls that run it in the notebook. `nbdev_test` runs a test where it is written; these files are for who wants one of them."""
 
 import ast, re, sys
 from pathlib import Path
@@ -11,7 +8,7 @@ from execnb.nbio import mk_cell
 from nbdev.maker import ModuleMaker
 from nbdev.process import NBProcessor
 
-from common import BESIDE, cell_name, find_root, generated_from, home, notebooks, page_name, read_page, report
+from common import cell_name, find_root, generated_from, home, notebooks, page_name, read_page, report
 
 MARKS = "slow", "cuda", "net"
 
@@ -101,25 +98,16 @@ class TestProc:
     def _test_(self, cell, *args):
         if {"export", "exports", "exporti"} & cell.directives_.keys():
             return self.wrong(cell, "'#| test' and '#| export' in one cell: split it")
-        in_page = self.path.parent.name not in BESIDE and "long" not in cell.directives_
-        marks = [o for o in MARKS if o in cell.directives_] or ["page"] * in_page
         try:
-            future, body, uncalled = split_cell(cell.source, marks)
+            future, body, uncalled = split_cell(cell.source, [o for o in MARKS if o in cell.directives_])
         except SyntaxError as e:
             return self.wrong(cell, f"a test cell has to be plain Python, without magics ({e.msg})")
         except ValueError as e:
             return self.wrong(cell, str(e))
-        if "long" in cell.directives_:
-            for o in sorted(set(test_names(cell.source)) - set(uncalled)):
-                self.wrong(
-                    cell, f"`{o}` is called in a cell marked '#| long': leave out the call, or the mark"
-                )
-        else:
-            for o in uncalled:
-                self.wrong(
-                    cell,
-                    f"`{o}` is never called: add `{o}()` on a line of its own at the end of the cell, or mark the cell '#| long' to leave it to pytest",
-                )
+        for o in uncalled:
+            self.wrong(
+                cell, f"`{o}` is never called: add `{o}()` on a line of its own at the end of the cell"
+            )
         self.future += future.splitlines()
         if body:
             self.cells.append(mk_cell(body, id=cell.id))

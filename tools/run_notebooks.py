@@ -89,7 +89,7 @@ def run_fresh(path: Path, root: Path, check: bool) -> bool:
     print(f"{page_name(path):<36}{took:7.1f} s" + ("" if ok else "  failed, left as it was"), flush=True)
     if took > SLOW_SECONDS:
         print(
-            f"warning: {page_name(path)} took more than {SLOW_SECONDS} s: leave its longest tests to pytest ('#| long'), or mark cells '#| slow'",
+            f"warning: {page_name(path)} took more than {SLOW_SECONDS} s: move its longest tests to its proofs, or mark cells '#| slow'",
             file=sys.stderr,
         )
     return ok

@@ -657,27 +657,6 @@ def test_run_refuses_a_page_that_writes_to_stderr(project, capfd, source, said):
     )
 
 
-def test_pages_run_each_in_its_own_process_and_the_one_that_fails_is_named(project):
-    project.core = [
-        ("code", "n = 3\nimport memtrain, subprocess, sys"),
-        (
-            "code",
-            "assert subprocess.run([sys.executable, '-c', 'print(1)'], stdout=-1, stderr=-2, text=True).stdout == '1\\n'",
-        ),
-    ]
-    project.index = [("md", "# A"), ("code", "assert 'n' not in globals()"), ("code", "1/0")]
-    project.save()
-    names = [str(project.root / o) for o in ("nbs/reference/60_core.ipynb", "nbs/index.ipynb")]
-    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); import run_pages; sys.exit(run_pages.main({names!r}))"
-    res = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (
-        res.returncode == 1
-        and "ZeroDivisionError" in res.stderr
-        and res.stderr.endswith("failed: nbs/index.ipynb\n")
-        and "core.ipynb" in res.stdout
-    )
-
-
 # --- stale outputs -------------------------------------------------------------------------------
 
 
@@ -788,45 +767,3 @@ def test_the_house_finds_a_test_in_another_room(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "tests/test_rooms.py").rename(tmp_path / "benchmarks/rooms.py")
     only(check_house.findings(tmp_path), "benchmarks/rooms.py", "_own from core")
-
-
-# --- children ------------------------------------------------------------------------------------
-
-
-def test_a_forked_child_is_like_a_fresh_one(tmp_path):
-    import children
-
-    code = "import os, sys; print(sys.argv[1:], os.environ['HERE'], os.getcwd(), __name__, sys.path[0]); print('bad', file=sys.stderr); sys.exit(3)"
-    kwargs = dict(capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "HERE": "x"})
-    runs = [f([sys.executable, "-c", code, "a b"], **kwargs) for f in (children.really_run, children.run)]
-    assert (
-        runs[0].returncode == runs[1].returncode == 3
-        and runs[0].stdout == runs[1].stdout
-        and runs[0].stderr == runs[1].stderr == "bad\n"
-    )
-    failed = children.run([sys.executable, "-c", "import torch; 1/0"], capture_output=True, text=True)
-    assert failed.returncode == 1 and "ZeroDivisionError" in failed.stderr
-    assert children.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]).returncode == -9
-    with pytest.raises(subprocess.TimeoutExpired):
-        children.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.5)
-    with pytest.raises(subprocess.CalledProcessError):
-        children.run([sys.executable, "-c", "import sys; sys.exit(2)"], check=True)
-
-
-@pytest.mark.parametrize(
-    "args,kwargs",
-    [
-        ([sys.executable, "-c", "import sys; print('torch' in sys.modules)"], {}),
-        ([sys.executable, "script.py"], {}),
-        (["git", "-c", "x"], {}),
-        ([sys.executable, "-m", "pip", "list"], {}),
-        ([sys.executable, "-c", "1"], dict(preexec_fn=print)),
-        ([sys.executable, "-c", "1"], dict(shell=True)),
-    ],
-)
-def test_what_must_not_be_shared_is_fresh(args, kwargs):
-    import children
-
-    assert not children.can_fork(args, kwargs) and children.can_fork(
-        [sys.executable, "-m", "memtrain", "plan"], dict(capture_output=True)
-    )
