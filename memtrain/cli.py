@@ -182,7 +182,7 @@ class Export:
 def _tell_predictor(path, samples):
     "The line to train a predictor by, or that there are too few samples for one"
     if samples < 100:  # of more, some fall to each part
-        from memtrain.routing import split_samples
+        from memtrain.trace_files import split_samples
 
         try:
             split_samples(path)
