@@ -37,7 +37,8 @@ from .model import GPT, ExpertLinear
 from .ranks import choose_device, clip_gradients
 from .runs import Run, check_same, load_checkpoint, load_weights
 from .shards import TOKENIZER, TokenShards
-from .train import TrainConfig, cosine_lr, make_optimizer, read_run
+from .train import TrainConfig, cosine_lr, make_optimizer
+from .weights import read_run
 
 # %% ../nbs/experts/34_routing.ipynb #bb8a44d2
 @dataclass
