@@ -33,7 +33,7 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ROOMS = (
-    "bench cli estimate formats gpu plan prepare routing text tokenization".split()
+    "bench cli estimate formats plan prepare routing text tokenization".split()
 )  # whose main function is called as they are: memtrain.plan.plan
 _NAMES = list(_HOME) + sorted(set(_HOMES).union(_ROOMS))
 
