@@ -1128,7 +1128,8 @@ class Estimate(Shaped):
         from memtrain.estimate import Step, estimate, simulate
         from memtrain.model import count_params
         from memtrain.families import shape_of
-        from memtrain.plan import split_cards, usable_memory
+        from memtrain.devices import split_cards
+        from memtrain.plan import usable_memory
         from memtrain.train import TrainConfig, gpt_step
 
         # which has nothing to clip
@@ -1321,19 +1322,14 @@ class PlanCommand(Shaped):
                 next(name for name, value in own.items() if value),
                 None,
             )
-        from memtrain.estimate import PROFILES, get_profile
-        from memtrain.plan import TECHNIQUES, plan, split_cards
+        from memtrain.devices import find_device, split_cards
+        from memtrain.plan import TECHNIQUES, plan
 
         cards, card = split_cards(self.gpu)
         try:
-            card.startswith('cuda') or get_profile(card)
-        except MemtrainError:
-            raise MemtrainError(
-                'is no card that is known here',
-                f"give one of {', '.join(PROFILES)}, a size such as 24gb, several as 8x80gb or 2xrtx4090, or mac64gb",
-                'gpu',
-                self.gpu,
-            ) from None
+            card.startswith('cuda') or find_device(card)
+        except MemtrainError as e:
+            raise MemtrainError(e.problem, f'{e.way_out}, or several as 8x80gb', 'gpu', self.gpu) from None
         for name in self.without:
             if name not in TECHNIQUES:
                 raise MemtrainError(

@@ -11,8 +11,8 @@ ASKED = dict(
     estimate="estimate",
     Step="estimate",
     OPTIMIZERS="estimate",
-    PROFILES="estimate",
-    get_profile="estimate",
+    DEVICES="devices",
+    find_device="devices",
     parameter_sizes="estimate",
     plan="plan",
     Option="plan",
@@ -36,7 +36,7 @@ ASKED = dict(
     format_size="core",
     format_count="core",
 )
-WITHOUT = "simulate", "measure_step", "_ask_kernel"  # what runs torch
+WITHOUT = "simulate", "measure_step", "_ask_kernel", "_read_title"  # what runs torch, or reads titles
 DATA = "laws.json", "models.json"  # what the package's functions read
 DEST = "nbs/assets/calculator.html"
 
