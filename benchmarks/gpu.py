@@ -175,9 +175,7 @@ INSIDE = {'fits': measure_fits, 'copies': measure_bus, 'feeding': measure_loader
 def profile_here(device):
     "The key of `DEVICES` whose workspaces this GPU has"
     card = describe_device(device)['card']
-    return (
-        card if card in DEVICES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
-    )
+    return card if card in DEVICES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
 
 
 def memory_commands(args):

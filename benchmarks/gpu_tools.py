@@ -507,7 +507,10 @@ def card_rates(
         raise MemtrainError('has no data sheet here', 'name a card such as rtx3090', 'card', card)
     # a number is read and written, four bytes each
     return Rates(
-        REACHED * found.fp32 / 2, REACHED * found.bandwidth / 8, REACHED * found.bandwidth / 8, 1 / LAUNCH_SECONDS
+        REACHED * found.fp32 / 2,
+        REACHED * found.bandwidth / 8,
+        REACHED * found.bandwidth / 8,
+        1 / LAUNCH_SECONDS,
     )
 
 
