@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that page 41 wants to know of a GPU, in one command.
+"""Everything that the page on a GPU of your own wants to know of it, in one command.
 
     python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA GPU; all parts without PART
     python benchmarks/gpu.py --tiny --device cpu                                             # small shapes on the CPU, to see whether it runs
@@ -26,11 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from memtrain.ablation import list_techniques, predict_peak
-from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
-from memtrain.estimate import PROFILES, get_profile
-from memtrain.gpu import (
+from gpu_tools import (
     PARTS,
     card_rates,
     describe_device,
@@ -41,13 +37,16 @@ from memtrain.gpu import (
     measure_copies,
     measure_feeding,
     measure_strategies,
-    predict_largest,
     search_largest,
     show_recorded,
     time_steps,
 )
+
+from memtrain.ablation import list_techniques, predict_peak
+from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
+from memtrain.estimate import PROFILES, get_profile
 from memtrain.model import GPTConfig, named_config
-from memtrain.plan import MARGIN
+from memtrain.plan import MARGIN, find_largest
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.train import TrainConfig
 from memtrain.wpo_train import choose_strategy, measure_rates
@@ -79,7 +78,7 @@ def guess_largest(shape, settings, budget, kind):
 
     (a, how), (b, _) = need(1), need(2)
     if how == 'closed form':
-        return predict_largest(shape, settings, budget, kind)
+        return find_largest(lambda n: need(n)[0], budget)
     return max(0, 1 + int((budget - a) / max(1, b - a))) if a <= budget else 0
 
 

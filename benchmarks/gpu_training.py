@@ -23,11 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-
-from memtrain.ablation import list_techniques, predict_peak
-from memtrain.core import MIB, format_size, parse_size, progress, save_result
-from memtrain.estimate import get_profile
-from memtrain.gpu import (
+from gpu_tools import (
     clear_device,
     describe_device,
     describe_failure,
@@ -38,6 +34,10 @@ from memtrain.gpu import (
     time_steps,
     utilisation,
 )
+
+from memtrain.ablation import list_techniques, predict_peak
+from memtrain.core import MIB, format_size, parse_size, progress, save_result
+from memtrain.estimate import get_profile
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_command, measure_peak
 from memtrain.model import GPT, GPTConfig, chunked_cross_entropy
