@@ -481,14 +481,25 @@ class MemoryBytes:
     ):
         self.data, self.size, self.path = data, len(data), path
 
-    def pread(self, n, offset):
+    def pread(
+        self,
+        n: int,  # bytes
+        offset: int,  # of the first
+    ) -> bytes:
+        "Up to `n` bytes from `offset`"
         return self.data[offset : offset + n]
 
-    def read_into(self, view, offset):
+    def read_into(
+        self,
+        view: memoryview,  # of bytes
+        offset: int,  # of the first
+    ) -> None:
+        "Fill `view` from `offset`"
         view[:] = self.data[offset : offset + len(view)]
 
     @property
-    def place(self):
+    def place(self) -> int:
+        "What tells it from others that are read by position"
         return id(self)
 
 
@@ -519,24 +530,32 @@ class TextBytes:
             self.marks.append(self.marks[-1] + len(piece.translate(None, self.TAILS)))
         self.size = self.marks[-1]
 
-    def pread(self, n, offset):
+    def pread(
+        self,
+        n: int,  # decoded bytes
+        offset: int,  # of the first
+    ) -> bytes:
         "Up to `n` decoded bytes from `offset`"
         out = bytearray(max(0, min(n, self.size - offset)))
         self.read_into(memoryview(out), offset)
         return bytes(out)
 
-    def read_into(self, view, offset):
+    def read_into(
+        self,
+        view: memoryview,  # of bytes
+        offset: int,  # of the first
+    ) -> None:
         "Fill `view` with decoded bytes from `offset`"
         done = 0
         while done < len(view):
             k = min(bisect_right(self.marks, offset + done), len(self.marks) - 1) - 1
             if self.last[0] != k:
-                self.last = k, self.decode(k)
+                self.last = k, self._decode(k)
             piece = self.last[1][offset + done - self.marks[k] :][: len(view) - done]
             view[done : done + len(piece)] = piece
             done += len(piece)
 
-    def decode(self, k):
+    def _decode(self, k):
         "The bytes of step `k`"
         begin, count = k * self.STEP, self.marks[k + 1] - self.marks[k]
         raw = self.file.pread(min(self.STEP + 1, self.length - begin), self.offset + begin)
