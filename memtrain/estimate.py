@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from .core import MemtrainError, check_whole, format_size
 from .devices import cublas_workspace
 from .measure import CATEGORIES, TraceBuilder, profile_memory
-from .optimizers import OPTIMIZERS, find_optimizer
+from .optimizers import find_optimizer
 
 # %% ../nbs/memory/03_estimate.ipynb #fe17b2bf
 @dataclass(frozen=True)
