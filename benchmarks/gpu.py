@@ -44,7 +44,7 @@ from gpu_tools import (
 
 from memtrain.ablation import list_techniques, predict_peak
 from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
-from memtrain.estimate import PROFILES, get_profile
+from memtrain.devices import DEVICES, find_device
 from memtrain.model import GPTConfig, named_config
 from memtrain.plan import MARGIN, find_largest
 from memtrain.shards import ShardWriter, TokenShards
@@ -66,7 +66,7 @@ def budget_of(args):
     if args.tiny:
         return 8 * MIB
     total = describe_device(args.device)['total']
-    return min(get_profile(args.card).capacity, total)
+    return min(find_device(args.card).capacity, total)
 
 
 def guess_largest(shape, settings, budget, kind):
@@ -173,11 +173,9 @@ INSIDE = {'fits': measure_fits, 'copies': measure_bus, 'feeding': measure_loader
 
 
 def profile_here(device):
-    "The key of `PROFILES` whose workspaces this GPU has"
+    "The key of `DEVICES` whose workspaces this GPU has"
     card = describe_device(device)['card']
-    return (
-        card if card in PROFILES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
-    )
+    return card if card in DEVICES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
 
 
 def memory_commands(args):
@@ -193,7 +191,7 @@ def memory_commands(args):
         made_for = load_result('gpu_memory_predicted', args.results).values['profile']
     except MemtrainError:
         made_for = {}
-    if made_for.get('workspace') == PROFILES[profile].workspace and not args.tiny:
+    if made_for.get('workspace') == DEVICES[profile].workspace and not args.tiny:
         return [measure]
     return [[HERE / 'gpu_memory.py', 'predict', '--profile', profile, *common], measure]
 
@@ -289,7 +287,7 @@ def parse_args(argv=None):
     p.add_argument(
         '--card',
         default='rtx3090',
-        help='whose memory `fits` and `wpo` stay within, if this one has more: a key of PROFILES, or a size such as 24gb',
+        help='whose memory `fits` and `wpo` stay within, if this one has more: a key of DEVICES, or a size such as 24gb',
     )
     p.add_argument(
         '--minutes', type=float, default=10, help='of each part, after which what is left of it is skipped'

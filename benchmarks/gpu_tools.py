@@ -16,10 +16,11 @@ import torch
 
 from memtrain.bench import format_number, format_table
 from memtrain.core import MemtrainError, format_size, is_out_of_memory, load_result, results_dir
+from memtrain.devices import find_device
 from memtrain.loader import TokenLoader
 from memtrain.measure import check_device, measure_peak, measure_step
 from memtrain.model import GPTConfig
-from memtrain.plan import LAUNCH_SECONDS, RATES, REACHED, flops_per_token
+from memtrain.plan import LAUNCH_SECONDS, REACHED, flops_per_token
 from memtrain.shards import TokenShards
 from memtrain.train import TrainConfig, gpt_step
 from memtrain.wpo import FactorNet
@@ -191,25 +192,6 @@ def show_recorded(
     print(r.values.get('device', ''), format_table(*part.table(r.values)), r.stamp, r.command, sep='\n')
 
 
-_CARDS = {
-    'h200': r'\bH200\b(?!.*NVL)',
-    'h100': r'\bH100\b(?!.*(PCIe|NVL))',
-    'a100': r'\bA100\b',
-    'a6000': r'\bRTX A6000\b',
-    'rtx3090': r'\bRTX 3090\b(?! Ti)',
-}
-
-
-def find_card(
-    title: str,  # of a GPU, as its driver tells it
-) -> str | None:  # None for any other
-    "The key of `RATES` for the card that calls itself `title`"
-    # a slice or a slower sister of the card
-    if re.search(r'\b(MIG|Laptop|Max-Q|GRID)\b', title, re.I):
-        return None
-    return next((card for card, pattern in _CARDS.items() if re.search(pattern, title, re.I)), None)
-
-
 # an error for what is neither, and where there is no CUDA
 def _is_cuda(device):
     return check_device(device).startswith('cuda')
@@ -217,7 +199,7 @@ def _is_cuda(device):
 
 def describe_device(
     device: str = 'cpu',  # or 'cuda:0'
-    # `device`: its title; `card`: key of `RATES`, or None; `total`: bytes, None on a CPU; `torch`, `cuda`:
+    # `device`: its title; `card`: key of `DEVICES`, or None; `total`: bytes, None on a CPU; `torch`, `cuda`:
     # versions
 ) -> dict:
     "What a result has to say of the `device` it was measured on"
@@ -225,7 +207,11 @@ def describe_device(
     if not _is_cuda(device):
         return {'device': 'cpu', 'card': 'cpu', 'total': None, **versions}
     found = torch.cuda.get_device_properties(check_device(device))
-    return {'device': found.name, 'card': find_card(found.name), 'total': found.total_memory, **versions}
+    try:
+        card = find_device(found.name).name
+    except MemtrainError:
+        card = None
+    return {'device': found.name, 'card': card, 'total': found.total_memory, **versions}
 
 
 @contextlib.contextmanager
@@ -387,11 +373,11 @@ def time_steps(
 def utilisation(
     shape: GPTConfig,  # of the model
     tokens_per_second: float,  # that it learns from
-    card: str | None,  # key of `RATES`; None where it isn't known
+    card: str | None,  # that `find_device` knows; None where it isn't known
 ) -> float | None:  # from 0 to 1
     """The share of the 16-bit rate in `card`'s data sheet that training a GPT of `shape` uses; what is
     computed twice doesn't count"""
-    return tokens_per_second * flops_per_token(shape) / RATES[card][1] if card else None
+    return tokens_per_second * flops_per_token(shape) / find_device(card).bf16 if card else None
 
 
 def measure_copies(
@@ -513,16 +499,19 @@ def measure_feeding(
 
 
 def card_rates(
-    card: str,  # a key of `RATES`
+    card: str,  # that `find_device` knows by name
 ) -> Rates:  # for `choose_strategy` and `predict_seconds`
     "What `card` would do in a second, by its data sheet"
-    if card not in RATES:
-        raise MemtrainError(
-            'is not a card with a data sheet here', f'take one of {", ".join(RATES)}', 'card', card
-        )
-    fp32, _, bandwidth = RATES[card]
+    found = find_device(card)
+    if found.fp32 is None:
+        raise MemtrainError('has no data sheet here', 'name a card such as rtx3090', 'card', card)
     # a number is read and written, four bytes each
-    return Rates(REACHED * fp32 / 2, REACHED * bandwidth / 8, REACHED * bandwidth / 8, 1 / LAUNCH_SECONDS)
+    return Rates(
+        REACHED * found.fp32 / 2,
+        REACHED * found.bandwidth / 8,
+        REACHED * found.bandwidth / 8,
+        1 / LAUNCH_SECONDS,
+    )
 
 
 def describe_failure(

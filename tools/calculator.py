@@ -11,43 +11,45 @@ DEST = "nbs/assets/calculator.html"
 
 def card(name: str) -> dict:
     "What the calculator knows of the card `name`: bytes, operations and bytes per second."
-    from memtrain.estimate import get_profile
-    from memtrain.plan import BUSES, LINK, LINKS, RATES
+    from memtrain.devices import find_device, priced_as
 
-    profile, (fp32, bf16, bandwidth) = get_profile(name), RATES.get(name, RATES["rtx3090"])
-    bus = BUSES.get(name, LINK)
+    held, sheet = find_device(name), priced_as(name)
     return dict(
-        memory=profile.memory,
-        context=profile.context,
-        fp32=fp32,
-        bf16=bf16,
-        bandwidth=bandwidth,
-        bus=bus,
-        link=LINKS.get(name, bus),
+        memory=held.memory,
+        context=held.context,
+        fp32=sheet.fp32,
+        bf16=sheet.bf16,
+        bandwidth=sheet.bandwidth,
+        bus=sheet.bus,
+        link=sheet.link or sheet.bus,
     )
 
 
 def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
-    from memtrain.estimate import OPTIMIZERS, PROFILES
+    from memtrain.devices import DEVICES
     from memtrain.families import list_models
     from memtrain.measure import CATEGORIES, CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
-    from memtrain.plan import LAUNCH_SECONDS, MARGIN, RATES, REACHED
+    from memtrain.optimizers import OPTIMIZERS, find_optimizer
+    from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
         models=list_models(),
         named=NAMED_MODELS,
-        cards={name: card(name) for name in PROFILES if name != "cpu"},
+        cards={name: card(name) for name in DEVICES if name != "cpu"},
         other_card=card("24gb"),
-        optimizers=OPTIMIZERS,
+        optimizers={
+            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
+            for o in map(find_optimizer, OPTIMIZERS)
+        },
         categories=CATEGORIES,
         colors=CATEGORY_COLORS,
         margin=MARGIN,
         reached=REACHED,
         launch=LAUNCH_SECONDS,
-        host=RATES["cpu"][2],
+        host=DEVICES["cpu"].bandwidth,
         slower_on_host=30,
     )
 

@@ -12,9 +12,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 from browser import Browser, find_browser
 from calculator import calculator, gathered
 from memtrain.core import MemtrainError, format_count, format_size
-from memtrain.estimate import OPTIMIZERS, Step
+from memtrain.estimate import Step
 from memtrain.families import count_weights, list_models, predict_step, read_model, shape_of
 from memtrain.model import GPTConfig, count_params
+from memtrain.optimizers import OPTIMIZERS
 from memtrain.plan import Option, plan, predict_seconds, usable_memory
 
 
@@ -51,15 +52,17 @@ def draw_shape(rng):
 def draw_step(rng, adapters):
     "A random step of the ways that laws were recorded for."
     ranks, parallel = rng.choice([1, 1, 2, 4, 8, 64]), rng.choice(["ddp", "fsdp"])
+    weights = rng.choice(["float32", "bfloat16"])
     return Step(
         batch_size=rng.choice([1, 2, 3, 8, 33]),
         seq_len=rng.choice([1, 31, 128, 1000, 2048]),
         gradient_accumulation_steps=rng.choice([1, 1, 4]),
         use_mixed_precision=rng.random() < 0.4,
-        optimizer=rng.choice(OPTIMIZERS),
+        # others don't update bfloat16
+        optimizer=rng.choice(OPTIMIZERS) if weights == "float32" else "adamw",
         activation_checkpointing=rng.random() < 0.5,
         loss_chunk_size=rng.choice([None, 1, 256, 1024]),
-        weights=rng.choice(["float32", "bfloat16"]),
+        weights=weights,
         optimizer_in_backward=rng.random() < 0.2,
         lora=rng.choice([1, 8, 64]) if adapters else 0,
         load_in_4bit=adapters and rng.random() < 0.5,
