@@ -137,18 +137,13 @@ def check_numbers(
 
 @handles('torch._utils._rebuild_tensor_v2', 'torch._utils._rebuild_tensor')
 def _rebuild_tensor(m, storage, first, shape, strides, requires_grad=False, hooks=None, metadata=None):
-    dtype = storage.dtype
-    return _rebuild_tensor_v3(m, storage, first, shape, strides, requires_grad, hooks, dtype, metadata)
+    return make_tensor(m, storage, first, shape, strides, requires_grad, storage.dtype, metadata)
 
 
 @handles('torch._utils._rebuild_tensor_v3')
 def _rebuild_tensor_v3(m, storage, first, shape, strides, requires_grad, hooks, dtype, metadata=None):
-    if metadata:
-        m.refuse(
-            'a conjugated or negated view, or a tensor with attributes: '
-            'store it with .resolve_conj().resolve_neg()'
-        )
-    return make_tensor(m, storage, first, shape, strides, requires_grad, dtype.removeprefix('torch.'))
+    dtype = dtype.removeprefix('torch.')
+    return make_tensor(m, storage, first, shape, strides, requires_grad, dtype, metadata)
 
 
 def make_tensor(
@@ -159,10 +154,16 @@ def make_tensor(
     strides: tuple,  # elements from one to the next along each axis
     requires_grad: bool,
     dtype: str,  # such as 'float32'
+    metadata: Any = None,  # torch's, of views that are computed
 ) -> LazyTensor:
     "A torch tensor over `storage`, once its numbers are checked against it"
     if type(storage) is not Storage:
         raise TypeError('no storage')
+    if metadata:
+        m.refuse(
+            'a conjugated or negated view, or a tensor with attributes: '
+            'store it with .resolve_conj().resolve_neg()'
+        )
     shape, strides, first = check_numbers(m, shape), check_numbers(m, strides), *check_numbers(m, (first,))
     if len(shape) != len(strides):
         raise ValueError('shape and strides')

@@ -20,6 +20,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -129,6 +130,8 @@ class TraceEncoder:
             return value if math.isfinite(value) else _tag('float', repr(value))
         if t in (list, tuple, set, frozenset, dict):
             self.spend(len(value))
+            if t is list:
+                return [self.encode(v, f'{name}.{i}') for i, v in enumerate(value)]
             return self._encode_container(value, t, name)
         large = t in (bytes, bytearray) and len(value) >= 4096
         if large or is_tensor(value) or isinstance(value, LazyBytes):
@@ -154,8 +157,6 @@ class TraceEncoder:
             pairs = [[self.encode(k, f'{name}.key'), self.encode(v, f'{name}.{k}')] for k, v in items]
             return _tag('dict', pairs)
         items = [self.encode(v, f'{name}.{i}') for i, v in enumerate(value)]
-        if t is list:
-            return items
         return _tag(t.__name__, items if t is tuple else sorted(items, key=json.dumps))
 
     def _simplify(self, value, name):
@@ -565,32 +566,55 @@ def open_shard(
     return _Shard(folder, entry) if 'index' in entry else _Pickled(folder / entry['file'])
 
 
+def _keep(opened):
+    "Parts that are open already: pickles, which are gone through to know how many traces they have"
+    return [(len(part), lambda part=part: part) for part in opened]
+
+
+def _open_pickle(path):
+    "One pickle, or the index of one"
+    return _keep([_Pickled(path, path if is_index(path) else None)]), None
+
+
+def _open_shards(path):
+    "A folder of ours"
+    manifest = read_trace_manifest(path)
+    if manifest['shard_format'] == 'pkl':
+        return _keep([open_shard(path, entry) for entry in manifest['shards']]), manifest
+    return [(entry['traces'], partial(open_shard, path, entry)) for entry in manifest['shards']], manifest
+
+
+def _open_seed(path):
+    "The first system's folder"
+    source = path / SEED_METADATA
+    meta = next(iter(iter_pickle(source)))
+    check_shape(meta, {'shard_files': [str]}, source, "not the first system's metadata")
+    names = [Path(name).name for name in meta['shard_files']]  # absolute, where it was written
+    check_names(path, names, source)
+    if len(set(names)) < len(names):
+        raise MemtrainError(f'{source} names a shard twice: restore it')
+    return _keep([_Pickled(path / name) for name in names]), None
+
+
+# what a set may lie in: how it is told, and what opens it: its parts, and its manifest
+_FORMS = (
+    (lambda path: not path.is_dir(), _open_pickle),
+    (lambda path: (path / TRACE_MANIFEST).exists() or not (path / SEED_METADATA).exists(), _open_shards),
+    (lambda path: True, _open_seed),
+)
+
+
 def open_traces(
     path: Traces | str | Path,  # a folder of shards, a pickle, the index of a pickle, or what is open already
 ) -> Traces:
     "Open what holds traces as one list"
     if isinstance(path, Traces):
         return path
-    path, manifest = Path(path), None
+    path = Path(path)
     if not path.exists():
         raise MemtrainError(f'{path}: no such file or folder; check the name')
-    if not path.is_dir():
-        opened = [_Pickled(path, path if is_index(path) else None)]
-    elif (path / TRACE_MANIFEST).exists() or not (path / SEED_METADATA).exists():
-        manifest = read_trace_manifest(path)
-        if manifest['shard_format'] == 'safetensors':
-            parts = [(s['traces'], lambda s=s: open_shard(path, s)) for s in manifest['shards']]
-            return Traces(path, parts, manifest)
-        opened = [open_shard(path, s) for s in manifest['shards']]
-    else:  # the first system's
-        meta = next(iter(iter_pickle(path / SEED_METADATA)))
-        check_shape(meta, {'shard_files': [str]}, path / SEED_METADATA, "not the first system's metadata")
-        names = [Path(name).name for name in meta['shard_files']]  # absolute, where it was written
-        check_names(path, names, path / SEED_METADATA)
-        if len(set(names)) < len(names):
-            raise MemtrainError(f'{path / SEED_METADATA} names a shard twice: restore it')
-        opened = [_Pickled(path / name) for name in names]
-    return Traces(path, [(len(o), lambda o=o: o) for o in opened], manifest)
+    open_form = next(opener for tell, opener in _FORMS if tell(path))
+    return Traces(path, *open_form(path))
 
 # %% ../nbs/reference/66_trace_files.ipynb #c598f542
 def find_held_out(

@@ -12,6 +12,7 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError, load_result
+from memtrain.lazypickle import ITEMSIZE, LazyBytes, LazyTensor, Record, Refused, SourceFile, Truncated
 from memtrain.measure import measure_command
 
 # %% ../nbs/proofs/lazypickle.ipynb #4d9a82d6
