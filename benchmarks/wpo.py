@@ -2,11 +2,15 @@
 
     python benchmarks/wpo.py speed|memory|objectives|large|all [--rounds 5] [--threads 1]
 
-speed       forward and backward pass of every method and of the likelihood at three sizes, against autograd over whole factors, against the first system's formulas,
-            and against the machine's own rate of float32 matrix products; all take turns, a ratio is of one round
+speed       forward and backward pass of every method and of the likelihood at three sizes, against
+autograd over whole factors, against the first system's formulas,
+            and against the machine's own rate of float32 matrix products; all take turns, a ratio is of
+            one round
 memory      true peak of tensors beyond parameters, gradients, samples and centers
-objectives  8gaussians, 64 centers, 600 steps, ten seeds: what is learnt by the exact loss and by the average of the losses of chunks of 16, from the
-            width h that neighbours suggest and from 0.28; three seeds by chunks of 4, and by the first system's formulas
+objectives  8gaussians, 64 centers, 600 steps, ten seeds: what is learnt by the exact loss and by the
+average of the losses of chunks of 16, from the
+            width h that neighbours suggest and from 0.28; three seeds by chunks of 4, and by the first
+            system's formulas
 large       one exact step at d 3072, K 1000, B 8 in a process of its own: seconds and peak RSS
 The results go to results/wpo_speed.json, wpo_memory_peaks.json, wpo_objectives.json, wpo_large.json.
 """

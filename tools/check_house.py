@@ -1,4 +1,5 @@
-"""Hold the house: no circle of imports, no private name across modules, no class in slices, no option declared
+"""Hold the house: no circle of imports, no private name across modules, no class in slices, no option
+declared
 twice."""
 
 import ast, itertools, re, sys
@@ -87,7 +88,8 @@ def bases(cls: ast.ClassDef) -> list[str]:
 
 
 def check_classes(root: Path, modules: dict[str, Module]) -> list[str]:
-    "No class exists only to be the parent of another, no chain of our own is deep, nothing is attached from outside."
+    """No class exists only to be the parent of another, no chain of our own is deep, nothing is attached
+    from outside."""
     ours = {o.name: (k, o) for k, m in modules.items() for o in m.classes()}
     words = Counter(w for m in modules.values() for w in re.findall(r"\w+", m.source))
     parents = Counter(b for _, o in ours.values() for b in set(bases(o)))
@@ -138,7 +140,8 @@ def option_fields(cls: ast.ClassDef, source: list[str]) -> dict[str, tuple[str, 
 
 
 def check_options(root: Path, modules: dict[str, Module]) -> list[str]:
-    """An option is declared once: no two classes of settings say the same of one name and give it the same default,
+    """An option is declared once: no two classes of settings say the same of one name and give it the same
+    default,
     and no function lists again what a class declares."""
     declared, settings, res = {}, {}, []
     for k, m in modules.items():

@@ -1,5 +1,6 @@
 """Build the wheel and the source distribution. The wheel has to hold the package and nothing else, which
-check-wheel-contents says; the source distribution what the wheel is made of; and all modules and commands have to work
+check-wheel-contents says; the source distribution what the wheel is made of; and all modules and commands
+have to work
 with what installing the wheel brings: what is optional waits until it is used."""
 
 import re, subprocess, sys, tarfile, tempfile, zipfile
@@ -26,7 +27,7 @@ assert memtrain.__file__.startswith({folder!r}), memtrain.__file__
 for o in pkgutil.iter_modules(memtrain.__path__):
     if o.name != '__main__': importlib.import_module(f'memtrain.{{o.name}}')
 for e in distribution('memtrain').entry_points: e.load()
-assert (files('memtrain') / 'py.typed').is_file(), 'py.typed is not there, which tells type checkers to read the package'
+assert (files('memtrain') / 'py.typed').is_file(), 'py.typed is not there: type checkers read nothing'
 """
 
 
@@ -51,7 +52,8 @@ def requirements(name: str, seen: set[str]) -> set[str]:
 
 
 def check_use(folder: Path) -> list[str]:
-    "Do all modules and entry points of the wheel unpacked in `folder` load with only what installing it brings?"
+    """Do all modules and entry points of the wheel unpacked in `folder` load with only what installing it
+    brings?"""
     meta = Parser().parsestr(next(folder.glob("*.dist-info/METADATA")).read_text(encoding="utf-8"))
     brought = {"memtrain"}
     for o in meta.get_all("Requires-Dist") or []:
