@@ -130,12 +130,7 @@ def predict(
 
         return simulate(*make(), device=place)
     if place == 'cpu':
-        raise MemtrainError(
-            'has no recorded law: there is a recorded law for cards only',
-            'name one, or cuda',
-            'device',
-            device,
-        )
+        raise MemtrainError('has no recorded law, which are for cards', 'name one, or cuda', 'device', device)
     return predict_step(model if others else shape_of(model), step)
 
 # %% ../nbs/memory/07_plan.ipynb #2baaff84
@@ -324,7 +319,7 @@ class Plan:
             if self.priced_as:
                 sheets = f'that of {self.priced_as}, since no data sheet is known'
             fastest = f'the fastest of all ways, those that don\'t fit among them, takes {self.fastest:.3g} s a step'
-            lines += ['', f'time: of a step, by {sheets}; {fastest}']
+            lines += ['', f'time: {fastest}, by {sheets}']
         if offloaded := next((o for o in listed if o.host), None):
             lines.append(f'offload: keeps {format_size(offloaded.host)} in RAM, for all cards together')
         if not self.options:
@@ -464,6 +459,9 @@ def plan(
     )
 
 # %% ../nbs/memory/07_plan.ipynb #5aafff77
+_NOT_AGAIN = dict(checkpoint_every=1, checkpoint_keep='nothing')  # what is for checkpointing only
+
+
 def find_cheaper(
     shape: Any,  # of a GPT
     step: Step,  # the settings that didn't fit
@@ -487,12 +485,23 @@ def find_cheaper(
     if not step.optimizer.startswith('adamw'):  # which has no states of 8 bits beside it
         kept['optimizer'] = step.optimizer
     ways = list_steps(global_batch or step.batch_size * step.gradient_accumulation_steps, step.seq_len)
-    ways = {replace(way, **kept) for way in ways}
+    ways = {replace(way, **{**kept, **({} if way.activation_checkpointing else _NOT_AGAIN)}) for way in ways}
+    ways = {
+        way
+        for way in ways
+        if way != step and _go_together(replace(way, parallel='ddp', offload_to_cpu=False))
+    }
     # in one order, so that of two equals it is always the same
-    ways = sorted((s for s in ways if s != step and _go_together(s) and (not accept or accept(s))), key=repr)
+    ways = sorted((way for way in ways if accept is None or accept(way)), key=repr)
     # the price is known at once and the peak may take a simulation: so the cheapest is asked first
-    options = sorted((Option(s, 0, predict_seconds(shape, s, device)) for s in ways), key=_price)
-    return next((o for o in map(with_peak, options) if o.peak < below), None)
+    for priced in sorted((Option(way, 0, predict_seconds(shape, way, device)) for way in ways), key=_price):
+        try:
+            found = with_peak(priced)
+        except MemtrainError:  # no law of such a step
+            continue
+        if found.peak < below:
+            return found
+    return None
 
 # %% ../nbs/memory/07_plan.ipynb #2b8f43d4
 def find_largest(
