@@ -94,7 +94,7 @@ class _Machine:
         self.buf, self.base, self.have, self.chunk = b'', start, 0, 4096
         self.old, self.old_base, self.old_have = b'', start, 0
         self.names, self.count = {}, 0  # names that were resolved; items that were handed out
-        # memo slots of earlier items: those that are fetched later, which these are, those that an index holds
+        # memo slots of earlier items: what is fetched later, which slots these are, what an index holds
         self.kept, self.far, self.notes = {}, None, None
         self.texts, self.held = {}, 0  # what was read of texts that were fetched, and its bytes
         self.reset(start)
@@ -291,7 +291,7 @@ def _unpacker(form):
 _U1, _U4, _U8 = map(_unpacker, ('B', '<I', '<Q'))
 _CONSTANTS = {'NONE': None, 'NEWTRUE': True, 'NEWFALSE': False, 'EMPTY_TUPLE': ()}
 _EMPTY = {'EMPTY_DICT': dict, 'EMPTY_LIST': list}
-# by what `pickletools` calls the argument: a number; the length of bytes (string4 is Python 2's); that of a text
+# by what `pickletools` calls the argument: a number, or the length of bytes (string4 is Python 2's) or a text
 _NUMBERS = {'uint2': _unpacker('<H'), 'int4': _unpacker('<i'), 'float8': _unpacker('>d')}
 _PAYLOADS = {'bytes1': _U1, 'bytes4': _U4, 'string4': _U4, 'bytes8': _U8, 'bytearray8': _U8}
 _TEXTS = {'unicodestring4': _U4, 'unicodestring8': _U8}
@@ -549,9 +549,8 @@ def _memoize(m, buf, i):
     return i
 
 
-_MEMOIZE, _BINPUT, _BINGET = _CODES['MEMOIZE'], _CODES['BINPUT'], _CODES['BINGET']
-_PUTS = {_BINPUT: 1, _CODES['LONG_BINPUT']: 4}  # bytes of a slot's number
-_SLOTS = {**_PUTS, _BINGET: 1, _CODES['LONG_BINGET']: 4}
+_MEMOIZE, _BINPUT, _BINGET = map(_CODES.get, ('MEMOIZE', 'BINPUT', 'BINGET'))
+_LONG_BINPUT, _LONG_BINGET = map(_CODES.get, ('LONG_BINPUT', 'LONG_BINGET'))
 
 
 @_op('BINPUT', 'LONG_BINPUT')
@@ -1043,26 +1042,30 @@ def _forget(m):
 def _scan(m):
     """The memo slots that are fetched, from the opcode at work to STOP, after more than `_NEAR` others were
     filled"""
-    far, puts, scan, i = set(), m.puts, _Machine(m.file, m.base + m.at, m.end), 0
+    far, puts, sizes, i = set(), m.puts, _SIZES, 0
+    scan = _Machine(m.file, m.base + m.at, m.end)  # for its buffer
     with contextlib.suppress(Truncated, Refused):  # the walk comes there itself, and says so
         while len(far) <= _MAX_FAR:
             i = scan.refill(scan.base + i, None)
             buf, limit = scan.buf, scan.limit
             while i < limit:
                 op = buf[i]
-                if size := _SIZES[op]:  # most: this loop takes no call for them
+                size = sizes[op]
+                if size:  # most: this loop takes no call for them
                     i += size
                 elif op == _MEMOIZE:
-                    puts, i = puts + 1, i + 1
+                    puts += 1
+                    i += 1
+                elif op == _BINGET or op == _LONG_BINGET:
+                    slot, i = (buf[i + 1], i + 2) if op == _BINGET else (_U4[1](buf, i + 1)[0], i + 5)
+                    if puts - slot > _NEAR:
+                        far.add(slot)
+                elif op == _BINPUT or op == _LONG_BINPUT:
+                    slot, i = (buf[i + 1], i + 2) if op == _BINPUT else (_U4[1](buf, i + 1)[0], i + 5)
+                    puts = slot + 1
                 elif op in _WIDTHS:
                     width = _WIDTHS[op]
                     i += 1 + width + int.from_bytes(buf[i + 1 : i + 1 + width], 'little')
-                elif op in _SLOTS:
-                    slot, i = (buf[i + 1], i + 2) if _SLOTS[op] == 1 else (_U4[1](buf, i + 1)[0], i + 5)
-                    if op in _PUTS:
-                        puts = slot + 1
-                    elif puts - slot > _NEAR:
-                        far.add(slot)
                 elif _TABLE[op] is _global:
                     i = _two_lines(scan, buf, i + 1)[2]
                 else:
