@@ -316,7 +316,7 @@ class SampleNumbers:
         return at
 
 # %% ../nbs/reference/66_trace_files.ipynb #2d18540f
-# the last: of unfinished folders before version 0.2
+# the last: what the journal of an unfinished folder was called at first
 TRACE_MANIFEST, SEED_METADATA, OLD_JOURNAL = 'trace_metadata.json', 'sharding_metadata.pkl', 'journal.jsonl'
 # of an entry of the manifest
 SHARD_PARTS = ('file', 'bytes'), ('index', 'index_bytes'), ('table', 'table_bytes')

@@ -238,7 +238,7 @@ def _check_reach(path, table, rows, window):
     if near < len(rows):
         raise MemtrainError(
             f'{path}: {near} of {len(rows)} windows ({near / len(rows):.1%}) lie within reach, the layers of the others in different shards '
-            f'or more than {format_size(REACH)} apart: shard it by sample (memtrain shard-traces --input_file {path} --output_dir NEW --group sample)'
+            f'or more than {format_size(REACH)} apart: shard it by sample (memtrain shard-traces --input_file {path} --out_dir NEW --group sample)'
         )
 
 # %% ../nbs/experts/32_trace_loader.ipynb #6acf0fc6

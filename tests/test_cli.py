@@ -1674,6 +1674,34 @@ def test_a_mixture_is_trained_shown_and_resumed():
                 run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr
             ), (args, run.stderr)
 
+# %% ../nbs/proofs/cli.ipynb #808c01ca
+def test_small_commands_import_no_torch():
+    "One fresh process, command after command: the first that imports torch is the one that is named"
+    lines = ['--help', *(f'{name} --help' for name in COMMANDS)] + [
+        'prepare --input_files in --out_dir data --tokenization bytes',
+        'verify data',
+        'export data nanogpt',
+        'shard-traces --input_file t.pkl --out_dir traces',
+        'verify traces',
+    ]
+    code = (
+        'import sys; from memtrain.cli import main\n'
+        'for line in sys.argv[1:]:\n'
+        '    try: status = main(line.split())\n'
+        '    except SystemExit as e: status = e.code\n'
+        '    print("#", line, status, "torch" in sys.modules)'
+    )
+    with tempfile.TemporaryDirectory() as d:
+        make_texts(Path(d) / 'in')
+        write_traces(Path(d) / 't.pkl')
+        # not `run`, which forks from a process that has torch
+        child = subprocess.Popen([sys.executable, '-c', code, *lines], cwd=d, stdout=-1, stderr=-1, text=True)
+        told, errors = child.communicate()
+    test_eq(
+        [line[2:] for line in told.splitlines() if line.startswith('# ')],
+        [f'{line} 0 False' for line in lines],
+    )
+
 # %% ../nbs/proofs/cli.ipynb #48dd495e
 def test_main_can_be_called_and_prepare_needs_no_torch():
     assert run_here('--version').stdout.startswith('memtrain ')
@@ -2009,7 +2037,7 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
                 test_eq(main(list(args)), 1)
             assert said in err.getvalue(), err.getvalue()
     with patch(
-        'memtrain.trace_files.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
+        'memtrain.routing.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
     ) as split:
         assert 'Too few for train-predictor: of its 1 samples' in _tell_predictor('x', 1)
         assert (
