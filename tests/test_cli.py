@@ -258,7 +258,7 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
         ('estimate --model_name gpt2 --vocab_size 9 --dataset_dir x', '--vocab_size and --dataset_dir both'),
         ('estimate --model_name gpt2 --plot .', "--plot '.' is a folder"),
         ('estimate --model_name gpt2 --plot a.doc', "--plot 'a.doc'"),
-        ('plan --model_name gpt2 --gpu 3090', "'3090'"),
+        ('plan --model_name gpt2 --gpu 3099', "'3099'"),
         ('plan --model_name gpt2 --rows 0', '--rows 0'),
         ('estimate --model_name gpt2 --vocab_size 0', '--vocab_size 0'),
         ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"),
@@ -654,15 +654,12 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
     train = Train(input_file=('my file.txt',), out_dir='run', seq_len=64, use_streaming=True)
     config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
     step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
-    text, stream = TextOptions(normalize=False), {'shuffle_buffer_size': 50}
+    train.config, train.text = config, TextOptions(normalize=False)
+    train.stream, train.own = {'shuffle_buffer_size': 50}, {}
 
     def said(resumable):
-        return train._with_line(
-            OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable),
-            config,
-            text,
-            stream,
-        )
+        error = OutOfMemory('out of memory', option=Option(step, 1, 1.0), resumable=resumable)
+        return train._with_line(error)
 
     with tempfile.TemporaryDirectory() as d:
         train.out_dir = f'{d}/run'
@@ -700,7 +697,7 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
         with patch.dict(os.environ, {'WORLD_SIZE': '4', 'RANK': '0'}):
             assert 'run: torchrun --standalone --nproc_per_node 4 -m memtrain train' in said(True)
         test_eq(
-            train._with_line(OutOfMemory('out of memory, and nothing helps'), config, text, stream),
+            train._with_line(OutOfMemory('out of memory, and nothing helps')),
             'out of memory, and nothing helps',
         )
 
