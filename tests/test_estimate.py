@@ -53,6 +53,7 @@ from memtrain.families import predict_step, shape_of
 from memtrain.measure import CATEGORIES, measure_step, rss, state_tensors
 from memtrain.model import GPT, GPTConfig
 from memtrain.optim import BF16AdamW, make_8bit
+from memtrain.optimizers import OPTIMIZERS
 from memtrain.estimate import (
     _Sizes,
     _mlp_forward,
@@ -73,7 +74,7 @@ def make_optimizer(name, params):
         return torch.optim.AdamW(params, fused=True)
     if name == 'sgd':
         return torch.optim.SGD(params, lr=0.001)
-    return make_8bit('adamw', params, 1e-3, (0.9, 0.999))
+    return make_8bit(name.removesuffix('8bit'), params, 1e-3, (0.9, 0.999))
 
 
 def functions_of(shape, step):

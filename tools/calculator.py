@@ -1,4 +1,5 @@
-"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with tools/calculator.js
+"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with
+tools/calculator.js
 and what that evaluates: recorded laws, models, cards."""
 
 import base64, configparser, json, re, sys, zlib
@@ -28,10 +29,10 @@ def card(name: str) -> dict:
 def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
     from memtrain.devices import DEVICES
-    from memtrain.estimate import OPTIMIZERS
     from memtrain.families import list_models
     from memtrain.measure import CATEGORIES, CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
+    from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
 
     return dict(
@@ -40,7 +41,10 @@ def gathered(root: Path) -> dict:
         named=NAMED_MODELS,
         cards={name: card(name) for name in DEVICES if name != "cpu"},
         other_card=card("24gb"),
-        optimizers=OPTIMIZERS,
+        optimizers={
+            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
+            for o in map(find_optimizer, OPTIMIZERS)
+        },
         categories=CATEGORIES,
         colors=CATEGORY_COLORS,
         margin=MARGIN,
@@ -52,7 +56,8 @@ def gathered(root: Path) -> dict:
 
 
 def packed(root: Path) -> str:
-    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes other
+    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes
+    other
     bytes for the same."""
     data = json.loads(json.dumps(gathered(root)))
     made = (root / DEST).read_text(encoding="utf-8") if (root / DEST).exists() else ""
