@@ -2032,7 +2032,7 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
                 test_eq(main(list(args)), 1)
             assert said in err.getvalue(), err.getvalue()
     with patch(
-        'memtrain.routing.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
+        'memtrain.trace_files.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
     ) as split:
         assert 'Too few for train-predictor: of its 1 samples' in _tell_predictor('x', 1)
         assert (
