@@ -621,7 +621,9 @@ def uses_basis(
     return B * H * d + 3 * K * B * H < K * H * d / 2 + K * B * d
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #db048233
-_PASS = 14 * MIB, 128 * MIB  # what a chunk's pass may hold: a third of the network, between these
+# what a chunk's pass may hold: a third of the network, as each chunk reads all of it; but no less than makes
+# the products of a small network's chunks large enough to be fast, and no more than most machines have left
+_PASS = 14 * MIB, 128 * MIB
 
 
 def choose_chunk(
