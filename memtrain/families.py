@@ -17,7 +17,7 @@ import memtrain
 from .core import MemtrainError, explain_damage, option
 from .estimate import Step, state_bytes
 from .folders import read_json
-from .measure import CATEGORIES
+from .core import CATEGORIES
 
 # %% ../nbs/memory/09_families.ipynb #4752a54c
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def gathered(root: Path) -> dict:
     from memtrain.devices import DEVICES
     from memtrain.estimate import OPTIMIZERS
     from memtrain.families import list_models
-    from memtrain.measure import CATEGORIES, CATEGORY_COLORS
+    from memtrain.core import CATEGORIES
+    from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
     from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
 
