@@ -9,12 +9,13 @@ learned from it, and every tokenizer has to give the same ids. transformers, whe
 
 from __future__ import annotations
 
-import argparse, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile, time, warnings
+import argparse, importlib, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile, time, warnings
 from pathlib import Path
 
 os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 
 import numpy as np
+import peers  # noqa: F401, registers other people's loaders
 
 from memtrain.bench import (
     LIMITS,
@@ -22,7 +23,6 @@ from memtrain.bench import (
     BenchData,
     format_number,
     format_table,
-    import_peer,
     installed_versions,
     select_ways,
     timed,
@@ -384,9 +384,11 @@ def loop(key, folder, together=4):
         return fn(*args), time.perf_counter() - started
 
     data, way = BenchData(Path(folder), TOKENS, 16, 256), WAYS[key]
-    for m in ('memtrain.loader', *way.needs):
-        import_peer(m)
-    way.write(data)
+    importlib.import_module('memtrain.loader')
+    for module in way.needs:
+        way.load(module)
+    for name in way.formats:
+        data.path(name)
     batches, step, found = (
         way.batches(data),
         make_step(data.block_size),

@@ -32,7 +32,7 @@ from memtrain.core import (
     parse_size,
     seed_everything,
 )
-from .folders import atomic_write, check_writable, lock_folder
+from .folders import IMAGES, check_output, lock_folder, save_figure
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
 @dataclass
@@ -347,7 +347,7 @@ class RunFlags:
         from memtrain.runs import Stopped, ToldElsewhere
 
         if self.plot:
-            _check_output('plot', self.plot, image=True)
+            check_output('plot', self.plot, IMAGES)
         try:
             with start_ranks(self.device) as ranks:
                 return work(ranks)
@@ -625,7 +625,7 @@ def _train(self: Train, config, text, stream, ranks, told):
     from memtrain.weights import load_run, open_model
 
     if self.report:
-        _check_output('report', self.report)
+        check_output('report', self.report)
     listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
     # before any text is read
     if not self.dataset_dir:
@@ -698,7 +698,7 @@ def _train(self: Train, config, text, stream, ranks, told):
         write_report(self.out_dir, self.report)
         print(f'Report: {self.report}')
     if self.plot:
-        _save_figure(plot_run(self.out_dir), self.plot)
+        save_figure(plot_run(self.out_dir), self.plot)
         print(f'Plot: {self.plot}')
     return 0
 
@@ -735,24 +735,6 @@ def _with_line(self: Train, error, config, text, stream):
     return f"{error.tell(_flag)}; run: {program} train {' '.join(found)}"
 
 # %% ../nbs/reference/65_cli.ipynb #fba57c6a
-def _check_output(name, path, image=False):
-    "A file that can't be written is told before the work, not after it"
-    if Path(path).is_dir():
-        raise MemtrainError('is a folder', 'give the name of a file in it', name, path)
-    if image and Path(path).suffix not in ('.png', '.svg', '.pdf'):
-        raise MemtrainError(
-            'is no image that can be written', 'give a name that ends in .png, .svg or .pdf', name, path
-        )
-    check_writable(path)
-
-
-def _save_figure(figure, dest):
-    "Write `figure` to the image `dest`, whole or not at all"
-    Path(dest).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(dest) as f:
-        figure.savefig(f, format=Path(dest).suffix[1:])
-
-
 def _choose_model(args, vocab_size, seq_len=256):
     """The `GPTConfig` that the flags ask for, for a vocabulary of `vocab_size` ids and, unless they say more,
     windows of `seq_len` tokens"""
@@ -1136,7 +1118,7 @@ class Estimate(Shaped):
         # which has nothing to clip
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
         if self.plot:
-            _check_output('plot', self.plot, image=True)
+            check_output('plot', self.plot, IMAGES)
         shape, device, cards = (
             self.shape(),
             'cpu' if self.device == 'cpu' else 'cuda',
@@ -1199,7 +1181,7 @@ class Estimate(Shaped):
         else:
             print(self._table(shape, step, found, device, usable))
         if self.plot:
-            _save_figure(trace.plot(), self.plot)
+            save_figure(trace.plot(), self.plot)
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
         return 0
 
@@ -1441,7 +1423,7 @@ class WPOCommand(RunFlags):
             f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, of other data {s['sliced_wasserstein_of_data']:.3f}"
         )
         if self.plot:
-            _save_figure(plot_points(t.mixture, t.source.held_out), self.plot)
+            save_figure(plot_points(t.mixture, t.source.held_out), self.plot)
             print(f'{self.plot}: data, samples and what is behind them')
         if self.out_dir:
             print(f'{self.out_dir}: the mixture; in Python: memtrain.mixtures.load_mixture({self.out_dir!r})')
@@ -1460,9 +1442,6 @@ class BenchCommand:
         options: Any,  # `BenchOptions`
     ) -> int:  # exit status
         "Print the table"
-        for name in ('plot', 'save'):
-            if getattr(options, name):
-                _check_output(name, getattr(options, name))
         from memtrain.bench import run_bench
 
         print(run_bench(**vars(options)))

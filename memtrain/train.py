@@ -15,11 +15,13 @@ import numpy as np
 import torch
 
 from .core import MemtrainError, explain_damage, local_part, option, progress
+from .estimate import Step
 from .folders import sha256_text
 from .loader import TokenLoader
 from .measure import MemoryMonitor
 from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy
-from .optim import BF16AdamW, make_8bit, step_in_backward
+from .optim import step_in_backward
+from .optimizers import OPTIMIZERS, RECORDS, find_optimizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, spread_model
 from .runs import Run, load_checkpoint, on_main, own_ranks
 from .shards import TOKENIZER, TokenShards
@@ -31,7 +33,7 @@ _all_ = ['chunked_cross_entropy', 'choose_device']  # built earlier, looked for 
 
 # %% ../nbs/training/13_train.ipynb #7578e51b
 _CHOICES = {
-    'optimizer': ('adamw', 'lion', 'sgd'),
+    'optimizer': tuple(dict.fromkeys(name.removesuffix('8bit') for name in OPTIMIZERS)),
     'autocast_dtype': ('bfloat16', 'float16'),
     'weights': ('float32', 'bfloat16', 'bfloat16-master'),
     'checkpoint_keep': ('nothing', 'attention'),
@@ -62,19 +64,19 @@ def _leave(name):
 _EXCLUDED = (
     (
         'optimizer',
-        lambda c: c.optimizer == 'lion' and not c.use_8bit_optimizer,
+        lambda c: not c.use_8bit_optimizer and c.optimizer not in OPTIMIZERS,
         'is there in 8 bits only',
         _add('use_8bit_optimizer'),
     ),
     (
         'optimizer',
-        lambda c: c.optimizer == 'sgd' and c.use_8bit_optimizer,
+        lambda c: c.use_8bit_optimizer and f'{c.optimizer}8bit' not in OPTIMIZERS,
         f"has no moments that {option('use_8bit_optimizer')} could store",
         'leave it out',
     ),
     (
         'optimizer',
-        lambda c: c.optimizer != 'adamw' and c.weights != 'float32',
+        lambda c: c.weights != 'float32' and (c.optimizer, c.weights) not in RECORDS,
         f"doesn't update {option('weights')} in bfloat16, adamw does",
         _leave('optimizer'),
     ),
@@ -131,6 +133,12 @@ _EXCLUDED = (
         lambda c: c.optimizer_in_backward and c.grad_clip > 0,
         f"limits the norm of the whole gradient, which {option('optimizer_in_backward')} never has",
         'set it to 0',
+    ),
+    (
+        'optimizer_in_backward',
+        lambda c: c.optimizer_in_backward and not RECORDS[c.step().optimizer, c.weights].in_backward,
+        f"isn't for {option('optimizer')}s that look at all gradients together",
+        _leave('optimizer_in_backward'),
     ),
     (
         'optimizer_in_backward',
@@ -261,6 +269,17 @@ class TrainConfig:
                     why, way_out, name, None if getattr(self, name) is True else getattr(self, name)
                 )
 
+    def step(
+        self,
+        **own: Any,  # what is no setting of training: `seq_len`, `lora`, `load_in_4bit`, `ranks`
+    ) -> Step:
+        "What memory can tell of these settings; fields of one name mean the same"
+        same = {f.name: getattr(self, f.name) for f in fields(Step) if hasattr(self, f.name)}
+        # one name for an optimizer and its 8 bits; None for a loss in one piece
+        same['optimizer'] += '8bit' * self.use_8bit_optimizer
+        same['loss_chunk_size'] = self.loss_chunk_size or None
+        return Step(**same, **own)
+
 # %% ../nbs/training/13_train.ipynb #a4dc57c1
 def _lowest(lr):
     return min(1e-4, lr / 10)
@@ -291,21 +310,7 @@ def make_optimizer(
         {'params': [p for p in params if p.ndim < 2], 'weight_decay': 0.0},
     ]
     groups = [g for g in groups if g['params']]
-    settings = dict(lr=c.lr, betas=(c.beta1, c.beta2))
-    fused = all(p.device.type in ('cpu', 'cuda') for p in params)
-    if c.use_8bit_optimizer:
-        optimizer = make_8bit(c.optimizer, groups, **settings, paged=c.paged_optimizer)
-    elif c.weights != 'float32':
-        optimizer = BF16AdamW(
-            groups,
-            **settings,
-            rounding='master' if c.weights == 'bfloat16-master' else 'stochastic',
-            seed=c.seed,
-        )
-    elif c.optimizer == 'sgd':
-        optimizer = torch.optim.SGD(groups, lr=c.lr, fused=fused)
-    else:
-        optimizer = torch.optim.AdamW(groups, **settings, fused=fused)
+    optimizer = find_optimizer(c.step().optimizer, c.weights).build(groups, c)
     if c.optimizer_in_backward:
         step_in_backward(optimizer)
     return optimizer

@@ -49,9 +49,10 @@ function memtrain(data) {
     return {params: numbers(weights, sizes), block: numbers(block, {...sizes, L: 1}), trained: numbers(gradients, sizes)};
   }
 
-  function states(n, optimizer, number = 4) {  // bytes; those of bitsandbytes have a scale a block, and two tables
-    if (optimizer === 'adamw') return 2 * number * n;
-    return optimizer === 'sgd' ? 0 : n < 4096 ? 8 * n : 2 * (n + 4 * Math.ceil(n / 256)) + 2048;
+  function states(n, optimizer, number = 4) {  // bytes; those of bitsandbytes have a scale a block, and tables
+    const {moments, tables} = data.optimizers[optimizer];
+    if (!tables) return moments * number * n;
+    return n < 4096 ? 4 * n * moments : moments * (n + 4 * Math.ceil(n / 256)) + 1024 * tables;
   }
 
   function gathered(shape, step, sizes) {  // what a law of FSDP speaks of besides
@@ -66,6 +67,7 @@ function memtrain(data) {
   function predict(shape, step) {
     const law = need_law(shape, step), tokens = step.batch_size * step.seq_len;
     const half = step.weights === 'bfloat16', number = half ? 2 : 4, at_once = step.optimizer_in_backward;
+    if (half && step.optimizer !== 'adamw') throw new Error(`${step.optimizer} doesn't update weights in bfloat16`);
     let sizes = {...sizes_of(shape), N: tokens, T: step.seq_len, c: Math.min(step.loss_chunk_size || tokens, tokens),
       r: step.lora, E: tokens > 3072 ? Math.floor(tokens / 10) + Math.min(tokens, shape.vocab_size) : 0};
     if (sizes.k === sizes.q) sizes.T = 0;
@@ -106,7 +108,7 @@ function memtrain(data) {
     const passes = step.gradient_accumulation_steps, tokens = step.batch_size * passes * step.seq_len;
     const {params, trained} = count(shape, step.lora), mine = fsdp ? trained / step.ranks : trained;
     const flops = tokens * flops_per_token(shape, step.seq_len, step.activation_checkpointing, step.lora > 0);
-    const kept = step.load_in_4bit ? .5 : number, update = {adamw: 28, adamw8bit: 30, sgd: 12}[step.optimizer];
+    const kept = step.load_in_4bit ? .5 : number, update = data.optimizers[step.optimizer].moved;
     const weights = mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
       + params * passes * (6 * step.use_mixed_precision + 10 * step.load_in_4bit);
     const moved = passes * (2 * kept * params + number * trained), sent = 1 - 1 / step.ranks;

@@ -28,11 +28,11 @@ def card(name: str) -> dict:
 def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
     from memtrain.devices import DEVICES
-    from memtrain.estimate import OPTIMIZERS
     from memtrain.families import list_models
     from memtrain.core import CATEGORIES
     from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
+    from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
 
     return dict(
@@ -41,7 +41,10 @@ def gathered(root: Path) -> dict:
         named=NAMED_MODELS,
         cards={name: card(name) for name in DEVICES if name != "cpu"},
         other_card=card("24gb"),
-        optimizers=OPTIMIZERS,
+        optimizers={
+            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
+            for o in map(find_optimizer, OPTIMIZERS)
+        },
         categories=CATEGORIES,
         colors=CATEGORY_COLORS,
         margin=MARGIN,
