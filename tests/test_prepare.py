@@ -70,7 +70,7 @@ def test_solution_what_is_kept_pieces_and_a_rule():
             )
 
 # %% ../nbs/proofs/prepare.ipynb #d0491602
-import contextlib, json, multiprocessing, os, random, shutil, signal, socket, subprocess, sys, sysconfig
+import contextlib, gzip, json, multiprocessing, os, random, shutil, signal, socket, subprocess, sys, sysconfig
 import tempfile, threading, time
 from unittest import mock
 from pathlib import Path
@@ -986,7 +986,7 @@ def test_a_system_that_does_not_tell_the_peak_gets_its_data_set():
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'x.txt').write_text('some words of text')
         code = (
-            "import sys; sys.modules['resource'] = None  # as on Windows\n"
+            "import sys, psutil; sys.modules['resource'] = None  # as on Windows\n"
             "from memtrain.prepare import prepare\n"
             "done = prepare('x.txt', 'out', tokenization='bytes', val_fraction=0)\n"
             "assert done.run['peak'] is None and 'peak' not in str(done)"
