@@ -9,12 +9,13 @@ learned from it, and every tokenizer has to give the same ids. transformers, whe
 
 from __future__ import annotations
 
-import argparse, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile, time, warnings
+import argparse, importlib, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile, time, warnings
 from pathlib import Path
 
 os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
 
 import numpy as np
+import peers  # noqa: F401, registers other people's loaders
 
 from memtrain.bench import (
     LIMITS,
@@ -22,7 +23,6 @@ from memtrain.bench import (
     BenchData,
     format_number,
     format_table,
-    import_peer,
     installed_versions,
     select_ways,
     timed,
@@ -229,19 +229,14 @@ def stream_epoch(stream):
 
 
 def run_cache(args):
-    """A second epoch of a stream: tokenised again, from a cache in memory, from one on disk, and from
-    prepared shards"""
+    "A second epoch of a stream: tokenised again, from a cache in memory, and from prepared shards"
     from memtrain.loader import TokenLoader
     from memtrain.stream import TokenStream
 
     with tempfile.TemporaryDirectory() as d:
         files = write_texts(Path(d) / 'text', args.mb)
         tokenizer = learn(read_texts(args.mb))
-        kinds = {
-            'no cache': {},
-            'cache in memory': {'cache_size': 2**30},
-            'cache on disk': {'cache_dir': Path(d) / 'cache'},
-        }
+        kinds = {'no cache': {}, 'cache in memory': {'cache_size': 2**30}}
         streams = {
             name: TokenStream(files, tokenizer, 16, 1024, threads=1, **kw) for name, kw in kinds.items()
         }
@@ -252,13 +247,8 @@ def run_cache(args):
             val_fraction=0,
             workers=1,
         )
-        first = compare(
-            in_turn(
-                {name: _first_epoch(files, tokenizer, name, kinds, Path(d)) for name in kinds}, args.rounds
-            ),
-            'no cache',
-            1,
-        )
+        firsts = {name: _first_epoch(files, tokenizer, kw) for name, kw in kinds.items()}
+        first = compare(in_turn(firsts, args.rounds), 'no cache', 1)
         for stream in streams.values():
             stream_epoch(stream)  # which fills the caches
         ways = {name: (lambda s=s: stream_epoch(s)) for name, s in streams.items()}
@@ -275,20 +265,11 @@ def run_cache(args):
     return {'ways': found, 'first': first, 'captions': captions, 'tokens': tokens}
 
 
-def _first_epoch(files, tokenizer, name, kinds, folder):
+def _first_epoch(files, tokenizer, kw):
     "The first epoch of a stream with that kind of cache, which is empty each time"
     from memtrain.stream import TokenStream
 
-    number = iter(range(10**6))
-
-    def run():
-        kw = {
-            **kinds[name],
-            **({'cache_dir': folder / f'first{next(number)}'} if 'cache_dir' in kinds[name] else {}),
-        }
-        return stream_epoch(TokenStream(files, tokenizer, 16, 1024, threads=1, **kw))
-
-    return run
+    return lambda: stream_epoch(TokenStream(files, tokenizer, 16, 1024, threads=1, **kw))
 
 
 def _saved(tokenizer, folder):
@@ -384,9 +365,11 @@ def loop(key, folder, together=4):
         return fn(*args), time.perf_counter() - started
 
     data, way = BenchData(Path(folder), TOKENS, 16, 256), WAYS[key]
-    for m in ('memtrain.loader', *way.needs):
-        import_peer(m)
-    way.write(data)
+    importlib.import_module('memtrain.loader')
+    for module in way.needs:
+        way.load(module)
+    for name in way.formats:
+        data.path(name)
     batches, step, found = (
         way.batches(data),
         make_step(data.block_size),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that page 41 wants to know of a GPU, in one command.
+"""Everything that the page on a GPU of your own wants to know of it, in one command.
 
     python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA GPU; all parts without PART
     python benchmarks/gpu.py --tiny --device cpu                                             # small shapes on the CPU, to see whether it runs
@@ -26,11 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from memtrain.ablation import list_techniques, predict_peak
-from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
-from memtrain.estimate import PROFILES, get_profile
-from memtrain.gpu import (
+from gpu_tools import (
     PARTS,
     card_rates,
     describe_device,
@@ -41,13 +37,16 @@ from memtrain.gpu import (
     measure_copies,
     measure_feeding,
     measure_strategies,
-    predict_largest,
     search_largest,
     show_recorded,
     time_steps,
 )
+
+from memtrain.ablation import list_techniques, predict_peak
+from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
+from memtrain.devices import DEVICES, find_device
 from memtrain.model import GPTConfig, named_config
-from memtrain.plan import MARGIN
+from memtrain.plan import MARGIN, find_largest
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.train import TrainConfig
 from memtrain.wpo_train import choose_strategy, measure_rates
@@ -67,7 +66,7 @@ def budget_of(args):
     if args.tiny:
         return 8 * MIB
     total = describe_device(args.device)['total']
-    return min(get_profile(args.card).capacity, total)
+    return min(find_device(args.card).capacity, total)
 
 
 def guess_largest(shape, settings, budget, kind):
@@ -79,7 +78,7 @@ def guess_largest(shape, settings, budget, kind):
 
     (a, how), (b, _) = need(1), need(2)
     if how == 'closed form':
-        return predict_largest(shape, settings, budget, kind)
+        return find_largest(lambda n: need(n)[0], budget)
     return max(0, 1 + int((budget - a) / max(1, b - a))) if a <= budget else 0
 
 
@@ -174,11 +173,9 @@ INSIDE = {'fits': measure_fits, 'copies': measure_bus, 'feeding': measure_loader
 
 
 def profile_here(device):
-    "The key of `PROFILES` whose workspaces this GPU has"
+    "The key of `DEVICES` whose workspaces this GPU has"
     card = describe_device(device)['card']
-    return (
-        card if card in PROFILES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
-    )
+    return card if card in DEVICES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
 
 
 def memory_commands(args):
@@ -194,7 +191,7 @@ def memory_commands(args):
         made_for = load_result('gpu_memory_predicted', args.results).values['profile']
     except MemtrainError:
         made_for = {}
-    if made_for.get('workspace') == PROFILES[profile].workspace and not args.tiny:
+    if made_for.get('workspace') == DEVICES[profile].workspace and not args.tiny:
         return [measure]
     return [[HERE / 'gpu_memory.py', 'predict', '--profile', profile, *common], measure]
 
@@ -290,7 +287,7 @@ def parse_args(argv=None):
     p.add_argument(
         '--card',
         default='rtx3090',
-        help='whose memory `fits` and `wpo` stay within, if this one has more: a key of PROFILES, or a size such as 24gb',
+        help='whose memory `fits` and `wpo` stay within, if this one has more: a key of DEVICES, or a size such as 24gb',
     )
     p.add_argument(
         '--minutes', type=float, default=10, help='of each part, after which what is left of it is skipped'

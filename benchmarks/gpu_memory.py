@@ -23,7 +23,8 @@ import psutil, torch
 from memory import make_functions
 from memtrain.core import format_size, load_result, progress, save_result
 from memtrain.allocator import reserve
-from memtrain.estimate import PROFILES, Step, simulate
+from memtrain.devices import DEVICES
+from memtrain.estimate import Step, simulate
 from memtrain.measure import measure_step
 from memtrain.model import GPTConfig, count_params, named_config
 
@@ -130,7 +131,7 @@ def predict_one(shape, step, profile):
 def run_predict(args):
     "Predict everything, and write it down"
     profile, rows, started = (
-        PROFILES['cpu' if args.device == 'cpu' else args.profile],
+        DEVICES['cpu' if args.device == 'cpu' else args.profile],
         {},
         time.perf_counter(),
     )
@@ -585,7 +586,7 @@ def parse_args(argv=None):
     p.add_argument(
         '--profile',
         default='h100',
-        choices=[n for n, q in PROFILES.items() if q.caching],
+        choices=[n for n, q in DEVICES.items() if q.caching],
         help='device of predict',
     )
     p.add_argument('--minutes', type=float, default=7, help='of measure, after which what is left is skipped')

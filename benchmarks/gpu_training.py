@@ -10,7 +10,7 @@ nanogpt   `Trainer` and the train.py of a nanoGPT checkout (--nanogpt) on the sa
 loss      head and loss alone, forward and backward: plain, in chunks, in torch's chunks, Liger, cut-cross-entropy (where installed)
 
 Each writes `results/gpu_training_<name>.json` as it goes, so that a run that is cut off has lost only the rest. Matrix products in float32 may
-use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate (`memtrain.plan.RATES`), whatever the type, by
+use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate (`memtrain.devices.DEVICES`), whatever the type, by
 `memtrain.plan.flops_per_token`: recomputed operations don't count.
 """
 
@@ -23,11 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-
-from memtrain.ablation import list_techniques, predict_peak
-from memtrain.core import MIB, format_size, parse_size, progress, save_result
-from memtrain.estimate import get_profile
-from memtrain.gpu import (
+from gpu_tools import (
     clear_device,
     describe_device,
     describe_failure,
@@ -38,6 +34,10 @@ from memtrain.gpu import (
     time_steps,
     utilisation,
 )
+
+from memtrain.ablation import list_techniques, predict_peak
+from memtrain.core import MIB, format_size, parse_size, progress, save_result
+from memtrain.devices import find_device
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_command, measure_peak
 from memtrain.model import GPT, GPTConfig, chunked_cross_entropy
@@ -557,7 +557,7 @@ def parse_args(argv=None):
         args.steps or (2 if tiny else 8),
     )
     args.budget = (
-        parse_size(args.budget) if args.budget else 12 * MIB if tiny else get_profile('24gb').capacity
+        parse_size(args.budget) if args.budget else 12 * MIB if tiny else find_device('24gb').capacity
     )
     args.budget = min(args.budget, args.device.total or args.budget)  # a card of 24 GB has a little less
     if args.nanogpt:

@@ -22,7 +22,8 @@ from memtrain.cuda import CUDA_TEMPORARIES
 from memtrain.estimate import simulate
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks, spread_model
-from memtrain.train import OwnModel, TrainConfig, apply_settings
+from memtrain.train import TrainConfig, apply_settings
+from memtrain.weights import OwnModel
 
 DEST = Path(__file__).resolve().parents[1] / 'memtrain' / 'laws.json'
 # N tokens in windows of T, d width, q and k of all heads' queries and of their keys, p of the queries'

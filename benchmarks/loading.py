@@ -20,6 +20,16 @@ for name in ('OMP_NUM_THREADS', 'HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDAT
 
 import numpy as np  # after the number of threads is set
 
+from peers import (
+    import_peer,
+    in_batches,
+    in_child,
+    open_arrow,
+    open_litdata,
+    shared_memory_cleaned,
+    shuffled_batches,
+)
+
 from memtrain.bench import (
     FORMATS,
     LARGEST,
@@ -33,15 +43,8 @@ from memtrain.bench import (
     files_of,
     format_number,
     format_table,
-    import_peer,
-    in_batches,
-    in_child,
-    open_arrow,
-    open_litdata,
     open_ours,
     resident_bytes,
-    shared_memory_cleaned,
-    shuffled_batches,
     summarize_rates,
     timed,
     way,

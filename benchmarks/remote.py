@@ -15,20 +15,11 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "LITDATA_DISABLE_VERSION_CHECK"):
     os.environ.setdefault(name, "1")
-# beside this lies a streaming.py that isn't MosaicML's
-sys.path = [p for p in sys.path if Path(p).resolve() != Path(__file__).resolve().parent]
 import numpy as np
 import psutil
+from peers import import_peer, in_batches, shared_memory_cleaned
 
-from memtrain.bench import (
-    BenchData,
-    data_format,
-    drop_cache,
-    import_peer,
-    in_batches,
-    shared_memory_cleaned,
-    widen,
-)
+from memtrain.bench import BenchData, data_format, drop_cache, widen
 from memtrain.core import format_size, parse_size, save_result
 
 BATCH, BLOCK, DELAY, BUCKET = 16, 1024, 0.02, "data"

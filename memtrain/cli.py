@@ -32,7 +32,7 @@ from memtrain.core import (
     parse_size,
     seed_everything,
 )
-from .folders import atomic_write, check_writable, lock_folder
+from .folders import IMAGES, check_output, lock_folder, save_figure
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
 @dataclass
@@ -182,7 +182,7 @@ class Export:
 def _tell_predictor(path, samples):
     "The line to train a predictor by, or that there are too few samples for one"
     if samples < 100:  # of more, some fall to each part
-        from memtrain.routing import split_samples
+        from memtrain.trace_files import split_samples
 
         try:
             split_samples(path)
@@ -347,7 +347,7 @@ class RunFlags:
         from memtrain.runs import Stopped, ToldElsewhere
 
         if self.plot:
-            _check_output('plot', self.plot, image=True)
+            check_output('plot', self.plot, IMAGES)
         try:
             with start_ranks(self.device) as ranks:
                 return work(ranks)
@@ -401,7 +401,7 @@ class Train(RunFlags):
         'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines',
         'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers',
         'stream:DocumentStream.__init__': 'cache_size',
-        'train:open_model': 'lora lora_alpha load_in_4bit',
+        'weights:open_model': 'lora lora_alpha load_in_4bit',
     }
     types = {'cache_size': str}
     prefix = {'text': 'of text: ', 'stream': 'of a stream: '}
@@ -485,7 +485,7 @@ def _check(self: Train, config, text, stream):
         k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None
     ] + _changed(vars(text), 'text:TextOptions')
     of_streams = [k for where in list(self.takes)[2:-1] for k in _changed(stream, where)]
-    if self.model is None and (names := _changed(getattr(self, 'own', {}), 'train:open_model')):
+    if self.model is None and (names := _changed(getattr(self, 'own', {}), 'weights:open_model')):
         start, instead = self.init_from, 'give the folder of one'
         if start:
             instead = (
@@ -621,10 +621,11 @@ def _train(self: Train, config, text, stream, ranks, told):
     from memtrain.model import GPT
     from memtrain.runs import check_run_dir, on_main
     from memtrain.estimate import simulate
-    from memtrain.train import Trainer, load_run, model_step, open_model, write_tensorboard
+    from memtrain.train import Trainer, model_step, write_tensorboard
+    from memtrain.weights import load_run, open_model
 
     if self.report:
-        _check_output('report', self.report)
+        check_output('report', self.report)
     listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
     # before any text is read
     if not self.dataset_dir:
@@ -697,7 +698,7 @@ def _train(self: Train, config, text, stream, ranks, told):
         write_report(self.out_dir, self.report)
         print(f'Report: {self.report}')
     if self.plot:
-        _save_figure(plot_run(self.out_dir), self.plot)
+        save_figure(plot_run(self.out_dir), self.plot)
         print(f'Plot: {self.plot}')
     return 0
 
@@ -721,7 +722,7 @@ def _with_line(self: Train, error, config, text, stream):
         (vars(config), 'train:TrainConfig'),
         (vars(text), 'text:TextOptions'),
         *((stream, o) for o in list(self.takes)[2:-1]),
-        (getattr(self, 'own', {}), 'train:open_model'),
+        (getattr(self, 'own', {}), 'weights:open_model'),
     ):
         for name in _changed(values, where):
             value = values[name]
@@ -734,24 +735,6 @@ def _with_line(self: Train, error, config, text, stream):
     return f"{error.tell(_flag)}; run: {program} train {' '.join(found)}"
 
 # %% ../nbs/reference/65_cli.ipynb #fba57c6a
-def _check_output(name, path, image=False):
-    "A file that can't be written is told before the work, not after it"
-    if Path(path).is_dir():
-        raise MemtrainError('is a folder', 'give the name of a file in it', name, path)
-    if image and Path(path).suffix not in ('.png', '.svg', '.pdf'):
-        raise MemtrainError(
-            'is no image that can be written', 'give a name that ends in .png, .svg or .pdf', name, path
-        )
-    check_writable(path)
-
-
-def _save_figure(figure, dest):
-    "Write `figure` to the image `dest`, whole or not at all"
-    Path(dest).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(dest) as f:
-        figure.savefig(f, format=Path(dest).suffix[1:])
-
-
 def _choose_model(args, vocab_size, seq_len=256):
     """The `GPTConfig` that the flags ask for, for a vocabulary of `vocab_size` ids and, unless they say more,
     windows of `seq_len` tokens"""
@@ -871,7 +854,7 @@ def _describe_shape(m, model=None):
 class OfRun:
     "A command that opens a trained model"
 
-    takes = {'train:load_run': 'folder device'}
+    takes = {'weights:load_run': 'folder device'}
     types = {'folder': tyro.conf.Positional[str]}
 
     def open(
@@ -882,7 +865,7 @@ class OfRun:
         "The model in `folder` on `device`; what isn't there is told before torch is imported"
         if not Path(folder).is_dir():
             raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
-        from memtrain.train import load_run
+        from memtrain.weights import load_run
 
         found = load_run(folder, device)
         if found.tokenizer is None:
@@ -1016,7 +999,7 @@ class Eval(OfRun):
 class ExportModel:
     "Write a trained model in a format that other programs read"
 
-    takes = {'train:export_model': ''}
+    takes = {'weights:export_model': ''}
     types = {'run': tyro.conf.Positional[str], 'dest': tyro.conf.Positional[str]}
 
     def run(
@@ -1026,7 +1009,7 @@ class ExportModel:
         "Export, and list the files"
         if not Path(how['run']).is_dir():
             raise MemtrainError(f"{how['run']}: no such folder", 'give that of a run or of a model')
-        from memtrain.train import export_model
+        from memtrain.weights import export_model
 
         for name in export_model(**how):
             print(f"{how['dest']}/{name}")
@@ -1114,7 +1097,7 @@ class Estimate(Shaped):
     takes = {
         'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer activation_checkpointing loss_chunk_size '
         'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu',
-        'train:open_model': 'lora load_in_4bit',
+        'weights:open_model': 'lora load_in_4bit',
     }
     # what the closed form doesn't know
     simulated = 'optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'
@@ -1128,13 +1111,14 @@ class Estimate(Shaped):
         from memtrain.estimate import Step, estimate, simulate
         from memtrain.model import count_params
         from memtrain.families import shape_of
-        from memtrain.plan import split_cards, usable_memory
+        from memtrain.devices import split_cards
+        from memtrain.plan import usable_memory
         from memtrain.train import TrainConfig, gpt_step
 
         # which has nothing to clip
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
         if self.plot:
-            _check_output('plot', self.plot, image=True)
+            check_output('plot', self.plot, IMAGES)
         shape, device, cards = (
             self.shape(),
             'cpu' if self.device == 'cpu' else 'cuda',
@@ -1197,7 +1181,7 @@ class Estimate(Shaped):
         else:
             print(self._table(shape, step, found, device, usable))
         if self.plot:
-            _save_figure(trace.plot(), self.plot)
+            save_figure(trace.plot(), self.plot)
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
         return 0
 
@@ -1296,7 +1280,7 @@ class PlanCommand(Shaped):
     without: tuple[str, ...] = ()
     budget: str | None = None  # bytes for tensors instead of what the card has, such as 20GiB
     rows: int = 10  # settings to list at most
-    takes = {'train:open_model': 'lora load_in_4bit'}
+    takes = {'weights:open_model': 'lora load_in_4bit'}
 
     def run(
         self,
@@ -1321,19 +1305,14 @@ class PlanCommand(Shaped):
                 next(name for name, value in own.items() if value),
                 None,
             )
-        from memtrain.estimate import PROFILES, get_profile
-        from memtrain.plan import TECHNIQUES, plan, split_cards
+        from memtrain.devices import find_device, split_cards
+        from memtrain.plan import TECHNIQUES, plan
 
         cards, card = split_cards(self.gpu)
         try:
-            card.startswith('cuda') or get_profile(card)
-        except MemtrainError:
-            raise MemtrainError(
-                'is no card that is known here',
-                f"give one of {', '.join(PROFILES)}, a size such as 24gb, several as 8x80gb or 2xrtx4090, or mac64gb",
-                'gpu',
-                self.gpu,
-            ) from None
+            card.startswith('cuda') or find_device(card)
+        except MemtrainError as e:
+            raise MemtrainError(e.problem, f'{e.way_out}, or several as 8x80gb', 'gpu', self.gpu) from None
         for name in self.without:
             if name not in TECHNIQUES:
                 raise MemtrainError(
@@ -1444,7 +1423,7 @@ class WPOCommand(RunFlags):
             f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, of other data {s['sliced_wasserstein_of_data']:.3f}"
         )
         if self.plot:
-            _save_figure(plot_points(t.mixture, t.source.held_out), self.plot)
+            save_figure(plot_points(t.mixture, t.source.held_out), self.plot)
             print(f'{self.plot}: data, samples and what is behind them')
         if self.out_dir:
             print(f'{self.out_dir}: the mixture; in Python: memtrain.mixtures.load_mixture({self.out_dir!r})')
@@ -1463,9 +1442,6 @@ class BenchCommand:
         options: Any,  # `BenchOptions`
     ) -> int:  # exit status
         "Print the table"
-        for name in ('plot', 'save'):
-            if getattr(options, name):
-                _check_output(name, getattr(options, name))
         from memtrain.bench import run_bench
 
         print(run_bench(**vars(options)))

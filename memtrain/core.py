@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'option', 'MemtrainError', 'check_whole', 'is_out_of_memory', 'explain_damage', 'delegates',
-           'format_size', 'parse_size', 'parse_count', 'format_count', 'markdown_table', 'is_distributed', 'local_part',
-           'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine',
-           'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
+           'format_size', 'parse_size', 'parse_count', 'format_count', 'markdown_table', 'summarize_misses',
+           'is_distributed', 'local_part', 'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress',
+           'Result', 'get_machine', 'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result',
+           'recorded']
 
 # %% ../nbs/reference/60_core.ipynb #e9ea55e4
-import contextlib, json, os, platform, random, re, subprocess, sys
+import contextlib, json, os, platform, random, re, statistics, subprocess, sys
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib import metadata
@@ -213,6 +214,21 @@ def markdown_table(
     "The `rows` under `header` as a table in Markdown, the first column on the left, the others on the right"
     return '\n'.join(
         f"| {' | '.join(map(str, row))} |" for row in (header, [':---', *['---:'] * (len(header) - 1)], *rows)
+    )
+
+# %% ../nbs/reference/60_core.ipynb #3544e16d
+def summarize_misses(
+    rows: Iterable[dict],  # with `measured` and `predicted`, bytes
+    # n, exact (to a 100,000th), within_promille: how many; median, worst: parts of what was measured
+) -> dict[str, float]:
+    "How far predictions are off, over all `rows`"
+    misses = [abs(r['predicted'] / r['measured'] - 1) for r in rows]
+    return dict(
+        n=len(misses),
+        exact=sum(m <= 1e-5 for m in misses),
+        within_promille=sum(m <= 1e-3 for m in misses),
+        median=statistics.median(misses or [0.0]),
+        worst=max(misses, default=0.0),
     )
 
 # %% ../nbs/reference/60_core.ipynb #8ae194ab

@@ -15,9 +15,10 @@ from typing import Any
 
 import memtrain
 from .core import MemtrainError, explain_damage, option
-from .estimate import Step, state_bytes
+from .estimate import Step
 from .folders import read_json
 from .measure import CATEGORIES
+from .optimizers import find_optimizer
 
 # %% ../nbs/memory/09_families.ipynb #4752a54c
 @dataclass(frozen=True)
@@ -339,8 +340,6 @@ def _share(shape, step):
     return dict(w=step.ranks, g=gathered(True), R=gathered(False), a=gathered(True, True))
 
 
-# numbers of bfloat16 weights that are updated at a time, and bytes that each of them takes meanwhile
-_SLICE, _UPDATE = 2**22, 34
 _WORKSPACES = 2 * 8_519_680  # of cuBLAS, for the forward and the backward pass
 
 
@@ -349,8 +348,9 @@ def predict_step(
     step: Step,  # how it is trained; its `seq_len` or the shape's `block_size`
 ) -> Prediction:  # on a GPU
     "The highest of the moments that were recorded, for the sizes of `shape` and `step`"
-    law, seq_len, half = find_law(shape, step), step.seq_len or shape.block_size, step.weights == 'bfloat16'
-    tokens, number = step.batch_size * seq_len, 2 if half else 4
+    law, optimizer = find_law(shape, step), find_optimizer(step.optimizer, step.weights)
+    seq_len, number = step.seq_len or shape.block_size, 2 if step.weights == 'bfloat16' else 4
+    tokens = step.batch_size * seq_len
     sizes = shape.sizes | dict(
         N=tokens, T=seq_len, c=min(step.loss_chunk_size or tokens, tokens), r=step.lora
     )
@@ -368,7 +368,7 @@ def predict_step(
     def held(moments, gradients):
         for m in moments:
             found = {category: _evaluate(products, sizes) for category, products in m.items()}
-            update = _UPDATE * min(_SLICE, found.pop('update', 0)) * half
+            update = optimizer.held_on_gpu(found.pop('update', 0))
             yield found | {
                 'gradients': found.get('gradients', 0) + gradients,
                 'temporaries': found.get('temporaries', 0) + update,
@@ -380,14 +380,12 @@ def predict_step(
         moments += held(law['more'], kept)
     if kept:  # the optimizer's step
         largest = shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) // sizes.get('w', 1)
-        moments.append({'gradients': kept, 'temporaries': _UPDATE * min(_SLICE, largest) * half})
-    states = {'adamw': 2 * number * trained, 'adamw8bit': state_bytes([trained], 'adamw8bit'), 'sgd': 0}[
-        step.optimizer
-    ]
+        moments.append({'gradients': kept, 'temporaries': optimizer.held_on_gpu(largest)})
     best = max(moments, key=lambda m: sum(m.values()))
     found = best | {
         'weights': weights,
-        'optimizer state': states,
+        # laws know one number, how many are trained, and not how many parameters count their steps
+        'optimizer state': sum(optimizer.states([trained])) - optimizer.counter,
         'temporaries': best.get('temporaries', 0) + _WORKSPACES,
     }
     params, _, trained = count_weights(shape, step.lora)

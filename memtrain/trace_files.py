@@ -6,7 +6,7 @@
 __all__ = ['to_json', 'TRACE_MANIFEST', 'SEED_METADATA', 'OLD_JOURNAL', 'SHARD_PARTS', 'SHARD_SHAPE', 'MANIFEST_SHAPE',
            'is_tensor', 'as_record', 'TraceEncoder', 'decode_fields', 'sample_key', 'make_room', 'encode_trace',
            'SampleNumbers', 'read_trace_manifest', 'manifest_bytes', 'is_traces', 'verify_traces', 'Traces',
-           'open_traces']
+           'open_traces', 'find_held_out', 'split_samples']
 
 # %% ../nbs/reference/66_trace_files.ipynb #c6f5f747
 import base64, hashlib, json, math, os, sys, tempfile
@@ -17,7 +17,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from .core import MemtrainError
+from .core import MemtrainError, option
 from memtrain.folders import (
     UNFINISHED,
     FolderWriter,
@@ -612,9 +612,11 @@ class Traces:
 
 
 def open_traces(
-    path: str | Path,  # a folder of shards, a pickle, or the index of a pickle
+    path: Traces | str | Path,  # a folder of shards, a pickle, the index of a pickle, or what is open already
 ) -> Traces:
     "Open what holds traces as one list"
+    if isinstance(path, Traces):
+        return path
     path, manifest = Path(path), None
     if not path.exists():
         raise MemtrainError(f'{path}: no such file or folder; check the name')
@@ -636,3 +638,50 @@ def open_traces(
             raise MemtrainError(f'{path / SEED_METADATA} names a shard twice: restore it')
         opened = [_Pickled(path / name) for name in names]
     return Traces(path, [(len(o), lambda o=o: o) for o in opened], manifest)
+
+# %% ../nbs/reference/66_trace_files.ipynb #c598f542
+def find_held_out(
+    traces: Traces,
+    val_fraction: float = 0.1,  # share of the samples
+) -> set[int]:  # numbers of samples, as in the table
+    "The samples that `split='val'` stands for, by the hash of their names"
+    from memtrain.text import choose_split, hash_document  # which brings NumPy along
+
+    if not 0 < val_fraction < 1:
+        raise MemtrainError('is outside 0 .. 1', argument='val_fraction', value=val_fraction)
+    found, seen = set(), set()
+    for i, number in enumerate(traces.table['sample']):
+        if number in seen:
+            continue
+        seen.add(number)
+        fields = traces[i].fields
+        sample, dataset = fields.get('sample_id'), fields.get('dataset_name')
+        name = f'{dataset or ""}\0{sample}' if sample is not None else f'item {traces.table["item"][i]}'
+        if choose_split(hash_document(name), val_fraction) == 'val':
+            found.add(number)
+    return found
+
+# %% ../nbs/reference/66_trace_files.ipynb #bed38092
+def split_samples(
+    path: Traces | str | Path,  # folder of traces, or what `open_traces` gave
+    val_fraction: float = 0.1,  # share of the samples that decides when to stop
+    test_fraction: float = 0.2,  # share of the samples that is reported on
+) -> dict[str, set[int]]:  # numbers of samples: 'train', 'val', 'test'
+    "Which samples of the traces at `path` are learnt from, stopped by and reported on"
+    if not 0 < val_fraction < 1 or not 0 < test_fraction < 1 - val_fraction:
+        raise MemtrainError(
+            f"and {option('test_fraction')} {test_fraction} make no sense",
+            'give shares above 0 that leave some samples to learn from',
+            'val_fraction',
+            val_fraction,
+        )
+    traces = open_traces(path)
+    test, held = (find_held_out(traces, f) for f in (test_fraction, test_fraction + val_fraction))
+    samples = set(traces.table['sample'])
+    found = {'train': samples - held, 'val': held - test, 'test': test}
+    if empty := [name for name, part in found.items() if not part]:
+        raise MemtrainError(
+            f'{traces.path}: of its {len(samples)} samples none falls to {" and ".join(empty)}: '
+            'collect more, or take larger fractions'
+        )
+    return found

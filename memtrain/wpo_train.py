@@ -31,7 +31,8 @@ from memtrain.core import (
     option,
     parse_size,
 )
-from .estimate import OPTIMIZERS, state_bytes
+from .estimate import state_bytes
+from .optimizers import OPTIMIZERS
 from .lazypickle import iter_pickle
 from .plan import MARGIN, usable_memory
 from .ranks import Ranks, choose_device

@@ -1278,8 +1278,6 @@ def test_what_is_wrong_with_a_text_is_told_in_the_words_of_the_flags():
             ((*stream, '--shuffle_buffer_size', 10**12), 'a smaller --shuffle_buffer_size'),
             ((*stream, '--stride', 99, '--seq_len', 32), 'stride 99 is outside 1 .. 32, the --seq_len'),
             (('--input_file', 'x.jsonl'), 'x.jsonl, line 2: not JSON'),
-            ((*stream, '--cache_dir', 'in/cache'), 'choose another folder'),
-            ((*stream, '--cache_dir', 'empty.txt'), "'empty.txt' can't be made"),
         ):
             run = run_here(
                 'train',
@@ -2009,7 +2007,7 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
                 test_eq(main(list(args)), 1)
             assert said in err.getvalue(), err.getvalue()
     with patch(
-        'memtrain.routing.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
+        'memtrain.trace_files.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
     ) as split:
         assert 'Too few for train-predictor: of its 1 samples' in _tell_predictor('x', 1)
         assert (

@@ -97,7 +97,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fastcore.test import test_eq, test_fail
 from memtrain.cli import main
 from memtrain.core import MIB, MemtrainError, load_result, nbytes
-from memtrain.estimate import PROFILES, Step, estimate, get_profile
+from memtrain.devices import DEVICES, find_device
+from memtrain.estimate import Step, estimate
 from memtrain.families import count_weights, predict_step, read_model, shape_of
 from memtrain.measure import measure_step
 from memtrain.ranks import launch_ranks
@@ -237,7 +238,7 @@ def test_a_plan_prefers_what_costs_less():
 
 # %% ../nbs/proofs/plan.ipynb #2e91d3bd
 def test_budgets_leave_room_for_context_and_holes():
-    p = get_profile('24gb')
+    p = find_device('24gb')
     test_eq(usable_memory('24gb', margin=0), p.memory - p.context)
     test_eq(usable_memory('24gb', margin=0.5), (p.memory - p.context) // 2)
     test_eq(usable_memory('24gb'), int((p.memory - p.context) * 0.88))
@@ -310,13 +311,11 @@ def test_every_step_is_one_that_train_takes():
 
 
 def test_cards_are_named_with_their_number():
-    test_eq(
-        [split_cards(d) for d in ('8x80gb', 'rtx3090', '2XA100', 'x80gb')],
-        [(8, '80gb'), (1, 'rtx3090'), (2, 'a100'), (1, 'x80gb')],
-    )
     test_eq(usable_memory('8x80gb'), usable_memory('80gb'))
     test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48 * 2**30, 16 * 2**30])
-    assert RATES.keys() - {'cpu', 'mac'} == PROFILES.keys() - {'cpu'}  # every card has a memory and rates
+    rich, plain = (plan(_shape(), device, global_batch=2) for device in ('l40s', '48gb'))
+    assert str(rich).endswith('by data sheets')
+    assert str(plain).endswith('by that of rtx3090, since no data sheet is known')
 
 # %% ../nbs/proofs/plan.ipynb #d697d3a4
 def test_nothing_that_fits_is_called_impossible():
@@ -374,11 +373,11 @@ def test_models_of_others_are_planned():
 
     def talk(name):
         step = Step(1, 1024, ranks=8, parallel='fsdp')
-        with patch.dict(LINKS, {name: float('inf')}):
+        with patch.dict(DEVICES, {name: replace(DEVICES[name], link=float('inf'))}):
             silent = predict_seconds(llama, step, name)
         return predict_seconds(llama, step, name) - silent
 
-    assert abs(talk('l40s') / talk('a100') - LINKS['a100'] / LINK) < 0.01
+    assert abs(talk('l40s') / talk('a100') - DEVICES['a100'].link / DEVICES['l40s'].bus) < 0.01
     large = plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16)
     assert large.options and all(
         'fsdp' in o.techniques and '--parallel fsdp' in o.flags for o in large.options

@@ -1180,3 +1180,25 @@ def test_memory_does_not_grow_with_the_file():
             test_eq((run.returncode, run.stdout), (0, 'False\n'))
         test_eq(len(open_traces(d / 'o60').shards), 120)
         assert peaks[60] < 16 * MIB and peaks[60] < peaks[10] + 4 * MIB, peaks
+
+# %% ../nbs/proofs/traces.ipynb #de640e11
+def test_the_command_takes_no_torch_and_little_more_than_the_function():
+    with in_a_hurry() as d:
+        path = save(make_traces(8), d / 't.pkl')
+        function = (
+            'import sys; from memtrain.traces import shard_traces; shard_traces(*sys.argv[1:3]); '
+            "print('torch' in sys.modules)"
+        )
+        command = (
+            'import sys; from memtrain.cli import main; '
+            "main(['shard-traces', '--input_file', sys.argv[1], '--output_dir', sys.argv[2]]); "
+            "print('torch' in sys.modules)"
+        )
+        runs = [
+            measure_command([sys.executable, '-c', code, path, d / f'o{k}'])
+            for k, code in enumerate((function, command))
+        ]
+        test_eq([run.stdout.split()[-1] for run in runs], ['False', 'False'])
+        # it asks whether there are samples enough for a predictor: NumPy and the readers of text
+        assert 'train-predictor' in runs[1].stdout, runs[1].stdout
+        assert runs[1].peak_rss < runs[0].peak_rss + 48 * MIB, [run.peak_rss for run in runs]

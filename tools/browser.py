@@ -36,7 +36,7 @@ class Browser:
                 raise OSError(f"{self.path} didn't start")
             time.sleep(0.02)
         number, path = port.read_text().split()
-        self.socket = create_connection(f"ws://127.0.0.1:{number}{path}", timeout=120)
+        self.socket = create_connection(f"ws://127.0.0.1:{number}{path}", timeout=20)
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for o in ("Page", "Runtime", "Network"):

@@ -1,7 +1,7 @@
 """What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), a call in a line that opens to its arguments or its source, folded tests, links that lead somewhere, figures with alt text,
 a link that opens the page in Colab, its first figure as its picture."""
 
-import ast, base64, html, os, re
+import ast, base64, html, json, os, re
 from functools import lru_cache
 from pathlib import Path
 from textwrap import shorten
@@ -527,24 +527,30 @@ class ForSite(Processor):
         self.nb.cells = cells
 
     def code(self, c, prose: str, heading: str):
-        "Fold what has been said above it, and say what a figure shows."
+        "Fold what has been said above it, and say what a figure shows; what the cell says itself stands."
+        given, summary = cell_options(c.source), ""
         if "exports" in c.directives_:
-            c.source = f'#| code-fold: true\n#| code-summary: "Source"\n{c.source}'
+            summary = "Source"
         elif "test" in c.directives_:
-            names = [
-                o.name.removeprefix("test_").replace("_", " ")
-                for o in defined(c.source)
-                if o.name.startswith("test_")
-            ]
-            c.source = f'#| code-fold: true\n#| code-summary: "{"Test: " + "; ".join(names) if names else "For the tests"}"\n{c.source}'
-        elif len(o := imported(c.source)) > 1:
-            c.source = f'#| code-fold: true\n#| code-summary: "{shorten("Imports: " + ", ".join(o), WIDE, placeholder=" …")}"\n{c.source}'
-        elif len(c.source.splitlines()) > LONG and "echo:" not in c.source:
-            c.source = f'#| code-fold: true\n#| code-summary: "Code"\n{c.source}'
-        for o in c.get("outputs", []):
-            data = o.get("data", {})
-            if any(k.startswith("image/") for k in data) and "fig-alt:" not in c.source:
-                c.source = f'#| fig-alt: "{alt_text(prose, heading)}"\n{c.source}'
+            tests = [o.name for o in defined(c.source) if o.name.startswith("test_")]
+            named = "; ".join(o.removeprefix("test_").replace("_", " ") for o in tests)
+            summary = f"Test: {named}" if named else "For the tests"
+        elif len(modules := imported(c.source)) > 1:
+            summary = shorten("Imports: " + ", ".join(modules), WIDE, placeholder=" …")
+        elif len(c.source.splitlines()) > LONG and "echo" not in given:
+            summary = "Code"
+        ours = {"code-fold": True, "code-summary": summary} if summary else {}
+        if any(k.startswith("image/") for o in c.get("outputs", []) for k in o.get("data", {})):
+            ours["fig-alt"] = alt_text(prose, heading)
+        # Quarto ends at a key that is given twice.
+        lines = [f"#| {k}: {json.dumps(v, ensure_ascii=False)}\n" for k, v in ours.items() if k not in given]
+        c.source = "".join(lines) + c.source
+
+
+def cell_options(source: str) -> dict:
+    "The options with which a cell begins, as Quarto reads them: YAML behind `#|`."
+    lines = re.match(r"(?:#\|.*\n?)*", source).group(0).splitlines()
+    return yaml.safe_load("\n".join(o.removeprefix("#|") for o in lines)) or {}
 
 
 def imported(source: str) -> list[str]:

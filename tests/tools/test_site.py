@@ -1,9 +1,12 @@
 "What the site makes of the notebooks, and the checks of what was built."
 
 import ast, json, subprocess, sys
+from itertools import takewhile
 from pathlib import Path
 
-import pytest
+import pytest, yaml
+from execnb.nbio import read_nb
+from nbdev.processors import FilterDefaults
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -194,6 +197,27 @@ def test_small_things_of_a_page():
         site_pages.callouts("## Limits\n\nNot for text.").startswith('## Limits\n\n::: {.callout-warning')
         and site_pages.callouts("## Other\n\nx") == "## Other\n\nx"
     )
+
+
+class UniqueKeys(yaml.SafeLoader):
+    "YAML as Quarto reads it: a key that is given twice is an error."
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(k) for k, _ in node.value]
+        assert len(keys) == len(set(keys)), f"duplicated key in {keys}"
+        return super().construct_mapping(node, deep)
+
+
+@pytest.mark.parametrize("path", finish_site.pages(ROOT), ids=lambda o: o.stem)
+def test_quarto_can_read_the_options_of_every_cell(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    nb = read_nb(path)
+    FilterDefaults()(nb)  # all processors, as nbdev hands a page to Quarto
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            options = [o[2:] for o in takewhile(lambda o: o.startswith("#|"), cell.source.splitlines())]
+            given = yaml.load("\n".join(options), UniqueKeys)
+            assert given is None or isinstance(given, dict), cell.source[:200]
 
 
 @pytest.fixture(scope="module")
