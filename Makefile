@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lab check faults races fuzz numbers docs export run open save clean require-nb require-script require-quarto
+.PHONY: help demo test lab check faults races fuzz docs export run open save clean require-nb require-script require-quarto
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -90,15 +90,13 @@ races: $(STAMP) ## Start any two commands that meet in a folder, at twenty offse
 fuzz: $(STAMP) ## Give every reader 100,000 inputs that no writer wrote; what is found stays in fuzz/, the figures go to results/fuzz.json
 	$(BIN)/python tools/fuzz.py
 
-numbers: $(STAMP) ## List the numbers in prose that come neither from a page's own run nor from results/ (NB=... for one page)
-	$(BIN)/python tools/check_numbers.py $(if $(NB),"$(NB)")
-
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
-docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
+docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto), and follow its links
 	touch README.md
-	$(BIN)/python tools/check_docs.py --build
+	$(BIN)/python tools/check_docs.py
 	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
 	$(BIN)/python tools/finish_site.py _docs
+	$(BIN)/linkchecker --config .github/linkchecker.ini --no-status _docs/index.html
 
 clean: ## Remove the environment and everything that can be made again, except demo/
 	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml

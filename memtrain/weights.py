@@ -7,7 +7,11 @@ __all__ = ['find_family', 'to_hf', 'from_hf', 'load_tensors', 'TrainedModel', 'l
            'to_tokenizers', 'OwnConfig', 'OwnModel', 'open_model']
 
 # %% ../nbs/training/17_weights.ipynb #8cdebb9b
-import json, logging, math, shutil, warnings
+# Three kinds of folders hold a model: a run of ours, an export in our own names, and what Hugging Face's
+# `save_pretrained` leaves. A table of names is the whole translation between the last two. Models that aren't
+# ours are wrapped by `OwnModel`, which gives them the loss and the switches that training asks a GPT for.
+# Loading holds the model and one copy of its tensors, in float32; a 4-bit model is packed as it is read.
+import contextlib, json, logging, math, os, shutil, warnings
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -16,7 +20,6 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch._subclasses.fake_tensor import FakeTensor
@@ -25,7 +28,6 @@ from torch.utils.checkpoint import checkpoint
 
 from .core import MemtrainError, explain_damage, option
 from memtrain.folders import (
-    atomic_write,
     check_empty,
     file_sha256,
     lock_folder,
@@ -33,20 +35,43 @@ from memtrain.folders import (
     read_json,
     remove_temporary,
     sha256_text,
-    temporary,
 )
-from .model import GPT, GPTConfig, chunked_cross_entropy
+from memtrain.model import (
+    GPT,
+    Checkpointing,
+    GPTConfig,
+    chunked_cross_entropy,
+    document_mask,
+    eval_mode,
+    token_loss,
+    widen,
+)
 from .ranks import choose_device
 from .runs import load_checkpoint, load_weights
 from .shards import META, TOKENIZER, pack_meta
 from .tokenization import load_tokenizer
 
 # %% ../nbs/training/17_weights.ipynb #3ccf9e98
+_NEEDED = object()  # has no default
+
+
+@dataclass(frozen=True)
+class _Family:
+    "What others call the parts of a model that is one of ours, and the fields of its configuration"
+
+    layers: dict  # the fields of a `GPTConfig` that its layers have
+    top: str  # where its tensors are, but for the head
+    blocks: str  # where its layers are
+    tensors: dict  # by our names; three names, or two, are one matrix of ours, cut
+    fields: dict  # by our names of `GPTConfig`: (its own name, its default)
+
+
 _FAMILIES = {
-    'gpt2': (
-        'transformer',
-        'h',
-        {
+    'gpt2': _Family(
+        layers={'norm': 'layer', 'positions': 'table', 'mlp': 'gelu'},
+        top='transformer',
+        blocks='transformer.h',
+        tensors={
             'wte': 'wte',
             'wpe': 'wpe',
             'norm': 'ln_f',
@@ -57,11 +82,22 @@ _FAMILIES = {
             'mlp.fc': 'mlp.c_fc',
             'mlp.proj': 'mlp.c_proj',
         },
+        fields={
+            'vocab_size': ('vocab_size', _NEEDED),
+            'block_size': ('n_positions', 1024),
+            'n_layer': ('n_layer', _NEEDED),
+            'n_head': ('n_head', _NEEDED),
+            'n_embd': ('n_embd', _NEEDED),
+            'mlp_hidden': ('n_inner', None),
+            'norm_eps': ('layer_norm_epsilon', 1e-5),
+            'tie_weights': ('tie_word_embeddings', True),
+        },
     ),
-    'llama': (
-        'model',
-        'layers',
-        {
+    'llama': _Family(
+        layers={'norm': 'rms', 'positions': 'rotary', 'mlp': 'swiglu'},
+        top='model',
+        blocks='model.layers',
+        tensors={
             'wte': 'embed_tokens',
             'norm': 'norm',
             'norm1': 'input_layernorm',
@@ -71,24 +107,33 @@ _FAMILIES = {
             'mlp.fc': 'mlp.gate_proj mlp.up_proj',
             'mlp.proj': 'mlp.down_proj',
         },
+        fields={
+            'vocab_size': ('vocab_size', _NEEDED),
+            'block_size': ('max_position_embeddings', 2048),
+            'n_layer': ('num_hidden_layers', _NEEDED),
+            'n_head': ('num_attention_heads', _NEEDED),
+            'n_kv_head': ('num_key_value_heads', None),
+            'n_embd': ('hidden_size', _NEEDED),
+            'mlp_hidden': ('intermediate_size', _NEEDED),
+            'bias': ('attention_bias', False),
+            'norm_eps': ('rms_norm_eps', 1e-6),
+            'rope_theta': ('rope_theta', 10000.0),
+            'tie_weights': ('tie_word_embeddings', False),
+        },
     ),
-}
-_LAYERS = {
-    'gpt2': {'norm': 'layer', 'positions': 'table', 'mlp': 'gelu'},
-    'llama': {'norm': 'rms', 'positions': 'rotary', 'mlp': 'swiglu'},
 }
 
 
 def _theirs(name, family):
     "What Hugging Face calls the parts of our parameter `name`, one under the other"
-    top, blocks, names = _FAMILIES[family]
     if name == 'head.weight':
         return ['lm_head.weight']
     layer, _, kind = name.rpartition('.')
+    place = family.top
     if layer.startswith('blocks.'):
         _, i, layer = layer.split('.', 2)
-        top = f'{top}.{blocks}.{i}'
-    return [f'{top}.{their}.{kind}' for their in names[layer].split()]
+        place = f'{family.blocks}.{i}'
+    return [f'{place}.{their}.{kind}' for their in family.tensors[layer].split()]
 
 
 def find_family(
@@ -96,97 +141,97 @@ def find_family(
 ) -> str:  # 'gpt2' or 'llama'
     """Whose layers those of `config` are; `MemtrainError` for a mixture, which other people's programs don't
     know"""
-    mine = {k: getattr(config, k) for k in _LAYERS['gpt2']}
-    found = next(
-        (
-            family
-            for family, layers in _LAYERS.items()
-            if layers == mine | {'mlp': config.mlp.removesuffix('_exact')}
-        ),
-        None,
+    layers = {name: getattr(config, name) for name in ('norm', 'positions', 'mlp')}
+    grouped = config.kv_heads != config.n_head
+    said = ', '.join(f'{k} {v}' for k, v in layers.items())
+    layers['mlp'] = config.mlp.removesuffix('_exact')
+    if config.n_experts:
+        said = 'experts'
+    else:
+        for name, family in _FAMILIES.items():
+            if layers == family.layers and not (grouped and name == 'gpt2'):
+                return name
+        if grouped:
+            said += f', {config.kv_heads} heads of keys for {config.n_head}'
+    raise MemtrainError(
+        f"a model with {said} is neither GPT-2's (layer, table, gelu) nor Llama's (rms, rotary, swiglu)",
+        'export it as safetensors, which keeps our own names',
     )
-    if config.n_experts or not found or found == 'gpt2' and config.kv_heads != config.n_head:
-        said = (
-            'experts'
-            if config.n_experts
-            else ', '.join(f'{k} {v}' for k, v in mine.items())
-            + (
-                f', {config.kv_heads} heads of keys for {config.n_head}'
-                if config.kv_heads != config.n_head
-                else ''
-            )
-        )
-        raise MemtrainError(
-            f"a model with {said} is neither GPT-2's (layer, table, gelu) nor Llama's (rms, rotary, swiglu)",
-            'export it as safetensors, which keeps our own names',
-        )
-    return found
 
 # %% ../nbs/training/17_weights.ipynb #de75be0d
+def _config_json(c, name):
+    "What config.json says of the shape `c` in the family `name`, besides the fields that have a name of ours"
+    if name == 'gpt2':
+        return {
+            'architectures': ['GPT2LMHeadModel'],
+            'activation_function': 'gelu' if c.mlp == 'gelu_exact' else 'gelu_new',
+            'resid_pdrop': c.dropout,
+            'embd_pdrop': c.dropout,
+            'attn_pdrop': c.dropout,
+        }
+    return {
+        'architectures': ['LlamaForCausalLM'],
+        'hidden_act': 'silu',
+        'mlp_bias': c.bias,
+        'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_theta},
+        'attention_dropout': c.dropout,
+    }
+
+
 def to_hf(
     model: GPT,  # with layers of GPT-2 or Llama
     eod_id: int | None = None,  # the id that ends a document
 ) -> tuple[dict, dict[str, torch.Tensor]]:  # config.json, and tensors by Hugging Face's names
     "`model` as transformers has it"
-    c, family = model.config, find_family(model.config)
-    common = {
-        'model_type': family,
-        'vocab_size': c.vocab_size,
-        'tie_word_embeddings': c.tie_weights,
+    c, name = model.config, find_family(model.config)
+    family = _FAMILIES[name]
+    shape = {**asdict(c), 'mlp_hidden': c.mlp_width, 'n_kv_head': c.kv_heads}
+    config = {
+        'model_type': name,
+        **_config_json(c, name),
+        **{their: shape[our] for our, (their, _) in family.fields.items()},
         'bos_token_id': eod_id,
         'eos_token_id': eod_id,
         'dtype': str(model.wte.weight.dtype).partition('.')[2],
     }
-    if family == 'gpt2':
-        config = {
-            'architectures': ['GPT2LMHeadModel'],
-            **common,
-            'n_positions': c.block_size,
-            'n_embd': c.n_embd,
-            'n_layer': c.n_layer,
-            'n_head': c.n_head,
-            'n_inner': c.mlp_width,
-            'activation_function': 'gelu' if c.mlp == 'gelu_exact' else 'gelu_new',
-            'layer_norm_epsilon': c.norm_eps,
-            'resid_pdrop': c.dropout,
-            'embd_pdrop': c.dropout,
-            'attn_pdrop': c.dropout,
-        }
-    else:
-        config = {
-            'architectures': ['LlamaForCausalLM'],
-            **common,
-            'max_position_embeddings': c.block_size,
-            'hidden_size': c.n_embd,
-            'num_hidden_layers': c.n_layer,
-            'num_attention_heads': c.n_head,
-            'num_key_value_heads': c.kv_heads,
-            'intermediate_size': c.mlp_width,
-            'hidden_act': 'silu',
-            'rms_norm_eps': c.norm_eps,
-            'rope_theta': c.rope_theta,
-            'attention_bias': c.bias,
-            'mlp_bias': c.bias,
-            'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_theta},
-            'attention_dropout': c.dropout,
-        }
-    tensors = {}
-    for name, t in model.state_dict().items():
-        if name == 'head.weight' and c.tie_weights:
+    kv, tensors = c.kv_heads * c.head_width, {}
+    for our, t in model.state_dict().items():
+        if our == 'head.weight' and c.tie_weights:
             continue
-        if family == 'gpt2' and t.ndim == 2 and name.startswith('blocks.'):
+        # GPT-2 has its matrices the other way round, and a bias everywhere
+        if name == 'gpt2' and t.ndim == 2 and our.startswith('blocks.'):
             t = t.t()
-        names, kv = _theirs(name, family), c.kv_heads * (c.n_embd // c.n_head)
-        parts = t.split([c.n_embd, kv, kv] if len(names) == 3 else len(t) // len(names))
-        tensors |= {their: part.contiguous() for their, part in zip(names, parts)}
-        if (
-            family == 'gpt2'
-            and not c.bias
-            and name.endswith('.weight')
-            and (name.startswith('blocks.') or name == 'norm.weight')
-        ):
-            tensors[f'{names[0][:-6]}bias'] = t.new_zeros(t.shape[-1])
+        theirs = _theirs(our, family)
+        parts = t.split([c.n_embd, kv, kv] if len(theirs) == 3 else len(t) // len(theirs))
+        tensors |= {their: part.contiguous() for their, part in zip(theirs, parts)}
+        if name == 'gpt2' and not c.bias and our.endswith('.weight') and our.startswith(('blocks.', 'norm.')):
+            tensors[f'{theirs[0].removesuffix("weight")}bias'] = t.new_zeros(t.shape[-1])
     return config, tensors
+
+
+def _find_foreign(found, family):
+    "What the config.json `found` of a GPT-2 or a Llama has that our GPT hasn't, or ''"
+    rope = found.get('rope_parameters') or found.get('rope_scaling') or {}
+    kind = rope.get('rope_type', rope.get('type', 'default'))
+    if family == 'gpt2':
+        known = {
+            'activation_function': ('gelu', 'gelu_new', 'gelu_pytorch_tanh'),
+            'scale_attn_weights': (True,),
+            'scale_attn_by_inverse_layer_idx': (False,),
+            'add_cross_attention': (False,),
+        }
+    elif kind != 'default':
+        return f'rotary positions stretched by {kind!r}'
+    else:
+        mistral = found['model_type'] == 'mistral'
+        known = {
+            'hidden_act': ('silu',),
+            'sliding_window': (None,),
+            'head_dim': (None, found['hidden_size'] // found['num_attention_heads']),
+            'mlp_bias': (False, None) if mistral else (found.get('attention_bias', False),),
+        }
+    foreign = (f'{key} {found[key]!r}' for key, fits in known.items() if found.get(key, fits[0]) not in fits)
+    return next(foreign, '')
 
 
 def from_hf(
@@ -195,71 +240,29 @@ def from_hf(
     block_size: int | None = None,
 ) -> GPT:  # in float32
     "The GPT-2 or Llama in `folder` as a GPT of ours"
-    folder = Path(folder)
-    found = read_json(folder / 'config.json', hint='give the folder of a model')
+    path = Path(folder) / 'config.json'
+    found = read_json(path, hint='give the folder of a model')
     if not isinstance(found, dict):
-        raise MemtrainError(f'{folder / "config.json"} is no JSON object', 'give the folder of a model')
-
-    def refuse(what):
-        raise MemtrainError(
-            f"{folder}: {what}, which our GPT doesn't have", f"train it as it is: {option('model')} {folder}"
-        )
-
-    family = {'gpt2': 'gpt2', 'llama': 'llama', 'mistral': 'llama'}.get(found.get('model_type'))
-    if family is None:
-        refuse(f"a model of type {found.get('model_type')!r}")
-    with explain_damage(folder / 'config.json', 'give the folder of a GPT-2 or a Llama', ours=True):
-        if family == 'gpt2':
-            expected = {
-                'activation_function': ('gelu', 'gelu_new', 'gelu_pytorch_tanh'),
-                'scale_attn_weights': (True,),
-                'scale_attn_by_inverse_layer_idx': (False,),
-                'add_cross_attention': (False,),
-            }
-            shape = dict(
-                block_size=found.get('n_positions', 1024),
-                n_layer=found['n_layer'],
-                n_head=found['n_head'],
-                n_embd=found['n_embd'],
-                bias=True,
-                mlp_hidden=found.get('n_inner'),
-                norm_eps=found.get('layer_norm_epsilon', 1e-5),
-                tie_weights=found.get('tie_word_embeddings', True),
-            )
-        else:
-            rope = found.get('rope_parameters') or {
-                'rope_theta': found.get('rope_theta', 10000.0),
-                **(found.get('rope_scaling') or {}),
-            }
-            if (kind := rope.get('rope_type', rope.get('type', 'default'))) != 'default':
-                refuse(f'rotary positions stretched by {kind!r}')
-            heads, width = found['num_attention_heads'], found['hidden_size']
-            expected = {
-                'hidden_act': ('silu',),
-                'sliding_window': (None,),
-                'head_dim': (None, width // heads),
-                'mlp_bias': (found.get('attention_bias', False),)
-                if family == found['model_type']
-                else (False, None),
-            }
-            shape = dict(
-                block_size=found.get('max_position_embeddings', 2048),
-                n_layer=found['num_hidden_layers'],
-                n_head=heads,
-                n_embd=width,
-                bias=found.get('attention_bias', False),
-                tie_weights=found.get('tie_word_embeddings', False),
-                mlp_hidden=found['intermediate_size'],
-                n_kv_head=found.get('num_key_value_heads'),
-                norm_eps=found.get('rms_norm_eps', 1e-6),
-                rope_theta=rope['rope_theta'],
-            )
-        for key, known in expected.items():
-            if key in found and found[key] not in known:
-                refuse(f'{key} {found[key]!r}')
-        exact = {'mlp': 'gelu_exact'} if found.get('activation_function') == 'gelu' else {}
-        config = GPTConfig(vocab_size=found['vocab_size'], **_LAYERS[family] | exact, **shape)
-    return load_tensors(folder, config, family, block_size)
+        raise MemtrainError(f'{path} is no JSON object', 'give the folder of a model')
+    kind = found.get('model_type')
+    name = {'gpt2': 'gpt2', 'llama': 'llama', 'mistral': 'llama'}.get(kind)
+    with explain_damage(path, 'give the folder of a GPT-2 or a Llama'):
+        foreign = _find_foreign(found, name) if name else f'a model of type {kind!r}'
+    if foreign:
+        way_out = f"train it as it is: {option('model')} {folder}"
+        raise MemtrainError(f"{folder}: {foreign}, which our GPT doesn't have", way_out)
+    with explain_damage(path, 'give the folder of a GPT-2 or a Llama', ours=True):
+        family = _FAMILIES[name]
+        found |= found.get('rope_parameters') or found.get('rope_scaling') or {}
+        shape = {
+            our: found[their] if default is _NEEDED else found.get(their, default)
+            for our, (their, default) in family.fields.items()
+        }
+        shape |= family.layers | ({'bias': True} if name == 'gpt2' else {})
+        if found.get('activation_function') == 'gelu':
+            shape['mlp'] = 'gelu_exact'
+        config = GPTConfig(**shape)
+    return load_tensors(folder, config, name, block_size)
 
 
 def load_tensors(
@@ -271,54 +274,53 @@ def load_tensors(
     "The model of the shape `config` with the weights in `folder`, by the names of `family`"
     files, found = sorted(Path(folder).glob('*.safetensors')), {}
     if not files:
-        raise MemtrainError(
-            f'{folder} has no *.safetensors', 'give a folder with the weights of a model in that format'
-        )
+        way_out = 'give a folder with the weights of a model in that format'
+        raise MemtrainError(f'{folder} has no *.safetensors', way_out)
     for path in files:
         try:
             found |= load_file(path)
         except (SafetensorError, OSError) as e:
-            raise MemtrainError(
-                f"{path}: can't be read ({str(e).splitlines()[0]})", 'copy it again'
-            ) from None
+            problem = f"{path}: can't be read ({str(e).splitlines()[0]})"
+            raise MemtrainError(problem, 'copy it again') from None
     if family:
-        top = _FAMILIES[family][0]
-        # a model without its head is saved without the prefix
-        found = {k if k.startswith((top + '.', 'lm_head.')) else f'{top}.{k}': t for k, t in found.items()}
+        found = _to_ours(found, config, family)
+    if config.tie_weights and 'wte.weight' in found:
+        found['head.weight'] = found['wte.weight']
+    found = {name: t.float() for name, t in found.items()}
+    return _make_gpt(folder, config, found, block_size, 'copy the folder again')
 
-        def ours(name):
-            parts = [found[n] for n in _theirs(name, family) if n in found]
-            return (
-                torch.cat(parts).t()
-                if family == 'gpt2' and name.startswith('blocks.') and parts and parts[0].ndim == 2
-                else torch.cat(parts)
-                if parts
-                else None
-            )
 
-        with torch.device('meta'):
-            names = GPT(config).state_dict()
-        found = {name: t for name in names if (t := ours(name)) is not None}
-    if config.tie_weights:
-        found['head.weight'] = found.get('wte.weight')
+def _to_ours(found, config, name):
+    "The tensors `found`, which have the names of the family `name`, by ours"
+    family, ours = _FAMILIES[name], {}
+    # a model without its head is saved without the prefix
+    inside = (family.top + '.', 'lm_head.')
+    found = {k if k.startswith(inside) else f'{family.top}.{k}': t for k, t in found.items()}
+    with torch.device('meta'):
+        wanted = GPT(config).state_dict()
+    for our in wanted:
+        parts = [found[their] for their in _theirs(our, family) if their in found]
+        if parts:
+            turned = name == 'gpt2' and our.startswith('blocks.') and parts[0].ndim == 2
+            ours[our] = torch.cat(parts).t() if turned else torch.cat(parts)
+    return ours
+
+
+def _check_window(block_size, most, source):
+    "Raise where windows of `block_size` are longer than the `most` positions of the model in `source`"
+    if block_size is not None and most and block_size > most:
+        problem = f'is more than the {most} positions of {source}'
+        raise MemtrainError(problem, 'take as many, or fewer', 'block_size', block_size)
+
+
+def _make_gpt(source, config, state, block_size, *way_out):
+    "The GPT of the shape `config` with the weights `state`, read from `source`, for windows of `block_size`"
+    _check_window(block_size, config.block_size, source)
     if block_size is not None:
-        if block_size > config.block_size:
-            raise MemtrainError(
-                f'is more than the {config.block_size} positions of {folder}',
-                'take as many, or fewer',
-                'block_size',
-                block_size,
-            )
         config = replace(config, block_size=block_size)
-        if found.get('wpe.weight') is not None:
-            found['wpe.weight'] = found['wpe.weight'][:block_size]
-    return load_weights(
-        folder,
-        lambda: GPT(config),
-        {k: t.float() for k, t in found.items() if t is not None},
-        config.n_layer,
-        'copy the folder again',
-    )
+        if 'wpe.weight' in state:
+            state['wpe.weight'] = state['wpe.weight'][:block_size]
+    return load_weights(source, lambda: GPT(config), state, config.n_layer, *way_out)
 
 # %% ../nbs/training/17_weights.ipynb #f9d2c4e2
 class TrainedModel(NamedTuple):
@@ -337,23 +339,19 @@ def load_run(
 ) -> TrainedModel:  # model, tokenizer, config
     "The model in `folder`, of a run with its best weights, and its tokenizer"
     folder = Path(folder)
+    path = folder / 'config.json'
     if not folder.is_dir():
         raise MemtrainError(f'{folder}: no such folder', 'give that of a run or of a model')
-    if (folder / 'config.json').exists():
-        found = read_json(folder / 'config.json')
-        if isinstance(found, dict) and 'model_type' in found:
-            model = from_hf(folder, block_size)
-        else:
-            model = load_tensors(folder, GPTConfig.from_json(folder / 'config.json'), block_size=block_size)
-    else:
+    found = read_json(path) if path.exists() else None
+    if found is None:
         model, _ = read_run(folder, block_size)
-    model = model.to(choose_device(device)).eval()
-    tokenizer = (
-        load_tokenizer(folder)
-        if any((folder / name).exists() for name in (TOKENIZER, 'tokenizer.json'))
-        else None
-    )
-    return TrainedModel(model, tokenizer, model.config)
+    elif isinstance(found, dict) and 'model_type' in found:
+        model = from_hf(folder, block_size)
+    else:
+        model = load_tensors(folder, GPTConfig.from_json(path), block_size=block_size)
+    has_tokenizer = any((folder / name).exists() for name in (TOKENIZER, 'tokenizer.json'))
+    tokenizer = load_tokenizer(folder) if has_tokenizer else None
+    return TrainedModel(model.to(choose_device(device)).eval(), tokenizer, model.config)
 
 
 def read_run(
@@ -368,30 +366,19 @@ def read_run(
     if 'begun' in found:
         raise MemtrainError(f'{folder} has no checkpoint yet', 'train it first')
     if 'model_state' not in found:
-        raise MemtrainError(
-            f'{path} holds parts of a model', f"train with {option('keep_best')}, whose best.pt is whole"
-        )
+        way_out = f"train with {option('keep_best')}, whose best.pt is whole"
+        raise MemtrainError(f'{path} holds parts of a model', way_out)
     with explain_damage(path, ours=True):
         belongs, state = found['belongs'], dict(found['model_state'])
-        config = (
-            OwnConfig(**belongs['model']) if 'kind' in belongs['model'] else GPTConfig(**belongs['model'])
-        )
-    if isinstance(config, OwnConfig):
-        return _own_of_run(path, config, state, block_size), belongs
-    if block_size is not None:
-        if block_size > config.block_size:
-            raise MemtrainError(
-                f'is more than the {config.block_size} positions of {folder}',
-                'take as many, or fewer',
-                'block_size',
-                block_size,
-            )
-        config = replace(config, block_size=block_size)
-        if 'wpe.weight' in state:
-            state['wpe.weight'] = state['wpe.weight'][:block_size]
-    return load_weights(path, lambda: GPT(config), state, config.n_layer), belongs
+        shape = belongs['model']
+        config = OwnConfig(**shape) if 'kind' in shape else GPTConfig(**shape)
+    make = _make_own if isinstance(config, OwnConfig) else _make_gpt
+    return make(path, config, state, block_size), belongs
 
 # %% ../nbs/training/17_weights.ipynb #9a81a374
+_FORMATS = 'safetensors', 'hf', 'nanogpt'
+
+
 def export_model(
     run: str | Path,  # folder of a run, or any that `load_run` opens
     dest: str | Path,  # folder to write, empty or not there
@@ -399,44 +386,45 @@ def export_model(
     to: str = 'safetensors',
 ) -> list[str]:  # the files
     "Write the model of `run` to `dest` in the format `to`, with its configuration and tokenizer"
-    if to not in ('safetensors', 'hf', 'nanogpt'):
-        raise MemtrainError("isn't one of safetensors, hf, nanogpt", '', 'to', to)
-    (model, tokenizer, config), dest = load_run(run, 'cpu'), Path(dest)
-    if isinstance(model, OwnModel):
-        return _export_own(model, tokenizer, dest, to)
-    config_json, tensors = (
-        to_hf(model, tokenizer and tokenizer.eod_id)
-        if to == 'hf'
-        else (
-            asdict(config),
-            {
-                k: t.contiguous()
-                for k, t in model.state_dict().items()
-                if not (config.tie_weights and k == 'head.weight')
-            },
-        )
-    )
-    files = {}
-    if to == 'nanogpt':
-        files['ckpt.pt'] = lambda p: torch.save(_to_nanogpt(model), p)
-    else:
-        files['model.safetensors'] = lambda p: save_file(tensors, p, {'format': 'pt'})
-    if tokenizer:
-        files |= _tokenizer_files(tokenizer, to)
-    if to != 'nanogpt':
-        files['config.json'] = lambda p: Path(p).write_text(json.dumps(config_json, indent=1))
+    if to not in _FORMATS:
+        raise MemtrainError(f"isn't one of {', '.join(_FORMATS)}", '', 'to', to)
+    model, tokenizer, _ = load_run(run, 'cpu')
+    dest = Path(dest)
+    tmp = dest / '.export.tmp'
     with lock_folder(dest):
         remove_temporary(dest)
         check_empty(dest, 'exported model')
         try:
-            for name, write in files.items():
-                with atomic_write(temporary(dest, name)) as f:
-                    write(f.name)
-            publish_files({temporary(dest, name): dest / name for name in files})
-        except BaseException:
-            remove_temporary(dest)
-            raise
-    return list(files)
+            tmp.mkdir()
+            _write_model(model, tokenizer, tmp, to)
+            if tokenizer and not any(tmp.glob('*token*')):
+                _write_tokenizer(tokenizer, tmp, to)
+            # the last one, config.json, says that all are there
+            files = sorted(tmp.iterdir(), key=lambda p: (p.name == 'config.json', p.name))
+            for p in files:
+                with open(p, 'r+b') as f:
+                    os.fsync(f.fileno())
+            publish_files({p: dest / p.name for p in files})
+        finally:
+            shutil.rmtree(tmp, ignore_errors=True)
+    return [p.name for p in files]
+
+
+def _write_model(model, tokenizer, folder, to):
+    "Write weights and configuration of `model` into `folder` in the format `to`"
+    if isinstance(model, OwnModel):
+        return _write_own(model, folder, to)
+    if to == 'nanogpt':
+        return torch.save(_to_nanogpt(model), folder / 'ckpt.pt')
+    if to == 'hf':
+        config, tensors = to_hf(model, tokenizer and tokenizer.eod_id)
+    else:
+        config, tensors = asdict(model.config), model.state_dict()
+        if model.config.tie_weights:
+            del tensors['head.weight']
+    tensors = {name: t.contiguous() for name, t in tensors.items()}
+    save_file(tensors, folder / 'model.safetensors', {'format': 'pt'})
+    (folder / 'config.json').write_text(json.dumps(config, indent=1))
 
 
 def _to_nanogpt(model):
@@ -446,19 +434,10 @@ def _to_nanogpt(model):
         raise MemtrainError("nanoGPT has GPT-2's layers only", 'take hf, or safetensors')
     if not c.tie_weights:
         raise MemtrainError("nanoGPT's output layer is its token table", 'take hf, or safetensors')
-    state = {_theirs(k, 'gpt2')[0]: t for k, t in model.state_dict().items()}
-    args = {
-        'n_layer': c.n_layer,
-        'n_head': c.n_head,
-        'n_embd': c.n_embd,
-        'block_size': c.block_size,
-        'bias': c.bias,
-        'vocab_size': c.vocab_size,
-        'dropout': c.dropout,
-    }
+    args = ('n_layer', 'n_head', 'n_embd', 'block_size', 'bias', 'vocab_size', 'dropout')
     return {
-        'model': state,
-        'model_args': args,
+        'model': {_theirs(name, _FAMILIES['gpt2'])[0]: t for name, t in model.state_dict().items()},
+        'model_args': {name: getattr(c, name) for name in args},
         'iter_num': 0,
         'best_val_loss': math.inf,
         'config': {},
@@ -466,27 +445,20 @@ def _to_nanogpt(model):
     }
 
 
-def _tokenizer_files(tokenizer, to):
-    "What writes the files of `tokenizer`, by name"
-    write = lambda text: lambda p: Path(p).write_text(text, encoding='utf-8')
+def _write_tokenizer(tokenizer, folder, to):
+    "Write the files of `tokenizer` into `folder`"
     if to == 'hf' and tokenizer.kind == 'sentencepiece':
-        return {'tokenizer.model': lambda p: Path(p).write_bytes(tokenizer.model)}
-    if to == 'hf':
-        return {
-            'tokenizer.json': write(to_tokenizers(tokenizer).to_str()),
-            'tokenizer_config.json': write(
-                json.dumps(
-                    {
-                        'tokenizer_class': 'PreTrainedTokenizerFast',
-                        'eos_token': to_tokenizers(tokenizer).id_to_token(tokenizer.eod_id),
-                    }
-                )
-            ),
-        }
-    files = {TOKENIZER: write(tokenizer.state())}
+        (folder / 'tokenizer.model').write_bytes(tokenizer.model)
+    elif to == 'hf':
+        theirs = to_tokenizers(tokenizer)
+        end = theirs.id_to_token(tokenizer.eod_id)
+        config = {'tokenizer_class': 'PreTrainedTokenizerFast', 'eos_token': end}
+        (folder / 'tokenizer.json').write_text(theirs.to_str(), encoding='utf-8')
+        (folder / 'tokenizer_config.json').write_text(json.dumps(config), encoding='utf-8')
+    else:
+        (folder / TOKENIZER).write_text(tokenizer.state(), encoding='utf-8')
     if to == 'nanogpt' and tokenizer.kind == 'char':  # which its sample.py looks for in data/NAME
-        files[META] = lambda p: Path(p).write_bytes(pack_meta(tokenizer.chars))
-    return files
+        (folder / META).write_bytes(pack_meta(tokenizer.chars))
 
 
 def to_tokenizers(
@@ -503,14 +475,11 @@ def to_tokenizers(
     else:
         # the bytes that byte-level BPE shows as themselves; the others come behind 255, in their order
         shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-        letters = {b: chr(b) for b in shown} | {
-            b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in shown)
-        }
+        hidden = [b for b in range(256) if b not in shown]
+        letters = {b: chr(b) for b in shown} | {b: chr(256 + i) for i, b in enumerate(hidden)}
         made = Tokenizer(models.BPE({letters[b]: b for b in range(256)}, []))
-        made.pre_tokenizer, made.decoder = (
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            decoders.ByteLevel(),
-        )
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        made.decoder = decoders.ByteLevel()
     made.add_special_tokens([AddedToken('<|endoftext|>', special=True, normalized=False)])
     return made
 
@@ -549,38 +518,24 @@ class OwnModel(nn.Module):
         self.model, self._loss, known = model, loss, getattr(model, 'config', None)
         # under peft's adapters, which are in its layers
         inner = model.get_base_model() if hasattr(model, 'get_base_model') else model
-        self._parts = {
-            'inner': inner,
-            'blocks': blocks
-            if blocks is not None
-            else max((list(m) for m in model.modules() if isinstance(m, nn.ModuleList)), key=len, default=[]),
-        }
+        if blocks is None:
+            lists = (list(m) for m in model.modules() if isinstance(m, nn.ModuleList))
+            blocks = max(lists, key=len, default=[])
+        # in a dict torch doesn't see: they are parts of `model` already
+        self._parts = {'inner': inner, 'blocks': blocks}
         self.writes = hasattr(inner, 'get_output_embeddings') and hasattr(inner, 'base_model_prefix')
         if loss is None and not self.writes:
-            raise MemtrainError(
-                f'a {type(model).__name__} has no loss', 'give OwnModel a function: loss(model, ids, targets)'
-            )
-        vocab_size, block_size = (
-            vocab_size or getattr(known, 'vocab_size', None),
-            block_size or getattr(known, 'max_position_embeddings', None),
-        )
+            way_out = 'give OwnModel a function: loss(model, ids, targets)'
+            raise MemtrainError(f'a {type(model).__name__} has no loss', way_out)
+        vocab_size = vocab_size or getattr(known, 'vocab_size', None)
+        block_size = block_size or getattr(known, 'max_position_embeddings', None)
         for name, value in (('vocab_size', vocab_size), ('block_size', block_size)):
             if type(value) is not int or value < 1:
                 raise MemtrainError("isn't told by the model", 'give it to OwnModel', name, value)
         self.config = OwnConfig(type(inner).__name__, vocab_size, block_size, **made)
         self._checkpointing, self._chunk = False, None
-        trained = {n for n, p in self.named_parameters(remove_duplicate=False) if p.requires_grad}
-        if len(trained) < len(list(self.named_parameters(remove_duplicate=False))):
-            self.register_state_dict_post_hook(
-                lambda module, state, prefix, _: (
-                    [
-                        state.pop(k)
-                        for k in [*state]
-                        if k.startswith(prefix) and k[len(prefix) :] not in trained
-                    ]
-                    and None
-                )
-            )
+        if not all(p.requires_grad for p in self.parameters()):
+            self.register_state_dict_post_hook(_leave_out_frozen)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -599,26 +554,19 @@ class OwnModel(nn.Module):
 
     @checkpointing.setter
     def checkpointing(self, how):
-        if how and not self.blocks:
-            raise MemtrainError(
-                'needs to know what is computed twice',
-                'give OwnModel its blocks',
-                'activation_checkpointing',
-                True,
-            )
-        if how and how is not True and how.keep != 'nothing':
-            raise MemtrainError("is for memtrain's own GPT", 'leave it out', 'checkpoint_keep', how.keep)
-        if how and how is not True and how.every > len(self.blocks):
-            raise MemtrainError(
-                f'computes none of {len(self.blocks)} blocks twice',
-                f'give {len(self.blocks)} or less',
-                'checkpoint_every',
-                how.every,
-            )
-        for i, block in enumerate(reversed(self.blocks)):
+        for block in self.blocks:
             block.__dict__.pop('forward', None)
-            if how and (how is True or i % how.every == how.every - 1):
-                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        if how:
+            how = Checkpointing() if how is True else how
+            if not self.blocks:
+                problem, way_out = 'needs to know what is computed twice', 'give OwnModel its blocks'
+                raise MemtrainError(problem, way_out, 'activation_checkpointing', True)
+            if how.keep != 'nothing':
+                raise MemtrainError("is for memtrain's own GPT", 'leave it out', 'checkpoint_keep', how.keep)
+            # whoever made the model calls its blocks: they themselves have to be what is computed twice
+            for block, twice in zip(self.blocks, how.choose(self.blocks)):
+                if twice:
+                    block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         self._checkpointing = how
 
     @property
@@ -629,46 +577,36 @@ class OwnModel(nn.Module):
     @loss_chunk_size.setter
     def loss_chunk_size(self, n):
         if n and not (self.writes and self._loss is None):
-            raise MemtrainError(
-                'needs to know the output layer',
-                "leave it out, or let your loss do it with chunked_cross_entropy",
-                'loss_chunk_size',
-                n,
-            )
-        p = next(self.parameters())
-        if n and not isinstance(p, FakeTensor) and p.device.type != 'meta':
-            idx, mode = torch.zeros(1, 2, dtype=torch.int64, device=p.device), self.training
-            with torch.no_grad():
-                same = torch.allclose(
-                    self.eval()(idx).float(), self.head(self._features(idx)).float(), rtol=1e-3, atol=1e-3
-                )
-            self.train(mode)
-            if not same:
-                raise MemtrainError(
-                    f'leaves out what a {self.config.kind} does behind its output layer',
-                    'leave it out',
-                    'loss_chunk_size',
-                    n,
-                )
+            way_out = 'leave it out, or let your loss do it with chunked_cross_entropy'
+            raise MemtrainError('needs to know the output layer', way_out, 'loss_chunk_size', n)
+        if n and not self._ends_with_head():
+            problem = f'leaves out what a {self.config.kind} does behind its output layer'
+            raise MemtrainError(problem, 'leave it out', 'loss_chunk_size', n)
         self._chunk = n
 
-    def _given(self, idx, documents, positions):
+    def _ends_with_head(self):
+        "Whether logits are what the output layer makes of the features; taken for granted without numbers"
+        p = next(self.parameters())
+        if isinstance(p, FakeTensor) or p.device.type == 'meta':
+            return True
+        idx = torch.zeros(1, 2, dtype=torch.int64, device=p.device)
+        with torch.no_grad(), eval_mode(self):
+            logits, ours = self(idx).float(), self.head(self._features(idx)).float()
+        return torch.allclose(logits, ours, rtol=1e-3, atol=1e-3)
+
+    def _given(self, documents, positions):
         "What transformers calls a mask of `documents`, and `positions`"
-        given = {'use_cache': False} | ({} if positions is None else {'position_ids': positions})
-        if documents is None:
-            return given
-        reads = (documents[:, :, None] == documents[:, None, :]).tril_()
-        dtype = next(p for p in self.parameters() if p.is_floating_point()).dtype
-        return {
-            **given,
-            'attention_mask': torch.zeros((), dtype=dtype, device=idx.device).where(
-                reads, torch.finfo(dtype).min
-            )[:, None],
-        }
+        given = {'use_cache': False}
+        if positions is not None:
+            given['position_ids'] = positions
+        if documents is not None:
+            dtype = next(p.dtype for p in self.parameters() if p.is_floating_point())
+            given['attention_mask'] = document_mask(documents, dtype, torch.finfo(dtype).min)
+        return given
 
     def _features(self, idx, documents=None, positions=None):
         inner = self._parts['inner']
-        return getattr(inner, inner.base_model_prefix)(idx, **self._given(idx, documents, positions))[0]
+        return getattr(inner, inner.base_model_prefix)(idx, **self._given(documents, positions))[0]
 
     def forward(
         self,
@@ -678,7 +616,7 @@ class OwnModel(nn.Module):
     ) -> torch.Tensor:  # (B, T, V)
         """Logits for the token that follows each position of `idx`, with `documents` and `positions` as of a
         `GPT`"""
-        return self.model(idx, **self._given(idx, documents, positions)).logits
+        return self.model(idx, **self._given(documents, positions)).logits
 
     def new_past(self) -> Any:
         "Nothing read so far"
@@ -690,9 +628,8 @@ class OwnModel(nn.Module):
         past: Any = None,  # of `new_past`
     ) -> torch.Tensor:  # (B, V)
         "Logits for the token that follows the last of `idx`, behind `past`"
-        return self.model(idx, past_key_values=past, use_cache=past is not None, logits_to_keep=1).logits[
-            :, -1
-        ]
+        found = self.model(idx, past_key_values=past, use_cache=past is not None, logits_to_keep=1)
+        return found.logits[:, -1]
 
     def loss(
         self,
@@ -704,45 +641,51 @@ class OwnModel(nn.Module):
     ) -> torch.Tensor:  # scalar, in nats per token
         """The loss of `idx` against `targets`, summed and divided by `divide_by`; `documents` and `positions`
         as in `forward`"""
-        flat = targets.flatten()
         if self._loss is not None:
             n = (targets != -100).sum()
-            # with nothing to learn, nothing is left of it
-            mean = self._loss(
-                self.model,
-                idx,
-                targets.where(n > 0, idx),
-                *(() if documents is None else (documents, positions)),
-            )
+            targets = targets.where(n > 0, idx)  # with nothing to learn, nothing is left of it
+            packed = () if documents is None else (documents, positions)
+            mean = self._loss(self.model, idx, targets, *packed)
             return mean if divide_by is None else mean * (n / divide_by)
+        flat = targets.flatten()
         if self._chunk:
-            return chunked_cross_entropy(
-                self._features(idx, documents, positions).flatten(0, 1),
-                self.head.weight,
-                flat,
-                self._chunk,
-                divide_by,
-            )
-        logits = self(idx, documents, positions).flatten(0, 1)
-        if not torch.is_autocast_enabled(logits.device.type):
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if divide_by is None:
-            return F.cross_entropy(logits, flat, ignore_index=-100)
-        return F.cross_entropy(logits, flat, ignore_index=-100, reduction='sum') / divide_by
+            hidden = self._features(idx, documents, positions).flatten(0, 1)
+            return chunked_cross_entropy(hidden, self.head.weight, flat, self._chunk, divide_by)
+        logits = widen(self(idx, documents, positions).flatten(0, 1))
+        return token_loss(logits, flat, divide_by)
+
+
+def _leave_out_frozen(model, state, prefix, _):
+    "What isn't trained isn't saved: it comes from the folder that the model was made from"
+    trained = {prefix + n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
+    for name in [name for name in state if name.startswith(prefix) and name not in trained]:
+        del state[name]
 
 # %% ../nbs/training/17_weights.ipynb #0d3a6271
+@contextlib.contextmanager
 def _transformers():
-    "transformers and peft"
-    # it warns of kernels that nobody asked for, and peft imports it
-    logging.getLogger('bitsandbytes').setLevel(logging.ERROR)
+    "transformers and peft; while the block runs they neither warn of what nobody asked for nor draw bars"
+    log = logging.getLogger('bitsandbytes')  # which peft imports, and which misses kernels
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         transformers, peft = import_module('transformers'), import_module('peft')
     except ImportError:
-        raise MemtrainError(
-            "other people's models need transformers and peft", "pip install 'memtrain[hf]'"
-        ) from None
-    transformers.utils.logging.disable_progress_bar()
-    return transformers, peft
+        log.setLevel(level)
+        way_out = "pip install 'memtrain[hf]'"
+        raise MemtrainError("other people's models need transformers and peft", way_out) from None
+    bars = transformers.utils.logging
+    drawn = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # peft asks for it by its old name
+            warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
+            yield transformers, peft
+    finally:
+        log.setLevel(level)
+        if drawn:
+            bars.enable_progress_bar()
 
 
 def _without_weights(transformers, known, how):
@@ -750,10 +693,8 @@ def _without_weights(transformers, known, how):
     quantization = how.pop('quantization_config', None)
     if quantization is None:
         return transformers.AutoModelForCausalLM.from_config(known, **how)
-    bnb, quantizer = (
-        import_module('bitsandbytes'),
-        transformers.quantizers.AutoHfQuantizer.from_config(quantization, pre_quantized=False),
-    )
+    bnb = import_module('bitsandbytes')
+    quantizer = transformers.quantizers.AutoHfQuantizer.from_config(quantization, pre_quantized=False)
     with _disable_current_modes(), torch.device('meta'):
         model = transformers.AutoModelForCausalLM.from_config(known, **how)
         quantizer.preprocess_model(model, device_map=None)
@@ -764,14 +705,22 @@ def _without_weights(transformers, known, how):
     model.tie_weights()
     for layer in packed:
         shape, kind = torch.Size((layer.out_features, layer.in_features)), quantization.bnb_4bit_quant_type
-        layer.weight = nn.Parameter(
-            torch.empty(-(-shape.numel() // 2), 1, dtype=torch.uint8), requires_grad=False
-        )
+        two_a_byte = torch.empty(-(-shape.numel() // 2), 1, dtype=torch.uint8)
+        scales = torch.empty(-(-shape.numel() // 64))  # one for each block of 64
+        layer.weight = nn.Parameter(two_a_byte, requires_grad=False)
         layer.weight.quant_state = bnb.functional.QuantState(
-            torch.empty(-(-shape.numel() // 64)), shape, torch.empty(16), 64, kind, torch.float32
+            scales, shape, torch.empty(16), 64, kind, torch.float32
         )
         layer.weight.compress_statistics, layer.weight.quant_type = False, kind
     return quantizer.postprocess_model(model)
+
+
+def _add_adapters(model, peft, lora, lora_alpha):
+    "`model` frozen, with adapters of rank `lora` beside each of its linear layers"
+    model.requires_grad_(False)
+    alpha = lora_alpha or 2 * lora
+    config = peft.LoraConfig(r=lora, lora_alpha=alpha, target_modules='all-linear', task_type='CAUSAL_LM')
+    return peft.get_peft_model(model, config)
 
 
 def open_model(
@@ -787,68 +736,45 @@ def open_model(
     """The model in `folder`, read as `weights`, with adapters of rank `lora` and `lora_alpha`, frozen weights
     in 4 bits where `load_in_4bit` says so"""
     folder = Path(folder)
+    made = dict(folder=str(folder.resolve()), lora=lora, lora_alpha=lora_alpha, load_in_4bit=load_in_4bit)
     if not (folder / 'config.json').is_file():
         raise MemtrainError(f'{folder} has no config.json', 'give the folder of a model, on disk')
     if load_in_4bit and not lora:
         raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
     if lora < 0:
         raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
-    transformers, peft = _transformers()
-    how = {
-        'attn_implementation': 'sdpa',
-        'dtype': torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16,
-    }
-    if load_in_4bit:
-        how |= {
-            'quantization_config': transformers.BitsAndBytesConfig(
+    with _transformers() as (transformers, peft):
+        dtype = torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16
+        how = {'attn_implementation': 'sdpa', 'dtype': dtype}
+        if load_in_4bit:
+            how['quantization_config'] = transformers.BitsAndBytesConfig(
                 load_in_4bit=True,
-                bnb_4bit_compute_dtype=torch.float32 if not torch.cuda.is_available() else torch.bfloat16,
+                bnb_4bit_compute_dtype=torch.bfloat16 if torch.cuda.is_available() else torch.float32,
                 bnb_4bit_quant_type='nf4',
             )
-        }
-    with explain_damage(folder, 'give the folder of a causal language model'):
-        known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        if empty:
-            model = _without_weights(transformers, known, how)
-        else:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, **how
-            )
-    made = {
-        'folder': str(folder.resolve()),
-        'lora': lora,
-        'lora_alpha': lora_alpha,
-        'load_in_4bit': load_in_4bit,
-    }
+        with explain_damage(folder, 'give the folder of a causal language model'):
+            known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            if empty:
+                model = _without_weights(transformers, known, how)
+            else:
+                read = transformers.AutoModelForCausalLM.from_pretrained
+                model = read(folder, local_files_only=True, use_safetensors=True, **how)
+        # bitsandbytes packs weights anew where they are first read without a gradient, and none comes through
+        # what it makes of them
+        for module in model.modules():
+            if hasattr(module, 'support_avx512bf16_for_cpu'):
+                module.support_avx512bf16_for_cpu = False
+        if lora:
+            model = _add_adapters(model, peft, lora, lora_alpha)
+    _check_window(block_size, known.max_position_embeddings, folder)
     if not empty:
-        made['start'] = sha256_text(''.join(file_sha256(p) for p in sorted(folder.glob('*.safetensors'))))
-    # bitsandbytes packs weights anew where they are first read without a gradient, and none comes through
-    # what it makes of them
-    for module in model.modules() if load_in_4bit else ():
-        if hasattr(module, 'support_avx512bf16_for_cpu'):
-            module.support_avx512bf16_for_cpu = False
-    if lora:
-        model.requires_grad_(False)
-        # peft asks for it by its old name
-        warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
-        model = peft.get_peft_model(
-            model,
-            peft.LoraConfig(
-                r=lora, lora_alpha=lora_alpha or 2 * lora, target_modules='all-linear', task_type='CAUSAL_LM'
-            ),
-        )
-    if block_size is not None and block_size > (known.max_position_embeddings or block_size):
-        raise MemtrainError(
-            f'is more than the {known.max_position_embeddings} positions of {folder}',
-            'take as many, or fewer',
-            'block_size',
-            block_size,
-        )
+        sums = [file_sha256(p) for p in sorted(folder.glob('*.safetensors'))]
+        made['start'] = sha256_text(''.join(sums))
     return OwnModel(model, vocab_size=known.vocab_size, block_size=block_size, **made)
 
 # %% ../nbs/training/17_weights.ipynb #5e504cbf
-def _own_of_run(path, c, state, block_size):
-    "The own model of a run, from the folder that it was made from"
+def _make_own(path, c, state, block_size):
+    "The own model of the run whose checkpoint `path` has the weights `state`, from where it was made"
     if not isinstance(c.folder, str):
         raise MemtrainError(
             f'{path} is of a {c.kind} that was made in Python',
@@ -856,41 +782,28 @@ def _own_of_run(path, c, state, block_size):
         )
     model = open_model(c.folder, block_size or c.block_size, c.lora, c.lora_alpha, c.load_in_4bit)
     if c.lora and model.config.start != c.start:
-        raise MemtrainError(
-            f"{c.folder} isn't the model that the adapters in {path} were trained beside", 'restore it'
-        )
+        problem = f"{c.folder} isn't the model that the adapters in {path} were trained beside"
+        raise MemtrainError(problem, 'restore it')
     mine = model.state_dict(keep_vars=True)
-    if wrong := [
-        k for k in {**mine, **state} if k not in mine or k not in state or mine[k].shape != state[k].shape
-    ]:
-        raise MemtrainError(f"{path}: {wrong[0]} isn't that of {c.folder}", 'restore it')
+    for name in [*mine, *state]:
+        if name not in mine or name not in state or mine[name].shape != state[name].shape:
+            raise MemtrainError(f"{path}: {name} isn't that of {c.folder}", 'restore it')
     with torch.no_grad():
-        for k, t in mine.items():
-            t.copy_(state[k])
+        for name, t in mine.items():
+            t.copy_(state[name])
     return model
 
 
-def _export_own(model, tokenizer, dest, to):
-    "Write an own model as transformers does; adapters are added to what they were trained beside"
+def _write_own(model, folder, to):
+    "Write an own model into `folder` as transformers does; adapters are added to its weights"
     if to != 'hf' or not model.writes:
         raise MemtrainError(f"isn't how a {model.config.kind} is kept", 'take hf', 'to', to)
-    inner, dest, tmp = model.model, Path(dest), Path(dest) / '.export.tmp'
+    inner = model.model
     # in 4 bits it would be rounded again: the adapters alone
     if model.config.lora and not model.config.load_in_4bit:
         inner = inner.merge_and_unload()
-    with lock_folder(dest):
-        shutil.rmtree(tmp, ignore_errors=True)
-        check_empty(dest, 'exported model')
-        try:
-            inner.save_pretrained(tmp)
-            theirs = [p for p in Path(model.config.folder).glob('*token*') if p.is_file()]
-            for p in theirs:
-                shutil.copy(p, tmp)
-            if tokenizer and not theirs:
-                for name, write in _tokenizer_files(tokenizer, 'hf').items():
-                    write(tmp / name)
-            files = sorted((p.name for p in tmp.iterdir()), key=lambda name: name == 'config.json')
-            publish_files({tmp / name: dest / name for name in files})
-        finally:
-            shutil.rmtree(tmp, ignore_errors=True)
-    return files
+    with _transformers():
+        inner.save_pretrained(folder)
+    for p in Path(model.config.folder).glob('*token*'):
+        if p.is_file():
+            shutil.copy(p, folder)

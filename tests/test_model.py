@@ -1202,6 +1202,15 @@ def test_generate_gives_the_mode_back_and_keeps_no_graph():
         test_eq(model.training, mode)
     test_eq(seen, [False] * 4)
 
+# %% ../nbs/proofs/model.ipynb #497adc4f
+def test_between_two_tokens_a_model_is_in_the_mode_in_which_it_was():
+    model = GPT(GPTConfig(50, 8, 1, 2, 16)).train()
+    model.blocks[0].drop_frozen = torch.nn.Dropout().eval()  # a part whose mode is its own
+    modes = [m.training for m in model.modules()]
+    for _ in stream_tokens(model, torch.zeros(1, 1, dtype=torch.int64), 3):
+        assert [m.training for m in model.modules()] == modes
+    assert [m.training for m in model.modules()] == modes
+
 # %% ../nbs/proofs/model.ipynb #a7199a73
 def test_top_k_draws_from_the_best_only():
     model = _tiny().eval()

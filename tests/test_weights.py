@@ -47,6 +47,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 import numpy as np, torch
+import logging, warnings
 from fastcore.test import test_close, test_eq, test_fail
 from safetensors.torch import save_file
 from memtrain.core import MemtrainError
@@ -147,7 +148,7 @@ def test_nanogpt_gets_its_own_names():
         d = Path(d)
         model = _save_model(d / 'own', config := GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
         test_eq(
-            export_model(d / 'own', d / 'nano', 'nanogpt'), ['ckpt.pt', 'tokenizer_state.json', 'meta.pkl']
+            export_model(d / 'own', d / 'nano', 'nanogpt'), ['ckpt.pt', 'meta.pkl', 'tokenizer_state.json']
         )
         found = torch.load(d / 'nano/ckpt.pt', weights_only=True)
         test_eq(
@@ -351,6 +352,30 @@ def test_the_loss_of_a_function_is_divided_as_that_of_a_gpt():
         torch.testing.assert_close(
             torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0], plain
         )
+
+
+def test_opening_a_model_leaves_the_process_as_it_was():
+    if not (find_spec('transformers') and find_spec('peft')):
+        return print("transformers and peft are not here: pip install 'memtrain[hf]'")
+    import transformers
+
+    small = dict(
+        vocab_size=40, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    log, bars = logging.getLogger('bitsandbytes'), transformers.utils.logging
+    state = lambda: (log.level, bars.is_progress_bar_enabled(), list(warnings.filters))
+    with tempfile.TemporaryDirectory() as d:
+        write_json(Path(d) / 'config.json', {'model_type': 'llama', **small})
+        open_model(d, 8, lora=2, empty=True)  # what they set themselves when they are imported is not ours
+        for level, drawn in ((logging.INFO, True), (logging.NOTSET, False)):
+            log.setLevel(level)
+            (bars.enable_progress_bar if drawn else bars.disable_progress_bar)()
+            before = state()
+            open_model(d, 8, lora=2, empty=True)
+            test_eq(state(), before)
+            test_fail(lambda: open_model(d, 10**9, lora=2, empty=True), exc=MemtrainError)
+            test_eq(state(), before)
+        bars.enable_progress_bar()
 
 
 def test_what_an_own_model_cannot_do_is_told():

@@ -9,7 +9,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import check_docs, check_house, check_site, check_sync, export_tests, make_readme, run_notebooks, stale
+import check_docs, check_house, check_sync, common, export_tests, make_readme, run_notebooks, stale
 
 SETTINGS = """[DEFAULT]
 repo = memtrain
@@ -126,7 +126,11 @@ class Project:
         return export_tests.export_tests(self.root)
 
     def docs(self):
-        return check_docs.findings(self.root)
+        here = os.getcwd()
+        try:
+            return check_docs.findings(self.root)
+        finally:
+            os.chdir(here)
 
     def export(self):
         "Run tools/export.py here, in its own process."
@@ -274,11 +278,12 @@ def test_docs_of_a_clean_project_pass(project):
     assert project.docs() == []
 
 
-def with_output(project, **output):
-    "Give the last example of the core page this output as well."
+def with_output(project, cell="double(3)", **output):
+    "Give the example `cell` of the core page this output as well."
     path = project.root / "nbs/reference/60_core.ipynb"
     nb = json.loads(path.read_text())
-    nb["cells"][5]["outputs"].append(output)
+    shown = next(o for o in nb["cells"] if o["source"] == [cell])
+    shown["outputs"].append(dict(metadata={}) | output)
     path.write_text(json.dumps(nb))
 
 
@@ -288,11 +293,14 @@ def with_output(project, **output):
         ("[x](09_gone.ipynb)", ["09_gone.ipynb", "isn't there"]),
         ("[x](../index.ipynb#nowhere)", ["index.ipynb", "nowhere"]),
         ("[x](#nowhere)", ["nowhere"]),
-        ("[x](core.html)", ["core.html", "notebook"]),
-        ("![x](images/gone.png)", ["image images/gone.png"]),
-        ('<img src="images/gone.png">', ["image images/gone.png"]),
-        ("[x]: gone.md", ["gone.md"]),
-        ("[![x](images/gone.png)](../index.ipynb)", ["image images/gone.png"]),
+        ("[x](core.html)", ["core.html"]),
+        ("![x](images/gone.png)", ["link to images/gone.png"]),
+        ('<img src="images/gone.png" alt="x">', ["link to images/gone.png"]),
+        ("![](../images/a.png)", ["without alt text", "a.png"]),
+        ('<img src="../images/a.png">', ["without alt text"]),
+        ("[x](https://github.com/memtrain/memtrain/blob/main/gone.py)", ["isn't in the repository"]),
+        ("[x]\n\n[x]: gone.md", ["gone.md"]),
+        ("[![x](images/gone.png)](../index.ipynb)", ["link to images/gone.png"]),
         ("[x](../../CONTRIBUTING.md)", ["outside nbs/"]),
         ("kept in /home/ann/data", ["source", "/home/a"]),
     ],
@@ -344,7 +352,7 @@ def test_docs_find_own_path(project):
     [
         ('#| export\ndef b(n): "D."', ["argument `n` of `b`"]),
         ('#| export\nclass b:\n    "D."\n    def __init__(self, x): pass', ["argument `x` of `b.__init__`"]),
-        ('#| export\n@patch\ndef b(self: int, k): "D."', ["argument `k` of `b`"]),
+        ('#| export\n@patch\ndef b(self: int, k): "D."', ["argument `k` of `int.b`"]),
         ('#| export\n#| hide\ndef b(): "D."', ["`b`", "hidden"]),
     ],
 )
@@ -376,17 +384,10 @@ def test_docs_let_private_names_be(project):
 @pytest.mark.parametrize(
     "old,new,words",
     [
-        ("  title: memtrain", "  titel: memtrain", ["unknown key website.titel"]),
-        ("website:\n", "websites: 1\nwebsite:\n", ["unknown key websites"]),
-        ("  type: website", "  type: website\n  outdir: x", ["unknown key project.outdir"]),
         ("    css: styles.css", "    css: gone.css", ["gone.css"]),
-        ("    css: styles.css", "    cs: 1", ["unknown key format.html.cs"]),
-        ("  sidebar:", "  sidebar:\n    styl: floating", ["unknown key website.sidebar.styl"]),
-        ("  navbar:", "  navbar:\n    serach: true", ["unknown key website.navbar.serach"]),
         ("href: index.ipynb", "href: gone.ipynb", ["gone.ipynb"]),
         ("[reference/60_core.ipynb]", "[reference/60_core.ipynb, 01_gone.ipynb]", ["01_gone.ipynb"]),
         ("contents: [reference/60_core.ipynb]", "contents: []", ["nbs/reference/60_core.ipynb", "sidebar"]),
-        ("project:", "project: [", ["not YAML"]),
     ],
 )
 def test_docs_find_in_quarto_yml(project, old, new, words):
@@ -453,12 +454,11 @@ def test_docs_find_a_broken_notebook(project):
     ],
 )
 def test_heading_ids(text, pandoc, github):
-    assert check_docs.heading_id(text) == pandoc
-    assert check_docs.heading_id(text, github=True) == github
+    assert common.anchors(f"## {text}") == {pandoc} and common.anchors(f"# {text}", github=True) == {github}
 
 
 def test_repeated_headings_are_numbered():
-    assert check_docs.anchors("# A\n# A\n# B {#b1}") == {"a", "a-1", "b1"}
+    assert common.anchors("# A\n# A\n# B {#b1}") == {"a", "a-1", "b1"}
 
 
 # --- what runs nbdev: a process each -------------------------------------------------------------
@@ -502,67 +502,7 @@ def test_sync_finds_stale_files_unclean_notebooks_and_bad_tests(project):
     only(check_sync.check_sync(project.save().root), "test_double_doubles", "#| test")
 
 
-def test_one_address_everywhere(project):
-    urls = '[project.urls]\nHomepage = "https://memtrain.github.io/memtrain"\nRepository = "https://github.com/memtrain/memtrain"\n'
-    address = "  title: memtrain\n  site-url: https://memtrain.github.io/memtrain\n  repo-url: https://github.com/memtrain/memtrain\n  repo-branch: main\n  repo-subdir: nbs"
-    quarto = QUARTO.replace("  title: memtrain", address)
-    assert project.write("pyproject.toml", urls).write("_quarto.yml", quarto).docs() == []
-    only(
-        project.write("pyproject.toml", urls.replace("io/memtrain", "io/other")).docs(),
-        "pyproject.toml",
-        "Homepage",
-        "io/other",
-    )
-    only(
-        project.write("pyproject.toml", urls)
-        .write("_quarto.yml", quarto.replace("repo-branch: main", "repo-branch: trunk"))
-        .docs(),
-        "repo-branch",
-        "trunk",
-    )
-
-
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
-
-@pytest.fixture(autouse=True)
-# tests/tools/test_site.py has one
-def without_a_browser(monkeypatch):
-    monkeypatch.setattr(check_site, "find_browser", lambda: None)
-
-
-def test_pages_of_the_site_have_their_links_and_pictures(project):
-    project.export()
-    with_output(
-        project, output_type="display_data", metadata={}, data={"image/png": PNG, "text/plain": ["<Figure>"]}
-    )
-    assert check_docs.build_findings(project.root, workers=0) == []
-    project.write("settings.ini", SETTINGS.replace("procs = site_pages:ForSite\n", ""))
-    lines = check_docs.build_findings(project.root, workers=0)
-    for o in (
-        "picture",
-        "https://colab.research.google.com/github/memtrain/memtrain/blob/main/nbs/reference/60_core.ipynb",
-        "`double` has no heading",
-        "without alt text",
-    ):
-        assert o in " ".join(lines), lines
-
-
-def test_each_public_name_has_a_heading_on_its_page(project):
-    project.export()
-    path = project.root / "memtrain/_modidx.py"
-    path.write_text(path.read_text().replace("core.html#double", "core.html#twice"))
-    only(
-        check_docs.build_findings(project.root, workers=0),
-        "nbs/reference/60_core.ipynb",
-        "`twice` has no heading",
-    )
-
-
-def test_build_says_what_nbdev_cannot_prepare(project):
-    project.export()
-    (project.root / "nbs/reference/60_core.ipynb").write_text("{")
-    only(check_docs.build_findings(project.root, workers=0), "nbs/: nbdev can't prepare the pages", "JSON")
 
 
 # --- make_readme ---------------------------------------------------------------------------------
