@@ -12,7 +12,7 @@ __all__ = ['COUNTS', 'PrepareOptions', 'Prepared', 'prepare']
 # manifest (`kept`), and nothing else may. Memory: the chunks under way, the keys of documents seen
 # (`dedup_memory`, beyond it on disk), 24 bytes a document of the open shards.
 import contextlib, copy, shutil, sys, time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath

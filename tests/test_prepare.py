@@ -1013,7 +1013,7 @@ def test_ray_gives_the_same_bytes_and_survives_a_dead_worker():
         # a busy machine may take its time to start what a cluster consists of
         patient = dict(RAY_raylet_start_wait_time_s='300', RAY_gcs_server_request_timeout_seconds='300')
         with small_chunks(2000):
-            local = prepare(d / 'in', d / 'local', **options)
+            prepare(d / 'in', d / 'local', **options)
             with (
                 mock.patch.dict(os.environ, patient),
                 mock.patch.dict(prepare.__globals__, process_chunk=die_once),
