@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 
-from .core import MemtrainError
-from .wpo import FactorNet, LowRankNet, check_counts, unsoftplus
+from .core import MemtrainError, check_whole
+from .wpo import FactorNet, LowRankNet, unsoftplus
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #bd7f6581
 @dataclass
@@ -154,7 +154,7 @@ def fit_clusters(
     ridge: torch.Tensor | None = None,  # variances that the pooled covariance gets on top (d,)
 ) -> Clusters:
     "The best of a few fits of `K` Gaussians to `z`, by the likelihood of `val`"
-    check_counts(K=K, steps=steps)
+    check_whole(K=K, steps=steps)
     (n, d), best = z.shape, None
     diagonal = (K * d * d > 2**24 or n * K * d * d > 4e10) if diagonal is None else diagonal
     small = n * K * d * (1 if diagonal else d) < 1e9
