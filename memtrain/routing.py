@@ -6,9 +6,14 @@
 __all__ = ['RoutingTrace', 'Gate', 'find_gates', 'collect_traces', 'load_run', 'collect_run', 'check_traces', 'open_windows',
            'Baselines', 'measure_predictors', 'WindowAttention', 'MultiExpertPredictor', 'score_loss',
            'PredictorConfig', 'PredictorTrainer', 'train_predictor', 'load_predictor', 'evaluate_predictors',
-           'plot_recall', 'count_transfers']
+           'count_transfers']
 
 # %% ../nbs/experts/34_routing.ipynb #f7c76c07
+# Traces of what a model's gates see and do, and what can be learnt from them: hooks on the gates write a
+# set of traces; a predictor reads the layers before a target and scores the experts that it will choose;
+# baselines and predictors are judged on samples that neither has seen. The set is opened once for all
+# passes over it. Collecting costs the model's forward pass and one batch of hidden states; training holds
+# one batch of windows.
 import itertools, math, re, time
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -19,7 +24,6 @@ from typing import Any, Callable, Collection, Iterable
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from matplotlib.figure import Figure
 
 from memtrain.core import (
     delegates,
@@ -76,10 +80,8 @@ def find_gates(
     "The gate of every layer of `model` that has experts"
     found, how_many = [], ('top_k', 'k', 'experts_per_token', 'num_experts_per_tok')
     for name, module in model.named_modules():
-        if (
-            not re.search(r'(^|\.)(mlp|block_sparse_moe)\.gate$', name)
-            or getattr(module, 'weight', None) is None
-        ):
+        named = re.search(r'(^|\.)(mlp|block_sparse_moe)\.gate$', name)
+        if not named or getattr(module, 'weight', None) is None:
             continue
         places = module, model.get_submodule(name.rpartition('.')[0]), getattr(model, 'config', None)
         k = next((k for o in places for n in how_many if type(k := getattr(o, n, None)) is int), None)
@@ -88,13 +90,13 @@ def find_gates(
                 f'{name}: nothing tells how many experts a token visits; looked for {", ".join(how_many)}'
             )
         if hasattr(module, 'e_score_correction_bias'):
-            raise MemtrainError(
-                f"{name} chooses by corrected scores and not by the largest probabilities: such gates aren't supported"
-            )
+            told = f'{name} chooses by corrected scores and not by the largest probabilities'
+            raise MemtrainError(f"{told}: such gates aren't supported")
         found.append(Gate(int(re.search(r'\d+', name)[0]), name, module, k))
     if not found:
         raise MemtrainError(
-            f"{type(model).__name__} has no module called mlp.gate or block_sparse_moe.gate: a model without experts, or with gates of another name"
+            f'{type(model).__name__} has no module called mlp.gate or block_sparse_moe.gate: '
+            'a model without experts, or with gates of another name'
         )
     return sorted(found, key=lambda g: g.layer)
 
@@ -103,16 +105,15 @@ def _routing(gate, x, out):
     """What a `gate` that was given `x` and made `out` of it saw, the probabilities, and the experts: a row
     for each token"""
     x = x.detach().flatten(0, -2)
-    logits = (
-        out if torch.is_tensor(out) else F.linear(x, gate.module.weight, getattr(gate.module, 'bias', None))
-    )
+    if torch.is_tensor(out):
+        logits, named = out, None
+    else:  # some gates give the experts as well, some only those
+        logits = F.linear(x, gate.module.weight, getattr(gate.module, 'bias', None))
+        whole = (t for t in out if torch.is_tensor(t) and not t.is_floating_point())
+        named = next((t for t in whole if t.shape[-1] == gate.k), None)
     p = logits.detach().flatten(0, -2).float().softmax(-1)
-    named = (
-        ()
-        if torch.is_tensor(out)
-        else [t for t in out if torch.is_tensor(t) and not t.is_floating_point() and t.shape[-1] == gate.k]
-    )
-    return x, p, named[0].reshape(len(p), gate.k) if named else p.topk(gate.k, -1).indices
+    chosen = p.topk(gate.k, -1).indices if named is None else named.reshape(len(p), gate.k)
+    return x, p, chosen
 
 # %% ../nbs/experts/34_routing.ipynb #cb4a7d63
 def _run_gates(model, gates, inputs):
@@ -174,31 +175,10 @@ def collect_traces(
                 last = n + len(lengths) * len(gates)
                 if last > w.done:  # what is durable isn't computed again
                     inputs = {k: v.to(next(model.parameters()).device) for k, v in inputs.items()}
-                    seen = {
-                        layer: [t.view(*inputs['input_ids'].shape, -1).cpu() for t in found]
-                        for layer, found in sorted(_run_gates(model, gates, inputs).items())
-                    }
-                    for row, length in enumerate(lengths):
-                        ids, before = inputs['input_ids'][row, :length].cpu().long(), []
-                        for layer, found in seen.items():
-                            x, p, chosen = (t[row, :length] for t in found)
-                            if n >= w.done:
-                                w.write(
-                                    RoutingTrace(
-                                        layer,
-                                        x,
-                                        x,
-                                        p,
-                                        chosen.long(),
-                                        before[-3:],
-                                        length,
-                                        ids,
-                                        dataset_name,
-                                        n // len(gates),
-                                    )
-                                )
-                            before.append(p)
-                            n += 1
+                    seen = sorted(_run_gates(model, gates, inputs).items())
+                    made = _cut_traces(inputs['input_ids'], lengths, seen, dataset_name, n // len(gates))
+                    for trace in itertools.islice(made, max(0, w.done - n), None):
+                        w.write(trace)
                 n = last
                 if target_traces is not None and n + len(gates) > target_traces:
                     break
@@ -210,6 +190,19 @@ def collect_traces(
         return traces.manifest
 
 # %% ../nbs/experts/34_routing.ipynb #ef699e22
+def _cut_traces(ids, lengths, seen, dataset_name, sample):
+    "The traces of a batch, sample by sample from number `sample` on, of what each layer has `seen`"
+    seen = [(layer, [t.view(*ids.shape, -1).cpu() for t in found]) for layer, found in seen]
+    for row, length in enumerate(lengths):
+        tokens, before = ids[row, :length].cpu().long(), []
+        for layer, found in seen:
+            x, p, chosen = (t[row, :length] for t in found)
+            yield RoutingTrace(
+                layer, x, x, p, chosen.long(), before[-3:], length, tokens, dataset_name, sample + row
+            )
+            before.append(p)
+
+
 def _crop(batch):
     "The inputs of a model in `batch`, and the length of each sample in it"
     if not isinstance(batch, dict):
@@ -220,7 +213,8 @@ def _crop(batch):
     lengths = mask.long().sum(1)
     if not torch.equal(mask.bool(), torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]):
         raise MemtrainError(
-            'attention_mask: samples are padded on the left or in between: have the tokenizer pad on the right'
+            'attention_mask: samples are padded on the left or in between: '
+            'have the tokenizer pad on the right'
         )
     return {k: batch[k] for k in ('input_ids', 'attention_mask')}, lengths.tolist()
 
@@ -254,12 +248,10 @@ def collect_run(
     if target_traces is None:
         target_traces = samples * model.config.n_layer
     samples = -(-target_traces // model.config.n_layer)
-    data = (
-        dataset_dir
-        or read_json(
-            Path(run_dir) / 'summary.json', hint=f"the run is not finished: give {option('dataset_dir')}"
-        )['data']
-    )
+    data = dataset_dir
+    if not data:
+        hint = f'the run is not finished: give {option("dataset_dir")}'
+        data = read_json(Path(run_dir) / 'summary.json', hint=hint)['data']
     if not dataset_dir and not Path(data).is_dir():
         raise MemtrainError(
             f"{run_dir} was trained on {data}, which is no data set's folder",
@@ -267,9 +259,10 @@ def collect_run(
         )
     shards = TokenShards(data, split)
     if (shards.manifest or {}).get('tokenizer_sha256') != belongs.get('tokenizer_sha256'):
+        tokenizer = Path(run_dir) / TOKENIZER
         raise MemtrainError(
             f'{data} was made with another tokenizer than {run_dir}',
-            f"give the data set of the run, or one prepared with {option('tokenization')} {Path(run_dir) / TOKENIZER}",
+            f'give the data set of the run, or one prepared with {option("tokenization")} {tokenizer}',
         )
     loader = TokenLoader(shards, batch_size, model.config.block_size, seed=seed, rank=0, world_size=1)
     batches = itertools.islice(loader, -(-samples // batch_size))
@@ -303,16 +296,10 @@ def check_traces(
     with open_traces(path) as traces:
         for trace in traces:
             gate, x = gates[trace.layer_id], trace.hidden_states.torch()
-            weight = gate.module.weight
-            _, _, chosen = _routing(
-                gate, x, F.linear(x.to(weight), weight, getattr(gate.module, 'bias', None))
-            )
-            same += (
-                (chosen.cpu().sort(-1).values == trace.target_top_k.torch().sort(-1).values)
-                .all(-1)
-                .sum()
-                .item()
-            )
+            weight, bias = gate.module.weight, getattr(gate.module, 'bias', None)
+            _, _, chosen = _routing(gate, x, F.linear(x.to(weight), weight, bias))
+            kept = trace.target_top_k.torch()
+            same += (chosen.cpu().sort(-1).values == kept.sort(-1).values).all(-1).sum().item()
             tokens += len(x)
     return same / tokens
 
@@ -344,12 +331,9 @@ class Baselines:
         batches: Iterable[dict],  # of `open_windows`, to learn from
         gates: Iterable[Gate] = (),  # of the model that was traced; none for no 'next gate'
     ):
-        self.layer, self.moves, self.tokens, self.gates = (
-            {},
-            {},
-            {},
-            {g.layer: g.module.weight.detach().float().cpu() for g in gates},
-        )
+        # by layer: how often experts were chosen (E), after which ones (E, E), for which token (tokens, E)
+        self.layer, self.moves, self.tokens = {}, {}, {}
+        self.gates = {g.layer: g.module.weight.detach().float().cpu() for g in gates}
         for batch in batches:
             for i, t in enumerate(batch['layer_id'].tolist()):
                 self._count(t, *_row(batch, i))
@@ -388,21 +372,15 @@ class Baselines:
         return before @ (self.moves[t] / self.moves[t].sum(1, keepdim=True).clamp(min=1))
 
     def _token(self, t, before, chosen, ids):
-        known = torch.where(
-            ((0 <= ids) & (ids < len(self.tokens[t])))[:, None],
-            self.tokens[t][ids.clamp(0, len(self.tokens[t]) - 1)],
-            0,
-        )
+        table = self.tokens[t]
+        met = ((0 <= ids) & (ids < len(table)))[:, None]
+        known = torch.where(met, table[ids.clamp(0, len(table) - 1)], 0)
         # of a token that wasn't seen: what the layer does most
         return known + self.layer[t] / self.layer[t].sum()
 
     def _next_gate(self, b):
-        return torch.stack(
-            [
-                h.float() @ self.gates[t].T
-                for h, t in zip(b['window']['hidden_states'][:, -1], b['layer_id'].tolist())
-            ]
-        )
+        near = b['window']['hidden_states'][:, -1]
+        return torch.stack([h.float() @ self.gates[t].T for h, t in zip(near, b['layer_id'].tolist())])
 
 # %% ../nbs/experts/34_routing.ipynb #03d07322
 def _row(batch, i):
@@ -432,11 +410,8 @@ def measure_predictors(
     # first k
     sums, k = {name: {} for name in predictors}, 0
     for batch in batches:
-        top, mask, E = (
-            batch['target']['target_top_k'],
-            batch['mask'],
-            batch['target']['target_routing'].shape[-1],
-        )
+        target, mask = batch['target'], batch['mask']
+        top, E = target['target_top_k'], target['target_routing'].shape[-1]
         k = top.shape[-1]
         for name, predict in predictors.items():
             # (B, T, k): how high each needed expert is on the list
@@ -444,11 +419,8 @@ def measure_predictors(
             for t, rank, m in zip(batch['layer_id'].tolist(), ranks, mask):
                 hits, tokens, exact = sums[name].get(t, (0, 0, 0))
                 rank = rank[m]
-                sums[name][t] = (
-                    hits + torch.bincount(rank.flatten(), minlength=E).cumsum(0),
-                    tokens + len(rank),
-                    exact + int((rank < k).all(-1).sum()),
-                )
+                hits = hits + torch.bincount(rank.flatten(), minlength=E).cumsum(0)
+                sums[name][t] = hits, tokens + len(rank), exact + int((rank < k).all(-1).sum())
 
     def shares(hits, tokens, exact):
         return {'recall': (hits[k - 1] / (tokens * k)).item(), 'exact': exact / tokens}
@@ -596,15 +568,16 @@ def _check_fields(traces, path):
     for name in ('hidden_states', 'target_routing', 'target_top_k'):
         if not hasattr(getattr(traces[0], name, None), 'shape'):
             raise MemtrainError(
-                f'{path}: its traces have no tensor {name}, and a predictor learns from it: shard traces that have one'
+                f'{path}: its traces have no tensor {name}, and a predictor learns from it: '
+                'shard traces that have one'
             )
-    alone = (
-        len(set(traces.table['sample'])) == len(traces) > 1 and getattr(traces[0], 'sample_id', None) is None
-    )
+    samples = set(traces.table['sample'])
+    alone = len(samples) == len(traces) > 1 and getattr(traces[0], 'sample_id', None) is None
     for name, lacks in (('sample_id', alone), ('layer_id', max(traces.table['layer']) < 0)):
         if lacks:
             raise MemtrainError(
-                f'{path}: its traces have no {name}, and by it the layers of a sample are joined: shard traces that have one'
+                f'{path}: its traces have no {name}, and by it the layers of a sample are joined: '
+                'shard traces that have one'
             )
 
 # %% ../nbs/experts/34_routing.ipynb #78a4cb8e
@@ -629,23 +602,14 @@ class PredictorConfig:
     seed: int = 0  # of the weights and the order
 
     def __post_init__(self):
-        whole = {
-            k: (type(n := getattr(self, k)) is int and n >= 1, 'give a whole number, 1 or more')
-            for k in (
-                'window',
-                'lookahead',
-                'batch_size',
-                'gradient_accumulation_steps',
-                'epochs',
-                'patience',
-                'hidden',
-            )
-        }
         right = {
-            **whole,
             'target': (self.target in ('soft', 'topk', 'bce'), "take 'soft', 'topk' or 'bce'"),
             'lr': (type(self.lr) in (int, float) and 0 < self.lr < math.inf, 'give a number above 0'),
         }
+        counts = 'window lookahead batch_size gradient_accumulation_steps epochs patience hidden'
+        for name in counts.split():
+            n = getattr(self, name)
+            right[name] = (type(n) is int and n >= 1, 'give a whole number, 1 or more')
         for name, (ok, way_out) in right.items():
             if not ok:
                 raise MemtrainError('makes no sense', way_out, name, getattr(self, name))
@@ -892,40 +856,6 @@ def evaluate_predictors(
         asked = Baselines(open_windows(traces, parts['train'], **how), gates).predictors()
         asked |= {name: net.score for name, net in nets.items()}
         return measure_predictors(asked, open_windows(traces, parts['test'], **how))
-
-# %% ../nbs/experts/34_routing.ipynb #9ade0f5b
-def plot_recall(
-    found: dict[str, dict],  # of `evaluate_predictors`
-    k: int = 2,  # experts per token
-) -> Figure:  # a row for each predictor, a dot for each target layer
-    "Recall of each predictor: over all layers in numbers, by target layer as dots, the deeper the darker"
-    fig = Figure(figsize=(7.2, 0.9 + 0.28 * len(found)), dpi=200, layout='constrained')
-    ax, layers = fig.subplots(), sorted({int(t) for f in found.values() for t in f['layers']})
-    for shade, t in enumerate(layers, 1):
-        recall = [
-            f['layers'].get(t, f['layers'].get(str(t), {})).get('recall', math.nan) for f in found.values()
-        ]
-        ax.plot(
-            recall,
-            range(len(found)),
-            'o',
-            ms=6,
-            color='#3b4a6b',
-            alpha=shade / len(layers),
-            label=f'layer {t}',
-        )
-    ax.set(
-        xlabel=f'recall@{k}',
-        xlim=(0, 1),
-        yticks=range(len(found)),
-        yticklabels=[f"{name} {f['recall']:.2f}" for name, f in found.items()],
-    )
-    ax.invert_yaxis()
-    ax.grid(axis='y', color='#e6e6e6')
-    ax.set_axisbelow(True)
-    ax.spines[['top', 'right', 'left']].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
-    return fig
 
 # %% ../nbs/experts/34_routing.ipynb #2c0306a4
 def count_transfers(

@@ -387,12 +387,10 @@ class Run:
         self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0
         self.changed = {}  # what a resumed run has otherwise than before, for the next line of the log
         self.hold, self.held, self.told = None, False, None
-        with contextlib.ExitStack() as failing:
-            failing.callback(self.__exit__)
+        with self.opening():
             self.__enter__()
             if self.out:
                 on_main(ranks, lambda: check_run_dir(self.out, resume))
-            failing.pop_all()
 
     def __enter__(self) -> 'Run':  # itself
         "Hold the folder, if it isn't held"
@@ -412,6 +410,16 @@ class Run:
     def __exit__(self, *_: Any) -> None:
         "Let others write in the folder"
         self.hold, self.held = None, False  # the lock goes with the last run of this process that shares it
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """What takes a run up: where it fails, others may write in the folder, however long the exception
+        lives (a notebook keeps its last one, and with it all that its frames hold)"""
+        try:
+            yield
+        except BaseException:
+            self.__exit__()
+            raise
 
     @contextlib.contextmanager
     def leaving(self) -> Iterator[None]:

@@ -6,6 +6,11 @@
 __all__ = ['REACH', 'BLOCK', 'read_tensors', 'collate_traces', 'join_windows', 'TraceShards', 'ShardedDataLoader']
 
 # %% ../nbs/experts/32_trace_loader.ipynb #b5c92ae5
+# Batches from a set of traces that `open_traces` opened. What is gone through is chosen from the set's
+# table, in which a trace is five numbers, so layers are joined and orders made without reading a trace. A
+# batch is laid out first, its tensors allocated, and then each contents is read to where it belongs, in
+# the order of the file. It holds the batches at work and 40 bytes a trace, at any size of shards; the
+# pool that is shuffled is in the page cache. Order, ranks, workers and resuming are `EpochLoader`'s.
 import hashlib, itertools, os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +20,7 @@ import numpy as np
 import torch
 
 from .core import MIB, MemtrainError, format_size, option, parse_size
-from .lazypickle import LazyBytes, LazyTensor, Record
+from .lazy import LazyBytes, LazyTensor, Record
 from .loader import EpochLoader, WindowOrder, blocks_read, permute, random_numbers
 from .trace_files import Traces, find_held_out, open_traces
 
@@ -29,18 +34,18 @@ def _kind(values):
         return 'tensors'
     if all(isinstance(v, (list, tuple)) and all(isinstance(t, LazyTensor) for t in v) for v in some):
         return 'lists'
-    if len(some) == len(values) and all(
-        isinstance(v, (bool, int, float)) and (isinstance(v, float) or abs(v) < 2**63) for v in some
-    ):
+    number = lambda v: isinstance(v, float) or isinstance(v, int) and abs(v) < 2**63
+    if len(some) == len(values) and all(map(number, some)):
         return 'numbers'
     return 'values'
 
 
 def _tensors(values):
     "The tensors in the fields of a trace"
-    return (
-        t for v in values for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, LazyTensor)
-    )
+    for v in values:
+        for t in v if isinstance(v, (list, tuple)) else (v,):
+            if isinstance(t, LazyTensor):
+                yield t
 
 
 def _length(values):
@@ -52,39 +57,34 @@ class _Layout:
     "Tensors of a batch that are allocated, and what has to be read into them"
 
     def __init__(self, pack, lengths, pad_to):
-        self.pack, self.lengths, self.pad_to, self.jobs, self.batch, self.long = (
-            pack,
-            lengths,
-            pad_to,
-            [],
-            {},
-            False,
-        )
+        self.pack, self.lengths, self.pad_to = pack, lengths, pad_to
+        self.jobs, self.batch, self.long = [], {}, False  # long: a field has a row for each token
 
     def add(self, name, tensors):
         "The tensor of a field, from one lazy tensor or None for each trace"
         some = [t for t in tensors if t is not None]
         kind = lambda t: (t.dtype, len(t.shape), t.shape[1:])
-        if (odd := next((t for t in some if kind(t) != kind(some[0])), None)) is not None:
-            kinds = [f'{t.dtype} {tuple(t.shape)}' for t in (some[0], odd)]
-            raise MemtrainError(
-                f'{some[0].storage[0]}: {name} is {kinds[0]} in one trace of a batch and {kinds[1]} in another: '
-                f'shard traces in which it is the same, or leave the field out'
-            )
+        for t in some:
+            if kind(t) != kind(some[0]):
+                one, other = (f'{o.dtype} {tuple(o.shape)}' for o in (some[0], t))
+                raise MemtrainError(
+                    f'{some[0].storage[0]}: {name} is {one} in one trace of a batch and {other} in another: '
+                    f'shard traces in which it is the same, or leave the field out'
+                )
         flat, rest = not some[0].shape, some[0].shape[1:]  # a number in a tensor is a row of its own
         own = [1 if flat else n if t is None else t.shape[0] for t, n in zip(tensors, self.lengths)]
         usual = flat or own == self.lengths
         width = max(own + [self.pad_to] * usual)
-        begins = (
-            [0, *itertools.accumulate(own)] if self.pack or flat else [b * width for b in range(len(own) + 1)]
-        )
+        if self.pack or flat:
+            begins = [0, *itertools.accumulate(own)]
+        else:
+            begins = [b * width for b in range(len(own) + 1)]
         out = torch.empty((begins[-1], *rest), dtype=_dtype(some[0]))
         self._note(tensors, own, begins, out)
         self.long = self.long or not flat
-        if not usual:
-            self.batch.update(
-                {f'{name}_cu_seqlens': _ends(own)} if self.pack else {f'{name}_mask': _mask(own, width)}
-            )
+        if not usual:  # as long as its own tensors are, and not as the trace
+            made = {f'{name}_cu_seqlens': _ends(own)} if self.pack else {f'{name}_mask': _mask(own, width)}
+            self.batch.update(made)
         return out if self.pack or flat else out.view(len(own), width, *rest)
 
     def _note(self, tensors, own, begins, out):
@@ -112,13 +112,10 @@ def _dtype(lazy):
 
 def _place(lazy):
     "(file, first byte, bytes up to the last) of a lazy tensor"
-    return (
-        lazy.storage[0],
-        lazy.offset,
-        (1 + sum((n - 1) * s for n, s in zip(lazy.shape, lazy.strides))) * lazy.itemsize
-        if lazy.nbytes
-        else 0,
-    )
+    if not lazy.nbytes:
+        return lazy.storage[0], lazy.offset, 0
+    last = sum((n - 1) * step for n, step in zip(lazy.shape, lazy.strides))
+    return lazy.storage[0], lazy.offset, (1 + last) * lazy.itemsize
 
 
 def _mask(lengths, width):
@@ -169,14 +166,10 @@ def collate_traces(
                 for j in range(max(counts))
             ]
             batch[f'{name}_count'] = torch.tensor(counts)
+        elif kind == 'numbers':
+            batch[name] = torch.tensor(values)
         else:
-            batch[name] = (
-                None
-                if kind == 'nothing'
-                else torch.tensor(values)
-                if kind == 'numbers'
-                else [read_tensors(v) for v in values]
-            )
+            batch[name] = None if kind == 'nothing' else [read_tensors(v) for v in values]
     if layout.long and layout.pack:
         batch['cu_seqlens'] = _ends(layout.lengths)
     elif layout.long:
@@ -195,14 +188,13 @@ def join_windows(
     if not len(layer):
         return np.empty((0, window + 1), np.int64)
     order = np.lexsort((layer, sample))  # stable: the same layer of the same sample in stored order
-    new = np.diff(sample[order], prepend=-1).astype(bool) | np.diff(layer[order], prepend=-1).astype(bool)
+    changes = lambda column, first: np.diff(column, prepend=first).astype(bool)
+    new = changes(sample[order], -1) | changes(layer[order], -1)
     place = np.arange(len(order))
-    turn = np.empty(len(order), np.int64)
+    turn = np.empty(len(order), np.int64)  # 0 for the first trace of a layer of a sample, 1 for a second, …
     turn[order] = place - np.maximum.accumulate(np.where(new, place, 0))
     order = np.lexsort((layer, turn, sample))
-    group = np.cumsum(
-        np.diff(sample[order], prepend=0).astype(bool) | np.diff(turn[order], prepend=0).astype(bool)
-    )
+    group = np.cumsum(changes(sample[order], 0) | changes(turn[order], 0))
     low = layer.min()
     keys = group * (layer.max() - low + window + lookahead + 1) + layer[order] - low
     wanted = keys[:, None] - np.arange(window + lookahead - 1, lookahead - 1, -1)
@@ -232,13 +224,16 @@ def _check_reach(path, table, rows, window):
     "An error that says how many windows can be joined, unless all can"
     if not len(rows):
         raise MemtrainError(
-            f'{path}: no sample has the {window} layers that a window needs before a target: take a smaller window or lookahead'
+            f'{path}: no sample has the {window} layers that a window needs before a target: '
+            'take a smaller window or lookahead'
         )
     near = int(_in_reach(table, rows).sum())
     if near < len(rows):
+        way_out = f'memtrain shard-traces --input_file {path} --output_dir NEW --group sample'
         raise MemtrainError(
-            f'{path}: {near} of {len(rows)} windows ({near / len(rows):.1%}) lie within reach, the layers of the others in different shards '
-            f'or more than {format_size(REACH)} apart: shard it by sample (memtrain shard-traces --input_file {path} --output_dir NEW --group sample)'
+            f'{path}: {near} of {len(rows)} windows ({near / len(rows):.1%}) lie within reach, '
+            f'the layers of the others in different shards or more than {format_size(REACH)} apart: '
+            f'shard it by sample ({way_out})'
         )
 
 # %% ../nbs/experts/32_trace_loader.ipynb #6acf0fc6
@@ -259,11 +254,9 @@ class _Together:
     def __init__(self, rows, nbytes, layers, batch_size, seed, shuffle, pool, drop_last):
         self.rows, self.n, self.batch_size = rows, len(rows), batch_size
         self.order = _order_of(self.n, int(nbytes.sum()), seed, shuffle, pool)
-        self.size = (
-            self.order.block * self.order.pool
-            if self.order.shuffle == 'block'
-            else max(1, pool // max(1, int(nbytes.mean())))
-        )
+        self.size = max(1, pool // max(1, int(nbytes.mean())))
+        if self.order.shuffle == 'block':
+            self.size = self.order.block * self.order.pool
 
     def batches(self, epoch, spans):
         "The rows of trace numbers at each (first, behind) of `spans`"
@@ -298,9 +291,8 @@ class _Layered:
             return positions
         if self.shuffle == 'global':
             return permute(positions, self.n, self.seed, epoch, 1)
-        return np.lexsort((random_numbers(self.n, self.seed, epoch, 3), np.arange(self.n) // self.size))[
-            positions
-        ]
+        order = np.lexsort((random_numbers(self.n, self.seed, epoch, 3), np.arange(self.n) // self.size))
+        return order[positions]
 
     def batches(self, epoch, spans):
         "The rows of trace numbers of each unit that `spans` begin with"
@@ -322,14 +314,8 @@ class _Ahead:
     "Has the system fetch the traces of the next pool while this one is used"
 
     def __init__(self, traces, fields):
-        self.traces, self.fields, self.fds, self.todo, self.read, self.kept = (
-            traces,
-            fields,
-            {},
-            iter(()),
-            None,
-            {},
-        )
+        self.traces, self.fields = traces, fields
+        self.fds, self.todo, self.read, self.kept = {}, iter(()), None, {}
 
     def plan(self, rows, steps):
         "`rows` of trace numbers will be needed after `steps` more batches"
@@ -339,15 +325,16 @@ class _Ahead:
 
     def step(self):
         "Announce a part"
-        last = None
-        for path, start, n in sorted(
-            _place(t) for i in next(self.todo, ()) for t in _tensors(self._values(int(i))) if t.plain
-        ):
-            if last and last[0] == path and start <= last[2] + 2**16:
-                last = path, last[1], max(last[2], start + n)
+        coming = (t for i in next(self.todo, ()) for t in _tensors(self._values(int(i))) if t.plain)
+        stretch = None
+        for path, start, n in sorted(map(_place, coming)):
+            near = stretch and stretch[0] == path and start <= stretch[2] + 2**16
+            if near:
+                stretch = path, stretch[1], max(stretch[2], start + n)
             else:
-                last, _ = (path, start, start + n), self._announce(last)
-        self._announce(last)
+                self._announce(stretch)
+                stretch = path, start, start + n
+        self._announce(stretch)
 
     def _values(self, i):
         trace = self.traces[i]
@@ -403,24 +390,17 @@ class TraceShards(EpochLoader):
         val_fraction: float = 0.1,  # share of the samples that are held out, where there is a `split`
         num_workers: int = 0,  # processes that make batches
     ):
-        whole = {
-            'batch_size': (batch_size, 1),
-            'window': (1 if window is None else window, 1),
-            'lookahead': (lookahead, 1),
-            'seed': (seed, 0),
-            'prefetch': (prefetch, 0),
-            'num_workers': (num_workers, 0),
-        }
-        for name, (value, least) in whole.items():
-            if type(value) is not int or value < least:
-                raise MemtrainError(f'is no whole number of {least} or more', argument=name, value=value)
-        for name, value, known in (
-            ('batch_by', batch_by, ('trace', 'layer')),
-            ('collate', collate, ('pad', 'pack')),
-            ('split', split, (None, 'train', 'val')),
-        ):
-            if value not in known:
-                raise MemtrainError(f"isn't one of {', '.join(map(repr, known))}", argument=name, value=value)
+        least = dict(batch_size=1, window=1, lookahead=1, seed=0, prefetch=0, num_workers=0)
+        given = dict(zip(least, (batch_size, window, lookahead, seed, prefetch, num_workers)))
+        for name, value in given.items():
+            if (name, value) != ('window', None) and (type(value) is not int or value < least[name]):
+                told = f'is no whole number of {least[name]} or more'
+                raise MemtrainError(told, argument=name, value=value)
+        known = dict(batch_by=('trace', 'layer'), collate=('pad', 'pack'), split=(None, 'train', 'val'))
+        for name, value in dict(batch_by=batch_by, collate=collate, split=split).items():
+            if value not in known[name]:
+                told = f"isn't one of {', '.join(map(repr, known[name]))}"
+                raise MemtrainError(told, argument=name, value=value)
         self.traces = open_traces(path)
         self.path, self.window, self.collate = self.traces.path, window, collate
         if not len(self.traces):
@@ -428,21 +408,16 @@ class TraceShards(EpochLoader):
         self._choose_fields(fields)
         if split:
             among, held_out = samples, find_held_out(self.traces, val_fraction)
-            samples = lambda s: (
-                (s in held_out) == (split == 'val')
-                and (among is None or bool(among(s) if callable(among) else s in among))
-            )
+
+            def samples(s):
+                asked = among is None or bool(among(s) if callable(among) else s in among)
+                return asked and (s in held_out) == (split == 'val')
+
         rows, table = self._items(window, lookahead, layers, samples)
-        target, kind = rows[:, -1], _Layered if batch_by == 'layer' else _Together
-        self.plan = kind(
-            rows,
-            table['nbytes'][target],
-            table['layer'][target],
-            batch_size,
-            seed,
-            shuffle,
-            parse_size(pool),
-            drop_last,
+        target = rows[:, -1]
+        pool = parse_size(pool)
+        self.plan = (_Layered if batch_by == 'layer' else _Together)(
+            rows, table['nbytes'][target], table['layer'][target], batch_size, seed, shuffle, pool, drop_last
         )
         unit = {} if batch_by == 'trace' else {'batch_size': batch_size, 'drop_last': drop_last}
         # what tells one choice of traces from another
@@ -452,7 +427,7 @@ class TraceShards(EpochLoader):
         identity = {
             'seed': seed,
             'shuffle': shuffle,
-            'pool': parse_size(pool),
+            'pool': pool,
             'batch_by': batch_by,
             'window': window,
             'lookahead': lookahead,
@@ -485,18 +460,17 @@ class TraceShards(EpochLoader):
             raise MemtrainError(
                 f'give a list of names; there are {", ".join(known)}', argument='fields', value=fields
             )
-        self.fields = {
-            part: None if (f := parts.get(part)) is None else list(f) for part in ('window', 'target')
-        }
+        self.fields = {}
+        for part in ('window', 'target'):
+            asked = parts.get(part)
+            self.fields[part] = None if asked is None else list(asked)
         for name in [n for f in self.fields.values() for n in f or ()]:
             if name not in known:
                 raise MemtrainError(
                     f'{self.path}: its traces have no field {name!r}; there are {", ".join(known)}'
                 )
-        taken = {'mask', 'cu_seqlens', 'trace'} & set(
-            known if None in self.fields.values() else itertools.chain(*self.fields.values())
-        )
-        if taken:
+        read = known if None in self.fields.values() else itertools.chain(*self.fields.values())
+        if taken := {'mask', 'cu_seqlens', 'trace'} & set(read):
             raise MemtrainError(
                 f'{self.path}: a field {taken.pop()!r} would collide with what a batch calls so',
                 f"leave it out with {option('fields')}",
@@ -505,10 +479,10 @@ class TraceShards(EpochLoader):
     def _items(self, window, lookahead, layers, samples):
         "The rows of trace numbers that are gone through"
         table = {name: np.asarray(column, dtype=np.int64) for name, column in self.traces.table.items()}
-        rows = (
-            np.arange(len(self.traces))[:, None] if window is None else join_windows(table, window, lookahead)
-        )
-        if window is not None:
+        if window is None:
+            rows = np.arange(len(self.traces))[:, None]
+        else:
+            rows = join_windows(table, window, lookahead)
             _check_reach(self.path, table, rows, window)
         for name, keep in (('layer', layers), ('sample', samples)):
             if keep is None:
@@ -518,11 +492,7 @@ class TraceShards(EpochLoader):
             numbers = np.unique(table[name]).tolist()
             chosen = np.array([k for k in numbers if (keep(k) if callable(keep) else k in keep)], np.int64)
             if name == 'layer' and (absent := set(keep) - set(numbers)):
-                runs = [
-                    [k for _, k in g]
-                    for _, g in itertools.groupby(enumerate(numbers), key=lambda p: p[1] - p[0])
-                ]
-                there = ', '.join(f'{r[0]} .. {r[-1]}' if len(r) > 1 else str(r[0]) for r in runs)
+                there = _runs_of(numbers)
                 raise MemtrainError(f'{self.path}: no traces of layer {min(absent)}; there are {there}')
             rows = rows[np.isin(table[name][rows[:, -1]], chosen)]
             if not len(rows):
@@ -538,15 +508,19 @@ class TraceShards(EpochLoader):
         "The batches of the `pools`, and the items then seen"
         both = [self.fields['target']] + [self.fields['window']] * (self.window is not None)
         ahead = _Ahead(self.traces, None if None in both else dict.fromkeys(itertools.chain(*both)))
-        pools = (
-            list(zip(self.plan.batches(epoch, [b[:2] for b in pool]), [b[2] for b in pool])) for pool in pools
-        )
+
+        def planned():
+            for pool in pools:
+                rows = self.plan.batches(epoch, [b[:2] for b in pool])
+                yield list(zip(rows, [b[2] for b in pool]))
+
+        ready = planned()
         try:
-            coming = next(pools, None)
+            coming = next(ready, None)
             ahead.plan([rows for rows, _ in coming or ()], 1)
             ahead.step()
             while coming:
-                now, coming = coming, next(pools, None)
+                now, coming = coming, next(ready, None)
                 ahead.plan([rows for rows, _ in coming or ()], len(now))
                 for rows, seen in now:
                     yield self._batch(rows, ahead.kept), seen
@@ -598,7 +572,15 @@ class TraceShards(EpochLoader):
         return {name: read_tensors(trace[name]) for name in (trace if fields is None else fields)}
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self.path}: {self.identity["items"]:,} {"windows" if self.window else "traces"}, {len(self):,} batches)'
+        items = f'{self.identity["items"]:,} {"windows" if self.window else "traces"}'
+        return f'{type(self).__name__}({self.path}: {items}, {len(self):,} batches)'
+
+
+def _runs_of(numbers):
+    "Ascending `numbers` in words, as 0 .. 3, 5"
+    groups = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    runs = [[k for _, k in group] for _, group in groups]
+    return ', '.join(f'{run[0]} .. {run[-1]}' if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _fold(batch, window):

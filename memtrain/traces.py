@@ -6,6 +6,12 @@
 __all__ = ['TraceFolder', 'make_plan', 'shard_traces', 'TraceDataSharder', 'TraceWriter', 'iter_pickle', 'Traces', 'open_traces', 'is_traces', 'read_trace_manifest', 'verify_traces', 'TRACE_MANIFEST', 'SEED_METADATA', 'pickle_object']
 
 # %% ../nbs/experts/31_traces.ipynb #51432df1
+# The door to a set of traces: cut one into shards, write one while it is made, open one. Shards are made
+# by copying ranges of bytes: a first pass reads what each trace is and where its tensors lie, a plan
+# sorts the traces into units that stay together, and a packer fills one shard while the one before is
+# copied and hashed. Memory doesn't grow with the file: three buffers of 1 MiB, two of 256 KiB, 20 to 28
+# bytes a trace and up to 60 a sample. A killed run resumes behind its last whole shard and ends in the
+# same bytes.
 import contextlib, hashlib, io, json, math, os, pickle, queue, struct, threading
 from array import array
 from collections import Counter, OrderedDict
@@ -24,27 +30,27 @@ from memtrain.folders import (
     file_sha256,
     lock_folder,
     remove_temporary,
-    sha256_text,
     temporary,
-    write_json,
 )
-from .lazypickle import ITEMSIZE, LazyBytes, LazyTensor, build_index, is_index, iter_pickle
+from .lazy import ITEMSIZE, LazyBytes, LazyTensor, SourceFile
+from .lazypickle import build_index, is_index, iter_pickle
 from memtrain.trace_files import (
     MANIFEST_SHAPE,
-    OLD_JOURNAL,
+    ROW,
     SEED_METADATA,
     SHARD_PARTS,
     SHARD_SHAPE,
     TRACE_MANIFEST,
     SampleNumbers,
     Traces,
-    as_record,
     decode_fields,
     encode_trace,
     is_traces,
     make_room,
     manifest_bytes,
+    open_shard,
     open_traces,
+    pack_line,
     read_trace_manifest,
     sample_key,
     to_json,
@@ -64,6 +70,7 @@ _all_ = [
 
 # %% ../nbs/experts/31_traces.ipynb #3931ae52
 def __getattr__(name):
+    # batches are torch data sets: who cuts or writes shards doesn't wait for torch, nor hold its 230 MB
     if name not in ('TraceShards', 'ShardedDataLoader'):
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     from memtrain import trace_loader
@@ -92,14 +99,10 @@ class _Plan:
     rule"""
 
     def __init__(self, file, seed=False):
-        self.file, self.seed = file, seed
-        self.lines, self.layers, self.samples, self.sizes, self.numbers = (
-            array('q'),
-            array('i'),
-            array('i'),
-            array('q'),
-            SampleNumbers(),
-        )
+        self.file, self.seed, self.numbers = file, seed, SampleNumbers()
+        # where each line begins; sizes by the first system's rule
+        self.lines, self.sizes = array('q'), array('q')
+        self.layers, self.samples = array('i'), array('i')
 
     def __len__(self):
         return len(self.lines)
@@ -109,12 +112,8 @@ class _Plan:
         self.layers.append(layer)
         self.samples.append(self.numbers.number(key)[0])
         if self.seed:
-            self.sizes.append(
-                1000
-                + sum(
-                    n for name, _, _, _, _, n, _ in json.loads(line.split(b'\t')[3]) if name in _SEED_FIELDS
-                )
-            )
+            tensors = json.loads(line.split(b'\t')[3])
+            self.sizes.append(1000 + sum(t[5] for t in tensors if t[0] in _SEED_FIELDS))
         self.file.write(line + b'\n')
 
     def read(self, i):
@@ -126,12 +125,11 @@ class _Plan:
         """Stretches of traces that stay in one shard, as lists of positions, from the trace `first` in stored
         order on"""
         whole = group == 'sample'
-        ranks = {layer: rank for rank, layer in enumerate(sorted(set(self.layers)))}
-        order = (
-            _arrange(self.samples, self.numbers.count)
-            if whole
-            else _arrange(array('i', (ranks[layer] for layer in self.layers)), len(ranks))
-        )
+        if whole:
+            order = _arrange(self.samples, self.numbers.count)
+        else:
+            ranks = {layer: rank for rank, layer in enumerate(sorted(set(self.layers)))}
+            order = _arrange(array('i', (ranks[layer] for layer in self.layers)), len(ranks))
         at = 0
         while at < len(order):
             end = at + 1
@@ -173,24 +171,15 @@ class _Sources:
 
     def read_into(self, number, view, offset):
         "Fill the memoryview `view` from `offset` on"
-        if number in self.open:
-            self.open.move_to_end(number)
-        else:
+        if number not in self.open:
             if len(self.open) >= 16:
-                os.close(self.open.popitem(last=False)[1])
-            self.open[number] = os.open(self.paths[number], os.O_RDONLY)
-        done = 0
-        while done < len(view):
-            n = os.preadv(self.open[number], [view[done:]], offset + done)
-            if not n:
-                raise MemtrainError(
-                    f'{self.paths[number]}: ends at byte {offset + done:,}, it was longer when it was indexed; restore it'
-                )
-            done += n
+                self.open.popitem(last=False)
+            self.open[number] = SourceFile(self.paths[number])
+        self.open.move_to_end(number)
+        self.open[number].read_into(view, offset)
 
     def forget(self, number):
-        if number in self.open:
-            os.close(self.open.pop(number))
+        self.open.pop(number, None)
 
     def check(self):
         "Whether the files that are watched are what they were at first"
@@ -208,8 +197,7 @@ class _Sources:
         return other
 
     def close(self):
-        while self.open:
-            os.close(self.open.popitem()[1])
+        self.open.clear()
 
 
 class _Copier:
@@ -217,13 +205,8 @@ class _Copier:
     that hashes them"""
 
     def __init__(self, sources, tick, size=MIB):
-        self.sources, self.tick, self.size, self.free, self.full = (
-            sources,
-            tick,
-            size,
-            queue.SimpleQueue(),
-            queue.SimpleQueue(),
-        )
+        self.sources, self.tick, self.size = sources, tick, size
+        self.free, self.full = queue.SimpleQueue(), queue.SimpleQueue()
         for _ in range(3):
             self.free.put(bytearray(size))
         self.thread = _thread(self.hash)
@@ -310,21 +293,13 @@ class _Seen:
         self.probes.setdefault(key, []).append(((source, at), stored))
 
 # %% ../nbs/experts/31_traces.ipynb #d64bd214
+# safetensors' names
 _CODES = {
     'bool': 'BOOL',
-    'uint8': 'U8',
-    'int8': 'I8',
-    'int16': 'I16',
-    'uint16': 'U16',
-    'float16': 'F16',
     'bfloat16': 'BF16',
-    'int32': 'I32',
-    'uint32': 'U32',
-    # safetensors' names
-    'float32': 'F32',
-    'int64': 'I64',
-    'uint64': 'U64',
-    'float64': 'F64',
+    **{f'uint{n}': f'U{n}' for n in (8, 16, 32, 64)},
+    **{f'int{n}': f'I{n}' for n in (8, 16, 32, 64)},
+    **{f'float{n}': f'F{n}' for n in (16, 32, 64)},
     'float8_e4m3fn': 'F8_E4M3',
     'float8_e5m2': 'F8_E5M2',
 }
@@ -335,15 +310,12 @@ class _Draft:
     taken back to a mark"""
 
     def __init__(self, folder, name, seen, head, start):
-        self.name, self.folder, self.seen, self.head, self.files, self.ranges = (
-            name,
-            folder,
-            seen,
-            head,
-            {},
-            array('q'),
-        )
-        self.data, self.pads, self.traces, self.weight, self.literal, self.saved = 0, 0, 0, 0, 8, 0
+        self.folder, self.name, self.seen, self.head = folder, name, seen, head
+        self.files, self.ranges = {}, array('q')
+        # bytes of contents, gaps before them, traces, their size by the first system's rule, bytes not stored
+        # again; where in the head the instructions since the last contents begin
+        self.data = self.pads = self.traces = self.weight = self.saved = 0
+        self.literal = 8
         self.layers, self.classes, self.fields = {}, {}, {}
         head.seek(8)
         head.truncate()
@@ -366,14 +338,8 @@ class _Draft:
         return at, counts, len(self.ranges), self.layers.copy(), self.classes.copy(), self.fields.copy()
 
     def roll_back(self, mark):
-        (
-            at,
-            (self.data, self.pads, self.traces, self.weight, self.literal, self.saved),
-            ranges,
-            self.layers,
-            self.classes,
-            self.fields,
-        ) = mark
+        at, counts, ranges, self.layers, self.classes, self.fields = mark
+        self.data, self.pads, self.traces, self.weight, self.literal, self.saved = counts
         for f, n in zip((self.head, *self.files.values()), at):
             f.seek(n)
             f.truncate()
@@ -384,9 +350,8 @@ class _Shard(_Draft):
     "A safetensors shard that is being planned, with its lines and its table"
 
     def __init__(self, folder, number, seen, head):
-        super().__init__(
-            folder, f'shard_{number:05d}', seen, head, b'{"__metadata__":{"format":"memtrain traces"}'
-        )
+        start = b'{"__metadata__":{"format":"memtrain traces"}'
+        super().__init__(folder, f'shard_{number:05d}', seen, head, start)
         for suffix in ('jsonl', 'idx'):
             self.files[suffix] = open(temporary(folder, f'{self.name}.{suffix}'), 'w+b')
 
@@ -396,13 +361,9 @@ class _Shard(_Draft):
         for name, dtype, shape, source, at, n, kind in json.loads(tensors):
             stored.append([*self.place(f'{self.traces}.{name}', dtype, shape, source, at, n), kind])
             nbytes += n
-        self.files['idx'].write(
-            struct.pack('<5q', self.files['jsonl'].tell(), layer, sample, int(number), nbytes)
-        )
-        self.files['jsonl'].write(
-            b'{"item":%s,"class":%s,%s"fields":%s,"tensors":%s}\n'
-            % (number, cls, form and b'"form":"%s",' % form, fields, to_json(stored).encode())
-        )
+        at = self.files['jsonl'].tell()
+        self.files['idx'].write(ROW.pack(at, layer, sample, int(number), nbytes))
+        self.files['jsonl'].write(pack_line(number, cls, fields, stored, form))
         self.count(layer, cls, json.loads(fields), weight)
 
     def place(self, name, dtype, shape, source, at, n):
@@ -446,12 +407,8 @@ class _Shard(_Draft):
 class TraceFolder(FolderWriter):
     "A folder of traces that is being written, and the lock on it"
 
-    manifest_name, format, what, make = (
-        TRACE_MANIFEST,
-        'memtrain traces',
-        'folder of traces',
-        'shard the traces anew',
-    )
+    manifest_name, format = TRACE_MANIFEST, 'memtrain traces'
+    what, make = 'folder of traces', 'shard the traces anew'
     names = {'source': 'source (its name, size, date or options differ)'}
     shape = {**MANIFEST_SHAPE, 'shards': [SHARD_SHAPE]}
     progress_shape = {
@@ -471,18 +428,15 @@ class TraceFolder(FolderWriter):
     ):
         self.finished, dest = None, Path(dest)
         if (dest / TRACE_MANIFEST).exists():  # nothing to do, if it is what was asked for
-            found, same = (
-                read_trace_manifest(dest),
-                {**plan, 'source': {k: v for k, v in plan['source'].items() if k != 'mtime_ns'}},
-            )
-            if not resume or any(found.get(k) != v for k, v in same.items()):
+            found = read_trace_manifest(dest)
+            source = {k: v for k, v in plan['source'].items() if k != 'mtime_ns'}
+            if not resume or any(found.get(k) != v for k, v in {**plan, 'source': source}.items()):
                 raise MemtrainError(
                     f'{dest} holds {found["traces"]:,} finished traces, nothing was changed',
                     'choose another folder, or remove it first',
                 )
             self.finished, self.shards, self.progress, self.open = found, found['shards'], {}, False
             self.tidy(dest)
-            (dest / OLD_JOURNAL).unlink(missing_ok=True)
             return
         super().__init__(dest, plan, resume)
         self.beside.append(SEED_METADATA)
@@ -490,40 +444,13 @@ class TraceFolder(FolderWriter):
     @classmethod
     def find_unfinished(cls, dest: str | Path, resume: bool = False, append: bool = False) -> dict | None:
         "What an interrupted run left in `dest`, whose lock is held, and an error if it isn't whole"
-        dest = Path(dest)
-        if (dest / OLD_JOURNAL).exists():
-            cls._take_over(dest)
         found = super().find_unfinished(dest, resume, append)
-        for file, n in (
-            (dest / s[k], s.get(b)) for s in (found or {}).get('shards', ()) for k, b in SHARD_PARTS if k in s
-        ):
-            if not file.exists() or file.stat().st_size != n:
-                raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
+        for shard in (found or {}).get('shards', ()):
+            for key, n in SHARD_PARTS:
+                file = Path(dest) / shard.get(key, '')
+                if key in shard and (not file.exists() or file.stat().st_size != shard.get(n)):
+                    raise MemtrainError(f'{file}: missing or cut; remove {dest} and start anew')
         return found
-
-    @staticmethod
-    def _take_over(dest):
-        """Write the journal that a version before 0.2 left, a note in each line behind a checksum, in the
-        form of today"""
-        notes = []
-        for line in (
-            (dest / OLD_JOURNAL).read_text(encoding='utf-8', errors='replace').splitlines(keepends=True)
-        ):
-            # it was being written
-            if not line.endswith('\n') or line[:16] != sha256_text(line[17:-1])[:16]:
-                break
-            notes.append(json.loads(line[17:-1]))
-        if notes:
-            plan, shards = {k: v for k, v in notes[0].items() if k != 'version'}, notes[1:]
-            write_json(
-                dest / UNFINISHED,
-                {
-                    'plan': plan,
-                    'shards': [n['shard'] for n in shards],
-                    'progress': shards[-1]['state'] if shards else {},
-                },
-            )
-        (dest / OLD_JOURNAL).unlink()
 
     def finish(self, manifest: dict, name: str | None = None) -> dict:
         "Write the manifest in the bytes that it has always had; from here on the folder opens"
@@ -544,17 +471,11 @@ def make_plan(
     dedup: bool,
 ) -> dict:
     "The options of a run, checked"
-    for name, value, known in (
-        ('format', format, ('safetensors', 'pkl')),
-        ('group', group, ('sample', 'layer', 'seed')),
-    ):
-        if value not in known:
-            raise MemtrainError(f"isn't one of {', '.join(known)}", argument=name, value=value)
-    if (
-        isinstance(shard_size_mb, bool)
-        or not isinstance(shard_size_mb, (int, float))
-        or not 0 < shard_size_mb <= 1_000_000
-    ):
+    known = {'format': ('safetensors', 'pkl'), 'group': ('sample', 'layer', 'seed')}
+    for name, value in {'format': format, 'group': group}.items():
+        if value not in known[name]:
+            raise MemtrainError(f"isn't one of {', '.join(known[name])}", argument=name, value=value)
+    if type(shard_size_mb) not in (int, float) or not 0 < shard_size_mb <= 1_000_000:
         raise MemtrainError('is outside 0 .. 1000000', argument='shard_size_mb', value=shard_size_mb)
     # 400 and 400.0 make the same manifest
     if shard_size_mb == int(shard_size_mb):
@@ -581,26 +502,13 @@ class _Packer:
     thread = error = shard = None
 
     def __init__(self, folder, sources, load, tick=lambda n: None, ahead=False):
-        self.folder, self.sources, self.plan, self.load, self.ahead, self.begun = (
-            folder,
-            sources,
-            folder.plan,
-            load,
-            ahead,
-            len(folder.shards),
-        )
+        self.folder, self.sources, self.plan = folder, sources, folder.plan
+        self.load, self.ahead, self.begun = load, ahead, len(folder.shards)
         self.heads = [open(temporary(folder.dest, f'head{k}'), 'w+b') for k in range(1 + ahead)]
         self.copied = sources.twin()
         self.copier = _Copier(self.copied, tick)
-        self.state = {
-            'traces': 0,
-            'partial': 0,
-            'units': 0,
-            'layers': {},
-            'classes': {},
-            'fields': [],
-            **folder.progress,
-        }
+        # what whole shards hold; `partial` traces of a unit that goes on, after `units` whole ones
+        self.state = dict(traces=0, partial=0, units=0, layers={}, classes={}, fields=[]) | folder.progress
         self.partial, self.units = self.state['partial'], self.state['units']
         self.seen = _Seen(sources) if self.plan['dedupe'] else None
         self.kind = _PickleShard if self.plan['shard_format'] == 'pkl' else _Shard
@@ -670,46 +578,32 @@ class _Packer:
 
     def put_down(self, shard, partial, units):
         "Write `shard`, and note it with the state behind it"
-        dest, old, main = (
-            self.folder.dest,
-            self.state,
-            f"{shard.name}.{'safetensors' if shard.files else 'pkl'}",
-        )
+        dest, main = self.folder.dest, f'{shard.name}.{"safetensors" if shard.files else "pkl"}'
         with open(temporary(dest, main), 'wb', buffering=0) as f:
             sha256 = self.copier.copy(shard.whole(self.copied.number(shard.head.name)), f.fileno())
             os.fsync(f.fileno())
             entry = {'file': main, 'bytes': f.tell(), 'sha256': sha256}
         self.copier.tick(shard.saved)
         self.sources.check()
-        for key, suffix in (('index', 'jsonl'), ('table', 'idx')) if shard.files else ():
-            with shard.files[suffix] as file:
+        for key, (suffix, file) in zip(('index', 'table'), shard.files.items()):
+            with file:
                 file.flush()
                 os.fsync(file.fileno())
-                entry.update(
-                    {
-                        key: f'{shard.name}.{suffix}',
-                        f'{key}_bytes': file.tell(),
-                        f'{key}_sha256': file_sha256(file.name),
-                    }
-                )
-
-        def added(old, new, name):
-            counts = Counter(old)
-            for key, n in new.items():
-                counts[name(key)] += n
-            return dict(counts)
-
-        self.state = {
+                entry[key], entry[f'{key}_bytes'] = f'{shard.name}.{suffix}', file.tell()
+                entry[f'{key}_sha256'] = file_sha256(file.name)
+        old = self.state
+        layers, classes = Counter(old['layers']), Counter(old['classes'])
+        layers.update({str(layer): n for layer, n in shard.layers.items()})
+        for cls, n in shard.classes.items():
+            classes['.'.join(part for part in json.loads(cls) if part)] += n
+        self.state = self.folder.progress = {
             'traces': old['traces'] + shard.traces,
             'partial': partial,
             'units': units,
-            'layers': added(old['layers'], shard.layers, str),
-            'classes': added(
-                old['classes'], shard.classes, lambda cls: '.'.join(o for o in json.loads(cls) if o)
-            ),
+            'layers': dict(layers),
+            'classes': dict(classes),
             'fields': list(dict.fromkeys([*old['fields'], *shard.fields])),
         }
-        self.folder.progress = self.state
         self.folder.add(
             {**entry, 'traces': shard.traces}, [entry[key] for key, _ in SHARD_PARTS if key in entry]
         )
@@ -735,16 +629,14 @@ class _Packer:
             'shards': self.folder.shards,
         }
         if layers is not None:
-            data = pickle.dumps(
-                {
-                    'total_traces': manifest['traces'],
-                    'num_shards': len(manifest['shards']),
-                    'shard_size_mb': manifest['shard_size_mb'],
-                    'layer_groups': layers,
-                    'shard_files': [str(dest / s['file']) for s in manifest['shards']],
-                },
-                4,
-            )
+            metadata = {
+                'total_traces': manifest['traces'],
+                'num_shards': len(manifest['shards']),
+                'shard_size_mb': manifest['shard_size_mb'],
+                'layer_groups': layers,
+                'shard_files': [str(dest / s['file']) for s in manifest['shards']],
+            }
+            data = pickle.dumps(metadata, 4)
             with atomic_write(dest / SEED_METADATA) as f:
                 f.write(data)
             manifest['metadata_sha256'] = hashlib.sha256(data).hexdigest()
@@ -758,6 +650,65 @@ class _Packer:
         drop(*self.heads, *(self.shard.files.values() if self.shard else ()))
 
 # %% ../nbs/experts/31_traces.ipynb #b2a8a68b
+def _outline(tensor):
+    "Type, shape and kind of a lazy value, as a line has them"
+    if isinstance(tensor, LazyBytes):
+        return 'uint8', [tensor.nbytes], 'bytes'
+    return tensor.dtype, list(tensor.shape), tensor.kind + '+grad' * tensor.requires_grad
+
+
+class _Spool:
+    "A temporary file in which contents wait that lie in no file, or in pieces"
+
+    def __init__(self, folder, name, sources):
+        self.file = open(temporary(folder, name), 'w+b')
+        self.number, self.sources = sources.number(self.file.name), sources
+
+    def place(self, tensor):
+        "Append the contents of a tensor of any sort; says what it is and where they lie"
+        if isinstance(tensor, LazyTensor):
+            (dtype, shape, kind), pieces = _outline(tensor), tensor.chunks()
+        elif isinstance(tensor, LazyBytes):
+            (dtype, shape, kind), pieces = _outline(tensor), [tensor.read()]
+        elif isinstance(tensor, (bytes, bytearray)):
+            dtype, shape, kind, pieces = 'uint8', [len(tensor)], 'bytes', [tensor]
+        elif hasattr(tensor, 'untyped_storage'):
+            import torch
+
+            if str(tensor.layout) != 'torch.strided':
+                raise MemtrainError(f'a {tensor.layout} tensor has no place in a shard: keep it dense')
+            x = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+            dtype, shape = str(x.dtype).removeprefix('torch.'), list(x.shape)
+            kind, pieces = 'torch' + '+grad' * tensor.requires_grad, [x.reshape(-1).view(torch.uint8).numpy()]
+        else:
+            import numpy as np
+
+            if tensor.dtype.kind not in 'biufc':
+                raise MemtrainError(f'an array of {tensor.dtype} has no place in a shard: keep numbers')
+            x = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<'))
+            dtype, shape, kind = x.dtype.name, list(tensor.shape), 'numpy'
+            pieces = [x.reshape(-1).view(np.uint8)]
+        at = self.file.tell()
+        for piece in pieces:
+            self.file.write(piece)
+        return [dtype, shape, self.number, at, self.file.tell() - at, kind]
+
+    def add(self, line):
+        at = self.file.tell()
+        self.file.write(line)
+        return at, len(line)
+
+    def read(self, at, n):
+        view = memoryview(bytearray(n))
+        self.sources.read_into(self.number, view, at)
+        return bytes(view)
+
+    def remove(self):
+        self.sources.forget(self.number)
+        drop(self.file)
+        Path(self.file.name).unlink(missing_ok=True)
+
+# %% ../nbs/experts/31_traces.ipynb #3ad2700f
 class _Source:
     """What traces are read from: items in the order of the source, its files, and what tells that it is the
     same as last time"""
@@ -780,57 +731,39 @@ class _Source:
             return iter(self.traces)
         return (self.traces[i] for i in _arrange(items, len(items)))
 
-    def scan(self, plan, sources, loose):
+    def scan(self, plan, sources, spool):
         "Read every trace into `plan`"
         for path in self.paths:
             sources.number(path, watch=True)
 
         def place(tensor):
-            return self.place(tensor, sources, loose)
+            return self.place(tensor, sources, spool)
 
         # our shards share nothing but tensors
         room = None if self.traces and self.traces.manifest else make_room(self.note['bytes'])
         for number, item in enumerate(progress(self, desc='reading', unit=' traces')):
             plan.add(*encode_trace(item, number, place, f'{self.src}: trace {number:,}', room))
         plan.file.flush()
-        loose.flush()
+        spool.file.flush()
         sources.check()
 
-    def place(self, tensor, sources, loose):
-        """Where the contents of a lazy tensor lie; those that aren't in one piece are written to the file
-        `loose` first"""
-        n = tensor.nbytes
-        self.copied += n
+    def place(self, tensor, sources, spool):
+        """What a lazy value is and where its contents lie; those that aren't in one piece are written to
+        `spool` first"""
+        self.copied += tensor.nbytes
+        # views that repeat their storage: a file of a megabyte can ask for petabytes
         if self.copied > 256 * (MIB + self.note['bytes']):
             raise MemtrainError(
-                f"{self.src}: its tensors would take {format_size(self.copied)} and more written out, {format_size(self.note['bytes'])} are there: keep storages, not views that repeat them"
+                f'{self.src}: its tensors would take {format_size(self.copied)} and more written out, '
+                f'{format_size(self.note["bytes"])} are there: keep storages, not views that repeat them'
             )
-        if isinstance(tensor, LazyBytes):
-            if tensor.plain:
-                return ['uint8', [n], sources.number(tensor.file.path, watch=True), tensor.offset, n, 'bytes']
-            return [
-                'uint8',
-                [n],
-                sources.number(loose.name),
-                loose.tell(),
-                loose.write(tensor.read()),
-                'bytes',
-            ]
-        spans = list(islice(tensor.spans(), 2)) if tensor.plain else [None] * 2
-        if len(spans) < 2:
-            source, at = sources.number(tensor.storage[0], watch=True), spans[0][0] if spans else 0
-        else:
-            source, at = sources.number(loose.name), loose.tell()
-            for piece in tensor.chunks():
-                loose.write(piece)
-        return [
-            tensor.dtype,
-            list(tensor.shape),
-            source,
-            at,
-            n,
-            tensor.kind + ('+grad' if tensor.requires_grad else ''),
-        ]
+        lone = isinstance(tensor, LazyBytes)
+        spans = [(tensor.offset, tensor.nbytes)] if lone else list(islice(tensor.spans(), 2))
+        if not tensor.plain or len(spans) > 1:
+            return spool.place(tensor)
+        dtype, shape, kind = _outline(tensor)
+        source = sources.number(tensor.file.path if lone else tensor.storage[0], watch=True)
+        return [dtype, shape, source, spans[0][0] if spans else 0, tensor.nbytes, kind]
 
 
 def _index_only(src, out, allow_empty):
@@ -873,32 +806,23 @@ def shard_traces(
         stack.callback(lambda: folder.open and folder.abort())
         sources = _Sources()
         stack.callback(sources.close)
-        plan, loose = (
-            _Plan(stack.enter_context(open(temporary(out, 'plan'), 'w+b')), group == 'seed'),
-            stack.enter_context(open(temporary(out, 'loose'), 'w+b')),
-        )
-        source.scan(plan, sources, loose)
+        plan = _Plan(stack.enter_context(open(temporary(out, 'plan'), 'w+b')), group == 'seed')
+        spool = _Spool(out, 'loose', sources)
+        stack.callback(drop, spool.file)
+        source.scan(plan, sources, spool)
         if not len(plan) and not allow_empty:
             raise MemtrainError(f'{src}: there is no trace in it: give a file that has some')
         total = sum(os.path.getsize(path) for path, seen in zip(sources.paths, sources.seen) if seen)
-        bar = stack.enter_context(
-            progress(
-                total=total,
-                desc='sharding',
-                unit='B',
-                initial=min(total, sum(s['bytes'] for s in folder.shards)),
-            )
-        )
+        done = min(total, sum(s['bytes'] for s in folder.shards))
+        bar = stack.enter_context(progress(total=total, desc='sharding', unit='B', initial=done))
         folder.note()
-        packer = _Packer(
-            folder, sources, plan.read, lambda n: bar.update(min(n, bar.total - bar.n)), ahead=True
-        )
+        tick = lambda n: bar.update(min(n, bar.total - bar.n))
+        packer = _Packer(folder, sources, plan.read, tick, ahead=True)
         stack.callback(packer.close)
         for unit in plan.units(group, packer.state['traces']):
             packer.add(unit)
-        return packer.finish(
-            plan.numbers.count, dict(Counter(plan.layers)) if (group, format) == ('seed', 'pkl') else None
-        )
+        seed_layers = dict(Counter(plan.layers)) if (group, format) == ('seed', 'pkl') else None
+        return packer.finish(plan.numbers.count, seed_layers)
 
 # %% ../nbs/experts/31_traces.ipynb #cfd3536d
 class TraceDataSharder:
@@ -920,72 +844,6 @@ class TraceDataSharder:
         return [str(Path(output_dir) / s['file']) for s in manifest['shards']]
 
 # %% ../nbs/experts/31_traces.ipynb #cd6f7b1a
-class _Spool:
-    "The temporary file that traces wait in until their shard is written"
-
-    def __init__(self, folder, number, sources):
-        self.file = open(temporary(folder, f'spool_{number}'), 'w+b')
-        self.number, self.sources = sources.number(self.file.name), sources
-
-    def place(self, tensor):
-        "Append the contents of a tensor of any sort; says what it is and where they lie"
-        if isinstance(tensor, LazyTensor):
-            dtype, shape, kind, data = (
-                tensor.dtype,
-                list(tensor.shape),
-                tensor.kind + ('+grad' if tensor.requires_grad else ''),
-                tensor.read(),
-            )
-        elif isinstance(tensor, (bytes, bytearray, LazyBytes)):
-            dtype, shape, kind, data = (
-                'uint8',
-                [len(tensor)],
-                'bytes',
-                tensor.read() if isinstance(tensor, LazyBytes) else tensor,
-            )
-        elif hasattr(tensor, 'untyped_storage'):
-            import torch
-
-            if str(tensor.layout) != 'torch.strided':
-                raise MemtrainError(f'a {tensor.layout} tensor has no place in a shard: keep it dense')
-            x = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            dtype, shape, kind = (
-                str(x.dtype).removeprefix('torch.'),
-                list(x.shape),
-                'torch+grad' if tensor.requires_grad else 'torch',
-            )
-            data = memoryview(x.reshape(-1).view(torch.uint8).numpy())
-        else:
-            import numpy as np
-
-            if tensor.dtype.kind not in 'biufc':
-                raise MemtrainError(f'an array of {tensor.dtype} has no place in a shard: keep numbers')
-            x = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<'))
-            dtype, shape, kind, data = (
-                x.dtype.name,
-                list(tensor.shape),
-                'numpy',
-                memoryview(x.reshape(-1).view(np.uint8)),
-            )
-        at = self.file.tell()
-        return [dtype, shape, self.number, at, self.file.write(data), kind]
-
-    def add(self, line):
-        at = self.file.tell()
-        self.file.write(line)
-        return at, len(line)
-
-    def read(self, at, n):
-        view = memoryview(bytearray(n))
-        self.sources.read_into(self.number, view, at)
-        return bytes(view)
-
-    def remove(self):
-        self.sources.forget(self.number)
-        drop(self.file)
-        Path(self.file.name).unlink(missing_ok=True)
-
-# %% ../nbs/experts/31_traces.ipynb #b78bc6c2
 class TraceWriter:
     "Writes traces into shards while they are being made; a context manager"
 
@@ -1001,9 +859,8 @@ class TraceWriter:
         # what else must be the same when a run is resumed, such as the model and its seed
         options: dict | None = None,
     ):
-        plan = make_plan(
-            {'name': 'TraceWriter', 'options': options or {}}, shard_size_mb, format, group, dedupe
-        )
+        source = {'name': 'TraceWriter', 'options': options or {}}
+        plan = make_plan(source, shard_size_mb, format, group, dedupe)
         if group != 'sample':
             raise MemtrainError(
                 'is more than a TraceWriter can do',
@@ -1011,14 +868,8 @@ class TraceWriter:
                 'group',
                 group,
             )
-        self.dest, self.packer, self.spools, self.unit, self.key, self.due = (
-            Path(out),
-            None,
-            [],
-            [],
-            None,
-            True,
-        )
+        self.dest, self.packer, self.spools = Path(out), None, []
+        self.unit, self.key, self.due = [], None, True  # the sample at work; whether a new spool is due
         with _explain(out):
             self.folder = TraceFolder(out, plan, resume)
             self.manifest = self.folder.finished
@@ -1035,9 +886,8 @@ class TraceWriter:
         "Begin behind the whole shards: what they hold of a sample that goes on is passed over"
         self.folder.note()
         self.sources, self.numbers = _Sources(), SampleNumbers()
-        self.packer = _Packer(
-            self.folder, self.sources, lambda t: (self.spools[t[0]].read(*t[1:3]), *t[3:], 0)
-        )
+        load = lambda t: (self.spools[t[0]].read(*t[1:3]), *t[3:], 0)
+        self.packer = _Packer(self.folder, self.sources, load)
         self.skip = self.packer.partial
         self.traces = self.packer.state['traces'] - self.skip
         for key in islice(self._stored_keys(), self.traces):
@@ -1046,13 +896,7 @@ class TraceWriter:
     def _stored_keys(self):
         "What tells the samples apart of the traces in whole shards, in stored order"
         for entry in self.folder.shards:
-            if 'index' in entry:
-                with open(self.dest / entry['index'], 'rb') as lines:
-                    for line in lines:
-                        yield sample_key(json.loads(line)['fields'])
-            else:
-                for item in iter_pickle(self.dest / entry['file']):
-                    yield sample_key(as_record(item).fields)
+            yield from (sample_key(trace.fields) for trace in open_shard(self.dest, entry))
 
     def write(
         self,
@@ -1070,7 +914,7 @@ class TraceWriter:
             if self.due:
                 for spool in self.spools[:-2]:
                     spool.remove()
-                self.spools.append(_Spool(self.dest, len(self.spools), self.sources))
+                self.spools.append(_Spool(self.dest, f'spool_{len(self.spools)}', self.sources))
                 self.due = False
             line, layer, key = encode_trace(trace, self.traces, self.spools[-1].place, where)
             if not self.unit or key is None or key != self.key:  # the first of another sample
@@ -1078,11 +922,11 @@ class TraceWriter:
                 self.key, (_, new) = key, self.numbers.number(key)
                 if not new:
                     raise MemtrainError(
-                        f'{where}: the sample {key} was complete before; give the traces of a sample one after another'
+                        f'{where}: the sample {key} was complete before; '
+                        'give the traces of a sample one after another'
                     )
-            self.unit.append(
-                (len(self.spools) - 1, *self.spools[-1].add(line), layer, self.numbers.count - 1)
-            )
+            number = self.numbers.count - 1
+            self.unit.append((len(self.spools) - 1, *self.spools[-1].add(line), layer, number))
         self.traces += 1
 
     def _end(self):

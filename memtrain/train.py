@@ -19,7 +19,7 @@ from .estimate import Step
 from .folders import sha256_text
 from .loader import TokenLoader
 from .measure import MemoryMonitor
-from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy
+from .model import GPT, Checkpointing, GPTConfig, chunked_cross_entropy, eval_mode
 from .optim import step_in_backward
 from .optimizers import OPTIMIZERS, RECORDS, find_optimizer
 from .ranks import Ranks, choose_device, clip_gradients, find_ranks, spread_model
@@ -323,11 +323,13 @@ def accumulate_gradients(
     use_mixed_precision: bool = False,  # compute the loss in bfloat16 by autocast
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
-    c, spread = (
-        TrainConfig(use_mixed_precision=use_mixed_precision),
-        spread_model(model, 'none', Ranks(device=next(model.parameters()).device)),
-    )
-    return _accumulate(spread, batches, sum(map(_count_targets, batches)), c)
+    c = TrainConfig(use_mixed_precision=use_mixed_precision)
+    return _accumulate(_alone(model), batches, sum(map(_count_targets, batches)), c)
+
+
+def _alone(model):
+    "`model` where it is, in this process"
+    return spread_model(model, 'none', Ranks(device=next(model.parameters()).device))
 
 
 def _count_targets(batch):
@@ -343,30 +345,28 @@ def _accumulate(spread, batches, total, c, scaler=None):
     rank's part of that loss"""
     loss = 0.0
     for i, batch in enumerate(batches):
-        device = batch[0].device
-        kept = (
-            torch.autograd.graph.save_on_cpu(pin_memory=device.type == 'cuda')
-            if c.offload_activations
-            else contextlib.nullcontext()
-        )
         with spread.syncing(last=i == len(batches) - 1):
-            with (
-                torch.autocast(device.type, getattr(torch, c.autocast_dtype), enabled=c.use_mixed_precision),
-                kept,
-            ):
-                part = spread.loss(*batch, divide_by=max(1, total))
-            # the backward pass is going to change the weights
-            value = part.item() if c.optimizer_in_backward else 0.0
-            if math.isfinite(value):
-                (scaler.scale(part) if scaler else part).backward()
-        value = part.item()
+            value = _add_gradient(spread, batch, max(1, total), c, scaler)
         if not math.isfinite(value):
-            raise _Diverged(
-                f'the loss is {value:.4g}' + f' in micro-batch {i + 1} of {len(batches)}' * (len(batches) > 1)
-            )
+            where = f' in micro-batch {i + 1} of {len(batches)}' if len(batches) > 1 else ''
+            raise _Diverged(f'the loss is {value:.4g}{where}')
         loss += value
-        del part  # it would hold its graph while the next one is made
     return loss
+
+
+def _add_gradient(spread, batch, total, c, scaler):
+    "The loss of a micro-batch as a part of `total` targets, whose gradient is added to what is there"
+    kind, dtype = batch[0].device.type, getattr(torch, c.autocast_dtype)
+    saved = contextlib.nullcontext()
+    if c.offload_activations:
+        saved = torch.autograd.graph.save_on_cpu(pin_memory=kind == 'cuda')
+    with torch.autocast(kind, dtype, enabled=c.use_mixed_precision), saved:
+        part = spread.loss(*batch, divide_by=total)
+    # a backward pass that updates would put what isn't finite into the weights
+    if c.optimizer_in_backward and not math.isfinite(part.item()):
+        return part.item()
+    (scaler.scale(part) if scaler else part).backward()
+    return part.item()
 
 # %% ../nbs/training/13_train.ipynb #856eee9e
 def apply_settings(
@@ -410,40 +410,33 @@ def model_step(
 ) -> tuple[Callable, Callable, Callable]:  # model, optimizer and step function
     """The same for the model of `make`, on rows of random tokens, of `documents` where they are to be kept
     apart"""
-    spreads = {}
+    spread = None
 
     def model_fn():
+        nonlocal spread
         model = apply_settings(make().train(), c)
         if ranks:
-            spreads['ranks'] = spread_model(model, c.parallel, ranks, offload=c.offload_to_cpu)
+            spread = spread_model(model, c.parallel, ranks, offload=c.offload_to_cpu)
         return model
 
+    def make_batch(model, device):
+        shape = 2, c.batch_size, model.config.block_size
+        ids = torch.randint(model.config.vocab_size, shape, device=device)
+        return (*ids, *torch.zeros(shape, dtype=torch.int64, device=device)) if documents else tuple(ids)
+
     def step_fn(model, optimizer):
-        spread, shape = (
-            spreads.get('ranks')
-            or spread_model(model, 'none', Ranks(device=next(model.parameters()).device)),
-            model.config,
-        )
-        batches = [
-            tuple(
-                torch.randint(
-                    shape.vocab_size, (2, c.batch_size, shape.block_size), device=spread.ranks.device
-                )
-            )
-            for _ in range(c.gradient_accumulation_steps)
-        ]
-        if documents:
-            batches = [
-                (*batch, *torch.zeros(2, *batch[0].shape, dtype=torch.int64, device=spread.ranks.device))
-                for batch in batches
-            ]
+        here = spread or _alone(model)
+        batches = [make_batch(model, here.ranks.device) for _ in range(c.gradient_accumulation_steps)]
         # counting targets would need their values
-        total = c.gradient_accumulation_steps * c.batch_size * shape.block_size
-        _take_gradients(spread, optimizer, batches, total, c)
+        total = _rows(c) * model.config.block_size
+        _take_gradients(here, optimizer, batches, total, c)
         if not c.optimizer_in_backward:
             optimizer.step()
 
-    return model_fn, lambda params: make_optimizer(torch.nn.ParameterList(params), c), step_fn
+    def optimizer_fn(params):
+        return make_optimizer(torch.nn.ParameterList(params), c)
+
+    return model_fn, optimizer_fn, step_fn
 
 # %% ../nbs/training/13_train.ipynb #27eaba5c
 def unigram_entropy(
@@ -463,7 +456,7 @@ def unigram_entropy(
 # %% ../nbs/training/13_train.ipynb #207da83b
 @torch.no_grad()
 def evaluate(
-    model: GPT,  # put into eval mode and back
+    model: GPT,  # in any mode, in which it stays
     loader: TokenLoader,  # its first batches are taken, the same ones each time
     batches: int,  # how many at most
     use_mixed_precision: bool = False,  # compute the loss in 16 bits by autocast, as training does
@@ -471,18 +464,16 @@ def evaluate(
     ranks: Ranks = Ranks(),  # that share the work; the model is on the device of each
 ) -> float:  # mean loss per token, in nats, the same on all ranks
     "The mean loss of `model` over the first `batches` of `loader`"
-    was_training, device = model.training, next(model.parameters()).device
-    model.eval()
+    device, dtype = next(model.parameters()).device, getattr(torch, autocast_dtype)
     loader.epoch = loader.seen = 0
     loss = tokens = 0
-    try:
+    with eval_mode(model):
         for batch in _deal(itertools.islice(loader, batches), ranks):
             n = _count_targets(batch)
-            with torch.autocast(device.type, getattr(torch, autocast_dtype), enabled=use_mixed_precision):
-                loss += model.loss(*(t.to(device) for t in batch), divide_by=max(1, n)).item() * n
+            with torch.autocast(device.type, dtype, enabled=use_mixed_precision):
+                part = model.loss(*(t.to(device) for t in batch), divide_by=max(1, n))
+            loss += part.item() * n
             tokens += n
-    finally:
-        model.train(was_training)
     loss, tokens = ranks.sum(loss, tokens)
     return loss / tokens if tokens else math.nan
 
@@ -523,27 +514,35 @@ def open_shards(
 ) -> TrainingData:
     "The data set at `dataset_dir`, as `prepare` has made it"
     train = TokenShards(dataset_dir)
-    if (m := train.manifest) is None:
+    if train.manifest is None:
         raise MemtrainError(
             f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it',
             'prepare it with `memtrain prepare`',
         )
-    loaders = _open_windows(train, TokenShards(dataset_dir, 'val'), c, block_size, documents)
-    identity = {'data': 'shards', 'tokenizer_sha256': m['tokenizer_sha256']}
-    return TrainingData(*loaders, load_tokenizer(dataset_dir), str(dataset_dir), m['checksum'], identity)
+    return TrainingData(
+        _open_train(train, c, block_size, documents),
+        _open_val(TokenShards(dataset_dir, 'val'), c, block_size, documents),
+        load_tokenizer(dataset_dir),
+        str(dataset_dir),
+        train.manifest['checksum'],
+        {'data': 'shards', 'tokenizer_sha256': train.manifest['tokenizer_sha256']},
+    )
 
 
 def _rows(c):
     return c.batch_size * c.gradient_accumulation_steps  # windows of a rank in a step
 
 
-def _open_windows(train, val, c, block_size, documents):
-    """A rank's part of each global batch, and micro-batches to be measured on, the same on all ranks, which
-    deal them out among themselves"""
-    val = TokenLoader(val, c.batch_size, block_size, seed=c.seed, rank=0, world_size=1, documents=documents)
-    return train and TokenLoader(
-        train, _rows(c), block_size, seed=c.seed, documents=documents, keep_empty=True
-    ), val
+def _open_train(shards, c, block_size, documents):
+    "This rank's part of each global batch"
+    return TokenLoader(shards, _rows(c), block_size, seed=c.seed, documents=documents, keep_empty=True)
+
+
+def _open_val(shards, c, block_size, documents):
+    "Micro-batches to be measured on, the same on all ranks, which deal them out among themselves"
+    return TokenLoader(
+        shards, c.batch_size, block_size, seed=c.seed, rank=0, world_size=1, documents=documents
+    )
 
 # %% ../nbs/training/13_train.ipynb #c8194aba
 def hold_text(
@@ -560,15 +559,14 @@ def hold_text(
     "The tokens that `prepare` would make of `source`, in memory"
     source = _open(source, val_fraction, options)
     splits = collect_tokens(source, tokenizer, val_fraction, **{'max_broken': 0, **options})
-    for shards in splits.values():
-        shards.path = source.name  # what errors call them
-    loaders = _open_windows(splits['train'], splits['val'], c, block_size, documents)
-    checksum = sha256_text(''.join(splits[k].manifest['checksum'] for k in ('train', 'val')))
+    train, val = splits['train'], splits['val']
+    train.path = val.path = source.name  # what errors call them
     return TrainingData(
-        *loaders,
+        _open_train(train, c, block_size, documents),
+        _open_val(val, c, block_size, documents),
         tokenizer,
         source.name,
-        checksum,
+        sha256_text(train.manifest['checksum'] + val.manifest['checksum']),
         {'data': 'held', 'tokenizer_sha256': sha256_text(tokenizer.state())},
     )
 
@@ -585,6 +583,18 @@ def _open(source, val_fraction, options):
     return open_source(source, options.get('text_key', 'text'), options.get('exclude', ()))
 
 # %% ../nbs/training/13_train.ipynb #2ce8974d
+# options of rows, not of documents
+_OF_ROWS = (
+    'shuffle',
+    'shuffle_buffer_size',
+    'stride',
+    'num_workers',
+    'max_examples',
+    'drop_last',
+    'cache_size',
+)
+
+
 def open_stream(
     source: Any,  # what `TokenStream` takes
     tokenizer: Any,  # as `load_tokenizer` gives it
@@ -596,49 +606,26 @@ def open_stream(
 ) -> TrainingData:
     "Text that is tokenised while it is read, and enough of its 'val' for an evaluation in memory"
     source = _open(source, val_fraction, options)
+    how = dict(documents=documents, val_fraction=val_fraction, **options)
 
     def share(rank, world_size, batch_size):
-        return TokenStream(
-            source,
-            tokenizer,
-            batch_size,
-            block_size,
-            c.seed,
-            documents=documents,
-            val_fraction=val_fraction,
-            rank=rank,
-            world_size=world_size,
-            **options,
-        )
+        where = dict(rank=rank, world_size=world_size)
+        return TokenStream(source, tokenizer, batch_size, block_size, c.seed, **how, **where)
 
     train = share(*find_ranks(), _rows(c))
-    reading = {k: v for k, v in options.items() if k not in _OF_ROWS}
+    reading = {name: value for name, value in options.items() if name not in _OF_ROWS}
     limit = {'train': 0, 'val': c.eval_batches * c.batch_size * block_size + 1}
     val = collect_tokens(source, tokenizer, val_fraction, limit, **reading)['val']
     val.path = source.name
-    _, val = _open_windows(None, val, c, block_size, 'split' if documents == 'pack' else documents)
-    identity = {'data': 'stream', 'tokenizer_sha256': sha256_text(tokenizer.state())}
     return TrainingData(
         train,
-        val,
+        _open_val(val, c, block_size, 'split' if documents == 'pack' else documents),
         tokenizer,
         source.name,
         sha256_text(json.dumps(source.identity, sort_keys=True)),
-        identity,
+        {'data': 'stream', 'tokenizer_sha256': sha256_text(tokenizer.state())},
         share,
     )
-
-
-# not of documents
-_OF_ROWS = (
-    'shuffle',
-    'shuffle_buffer_size',
-    'stride',
-    'num_workers',
-    'max_examples',
-    'drop_last',
-    'cache_size',
-)
 
 # %% ../nbs/training/13_train.ipynb #621d8ddf
 def steps_per_epoch(
@@ -650,11 +637,8 @@ def steps_per_epoch(
     if data.share is None:
         return len(data.train)
     stream = data.share(ranks.rank, ranks.world_size, _rows(c))
-    return max(
-        ranks.gather(
-            sum(1 for _ in progress(stream, desc='counting the steps of an epoch', disable=not ranks.main))
-        )
-    )
+    batches = progress(stream, desc='counting the steps of an epoch', disable=not ranks.main)
+    return max(ranks.gather(sum(1 for _ in batches)))
 
 # %% ../nbs/training/13_train.ipynb #44f4c99a
 def _compile(model, whole):
@@ -696,75 +680,62 @@ class Trainer:
         change: Collection[str] = (),
     ):
         if not hasattr(model, 'loss_chunk_size'):
-            model = OwnModel(
-                model, block_size=data.val.block_size if isinstance(data, TrainingData) else None
-            )
-        self.ranks, self.change = ranks, change = ranks or own_ranks(device), tuple(change)
-        self.data = data = (
-            data if isinstance(data, TrainingData) else open_shards(data, config, model.config.block_size)
-        )
-        if (known := data.val.shards.vocab_size) > model.config.vocab_size:
+            block_size = data.val.block_size if isinstance(data, TrainingData) else None
+            model = OwnModel(model, block_size=block_size)
+        if not isinstance(data, TrainingData):
+            data = open_shards(data, config, model.config.block_size)
+        self.data, self.val, self.tokenizer, self.loaders = data, data.val, data.tokenizer, [data.train]
+        self.ranks = ranks or own_ranks(device)
+        self.device, self.out, self.change = self.ranks.device, Path(out_dir), tuple(change)
+        self._check(model.config, config)
+        # what a checkpoint belongs to; one that belongs to something else isn't resumed
+        rows = _rows(config) * self.ranks.world_size
+        self.belongs = {'model': asdict(model.config), 'global_batch': rows, **data.identity}
+        self._build(model, config)
+        # losses on other windows don't compare
+        self.measured_on = config.eval_batches * config.batch_size
+        self.iter, self.best, self.told = 0, math.inf, {}
+        self.memory = MemoryMonitor(self.device)
+        if self.ranks.rank:
+            # dropout of its own on each rank; a checkpoint has the generator of every rank
+            torch.manual_seed(torch.initial_seed() + self.ranks.rank)
+        self.folder = Run(out_dir, resume, self.ranks, listeners, config.keep_checkpoints)
+        with self.folder.opening():
+            self._begin(config)
+
+    def _check(self, shape, config):
+        "Raise where data, model of this `shape` and ranks don't go together"
+        known = self.val.shards.vocab_size
+        if known > shape.vocab_size:
             raise MemtrainError(
-                f'{data.name} has a vocabulary of {known:,}, the model one of {model.config.vocab_size:,}',
-                f"tokenise the text with the model's own tokenizer, {option('tokenization')}, or into no more ids, {option('vocab_size')} {model.config.vocab_size}",
+                f'{self.data.name} has a vocabulary of {known:,}, the model one of {shape.vocab_size:,}',
+                f"tokenise the text with the model's own tokenizer, {option('tokenization')}, "
+                f"or into no more ids, {option('vocab_size')} {shape.vocab_size}",
             )
-        if config.optimizer_in_backward and ranks.world_size > 1:
-            raise MemtrainError(
-                'is for one process, gradients have to meet those of the other ranks first',
-                'leave it out',
-                'optimizer_in_backward',
-            )
-        self.loaders, self.val, self.tokenizer, self.device, self.out = (
-            [data.train],
-            data.val,
-            data.tokenizer,
-            ranks.device,
-            Path(out_dir),
-        )
-        self.belongs = {
-            'model': asdict(model.config),
-            'global_batch': _rows(config) * ranks.world_size,
-            **data.identity,
-        }
+        if config.optimizer_in_backward and self.ranks.world_size > 1:
+            problem = 'is for one process, gradients have to meet those of the other ranks first'
+            raise MemtrainError(problem, 'leave it out', 'optimizer_in_backward')
+
+    def _build(self, model, config):
+        "Put `model` where and how it is trained, and make its optimizer"
         apply_settings(model.train(), config)
         if config.compile:
             _compile(model, config.compile_whole)
-        self.spread = spread_model(model, config.parallel, ranks, offload=config.offload_to_cpu)
+        self.spread = spread_model(model, config.parallel, self.ranks, offload=config.offload_to_cpu)
         self.model = self.spread.model
         self.optimizer = make_optimizer(self.model, config)
-        # of the loss
-        self.scaler = torch.amp.GradScaler(self.device.type) if config.autocast_dtype == 'float16' else None
-        self.iter, self.best, self.measured_on, self.told, self.memory = (
-            0,
-            math.inf,
-            config.eval_batches * config.batch_size,
-            {},
-            MemoryMonitor(self.device),
-        )
-        if ranks.rank:
-            torch.manual_seed(torch.initial_seed() + ranks.rank)  # dropout of its own
-        self.folder = Run(out_dir, resume, ranks, listeners, config.keep_checkpoints)
+        scaled = config.autocast_dtype == 'float16'
+        self.scaler = torch.amp.GradScaler(self.device.type) if scaled else None  # of the loss
+
+    def _begin(self, config):
+        "Take up the checkpoint in the folder, if there is one, and open the log"
         found = self.folder.load()
         made = found['config'] if found and isinstance(found.get('config'), dict) else {}
-        if 'lr' in change:
-            self.change = (*change, 'min_lr')
-        elif config.min_lr is None:
-            config = replace(config, min_lr=made.get('min_lr'))
-        if config.min_lr is None:
-            config = replace(config, min_lr=_lowest(config.lr))
-        if config.epochs:
-            # counted once for a run
-            steps = (
-                made['max_iters'] / made['epochs']
-                if made.get('epochs')
-                else steps_per_epoch(data, config, ranks)
-            )
-            config = replace(config, max_iters=max(1, round(config.epochs * steps)))
-        self.config = config
+        self.config = config = self._settle(config, made)
         if found:
             with explain_damage(self.out / 'checkpoint.pt'):
                 self.restore(found)
-        self.best = min(self.best, on_main(ranks, self._best_kept))
+        self.best = min(self.best, on_main(self.ranks, self._best_kept))
         if self.iter > config.max_iters:
             raise MemtrainError(
                 f'{self.out} is at iteration {self.iter} already',
@@ -775,21 +746,37 @@ class Trainer:
         self.streams = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in self.loaders]
         self.folder.open(self.iter, {TOKENIZER: self.tokenizer.state()})
 
+    def _settle(self, config, made):
+        "`config` with what it left open, as the run was `made` with"
+        if 'lr' in self.change:
+            self.change = (*self.change, 'min_lr')
+        elif config.min_lr is None:
+            config = replace(config, min_lr=made.get('min_lr'))
+        if config.min_lr is None:
+            config = replace(config, min_lr=_lowest(config.lr))
+        if config.epochs:
+            # counted once for a run
+            if made.get('epochs'):
+                steps = made['max_iters'] / made['epochs']
+            else:
+                steps = steps_per_epoch(self.data, config, self.ranks)
+            config = replace(config, max_iters=max(1, round(config.epochs * steps)))
+        return config
+
     def _next_batches(self):
         "(micro-batches of this rank, targets of all ranks, seconds waited for them)"
-        started, rows = time.perf_counter(), self.config.batch_size
+        started = time.perf_counter()
         parts = [next(stream) for stream in self.streams]
-        batches = [part for batch in parts for part in zip(*(t.split(rows) for t in batch)) if len(part[0])]
-        waited, found = (
-            time.perf_counter() - started,
-            self.ranks.gather((sum(map(_count_targets, batches)), len(batches))),
-        )
+        batches = []
+        for part in parts:
+            pieces = zip(*(t.split(self.config.batch_size) for t in part))
+            batches += [piece for piece in pieces if len(piece[0])]
+        waited = time.perf_counter() - started
+        found = self.ranks.gather((sum(map(_count_targets, batches)), len(batches)))
+        # ranks meet in each micro-batch: all have as many
         batches += [_nothing_like(parts[0])] * (max(n for _, n in found) - len(batches))
-        return (
-            [tuple(t.to(self.device) for t in batch) for batch in batches],
-            sum(n for n, _ in found),
-            waited,
-        )
+        batches = [tuple(t.to(self.device) for t in batch) for batch in batches]
+        return batches, sum(targets for targets, _ in found), waited
 
     # for the log: loss, learning rate, gradient norm, tokens, seconds, seconds waited, bytes at the step's
     # peak
@@ -798,26 +785,25 @@ class Trainer:
         self.memory.take()
         c, started = self.config, time.perf_counter()
         batches, tokens, waited = self._next_batches()
+        lr = cosine_lr(self.iter, c)
         for group in self.optimizer.param_groups:
-            group['lr'] = cosine_lr(self.iter, c)
+            group['lr'] = lr
         try:
             loss, norm = _take_gradients(self.spread, self.optimizer, batches, tokens, c, self.scaler)
             (loss,) = self.ranks.sum(loss)
             self._update(loss, norm)
         except IndexError:
-            raise MemtrainError(
-                f'{self.data.name} holds ids outside its vocabulary', 'look with `memtrain verify`'
-            ) from None
+            self._check_known(batches)
+            raise
         except _Diverged as e:
             kept = f'; {self.out} keeps iteration {self.folder.saved}' if self.folder.saved else ''
-            raise MemtrainError(
-                str(e), f"try a smaller {option('lr')} than {c.lr:g} in another {option('out_dir')}{kept}"
-            ).at(f'iteration {self.iter + 1}') from None
+            way_out = f"try a smaller {option('lr')} than {c.lr:g} in another {option('out_dir')}{kept}"
+            raise MemtrainError(str(e), way_out).at(f'iteration {self.iter + 1}') from None
         self.iter += 1
         return {
             'iter': self.iter,
             'loss': loss,
-            'lr': cosine_lr(self.iter - 1, c),
+            'lr': lr,
             'grad_norm': norm if norm is not None and math.isfinite(norm) else None,
             'tokens': tokens,
             'seconds': time.perf_counter() - started,
@@ -825,13 +811,19 @@ class Trainer:
             'memory': max(self.ranks.gather(self.memory.take())),
         }
 
+    def _check_known(self, batches):
+        "Raise where `batches` hold ids that the model doesn't know"
+        known = self.model.config.vocab_size
+        if any(x.min() < 0 or max(x.max(), y.max()) >= known for x, y, *_ in batches):
+            problem = f'{self.data.name} holds ids outside its vocabulary'
+            raise MemtrainError(problem, 'look with `memtrain verify`') from None
+
     def _update(self, loss, norm):
         "Step the optimizer, unless `loss` or the `norm` of the gradient speak against it"
-        limit = self.config.stop_loss * math.log(self.model.config.vocab_size)
+        stop = self.config.stop_loss
+        limit = stop * math.log(self.model.config.vocab_size)
         if limit and loss > limit:
-            raise _Diverged(
-                f'the loss is {loss:.4g}, {self.config.stop_loss:g} times that of a uniform guess are {limit:.4g}'
-            )
+            raise _Diverged(f'the loss is {loss:.4g}, {stop:g} times that of a uniform guess are {limit:.4g}')
         if self.scaler:
             self.scaler.step(self.optimizer)  # which leaves a step with infinite gradients out
             self.scaler.update()
@@ -839,28 +831,23 @@ class Trainer:
                 raise _Diverged('the gradient is infinite in float16 whatever the loss is scaled by')
         elif norm is not None:
             if not math.isfinite(norm):
-                bad = (
-                    name
-                    for name, p in self.model.named_parameters()
-                    if p.grad is not None and not local_part(p.grad).isfinite().all()
-                )
-                names = [name for name in self.ranks.gather(next(bad, None)) if name]
                 raise _Diverged(
-                    f"the loss is {loss:.4g}, the gradient of {[*names, 'all parameters together'][0]} is not finite"
+                    f'the loss is {loss:.4g}, the gradient of {self._find_infinite()} is not finite'
                 )
             self.optimizer.step()
+
+    def _find_infinite(self):
+        "The first parameter of any rank whose gradient isn't finite"
+        grads = ((name, p.grad) for name, p in self.model.named_parameters() if p.grad is not None)
+        bad = next((name for name, grad in grads if not local_part(grad).isfinite().all()), None)
+        return next(filter(None, self.ranks.gather(bad)), 'all parameters together')
 
     def evaluate(self) -> float:
         "The loss on the first `eval_batches` of 'val', logged with the peak of its memory"
         self.memory.take()
-        loss = evaluate(
-            self.model,
-            self.val,
-            self.config.eval_batches,
-            self.config.use_mixed_precision,
-            self.config.autocast_dtype,
-            self.ranks,
-        )
+        c = self.config
+        mixed = c.use_mixed_precision, c.autocast_dtype
+        loss = evaluate(self.model, self.val, c.eval_batches, *mixed, self.ranks)
         self.write(iter=self.iter, val_loss=loss, memory=max(self.ranks.gather(self.memory.take())))
         return loss
 
@@ -878,11 +865,8 @@ class Trainer:
             found = load_checkpoint(self.out / 'best.pt')
         except MemtrainError:
             return math.inf
-        return (
-            found['val_loss']
-            if found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on
-            else math.inf
-        )
+        same = found.get('belongs') == self.belongs and found.get('measured_on') == self.measured_on
+        return found['val_loss'] if same else math.inf
 
 # %% ../nbs/training/16_resume.ipynb #3593ec7c
 import traceback
@@ -919,8 +903,8 @@ def save(self: Trainer) -> None:
             'told': [_tell(loader) for loader in self.loaders],
         }
     )
-    self.told = _tell_all([t for f in found for t in f['told']], self.told)
-    loaders = [state for f in found for state in f['loaders']]
+    self.told = _tell_all([told for rank in found for told in rank['told']], self.told)
+    loaders = [state for rank in found for state in rank['loaders']]
     state = {
         'iter': self.iter,
         'best': self.best,
@@ -929,7 +913,7 @@ def save(self: Trainer) -> None:
         'config': asdict(self.config),
         'belongs': self.belongs,
         'loaders': loaders if self.data.share else loaders[:1],
-        'rng': [f['rng'] for f in found],
+        'rng': [rank['rng'] for rank in found],
         'scaler': self.scaler and self.scaler.state_dict(),
     }
     if self.spread.how == 'fsdp':
@@ -949,21 +933,18 @@ def save_best(
     if not self.config.keep_best or not loss < self.best:
         return
     self.best = loss
-    weights = (
-        full_states(self.model, None, self.ranks).get('model')
-        if self.spread.how == 'fsdp'
-        else self.model.state_dict()
-    )
-    self.folder.save_as(
-        'best.pt',
-        {
-            'iter': self.iter,
-            'val_loss': loss,
-            'measured_on': self.measured_on,
-            'belongs': self.belongs,
-            'model_state': weights,
-        },
-    )
+    if self.spread.how == 'fsdp':
+        weights = full_states(self.model, None, self.ranks).get('model')
+    else:
+        weights = self.model.state_dict()
+    state = {
+        'iter': self.iter,
+        'val_loss': loss,
+        'measured_on': self.measured_on,
+        'belongs': self.belongs,
+        'model_state': weights,
+    }
+    self.folder.save_as('best.pt', state)
 
 # %% ../nbs/training/16_resume.ipynb #1056845c
 def _tell(loader):
@@ -971,11 +952,8 @@ def _tell(loader):
     of shards"""
     if not isinstance(loader, TokenStream):
         return {}
-    return {
-        'epoch': loader.epoch,
-        **{k: int(n) for k, n in loader.counts.items() if n and k != 'broken'},
-        'broken': list(loader.broken),
-    }
+    counts = {name: int(n) for name, n in loader.counts.items() if n and name != 'broken'}
+    return {'epoch': loader.epoch, **counts, 'broken': list(loader.broken)}
 
 
 def _tell_all(told, before):
@@ -983,39 +961,18 @@ def _tell_all(told, before):
     told = [t for t in told if t]
     if not told:
         return {}
-    counts = {
-        k: sum(t.get(k, 0) for t in told)
-        for k in {k: 0 for t in told for k in t if k not in ('epoch', 'broken')}
-    }
-    return {
-        'epoch': max(t['epoch'] for t in told),
-        **counts,
-        'broken': list(dict.fromkeys(line for t in [before, *told] for line in t.get('broken', ()))),
-    }
+    names = [name for t in told for name in t if name not in ('epoch', 'broken')]
+    counts = {name: sum(t.get(name, 0) for t in told) for name in names}
+    broken = [line for t in (before, *told) for line in t.get('broken', ())]
+    return {'epoch': max(t['epoch'] for t in told), **counts, 'broken': list(dict.fromkeys(broken))}
 
 # %% ../nbs/training/16_resume.ipynb #d5a93c93
-_MAY_DIFFER = {
-    'max_iters',
-    'epochs',
-    'eval_interval',
-    'eval_batches',
-    'checkpoint_interval',
-    'keep_checkpoints',
-    'keep_best',
-    'stop_loss',
-    'batch_size',
-    'gradient_accumulation_steps',
-    'activation_checkpointing',
-    'checkpoint_every',
-    'checkpoint_keep',
-    'loss_chunk_size',
-    'optimizer_in_backward',
-    'keep_gradients',
-    'offload_activations',
-    'offload_to_cpu',
-    'paged_optimizer',
-    'parallel',
-}
+_MAY_DIFFER = set(
+    'max_iters epochs eval_interval eval_batches checkpoint_interval keep_checkpoints keep_best stop_loss '
+    'batch_size gradient_accumulation_steps activation_checkpointing checkpoint_every checkpoint_keep '
+    'loss_chunk_size optimizer_in_backward keep_gradients offload_activations offload_to_cpu '
+    'paged_optimizer parallel'.split()
+)
 _MAY_CHANGE = 'lr', 'min_lr', 'warmup_iters', 'grad_clip', 'max_iters', 'epochs'  # when it is asked for
 
 
@@ -1029,51 +986,17 @@ def restore(
     if 'config' not in found:
         raise MemtrainError(f"{path} is no checkpoint of a GPT's run", 'choose another folder')
     check_shape(found, {'iter': int, 'best?': (float, int), 'told?': dict}, path)
-    older = {
-        'data': 'shards',
-        'global_batch': _rows(SimpleNamespace(**found['config'])),
-        'model': {f.name: f.default for f in fields(GPTConfig) if f.default is not MISSING},
-    }
-    check_same(
-        path,
-        found['belongs'],
-        self.belongs,
-        {'folder'},
-        defaults=older,
-        notes={
-            'global_batch': f" ({option('batch_size')} x {option('gradient_accumulation_steps')} x ranks)"
-        },
-    )
-    before, now = found['config']['max_iters'], self.config.max_iters
-    if found['iter'] <= now < before and not {'max_iters', 'epochs'} & set(self.change):
-        raise MemtrainError(
-            f'is less than the {before} that {path} was made for',
-            f"give {before} or more, or say {option('change')} max_iters",
-            'max_iters',
-            now,
-        )
-    self.folder.changed = check_same(
-        path,
-        found['config'],
-        asdict(self.config),
-        _MAY_DIFFER,
-        asdict(TrainConfig()),
-        change=self.change,
-        may_change=_MAY_CHANGE,
-    )
-    # a longer run needs no word, but its learning rate falls more slowly
-    if now != before:
-        self.folder.changed['max_iters'] = [before, now]
+    self._check_same(path, found)
     if 'sharded' in found:
         load_sharded(self.out / found['sharded'], self.model, self.optimizer)
     else:
-        load_full_states(
-            {'model': found['model_state'], 'optimizer': found['optimizer']}, self.model, self.optimizer
-        )
+        states = {'model': found['model_state'], 'optimizer': found['optimizer']}
+        load_full_states(states, self.model, self.optimizer)
+    # version 1 had one loader and one generator
     self._take_up(path, found['loaders'] if 'loaders' in found else [found['loader']])
-    states = found['rng'] if isinstance(found['rng'], list) else [found['rng']]
-    if self.ranks.rank < len(states):
-        set_rng_state(states[self.ranks.rank])
+    generators = found['rng'] if isinstance(found['rng'], list) else [found['rng']]
+    if self.ranks.rank < len(generators):
+        set_rng_state(generators[self.ranks.rank])
     if self.scaler:
         self.scaler.load_state_dict(found['scaler'])
     self.iter, self.told = found['iter'], found.get('told', {})
@@ -1082,11 +1005,34 @@ def restore(
 
 
 @patch
+def _check_same(self: Trainer, path, found):
+    "Raise where this run isn't the one of the checkpoint `found`; what it has otherwise is for the log"
+    made, now = found['config'], asdict(self.config)
+    older = {  # what checkpoints didn't say yet
+        'data': 'shards',
+        'global_batch': _rows(SimpleNamespace(**made)),
+        'model': {f.name: f.default for f in fields(GPTConfig) if f.default is not MISSING},
+    }
+    notes = {'global_batch': f" ({option('batch_size')} x {option('gradient_accumulation_steps')} x ranks)"}
+    check_same(path, found['belongs'], self.belongs, {'folder'}, defaults=older, notes=notes)
+    before, wanted = made['max_iters'], now['max_iters']
+    if found['iter'] <= wanted < before and not {'max_iters', 'epochs'} & set(self.change):
+        problem = f'is less than the {before} that {path} was made for'
+        way_out = f"give {before} or more, or say {option('change')} max_iters"
+        raise MemtrainError(problem, way_out, 'max_iters', wanted)
+    ask = dict(change=self.change, may_change=_MAY_CHANGE)
+    self.folder.changed = check_same(path, made, now, _MAY_DIFFER, asdict(TrainConfig()), **ask)
+    # a longer run needs no word, but its learning rate falls more slowly
+    if wanted != before:
+        self.folder.changed['max_iters'] = [before, wanted]
+
+
+@patch
 def _take_up(self: Trainer, path, states):
     "Read on where `states` were taken: one of a loader of windows, or one of each share of a stream"
-    n, r, shares = self.ranks.world_size, self.ranks.rank, len(states)
     if self.data.share is None:
         return self.loaders[0].load_state_dict(states[0])
+    n, r, shares = self.ranks.world_size, self.ranks.rank, len(states)
     if shares % n:
         raise MemtrainError(
             f"{path} has a stream for each of {shares} ranks, which {n} can't share evenly",
@@ -1202,17 +1148,11 @@ def sample_text(
         return ''  # it knows no logits
     generator = torch.Generator(trainer.device).manual_seed(trainer.config.seed)
     start = torch.full((1, 1), trainer.tokenizer.eod_id, device=trainer.device)
+    how = dict(temperature=temperature, generator=generator, ids=trainer.tokenizer.vocab_size)
     # what was read so far would be compiled anew for each token
     eager = torch.compiler.set_stance('force_eager') if trainer.config.compile else contextlib.nullcontext()
     with eager:
-        ids = generate(
-            trainer.model,
-            start,
-            tokens,
-            temperature=temperature,
-            generator=generator,
-            ids=trainer.tokenizer.vocab_size,
-        )
+        ids = generate(trainer.model, start, tokens, **how)
     return trainer.tokenizer.decode(ids[0, 1:].tolist())
 
 
@@ -1221,18 +1161,14 @@ def summarise(
     sample: str,  # what its model has made up
 ) -> dict:  # what `summary.json` holds; losses in nats per token, memory in bytes
     "What came of a run"
-    metrics, shards, shape = (
-        read_metrics(trainer.out / 'metrics.jsonl'),
-        trainer.val.shards,
-        trainer.model.config,
-    )
+    metrics = read_metrics(trainer.out / 'metrics.jsonl')
     steps = [m for m in metrics if 'loss' in m]
     seconds, tokens = sum(m['seconds'] for m in steps), sum(m['tokens'] for m in steps)
-    params = (
-        count_params(shape)
-        if isinstance(shape, GPTConfig)
-        else sum(p.numel() for p in trainer.model.parameters())
-    )
+    shape, shards = trainer.model.config, trainer.val.shards
+    if isinstance(shape, GPTConfig):
+        params = count_params(shape)  # under FSDP a rank has only a part
+    else:
+        params = sum(p.numel() for p in trainer.model.parameters())
     return {
         'iters': trainer.iter,
         'params': params,
@@ -1261,6 +1197,17 @@ def summarise(
     }
 
 
+def _describe(line, val):
+    "What the progress bar says of a step's `line` of the log, and of the last loss on 'val'"
+    said = [f"loss {line['loss']:.3f}"]
+    if val:
+        said.append(f'val {val:.3f}')
+    said.append(f"{line['tokens'] / line['seconds']:,.0f} tokens/s")
+    said.append(format_size(line['memory']))
+    said.append(f"waiting {line['waited'] / line['seconds']:.0%}")
+    return ', '.join(said)
+
+
 @patch(as_prop=True)
 def finished(self: Trainer) -> bool:
     "Whether all iterations are done"
@@ -1273,20 +1220,15 @@ def run(self: Trainer) -> dict:  # the summary, also written to `summary.json`
     c = self.config
 
     def measure():
-        self.save_best(loss := self.evaluate())
+        loss = self.evaluate()
+        self.save_best(loss)
         return loss
-
-    def describe(m, val):
-        return (
-            f"loss {m['loss']:.3f}, {f'val {val:.3f}, ' if val else ''}{m['tokens'] / m['seconds']:,.0f} tokens/s, {format_size(m['memory'])}, "
-            f"waiting {m['waited'] / m['seconds']:.0%}"
-        )
 
     with self.folder:
         try:
             if self.iter == 0:
                 self.evaluate()
-            self.folder.go(self, c.max_iters, c.checkpoint_interval, measure, c.eval_interval, describe)
+            self.folder.go(self, c.max_iters, c.checkpoint_interval, measure, c.eval_interval, _describe)
         except (MemoryError, RuntimeError) as e:
             if not is_out_of_memory(e):
                 raise
@@ -1331,28 +1273,26 @@ def losses(
 # %% ../nbs/training/17_weights.ipynb #90fc8e49
 @torch.no_grad()
 def evaluate_tokens(
-    model: torch.nn.Module,  # put into eval mode and back
+    model: torch.nn.Module,  # in any mode, in which it stays
     tokens: Any,  # ids, (n,): an array, or `TokenShards`
     batch_size: int = 8,  # windows at a time
 ) -> tuple[float, int]:  # mean loss in nats per token, and how many tokens it is of
     """The mean loss of `model` over all of `tokens` but the first, in windows that don't overlap,
     `batch_size` at a time"""
-    if len(tokens) < 2:
+    n = len(tokens) - 1
+    if n < 1:
         raise MemtrainError(f'{len(tokens)} tokens: there is none that follows another', 'give more text')
-    device, window, was_training = next(model.parameters()).device, model.config.block_size, model.training
-    whole, total = (len(tokens) - 1) // window, 0.0
-
-    def rows(first, n, length):
-        ids = torch.from_numpy(np.asarray(tokens[first : first + n * length + 1]).astype(np.int64)).to(device)
-        return ids[:-1].view(n, length), ids[1:].view(n, length)
-
+    device, window = next(model.parameters()).device, model.config.block_size
+    whole, rest = divmod(n, window)
+    # where a batch begins, its rows, and how long they are
     parts = [(i * window, min(batch_size, whole - i), window) for i in range(0, whole, batch_size)]
-    if rest := (len(tokens) - 1) % window:
+    if rest:
         parts.append((whole * window, 1, rest))
-    model.eval()
-    try:
-        for first, n, length in progress(parts, desc='measuring'):
-            total += model.loss(*rows(first, n, length)).item() * n * length
-    finally:
-        model.train(was_training)
-    return total / (len(tokens) - 1), len(tokens) - 1
+    total = 0.0
+    with eval_mode(model):
+        for first, rows, length in progress(parts, desc='measuring'):
+            ids = np.asarray(tokens[first : first + rows * length + 1]).astype(np.int64)
+            ids = torch.from_numpy(ids).to(device)
+            loss = model.loss(ids[:-1].view(rows, length), ids[1:].view(rows, length))
+            total += loss.item() * rows * length
+    return total / n, n

@@ -81,7 +81,7 @@ from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
 from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
 from memtrain.measure import measure_command
 from memtrain.folders import UNFINISHED, FolderWriter, lock_folder, sha256_text
-from memtrain.trace_files import OLD_JOURNAL, SampleNumbers, manifest_bytes
+from memtrain.trace_files import SampleNumbers, manifest_bytes
 
 # %% ../nbs/proofs/traces.ipynb #4f8adca7
 @contextlib.contextmanager
@@ -523,46 +523,14 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes():
                 assert contents(d / 'o') == whole
 
 # %% ../nbs/proofs/traces.ipynb #933ac75a
-def old_journal(note):
-    "The journal that a version before 0.2 kept, a checksum and a note in each line"
-    state, notes = (
-        {'traces': 0, 'partial': 0, 'units': 0, 'layers': {}, 'classes': {}, 'fields': []},
-        [{'version': 1, **note['plan']}],
-    )
-    for k, shard in enumerate(note['shards'], 1):
-        notes.append({'shard': shard, 'state': note['progress'] if k == len(note['shards']) else state})
-    return ''.join(f'{sha256_text(text)[:16]} {text}\n' for text in map(json.dumps, notes)).encode()
-
-
-def test_a_journal_cut_anywhere_is_taken_up():
+def test_a_shard_that_is_missing_ends_a_resumed_run():
     with in_a_hurry() as d:
         path = save(make_traces(3), d / 'x.pkl')
         run = lambda **kw: shard_traces(path, d / 'o', 0.006, **kw)
         (d / 'o').mkdir()
         found = [f for f in moments(d / 'o', run) if UNFINISHED in f and TRACE_MANIFEST not in f]
-        whole = contents(d / 'o')
-        # as the version that kept a line for each shard would have left it, the last line whole or cut
-        for files in found:
-            lay_out(files, d / 'o')
-            note = FolderWriter.read_journal(d / 'o')
-            journal, first = old_journal(note), len(old_journal({**note, 'shards': []}))
-            one_less = len(old_journal({**note, 'shards': note['shards'][:-1]}))
-            for n in {0, first - 1, first, len(journal)} if len(note['shards']) < 2 else {len(journal)}:
-                lay_out(
-                    {**{k: v for k, v in files.items() if k != UNFINISHED}, OLD_JOURNAL: journal[:n]}, d / 'o'
-                )
-                if n < first:  # it had hardly begun
-                    for f in (d / 'o').glob('shard*'):
-                        f.unlink()
-                assert is_traces(d / 'o') and one_less <= len(journal)
-                run(resume=True)
-                assert contents(d / 'o') == whole
         lay_out({k: v for k, v in found[-1].items() if k != 'shard_00000.jsonl'}, d / 'o')
         test_fail(lambda: run(resume=True), contains='shard_00000.jsonl: missing or cut')
-        # finished, and killed before the journal could go
-        lay_out({**whole, OLD_JOURNAL: old_journal(note)}, d / 'o')
-        test_eq(run(resume=True)['traces'], 9)
-        assert contents(d / 'o') == whole
 
 # %% ../nbs/proofs/traces.ipynb #95c6b798
 def start_sharding(source, out, mb, resume=False, preamble='pass'):
