@@ -1,4 +1,5 @@
-"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with tools/calculator.js
+"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with
+tools/calculator.js
 and what that evaluates: recorded laws, models, cards."""
 
 import base64, configparser, json, re, sys, zlib
@@ -55,7 +56,8 @@ def gathered(root: Path) -> dict:
 
 
 def packed(root: Path) -> str:
-    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes other
+    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes
+    other
     bytes for the same."""
     data = json.loads(json.dumps(gathered(root)))
     made = (root / DEST).read_text(encoding="utf-8") if (root / DEST).exists() else ""
