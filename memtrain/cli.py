@@ -400,7 +400,7 @@ class Train(RunFlags):
         'train:TrainConfig': '',
         'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines',
         'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers',
-        'stream:DocumentStream.__init__': 'cache_size cache_dir',
+        'stream:DocumentStream.__init__': 'cache_size',
         'weights:open_model': 'lora lora_alpha load_in_4bit',
     }
     types = {'cache_size': str}
@@ -1099,8 +1099,6 @@ class Estimate(Shaped):
         'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu',
         'weights:open_model': 'lora load_in_4bit',
     }
-    # what the closed form doesn't know
-    simulated = 'optimizer', 'weights', 'checkpoint_every', 'checkpoint_keep', 'optimizer_in_backward'
 
     def run(
         self,
@@ -1108,117 +1106,57 @@ class Estimate(Shaped):
         own: dict,  # arguments of `open_model`
     ) -> int:  # exit status
         "Print the prediction"
-        from memtrain.estimate import Step, estimate, simulate
-        from memtrain.model import count_params
-        from memtrain.families import shape_of
         from memtrain.devices import split_cards
-        from memtrain.plan import usable_memory
+        from memtrain.plan import predict, usable_memory
         from memtrain.train import TrainConfig, gpt_step
 
         # which has nothing to clip
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
         if self.plot:
             check_output('plot', self.plot, IMAGES)
-        shape, device, cards = (
-            self.shape(),
-            'cpu' if self.device == 'cpu' else 'cuda',
-            split_cards(self.device)[0],
-        )
+        shape, cards = self.shape(), split_cards(self.device)[0]
         if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu:
             raise MemtrainError(
                 'fsdp divides a model among several cards',
                 f"name them: {option('device')} 8x80gb",
                 'parallel',
             )
-        step = Step(
-            config.batch_size,
-            shape.block_size,
-            config.gradient_accumulation_steps,
-            config.use_mixed_precision,
-            'adamw8bit' if config.use_8bit_optimizer else 'adamw',
-            config.activation_checkpointing,
-            config.loss_chunk_size or None,
-        )
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
         if any(own.values()) and not self.model:
+            name = next(name for name, value in own.items() if value)
+            raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
+        by_law = bool(self.model) or cards > 1 or config.parallel == 'fsdp'
+        if by_law and self.plot:
             raise MemtrainError(
-                f"is for {option('model')}",
-                'leave it out',
-                next(name for name, value in own.items() if value),
-                None,
+                "shows a simulated step, and this one isn't simulated", 'leave it out', 'plot'
             )
-        if self.model or cards > 1 or config.parallel == 'fsdp':
-            how = dict(
-                weights=config.weights,
-                optimizer_in_backward=config.optimizer_in_backward,
-                ranks=cards,
-                parallel=config.parallel,
-                offload_to_cpu=config.offload_to_cpu,
-                **own,
-            )
-            return self._by_law(
-                shape if self.model else shape_of(shape), replace(step, **how), config, usable
-            )
-        beyond = bool(shape.beyond_gpt2) or bool(_changed(vars(config), 'train:TrainConfig', self.simulated))
-        trace = simulate(*gpt_step(shape, config), device=device) if self.plot or beyond else None
-        found = trace if beyond else estimate(shape, step, device)
+        step = config.step(seq_len=shape.block_size, ranks=cards, **own)
+        found = predict(shape, step, self.device, None if by_law else lambda: gpt_step(shape, config))
         if self.json:
-            print(
-                json.dumps(
-                    {
-                        'peak': found.peak,
-                        'by_category': found.by_category,
-                        'by_phase': found.by_phase,
-                        'peak_op': found.peak_op,
-                        'device': self.device,
-                        'params': count_params(shape),
-                        'model': asdict(shape),
-                        'step': asdict(step),
-                    },
-                    indent=1,
-                )
-            )
+            print(json.dumps(self._values(shape, step, found), indent=1))
+        elif by_law:
+            print('\n'.join(self._begin(shape, step, found, usable)))
         else:
-            print(self._table(shape, step, found, device, usable))
+            print(self._table(shape, step, found, usable))
         if self.plot:
+            from memtrain.estimate import simulate
+
+            place = 'cpu' if self.device == 'cpu' else 'cuda'
+            trace = found if hasattr(found, 'plot') else simulate(*gpt_step(shape, config), device=place)
             save_figure(trace.plot(), self.plot)
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
         return 0
 
-    def _by_law(self, shape, step, config, usable):
-        "Of somebody else's model, and of several cards: by a recorded law"
-        from memtrain.families import predict_step
+    def _values(self, shape, step, found):
+        from memtrain.model import count_params
 
-        unknown = [
-            name
-            for name in _changed(vars(config), 'train:TrainConfig', self.simulated)
-            if name not in ('weights', 'optimizer_in_backward')
-        ] + ['plot'] * bool(self.plot)
-        if unknown:
-            raise MemtrainError(
-                f"{option('model' if self.model else 'parallel')} and {option(unknown[0])} together aren't predicted",
-                f"leave out {option(unknown[0])}",
-            )
-        if self.device == 'cpu':
-            raise MemtrainError('has no recorded law', 'name a card, or cuda', 'device', 'cpu')
-        found = predict_step(shape, step)
-        print(
-            json.dumps(
-                {
-                    'peak': found.peak,
-                    'by_category': found.by_category,
-                    'device': self.device,
-                    'params': found.params,
-                    'trained': found.trained,
-                    'model': asdict(shape),
-                    'step': asdict(step),
-                },
-                indent=1,
-            )
-            if self.json
-            else '\n'.join(self._begin(shape, step, found, usable))
-        )
-        return 0
+        values = {name: getattr(found, name) for name in ('peak', 'by_category')}
+        if hasattr(found, 'by_phase'):
+            values |= {'by_phase': found.by_phase, 'peak_op': found.peak_op}
+            params = {'params': count_params(shape)}
+        else:
+            params = {'params': found.params, 'trained': found.trained}
+        return {**values, 'device': self.device, **params, 'model': asdict(shape), 'step': asdict(step)}
 
     def _begin(self, shape, step, found, usable):
         fits = (
@@ -1245,7 +1183,7 @@ class Estimate(Shaped):
             else []
         )
 
-    def _table(self, shape, step, found, device, usable):
+    def _table(self, shape, step, found, usable):
         from memtrain.estimate import what_if
 
         lines = self._begin(shape, step, found, usable)
@@ -1261,7 +1199,7 @@ class Estimate(Shaped):
                 'what would change it',
                 *(
                     f'  {name:<40} {format_size(e.peak):>9} {e.peak / found.peak - 1:>+6.0%}'
-                    for name, e in what_if(shape, step, device).items()
+                    for name, e in what_if(shape, step, found.device).items()
                 ),
             ]
         )
@@ -1467,7 +1405,7 @@ COMMANDS = {
 # what is declared as, and what its flag is
 FLAGS = {'block_size': 'seq_len', 'dedupe': 'dedup', 'output_dir': 'out_dir', 'save': 'json_file'}
 # what an error says, and what its flag is
-WORDS = {**FLAGS, 'input_files': 'input_file', 'out': 'out_dir', 'src': 'input_file'}
+WORDS = {**FLAGS, 'device': 'gpu', 'input_files': 'input_file', 'out': 'out_dir', 'src': 'input_file'}
 ALIASES = {
     'shard-traces': {'output_dir': 'out_dir', 'dedupe': 'dedup'},
     'wpo': {'niters': 'max_iters', 'save': 'out_dir'},
@@ -1551,7 +1489,10 @@ def _flag(name):
         and _given.get(name) is None
         and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}
     ):
-        return f'{name}, of --target_params, --model_name or --config_file,'
+        named = next(
+            (k for k in ('target_params', 'model_name', 'config_file') if _given.get(k)), 'target_params'
+        )
+        return f'{name}, of --{named},'
     if name == 'input_files' and _given.get('dataset_id'):
         return '--dataset_id'
     return f'--{name}' if name in _given else f'--{WORDS[name]}' if WORDS.get(name) in _given else name

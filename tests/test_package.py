@@ -10,8 +10,9 @@ import memtrain
 
 def test_core_names_come_when_they_are_asked_for():
     code = (
-        "import sys, memtrain; heavy = {'torch', 'numpy', 'matplotlib'}; print(sorted(heavy & set(sys.modules))); memtrain.TokenShards; print('torch' in sys.modules);"
-        "memtrain.TokenLoader; print('torch' in sys.modules, memtrain.plan.plan.__name__)"
+        "import sys, memtrain; heavy = {'torch', 'numpy', 'matplotlib'}; print(sorted(heavy &"
+        " set(sys.modules))); memtrain.TokenShards; print('torch' in sys.modules);memtrain.TokenLoader;"
+        " print('torch' in sys.modules, memtrain.plan.plan.__name__)"
     )
     assert subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
