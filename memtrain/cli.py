@@ -397,7 +397,7 @@ class Train(RunFlags):
         'train:TrainConfig': '',
         'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines',
         'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers',
-        'stream:DocumentStream.__init__': 'cache_size cache_dir',
+        'stream:DocumentStream.__init__': 'cache_size',
         'weights:open_model': 'lora lora_alpha load_in_4bit',
     }
     streams = 'stream:TokenStream.__init__', 'stream:DocumentStream.__init__'  # of `takes`
