@@ -160,12 +160,38 @@ from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
 from memtrain.measure import measure_step, state_tensors
 from memtrain.model import GPT, GPTConfig
+from memtrain.optimizers import RECORDS, find_optimizer
+from memtrain.plan import Option
 from memtrain.prepare import prepare
 from memtrain.tokenization import ByteTokenizer, load_tokenizer, train_bpe
 from memtrain.ranks import Ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, load_checkpoint, read_metrics
 from memtrain.train import _out_of_memory, _rows, _tell_all
+
+# %% ../nbs/proofs/train.ipynb #6d0deedc
+def test_a_step_and_the_settings_say_the_same_by_the_same_names():
+    own, usual, plain = {'seq_len', 'lora', 'load_in_4bit', 'ranks'}, asdict(TrainConfig()), asdict(Step())
+    test_eq(plain.keys() - usual.keys(), own)
+    for name in plain.keys() & usual.keys() - {'loss_chunk_size'}:  # None and 0: all of a micro-batch
+        test_eq(plain[name], usual[name])
+    for settings in (
+        {},
+        dict(use_8bit_optimizer=True, loss_chunk_size=64),
+        dict(optimizer='lion', use_8bit_optimizer=True, paged_optimizer=True),
+        dict(weights='bfloat16-master', activation_checkpointing=True, checkpoint_every=2),
+        dict(optimizer_in_backward=True, grad_clip=0.0, parallel='ddp'),
+        dict(parallel='fsdp', offload_to_cpu=True, use_mixed_precision=True),
+    ):
+        c = TrainConfig(batch_size=3, **settings)
+        test_eq(apply_step(TrainConfig(grad_clip=c.grad_clip), c.step(seq_len=8, ranks=2)), c)
+    test_eq(TrainConfig(optimizer='lion', use_8bit_optimizer=True).step().optimizer, 'lion8bit')
+    with patch.dict(RECORDS, {('sgd', 'float32'): replace(find_optimizer('sgd'), in_backward=False)}):
+        test_fail(
+            lambda: TrainConfig(optimizer='sgd', optimizer_in_backward=True, grad_clip=0),
+            exc=MemtrainError,
+            contains="isn't for optimizers that look at all gradients together",
+        )
 
 # %% ../nbs/proofs/train.ipynb #d5d9389c
 def test_decay_is_for_matrices_only():
@@ -1567,6 +1593,34 @@ def test_the_answer_is_for_the_optimizer_there_is():
                 _out_of_memory(tiny(d, **kw)(f'run{n}'))
         test_eq(asked, ['adamw', 'adamw8bit', 'sgd'])
 
+
+def test_the_step_that_ran_is_priced_and_no_other():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d) / 'data')
+        shape, asked = GPTConfig(512, 64, 2, 2, 64), []
+
+        def look(shape, step, device, below, **kw):
+            asked.append((step, below / 0.9))
+
+        for n, kw in enumerate(
+            (
+                dict(optimizer='lion', use_8bit_optimizer=True),
+                dict(weights='bfloat16'),
+                dict(optimizer_in_backward=True, grad_clip=0),
+                dict(keep_gradients=True),
+            )
+        ):
+            t = tiny(d, batch_size=8, **kw)(f'run{n}', model=GPT(shape))
+            with patch.dict(_out_of_memory.__globals__, find_cheaper=look):
+                _out_of_memory(t)
+            step, now = asked[-1]
+            test_eq(step, t.config.step(seq_len=64))
+            assert abs(now / measure_step(*gpt_step(shape, t.config)).peak - 1) < 0.01, (kw, now)
+            error = _out_of_memory(t)
+            found = error.option.step
+            test_eq((found.weights, found.optimizer_in_backward), (step.weights, step.optimizer_in_backward))
+            assert error.option.peak < now
+
 # %% ../nbs/proofs/train.ipynb #09903388
 def test_the_lowest_learning_rate_is_a_tenth_unless_a_run_began_with_another():
     with tempfile.TemporaryDirectory() as d:
@@ -1613,7 +1667,7 @@ def test_the_room_on_the_device_limits_the_answer():
         make_data(Path(d) / 'data')
         t, asked = tiny(d)(), []
 
-        def look(shape, step, device, below, accept):
+        def look(shape, step, device, below, accept, make):
             asked.append((step, below))
 
         with patch.dict(_out_of_memory.__globals__, find_cheaper=look):
@@ -1631,7 +1685,7 @@ def test_an_answer_in_other_numbers_is_no_resuming():
         t.write(**t.step())
         t.save()
         for changed, may in ((dict(use_mixed_precision=True), False), (dict(loss_chunk_size=8), True)):
-            option = type('O', (), dict(step=replace(Step(4, 16), **changed), peak=1, flags=()))
+            option = Option(replace(Step(4, 16), **changed), 1, 1.0)
             with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: option):
                 test_eq(_out_of_memory(t).resumable, may)
 
