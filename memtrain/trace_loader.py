@@ -229,7 +229,7 @@ def _check_reach(path, table, rows, window):
         )
     near = int(_in_reach(table, rows).sum())
     if near < len(rows):
-        way_out = f'memtrain shard-traces --input_file {path} --output_dir NEW --group sample'
+        way_out = f'memtrain shard-traces --input_file {path} --out_dir NEW --group sample'
         raise MemtrainError(
             f'{path}: {near} of {len(rows)} windows ({near / len(rows):.1%}) lie within reach, '
             f'the layers of the others in different shards or more than {format_size(_REACH)} apart: '
