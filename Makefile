@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lab check faults races fuzz numbers docs export run open save clean require-nb require-script require-quarto
+.PHONY: help demo test lab check faults races fuzz docs export run open save clean require-nb require-script require-quarto
 
 help: ## List these targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -66,7 +66,7 @@ export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/reference/60_core.ipynb for one)
 	$(BIN)/python tools/run_notebooks.py $(if $(NB),"$(NB)")
 
-open: require-nb $(STAMP) ## Open NB=nbs/reference/60_core.ipynb as a script, .edit/00_core.py
+open: require-nb $(STAMP) ## Open NB=nbs/reference/60_core.ipynb as a script, .edit/60_core.py
 	@mkdir -p .edit
 	$(BIN)/jupytext --quiet --to py:percent --output "$(SCRIPT)" "$(NB)"
 	@echo "Edit $(SCRIPT), then: make save NB=$(NB)"
@@ -94,15 +94,13 @@ races: $(STAMP) ## Start any two commands that meet in a folder, at twenty offse
 fuzz: $(STAMP) ## Give every reader 100,000 inputs that no writer wrote; what is found stays in fuzz/, the figures go to results/fuzz.json
 	$(BIN)/python tools/fuzz.py
 
-numbers: $(STAMP) ## List the numbers in prose that come neither from a page's own run nor from results/ (NB=... for one page)
-	$(BIN)/python tools/check_numbers.py $(if $(NB),"$(NB)")
-
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
-docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto)
+docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto), and follow its links
 	touch README.md
-	$(BIN)/python tools/check_docs.py --build
+	$(BIN)/python tools/check_docs.py
 	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
 	$(BIN)/python tools/finish_site.py _docs
+	$(BIN)/linkchecker --config .github/linkchecker.ini --no-status _docs/index.html
 
 clean: ## Remove the environment and everything that can be made again, except demo/
 	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml
@@ -113,7 +111,7 @@ clean: ## Remove the environment and everything that can be made again, except d
 
 require-nb:
 	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/reference/60_core.ipynb" >&2; exit 1; }
-	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*.ipynb" >&2; exit 1; }
+	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*/*.ipynb" >&2; exit 1; }
 
 require-script: require-nb
 	@[ -f "$(SCRIPT)" ] || { echo "$(SCRIPT): not there: run 'make open NB=$(NB)' first" >&2; exit 1; }

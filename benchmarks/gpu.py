@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
-"""Everything that page 41 wants to know of a GPU, in one command.
+"""Everything that the page on a GPU of your own wants to know of it, in one command.
 
-    python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA GPU; all parts without PART
-    python benchmarks/gpu.py --tiny --device cpu                                             # small shapes on the CPU, to see whether it runs
+    python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA
+    GPU; all parts without PART
+    python benchmarks/gpu.py --tiny --device cpu                                             # small shapes
+    on the CPU, to see whether it runs
 
 memory      peaks of 72 steps, predicted beforehand and measured           (benchmarks/gpu_memory.py)
-techniques  peak, speed and utilisation of every technique, GPT-2 124M     (benchmarks/gpu_training.py ablation)
-largest     the largest micro-batch within 24 GB, GPT-2 124M               (benchmarks/gpu_training.py largest)
-loss        head and loss, in chunks and by fused kernels                  (benchmarks/gpu_training.py loss)
-nanogpt     beside nanoGPT's own loop; needs --nanogpt                     (benchmarks/gpu_training.py nanogpt)
+techniques  peak, speed and utilisation of every technique, GPT-2 124M     (benchmarks/gpu_training.py
+ablation)
+largest     the largest micro-batch within 24 GB, GPT-2 124M               (benchmarks/gpu_training.py
+largest)
+loss        head and loss, in chunks and by fused kernels                  (benchmarks/gpu_training.py
+loss)
+nanogpt     beside nanoGPT's own loop; needs --nanogpt                     (benchmarks/gpu_training.py
+nanogpt)
 fits        the largest micro-batch of four sizes of GPT-2 within the memory of --card
 copies      what the bus carries, ordinary and page-locked
 feeding     what the loader delivers onto the device, against the limit
 wpo         the strategies of WPO-SGM in 3,072 dimensions, within the memory of --card
 
-Each part runs in a process of its own and writes `results/gpu_*.json` as it goes. One that fails is told at the end, the others go on; the exit
+Each part runs in a process of its own and writes `results/gpu_*.json` as it goes. One that fails is told
+at the end, the others go on; the exit
 status is then 1. With --tiny the results are shown and not kept, unless --results names a folder for them.
 """
 
@@ -26,11 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from memtrain.ablation import list_techniques, predict_peak
-from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
-from memtrain.estimate import PROFILES, get_profile
-from memtrain.gpu import (
+from gpu_tools import (
     PARTS,
     card_rates,
     describe_device,
@@ -41,13 +44,16 @@ from memtrain.gpu import (
     measure_copies,
     measure_feeding,
     measure_strategies,
-    predict_largest,
     search_largest,
     show_recorded,
     time_steps,
 )
+
+from memtrain.ablation import list_techniques, predict_peak
+from memtrain.core import MIB, MemtrainError, load_result, results_dir, save_result
+from memtrain.devices import DEVICES, find_device
 from memtrain.model import GPTConfig, named_config
-from memtrain.plan import MARGIN
+from memtrain.plan import MARGIN, find_largest
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.train import TrainConfig
 from memtrain.wpo_train import choose_strategy, measure_rates
@@ -58,7 +64,7 @@ TINY = GPTConfig(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64)
 FITS = ('plain', '8-bit AdamW', 'checkpointing, loss in chunks', 'all together', 'all, optimizer in backward')
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the parts that are measured here
 
 
@@ -67,7 +73,7 @@ def budget_of(args):
     if args.tiny:
         return 8 * MIB
     total = describe_device(args.device)['total']
-    return min(get_profile(args.card).capacity, total)
+    return min(find_device(args.card).capacity, total)
 
 
 def guess_largest(shape, settings, budget, kind):
@@ -79,7 +85,7 @@ def guess_largest(shape, settings, budget, kind):
 
     (a, how), (b, _) = need(1), need(2)
     if how == 'closed form':
-        return predict_largest(shape, settings, budget, kind)
+        return find_largest(lambda n: need(n)[0], budget)
     return max(0, 1 + int((budget - a) / max(1, b - a))) if a <= budget else 0
 
 
@@ -169,16 +175,14 @@ def measure_wpo(args):
 INSIDE = {'fits': measure_fits, 'copies': measure_bus, 'feeding': measure_loader, 'wpo': measure_wpo}
 
 
-# -------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # one after another
 
 
 def profile_here(device):
-    "The key of `PROFILES` whose workspaces this GPU has"
+    "The key of `DEVICES` whose workspaces this GPU has"
     card = describe_device(device)['card']
-    return (
-        card if card in PROFILES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
-    )
+    return card if card in DEVICES else 'h100' if torch.cuda.get_device_capability(device)[0] == 9 else 'a100'
 
 
 def memory_commands(args):
@@ -194,7 +198,7 @@ def memory_commands(args):
         made_for = load_result('gpu_memory_predicted', args.results).values['profile']
     except MemtrainError:
         made_for = {}
-    if made_for.get('workspace') == PROFILES[profile].workspace and not args.tiny:
+    if made_for.get('workspace') == DEVICES[profile].workspace and not args.tiny:
         return [measure]
     return [[HERE / 'gpu_memory.py', 'predict', '--profile', profile, *common], measure]
 
@@ -290,7 +294,10 @@ def parse_args(argv=None):
     p.add_argument(
         '--card',
         default='rtx3090',
-        help='whose memory `fits` and `wpo` stay within, if this one has more: a key of PROFILES, or a size such as 24gb',
+        help=(
+            'whose memory `fits` and `wpo` stay within, if this one has more: a key of DEVICES, or a size'
+            ' such as 24gb'
+        ),
     )
     p.add_argument(
         '--minutes', type=float, default=10, help='of each part, after which what is left of it is skipped'

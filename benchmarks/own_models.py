@@ -86,7 +86,8 @@ def measure(args):
     folder, own, settings, documents, block_size, batch_size, simulated = args
     from memtrain.estimate import simulate
     from memtrain.measure import track_memory
-    from memtrain.train import TrainConfig, model_step, open_model
+    from memtrain.train import TrainConfig, model_step
+    from memtrain.weights import open_model
 
     c = TrainConfig(batch_size=batch_size, **settings)
     build, optimizer_fn, step = model_step(
@@ -137,7 +138,8 @@ WAYS = {
 def simulate_ways():
     "What a step of `LLAMA_1B` on a window of 1,024 tokens holds at its peak in each of `WAYS`, by category"
     from memtrain.estimate import simulate
-    from memtrain.train import TrainConfig, model_step, open_model
+    from memtrain.train import TrainConfig, model_step
+    from memtrain.weights import open_model
 
     found = {}
     with tempfile.TemporaryDirectory() as d:
@@ -221,7 +223,8 @@ def main():
                     }
                 )
                 print(
-                    f"{model:<14}{name:<38}{real['peak'] / 2**20:9.3f} {predicted['peak'] / 2**20:9.3f} MiB {rows[-1]['error']:+8.3%}  {real['op']} | {predicted['op']}",
+                    f"{model:<14}{name:<38}{real['peak'] / 2**20:9.3f} {predicted['peak'] / 2**20:9.3f} MiB"
+                    f" {rows[-1]['error']:+8.3%}  {real['op']} | {predicted['op']}",
                     flush=True,
                 )
     worst = max(rows, key=lambda row: abs(row['error']))

@@ -2,11 +2,13 @@
 
     python benchmarks/wpo.py speed|memory|objectives|large|all [--rounds 5] [--threads 1]
 
-speed       forward and backward pass of every method and of the likelihood at three sizes, against autograd over whole factors, against the first system's formulas,
-            and against the machine's own rate of float32 matrix products; all take turns, a ratio is of one round
+speed       forward and backward pass of every method and of the likelihood at three sizes, against autograd
+            over whole factors, against the first system's formulas, and against the machine's own rate of
+            float32 matrix products; all take turns, a ratio is of one round
 memory      true peak of tensors beyond parameters, gradients, samples and centers
-objectives  8gaussians, 64 centers, 600 steps, ten seeds: what is learnt by the exact loss and by the average of the losses of chunks of 16, from the
-            width h that neighbours suggest and from 0.28; three seeds by chunks of 4, and by the first system's formulas
+objectives  8gaussians, 64 centers, 600 steps, ten seeds: what is learnt by the exact loss and the average of
+            the losses of chunks of 16, from the width h that neighbours suggest and from 0.28; three seeds by
+            chunks of 4, and by the first system's formulas
 large       one exact step at d 3072, K 1000, B 8 in a process of its own: seconds and peak RSS
 The results go to results/wpo_speed.json, wpo_memory_peaks.json, wpo_objectives.json, wpo_large.json.
 """
@@ -17,16 +19,8 @@ import torch
 
 from memtrain.core import MemtrainError, format_size, save_result
 from memtrain.measure import measure_command, measure_peak
-from memtrain.wpo import (
-    FactorNet,
-    fit_mixing,
-    ism_loss,
-    log_prob,
-    make_points,
-    sample,
-    sliced_wasserstein,
-    true_log_prob,
-)
+from memtrain.mixtures import make_points, sliced_wasserstein, true_log_prob
+from memtrain.wpo import FactorNet, fit_mixing, ism_loss, log_prob, sample
 
 SIZES = (192, 256, 32), (768, 64, 8), (1536, 64, 8)
 
@@ -66,7 +60,6 @@ def ways(d, K, B, **kw):
         'dense': lambda: ism_loss(net, x, mu, 'dense'),
         'chunked, 8': lambda: ism_loss(net, x, mu, 'chunked', chunk_size=8),
         'matrix_free': lambda: ism_loss(net, x, mu, **kw),
-        'matrix_free, bfloat16': lambda: ism_loss(net, x, mu, matmul_dtype=torch.bfloat16, **kw),
         'matrix_free, screened': lambda: ism_loss(net, x, mu, screen=30, **kw),
         'likelihood': lambda: ism_loss(net, x, mu, likelihood=1.0, **kw),
     }

@@ -1,11 +1,14 @@
-"""Trained mixtures beside cheap baselines: held-out nats and sliced Wasserstein distance on the plane's eight sets, digits and CIFAR-10.
+"""Trained mixtures beside cheap baselines: held-out nats and distance: the plane, digits, CIFAR-10.
 
-    python benchmarks/wpo_baselines.py [--data digits …] [--seeds 3]      # writes results/wpo_baselines_digits.json …, a file for each set of data
+    python benchmarks/wpo_baselines.py [--data digits …] [--seeds 3]  # results/wpo_baselines_digits.json …
     python benchmarks/wpo_baselines.py --data cifar10 --data_dir FOLDER   # minutes, and about 2 GiB
     python benchmarks/wpo_baselines.py --dry                              # prints and writes nothing
 
-Baselines: one Gaussian, one with a ridge on its covariance (images), a kernel density estimate (round kernels or kernels of the pooled covariance), and scikit-learn's GaussianMixture (pip install scikit-learn). Ridge, width and number of components are those that samples apart find
-likeliest; so are our centers, out of the numbers in CHOICES, with seed 0, for all seeds. Held-out samples choose nothing. All see the same samples to learn from and are measured on the same held-out ones.
+Baselines: one Gaussian, one with a ridge on its covariance (images), a kernel density estimate (round
+kernels or kernels of the pooled covariance), and scikit-learn's GaussianMixture (pip install scikit-learn).
+Ridge, width and number of components are those that samples apart find likeliest; so are our centers, out
+of the numbers in CHOICES, with seed 0, for all seeds. Held-out samples choose nothing. All see the same
+samples to learn from and are measured on the same held-out ones.
 """
 
 import argparse
@@ -39,7 +42,7 @@ OBJECTIVES = {"maximum likelihood": 1.0, "half of each": 0.5, "score matching": 
 def baselines(name, seed, train, val, held_out, noise):
     "Held-out nats and distance of each"
     import torch
-    from memtrain.wpo import sliced_wasserstein
+    from memtrain.mixtures import sliced_wasserstein
     from memtrain.wpo_start import Whitening
 
     def judge(nll, drawn, **kw):
@@ -124,7 +127,8 @@ def baselines(name, seed, train, val, held_out, noise):
 
 def train(name, seed, K, data_dir, **kw):
     "A finished trainer, and what it found"
-    from memtrain.wpo_train import WPOConfig, WPOTrainer, judge_mixture
+    from memtrain.mixtures import judge_mixture
+    from memtrain.wpo_train import WPOConfig, WPOTrainer
 
     start, used = time.perf_counter(), time.process_time()
     t = WPOTrainer(
@@ -217,8 +221,8 @@ def main():
 
     for name in a.data:
         command = (
-            f"python benchmarks/wpo_baselines.py --data {name} --seeds {a.seeds} --objectives {' '.join(map(repr, a.objectives))}"
-            + " --data_dir …" * (name == "cifar10")
+            f"python benchmarks/wpo_baselines.py --data {name} --seeds {a.seeds} "
+            f"--objectives {' '.join(map(repr, a.objectives))}" + " --data_dir …" * (name == "cifar10")
         )
         done = {K: train(name, 0, K, a.data_dir) for K in CHOICES[name]}
         vals = {K: f["val"] for K, (_, f) in done.items()}

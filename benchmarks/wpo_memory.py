@@ -2,14 +2,16 @@
 
     python benchmarks/wpo_memory.py [--settings 64] [--seed 8] [--choices 16] [--work 6e9]
 
-Each setting is a strategy with its knobs, 2 to 512 dimensions, 1 to 2,000 centers, 1 to 64 samples, panels of 8 to 64 columns, 16 to 128 hidden
-units in 2 to 5 layers; WORK bounds its multiply-adds. Bytes are those of `measure_peak` over a forward and a backward pass, beyond parameters,
-gradients, centers and batch. Seconds are the least of three passes, on one thread. Then CHOICES problems of 16 dimensions or more are drawn, with a
-budget between what the closest needs and twice that, and of `choose_strategy`'s rows all that fit are run: how much slower is the chosen one than
-the fastest of them, and how far are its loss and the dense one, in float32, from the dense one in float64? The loss is a difference, so this is told twice: relative
-to the loss, and to the sum of the sizes of its two terms, twice the Laplacian's part and the squared score.
-Last, whole training steps: the peak of network, gradients, AdamW and pass together.
-The result goes to results/wpo_memory.json.
+Each setting is a strategy with its knobs, 2 to 512 dimensions, 1 to 2,000 centers, 1 to 64 samples, panels
+of 8 to 64 columns, 16 to 128 hidden units in 2 to 5 layers; WORK bounds its multiply-adds. Bytes are those
+of `measure_peak` over a forward and a backward pass, beyond parameters, gradients, centers and batch.
+Seconds are the least of three passes, on one thread. Then CHOICES problems of 16 dimensions or more are
+drawn, with a budget between what the closest needs and twice that, and of `choose_strategy`'s rows all that
+fit are run: how much slower is the chosen one than the fastest of them, and how far are its loss and the
+dense one, in float32, from the dense one in float64? The loss is a difference, so this is told twice:
+relative to the loss, and to the sum of the sizes of its two terms, twice the Laplacian's part and the
+squared score. Last, whole training steps: the peak of network, gradients, AdamW and pass together. The
+result goes to results/wpo_memory.json.
 """
 
 import argparse, math, os, random, statistics, time
@@ -221,13 +223,17 @@ def main():
     for _ in range(a.settings):
         values["settings"].append(s := measure_setting(draw(r, a.work)))
         print(
-            f"{s['strategy']:22} d {s['dim']:3} K {s['centers']:4} B {s['batch_size']:2}: {format_size(s['pass']):>9}, predicted {s['ratio']:.3f} of it; {s['seconds']:.4f} s, predicted {s['seconds_ratio']:.2f} of it",
+            f"{s['strategy']:22} d {s['dim']:3} K {s['centers']:4} B {s['batch_size']:2}: "
+            f"{format_size(s['pass']):>9}, "
+            f"predicted {s['ratio']:.3f} of it; {s['seconds']:.4f} s, "
+            f"predicted {s['seconds_ratio']:.2f} of it",
             flush=True,
         )
     for _ in range(a.choices):
         values["choices"].append(c := measure_choice(r, a.work))
         print(
-            f"d {c['dim']:3} K {c['centers']:4} B {c['batch_size']:2}: {c['chosen']} ({c['chunk_size']}), {c['slower']:.2f} times as long as the fastest of {len(c['seconds'])}; loss {c['error']}",
+            f"d {c['dim']:3} K {c['centers']:4} B {c['batch_size']:2}: {c['chosen']} ({c['chunk_size']}), "
+            f"{c['slower']:.2f} times as long as the fastest of {len(c['seconds'])}; loss {c['error']}",
             flush=True,
         )
     values["steps"] = [measure_step(*item) for item in PEAK.items()]

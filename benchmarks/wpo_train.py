@@ -1,11 +1,14 @@
-"""How well mixtures learn by the exact loss: likelihood and sliced Wasserstein distance on samples that nobody has seen.
+"""How well mixtures learn by the exact loss: likelihood and distance on samples that nobody has seen.
 
     python benchmarks/wpo_train.py [--seeds 3] [--parts before points averaged centers digits images_seen]
 
-Before: what training begins with, the factors I/h and fitted mixing weights. Points: eight Gaussians with 64 centers, the checkerboard with 200; 600 steps, every seed. Averaged: the eight Gaussians again, by the mean of the losses of
-separate mixtures of 16, 4 and 1 centers, with all else the same. Centers: the checkerboard with 50 to 1,200 centers. Digits: 200 centers among the images, 250 steps, every seed, beside a single
-Gaussian with a full covariance matrix. Images seen: digits once more, without leaving images that are centers out of their own sums.
-The result goes to results/wpo_train.json, that of before to wpo_untrained.json, after every part; parts that are not asked for stay in it as they were.
+Before: what training begins with, the factors I/h and fitted mixing weights. Points: eight Gaussians with
+64 centers, the checkerboard with 200; 600 steps, every seed. Averaged: the eight Gaussians again, by the
+mean of the losses of separate mixtures of 16, 4 and 1 centers, with all else the same. Centers: the
+checkerboard with 50 to 1,200 centers. Digits: 200 centers among the images, 250 steps, every seed, beside a
+single Gaussian with a full covariance matrix. Images seen: digits once more, without leaving images that
+are centers out of their own sums. The result goes to results/wpo_train.json, that of before to
+wpo_untrained.json, after every part; parts that are not asked for stay in it as they were.
 """
 
 import argparse, math, os
@@ -62,9 +65,11 @@ def averaged(size):
 def single_gaussian(seed):
     "Negative log likelihood of held-out digits under one Gaussian with the mean and covariance of the others"
     import torch
-    from memtrain.wpo_train import load_data
+    from memtrain.mixtures import load_images, see_images
 
-    x, held_out = (t.double() for t in load_data("digits", seed=seed))
+    images, apart, levels = load_images("digits", seed=seed)
+    g = torch.Generator().manual_seed(seed)
+    held_out, x = (see_images(part, levels, generator=g).double() for part in (apart, images))
     return -torch.distributions.MultivariateNormal(x.mean(0), x.T.cov()).log_prob(held_out).mean().item()
 
 

@@ -9,29 +9,29 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
     from .core import MemtrainError
     from .loader import TokenLoader
     from .measure import measure_peak, track_memory
-    from .estimate import simulate
     from .model import GPT, GPTConfig
     from .shards import ShardWriter, TokenShards
     from .stream import TokenStream
     from .traces import TraceShards, TraceWriter, iter_pickle, shard_traces
-    from .train import TrainConfig, Trainer, chunked_cross_entropy, load_run
+    from .train import TrainConfig, Trainer, chunked_cross_entropy
+    from .weights import load_run
     from .wpo import FactorNet, ism_loss
 
 _HOMES = {
     "core": "MemtrainError",
     "loader": "TokenLoader",
     "measure": "measure_peak track_memory",
-    "estimate": "simulate",
     "model": "GPT GPTConfig",
     "shards": "ShardWriter TokenShards",
     "stream": "TokenStream",
     "traces": "TraceShards TraceWriter iter_pickle shard_traces",
-    "train": "TrainConfig Trainer chunked_cross_entropy load_run",
+    "train": "TrainConfig Trainer chunked_cross_entropy",
+    "weights": "load_run",
     "wpo": "FactorNet ism_loss",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ROOMS = (
-    "bench cli estimate formats gpu plan prepare routing text tokenization".split()
+    "bench cli devices estimate formats plan prepare routing simulate text tokenization".split()
 )  # whose main function is called as they are: memtrain.plan.plan
 _NAMES = list(_HOME) + sorted(set(_HOMES).union(_ROOMS))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .core import MIB
 from .cuda import WORKSPACE
-from .estimate import DeviceProfile, get_profile
+from .devices import Device, find_device
 from .measure import Trace
 
 # %% ../nbs/memory/05_allocator.ipynb #eeba5090
@@ -197,7 +197,7 @@ class _Expandable(_Heap):
 class Reserved:
     "What a caching allocator makes of a trace"
 
-    profile: DeviceProfile  # of the device
+    profile: Device  # of the device
     # (events, 2), bytes, int64: allocated and reserved after each event, up to where memory ran out
     timeline: np.ndarray
     releases: tuple[int, ...] = ()  # events at which it gave back what it held unused, since memory was short
@@ -236,12 +236,12 @@ _PRODUCTS = frozenset('mm addmm bmm baddbmm addmv addbmm linear _addmm_activatio
 
 def reserve(
     trace: Trace,  # from `measure_step`, `simulate` or a `TraceBuilder`
-    profile: str | DeviceProfile,  # of the device, or its name
+    profile: str | Device,  # of the device, or its name
     # bytes that segments may take, such as `profile.capacity`; without end by default
     capacity: int | None = None,
 ) -> Reserved:
     "Replay `trace` in the allocator of the device `profile`, with `capacity` bytes to be had"
-    profile, starts = get_profile(profile), {b.start: b.op for b in trace.blocks}
+    profile, starts = find_device(profile), {b.start: b.op for b in trace.blocks}
     if not profile.caching:  # what is allocated is what is reserved
         total = trace.timeline.sum(1)
         at = next((int(i) for i in np.flatnonzero(total > capacity)), None) if capacity is not None else None

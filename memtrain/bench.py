@@ -4,17 +4,16 @@
 
 # %% auto #0
 __all__ = ['VOCAB', 'HALF', 'LARGEST', 'FORMATS', 'WAYS', 'LIMITS', 'ADD', 'encode_positions', 'decode_positions', 'BenchData',
-           'data_format', 'find_row', 'check_batch', 'in_child', 'Way', 'way', 'widen', 'open_ours', 'shuffled_batches',
-           'open_arrow', 'open_litdata', 'in_batches', 'select_ways', 'held_memory', 'read_bytes', 'timed',
-           'import_peer', 'shared_memory_cleaned', 'files_of', 'resident_bytes', 'drop_cache', 'summarize_rates',
-           'is_peer', 'format_table', 'format_number', 'BenchOptions', 'Bench', 'run_bench', 'installed_versions',
-           'load_bench']
+           'data_format', 'find_row', 'check_batch', 'Way', 'way', 'widen', 'open_ours', 'select_ways', 'timed',
+           'files_of', 'resident_bytes', 'drop_cache', 'summarize_rates', 'is_peer', 'format_table', 'format_number',
+           'BenchOptions', 'Bench', 'run_bench', 'installed_versions', 'load_bench']
 
 # %% ../nbs/reference/70_bench.ipynb #24e0590d
-import contextlib, ctypes, functools, gc, importlib, importlib.metadata, importlib.util, io, json, math, mmap, multiprocessing, os, re, shutil
-import statistics, subprocess, sys, sysconfig, tempfile, time, types, warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import contextlib, ctypes, gc, importlib, importlib.metadata, importlib.util, math, mmap, multiprocessing, os
+import shutil, statistics, subprocess, sys, tempfile, time, warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,11 @@ import psutil
 from matplotlib.figure import Figure
 
 from memtrain.core import (
-    delegates,
     MIB,
     MemtrainError,
     Result,
+    check_whole,
+    delegates,
     load_result,
     markdown_table,
     option,
@@ -35,9 +35,15 @@ from memtrain.core import (
     results_dir,
     save_result,
 )
-from .folders import atomic_write, check_writable
+from .folders import IMAGES, check_output, save_figure
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards
+
+# Loaders of token batches on the same work, as ratios to the limit of the machine. The ids tell where they are, so a
+# batch can be checked; each way to load has a process of its own, which holds nothing of the others and dies with what
+# it mapped; and rounds go in turns, since machines slow down for a while. It costs 128 MB of disk for 64 million ids,
+# a process with its imports for each way, and about a minute. The loaders that the command's flags don't name are
+# in benchmarks/peers.py, which registers them here.
 
 # %% ../nbs/reference/70_bench.ipynb #d2b6e1ed
 VOCAB, HALF = 50257, 25_000  # of the made ids: how many there are, and the base of their code
@@ -77,11 +83,12 @@ class BenchData:
     block_size: int = 1024  # tokens in a window (T)
     dtype: str = '<u2'  # of the stored ids
     vocab_size: int = VOCAB  # how many ids there are
-    source: Any = None  # `TokenShards` to take the ids from; by default ids that tell where they are
-    made: bool = True  # whether the ids tell where they are
+    source: str | None = (
+        None  # folder of a data set to take the ids from; by default ids that tell where they are
+    )
 
     def __post_init__(self):
-        self.folder, self.made = Path(self.folder), self.made and self.source is None
+        self.folder, self.made = Path(self.folder), self.source is None
         self.row = self.block_size + 1  # ids of a window with its last target
         self.windows = (self.tokens - 1) // self.block_size  # in an epoch
         self.width = np.dtype(self.dtype).itemsize  # bytes of an id
@@ -135,25 +142,28 @@ def data_format(
     return register
 
 
+def _pieces(tokens, step=2**20):
+    "Where pieces of `step` ids begin and end"
+    return ((i, min(i + step, tokens)) for i in range(0, tokens, step))
+
+
 @data_format('raw')
-def _write_raw(data, dest, step=2**20):
+def _write_raw(data, dest):
     "One file of bare ids"
+    source = None if data.made else TokenShards(data.source)
     with open(dest / 'train.bin', 'wb') as f:
-        for i in range(0, data.tokens, step):
-            j = min(i + step, data.tokens)
-            f.write(
-                (encode_positions(i, j) if data.made else np.asarray(data.source[i:j], data.dtype)).tobytes()
-            )
+        for i, j in _pieces(data.tokens):
+            ids = encode_positions(i, j) if data.made else np.asarray(source[i:j], data.dtype)
+            f.write(ids.tobytes())
 
 
 @data_format('shards')
-def _write_shards(data, dest, step=2**20):
+def _write_shards(data, dest):
     "memtrain's own"
     ids = data.ids()
-    dest.rmdir()
     with ShardWriter(dest, vocab_size=data.vocab_size) as w:
-        for i in range(0, data.tokens, step):
-            w.write(np.asarray(ids[i : i + step]))
+        for i, j in _pieces(data.tokens):
+            w.write(np.asarray(ids[i:j]))
 
 # %% ../nbs/reference/70_bench.ipynb #b4f70fbb
 def find_row(
@@ -161,17 +171,18 @@ def find_row(
     row: np.ndarray,  # (n,) ids
 ) -> int:  # position of the first, -1 if they don't follow each other anywhere
     "Where `row` stands in `data`"
-    if not data.made:
-        if (row != row.astype(data.dtype)).any():
-            return -1
-        with open(data.raw, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
-            at = m.find(wanted := row.astype(data.dtype).tobytes())
-            while at > 0 and at % data.width:
-                at = m.find(wanted, at + 1)  # found, but across two ids
-            return at // data.width
-    at = int(decode_positions(row[0], row[1]))
-    inside = 0 <= at <= data.tokens - len(row)
-    return at if inside and (encode_positions(at, at + len(row)) == row).all() else -1
+    if data.made:
+        at = int(decode_positions(row[0], row[1]))
+        inside = 0 <= at <= data.tokens - len(row)
+        return at if inside and (encode_positions(at, at + len(row)) == row).all() else -1
+    wanted = row.astype(data.dtype)
+    if (row != wanted).any():
+        return -1
+    with open(data.raw, 'rb') as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
+        at = m.find(wanted.tobytes())
+        while at > 0 and at % data.width:
+            at = m.find(wanted.tobytes(), at + 1)  # found, but across two ids
+    return at // data.width
 
 # %% ../nbs/reference/70_bench.ipynb #60a0cc12
 def check_batch(
@@ -192,43 +203,6 @@ def check_batch(
         raise MemtrainError(f'{label}: targets that are not one ahead')
 
 # %% ../nbs/reference/70_bench.ipynb #df186d2c
-def in_child(
-    fn: Callable,  # returns what can be pickled
-    *args,  # for `fn`
-    timeout: float = 400,  # seconds
-) -> Any:
-    "What `fn(*args)` returns, run in a forked process: nothing that it maps, opens or starts stays behind"
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def work():
-        null = os.open(os.devnull, os.O_WRONLY)
-        for fd in (1, 2):
-            os.dup2(null, fd)  # progress bars, and complaints about how it ends
-        try:
-            theirs.send((None, fn(*args)))
-        except BaseException as e:
-            theirs.send((f'{type(e).__name__}: {str(e)[:300]}', None))
-        os._exit(0)
-
-    child = multiprocessing.get_context('fork').Process(target=work)
-    child.start()
-    theirs.close()
-    try:
-        if not ours.poll(timeout):
-            raise RuntimeError(f'not done after {timeout} s')
-        error, value = ours.recv()
-    except EOFError:
-        child.join()
-        raise RuntimeError(f'killed by signal {-child.exitcode}') from None
-    finally:  # too slow, or we were interrupted
-        child.kill()
-        child.join()
-        ours.close()
-    if error:
-        raise RuntimeError(error)
-    return value
-
-# %% ../nbs/reference/70_bench.ipynb #dc296f0e
 WAYS = {}
 
 
@@ -243,15 +217,8 @@ class Way:
     needs: Sequence[str] = ()  # modules that may not be installed
     lead: int = 4  # batches it may have made ahead
     source: str = ''  # whose recommendation it follows
-    known: Callable | None = None  # function of data: what its batches are cut from, where that isn't `data`
-
-    def write(
-        self,
-        data: BenchData,  # what to write
-    ) -> None:
-        "Write what it reads, in a child process, where there is a fork without risk"
-        for name in self.formats:
-            in_child(data.path, name) if sys.platform == 'linux' else data.path(name)
+    load: Callable = importlib.import_module  # imports one of `needs`
+    cut_from: Callable = lambda data: data  # the `BenchData` that its batches are cut from
 
     def batches(
         self,
@@ -259,7 +226,7 @@ class Way:
         first: int = 0,  # epoch to begin with
     ) -> Iterator:  # (x, y)
         "Batches without end, the first two of them checked"
-        epoch, known = first, self.known(data) if self.known else data
+        epoch, known = first, self.cut_from(data)
         while True:
             given = 0
             for x, y in self.epoch(data, epoch):
@@ -299,16 +266,11 @@ LIMITS = ('limit_fresh', 'limit_preallocated', 'limit_read')
 
 @way('limit_fresh', 'limit: in order, fresh arrays')
 def _(data, epoch):
-    ids, shape, n = (
-        np.asarray(data.ids()),
-        (data.batch_size, data.block_size),
-        data.batch_size * data.block_size,
-    )
+    ids, shape = np.asarray(data.ids()), (data.batch_size, data.block_size)
+    n = math.prod(shape)
     for i in range(0, len(ids) - n, n):
-        yield (
-            ids[i : i + n].astype(np.int64).reshape(shape),
-            ids[i + 1 : i + n + 1].astype(np.int64).reshape(shape),
-        )
+        x, y = ids[i : i + n], ids[i + 1 : i + n + 1]
+        yield x.astype(np.int64).reshape(shape), y.astype(np.int64).reshape(shape)
 
 
 def _fill(pieces, data):
@@ -355,73 +317,18 @@ def open_ours(
     return iter(loader)
 
 
-for _key, _said, _kw in (
-    ('ours_block', '', {}),
-    ('ours_prefetch', ', prefetch=4', {'prefetch': 4}),
-    ('ours_workers', ', num_workers=2', {'num_workers': 2}),
-):
-    way(_key, f'memtrain{_said}', ['shards'], lead=32 if _kw else 4, source='../data/24_loader.ipynb')(
-        functools.partial(open_ours, **_kw)
-    )
-
-# %% ../nbs/reference/70_bench.ipynb #38abe393
-_TEXT_TOKENS = 1_500_000  # ids of the text, at least
+_LOADER = '../data/24_loader.ipynb'
+way('ours_block', 'memtrain', ['shards'], source=_LOADER)(open_ours)
 
 
-@data_format('text')
-def _write_text(data, dest, size=6e6):
-    "Sources of Python as records, a tokenizer learned from them, and their ids as `prepare` has them"
-    from memtrain.prepare import prepare, train_bpe
-
-    texts, found = [], 0
-    for p in sorted(Path(sysconfig.get_paths()['stdlib']).rglob('*.py')):
-        if 'site-packages' in p.parts or found >= size:
-            continue
-        texts.append(p.read_text(encoding='utf-8', errors='ignore'))
-        found += len(texts[-1])
-    (dest / 'text.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
-    (dest / 'tokenizer.json').write_text(train_bpe(texts[::4], 8192).state(), encoding='utf-8')
-    prepare(
-        [str(dest / 'text.jsonl')],
-        dest / 'shards',
-        tokenization=str(dest / 'tokenizer.json'),
-        val_fraction=0,
-        workers=1,
-    )
-
-
-def _known_text(data):
-    "The ids that a stream of the text has to give"
-    ids = TokenShards(data.path('text') / 'shards')
-    return BenchData(
-        data.path('text'),
-        len(ids),
-        data.batch_size,
-        data.block_size,
-        np.dtype(ids.dtype).str,
-        ids.vocab_size,
-        ids,
-    )
-
-
-@way('ours_stream', 'memtrain TokenStream, tokenising', ['text'], known=_known_text, source='page 13')
+@way('ours_prefetch', 'memtrain, prefetch=4', ['shards'], lead=32, source=_LOADER)
 def _(data, epoch):
-    from memtrain.stream import TokenStream
+    return open_ours(data, epoch, prefetch=4)
 
-    folder = data.path('text')
-    buffer = min(
-        1000, _TEXT_TOKENS // data.block_size // 2
-    )  # so that the last row, which isn't full, comes late
-    stream = TokenStream(
-        folder / 'text.jsonl',
-        folder / 'tokenizer.json',
-        data.batch_size,
-        data.block_size,
-        shuffle_buffer_size=buffer,
-        drop_last=True,
-    )
-    stream.epoch = epoch
-    return iter(stream)
+
+@way('ours_workers', 'memtrain, num_workers=2', ['shards'], lead=32, source=_LOADER)
+def _(data, epoch):
+    return open_ours(data, epoch, num_workers=2)
 
 # %% ../nbs/reference/70_bench.ipynb #6dbda588
 @way(
@@ -461,9 +368,11 @@ def _torch_loader(data, epoch, **kw):
 
 _DATALOADER = 'https://docs.pytorch.org/docs/stable/data.html'
 way('torch_loader', 'torch DataLoader over windows', ['shards'], source=_DATALOADER)(_torch_loader)
-way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source=_DATALOADER)(
-    functools.partial(_torch_loader, num_workers=2)
-)
+
+
+@way('torch_workers', 'torch DataLoader, num_workers=2', ['shards'], lead=32, source=_DATALOADER)
+def _(data, epoch):
+    return _torch_loader(data, epoch, num_workers=2)
 
 # %% ../nbs/reference/70_bench.ipynb #1a98c275
 _GRAIN = dict(formats=['shards'], needs=['grain'], lead=40)
@@ -549,157 +458,10 @@ def _(data, epoch):
     for x, y in _tf_batches(data, epoch):
         yield torch.tensor(x.numpy()), torch.tensor(y.numpy())
 
-# %% ../nbs/reference/70_bench.ipynb #d9c8d060
-def shuffled_batches(
-    data: BenchData,
-    n: int,  # how many there are
-    epoch: int,
-) -> np.ndarray:  # a row a batch
-    "A permutation of `n` indices, cut into full batches"
-    order = np.random.default_rng([1, epoch]).permutation(n)
-    return order[: n // data.batch_size * data.batch_size].reshape(-1, data.batch_size)
-
-
-@data_format('arrow')
-def _write_arrow(data, dest, width=None, rows=None):
-    "An Arrow table of rows"
-    import pyarrow as pa
-
-    width = width or data.row
-    schema = pa.schema({'input_ids': pa.list_(pa.from_numpy_dtype(np.dtype(data.dtype)), width)})
-    with pa.OSFile(str(dest / 'data.arrow'), 'wb') as f, pa.ipc.new_stream(f, schema) as out:
-        for block in rows or data.rows(1000):
-            column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).ravel()), width)
-            out.write_batch(pa.record_batch([column], schema=schema))
-
-
-def open_arrow(
-    data: BenchData,
-    name: str = 'arrow',  # of its format
-) -> Any:  # a `datasets.Dataset`
-    "The table as a data set"
-    import datasets
-
-    datasets.disable_progress_bars()
-    return datasets.Dataset.from_file(str(data.path(name) / 'data.arrow'))
-
-
-@way(
-    'hf',
-    'Hugging Face datasets, numpy format',
-    ['arrow'],
-    needs=['datasets', 'pyarrow'],
-    source='https://huggingface.co/docs/datasets/use_with_pytorch',
-)
-def _(data, epoch):
-    ds = open_arrow(data).with_format('numpy')
-    for indices in shuffled_batches(data, len(ds), epoch):
-        yield widen(ds[indices.tolist()]['input_ids'])
-
-# %% ../nbs/reference/70_bench.ipynb #04974891
-def _litdata_piece(raw, dtype, span):
-    yield np.array(np.memmap(raw, dtype, mode='r')[span[0] : span[1]])
-
-
-@data_format('litdata')
-def _write_litdata(data, dest, chunk_bytes='64MB'):
-    "LitData's chunks of tokens"
-    import litdata
-
-    step, end = 1024 * data.row, data.tokens // data.row * data.row
-    litdata.optimize(
-        functools.partial(_litdata_piece, data.raw, data.dtype),
-        [(i, min(i + step, end)) for i in range(0, end, step)],
-        output_dir=str(dest),
-        chunk_bytes=chunk_bytes,
-        num_workers=1,
-        start_method='fork',
-        keep_data_ordered=True,
-        item_loader=litdata.TokensLoader(block_size=data.row),
-    )
-
-
-def open_litdata(
-    data: BenchData,
-    epoch: int,
-    **kw: Any,  # of its `StreamingDataset`
-) -> Any:  # rows
-    "LitData's data set of rows"
-    import litdata
-
-    return litdata.StreamingDataset(
-        str(data.path('litdata')),
-        item_loader=litdata.TokensLoader(block_size=data.row),
-        shuffle=True,
-        seed=42 + epoch,
-        **kw,
-    )
-
-
-def in_batches(
-    rows: Iterable[np.ndarray],  # of ids
-    size: int,  # of a batch
-) -> Iterator:  # of x and y
-    "Full batches of the rows that an iterator gives one by one"
-    batch = []
-    for row in rows:  # one loop: asking LitData's data set for an iterator begins anew
-        batch.append(row)
-        if len(batch) == size:
-            yield widen(np.stack(batch))
-            batch = []
-
-
-@way(
-    'litdata',
-    'LitData, rows stacked',
-    ['litdata'],
-    needs=['litdata'],
-    source='https://lightning.ai/docs/litdata/features/llm-pre-training',
-)
-def _(data, epoch):
-    return in_batches(open_litdata(data, epoch), data.batch_size)
-
-# %% ../nbs/reference/70_bench.ipynb #6238bc8a
-@data_format('mds')
-def _write_mds(data, dest):
-    "MosaicML's files of rows"
-    from streaming import MDSWriter
-
-    with MDSWriter(out=str(dest), columns={'tokens': f'ndarray:{np.dtype(data.dtype).name}:{data.row}'}) as w:
-        for block in data.rows():
-            for row in block:
-                w.write({'tokens': row})
-
-
-@way(
-    'mosaic',
-    'MosaicML Streaming',
-    ['mds'],
-    needs=['streaming'],
-    source='https://docs.mosaicml.com/projects/streaming/en/stable/getting_started/main_concepts.html',
-)
-def _(data, epoch):
-    import torch
-    from streaming import StreamingDataset
-
-    ds = StreamingDataset(
-        local=str(data.path('mds')),
-        shuffle=True,
-        shuffle_seed=epoch,
-        batch_size=data.batch_size,
-        num_canonical_nodes=1,
-    )
-    join = lambda rows: widen(np.stack([r['tokens'] for r in rows]))
-    return iter(torch.utils.data.DataLoader(ds, batch_size=data.batch_size, drop_last=True, collate_fn=join))
-
 # %% ../nbs/reference/70_bench.ipynb #dc5c2d13
-ADD = {
+ADD = {  # module: the line that adds it
     'grain': "pip install 'memtrain[jax]'",
     'tensorflow': "pip install 'memtrain[tf]'",
-    'datasets': "pip install 'memtrain[hub]'",
-    'pyarrow': "pip install 'memtrain[parquet]'",
-    'litdata': 'pip install litdata',
-    'streaming': 'pip install mosaicml-streaming',
 }
 
 
@@ -707,21 +469,18 @@ def select_ways(
     keys: Sequence[str] | None = None,  # of `WAYS`; all by default
     skip_tf: bool = False,  # leave tf.data out
     skip_grain: bool = False,  # leave Grain out
-    cold: bool = False,  # leave out what would only be measured at tokenising
 ) -> tuple[list[Way], dict[str, str]]:  # the ways, and {label: why it is left out}
     "The ways that can run here, and why the others can't"
-    for key in keys or ():
+    chosen, left_out = [], {}
+    for key in keys or WAYS:
         if key not in WAYS:
             raise MemtrainError(f'no way to load is called {key!r}', f'take one of {", ".join(WAYS)}')
-    chosen, left_out = [], {}
-    for w in map(WAYS.get, keys or WAYS):
+        w = WAYS[key]
         missing = [ADD[m] for m in w.needs if not importlib.util.find_spec(m)]
         if skip_tf and 'tensorflow' in w.needs:
             left_out[w.label] = 'skipped (--skip_tf)'
         elif skip_grain and 'grain' in w.needs:
             left_out[w.label] = 'skipped (--skip_grain)'
-        elif cold and 'text' in w.formats:
-            left_out[w.label] = 'tokenises, and has read its text long before its batches'
         elif missing:
             left_out[w.label] = f"to add it: {' && '.join(missing)}"
         else:
@@ -729,13 +488,13 @@ def select_ways(
     return chosen, left_out
 
 # %% ../nbs/reference/70_bench.ipynb #13ec8d38
-def held_memory() -> int:  # bytes
-    "What this process and those below it hold: PSS on Linux, RSS elsewhere"
+def _held_memory():
+    "Bytes that this process and those below it hold: PSS on Linux, RSS elsewhere"
     return (pss if sys.platform == 'linux' else rss)(children=True)
 
 
-def read_bytes() -> int | None:
-    "What this process and those below it made the disk deliver so far; None where the system doesn't tell"
+def _read_bytes():
+    "Bytes that this process and those below it made the disk deliver so far; None where the system doesn't tell"
     here = psutil.Process()
     if not hasattr(here, 'io_counters'):
         return None
@@ -762,28 +521,28 @@ def timed(
 
 # %% ../nbs/reference/70_bench.ipynb #e7d475be
 class _Worker:
-    "What the process of the way `key` can be asked for"
+    "What the process of a `way` can be asked for"
 
-    def __init__(self, key, data, seconds=0.2):
-        self.way, self.data, self.seconds, self.running = WAYS[key], data, seconds, None
+    def __init__(self, way, data, seconds=0.2):
+        self.way, self.data, self.seconds, self.running = way, data, seconds, None
 
     def prepare(self):
-        """Import what is needed, write the formats, and read the files once, so that they are in the page
-        cache"""
-        for m in ('memtrain.loader', *self.way.needs):
-            import_peer(m)
+        "Import what is needed, write the formats, and read the files once, so that they are in the page cache"
+        importlib.import_module('memtrain.loader')
+        for module in self.way.needs:
+            self.way.load(module)
         import torch
 
-        self.way.write(self.data)
         for p in files_of(self.way, self.data):
             with open(p, 'rb', buffering=0) as f:
                 into = bytearray(2**16)
                 while f.readinto(into):
                     pass
+        # the code of a library is read from its file when it is first used
         rows = torch.stack([torch.from_numpy(np.arange(8)) for _ in range(2)])
         next(iter(torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True, generator=torch.Generator())))
         gc.collect()
-        self.before = held_memory()
+        self.before = _held_memory()
         return {'imports_memory': self.before}
 
     def begin(self, num_batches):
@@ -793,7 +552,7 @@ class _Worker:
         next(batches)
         first = time.perf_counter() - started
         timed(batches, 0, num_batches)
-        return {'first_seconds': first, 'memory': max(0, held_memory() - self.before)}
+        return {'first_seconds': first, 'memory': max(0, _held_memory() - self.before)}
 
     def open(self):
         "Get ready for rounds"
@@ -808,14 +567,11 @@ class _Worker:
 
     def cold(self, num_batches):
         "The same from opening the data on, and what was read from the disk for it"
-        before, started = read_bytes(), time.perf_counter()
+        before, started = _read_bytes(), time.perf_counter()
         tokens, _ = timed(self.way.batches(self.data), 0, num_batches)
         seconds = time.perf_counter() - started
-        return {
-            'tokens': tokens,
-            'seconds': seconds,
-            'fetched': None if before is None else read_bytes() - before,
-        }
+        fetched = None if before is None else _read_bytes() - before
+        return {'tokens': tokens, 'seconds': seconds, 'fetched': fetched}
 
 # %% ../nbs/reference/70_bench.ipynb #978ec5ac
 class _Failed(Exception):
@@ -823,14 +579,19 @@ class _Failed(Exception):
 
 
 def _serve(fd):
-    "Answer questions from the pipe `fd` until it is closed"
+    "Answer questions from the pipe `fd` until it is closed; this process is for nothing else"
     warnings.filterwarnings('ignore')  # what libraries say about each other's deprecations
     with Connection(fd) as pipe, contextlib.suppress(EOFError):
-        worker = _Worker(*pipe.recv())
+        (file, key, data), worker = pipe.recv(), None
         while True:
-            name, kw = pipe.recv()
+            order, kw = pipe.recv()
             try:
-                answer = None, getattr(worker, name)(**kw)
+                if key not in WAYS:
+                    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+                    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+                    spec.loader.exec_module(module)  # which registers the way
+                worker = worker or _Worker(WAYS[key], data)
+                answer = None, getattr(worker, order)(**kw)
             except Exception as e:
                 answer = f'{type(e).__name__}: {e}'[:300], None
             pipe.send(answer)
@@ -844,52 +605,35 @@ class _Process:
         self.start()
 
     def start(self):
-        """Start it, told to look for no newer version of anything, and to leave no file but in the folder of
-        the data"""
-        folder, env = (
-            Path(self.data.folder),
-            {
-                name: '1'
-                for name in ('HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK')
-            },
-        )
-        # one each: LitData empties its own
-        env |= {
-            name: str(folder / name)
-            for name in ('TMPDIR', 'DATA_OPTIMIZER_CACHE_FOLDER', 'DATA_OPTIMIZER_DATA_CACHE_FOLDER')
-        }
-        for path in list(env.values())[3:]:
-            Path(path).mkdir(exist_ok=True)
+        "Start it, told to leave no file but in the folder of the data"
+        scratch = Path(self.data.folder) / 'scratch'
+        scratch.mkdir(exist_ok=True)
         # so that the same memtrain is imported
         above = str(Path(importlib.util.find_spec('memtrain').origin).resolve().parents[1])
-        env |= {
-            'TF_CPP_MIN_LOG_LEVEL': '3',
-            'PYTHONPATH': os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')])),
-        }
+        path = os.pathsep.join(filter(None, [above, os.environ.get('PYTHONPATH')]))
+        env = {'TMPDIR': str(scratch), 'PYTHONPATH': path}
+        code = 'import sys; from memtrain.bench import _serve; _serve(int(sys.argv[1]))'
         self.pipe, theirs = multiprocessing.Pipe()
         with theirs:
-            code, fd, null = (
-                'import sys; from memtrain.bench import _serve; _serve(int(sys.argv[1]))',
-                theirs.fileno(),
-                subprocess.DEVNULL,
-            )
             self.process = subprocess.Popen(
-                [sys.executable, '-c', code, str(fd)],
-                pass_fds=[fd],
-                stdin=null,
-                stdout=null,
-                stderr=null,
+                [sys.executable, '-c', code, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, **env},
             )
-        self.pipe.send((self.way.key, replace(self.data, source=None)))
+        home = sys.modules[self.way.epoch.__module__]
+        self.pipe.send((getattr(home, '__file__', None), self.way.key, self.data))
 
     def ask(self, order, **kw):
         "What the process answers"
         try:
             self.pipe.send((order, kw))
-            late = not self.pipe.poll(self.timeout)
-            error, value = (f'not done within {self.timeout} s', None) if late else self.pipe.recv()
+            if not self.pipe.poll(self.timeout):
+                raise _Failed(f'not done within {self.timeout} s')
+            error, value = self.pipe.recv()
         except (EOFError, OSError):
             raise _Failed(f'its process ended, exit {self.process.wait()}: out of memory, perhaps') from None
         if error:
@@ -911,48 +655,6 @@ class _Process:
         return self
 
     __exit__ = stop
-
-# %% ../nbs/reference/70_bench.ipynb #d0fcab61
-def import_peer(
-    module: str,  # name
-) -> None:
-    "Import `module`, whatever it says about itself"
-    names = {}  # empty ones for what MosaicML's package wants of torchvision, where there is none
-    if module == 'streaming':
-        # asks whether there is one
-        with contextlib.suppress(ImportError):
-            importlib.import_module('transformers.feature_extraction_utils')
-        if not importlib.util.find_spec('torchvision'):
-            names = {
-                'torchvision': (),
-                'torchvision.datasets': ('VisionDataset', 'CIFAR10'),
-                'torchvision.transforms': (),
-                'torchvision.transforms.functional': ('to_tensor',),
-            }
-    for name, members in names.items():
-        sys.modules[name] = types.ModuleType(name)
-        for m in members:
-            setattr(sys.modules[name], m, type(m, (), {}))
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            importlib.import_module(module)
-    finally:
-        for name in names:
-            del sys.modules[name]
-
-
-@contextlib.contextmanager
-def shared_memory_cleaned():
-    "Unlink the segments that MosaicML's loader leaves in /dev/shm"
-    folder = Path('/dev/shm')
-    before = set(os.listdir(folder)) if folder.exists() else set()
-    try:
-        yield
-    finally:
-        for name in set(os.listdir(folder) if folder.exists() else ()) - before:
-            if re.fullmatch(r'\d{6}_\w+', name):
-                with contextlib.suppress(OSError):
-                    (folder / name).unlink()
 
 # %% ../nbs/reference/70_bench.ipynb #1fb08db1
 def files_of(
@@ -1097,7 +799,6 @@ class Bench:
             'lowest – highest',
             f'{self.memory_kind}, MiB',
             'first batch, ms',
-            *(['read / needed'] if cold else []),
         ]
         rows = [
             [
@@ -1107,38 +808,30 @@ class Bench:
                 f"{format_number(r['ratio_low'], 2)} – {format_number(r['ratio_high'], 2)}",
                 f"{r['memory'] / MIB:,.0f}",
                 f"{1e3 * r['first_seconds']:,.0f}",
-                *([format_number(r.get('fetched_over_needed'))] if cold else []),
             ]
             for r in self.ways.values()
         ]
+        if cold:
+            head.append('read / needed')
+            for row, r in zip(rows, self.ways.values()):
+                row.append(format_number(r.get('fetched_over_needed')))
         title = (
-            f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, page cache {'cold' if w['cold'] else 'warm'}, "
-            f"median of {w['rounds']} rounds of {w['num_batches']} batches{' or more' * (not w['cold'])}; the limit is '{self.ways[self.limit]['label']}'"
+            f"batches of {w['batch_size']} × {w['block_size']:,} from {w['tokens']:,} tokens, "
+            f"page cache {'cold' if w['cold'] else 'warm'}, "
+            f"median of {w['rounds']} rounds of {w['num_batches']} batches{'' if w['cold'] else ' or more'}; "
+            f"the limit is '{self.ways[self.limit]['label']}'"
         )
         return title, head, rows
 
     def __str__(self):
         title, head, rows = self.table()
-        return '\n'.join(
-            [
-                title,
-                *self.warnings,
-                '',
-                format_table(head, rows),
-                *(f'left out: {k}: {v}' for k, v in self.left_out.items()),
-            ]
-        )
+        left_out = [f'left out: {k}: {v}' for k, v in self.left_out.items()]
+        return '\n'.join([title, *self.warnings, '', format_table(head, rows), *left_out])
 
     def _repr_markdown_(self):
         title, head, rows = self.table()
-        return '\n\n'.join(
-            [
-                title,
-                *self.warnings,
-                markdown_table(head, rows),
-                *(f'left out: {k}: {v}' for k, v in self.left_out.items()),
-            ]
-        )
+        left_out = [f'left out: {k}: {v}' for k, v in self.left_out.items()]
+        return '\n\n'.join([title, *self.warnings, markdown_table(head, rows), *left_out])
 
     @property
     def warnings(self) -> list[str]:
@@ -1147,7 +840,8 @@ class Bench:
         if max(rates) <= 2 * min(rates):
             return []
         return [
-            f"warning: the limit's own rounds differ by a factor of {max(rates) / min(rates):.1f}: something else was at work, so measure again"
+            f"warning: the limit's own rounds differ by a factor of {max(rates) / min(rates):.1f}: "
+            'something else was at work, so measure again'
         ]
 
     def plot(self) -> Figure:
@@ -1173,14 +867,19 @@ class Bench:
     def command(self) -> str:
         "The line that measures it again"
         w = self.work
+        flags = {
+            'num_batches': 'num_batches',
+            'batch_size': 'batch_size',
+            'block_size': 'seq_len',
+            'rounds': 'rounds',
+        }
         parts = [
-            f'--{name} {w[name]}'
-            for name in ('num_batches', 'batch_size', 'block_size', 'rounds')
-            if w[name] != getattr(BenchOptions, name)
+            f'--{flag} {w[name]}' for name, flag in flags.items() if w[name] != getattr(BenchOptions, name)
         ]
         if w['data'] != 'made':
             parts.append('--dataset_dir DIR')
-        return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
+        cold = ['--cold'] if w['cold'] else []
+        return ' '.join(['memtrain bench', *parts, *cold, '--json_file FILE.json'])
 
     def save(
         self,
@@ -1195,50 +894,36 @@ class Bench:
         return save_result(path.stem, asdict(self), self.command, path.parent)
 
 # %% ../nbs/reference/70_bench.ipynb #7e149342
-def _check_numbers(**numbers):
-    "All are 1 or more"
-    for name, n in numbers.items():
-        if n < 1:
-            raise MemtrainError('is too few', 'give 1 or more', name, n)
-
-
-def _make_data(folder, batch_size, block_size, dataset_dir, tokens):
+def _make_data(folder, o, tokens):
     "The data to bench with: made ids, or the first of a data set"
-    batch = batch_size * (block_size + 1)
+    batch = o.batch_size * (o.block_size + 1)
     wanted = tokens or max(64_000_000, 4 * batch)
-    if not dataset_dir:
+    if not o.dataset_dir:
         if not batch < wanted <= LARGEST:
             raise MemtrainError(
-                f'{wanted:,} made tokens can\'t be cut into batches of {batch_size} × {block_size}: they take from {batch + 1:,} to {LARGEST:,}'
+                f"{wanted:,} made tokens can't be cut into batches of {o.batch_size} × {o.block_size}: "
+                f'they take from {batch + 1:,} to {LARGEST:,}'
             )
-        return BenchData(folder, wanted, batch_size, block_size)
-    source = TokenShards(dataset_dir)
+        return BenchData(folder, wanted, o.batch_size, o.block_size)
+    source = TokenShards(o.dataset_dir)
     if len(source) <= batch:
         raise MemtrainError(
-            f'{dataset_dir}: {len(source):,} tokens are less than a batch of {batch_size} × {block_size} needs, {batch + 1:,}: choose a smaller {option("batch_size")} or {option("block_size")}'
+            f'{o.dataset_dir}: {len(source):,} tokens are less than a batch of {o.batch_size} × {o.block_size} '
+            f'needs, {batch + 1:,}',
+            f'choose a smaller {option("batch_size")} or {option("block_size")}',
         )
-    dtype = np.dtype(source.dtype).newbyteorder('<').str
-    return BenchData(
-        folder,
-        min(wanted, len(source)),
-        batch_size,
-        block_size,
-        dtype,
-        source.vocab_size or 2 ** (8 * np.dtype(dtype).itemsize),
-        source,
-    )
+    dtype = np.dtype(source.dtype).newbyteorder('<')
+    vocab_size = source.vocab_size or 2 ** (8 * dtype.itemsize)
+    tokens = min(wanted, len(source))
+    return BenchData(folder, tokens, o.batch_size, o.block_size, dtype.str, vocab_size, str(o.dataset_dir))
 
 # %% ../nbs/reference/70_bench.ipynb #4ae36e1c
 class _Crew:
-    "The processes of all ways that can be measured"
+    "The processes of all ways that can be measured, `cold` or from the page cache"
 
-    def __init__(self, ways, data, left_out, stack):
-        self.data, self.left_out, self.bar = data, left_out, None
+    def __init__(self, ways, data, left_out, stack, cold=False):
+        self.data, self.left_out, self.cold, self.bar = data, left_out, cold, None
         self.members = {w.key: stack.enter_context(_Process(w, data)) for w in ways}
-
-    @property
-    def ways(self):
-        return [p.way for p in self.members.values()]
 
     def ask(self, key, order, **kw):
         "The answer of one; None where it failed, and is no longer a member"
@@ -1258,67 +943,38 @@ class _Crew:
             if self.bar is not None and order != 'open':
                 self.bar.update()
 
-    def ask_all(self, order, backwards=False, **kw):
-        "{key: answer} of all that answered"
-        keys = list(self.members)[:: -1 if backwards else 1]
-        return {key: answer for key in keys for answer in [self.ask(key, order, **kw)] if key in self.members}
+    def ask_cold(self, key, order, **kw):
+        "The same in a process of its own, with the files out of the page cache before it"
+        if (p := self.members.get(key)) is None:
+            return None
+        if p.process is None:
+            p.start()
+            p.ask('prepare')
+        left = drop_cache(files_of(p.way, self.data))
+        if left > 0.001:
+            raise MemtrainError(
+                f'{self.data.folder}: {left:.1%} of the data stays in the page cache',
+                'set TMPDIR to a folder on a disk',
+            )
+        try:
+            return self.ask(key, order, **kw)
+        finally:
+            p.stop()  # some libraries keep files mapped as long as they live
 
     def measure(self, num_batches, rounds):
-        "{key: (start and memory, rounds)}"
+        "{key: (start and memory, rounds)}; every second round goes backwards"
+        ask = self.ask_cold if self.cold else self.ask
         # one at a time has the data open
-        begun, runs = {key: self.ask(key, 'begin', num_batches=num_batches) for key in list(self.members)}, {}
-        self.ask_all('open')
-        for r in range(rounds):
-            for key, answer in self.ask_all('round', backwards=r % 2, num_batches=num_batches).items():
-                runs.setdefault(key, []).append(answer)
-        return {k: (begun[k], runs[k]) for k in self.members}
-
-    def measure_cold(self, num_batches, rounds):
-        "The same with the files out of the page cache before each start and round"
-
-        def ask(key, order):
-            if (p := self.members.get(key)) is None:
-                return None
-            if p.process is None:
-                p.start()
-                p.ask('prepare')
-            left = drop_cache(files_of(p.way, self.data))
-            if left > 0.001:
-                raise MemtrainError(
-                    f'{self.data.folder}: {left:.1%} of the data stays in the page cache; set TMPDIR to a folder on a disk'
-                )
-            try:
-                return self.ask(key, order, num_batches=num_batches)
-            finally:
-                p.stop()  # some libraries keep files mapped as long as they live
-
-        os.sync()
-        begun, runs = {key: ask(key, 'begin') for key in list(self.members)}, {}
+        begun = {key: ask(key, 'begin', num_batches=num_batches) for key in list(self.members)}
+        for key in () if self.cold else list(self.members):
+            self.ask(key, 'open')
+        runs = defaultdict(list)
         for r in range(rounds):
             for key in list(self.members)[:: -1 if r % 2 else 1]:
-                runs.setdefault(key, []).append(ask(key, 'cold'))
-        return {k: (begun[k], runs[k]) for k in self.members}
+                runs[key].append(ask(key, 'cold' if self.cold else 'round', num_batches=num_batches))
+        return {key: (begun[key], runs[key]) for key in self.members}
 
 # %% ../nbs/reference/70_bench.ipynb #c4af3647
-@contextlib.contextmanager
-def _assembled(ways, left_out, steps, *data_args):
-    "A crew that is ready, in a temporary folder; nothing of it stays behind"
-    with (
-        tempfile.TemporaryDirectory(prefix='memtrain-bench-', ignore_cleanup_errors=True) as folder,
-        shared_memory_cleaned(),
-        contextlib.ExitStack() as stack,
-    ):
-        data = _make_data(folder, *data_args)
-        short = [w for w in ways if 'text' in w.formats and 2 * data.batch_size * data.row > _TEXT_TOKENS]
-        left_out.update({w.label: 'its text is less than two batches' for w in short})
-        ways = [w for w in ways if w not in short]
-        crew = _Crew(ways, data, left_out, stack)  # they start while the data is written
-        data.path('shards')
-        crew.bar = stack.enter_context(progress(total=len(ways) * steps, desc='bench', unit='measurements'))
-        crew.ask_all('prepare')
-        yield crew
-
-# %% ../nbs/reference/70_bench.ipynb #4ff91fa4
 @delegates(BenchOptions)
 def run_bench(
     num_batches: int = BenchOptions.num_batches,  # as in `BenchOptions`
@@ -1331,84 +987,66 @@ def run_bench(
 ) -> Bench:
     "Measure every loader that is installed on the same work"
     o = BenchOptions(num_batches=num_batches, batch_size=batch_size, block_size=block_size, **kwargs)
-    _check_numbers(
-        num_batches=num_batches,
-        batch_size=batch_size,
-        block_size=block_size,
-        rounds=o.rounds,
-        tokens=1 if tokens is None else tokens,
-    )
-    for name, path, ends in (
-        ('plot', o.plot, ('.png', '.svg', '.pdf')),
-        ('save', o.save if o.save is not True else None, ('.json',)),
-    ):
-        if path and Path(path).suffix not in ends:
-            raise MemtrainError(
-                "isn't a name for it", f'give one that ends in {", ".join(ends)}', name, str(path)
-            )
-        if path:
-            check_writable(path)
+    check_whole(num_batches=num_batches, batch_size=batch_size, block_size=block_size, rounds=o.rounds)
+    check_whole(tokens=1 if tokens is None else tokens)
+    if o.plot:
+        check_output('plot', o.plot, IMAGES)
+    if o.save and o.save is not True:
+        check_output('save', o.save, ('.json',))
     if o.cold and not hasattr(os, 'posix_fadvise'):
         raise MemtrainError(
             f'{option("cold")} needs Linux: this system has no way to put files out of its page cache'
         )
-    chosen, left_out = select_ways(
-        [*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None, o.skip_tf, o.skip_grain, o.cold
-    )
+    wanted = [*LIMITS, *(k for k in ways if k not in LIMITS)] if ways else None
+    chosen, left_out = select_ways(wanted, o.skip_tf, o.skip_grain)
     started = time.perf_counter()
-    with _assembled(chosen, left_out, o.rounds + 2, batch_size, block_size, o.dataset_dir, tokens) as crew:
-        rows, data = (crew.measure_cold if o.cold else crew.measure)(num_batches, o.rounds), crew.data
-        found = summarize_rates(
-            crew.ways, {k: [m['tokens'] / m['seconds'] for m in runs] for k, (_, runs) in rows.items()}
-        )
-    for key, row in found['ways'].items():
-        begun, runs = rows[key]
-        row |= begun | {'source': WAYS[key].source}
-        # read from the disk, over what was needed
-        fetched = [m['fetched'] / (m['tokens'] * data.width) for m in runs if m.get('fetched') is not None]
-        if fetched:
-            row['fetched_over_needed'] = statistics.median(fetched)
-    work = {
-        'num_batches': num_batches,
-        'batch_size': batch_size,
-        'block_size': block_size,
-        'rounds': o.rounds,
-        'cold': o.cold,
+    with (
+        tempfile.TemporaryDirectory(prefix='memtrain-bench-', ignore_cleanup_errors=True) as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        data = _make_data(folder, o, tokens)
+        crew = _Crew(chosen, data, left_out, stack, o.cold)  # they start while the data is written
+        data.path('shards')
+        measurements = len(chosen) * (o.rounds + 2)
+        crew.bar = stack.enter_context(progress(total=measurements, desc='bench', unit='measurements'))
+        for key in list(crew.members):
+            crew.ask(key, 'prepare')
+        rows = crew.measure(num_batches, o.rounds)
+        measured = [crew.members[key].way for key in rows]
+    work = {name: getattr(o, name) for name in ('num_batches', 'batch_size', 'block_size', 'rounds', 'cold')}
+    work |= {
         'tokens': data.tokens,
         'data': 'made' if data.made else str(o.dataset_dir),
         'bytes_per_id': data.width,
     }
+    rates = {k: [m['tokens'] / m['seconds'] for m in runs] for k, (_, runs) in rows.items()}
     bench = Bench(
-        **found,
+        **summarize_rates(measured, rates),
         left_out=left_out,
         work=work,
         seconds=time.perf_counter() - started,
         versions=installed_versions(),
         memory_kind='PSS' if sys.platform == 'linux' else 'RSS',
     )
+    for key, row in bench.ways.items():
+        begun, runs = rows[key]
+        row |= begun | {'source': WAYS[key].source}
+        # read from the disk, over what was needed
+        fetched = [m['fetched'] / (m['tokens'] * data.width) for m in runs if m.get('fetched') is not None]
+        if fetched:
+            row['fetched_over_needed'] = statistics.median(fetched)
     if o.plot:
-        Path(o.plot).parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(o.plot) as f:
-            bench.plot().savefig(f, format=Path(o.plot).suffix[1:])
+        save_figure(bench.plot(), o.plot)
     if o.save:
         bench.save(o.save)
     return bench
 
 
 def installed_versions() -> dict[str, str]:
-    "Of the libraries that were measured"
+    "Of the libraries that may have been measured"
+    ours, peers = 'torch numpy grain tensorflow tensorflow-cpu', 'datasets pyarrow litdata mosaicml-streaming'
     found = {}
-    for name in (
-        'torch',
-        'numpy',
-        'grain',
-        'tensorflow',
-        'tensorflow-cpu',
-        'datasets',
-        'pyarrow',
-        'litdata',
-        'mosaicml-streaming',
-    ):
+    for name in f'{ours} {peers}'.split():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import memtrain
-from .core import MemtrainError, explain_damage, option
-from .estimate import Step, state_bytes
+from .core import CATEGORIES, MemtrainError, explain_damage, option
+from .estimate import SIMULATED_FIELDS, Step
 from .folders import read_json
-from .measure import CATEGORIES
+from .optimizers import find_optimizer
 
 # %% ../nbs/memory/09_families.ipynb #4752a54c
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def _packaged(name):
     return json.loads(Path(memtrain.__path__[0], name).read_text(encoding='utf-8'))
 
 
+# what simulates a step for which there is no law
+_SIMULATED = 'as `memtrain train --model FOLDER` does before it begins'
 _LIKE = {'mistral': 'llama', 'qwen2': 'llama'}  # whose layers are the same, but for biases
 # what laws were recorded with
 _RECORDED = {
@@ -83,46 +85,61 @@ def list_models() -> dict[str, dict]:
     }
 
 # %% ../nbs/memory/09_families.ipynb #546a2360
-def read_model(
-    # a name of `list_models` or a hub's OWNER/NAME among them; a config.json, or a folder with one
-    source: str | Path,
-    seq_len: int | None = None,  # tokens of a window; what the model was made for, at most 4,096, by default
-) -> ModelShape:
-    "The sizes of the model at `source`"
-    path, found = Path(source), None
+def _find_config(source):
+    "The fields of the config.json at `source`, or of the model that has this name"
+    path = Path(source)
     if path.is_dir():
         path = path / 'config.json'
     if path.is_file():
         found = read_json(path, hint='give the config.json of a model')
         if not isinstance(found, dict):
             raise MemtrainError(f'{path} is no JSON object', 'give the config.json of a model')
-    else:
-        wanted = str(source).lower()
-        found = next(
-            (
-                c
-                for name, c in list_models().items()
-                if wanted in (name, c['hub'].lower(), c['hub'].lower().partition('/')[2])
-            ),
-            None,
-        )
-        if found is None:
-            like = [
-                name
-                for name in list_models()
-                if any(part in name for part in wanted.replace('/', '-').split('-')[:2] if len(part) > 2)
-            ]
-            raise MemtrainError(
-                'is neither a folder nor a model with a name here',
-                f"give a folder with its config.json, or one of {', '.join(like or list_models())}",
-                'model',
-                str(source),
-            )
+        return found, path
+    wanted = str(source).lower()
+    for name, config in list_models().items():
+        if wanted in (name, config['hub'].lower(), config['hub'].lower().partition('/')[2]):
+            return config, source
+    parts = [part for part in wanted.replace('/', '-').split('-')[:2] if len(part) > 2]
+    like = [name for name in list_models() if any(part in name for part in parts)]
+    raise MemtrainError(
+        'is neither a folder nor a model with a name here',
+        f"give a folder with its config.json, or one of {', '.join(like or list_models())}",
+        'model',
+        str(source),
+    )
+
+
+def _other_than_recorded(found, kind, rotary):
+    "The first field of the config.json `found` by which a model makes other tensors than a law of `kind` knows"
+    usual = _RECORDED.get(kind, dict(attention_dropout=0.0))
+    other = [name for name, value in usual.items() if found.get(name) not in (None, value)]
+    if rotary != 1 and kind != 'gpt_neox':
+        other.append('partial_rotary_factor')
+    drops = _gpt2_dropout(found)
+    if kind == 'gpt2' and 0 in drops and len(drops) > 1:
+        other.append('resid_pdrop')
+    return other[0] if other else None
+
+
+def _gpt2_dropout(found):
+    "The probabilities of GPT-2's three, 0.1 where the config.json `found` doesn't say"
+    given = (found.get(name) for name in ('resid_pdrop', 'embd_pdrop', 'attn_pdrop'))
+    return {0.1 if p is None else p for p in given}
+
+
+def read_model(
+    # a name of `list_models` or a hub's OWNER/NAME among them; a config.json, or a folder with one
+    source: str | Path,
+    seq_len: int | None = None,  # tokens of a window; what the model was made for, at most 4,096, by default
+) -> ModelShape:
+    "The sizes of the model at `source`"
+    found, where = _find_config(source)
     kind = _LIKE.get(found.get('model_type'), found.get('model_type'))
     if kind not in _packaged('laws.json'):
+        known = [k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k]
         raise MemtrainError(
             f'is of the type {kind!r}, whose law was not recorded',
-            f"it may be {', '.join([*(k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k), *_LIKE])}; any other: simulate its step",
+            f"it may be {', '.join([*known, *_LIKE])}; any other: simulate its step, {_SIMULATED}",
             'model',
             str(source),
         )
@@ -130,60 +147,19 @@ def read_model(
     def get(*names, default=None):
         return next((found[n] for n in names if found.get(n) is not None), default)
 
-    refused = []
-    with explain_damage(path if path.is_file() else source, 'give the config.json of a model', ours=True):
-        width, heads, most = (
-            get('hidden_size', 'n_embd'),
-            get('num_attention_heads', 'n_head'),
-            get('max_position_embeddings', 'n_positions', default=4096),
-        )
-        if seq_len and seq_len > most:
-            refused.append(
-                MemtrainError(
-                    f'is more than the {most:,} positions of {source}',
-                    'take as many, or fewer',
-                    'seq_len',
-                    seq_len,
-                )
-            )
+    # what is refused below is nobody's damage, so it is raised behind this
+    with explain_damage(where, 'give the config.json of a model', ours=True):
+        width, heads = get('hidden_size', 'n_embd'), get('num_attention_heads', 'n_head')
+        most = get('max_position_embeddings', 'n_positions', default=4096)
         near = get('sliding_window') if get('use_sliding_window', default=True) else None
-        if near and (seq_len or 0) >= near:
-            refused.append(
-                MemtrainError(
-                    f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them',
-                    'take fewer tokens, or simulate the step',
-                    'seq_len',
-                    seq_len,
-                )
-            )
-        drops, rope = (
-            {get(name, default=0.1) for name in ('resid_pdrop', 'embd_pdrop', 'attn_pdrop')},
-            get('rope_parameters', default={}),
+        usual = get('rope_parameters', default={}).get(
+            'partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0
         )
-        rotary = get(
-            'rotary_pct',
-            'partial_rotary_factor',
-            default=rope.get('partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0),
-        )
-        other = [
-            name
-            for name, value in _RECORDED.get(kind, dict(attention_dropout=0.0)).items()
-            if get(name, default=value) != value
-        ]
-        other += ['partial_rotary_factor'] * (rotary != 1 and kind != 'gpt_neox') + ['resid_pdrop'] * (
-            kind == 'gpt2' and 0 in drops and len(drops) > 1
-        )
-        if other:
-            refused.append(
-                MemtrainError(
-                    f'{source} has another {other[0]} than the models whose law was recorded',
-                    'simulate its step',
-                )
-            )
-        if kind == 'gpt2' and drops == {0}:
-            kind = 'gpt2_plain'
+        rotary = get('rotary_pct', 'partial_rotary_factor', default=usual)
+        other = _other_than_recorded(found, kind, rotary)
+        too_long, masked = bool(seq_len) and seq_len > most, bool(near) and (seq_len or 0) >= near
         shape = ModelShape(
-            kind,
+            'gpt2_plain' if kind == 'gpt2' and _gpt2_dropout(found) == {0} else kind,
             get('num_hidden_layers', 'n_layer'),
             heads,
             width,
@@ -192,13 +168,27 @@ def read_model(
             seq_len or min(most, 4096, ((near or 2**30) - 1) // 256 * 256),
             get('num_key_value_heads', default=heads),
             get('head_dim'),
-            most if 'gpt2' in kind else 0,
+            most if kind == 'gpt2' else 0,
             get('tie_word_embeddings', default=found['model_type'] in ('gpt2', 'gemma')),
             rotary,
             str(source),
         )
-    if refused:
-        raise refused[0]  # which is nobody's damage
+    if too_long:
+        raise MemtrainError(
+            f'is more than the {most:,} positions of {source}', 'take as many, or fewer', 'seq_len', seq_len
+        )
+    if masked:
+        raise MemtrainError(
+            f'takes masks, since {source} has a sliding window of {near:,} tokens, and no law knows them',
+            f'take fewer tokens, or simulate the step, {_SIMULATED}',
+            'seq_len',
+            seq_len,
+        )
+    if other:
+        raise MemtrainError(
+            f'{source} has another {other} than the models whose law was recorded',
+            f'simulate its step, {_SIMULATED}',
+        )
     return shape
 
 # %% ../nbs/memory/09_families.ipynb #fcdd901a
@@ -208,11 +198,13 @@ def shape_of(
     "The sizes of our own GPT of the shape `config`"
     made = {('layer', 'table', 'gelu', 0): 'memtrain', ('rms', 'rotary', 'swiglu', 0): 'memtrain_llama'}
     kind = made.get((config.norm, config.positions, config.mlp.removesuffix('_exact'), config.n_experts))
-    if kind is None or config.dropout:
-        raise MemtrainError(
-            "a GPT with experts, dropout, or layers that are neither GPT-2's nor Llama's has no recorded law",
-            'simulate its step: give plan a function of a Step',
-        )
+    instead = '`memtrain estimate` simulates a step of it; in Python, give plan a function of a Step'
+    if kind is None:
+        name = config.beyond_gpt2[0]
+        problem = 'is more than the closed form knows, and has no recorded law'
+        raise MemtrainError(problem, instead, name, getattr(config, name))
+    if config.dropout:
+        raise MemtrainError('has no recorded law', instead, 'dropout', config.dropout)
     return ModelShape(
         kind,
         config.n_layer,
@@ -234,20 +226,17 @@ def find_law(
     """What was recorded of such steps: `weights` and `gradients` in bytes, and what is held beside these in
     the moments that may be the highest, of a `first` micro-batch, of one `more`, and of one whose
     gradients are used `at_once`"""
+    if untold := _untold(step):
+        raise MemtrainError('has no recorded law', f'leave out {option(untold[0])}', *untold)
     way, law = _look_up(shape, step)
     if law is None:
-        missing = [
-            option(name)
-            for name in ('activation_checkpointing', 'loss_chunk_size')
-            if step.offload_to_cpu and not getattr(step, name)
-        ]
-        instead = (
-            f"add {option('weights')} bfloat16"
-            if step.lora and way[0] == 'float32'
-            else f"add {' and '.join(missing)}"
-            if missing
-            else 'simulate it'
-        )
+        instead = f'simulate it, {_SIMULATED}'
+        if step.offload_to_cpu:
+            saving = ('activation_checkpointing', 'loss_chunk_size')
+            missing = [option(name) for name in saving if not getattr(step, name)]
+            instead = f"add {' and '.join(missing)}" if missing else instead
+        if step.lora and way[0] == 'float32':
+            instead = f"add {option('weights')} bfloat16"
         raise MemtrainError(f"{' '.join(way)}: no law of such a step was recorded for {shape.kind}", instead)
     more = law.get('more', law['first'])  # what is the same is written once
     return law | {'more': more, 'at_once': law.get('at_once', more)}
@@ -258,25 +247,33 @@ def has_law(
     step: Step,  # how it is trained
 ) -> bool:
     "Whether `find_law` finds one"
-    return _look_up(shape if isinstance(shape, ModelShape) else shape_of(shape), step)[1] is not None
+    shape = shape if isinstance(shape, ModelShape) else shape_of(shape)
+    return not _untold(step) and _look_up(shape, step)[1] is not None
+
+
+_USUAL = Step()
+
+
+def _untold(step):
+    "The first setting of `step` that no law was recorded for, and its value"
+    for name in SIMULATED_FIELDS:
+        if (value := getattr(step, name)) != getattr(_USUAL, name):
+            return name, value
 
 
 def _look_up(shape, step):
     "The words that such a step is recorded by, and its law or None"
-    weights = (
-        step.weights if step.weights != 'float32' else 'autocast' if step.use_mixed_precision else 'float32'
-    )
-    # a card alone has nothing to gather
-    shared = ['fsdp'] * (step.parallel == 'fsdp' and not (step.offload_to_cpu and step.ranks == 1)) + [
-        'offload'
-    ] * step.offload_to_cpu
-    way = [
-        weights,
-        *['qlora' if step.load_in_4bit else 'lora'] * (step.lora > 0),
-        *shared,
-        *['checkpointing'] * step.activation_checkpointing,
-        *['chunks'] * bool(step.loss_chunk_size),
-    ]
+    autocast = step.use_mixed_precision and step.weights == 'float32'
+    words = {
+        'autocast' if autocast else step.weights: True,
+        'qlora' if step.load_in_4bit else 'lora': step.lora > 0,
+        # a card alone has nothing to gather
+        'fsdp': step.parallel == 'fsdp' and not (step.offload_to_cpu and step.ranks == 1),
+        'offload': step.offload_to_cpu,
+        'checkpointing': step.activation_checkpointing,
+        'chunks': step.loss_chunk_size,
+    }
+    way = [word for word, said in words.items() if said]
     return way, _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied'] * shape.tie_weights]))
 
 # %% ../nbs/memory/09_families.ipynb #8d4d21c8
@@ -339,8 +336,6 @@ def _share(shape, step):
     return dict(w=step.ranks, g=gathered(True), R=gathered(False), a=gathered(True, True))
 
 
-# numbers of bfloat16 weights that are updated at a time, and bytes that each of them takes meanwhile
-_SLICE, _UPDATE = 2**22, 34
 _WORKSPACES = 2 * 8_519_680  # of cuBLAS, for the forward and the backward pass
 
 
@@ -349,8 +344,9 @@ def predict_step(
     step: Step,  # how it is trained; its `seq_len` or the shape's `block_size`
 ) -> Prediction:  # on a GPU
     "The highest of the moments that were recorded, for the sizes of `shape` and `step`"
-    law, seq_len, half = find_law(shape, step), step.seq_len or shape.block_size, step.weights == 'bfloat16'
-    tokens, number = step.batch_size * seq_len, 2 if half else 4
+    law, optimizer = find_law(shape, step), find_optimizer(step.optimizer, step.weights)
+    seq_len, number = step.seq_len or shape.block_size, 2 if step.weights == 'bfloat16' else 4
+    tokens = step.batch_size * seq_len
     sizes = shape.sizes | dict(
         N=tokens, T=seq_len, c=min(step.loss_chunk_size or tokens, tokens), r=step.lora
     )
@@ -368,7 +364,7 @@ def predict_step(
     def held(moments, gradients):
         for m in moments:
             found = {category: _evaluate(products, sizes) for category, products in m.items()}
-            update = _UPDATE * min(_SLICE, found.pop('update', 0)) * half
+            update = optimizer.held_on_gpu(found.pop('update', 0))
             yield found | {
                 'gradients': found.get('gradients', 0) + gradients,
                 'temporaries': found.get('temporaries', 0) + update,
@@ -380,14 +376,12 @@ def predict_step(
         moments += held(law['more'], kept)
     if kept:  # the optimizer's step
         largest = shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) // sizes.get('w', 1)
-        moments.append({'gradients': kept, 'temporaries': _UPDATE * min(_SLICE, largest) * half})
-    states = {'adamw': 2 * number * trained, 'adamw8bit': state_bytes([trained], 'adamw8bit'), 'sgd': 0}[
-        step.optimizer
-    ]
+        moments.append({'gradients': kept, 'temporaries': optimizer.held_on_gpu(largest)})
     best = max(moments, key=lambda m: sum(m.values()))
     found = best | {
         'weights': weights,
-        'optimizer state': states,
+        # laws know one number, how many are trained, and not how many parameters count their steps
+        'optimizer state': sum(optimizer.states([trained])) - optimizer.counter,
         'temporaries': best.get('temporaries', 0) + _WORKSPACES,
     }
     params, _, trained = count_weights(shape, step.lora)

@@ -6,7 +6,7 @@ from memtrain.allocator import *
 # %% ../nbs/solutions/05_allocator.ipynb #9d4bd856
 from memtrain.allocator import reserve
 from memtrain.core import GIB, MIB
-from memtrain.estimate import DeviceProfile
+from memtrain.devices import Device
 from memtrain.measure import TraceBuilder
 
 
@@ -18,7 +18,7 @@ def test_solution_one_byte_more_and_the_larger_tensor_first():
             if i:
                 b.free(i - 1)
             b.alloc(i, size, 'empty')
-        return reserve(b.finish(), DeviceProfile('card', 24 * GIB)).reserved
+        return reserve(b.finish(), Device('card', 24 * GIB)).reserved
 
     assert [reserved_for(MIB), reserved_for(MIB + 1)] == [2 * MIB, 20 * MIB]
     assert [reserved_for(22 * MIB, 24 * MIB), reserved_for(24 * MIB, 22 * MIB)] == [46 * MIB, 24 * MIB]
@@ -31,12 +31,13 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import GIB, MIB, format_size, load_result
-from memtrain.estimate import PROFILES, DeviceProfile, get_profile, simulate
+from memtrain.devices import DEVICES, Device, find_device
+from memtrain.estimate import simulate
 from memtrain.measure import TraceBuilder, measure_step
 
 # %% ../nbs/proofs/allocator.ipynb #04c20fe6
-_PLAIN = DeviceProfile('plain', 2**40)
-_GROWS = DeviceProfile('grows', 2**40, expandable=True)
+_PLAIN = Device('plain', 2**40)
+_GROWS = Device('grows', 2**40, expandable=True)
 
 
 def _steps(*steps, phase='build', op='op'):

@@ -10,6 +10,16 @@ from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 
+# %% ../nbs/reference/60_core.ipynb #c8bce80b
+@pytest.mark.page
+def test_misses_are_summed_up():
+    rows = [dict(measured=1000, predicted=n) for n in (1000, 1001, 950, 1000)]
+    test_eq(
+        {k: round(v, 6) for k, v in summarize_misses(rows).items()},
+        dict(n=4, exact=2, within_promille=3, median=0.0005, worst=0.05),
+    )
+    test_eq(summarize_misses([])['n'], 0)
+
 # %% ../nbs/reference/60_core.ipynb #40f87ed2
 @pytest.mark.page
 def test_an_error_is_told_in_the_words_of_whoever_asked():

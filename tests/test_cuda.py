@@ -83,8 +83,9 @@ from torch._dynamo.trace_rules import get_torch_obj_rule_map
 from torch.utils.data import DataLoader
 from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
-from memtrain.estimate import Step, estimate, get_profile, simulate
-from memtrain.measure import CATEGORIES
+from memtrain.devices import find_device
+from memtrain.estimate import Step, estimate, simulate
+from memtrain.core import CATEGORIES
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import TrainConfig, gpt_step
 
@@ -216,7 +217,7 @@ def test_each_thread_takes_one_workspace_and_a_card_its_own():
         )
         test_eq(
             [(b.size, b.end) for b in trace.blocks if b.op == WORKSPACE],
-            [(get_profile(card).workspace, None)] * 2,
+            [(find_device(card).workspace, None)] * 2,
         )
 
 # %% ../nbs/proofs/cuda.ipynb #8385c183

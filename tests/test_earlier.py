@@ -1,8 +1,9 @@
 """What earlier commits wrote opens, verifies, resumes and appends, and what comes of it is what came of it then.
 
-`earlier/COMMIT.tar.gz` holds small folders that it made (earlier/make.py): a data set and one killed after three shards, three
-runs killed after their checkpoint at iteration 3 of 6, collected traces, a pickle of traces and its shards in both formats, a
-predictor, a mixture, and one killed at step 4 of 6. `golden.json` holds what it made of them when nothing killed it."""
+`earlier/COMMIT.tar.gz` holds small folders that it made (earlier/make.py): a data set and one killed after
+three shards, three runs killed after their checkpoint at iteration 3 of 6, collected traces, a pickle of
+traces and its shards in both formats, a predictor, a mixture, and one killed at step 4 of 6. `golden.json`
+holds what it made of them when nothing killed it."""
 
 import hashlib, json, shutil, tarfile
 from pathlib import Path

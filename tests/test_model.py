@@ -752,13 +752,14 @@ def test_each_kth_block_from_the_back_is_computed_twice_and_kept_attention_once(
 
 # %% ../nbs/proofs/model.ipynb #445ded39
 def test_the_simulation_knows_every_way_to_the_byte():
-    shape = GPTConfig(200, 64, 2, 2, 64)
+    # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to less
+    shape = GPTConfig(200, 32, 2, 2, 64)
     for how, mixed in (
         (Checkpointing(2), False),
         (Checkpointing(keep='attention'), True),
         (Checkpointing(2, 'attention'), False),
     ):
-        step = checkpointed_step(shape, 8, how, mixed)
+        step = checkpointed_step(shape, 16, how, mixed)
         assert abs(simulate(*step).peak / measure_step(*step).peak - 1) < 1e-3, (how, mixed)
 
 # %% ../nbs/proofs/model.ipynb #634e63bc
@@ -1202,6 +1203,15 @@ def test_generate_gives_the_mode_back_and_keeps_no_graph():
         test_eq(model.training, mode)
     test_eq(seen, [False] * 4)
 
+# %% ../nbs/proofs/model.ipynb #497adc4f
+def test_between_two_tokens_a_model_is_in_the_mode_in_which_it_was():
+    model = GPT(GPTConfig(50, 8, 1, 2, 16)).train()
+    model.blocks[0].drop_frozen = torch.nn.Dropout().eval()  # a part whose mode is its own
+    modes = [m.training for m in model.modules()]
+    for _ in stream_tokens(model, torch.zeros(1, 1, dtype=torch.int64), 3):
+        assert [m.training for m in model.modules()] == modes
+    assert [m.training for m in model.modules()] == modes
+
 # %% ../nbs/proofs/model.ipynb #a7199a73
 def test_top_k_draws_from_the_best_only():
     model = _tiny().eval()
@@ -1456,6 +1466,6 @@ def test_the_closed_form_leaves_other_layers_to_simulate():
         test_fail(
             lambda: estimate(shape, Step(2)),
             exc=MemtrainError,
-            contains=f'{field} {value!r} is more than the closed form knows: simulate',
+            contains=f'{field} {value!r} is more than the closed form knows: ask',
         )
     test_eq(GPTConfig(50, 8, 1, 4, 32, mlp_hidden=128, n_kv_head=4).beyond_gpt2, [])

@@ -97,13 +97,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fastcore.test import test_eq, test_fail
 from memtrain.cli import main
 from memtrain.core import MIB, MemtrainError, load_result, nbytes
-from memtrain.estimate import PROFILES, Step, estimate, get_profile
+from memtrain.devices import DEVICES, find_device
+from memtrain.estimate import Step, estimate, simulate
 from memtrain.families import count_weights, predict_step, read_model, shape_of
 from memtrain.measure import measure_step
 from memtrain.ranks import launch_ranks
 from memtrain.model import GPT, GPTConfig, named_config
-from memtrain.plan import _ON_HOST, _price
-from memtrain.train import TrainConfig, gpt_step
+from memtrain.optimizers import find_optimizer
+from memtrain.plan import _price
+from memtrain.train import TrainConfig, apply_step, gpt_step
 
 # %% ../nbs/proofs/plan.ipynb #f53e26d8
 def test_all_steps_keep_the_global_batch_and_differ():
@@ -237,7 +239,7 @@ def test_a_plan_prefers_what_costs_less():
 
 # %% ../nbs/proofs/plan.ipynb #2e91d3bd
 def test_budgets_leave_room_for_context_and_holes():
-    p = get_profile('24gb')
+    p = find_device('24gb')
     test_eq(usable_memory('24gb', margin=0), p.memory - p.context)
     test_eq(usable_memory('24gb', margin=0.5), (p.memory - p.context) // 2)
     test_eq(usable_memory('24gb'), int((p.memory - p.context) * 0.88))
@@ -310,13 +312,11 @@ def test_every_step_is_one_that_train_takes():
 
 
 def test_cards_are_named_with_their_number():
-    test_eq(
-        [split_cards(d) for d in ('8x80gb', 'rtx3090', '2XA100', 'x80gb')],
-        [(8, '80gb'), (1, 'rtx3090'), (2, 'a100'), (1, 'x80gb')],
-    )
     test_eq(usable_memory('8x80gb'), usable_memory('80gb'))
     test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48 * 2**30, 16 * 2**30])
-    assert RATES.keys() - {'cpu', 'mac'} == PROFILES.keys() - {'cpu'}  # every card has a memory and rates
+    rich, plain = (plan(_shape(), device, global_batch=2) for device in ('l40s', '48gb'))
+    assert str(rich).endswith('by data sheets')
+    assert str(plain).endswith('by that of rtx3090, since no data sheet is known')
 
 # %% ../nbs/proofs/plan.ipynb #d697d3a4
 def test_nothing_that_fits_is_called_impossible():
@@ -363,7 +363,11 @@ def test_models_of_others_are_planned():
         and adapters.closest.peak < p.closest.peak
     )
     assert '--lora 16' in adapters.options[0].flags and small.options[0].flags[4] == '--load_in_4bit'
-    test_fail(lambda: plan(llama, 'cpu'), exc=MemtrainError, contains='recorded law for cards only')
+    test_fail(
+        lambda: plan(llama, 'cpu'),
+        exc=MemtrainError,
+        contains="device 'cpu' has no recorded law, which are for cards",
+    )
     swiglu = replace(_shape(), norm='rms', positions='rotary', mlp='swiglu', n_kv_head=1)
     assert plan(swiglu, budget=10**12, global_batch=2).options[0].peak > 0
     assert (
@@ -374,11 +378,11 @@ def test_models_of_others_are_planned():
 
     def talk(name):
         step = Step(1, 1024, ranks=8, parallel='fsdp')
-        with patch.dict(LINKS, {name: float('inf')}):
+        with patch.dict(DEVICES, {name: replace(DEVICES[name], link=float('inf'))}):
             silent = predict_seconds(llama, step, name)
         return predict_seconds(llama, step, name) - silent
 
-    assert abs(talk('l40s') / talk('a100') - LINKS['a100'] / LINK) < 0.01
+    assert abs(talk('l40s') / talk('a100') - DEVICES['a100'].link / DEVICES['l40s'].bus) < 0.01
     large = plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16)
     assert large.options and all(
         'fsdp' in o.techniques and '--parallel fsdp' in o.flags for o in large.options
@@ -391,6 +395,18 @@ def test_models_of_others_are_planned():
         flops_per_token(llama, True) - flops_per_token(llama),
         llama.n_layer * (2 * count_weights(llama)[1] + 4 * llama.n_embd * 1024),
     )
+
+
+def test_arithmetic_counts_the_matrices_there_are():
+    kw = dict(norm='rms', positions='rotary', mlp='swiglu', bias=False)
+    for more in ({}, dict(n_kv_head=1), dict(mlp_hidden=1000), dict(n_kv_head=2, mlp_hidden=96)):
+        for shape in (replace(_shape(n_head=4), **kw, **more), replace(_shape(n_head=4), bias=False, **more)):
+            block = [p.numel() for p in GPT(shape).blocks.parameters() if p.ndim == 2]
+            scores = 3 * 4 * shape.n_layer * shape.n_embd * shape.block_size
+            test_eq(flops_per_token(shape), 6 * (sum(block) + shape.vocab_size * shape.n_embd) + scores)
+    # a law's blocks have their norms beside the matrices
+    llama = replace(_shape(n_head=4), **kw, n_kv_head=2)
+    assert 1 <= flops_per_token(shape_of(llama)) / flops_per_token(llama) < 1.01
 
 
 def test_what_fits_no_card_is_offloaded_last():
@@ -434,9 +450,18 @@ def test_prices_on_a_cpu_are_those_that_were_measured():
     updates = load_result('optim_updates').values['updates']
     times = {
         name: updates[row]['seconds'] / updates['AdamW, fused']['seconds']
-        for name, row in (('adamw8bit', 'AdamW8bit, in slices'), ('bfloat16', 'BF16AdamW, stochastic'))
+        for name, row in (
+            ('adamw8bit', 'AdamW8bit, in slices'),
+            ('lion8bit', 'Lion8bit, in slices'),
+            ('bfloat16', 'BF16AdamW, stochastic'),
+        )
     }
-    for name, n in _ON_HOST.items():
+    for name, record in (
+        ('adamw8bit', find_optimizer('adamw8bit')),
+        ('lion8bit', find_optimizer('lion8bit')),
+        ('bfloat16', find_optimizer('adamw', 'bfloat16')),
+    ):
+        n = record.moved_on_host / find_optimizer('adamw').moved_on_host
         assert abs(n / times[name] - 1) < 0.03, (name, times)
 
 
@@ -524,6 +549,11 @@ def test_commands_know_models_of_others():
         and 'it fits 8x80gb' in out
         and 'of RAM, for all cards together' in out
     )
+    status, out, err = _said(
+        *('estimate', '--model_name', 'gpt2', '--device', '2x24gb', '--optimizer', 'sgd', '--json')
+    )
+    test_eq(status, 0)  # a law knows it
+    assert json.loads(out)['by_category']['optimizer state'] == 0
     status, out, _ = _said(
         'estimate',
         '--model_name',
@@ -560,13 +590,62 @@ def test_commands_know_models_of_others():
         (('plan', '--target_params', '12x'), "--target_params '12x' is no count"),
         (('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'),
         (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
-        (('estimate', '--model', 'llama-3-8b', '--optimizer', 'sgd'), 'leave out --optimizer'),
+        (
+            ('estimate', '--model', 'llama-3-8b', '--activation_checkpointing', '--checkpoint_every', '2'),
+            'leave out --checkpoint_every',
+        ),
+        (('plan', '--model', 'llama-3-8b', '--gpu', 'cpu'), "--gpu 'cpu' has no recorded law"),
         (('plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--without', 'offload'), 'add --lora 16'),
         (('plan', '--target_params', '1M', '--lora', '8'), '--lora is for --model'),
         (('plan', '--model', 'nobody'), 'neither a folder nor a model'),
     ):
         status, _, err = _said(*argv)
         assert status == 1 and said in err, err
+
+
+def test_predict_asks_the_first_that_knows():
+    shape = _shape()
+    made = []
+
+    def make():
+        made.append(1)
+        return gpt_step(shape, TrainConfig(batch_size=2, weights='bfloat16'))
+
+    closed = predict(shape, Step(2), 'cpu', make)
+    test_eq((closed, made), (estimate(shape, Step(2), 'cpu'), []))
+    half = Step(2, weights='bfloat16')
+    law, simulated = predict(shape, half), predict(shape, half, 'rtx3090', make)
+    test_eq((law, made), (predict_step(shape_of(shape), half), [1]))
+    assert abs(law.peak / simulated.peak - 1) < 0.05 and simulated.by_phase
+    two = replace(half, ranks=2, parallel='fsdp')
+    test_eq(predict(shape, two, make=make), predict_step(shape_of(shape), two))
+    test_eq(predict(lambda step: make(), half, 'cpu').peak, simulate(*make(), device='cpu').peak)
+    for model in (shape, shape_of(shape)):
+        test_fail(lambda: predict(model, half, 'cpu'), exc=MemtrainError, contains='has no recorded law')
+
+
+def test_what_a_plan_can_not_price_is_told_in_the_words_of_the_command():
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d) / 'moe.json'
+        path.write_text(
+            json.dumps(dict(vocab_size=64, block_size=16, n_layer=1, n_head=2, n_embd=16, n_experts=4))
+        )
+        status, _, err = _said('plan', '--config_file', str(path))
+    test_eq(status, 1)
+    assert 'n_experts, of --config_file, 4 is more than the closed form knows' in err, err
+    assert '`memtrain estimate` simulates a step of it' in err and '--target_params' not in err, err
+    assert '(*' not in err, err
+
+
+def test_a_table_tells_seconds():
+    slow = plan(_shape(), budget=10**12, global_batch=4)
+    lines = str(
+        replace(slow, options=[replace(slow.options[0], seconds=n) for n in (0.0123, 12, 694.2, 5000)])
+    )
+    test_eq(
+        [line.split()[3:5] for line in lines.splitlines()[1:5]],
+        [[n, 's'] for n in ('0.0123', '12', '694', '5,000')],
+    )
 
 # %% ../nbs/proofs/plan.ipynb #86c3b768
 def test_the_cheaper_way_is_the_cheapest_of_those_that_need_less():
@@ -725,19 +804,9 @@ def test_only_running_out_of_memory_means_that_it_does_not_fit():
     )
 
 # %% ../nbs/proofs/plan.ipynb #e2aefa80
-def make_step(shape, s):
-    "Model, optimizer and step of a GPT of `shape` as the settings `s` say"
-    return gpt_step(
-        shape,
-        TrainConfig(
-            batch_size=s.batch_size,
-            gradient_accumulation_steps=s.gradient_accumulation_steps,
-            use_mixed_precision=s.use_mixed_precision,
-            use_8bit_optimizer=s.optimizer == 'adamw8bit',
-            activation_checkpointing=s.activation_checkpointing,
-            loss_chunk_size=s.loss_chunk_size or 0,
-        ),
-    )
+def make_step(shape, step):
+    "Model, optimizer and step of a GPT of `shape` as `step` says"
+    return gpt_step(shape, apply_step(TrainConfig(), step))
 
 
 def test_every_switch_does_something_and_the_table_is_predicted():

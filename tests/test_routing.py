@@ -88,6 +88,7 @@ from memtrain.runs import Run
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
 from memtrain.routing import _crop
+from memtrain.trace_files import build_index, split_samples
 from memtrain.traces import open_traces, shard_traces
 from memtrain.train import Trainer, TrainConfig
 
@@ -629,3 +630,33 @@ def test_a_predictor_is_asked_what_it_was_trained_for():
         ):
             test_fail(lambda: evaluate_predictors(path, **kw), exc=MemtrainError, contains=said)
         test_eq(list(evaluate_predictors(path, window=1, lookahead=3)['chance']['layers']), [3, 4])
+
+# %% ../nbs/proofs/routing.ipynb #75086b74
+def test_a_set_is_opened_once_however_many_epochs():
+    with tempfile.TemporaryDirectory() as d:
+        path, d = _traces(Path(d) / 't', format='pkl'), Path(d)
+        kw = dict(kind='linear', window=1, hidden=8, device='cpu', patience=9)
+        for walks in (
+            lambda: train_predictor(path, d / 'p', epochs=1, **kw),
+            lambda: train_predictor(path, epochs=6, **kw),
+            lambda: evaluate_predictors(path, {'linear': d / 'p'}),
+        ):
+            # a folder of pickles without an index: whoever opens it goes through all of them
+            with patch('memtrain.trace_files.build_index', wraps=build_index) as indexed:
+                walks()
+            test_eq(indexed.call_count, len(list(path.glob('*.pkl'))))
+
+# %% ../nbs/proofs/routing.ipynb #0653e1f2
+def test_chance_is_drawn_from_a_generator_of_its_own():
+    with tempfile.TemporaryDirectory() as d:
+        path = _traces(Path(d) / 't')
+        torch.manual_seed(7)
+        before = torch.get_rng_state()
+        found = evaluate_predictors(path, window=1)
+        assert torch.equal(torch.get_rng_state(), before)
+        test_eq(evaluate_predictors(path, window=1), found)
+        batches = list(open_windows(path, split_samples(path)['test'], window=1, batch_size=16))
+        chance = Baselines([]).predictors()['chance']
+        torch.manual_seed(0)  # what was drawn before there was a generator
+        for b in batches:
+            assert torch.equal(chance(b), torch.rand(b['target']['target_routing'].shape))

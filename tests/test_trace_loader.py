@@ -49,6 +49,7 @@ def test_solution_windows_batches_and_padding():
 
 # %% ../nbs/proofs/trace_loader.ipynb #85225179
 import gc, os, pickle, subprocess, sys, tempfile, threading, time
+from typing import NamedTuple
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,6 +61,7 @@ from torch.utils.data import DataLoader
 
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.lazypickle import LazyTensor, Record
+from memtrain.trace_files import find_held_out
 from memtrain.traces import TraceWriter, open_traces, shard_traces
 from memtrain.trace_loader import _in_reach
 
@@ -548,3 +550,23 @@ def test_the_first_loader_s_batches_come_out_with_its_seed():
         test_eq(loader.metadata['layer_groups'], {k: 9 for k in range(6)})
         plain = ShardedDataLoader(Path(d) / 'a', 5, shuffle=False)  # ours
         test_eq([t.sample_id for b in plain.iterate_batches() for t in b], [f's{k // 6}' for k in range(54)])
+
+# %% ../nbs/proofs/trace_loader.ipynb #976fe87c
+class Step(NamedTuple):
+    layer_id: int
+    x: torch.Tensor
+
+
+def test_a_named_tuple_that_was_read_is_written_as_one():
+    with tempfile.TemporaryDirectory() as d:
+        step = Step(3, torch.arange(4.0))
+        with TraceWriter(f'{d}/shards') as w:
+            w.write({'sample_id': 0, 'step': step})
+            w.write(step)
+        with open_traces(f'{d}/shards') as traces, TraceWriter(f'{d}/pickled', format='pkl') as w:
+            for trace in traces:
+                w.write(read_tensors(trace))
+        with open(next(Path(d).glob('pickled/shard_*.pkl')), 'rb') as f:
+            inside, alone = pickle.load(f)
+        for again in (inside['step'], alone):
+            assert type(again) is Step and again.layer_id == 3 and torch.equal(again.x, step.x)

@@ -71,18 +71,6 @@ def test_settings_that_do_not_go_together_say_so():
         test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
 
 
-# %% ../nbs/training/17_your_model.ipynb #fcac2bcf
-@pytest.mark.page
-def test_every_token_is_predicted_once():
-    model, ids = GPT(GPTConfig(20, 8, 1, 1, 8)), torch.randint(20, (30,))
-    for batch_size in (1, 2, 100):
-        loss, n = evaluate_tokens(model, ids.numpy(), batch_size)
-        by_hand = [
-            model.loss(ids[None, i : i + 8][:, : 29 - i], ids[None, i + 1 : i + 9]).item() * min(8, 29 - i)
-            for i in range(0, 29, 8)
-        ]
-        assert n == 29 and abs(loss - sum(by_hand) / 29) < 1e-6 and model.training
-
 # %% ../nbs/solutions/13_train.ipynb #ec1a1f8f
 import math
 import torch
@@ -159,48 +147,51 @@ def test_solution_a_forgetful_run_parts_in_its_first_step():
         del stopped
         assert begin(resume=True).step()['loss'] == losses[2] != begin(Forgetful, resume=True).step()['loss']
 
-# %% ../nbs/solutions/17_your_model.ipynb #6b949704
-import torch
-from memtrain.model import GPT, GPTConfig
-from memtrain.train import to_hf
-
-
-def test_solution_an_adapter_is_one_in_128():
-    layer, *beside = (
-        torch.nn.Linear(a, b, bias=False, device='meta').weight.numel()
-        for a, b in ((4096, 4096), (4096, 16), (16, 4096))
-    )
-    assert sum(beside) == 2 * 16 * 4096 and sum(beside) / layer == 1 / 128
-
-# %% ../nbs/solutions/17_your_model.ipynb #d9e9b162
-def test_solution_three_layers_of_llama_are_thirty_tensors():
-    model = GPT(GPTConfig(50, 16, 3, 2, 16, norm='rms', positions='rotary', mlp='swiglu', tie_weights=False))
-    assert len(to_hf(model)[1]) == 3 * 9 + 3
-
 # %% ../nbs/proofs/train.ipynb #c0ba1b47
-import contextlib, json, math, os, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time
+import contextlib, json, math, os, random, shutil, signal, subprocess, sys, tempfile, threading
 from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 import numpy as np, torch
 from fastcore.test import test_close, test_eq, test_fail
 from importlib import import_module
-from memtrain.core import MemtrainError, format_size, nbytes, progress, seed_everything
-from memtrain.estimate import Step, estimate, simulate
+from memtrain.core import MemtrainError, seed_everything
+from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
-from memtrain.measure import measure_step, state_tensors, track_memory
-from memtrain.model import GPT, Checkpointing, GPTConfig, generate, size_model
+from memtrain.measure import measure_step, state_tensors
+from memtrain.model import GPT, GPTConfig
+from memtrain.optimizers import RECORDS, find_optimizer
+from memtrain.plan import Option
 from memtrain.prepare import prepare
 from memtrain.tokenization import ByteTokenizer, load_tokenizer, train_bpe
-from memtrain.ranks import Ranks, spread_model
+from memtrain.ranks import Ranks
 from memtrain.shards import ShardWriter, TokenShards
-from memtrain.stream import TokenStream
 from memtrain.runs import Stopped, load_checkpoint, read_metrics
 from memtrain.train import _out_of_memory, _rows, _tell_all
-from importlib.util import find_spec
-from safetensors.torch import save_file
-from memtrain.folders import write_json
-from memtrain.tokenization import CharTokenizer
+
+# %% ../nbs/proofs/train.ipynb #6d0deedc
+def test_a_step_and_the_settings_say_the_same_by_the_same_names():
+    own, usual, plain = {'seq_len', 'lora', 'load_in_4bit', 'ranks'}, asdict(TrainConfig()), asdict(Step())
+    test_eq(plain.keys() - usual.keys(), own)
+    for name in plain.keys() & usual.keys() - {'loss_chunk_size'}:  # None and 0: all of a micro-batch
+        test_eq(plain[name], usual[name])
+    for settings in (
+        {},
+        dict(use_8bit_optimizer=True, loss_chunk_size=64),
+        dict(optimizer='lion', use_8bit_optimizer=True, paged_optimizer=True),
+        dict(weights='bfloat16-master', activation_checkpointing=True, checkpoint_every=2),
+        dict(optimizer_in_backward=True, grad_clip=0.0, parallel='ddp'),
+        dict(parallel='fsdp', offload_to_cpu=True, use_mixed_precision=True),
+    ):
+        c = TrainConfig(batch_size=3, **settings)
+        test_eq(apply_step(TrainConfig(grad_clip=c.grad_clip), c.step(seq_len=8, ranks=2)), c)
+    test_eq(TrainConfig(optimizer='lion', use_8bit_optimizer=True).step().optimizer, 'lion8bit')
+    with patch.dict(RECORDS, {('sgd', 'float32'): replace(find_optimizer('sgd'), in_backward=False)}):
+        test_fail(
+            lambda: TrainConfig(optimizer='sgd', optimizer_in_backward=True, grad_clip=0),
+            exc=MemtrainError,
+            contains="isn't for optimizers that look at all gradients together",
+        )
 
 # %% ../nbs/proofs/train.ipynb #d5d9389c
 def test_decay_is_for_matrices_only():
@@ -347,8 +338,9 @@ def test_accumulation_is_exact_also_with_a_ragged_end():
 
 # %% ../nbs/proofs/train.ipynb #cc2a3362
 def test_each_setting_takes_from_its_own_category():
-    small = GPTConfig(vocab_size=1024, block_size=64, n_layer=2, n_head=2, n_embd=64)
-    trace = lambda **kw: trace_small(small, batch_size=8, **kw)
+    # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to less
+    small = GPTConfig(vocab_size=1024, block_size=32, n_layer=2, n_head=2, n_embd=64)
+    trace = lambda **kw: trace_small(small, batch_size=16, **kw)
     base = trace()
     ratio = lambda t, k: t.by_category[k] / base.by_category[k]
     eight, half, twice, chunks = (
@@ -379,12 +371,15 @@ def trace_small(shape, **settings):
 
 # %% ../nbs/proofs/train.ipynb #df12434c
 def test_a_micro_batch_leaves_nothing_but_gradients():
-    small = GPTConfig(vocab_size=512, block_size=64, n_layer=1, n_head=2, n_embd=64)
+    # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to less
+    small = GPTConfig(vocab_size=512, block_size=32, n_layer=1, n_head=2, n_embd=64)
     for settings in ({}, dict(use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=256)):
         one, three = (
-            trace_small(small, batch_size=8, gradient_accumulation_steps=n, **settings) for n in (1, 3)
+            trace_small(small, batch_size=16, gradient_accumulation_steps=n, **settings) for n in (1, 3)
         )
-        held = one.by_category['weights'] + 2 * 2 * 8 * 8 * 64  # gradients, and two more micro-batches of ids
+        held = (
+            one.by_category['weights'] + 2 * 2 * 8 * 16 * 32
+        )  # gradients, and two more micro-batches of ids
         assert one.peak < three.peak <= one.peak + held + 4096, settings
 
 # %% ../nbs/proofs/train.ipynb #777309e4
@@ -511,7 +506,7 @@ def test_evaluation_repeats_weighs_by_tokens_and_leaves_no_trace():
 
 # %% ../nbs/proofs/train.ipynb #26066538
 resumable = """
-import json, sys, time
+import json, os, signal, sys
 from multiprocessing import get_context
 import torch._dynamo  # which an optimizer imports with its first step
 from memtrain.core import seed_everything
@@ -522,19 +517,20 @@ from memtrain.train import TrainConfig, Trainer, losses, open_stream
 
 module.sample_text = lambda trainer: ''  # what a model makes up is no part of it
 
-def train(data, out, gpt, config, stream):
+def train(data, out, gpt, config, stream, at):
+    def kill(line):  # by itself, whatever else the machine does
+        if at is not None and line['iter'] >= at: os.kill(os.getpid(), signal.SIGKILL)
+
     seed_everything(0)
     gpt, config = GPTConfig(**gpt), TrainConfig(**config)
     if stream: data = open_stream(data, ByteTokenizer(), config, gpt.block_size, **stream)
-    Trainer(GPT(gpt), data, config, out, device='cpu', resume=True).run()
+    Trainer(GPT(gpt), data, config, out, device='cpu', resume=True, listeners=[kill]).run()
 
 def run_killed(data, out, gpt, config, at, stream):
     found = []
     for i in [*at, None]:
-        process = get_context('fork').Process(target=train, args=(data, out, gpt, config, stream))
+        process = get_context('fork').Process(target=train, args=(data, out, gpt, config, stream, i))
         process.start()
-        while i is not None and process.is_alive() and not any(n >= i for n, _ in losses(out)): time.sleep(0.01)
-        if i is not None: process.kill()
         process.join()
         found.append(losses(out)[-1][0])
     assert process.exitcode == 0
@@ -795,7 +791,8 @@ def test_a_run_learns_and_says_what_came_of_it():
         assert (
             s['data'].endswith('data')
             and s['machine']['cores'] > 0
-            and s['versions']['torch'] == torch.__version__
+            # of a build for CUDA torch says 2.13.0+cu130, and its package 2.13.0
+            and s['versions']['torch'].split('+')[0] == torch.__version__.split('+')[0]
         )
         assert 0 < s['waiting'] < 1 and s['peak_memory'] > 2**20 and s['tokens_per_second'] > 0
         test_eq(json.loads((Path(d) / 'run/summary.json').read_text())['val_loss'], s['val_loss'])
@@ -994,7 +991,8 @@ def test_what_a_step_computes_must_stay_and_how_may_change():
 def test_the_trainer_takes_what_its_settings_say():
     with tempfile.TemporaryDirectory() as d:
         make_data(Path(d) / 'data', vocab=50)
-        shape = GPTConfig(vocab_size=50, block_size=64, n_layer=1, n_head=2, n_embd=64)
+        # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to less
+        shape = GPTConfig(vocab_size=50, block_size=32, n_layer=1, n_head=2, n_embd=64)
         saving = dict(
             use_mixed_precision=True,
             use_8bit_optimizer=True,
@@ -1004,11 +1002,11 @@ def test_the_trainer_takes_what_its_settings_say():
         for n, settings in enumerate(({'gradient_accumulation_steps': 2}, saving)):
 
             def build():
-                build.trainer = tiny(d, batch_size=16, **settings)(f'run{n}', model=GPT(shape))
+                build.trainer = tiny(d, batch_size=32, **settings)(f'run{n}', model=GPT(shape))
                 return build.trainer.model
 
             trace = measure_step(build, lambda _: build.trainer.optimizer, lambda *_: build.trainer.step())
-            plain = trace_small(shape, batch_size=16, **settings)
+            plain = trace_small(shape, batch_size=32, **settings)
             assert abs(trace.peak / plain.peak - 1) < 0.01, (settings, trace.peak, plain.peak)
 
 # %% ../nbs/proofs/train.ipynb #5ba39031
@@ -1268,6 +1266,31 @@ def test_a_folder_of_others_is_left_alone():
         test_eq([p.name for p in (Path(d) / 'photos').iterdir()], ['a.jpg'])
 
 # %% ../nbs/proofs/train.ipynb #48570e39
+def test_a_refused_trainer_lets_others_write_however_long_its_exception_lives():
+    with tempfile.TemporaryDirectory() as d, silent():
+        make_data(Path(d) / 'data')
+        make_data(Path(d) / 'other', vocab=49)
+        tiny(d)().run()
+        kept = []
+        for wrong in (dict(data='other'), dict(model=GPT(GPTConfig(50, 16, 2, 2, 16)))):
+            try:
+                tiny(d)(resume=True, **wrong)
+            except MemtrainError as e:
+                kept.append(e)  # and with it all that its frames hold, as a notebook does
+        test_eq(len(kept), 2)
+        code = f'from memtrain.runs import check_run_dir; check_run_dir({str(Path(d) / "run")!r}, True)'
+        found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+        test_eq((found.returncode, found.stderr), (0, ''))
+
+
+def test_only_ids_outside_the_vocabulary_are_called_so():
+    with tempfile.TemporaryDirectory() as d, silent():
+        make_data(Path(d) / 'data')
+        trainer = tiny(d)()
+        with patch.object(trainer.optimizer, 'step', side_effect=IndexError('of its own')):
+            test_fail(trainer.step, exc=IndexError, contains='of its own')
+
+
 def test_damage_is_named():
     with tempfile.TemporaryDirectory() as d, silent():
         make_data(Path(d) / 'data')
@@ -1570,6 +1593,34 @@ def test_the_answer_is_for_the_optimizer_there_is():
                 _out_of_memory(tiny(d, **kw)(f'run{n}'))
         test_eq(asked, ['adamw', 'adamw8bit', 'sgd'])
 
+
+def test_the_step_that_ran_is_priced_and_no_other():
+    with tempfile.TemporaryDirectory() as d:
+        make_data(Path(d) / 'data')
+        shape, asked = GPTConfig(512, 64, 2, 2, 64), []
+
+        def look(shape, step, device, below, **kw):
+            asked.append((step, below / 0.9))
+
+        for n, kw in enumerate(
+            (
+                dict(optimizer='lion', use_8bit_optimizer=True),
+                dict(weights='bfloat16'),
+                dict(optimizer_in_backward=True, grad_clip=0),
+                dict(keep_gradients=True),
+            )
+        ):
+            t = tiny(d, batch_size=8, **kw)(f'run{n}', model=GPT(shape))
+            with patch.dict(_out_of_memory.__globals__, find_cheaper=look):
+                _out_of_memory(t)
+            step, now = asked[-1]
+            test_eq(step, t.config.step(seq_len=64))
+            assert abs(now / measure_step(*gpt_step(shape, t.config)).peak - 1) < 0.01, (kw, now)
+            error = _out_of_memory(t)
+            found = error.option.step
+            test_eq((found.weights, found.optimizer_in_backward), (step.weights, step.optimizer_in_backward))
+            assert error.option.peak < now
+
 # %% ../nbs/proofs/train.ipynb #09903388
 def test_the_lowest_learning_rate_is_a_tenth_unless_a_run_began_with_another():
     with tempfile.TemporaryDirectory() as d:
@@ -1616,7 +1667,7 @@ def test_the_room_on_the_device_limits_the_answer():
         make_data(Path(d) / 'data')
         t, asked = tiny(d)(), []
 
-        def look(shape, step, device, below, accept):
+        def look(shape, step, device, below, accept, make):
             asked.append((step, below))
 
         with patch.dict(_out_of_memory.__globals__, find_cheaper=look):
@@ -1634,7 +1685,7 @@ def test_an_answer_in_other_numbers_is_no_resuming():
         t.write(**t.step())
         t.save()
         for changed, may in ((dict(use_mixed_precision=True), False), (dict(loss_chunk_size=8), True)):
-            option = type('O', (), dict(step=replace(Step(4, 16), **changed), peak=1, flags=()))
+            option = Option(replace(Step(4, 16), **changed), 1, 1.0)
             with patch.dict(_out_of_memory.__globals__, find_cheaper=lambda *_, **__: option):
                 test_eq(_out_of_memory(t).resumable, may)
 
@@ -1802,491 +1853,24 @@ def test_the_device_is_chosen_or_refused():
     test_eq(choose_device().type, 'cuda' if torch.cuda.is_available() else 'cpu')
     test_fail(lambda: choose_device('toaster'), contains="'toaster' can't be used")
 
-# %% ../nbs/proofs/train.ipynb #9d20e71a
-def _save_model(folder, config, tokenizer=None, move=0.05):
-    "A model of random weights as `export_model` leaves it"
+# %% ../nbs/proofs/train.ipynb #970caba0
+def _small():
     torch.manual_seed(0)
-    model = GPT(config).eval()
-    for p in model.parameters():
-        p.data += move * torch.randn_like(p)
-    folder.mkdir()
-    save_file(
-        {k: t for k, t in model.state_dict().items() if not (config.tie_weights and k == 'head.weight')},
-        folder / 'model.safetensors',
-    )
-    write_json(folder / 'config.json', asdict(config))
-    if tokenizer:
-        (folder / 'tokenizer_state.json').write_text(tokenizer.state())
-    return model
-
-
-_LLAMA = dict(norm='rms', positions='rotary', mlp='swiglu')
-_SHAPES = {
-    'biases': GPTConfig(60, 32, 2, 4, 32, bias=True, mlp='gelu_exact'),
-    'none': GPTConfig(60, 32, 2, 4, 32, tie_weights=False, mlp_hidden=40),
-    'grouped': GPTConfig(60, 32, 2, 4, 32, n_kv_head=2, tie_weights=False, norm_eps=1e-6, **_LLAMA),
-    'llama': GPTConfig(60, 32, 2, 4, 32, bias=True, rope_theta=5e5, mlp_hidden=40, **_LLAMA),
-}
-
-
-def test_a_model_comes_back_from_each_format_with_the_same_logits():
-    idx = torch.randint(60, (2, 32))
-    for name, config in _SHAPES.items():
-        with tempfile.TemporaryDirectory() as d:
-            d = Path(d)
-            want = _save_model(d / 'own', config)(idx)
-            test_eq(load_run(d / 'own', 'cpu').config, config)
-            for to in ('safetensors', 'hf'):
-                test_eq(export_model(d / 'own', d / to, to), ['model.safetensors', 'config.json'])
-                found = load_run(d / to, 'cpu')
-                torch.testing.assert_close(found.model(idx), want, atol=1e-6, rtol=1e-6)
-                assert found.tokenizer is None and not found.model.training
-                torch.testing.assert_close(
-                    load_run(d / to, 'cpu', block_size=8).model(idx[:, :8]), want[:, :8], atol=1e-6, rtol=1e-6
-                )
-                test_fail(
-                    lambda: load_run(d / to, 'cpu', block_size=33),
-                    exc=MemtrainError,
-                    contains='block_size 33 is more than the 32 positions of',
-                )
-
-
-def test_transformers_computes_the_same_logits():
-    if not find_spec('transformers'):
-        return print('transformers is not here: pip install memtrain[hf]')
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    for name, config in _SHAPES.items():
-        with tempfile.TemporaryDirectory() as d:
-            d = Path(d)
-            tokenizer = CharTokenizer([chr(65 + i) for i in range(59)])
-            model = _save_model(d / 'own', config, tokenizer)
-            export_model(d / 'own', d / 'hf', 'hf')
-            theirs, told = AutoModelForCausalLM.from_pretrained(d / 'hf', output_loading_info=True)
-            assert not any(told.values()), told
-            idx = torch.tensor(
-                [tokenizer.encode_batch([text])[0].tolist() for text in ('ABC[]xyz', 'hello^__')]
-            )
-            with torch.no_grad():
-                torch.testing.assert_close(theirs.eval()(idx).logits, model(idx), atol=1e-5, rtol=1e-5)
-            test_eq(AutoTokenizer.from_pretrained(d / 'hf')(['ABC[]xyz', 'hello^__']).input_ids, idx.tolist())
-            theirs.save_pretrained(d / 'again')
-            torch.testing.assert_close(
-                load_run(d / 'again', 'cpu').model(idx), model(idx), atol=1e-6, rtol=1e-6
-            )
-
-
-def test_tokenizers_of_bytes_and_characters_are_bpe_without_merges():
-    text = 'caf\u00e9 \u732b\U0001f408\n\x00\x7f\xa0\xad  end<|endoftext|'
-    for tokenizer in (ByteTokenizer(), CharTokenizer(text)):
-        theirs = to_tokenizers(tokenizer)
-        ids = theirs.encode(text, add_special_tokens=False).ids
-        test_eq(ids, tokenizer.encode_batch([text])[0].tolist())
-        test_eq((theirs.decode(ids), theirs.token_to_id('<|endoftext|>')), (text, tokenizer.eod_id))
-
-
-def test_nanogpt_gets_its_own_names():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        model = _save_model(d / 'own', config := GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
-        test_eq(
-            export_model(d / 'own', d / 'nano', 'nanogpt'), ['ckpt.pt', 'tokenizer_state.json', 'meta.pkl']
-        )
-        found = torch.load(d / 'nano/ckpt.pt', weights_only=True)
-        test_eq(
-            found['model_args'],
-            {
-                'n_layer': 1,
-                'n_head': 2,
-                'n_embd': 8,
-                'block_size': 8,
-                'bias': False,
-                'vocab_size': 4,
-                'dropout': 0.0,
-            },
-        )
-        test_eq(
-            set(found['model']),
-            {
-                'lm_head.weight',
-                *(
-                    f'transformer.{k}.weight'
-                    for k in (
-                        'wte',
-                        'wpe',
-                        'ln_f',
-                        'h.0.ln_1',
-                        'h.0.attn.c_attn',
-                        'h.0.attn.c_proj',
-                        'h.0.ln_2',
-                        'h.0.mlp.c_fc',
-                        'h.0.mlp.c_proj',
-                    )
-                ),
-            },
-        )
-        torch.testing.assert_close(
-            found['model']['transformer.h.0.attn.c_attn.weight'], model.blocks[0].attn.qkv.weight
-        )
-        for other, said in (
-            (replace(config, tie_weights=False), 'output layer is its token table'),
-            (replace(config, **_LLAMA), "has GPT-2's layers only"),
-        ):
-            _save_model(d / f'own{said[:3]}', other)
-            test_fail(
-                lambda: export_model(d / f'own{said[:3]}', d / 'other', 'nanogpt'),
-                exc=MemtrainError,
-                contains=said,
-            )
-
-
-def test_what_transformers_has_not_is_refused():
-    for change, said in (
-        (dict(n_experts=2), 'a model with experts is neither'),
-        (dict(norm='rms'), 'norm rms, positions table, mlp gelu is neither'),
-        (dict(n_kv_head=1), '1 heads of keys for 2'),
-    ):
-        test_fail(lambda: to_hf(GPT(GPTConfig(4, 8, 1, 2, 8, **change))), exc=MemtrainError, contains=said)
-
-
-def test_what_we_have_not_is_refused():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        for family, shape in (
-            ('gpt2', GPTConfig(4, 8, 1, 2, 8)),
-            ('llama', GPTConfig(4, 8, 1, 2, 8, **_LLAMA)),
-        ):
-            config, tensors = to_hf(GPT(shape))
-            (d / family).mkdir()
-
-            def write(**change):
-                write_json(d / family / 'config.json', {**config, **change})
-
-            save_file(tensors, d / family / 'model.safetensors')
-            for change, said in {
-                'gpt2': [
-                    (
-                        dict(activation_function='relu'),
-                        "activation_function 'relu', which our GPT doesn't have: train it as it is: model",
-                    ),
-                    (dict(model_type='bert'), "a model of type 'bert'"),
-                ],
-                'llama': [
-                    (
-                        dict(rope_parameters={'rope_type': 'llama3', 'rope_theta': 1e4}),
-                        "rotary positions stretched by 'llama3'",
-                    ),
-                    (dict(head_dim=16), 'head_dim 16'),
-                    (dict(attention_bias=True), 'mlp_bias False'),
-                ],
-            }[family]:
-                write(**change)
-                test_fail(lambda: load_run(d / family), exc=MemtrainError, contains=said)
-            write(n_layer=2, num_hidden_layers=2)
-            test_fail(
-                lambda: load_run(d / family),
-                exc=MemtrainError,
-                contains='is missing, too much or of another shape',
-            )
-            write()
-            load_run(d / family)
-            (d / family / 'model.safetensors').write_bytes(b'short')
-            test_fail(lambda: load_run(d / family), exc=MemtrainError, contains="can't be read")
-            (d / family / 'model.safetensors').unlink()
-            test_fail(lambda: load_run(d / family), exc=MemtrainError, contains='has no *.safetensors')
-        test_fail(lambda: load_run(d / 'nothing'), exc=MemtrainError, contains='no such folder')
-        test_fail(lambda: load_run(d), exc=MemtrainError, contains='no such checkpoint')
-
-
-def test_an_export_that_fails_leaves_nothing_and_one_that_is_there_stays():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        _save_model(d / 'own', GPTConfig(4, 8, 1, 2, 8), CharTokenizer('abc'))
-        with patch('memtrain.train.publish_files', side_effect=OSError(28, 'No space left on device')):
-            test_fail(lambda: export_model(d / 'own', d / 'out'), exc=OSError)
-        test_eq(sorted(p.name for p in (d / 'out').glob('*') if p.name != '.lock'), [])
-        export_model(d / 'own', d / 'out')
-        test_fail(lambda: export_model(d / 'own', d / 'out', 'hf'), exc=MemtrainError, contains="isn't empty")
-        test_eq(load_run(d / 'out', 'cpu').tokenizer.chars, ['a', 'b', 'c'])
-        test_fail(
-            lambda: export_model(d / 'own', d / 'x', 'gguf'),
-            exc=MemtrainError,
-            contains="to 'gguf' isn't one of safetensors, hf, nanogpt",
-        )
-        test_fail(
-            lambda: evaluate_tokens(load_run(d / 'own').model, np.array([1])),
-            exc=MemtrainError,
-            contains='1 tokens',
-        )
-
-# %% ../nbs/proofs/train.ipynb #19055318
-class _Table(torch.nn.Module):
-    "A model that knows nothing but pairs"
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.table = torch.nn.Embedding(257, 257)
-        self.rest = torch.nn.ModuleList([torch.nn.Linear(257, 257), torch.nn.Linear(257, 257)])
-
-    def forward(self, idx):
-        x = self.table(idx)
-        for layer in self.rest:
-            x = x + layer(x).tanh()
-        return x
-
-
-def _mean(model, idx, targets, documents=None, positions=None):
-    return torch.nn.functional.cross_entropy(model(idx).flatten(0, 1), targets.flatten(), ignore_index=-100)
-
-
-def _table():
-    return OwnModel(_Table(), _mean, vocab_size=257, block_size=8)
-
-
-def _bytes_to_learn(d):
-    for i in range(12):
-        (d / f'{i}.txt').write_text(f'text {i} of a few words that are learnt from, or not. ' * 6)
-    prepare([d], d / 'data', tokenization='bytes', val_fraction=0.2, dedup=False)
-    return d / 'data'
-
-
-def test_any_module_with_a_loss_is_trained_and_resumes_to_the_same_digits():
-    with tempfile.TemporaryDirectory() as d:
-        data, c = (
-            _bytes_to_learn(d := Path(d)),
-            TrainConfig(
-                max_iters=6,
-                batch_size=2,
-                gradient_accumulation_steps=2,
-                eval_batches=1,
-                checkpoint_interval=3,
-                activation_checkpointing=True,
-            ),
-        )
-        whole = Trainer(_table(), data, c, d / 'whole').run()
-        part = Trainer(_table(), data, c, d / 'part')
-        with part.folder:
-            for _ in range(3):
-                part.write(**part.step())
-            part.save()
-        resumed = Trainer(_table(), data, c, d / 'part', resume=True)
-        test_eq(resumed.iter, 3)
-        test_eq((resumed.run()['val_loss'], whole['sample']), (whole['val_loss'], ''))
-        test_eq([l for l in losses(d / 'part') if l[0] > 3], [l for l in losses(d / 'whole') if l[0] > 3])
-        test_eq(whole['params'], sum(p.numel() for p in _table().parameters()))
-        test_fail(
-            lambda: load_run(d / 'whole'),
-            exc=MemtrainError,
-            contains='is of a _Table that was made in Python',
-        )
-
-
-def test_the_loss_of_a_function_is_divided_as_that_of_a_gpt():
-    own, (idx, targets) = _table(), torch.randint(257, (2, 2, 8))
-    targets[0, :5] = -100
-    torch.testing.assert_close(own.loss(idx, targets, divide_by=22), _mean(own.model, idx, targets) * 11 / 22)
-    test_eq(own.loss(idx, torch.full_like(idx, -100), divide_by=22).item(), 0.0)
-    plain = torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0]
-    for how, calls in ((True, 2), (Checkpointing(2), 1), (False, 0)):
-        own.checkpointing = how
-        test_eq(sum('forward' in b.__dict__ for b in own.blocks), calls)
-        torch.testing.assert_close(
-            torch.autograd.grad(own.loss(idx, targets), own.model.table.weight)[0], plain
-        )
-
-
-def test_what_an_own_model_cannot_do_is_told():
-    for change, said in (
-        (lambda m: setattr(m, 'checkpointing', Checkpointing(3)), 'computes none of 2 blocks twice'),
-        (lambda m: setattr(m, 'checkpointing', Checkpointing(1, 'attention')), "is for memtrain's own GPT"),
-        (lambda m: setattr(m, 'loss_chunk_size', 8), 'needs to know the output layer'),
-    ):
-        test_fail(lambda: change(_table()), exc=MemtrainError, contains=said)
-    test_fail(
-        lambda: setattr(
-            OwnModel(torch.nn.Linear(2, 2), _mean, vocab_size=2, block_size=2), 'checkpointing', True
-        ),
-        exc=MemtrainError,
-        contains='needs to know what is computed twice',
-    )
-    test_fail(
-        lambda: OwnModel(_Table()),
-        exc=MemtrainError,
-        contains='a _Table has no loss: give OwnModel a function',
-    )
-    test_fail(
-        lambda: OwnModel(_Table(), _mean, block_size=8), exc=MemtrainError, contains="isn't told by the model"
-    )
-    for kw, said in (
-        (dict(lora=-1), 'lora -1 is no rank'),
-        (dict(load_in_4bit=True), "are weights that can't be trained: add lora 16"),
-    ):
-        with tempfile.TemporaryDirectory() as d:
-            write_json(Path(d) / 'config.json', {})
-            test_fail(lambda: open_model(d, **kw), exc=MemtrainError, contains=said)
-    test_fail(lambda: open_model('nowhere'), exc=MemtrainError, contains='nowhere has no config.json')
-
-
-def test_models_of_transformers_are_trained_whole_by_adapters_and_in_4_bits():
-    if not (find_spec('transformers') and find_spec('peft')):
-        return print("transformers and peft are not here: pip install 'memtrain[hf]'")
-    import transformers
-
-    small = dict(
-        vocab_size=257,
-        max_position_embeddings=32,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-    )
-    with tempfile.TemporaryDirectory() as d:
-        data = _bytes_to_learn(d := Path(d))
-        torch.manual_seed(0)
-        theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))
-        theirs.save_pretrained(d / 'llama')
-        ours, (idx, targets) = load_run(d / 'llama', 'cpu').model, torch.randint(257, (2, 3, 16))
-        documents, positions = (
-            torch.tensor([[0] * 7 + [1] * 9] * 3),
-            torch.tensor([[*range(7), *range(9)]] * 3),
-        )
-        own = open_model(d / 'llama', 16)
-        for rest in ((), (documents, positions)):
-            want = ours.loss(idx, targets, *rest)
-            torch.testing.assert_close(own.loss(idx, targets, *rest), want)
-            own.loss_chunk_size = 8
-            torch.testing.assert_close(own.loss(idx, targets, *rest), want)
-            own.loss_chunk_size = None
-        torch.testing.assert_close(
-            generate(own, idx[:, :4], 6, temperature=0), generate(ours, idx[:, :4], 6, temperature=0)
-        )
-        for name, how in (('whole', {}), ('lora', dict(lora=2)), ('4bit', dict(lora=2, load_in_4bit=True))):
-            make = lambda: (torch.manual_seed(0), open_model(d / 'llama', 8, **how))[1]
-            c = TrainConfig(
-                max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2, lr=1e-2, warmup_iters=1
-            )
-            with silent():
-                whole = Trainer(make(), data, c, d / name).run()
-            part = Trainer(make(), data, c, d / f'{name}2')
-            with part.folder:
-                for _ in range(2):
-                    part.write(**part.step())
-                part.save()
-            with silent():
-                test_eq(
-                    Trainer(make(), data, c, d / f'{name}2', resume=True).run()['val_loss'], whole['val_loss']
-                )
-            found = load_run(d / name, 'cpu')
-            test_eq(
-                round(evaluate(found.model, Trainer(make(), data, c, d / f'{name}3').val, 1), 4),
-                round(whole['val_loss'], 4),
-            )
-            if how:
-                assert (d / name / 'best.pt').stat().st_size < 60_000 and all(
-                    'lora' in k for k in found.model.state_dict()
-                )
-            export_model(d / name, d / f'{name}-hf', 'hf')
-            if name != '4bit':
-                again = transformers.AutoModelForCausalLM.from_pretrained(d / f'{name}-hf')
-                with torch.no_grad():
-                    torch.testing.assert_close(
-                        again(idx[:, :8]).logits, found.model(idx[:, :8]), atol=1e-5, rtol=1e-5
-                    )
-            else:
-                assert (d / '4bit-hf/adapter_config.json').exists()
-        test_fail(
-            lambda: export_model(d / 'lora', d / 'x'),
-            exc=MemtrainError,
-            contains="to 'safetensors' isn't how a LlamaForCausalLM is kept: take hf",
-        )
-        for p in theirs.parameters():
-            p.data *= 2
-        theirs.save_pretrained(d / 'llama')
-        test_fail(
-            lambda: load_run(d / 'lora'), exc=MemtrainError, contains="isn't the model that the adapters in"
-        )
-
-
-def test_the_gelu_of_nanogpt_moves_logits_of_an_export_by_less_than_a_thousandth():
-    torch.manual_seed(0)
-    model, idx = GPT(GPTConfig(300, 32, 4, 4, 64)).eval(), torch.randint(300, (4, 32))
-    exact = GPT(replace(model.config, mlp='gelu_exact')).eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.05 * torch.randn_like(p))  # away from its small beginnings
-        exact.load_state_dict(model.state_dict())
-        ours, theirs = model(idx), exact(idx)
-    test_eq(
-        (to_hf(model)[0]['activation_function'], to_hf(exact)[0]['activation_function']), ('gelu_new', 'gelu')
-    )
-    assert 1e-6 < (moved := ((ours - theirs).abs().max() / ours.abs().max()).item()) < 1e-3, moved
-
-
-def test_the_predicted_peak_of_an_own_model_is_the_measured_one():
-    if not (find_spec('transformers') and find_spec('peft')):
-        return print("transformers and peft are not here: pip install 'memtrain[hf]'")
-    import transformers
-
-    small = dict(
-        vocab_size=400,
-        max_position_embeddings=64,
-        hidden_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=96,
-    )
-    with tempfile.TemporaryDirectory() as d:
-        transformers.LlamaForCausalLM(transformers.LlamaConfig(**small)).save_pretrained(d)
-        for how, settings, documents in (
-            ({}, {}, True),
-            (dict(lora=4, load_in_4bit=True), dict(activation_checkpointing=True, loss_chunk_size=32), False),
-        ):
-            c = TrainConfig(batch_size=4, **settings)
-
-            def step_of(empty):
-                return model_step(lambda: open_model(d, 32, **how, empty=empty), c, documents)
-
-            build, optimizer_fn, step = step_of(False)
-            model = build()
-            optimizer = optimizer_fn([*model.parameters()])
-            scales = [p.quant_state.absmax for p in model.parameters() if hasattr(p, 'quant_state')]
-            test_eq(bool(scales), 'load_in_4bit' in how)
-            with track_memory(model, optimizer, scales) as m:
-                step(model, optimizer), step(model, optimizer)
-            test_close(simulate(*step_of(True)).peak / m.peak, 1, eps=0.005)
-        assert (
-            simulate(*step_of(True), device='cuda').peak > 0.9 * m.peak
-        )  # 4 bits, on a card that isn't there
-
-        def read(weights, **how):
-            return (torch.manual_seed(0), open_model(d, 32, lora=4, weights=weights, **how))[1]
-
-        c = TrainConfig(batch_size=1, weights='bfloat16')
-        as_read, made = apply_settings(read('bfloat16'), c), apply_settings(read('float32'), c)
-        for (name, a), b in zip(as_read.named_parameters(), made.parameters()):
-            assert a.dtype == b.dtype == torch.bfloat16 and torch.equal(a, b), name
-        weights = sum(p.nbytes for p in made.parameters())
-        # never whole in float32
-        assert (
-            simulate(*model_step(lambda: read('bfloat16', empty=True), c)).by_phase['build'] < 1.2 * weights
-        )
+    return GPT(GPTConfig(50, 8, 1, 2, 16))
 
 
 def test_a_run_goes_on_otherwise_only_where_it_is_asked_to_and_the_log_tells():
     with tempfile.TemporaryDirectory() as d:
-        data = _bytes_to_learn(d := Path(d))
+        data = make_data((d := Path(d)) / 'data')
         c = TrainConfig(max_iters=4, batch_size=2, eval_batches=1, checkpoint_interval=2)
-        part = Trainer(_table(), data, c, d / 'run')
+        part = Trainer(_small(), data, c, d / 'run')
         with part.folder:
             for _ in range(2):
                 part.write(**part.step())
             part.save()
 
         def again(change=(), **kw):
-            return Trainer(_table(), data, replace(c, **kw), d / 'run', resume=True, change=change)
+            return Trainer(_small(), data, replace(c, **kw), d / 'run', resume=True, change=change)
 
         test_fail(
             lambda: again(lr=1e-2),
@@ -2316,31 +1900,17 @@ def test_a_run_goes_on_otherwise_only_where_it_is_asked_to_and_the_log_tells():
             'changed' in m for m in read_metrics(d / 'run/metrics.jsonl') if m['iter'] > 3 and 'loss' in m
         )
 
-
-def test_a_new_run_starts_from_weights():
-    with tempfile.TemporaryDirectory() as d:
-        data = _bytes_to_learn(d := Path(d))
-        torch.manual_seed(0)
-        c = TrainConfig(max_iters=30, batch_size=4, eval_batches=1, lr=1e-2)
-        Trainer(GPT(GPTConfig(257, 16, 1, 2, 16)), data, c, d / 'first').run()
-        best = min(v for m in read_metrics(d / 'first/metrics.jsonl') if (v := m.get('val_loss')))
-        test_eq(Trainer(load_run(d / 'first', 'cpu').model, data, c, d / 'second').evaluate(), best)
-        test_eq(load_run(d / 'first', 'cpu', block_size=8).config.block_size, 8)
-
-# %% ../nbs/proofs/train.ipynb #510bf6a9
+# %% ../nbs/proofs/train.ipynb #5841af5e
 @pytest.mark.slow
 def test_a_compiled_run_resumes_to_the_same_digits():
     if not shutil.which(os.environ.get('CXX', 'g++')):
         return print('a C++ compiler is not here')
     with tempfile.TemporaryDirectory() as d:
-        data, plain = (
-            _bytes_to_learn(d := Path(d)),
-            TrainConfig(max_iters=3, batch_size=2, eval_batches=1, checkpoint_interval=1),
-        )
+        data = make_data((d := Path(d)) / 'data')
+        plain = TrainConfig(max_iters=3, batch_size=2, eval_batches=1, checkpoint_interval=1)
 
         def make(out, c, **kw):
-            torch.manual_seed(0)
-            return Trainer(GPT(GPTConfig(257, 8, 1, 2, 16)), data, c, d / out, **kw)
+            return Trainer(_small(), data, c, d / out, **kw)
 
         with silent():
             expected = make('plain', plain).run()['val_loss']

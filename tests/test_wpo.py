@@ -13,30 +13,6 @@ from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.measure import measure_peak
 from memtrain.wpo import LowRankNet, _Job
 
-# %% ../nbs/mixtures/40_wpo.ipynb #ef0bcae3
-@pytest.mark.page
-def test_sliced_wasserstein_of_known_clouds():
-    a, shift = torch.randn(500, 3), torch.tensor([3.0, 0, 4])
-    test_close(sliced_wasserstein(a, a[torch.randperm(500)]), 0, eps=1e-12)
-    test_close(sliced_wasserstein(a, a + shift, 4000), 5 / 3**0.5, eps=0.1)
-    test_close(
-        sliced_wasserstein(a[:, :1], 3 * a[:, :1]), 2 * a[:, 0].square().mean().sqrt().item(), eps=1e-4
-    )
-    test_close(sliced_wasserstein(a, a.repeat(2, 1)), 0, eps=1e-12)
-    test_eq(sliced_wasserstein(a, a * 2, seed=1), sliced_wasserstein(a, a * 2, seed=1))
-    for x, y in ((a, a[:, :2]), (a, a[:0]), (a[0], a)):
-        test_fail(lambda: sliced_wasserstein(x, y), exc=MemtrainError, contains='at least one point')
-
-# %% ../nbs/mixtures/40_wpo.ipynb #6d250da7
-@pytest.mark.page
-def test_known_densities_are_densities():
-    at = torch.linspace(-6, 6, 601).double()
-    grid = torch.cartesian_prod(at, at)
-    cell = (at[1] - at[0]) ** 2
-    for name, entropy in (('8gaussians', 2.835), ('checkerboard', math.log(32))):
-        test_close((true_log_prob(name, grid).exp().sum() * cell).item(), 1, eps=0.01)
-        test_close(-true_log_prob(name, make_points(name, 20_000)).mean().item(), entropy, eps=0.03)
-
 
 # %% ../nbs/mixtures/43_lowrank.ipynb #a46f98d9
 import math
@@ -405,7 +381,7 @@ def test_the_order_of_the_centers_is_nothing():
         assert abs(found - wanted) < 1e-12 * abs(wanted), (method, found, wanted)
 
 # %% ../nbs/proofs/wpo.ipynb #9d9f2381
-def test_float32_is_near_and_bfloat16_points_the_same_way():
+def test_float32_is_near():
     for d, K, B, seed in ((3, 20, 6, 0), (40, 30, 4, 1), (64, 16, 8, 2)):
         torch.manual_seed(seed)
         exact = FactorNet(d, 16, 2, scale=1.0, panel=16).double()
@@ -425,12 +401,6 @@ def test_float32_is_near_and_bfloat16_points_the_same_way():
                     and error(h) <= max(10 * error(base), 5e-7)
                     and error(h) <= 5e-5
                 ), (found, wanted, error(h), error(base))
-        found, h = loss_and_gradient(rough, x.float(), mu.float(), matmul_dtype=torch.bfloat16)
-        assert 0 < abs(found / wanted - 1) < 0.01 and torch.cosine_similarity(h.double(), g, 0) > 0.999, (
-            found,
-            wanted,
-            torch.cosine_similarity(h.double(), g, 0),
-        )
 
 # %% ../nbs/proofs/wpo.ipynb #51d4fa40
 def test_a_weight_of_almost_one_keeps_its_score():
@@ -613,8 +583,6 @@ def test_bad_input_is_told():
         ),
         'log_mixing[0] is inf': lambda: log_prob(net, x.detach(), mu, torch.full((4,), math.inf)),
         '-inf for all centers': lambda: log_prob(net, x.detach(), mu, torch.full((4,), -math.inf)),
-        'matmul_dtype torch.int8 ': lambda: ism_loss(net, x.detach(), mu, matmul_dtype=torch.int8),
-        "matmul_dtype 'bfloat16' ": lambda: ism_loss(net, x.detach(), mu, matmul_dtype='bfloat16'),
         'leave_one_out is torch.bool': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own > 0),
         'leave_one_out has 4, and centers are numbered from 0 to 3': lambda: ism_loss(
             net, x.detach(), mu, leave_one_out=own + 4
@@ -622,7 +590,7 @@ def test_bad_input_is_told():
         'leave_one_out is a list': lambda: ism_loss(net, x.detach(), mu, leave_one_out=[0, 1]),
         'leave_one_out is on meta': lambda: ism_loss(net, x.detach(), mu, leave_one_out=own.to('meta')),
         'the network 3': lambda: log_prob(net, torch.zeros(1, 2).double(), torch.zeros(1, 2).double()),
-        'the loss is nan': lambda: ism_loss(far, x.detach(), mu, 'dense'),
+        'center 0 gives a sample the log weight nan': lambda: ism_loss(far, x.detach(), mu, 'dense'),
     }.items():
         test_fail(call, exc=MemtrainError, contains=says)
     for method in ('chunked', 'matrix_free'):
@@ -644,11 +612,8 @@ def test_bad_input_is_told():
         )
         test_fail(lambda: ism_loss(wide, 1e6 * x.float(), mu.float(), method), exc=MemtrainError)
         if method != 'matrix_free':
-            test_fail(
-                lambda: ism_loss(net, x, mu, method, matmul_dtype=torch.bfloat16),
-                exc=MemtrainError,
-                contains='matmul_dtype',
-            )
+            call = lambda: ism_loss(net, x, mu, method, into_grad=True)
+            test_fail(call, exc=MemtrainError, contains="into_grad is for method 'matrix_free'")
         for size in (0, -1, 2.5):
             test_fail(
                 lambda: ism_loss(net, x, mu, method, chunk_size=size),
@@ -730,30 +695,3 @@ def test_em_finds_the_weights_and_never_loses():
     for b in net.biases:
         b.data.fill_(math.nan)
     test_fail(lambda: fit_mixing(net, x, mu), exc=MemtrainError, contains='center 0')
-
-# %% ../nbs/proofs/wpo.ipynb #a8ea2b1c
-def test_points_lie_where_their_law_puts_them():
-    radius = lambda name: make_points(name, 4000, torch.Generator().manual_seed(0)).norm(dim=1)
-    assert abs(radius('8gaussians').mean() - 4 / 1.414) < 0.1 and (radius('8gaussians') > 1).all()
-    assert all(
-        abs((abs(radius('rings') - r) < 0.3).double().mean() - 0.25) < 0.05 for r in (0.75, 1.5, 2.25, 3)
-    )
-    assert all(abs((abs(radius('circles') - r) < 0.75).double().mean() - 0.5) < 0.05 for r in (1.5, 3))
-    for name in POINTS:
-        x = make_points(name, 4000, torch.Generator().manual_seed(1))
-        test_eq((x.shape, x.dtype), ((4000, 2), torch.float32))
-        assert x.abs().max() < 6 and x.std() > 0.5
-        assert torch.equal(x, make_points(name, 4000, torch.Generator().manual_seed(1)))
-    x = make_points('checkerboard', 4000)
-    assert (true_log_prob('checkerboard', x) == -math.log(32)).all() and (
-        true_log_prob('checkerboard', x + torch.tensor([2.0, 0])) == -math.inf
-    ).all()
-    test_eq(make_points('moons', 0).shape, (0, 2))
-    test_fail(lambda: make_points('spirals', 3), exc=MemtrainError, contains='2spirals')
-    for bad in (-1, 2.0, True, None):
-        test_fail(
-            lambda: make_points('moons', bad),
-            exc=MemtrainError,
-            contains=f'n {bad} ' if bad is not None else 'n ',
-        )
-    test_fail(lambda: true_log_prob('moons', x), exc=MemtrainError, contains='closed form')

@@ -9,7 +9,8 @@ import math
 import torch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError
-from memtrain.wpo import FactorNet, LowRankNet, log_prob, make_points
+from memtrain.mixtures import make_points
+from memtrain.wpo import FactorNet, LowRankNet, log_prob
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #9199e693
 @pytest.mark.page
@@ -82,7 +83,7 @@ def test_a_network_begins_with_what_was_fitted():
 
 
 # %% ../nbs/solutions/44_wpo_start.ipynb #2a36566c
-from memtrain.wpo import make_points
+from memtrain.mixtures import make_points
 from memtrain.wpo_start import fit_clusters
 
 

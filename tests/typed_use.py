@@ -16,7 +16,7 @@ from memtrain.formats import export_shards
 from memtrain.lazypickle import build_index, iter_pickle
 from memtrain.loader import GPTDataLoader, TokenLoader
 from memtrain.measure import CommandRun, Trace, log_memory_usage, measure_command, measure_peak, track_memory
-from memtrain.mixtures import load_mixture, plot_points
+from memtrain.mixtures import Mixture, load_mixture, make_points, plot_points
 from memtrain.model import GPT, GPTConfig, count_params, generate, named_config, size_model
 from memtrain.optim import make_8bit
 from memtrain.plan import Plan, find_optimal_batch_size, plan
@@ -30,9 +30,8 @@ from memtrain.tokenization import ByteTokenizer
 from memtrain.trace_loader import ShardedDataLoader, TraceShards
 from memtrain.traces import TraceDataSharder, open_traces, shard_traces
 from memtrain.train import TrainConfig, Trainer, chunked_cross_entropy, sample_text
-from memtrain.wpo import FactorNet, ism_loss, make_points
+from memtrain.wpo import FactorNet, ism_loss
 from memtrain.wpo_train import (
-    Mixture,
     WPOConfig,
     WPOTrainer,
     setup_chunked_training,

@@ -1,60 +1,68 @@
-"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with the
-package's own arithmetic, turned into JavaScript."""
+"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with
+tools/calculator.js
+and what that evaluates: recorded laws, models, cards."""
 
 import base64, configparser, json, re, sys, zlib
 from pathlib import Path
 
 from common import find_root
-from to_js import Translator
 
-ASKED = dict(
-    estimate="estimate",
-    Step="estimate",
-    OPTIMIZERS="estimate",
-    PROFILES="estimate",
-    get_profile="estimate",
-    parameter_sizes="estimate",
-    plan="plan",
-    Option="plan",
-    CLOSED="plan",
-    _ask="plan",
-    _EXCLUDED="train",
-    TECHNIQUES="plan",
-    ModelShape="families",
-    list_models="families",
-    read_model="families",
-    has_law="families",
-    predict_step="families",
-    count_weights="families",
-    shape_of="families",
-    usable_memory="plan",
-    MARGIN="plan",
-    GPTConfig="model",
-    state_bytes="estimate",
-    NAMED_MODELS="model",
-    CATEGORY_COLORS="measure",
-    format_size="core",
-    format_count="core",
-)
-WITHOUT = "simulate", "measure_step", "_ask_kernel"  # what runs torch
-DATA = "laws.json", "models.json"  # what the package's functions read
 DEST = "nbs/assets/calculator.html"
 
 
-def arithmetic(root: Path) -> str:
-    "JavaScript: an object with what the calculator asks of the package at `root`."
-    return Translator(root / "memtrain", WITHOUT).script(ASKED)
+def card(name: str) -> dict:
+    "What the calculator knows of the card `name`: bytes, operations and bytes per second."
+    from memtrain.devices import find_device, priced_as
+
+    held, sheet = find_device(name), priced_as(name)
+    return dict(
+        memory=held.memory,
+        context=held.context,
+        fp32=sheet.fp32,
+        bf16=sheet.bf16,
+        bandwidth=sheet.bandwidth,
+        bus=sheet.bus,
+        link=sheet.link or sheet.bus,
+    )
+
+
+def gathered(root: Path) -> dict:
+    "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
+    from memtrain.devices import DEVICES
+    from memtrain.families import list_models
+    from memtrain.core import CATEGORIES
+    from memtrain.measure import CATEGORY_COLORS
+    from memtrain.model import NAMED_MODELS
+    from memtrain.optimizers import OPTIMIZERS, find_optimizer
+    from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
+
+    return dict(
+        laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
+        models=list_models(),
+        named=NAMED_MODELS,
+        cards={name: card(name) for name in DEVICES if name != "cpu"},
+        other_card=card("24gb"),
+        optimizers={
+            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
+            for o in map(find_optimizer, OPTIMIZERS)
+        },
+        categories=CATEGORIES,
+        colors=CATEGORY_COLORS,
+        margin=MARGIN,
+        reached=REACHED,
+        launch=LAUNCH_SECONDS,
+        host=DEVICES["cpu"].bandwidth,
+        slower_on_host=30,
+    )
 
 
 def packed(root: Path) -> str:
-    """The package's data, compressed, in base64: as the calculator has it already, since zlib of another make
-    writes other bytes for the same."""
-    data = {name: json.loads((root / "memtrain" / name).read_text(encoding="utf-8")) for name in DATA}
-    found = (
-        re.search(r'PACKED = "([^"]+)"', (root / DEST).read_text(encoding="utf-8"))
-        if (root / DEST).exists()
-        else None
-    )
+    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes
+    other
+    bytes for the same."""
+    data = json.loads(json.dumps(gathered(root)))
+    made = (root / DEST).read_text(encoding="utf-8") if (root / DEST).exists() else ""
+    found = re.search(r'PACKED = "([^"]+)"', made)
     if found and json.loads(zlib.decompress(base64.b64decode(found[1]))) == data:
         return found[1]
     return base64.b64encode(zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)).decode()
@@ -64,25 +72,22 @@ def calculator(root: Path) -> str:
     "The calculator as a piece of HTML that needs nothing else."
     conf = configparser.ConfigParser()
     conf.read(root / "settings.ini", encoding="utf-8")
+    here = Path(__file__)
     given = dict(
-        ESTIMATE=arithmetic(root),
+        MEMTRAIN=here.with_suffix(".js").read_text(encoding="utf-8"),
         PACKED=packed(root),
         SITE=json.dumps("{doc_host}{doc_baseurl}/".format_map(conf["DEFAULT"])),
     )
-    text = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
-    for k, v in given.items():
-        text = text.replace(f"/*{k}*/", v, 1)
+    text = here.with_suffix(".html").read_text(encoding="utf-8")
+    for name, value in given.items():
+        text = text.replace(f"/*{name}*/", value, 1)
     return text
 
 
 def make_calculator(root: Path) -> list[str]:
-    "Write the calculator of the project at `root`, where it has what it is made of."
-    if not (root / "memtrain/plan.py").exists():
-        return []
-    dest, text = root / DEST, calculator(root)
-    dest.parent.mkdir(exist_ok=True)
-    if not dest.exists() or dest.read_text(encoding="utf-8") != text:
-        dest.write_text(text, encoding="utf-8")
+    "Write the calculator of the project at `root`, where it has the laws that it is made of."
+    if (root / "memtrain/laws.json").exists():
+        (root / DEST).write_text(calculator(root), encoding="utf-8")
     return []
 
 

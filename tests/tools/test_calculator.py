@@ -1,7 +1,7 @@
-"The site's calculator: the package's own arithmetic in JavaScript, and the widget in a real browser."
+"The site's calculator: its JavaScript held against Python, and the widget in a real browser."
 
-import json, random, sys
-from dataclasses import asdict
+import json, random, shutil, subprocess, sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -9,217 +9,150 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from browser import Browser, find_browser, run_script
-from calculator import DATA, arithmetic, calculator
+from browser import Browser, find_browser
+from calculator import calculator, gathered
 from memtrain.core import MemtrainError, format_count, format_size
-from memtrain.estimate import OPTIMIZERS, Step, estimate, parameter_sizes, state_bytes
-from memtrain.families import list_models, predict_step, read_model, shape_of
+from memtrain.estimate import Step
+from memtrain.families import count_weights, list_models, predict_step, read_model, shape_of
 from memtrain.model import GPTConfig, count_params
-from memtrain.plan import CLOSED, TECHNIQUES, Option, plan
-from to_js import Translator
-
-SHOWN = "o => ({peak: o.peak, op: o.peak_op, moments: Object.fromEntries(o.moments.items().map(([k, v]) => [k, Object.fromEntries(v.items())]))})"
+from memtrain.optimizers import OPTIMIZERS
+from memtrain.plan import Option, plan, predict_seconds, usable_memory
 
 
 def in_javascript(code, given):
-    "What `code`, a function of `given` that knows the package as `m`, gives."
-    files = json.dumps(
-        {name: json.loads((ROOT / "memtrain" / name).read_text(encoding="utf-8")) for name in DATA}
+    "What `code`, a function of `given` that knows the calculator's arithmetic as `m`, gives."
+    if not shutil.which("node"):
+        pytest.skip("Node isn't installed here: the calculator's JavaScript isn't run")
+    source = (ROOT / "tools/calculator.js").read_text(encoding="utf-8")
+    script = f"""{source}
+      const data = {json.dumps(gathered(ROOT))}, m = memtrain(data), given = {json.dumps(given)};
+      process.stdout.write(JSON.stringify(({code})(given)));"""
+    return json.loads(
+        subprocess.run(["node", "-"], input=script, capture_output=True, text=True, check=True).stdout
     )
-    found = run_script(
-        f"given => {{ const m = {arithmetic(ROOT)}; m.python.files = m.python.plain_dict({files}); return ({code})(given); }}",
-        given,
-    )
-    if found is None:
-        pytest.skip("neither node nor chromium is installed here: the calculator's JavaScript isn't run")
-    return found
 
 
-def draw(rng):
-    "A random shape and step."
-    heads = rng.choice([1, 2, 3, 4, 8, 12, 16])
-    window = rng.choice([1, 2, 31, 64, 128, 500, 1024, 2048, 4096])
-    shape = dict(
-        vocab_size=rng.choice([65, 256, 1000, 4096, 32000, 50257, 128256]),
-        block_size=window * rng.choice([1, 1, 2]),
-        n_layer=rng.choice([1, 2, 3, 6, 12, 24, 80]),
-        n_head=heads,
-        n_embd=heads * rng.choice([8, 16, 32, 64, 128]),
-        dropout=rng.choice([0.0, 0.0, 0.1]),
-        bias=rng.random() < 0.5,
-        tie_weights=rng.random() < 0.7,
-    )
-    step = dict(
-        batch_size=rng.choice([1, 2, 3, 7, 16, 64]),
-        seq_len=rng.choice([None, window]),
-        gradient_accumulation_steps=rng.choice([1, 1, 2, 5]),
-        use_mixed_precision=rng.random() < 0.5,
-        optimizer=rng.choice(OPTIMIZERS),
-        activation_checkpointing=rng.random() < 0.5,
-        loss_chunk_size=rng.choice([None, None, 1, 256, 1024, 4096]),
-    )
-    return shape, step
-
-
-def test_javascript_and_python_agree_to_the_byte():
-    rng = random.Random(0)
-    drawn = [(*draw(rng), device) for device in ("cuda", "cuda", "cuda", "cpu") for _ in range(500)]
-    import torch
-
-    code = f"""given => {{ m.python.threads = given.threads; const shown = {SHOWN};
-      return given.drawn.map(([shape, step, device]) => shown(m.estimate(m.python.call(m.GPTConfig, [], Object.entries(shape)), m.python.call(m.Step, [], Object.entries(step)), device, false))); }}"""
-    found = in_javascript(code, dict(drawn=drawn, threads=torch.get_num_threads()))
-    assert len(found) == 2000
-    for (shape, step, device), o in zip(drawn, found):
-        e = estimate(GPTConfig(**shape), Step(**step), device, probe=False)
-        assert o == dict(peak=e.peak, op=e.peak_op, moments=e.moments), (shape, step, device)
-
-
-def draw_trained(rng, kinds):
-    """A random model, of others by its name or ours by its fields, and a step of the ways that laws were
-    recorded for."""
-    name, adapters, ranks = rng.choice(kinds), rng.random() < 0.4, rng.choice([1, 1, 2, 4, 8, 64])
+def draw_shape(rng):
+    "A random shape of our own GPT."
     heads = rng.choice([4, 8, 12, 32])
-    ours = dict(
-        vocab_size=rng.choice([4096, 50257, 128256]),
+    llama = dict(norm="rms", positions="rotary", mlp="swiglu", mlp_hidden=rng.choice([None, 1000]))
+    config = GPTConfig(
+        vocab_size=rng.choice([65, 256, 4096, 50257, 128256]),
         block_size=2048,
         n_layer=rng.choice([1, 2, 12, 80]),
         n_head=heads,
-        n_embd=heads * rng.choice([32, 64, 128]),
+        n_embd=heads * rng.choice([8, 32, 64, 128]),
         n_kv_head=rng.choice([None, heads // 4]),
         tie_weights=rng.random() < 0.5,
-        **rng.choice(
-            [dict(), dict(norm="rms", positions="rotary", mlp="swiglu", mlp_hidden=rng.choice([None, 1000]))]
-        ),
+        **rng.choice([{}, llama]),
     )
-    step = dict(
+    return shape_of(config)
+
+
+def draw_step(rng, adapters):
+    "A random step of the ways that laws were recorded for."
+    ranks, parallel = rng.choice([1, 1, 2, 4, 8, 64]), rng.choice(["ddp", "fsdp"])
+    weights = rng.choice(["float32", "bfloat16"])
+    return Step(
         batch_size=rng.choice([1, 2, 3, 8, 33]),
-        seq_len=rng.choice([1, 128, 1000, 2048]),
+        seq_len=rng.choice([1, 31, 128, 1000, 2048]),
         gradient_accumulation_steps=rng.choice([1, 1, 4]),
         use_mixed_precision=rng.random() < 0.4,
-        optimizer=rng.choice(OPTIMIZERS),
+        # others don't update bfloat16
+        optimizer=rng.choice(OPTIMIZERS) if weights == "float32" else "adamw",
         activation_checkpointing=rng.random() < 0.5,
-        loss_chunk_size=rng.choice([None, 256, 1024]),
-        weights=rng.choice(["float32", "bfloat16"]),
+        loss_chunk_size=rng.choice([None, 1, 256, 1024]),
+        weights=weights,
         optimizer_in_backward=rng.random() < 0.2,
+        lora=rng.choice([1, 8, 64]) if adapters else 0,
+        load_in_4bit=adapters and rng.random() < 0.5,
         ranks=ranks,
-        parallel=rng.choice(["ddp", "fsdp"]) if ranks > 1 else "ddp",
-    )
-    return (
-        (
-            name,
-            step | dict(lora=rng.choice([1, 8, 64]), load_in_4bit=rng.random() < 0.5) if adapters else step,
-        )
-        if name
-        else (ours, step)
+        parallel=parallel,
+        offload_to_cpu=parallel == "fsdp" and rng.random() < 0.3,
     )
 
 
-def test_laws_in_javascript_and_python_agree_to_the_byte():
-    rng = random.Random(2)
-    kinds = [None, *list_models()]
-    drawn = [draw_trained(rng, kinds if i % 2 else [None]) for i in range(2000)]
+def test_javascript_and_python_agree_to_the_byte():
+    rng, names, drawn = random.Random(0), list(list_models()), []
+    for i in range(4000):
+        shape = read_model(rng.choice(names)) if i % 2 else draw_shape(rng)
+        drawn.append((shape, draw_step(rng, adapters=i % 2 and rng.random() < 0.4)))
 
-    def told(model, step):
+    def told(shape, step):
         try:
-            e = predict_step(
-                read_model(model) if isinstance(model, str) else shape_of(GPTConfig(**model)), Step(**step)
-            )
-        except MemtrainError as o:
-            return str(o)
-        return [e.peak, e.by_category, e.params, e.trained]
+            e = predict_step(shape, step)
+        except MemtrainError:
+            return None
+        return [e.peak, e.by_category, e.params, e.trained, e.host]
 
-    code = """given => given.map(([model, step]) => { try {
-      const shape = typeof model === 'string' ? m.read_model(model) : m.shape_of(m.python.call(m.GPTConfig, [], Object.entries(model))), e = m.predict_step(shape, m.python.call(m.Step, [], Object.entries(step)));
-      return [e.peak, Object.fromEntries(e.by_category.items()), e.params, e.trained]; } catch (e) { return e.message; } })"""
-    found, expected = in_javascript(code, drawn), [told(*o) for o in drawn]
-    assert [(d, a) for d, a, b in zip(drawn, found, expected) if a != b] == []
-    assert sum(isinstance(o, list) for o in expected) > 1500, "most of these steps have a law"
-
-
-def test_a_config_of_hugging_face_is_read_by_the_same_code(tmp_path):
-    given = [
-        dict(
-            model_type="qwen2",
-            num_hidden_layers=2,
-            hidden_size=64,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            intermediate_size=100,
-            vocab_size=256,
-            max_position_embeddings=512,
-            head_dim=32,
-            tie_word_embeddings=True,
-        ),
-        dict(model_type="mamba", hidden_size=64),
-    ]
-    found = in_javascript(
-        "given => given.map(c => { try { const s = m.read_model(m.python.plain_dict(c), 256); return Object.fromEntries(Object.entries(s).filter(o => o[0] !== 'name')); } catch (e) { return e.message; } })",
-        given,
-    )
-    for c, o in zip(given, found):
-        (tmp_path / "config.json").write_text(json.dumps(c))
-        try:
-            expected = {k: v for k, v in asdict(read_model(tmp_path, 256)).items() if k != "name"}
-        except MemtrainError as e:
-            expected = str(e)
-        assert (
-            o == expected
-            if isinstance(o, dict)
-            else o.partition(" is of the type ")[2] == expected.partition(" is of the type ")[2] > ""
-        ), (o, expected)
+    code = """given => given.map(([shape, step]) => {
+      try { const e = m.predict(shape, step); return [e.peak, e.by_category, e.params, e.trained, e.host]; }
+      catch { return null; }
+    })"""
+    found = in_javascript(code, [(asdict(shape), asdict(step)) for shape, step in drawn])
+    expected = [told(*o) for o in drawn]
+    assert [(d, a, b) for d, a, b in zip(drawn, found, expected) if a != b] == []
+    assert sum(o is not None for o in expected) > 2500, "most of these steps have a law"
 
 
-def test_what_python_refuses_javascript_refuses_in_the_same_words():
-    shape = dict(
-        vocab_size=64, block_size=64, n_layer=1, n_head=1, n_embd=8, dropout=0.0, bias=True, tie_weights=True
-    )
-    wrong = [
-        dict(batch_size=0),
-        dict(seq_len=65),
-        dict(optimizer="adagrad"),
-        dict(loss_chunk_size=-1),
-        dict(use_mixed_precision=1),
-        dict(gradient_accumulation_steps=1.5),
-    ]
-    code = """given => given.wrong.map(step => { try { m.estimate(m.python.call(m.GPTConfig, [], Object.entries(given.shape)), m.python.call(m.Step, [], Object.entries(step)), 'cuda', false); return 'nothing'; }
-      catch (e) { return e.message; } })"""
-
-    def said(step):
-        with pytest.raises(MemtrainError) as e:
-            estimate(GPTConfig(**shape), Step(**step), "cuda")
-        return str(e.value)
-
-    assert in_javascript(code, dict(shape=shape, wrong=wrong)) == [said(o) for o in wrong]
-
-
-def test_plans_and_their_lines_are_the_same():
+def test_plans_are_the_same():
     rng, drawn = random.Random(1), []
-    while len(drawn) < 8:
-        shape, _ = draw(rng)
-        if shape["block_size"] > 31:
-            drawn.append((shape, rng.choice(["rtx3090", "h100", "7.5gb"]), rng.choice([1, 6, 16]), CLOSED))
+    for i in range(24):
+        name = rng.choice([*list_models()])
+        shape = draw_shape(rng) if i % 2 else read_model(name)
+        card = rng.choice(["rtx3090", "h100", "a100", "t4", "7.5gb"])
+        drawn.append((shape, card, rng.choice([1, 2, 4]), rng.choice([8, 16]), 8 if i % 8 == 0 else 0))
     drawn += [
-        ("llama-3.2-1b", "2x24gb", 4, TECHNIQUES),
-        (draw(rng)[0] | dict(block_size=256, dropout=0.0, n_layer=12), "4x8gb", 8, TECHNIQUES),
-        (draw(rng)[0] | dict(block_size=256, dropout=0.0, n_layer=12), "16gb", 4, TECHNIQUES),
+        (read_model("llama-3.2-1b", 512), "24gb", 2, 4, 0),
+        (read_model("llama-3-8b"), "24gb", 1, 4, 16),
     ]
-    code = """given => given.map(([shape, card, batch, allow]) => { const p = m.plan(typeof shape === 'string' ? m.read_model(shape, 512) : m.python.call(m.GPTConfig, [], Object.entries(shape)), card, null, batch, null, allow);
-      return {budget: p.budget, text: p.__str__(), options: p.options.map(o => [o.peak, o.flags]), closest: [p.closest.peak, p.closest.flags]}; })"""
-    for (shape, card, batch, allow), o in zip(drawn, in_javascript(code, drawn)):
-        p = plan(
-            read_model(shape, 512) if isinstance(shape, str) else GPTConfig(**shape),
-            card,
-            global_batch=batch,
-            allow=allow,
-        )
-        assert o == dict(
-            budget=p.budget,
-            text=str(p),
-            options=[[x.peak, x.flags] for x in p.options],
-            closest=[p.closest.peak, p.closest.flags],
-        )
-        assert p.options or isinstance(shape, dict)
+    code = """given => given.map(([shape, name, budget, ranks, batch, lora]) => {
+      const card = data.cards[name] || data.other_card;
+      const p = m.plan(shape, card, budget, batch, shape.block_size, {ranks, lora});
+      return [...p.options, p.closest].map(o => [o.peak, o.seconds, o.techniques, m.flags(o.step)]);
+    })"""
+    given = [(asdict(s), card, usable_memory(card), n, batch, lora) for s, card, n, batch, lora in drawn]
+    for (shape, card, ranks, batch, lora), found in zip(drawn, in_javascript(code, given)):
+        p = plan(shape, f"{ranks}x{card}", global_batch=batch, lora=lora)
+        for o, (peak, seconds, techniques, flags) in zip([*p.options, p.closest], found, strict=True):
+            assert (o.peak, [*o.techniques], o.flags) == (peak, techniques, flags)
+            assert seconds == pytest.approx(predict_seconds(shape, o.step, card), rel=1e-12)
+
+
+def test_models_and_configs_are_read_the_same(tmp_path):
+    qwen = dict(
+        model_type="qwen2",
+        num_hidden_layers=2,
+        hidden_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=100,
+        vocab_size=256,
+        max_position_embeddings=512,
+        head_dim=32,
+        tie_word_embeddings=True,
+    )
+    given = [
+        *([config, seq_len] for config in list_models().values() for seq_len in (None, 2048, 100_000)),
+        *(
+            [qwen | other, 256]
+            for other in ({}, dict(attention_dropout=0.1), dict(partial_rotary_factor=0.5))
+        ),
+        [dict(model_type="mamba", hidden_size=64), 256],
+    ]
+    code = """given => given.map(([config, seq_len]) => {
+      try { const s = m.read_model(config, seq_len); return [s, Object.values(m.count(s))]; }
+      catch { return null; }
+    })"""
+    path = tmp_path / "config.json"
+    for (config, seq_len), found in zip(given, in_javascript(code, given), strict=True):
+        path.write_text(json.dumps(config))
+        try:
+            shape = read_model(path, seq_len)
+        except MemtrainError:
+            assert found is None, config
+            continue
+        assert found == [asdict(shape) | dict(name="FOLDER"), list(count_weights(shape))]
 
 
 def test_sizes_are_told_in_the_same_words():
@@ -228,62 +161,9 @@ def test_sizes_are_told_in_the_same_words():
     assert found == [[format_size(n), format_count(n)] for n in sizes]
 
 
-PYTHON = '''
-import math
-LIMIT, (LOW, HIGH) = 10, (1, 3)
-class Box:
-    def __init__(self, n, scale=2): self.n, self.scale = n, scale
-    def times(self, k=1, *, more=0): return self.n * self.scale * k + more
-    def __enter__(self): return self
-    def __exit__(self, *_): pass
-    @property
-    def half(self): return self.n // 2
-def _pairs(n): return [(i, j) for i in range(n) for j in range(i) if (i + j) % 2]
-def rest(**given): return {k: v for k, v in given.items() if v is not None}
-def nested(n):
-    total = 0
-    def add(k, by=1): return k + by
-    for i, x in enumerate(reversed(range(n))):
-        if i > 2: break
-        total += add(x, by=i)
-    while total % 7: total -= 1
-    return total
-def show(n):
-    first, *others, last = [n, n + 1, n + 2, n + 3]
-    most = max((abs(x) for x in others), default=0)
-    def first_of(*names, other=0): return next((d[k] for k in names if k in d), other)
-    def pairs(k): yield k, 'x'
-    box, d = Box(n, scale=3), {'a': 1, **rest(b=2, c=None)}
-    with Box(n): total = [*pairs(n), first_of('q', 'b'), first_of('q', other=n)]
-    d |= {'z': [1] * 2 + [0] * (n > 100)}
-    return [total, first, last, most, -n // 4, -n % 4, n ** 2 / 8, box.times(2, more=1), box.half, _pairs(4), d.get('q', 'none'), sorted(d, reverse=True), 2 < n < LIMIT, n in (5, 6) or 'no', not [], (m := n + HIGH) and m,
-            f'{n:,} {n / 3:.2f} {n / 400:.1%} {"x"!r}', math.ceil(n / 2), [x for x in 'abc'][-1], min([(2, 'b'), (2, 'a')], key=lambda t: t[1]), nested(n), sum([n > 1, True]), sorted({n, 7} - {n}), [1, 2, 3, 4][1:-1], dict(zip('ab', (LOW, HIGH)))['b']]
-def reaches(n):
-    if n: return 1
-    with open('x') as f: return f
-'''
-
-
-def test_translated_python_means_the_same(tmp_path):
-    (tmp_path / "one.py").write_text(PYTHON)
-    space = {}
-    exec(PYTHON, space)
-    t = Translator(tmp_path)
-    code = f"given => {{ const m = {t.script(dict(show='one', reaches='one'))}; let said; try {{ m.reaches(0); }} catch (e) {{ said = e.message; }} return [given.map(n => m.show(n)), m.reaches(1), said]; }}"
-    found = run_script(code, [5, 123456])
-    if found is None:
-        pytest.skip("neither node nor chromium is installed here: the calculator's JavaScript isn't run")
-
-    def plain(x):
-        return [plain(o) for o in x] if isinstance(x, (list, tuple)) else x
-
-    assert found[0] == plain([space["show"](n) for n in (5, 123456)])
-    assert found[1] == 1 and "with open('x') as f" in found[2], (
-        "what JavaScript can't do is an error where it is reached, and nowhere else"
-    )
-
-
 # --- in a browser --------------------------------------------------------------------------------
+
+GPT2 = GPTConfig(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True)
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +179,8 @@ def page(tmp_path_factory):
     "A page with nothing but the calculator, that believes it is the site's."
     path = tmp_path_factory.mktemp("site") / "index.html"
     path.write_text(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><body id="quarto-content">{calculator(ROOT)}',
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport"'
+        f' content="width=device-width"><body id="quarto-content">{calculator(ROOT)}',
         encoding="utf-8",
     )
     return path
@@ -308,7 +189,8 @@ def page(tmp_path_factory):
 def ready(b):
     "The page, when its data is unpacked."
     b.run(
-        "new Promise(done => { const look = () => document.querySelector('.mt-calc').dataset.ready === 'yes' ? done() : setTimeout(look, 5); look(); })"
+        "new Promise(done => { const look = () => document.querySelector('.mt-calc').dataset.ready === 'yes'"
+        " ? done() : setTimeout(look, 5); look(); })"
     )
     return b
 
@@ -317,7 +199,9 @@ def put(b, **fields):
     "Type `fields`, one after the other."
     for k, v in fields.items():
         b.run(
-            f"(() => {{ const f = document.querySelector('[name={k}]'), v = {json.dumps(v)}; if (f.type === 'checkbox') f.checked = v; else f.value = v; f.dispatchEvent(new Event('input', {{bubbles: true}})); }})()"
+            f"(() => {{ const f = document.querySelector('[name={k}]'), v = {json.dumps(v)}; if (f.type ==="
+            " 'checkbox') f.checked = v; else f.value = v; f.dispatchEvent(new Event('input', {bubbles:"
+            " true})); })()"
         )
 
 
@@ -327,30 +211,29 @@ def told(b, name):
 
 def test_calculator_tells_at_once_and_asks_for_nothing(browser, page):
     ready(browser.open(page))
-    e = estimate(
-        GPTConfig(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True),
-        Step(8, 1024),
-        "cuda",
-    )
+    e = predict_step(shape_of(GPT2), Step(8, 1024))
     assert browser.run("document.querySelector('[data-id=peak]').title") == f"{e.peak:,} bytes" and told(
         browser, "peak"
     ) == format_size(e.peak)
-    assert e.peak_op in told(browser, "verdict") and "It fits" in told(browser, "verdict")
+    assert "It fits" in told(browser, "verdict")
     assert (
-        told(browser, "line")
-        == f"memtrain train --dataset_dir data --out_dir run --model_name gpt2 {' '.join(Option(Step(8, 1024), 0, None).flags)}"
+        told(browser, "line") == "memtrain train --dataset_dir data --out_dir run --model_name gpt2"
+        f" {' '.join(Option(Step(8, 1024), 0, None).flags)}"
     )
-    assert all(o.startswith("file:") for o in browser.asked()) and not browser.errors()
+    assert (
+        all(o["request"]["url"].startswith("file:") for o in browser.told("Network.requestWillBeSent"))
+        and not browser.errors()
+    )
 
 
 def test_calculator_says_what_to_change_and_changes_it(browser, page):
     put(ready(browser.open(page)), batch_size=64)
     assert "It doesn't fit" in told(browser, "verdict")
     browser.run(
-        "new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() : setTimeout(look, 20); look(); })"
+        "new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() :"
+        " setTimeout(look, 20); look(); })"
     )
-    shape = GPTConfig(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True)
-    best = plan(shape, "rtx3090", global_batch=64, seq_len=1024).options[0]
+    best = plan(shape_of(GPT2), "rtx3090", global_batch=64, seq_len=1024).options[0]
     assert told(browser, "changes").startswith("cheapest in time that fits") and format_size(
         best.peak
     ) in told(browser, "changes")
@@ -363,25 +246,22 @@ def test_calculator_is_used_by_keyboard_and_kept_in_the_address(browser, page):
     browser.press("ArrowUp", "Tab", "Tab", "ArrowUp")
     assert (
         browser.run(
-            "[document.querySelector('[name=batch_size]').value, document.querySelector('[name=gradient_accumulation_steps]').value].join()"
+            "[document.querySelector('[name=batch_size]').value,"
+            " document.querySelector('[name=gradient_accumulation_steps]').value].join()"
         )
         == "9,2"
     )
     browser.run("document.querySelector('[name=activation_checkpointing]').focus()")
     browser.press("Space")
     peak, address = told(browser, "peak"), browser.run("location.href")
-    assert peak == format_size(
-        estimate(
-            GPTConfig(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True),
-            Step(9, 1024, 2, activation_checkpointing=True),
-            "cuda",
-        ).peak
-    )
+    step = Step(9, 1024, 2, activation_checkpointing=True)
+    assert peak == format_size(predict_step(shape_of(GPT2), step).peak)
     assert told(ready(browser.open(address)), "peak") == peak and browser.run(
         "document.querySelector('[name=activation_checkpointing]').checked"
     )
     unnamed = browser.run(
-        "[...document.querySelectorAll('.mt-calc input, .mt-calc select, .mt-calc textarea, .mt-calc button')].filter(o => !(o.ariaLabel || o.textContent.trim() || o.labels && o.labels[0])).length"
+        "[...document.querySelectorAll('.mt-calc input, .mt-calc select, .mt-calc textarea, .mt-calc"
+        " button')].filter(o => !(o.ariaLabel || o.textContent.trim() || o.labels && o.labels[0])).length"
     )
     assert unnamed == 0
 
@@ -407,7 +287,8 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     ) and "on each of 8 cards" in told(browser, "verdict")
     assert (
         told(browser, "line")
-        == f"torchrun --standalone --nproc_per_node 8 -m memtrain train --dataset_dir data --out_dir run --model llama-3-8b {' '.join(Option(step, 0, None).flags)}"
+        == "torchrun --standalone --nproc_per_node 8 -m memtrain train --dataset_dir data --out_dir run"
+        f" --model llama-3-8b {' '.join(Option(step, 0, None).flags)}"
     )
     assert "no tensor, pipeline or sequence parallelism" in told(browser, "note")
     put(browser, ranks="1", load_in_4bit=True)
@@ -432,16 +313,11 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
         use_mixed_precision="",
         n_experts="8",
     )
-    moe = parameter_sizes(
-        GPTConfig(
-            vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, bias=True, n_experts=8
-        )
-    )
-    assert f"{format_size(8 * sum(moe) + state_bytes(moe, 'adamw'))} with gradients and states" in told(
-        browser, "note"
-    )
+    moe = count_params(replace(GPT2, n_experts=8))
+    assert f"{format_size(16 * moe)} with gradients and states" in told(browser, "note")
     assert "experts" in told(browser, "verdict") and told(browser, "line").endswith(
-        "memtrain estimate --config_file shape.json --batch_size 2 --gradient_accumulation_steps 1 --seq_len 1024 --activation_checkpointing"
+        "memtrain estimate --config_file shape.json --batch_size 2 --gradient_accumulation_steps 1 --seq_len"
+        " 1024 --activation_checkpointing"
     )
     assert not browser.errors()
 
@@ -451,21 +327,14 @@ def test_calculator_reads_configs_of_hugging_face_and_says_what_it_does_not_know
         put(browser, pasted=json.dumps(config))
 
     ready(browser.open(page))
-    paste(
-        model_type="gpt2",
-        n_layer=24,
-        n_embd=1024,
-        n_head=16,
-        vocab_size=50257,
-        n_positions=1024,
-        resid_pdrop=0.1,
-    )
-    shape = GPTConfig(
-        vocab_size=50257, block_size=1024, n_layer=24, n_head=16, n_embd=1024, bias=True, dropout=0.1
-    )
-    assert told(browser, "peak") == format_size(
-        estimate(shape, Step(8, 1024), "cuda").peak
-    ) and "--config_file shape.json" in told(browser, "line")
+    gpt2 = dict(model_type="gpt2", n_layer=24, n_embd=1024, n_head=16, vocab_size=50257, n_positions=1024)
+    paste(**gpt2, resid_pdrop=0.0)
+    shape = shape_of(replace(GPT2, n_layer=24, n_head=16, n_embd=1024))
+    assert told(browser, "peak") == format_size(predict_step(shape, Step(8, 1024)).peak)
+    assert "--config_file shape.json" in told(browser, "line")
+    paste(**gpt2, resid_pdrop=0.1)
+    assert "dropout has no recorded law" in told(browser, "verdict")
+    assert '"dropout":0.1' in told(browser, "line") and "memtrain estimate" in told(browser, "line")
     paste(
         vocab_size=256,
         block_size=1024,

@@ -1,23 +1,23 @@
 "What the site makes of the notebooks, and the checks of what was built."
 
-import ast, json, subprocess, sys
+import ast, configparser, json, sys
 from pathlib import Path
 
-import pytest
+import pytest, yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import check_docs, check_site, finish_site, site_pages
-from browser import Browser, find_browser
-from test_tools import PNG, Project
+from browser import find_browser
+from test_tools import PNG, Project, with_output
 
 DEFINED = '''#| exports
 @dataclass
 class Shape:
     "A shape, whose `width` counts"
     width: int = 8  # numbers
-    depth: int = 2  # layers; a comment that is so long that the line it stands on would be wider than a hundred characters
+    depth: int = 2  # layers; a comment that is so long that its line would be wider than a hundred characters
 
     @property
     def area(self) -> int:
@@ -36,7 +36,10 @@ def node_of(source):
 
 
 def test_signatures_are_as_written_a_parameter_a_line():
-    f = 'def double(\n    n: int,  # a number\n    *, up: bool = False,  # or not\n) -> int:  # twice `n`\n    "Twice `n`"\n    return 2*n'
+    f = (
+        'def double(\n    n: int,  # a number\n    *, up: bool = False,  # or not\n) -> int:  # twice `n`\n  '
+        '  "Twice `n`"\n    return 2*n'
+    )
     assert (
         site_pages.signature(f, node_of(f))
         == "double(\n    n: int,  # a number\n    *, up: bool = False,  # or not\n) -> int  # twice `n`"
@@ -55,10 +58,11 @@ def test_signatures_are_as_written_a_parameter_a_line():
 def test_a_class_is_shown_by_its_fields_and_its_methods():
     source = DEFINED.partition("\n")[2]
     assert site_pages.fields_of(source, node_of(source)) == (
-        "Shape(\n    width: int = 8  # numbers\n    # layers; a comment that is so long that the line it stands on would be wider than a hundred\n"
-        "    # characters\n    depth: int = 2\n)"
+        "Shape(\n    width: int = 8  # numbers\n"
+        "    # layers; a comment that is so long that its line would be wider than a hundred characters\n"
+        "    depth: int = 2\n)"
     )
-    text = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, source)
+    text = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, "", source)
     assert text.startswith(
         "### `Shape` {#Shape .doc}\n\n<span id=\"shape\"></span>A shape, whose `width` counts"
     )
@@ -66,15 +70,20 @@ def test_a_class_is_shown_by_its_fields_and_its_methods():
         '<summary><code>Shape(width=8, depth=2)</code></summary>\n```\n\n```{.python .signature}\n' + source
         in text
     ), "the call opens to the source that the page shows"
-    hidden = site_pages.document(ROOT, "https://host/x", source, node_of(source), {})
+    hidden = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, "")
     assert (
-        "Shape(width=8, depth=2)</code>" in hidden and "a hundred\n" in hidden and "_hidden" not in hidden
+        "Shape(width=8, depth=2)</code>" in hidden
+        and "a hundred characters\n" in hidden
+        and "_hidden" not in hidden
     ), "or to the arguments"
     assert (
-        '- <span id="Shape.area" class="method">`.area`</span> How large it is\n- <span id="Shape.scaled" class="method">`.scaled(by=2)`</span> A copy'
-        in text
+        '- <span id="Shape.area" class="method">`.area`</span> How large it is\n- <span id="Shape.scaled"'
+        ' class="method">`.scaled(by=2)`</span> A copy' in text
     )
-    made = "class Made:\n    def __init__(\n        self,\n        n: int,  # how many\n    ):\n        self.n = n"
+    made = (
+        "class Made:\n    def __init__(\n        self,\n        n: int,  # how many\n    ):\n       "
+        " self.n = n"
+    )
     assert site_pages.fields_of(made, node_of(made)) == "Made(\n    n: int,  # how many\n)"
 
 
@@ -84,7 +93,10 @@ def test_a_class_is_shown_by_its_fields_and_its_methods():
         ("def f(n: int, *rest, up: bool = False, **more) -> int: return n", "f(n, *rest, up=False, **more)"),
         ("@patch\ndef plot(self: Trace, wide=(1, 2)): return 1", "plot(wide=(1, 2))"),
         (
-            "@dataclass\nclass Options:\n    key: str  # a key\n    size: int = setting(64, lambda v: v > 1, 'is less')\n    rest: list = field(default_factory=list)",
+            (
+                "@dataclass\nclass Options:\n    key: str  # a key\n    size: int = setting(64, lambda v: v >"
+                " 1, 'is less')\n    rest: list = field(default_factory=list)"
+            ),
             "Options(key, size=64, rest=...)",
         ),
         ("class Made(Base):\n    x: int = 1", "Made(Base)"),
@@ -117,11 +129,13 @@ def test_the_first_use_of_a_term_leads_to_the_glossary():
 
     assert (
         linked("## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA Peak, a peak.")
-        == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
+        == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA"
+        " [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
     )
     assert (
         linked("the peak of an activation")
-        == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is kept"}'
+        == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is'
+        ' kept"}'
     )
     assert (
         linked("the residual stream")
@@ -188,7 +202,8 @@ def test_small_things_of_a_page():
     name = "test_" + "long_name_" * 3
     assert (
         site_pages.breakable(f"`{name}`\n\n| `{name}`, `short_name` | [`{name}`](x) |")
-        == f"`{name}`\n\n| <code>test_<wbr>{'long_<wbr>name_<wbr>' * 3}</code>, `short_name` | [`{name}`](x) |"
+        == f"`{name}`\n\n| <code>test_<wbr>{'long_<wbr>name_<wbr>' * 3}</code>, `short_name` |"
+        f" [`{name}`](x) |"
     )
     assert (
         site_pages.callouts("## Limits\n\nNot for text.").startswith('## Limits\n\n::: {.callout-warning')
@@ -196,147 +211,94 @@ def test_small_things_of_a_page():
     )
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    "A tiny project whose pages were prepared by nbdev and rendered here."
-    project = Project(tmp_path_factory.mktemp("site") / "p")
+def test_quarto_can_read_the_options_of_every_cell_of_the_book(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    pages = [check_docs.Page(o) for o in finish_site.pages(ROOT)]
+    assert len(pages) > 50 and check_docs.check_options(ROOT, pages) == []
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    "The core page of a tiny project, as nbdev hands it to Quarto."
+    project = Project(tmp_path / "p")
     project.core[2:2] = [
+        ("md", "Of any `Shape`."),
         ("md", "## Limits\n\nNone of `double`, see [`double`](#double)."),
         ("code", "#| export\nimport math\nfrom pathlib import Path\nPath('ran').write_text('x')"),
     ]
     project.core.append(("code", "\n".join(f"x{i} = {i}" for i in range(20))))
-    project.core.insert(
-        6, ("code", DEFINED.replace("#| exports", "#| exports\nfrom dataclasses import dataclass"))
-    )
+    project.core.append(("code", "#| code-fold: false\n" + "\n".join(f"y{i} = {i}" for i in range(20))))
+    defined = DEFINED.replace("#| exports", "#| exports\nfrom dataclasses import dataclass")
+    project.core.insert(7, ("code", defined))
     project.save()
+    with_output(project, cell="double(3)", output_type="display_data", data={"image/png": PNG})
     project.export()
-    path = project.root / "nbs/reference/60_core.ipynb"
-    nb = json.loads(path.read_text())
-    shown = next(c for c in nb["cells"] if c["source"] == ["double(3)"])
-    shown["outputs"] = [
-        dict(output_type="display_data", metadata={}, data={"image/png": PNG, "text/plain": ["<Figure>"]})
-    ]
-    path.write_text(json.dumps(nb))
-    (project.root / "ran").unlink(missing_ok=True)
-    (project.root / "proc.py").write_text(check_docs.PROC.format(workers=0))
-    res = subprocess.run(
-        [sys.executable, "proc.py"],
-        cwd=project.root,
-        env={"PYTHONPATH": f"{project.root}:{ROOT / 'tools'}", "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert res.returncode == 0 and "Warning" not in res.stderr, res.stderr[-1500:]
-    check_site.render(project.root / "_proc", project.root / "site")
-    return project.root
+    for o in project.root.rglob("ran"):
+        o.unlink()
+    monkeypatch.chdir(project.root)
+    assert check_docs.findings(project.root) == []
+    return check_docs.Page(project.root / "nbs/reference/60_core.ipynb")
 
 
-def test_rendering_runs_nothing_and_folds_what_was_said(built):
-    assert not list(built.rglob("ran")), "a cell was run to render the site"
-    nb = json.loads((built / "_proc/reference/60_core.ipynb").read_text())
-    text = ["".join(c["source"]) for c in nb["cells"]]
+def test_preparing_runs_nothing_and_folds_what_was_said(prepared):
+    root = prepared.path.parents[2]
+    text = [c.source for c in prepared.prepared]
+    assert not list(root.rglob("ran")), "a cell was run to prepare the site"
     assert any("code-fold: true" in o and '"Test: double doubles"' in o for o in text)
-    assert [o.count("class Shape") for o in text if "class Shape" in o] == [1] and any(
-        "<code>Shape(width=8, depth=2)</code>" in o and "class Shape" in o for o in text
-    ), "shown source is under the call, and nowhere else"
-    assert any(o.startswith("### `double` {#double .doc}") for o in text) and not any(
-        "def double" in o for o in text
+    shown = [o for o in text if "class Shape" in o]
+    assert len(shown) == 1 and shown[0].count("class Shape") == 1, (
+        "source is under its call, and nowhere else"
     )
-    assert (
-        any("fig-alt" in o for o in text)
-        and "/figures/" in text[0]
-        and not any("show_doc" in o for o in text)
-    )
-    assert next(o for o in text if "x19" in o).startswith('#| code-fold: true') and "code-fold" not in next(
-        o for o in text if "double(3)" in o
-    )
-    assert "#| fig-alt" in next(o for o in text if "double(3)" in o)
+    assert "<code>Shape(width=8, depth=2)</code>" in shown[0]
+    assert any(o.startswith("### `double` {#double .doc}") for o in text)
+    assert not any("def double" in o or "show_doc" in o for o in text)
+    figure = next(o for o in text if "double(3)" in o)
+    assert figure.startswith("#| fig-alt:") and "code-fold" not in figure
+    assert next(o for o in text if "x19" in o).startswith("#| code-fold: true")
+    assert next(o for o in text if "y19" in o).count("code-fold") == 1, "what a cell says itself stands"
+    assert "/figures/" in text[0] and (root / "_proc/figures/60_core.png").is_file()
+    colab = "https://colab.research.google.com/github/memtrain/memtrain/blob/main/nbs/reference/60_core.ipynb"
+    assert f"]({colab})" in text[1]
 
 
-def test_what_was_rendered_passes_the_checks(built, monkeypatch):
-    monkeypatch.setattr(check_site, "find_browser", lambda: None)
-    assert check_site.check_site(built / "site") == []
-    page = (built / "site/reference/core.html").read_text()
-    assert (
-        'id="Shape.scaled"' in page
-        and '<div class="callout-warning">' in page
-        and "<details" in page
-        and "[`" not in page
-    )
+# --- the built site ------------------------------------------------------------------------------
 
-
-PAGE = '<!doctype html><html lang="en"><head><title>t</title></head><body><main><h1>T</h1><h2 id="a">A</h2><p>Text <a href="#a">here</a> <code>[x](y)</code></p><img src="p.png" alt="a picture"></main></body></html>'
+PAGE = """<!doctype html><html lang="en">
+<head><title>t</title><meta name="viewport" content="width=device-width"></head>
+<body><main><h1>T</h1><h2 id="a">A</h2><p>Text <a href="#a">here</a> <code>[x](y)</code></p></main></body>"""
 
 
 @pytest.mark.parametrize(
-    "old,new,words",
-    [
-        ('href="#a"', 'href="gone.html"', "gone.html, which isn't there"),
-        ('href="#a"', 'href="#b"', "has no place of that name"),
-        ("here</a>", '<a href="#a">in</a></a>', "a link inside a link"),
-        ("Text", "[Text](x.html)", "raw markdown"),
-        ("Text", "## Text", "raw markdown"),
-        ("Text", "`Text`", "raw markdown"),
-        ("Text", "Text {#id .doc}", "raw markdown"),
-        (' alt="a picture"', "", "without alt text"),
-        ("Text", "<button></button>", "a button without a name"),
-        ("Text", "<input name='x'>", "a field without a label"),
-        ("<h2", "<h4", "of level 4 under one of level 1"),
-        ("Text", '<i id="a"></i>', "given twice"),
-        ("<title>t</title>", "", "no title"),
-        (' lang="en"', "", "its language"),
-    ],
+    "new", ["[Text](x.html)", "## Text", "`Text`", "Text {#id .doc}", "**Text", "::: {.callout}"]
 )
-def test_each_single_defect_is_found(tmp_path, monkeypatch, old, new, words):
+def test_raw_markdown_is_found(tmp_path, monkeypatch, capsys, new):
     monkeypatch.setattr(check_site, "find_browser", lambda: None)
-    (tmp_path / "p.png").write_bytes(b"png")
     (tmp_path / "index.html").write_text(PAGE)
-    assert check_site.check_site(tmp_path) == []
-    (tmp_path / "index.html").write_text(PAGE.replace(old, new).replace("</h4", "</h4"))
-    found = check_site.check_site(tmp_path)
-    assert any(words in o for o in found) and all(o.startswith("index.html: ") for o in found), found
+    assert check_site.check_site(tmp_path) == [] and "not checked" in capsys.readouterr().err
+    (tmp_path / "index.html").write_text(PAGE.replace("Text", f"<br>{new}"))
+    assert all("index.html: raw markdown" in o for o in check_site.check_site(tmp_path) or [""])
 
 
-def test_width_contrast_and_scripts_are_seen_in_a_browser(tmp_path):
+def test_width_scripts_and_what_axe_finds_are_seen_in_a_browser(tmp_path):
     if not find_browser():
         pytest.skip("no chromium is installed here: widths and contrast aren't checked")
-    (tmp_path / "p.png").write_bytes(b"png")
-    (tmp_path / "good.html").write_text(
-        PAGE.replace("<title>", '<meta name="viewport" content="width=device-width"><title>')
+    bad = '<div style="width:600px">x</div><script>throw Error("oh")</script>'
+    (tmp_path / "bad.html").write_text(PAGE.replace("</main>", f"{bad}</main>"))
+    (tmp_path / "good.html").write_text(PAGE)
+    (tmp_path / "axe.js").write_text(
+        "axe = {run: async o => ({violations: [{help: 'Say', id: 'alt', nodes: [{target: ['p', 'i']}]}]})}"
     )
-    (tmp_path / "bad.html").write_text(
-        PAGE.replace("<title>", '<meta name="viewport" content="width=device-width"><title>').replace(
-            "Text",
-            '<p style="color:#aaa">Text</p><div style="width:600px">x</div><script>throw Error("oh")</script>',
-        )
-    )
-    dark = check_site.dark_like_quarto(
-        "$body-bg: #14181f;\n$body-color: #222222;\n$link-color: #8ab4f8;\n$code-color: #a8c7fa;"
-    )
-    (tmp_path / "night.html").write_text(
-        PAGE.replace(
-            "<title>", f'<meta name="viewport" content="width=device-width"><style>{dark}</style><title>'
-        )
-    )
-    measured = {}
-    found = check_site.check_site(tmp_path, measured)
-    assert "in the dark: T (h1 rgb(34, 34, 34))" in found.pop(3) and all(
-        "in the dark" in o for o in found[3:]
-    )
-    found = found[:3]
-    assert (
-        len(found) == 3
-        and all(o.startswith("bad.html") for o in found)
-        and "contrast" in found[0]
-        and "oh" in found[1]
-        and "pixels wide" in found[2]
-    ), found
-    assert measured["good.html"]["phone"] <= 390 and 0 < measured["good.html"]["screens"] < 1
+    found = check_site.check_site(tmp_path, tmp_path / "none")
+    assert len(found) == 2 and "oh" in found[0] and "pixels wide on a phone" in found[1]
+    assert all(o.startswith("bad.html: ") for o in found)
+    found = check_site.check_site(tmp_path, tmp_path / "axe.js")
+    assert found[-1] == "good.html: Say (alt), 1 times, first at p i"
 
 
 def test_search_finds_prose_and_names_by_the_words_of_others(tmp_path):
     (tmp_path / "p.html").write_text(
-        '<main><section id="twice"><h2>Computing twice</h2><p>Gradient checkpointing saves.</p><pre>secret = code</pre><section id="in"><h3>Deeper</h3><p>inner</p></section></section></main>'
+        '<main><section id="twice"><h2>Computing twice</h2><p>Gradient checkpointing saves.</p><pre>secret ='
+        ' code</pre><section id="in"><h3>Deeper</h3><p>inner</p></section></section></main>'
     )
     (tmp_path / "search.json").write_text(
         json.dumps(
@@ -378,3 +340,13 @@ def test_llms_txt_lists_every_page():
         and "- [Predicting memory](https://memtrain.github.io/memtrain/memory/estimate.html): " in text
     )
     assert text.count("\n- [") == len(finish_site.pages(ROOT))
+
+
+def test_one_address_everywhere():
+    conf = configparser.ConfigParser()
+    conf.read(ROOT / "settings.ini")
+    conf, web = conf["DEFAULT"], yaml.safe_load((ROOT / "_quarto.yml").read_text())["website"]
+    site = conf["doc_host"] + conf["doc_baseurl"]
+    assert [web["site-url"], web["repo-url"], web["repo-branch"]] == [site, conf["git_url"], conf["branch"]]
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'Homepage = "{site}"' in project and f'Repository = "{conf["git_url"]}"' in project

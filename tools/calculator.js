@@ -1,0 +1,221 @@
+// What a training step holds and how long it takes, by recorded laws: what memtrain/families.py and memtrain/plan.py
+// do, for the site's calculator. `data` is what tools/calculator.py takes of the package; tests/tools/test_calculator.py
+// holds thousands of answers against Python's. Shapes and steps are plain objects with the fields of ModelShape and Step.
+function memtrain(data) {
+  const GATHERED = 2 ** 22, UPDATE = 34, WORKSPACES = 2 * 8519680;
+  const total = parts => Object.values(parts).reduce((a, b) => a + b, 0);
+  const way_of = s => [
+    s.weights !== 'float32' ? s.weights : s.use_mixed_precision ? 'autocast' : 'float32',
+    s.lora && (s.load_in_4bit ? 'qlora' : 'lora'),
+    s.parallel === 'fsdp' && !(s.offload_to_cpu && s.ranks === 1) && 'fsdp',
+    s.offload_to_cpu && 'offload',
+    s.activation_checkpointing && 'checkpointing',
+    s.loss_chunk_size && 'chunks',
+  ].filter(Boolean);
+
+  function law_of(shape, step) {  // undefined where none was recorded
+    const found = data.laws[shape.kind][[...way_of(step), ...(shape.tie_weights ? ['tied'] : [])].join(' ')];
+    const more = found && (found.more || found.first);
+    return found && {...found, more, at_once: found.at_once || more};
+  }
+
+  function need_law(shape, step) {
+    const found = law_of(shape, step);
+    if (!found) throw new Error(`${way_of(step).join(' ')}: no law of such a step was recorded for ${shape.kind}`);
+    return found;
+  }
+
+  function sizes_of(s) {  // by the letters that laws call them by
+    const D = s.head_size || Math.floor(s.n_embd / s.n_head), q = s.n_head * D, k = (s.n_kv_head || s.n_head) * D;
+    return {L: s.n_layer, H: s.n_head, D, d: s.n_embd, q, k, u: q + 2 * k, p: s.n_head * Math.trunc(D * (s.rotary ?? 1)),
+      f: s.mlp_width, V: s.vocab_size, P: s.positions || 0};
+  }
+
+  function evaluate(products, sizes) {  // what comes behind a w is divided among so many ranks
+    const sum = Object.entries(products).reduce((sum, [letters, times]) => {
+      const [whole, parted = ''] = letters.split('w');
+      let n = parted ? Math.ceil(sizes[parted[0]] / sizes.w) : 1;
+      for (const letter of whole + parted.slice(1)) n *= sizes[letter];
+      return sum + times * n;
+    }, 0);
+    return Math.trunc(sum);
+  }
+
+  function count(shape, lora = 0) {  // numbers in a model, in a block, and those that are trained
+    const plain = {weights: 'bfloat16', parallel: 'ddp'}, sizes = {...sizes_of(shape), r: lora};
+    const weights = law_of(shape, plain).weights, gradients = law_of(shape, {...plain, lora}).gradients;
+    const block = Object.fromEntries(Object.entries(weights).filter(([letters]) => letters.includes('L')));
+    const numbers = (products, sizes) => Math.floor(evaluate(products, sizes) / 2);
+    return {params: numbers(weights, sizes), block: numbers(block, {...sizes, L: 1}), trained: numbers(gradients, sizes)};
+  }
+
+  function states(n, optimizer, number = 4) {  // bytes; those of bitsandbytes have a scale a block, and tables
+    const {moments, tables} = data.optimizers[optimizer];
+    if (!tables) return moments * number * n;
+    return n < 4096 ? 4 * n * moments : moments * (n + 4 * Math.ceil(n / 256)) + 1024 * tables;
+  }
+
+  function gathered(shape, step, sizes) {  // what a law of FSDP speaks of besides
+    const {weights} = need_law(shape, {...step, offload_to_cpu: false}), number = step.weights === 'bfloat16' ? 2 : 4;
+    const all = (inside, adapters) => step.ranks * Math.floor(evaluate(
+      Object.fromEntries(Object.entries(weights).filter(([letters]) =>
+        letters.includes('w') && letters.includes('L') === inside && (letters.includes('r') || !adapters))),
+      {...sizes, L: 1, w: step.ranks}) / number);
+    return {w: step.ranks, g: all(true), R: all(false), a: all(true, true)};
+  }
+
+  function predict(shape, step) {
+    const law = need_law(shape, step), tokens = step.batch_size * step.seq_len;
+    const half = step.weights === 'bfloat16', number = half ? 2 : 4, at_once = step.optimizer_in_backward;
+    if (half && step.optimizer !== 'adamw') throw new Error(`${step.optimizer} doesn't update weights in bfloat16`);
+    let sizes = {...sizes_of(shape), N: tokens, T: step.seq_len, c: Math.min(step.loss_chunk_size || tokens, tokens),
+      r: step.lora, E: tokens > 3072 ? Math.floor(tokens / 10) + Math.min(tokens, shape.vocab_size) : 0};
+    if (sizes.k === sizes.q) sizes.T = 0;
+    if (step.parallel === 'fsdp') sizes = {...sizes, ...gathered(shape, step, sizes)};
+    const weights = evaluate(law.weights, sizes), gradients = evaluate(law.gradients, sizes);
+    const kept = at_once ? 0 : gradients, updated = n => half ? UPDATE * Math.min(GATHERED, n) : 0;
+    const held = (moments, gradients) => moments.map(moment => {
+      const {update = 0, ...found} = Object.fromEntries(Object.entries(moment).map(([k, v]) => [k, evaluate(v, sizes)]));
+      found.gradients = (found.gradients || 0) + gradients;
+      found.temporaries = (found.temporaries || 0) + updated(update);
+      return found;
+    });
+    const moments = held(at_once ? law.at_once : law.first, 0);
+    if (step.gradient_accumulation_steps > 1 || (step.ranks > 1 && step.parallel === 'ddp'))
+      moments.push(...held(law.more, kept));
+    if (kept) {  // the optimizer's step
+      const largest = shape.n_embd * (step.lora || Math.max(shape.vocab_size, shape.mlp_width));
+      moments.push({gradients: kept, temporaries: updated(Math.floor(largest / (sizes.w || 1)))});
+    }
+    const best = moments.reduce((a, b) => total(b) > total(a) ? b : a);
+    best['optimizer state'] = states(Math.floor(gradients / number), step.optimizer, number);
+    best.temporaries = (best.temporaries || 0) + WORKSPACES;
+    const by_category = Object.fromEntries(data.categories.map(k => [k, k === 'weights' ? weights : best[k] || 0]));
+    const {params, trained} = count(shape, step.lora), all = params + (step.lora ? trained : 0);
+    const host = step.offload_to_cpu ? number * (all + 3 * trained) : 0;
+    return {peak: total(by_category), by_category, params: all, trained, host};
+  }
+
+  // --- time ---
+  function flops_per_token(shape, seq_len, recompute, frozen) {
+    const products = 2 * shape.n_layer * count(shape).block, scores = 4 * shape.n_layer * sizes_of(shape).q * seq_len;
+    return (frozen ? 2 : 3) * (products + 2 * shape.vocab_size * shape.n_embd) + 3 * scores
+      + (recompute ? products + scores : 0);
+  }
+
+  function seconds(shape, step, card) {
+    const half = step.weights === 'bfloat16', number = half ? 2 : 4, fsdp = step.parallel === 'fsdp';
+    const passes = step.gradient_accumulation_steps, tokens = step.batch_size * passes * step.seq_len;
+    const {params, trained} = count(shape, step.lora), mine = fsdp ? trained / step.ranks : trained;
+    const flops = tokens * flops_per_token(shape, step.seq_len, step.activation_checkpointing, step.lora > 0);
+    const kept = step.load_in_4bit ? .5 : number, update = data.optimizers[step.optimizer].moved;
+    const weights = mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
+      + params * passes * (6 * step.use_mixed_precision + 10 * step.load_in_4bit);
+    const moved = passes * (2 * kept * params + number * trained), sent = 1 - 1 / step.ranks;
+    let link = sent * (fsdp ? moved : 2 * number * trained) / card.link;
+    if (step.offload_to_cpu)
+      link += moved / step.ranks / card.bus + mine * update * (half ? data.slower_on_host : 1) / data.host / data.reached;
+    const chunks = step.loss_chunk_size ? Math.ceil(tokens / step.loss_chunk_size) : 0;
+    const head = 20 * tokens * shape.vocab_size + 12 * chunks * shape.vocab_size * shape.n_embd;
+    const launches = passes * shape.n_layer * 40 * (1 + .33 * step.activation_checkpointing) + 20 * chunks;
+    const rate = step.use_mixed_precision || half ? card.bf16 : card.fp32;
+    return (flops / rate + (weights + head) / card.bandwidth) / data.reached + launches * data.launch + link;
+  }
+
+  // --- plans ---
+  function list_steps(batch, seq_len, ranks, lora, load_in_4bit) {
+    if (batch % ranks) throw new Error(`${batch} windows are not a multiple of ${ranks} cards`);
+    const share = batch / ranks, found = [], either = on => on ? [false, true] : [false];
+    const ways = [['ddp', false], ...(ranks > 1 ? [['fsdp', false]] : []), ...(load_in_4bit ? [] : [['fsdp', true]])];
+    for (let micro = 1; micro <= share; micro++) if (share % micro === 0)
+      for (const half of [false, true])
+      for (const autocast of either(!half))
+      for (const small of either(!half && !lora))
+      for (const again of [false, true])
+      for (const chunk of [null, ...[4096, 1024, 256].filter(n => n < micro * seq_len)])
+      for (const at_once of either(micro === share && ranks === 1 && !lora))
+      for (const [parallel, offload] of ways) {
+        if ((lora && !half && !autocast) || (parallel === 'fsdp' && (small || at_once)) || (offload && !(again && chunk)))
+          continue;
+        found.push({batch_size: micro, seq_len, gradient_accumulation_steps: share / micro, use_mixed_precision: autocast,
+          optimizer: small ? 'adamw8bit' : 'adamw', activation_checkpointing: again, loss_chunk_size: chunk,
+          weights: half ? 'bfloat16' : 'float32', optimizer_in_backward: at_once, lora, load_in_4bit, ranks, parallel,
+          offload_to_cpu: offload});
+      }
+    return found;
+  }
+
+  const techniques = s => Object.entries({mixed_precision: s.use_mixed_precision, '8bit_optimizer': s.optimizer === 'adamw8bit',
+    activation_checkpointing: s.activation_checkpointing, loss_chunks: s.loss_chunk_size, bf16_weights: s.weights === 'bfloat16',
+    optimizer_in_backward: s.optimizer_in_backward, fsdp: s.parallel === 'fsdp', offload: s.offload_to_cpu})
+    .filter(o => o[1]).map(o => o[0]);
+
+  function flags(s) {  // for `memtrain train`
+    const on = {mixed_precision: '--use_mixed_precision', '8bit_optimizer': '--use_8bit_optimizer',
+      activation_checkpointing: '--activation_checkpointing', loss_chunks: `--loss_chunk_size ${s.loss_chunk_size}`,
+      bf16_weights: '--weights bfloat16', optimizer_in_backward: '--optimizer_in_backward --grad_clip 0',
+      fsdp: '--parallel fsdp', offload: '--offload_to_cpu'};
+    return [`--batch_size ${s.batch_size}`, `--gradient_accumulation_steps ${s.gradient_accumulation_steps}`,
+      `--seq_len ${s.seq_len}`, ...(s.lora ? [`--lora ${s.lora}`] : []), ...(s.load_in_4bit ? ['--load_in_4bit'] : []),
+      ...techniques(s).map(name => on[name])];
+  }
+
+  // The options that fit, the cheapest first, and the closest of all that were tried.
+  function plan(shape, card, budget, batch, seq_len, {ranks = 1, lora = 0, load_in_4bit = false} = {}) {
+    const found = list_steps(batch, seq_len, ranks, lora, load_in_4bit).filter(s => law_of(shape, s)).map(step =>
+      ({step, peak: predict(shape, step).peak, seconds: seconds(shape, step, card), techniques: techniques(step)}));
+    const rounding = ['mixed_precision', '8bit_optimizer', 'bf16_weights'], best = [];
+    const price = o => [o.seconds, +o.step.activation_checkpointing, o.techniques.length, -o.step.batch_size];
+    const order = (a, b) => { a = price(a); b = price(b); const i = a.findIndex((x, i) => x !== b[i]); return i < 0 ? 0 : a[i] - b[i]; };
+    for (const o of found.filter(o => o.peak <= budget).sort(order)) {
+      const same = best.some(k => k.techniques.join() === o.techniques.join());
+      const better = best.some(k => .99 * k.peak <= o.peak
+        && k.techniques.every(name => o.techniques.includes(name) || !rounding.includes(name)));
+      const paid = o.step.offload_to_cpu && best.some(k => !k.step.offload_to_cpu);
+      if (!same && !better && !paid) best.push(o);
+    }
+    return {options: best, closest: found.reduce((a, b) => b.peak < a.peak ? b : a)};
+  }
+
+  // --- models ---
+  function read_model(config, seq_len, name = 'FOLDER') {  // of a config.json, as transformers writes it
+    const kind = {mistral: 'llama', qwen2: 'llama'}[config.model_type] || config.model_type;
+    if (!data.laws[kind]) throw new Error(`is of the type '${kind}', whose law was not recorded: simulate it`);
+    const get = (names, other = null) => names.map(n => config[n]).find(x => x !== undefined && x !== null) ?? other;
+    const width = get(['hidden_size', 'n_embd']), heads = get(['num_attention_heads', 'n_head']);
+    const most = get(['max_position_embeddings', 'n_positions'], 4096), gpt2 = kind === 'gpt2';
+    const near = get(['use_sliding_window'], true) && get(['sliding_window']);
+    if (seq_len > most) throw new Error(`${seq_len} tokens are more than the ${most} positions of ${name}`);
+    if (near && seq_len >= near)
+      throw new Error(`${name} has a sliding window of ${near} tokens, and no law knows the masks that ${seq_len} take`);
+    const drops = new Set(['resid_pdrop', 'embd_pdrop', 'attn_pdrop'].map(k => get([k], .1)));
+    const turned = get(['rope_parameters'], {}).partial_rotary_factor ?? (kind === 'gpt_neox' ? .25 : 1);
+    const rotary = get(['rotary_pct', 'partial_rotary_factor'], turned);
+    const recorded = {gpt_neox: {use_parallel_residual: true, attention_dropout: 0, hidden_dropout: 0},
+      phi3: {attention_dropout: 0, resid_pdrop: 0, embd_pdrop: 0}}[kind] || {attention_dropout: 0};
+    const other = [...Object.keys(recorded).filter(k => get([k], recorded[k]) !== recorded[k]),
+      ...(rotary !== 1 && kind !== 'gpt_neox' ? ['partial_rotary_factor'] : []),
+      ...(gpt2 && drops.has(0) && drops.size > 1 ? ['resid_pdrop'] : [])];
+    if (other.length) throw new Error(`${name} has another ${other[0]} than the models whose law was recorded: simulate it`);
+    return {kind: gpt2 && drops.has(0) ? 'gpt2_plain' : kind, n_layer: get(['num_hidden_layers', 'n_layer']), n_head: heads,
+      n_embd: width, mlp_width: get(['intermediate_size', 'n_inner'], 4 * width), vocab_size: config.vocab_size,
+      block_size: seq_len || Math.min(most, 4096, Math.floor(((near || 2 ** 30) - 1) / 256) * 256),
+      n_kv_head: get(['num_key_value_heads'], heads), head_size: get(['head_dim']), positions: gpt2 ? most : 0,
+      tie_weights: get(['tie_word_embeddings'], ['gpt2', 'gemma'].includes(config.model_type)), rotary, name};
+  }
+
+  // --- words ---
+  function format_size(n) {
+    let size = Math.abs(n), i = 0;
+    for (; size >= 1024 && i < 5; i++) size /= 1024;
+    const digits = i === 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    return `${n < 0 ? '-' : ''}${size.toFixed(digits)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'][i]}`;
+  }
+
+  function format_count(n) {
+    const [power, unit] = [[12, 'T'], [9, 'B'], [6, 'M'], [3, 'k'], [0, '']].find(o => !o[0] || n >= .9995 * 10 ** o[0]);
+    return Number((n / 10 ** power).toPrecision(3)) + unit;
+  }
+
+  return {law_of, count, states, predict, seconds, plan, techniques, flags, read_model, format_size, format_count};
+}
