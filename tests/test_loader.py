@@ -17,7 +17,6 @@ from memtrain.shards import ShardWriter, TokenShards
 from memtrain.loader import _Cuts
 
 # %% ../nbs/data/24_loader.ipynb #448dd465
-@pytest.mark.page
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
 @settings(max_examples=60, deadline=None)
 def test_permute_is_a_permutation_and_a_function_of_its_key(n, key):
@@ -27,7 +26,6 @@ def test_permute_is_a_permutation_and_a_function_of_its_key(n, key):
     test_eq(permute(some, n, key).tolist(), p[some].tolist())
 
 # %% ../nbs/data/24_loader.ipynb #d0838032
-@pytest.mark.page
 @given(
     st.integers(1, 400),
     st.integers(1, 9),
@@ -44,7 +42,6 @@ def test_an_order_has_every_window_once_and_any_part_can_be_had(n, block, pool, 
     test_eq(order.at(epoch, some).tolist(), whole[some].tolist())
 
 # %% ../nbs/data/24_loader.ipynb #821348d8
-@pytest.mark.page
 def test_threads_and_workers_change_nothing_but_who_does_it():
     shards = TokenShards.from_array(np.arange(300))
     epochs = lambda **kw: [

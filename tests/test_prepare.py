@@ -16,7 +16,6 @@ from memtrain.text import Rule, find_fault, find_files
 from memtrain.tokenization import load_tokenizer
 
 # %% ../nbs/data/23_prepare.ipynb #b5a444ef
-@pytest.mark.page
 def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'x.txt').write_text('text')

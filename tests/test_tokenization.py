@@ -15,7 +15,6 @@ from memtrain.text import find_files, read_documents
 stdlib = Path(sysconfig.get_paths()['stdlib'])
 
 # %% ../nbs/data/22_tokenization.ipynb #eff78c7f
-@pytest.mark.page
 def test_bpe_learns_the_same_pieces_twice_and_no_more_than_asked():
     texts = [p.read_text() for p in find_files(f'{sysconfig.get_paths()["stdlib"]}/json/*.py')]
     a, b = train_bpe(texts, 500), train_bpe(texts, 500)

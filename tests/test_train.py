@@ -19,7 +19,6 @@ from memtrain.shards import ShardWriter, TokenShards
 from memtrain.tokenization import ByteTokenizer
 
 # %% ../nbs/training/13_train.ipynb #0d84c32a
-@pytest.mark.page
 def test_the_schedule_warms_up_and_falls():
     c = TrainConfig(max_iters=100, warmup_iters=10, lr=1.0, min_lr=0.1)
     rates = [cosine_lr(i, c) for i in range(150)]
@@ -35,7 +34,6 @@ def test_the_schedule_warms_up_and_falls():
     test_eq(cosine_lr(300, TrainConfig(lr=5e-5)), 5e-6)  # a tenth
 
 # %% ../nbs/training/13_train.ipynb #eeb73379
-@pytest.mark.page
 def test_unigram_entropy_is_that_of_the_counts():
     with tempfile.TemporaryDirectory() as d:
         # nothing tells its vocabulary
@@ -62,7 +60,6 @@ def write_words(folder, n=40, seed=0, most=120):
     return folder
 
 # %% ../nbs/training/13_train.ipynb #1e34e4df
-@pytest.mark.page
 def test_settings_that_do_not_go_together_say_so():
     for settings, said in (
         (dict(optimizer='lion'), "optimizer 'lion' is there in 8 bits only: add use_8bit_optimizer"),
@@ -558,15 +555,6 @@ def run_killed(*jobs):
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout)
-
-# %% ../nbs/proofs/train.ipynb #0f479fdc
-def write_words(folder, n=40, seed=0, most=120):
-    "Text files of `most` random words at most"
-    rng, words = random.Random(seed), 'the cat sat on a mat and saw no dog at all'.split()
-    folder.mkdir()
-    for i in range(n):
-        (folder / f'{i:03}.txt').write_text(f'{i}: ' + ' '.join(rng.choices(words, k=rng.randint(2, most))))
-    return folder
 
 # %% ../nbs/proofs/train.ipynb #188a0e53
 def test_a_killed_run_ends_with_the_same_losses():

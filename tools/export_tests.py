@@ -145,7 +145,10 @@ def write_tests(module: str, procs: list, dest: Path) -> Path:
     )
     if not alone:
         head.append(f"from memtrain.{module} import *")
+    # a helper that a page and its proofs both need stands in both, and here once
+    seen = set()
     for i, p in enumerate(procs):
+        p.cells = [c for c in p.cells if c.source not in seen and not seen.add(c.source)]
         # parse=False: no __all__, and imports of memtrain stay absolute.
         maker = ModuleMaker(dest=dest, name=f"test_{module}", nb_path=p.path, is_new=not i, parse=False)
         maker.make([mk_cell("\n".join(head), id="auto"), *p.cells] if head and not i else p.cells)
