@@ -38,6 +38,7 @@ from memtrain.estimate import Step, estimate, simulate
 from memtrain.lazypickle import iter_pickle
 from memtrain.model import generate, size_model
 from memtrain.plan import Option
+from memtrain.cli import _Train
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
@@ -651,7 +652,7 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
 
 # %% ../nbs/proofs/cli.ipynb #b8a409b8
 def test_the_line_to_run_instead_has_every_flag_that_was_given():
-    train = Train(input_file=('my file.txt',), out_dir='run', seq_len=64, use_streaming=True)
+    train = _Train(input_file=('my file.txt',), out_dir='run', seq_len=64, use_streaming=True)
     config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
     step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
     train.config, train.text = config, TextOptions(normalize=False)
@@ -668,7 +669,7 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
             said(True),
             f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' --use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50",
         )
-        with patch.object(Train, 'check_paths'):
+        with patch.object(_Train, 'check_paths'):
             command, (settings, cleaning, *_) = parse(
                 'train', shlex.split(said(True).split('memtrain train ')[1])
             )
