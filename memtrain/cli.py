@@ -6,7 +6,7 @@
 __all__ = ['COMMANDS', 'Flag', 'read_flags', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, itertools, json, os, re, shlex, shutil, sys, typing
+import ast, contextlib, itertools, json, os, re, shlex, shutil, sys, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -24,18 +24,21 @@ from memtrain.core import (
     format_count,
     format_size,
     get_machine,
+    get_rng_state,
     is_out_of_memory,
     option,
     parse_count,
     parse_size,
     seed_everything,
+    set_rng_state,
 )
 from .folders import IMAGES, check_output, lock_folder, save_figure
 
-# From a shell to the functions of the pages. Flags are read from the source of what they set, so no option is declared
-# twice and `--help` imports nothing heavy; each command is a dataclass of what only a shell has, with a `run` that
-# imports its module, calls its function and prints what came of it. What the user can mend comes as a
-# `MemtrainError`, which names arguments; `main` says flags instead. A start costs what Python, tyro and core take, 0.3 s.
+# From a shell to the functions of the pages. Flags are read from the source of what they set, so no option
+# is declared twice and `--help` imports nothing heavy; each command is a dataclass of what only a shell
+# has, with a `run` that imports its module, calls its function and prints what came of it. What the user
+# can mend comes as a `MemtrainError`, which names arguments; `main` says flags instead. A start costs what
+# Python, tyro and core take, 0.3 s.
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
 @dataclass
@@ -210,13 +213,15 @@ class _ShardTraces:
             return 0
         size = format_size(sum(s['bytes'] for s in m['shards']))
         print(
-            f"{self.out_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers "
+            f"{self.out_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} "
+            "layers "
             f"in {len(m['shards'])} shards, {size}"
         )
         if other := m['traces'] - sum(m['layers'].values()):
             one = '; what is no list is one item' if m['traces'] == 1 else ''
             print(
-                f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; "
+                f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they "
+                "are; "
                 f'a predictor learns from traces, which have one{one}'
             )
         if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers']:
@@ -262,7 +267,8 @@ class _CollectTraces:
             m = self._collect_pickle(run_dir, dest, path.with_name(f'{name}.parts'), how)
         size = format_size(sum(s['bytes'] for s in m['shards']))
         print(
-            f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {size}"
+            f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, "
+            f"{size}"
         )
         if self.shard_data:
             print(_tell_predictor(dest, m['samples']))
@@ -339,7 +345,7 @@ class _RunFlags:
 
         if self.plot:
             check_output('plot', self.plot, IMAGES)
-        main = True
+        main, chance = True, get_rng_state()
         try:
             with start_ranks(self.device) as ranks:
                 main = ranks.main
@@ -354,6 +360,8 @@ class _RunFlags:
             if 'RANK' not in os.environ or not re.search('closed by peer|reset by peer|Broken pipe', str(e)):
                 raise
             raise MemtrainError('another rank has ended', 'its own line says why') from None
+        finally:
+            set_rng_state(chance)  # whoever called `main` from Python keeps what is drawn there
 
 # %% ../nbs/reference/65_cli.ipynb #36e60695
 @dataclass
@@ -519,7 +527,8 @@ def _check(self: _Train):
     c = self.config
     if c.epochs and _changed(vars(c), 'train:TrainConfig', ('max_iters',)):
         raise MemtrainError(
-            f"{option('epochs')} {c.epochs:g} and {option('max_iters')} {c.max_iters} both tell how long to train",
+            f"{option('epochs')} {c.epochs:g} and {option('max_iters')} {c.max_iters} both tell how long "
+            "to train",
             'give one of them',
         )
 
@@ -577,7 +586,7 @@ def _open_data(self: _Train):
 
 @patch
 def _open_tokenizer(self: _Train, source, options):
-    "(what the run's identity says of it, the tokenizer): the run's own, the one that is named, or a learned one"
+    "(what the run's identity says of it, the tokenizer): the run's own, one that is named, or a learned one"
     from memtrain.shards import TOKENIZER
     from memtrain.stream import sample_texts
     from memtrain.tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
@@ -945,7 +954,8 @@ class _Eval(_OfRun):
         "Print the loss over all of it"
         if bool(self.dataset_dir) == bool(self.input_file):
             raise MemtrainError(
-                f"on what? give {option('dataset_dir')} DIR, or {option('input_file')} FILE, or {option('input_file')} - for standard input"
+                f"on what? give {option('dataset_dir')} DIR, or {option('input_file')} FILE, or "
+                f"{option('input_file')} - for standard input"
             )
         for path in self.input_file:
             if path != '-' and not Path(path).is_file():
@@ -994,7 +1004,10 @@ class _Eval(_OfRun):
         print(
             json.dumps(found)
             if self.json
-            else f"loss {loss:.4f} nats per token, perplexity {found['perplexity']:.2f}{more}; {n:,} tokens in windows of {config.block_size}"
+            else (
+                f"loss {loss:.4f} nats per token, perplexity {found['perplexity']:.2f}{more}; {n:,} "
+                f"tokens in windows of {config.block_size}"
+            )
         )
         return 0
 
@@ -1019,7 +1032,8 @@ class _ExportModel:
             print(f"{how['dest']}/{name}")
         if how['to'] == 'nanogpt':
             print(
-                "nanoGPT computes GELU in its exact form: logits of a model with GPT-2's differ in the third digit, those of one with mlp gelu_exact don't"
+                "nanoGPT computes GELU in its exact form: logits of a model with GPT-2's differ in the "
+                "third digit, those of one with mlp gelu_exact don't"
             )
         return 0
 
@@ -1053,7 +1067,8 @@ class _Shaped:
             return read_model(self.model, self.seq_len)
         if not (self.target_params or self.model_name or self.config_file):
             raise MemtrainError(
-                f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, a {option('config_file')}, or {option('model')} llama-3-8b"
+                f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, a "
+                f"{option('config_file')}, or {option('model')} llama-3-8b"
             )
         if self.dataset_dir and self.vocab_size is not None:
             raise MemtrainError(
@@ -1099,7 +1114,8 @@ class _Estimate(_Shaped):
     plot: str | None = None
     json: bool = False  # print JSON instead of tables
     takes = {
-        'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer activation_checkpointing loss_chunk_size '
+        'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer '
+        'activation_checkpointing loss_chunk_size '
         'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu',
         'weights:open_model': 'lora load_in_4bit',
     }
@@ -1173,7 +1189,8 @@ class _Estimate(_Shaped):
         where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
         on = f'each of {step.ranks} cards, {step.parallel}' if step.ranks > 1 else self.device
         lines = [
-            f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a time, on {on}',
+            f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a '
+            f'time, on {on}',
             '',
             f'peak {format_size(found.peak)}{where}{fits}',
         ]
@@ -1274,11 +1291,14 @@ class _PlanCommand(_Shaped):
 
         found = find(**own)
         print(
-            f"{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step; {format_size(found.budget)} for tensors on {f'each of {cards} cards' if cards > 1 else self.gpu}"
+            f"{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a "
+            f"step; {format_size(found.budget)} for tensors on "
+            f"{f'each of {cards} cards' if cards > 1 else self.gpu}"
         )
         if self.model and self.seq_len is None:
             print(
-                f"({shape.block_size:,} tokens, since --seq_len isn't given: what the model was made for, 4,096 at most)"
+                f"({shape.block_size:,} tokens, since --seq_len isn't given: what the model was made for, "
+                "4,096 at most)"
             )
         print()
         if not found.options:
@@ -1289,14 +1309,16 @@ class _PlanCommand(_Shaped):
             )
             adapters = next(
                 (
-                    f"add {' '.join(f'--{k}' + f' {v}' * (v is not True) for k, v in way.items())}, which needs {format_size(o.peak)}; or "
+                    f"add {' '.join(f'--{k}' + f' {v}' * (v is not True) for k, v in way.items())}, which "
+                    f"needs {format_size(o.peak)}; or "
                     for way in less
                     for o in find(**way).options[:1]
                 ),
                 '',
             )
             raise MemtrainError(
-                f'nothing fits {format_size(found.budget)}: the closest needs {format_size(found.closest.peak)}, {format_size(found.missing)} more, '
+                f'nothing fits {format_size(found.budget)}: the closest needs '
+                f'{format_size(found.closest.peak)}, {format_size(found.missing)} more, '
                 f"with {' '.join(found.closest.flags)}",
                 f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card",
             )
@@ -1308,7 +1330,8 @@ class _PlanCommand(_Shaped):
             else 'memtrain'
         )
         print(
-            f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(found.options[0].flags)}"
+            f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} "
+            f"{' '.join(found.options[0].flags)}"
         )
         if self.model and not os.path.exists(self.model):
             print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
@@ -1358,7 +1381,8 @@ class _WPOCommand(_RunFlags):
         true = '' if s['nll_true'] is None else f", of the law itself {s['nll_true']:.3f}"
         print(
             f"step {s['step']}, {s['seconds']:.0f} s\n"
-            f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} nats{true}; "
+            f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} "
+            f"nats{true}; "
             f"of samples learnt from {s['nll_train']:.3f}, so {s['memorisation_gap']:.3f} is memory"
         )
         if s['bits_per_dim'] is not None:
@@ -1517,10 +1541,27 @@ def main(
     argv: list[str] | None = None,  # what follows `memtrain`; the process's own arguments by default
 ) -> int:  # exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C
     "Run a command"
-    argv = sys.argv[1:] if argv is None else argv
-    # a name that isn't UTF-8 is printed as it is
-    if hasattr(sys.stdout, 'reconfigure'):
-        sys.stdout.reconfigure(errors='surrogateescape')
+    with _any_name(sys.stdout):
+        return _run(sys.argv[1:] if argv is None else argv)
+
+
+@contextlib.contextmanager
+def _any_name(out):
+    "Within the block `out` takes a name of a file that isn't UTF-8 as it is"
+    before = getattr(out, 'errors', None)
+    if not hasattr(out, 'reconfigure'):  # a notebook's
+        yield
+        return
+    out.reconfigure(errors='surrogateescape')
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a reader that has gone
+            out.reconfigure(errors=before)
+
+
+def _run(argv):
+    "Run the command that `argv` begins with; its exit status"
     commands = [f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()]
     more = '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.'
     usage = '\n'.join(['usage: memtrain COMMAND [flags]', '', *commands, '', more])
