@@ -301,8 +301,8 @@ def test_without_locks_of_the_system_the_note_counts():
                 if held:
                     test_fail(
                         lock,
-                        contains=f'is being written by process {pid} on {host} (memtrain prepare): wait until it is done, '
-                        'or choose another folder; if it has ended, remove',
+                        contains=f'is being written by process {pid} on {host} (memtrain prepare): '
+                        'wait until it is done, or choose another folder; if it has ended, remove',
                     )
                 else:
                     lock()
