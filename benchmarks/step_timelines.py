@@ -16,7 +16,7 @@ import numpy as np
 from memory import make_functions
 from memtrain.core import format_size, progress, save_result
 from memtrain.estimate import Step, simulate
-from memtrain.measure import CATEGORIES
+from memtrain.core import CATEGORIES
 from memtrain.model import named_config
 
 MODEL, CARD, STRETCHES = 'gpt2', 'a100', 160

@@ -100,7 +100,7 @@ class SourceFile:
         offset: int,  # of the first
     ) -> None:
         "Fill `view` from `offset`"
-        fd = self.open()
+        fd = self._fd if self._fd is not None else self.open()
         while len(view):
             try:
                 n = os.preadv(fd, [view[: 2**30]], offset)
@@ -263,12 +263,12 @@ class LazyTensor:
     @property
     def nbytes(self) -> int:
         "Bytes of the contents, each element counted once"
-        return math.prod(self.shape) * self.itemsize
+        return math.prod(self.shape) * ITEMSIZE[self.dtype]
 
     @property
     def offset(self) -> int:
         "Where the first element lies in the file"
-        return self.store.offset + self.first * self.itemsize
+        return self.store.offset + self.first * ITEMSIZE[self.dtype]
 
     @property
     def storage(self) -> tuple[str, int, int]:

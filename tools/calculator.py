@@ -29,7 +29,8 @@ def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
     from memtrain.devices import DEVICES
     from memtrain.families import list_models
-    from memtrain.measure import CATEGORIES, CATEGORY_COLORS
+    from memtrain.core import CATEGORIES
+    from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
