@@ -26,7 +26,8 @@ from memtrain.core import (
     seed_everything,
 )
 from .estimate import Step, estimate, simulate
-from .measure import CATEGORIES, CATEGORY_COLORS, measure_command, measure_step
+from .core import CATEGORIES
+from .measure import CATEGORY_COLORS, measure_command, measure_step
 from .model import GPT, GPTConfig
 from .shards import TokenShards
 from .train import TrainConfig, Trainer, gpt_step, read_metrics

@@ -11,7 +11,8 @@ import numpy as np
 
 from memtrain.core import GIB, format_size
 from memtrain.estimate import simulate
-from memtrain.measure import CATEGORIES, CATEGORY_COLORS, Trace
+from memtrain.core import CATEGORIES
+from memtrain.measure import CATEGORY_COLORS, Trace
 from memtrain.model import count_params, named_config
 from memtrain.train import TrainConfig, gpt_step
 
