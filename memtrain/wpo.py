@@ -478,8 +478,8 @@ def _pulls(kept, found, g, likelihood):
     a, v, r, _ = kept
     w, v = _small((a - found[0]).exp()) * g, v.double()
     at_a = w * _slope(v, r, found, likelihood)
-    w = (1 - likelihood) * w
-    return at_a, w[..., None] * (4 * v - 2 * found[1]), -2 * w.sum(1)
+    at_v = ((1 - likelihood) * w)[..., None] * (4 * v - 2 * found[1])
+    return at_a, at_v, -2 * (1 - likelihood) * w.sum(1)
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #626ba8f6
 @patch
