@@ -21,6 +21,10 @@ from typing import Any, Callable, IO, Iterable, Iterator, Sequence, TypeVar
 import psutil
 from tqdm import tqdm
 
+# What every room may use, and nothing of any format of files: sizes and counts as people write them, errors with fields
+# that a command can put into its own words, progress that a log can hold, and measured values with a stamp. Imported by
+# all, so it imports neither torch nor NumPy: they are looked at where somebody has loaded them. It costs 0.1 s.
+
 # %% ../nbs/reference/60_core.ipynb #9a6fe046
 def option(
     name: str,  # of an argument or a setting, as Python has it
@@ -41,13 +45,9 @@ class MemtrainError(Exception):
         value: Any = None,  # what was given for it; None isn't shown
     ):
         super().__init__(problem, way_out, argument, value)
-        self.problem, self.way_out, self.argument, self.value, self.where = (
-            problem,
-            way_out,
-            argument,
-            value,
-            '',
-        )
+        self.problem, self.way_out = problem, way_out
+        self.argument, self.value = argument, value
+        self.where = ''
 
     def at(
         self,
@@ -63,12 +63,11 @@ class MemtrainError(Exception):
         name: Callable[[str], str] = str,
     ) -> str:  # one line
         "The error in the words of whoever asked"
-        subject = (
-            []
-            if self.argument is None
-            else [option(self.argument), *([] if self.value is None else [repr(self.value)])]
-        )
-        said = self.where + ' '.join([*subject, self.problem]) + (f': {self.way_out}' if self.way_out else '')
+        words = [self.problem]
+        if self.argument is not None:
+            value = [] if self.value is None else [repr(self.value)]
+            words = [option(self.argument), *value, self.problem]
+        said = self.where + ' '.join(words) + (f': {self.way_out}' if self.way_out else '')
         return re.sub('\x02(.*?)\x03', lambda m: name(m[1]), said)
 
     def __str__(self):
@@ -89,15 +88,10 @@ def is_out_of_memory(
     error: BaseException,  # any
 ) -> bool:
     "Whether `error` says that memory has run out, on whatever device"
-    return (
-        isinstance(error, MemoryError)
-        or isinstance(error, RuntimeError)
-        and re.search(
-            "out of memory|can't allocate|not enough memory|^could not create a primitive$|CUBLAS_STATUS_ALLOC_FAILED",
-            str(error),
-        )
-        is not None
-    )
+    # of a CPU's allocator, of oneDNN and of cuBLAS; torch's own OutOfMemoryError is a RuntimeError
+    said = "out of memory|can't allocate|not enough memory|^could not create a primitive$|CUBLAS_STATUS_ALLOC"
+    found = isinstance(error, RuntimeError) and re.search(said, str(error))
+    return bool(found) or isinstance(error, MemoryError)
 
 # %% ../nbs/reference/60_core.ipynb #2d2ea159
 @contextlib.contextmanager
@@ -111,17 +105,12 @@ def explain_damage(
     try:
         yield
     except BaseException as e:  # a panic of a Rust library is no Exception
-        if (
-            is_out_of_memory(e)
-            or isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
-            or isinstance(e, MemtrainError)
-            and not ours
-        ):
+        ends = isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)) or is_out_of_memory(e)
+        if ends or isinstance(e, MemtrainError) and not ours:
             raise
         said = (str(e).splitlines() or [''])[0]
-        raise MemtrainError(
-            f"{source}: {problem} ({type(e).__name__}{': ' * bool(said)}{said})", way_out
-        ) from None
+        told = f'{type(e).__name__}: {said}' if said else type(e).__name__
+        raise MemtrainError(f'{source}: {problem} ({told})', way_out) from None
 
 # %% ../nbs/reference/60_core.ipynb #0d4c867e
 _F = TypeVar('_F', bound=Callable)
@@ -168,7 +157,8 @@ def parse_size(
     m = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if m is None or (m[3] and not m[2]):
         raise MemtrainError(
-            f"{text!r} is not a size: write bytes, or a number with kB, MB, GB (1000) or KiB, MiB, GiB (1024)"
+            f'{text!r} is not a size',
+            'write bytes, or a number with kB, MB, GB (1000) or KiB, MiB, GiB (1024)',
         )
     power = ' kmgtp'.index(m[2].lower() or ' ')
     return _whole(m[1], (1024 if m[3] else 1000) ** power, text)
@@ -194,7 +184,7 @@ def parse_count(
     m = _COUNT.fullmatch(text) if isinstance(text, str) else None
     if m is None:
         raise MemtrainError(
-            f"{text!r} is not a count: write a number, or one with k, M, B or T, such as 124M or 1.3B"
+            f'{text!r} is not a count', 'write a number, or one with k, M, B or T, such as 124M or 1.3B'
         )
     return _whole(m[1], 10 ** {'': 0, 'k': 3, 'm': 6, 'b': 9, 'g': 9, 't': 12}[m[2].lower()], text)
 
@@ -279,7 +269,8 @@ def nbytes(
             collect(x.state)
         elif not (x is None or isinstance(x, (int, float, complex, str)) or np and isinstance(x, np.generic)):
             raise MemtrainError(
-                f"nbytes can't look into a {type(x).__name__}: pass tensors, arrays, modules, optimizers or containers of them"
+                f"nbytes can't look into a {type(x).__name__}",
+                'pass tensors, arrays, modules, optimizers or containers of them',
             )
 
     collect(x)
@@ -398,7 +389,8 @@ class Result:
     @property
     def stamp(self) -> str:
         "Machine, date and commit in one line"
-        return f"{describe_machine(self.machine)}; torch {self.versions.get('torch', '–')}; {self.date}; {self.commit}"
+        torch = self.versions.get('torch', '–')
+        return f'{describe_machine(self.machine)}; torch {torch}; {self.date}; {self.commit}'
 
 # %% ../nbs/reference/60_core.ipynb #e099f274
 def get_machine() -> dict:
@@ -452,15 +444,13 @@ def _commit(*places):
     for place in places:
 
         def git(*args):
-            return subprocess.run(
-                ['git', '-C', place, *args], capture_output=True, text=True, check=True
-            ).stdout.strip()
+            command = ['git', '-C', place, *args]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             if git('ls-files', '--', '.'):  # else it lies in somebody's repository and is no part of it
-                return git('rev-parse', '--short=10', 'HEAD') + (
-                    '+' if git('status', '--porcelain', '-uno', '--', ':/', *outputs) else ''
-                )
+                changed = git('status', '--porcelain', '-uno', '--', ':/', *outputs)
+                return git('rev-parse', '--short=10', 'HEAD') + ('+' if changed else '')
     return ''
 
 # %% ../nbs/reference/60_core.ipynb #3118eb6f
@@ -515,8 +505,6 @@ def recorded(
 ) -> Result:
     """The result saved as `name`; where the environment variable `MEMTRAIN_MEASURE` is set, measured anew and
     saved"""
-    return (
-        save_result(name, measure(), command, folder)
-        if os.environ.get('MEMTRAIN_MEASURE')
-        else load_result(name, folder)
-    )
+    if os.environ.get('MEMTRAIN_MEASURE'):
+        return save_result(name, measure(), command, folder)
+    return load_result(name, folder)
