@@ -1,10 +1,7 @@
-"""What is wrong with the pages before Quarto sees them. Each is prepared as nbdev does it, which takes
-some seconds
-for all, and what Quarto is handed is read: links and what they lead to, options of cells, words for
-pictures. Then
-what is stored: errors, paths of one machine, outputs older than their code. What Quarto makes of it isn't
-checked here:
-tools/check_site.py reads the site that it built."""
+"""What is wrong with the pages before Quarto sees them. Each is prepared as nbdev does it, which takes some
+seconds for all, and what Quarto is handed is read: links and what they lead to, options of cells, words for
+pictures. Then what is stored: errors, paths of one machine, outputs older than their code. What Quarto
+makes of it isn't checked here: tools/check_site.py reads the site that it built."""
 
 import ast, os, re, sys
 from functools import cached_property
