@@ -1,8 +1,8 @@
 """Tokenising while training: speed against bare tiktoken, memory against what was told beforehand, and
 what packing wastes.
 
-    python benchmarks/streaming.py speed|memory|waste [--rounds 3] [--megabytes 50] [--sizes 30,300] [--work \\
-      FOLDER]
+    python benchmarks/streaming.py speed|memory|waste [--rounds 3] [--megabytes 50] [--sizes 30,300] \\
+      [--work FOLDER]
 
 The text: Python sources of the interpreter's standard library and site-packages, each file once (for larger
 texts again, with a line of its own in front), as .jsonl files of 10 MB. The tokenizer: a byte-level BPE of

@@ -1,8 +1,8 @@
 """What sharding routing traces costs: time against `cp` and against pickle.load, peak memory, random
 access, kills, a pickle of 80 GB.
 
-    python benchmarks/traces.py [--gigabytes 3.4] [--rounds 3] [--memory /dev/shm] [--disk FOLDER] [--kills \\
-      50] [--only PART ...]
+    python benchmarks/traces.py [--gigabytes 3.4] [--rounds 3] [--memory /dev/shm] [--disk FOLDER] \\
+      [--kills 50] [--only PART ...]
 
 A pickled list of traces (ten fields; `input_embeddings` repeat `hidden_states`, every tensor is a copy of
 its own) is made with pickle.dump in FOLDER of memory and of disk, and then copied (`cp`), sharded by
