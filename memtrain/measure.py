@@ -134,8 +134,8 @@ def measure_command(
                     )
                 time.sleep(interval)
         seconds = time.perf_counter() - started
-        printed = [(f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err)]
-    return CommandRun(process.returncode, *printed, seconds, peak)
+        printed, complained = ((f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err))
+    return CommandRun(process.returncode, printed, complained, seconds, peak)
 
 # %% ../nbs/memory/01_measure.ipynb #e9b23a56
 @dataclass
