@@ -13,7 +13,8 @@ from string import Template
 import matplotlib, numpy as np, torch
 from matplotlib.figure import Figure
 
-from .core import describe_machine, format_count, format_size
+from .core import MemtrainError, describe_machine, format_count, format_size
+from .families import read_model
 from .folders import atomic_write, read_json
 from .model import GPTConfig
 from .plan import flops_per_token
@@ -30,12 +31,8 @@ def matmul_rate(
     seconds: float = 0.5,  # how long to try; the best product counts
 ) -> float:  # floating-point operations per second
     "The rate at which `device` multiplies matrices of n × n in `dtype`, trying for some `seconds`"
-    a, best, until = (
-        torch.randn(n, n, device=device, dtype=dtype),
-        float('inf'),
-        time.perf_counter() + seconds,
-    )
-    while time.perf_counter() < until or best == float('inf'):
+    a, best, until = torch.randn(n, n, device=device, dtype=dtype), math.inf, time.perf_counter() + seconds
+    while time.perf_counter() < until or best == math.inf:
         started = time.perf_counter()
         b = a @ a
         if b.is_cuda:
@@ -123,18 +120,34 @@ pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; white-space: pre-wr
 """)
 
 # %% ../nbs/reference/64_report.ipynb #4a53a07c
+def _count_flops(model):
+    "Operations a token of what the summary says of the `model`; None where nobody has counted its matrices"
+    if 'kind' not in model:
+        return flops_per_token(GPTConfig(**model))
+    try:
+        shape = read_model(model['folder'] or model['kind'], model['block_size'])
+    except MemtrainError:
+        return None
+    return flops_per_token(shape, frozen=model['lora'] > 0)
+
+
+def _tell_limit(s):
+    "How much of what this machine can do was used in the run with the summary `s`"
+    if (flops := _count_flops(s['model'])) is None:
+        return f"unknown: the arithmetic of {s['model']['kind']} isn't counted here"
+    used, c = s['tokens_per_second'] * flops, s['config']
+    half = c.get('use_mixed_precision', False) or c.get('weights', 'float32') != 'float32'
+    rate = measure_limit(used, s['device'], torch.bfloat16 if half else torch.float32)
+    if rate is None:
+        busy = 'large matrix products reach less at this moment, so the machine is busy and its limit unknown'
+        return f'{used / 1e9:.1f} GFLOP/s; {busy}'
+    where = 'here in bfloat16' if half else 'here'
+    share = f'{used / 1e9:.1f} of {rate / 1e9:.1f} GFLOP/s'
+    return f'{share} that large matrix products reach {where} ({used / rate:.0%})'
+
+
 def _tell_results(s):
     "What came of the run with the summary `s`, for people"
-    used, mixed = (
-        s['tokens_per_second'] * flops_per_token(GPTConfig(**s['model'])),
-        s['config'].get('use_mixed_precision', False),
-    )
-    rate = measure_limit(used, s['device'], torch.bfloat16 if mixed else torch.float32)
-    limit = (
-        f"{used / 1e9:.1f} of {rate / 1e9:.1f} GFLOP/s that large matrix products reach here{' in bfloat16' * mixed} ({used / rate:.0%})"
-        if rate
-        else f'{used / 1e9:.1f} GFLOP/s; large matrix products reach less at this moment, so the machine is busy and its limit unknown'
-    )
     return {
         'validation loss': f"{s['val_loss']:.4f} nats per token (perplexity {math.exp(s['val_loss']):.1f})",
         'unigram entropy of val': f"{s['unigram_entropy']:.4f} nats per token, over {s['val_tokens']:,} tokens",
@@ -143,7 +156,7 @@ def _tell_results(s):
         'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
         'speed': f"{s['tokens_per_second']:,.0f} tokens/s",
         'waiting for data': f"{s['waiting']:.2%} of the time",
-        'against the limit': limit,
+        'against the limit': _tell_limit(s),
         'most memory in a step': f"{format_size(s['peak_memory'])} {_whose(s['device'])}",
     }
 
@@ -154,14 +167,12 @@ def write_report(
 ) -> None:
     "Write what there is to know of the run at `run_dir` to `dest`, a single file that needs nothing else"
     s, _ = _read_run(run_dir)
+    what = f"A {s['model']['kind']}" if 'kind' in s['model'] else 'A GPT'
     below = s['val_loss'] < s['unigram_entropy']
     verdict = (
-        f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} the unigram entropy of that data, {s['unigram_entropy']:.3f}: "
-        + (
-            'the model has learned from context.'
-            if below
-            else 'the model has not learned anything from context yet.'
-        )
+        f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} "
+        f"the unigram entropy of that data, {s['unigram_entropy']:.3f}: the model has "
+        + ('learned from context.' if below else 'not learned anything from context yet.')
     )
     settings = {
         'parameters': f"{s['params']:,}",
@@ -192,7 +203,7 @@ def write_report(
     with matplotlib.rc_context({'svg.hashsalt': 'memtrain', 'svg.fonttype': 'none'}):
         plot_run(run_dir).savefig(curves, format='svg', metadata={'Date': None})
     page = _PAGE.substitute(
-        title=f"A GPT of {format_count(s['params'])} parameters, {s['iters']} iterations",
+        title=f"{what} of {format_count(s['params'])} parameters, {s['iters']} iterations",
         verdict=html.escape(verdict),
         results=table(_tell_results(s)),
         curves=curves.getvalue()[curves.getvalue().index('<svg') :],
