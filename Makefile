@@ -62,7 +62,7 @@ export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/reference/60_core.ipynb for one)
 	$(BIN)/python tools/run_notebooks.py $(if $(NB),"$(NB)")
 
-open: require-nb $(STAMP) ## Open NB=nbs/reference/60_core.ipynb as a script, .edit/00_core.py
+open: require-nb $(STAMP) ## Open NB=nbs/reference/60_core.ipynb as a script, .edit/60_core.py
 	@mkdir -p .edit
 	$(BIN)/jupytext --quiet --to py:percent --output "$(SCRIPT)" "$(NB)"
 	@echo "Edit $(SCRIPT), then: make save NB=$(NB)"
@@ -107,7 +107,7 @@ clean: ## Remove the environment and everything that can be made again, except d
 
 require-nb:
 	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/reference/60_core.ipynb" >&2; exit 1; }
-	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*.ipynb" >&2; exit 1; }
+	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*/*.ipynb" >&2; exit 1; }
 
 require-script: require-nb
 	@[ -f "$(SCRIPT)" ] || { echo "$(SCRIPT): not there: run 'make open NB=$(NB)' first" >&2; exit 1; }

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Every technique for training in less memory, alone and together, on one small model: bytes, seconds and losses.
+"""Every technique for training in less memory, alone and together, on one small model: bytes, seconds and
+losses.
 
     python benchmarks/ablation.py [--iters 150] [--rounds 15] [--workers 2] [--name ablation]
 
-Prepares the modules of Python's standard library (a vocabulary of 2,048) in a temporary folder, measures every technique of
-`memtrain.ablation.list_techniques`, each in a fresh process, prints the table, and writes `results/NAME.json`. Steps are timed on one thread,
-and while nothing else of this runs; the runs, whose time doesn't count, take a thread each and `--workers` of them go side by side.
+Prepares the modules of Python's standard library (a vocabulary of 2,048) in a temporary folder, measures
+every technique of
+`memtrain.ablation.list_techniques`, each in a fresh process, prints the table, and writes
+`results/NAME.json`. Steps are timed on one thread,
+and while nothing else of this runs; the runs, whose time doesn't count, take a thread each and `--workers`
+of them go side by side.
 """
 
 from __future__ import annotations
@@ -221,7 +225,10 @@ def parse_args(argv=None):
     )
     p.add_argument(
         '--data',
-        help="a data set to train on, prepared with a vocabulary of 2,048; by default Python's standard library",
+        help=(
+            "a data set to train on, prepared with a vocabulary of 2,048; by default Python's standard"
+            " library"
+        ),
     )
     p.add_argument(
         '--small',
@@ -287,7 +294,8 @@ def main(argv=None):
     print(found)
     if found.rows[0].val:
         print(
-            f'plain from another start: {found.other_start:.4f}, {found.other_start / found.rows[0].val_loss - 1:+.2%}'
+            f'plain from another start: {found.other_start:.4f},'
+            f' {found.other_start / found.rows[0].val_loss - 1:+.2%}'
         )
     print(f'{time.perf_counter() - started:.0f} s in all')
     if args.name or not args.small:

@@ -3,13 +3,16 @@
 
     python benchmarks/claims.py tokenizers|batches|cache|workers|waiting|all [--mb 20] [--rounds 5]
 
-Each subcommand prints a table and writes `results/bench_<name>.json`. The text is this Python's own sources; the vocabulary, 8,192 ids, is
-learned from it, and every tokenizer has to give the same ids. transformers, where it is installed, must be a 4.x: 5 has no slow tokenizers.
+Each subcommand prints a table and writes `results/bench_<name>.json`. The text is this Python's own
+sources; the vocabulary, 8,192 ids, is
+learned from it, and every tokenizer has to give the same ids. transformers, where it is installed, must be
+a 4.x: 5 has no slow tokenizers.
 """
 
 from __future__ import annotations
 
-import argparse, importlib, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile, time, warnings
+import argparse, importlib, importlib.util, json, os, statistics, subprocess, sys, sysconfig, tempfile
+import time, warnings
 from pathlib import Path
 
 os.environ.setdefault('TRANSFORMERS_VERBOSITY', 'error')
@@ -31,8 +34,7 @@ from memtrain.core import save_result
 from memtrain.prepare import prepare
 from memtrain.tokenization import train_bpe
 
-
-# ------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # text
 
 
@@ -69,7 +71,7 @@ def learn(texts, fast=True):
     return tokenizer
 
 
-# ----------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # rounds
 
 
@@ -116,7 +118,7 @@ def show(title, found, unit, base, scale=1e6):
     return title
 
 
-# ------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # tokenizers
 
 
@@ -173,7 +175,8 @@ def run_tokenizers(args):
         took = in_turn(ways, args.rounds)
     found = compare(took, first, size)
     caption = show(
-        f"{size / 1e6:.1f} MB of Python's sources in {len(texts)} texts of {size / len(texts) / 1e3:.0f} kB, a vocabulary of 8,192, the same ids by all; {_rounds(args)}",
+        f"{size / 1e6:.1f} MB of Python's sources in {len(texts)} texts of {size / len(texts) / 1e3:.0f} kB,"
+        f" a vocabulary of 8,192, the same ids by all; {_rounds(args)}",
         found,
         'MB/s',
         first,
@@ -193,7 +196,7 @@ def _cuts(documents):
     return ids, np.cumsum(lengths)[:-1]
 
 
-# ---------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # batches
 
 
@@ -204,14 +207,15 @@ def run_batches(args):
     out, captions = {}, {}
     for engine, encode in (('tokenizers', tokenizer.encode_batch), ('tiktoken', tokenizer.encode_documents)):
         ways = {
-            f'{engine}, {n} at a time': (
-                lambda n=n, encode=encode: [encode(texts[i : i + n]) for i in range(0, len(texts), n)]
-            )
+            f'{engine}, {n} at a time': lambda n=n, encode=encode: [
+                encode(texts[i : i + n]) for i in range(0, len(texts), n)
+            ]
             for n in (1, 16, 64, 256, 512, 1024, 4096)
         }
         out[engine] = compare(in_turn(ways, args.rounds), f'{engine}, 256 at a time', size)
         captions[engine] = show(
-            f"{engine}: {size / 1e6:.1f} MB of Python's sources in {len(texts):,} texts of up to 2,000 characters, a vocabulary of 8,192; {_rounds(args)}",
+            f"{engine}: {size / 1e6:.1f} MB of Python's sources in {len(texts):,} texts of up to 2,000"
+            f" characters, a vocabulary of 8,192; {_rounds(args)}",
             out[engine],
             'MB/s',
             '256',
@@ -219,7 +223,7 @@ def run_batches(args):
     return {'engines': out, 'captions': captions, 'bytes': size, 'texts': len(texts)}
 
 
-# -----------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # cache
 
 
@@ -229,19 +233,14 @@ def stream_epoch(stream):
 
 
 def run_cache(args):
-    """A second epoch of a stream: tokenised again, from a cache in memory, from one on disk, and from
-    prepared shards"""
+    "A second epoch of a stream: tokenised again, from a cache in memory, and from prepared shards"
     from memtrain.loader import TokenLoader
     from memtrain.stream import TokenStream
 
     with tempfile.TemporaryDirectory() as d:
         files = write_texts(Path(d) / 'text', args.mb)
         tokenizer = learn(read_texts(args.mb))
-        kinds = {
-            'no cache': {},
-            'cache in memory': {'cache_size': 2**30},
-            'cache on disk': {'cache_dir': Path(d) / 'cache'},
-        }
+        kinds = {'no cache': {}, 'cache in memory': {'cache_size': 2**30}}
         streams = {
             name: TokenStream(files, tokenizer, 16, 1024, threads=1, **kw) for name, kw in kinds.items()
         }
@@ -252,22 +251,20 @@ def run_cache(args):
             val_fraction=0,
             workers=1,
         )
-        first = compare(
-            in_turn(
-                {name: _first_epoch(files, tokenizer, name, kinds, Path(d)) for name in kinds}, args.rounds
-            ),
-            'no cache',
-            1,
-        )
+        firsts = {name: _first_epoch(files, tokenizer, kw) for name, kw in kinds.items()}
+        first = compare(in_turn(firsts, args.rounds), 'no cache', 1)
         for stream in streams.values():
             stream_epoch(stream)  # which fills the caches
-        ways = {name: (lambda s=s: stream_epoch(s)) for name, s in streams.items()}
+        ways = {name: lambda s=s: stream_epoch(s) for name, s in streams.items()}
         ways['prepared shards'] = lambda: stream_epoch(TokenLoader(Path(d) / 'shards', 16, 1024))
         tokens = stream_epoch(streams['no cache'])
         found = compare(in_turn(ways, args.rounds), 'no cache', tokens)
     for name, v in first.items():
         v['per_second'] *= tokens
-    about = f"{args.mb:g} MB of Python's sources, {tokens / 1e6:.1f}M tokens, batches of 16 × 1,024, one thread; {_rounds(args)}"
+    about = (
+        f"{args.mb:g} MB of Python's sources, {tokens / 1e6:.1f}M tokens, batches of 16 × 1,024, one thread;"
+        f" {_rounds(args)}"
+    )
     captions = {
         'later': show(f'later epochs of {about}', found, 'M tokens/s', 'none'),
         'first': show(f'first epochs of {about}', first, 'M tokens/s', 'none'),
@@ -275,20 +272,11 @@ def run_cache(args):
     return {'ways': found, 'first': first, 'captions': captions, 'tokens': tokens}
 
 
-def _first_epoch(files, tokenizer, name, kinds, folder):
+def _first_epoch(files, tokenizer, kw):
     "The first epoch of a stream with that kind of cache, which is empty each time"
     from memtrain.stream import TokenStream
 
-    number = iter(range(10**6))
-
-    def run():
-        kw = {
-            **kinds[name],
-            **({'cache_dir': folder / f'first{next(number)}'} if 'cache_dir' in kinds[name] else {}),
-        }
-        return stream_epoch(TokenStream(files, tokenizer, 16, 1024, threads=1, **kw))
-
-    return run
+    return lambda: stream_epoch(TokenStream(files, tokenizer, 16, 1024, threads=1, **kw))
 
 
 def _saved(tokenizer, folder):
@@ -297,7 +285,7 @@ def _saved(tokenizer, folder):
     return str(path)
 
 
-# ---------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # workers
 
 
@@ -342,7 +330,8 @@ def run_workers(args):
             }
             found['stream'] = compare(in_turn(ways, args.rounds), 'stream, 1 thread', size)
             captions['stream'] = show(
-                f"streaming {size / 1e6:.0f} MB, an epoch with its start, batches of 16 × 1,024, {os.cpu_count()} cores; {_rounds(args)}",
+                f"streaming {size / 1e6:.0f} MB, an epoch with its start, batches of 16 × 1,024,"
+                f" {os.cpu_count()} cores; {_rounds(args)}",
                 found['stream'],
                 'MB/s',
                 'one',
@@ -350,7 +339,7 @@ def run_workers(args):
     return {**found, 'captions': captions, 'bytes': size}
 
 
-# ---------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # waiting
 
 # a small GPT, its steps alone and in the loop, and what there is to read
@@ -473,7 +462,7 @@ def run_waiting(args):
     }
 
 
-# ------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # main
 
 COMMANDS = {

@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
 """Everything that the page on a GPU of your own wants to know of it, in one command.
 
-    python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA GPU; all parts without PART
-    python benchmarks/gpu.py --tiny --device cpu                                             # small shapes on the CPU, to see whether it runs
+    python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA
+    GPU; all parts without PART
+    python benchmarks/gpu.py --tiny --device cpu                                             # small shapes
+    on the CPU, to see whether it runs
 
 memory      peaks of 72 steps, predicted beforehand and measured           (benchmarks/gpu_memory.py)
-techniques  peak, speed and utilisation of every technique, GPT-2 124M     (benchmarks/gpu_training.py ablation)
-largest     the largest micro-batch within 24 GB, GPT-2 124M               (benchmarks/gpu_training.py largest)
-loss        head and loss, in chunks and by fused kernels                  (benchmarks/gpu_training.py loss)
-nanogpt     beside nanoGPT's own loop; needs --nanogpt                     (benchmarks/gpu_training.py nanogpt)
+techniques  peak, speed and utilisation of every technique, GPT-2 124M     (benchmarks/gpu_training.py
+ablation)
+largest     the largest micro-batch within 24 GB, GPT-2 124M               (benchmarks/gpu_training.py
+largest)
+loss        head and loss, in chunks and by fused kernels                  (benchmarks/gpu_training.py
+loss)
+nanogpt     beside nanoGPT's own loop; needs --nanogpt                     (benchmarks/gpu_training.py
+nanogpt)
 fits        the largest micro-batch of four sizes of GPT-2 within the memory of --card
 copies      what the bus carries, ordinary and page-locked
 feeding     what the loader delivers onto the device, against the limit
 wpo         the strategies of WPO-SGM in 3,072 dimensions, within the memory of --card
 
-Each part runs in a process of its own and writes `results/gpu_*.json` as it goes. One that fails is told at the end, the others go on; the exit
+Each part runs in a process of its own and writes `results/gpu_*.json` as it goes. One that fails is told
+at the end, the others go on; the exit
 status is then 1. With --tiny the results are shown and not kept, unless --results names a folder for them.
 """
 
@@ -57,7 +64,7 @@ TINY = GPTConfig(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64)
 FITS = ('plain', '8-bit AdamW', 'checkpointing, loss in chunks', 'all together', 'all, optimizer in backward')
 
 
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the parts that are measured here
 
 
@@ -168,7 +175,7 @@ def measure_wpo(args):
 INSIDE = {'fits': measure_fits, 'copies': measure_bus, 'feeding': measure_loader, 'wpo': measure_wpo}
 
 
-# -------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # one after another
 
 
@@ -287,7 +294,10 @@ def parse_args(argv=None):
     p.add_argument(
         '--card',
         default='rtx3090',
-        help='whose memory `fits` and `wpo` stay within, if this one has more: a key of DEVICES, or a size such as 24gb',
+        help=(
+            'whose memory `fits` and `wpo` stay within, if this one has more: a key of DEVICES, or a size'
+            ' such as 24gb'
+        ),
     )
     p.add_argument(
         '--minutes', type=float, default=10, help='of each part, after which what is left of it is skipped'

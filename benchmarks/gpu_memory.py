@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
 """The memory of a training step on a GPU: predicted on a machine without one, then measured.
 
-    python benchmarks/gpu_memory.py predict                    # anywhere; writes results/gpu_memory_predicted.json
-    python benchmarks/gpu_memory.py measure [--minutes 7]      # with a CUDA GPU; reads it, writes results/gpu_memory.json
-    python benchmarks/gpu_memory.py predict|measure --tiny --device cpu --results DIR   # small steps on the CPU, to see whether it runs
+    python benchmarks/gpu_memory.py predict                    # anywhere; writes
+    results/gpu_memory_predicted.json
+    python benchmarks/gpu_memory.py measure [--minutes 7]      # with a CUDA GPU; reads it, writes
+    results/gpu_memory.json
+    python benchmarks/gpu_memory.py predict|measure --tiny --device cpu --results DIR   # small steps on
+    the CPU, to see whether it runs
 
-72 configurations: GPTs of 124M and 355M parameters, windows of 512 and 1,024 tokens, fp32 and bf16 autocast, and nine combinations of batch
-size, optimizer, activation checkpointing and chunked loss. What is compared is the second training step: the first makes the optimizer's
-state. `allocated` is `torch.cuda.max_memory_allocated`, `reserved` is `torch.cuda.max_memory_reserved`; before each configuration the
-allocator is emptied, the workspaces of cuBLAS too. Configurations whose allocated bytes were missed by more than 3 % run once more with
+72 configurations: GPTs of 124M and 355M parameters, windows of 512 and 1,024 tokens, fp32 and bf16
+autocast, and nine combinations of batch
+size, optimizer, activation checkpointing and chunked loss. What is compared is the second training step:
+the first makes the optimizer's
+state. `allocated` is `torch.cuda.max_memory_allocated`, `reserved` is `torch.cuda.max_memory_reserved`;
+before each configuration the
+allocator is emptied, the workspaces of cuBLAS too. Configurations whose allocated bytes were missed by
+more than 3 % run once more with
 a recorded memory history, and the largest blocks at the peak are listed beside the predicted ones.
 """
 
@@ -33,7 +40,7 @@ BLOCKS = 12  # the largest blocks at a peak that are kept
 LOOKED_INTO = 8  # configurations at most
 
 
-# -------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # what is compared
 
 MODELS = {'124M': 'gpt2', '355M': 'gpt2-medium'}
@@ -90,7 +97,7 @@ def configurations(tiny=False):
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # predict
 
 
@@ -149,7 +156,8 @@ def run_predict(args):
         }
     for key, r in rows.items():
         print(
-            f"{key:55} allocated {format_size(r['allocated']):>9} reserved {format_size(r['reserved']):>9}  {r['peak_op']}"
+            f"{key:55} allocated {format_size(r['allocated']):>9} reserved {format_size(r['reserved']):>9} "
+            f" {r['peak_op']}"
         )
     print(f'predict: {len(rows)} configurations, {time.perf_counter() - started:.0f} s in all')
     if args.only:
@@ -165,7 +173,7 @@ def run_predict(args):
     )
 
 
-# ------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # measure
 
 
@@ -372,7 +380,7 @@ def place_of(entry):
 
     ours = next((f for f in frames if f.get('filename', '').endswith(('model.py', 'memory.py'))), None)
     return (
-        ' < '.join(dict.fromkeys(say(f) for f in (frames[:1] + ([ours] if ours else []))))
+        ' < '.join(dict.fromkeys(say(f) for f in frames[:1] + ([ours] if ours else [])))
         or "autograd's thread"
     )
 
@@ -467,7 +475,8 @@ def run_measure(args, gpu=None):
         'configurations': rows,
     }
     print(
-        f"{values['device']}: {format_size(gpu.total())}, bare context {format_size(bare)}, {values['settings']}",
+        f"{values['device']}: {format_size(gpu.total())}, bare context {format_size(bare)},"
+        f" {values['settings']}",
         flush=True,
     )
     order = sorted(
@@ -555,7 +564,8 @@ def print_table(values, misses):
             f"over 3 %: {s['over_3_percent']} of {s['n']}"
         )
     print(
-        f"  context: {format_size(values['context_bare'])} bare, up to {format_size(values['context'])} after the steps"
+        f"  context: {format_size(values['context_bare'])} bare, up to {format_size(values['context'])} after"
+        " the steps"
     )
     why = {}
     for r in rows.values():
@@ -568,7 +578,7 @@ def print_table(values, misses):
         print('  missed by more than 3 %: ' + '; '.join(misses))
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # main
 
 

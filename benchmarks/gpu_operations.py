@@ -1,7 +1,10 @@
-"""The operations of linkedin/Liger-Kernel's published benchmark, as plain PyTorch: what `gpu_published.py` predicts.
+"""The operations of linkedin/Liger-Kernel's published benchmark, as plain PyTorch: what `gpu_published.py`
+predicts.
 
-Each function takes the setting of a row and gives what lies on the card while it runs (modules and tensors), the forward pass, and the backward pass of its result.
-The figures are facts of the benchmark's table (gpu_operations.json), one entry a sweep: operation, what was run, card, date, and bytes by size.
+Each function takes the setting of a row and gives what lies on the card while it runs (modules and
+tensors), the forward pass, and the backward pass of its result.
+The figures are facts of the benchmark's table (gpu_operations.json), one entry a sweep: operation, what
+was run, card, date, and bytes by size.
 """
 
 import math

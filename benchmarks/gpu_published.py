@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Memory that others measured on their GPUs, beside what memtrain predicts for it on a machine without one.
+"""Memory that others measured on their GPUs, beside what memtrain predicts for it on a machine without
+one.
 
     python benchmarks/gpu_published.py [--only TEXT] [--steps]
 
-Each row is a figure that somebody published together with the code that made it. What that code does is built here anew, simulated as it would run on CUDA, and
-replayed in the caching allocator of the card; no setting is chosen by row. Sizes are exact bytes where a snapshot of the allocator or a library's table gives them, and rounded to
-four decimals of a GiB where a text does. The first rows were known while the rules were written. Held back, and gathered afterwards, were whole steps (the rest of a book's table, and a library's of fine-tuning) and single
-operations: every figure of memory in the whole history of Liger-Kernel's table whose code is plain PyTorch or Hugging Face and that isn't among the first.
+Each row is a figure that somebody published together with the code that made it. What that code does is
+built here anew, simulated as it would run on CUDA, and
+replayed in the caching allocator of the card; no setting is chosen by row. Sizes are exact bytes where a
+snapshot of the allocator or a library's table gives them, and rounded to
+four decimals of a GiB where a text does. The first rows were known while the rules were written. Held
+back, and gathered afterwards, were whole steps (the rest of a book's table, and a library's of
+fine-tuning) and single
+operations: every figure of memory in the whole history of Liger-Kernel's table whose code is plain PyTorch
+or Hugging Face and that isn't among the first.
 The results go to results/gpu_published.json (rows, held) and results/gpu_steps.json (steps).
 """
 
@@ -692,7 +698,10 @@ def main():
     p.add_argument(
         '--part',
         default='1/1',
-        help='as 2/3: the second third of the operations, added to those that are stored; the first part has the steps',
+        help=(
+            'as 2/3: the second third of the operations, added to those that are stored; the first part has'
+            ' the steps'
+        ),
     )
     p.add_argument(
         '--update',
@@ -717,7 +726,8 @@ def main():
     def show(found):
         for r in found:
             print(
-                f"{r['what']:75s} {r['kind']:9s} {r['measured']:14,d} {r['predicted']:14,d} {r['predicted'] / r['measured'] - 1:+.4%}"
+                f"{r['what']:75s} {r['kind']:9s} {r['measured']:14,d} {r['predicted']:14,d}"
+                f" {r['predicted'] / r['measured'] - 1:+.4%}"
             )
 
     if args.update:
@@ -757,7 +767,10 @@ def main():
             beneath = figures[-1] - predicted[-1]
             found += [
                 dict(
-                    what=f'embedding of {shape[0] * shape[1]:,} × {shape[2]:,} from {2 ** (10 + k):,} rows, over what lay there',
+                    what=(
+                        f'embedding of {shape[0] * shape[1]:,} × {shape[2]:,} from {2 ** (10 + k):,} rows,'
+                        ' over what lay there'
+                    ),
                     address=LIGER,
                     gpu='A100',
                     kind='allocated',
@@ -774,7 +787,9 @@ def main():
     errors = [abs(r['predicted'] / r['measured'] - 1) for r in steps + held]
     if errors:
         print(
-            f'{len(errors)} rows held back: median {statistics.median(errors):.4%}, within 0.1 %: {sum(e <= 1e-3 for e in errors)}, over 2 %: {sum(e > 0.02 for e in errors)}, worst {max(errors):.2%}'
+            f'{len(errors)} rows held back: median {statistics.median(errors):.4%}, within 0.1 %:'
+            f' {sum(e <= 1e-3 for e in errors)}, over 2 %: {sum(e > 0.02 for e in errors)}, worst'
+            f' {max(errors):.2%}'
         )
     if not only:
         save_result(

@@ -1,7 +1,10 @@
-"""What the benchmarks ask of a GPU: which card it is, a limit on its memory, the largest size that fits, clocks, copies, feeds and strategies.
+"""What the benchmarks ask of a GPU: which card it is, a limit on its memory, the largest size that fits,
+clocks, copies, feeds and strategies.
 
-Used by gpu.py and gpu_training.py. On a CPU every function goes the same way with what a CPU has, so that small shapes show whether it works.
-Peaks on CUDA are the allocator's own count, on a CPU a trace; seconds on CUDA are between two events in the stream.
+Used by gpu.py and gpu_training.py. On a CPU every function goes the same way with what a CPU has, so that
+small shapes show whether it works.
+Peaks on CUDA are the allocator's own count, on a CPU a trace; seconds on CUDA are between two events in
+the stream.
 """
 
 from __future__ import annotations
@@ -29,10 +32,7 @@ from memtrain.wpo_train import Choice, Rates, backward_by
 _GENERATIONS = {3: 8e9, 4: 16e9, 5: 32e9}  # of PCI Express: bits per second on a lane
 
 
-def bus_rate(
-    generation: int,  # of PCI Express, 3 to 5
-    lanes: int = 16,
-) -> float:  # bytes per second
+def bus_rate(generation: int, lanes: int = 16) -> float:  # of PCI Express, 3 to 5  # bytes per second
     """What PCI Express of this `generation` carries over so many `lanes`, in one direction, without what
     packets add"""
     if generation not in _GENERATIONS:
@@ -177,8 +177,8 @@ PARTS = {  # by the name that the command line knows
 
 
 def show_recorded(
-    name: str,  # of `PARTS`
-    folder: str | Path | None = None,  # of results; `results_dir()` by default
+    name: str,
+    folder: str | Path | None = None,  # of `PARTS`  # of results; `results_dir()` by default
 ) -> None:
     "Print what was measured for the part `name`, with its stamp, or that nobody has measured it yet"
     if name not in PARTS:
@@ -186,7 +186,8 @@ def show_recorded(
     part = PARTS[name]
     if not (Path(folder or results_dir()) / f'{part.result}.json').exists():
         return print(
-            f'results/{part.result}.json: not measured yet. On a machine with a CUDA GPU: python benchmarks/gpu.py {name}'
+            f'results/{part.result}.json: not measured yet. On a machine with a CUDA GPU: python'
+            f' benchmarks/gpu.py {name}'
         )
     r = load_result(part.result, folder)
     print(r.values.get('device', ''), format_table(*part.table(r.values)), r.stamp, r.command, sep='\n')
@@ -241,9 +242,7 @@ def limit_memory(
         torch.cuda.set_per_process_memory_fraction(before, device)
 
 
-def clear_device(
-    device: str = 'cpu',  # or 'cuda:0'
-) -> None:
+def clear_device(device: str = 'cpu') -> None:  # or 'cuda:0'
     "Give back everything that `device` only keeps for later, and let its peaks start again"
     gc.collect()
     if not _is_cuda(device):
@@ -514,9 +513,7 @@ def card_rates(
     )
 
 
-def describe_failure(
-    error: BaseException,  # any
-) -> str:  # at most 300 characters
+def describe_failure(error: BaseException) -> str:  # any  # at most 300 characters
     "What a result says of an `error`: its kind and its first line"
     return f'{type(error).__name__}: {error}'.splitlines()[0][:300]
 

@@ -1,22 +1,32 @@
 #!/usr/bin/env python3
-"""Training GPT-2 124M on a GPU: every technique, beside nanoGPT's own loop, in 24 GB, and the loss in chunks beside fused kernels.
+"""Training GPT-2 124M on a GPU: every technique, beside nanoGPT's own loop, in 24 GB, and the loss in
+chunks beside fused kernels.
 
-    python benchmarks/gpu_training.py ablation|largest|nanogpt|loss|all [--nanogpt DIR] [--batch_size 8] [--rounds 3] [--minutes 8]
-    python benchmarks/gpu_training.py all --small --device cpu        # a tiny shape, to see whether it runs; prints, writes nothing
+    python benchmarks/gpu_training.py ablation|largest|nanogpt|loss|all [--nanogpt DIR] [--batch_size 8]
+    [--rounds 3] [--minutes 8]
+    python benchmarks/gpu_training.py all --small --device cpu        # a tiny shape, to see whether it
+    runs; prints, writes nothing
 
-ablation  every technique of `memtrain.ablation`, and those that only a GPU has: peak (predicted, measured), tokens/s, model FLOPs utilisation
-largest   the largest micro-batch that trains within a budget of memory, 24 GiB, for some of them, and for nanoGPT
-nanogpt   `Trainer` and the train.py of a nanoGPT checkout (--nanogpt) on the same model, batch and card, in turns, each in a fresh process
-loss      head and loss alone, forward and backward: plain, in chunks, in torch's chunks, Liger, cut-cross-entropy (where installed)
+ablation  every technique of `memtrain.ablation`, and those that only a GPU has: peak (predicted,
+measured), tokens/s, model FLOPs utilisation
+largest   the largest micro-batch that trains within a budget of memory, 24 GiB, for some of them, and for
+nanoGPT
+nanogpt   `Trainer` and the train.py of a nanoGPT checkout (--nanogpt) on the same model, batch and card,
+in turns, each in a fresh process
+loss      head and loss alone, forward and backward: plain, in chunks, in torch's chunks, Liger,
+cut-cross-entropy (where installed)
 
-Each writes `results/gpu_training_<name>.json` as it goes, so that a run that is cut off has lost only the rest. Matrix products in float32 may
-use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate (`memtrain.devices.DEVICES`), whatever the type, by
+Each writes `results/gpu_training_<name>.json` as it goes, so that a run that is cut off has lost only the
+rest. Matrix products in float32 may
+use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate
+(`memtrain.devices.DEVICES`), whatever the type, by
 `memtrain.plan.flops_per_token`: recomputed operations don't count.
 """
 
 from __future__ import annotations
 
-import argparse, importlib, importlib.util, json, pickle, re, statistics, sys, tempfile, time, traceback, warnings
+import argparse, importlib, importlib.util, json, pickle, re, statistics, sys, tempfile, time, traceback
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
@@ -58,7 +68,7 @@ LARGEST = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the device
 
 
@@ -91,7 +101,7 @@ def tried(fn, *args):
         return None, describe_failure(e)
 
 
-# -----------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # ablation
 
 
@@ -169,12 +179,13 @@ def print_rows(rows):
         )
         share = f"{r['peak'] / base['peak']:.0%}" if r.get('peak') and base.get('peak') else '-'
         print(
-            f"{name:34}{cell('predicted', format_size, 12)}{cell('peak', format_size, 12)}{share:>10}{cell('tokens_per_second', '{:,.0f}'.format, 12)}"
+            f"{name:34}{cell('predicted', format_size, 12)}{cell('peak', format_size, 12)}{share:>10}"
+            f"{cell('tokens_per_second', '{:,.0f}'.format, 12)}"
             f"{f'{speed:.2f}' if speed else '-':>10}{cell('mfu', '{:.1%}'.format, 8)}"
         )
 
 
-# ------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # largest
 
 
@@ -235,17 +246,20 @@ def run_largest(args):
         )
 
 
-# ------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # nanoGPT
 
 WRAPPER = '''
 import json, runpy, sys, torch
 script, folder, budget = sys.argv[1], sys.argv[2], float(sys.argv[3])
-if budget and torch.cuda.is_available(): torch.cuda.set_per_process_memory_fraction(min(1.0, budget/torch.cuda.get_device_properties(0).total_memory))
+if budget and torch.cuda.is_available():
+    share = budget / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, share))
 sys.argv, sys.path[0] = [script, *sys.argv[4:]], folder
 runpy.run_path(script, run_name='__main__')
-cuda = torch.cuda.is_available()
-print(json.dumps({'peak': torch.cuda.max_memory_allocated() if cuda else None, 'reserved': torch.cuda.max_memory_reserved() if cuda else None}))
+cuda = torch.cuda if torch.cuda.is_available() else None
+peak, reserved = cuda and cuda.max_memory_allocated(), cuda and cuda.max_memory_reserved()
+print(json.dumps({'peak': peak, 'reserved': reserved}))
 '''
 
 
@@ -333,7 +347,10 @@ def train_here(shape, config, device, data, iters, compiled):
 
 def run_ours(args, data, config, iters, compiled):
     "`train_here` in a fresh process"
-    code = 'import json, sys; sys.path.insert(0, sys.argv[1]); import gpu_training as g; print(json.dumps(g.train_here(**json.loads(sys.argv[2]))))'
+    code = (
+        'import json, sys; sys.path.insert(0, sys.argv[1]); import gpu_training as g;'
+        ' print(json.dumps(g.train_here(**json.loads(sys.argv[2]))))'
+    )
     given = dict(
         shape=asdict(args.shape),
         config=asdict(config),
@@ -410,7 +427,7 @@ def run_beside_nanogpt(args):
     print_rows(rows)
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # loss
 
 
@@ -504,7 +521,7 @@ def loss_and_slopes(fn, hidden, weight, targets):
     return loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # main
 
 COMMANDS = {'ablation': run_ablation, 'largest': run_largest, 'nanogpt': run_beside_nanogpt, 'loss': run_loss}

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Loading token batches: memtrain against other loaders and against the limit of the machine.
 
-    python benchmarks/loading.py warm|wait|cold|small-cache|shuffle|start|order|all [--tokens 200M] [--work DIR]
+    python benchmarks/loading.py warm|wait|cold|small-cache|shuffle|start|order|all [--tokens 200M] [--work
+    DIR]
 
-Each subcommand prints a table and writes `results/loader_<name>.json`. Loaders that aren't installed are left out, and listed.
-Every way gives batches `x`, `y` of 16 windows of 1,024 ids as int64, `y` one ahead of `x`; the first batches of each are checked.
+Each subcommand prints a table and writes `results/loader_<name>.json`. Loaders that aren't installed are
+left out, and listed.
+Every way gives batches `x`, `y` of 16 windows of 1,024 ids as int64, `y` one ahead of `x`; the first
+batches of each are checked.
 
-The ids encode their own position (two neighbouring ids tell it), so the order in which a loader visits the windows is read off
+The ids encode their own position (two neighbouring ids tell it), so the order in which a loader visits the
+windows is read off
 the batches it really gave.
 """
 
 from __future__ import annotations
 
-import argparse, contextlib, gc, importlib, importlib.metadata, json, math, os, re, shutil, statistics, subprocess, sys, tempfile, time, warnings
+import argparse, contextlib, gc, importlib, importlib.metadata, json, math, os, re, shutil, statistics
+import subprocess, sys, tempfile, time, warnings
 from pathlib import Path
 
 for name in ('OMP_NUM_THREADS', 'HF_HUB_OFFLINE', 'HF_DATASETS_OFFLINE', 'LITDATA_DISABLE_VERSION_CHECK'):
@@ -70,7 +75,7 @@ NOT_IMPORTED = {}  # module: the reason
 MIB = 2**20
 
 
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the data, per format
 
 
@@ -98,7 +103,7 @@ data_format('arrow-short')(lambda data, dest: FORMATS['arrow'](data, dest, 16, s
 data_format('tar-short')(lambda data, dest: write_tar(data, dest, short_rows(data)))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the ways
 
 # The bench's own ways come first, with the other orders of ours; the loaders below are measured here only.
@@ -266,7 +271,7 @@ LITDATA = ['litdata', 'litdata_full', 'litdata_loader']
 ALL = [k for k in WAYS if k != 'ours_stream']  # which tokenises
 
 
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # processes, cache, memory
 
 
@@ -394,7 +399,7 @@ class MemoryGroup:
                 time.sleep(0.05)
 
 
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # tables and results
 
 
@@ -436,7 +441,7 @@ def median(values):
     return statistics.median(values) if values else None
 
 
-# --------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # warm
 
 
@@ -501,7 +506,7 @@ def add_fetched(values, found):
         v['runs'] = found[key]
 
 
-# --------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # wait
 
 
@@ -582,7 +587,7 @@ def run_wait(args, data):
     return {'ways': values, 'step_seconds': step, 'steps': steps, 'skipped': skipped, 'tokens': data.tokens}
 
 
-# --------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # cold
 
 
@@ -636,7 +641,8 @@ def run_cold(args, data):
                 left = drop_cache(files_of(w, data))
                 if left > 0.001:
                     raise SystemExit(
-                        f'{data.folder}: {left:.1%} of the data stays in the page cache; choose --work on a disk'
+                        f'{data.folder}: {left:.1%} of the data stays in the page cache; choose --work on a'
+                        ' disk'
                     )
                 disk = device_bytes(device)
                 try:
@@ -652,7 +658,8 @@ def run_cold(args, data):
     values = summarize_rates(ways, rates)
     add_fetched(values, found)
     print_rates(
-        f"cold: {rounds} rounds, limit is '{WAYS[values['limit']].label}', read-ahead {read_ahead_kb(device)} kB",
+        f"cold: {rounds} rounds, limit is '{WAYS[values['limit']].label}', read-ahead"
+        f" {read_ahead_kb(device)} kB",
         values,
     )
     print_skipped(skipped)
@@ -684,7 +691,7 @@ def print_rates(title, values):
     )
 
 
-# --------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # small-cache
 
 
@@ -759,7 +766,8 @@ def run_small_cache(args, data):
     device, cache = device_of(data.folder), data.tokens * DTYPE.itemsize // 4
     if cache < 48 * MIB:
         raise SystemExit(
-            f'--tokens {data.tokens}: a quarter of it is too little for a loader to work in; take 120M or more'
+            f'--tokens {data.tokens}: a quarter of it is too little for a loader to work in; take 120M or'
+            ' more'
         )
     for w in ways:
         w.write(data)
@@ -781,7 +789,8 @@ def run_small_cache(args, data):
             try:
                 if left > 0.001:
                     raise SystemExit(
-                        f'{data.folder}: {left:.1%} of the data stays in the page cache; choose --work on a disk'
+                        f'{data.folder}: {left:.1%} of the data stays in the page cache; choose --work on a'
+                        ' disk'
                     )
                 m = in_child(measure_small, w, data, group, cache, seconds, seconds, device)
             except RuntimeError as e:
@@ -798,8 +807,8 @@ def run_small_cache(args, data):
     for key, v in values['ways'].items():
         v['resident_share'] = max(m['resident'] for m in found[key]) / (data.tokens * DTYPE.itemsize)
     print_rates(
-        f"small-cache: {kind}, {cache / MIB:.0f} MiB of cache for {4 * cache / MIB:.0f} MiB of data, limit is "
-        f"'{WAYS[values['limit']].label}', read-ahead {read_ahead_kb(device)} kB",
+        f"small-cache: {kind}, {cache / MIB:.0f} MiB of cache for {4 * cache / MIB:.0f} MiB of data, limit is"
+        f" '{WAYS[values['limit']].label}', read-ahead {read_ahead_kb(device)} kB",
         values,
     )
     print(
@@ -819,7 +828,7 @@ def run_small_cache(args, data):
     }
 
 
-# ------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # shuffle
 
 
@@ -922,7 +931,7 @@ def run_shuffle(args, data):
     return {'ways': values, 'skipped': skipped, 'tokens': data.tokens, 'windows': data.windows, 'near': 128}
 
 
-# ------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # start and order
 
 
@@ -1058,7 +1067,8 @@ def run_start(args, data):
             )
     imports = values[f'start_{OUR_SHUFFLES[0]}'][0]['imports']
     print_table(
-        f"start: MiB over what the imports take (RSS {imports['rss'] / MIB:.0f} MiB, PSS {imports['pss'] / MIB:.0f} MiB)",
+        f"start: MiB over what the imports take (RSS {imports['rss'] / MIB:.0f} MiB, PSS"
+        f" {imports['pss'] / MIB:.0f} MiB)",
         ['', 'time', 'RSS', 'PSS', 'PSS anonymous', 'PSS file', 'peak RSS'],
         rows,
     )
@@ -1094,7 +1104,7 @@ def run_order(args, data):
     return {'runs': values}
 
 
-# ---------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # main
 
 COMMANDS = {

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""The memory of a training step: what memtrain and four other tools predict, against the true peak on this CPU.
+"""The memory of a training step: what memtrain and four other tools predict, against the true peak on this
+CPU.
 
     python benchmarks/memory.py grid|random|families [--small] [--seed 0] [--n 100]
 
-Each subcommand prints a table and writes `results/memory_<name>.json`; with --small a few configurations are looked at and nothing is
-written. The truth is `memtrain.measure.measure_step`: allocations and frees of the real training step, summed up, from before the model is
+Each subcommand prints a table and writes `results/memory_<name>.json`; with --small a few configurations
+are looked at and nothing is
+written. The truth is `memtrain.measure.measure_step`: allocations and frees of the real training step,
+summed up, from before the model is
 built to the end of the second step.
 """
 
@@ -23,8 +26,7 @@ from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, count_params
 from memtrain.optim import make_8bit
 
-
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the step that is measured
 
 OPTIMIZERS = ('adamw', 'adamw8bit', 'sgd')
@@ -70,7 +72,7 @@ def make_functions(shape, step, device='cpu', before=lambda: None, read=True):
     return model_fn, lambda params: make_optimizer(step.optimizer, params), step_fn
 
 
-# ------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # the other tools
 
 
@@ -91,8 +93,8 @@ PEERS = {
         'version 1.15.0',
         'https://huggingface.co/docs/accelerate/usage_guides/model_size_estimator',
         'weights, gradients and Adam states, batch size 1; no activations',
-        "the column 'Training using Adam': 4 x the bytes of the weights in float32, and for float16 2 x these (the largest of weights, "
-        'gradients, states and step); the docs call it a rough estimate',
+        "the column 'Training using Adam': 4 x the bytes of the weights in float32, and for float16 2 x these"
+        " (the largest of weights, gradients, states and step); the docs call it a rough estimate",
     ),
     'deepspeed_zero2': Peer(
         'DeepSpeed, estimate_zero2_model_states_mem_needs',
@@ -112,19 +114,20 @@ PEERS = {
         'EleutherAI cookbook, calc/calc_transformer_mem.py, and the article Transformer Math 101',
         'commit c2af7dbe; article of April 2023',
         'https://github.com/EleutherAI/cookbook/blob/main/calc/calc_transformer_mem.py',
-        'weights, gradients, optimizer and activations of a Megatron-like transformer with biases, untied embeddings and attention that '
-        'stores its scores; no logits, no loss',
-        'one GPU; --disable-mixed-precision in fp32, --checkpoint-activations as the step; bytes per parameter of the optimizer as its '
-        'comment tells for Adam (12) and 8-bit Adam (6), and for SGD without momentum the fp32 copy alone (4). Of the possible readings '
-        'this is the best for it: 12 bytes for every optimizer, or activations of 4 bytes in fp32, are farther off',
+        'weights, gradients, optimizer and activations of a Megatron-like transformer with biases, untied'
+        ' embeddings and attention that stores its scores; no logits, no loss',
+        'one GPU; --disable-mixed-precision in fp32, --checkpoint-activations as the step; bytes per'
+        ' parameter of the optimizer as its comment tells for Adam (12) and 8-bit Adam (6), and for SGD'
+        ' without momentum the fp32 copy alone (4). Of the possible readings this is the best for it: 12'
+        ' bytes for every optimizer, or activations of 4 bytes in fp32, are farther off',
     ),
     'memtracker': Peer(
         'torch.distributed._tools.mem_tracker.MemTracker',
         'torch ' + torch.__version__.split('+')[0],
         'https://github.com/pytorch/pytorch/blob/main/torch/distributed/_tools/mem_tracker.py',
         'all tensors that operations return, by module; not what a kernel holds while it runs',
-        'model and optimizer registered with track_external, two steps of the same functions under FakeTensorMode, reset_mod_stats before '
-        'each micro-batch; the total of its peak snapshot',
+        'model and optimizer registered with track_external, two steps of the same functions under'
+        ' FakeTensorMode, reset_mod_stats before each micro-batch; the total of its peak snapshot',
     ),
 }
 
@@ -195,7 +198,7 @@ def predict(name, shape, step):
     return BY_PARAMETERS[name](n, largest, step.use_mixed_precision)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # what is compared
 
 
@@ -264,12 +267,13 @@ def print_summary(title, rows):
     "The summary as a table, and where the peaks were"
     summary = summarize(rows)
     print(
-        f'\n{title}\n  {"":16} {"mean":>9} {"median":>9} {"worst":>9} {"too low":>8} {"of":>5} {"failed":>7} {"seconds":>9}'
+        f'\n{title}\n  {"":16} {"mean":>9} {"median":>9} {"worst":>9} {"too low":>8} {"of":>5} {"failed":>7}'
+        f' {"seconds":>9}'
     )
     for name, s in summary.items():
         print(
-            f"  {name:16} {s['mean']:9.3%} {s['median']:9.3%} {s['worst']:9.3%} {s['too_low']:8} {s['n']:5} {s['failed']:7} "
-            f"{s['seconds']:9.2g}"
+            f"  {name:16} {s['mean']:9.3%} {s['median']:9.3%} {s['worst']:9.3%} {s['too_low']:8} {s['n']:5}"
+            f" {s['failed']:7} {s['seconds']:9.2g}"
         )
     places = {}
     for r in rows:
@@ -283,7 +287,7 @@ def print_summary(title, rows):
     return summary, places
 
 
-# -----------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # grid
 
 # parameters of the blocks
@@ -317,7 +321,7 @@ def run_grid(args):
     return look_at_all(todo, f'grid: {len(todo)} configurations, error of the predicted peak')
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # random
 
 
@@ -394,7 +398,7 @@ def say_settings(row):
     return ', '.join(f'{k}={v}' for k, v in {**row['shape'], **row['step']}.items() if v)
 
 
-# -------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # other families
 
 
@@ -582,7 +586,8 @@ def run_families(args):
     rows = [look_at_family(*t) for t in progress(todo, desc='models')]
     summary, places = print_summary(f'families: {len(rows)} steps, error of the predicted peak', rows)
     print(
-        f'\n  {"":26} {"params":>7} {"optimizer":10} {"bf16":5} {"true peak":>10} {"simulate":>9} {"memtracker":>11}'
+        f'\n  {"":26} {"params":>7} {"optimizer":10} {"bf16":5} {"true peak":>10} {"simulate":>9}'
+        f' {"memtracker":>11}'
     )
 
     def say(r, name):
@@ -590,8 +595,9 @@ def run_families(args):
 
     for r in rows:
         print(
-            f"  {r['family']:26} {format_count(r['params']):>7} {r['optimizer']:10} {r['use_mixed_precision']!s:5} "
-            f"{format_size(r['peak']):>10} {say(r, 'simulate'):>9} {say(r, 'memtracker'):>11}"
+            f"  {r['family']:26} {format_count(r['params']):>7} {r['optimizer']:10}"
+            f" {r['use_mixed_precision']!s:5} {format_size(r['peak']):>10} {say(r, 'simulate'):>9}"
+            f" {say(r, 'memtracker'):>11}"
         )
     return {
         'summary': summary,
@@ -602,7 +608,7 @@ def run_families(args):
     }
 
 
-# -----------------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # main
 
 COMMANDS = {'grid': run_grid, 'random': run_random, 'families': run_families}

@@ -3,9 +3,12 @@
 
     python benchmarks/memory_peers.py          # transformers and accelerate have to be installed
 
-The first steps run on this CPU, where every byte is known from a real step; the last are those that others measured on GPUs (gpu_published.py). Each tool gets what it asks for: torch's
-MemTracker the step itself (real on the CPU, on fake tensors for a GPU), accelerate's estimate the model, DeepSpeed's formula for ZeRO-2 on one GPU the number of parameters, the formula of EleutherAI's cookbook
-the transformer's shape, precision and batch. What a tool says of something it wasn't made for isn't counted: the answer is then a refusal. Seconds are the process's CPU time.
+The first steps run on this CPU, where every byte is known from a real step; the last are those that others
+measured on GPUs (gpu_published.py). Each tool gets what it asks for: torch's
+MemTracker the step itself (real on the CPU, on fake tensors for a GPU), accelerate's estimate the model,
+DeepSpeed's formula for ZeRO-2 on one GPU the number of parameters, the formula of EleutherAI's cookbook
+the transformer's shape, precision and batch. What a tool says of something it wasn't made for isn't
+counted: the answer is then a refusal. Seconds are the process's CPU time.
 """
 
 import contextlib, statistics, time, warnings
@@ -35,7 +38,6 @@ from memtrain.core import progress, save_result
 from memtrain.estimate import simulate
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig
-
 
 # --- the steps -----------------------------------------------------------------------------------
 
@@ -272,7 +274,8 @@ def main():
     for name in TOOLS:
         errors = [abs(r['tools'][name]['error']) for r in rows if 'error' in r['tools'][name]]
         print(
-            f"{name:26s} median {statistics.median(errors):.2%}, worst {max(errors):.2%}, {len(rows) - len(errors)} refused"
+            f"{name:26s} median {statistics.median(errors):.2%}, worst {max(errors):.2%},"
+            f" {len(rows) - len(errors)} refused"
             if errors
             else f'{name:26s} refused all'
         )

@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
-"""Training steps of nanoGPT's train.py beside memtrain's Trainer: the same shape and tokens, eager and compiled, in turns.
+"""Training steps of nanoGPT's train.py beside memtrain's Trainer: the same shape and tokens, eager and
+compiled, in turns.
 
     git clone https://github.com/karpathy/nanoGPT
     python benchmarks/nanogpt.py --nanogpt nanoGPT
 
-nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its measurements.
-nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so memtrain runs with the exact one (`mlp='gelu_exact'`) too. nanoGPT compiles its model as a whole, so does memtrain, and block by block as well.
-A round is some iterations of each, in turns; what is told is the median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh process.
+nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both
+read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its
+measurements.
+nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so memtrain runs with
+the exact one (`mlp='gelu_exact'`) too. nanoGPT compiles its model as a whole, so does memtrain, and block
+by block as well.
+A round is some iterations of each, in turns; what is told is the median of the rounds' ratios, in seconds
+of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh
+process.
 """
 
 import argparse, ast, contextlib, io, multiprocessing, os, pickle, statistics, sys, tempfile, time
@@ -191,8 +198,10 @@ def main():
                 rows[f'{name}, {mode}'] = found
                 for who, f in found.items():
                     print(
-                        f"{name}, {mode}, {who}: {statistics.median(f['cpu']) * 1e3:.1f} ms of CPU time, {statistics.median(f['wall']) * 1e3:.1f} of the clock, {f['peak'] / 2**20:.2f} MiB; "
-                        f"rate of nanoGPT's {f['ratio']['cpu']:.3f} and {f['ratio']['wall']:.3f}, peak {f['ratio']['peak']:.3f}",
+                        f"{name}, {mode}, {who}: {statistics.median(f['cpu']) * 1e3:.1f} ms of CPU time,"
+                        f" {statistics.median(f['wall']) * 1e3:.1f} of the clock, {f['peak'] / 2**20:.2f}"
+                        f" MiB; rate of nanoGPT's {f['ratio']['cpu']:.3f} and {f['ratio']['wall']:.3f}, peak"
+                        f" {f['ratio']['peak']:.3f}",
                         flush=True,
                     )
                 if a.save:

@@ -223,7 +223,8 @@ def main():
                     }
                 )
                 print(
-                    f"{model:<14}{name:<38}{real['peak'] / 2**20:9.3f} {predicted['peak'] / 2**20:9.3f} MiB {rows[-1]['error']:+8.3%}  {real['op']} | {predicted['op']}",
+                    f"{model:<14}{name:<38}{real['peak'] / 2**20:9.3f} {predicted['peak'] / 2**20:9.3f} MiB"
+                    f" {rows[-1]['error']:+8.3%}  {real['op']} | {predicted['op']}",
                     flush=True,
                 )
     worst = max(rows, key=lambda row: abs(row['error']))

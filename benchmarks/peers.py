@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""`memtrain bench` with the loaders that its flags don't name: Hugging Face datasets, LitData, MosaicML Streaming, and `TokenStream`.
+"""`memtrain bench` with the loaders that its flags don't name: Hugging Face datasets, LitData, MosaicML
+Streaming, and `TokenStream`.
 
-    python benchmarks/peers.py [flags of memtrain bench]      # prints the table; results/bench.json with --json_file results/bench.json
+    python benchmarks/peers.py [flags of memtrain bench]      # prints the table; results/bench.json with
+    --json_file results/bench.json
 
-Each is used as its own documentation recommends (`source`). The writers of their formats import much and leave processes and caches behind,
-so each runs in a child process that takes all of that with it: the memory of a loader is measured beside nothing.
+Each is used as its own documentation recommends (`source`). The writers of their formats import much and
+leave processes and caches behind,
+so each runs in a child process that takes all of that with it: the memory of a loader is measured beside
+nothing.
 loading.py, claims.py and remote.py take their loaders from here.
 """
 
 from __future__ import annotations
 
-import contextlib, functools, importlib, importlib.util, io, json, multiprocessing, os, re, sys, sysconfig, tempfile, types
+import contextlib, functools, importlib, importlib.util, io, json, multiprocessing, os, re, sys, sysconfig
+import tempfile, types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +37,9 @@ ADD |= {
 
 
 def in_child(
-    fn: Callable,  # returns what can be pickled
-    *args,  # for `fn`
-    timeout: float = 400,  # seconds
+    fn: Callable,
+    *args,
+    timeout: float = 400,  # returns what can be pickled  # for `fn`  # seconds
 ) -> Any:
     "What `fn(*args)` returns, run in a forked process: nothing that it maps, opens or starts stays behind"
     ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -68,10 +73,9 @@ def in_child(
     return value
 
 
-def own_format(
-    name: str,  # what loaders ask for
-) -> Callable:
-    "Register a function of (data, folder) that writes a format, in a child process where a fork is without risk"
+def own_format(name: str) -> Callable:  # what loaders ask for
+    """Register a function of (data, folder) that writes a format, in a child process where a fork is
+    without risk"""
 
     def register(fn):
         isolated = lambda data, dest: in_child(fn, data, dest) if sys.platform == 'linux' else fn(data, dest)
@@ -81,9 +85,7 @@ def own_format(
     return register
 
 
-def import_peer(
-    module: str,  # name
-) -> None:
+def import_peer(module: str) -> None:  # name
     "Import `module`, whatever it says about itself"
     names = {}  # empty ones for what MosaicML's package wants of torchvision, where there is none
     if module == 'streaming':
@@ -183,8 +185,8 @@ def _(data, epoch):
 
 def shuffled_batches(
     data: BenchData,
-    n: int,  # how many there are
-    epoch: int,
+    n: int,
+    epoch: int,  # how many there are
 ) -> np.ndarray:  # a row a batch
     "A permutation of `n` indices, cut into full batches"
     order = np.random.default_rng([1, epoch]).permutation(n)
@@ -204,10 +206,7 @@ def _write_arrow(data, dest, width=None, rows=None):
             out.write_batch(pa.record_batch([column], schema=schema))
 
 
-def open_arrow(
-    data: BenchData,
-    name: str = 'arrow',  # of its format
-) -> Any:  # a `datasets.Dataset`
+def open_arrow(data: BenchData, name: str = 'arrow') -> Any:  # of its format  # a `datasets.Dataset`
     "The table as a data set"
     import datasets
 
@@ -250,11 +249,7 @@ def _write_litdata(data, dest, chunk_bytes='64MB'):
     )
 
 
-def open_litdata(
-    data: BenchData,
-    epoch: int,
-    **kw: Any,  # of its `StreamingDataset`
-) -> Any:  # rows
+def open_litdata(data: BenchData, epoch: int, **kw: Any) -> Any:  # of its `StreamingDataset`  # rows
     "LitData's data set of rows"
     import litdata
 
@@ -267,10 +262,7 @@ def open_litdata(
     )
 
 
-def in_batches(
-    rows: Iterable[np.ndarray],  # of ids
-    size: int,  # of a batch
-) -> Iterator:  # of x and y
+def in_batches(rows: Iterable[np.ndarray], size: int) -> Iterator:  # of ids  # of a batch  # of x and y
     "Full batches of the rows that an iterator gives one by one"
     batch = []
     for row in rows:  # one loop: asking LitData's data set for an iterator begins anew

@@ -1,10 +1,15 @@
-"""What reading pickles without running them costs: pickle.load against it, an 80 GB pickle, many small items, damaged files.
+"""What reading pickles without running them costs: pickle.load against it, an 80 GB pickle, many small
+items, damaged files.
 
-    python benchmarks/pickles.py [--folder /dev/shm] [--only whole sparse small mutations] [--mutations 20000]
+    python benchmarks/pickles.py [--folder /dev/shm] [--only whole sparse small mutations] [--mutations
+    20000]
 
-Every figure is of a process of its own, and peak RSS is what the whole process held, its imports included (`import only` says what those take).
-`whole`: a pickled list of 24 traces of 16 MiB is loaded by pickle.load, and walked by iter_pickle. `sparse`: 5,000 such traces in one pickle whose payloads are holes, made of what
-pickle.dump writes for one trace; it is indexed, and its last trace is read. `small`: 500,000 small dicts. `mutations`: a small pickle with up to three wrong bytes, or cut off, many times.
+Every figure is of a process of its own, and peak RSS is what the whole process held, its imports included
+(`import only` says what those take).
+`whole`: a pickled list of 24 traces of 16 MiB is loaded by pickle.load, and walked by iter_pickle.
+`sparse`: 5,000 such traces in one pickle whose payloads are holes, made of what
+pickle.dump writes for one trace; it is indexed, and its last trace is read. `small`: 500,000 small dicts.
+`mutations`: a small pickle with up to three wrong bytes, or cut off, many times.
 The result goes to results/lazypickle.json; what isn't in --only is kept from before.
 """
 
@@ -65,12 +70,22 @@ def make_sparse(path, traces=5_000, tokens=TOKENS, width=WIDTH):
         f.write(b".")
 
 
-LOAD = "import pickle, sys, types\nclass Trace: pass\nsys.modules['traces'] = types.SimpleNamespace(Trace=Trace)\nimport torch\nprint(len(pickle.load(open(sys.argv[1], 'rb'))))"
-WALK = "import sys; from memtrain.lazypickle import iter_pickle; print(sum(1 for _ in iter_pickle(sys.argv[1])), 'torch' in sys.modules, 'numpy' in sys.modules)"
-INDEX = "import sys, time; from memtrain.lazypickle import PickleIndex, build_index; t = time.perf_counter(); build_index(sys.argv[1]); print(time.perf_counter() - t)"
+LOAD = (
+    "import pickle, sys, types\nclass Trace: pass\nsys.modules['traces'] ="
+    " types.SimpleNamespace(Trace=Trace)\nimport torch\nprint(len(pickle.load(open(sys.argv[1], 'rb'))))"
+)
+WALK = (
+    "import sys; from memtrain.lazypickle import iter_pickle; print(sum(1 for _ in iter_pickle(sys.argv[1])),"
+    " 'torch' in sys.modules, 'numpy' in sys.modules)"
+)
+INDEX = (
+    "import sys, time; from memtrain.lazypickle import PickleIndex, build_index; t = time.perf_counter();"
+    " build_index(sys.argv[1]); print(time.perf_counter() - t)"
+)
 LAST = (
-    "import sys, time; from memtrain.lazypickle import PickleIndex; t = time.perf_counter(); o = PickleIndex(sys.argv[1] + '.index')[-1]; "
-    "print(1e3*(time.perf_counter() - t), o.layer_id, o.hidden_states.nbytes)"
+    "import sys, time; from memtrain.lazypickle import PickleIndex; t = time.perf_counter(); o ="
+    " PickleIndex(sys.argv[1] + '.index')[-1]; print(1e3*(time.perf_counter() - t), o.layer_id,"
+    " o.hidden_states.nbytes)"
 )
 
 

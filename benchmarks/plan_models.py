@@ -1,4 +1,5 @@
-"""What `memtrain.families` says of other people's models, held against the simulation of the step that `memtrain train` takes with transformers' own code.
+"""What `memtrain.families` says of other people's models, held against the simulation of the step that
+`memtrain train` takes with transformers' own code.
 
 python benchmarks/plan_models.py          # writes results/plan_models.json; needs transformers and peft
 """
@@ -105,7 +106,8 @@ def hold(name, step, kind):
     took, started = time.process_time() - started, time.process_time()
     found = predict_step(read_model(name, step.seq_len), step)
     print(
-        f'{name:16} {found.peak / truth - 1:+8.3%} {truth / GIB:7.2f} GiB {took:5.1f} s {[v for k, v in vars(step).items() if v != getattr(Step(), k)]} {trace.peak_op}',
+        f'{name:16} {found.peak / truth - 1:+8.3%} {truth / GIB:7.2f} GiB {took:5.1f} s'
+        f' {[v for k, v in vars(step).items() if v != getattr(Step(), k)]} {trace.peak_op}',
         flush=True,
     )
     return dict(

@@ -1,17 +1,25 @@
-"""How fast text becomes token shards: memtrain, bare tiktoken, LitData, datasets.map and MosaicML's writer on the same text.
+"""How fast text becomes token shards: memtrain, bare tiktoken, LitData, datasets.map and MosaicML's writer
+on the same text.
 
     python benchmarks/preparing.py [--megabytes 50] [--rounds 3] [--peers PYTHON] [--work FOLDER]
 
-The text: Python sources of the interpreter's standard library and site-packages, each file once, as one .jsonl and as plain files.
-The tokenizer: a byte-level BPE of 32,000 ids, trained once; all ways use tiktoken with the same ids and, but for memtrain, with GPT-2's
-expression for words as it is published; one line says what memtrain's form of it does for bare tiktoken. Both are kept in FOLDER.
-Every way runs in a process of its own, in interleaved rounds; seconds are those inside the process, imports not counted, medians of
-all rounds; the peak is the highest and that of the resident memory of the whole process tree (pages shared between processes are counted in each).
---peers is a Python in which litdata, datasets and mosaicml-streaming are installed; what isn't there is skipped and named.
+The text: Python sources of the interpreter's standard library and site-packages, each file once, as one
+.jsonl and as plain files.
+The tokenizer: a byte-level BPE of 32,000 ids, trained once; all ways use tiktoken with the same ids and,
+but for memtrain, with GPT-2's
+expression for words as it is published; one line says what memtrain's form of it does for bare tiktoken.
+Both are kept in FOLDER.
+Every way runs in a process of its own, in interleaved rounds; seconds are those inside the process,
+imports not counted, medians of
+all rounds; the peak is the highest and that of the resident memory of the whole process tree (pages shared
+between processes are counted in each).
+--peers is a Python in which litdata, datasets and mosaicml-streaming are installed; what isn't there is
+skipped and named.
 The result goes to results/prepare_speed.json.
 """
 
-import argparse, contextlib, functools, glob, importlib.util, json, os, pickle, shutil, statistics, subprocess, sys, sysconfig, tempfile, time
+import argparse, contextlib, functools, glob, importlib.util, json, os, pickle, shutil, statistics
+import subprocess, sys, sysconfig, tempfile, time
 from pathlib import Path
 
 CORES = 2 if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
@@ -86,9 +94,12 @@ def load_encoding(work: Path, faster=False):
     pattern, ranks, end = pickle.loads((work / "encoding.pkl").read_bytes())
     if not faster:
         pattern = PUBLISHED
-    return tiktoken.Encoding(
-        "bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": end}
-    ), end
+    return (
+        tiktoken.Encoding(
+            "bench", pat_str=pattern, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": end}
+        ),
+        end,
+    )
 
 
 # --- the ways: each returns (seconds, tokens) ----------------------------------------------------
@@ -192,7 +203,7 @@ def litdata(work, out):
         item_loader=TokensLoader(),
         num_workers=CORES,
     )
-    return time.perf_counter() - started, sum((p.stat().st_size for p in (out / "data").glob("*.bin"))) // 4
+    return time.perf_counter() - started, sum(p.stat().st_size for p in (out / "data").glob("*.bin")) // 4
 
 
 def tokenize_row(row, work):
@@ -332,7 +343,8 @@ def measure(args) -> dict:
             found["peak"].append(run.peak_rss)
             found["tokens"] = got["tokens"]
             print(
-                f"round {round}  {way:50} {got['seconds']:6.2f} s  {run.peak_rss / 2**20:6.0f} MiB  load {os.getloadavg()[0]:.1f}",
+                f"round {round}  {way:50} {got['seconds']:6.2f} s  {run.peak_rss / 2**20:6.0f} MiB  load"
+                f" {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
     for found in ways.values():

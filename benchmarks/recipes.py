@@ -1,8 +1,11 @@
-"""Other people's training loops over memtrain's data, each on two processes: every window once, and again the same behind a checkpoint in the middle.
+"""Other people's training loops over memtrain's data, each on two processes: every window once, and again
+the same behind a checkpoint in the middle.
 
-The page *Under other people's tools* shows these functions, and tests/test_other_tools.py runs them (what isn't installed is skipped):
+The page *Under other people's tools* shows these functions, and tests/test_other_tools.py runs them (what
+isn't installed is skipped):
 
-    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python benchmarks/recipes.py accelerate DATA FOLDER 0
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python benchmarks/recipes.py accelerate
+    DATA FOLDER 0
 """
 
 import json, os, sys

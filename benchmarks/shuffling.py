@@ -1,8 +1,10 @@
-"""Does a model notice how its windows were shuffled? A small next-byte model reads Python sources once, in several orders.
+"""Does a model notice how its windows were shuffled? A small next-byte model reads Python sources once, in
+several orders.
 
     python benchmarks/shuffling.py [training] [edges]
 
-`training`: a true shuffle, blocks, a shuffle buffer, and none. `edges`: blocks, with each batch within a round of the pool, and with every second one over the edge of two. The results go to results/loader_*.json.
+`training`: a true shuffle, blocks, a shuffle buffer, and none. `edges`: blocks, with each batch within a
+round of the pool, and with every second one over the edge of two. The results go to results/loader_*.json.
 """
 
 import sys, sysconfig

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What simulating a step of eight billion parameters costs: CPU seconds and memory, each way in a process of its own.
+"""What simulating a step of eight billion parameters costs: CPU seconds and memory, each way in a process
+of its own.
 
     python benchmarks/simulate_large.py [--layers 32]
 
-Our GPT in the shape of Llama 3 8B, one window of 2,048 tokens, blocks checkpointed, with `device='cuda'`. The table goes to results/simulate_large.json, unless `--layers` is given.
+Our GPT in the shape of Llama 3 8B, one window of 2,048 tokens, blocks checkpointed, with `device='cuda'`.
+The table goes to results/simulate_large.json, unless `--layers` is given.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ def main():
             )
         )
         print(
-            f"{way:48s} {format_size(rows[-1]['peak']):>9s} {rows[-1]['cpu_seconds']:6.1f} CPU s {format_size(rows[-1]['rss']):>9s} of RAM"
+            f"{way:48s} {format_size(rows[-1]['peak']):>9s} {rows[-1]['cpu_seconds']:6.1f} CPU s"
+            f" {format_size(rows[-1]['rss']):>9s} of RAM"
         )
     if not args.layers:
         save_result('simulate_large', dict(rows=rows), 'python benchmarks/simulate_large.py')

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Training steps of other people's models: the peak that `simulate` tells, against the true one on this CPU.
+"""Training steps of other people's models: the peak that `simulate` tells, against the true one on this
+CPU.
 
     python benchmarks/simulate_models.py [--only TEXT]
 
-Small configurations of the models of transformers, timm, diffusers, torchvision and torch, each with two steps of its training; they need the packages that bring them,
-`pip install transformers timm diffusers torchvision peft`. The truth is `memtrain.measure.measure_step`. The table goes to results/simulate_models.json.
+Small configurations of the models of transformers, timm, diffusers, torchvision and torch, each with two
+steps of its training; they need the packages that bring them,
+`pip install transformers timm diffusers torchvision peft`. The truth is `memtrain.measure.measure_step`.
+The table goes to results/simulate_models.json.
 """
 
 from __future__ import annotations
@@ -35,8 +38,7 @@ def case(name, build, loss, optimizer=torch.optim.AdamW, half=False):
     CASES[name] = build, optimizer, step
 
 
-# --- transformers: causal models, by what is asked of them
-# --------------------------------------------------------------
+# --- transformers: causal models, by what is asked of them ----------------------------------------
 
 SMALL = dict(
     vocab_size=1000,
@@ -136,8 +138,7 @@ for way in WAYS:
         causal(kind, way)
 
 
-# --- transformers: others
-# ----------------------------------------------------------------------------------------------
+# --- transformers: others -------------------------------------------------------------------------
 
 
 def other(name, kind, auto, loss, **config):
@@ -282,8 +283,7 @@ other(
 )
 
 
-# --- peft
-# --------------------------------------------------------------------------------------------------------------
+# --- peft -----------------------------------------------------------------------------------------
 
 
 def lora(name, dtype):
@@ -304,8 +304,7 @@ lora('LoRA of a Llama', torch.float32)
 lora('LoRA of a Llama in bf16', torch.bfloat16)
 
 
-# --- images
-# ------------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------
 
 
 def classified(model):
@@ -385,8 +384,7 @@ for name in (
     image('torchvision', of_torchvision, name, 224 if name in ('alexnet', 'vit_b_32') else 64)
 
 
-# --- diffusers
-# ---------------------------------------------------------------------------------------------------------
+# --- diffusers ------------------------------------------------------------------------------------
 
 
 def diffusion(name, kind, loss, **config):
@@ -457,8 +455,7 @@ diffusion(
 )
 
 
-# --- torch
-# -------------------------------------------------------------------------------------------------------------
+# --- torch ----------------------------------------------------------------------------------------
 
 
 def plain(name, build, *shape, use=lambda m, x: m(x), half=False):
@@ -591,7 +588,8 @@ def main():
     for r in sorted(rows, key=lambda r: -abs(off.get(r['name'], 9))):
         error = f"{off[r['name']]:+.4%}" if r['name'] in off else 'not simulated'
         print(
-            f"{error:>14} {format_size(r['measured']):>10}  {r['name']}  {'; '.join(r.get('notes', [])) or r.get('refused', '')}"
+            f"{error:>14} {format_size(r['measured']):>10}  {r['name']} "
+            f" {'; '.join(r.get('notes', [])) or r.get('refused', '')}"
         )
     sizes = sorted(map(abs, off.values()))
     summary = dict(

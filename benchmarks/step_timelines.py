@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""What a training step of GPT-2 small holds from event to event, with every choice of four techniques: predicted for an A100, on a machine without one.
+"""What a training step of GPT-2 small holds from event to event, with every choice of four techniques:
+predicted for an A100, on a machine without one.
 
-    python benchmarks/step_timelines.py        # writes results/step_timelines.json, which the interactive timeline of the site shows
+    python benchmarks/step_timelines.py        # writes results/step_timelines.json, which the interactive
+    timeline of the site shows
 
-124M parameters, 8 windows of 1,024 tokens, the second step. A timeline has some thousand events; each is cut into at most 160 stretches of
+124M parameters, 8 windows of 1,024 tokens, the second step. A timeline has some thousand events; each is
+cut into at most 160 stretches of
 as many events, and of each stretch the event that holds most is kept, so no peak is lost.
 """
 
@@ -14,7 +17,7 @@ import numpy as np
 from memory import make_functions
 from memtrain.core import format_size, progress, save_result
 from memtrain.estimate import Step, simulate
-from memtrain.measure import CATEGORIES
+from memtrain.core import CATEGORIES
 from memtrain.model import named_config
 
 MODEL, CARD, STRETCHES = 'gpt2', 'a100', 160

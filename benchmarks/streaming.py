@@ -1,12 +1,19 @@
-"""Tokenising while training: speed against bare tiktoken, memory against what was told beforehand, and what packing wastes.
+"""Tokenising while training: speed against bare tiktoken, memory against what was told beforehand, and
+what packing wastes.
 
-    python benchmarks/streaming.py speed|memory|waste [--rounds 3] [--megabytes 50] [--sizes 30,300] [--work FOLDER]
+    python benchmarks/streaming.py speed|memory|waste [--rounds 3] [--megabytes 50] [--sizes 30,300]
+    [--work FOLDER]
 
-The text: Python sources of the interpreter's standard library and site-packages, each file once (for larger texts again, with a line of its own in front),
-as .jsonl files of 10 MB. The tokenizer: a byte-level BPE of 32,000 ids, trained once. Both are kept in FOLDER.
-speed: every way runs in a process of its own, in interleaved rounds; seconds are those from opening the stream to its last batch, imports not counted.
-Bare tiktoken is given texts that are in memory already, and does nothing but encode_ordinary_batch with as many threads as there are cores.
-memory: the PSS of the process and its workers, looked at 20 times a second, against PSS at the start of the epoch plus predict_memory().
+The text: Python sources of the interpreter's standard library and site-packages, each file once (for
+larger texts again, with a line of its own in front),
+as .jsonl files of 10 MB. The tokenizer: a byte-level BPE of 32,000 ids, trained once. Both are kept in
+FOLDER.
+speed: every way runs in a process of its own, in interleaved rounds; seconds are those from opening the
+stream to its last batch, imports not counted.
+Bare tiktoken is given texts that are in memory already, and does nothing but encode_ordinary_batch with as
+many threads as there are cores.
+memory: the PSS of the process and its workers, looked at 20 times a second, against PSS at the start of
+the epoch plus predict_memory().
 waste: the sources of the standard library, and its docstrings.
 The results go to results/stream_speed.json, stream_memory.json and stream_waste.json.
 """
@@ -161,13 +168,15 @@ def measure_speed(args, work):
             found["seconds"].append(got["seconds"])
             found["tokens"] = got["tokens"]
             print(
-                f"round {round}  {way:40} {got['seconds']:6.2f} s  {got['tokens'] / got['seconds'] / 1e6:5.2f} M tokens/s  load {os.getloadavg()[0]:.1f}",
+                f"round {round}  {way:40} {got['seconds']:6.2f} s "
+                f" {got['tokens'] / got['seconds'] / 1e6:5.2f} M tokens/s  load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
     rate = lambda way: statistics.median(ways[way]["tokens"] / s for s in ways[way]["seconds"])
     for way in ways:
         print(
-            f"{way:40} {rate(way) / 1e6:5.2f} M tokens/s  {rate(way) / rate('bare tiktoken'):5.2f} of bare tiktoken"
+            f"{way:40} {rate(way) / 1e6:5.2f} M tokens/s  {rate(way) / rate('bare tiktoken'):5.2f} of bare"
+            " tiktoken"
         )
     return save_result(
         "stream_speed",
@@ -234,8 +243,9 @@ def measure_memory(args, work):
                 got = run(work, "memory", "--size", size, "--workers", workers, "--documents", documents)
                 runs.append({"megabytes": size, "workers": workers, "documents": documents, **got})
                 print(
-                    f"{documents} {workers} workers {size:4.0f} MB: peak {got['peak'] / 2**20:6.0f} MiB, predicted {got['predicted'] / 2**20:6.0f}, before {got['before'] / 2**20:6.0f}; "
-                    f"{got['batches']} batches, {got['seconds']:.0f} s",
+                    f"{documents} {workers} workers {size:4.0f} MB: peak {got['peak'] / 2**20:6.0f} MiB,"
+                    f" predicted {got['predicted'] / 2**20:6.0f}, before {got['before'] / 2**20:6.0f};"
+                    f" {got['batches']} batches, {got['seconds']:.0f} s",
                     flush=True,
                 )
     return save_result(
@@ -334,7 +344,8 @@ def waste_of(docs, groups, lengths):
                 }
             )
             print(
-                f"T={length:5} {mode:22} {rows:7,} rows  padding {table[-1]['padding']:7.2%}  documents cut {cut.mean():5.1%}  {table[-1]['ns_per_token']:.1f} ns/token",
+                f"T={length:5} {mode:22} {rows:7,} rows  padding {table[-1]['padding']:7.2%}  documents cut"
+                f" {cut.mean():5.1%}  {table[-1]['ns_per_token']:.1f} ns/token",
                 flush=True,
             )
     return table

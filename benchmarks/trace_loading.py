@@ -3,8 +3,10 @@
 
     python benchmarks/trace_loading.py rates|memory|all [--megabytes 512] [--rounds 5] [--work DIR]
 
-Writes `results/trace_loading.json` (rates from a cold and from a warm page cache, random access) and `results/trace_loading_memory.json`.
-The limit is the faster of two ways to read all shard files from beginning to end into one buffer. All ways take turns; a ratio is of one round.
+Writes `results/trace_loading.json` (rates from a cold and from a warm page cache, random access) and
+`results/trace_loading_memory.json`.
+The limit is the faster of two ways to read all shard files from beginning to end into one buffer. All ways
+take turns; a ratio is of one round.
 """
 
 from __future__ import annotations
@@ -172,8 +174,10 @@ def measure_rates(args, work):
             }
             m = sorted(runs[way], key=lambda m: m['seconds'])[len(runs[way]) // 2]
             print(
-                f"{'cold' if cold else 'warm'} {(LIMITS | WAYS)[way]:45} {m['bytes'] / m['seconds'] / 1e6:8,.0f} MB/s  {statistics.median(ratios):5.2f} ({min(ratios):.2f} – {max(ratios):.2f})"
-                f"  epoch {m['seconds']:.2f} s, from disk {format_size(m['disk'])}",
+                f"{'cold' if cold else 'warm'} {(LIMITS | WAYS)[way]:45}"
+                f" {m['bytes'] / m['seconds'] / 1e6:8,.0f} MB/s  {statistics.median(ratios):5.2f}"
+                f" ({min(ratios):.2f} – {max(ratios):.2f})  epoch {m['seconds']:.2f} s, from disk"
+                f" {format_size(m['disk'])}",
                 flush=True,
             )
     found |= {
@@ -257,7 +261,8 @@ def measure_memory(args, work):
                 sys.exit(done.stderr[-2000:])
             runs.append({'way': way, 'shard_mb': shard_mb, **json.loads(done.stdout.splitlines()[-1])})
             print(
-                f"{way:10} shards of {shard_mb:4} MB: {format_size(runs[-1]['grown']):>10} beyond the imports, largest batch {format_size(runs[-1]['largest_batch'])}",
+                f"{way:10} shards of {shard_mb:4} MB: {format_size(runs[-1]['grown']):>10} beyond the"
+                f" imports, largest batch {format_size(runs[-1]['largest_batch'])}",
                 flush=True,
             )
     return save_result(

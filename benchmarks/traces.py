@@ -1,15 +1,23 @@
-"""What sharding routing traces costs: time against `cp` and against pickle.load, peak memory, random access, kills, a pickle of 80 GB.
+"""What sharding routing traces costs: time against `cp` and against pickle.load, peak memory, random
+access, kills, a pickle of 80 GB.
 
-    python benchmarks/traces.py [--gigabytes 3.4] [--rounds 3] [--memory /dev/shm] [--disk FOLDER] [--kills 50] [--only PART ...]
+    python benchmarks/traces.py [--gigabytes 3.4] [--rounds 3] [--memory /dev/shm] [--disk FOLDER] [--kills
+    50] [--only PART ...]
 
-A pickled list of traces (ten fields; `input_embeddings` repeat `hidden_states`, every tensor is a copy of its own) is made with pickle.dump in FOLDER of
-memory and of disk, and then copied (`cp`), sharded by memtrain (with and without `dedupe`, which copies half) and sharded as the first system did: pickle.load,
-group by layer, pickle.dump lists of at most 400 MiB by its estimate. Each is a process of its own; rounds are interleaved, medians are kept, and what is written is removed after each.
-On disk `cp` is followed by `sync` of the copy, since memtrain's shards are durable when it ends. The source is in the page cache.
-The result goes to results/traces.json. Needs about three times the size of the pickle on both, and twice in RAM for the first system's way (left out where it isn't free).
+A pickled list of traces (ten fields; `input_embeddings` repeat `hidden_states`, every tensor is a copy of
+its own) is made with pickle.dump in FOLDER of
+memory and of disk, and then copied (`cp`), sharded by memtrain (with and without `dedupe`, which copies
+half) and sharded as the first system did: pickle.load,
+group by layer, pickle.dump lists of at most 400 MiB by its estimate. Each is a process of its own; rounds
+are interleaved, medians are kept, and what is written is removed after each.
+On disk `cp` is followed by `sync` of the copy, since memtrain's shards are durable when it ends. The
+source is in the page cache.
+The result goes to results/traces.json. Needs about three times the size of the pickle on both, and twice
+in RAM for the first system's way (left out where it isn't free).
 """
 
-import argparse, dataclasses, json, os, pickle, random, shutil, signal, statistics, subprocess, sys, tempfile, time
+import argparse, dataclasses, json, os, pickle, random, shutil, signal, statistics, subprocess, sys
+import tempfile, time
 from pathlib import Path
 
 TOKENS, WIDTH, EXPERTS, LAYERS = 512, 512, 16, 6
@@ -145,7 +153,10 @@ def shard_as_the_first_system(source, out, mb=400):
     print(json.dumps([[n, os.path.getsize(f"{out}/shard_{i:03d}.pkl")] for i, n in enumerate(estimates)]))
 
 
-OURS = "import sys; from memtrain.traces import shard_traces; shard_traces(sys.argv[1], sys.argv[2], **eval(sys.argv[3])); print('torch' in sys.modules, 'numpy' in sys.modules)"
+OURS = (
+    "import sys; from memtrain.traces import shard_traces; shard_traces(sys.argv[1], sys.argv[2],"
+    " **eval(sys.argv[3])); print('torch' in sys.modules, 'numpy' in sys.modules)"
+)
 
 
 def ours(source, out, **kw):
@@ -303,8 +314,10 @@ def sparse(folder, traces=9_600):
     source = folder / "sparse.pkl"
     make_sparse(source, traces)
     code = (
-        "import sys, time; from memtrain.lazypickle import build_index, PickleIndex; t = time.perf_counter(); build_index(sys.argv[1]); print(time.perf_counter() - t); "
-        "t = time.perf_counter(); index = PickleIndex(sys.argv[1] + '.index'); index[-1].fields['layer_id']; print(1e3*(time.perf_counter() - t))"
+        "import sys, time; from memtrain.lazypickle import build_index, PickleIndex; t = time.perf_counter();"
+        " build_index(sys.argv[1]); print(time.perf_counter() - t); t = time.perf_counter(); index ="
+        " PickleIndex(sys.argv[1] + '.index'); index[-1].fields['layer_id']; print(1e3*(time.perf_counter()"
+        " - t))"
     )
     run = timed([sys.executable, "-c", code, source], folder / "none")
     seconds, last = map(float, run.stdout.split())

@@ -9,7 +9,6 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
     from .core import MemtrainError
     from .loader import TokenLoader
     from .measure import measure_peak, track_memory
-    from .estimate import simulate
     from .model import GPT, GPTConfig
     from .shards import ShardWriter, TokenShards
     from .stream import TokenStream
@@ -22,7 +21,6 @@ _HOMES = {
     "core": "MemtrainError",
     "loader": "TokenLoader",
     "measure": "measure_peak track_memory",
-    "estimate": "simulate",
     "model": "GPT GPTConfig",
     "shards": "ShardWriter TokenShards",
     "stream": "TokenStream",
@@ -33,7 +31,7 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ROOMS = (
-    "bench cli estimate formats plan prepare routing text tokenization".split()
+    "bench cli devices estimate formats plan prepare routing simulate text tokenization".split()
 )  # whose main function is called as they are: memtrain.plan.plan
 _NAMES = list(_HOME) + sorted(set(_HOMES).union(_ROOMS))
 

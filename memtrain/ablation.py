@@ -17,9 +17,9 @@ import numpy as np
 from fastcore.basics import patch
 from matplotlib.figure import Figure
 
-from .core import MIB, MemtrainError, load_result, markdown_table
+from .core import CATEGORIES, MIB, MemtrainError, load_result, markdown_table
 from .estimate import Estimate
-from .measure import CATEGORIES, CATEGORY_COLORS
+from .measure import CATEGORY_COLORS
 from .model import GPTConfig
 from .plan import predict
 from .train import TrainConfig, gpt_step

@@ -867,14 +867,19 @@ class Bench:
     def command(self) -> str:
         "The line that measures it again"
         w = self.work
+        flags = {
+            'num_batches': 'num_batches',
+            'batch_size': 'batch_size',
+            'block_size': 'seq_len',
+            'rounds': 'rounds',
+        }
         parts = [
-            f'--{name} {w[name]}'
-            for name in ('num_batches', 'batch_size', 'block_size', 'rounds')
-            if w[name] != getattr(BenchOptions, name)
+            f'--{flag} {w[name]}' for name, flag in flags.items() if w[name] != getattr(BenchOptions, name)
         ]
         if w['data'] != 'made':
             parts.append('--dataset_dir DIR')
-        return ' '.join(['memtrain bench', *parts, *(['--cold'] if w['cold'] else []), '--save FILE.json'])
+        cold = ['--cold'] if w['cold'] else []
+        return ' '.join(['memtrain bench', *parts, *cold, '--json_file FILE.json'])
 
     def save(
         self,

@@ -8,7 +8,7 @@ __all__ = ['COMMANDS', 'FLAGS', 'WORDS', 'ALIASES', 'Flag', 'read_flags', 'Prepa
            'Estimate', 'PlanCommand', 'WPOCommand', 'BenchCommand', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, contextlib, itertools, json, os, re, shlex, shutil, sys, typing
+import ast, itertools, json, os, re, shlex, shutil, sys, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -33,6 +33,11 @@ from memtrain.core import (
     seed_everything,
 )
 from .folders import IMAGES, check_output, lock_folder, save_figure
+
+# From a shell to the functions of the pages. Flags are read from the source of what they set, so no option is declared
+# twice and `--help` imports nothing heavy; each command is a dataclass of what only a shell has, with a `run` that
+# imports its module, calls its function and prints what came of it. What the user can mend comes as a
+# `MemtrainError`, which names arguments; `main` says flags instead. A start costs what Python, tyro and core take, 0.3 s.
 
 # %% ../nbs/reference/65_cli.ipynb #ebeeb4a8
 @dataclass
@@ -61,23 +66,19 @@ def read_flags(
     found = tree
     for part in name.split('.'):
         found = next(o for o in found.body if getattr(o, 'name', None) == part)
-    imports = [o for o in tree.body if isinstance(o, ast.ImportFrom) and o.module]
-    homes = {a.name: o.module.removeprefix('memtrain.') for o in imports for a in o.names}
-    inherited = [
-        f for b in getattr(found, 'bases', ()) for f in read_flags(f'{homes.get(b.id, module)}:{b.id}')
-    ]
+    inherited = []
     if isinstance(found, ast.ClassDef):
-        declared = [
-            (o.target.id, o.annotation, o.value, o.lineno) for o in found.body if isinstance(o, ast.AnnAssign)
-        ]
+        imports = [o for o in tree.body if isinstance(o, ast.ImportFrom) and o.module]
+        homes = {a.name: o.module.removeprefix('memtrain.') for o in imports for a in o.names}
+        for base in found.bases:
+            inherited += read_flags(f'{homes.get(base.id, module)}:{base.id}')
+        fields = [o for o in found.body if isinstance(o, ast.AnnAssign)]
+        declared = [(o.target.id, o.annotation, o.value, o.lineno) for o in fields]
     else:
-        args, keywords = found.args.args, found.args.kwonlyargs
-        defaults = (
-            [None] * (len(args) - len(found.args.defaults)) + found.args.defaults + found.args.kw_defaults
-        )
-        declared = [
-            (a.arg, a.annotation, d, a.lineno) for a, d in zip(args + keywords, defaults) if a.arg != 'self'
-        ]
+        args = found.args.args + found.args.kwonlyargs
+        defaults = found.args.defaults + found.args.kw_defaults
+        defaults = [None] * (len(args) - len(defaults)) + defaults
+        declared = [(a.arg, a.annotation, d, a.lineno) for a, d in zip(args, defaults) if a.arg != 'self']
 
     def evaluate(node):
         try:
@@ -94,11 +95,12 @@ def read_flags(
         above = itertools.takewhile(lambda line: line.startswith('# '), map(str.strip, lines[at - 2 :: -1]))
         return ' '.join(line[2:] for line in [*above][::-1])
 
-    new = [
-        Flag(n, evaluate(kind), MISSING if d is None else evaluate(d), comment(at).replace('`', ''))
-        for n, kind, d, at in declared
-    ]
-    return [f for f in inherited if f.name not in {o.name for o in new}] + new
+    flags = {f.name: f for f in inherited}
+    for name, kind, default, at in declared:
+        flags.pop(name, None)  # declared anew, it comes after what is inherited
+        default = MISSING if default is None else evaluate(default)
+        flags[name] = Flag(name, evaluate(kind), default, comment(at).replace('`', ''))
+    return list(flags.values())
 
 # %% ../nbs/reference/65_cli.ipynb #292dd306
 @dataclass
@@ -133,32 +135,27 @@ class Verify:
         from memtrain.shards import MANIFEST, read_manifest, verify
         from memtrain.traces import is_traces, read_trace_manifest, verify_traces
 
-        traces = is_traces(self.path)
-        inside = (
-            []
-            if traces or as_url(self.path) or (Path(self.path) / MANIFEST).exists()
-            else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}'))
-        )
-        if inside:
-            raise MemtrainError(
-                f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that'
-            )
-        problems = (
-            [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
-            if traces
-            else verify(self.path)
-        )
+        if is_traces(self.path):
+            problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
+            manifest = read_trace_manifest
+        else:
+            here = as_url(self.path) or (Path(self.path) / MANIFEST).exists()
+            if inside := [] if here else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}')):
+                raise MemtrainError(
+                    f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that'
+                )
+            problems, manifest = verify(self.path), read_manifest
+        if not problems:
+            shards = len(manifest(self.path)['shards'])
+            print(f'{self.path}: {shards} shards, every byte as it was written')
+            return 0
         for line in problems:
             print(f'memtrain: {line}', file=sys.stderr)
-        if problems:
-            print(
-                'Next: copy what is named from where it is whole, or make the data anew in another folder; the same input and settings give the same bytes'
-            )
-        else:
-            print(
-                f"{self.path}: {len((read_trace_manifest if traces else read_manifest)(self.path)['shards'])} shards, every byte as it was written"
-            )
-        return 1 if problems else 0
+        print(
+            'Next: copy what is named from where it is whole, or make the data anew in another folder; '
+            'the same input and settings give the same bytes'
+        )
+        return 1
 
 # %% ../nbs/reference/65_cli.ipynb #3c71da7b
 @dataclass
@@ -207,26 +204,27 @@ class ShardTraces:
         from memtrain.traces import shard_traces
 
         m = shard_traces(self.input_file, self.out_dir, allow_empty=False, **how)
-        out = shlex.quote(self.out_dir)
         if how['index_only']:
             print(
-                f"{m['index']}: where {m['traces']:,} traces lie, {format_size(m['bytes'])}; open_traces takes it in place of a folder"
+                f"{m['index']}: where {m['traces']:,} traces lie, {format_size(m['bytes'])}; "
+                'open_traces takes it in place of a folder'
             )
             return 0
+        size = format_size(sum(s['bytes'] for s in m['shards']))
         print(
-            f"{self.out_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers in {len(m['shards'])} shards, "
-            f"{format_size(sum(s['bytes'] for s in m['shards']))}"
+            f"{self.out_dir}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers "
+            f"in {len(m['shards'])} shards, {size}"
         )
         if other := m['traces'] - sum(m['layers'].values()):
+            one = '; what is no list is one item' if m['traces'] == 1 else ''
             print(
-                f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; a predictor learns from traces, which have one"
-                + '; what is no list is one item' * (m['traces'] == 1)
+                f"{self.input_file}: {other:,} of {m['traces']:,} items without a layer_id, kept as they are; "
+                f'a predictor learns from traces, which have one{one}'
             )
-        print(
-            f'Next: memtrain verify {out}'
-            if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers']
-            else _tell_predictor(self.out_dir, m['samples'])
-        )
+        if how['format'] == 'pkl' or how['group'] != 'sample' or not m['layers']:
+            print(f'Next: memtrain verify {shlex.quote(self.out_dir)}')
+        else:
+            print(_tell_predictor(self.out_dir, m['samples']))
         return 0
 
 # %% ../nbs/reference/65_cli.ipynb #e48c0b86
@@ -253,44 +251,41 @@ class CollectTraces:
             )
         from memtrain.routing import collect_run
 
-        name = (
-            Path(self.out_dir)
-            / f"{Path(how['run_dir']).resolve().name}_traces{'_' * bool(self.output_suffix)}{self.output_suffix}"
+        name = f"{Path(how['run_dir']).resolve().name}_traces"
+        if self.output_suffix:
+            name += f'_{self.output_suffix}'
+        path, run_dir = Path(self.out_dir) / name, how.pop('run_dir')
+        how |= dict(target_traces=self.target_traces, resume=self.resume)
+        if self.shard_data:
+            dest = path.with_name(f'{name}_shards')
+            m = collect_run(run_dir, dest, **how, shard_size_mb=self.shard_size_mb)
+        else:
+            dest = path.with_name(f'{name}.pkl')
+            m = self._collect_pickle(run_dir, dest, path.with_name(f'{name}.parts'), how)
+        size = format_size(sum(s['bytes'] for s in m['shards']))
+        print(
+            f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {size}"
         )
-        dest, folder = (
-            (Path(f'{name}_shards'),) * 2 if self.shard_data else (Path(f'{name}.pkl'), Path(f'{name}.parts'))
-        )
-        size = (
-            dict(shard_size_mb=self.shard_size_mb)
-            if self.shard_data
-            else dict(shard_size_mb=1_000_000, format='pkl')
-        )
-        with contextlib.nullcontext() if self.shard_data else lock_folder(folder):
-            if not self.shard_data and dest.exists():
+        if self.shard_data:
+            print(_tell_predictor(dest, m['samples']))
+        else:
+            print(f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS')
+        return 0
+
+    def _collect_pickle(self, run_dir, dest, folder, how):
+        "Collect into the one shard of `folder`, which becomes the pickle `dest`"
+        from memtrain.routing import collect_run
+
+        with lock_folder(folder):
+            if dest.exists():
                 if not any(folder.glob('shard_*')):
                     shutil.rmtree(folder)  # its shard is the pickle
                 raise MemtrainError(f'{dest} is there already', f"give another {option('output_suffix')}")
-            m = collect_run(
-                how.pop('run_dir'),
-                folder,
-                target_traces=self.target_traces,
-                resume=self.resume,
-                **how,
-                **size,
-            )
-            if not self.shard_data:  # the one shard is the pickle
-                (shard,) = folder.glob('shard_*.pkl')
-                os.replace(shard, dest)
-                shutil.rmtree(folder)
-        print(
-            f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, {format_size(sum(s['bytes'] for s in m['shards']))}"
-        )
-        print(
-            _tell_predictor(dest, m['samples'])
-            if self.shard_data
-            else f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS'
-        )
-        return 0
+            m = collect_run(run_dir, folder, **how, shard_size_mb=1_000_000, format='pkl')
+            (shard,) = folder.glob('shard_*.pkl')
+            os.replace(shard, dest)
+            shutil.rmtree(folder)
+        return m
 
 # %% ../nbs/reference/65_cli.ipynb #47e3e608
 @dataclass
@@ -313,15 +308,13 @@ class TrainPredictor:
 
         s = train_predictor(**where, **asdict(config))
         print(
-            f"{config.kind}, {s['params']:,} parameters: {s['epoch']} epochs, {s['seconds']:.0f} s; on held-out samples, {config.lookahead} ahead:"
+            f"{config.kind}, {s['params']:,} parameters: {s['epoch']} epochs, {s['seconds']:.0f} s; "
+            f'on held-out samples, {config.lookahead} ahead:'
         )
-        found = evaluate_predictors(
-            where['shard_dir'],
-            window=config.window,
-            lookahead=config.lookahead,
-            val_fraction=config.val_fraction,
-            test_fraction=config.test_fraction,
-        ) | {config.kind: s}
+        same = {
+            name: getattr(config, name) for name in ('window', 'lookahead', 'val_fraction', 'test_fraction')
+        }
+        found = evaluate_predictors(where['shard_dir'], **same) | {config.kind: s}
         for name, f in found.items():
             print(f"  {name:<18} recall@{s['k']} {f['recall']:.3f}   exact set {f['exact']:.3f}")
         return 0
@@ -348,11 +341,15 @@ class RunFlags:
 
         if self.plot:
             check_output('plot', self.plot, IMAGES)
+        main = True
         try:
             with start_ranks(self.device) as ranks:
+                main = ranks.main
                 return work(ranks)
         except Stopped as e:
-            return _fail(e.tell(_flag), e.status) if ranks.main else e.status
+            if main:
+                raise
+            return e.status
         except ToldElsewhere:
             return 1
         except RuntimeError as e:
@@ -400,27 +397,25 @@ class Train(RunFlags):
         'train:TrainConfig': '',
         'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines',
         'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers',
-        'stream:DocumentStream.__init__': 'cache_size cache_dir',
+        'stream:DocumentStream.__init__': 'cache_size',
         'weights:open_model': 'lora lora_alpha load_in_4bit',
     }
+    streams = 'stream:TokenStream.__init__', 'stream:DocumentStream.__init__'  # of `takes`
     types = {'cache_size': str}
     prefix = {'text': 'of text: ', 'stream': 'of a stream: '}
 
     def check_paths(self) -> None:
         "An error for what isn't there, before torch is imported"
-        # which is told first
         if sum(map(bool, (self.dataset_dir, self.input_file, self.dataset_id))) > 1:
-            return
-        for name in ('dataset_dir', 'init_from', 'model'):
+            return  # which is told first
+        folders = {
+            'dataset_dir': 'give the folder that memtrain prepare made',
+            'init_from': 'give the folder that holds its config.json and weights, or a run',
+            'model': 'give the folder that holds its config.json and weights, or a run',
+        }
+        for name, way_out in folders.items():
             if (path := getattr(self, name)) and not Path(path).is_dir():
-                raise MemtrainError(
-                    'no such folder',
-                    'give the folder that memtrain prepare made'
-                    if name == 'dataset_dir'
-                    else 'give the folder that holds its config.json and weights, or a run',
-                    name,
-                    path,
-                )
+                raise MemtrainError('no such folder', way_out, name, path)
         for name, paths in (('input_file', self.input_file), ('config_file', [self.config_file])):
             for path in paths:
                 if path and not set(path) & set('*?[') and not os.path.exists(os.path.expanduser(path)):
@@ -430,35 +425,30 @@ class Train(RunFlags):
         self,
         config: Any,  # `TrainConfig`
         text: Any,  # `TextOptions`
-        *stream: dict,  # arguments of a stream
+        *others: dict,  # arguments of a `TokenStream`, of a `DocumentStream` and of `open_model`
     ) -> int:  # exit status
         "Train to the end, and say what came of it; under torchrun, with all ranks together"
         from memtrain.train import OutOfMemory
 
-        *stream, self.own = stream
-        options = {k: v for found in stream for k, v in found.items()}
-        self._check(config, text, options)
-        named = self.out_dir
-        if named is None:
-            self.out_dir = self.model_name or (
-                f'{Path(self.model or self.init_from).resolve().name}-tuned'
-                if self.model or self.init_from
-                else Path(self.config_file).stem
-                if self.config_file
-                else f"gpt-{self.target_params or '2M'}"
-            )
+        *stream, self.own = others
+        self.config, self.text, self.stream = config, text, {k: v for o in stream for k, v in o.items()}
+        self._check()
+        told = []
+        if self.out_dir is None:
+            self.out_dir = self._name()
+            told = [f'to the folder {self.out_dir}, named after the model']
         try:
-            return self.under_ranks(
-                lambda ranks: self._train(
-                    config,
-                    text,
-                    options,
-                    ranks,
-                    told=[] if named else [f'to the folder {self.out_dir}, named after the model'],
-                )
-            )
+            return self.under_ranks(lambda ranks: self._train(ranks, told))
         except OutOfMemory as e:
-            raise MemtrainError(self._with_line(e, config, text, options)) from None
+            raise MemtrainError(self._with_line(e)) from None
+
+    def _name(self):
+        "A name for the folder of a run that was given none"
+        if self.model_name:
+            return self.model_name
+        if self.model or self.init_from:
+            return f'{Path(self.model or self.init_from).resolve().name}-tuned'
+        return Path(self.config_file).stem if self.config_file else f"gpt-{self.target_params or '2M'}"
 
 # %% ../nbs/reference/65_cli.ipynb #5c41d139
 def _changed(values, where, names=None):
@@ -471,123 +461,134 @@ def _changed(values, where, names=None):
 
 
 @patch
-def _check(self: Train, config, text, stream):
+def _check(self: Train):
     "An error unless the flags name one thing to learn from, and nothing that doesn't go with it"
-    ways = ('dataset_dir', 'input_file', 'dataset_id')
-    given = [option(k) for k in ways if getattr(self, k)]
+    given = [option(k) for k in ('dataset_dir', 'input_file', 'dataset_id') if getattr(self, k)]
     if len(given) > 1:
         raise MemtrainError(f"{' and '.join(given)} each name what to learn from", 'give one of them')
     if not given:
         raise MemtrainError(
-            f"what to learn from? give {option('dataset_dir')} DIR, {option('input_file')} FILE or {option('dataset_id')} NAME"
+            f"what to learn from? give {option('dataset_dir')} DIR, {option('input_file')} FILE or "
+            f"{option('dataset_id')} NAME"
         )
-    of_text = [
-        k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None
-    ] + _changed(vars(text), 'text:TextOptions')
-    of_streams = [k for where in list(self.takes)[2:-1] for k in _changed(stream, where)]
-    if self.model is None and (names := _changed(getattr(self, 'own', {}), 'weights:open_model')):
-        start, instead = self.init_from, 'give the folder of one'
-        if start:
-            instead = (
-                f"give {option('model')} {start} in the place of {option('init_from')}"
-                if Path(start, 'config.json').exists()
-                else f"make one of the run: memtrain export-model {start} FOLDER --to hf"
-            )
-        raise MemtrainError(
-            f"is for a model of transformers, {option('model')}",
-            instead,
-            names[0],
-            None if (value := self.own[names[0]]) is True else value,
-        )
-    for name in of_text + ['use_streaming'] * self.use_streaming:
-        if self.dataset_dir:
-            raise MemtrainError(
-                f"is for text, and {self.dataset_dir} has been prepared",
-                'leave it out, its tokens are read as they are',
-                name,
-            )
-    for name in of_streams:
-        if not self.use_streaming:
-            raise MemtrainError(
-                'is for a stream',
-                'leave it out' if self.dataset_dir else f"add {option('use_streaming')}",
-                name,
-            )
-    for name, bad, problem, way_out in (
+    if self.model is None:
+        self._check_own()
+    stream, prepared = not self.use_streaming, bool(self.dataset_dir)
+    of_text = [k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None]
+    of_text += _changed(vars(self.text), 'text:TextOptions') + ['use_streaming'] * self.use_streaming
+    of_stream = [k for where in self.streams for k in _changed(self.stream, where)]
+    read_as_is = (
+        f'is for text, and {self.dataset_dir} has been prepared',
+        'leave it out, its tokens are read as they are',
+    )
+    add = f"add {option('use_streaming')}"
+    rules = [  # an option, its value as it is told, whether it is refused, what is wrong, the way out
+        *((k, None, prepared, *read_as_is) for k in of_text),
+        *((k, None, stream, 'is for a stream', 'leave it out' if prepared else add) for k in of_stream),
         (
             'documents',
-            self.documents == 'pack' and not self.use_streaming,
+            self.documents,
+            stream and self.documents == 'pack',
             'is for a stream',
-            'take split or mask' if self.dataset_dir else f"add {option('use_streaming')}",
+            'take split or mask' if prepared else add,
         ),
         (
             'exclude',
-            text.exclude and self.dataset_id,
+            None,
+            self.text.exclude and self.dataset_id,
             f"is for {option('input_file')}: a data set has no files to leave out",
             '',
         ),
         (
             'vocab_size',
+            self.vocab_size,
             self.vocab_size is not None and self.tokenization not in (None, 'train-bpe'),
             f"is for {option('tokenization')} train-bpe: {self.tokenization} has a vocabulary already",
             '',
         ),
         (
             'tokenization',
+            self.tokenization,
             self.use_streaming and self.tokenization == 'char',
             'has to see all of the text before the first batch',
             f"leave out {option('use_streaming')}, or take bytes",
         ),
-    ):
-        if bad:
-            raise MemtrainError(problem, way_out, name, getattr(self, name, None))
-    if config.epochs and _changed(vars(config), 'train:TrainConfig', ('max_iters',)):
+        ('input_file', None, '' in self.input_file, 'has an empty name in it', 'is a shell variable unset?'),
+    ]
+    for name, value, refused, problem, way_out in rules:
+        if refused:
+            raise MemtrainError(problem, way_out, name, value)
+    c = self.config
+    if c.epochs and _changed(vars(c), 'train:TrainConfig', ('max_iters',)):
         raise MemtrainError(
-            f"{option('epochs')} {config.epochs:g} and {option('max_iters')} {config.max_iters} both tell how long to train",
+            f"{option('epochs')} {c.epochs:g} and {option('max_iters')} {c.max_iters} both tell how long to train",
             'give one of them',
         )
-    if '' in self.input_file:
-        raise MemtrainError('has an empty name in it', 'is a shell variable unset?', 'input_file')
+
+
+@patch
+def _check_own(self: Train):
+    "An error for flags of a transformers model where none is given"
+    for name in _changed(self.own, 'weights:open_model'):
+        way_out = 'give the folder of one'
+        if self.init_from and Path(self.init_from, 'config.json').exists():
+            way_out = f"give {option('model')} {self.init_from} in the place of {option('init_from')}"
+        elif self.init_from:
+            way_out = f'make one of the run: memtrain export-model {self.init_from} FOLDER --to hf'
+        value = None if self.own[name] is True else self.own[name]
+        raise MemtrainError(f"is for a model of transformers, {option('model')}", way_out, name, value)
 
 # %% ../nbs/reference/65_cli.ipynb #b5ce5c20
 @patch
-def _open_data(self: Train, config, text, stream):
+def _open_data(self: Train):
     "(ids in the vocabulary, what makes the `TrainingData` for a block size), as the flags ask for"
-    from memtrain.shards import MANIFEST, TOKENIZER, TokenShards
-    from memtrain.stream import open_source, sample_texts
-    from memtrain.tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
+    from memtrain.shards import MANIFEST, TokenShards
+    from memtrain.stream import open_source
     from memtrain.train import hold_text, open_shards, open_stream
 
     if self.dataset_dir:
-        return TokenShards(self.dataset_dir).vocab_size, lambda block_size: open_shards(
-            self.dataset_dir, config, block_size, self.documents
-        )
+        vocab_size = TokenShards(self.dataset_dir).vocab_size
+        return vocab_size, lambda n: open_shards(self.dataset_dir, self.config, n, self.documents)
     for path in map(Path, self.input_file or [self.dataset_id]):  # files of JSON that nobody wants to learn
+        saved = any((path / name).exists() for name in ('dataset_info.json', 'dataset_dict.json'))
         if (path / MANIFEST).exists():
             raise MemtrainError(f'{path}: its text has been prepared', f"give it as {option('dataset_dir')}")
-        if self.input_file and any(
-            (path / name).exists() for name in ('dataset_info.json', 'dataset_dict.json')
-        ):
+        if self.input_file and saved:
             raise MemtrainError(
                 f'{path}: a data set that was saved with save_to_disk', f"give it as {option('dataset_id')}"
             )
-    options = {
-        k: v
-        for k, v in vars(text).items()
-        if k not in ('exclude', *self.takes['text:TextOptions'][1:].split())
-    }
+    left_out = {'exclude', *self.takes['text:TextOptions'][1:].split()}
+    options = {k: v for k, v in vars(self.text).items() if k not in left_out}
     # a Path is never taken for a text
-    source = open_source([Path(p) for p in self.input_file] or self.dataset_id, text.text_key, text.exclude)
-    start = self.model or self.init_from
-    how, out = (
-        self.tokenization
-        or (
-            start
-            and next((start for name in (TOKENIZER, 'tokenizer.json') if Path(start, name).exists()), None)
-        )
-        or 'train-bpe',
-        Path(self.out_dir),
-    )
+    paths = [Path(p) for p in self.input_file]
+    source = open_source(paths or self.dataset_id, self.text.text_key, self.text.exclude)
+    how, tokenizer = self._open_tokenizer(source, options)
+
+    def make(block_size):
+        val_fraction, open_text = options.pop('val_fraction'), hold_text
+        given = options | ({} if self.max_broken is None else {'max_broken': self.max_broken})
+        if self.use_streaming:
+            open_text = open_stream
+            given |= {k: v for k, v in self.stream.items() if v is not None}
+        data = open_text(source, tokenizer, self.config, block_size, val_fraction, self.documents, **given)
+        data.identity |= how
+        return data
+
+    return tokenizer.vocab_size, make
+
+
+@patch
+def _open_tokenizer(self: Train, source, options):
+    "(what the run's identity says of it, the tokenizer): the run's own, the one that is named, or a learned one"
+    from memtrain.shards import TOKENIZER
+    from memtrain.stream import sample_texts
+    from memtrain.tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
+
+    start, out = self.model or self.init_from, Path(self.out_dir)
+    how = self.tokenization
+    if not how and start and any(Path(start, name).exists() for name in (TOKENIZER, 'tokenizer.json')):
+        how = start
+    how = how or 'train-bpe'
     size = (self.vocab_size or 8192) if how == 'train-bpe' else None
     if self.resume and (out / 'checkpoint.pt').exists() and (out / TOKENIZER).exists():
         tokenizer = load_tokenizer(out / TOKENIZER)
@@ -596,99 +597,110 @@ def _open_data(self: Train, config, text, stream):
     elif how == 'train-bpe':
         tokenizer = train_bpe(sample_texts(source, **options), size)
     elif how == 'char':
-        tokenizer = CharTokenizer(set().union(*sample_texts(source, 2**60, **{**options, 'val_fraction': 0})))
+        every = sample_texts(source, 2**60, **{**options, 'val_fraction': 0})
+        tokenizer = CharTokenizer(set().union(*every))
     else:
         tokenizer = open_tokenizer(how)
-
-    def make(block_size):
-        val_fraction = options.pop('val_fraction')
-        given = (
-            options
-            | ({} if self.max_broken is None else {'max_broken': self.max_broken})
-            | ({k: v for k, v in stream.items() if v is not None} if self.use_streaming else {})
-        )
-        data = (open_stream if self.use_streaming else hold_text)(
-            source, tokenizer, config, block_size, val_fraction, self.documents, **given
-        )
-        data.identity |= {'tokenization': how, 'vocab_size': size}
-        return data
-
-    return tokenizer.vocab_size, make
+    return {'tokenization': how, 'vocab_size': size}, tokenizer
 
 # %% ../nbs/reference/65_cli.ipynb #1a7dd1b3
 @patch
-def _train(self: Train, config, text, stream, ranks, told):
-    from memtrain.model import GPT
+def _train(self: Train, ranks, told):
+    "Train with the other `ranks`; rank 0 tells what is `told` and what comes of it"
     from memtrain.runs import check_run_dir, on_main
-    from memtrain.estimate import simulate
-    from memtrain.train import Trainer, model_step, write_tensorboard
-    from memtrain.weights import load_run, open_model
+    from memtrain.train import write_tensorboard
 
     if self.report:
         check_output('report', self.report)
     listeners = [write_tensorboard(self.tensorboard)] if self.tensorboard and ranks.main else []
-    # before any text is read
     if not self.dataset_dir:
-        on_main(ranks, lambda: check_run_dir(self.out_dir, self.resume))
-    vocab_size, make_data = self._open_data(config, text, stream)
-    shape = _choose_model(self, vocab_size)
+        on_main(ranks, lambda: check_run_dir(self.out_dir, self.resume))  # before any text is read
+    t = self._make_trainer(ranks, listeners, told)
+    if ranks.main:
+        print('\n'.join(told), flush=True)
+    summary = t.run()
+    if ranks.main:
+        self._tell(summary)
+    return 0
+
+
+@patch
+def _make_trainer(self: Train, ranks, listeners, told):
+    "The `Trainer` of the model and the data that the flags name; `told` grows by a line on each"
+    from memtrain.model import GPT
+    from memtrain.train import Trainer
+    from memtrain.weights import load_run, open_model
+
+    vocab_size, make_data = self._open_data()
+    shape, start = _choose_model(self, vocab_size), self.model or self.init_from
+    model = load_run(self.init_from, 'cpu', self.seq_len).model if self.init_from else None
     if self.model:
         block_size = self.seq_len or min(1024, open_model(self.model, empty=True).config.block_size)
     else:
-        model = load_run(self.init_from, 'cpu', self.seq_len).model if self.init_from else None
         block_size = (model.config if model else shape).block_size
     data = make_data(block_size)
-    if start := self.model or self.init_from:
+    if start:
         _check_tokenizer(start, data)
-    seed_everything(config.seed)
+    seed_everything(self.config.seed)
+    own = dict(block_size=block_size, **self.own, weights=self.config.weights)
     if self.model:
-        model = open_model(self.model, block_size, **self.own, weights=config.weights)
-    elif not self.init_from:
+        model = open_model(self.model, **own)
+    elif model is None:
         model = GPT(shape)
     told += _describe_data(data)
     t = Trainer(
         model,
         data,
-        config,
+        self.config,
         self.out_dir,
         resume=self.resume,
         ranks=ranks,
         listeners=listeners,
         change=self.change,
     )
-    shape = t.model.config
-    if self.model and not config.compile and t.ranks.world_size == 1 and t.device.type in ('cpu', 'cuda'):
-        trace = simulate(
-            *model_step(
-                lambda: open_model(self.model, block_size, **self.own, weights=config.weights, empty=True),
-                t.config,
-                self.documents in ('mask', 'pack'),
-            ),
-            device=t.device.type,
-        )
-        told.append(
-            f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}'
-        )
-    c, n = t.config, t.ranks.world_size
-    told.append(
-        f"{_describe_shape(shape, t.model)}, {t.belongs['global_batch'] * shape.block_size:,} tokens a step, on {t.device}"
-        + f' of {n} ranks, {t.spread.how}' * (n > 1)
-        + (
-            f'; resumed after iteration {t.iter}'
-            if 0 < t.iter < c.max_iters
-            else '; this run was finished before'
-            if t.iter
-            else ''
-        )
+    if self.model and not self.config.compile and t.ranks.world_size == 1:
+        told += self._predict(t, own)
+    told.append(_describe_run(t))
+    return t
+
+
+@patch
+def _predict(self: Train, t, own):
+    "A line with the peak of a step of somebody else's model, where it can be simulated"
+    from memtrain.estimate import simulate
+    from memtrain.train import model_step
+    from memtrain.weights import open_model
+
+    if t.device.type not in ('cpu', 'cuda'):
+        return []
+    step = model_step(
+        lambda: open_model(self.model, **own, empty=True), t.config, self.documents in ('mask', 'pack')
     )
-    if ranks.main:
-        print('\n'.join(told), flush=True)
-    s = t.run()
-    if not ranks.main:
-        return 0
+    trace = simulate(*step, device=t.device.type)
+    return [f'predicted peak of the tensors of a step: {format_size(trace.peak)}, in the {trace.peak_op}']
+
+
+def _describe_run(t):
+    "What the trainer `t` is about to do, in a line"
+    shape, ranks = t.model.config, t.ranks.world_size
+    where = f'{t.device} of {ranks} ranks, {t.spread.how}' if ranks > 1 else str(t.device)
+    begun = ''
+    if 0 < t.iter < t.config.max_iters:
+        begun = f'; resumed after iteration {t.iter}'
+    elif t.iter:
+        begun = '; this run was finished before'
+    tokens = t.belongs['global_batch'] * shape.block_size
+    return f'{_describe_shape(shape, t.model)}, {tokens:,} tokens a step, on {where}{begun}'
+
+
+@patch
+def _tell(self: Train, summary):
+    "What came of the run, and the files that were asked for"
+    s = summary
     print(
-        f"val loss {s['val_loss']:.3f}, unigram entropy {s['unigram_entropy']:.3f}; {s['tokens_per_second']:,.0f} tokens/s, "
-        f"{s['waiting']:.1%} of the time waiting for data; at most {format_size(s['peak_memory'])} in memory"
+        f"val loss {s['val_loss']:.3f}, unigram entropy {s['unigram_entropy']:.3f}; "
+        f"{s['tokens_per_second']:,.0f} tokens/s, {s['waiting']:.1%} of the time waiting for data; "
+        f"at most {format_size(s['peak_memory'])} in memory"
     )
     for line in s.get('stream', {}).get('broken', ()):
         print(f'left out: {line}')
@@ -700,39 +712,41 @@ def _train(self: Train, config, text, stream, ranks, told):
     if self.plot:
         save_figure(plot_run(self.out_dir), self.plot)
         print(f'Plot: {self.plot}')
-    return 0
 
 
 @patch
-def _with_line(self: Train, error, config, text, stream):
-    "What is wrong, and the whole line to run instead, where the settings `config` ran out of memory"
+def _with_line(self: Train, error):
+    "What is wrong, and the whole line to run instead, where the settings ran out of memory"
+    said = error.tell(option)
     if (o := error.option) is None:
-        return error.tell(_flag)
+        return said
     from memtrain.train import apply_step
 
-    config, changes = apply_step(config, o.step), {}
+    changes = {}
     # other numbers: another run
     if Path(self.out_dir, 'checkpoint.pt').exists():
         changes = {'resume': True} if error.resumable else {'out_dir': f'{self.out_dir}_2', 'resume': False}
     ranks = os.environ.get('LOCAL_WORLD_SIZE', os.environ.get('WORLD_SIZE'))
     program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
-    found = []
-    for values, where in (
-        (vars(self) | changes, 'cli:Train'),
-        (vars(config), 'train:TrainConfig'),
-        (vars(text), 'text:TextOptions'),
-        *((stream, o) for o in list(self.takes)[2:-1]),
-        (getattr(self, 'own', {}), 'weights:open_model'),
-    ):
-        for name in _changed(values, where):
-            value = values[name]
-            if type(value) is bool:
-                found.append(f"--{'' if value else 'no_'}{name}")
-            else:
-                found.append(
-                    f"--{name} {' '.join(shlex.quote(str(v)) for v in (value if isinstance(value, (tuple, list)) else [value]))}"
-                )
-    return f"{error.tell(_flag)}; run: {program} train {' '.join(found)}"
+    flags = [
+        *_flags_of(vars(self) | changes, 'cli:Train'),
+        *_flags_of(vars(apply_step(self.config, o.step)), 'train:TrainConfig'),
+        *_flags_of(vars(self.text), 'text:TextOptions'),
+        *(flag for where in self.streams for flag in _flags_of(self.stream, where)),
+        *_flags_of(self.own, 'weights:open_model'),
+    ]
+    return f"{said}; run: {program} train {' '.join(flags)}"
+
+
+def _flags_of(values, where):
+    "The flags that give those of `values` that aren't the defaults that `where` declares"
+    for name in _changed(values, where):
+        value = values[name]
+        if type(value) is bool:
+            yield f"--{'' if value else 'no_'}{name}"
+        else:
+            several = value if isinstance(value, (tuple, list)) else [value]
+            yield f"--{name} {' '.join(shlex.quote(str(v)) for v in several)}"
 
 # %% ../nbs/reference/65_cli.ipynb #fba57c6a
 def _choose_model(args, vocab_size, seq_len=256):
@@ -740,53 +754,49 @@ def _choose_model(args, vocab_size, seq_len=256):
     windows of `seq_len` tokens"""
     from memtrain.model import NAMED_MODELS, GPTConfig, named_config, size_model
 
-    # in training it may also be the name of the run
-    named = args.model_name if isinstance(args, Shaped) or args.model_name in NAMED_MODELS else None
-    numbers = {k: getattr(args, k, None) for k in ('n_layer', 'n_head', 'n_embd')}
-    ways = [(k, getattr(args, k, None)) for k in ('target_params', 'config_file', 'init_from', 'model')] + [
-        ('model_name', named),
-        *[(k, v) for k, v in numbers.items() if v is not None][:1],
+    names = [
+        'target_params',
+        'config_file',
+        'init_from',
+        'model',
+        'model_name',
+        'n_layer',
+        'n_head',
+        'n_embd',
     ]
-    given = [option(k) for k, v in ways if v is not None]
-    if len(given) > 1:
-        raise MemtrainError(f"{' and '.join(given)} each name a model", 'give one of them')
-    # which has its shape
-    if vocab_size is not None and (getattr(args, 'init_from', None) or getattr(args, 'model', None)):
-        return None
+    given = {k: getattr(args, k, None) for k in (*names, 'n_experts')}
+    if not isinstance(args, Shaped) and args.model_name not in NAMED_MODELS:
+        given['model_name'] = None  # in training it may also be the name of the run
+    numbers = {k: given[k] for k in names[-3:]}
+    missing = [k for k, v in numbers.items() if v is None]
+    ways = [option(k) for k in names[:-3] if given[k] is not None]
+    ways += [option(k) for k, v in numbers.items() if v is not None][:1]
+    if len(ways) > 1:
+        raise MemtrainError(f"{' and '.join(ways)} each name a model", 'give one of them')
+    if vocab_size is not None and (given['init_from'] or given['model']):
+        return None  # which has its shape
     if vocab_size is None:
         raise MemtrainError(
             f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it',
             'prepare it with `memtrain prepare`',
         )
-    if getattr(args, 'n_experts', None) is not None and None in numbers.values():
+    three = f"{option('n_layer')}, {option('n_head')} and {option('n_embd')}"
+    if given['n_experts'] is not None and missing:
         raise MemtrainError(
             'belong to a shape in numbers',
-            f"give {option('n_layer')}, {option('n_head')} and {option('n_embd')} too, or a {option('config_file')}",
+            f"give {three} too, or a {option('config_file')}",
             'n_experts',
-            args.n_experts,
+            given['n_experts'],
         )
-    if (
-        missing := [k for k, v in numbers.items() if v is None]
-        if any(v is not None for v in numbers.values())
-        else []
-    ):
-        raise MemtrainError(
-            f"a shape in numbers has {option('n_layer')}, {option('n_head')} and {option('n_embd')}",
-            f'give {option(missing[0])} too',
-        )
-    if numbers['n_layer'] is not None:
-        return GPTConfig(
-            vocab_size,
-            seq_len if args.seq_len is None else args.seq_len,
-            **numbers,
-            n_experts=args.n_experts or 0,
-        )
-    if named:
-        return named_config(named, vocab_size=vocab_size, block_size=args.seq_len)
+    if 0 < len(missing) < len(numbers):
+        raise MemtrainError(f'a shape in numbers has {three}', f'give {option(missing[0])} too')
+    block_size = seq_len if args.seq_len is None else args.seq_len
+    if not missing:
+        return GPTConfig(vocab_size, block_size, **numbers, n_experts=given['n_experts'] or 0)
+    if given['model_name']:
+        return named_config(given['model_name'], vocab_size=vocab_size, block_size=args.seq_len)
     if not args.config_file:
-        return size_model(
-            args.target_params or '2M', vocab_size, seq_len if args.seq_len is None else args.seq_len
-        )
+        return size_model(args.target_params or '2M', vocab_size, block_size)
     shape = GPTConfig.from_json(args.config_file)
     return shape if args.seq_len is None else replace(shape, block_size=args.seq_len)
 
@@ -799,18 +809,17 @@ def _describe_data(data):
     if data.identity['data'] == 'held':
         return [f'{data.name}: {len(data.train.shards):,} tokens to learn from, {val}']
     parts, memory = data.train.predict_memory(), get_machine()['memory']
-    if sum(parts.values()) > memory:
+    total = sum(parts.values())
+    if total > memory:
         raise MemtrainError(
-            f'{data.name}: the stream would take up to {format_size(sum(parts.values()))}, most of it for the {max(parts, key=parts.get)}; this machine has '
-            f'{format_size(memory)}',
+            f'{data.name}: the stream would take up to {format_size(total)}, most of it for the '
+            f'{max(parts, key=parts.get)}; this machine has {format_size(memory)}',
             f"choose a smaller {option('shuffle_buffer_size')}, or fewer {option('num_workers')}",
         )
-    buffer = (
-        f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer"
-        if parts.get('shuffle buffer')
-        else ''
-    )
-    return [f'{data.name}: streamed in at most {format_size(sum(parts.values()))}{buffer}; {val}']
+    buffer = ''
+    if parts.get('shuffle buffer'):
+        buffer = f", {format_size(parts['shuffle buffer'])} of it the shuffle buffer"
+    return [f'{data.name}: streamed in at most {format_size(total)}{buffer}; {val}']
 
 
 def _check_tokenizer(start, data):
@@ -829,26 +838,23 @@ def _check_tokenizer(start, data):
 
 def _describe_shape(m, model=None):
     "A model in a few words"
-    if not hasattr(m, 'n_layer'):
-        trained, every = (
-            sum(
-                p.numel() * (1 + hasattr(p, 'quant_state'))
-                for p in model.parameters()
-                if p.requires_grad or not only
-            )
-            for only in (True, False)
-        )
-        how = (
-            f", {format_count(trained)} of them trained, in adapters of rank {m.lora}{' beside weights of 4 bits' * m.load_in_4bit}"
-            if m.lora
-            else ''
-        )
-        return f'{m.kind}, {format_count(every)} parameters{how} (vocabulary {m.vocab_size:,})'
     from memtrain.families import count_weights
     from memtrain.model import count_params
 
+    if not hasattr(m, 'n_layer'):  # somebody else's
+        # a weight of 4 bits is half of a byte
+        sizes = [(p.numel() * (1 + hasattr(p, 'quant_state')), p.requires_grad) for p in model.parameters()]
+        how = ''
+        if m.lora:
+            trained = format_count(sum(n for n, trained in sizes if trained))
+            beside = ' beside weights of 4 bits' if m.load_in_4bit else ''
+            how = f', {trained} of them trained, in adapters of rank {m.lora}{beside}'
+        every = format_count(sum(n for n, _ in sizes))
+        return f'{m.kind}, {every} parameters{how} (vocabulary {m.vocab_size:,})'
     experts = f'{m.n_experts} experts, ' if getattr(m, 'n_experts', 0) else ''
-    return f'{format_count(count_weights(m)[0] if hasattr(m, "sizes") else count_params(m))} parameters ({m.n_layer} layers, {m.n_head} heads, width {m.n_embd}, {experts}vocabulary {m.vocab_size:,})'
+    params = format_count(count_weights(m)[0] if hasattr(m, 'sizes') else count_params(m))
+    shape = f'{m.n_layer} layers, {m.n_head} heads, width {m.n_embd}'
+    return f'{params} parameters ({shape}, {experts}vocabulary {m.vocab_size:,})'
 
 # %% ../nbs/reference/65_cli.ipynb #f6ded8bd
 class OfRun:
@@ -1338,27 +1344,30 @@ class WPOCommand(RunFlags):
             change=self.change,
             say=lambda line: print(line, flush=True) if ranks.main else None,
         )
-        where = f'{t.ranks.world_size} ranks' if t.ranks.world_size > 1 else str(t.device)
-        told = [f'{t.table}\n']
-        told.append(
-            f"{config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, {sum(p.numel() for p in t.net.parameters()):,} parameters; "
-            f"{config.max_iters:,} steps of {config.batch_size} by {t.how['strategy']} on {where}"
-            + (f', from step {t.iter + 1}' if t.iter else '')
-        )
         if ranks.main:
-            print('\n'.join(told), flush=True)
+            where = f'{t.ranks.world_size} ranks' if t.ranks.world_size > 1 else str(t.device)
+            params = sum(p.numel() for p in t.net.parameters())
+            begun = f', from step {t.iter + 1}' if t.iter else ''
+            print(
+                f'{t.table}\n\n{config.data}: {len(t.centers):,} centers in {t.net.dim:,} dimensions, '
+                f'{params:,} parameters; {config.max_iters:,} steps of {config.batch_size} '
+                f"by {t.how['strategy']} on {where}{begun}",
+                flush=True,
+            )
         s = t.run()
         if not ranks.main:
             return 0
         true = '' if s['nll_true'] is None else f", of the law itself {s['nll_true']:.3f}"
-        print(f"step {s['step']}, {s['seconds']:.0f} s")
         print(
-            f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} nats{true}; of samples learnt from {s['nll_train']:.3f}, so {s['memorisation_gap']:.3f} is memory"
+            f"step {s['step']}, {s['seconds']:.0f} s\n"
+            f"negative log likelihood of {s['measured_on']:,} samples held out {s['nll_held_out']:.3f} nats{true}; "
+            f"of samples learnt from {s['nll_train']:.3f}, so {s['memorisation_gap']:.3f} is memory"
         )
         if s['bits_per_dim'] is not None:
             print(f"{s['bits_per_dim']:.3f} bits for each dimension of dequantised samples")
         print(
-            f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, of other data {s['sliced_wasserstein_of_data']:.3f}"
+            f"sliced Wasserstein distance of samples {s['sliced_wasserstein']:.3f}, "
+            f"of other data {s['sliced_wasserstein_of_data']:.3f}"
         )
         if self.plot:
             save_figure(plot_points(t.mixture, t.source.held_out), self.plot)
@@ -1418,63 +1427,67 @@ def parse(
     argv: list[str],  # what follows it
 ) -> tuple[Any, list]:  # the command with its own flags set, and what it takes besides
     "Understand a command line; ends the process where it can't, with status 2"
-    cls, declared = COMMANDS[name], []
-    for where, wanted in [(f'cli:{COMMANDS[name].__name__}', ''), *getattr(cls, 'takes', {}).items()]:
-        names = set(wanted.lstrip('-').split())
-        flags = [f for f in read_flags(where) if not names or (f.name in names) != wanted.startswith('-')]
-        declared.append((where, {FLAGS.get(f.name, f.name): f for f in flags}))
-    known = {k for _, flags in declared for k in flags}
-    older = ALIASES.get(name, {})
-    prefix, types = getattr(cls, 'prefix', {}), getattr(cls, 'types', {})
-    both = [
-        (
-            k,
-            Annotated[
-                types.get(f.name, f.type),
-                tyro.conf.arg(help=prefix.get(where.partition(':')[0], '') + f.help),
-            ],
-            field(default=f.default),
-        )
-        for where, flags in declared
-        for k, f in flags.items()
+    cls, older = COMMANDS[name], ALIASES.get(name, {})
+    declared = _declared_by(cls)
+    fields = [
+        (flag, _as_argument(cls, where, f), field(default=f.default))
+        for where, flags in declared.items()
+        for flag, f in flags.items()
     ]
-    told = (
-        f"{cls.__doc__}\n\nOlder flags that mean the same: {', '.join(f'--{a} is --{b}' for a, b in older.items())}"
-        if older
-        else cls.__doc__
-    )
-
-    def today(word):
-        m = re.match(r'--(no[_-])?([\w-]+)', word)
-        return (
-            word
-            if not m or (to := older.get(m[2].replace('-', '_'))) is None or m[2].replace('-', '_') in known
-            else f"--{m[1] or ''}{to}{word[m.end() :]}"
-        )
-
-    given = vars(
-        tyro.cli(
-            make_dataclass(cls.__name__, both, kw_only=True),
-            args=[today(o) for o in argv],
-            prog=f'memtrain {name}',
-            description=told,
-            use_underscores=True,
-        )
-    )
+    told = cls.__doc__
+    if older:
+        same = ', '.join(f'--{old} is --{flag}' for old, flag in older.items())
+        told += f'\n\nOlder flags that mean the same: {same}'
+    # an older name that is a flag of its own means that
+    older = {old: flag for old, flag in older.items() if old not in {k for k, *_ in fields}}
     _given.clear()
-    _given.update(given)
-    made = []
-    for where, flags in declared:
+    _given.update(
+        vars(
+            tyro.cli(
+                make_dataclass(cls.__name__, fields, kw_only=True),
+                args=[_rename(word, older) for word in argv],
+                prog=f'memtrain {name}',
+                description=told,
+                use_underscores=True,
+            )
+        )
+    )
+    command, made = None, []
+    for where, flags in declared.items():
         module, _, what = where.partition(':')
-        values = {f.name: given[k] for k, f in flags.items()}
+        values = {f.name: _given[flag] for flag, f in flags.items()}
         if module == 'cli':
             command = cls(**values)
             getattr(command, 'check_paths', lambda: None)()
         elif what[0].isupper() and '.' not in what and cls.takes[where][:1] in ('', '-'):
-            made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))
+            made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))  # settings, all of them
         else:
             made.append(values)
     return command, made
+
+
+def _declared_by(cls):
+    "What declares the flags of the command `cls`, each with {flag: `Flag`} of those that it takes"
+    found = {}
+    for where, wanted in {f'cli:{cls.__name__}': '', **getattr(cls, 'takes', {})}.items():
+        names = set(wanted.lstrip('-').split())
+        flags = [f for f in read_flags(where) if not names or (f.name in names) != wanted.startswith('-')]
+        found[where] = {FLAGS.get(f.name, f.name): f for f in flags}
+    return found
+
+
+def _as_argument(cls, where, flag):
+    "The type of `flag`, which `where` declares, with its help, as tyro takes it"
+    prefix = getattr(cls, 'prefix', {}).get(where.partition(':')[0], '')
+    kind = getattr(cls, 'types', {}).get(flag.name, flag.type)
+    return Annotated[kind, tyro.conf.arg(help=prefix + flag.help)]
+
+
+def _rename(word, older):
+    "A `word` of a command line, an older flag by the name that it has today"
+    m = re.match(r'--(no[_-])?([\w-]+)', word)
+    today = older.get(m[2].replace('-', '_')) if m else None
+    return word if today is None else f"--{m[1] or ''}{today}{word[m.end() :]}"
 
 
 _given = {}  # the flags of the command that runs, and their values
@@ -1482,20 +1495,24 @@ _given = {}  # the flags of the command that runs, and their values
 
 def _flag(name):
     "What the option `name` is called from a shell"
-    numbers = 'n_layer', 'n_head', 'n_embd'
-    if (
-        'target_params' in _given
-        and not (name in numbers and any(_given.get(k) for k in numbers))
-        and _given.get(name) is None
-        and name in {f.name for f in read_flags('model:GPTConfig')} - {'block_size'}
-    ):
-        named = next(
-            (k for k in ('target_params', 'model_name', 'config_file') if _given.get(k)), 'target_params'
-        )
+    if name in _given and _given[name] is not None:
+        return f'--{name}'
+    if _is_of_shape(name):
+        ways = 'target_params', 'model_name', 'config_file'
+        named = next((k for k in ways if _given.get(k)), ways[0])
         return f'{name}, of --{named},'
     if name == 'input_files' and _given.get('dataset_id'):
         return '--dataset_id'
-    return f'--{name}' if name in _given else f'--{WORDS[name]}' if WORDS.get(name) in _given else name
+    flag = name if name in _given else WORDS.get(name)
+    return f'--{flag}' if flag in _given else name
+
+
+def _is_of_shape(name):
+    "Whether `name` is a number of the model's shape, and the shape was given as a whole"
+    numbers = 'n_layer', 'n_head', 'n_embd'
+    if 'target_params' not in _given or name in numbers and any(_given.get(k) for k in numbers):
+        return False
+    return name != 'block_size' and name in {f.name for f in read_flags('model:GPTConfig')}
 
 # %% ../nbs/reference/65_cli.ipynb #691dcc83
 def main(
@@ -1506,15 +1523,9 @@ def main(
     # a name that isn't UTF-8 is printed as it is
     if hasattr(sys.stdout, 'reconfigure'):
         sys.stdout.reconfigure(errors='surrogateescape')
-    usage = '\n'.join(
-        [
-            'usage: memtrain COMMAND [flags]',
-            '',
-            *(f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()),
-            '',
-            '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.',
-        ]
-    )
+    commands = [f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()]
+    more = '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.'
+    usage = '\n'.join(['usage: memtrain COMMAND [flags]', '', *commands, '', more])
     if argv[:1] == ['--version']:
         print(f'memtrain {__version__}')
         return 0
@@ -1522,12 +1533,8 @@ def main(
         print(usage)
         return 0
     if not argv or argv[0] not in COMMANDS:
-        print(
-            usage
-            if not argv
-            else f'memtrain: {argv[0]!r} is not a command: it is one of {", ".join(COMMANDS)}',
-            file=sys.stderr,
-        )
+        unknown = f'memtrain: {argv and argv[0]!r} is not a command: it is one of {", ".join(COMMANDS)}'
+        print(unknown if argv else usage, file=sys.stderr)
         return 2
     command = None
     _given.clear()
@@ -1537,21 +1544,18 @@ def main(
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
     except MemtrainError as e:
-        return _fail(e.tell(_flag))
+        return _fail(e.tell(_flag), getattr(e, 'status', 1))
     except KeyboardInterrupt:
-        return _fail(
-            'interrupted; nothing is half-written'
-            + ', and --resume resumes behind what was finished' * _resumes(command),
-            130,
-        )
+        more = ', and --resume resumes behind what was finished' if _resumes(command) else ''
+        return _fail(f'interrupted; nothing is half-written{more}', 130)
     except (MemoryError, RuntimeError) as e:
         if not is_out_of_memory(e):
             raise
+        if argv[0] not in ('train', 'estimate'):
+            return _fail(f'out of memory in {argv[0]}')
         return _fail(
             'out of memory; try --activation_checkpointing with --loss_chunk_size 1024, '
             'or a smaller --batch_size, --seq_len or --target_params'
-            if argv[0] in ('train', 'estimate')
-            else f'out of memory in {argv[0]}'
         )
     except BrokenPipeError:
         return _fail('', 1)
@@ -1570,12 +1574,10 @@ def _resumes(command):
 
 def _fail(message, status=1):
     "Tell what is wrong in one line; the exit `status`"
+    if not message:  # whoever read the output is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return status
     rank = os.environ.get('RANK', '0')  # under torchrun each rank tells what is wrong with it
-    if message:
-        print(
-            f"memtrain: {f'rank {rank}: ' if rank != '0' else ''}{' '.join(str(message).split())}",
-            file=sys.stderr,
-        )
-    else:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output is gone
+    who = 'memtrain' if rank == '0' else f'memtrain: rank {rank}'
+    print(f"{who}: {' '.join(str(message).split())}", file=sys.stderr)
     return status

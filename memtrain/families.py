@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import memtrain
-from .core import MemtrainError, explain_damage, option
+from .core import CATEGORIES, MemtrainError, explain_damage, option
 from .estimate import SIMULATED_FIELDS, Step
 from .folders import read_json
-from .measure import CATEGORIES
 from .optimizers import find_optimizer
 
 # %% ../nbs/memory/09_families.ipynb #4752a54c

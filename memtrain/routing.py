@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['RoutingTrace', 'Gate', 'find_gates', 'collect_traces', 'load_run', 'collect_run', 'check_traces', 'open_windows',
-           'Baselines', 'measure_predictors', 'WindowAttention', 'MultiExpertPredictor', 'score_loss',
-           'PredictorConfig', 'PredictorTrainer', 'train_predictor', 'load_predictor', 'evaluate_predictors',
-           'count_transfers']
+           'Baselines', 'measure_predictors', 'MultiExpertPredictor', 'score_loss', 'PredictorConfig',
+           'PredictorTrainer', 'train_predictor', 'load_predictor', 'evaluate_predictors', 'count_transfers']
 
 # %% ../nbs/experts/34_routing.ipynb #f7c76c07
 # Traces of what a model's gates see and do, and what can be learnt from them: hooks on the gates write a
@@ -438,7 +437,7 @@ def measure_predictors(
     return found
 
 # %% ../nbs/experts/34_routing.ipynb #540f97ff
-class WindowAttention(nn.Module):
+class _WindowAttention(nn.Module):
     "What the target layers of `n_layer` read from a token's window of layers: (B, T, W, C) to (B, T, D)"
 
     def __init__(
@@ -508,7 +507,7 @@ class MultiExpertPredictor(nn.Module):
         )
         width = n_embd * window if kind != 'attention' else hidden
         self.attend = (
-            WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
+            _WindowAttention(n_embd, hidden, n_layer, window, n_head) if kind == 'attention' else None
         )
         self.inner = None if kind == 'linear' else ExpertLinear(n_layer, width, hidden, bias=True)
         self.out = ExpertLinear(n_layer, width if kind == 'linear' else hidden, n_experts, bias=True)

@@ -283,6 +283,15 @@ class Left(BaseException):
     "A step was left in the middle, as the run was told to stop"
 
 
+class _Told(threading.Event):
+    "Set when the process is told to stop"
+
+    def __init__(self):
+        super().__init__()
+        self.signal = signal.SIGTERM  # by which
+        self.leave = False  # whether what runs now may be left
+
+
 @contextlib.contextmanager
 def catch_sigterm(
     # whether the first Ctrl-C is to be noted likewise; a second one ends the process as ever
@@ -290,12 +299,10 @@ def catch_sigterm(
 ) -> Iterator[threading.Event]:
     """An event that `SIGTERM` sets, and with `ctrl_c` SIGINT, instead of ending the process, while the block
     runs; in the main thread, where signals arrive"""
-    told = threading.Event()
-    told.signal, told.leave = signal.SIGTERM, False  # leave: whether what runs now may be left
+    told = _Told()
     if threading.current_thread() is not threading.main_thread():
         yield told
         return
-    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)[: 1 + ctrl_c]}
 
     def note(number, _):
         if number == signal.SIGINT and told.is_set():
@@ -305,6 +312,8 @@ def catch_sigterm(
         if told.leave:
             raise Left
 
+    caught = (signal.SIGTERM, signal.SIGINT) if ctrl_c else (signal.SIGTERM,)
+    before = {s: signal.getsignal(s) for s in caught}
     for s, handler in before.items():
         # a job in the background is deaf to Ctrl-C
         if s == signal.SIGTERM or handler is not signal.SIG_IGN:
@@ -327,10 +336,8 @@ def check_run_dir(
         if not (out / 'metrics.jsonl').exists():
             check_empty(out, 'run with its metrics.jsonl')
         elif not resume and (_find_left(out) or find_checkpoints(out) and not _only_begun(out)):
-            raise MemtrainError(
-                f'{out} holds a run already',
-                f"run it again with {option('resume')}, or choose another {option('out_dir')}",
-            )
+            way_out = f"run it again with {option('resume')}, or choose another {option('out_dir')}"
+            raise MemtrainError(f'{out} holds a run already', way_out)
 
 
 def find_checkpoints(
@@ -338,20 +345,17 @@ def find_checkpoints(
 ) -> list[str]:  # names in it
     """The checkpoints to resume from, in the order in which they are tried: checkpoint.pt, then the numbered
     ones, the newest first"""
-    names = [
-        p.name
-        for p in Path(out_dir).glob('checkpoint*.pt')
-        if re.fullmatch(r'checkpoint(_\d{8,})?\.pt', p.name)
-    ]
+    names = [p.name for p in Path(out_dir).glob('checkpoint*.pt')]
+    names = [name for name in names if re.fullmatch(r'checkpoint(_\d{8,})?\.pt', name)]
     return sorted(names, key=lambda name: (name == 'checkpoint.pt', len(name), name), reverse=True)
 
 
 def _only_begun(out):
     "Whether the run in `out` was stopped before it did anything"
+    if find_checkpoints(out) != ['checkpoint.pt']:
+        return False
     try:
-        return find_checkpoints(out) == ['checkpoint.pt'] and 'begun' in load_checkpoint(
-            out / 'checkpoint.pt'
-        )
+        return 'begun' in load_checkpoint(out / 'checkpoint.pt')
     except MemtrainError:
         return False
 
@@ -359,10 +363,14 @@ def _only_begun(out):
 def _find_left(out):
     "What a run in `out` has left besides checkpoints, or ''"
     last = max((m['iter'] for m in read_metrics(out / 'metrics.jsonl')), default=0)
-    return ' and '.join([f'a log up to {last}'] * (last > 0) + ['best.pt'] * (out / 'best.pt').exists())
+    left = [f'a log up to {last}'] if last else []
+    if (out / 'best.pt').exists():
+        left.append('best.pt')
+    return ' and '.join(left)
 
 # %% ../nbs/reference/62_runs.ipynb #83ec0786
-_holds = weakref.WeakValueDictionary()  # by folder: the lock that the runs of this process share
+# by folder: the lock that the runs of this process share; it goes with the last of them
+_holds = weakref.WeakValueDictionary()
 
 
 class Run:
@@ -383,8 +391,9 @@ class Run:
         keep: int = 1,  # how many of the last checkpoints stay
     ):
         self.out, self.ranks, self.keep = None if out_dir is None else Path(out_dir), ranks, keep
-        # the iteration of the last checkpoint
-        self.listeners, self.log, self.saved = listeners if ranks.main else (), None, 0
+        self.listeners = listeners if ranks.main else ()
+        self.log = None
+        self.saved = 0  # the iteration of the last checkpoint
         self.changed = {}  # what a resumed run has otherwise than before, for the next line of the log
         self.hold, self.held, self.told = None, False, None
         with self.opening():
@@ -397,8 +406,9 @@ class Run:
 
         def work():
             place = os.path.realpath(self.out)
-            self.hold = _holds.get(place) or contextlib.ExitStack()
-            if place not in _holds:
+            self.hold = _holds.get(place)
+            if self.hold is None:
+                self.hold = contextlib.ExitStack()
                 self.hold.enter_context(lock_folder(self.out))
             _holds[place] = self.hold
 
@@ -409,7 +419,7 @@ class Run:
 
     def __exit__(self, *_: Any) -> None:
         "Let others write in the folder"
-        self.hold, self.held = None, False  # the lock goes with the last run of this process that shares it
+        self.hold, self.held = None, False
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
@@ -441,33 +451,38 @@ class Run:
         device: str | torch.device = 'cpu',  # where tensors go
     ) -> dict | None:  # None where the run begins
         "The newest whole checkpoint, to resume from; a damaged one before it is named"
+        if not self.out:
+            return None
         problems = []
-        for name in on_main(self.ranks, lambda: find_checkpoints(self.out)) if self.out else ():
-            try:
-                found, problem = load_checkpoint(self.out / name, device), ''
-            except MemtrainError as e:
-                found, problem = None, e.problem
-            problem = next(filter(None, self.ranks.gather(problem)), '')
-            if not problem and 'sharded' in found:
-                try:
-                    check_sharded(self.out / Path(found['sharded']).name)
-                except MemtrainError as e:
-                    problem = e.problem
+        for name in on_main(self.ranks, lambda: find_checkpoints(self.out)):
+            found, problem = self._read(name, device)
             if not problem:
                 if problems and self.ranks.main:
                     print(f"{'; '.join(problems)}: resuming from {name}", flush=True)
                 return None if 'begun' in found else found
             problems.append(problem)
-        left = on_main(self.ranks, lambda: _find_left(self.out)) if self.out else ''
+        left = on_main(self.ranks, lambda: _find_left(self.out))
+        anew = 'train anew in another folder'
         if problems:
-            raise MemtrainError(
-                '; '.join(problems), 'restore one from a copy, or train anew in another folder'
-            )
+            raise MemtrainError('; '.join(problems), f'restore one from a copy, or {anew}')
         if left:
-            raise MemtrainError(
-                f'{self.out} has {left}, and its checkpoint.pt is missing',
-                'restore that, or train anew in another folder',
-            )
+            problem = f'{self.out} has {left}, and its checkpoint.pt is missing'
+            raise MemtrainError(problem, f'restore that, or {anew}')
+
+    def _read(self, name, device):
+        "The checkpoint `name`, and what any rank finds wrong with it, or ''"
+        found, problem = None, ''
+        try:
+            found = load_checkpoint(self.out / name, device)
+        except MemtrainError as e:
+            problem = e.problem
+        problem = next(filter(None, self.ranks.gather(problem)), '')
+        if not problem and 'sharded' in found:
+            try:
+                check_sharded(self.out / Path(found['sharded']).name)
+            except MemtrainError as e:
+                problem = e.problem
+        return found, problem
 
     def open(
         self,
@@ -480,10 +495,8 @@ class Run:
             remove_temporary(self.out)  # half a checkpoint of a killed run
             self.log = MetricsLog(self.out / 'metrics.jsonl', keep=iter or -1)
             if iter and iter not in self.log.kept:
-                raise MemtrainError(
-                    f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}',
-                    'restore it, or train anew in another folder',
-                )
+                problem = f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}'
+                raise MemtrainError(problem, 'restore it, or train anew in another folder')
             if iter:
                 return self.remove_old(iter)  # a run that was killed before it could
             for name, text in (files or {}).items():
@@ -503,8 +516,8 @@ class Run:
         "Append a line to the log, and tell the listeners"
         if self.changed:
             values, self.changed = {**values, 'changed': self.changed}, {}
-        with explain_errors(f'{self.out}/metrics.jsonl', _ROOM):
-            if self.log:
+        if self.log:
+            with explain_errors(f'{self.out}/metrics.jsonl', _ROOM):
                 self.log.write(**values)
         for listen in self.listeners:
             listen(values)
@@ -596,37 +609,45 @@ def go(
     """Have `trainer` step until it is finished, logging, evaluating and saving on the way; `Stopped` where
     `SIGTERM` came before, and it is saved"""
     val = None
+    how = dict(total=total, initial=trainer.iter, unit='it' if unit == 'iteration' else unit)
     with (
         catch_sigterm(ctrl_c=bool(self.out)) as told,
-        progress(
-            total=total,
-            initial=trainer.iter,
-            desc='training',
-            unit='it' if unit == 'iteration' else unit,
-            disable=not self.ranks.main,
-        ) as bar,
+        progress(desc='training', disable=not self.ranks.main, **how) as bar,
     ):
-        self.told, line = told, None
+        self.told = told
         while not trainer.finished:
-            try:
-                line, left = trainer.step(), False
-            except Left:
-                left = True
-            if not left:
-                self.write(**line)
-            last, stop = trainer.finished, left or self.ranks.any(told.is_set())
-            if not left and evaluate and (last or trainer.iter % eval_interval == 0):
+            line = self._log_step(trainer)
+            last, stop = trainer.finished, line is None or self.ranks.any(told.is_set())
+            if line and evaluate and (last or trainer.iter % eval_interval == 0):
                 val = evaluate()
             if last or stop or trainer.iter % checkpoint_interval == 0:
                 trainer.save()
-            if not left:
+            if line:
                 bar.set_postfix_str(describe(line, val), refresh=False)
                 bar.update()
             if stop and not last:
-                by_hand = self.ranks.any(told.is_set() and told.signal == signal.SIGINT)
-                stopped = Stopped(
-                    f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} after {unit} {trainer.iter}{', which is saved' if self.out else ''}",
-                    f"run it again with {option('resume')}" if self.out else '',
-                )
-                stopped.status = 128 + (signal.SIGINT if by_hand else signal.SIGTERM)
-                raise stopped
+                raise self._stopped(f'{unit} {trainer.iter}')
+
+
+@patch
+def _log_step(self: Run, trainer):
+    "The line of the step that `trainer` takes, which is logged; None where it was left"
+    try:
+        line = trainer.step()
+    except Left:
+        return None
+    self.write(**line)
+    return line
+
+
+@patch
+def _stopped(self: Run, after):
+    "The error of a run that was told to stop `after` an iteration"
+    by_hand = self.ranks.any(self.told.is_set() and self.told.signal == signal.SIGINT)
+    said = f"stopped by {'Ctrl-C' if by_hand else 'SIGTERM'} after {after}"
+    if self.out:
+        stopped = Stopped(f'{said}, which is saved', f"run it again with {option('resume')}")
+    else:
+        stopped = Stopped(said)
+    stopped.status = 128 + (signal.SIGINT if by_hand else signal.SIGTERM)
+    return stopped

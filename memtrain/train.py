@@ -596,8 +596,15 @@ def _open(source, val_fraction, options):
 
 # %% ../nbs/training/13_train.ipynb #2ce8974d
 # options of rows, not of documents
-_OF_ROWS = 'shuffle', 'shuffle_buffer_size', 'stride', 'num_workers', 'max_examples', 'drop_last'
-_OF_ROWS += 'cache_size', 'cache_dir'
+_OF_ROWS = (
+    'shuffle',
+    'shuffle_buffer_size',
+    'stride',
+    'num_workers',
+    'max_examples',
+    'drop_last',
+    'cache_size',
+)
 
 
 def open_stream(

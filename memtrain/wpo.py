@@ -104,8 +104,8 @@ def _panel(self: FactorNet, k, h, room=None, whole=True):
     (c0, c1), weight, bias = self.spans[k], self.weights[k], self.biases[k]
     w = c1 - c0
     t = w * (w + 1) // 2
-    triangle = torch.addmm(bias[:t], h, weight[:t].t())
-    square = h.new_zeros(len(h), w * w).index_copy(1, _triangle(w, h.device), triangle).view(-1, w, w)
+    square, at = h.new_zeros(len(h), w * w), _triangle(w, h.device)
+    square = square.index_copy(1, at, torch.addmm(bias[:t], h, weight[:t].t())).view(-1, w, w)
     raw = square.diagonal(dim1=1, dim2=2)
     square = square.diagonal_scatter(F.softplus(raw) + self.stab, dim1=1, dim2=2)
     if not whole:
@@ -467,8 +467,9 @@ def _pulls(kept, found, g, likelihood):
     "What the loss, times `g`, pulls at a (K, B), at v (K, B, d) or (K, B, 0), and at the trace (K,)"
     a, v, r, _ = kept
     w, v = _small((a - found[0]).exp()) * g, v.double()
-    at_v = ((1 - likelihood) * w)[..., None] * (4 * v - 2 * found[1])
-    return w * _slope(v, r, found, likelihood), at_v, -2 * (1 - likelihood) * w.sum(1)
+    at_a = w * _slope(v, r, found, likelihood)
+    w = (1 - likelihood) * w
+    return at_a, w[..., None] * (4 * v - 2 * found[1]), -2 * w.sum(1)
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #626ba8f6
 @patch
@@ -620,7 +621,9 @@ def uses_basis(
     return B * H * d + 3 * K * B * H < K * H * d / 2 + K * B * d
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #db048233
-_PASS = 14 * MIB, 128 * MIB  # what a chunk's pass may hold: a third of the network, between these
+# what a chunk's pass may hold: a third of the network, as each chunk reads all of it; but no less than makes
+# the products of a small network's chunks large enough to be fast, and no more than most machines have left
+_PASS = 14 * MIB, 128 * MIB
 
 
 def choose_chunk(

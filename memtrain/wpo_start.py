@@ -15,6 +15,10 @@ import torch.nn as nn
 from .core import MemtrainError, check_whole
 from .wpo import FactorNet, LowRankNet, unsoftplus
 
+# A start is a fit by itself: expectation and maximisation in coordinates in which all data have the
+# covariance I, each covariance drawn to the pooled one, then a network whose last layer gives these factors
+# by least squares. It takes n K d² products a step, n K d where covariances are diagonal.
+
 # %% ../nbs/mixtures/44_wpo_start.ipynb #bd7f6581
 @dataclass
 class Whitening:
@@ -83,11 +87,21 @@ def _seed(z, K, g):
     chosen = [torch.randint(len(z), (1,), generator=g).item()]
     apart = (z - z[chosen[0]]).square().sum(1)
     while len(chosen) < K:
-        chosen.append(
-            torch.multinomial(apart, 1, generator=g).item() if apart.max() > 0 else len(chosen) % len(z)
-        )
+        same = not apart.max() > 0  # all samples are among the chosen
+        chosen.append(len(chosen) % len(z) if same else torch.multinomial(apart, 1, generator=g).item())
         apart = torch.minimum(apart, (z - z[chosen[-1]]).square().sum(1))
     return z[chosen]
+
+
+def _group(z, K, rounds, g):
+    "Which of `K` groups each sample is in, by k-means from samples that are far apart: (n, K), 0 or 1"
+    at = _seed(z, K, g)
+    for _ in range(rounds):
+        near = torch.cdist(z, at).argmin(1)
+        count = torch.bincount(near, minlength=K).to(z)[:, None]
+        sums = torch.zeros_like(at).index_add_(0, near, z)
+        at = torch.where(count > 0, sums / count.clamp(min=1), at)
+    return nn.functional.one_hot(torch.cdist(z, at).argmin(1), K).to(z)
 
 
 def _bands(z):
@@ -95,27 +109,24 @@ def _bands(z):
     sizes = [4]
     while sum(sizes) < z.shape[1]:
         sizes.append(min(2 * sizes[-1], z.shape[1] - sum(sizes)))
-    found = (
-        torch.stack([part.square().mean(1) for part in z.flip(1).split(sizes, 1)], 1).clamp(min=1e-30).log()
-    )
+    found = torch.stack([part.square().mean(1) for part in z.flip(1).split(sizes, 1)], 1)
+    found = found.clamp(min=1e-30).log()
     return (found - found.mean(0)) / found.std(0).clamp(min=1e-6)
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #ab23fd7f
 def _precisions(cov):
-    return (
-        torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(cov)))
-        if cov.dim() == 3
-        else cov.rsqrt()
-    )
+    "Factors of the inverses of covariances, whole (K, d, d) or diagonal (K, d)"
+    if cov.dim() == 2:
+        return cov.rsqrt()
+    return torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(cov)))
 
 
 def _log_weights(z, mu, L, log_mixing):
     "Log of mixing weight times density, but for a constant (n, K); `L` whole (K, d, d) or diagonal (K, d)"
     if L.dim() == 2:
         p = L.square()
-        return (
-            log_mixing + L.log().sum(1) - (z.square() @ p.T - 2 * z @ (p * mu).T + (p * mu * mu).sum(1)) / 2
-        )
+        apart = z.square() @ p.T - 2 * z @ (p * mu).T + (p * mu * mu).sum(1)
+        return log_mixing + L.log().sum(1) - apart / 2
     # (K, some)
     apart = [(part @ L - mu[:, None] @ L).square().sum(2) for part in z.split(max(1, 2**23 // mu.numel()))]
     return L.diagonal(dim1=1, dim2=2).log().sum(1) + log_mixing - torch.cat(apart, 1).T / 2
@@ -129,6 +140,19 @@ def _scatter(z, mu, share, count, diagonal):
     for part, s in zip(z.split(rows := max(1, 2**23 // d**2)), share.split(rows)):
         second = second + s.T @ (part[:, :, None] * part[:, None]).view(-1, d * d)
     return second.view(-1, d, d) - count[:, None, None] * mu[:, :, None] * mu[:, None]
+
+
+def _maximise(z, share, mu, shrink, ridge, diagonal):
+    "Means, factors and log weights that explain `z` best, with the shares (n, K) of the samples"
+    n, d = z.shape
+    count = share.sum(0).clamp(min=1e-6)
+    mu = torch.where(count[:, None] > 1e-3, share.T @ z / count[:, None], mu)
+    scatter = _scatter(z, mu, share, count, diagonal)
+    some, floor = count[:, None], 1e-6 * torch.ones(d).to(z)
+    if not diagonal:
+        some, floor, ridge = some[..., None], floor.diag(), ridge.diag()
+    cov = (scatter + shrink * (scatter.sum(0) / n + ridge)) / (some + shrink) + floor
+    return mu, _precisions(cov), (count / n).log()
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #12c610ac
 @dataclass
@@ -156,46 +180,29 @@ def fit_clusters(
     "The best of a few fits of `K` Gaussians to `z`, by the likelihood of `val`"
     check_whole(K=K, steps=steps)
     (n, d), best = z.shape, None
-    diagonal = (K * d * d > 2**24 or n * K * d * d > 4e10) if diagonal is None else diagonal
+    if diagonal is None:
+        diagonal = K * d * d > 2**24 or n * K * d * d > 4e10
     small = n * K * d * (1 if diagonal else d) < 1e9
-    on_top = (torch.zeros(d) if ridge is None else ridge).to(z)
+    ridge = (torch.zeros(d) if ridge is None else ridge).to(z)
     starts = [(z, seed + 1000 * i) for i in range(4 if K <= 16 and small else 1)]
     if diagonal and d >= 8:
         starts.append((_bands(z), seed))
     for points, start in starts:
-        at = _seed(points, K, torch.Generator().manual_seed(start))
-        for _ in range(10 if small or points is not z else 3):  # k-means
-            near = torch.cdist(points, at).argmin(1)
-            count = torch.bincount(near, minlength=K).to(z)[:, None]
-            at = torch.where(
-                count > 0, torch.zeros_like(at).index_add_(0, near, points) / count.clamp(min=1), at
-            )
-        first, mu = (
-            torch.nn.functional.one_hot(torch.cdist(points, at).argmin(1), K).to(z),
-            z.mean(0).expand(K, d),
-        )
+        rounds = 10 if small or points is not z else 3
+        first = _group(points, K, rounds, torch.Generator().manual_seed(start))
+        mu = z.mean(0).expand(K, d)
+        # other seeds take what the first one has found
         for shrink in (2.0, 16.0, 64.0, 256.0) if points is not z or start == seed else (best.shrink,):
             share, last = first, math.inf
             for _ in range(steps):
-                count = share.sum(0).clamp(min=1e-6)
-                mu = torch.where(count[:, None] > 1e-3, share.T @ z / count[:, None], mu)
-                scatter = _scatter(z, mu, share, count, diagonal)
-                some = count.view(-1, *[1] * (scatter.dim() - 1))
-                floor, more = (
-                    (1e-6 * torch.ones(d).to(z), on_top)
-                    if diagonal
-                    else (1e-6 * torch.eye(d).to(z), on_top.diag())
-                )
-                L, lm = (
-                    _precisions((scatter + shrink * (scatter.sum(0) / n + more)) / (some + shrink) + floor),
-                    (count / n).log(),
-                )
-                nll = -_log_weights(val, mu, L, lm).logsumexp(1).mean().item() + d / 2 * math.log(2 * math.pi)
+                mu, L, log_mixing = _maximise(z, share, mu, shrink, ridge, diagonal)
+                likelihood = _log_weights(val, mu, L, log_mixing).logsumexp(1).mean().item()
+                nll = -likelihood + d / 2 * math.log(2 * math.pi)
                 if best is None or nll < best.nll:
-                    best = Clusters(mu, L, lm.double().log_softmax(0), shrink, nll)
+                    best = Clusters(mu, L, log_mixing.double().log_softmax(0), shrink, nll)
                 if nll > last - 1e-4 * abs(last) - 1e-4:
                     break
-                share, last = _log_weights(z, mu, L, lm).softmax(1), nll
+                share, last = _log_weights(z, mu, L, log_mixing).softmax(1), nll
     return best
 
 # %% ../nbs/mixtures/44_wpo_start.ipynb #b45019de
@@ -249,11 +256,8 @@ def start_network(
         return unsoftplus((diagonal - net.stab).clamp(min=1e-3 * diagonal.amin()))
 
     if isinstance(net, LowRankNet):
-        return fit(
-            net.head.weight[: net.dim],
-            net.head.bias[: net.dim],
-            raw(L if L.dim() == 2 else L.diagonal(dim1=1, dim2=2)),
-        )
+        diagonal = L if L.dim() == 2 else L.diagonal(dim1=1, dim2=2)
+        return fit(net.head.weight[: net.dim], net.head.bias[: net.dim], raw(diagonal))
     for (c0, c1), weight, bias in zip(net.spans, net.weights, net.biases):
         i, j = torch.tril_indices(c1 - c0, c1 - c0)
         if L.dim() == 2:
@@ -264,7 +268,6 @@ def start_network(
             fit(part_w, part_b, raw(L[:, c0:c1]))
             weight[on], bias[on] = part_w, part_b
             continue
-        square = L[:, c0:c1, c0:c1].diagonal_scatter(
-            raw(L[:, c0:c1, c0:c1].diagonal(dim1=1, dim2=2)), dim1=1, dim2=2
-        )
+        square = L[:, c0:c1, c0:c1]
+        square = square.diagonal_scatter(raw(square.diagonal(dim1=1, dim2=2)), dim1=1, dim2=2)
         fit(weight, bias, torch.cat([square[:, i, j], L[:, c1:, c0:c1].flatten(1)], 1))

@@ -320,7 +320,7 @@ def test_a_bench_is_saved_with_the_line_that_repeats_it_and_drawn():
         )
         test_eq(
             b.command,
-            'memtrain bench --num_batches 2 --batch_size 4 --block_size 64 --rounds 2 --save FILE.json',
+            'memtrain bench --num_batches 2 --batch_size 4 --seq_len 64 --rounds 2 --json_file FILE.json',
         )
         labels = {t.get_text() for t in b.plot().axes[0].get_yticklabels()}
         test_eq(labels, {row['label'] for row in b.ways.values()})
@@ -436,4 +436,4 @@ def test_a_cold_bench_reads_from_the_disk():
         pytest.skip('no disk here, or no way to put its files out of the page cache')
     for key in ('limit_fresh', 'nanogpt'):
         assert b.ways[key]['fetched_over_needed'] >= 0.9, (key, b.ways[key])
-    assert 'read / needed' in str(b) and b.command.endswith('--cold --save FILE.json')
+    assert 'read / needed' in str(b) and b.command.endswith('--cold --json_file FILE.json')

@@ -85,7 +85,7 @@ from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
 from memtrain.devices import find_device
 from memtrain.estimate import Step, estimate, simulate
-from memtrain.measure import CATEGORIES
+from memtrain.core import CATEGORIES
 from memtrain.model import GPT, GPTConfig
 from memtrain.train import TrainConfig, gpt_step
 

@@ -95,7 +95,7 @@ from pathlib import Path
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError, load_result
 from memtrain.estimate import Step
-from memtrain.measure import CATEGORIES
+from memtrain.core import CATEGORIES
 from memtrain.estimate import simulate
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks

@@ -1,4 +1,5 @@
-"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz` try, and every input that was found once.
+"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make
+fuzz` try, and every input that was found once.
 
 All of it in one process that has torch loaded and forks, since each fault takes a process of its own."""
 
@@ -36,7 +37,8 @@ try:
     for name in {RACES!r}: found['races'] += races.try_race(name, all_races[name], 2)['wrong']
     readers = fuzz.build(base)
     found['corpus'] = fuzz.corpus(readers)
-    found['fuzz'] = {{k: list(r['findings'].values()) for k, r in fuzz.fuzz(readers, 20, seed=1).items() if r['findings']}}
+    fuzzed = fuzz.fuzz(readers, 20, seed=1).items()
+    found['fuzz'] = {{k: list(r['findings'].values()) for k, r in fuzzed if r['findings']}}
 finally:
     os.chdir('/')
     shutil.rmtree(base, ignore_errors=True)
@@ -83,7 +85,8 @@ Path('a/b').write_text('x')
 with open('a/c', 'wb', buffering=0) as o: o.write(b'y'); o.truncate(0)
 with open('a/c', 'ab') as o: o.write(b'z'); o.flush(); os.fsync(o.fileno())
 os.replace('a/c', 'a/d'); Path('a/d').rename('a/e')
-fd = os.open('f', os.O_CREAT | os.O_WRONLY); os.write(fd, b'1'); os.pwrite(fd, b'2', 0); os.ftruncate(fd, 0); os.close(fd)
+fd = os.open('f', os.O_CREAT | os.O_WRONLY); os.write(fd, b'1'); os.pwrite(fd, b'2', 0)
+os.ftruncate(fd, 0); os.close(fd)
 shutil.copyfile('f', 'g')
 Path('f').unlink(); shutil.rmtree('a')
 print(json.dumps([k for k, _ in f.calls]))

@@ -4,7 +4,8 @@
 from memtrain.lazypickle import *
 
 # %% ../nbs/proofs/lazypickle.ipynb #42f13baf
-import builtins, contextlib, io, json, os, pickle, pickletools, random, re, struct, subprocess, sys, tempfile, zipfile, zlib
+import builtins, contextlib, io, json, os, pickle, pickletools, random, re, struct, subprocess, sys, tempfile
+import zipfile, zlib
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MemtrainError, load_result
+from memtrain.lazypickle import ITEMSIZE, LazyBytes, LazyTensor, Record, Refused, SourceFile, Truncated
 from memtrain.measure import measure_command
 
 # %% ../nbs/proofs/lazypickle.ipynb #4d9a82d6
@@ -274,10 +276,12 @@ def test_pickles_of_python_2_are_read():
         payload = bytes(k % 251 for k in range(size))
         string = b'U' + bytes([size]) if size < 256 else b'T' + struct.pack('<I', size)
         data = (
-            b'\x80\2}q\1(U\x0bbatch_labelq\2U\x15training batch 1 of 5q\3U\6labelsq\4]q\5(K\6K\teU\4dataq\6cnumpy.core.multiarray\n_reconstruct\nq\7cnumpy\nndarray\nq\x08K\0\x85q\t'
+            b'\x80\2}q\1(U\x0bbatch_labelq\2U\x15training batch 1 of 5q\3U\6labelsq\4]q\5(K\6K\teU\4dataq\6'
+            b'cnumpy.core.multiarray\n_reconstruct\nq\7cnumpy\nndarray\nq\x08K\0\x85q\t'
             b'U\1b\x87q\nRq\x0b(K\1'
             + shape
-            + b'q\x0ccnumpy\ndtype\nq\rU\2u1q\x0eK\0K\1\x87q\x0fRq\x10(K\3U\1|q\x11NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tq\x12b\x89'
+            + b'q\x0ccnumpy\ndtype\nq\rU\2u1q\x0eK\0K\1\x87q\x0fRq\x10'
+            + b'(K\3U\1|q\x11NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tq\x12b\x89'
             + string
             + payload
             + b'q\x13tq\x14bU\tfilenamesq\x15]q\x16(U\5a.pngq\x17U\5b.pngq\x18eu.'
@@ -786,7 +790,10 @@ def test_memory_does_not_grow_with_the_number_of_items():
     path = _write([{'layer_id': k % 6, 'sample_id': k // 6, 'loss': k / 7} for k in range(40_000)])
     use = "import sys\nfrom memtrain.lazypickle import *\n"
     alone = measure_command([sys.executable, '-c', use + "print(len(sys.argv))", path])
-    code = "print(sum(1 for _ in iter_pickle(sys.argv[1])), len(build_index(sys.argv[1])), 'torch' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        'print(sum(1 for _ in iter_pickle(sys.argv[1])), len(build_index(sys.argv[1])), '
+        "'torch' in sys.modules, 'numpy' in sys.modules)"
+    )
     both = measure_command([sys.executable, '-c', use + code, path])
     test_eq([alone.stdout.split(), both.stdout.split()], [['2'], ['40000', '40000', 'False', 'False']])
     assert both.peak_rss < alone.peak_rss + 8 * 2**20, (both.peak_rss, alone.peak_rss)

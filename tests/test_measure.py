@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np, psutil, torch
 from fastcore.test import test_eq
 from matplotlib.figure import Figure
-from memtrain.core import MIB, MemtrainError, format_size
+from memtrain.core import CATEGORIES, MIB, MemtrainError, format_size
 from memtrain.model import GPT, GPTConfig
 
 # %% ../nbs/memory/01_measure.ipynb #89fd60d3

@@ -752,13 +752,14 @@ def test_each_kth_block_from_the_back_is_computed_twice_and_kept_attention_once(
 
 # %% ../nbs/proofs/model.ipynb #445ded39
 def test_the_simulation_knows_every_way_to_the_byte():
-    shape = GPTConfig(200, 64, 2, 2, 64)
+    # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to less
+    shape = GPTConfig(200, 32, 2, 2, 64)
     for how, mixed in (
         (Checkpointing(2), False),
         (Checkpointing(keep='attention'), True),
         (Checkpointing(2, 'attention'), False),
     ):
-        step = checkpointed_step(shape, 8, how, mixed)
+        step = checkpointed_step(shape, 16, how, mixed)
         assert abs(simulate(*step).peak / measure_step(*step).peak - 1) < 1e-3, (how, mixed)
 
 # %% ../nbs/proofs/model.ipynb #634e63bc
@@ -1465,6 +1466,6 @@ def test_the_closed_form_leaves_other_layers_to_simulate():
         test_fail(
             lambda: estimate(shape, Step(2)),
             exc=MemtrainError,
-            contains=f'{field} {value!r} is more than the closed form knows: simulate',
+            contains=f'{field} {value!r} is more than the closed form knows: ask',
         )
     test_eq(GPTConfig(50, 8, 1, 4, 32, mlp_hidden=128, n_kv_head=4).beyond_gpt2, [])

@@ -1,17 +1,19 @@
 "What `import memtrain` gives, and when."
 
-import ast, os, shutil, subprocess, sys, zipfile
+import ast, contextlib, io, json, os, re, shutil, subprocess, sys, zipfile
 from pathlib import Path
 
 import pytest
 
 import memtrain
+from memtrain.cli import COMMANDS, main
 
 
 def test_core_names_come_when_they_are_asked_for():
     code = (
-        "import sys, memtrain; heavy = {'torch', 'numpy', 'matplotlib'}; print(sorted(heavy & set(sys.modules))); memtrain.TokenShards; print('torch' in sys.modules);"
-        "memtrain.TokenLoader; print('torch' in sys.modules, memtrain.plan.plan.__name__)"
+        "import sys, memtrain; heavy = {'torch', 'numpy', 'matplotlib'}; print(sorted(heavy &"
+        " set(sys.modules))); memtrain.TokenShards; print('torch' in sys.modules);memtrain.TokenLoader;"
+        " print('torch' in sys.modules, memtrain.plan.plan.__name__)"
     )
     assert subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -53,3 +55,40 @@ def test_an_editable_clone_is_found_from_the_folder_around_it(tmp_path):
         text=True,
     )
     assert said.stdout.strip() == str(clone / "memtrain/__init__.py"), said.stderr
+
+
+def test_texts_name_what_is_there():
+    "Pages and versions that a text names are there, and a line to run has the flags that `--help` shows"
+    root = Path(memtrain.__file__).parents[1]
+    sources = {p.name: p.read_text(encoding="utf-8") for p in sorted((root / "memtrain").glob("*.py"))}
+    for name, text in sources.items():
+        for found in re.findall(r"version (\d+\.\d+)", text):
+            assert found in memtrain.__version__, (name, found)
+        for command, rest in re.findall(r"memtrain ([a-z][a-z-]+)((?: (?:--)?[\w{}.:!']+)+)", text):
+            if command in COMMANDS:
+                unknown = set(re.findall(r"--(\w+)", rest)) - shown_flags(command)
+                assert not unknown, (name, command, unknown)
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    pages = {p.stem for p in (root / "nbs").rglob("*.ipynb")}
+    named = re.findall(r"nbs/(?:\w+/)*([\w*]+)\.ipynb|\.edit/(\w+)\.py", makefile)
+    assert {name for pair in named for name in pair if name} - {"*"} <= pages
+    assert "one of nbs/*.ipynb" not in makefile  # the pages are in folders
+
+
+def test_results_name_sources_that_are_there():
+    results = Path(memtrain.__file__).parents[1] / "results"
+    for path in results.glob("bench*.json"):
+        for way in json.loads(path.read_text(encoding="utf-8"))["values"].get("ways", {}).values():
+            source = way.get("source", "")
+            assert not source or "://" in source or (results.parent / "nbs" / "measured" / source).exists(), (
+                path.name,
+                source,
+            )
+
+
+def shown_flags(command):
+    "The flags that the `--help` of `command` lists"
+    with contextlib.redirect_stdout(io.StringIO()) as told, pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = told.getvalue().partition("options")[2]  # what is above tells of older names
+    return set(re.findall(r"--(\w+)", text))

@@ -64,7 +64,7 @@ from fastcore.test import test_eq, test_fail
 from IPython.display import Markdown
 from memtrain.core import MemtrainError, format_size, load_result
 from memtrain.stream import *
-from memtrain.stream import _AT_ONCE, _Cache, _Filling, _PROCESS, _Share, _Workers
+from memtrain.stream import _AT_ONCE, _PROCESS, _Share, _Workers
 from memtrain.text import hash_document
 from memtrain.tokenization import ByteTokenizer, train_bpe
 
@@ -116,7 +116,8 @@ def test_solution_what_two_workers_read_with_and_without_dedup():
             )
 
 # %% ../nbs/proofs/stream.ipynb #b7882dba
-import contextlib, copy, gzip, importlib, importlib.util, io, json, os, pickle, random, shutil, signal, subprocess, sys, sysconfig, tempfile, threading, time, tracemalloc
+import contextlib, copy, gzip, importlib, importlib.util, io, json, os, random, shutil, subprocess
+import sys, sysconfig, tempfile, threading, time, tracemalloc
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,8 +132,7 @@ from memtrain.loader import permute
 from memtrain.prepare import prepare
 from memtrain.text import hash_document, read_documents
 from memtrain.tokenization import ByteTokenizer, CharTokenizer, open_tokenizer, train_bpe
-from memtrain.folders import checksum, read_json, write_json
-from memtrain.shards import MANIFEST, TokenShards
+from memtrain.shards import TokenShards
 from memtrain.stream import (
     _is_name,
     JoinedRows,
@@ -505,7 +505,6 @@ def test_wrong_options_are_one_line():
         ({'val_fraction': 1}, 'val_fraction 1'),
         ({'seed': -1}, 'seed -1'),
         ({'dedup_memory': '1kB'}, "dedup_memory '1kB'"),
-        ({'cache_dir': 'x'}, 'nothing tells whether it will be the same'),
         ({'part_kib': 0}, 'part_kib 0'),
     ):
         test_fail(lambda: DocumentStream(['a text'], 'bytes', **options), contains=said, exc=MemtrainError)
@@ -644,7 +643,7 @@ def test_two_data_sets_of_one_length_are_not_taken_for_each_other():
     if not importlib.util.find_spec('datasets'):
         return
     a, b = (hf_datasets().Dataset.from_dict({'text': [letter] * 5}) for letter in 'ab')
-    assert open_source(a).lasting != open_source(b).lasting
+    assert open_source(a).identity != open_source(b).identity
 
 # %% ../nbs/proofs/stream.ipynb #3a63a869
 def test_one_large_file_is_dealt_out_evenly():
@@ -671,14 +670,14 @@ def test_the_fast_tokenizer_is_tried():
     test_eq(tokenizer.engine, 'tiktoken')
 
 # %% ../nbs/proofs/stream.ipynb #6c8c6b06
-def peak_of_an_epoch(folder, **options):
-    "The most that an epoch over `folder` allocates, bytes"
-    stream = DocumentStream(folder, 'bytes', threads=2, dedup=False, **options)
+def peak_of_an_epoch(folder, pause=0):
+    "(the most that an epoch over `folder` allocates, what was promised), bytes; `pause` seconds for each group"
+    stream = DocumentStream(folder, 'bytes', threads=2, dedup=False, part_kib=64)
     tracemalloc.start()
     for _ in stream.groups(0):
-        pass
+        time.sleep(pause)
     try:
-        return tracemalloc.get_traced_memory()[1]
+        return tracemalloc.get_traced_memory()[1], sum(stream.predict_memory().values())
     finally:
         tracemalloc.stop()
 
@@ -690,27 +689,15 @@ def test_memory_does_not_grow_with_the_corpus():
             (d / name).mkdir()
             for i in range(files):
                 (d / name / f'{i}.txt').write_text(''.join(f'line {i} {j}\n' for j in range(size // 13)))
-        peaks = {p.name: peak_of_an_epoch(p, part_kib=64) for p in sorted(d.iterdir())}
-        assert max(peaks.values()) < 1.3 * peaks['small'], peaks
+        peak_of_an_epoch(d / 'small')  # what is made once in a process
+        # how much of what may be under way is there at once is up to the threads: the promise holds for any
+        for pause in (0, 0.01):
+            for folder in sorted(d.iterdir()):
+                peak, promised = peak_of_an_epoch(folder, pause)
+                assert peak < promised < 6_000_000, (folder.name, pause, peak, promised)
 
 # %% ../nbs/proofs/stream.ipynb #f161fa87
-CACHES = (
-    dict(cache_size='1GB'),
-    dict(cache_size='60kB'),
-    dict(cache_size='60kB', cache_dir='a'),
-    dict(cache_dir='b'),
-)
-
-
-def cached(d, source, cache, **options):
-    "A stream with a cache, in a folder below `d` if it has one"
-    return DocumentStream(
-        source,
-        'bytes',
-        **SMALL,
-        **options,
-        **cache | ({'cache_dir': Path(d) / cache['cache_dir']} if 'cache_dir' in cache else {}),
-    )
+CACHES = '1GB', '60kB'
 
 
 def test_a_cache_changes_nothing_about_the_documents():
@@ -722,158 +709,50 @@ def test_a_cache_changes_nothing_about_the_documents():
             {'share': 1, 'shares': 2},
             {'share': 1, 'shares': 2, 'dedup': False, 'split': 'val', 'val_fraction': 0.4},
         ):
-            want = [
-                list(DocumentStream(source, 'bytes', **SMALL, **options).groups(epoch)) for epoch in range(3)
-            ]
-            for cache in CACHES:
-                stream = cached(d, source, cache, **options)
+            plain = DocumentStream(source, 'bytes', **SMALL, **options)
+            want = [list(plain.groups(epoch)) for epoch in range(3)]
+            for size in CACHES:
+                stream = DocumentStream(source, 'bytes', **SMALL, **options, cache_size=size)
                 for epoch in range(3):
-                    assert_same_groups(stream.groups(epoch), want[epoch])
+                    test_eq(documents_of(stream.groups(epoch)), documents_of(want[epoch]))
                 for i in range(0, len(want[2]), 9):
-                    assert_same_groups(stream.groups(2, want[2][i][2]), want[2][i + 1 :])
+                    rest = stream.groups(2, want[2][i][2])
+                    test_eq(documents_of(rest), documents_of(want[2][i + 1 :]))
 
 # %% ../nbs/proofs/stream.ipynb #a07b225e
 def test_a_second_epoch_does_not_touch_the_source():
     with tempfile.TemporaryDirectory() as d:
-        for cache in (c for c in CACHES if c != dict(cache_size='60kB')):
-            source = open_source(make_corpus(Path(d) / 'in', files=2))
-            stream = cached(d, source, cache)
-            first = documents_of(stream.groups(0))
-            shutil.rmtree(Path(d) / 'in')
-            test_eq(sorted(documents_of(stream.groups(1))), sorted(first))
-            test_eq(bool(stream.cache.disk), 'cache_dir' in cache)
+        source = open_source(make_corpus(Path(d) / 'in', files=2))
+        stream = DocumentStream(source, 'bytes', **SMALL, cache_size='1GB')
+        first = documents_of(stream.groups(0))
+        shutil.rmtree(Path(d) / 'in')
+        test_eq(sorted(documents_of(stream.groups(1))), sorted(first))
 
 # %% ../nbs/proofs/stream.ipynb #1adc1cd1
-def test_memory_holds_what_fits_and_the_disk_the_rest():
+def test_a_cache_holds_what_fits():
     with tempfile.TemporaryDirectory() as d:
         source = open_source(make_corpus(Path(d) / 'in', files=3))
-        small, disk = (
-            cached(d, source, c) for c in (dict(cache_size='60kB'), dict(cache_size='60kB', cache_dir='x'))
-        )
-        for stream in (small, disk):
-            list(stream.groups(0))
-        assert 0 < len(small.cache.memory) < len(source) and small.cache.bytes <= 60_000
-        assert disk.cache.disk and not disk.cache.memory
-        tokens = sum(disk.cache.disk.manifest['tokens'].values())
-        assert tokens >= disk.counts['tokens'] and len(list((Path(d) / 'x').iterdir())) == 1
+        stream = DocumentStream(source, 'bytes', **SMALL, cache_size='60kB')
+        list(stream.groups(0))
+        cache = stream.parts.cache
+        assert 5 < len(cache.made) and 50_000 < cache.bytes <= 60_000
+        assert 0 < sum(cache.find(i) is not None for i in range(len(source))) < len(source)
 
 # %% ../nbs/proofs/stream.ipynb #334e5a0a
-def test_another_process_finds_the_cache_and_another_stream_does_not():
-    with tempfile.TemporaryDirectory() as d:
-        make_corpus(Path(d) / 'in', files=1)
-        source, cache = (lambda: open_source(Path(d) / 'in')), dict(cache_dir='x')
-        list(cached(d, source(), cache).groups(0))
-        assert (
-            cached(d, source(), cache, seed=5).cache.disk
-            and pickle.loads(pickle.dumps(cached(d, source(), cache))).cache.disk
-        )
-        for options in (
-            dict(dedup=False),
-            dict(min_chars=3),
-            dict(val_fraction=0.1),
-            dict(share=1, shares=2),
-        ):
-            assert not cached(d, source(), cache, **options).cache.disk
-        list(cached(d, source(), cache, val_fraction=0.3).groups(0))
-        assert not cached(d, source(), cache, val_fraction=0.3, split='val').cache.disk
-        list(cached(d, source(), cache, dedup=False, share=0, shares=2).groups(0))
-        assert not cached(d, source(), cache, dedup=False, share=1, shares=2).cache.disk
-        (Path(d) / 'file').touch()
-        for folder, said in (
-            (Path(d) / 'in', 'lies in'),
-            (Path(d) / 'in/deep/er', 'lies in'),
-            (Path(d) / 'file', "can't be made"),
-            (Path(d) / 'file/x', "can't be made"),
-        ):
-            test_fail(
-                lambda: DocumentStream(source(), 'bytes', cache_dir=folder), contains=said, exc=MemtrainError
-            )
-        other = CharTokenizer({*'abc'})
-        assert not DocumentStream(source(), other, cache_dir=Path(d) / 'x', **SMALL).cache.disk
-        os.utime(Path(d) / 'in/0.txt', (1, 1))
-        assert not cached(d, source(), cache).cache.disk
-
-# %% ../nbs/proofs/stream.ipynb #137d6980
-def test_a_damaged_cache_is_told():
-    with tempfile.TemporaryDirectory() as d:
-        source, cache = make_corpus(Path(d) / 'in', files=1), dict(cache_dir='x')
-        list(cached(d, source, cache).groups(0))
-        folder = next(p for p in Path(d, 'x').iterdir() if (p / MANIFEST).exists())
-        m = read_json(folder / MANIFEST)
-        for file in folder.glob('train/*.*'):
-            whole = file.read_bytes()
-            for bad in (whole[:-8], b'', None) + (
-                (bytes(len(whole) - 8) + whole[-8:], b'\xff' * len(whole)) if file.suffix == '.idx' else ()
-            ):
-                file.unlink() if bad is None else file.write_bytes(bad)
-                try:
-                    list(cached(d, source, cache).groups(1))
-                except MemtrainError as e:
-                    assert str(folder) in str(e), e
-                # other ends, the same tokens: `verify` finds it
-                else:
-                    assert file.suffix == '.idx' and bad and bad[0] == 0, (file, bad)
-            file.write_bytes(whole)
-        for bad in (
-            None,
-            [],
-            7,
-            [1],
-            ['x'] * 5,
-            m['cache'][:-5],
-            [10**30] * 5,
-            [*m['cache'][:-1], -4],
-            [0] * 10,
-        ):
-            write_json(folder / MANIFEST, {**m, 'cache': bad, 'checksum': checksum({**m, 'cache': bad})})
-            test_fail(
-                lambda: list(cached(d, source, cache).groups(1)),
-                contains='a damaged cache; remove',
-                exc=MemtrainError,
-            )
-
-# %% ../nbs/proofs/stream.ipynb #27415927
-def test_a_killed_run_leaves_no_cache():
-    with tempfile.TemporaryDirectory() as d:
-        make_corpus(Path(d) / 'in', files=2)
-        code = (
-            "import os, signal\nfrom memtrain.stream import DocumentStream\n"
-            f"groups = DocumentStream({str(Path(d) / 'in')!r}, 'bytes', part_kib=4, document_kib=2, cache_dir={str(Path(d) / 'x')!r}).groups(0)\n"
-            "for _ in range(20): next(groups)\nos.kill(os.getpid(), signal.SIGKILL)"
-        )
-        test_eq(subprocess.run([sys.executable, '-c', code]).returncode, -signal.SIGKILL)
-        (half,) = (Path(d) / 'x').iterdir()
-        stream = cached(d, Path(d) / 'in', dict(cache_dir='x'))
-        assert half.name.endswith('.tmp') and stream.cache.disk is None
-        assert_same_groups(stream.groups(0), DocumentStream(Path(d) / 'in', 'bytes', **SMALL).groups(0))
-        assert stream.cache.disk and not half.exists()
-
-# %% ../nbs/proofs/stream.ipynb #6baa7d67
 def test_an_interrupted_epoch_leaves_what_is_whole():
     with tempfile.TemporaryDirectory() as d:
         source = open_source(make_corpus(Path(d) / 'in', files=2))
         plain = DocumentStream(source, 'bytes', **SMALL)
         want = [list(plain.groups(epoch)) for epoch in range(2)]
-        for cache in CACHES:
-            stream = cached(d, source, cache)
+        for size in CACHES:
+            stream = DocumentStream(source, 'bytes', **SMALL, cache_size=size)
             groups = stream.groups(0)
             for _ in range(9):
                 next(groups)
             groups.close()
-            assert_same_groups(stream.groups(0, want[0][8][2]), want[0][9:])
+            test_eq(documents_of(stream.groups(0, want[0][8][2])), documents_of(want[0][9:]))
             for epoch in (1, 0):
-                assert_same_groups(stream.groups(epoch), want[epoch])
-            test_eq(bool(stream.cache.disk), 'cache_dir' in cache)
-
-# %% ../nbs/proofs/stream.ipynb #27817054
-def test_clear_cache_removes_caches_and_nothing_else():
-    with tempfile.TemporaryDirectory() as d:
-        list(cached(d, make_corpus(Path(d) / 'in', files=1), dict(cache_dir='x')).groups(0))
-        (Path(d) / 'x/mine').mkdir()
-        (Path(d) / 'x/mine/notes.txt').write_text('keep')
-        assert clear_cache(Path(d) / 'x') > 1000
-        test_eq([p.name for p in (Path(d) / 'x').rglob('*')], ['mine', 'notes.txt'])
-        test_eq((clear_cache(Path(d) / 'x'), clear_cache(Path(d) / 'gone')), (0, 0))
+                test_eq(documents_of(stream.groups(epoch)), documents_of(want[epoch]))
 
 # %% ../nbs/proofs/stream.ipynb #2422d05e
 def test_a_vocabulary_and_tokens_are_those_of_prepare():
@@ -1188,7 +1067,7 @@ def test_streams_resume_exactly_in_a_corpus_of_many_parts():
         for kw in (
             dict(),
             dict(documents='pack', dedup=False, rank=1, world_size=2),
-            dict(cache_dir=f'{d}/c', documents='split'),
+            dict(cache_size='1MB', documents='split'),
             dict(num_workers=2),
         ):
             resumes_exactly(5, dict(source=corpus, part_kib=4, document_kib=2, block_size=256, **kw))
@@ -1414,12 +1293,7 @@ def test_a_cache_changes_nothing():
             return [batch for _ in range(3) for batch in stream]
 
         plain = epochs()
-        assert (
-            same(epochs(cache_size='1MB'), plain)
-            and same(epochs(cache_dir=f'{d}/kept'), plain)
-            and same(epochs(cache_dir=f'{d}/kept'), plain)
-        )
-        assert same(epochs(num_workers=2, cache_dir=f'{d}/kept'), epochs(num_workers=2))
+        assert same(epochs(cache_size='1MB'), plain)
 
 # %% ../nbs/proofs/stream.ipynb #f1ff4054
 def nothing_came(stream):
@@ -1459,7 +1333,7 @@ def test_states_that_belong_elsewhere_are_refused():
         ({'shuffle_buffer_size': -1}, 'less than 0'),
         ({'max_examples': 0}, 'max_examples 0'),
         ({'num_workers': -1}, 'num_workers -1'),
-        ({'num_workers': 1, 'cache_size': 5}, 'give a cache_dir'),
+        ({'num_workers': 1, 'cache_size': 5}, 'or prepare shards'),
     ):
         test_fail(lambda: open_stream(**kw), contains=said)
     # one of two ranks has the only document

@@ -12,6 +12,7 @@ import torch
 from fastcore.test import test_eq
 from hypothesis import given, settings, strategies as st
 from memtrain.lazypickle import LazyTensor
+from memtrain.trace_files import _TraceEncoder
 
 # %% ../nbs/reference/66_trace_files.ipynb #cfa92b54
 plain_values = st.recursive(
@@ -36,5 +37,5 @@ plain_values = st.recursive(
 @given(plain_values)
 @settings(max_examples=30, deadline=None)
 def test_plain_fields_survive_being_text(value):
-    text = json.dumps(TraceEncoder(None).encode(value, 'x'))
+    text = json.dumps(_TraceEncoder(None).encode(value, 'x'))
     test_eq(repr(decode_fields(json.loads(text), [])), repr(value))

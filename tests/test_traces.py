@@ -17,6 +17,7 @@ from safetensors import safe_open
 from memtrain.core import MIB, MemtrainError, format_size, load_result
 from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, build_index
 from memtrain.traces import _arrange
+from memtrain.trace_files import verify_traces
 
 # %% ../nbs/experts/31_traces.ipynb #313128be
 @pytest.mark.page
@@ -81,7 +82,8 @@ from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
 from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
 from memtrain.measure import measure_command
 from memtrain.folders import UNFINISHED, FolderWriter, lock_folder, sha256_text
-from memtrain.trace_files import SampleNumbers, manifest_bytes
+from memtrain.trace_files import SEED_METADATA, TRACE_MANIFEST, SampleNumbers, is_traces, manifest_bytes
+from memtrain.trace_files import read_trace_manifest, verify_traces
 
 # %% ../nbs/proofs/traces.ipynb #4f8adca7
 @contextlib.contextmanager
@@ -214,7 +216,8 @@ def odd_tensors():
         big.requires_grad_(),
         torch.zeros(0, 3),
     )
-    for name in 'bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 uint16 uint32 uint64 float8_e4m3fn float8_e5m2'.split():
+    names = 'bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128'
+    for name in f'{names} uint16 uint32 uint64 float8_e4m3fn float8_e5m2'.split():
         yield torch.arange(3).to(getattr(torch, name))
     table = np.arange(60, dtype='f4').reshape(3, 4, 5)
     yield from (
@@ -534,7 +537,10 @@ def test_a_shard_that_is_missing_ends_a_resumed_run():
 
 # %% ../nbs/proofs/traces.ipynb #95c6b798
 def start_sharding(source, out, mb, resume=False, preamble='pass'):
-    code = f'{preamble}; import sys; from memtrain.traces import shard_traces; shard_traces(sys.argv[1], sys.argv[2], float(sys.argv[3]), resume=sys.argv[4] == "True")'
+    code = (
+        f'{preamble}; import sys; from memtrain.traces import shard_traces; '
+        'shard_traces(sys.argv[1], sys.argv[2], float(sys.argv[3]), resume=sys.argv[4] == "True")'
+    )
     return subprocess.Popen(
         [sys.executable, '-c', code, source, out, str(mb), str(resume)],
         stdout=subprocess.DEVNULL,
@@ -573,7 +579,8 @@ def test_no_room_is_one_line_and_can_be_resumed():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         path = save(make_traces(30), d / 'x.pkl')
-        limit = 'import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))'
+        limit = 'import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); '
+        limit += 'resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))'
         process = start_sharding(path, d / 'o', 1, preamble=limit)
         error = process.communicate()[1].splitlines()[-1]
         assert (
@@ -596,7 +603,8 @@ def test_no_room_is_one_line_and_can_be_resumed():
         try:
             test_fail(
                 lambda: shard_traces(path, d / 'o', 0.05),
-                contains='No space left on device): make room there, and run again with resume: whole shards stay',
+                contains='No space left on device): '
+                'make room there, and run again with resume: whole shards stay',
             )
         finally:
             os.write = real
@@ -655,7 +663,8 @@ def test_two_writers_are_kept_apart_and_a_change_is_noticed():
         d = Path(d)
         path = save(make_traces(6), d / 'x.pkl')
         (d / 'o').mkdir()
-        code = 'import sys, time; from memtrain.folders import lock_folder; lock = lock_folder(sys.argv[1]); lock.__enter__(); print(flush=True); time.sleep(60)'
+        code = 'import sys, time; from memtrain.folders import lock_folder; '
+        code += 'lock = lock_folder(sys.argv[1]); lock.__enter__(); print(flush=True); time.sleep(60)'
         holder = subprocess.Popen([sys.executable, '-c', code, d / 'o'], stdout=subprocess.PIPE)
         holder.stdout.readline()
         for job in (
@@ -1131,7 +1140,9 @@ def test_a_writer_that_fails_keeps_whole_shards():
 
 # %% ../nbs/proofs/traces.ipynb #d9a099c5
 def test_memory_does_not_grow_with_the_file():
-    code = 'import os, sys; os.fsync = lambda fd: None; from memtrain.traces import shard_traces; shard_traces(sys.argv[1], sys.argv[2], float(sys.argv[3])) if len(sys.argv) > 1 else 0; print("torch" in sys.modules)'
+    code = 'import os, sys; os.fsync = lambda fd: None; from memtrain.traces import shard_traces; '
+    code += 'shard_traces(sys.argv[1], sys.argv[2], float(sys.argv[3])) if len(sys.argv) > 1 else 0; '
+    code += 'print("torch" in sys.modules)'
     with tempfile.TemporaryDirectory() as d:
         d, peaks = Path(d), {}
         base = measure_command([sys.executable, '-c', code])

@@ -594,6 +594,13 @@ def test_a_short_run_learns_and_is_kept():
             contains='holds a run already',
         )
 
+
+def test_a_run_leaves_chance_as_it_was():
+    before = torch.get_rng_state()
+    for kw in ({}, dict(start='samples'), dict(rank=1, strategy='chunked')):
+        WPOTrainer(short(max_iters=2, **kw), device='cpu').run()
+        assert torch.equal(torch.get_rng_state(), before), kw
+
 # %% ../nbs/proofs/wpo_train.ipynb #dea6033e
 def losses(folder):
     return [(m['iter'], m['loss'], m['grad_norm']) for m in read_metrics(Path(folder) / 'metrics.jsonl')]

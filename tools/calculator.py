@@ -1,4 +1,5 @@
-"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with tools/calculator.js
+"""The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with
+tools/calculator.js
 and what that evaluates: recorded laws, models, cards."""
 
 import base64, configparser, json, re, sys, zlib
@@ -29,7 +30,8 @@ def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
     from memtrain.devices import DEVICES
     from memtrain.families import list_models
-    from memtrain.measure import CATEGORIES, CATEGORY_COLORS
+    from memtrain.core import CATEGORIES
+    from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
@@ -55,7 +57,8 @@ def gathered(root: Path) -> dict:
 
 
 def packed(root: Path) -> str:
-    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes other
+    """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes
+    other
     bytes for the same."""
     data = json.loads(json.dumps(gathered(root)))
     made = (root / DEST).read_text(encoding="utf-8") if (root / DEST).exists() else ""

@@ -1,6 +1,9 @@
-"""What is wrong with the pages before Quarto sees them. Each is prepared as nbdev does it, which takes some seconds
-for all, and what Quarto is handed is read: links and what they lead to, options of cells, words for pictures. Then
-what is stored: errors, paths of one machine, outputs older than their code. What Quarto makes of it isn't checked here:
+"""What is wrong with the pages before Quarto sees them. Each is prepared as nbdev does it, which takes
+some seconds
+for all, and what Quarto is handed is read: links and what they lead to, options of cells, words for
+pictures. Then
+what is stored: errors, paths of one machine, outputs older than their code. What Quarto makes of it isn't
+checked here:
 tools/check_site.py reads the site that it built."""
 
 import ast, os, re, sys
@@ -99,7 +102,8 @@ def check_links(root: Path, pages: list[Page]) -> list[str]:
 
 
 def broken(root: Path, path: Path, url: str, ids: dict, made: dict) -> str | None:
-    "What is wrong with `url` in the document at `path`, if anything; `made` has the notebooks by their pages."
+    """What is wrong with `url` in the document at `path`, if anything; `made` has the notebooks by their
+    pages."""
     conf = get_config()
     hosted = f"{conf.git_url}/blob/{conf.branch}/"
     file, _, anchor = url.partition("#")
@@ -114,7 +118,10 @@ def broken(root: Path, path: Path, url: str, ids: dict, made: dict) -> str | Non
         return f"link to {url}, which isn't there: correct it (pages are linked to by their notebooks)"
     nbs = root / "nbs"
     if path.is_relative_to(nbs) and not target.is_relative_to(nbs):
-        return f"link to {url}, which lies outside nbs/ and so isn't on the site: link to it on the repository's host"
+        return (
+            f"link to {url}, which lies outside nbs/ and so isn't on the site: link to it on the repository's"
+            " host"
+        )
     if anchor and target in ids and anchor not in ids[target]:
         return f"link to {url}, but {target.name} has no heading with the id {anchor}: correct it"
 
@@ -189,8 +196,8 @@ def check_titles(root: Path, pages: list[Page]) -> list[str]:
             )
         elif any(o.strip() and not re.match(r"# |> ", o) for o in title):
             res.append(
-                f"{page.name}: the title cell has more than title and subtitle, and the site leaves the rest out: "
-                "move it to the next cell"
+                f"{page.name}: the title cell has more than title and subtitle, and the site leaves the rest"
+                " out: move it to the next cell"
             )
         own = next(
             (o.directives_["default_exp"][0] for o in page.code if "default_exp" in o.directives_), None
@@ -205,7 +212,8 @@ def check_titles(root: Path, pages: list[Page]) -> list[str]:
 
 
 def check_outputs(root: Path, pages: list[Page]) -> list[str]:
-    "Stored errors and stderr, paths of one machine, notebooks that were never run, outputs older than their code."
+    """Stored errors and stderr, paths of one machine, notebooks that were never run, outputs older than
+    their code."""
     res = []
     for page in pages:
         again = f"run 'make run NB={page.name}'"
@@ -216,7 +224,8 @@ def check_outputs(root: Path, pages: list[Page]) -> list[str]:
                 if found or str(root) in text:
                     path = found[0] if found else root
                     res.append(
-                        f"{where}: its {kind} has a path of one machine, {path}: use a relative one, and {again}"
+                        f"{where}: its {kind} has a path of one machine, {path}: use a relative one, and"
+                        f" {again}"
                     )
             for o in outputs:
                 if o.get("output_type") == "error":
@@ -238,7 +247,8 @@ def check_calculator(root: Path, pages: list[Page]) -> list[str]:
     newest = made.read_text(encoding="utf-8").strip() if made.is_file() else ""
     shown = [(page, c, texts(o)) for page in pages for c in page.code for o in c.get("outputs", [])]
     return [
-        f"{cell_name(page.path, c)}: the calculator is older than nbs/assets/calculator.html: run 'make run NB={page.name}'"
+        f"{cell_name(page.path, c)}: the calculator is older than nbs/assets/calculator.html: run 'make run"
+        f" NB={page.name}'"
         for page, c, text in shown
         if 'class="mt-calc"' in text and newest not in text
     ]
@@ -273,7 +283,8 @@ def parsed(cell) -> list[ast.stmt]:
 
 
 def mentions(page: Page, name: str, home) -> bool:
-    "Is `name` used or spoken of on `page`, outside of its own definition in cell `home`, tests and hidden cells?"
+    """Is `name` used or spoken of on `page`, outside of its own definition in cell `home`, tests and
+    hidden cells?"""
     word = re.compile(rf"\b{re.escape(name)}\b")
     shown = [c for c in page.cells if not {"test", "hide"} & c.directives_.keys()]
     if any(word.search(c.source) for c in shown if c is not home):
@@ -301,7 +312,8 @@ def check_names(root: Path, pages: list[Page]) -> list[str]:
                     res.append(f"{where}: public `{name}` is defined in a hidden cell: take '#| hide' out")
                 elif not mentions(page, name, c):
                     res.append(
-                        f"{where}: public `{name}` is never shown on its page: add an example, or a _ before it"
+                        f"{where}: public `{name}` is never shown on its page: add an example, or a _"
+                        " before it"
                     )
     return res
 

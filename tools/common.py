@@ -94,7 +94,8 @@ def report(lines: list[str]) -> int:
 
 
 def definitions(source: str) -> list:
-    "Functions and classes that a cell with `source` makes public, `@patch`ed methods too; none of what isn't Python."
+    """Functions and classes that a cell with `source` makes public, `@patch`ed methods too; none of what
+    isn't Python."""
     try:
         return [o for o in ast.parse(source).body if isinstance(o, DEFS) and is_public(symbol(o))]
     except SyntaxError:

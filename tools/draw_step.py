@@ -1,6 +1,8 @@
-"""A training step of GPT-2 small as a picture for a wall, nbs/assets/step.svg: every byte over the events of the step by what it is for, and the events of the loss enlarged.
+"""A training step of GPT-2 small as a picture for a wall, nbs/assets/step.svg: every byte over the events
+of the step by what it is for, and the events of the loss enlarged.
 
-`python tools/draw_step.py` simulates the step, for some seconds, and writes the picture. Its `<desc>` holds the figures, which a test lays beside the closed form."""
+`python tools/draw_step.py` simulates the step, for some seconds, and writes the picture. Its `<desc>`
+holds the figures, which a test lays beside the closed form."""
 
 import json, sys
 from html import escape
@@ -9,7 +11,8 @@ import numpy as np
 
 from memtrain.core import GIB, format_size
 from memtrain.estimate import simulate
-from memtrain.measure import CATEGORIES, CATEGORY_COLORS, Trace
+from memtrain.core import CATEGORIES
+from memtrain.measure import CATEGORY_COLORS, Trace
 from memtrain.model import count_params, named_config
 from memtrain.train import TrainConfig, gpt_step
 
@@ -67,16 +70,16 @@ def areas(levels: np.ndarray, top: int, height: int, highest: float) -> str:
                 f"V{y:.1f}H{(a if back else b):.1f}" for a, b, y in (reversed(runs) if back else runs)
             )
 
-        out.append(
-            f'<path fill="{CATEGORY_COLORS[name]}" d="M{LEFT},{base - lower[0]:.1f}{along(upper)}{along(lower, True)}Z"><title>{name}</title></path>'
-        )
+        area = f"M{LEFT},{base - lower[0]:.1f}{along(upper)}{along(lower, True)}Z"
+        out.append(f'<path fill="{CATEGORY_COLORS[name]}" d="{area}"><title>{name}</title></path>')
     return "\n".join(out)
 
 
 def axis(top: int, height: int, highest: float) -> str:
     "Lines and numbers for every 2 GiB"
     return "\n".join(
-        f'<path class="line" d="M{LEFT},{y:.1f}h{WIDE}"/><text class="small" x="{LEFT - 10}" y="{y + 5:.1f}" text-anchor="end">{n}{" GiB" * (n + 2 > highest / GIB)}</text>'
+        f'<path class="line" d="M{LEFT},{y:.1f}h{WIDE}"/><text class="small" x="{LEFT - 10}" y="{y + 5:.1f}"'
+        f' text-anchor="end">{n}{" GiB" * (n + 2 > highest / GIB)}</text>'
         for n in range(0, int(highest / GIB) + 1, 2)
         for y in [top + height - height * n * GIB / highest]
     )
@@ -127,15 +130,19 @@ def draw(trace: Trace) -> str:
     turn = min(start for name, start, _ in trace.spans if name == "backward" and start > first)
     words = [
         f'<text class="title" x="{LEFT}" y="62">One training step of GPT-2 small</text>',
-        f'<text class="sub" x="{LEFT}" y="94">{count_params(config) / 1e6:.0f}M parameters, {BATCH} windows of {config.block_size:,} tokens, float32, AdamW: every byte of {told["events"]:,} allocations and frees, simulated for a GPU. '
-        f'Peak {format_size(trace.peak)}.</text>',
+        (
+            f'<text class="sub" x="{LEFT}" y="94">{count_params(config) / 1e6:.0f}M parameters, {BATCH}'
+            f' windows of {config.block_size:,} tokens, float32, AdamW: every byte of {told["events"]:,}'
+            f' allocations and frees, simulated for a GPU. Peak {format_size(trace.peak)}.</text>'
+        ),
     ]
     for name, start, end in (
         ("forward pass", first, turn),
         ("backward pass, then the update", turn, trace.events),
     ):
         words.append(
-            f'<path class="line" d="M{x(start):.1f},{top - 14}v{height + 14}"/><text class="small" x="{x(start) + 6:.1f}" y="{top - 4}">{name}</text>'
+            f'<path class="line" d="M{x(start):.1f},{top - 14}v{height + 14}"/><text class="small"'
+            f' x="{x(start) + 6:.1f}" y="{top - 4}">{name}</text>'
         )
     layers = [blk.start for blk in trace.blocks if blk.op == "aten::gelu" and blk.start > first]
     words += [
@@ -144,32 +151,50 @@ def draw(trace: Trace) -> str:
         if n in (1, len(layers))
     ]
     words.append(
-        f'<text class="tiny" x="{x(turn) + 30:.1f}" y="{top + height + 16}">up through layers 1 to {len(layers)}, and down again</text>'
+        f'<text class="tiny" x="{x(turn) + 30:.1f}" y="{top + height + 16}">up through layers 1 to'
+        f' {len(layers)}, and down again</text>'
     )
     peak = top + height - height * trace.peak / highest
     words.append(
-        f'<text class="small" x="{x(trace.peak_event) - 12:.1f}" y="{peak + 4:.1f}" text-anchor="end">peak: {told["loss_share"]:.0%} of it is the loss</text>'
+        f'<text class="small" x="{x(trace.peak_event) - 12:.1f}" y="{peak + 4:.1f}" text-anchor="end">peak:'
+        f' {told["loss_share"]:.0%} of it is the loss</text>'
     )
-    funnel = f'<path fill="#e6a23c" opacity=".15" d="M{x(a):.1f},{top + height}H{x(b):.1f}L{LEFT + WIDE},{low}H{LEFT}Z"/>'
+    funnel = (
+        '<path fill="#e6a23c" opacity=".15"'
+        f' d="M{x(a):.1f},{top + height}H{x(b):.1f}L{LEFT + WIDE},{low}H{LEFT}Z"/>'
+    )
     marks = [
-        f'<path class="line" d="M{zoom(at + 0.5):.1f},{low + short}v8"/><text class="tiny" transform="translate({zoom(at + 0.5) + 4:.1f},{low + short + 18}) rotate(-32)" text-anchor="end">{escape(what)}</text>'
+        f'<path class="line" d="M{zoom(at + 0.5):.1f},{low + short}v8"/><text class="tiny"'
+        f' transform="translate({zoom(at + 0.5) + 4:.1f},{low + short + 18}) rotate(-32)"'
+        f' text-anchor="end">{escape(what)}</text>'
         for at, what in changes(trace, a, b)
     ]
     words.append(
-        f'<text class="small" x="{LEFT + 8}" y="{low - 10}">the {told["loss_events"]} events of the loss, in which four tensors of {format_size(logits)} come and go; three at once are the peak</text>'
+        f'<text class="small" x="{LEFT + 8}" y="{low - 10}">the {told["loss_events"]} events of the loss, in'
+        f' which four tensors of {format_size(logits)} come and go; three at once are the peak</text>'
     )
     legend = [
-        f'<rect x="{1010 + 180 * (i % 2)}" y="{180 + 24 * (i // 2)}" width="15" height="15" fill="{CATEGORY_COLORS[o]}"/><text class="small" x="{1032 + 180 * (i % 2)}" y="{193 + 24 * (i // 2)}">{o}</text>'
+        f'<rect x="{1010 + 180 * (i % 2)}" y="{180 + 24 * (i // 2)}" width="15" height="15"'
+        f' fill="{CATEGORY_COLORS[o]}"/><text class="small" x="{1032 + 180 * (i % 2)}"'
+        f' y="{193 + 24 * (i // 2)}">{o}</text>'
         for i, o in enumerate(reversed(ORDER))
     ]
     style = (
-        "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#22303f}.title{font-size:36px;font-weight:700}.sub{font-size:17px}.small{font-size:15px}.tiny{font-size:12px}"
+        "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#22303f}"
+        ".title{font-size:36px;font-weight:700}.sub{font-size:17px}.small{font-size:15px}.tiny{font-size:12px}"
         ".line{stroke:#22303f;stroke-opacity:.25;fill:none}"
     )
-    alt = f"Bytes over the events of a training step: weights and states lie still, activations rise through {len(layers)} layers, the loss stands on top as a tower of a few events, and the gradients come as the activations go."
+    alt = (
+        "Bytes over the events of a training step: weights and states lie still, activations rise through"
+        f" {len(layers)} layers, the loss stands on top as a tower of a few events, and the gradients come as"
+        " the activations go."
+    )
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1400 990" role="img" aria-label="{escape(alt)}">',
+            (
+                '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1400 990" role="img"'
+                f' aria-label="{escape(alt)}">'
+            ),
             f"<desc>{json.dumps(told)}</desc>",
             f"<style>{style}</style>",
             '<rect width="1400" height="990" fill="#fff"/>',

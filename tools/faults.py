@@ -1,7 +1,10 @@
-"""Fails every writer at every write, rename, fsync, unlink, mkdir and truncate that it makes, once each, and looks at what is left.
+"""Fails every writer at every write, rename, fsync, unlink, mkdir and truncate that it makes, once each,
+and looks at what is left.
 
-A fault is an `error` of that one call, a disk that is `full` from there on, a `kill` in the middle of it, or a `power` cut, which takes with it what wasn't synced.
-After each: what was whole is whole, nothing foreign is left, and to run again ends in the bytes of a run that nothing disturbed."""
+A fault is an `error` of that one call, a disk that is `full` from there on, a `kill` in the middle of it,
+or a `power` cut, which takes with it what wasn't synced.
+After each: what was whole is whole, nothing foreign is left, and to run again ends in the bytes of a run
+that nothing disturbed."""
 
 import argparse, collections, errno, functools, io, json, os, shutil, signal, sys, threading, time
 from dataclasses import dataclass, field
@@ -61,9 +64,11 @@ class Faults:
             if self.how in ("kill", "power"):
                 self.die()
             raise OSError(
-                *(errno.ENOSPC, "No space left on device")
-                if name in GROWING
-                else (errno.EIO, "Input/output error"),
+                *(
+                    (errno.ENOSPC, "No space left on device")
+                    if name in GROWING
+                    else (errno.EIO, "Input/output error")
+                ),
                 path,
             )
 
@@ -478,7 +483,8 @@ def main() -> int:
             started = time.monotonic()
             r = found[name] = try_scene(name, scene, tuple(o.how), o.every, o.first)
             print(
-                f"{name}: {r['points']} calls, {sum(r['tried'].values())} faults, {len(r['wrong'])} wrong, {time.monotonic() - started:.0f} s",
+                f"{name}: {r['points']} calls, {sum(r['tried'].values())} faults, {len(r['wrong'])} wrong,"
+                f" {time.monotonic() - started:.0f} s",
                 flush=True,
             )
             for line in r["wrong"]:

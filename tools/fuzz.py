@@ -1,9 +1,14 @@
-"""Gives every reader what no writer wrote: seeds that are changed bit by bit, number by number, opcode by opcode, in a child that is watched.
+"""Gives every reader what no writer wrote: seeds that are changed bit by bit, number by number, opcode by
+opcode, in a child that is watched.
 
-Of no input below 1 MB may a reader take more than 2 s or 300 MB, and nothing may come of it but what it reads or a `MemtrainError`.
-Inputs follow from the reader's name, their number and the seed, so each can be had again; what is found stays in the folder `fuzz/READER`."""
+Of no input below 1 MB may a reader take more than 2 s or 300 MB, and nothing may come of it but what it
+reads or a `MemtrainError`.
+Inputs follow from the reader's name, their number and the seed, so each can be had again; what is found
+stays in the folder `fuzz/READER`."""
 
-import argparse, bisect, collections, functools, gzip, hashlib, io, itertools, json, mmap, os, pickle, pickletools, random, re, resource, select, shutil, signal, struct, sys, tempfile, time, traceback, zipfile
+import argparse, bisect, collections, functools, gzip, hashlib, io, itertools, json, mmap, os, pickle
+import pickletools, random, re, resource, select, shutil, signal, struct, sys, tempfile, time, traceback
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
@@ -385,11 +390,13 @@ def read_items(path) -> None:
         for x in (
             o.fields.values()
             if isinstance(o, Record)
-            else o.values()
-            if isinstance(o, dict)
-            else o
-            if isinstance(o, (list, tuple, set, frozenset))
-            else ()
+            else (
+                o.values()
+                if isinstance(o, dict)
+                else o
+                if isinstance(o, (list, tuple, set, frozenset))
+                else ()
+            )
         ):
             touch(x, depth + 1)
 
@@ -1056,7 +1063,8 @@ def main() -> int:
         shutil.rmtree(base, ignore_errors=True)
     for k, r in found.items():
         print(
-            f"{k}: {r['inputs']} inputs, {len(r['findings'])} findings, slowest {r['slowest']:.2f} s, most {r['most'] // 10**6} MB"
+            f"{k}: {r['inputs']} inputs, {len(r['findings'])} findings, slowest {r['slowest']:.2f} s, most"
+            f" {r['most'] // 10**6} MB"
         )
     if not o.readers:
         from memtrain.core import save_result

@@ -1,6 +1,8 @@
-"""Pickles that no pickler writes, from a grammar: values within values, as `pickle` would spell them, with what it never does strewn in.
+"""Pickles that no pickler writes, from a grammar: values within values, as `pickle` would spell them, with
+what it never does strewn in.
 
-Changing the opcodes of real pickles mostly gives what is refused at once. Here nearly all opcodes fit what stands on the stack, so that what is odd comes through to where it counts:
+Changing the opcodes of real pickles mostly gives what is refused at once. Here nearly all opcodes fit what
+stands on the stack, so that what is odd comes through to where it counts:
 keys, states, shapes, types, storages, and what is fetched from the memo again and again."""
 
 import pickle, random, struct
@@ -284,10 +286,8 @@ class Grammar:
                 b"("
                 + first
                 + b"".join(
-                    (
-                        self.again() + self.value(depth) + self.rng.choice((b"\x81", b"R", b"b"))
-                        for _ in range(min(n, 70))
-                    )
+                    self.again() + self.value(depth) + self.rng.choice((b"\x81", b"R", b"b"))
+                    for _ in range(min(n, 70))
                 )
                 + b"t"
             )

@@ -91,7 +91,8 @@ def readme_text(path: Path, modidx: Path) -> str:
     for c in nb.cells:
         if any(k.startswith("image/") for o in c.get("outputs", []) for k in o.get("data", {})):
             raise ValueError(
-                f"{cell_name(path, c)}: a README can't hold an image output: save it to nbs/images/ and link to it"
+                f"{cell_name(path, c)}: a README can't hold an image output: save it to nbs/images/ and link"
+                " to it"
             )
     conf = Config(NbConvertBase=dict(display_data_priority=["text/markdown", "text/html", "text/plain"]))
     body, _ = MarkdownExporter(config=conf).from_notebook_node(nbformat.reads(nb2str(nb), as_version=4))

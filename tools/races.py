@@ -1,6 +1,8 @@
-"""Starts two commands that meet in a folder, one behind the other by every twentieth of the time they take, and looks at what comes of both.
+"""Starts two commands that meet in a folder, one behind the other by every twentieth of the time they
+take, and looks at what comes of both.
 
-What two commands may leave is what they leave one after the other, or one of them alone where the other is refused: never two that succeed and one lost, never
+What two commands may leave is what they leave one after the other, or one of them alone where the other is
+refused: never two that succeed and one lost, never
 both refused and the data gone that was there before, never half of anything."""
 
 import argparse, itertools, os, shutil, sys, time
@@ -226,7 +228,8 @@ def try_race(name: str, race: Race, offsets: int = OFFSETS) -> dict:
             wrong.append(f"{at}: {broken}")
         if (one, other, left) not in allowed:
             wrong.append(
-                f"{at}: ended with {one} and {other}, and left what they don't leave one behind the other; {said}; "
+                f"{at}: ended with {one} and {other}, and left what they don't leave one behind the other;"
+                f" {said}; "
                 + min(
                     (faults.differences(left, w) for a, b, w in allowed if (a, b) == (one, other)),
                     key=len,

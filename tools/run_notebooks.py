@@ -24,7 +24,8 @@ def run_cells(path: Path):
     os.chdir(path.parent)
     shell = CaptureShell(path, mpl_format="png")  # its default, retina, doubles the size
     shell.run_cell(
-        "import matplotlib; matplotlib.rcParams['figure.dpi'] = 100; matplotlib.rcParams['savefig.dpi'] = 100; del matplotlib"
+        "import matplotlib; matplotlib.rcParams['figure.dpi'] = 100; matplotlib.rcParams['savefig.dpi'] ="
+        " 100; del matplotlib"
     )
     for cell in nb.cells:
         if skipped(cell):
@@ -89,7 +90,8 @@ def run_fresh(path: Path, root: Path, check: bool) -> bool:
     print(f"{page_name(path):<36}{took:7.1f} s" + ("" if ok else "  failed, left as it was"), flush=True)
     if took > SLOW_SECONDS:
         print(
-            f"warning: {page_name(path)} took more than {SLOW_SECONDS} s: leave its longest tests to pytest ('#| long'), or mark cells '#| slow'",
+            f"warning: {page_name(path)} took more than {SLOW_SECONDS} s: leave its longest tests to pytest"
+            " ('#| long'), or mark cells '#| slow'",
             file=sys.stderr,
         )
     return ok

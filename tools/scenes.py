@@ -5,9 +5,15 @@ from pathlib import Path
 
 from forked import forked, run_command
 
-TRAIN = "--device cpu --batch_size 2 --max_iters 6 --eval_interval 3 --eval_batches 1 --checkpoint_interval 2 --warmup_iters 1 --keep_checkpoints 2".split()
+TRAIN = (
+    "--device cpu --batch_size 2 --max_iters 6 --eval_interval 3 --eval_batches 1 --checkpoint_interval 2"
+    " --warmup_iters 1 --keep_checkpoints 2".split()
+)
 PREPARE = "--tokenization bytes --tokens_per_shard 1500 --document_kib 1 --workers 1".split()
-WPO = "--device cpu --data moons --train_kernel_size 20 --batch_size 16 --hiddenunits 8 --depth 2 --strategy chunked --chunk_size 7 --max_iters 6 --checkpoint_interval 2 --em_steps 1".split()
+WPO = (
+    "--device cpu --data moons --train_kernel_size 20 --batch_size 16 --hiddenunits 8 --depth 2 --strategy"
+    " chunked --chunk_size 7 --max_iters 6 --checkpoint_interval 2 --em_steps 1".split()
+)
 PREDICT = (
     "--device cpu --shard_dir traces --epochs 3 --batch_size 8 --hidden 16 --kind mlp --window 1".split()
 )

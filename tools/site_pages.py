@@ -1,5 +1,7 @@
-"""What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), a call in a line
-that opens to its arguments or its source, folded tests, links that lead somewhere, figures with alt text, a link that
+"""What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), a
+call in a line
+that opens to its arguments or its source, folded tests, links that lead somewhere, figures with alt text,
+a link that
 opens the page in Colab, its first figure as its picture."""
 
 import ast, base64, html, json, os, re
@@ -146,7 +148,8 @@ def default(value):
 
 
 def call(node, name: str | None = None) -> str:
-    "How the function or class `node` is called by `name`, in a line without types; of a long one the beginning."
+    """How the function or class `node` is called by `name`, in a line without types; of a long one the
+    beginning."""
     name = name or node.name
     init = next((o for o in node.body if getattr(o, "name", "") == "__init__"), node)
     if any(ast.unparse(d).rpartition(".")[2] in ("property", "cached_property") for d in node.decorator_list):
@@ -181,7 +184,8 @@ def raw(text: str) -> str:
 
 
 def document(root: Path, repo: str, source: str, node, known: dict, page: str, shown: str = "") -> str:
-    """Markdown for `page`: what `node`, defined in a cell with `source`, is called and does, and a call that opens
+    """Markdown for `page`: what `node`, defined in a cell with `source`, is called and does, and a call
+    that opens
     to what it takes, or to the source that is `shown`; `known` says where each name is documented."""
     name, is_class = symbol(node), isinstance(node, ast.ClassDef)
     short, (file, number) = name.rpartition(".")[2], lines_of(root).get(name, ("", 0))

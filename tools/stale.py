@@ -1,6 +1,8 @@
-"""Which stored outputs are older than the code they show: each page keeps, by cell, a fingerprint of what its outputs were made by.
+"""Which stored outputs are older than the code they show: each page keeps, by cell, a fingerprint of what
+its outputs were made by.
 
-A fingerprint is of what code does: docstrings, comments, annotations and layout don't count, and every Python gives the same one.
+A fingerprint is of what code does: docstrings, comments, annotations and layout don't count, and every
+Python gives the same one.
 The help of a command is made of comments, so that of a command counts them."""
 
 import ast, hashlib, re

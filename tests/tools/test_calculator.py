@@ -107,7 +107,8 @@ def test_plans_are_the_same():
         (read_model("llama-3-8b"), "24gb", 1, 4, 16),
     ]
     code = """given => given.map(([shape, name, budget, ranks, batch, lora]) => {
-      const p = m.plan(shape, data.cards[name] || data.other_card, budget, batch, shape.block_size, {ranks, lora});
+      const card = data.cards[name] || data.other_card;
+      const p = m.plan(shape, card, budget, batch, shape.block_size, {ranks, lora});
       return [...p.options, p.closest].map(o => [o.peak, o.seconds, o.techniques, m.flags(o.step)]);
     })"""
     given = [(asdict(s), card, usable_memory(card), n, batch, lora) for s, card, n, batch, lora in drawn]
@@ -140,7 +141,8 @@ def test_models_and_configs_are_read_the_same(tmp_path):
         [dict(model_type="mamba", hidden_size=64), 256],
     ]
     code = """given => given.map(([config, seq_len]) => {
-      try { const s = m.read_model(config, seq_len); return [s, Object.values(m.count(s))]; } catch { return null; }
+      try { const s = m.read_model(config, seq_len); return [s, Object.values(m.count(s))]; }
+      catch { return null; }
     })"""
     path = tmp_path / "config.json"
     for (config, seq_len), found in zip(given, in_javascript(code, given), strict=True):
@@ -177,7 +179,8 @@ def page(tmp_path_factory):
     "A page with nothing but the calculator, that believes it is the site's."
     path = tmp_path_factory.mktemp("site") / "index.html"
     path.write_text(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><body id="quarto-content">{calculator(ROOT)}',
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport"'
+        f' content="width=device-width"><body id="quarto-content">{calculator(ROOT)}',
         encoding="utf-8",
     )
     return path
@@ -186,7 +189,8 @@ def page(tmp_path_factory):
 def ready(b):
     "The page, when its data is unpacked."
     b.run(
-        "new Promise(done => { const look = () => document.querySelector('.mt-calc').dataset.ready === 'yes' ? done() : setTimeout(look, 5); look(); })"
+        "new Promise(done => { const look = () => document.querySelector('.mt-calc').dataset.ready === 'yes'"
+        " ? done() : setTimeout(look, 5); look(); })"
     )
     return b
 
@@ -195,7 +199,9 @@ def put(b, **fields):
     "Type `fields`, one after the other."
     for k, v in fields.items():
         b.run(
-            f"(() => {{ const f = document.querySelector('[name={k}]'), v = {json.dumps(v)}; if (f.type === 'checkbox') f.checked = v; else f.value = v; f.dispatchEvent(new Event('input', {{bubbles: true}})); }})()"
+            f"(() => {{ const f = document.querySelector('[name={k}]'), v = {json.dumps(v)}; if (f.type ==="
+            " 'checkbox') f.checked = v; else f.value = v; f.dispatchEvent(new Event('input', {bubbles:"
+            " true})); })()"
         )
 
 
@@ -211,8 +217,8 @@ def test_calculator_tells_at_once_and_asks_for_nothing(browser, page):
     ) == format_size(e.peak)
     assert "It fits" in told(browser, "verdict")
     assert (
-        told(browser, "line")
-        == f"memtrain train --dataset_dir data --out_dir run --model_name gpt2 {' '.join(Option(Step(8, 1024), 0, None).flags)}"
+        told(browser, "line") == "memtrain train --dataset_dir data --out_dir run --model_name gpt2"
+        f" {' '.join(Option(Step(8, 1024), 0, None).flags)}"
     )
     assert (
         all(o["request"]["url"].startswith("file:") for o in browser.told("Network.requestWillBeSent"))
@@ -224,7 +230,8 @@ def test_calculator_says_what_to_change_and_changes_it(browser, page):
     put(ready(browser.open(page)), batch_size=64)
     assert "It doesn't fit" in told(browser, "verdict")
     browser.run(
-        "new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() : setTimeout(look, 20); look(); })"
+        "new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() :"
+        " setTimeout(look, 20); look(); })"
     )
     best = plan(shape_of(GPT2), "rtx3090", global_batch=64, seq_len=1024).options[0]
     assert told(browser, "changes").startswith("cheapest in time that fits") and format_size(
@@ -239,7 +246,8 @@ def test_calculator_is_used_by_keyboard_and_kept_in_the_address(browser, page):
     browser.press("ArrowUp", "Tab", "Tab", "ArrowUp")
     assert (
         browser.run(
-            "[document.querySelector('[name=batch_size]').value, document.querySelector('[name=gradient_accumulation_steps]').value].join()"
+            "[document.querySelector('[name=batch_size]').value,"
+            " document.querySelector('[name=gradient_accumulation_steps]').value].join()"
         )
         == "9,2"
     )
@@ -252,7 +260,8 @@ def test_calculator_is_used_by_keyboard_and_kept_in_the_address(browser, page):
         "document.querySelector('[name=activation_checkpointing]').checked"
     )
     unnamed = browser.run(
-        "[...document.querySelectorAll('.mt-calc input, .mt-calc select, .mt-calc textarea, .mt-calc button')].filter(o => !(o.ariaLabel || o.textContent.trim() || o.labels && o.labels[0])).length"
+        "[...document.querySelectorAll('.mt-calc input, .mt-calc select, .mt-calc textarea, .mt-calc"
+        " button')].filter(o => !(o.ariaLabel || o.textContent.trim() || o.labels && o.labels[0])).length"
     )
     assert unnamed == 0
 
@@ -278,7 +287,8 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     ) and "on each of 8 cards" in told(browser, "verdict")
     assert (
         told(browser, "line")
-        == f"torchrun --standalone --nproc_per_node 8 -m memtrain train --dataset_dir data --out_dir run --model llama-3-8b {' '.join(Option(step, 0, None).flags)}"
+        == "torchrun --standalone --nproc_per_node 8 -m memtrain train --dataset_dir data --out_dir run"
+        f" --model llama-3-8b {' '.join(Option(step, 0, None).flags)}"
     )
     assert "no tensor, pipeline or sequence parallelism" in told(browser, "note")
     put(browser, ranks="1", load_in_4bit=True)
@@ -306,7 +316,8 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     moe = count_params(replace(GPT2, n_experts=8))
     assert f"{format_size(16 * moe)} with gradients and states" in told(browser, "note")
     assert "experts" in told(browser, "verdict") and told(browser, "line").endswith(
-        "memtrain estimate --config_file shape.json --batch_size 2 --gradient_accumulation_steps 1 --seq_len 1024 --activation_checkpointing"
+        "memtrain estimate --config_file shape.json --batch_size 2 --gradient_accumulation_steps 1 --seq_len"
+        " 1024 --activation_checkpointing"
     )
     assert not browser.errors()
 

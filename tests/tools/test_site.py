@@ -17,7 +17,7 @@ DEFINED = '''#| exports
 class Shape:
     "A shape, whose `width` counts"
     width: int = 8  # numbers
-    depth: int = 2  # layers; a comment that is so long that the line it stands on would be wider than a hundred characters
+    depth: int = 2  # layers; a comment that is so long that its line would be wider than a hundred characters
 
     @property
     def area(self) -> int:
@@ -36,7 +36,10 @@ def node_of(source):
 
 
 def test_signatures_are_as_written_a_parameter_a_line():
-    f = 'def double(\n    n: int,  # a number\n    *, up: bool = False,  # or not\n) -> int:  # twice `n`\n    "Twice `n`"\n    return 2*n'
+    f = (
+        'def double(\n    n: int,  # a number\n    *, up: bool = False,  # or not\n) -> int:  # twice `n`\n  '
+        '  "Twice `n`"\n    return 2*n'
+    )
     assert (
         site_pages.signature(f, node_of(f))
         == "double(\n    n: int,  # a number\n    *, up: bool = False,  # or not\n) -> int  # twice `n`"
@@ -55,8 +58,9 @@ def test_signatures_are_as_written_a_parameter_a_line():
 def test_a_class_is_shown_by_its_fields_and_its_methods():
     source = DEFINED.partition("\n")[2]
     assert site_pages.fields_of(source, node_of(source)) == (
-        "Shape(\n    width: int = 8  # numbers\n    # layers; a comment that is so long that the line it stands on would be wider than a hundred\n"
-        "    # characters\n    depth: int = 2\n)"
+        "Shape(\n    width: int = 8  # numbers\n"
+        "    # layers; a comment that is so long that its line would be wider than a hundred characters\n"
+        "    depth: int = 2\n)"
     )
     text = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, "", source)
     assert text.startswith(
@@ -68,13 +72,18 @@ def test_a_class_is_shown_by_its_fields_and_its_methods():
     ), "the call opens to the source that the page shows"
     hidden = site_pages.document(ROOT, "https://host/x", source, node_of(source), {}, "")
     assert (
-        "Shape(width=8, depth=2)</code>" in hidden and "a hundred\n" in hidden and "_hidden" not in hidden
+        "Shape(width=8, depth=2)</code>" in hidden
+        and "a hundred characters\n" in hidden
+        and "_hidden" not in hidden
     ), "or to the arguments"
     assert (
-        '- <span id="Shape.area" class="method">`.area`</span> How large it is\n- <span id="Shape.scaled" class="method">`.scaled(by=2)`</span> A copy'
-        in text
+        '- <span id="Shape.area" class="method">`.area`</span> How large it is\n- <span id="Shape.scaled"'
+        ' class="method">`.scaled(by=2)`</span> A copy' in text
     )
-    made = "class Made:\n    def __init__(\n        self,\n        n: int,  # how many\n    ):\n        self.n = n"
+    made = (
+        "class Made:\n    def __init__(\n        self,\n        n: int,  # how many\n    ):\n       "
+        " self.n = n"
+    )
     assert site_pages.fields_of(made, node_of(made)) == "Made(\n    n: int,  # how many\n)"
 
 
@@ -84,7 +93,10 @@ def test_a_class_is_shown_by_its_fields_and_its_methods():
         ("def f(n: int, *rest, up: bool = False, **more) -> int: return n", "f(n, *rest, up=False, **more)"),
         ("@patch\ndef plot(self: Trace, wide=(1, 2)): return 1", "plot(wide=(1, 2))"),
         (
-            "@dataclass\nclass Options:\n    key: str  # a key\n    size: int = setting(64, lambda v: v > 1, 'is less')\n    rest: list = field(default_factory=list)",
+            (
+                "@dataclass\nclass Options:\n    key: str  # a key\n    size: int = setting(64, lambda v: v >"
+                " 1, 'is less')\n    rest: list = field(default_factory=list)"
+            ),
             "Options(key, size=64, rest=...)",
         ),
         ("class Made(Base):\n    x: int = 1", "Made(Base)"),
@@ -117,11 +129,13 @@ def test_the_first_use_of_a_term_leads_to_the_glossary():
 
     assert (
         linked("## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA Peak, a peak.")
-        == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
+        == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA"
+        " [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
     )
     assert (
         linked("the peak of an activation")
-        == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is kept"}'
+        == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is'
+        ' kept"}'
     )
     assert (
         linked("the residual stream")
@@ -188,7 +202,8 @@ def test_small_things_of_a_page():
     name = "test_" + "long_name_" * 3
     assert (
         site_pages.breakable(f"`{name}`\n\n| `{name}`, `short_name` | [`{name}`](x) |")
-        == f"`{name}`\n\n| <code>test_<wbr>{'long_<wbr>name_<wbr>' * 3}</code>, `short_name` | [`{name}`](x) |"
+        == f"`{name}`\n\n| <code>test_<wbr>{'long_<wbr>name_<wbr>' * 3}</code>, `short_name` |"
+        f" [`{name}`](x) |"
     )
     assert (
         site_pages.callouts("## Limits\n\nNot for text.").startswith('## Limits\n\n::: {.callout-warning')
@@ -248,8 +263,9 @@ def test_preparing_runs_nothing_and_folds_what_was_said(prepared):
 
 # --- the built site ------------------------------------------------------------------------------
 
-PAGE = """<!doctype html><html lang="en"><head><title>t</title><meta name="viewport" content="width=device-width"></head>
-<body><main><h1>T</h1><h2 id="a">A</h2><p>Text <a href="#a">here</a> <code>[x](y)</code></p></main></body></html>"""
+PAGE = """<!doctype html><html lang="en">
+<head><title>t</title><meta name="viewport" content="width=device-width"></head>
+<body><main><h1>T</h1><h2 id="a">A</h2><p>Text <a href="#a">here</a> <code>[x](y)</code></p></main></body>"""
 
 
 @pytest.mark.parametrize(
@@ -281,7 +297,8 @@ def test_width_scripts_and_what_axe_finds_are_seen_in_a_browser(tmp_path):
 
 def test_search_finds_prose_and_names_by_the_words_of_others(tmp_path):
     (tmp_path / "p.html").write_text(
-        '<main><section id="twice"><h2>Computing twice</h2><p>Gradient checkpointing saves.</p><pre>secret = code</pre><section id="in"><h3>Deeper</h3><p>inner</p></section></section></main>'
+        '<main><section id="twice"><h2>Computing twice</h2><p>Gradient checkpointing saves.</p><pre>secret ='
+        ' code</pre><section id="in"><h3>Deeper</h3><p>inner</p></section></section></main>'
     )
     (tmp_path / "search.json").write_text(
         json.dumps(

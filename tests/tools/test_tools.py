@@ -46,7 +46,10 @@ website:
       - section: Part
         contents: [reference/60_core.ipynb]
 """
-DEF = '#| export\ndef double(\n    n: int,  # a number\n) -> int:  # twice `n`\n    "Twice `n`."\n    return 2*n'
+DEF = (
+    '#| export\ndef double(\n    n: int,  # a number\n) -> int:  # twice `n`\n    "Twice `n`."\n   '
+    ' return 2*n'
+)
 TEST = "#| test\ndef test_double_doubles(): assert double(2) == 4\n\ntest_double_doubles()"
 CORE = [
     ("md", "# Core\n> Twice as much"),
@@ -61,7 +64,10 @@ INDEX = [
     ("md", "# memtrain\n> It fits"),
     (
         "md",
-        "## First steps\n\n`double` is in [the core](reference/60_core.ipynb#double). ![a picture](images/a.png)",
+        (
+            "## First steps\n\n`double` is in [the core](reference/60_core.ipynb#double). ![a"
+            " picture](images/a.png)"
+        ),
     ),
     ("code", "#| hide\nfrom memtrain.core import *"),
     ("code", "double(4)", "8"),
@@ -173,13 +179,17 @@ def test_export_tests_writes_functions_without_calls(project):
 
 
 def test_export_tests_keeps_helpers_comments_and_decorators(project):
-    src = "#| test\nfrom __future__ import annotations\nimport math\n\nONE = 1\n\n# why it matters\ndef helper(): return ONE\n\n@mark(\n    1)\ndef test_b():\n    # inner\n    assert helper() == 1\n\nhelper()\ntest_b()  # run"
+    src = (
+        "#| test\nfrom __future__ import annotations\nimport math\n\nONE = 1\n\n# why it matters\ndef"
+        " helper(): return ONE\n\n@mark(\n    1)\ndef test_b():\n    # inner\n    assert helper() =="
+        " 1\n\nhelper()\ntest_b()  # run"
+    )
     assert project.add(("code", src)).export_tests() == []
     text = (project.root / "tests/test_core.py").read_text()
     assert text.index("from __future__") < text.index("from memtrain.core import *")
     assert (
-        "# why it matters\ndef helper(): return ONE\n\n@pytest.mark.page\n@mark(\n    1)\ndef test_b():\n    # inner\n"
-        in text
+        "# why it matters\ndef helper(): return ONE\n\n@pytest.mark.page\n@mark(\n    1)\ndef test_b():\n   "
+        " # inner\n" in text
     )
     assert "\nhelper()\n" in text and "# run" not in text
 
@@ -477,8 +487,14 @@ def test_sync_finds_what_was_not_exported(project):
     del before[project.root / "tests/test_core.py"]
     lines = check_sync.check_sync(project.root)
     assert lines == [
-        "memtrain/core.py differs from what nbs/reference/60_core.ipynb exports: run 'make export' and commit the result",
-        "tests/test_core.py is missing, nbs/reference/60_core.ipynb exports it: run 'make export' and commit the result",
+        (
+            "memtrain/core.py differs from what nbs/reference/60_core.ipynb exports: run 'make export' and"
+            " commit the result"
+        ),
+        (
+            "tests/test_core.py is missing, nbs/reference/60_core.ipynb exports it: run 'make export' and"
+            " commit the result"
+        ),
     ]
     assert {o: o.read_bytes() for o in project.root.rglob("*") if o.is_file()} == before, (
         "the working tree isn't touched"
@@ -509,7 +525,10 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 
 def test_readme_links_work_from_the_top(project):
-    modidx = "d = dict(settings=dict(doc_host='https://h', doc_baseurl='/b', git_url='g', branch='main'), syms={'memtrain.core': {'memtrain.core.double': ('core.html#double', 'memtrain/core.py')}})"
+    modidx = (
+        "d = dict(settings=dict(doc_host='https://h', doc_baseurl='/b', git_url='g', branch='main'),"
+        " syms={'memtrain.core': {'memtrain.core.double': ('core.html#double', 'memtrain/core.py')}})"
+    )
     project.write("memtrain/_modidx.py", modidx)
     assert make_readme.make_readme(project.root) == []
     text = (project.root / "README.md").read_text()
@@ -602,13 +621,19 @@ def test_pages_run_each_in_its_own_process_and_the_one_that_fails_is_named(proje
         ("code", "n = 3\nimport memtrain, subprocess, sys"),
         (
             "code",
-            "assert subprocess.run([sys.executable, '-c', 'print(1)'], stdout=-1, stderr=-2, text=True).stdout == '1\\n'",
+            (
+                "assert subprocess.run([sys.executable, '-c', 'print(1)'], stdout=-1, stderr=-2,"
+                " text=True).stdout == '1\\n'"
+            ),
         ),
     ]
     project.index = [("md", "# A"), ("code", "assert 'n' not in globals()"), ("code", "1/0")]
     project.save()
     names = [str(project.root / o) for o in ("nbs/reference/60_core.ipynb", "nbs/index.ipynb")]
-    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); import run_pages; sys.exit(run_pages.main({names!r}))"
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); import run_pages;"
+        f" sys.exit(run_pages.main({names!r}))"
+    )
     res = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (
         res.returncode == 1
@@ -660,7 +685,10 @@ def test_layout_docstrings_comments_and_annotations_leave_a_fingerprint_as_it_is
 
 def test_help_that_is_shown_goes_stale_with_a_field_that_a_command_inherits(tmp_path):
     (tmp_path / "memtrain").mkdir()
-    cli = 'class Flags:\n    n: int = 1  # how many\nclass Sow(Flags): "Sow"\nclass Reap: "Reap"\nCOMMANDS = {"sow": Sow, "reap": Reap}\n'
+    cli = (
+        'class Flags:\n    n: int = 1  # how many\nclass Sow(Flags): "Sow"\nclass Reap: "Reap"\nCOMMANDS ='
+        ' {"sow": Sow, "reap": Reap}\n'
+    )
 
     def fingerprints():
         stale.definitions.cache_clear()
@@ -693,7 +721,10 @@ SLICES = "".join(f"class _A{i}: pass\nclass B{i}(_A{i}): pass\n" for i in range(
         ("rooms", "setattr(Bed, 'sleep', nap)\n", ["Bed by setattr"]),
         (
             "rooms",
-            "@dataclass\nclass AOptions:\n    n: int = 1  # how many\n@dataclass\nclass BOptions:\n    n: int = 1  # how many\n",
+            (
+                "@dataclass\nclass AOptions:\n    n: int = 1  # how many\n@dataclass\nclass BOptions:\n    n:"
+                " int = 1  # how many\n"
+            ),
             ["option n", "rooms.AOptions and in rooms.BOptions"],
         ),
         (
@@ -736,7 +767,10 @@ def test_the_house_finds_a_test_in_another_room(tmp_path):
 def test_a_forked_child_is_like_a_fresh_one(tmp_path):
     import children
 
-    code = "import os, sys; print(sys.argv[1:], os.environ['HERE'], os.getcwd(), __name__, sys.path[0]); print('bad', file=sys.stderr); sys.exit(3)"
+    code = (
+        "import os, sys; print(sys.argv[1:], os.environ['HERE'], os.getcwd(), __name__, sys.path[0]);"
+        " print('bad', file=sys.stderr); sys.exit(3)"
+    )
     kwargs = dict(capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "HERE": "x"})
     runs = [f([sys.executable, "-c", code, "a b"], **kwargs) for f in (children.really_run, children.run)]
     assert (
