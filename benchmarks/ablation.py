@@ -130,7 +130,8 @@ def in_fresh_process(function, **kwargs):
     run = measure_command([sys.executable, '-c', code, folder, function, json.dumps(kwargs)], interval=0.2)
     if run.returncode:
         raise MemtrainError(
-            f"{function} failed with {run.returncode}: {(run.stderr.strip() or 'it was killed').splitlines()[-1]}"
+            f"{function} failed with {run.returncode}: "
+            f"{(run.stderr.strip() or 'it was killed').splitlines()[-1]}"
         )
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -156,7 +157,8 @@ def run_ablation(
     for name, n in windows.items():
         if n != windows[first]:
             raise MemtrainError(
-                f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: only the same work can be compared'
+                f'a step of {name!r} takes {n} windows, one of {first!r} {windows[first]}: '
+                'only the same work can be compared'
             )
     with (
         progress(total=len(configs) * (2 if data else 1) + bool(rounds) + bool(data), desc='ablation') as bar,

@@ -7,8 +7,9 @@ __all__ = ['REFERENCE', 'COMMON', 'list_techniques', 'predict_peak', 'Row', 'Abl
            'plot_peaks']
 
 # %% ../nbs/training/14_ablation.ipynb #5659502d
-# What each technique holds, how fast it is and what it learns, as a table that was measured once: this room reads
-# results/ablation.json, predicts peaks anew and draws. Measuring takes twenty minutes and is benchmarks/ablation.py's.
+# What each technique holds, how fast it is and what it learns, as a table that was measured once: this room
+# reads results/ablation.json, predicts peaks anew and draws. Measuring takes twenty minutes and is
+# benchmarks/ablation.py's.
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path

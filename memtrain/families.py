@@ -110,7 +110,7 @@ def _find_config(source):
 
 
 def _other_than_recorded(found, kind, rotary):
-    "The first field of the config.json `found` by which a model makes other tensors than a law of `kind` knows"
+    "The first field of the config.json `found` that makes other tensors than a law of `kind` knows"
     usual = _RECORDED.get(kind, dict(attention_dropout=0.0))
     other = [name for name, value in usual.items() if found.get(name) not in (None, value)]
     if rotary != 1 and kind != 'gpt_neox':

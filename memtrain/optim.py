@@ -6,6 +6,11 @@
 __all__ = ['all_params', 'make_8bit', 'round_stochastically', 'BF16AdamW', 'InBackward', 'step_in_backward']
 
 # %% ../nbs/training/12_optim.ipynb #081551c9
+# Three ways to hold fewer bytes than 16 a parameter: bitsandbytes' 8-bit states without its full-size
+# temporaries on a CPU, bfloat16 weights that are rounded by chance or kept once more in float32, and
+# updates in the middle of the backward pass. Each is a `torch.optim.Optimizer` or works on one, so loops
+# and checkpoints need nothing new. What they cost in time stands on the page; what they hold, as numbers
+# for predictions, in `memtrain.optimizers`.
 import hashlib, logging
 from functools import cache
 from importlib import import_module
@@ -45,8 +50,9 @@ def all_params(
 def _check_gradient(p):
     "A one-line error for a gradient that isn't dense"
     if p.grad.layout != torch.strided:
+        shape = tuple(p.shape)
         raise MemtrainError(
-            f'the gradient of a parameter of shape {tuple(p.shape)} is sparse: make its layer with sparse=False'
+            f'the gradient of a parameter of shape {shape} is sparse: make its layer with sparse=False'
         )
 
 # %% ../nbs/training/12_optim.ipynb #f05a8b05
@@ -65,7 +71,9 @@ def _sliced(base):
     "A subclass of the bitsandbytes optimizer `base` that updates slices on the CPU"
 
     class Sliced(base):
-        __doc__ = f'`{base.__name__}` of bitsandbytes; on the CPU its updates are made slice by slice, bit-identical'
+        __doc__ = (
+            f'`{base.__name__}` of bitsandbytes, whose updates on a CPU are made in slices, bit-identical'
+        )
 
         def update_step(self, group, p, gindex, pindex):
             _check_gradient(p)
@@ -135,7 +143,8 @@ def make_8bit(
             )
         if paged and p.device.type != 'cuda':
             raise MemtrainError(
-                f'paged states lie on a GPU, and there is a parameter on {p.device}: leave {option("paged")} out, or move the model to cuda first'
+                f'paged states lie on a GPU, and there is a parameter on {p.device}: '
+                f'leave {option("paged")} out, or move the model to cuda first'
             )
     return made
 
@@ -159,12 +168,8 @@ def _generator(p, *key):
 
 def _noise(n, generator):
     "Three tensors of `n` random numbers of 16 bits, int32"
-    lanes = (
-        torch.empty(n, dtype=torch.int64, device=generator.device)
-        .random_(generator=generator)
-        .view(torch.int16)
-        .view(n, 4)
-    )
+    bits = torch.empty(n, dtype=torch.int64, device=generator.device).random_(generator=generator)
+    lanes = bits.view(torch.int16).view(n, 4)
     return (lanes[:, i].int().bitwise_and_(65535) for i in range(3))  # the fourth has only 15: the sign is 0
 
 # %% ../nbs/training/12_optim.ipynb #d9b6a077
@@ -234,7 +239,8 @@ class BF16AdamW(torch.optim.Optimizer):
         for p in group['params']:
             if p.dtype not in (torch.bfloat16, torch.float32):
                 raise MemtrainError(
-                    f'a parameter of shape {tuple(p.shape)} is {p.dtype}: BF16AdamW takes bfloat16 and float32, convert it'
+                    f'a parameter of shape {tuple(p.shape)} is {p.dtype}: '
+                    'BF16AdamW takes bfloat16 and float32, convert it'
                 )
 
     @torch.no_grad()
@@ -276,13 +282,9 @@ class BF16AdamW(torch.optim.Optimizer):
         step, generator = torch.full((), float(s['step']), device=w.device), None
         if m.dtype == torch.bfloat16:
             generator = _generator(p, group['seed'], s['step'], index)
-        size = (
-            max(1, w.numel())
-            if g.dtype == torch.float32
-            else _SLICE
-            if w.device.type == 'cpu'
-            else _SLICE_CUDA
-        )
+        size = _SLICE if w.device.type == 'cpu' else _SLICE_CUDA
+        if g.dtype == torch.float32:  # nothing is copied, so all at once
+            size = max(1, w.numel())
         for at in _starts(w, size):
             _update_slice([t[at : at + size] for t in (w, g, m, v)], step, group, generator)
         if not local_part(old).is_contiguous():
@@ -298,7 +300,8 @@ class BF16AdamW(torch.optim.Optimizer):
         for mine, theirs in zip(self.param_groups, state_dict['param_groups']):
             if mine['rounding'] != theirs.get('rounding'):
                 raise MemtrainError(
-                    f"this BF16AdamW has {option('rounding')} {mine['rounding']!r}, the saved state has {theirs.get('rounding', 'another optimizer')!r}: make it as it was saved"
+                    f"this BF16AdamW has {option('rounding')} {mine['rounding']!r}, the saved state has "
+                    f"{theirs.get('rounding', 'another optimizer')!r}: make it as it was saved"
                 )
         super().load_state_dict(state_dict)
         for old, p in zip(
@@ -323,12 +326,11 @@ class InBackward:
             )
         if any(p.grad is not None for p in params):
             raise MemtrainError(
-                'there are gradients from an earlier backward pass: call optimizer.zero_grad() before step_in_backward'
+                'there are gradients from an earlier backward pass: '
+                'call optimizer.zero_grad() before step_in_backward'
             )
-        self.optimizer, self.hooks = (
-            optimizer,
-            [p.register_post_accumulate_grad_hook(self._update) for p in params],
-        )
+        self.optimizer = optimizer
+        self.hooks = [p.register_post_accumulate_grad_hook(self._update) for p in params]
         optimizer._in_backward = True
 
     def _update(self, p):

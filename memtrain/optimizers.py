@@ -48,7 +48,7 @@ class Optimizer:
         self,
         sizes: list[int],  # numbers in each parameter
     ) -> int:  # bytes
-        "What the optimizer makes beside the state and never uses: bitsandbytes makes two tables, whatever it has"
+        "Bytes of tables beside the state that are never used: bitsandbytes makes two, whatever it has"
         return 2 * _TABLE - sum(self._tables_kept(sizes)) if self.tables else 0
 
     def _tables_kept(self, sizes):

@@ -6,6 +6,9 @@
 __all__ = ['matmul_rate', 'measure_limit', 'plot_run', 'write_report', 'flops_per_token']
 
 # %% ../nbs/reference/64_report.ipynb #caa4debe
+# One HTML file that opens anywhere: an inline SVG, no script, nothing fetched. It is made of a finished
+# run's summary and log alone, so it can be written again at any time; what it measures anew is the limit of
+# this machine, for two seconds at most. Whatever comes from a model or a user is text in it, never markup.
 import html, io, math, time
 from pathlib import Path
 from string import Template
@@ -106,11 +109,14 @@ def _read_run(run_dir):
 
 # %% ../nbs/reference/64_report.ipynb #a7f6b092
 _PAGE = Template("""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>$title</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
 <style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem;
+  color: #222; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } svg { width: 100%; height: auto }
-table { border-collapse: collapse; width: 100% } td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; vertical-align: top }
+table { border-collapse: collapse; width: 100% }
+td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; vertical-align: top }
 td + td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere }
 pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; white-space: pre-wrap; font-size: .85rem }
 </style>
@@ -153,7 +159,8 @@ def _tell_results(s):
     "What came of the run with the summary `s`, for people"
     return {
         'validation loss': f"{s['val_loss']:.4f} nats per token (perplexity {math.exp(s['val_loss']):.1f})",
-        'unigram entropy of val': f"{s['unigram_entropy']:.4f} nats per token, over {s['val_tokens']:,} tokens",
+        'unigram entropy of val': f"{s['unigram_entropy']:.4f} nats per token, "
+        f"over {s['val_tokens']:,} tokens",
         'loss of a uniform guess': f"{s['uniform_loss']:.4f}",
         'training loss, last step': f"{s['train_loss']:.4f}",
         'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
@@ -171,11 +178,12 @@ def write_report(
     "Write what there is to know of the run at `run_dir` to `dest`, a single file that needs nothing else"
     s, _ = _read_run(run_dir)
     what = f"A {s['model']['kind']}" if 'kind' in s['model'] else 'A GPT'
-    below = s['val_loss'] < s['unigram_entropy']
+    where, learned = 'below', 'learned from context.'
+    if s['val_loss'] >= s['unigram_entropy']:
+        where, learned = 'not below', 'not learned anything from context yet.'
     verdict = (
-        f"The loss on validation data is {s['val_loss']:.3f} nats per token, {'below' if below else 'not below'} "
-        f"the unigram entropy of that data, {s['unigram_entropy']:.3f}: the model has "
-        + ('learned from context.' if below else 'not learned anything from context yet.')
+        f"The loss on validation data is {s['val_loss']:.3f} nats per token, {where} the unigram entropy "
+        f"of that data, {s['unigram_entropy']:.3f}: the model has {learned}"
     )
     settings = {
         'parameters': f"{s['params']:,}",
