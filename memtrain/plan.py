@@ -120,7 +120,7 @@ def predict(
     make: Callable[[], tuple] | None = None,
     probe: bool = True,  # on a CPU, ask oneDNN for its working memory; without, a few MB can be missing
 ) -> Any:  # an `Estimate`, a `Prediction` of a law, or a simulated `Trace`: each has `peak` and `by_category`
-    "What a training `step` of `model` holds on `device`, by what knows it first: closed form, simulation, law"
+    "What a training `step` of `model` holds on `device`, by what knows first: closed form, simulation, law"
     place, others = 'cpu' if device == 'cpu' else 'cuda', isinstance(model, ModelShape)
     if callable(model):
         make = partial(model, step)
