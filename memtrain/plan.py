@@ -351,7 +351,7 @@ def _price(option):
     return (option.seconds, *slow) if option.seconds else slow
 
 
-def _check_model(model, device, seq_len):
+def _check_model(model, seq_len):
     "An error for what can't be planned"
     if not callable(model) and not hasattr(model, 'n_layer'):
         raise MemtrainError(
@@ -433,7 +433,7 @@ def plan(
 ) -> Plan:
     """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows, cheapest
     first"""
-    _check_model(model, device, seq_len)
+    _check_model(model, seq_len)
     if budget is None:
         budget = usable_memory(device)
     check_whole(budget=budget)
