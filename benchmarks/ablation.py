@@ -5,12 +5,9 @@ losses.
     python benchmarks/ablation.py [--iters 150] [--rounds 15] [--workers 2] [--name ablation]
 
 Prepares the modules of Python's standard library (a vocabulary of 2,048) in a temporary folder, measures
-every technique of
-`memtrain.ablation.list_techniques`, each in a fresh process, prints the table, and writes
-`results/NAME.json`. Steps are timed on one thread,
-and while nothing else of this runs; the runs, whose time doesn't count, take a thread each and `--workers`
-of them go side by side.
-"""
+every technique of `memtrain.ablation.list_techniques`, each in a fresh process, prints the table, and
+writes `results/NAME.json`. Steps are timed on one thread, and while nothing else of this runs; the runs,
+whose time doesn't count, take a thread each and `--workers` of them go side by side."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ def measure_command(
                     )
                 time.sleep(interval)
         seconds = time.perf_counter() - started
-        printed = [(f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err)]
-    return CommandRun(process.returncode, *printed, seconds, peak)
+        stdout, stderr = [(f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err)]
+    return CommandRun(process.returncode, stdout, stderr, seconds, peak)
 
 # %% ../nbs/memory/01_measure.ipynb #e9b23a56
 @dataclass
@@ -461,6 +461,19 @@ _RUNNING = threading.Lock()  # a process has one profile
 
 
 @contextlib.contextmanager
+def _without_greeting():
+    "Where torch's profiler, which reads its level when it starts for the first time, doesn't greet on the standard error"
+    if 'KINETO_LOG_LEVEL' in os.environ:
+        yield
+        return
+    os.environ['KINETO_LOG_LEVEL'] = '99'
+    try:
+        yield
+    finally:
+        del os.environ['KINETO_LOG_LEVEL']
+
+
+@contextlib.contextmanager
 def profile_memory(
     builder: TraceBuilder,  # a phase of it has begun
     device: str = 'cpu',  # as `check_device` gives it
@@ -468,7 +481,6 @@ def profile_memory(
     "When the block ends, with an error or without, put its allocations and frees on `device` into `builder`"
     if torch.autograd._profiler_enabled() or not _RUNNING.acquire(blocking=False):
         raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
-    os.environ.setdefault('KINETO_LOG_LEVEL', '99')  # it greets on the standard error
     before = len(builder.blocks)
     # of autograd: torch.profiler's makes a table of all events too, which takes as long as the steps
     prof = profile(
@@ -478,7 +490,9 @@ def profile_memory(
         use_kineto=True,
     )
     try:
-        with prof:
+        with contextlib.ExitStack() as stack:
+            with _without_greeting():
+                stack.enter_context(prof)
             yield
     finally:
         _RUNNING.release()

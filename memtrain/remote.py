@@ -427,7 +427,8 @@ class RemoteFolder:
             coming.exception()
         for e in ahead:
             self._fetch_ahead(e)
-        return self.cache.open(f'{self.url}/{entry[0]}', *entry[1:], release)
+        name, size, sha256 = entry
+        return self.cache.open(f'{self.url}/{name}', size, sha256, release)
 
     def _fetch_ahead(self, entry):
         with self.lock:

@@ -2,10 +2,9 @@
 then.
 
 `earlier/e1163e6.tar.gz` holds small folders that it made: a data set and one killed after three shards,
-three runs killed behind their checkpoint at
-iteration 3 of 6, collected traces, a pickle of traces and its shards in both formats, a predictor, a
-mixture, and one killed at step 4 of 6.
-`golden.json` holds what it made of them when nothing killed it."""
+three runs killed behind their checkpoint at iteration 3 of 6, collected traces, a pickle of traces and its
+shards in both formats, a predictor, a mixture, and one killed at step 4 of 6. `golden.json` holds what it
+made of them when nothing killed it."""
 
 import hashlib, json, os, tarfile
 from pathlib import Path
