@@ -7,10 +7,12 @@ __all__ = ['STAND_IN', 'CUDA_TEMPORARIES', 'ON_HOST', 'WORKSPACE', 'CUBLAS', 'on
            'attention_backend', 'cuda_rules']
 
 # %% ../nbs/memory/06_cuda.ipynb #15501f74
-# What is CUDA's in a simulated step: what a script is told of a card (`_answers`), which names of torch mean another device (`CudaScript`,
-# `_names`), which kernels the dispatcher picks (`_use_kernels`: autocast's lists, attention, dropout), and what these hold while they run
-# (`CUDA_TEMPORARIES`). `cuda_rules` has all of it in force while a block runs, and takes it back; whoever simulates runs the tracer.
-# Fake tensors 'on CUDA' lie on a stand-in, cpu:1, since torch without CUDA has no dispatcher keys, streams or random states of a real one.
+# What is CUDA's in a simulated step: what a script is told of a card (`_answers`), which names of torch mean
+# another device (`CudaScript`, `_names`), which kernels the dispatcher picks (`_use_kernels`: autocast's
+# lists, attention, dropout), and what these hold while they run (`CUDA_TEMPORARIES`). `cuda_rules` has all of
+# it in force while a block runs, and takes it back; whoever simulates runs the tracer. Fake tensors 'on CUDA'
+# lie on a stand-in, cpu:1, since torch without CUDA has no dispatcher keys, streams or random states of a
+# real one.
 import contextlib, functools, math, re, warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -338,7 +340,8 @@ def attention_backend(
     gqa: bool = False,  # several heads of queries may share one of keys and values
 ) -> str:  # flash, efficient or math
     "Which kernel a card since Ampere (compute capability 8) computes scaled dot product attention with"
-    # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, can_use_flash_attention and can_use_mem_efficient_attention
+    # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, can_use_flash_attention and
+    # can_use_mem_efficient_attention
     half, width = q.dtype in (torch.float16, torch.bfloat16), q.shape[-1]
     tensors = q, k, v
     usable = q.dim() == 4 and q.dtype == k.dtype == v.dtype and k.shape[-1] == width
@@ -409,8 +412,8 @@ def _embedding_backward(func, args, kwargs, out):
 
 
 def _flash_backward(func, args, kwargs, out):
-    """A sum for each row, and the gradient of q in fp32, in whole tiles (flash_api.cpp, mha_bwd); gradients of
-    shared keys and values for each head of queries"""
+    """A sum for each row, and the gradient of q in fp32, in whole tiles (flash_api.cpp, mha_bwd); gradients
+    of shared keys and values for each head of queries"""
     (b, h, t, d), keys = args[1].shape, args[2]
     rows, width = _up(t, 128), _up(d, 32)
     shared = [keys.numel() // keys.shape[1] * h * keys.itemsize] * 2 if keys.shape[1] != h else []
@@ -462,7 +465,8 @@ def _four_bits(func, args, kwargs, out):
     return [shape[0] * shape[1] * x.itemsize] if x.numel() > 1536 * x.shape[-1] else ()
 
 
-# operation to a function of (operation, args, kwargs, result) that gives the bytes of each block that its kernel holds
+# operation to a function of (operation, args, kwargs, result) that gives the bytes of each block that its
+# kernel holds
 CUDA_TEMPORARIES = {
     'bitsandbytes::gemm_4bit': _four_bits,
     'aten::embedding_dense_backward': _embedding_backward,
