@@ -4,10 +4,8 @@
     python benchmarks/claims.py tokenizers|batches|cache|workers|waiting|all [--mb 20] [--rounds 5]
 
 Each subcommand prints a table and writes `results/bench_<name>.json`. The text is this Python's own
-sources; the vocabulary, 8,192 ids, is
-learned from it, and every tokenizer has to give the same ids. transformers, where it is installed, must be
-a 4.x: 5 has no slow tokenizers.
-"""
+sources; the vocabulary, 8,192 ids, is learned from it, and every tokenizer has to give the same ids.
+transformers, where it is installed, must be a 4.x: 5 has no slow tokenizers."""
 
 from __future__ import annotations
 

@@ -1,29 +1,23 @@
 #!/usr/bin/env python3
 """Everything that the page on a GPU of your own wants to know of it, in one command.
 
-    python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]      # with a CUDA
-    GPU; all parts without PART
-    python benchmarks/gpu.py --tiny --device cpu                                             # small shapes
-    on the CPU, to see whether it runs
+    # with a CUDA GPU; all parts without PART
+    python benchmarks/gpu.py [PART ...] [--card rtx3090] [--minutes 10] [--nanogpt DIR]
+    python benchmarks/gpu.py --tiny --device cpu  # small shapes on the CPU, to see whether it runs
 
-memory      peaks of 72 steps, predicted beforehand and measured           (benchmarks/gpu_memory.py)
-techniques  peak, speed and utilisation of every technique, GPT-2 124M     (benchmarks/gpu_training.py
-ablation)
-largest     the largest micro-batch within 24 GB, GPT-2 124M               (benchmarks/gpu_training.py
-largest)
-loss        head and loss, in chunks and by fused kernels                  (benchmarks/gpu_training.py
-loss)
-nanogpt     beside nanoGPT's own loop; needs --nanogpt                     (benchmarks/gpu_training.py
-nanogpt)
+memory      peaks of 72 steps, predicted beforehand and measured (benchmarks/gpu_memory.py)
+techniques  peak, speed and utilisation of every technique, GPT-2 124M (gpu_training.py ablation)
+largest     the largest micro-batch within 24 GB, GPT-2 124M (gpu_training.py largest)
+loss        head and loss, in chunks and by fused kernels (gpu_training.py loss)
+nanogpt     beside nanoGPT's own loop; needs --nanogpt (gpu_training.py nanogpt)
 fits        the largest micro-batch of four sizes of GPT-2 within the memory of --card
 copies      what the bus carries, ordinary and page-locked
 feeding     what the loader delivers onto the device, against the limit
 wpo         the strategies of WPO-SGM in 3,072 dimensions, within the memory of --card
 
-Each part runs in a process of its own and writes `results/gpu_*.json` as it goes. One that fails is told
-at the end, the others go on; the exit
-status is then 1. With --tiny the results are shown and not kept, unless --results names a folder for them.
-"""
+Each part runs in a process of its own and writes `results/gpu_*.json` as it goes. One that fails is told at
+the end, the others go on; the exit status is then 1. With --tiny the results are shown and not kept, unless
+--results names a folder for them."""
 
 from __future__ import annotations
 

@@ -1,23 +1,19 @@
 #!/usr/bin/env python3
 """The memory of a training step on a GPU: predicted on a machine without one, then measured.
 
-    python benchmarks/gpu_memory.py predict                    # anywhere; writes
-    results/gpu_memory_predicted.json
-    python benchmarks/gpu_memory.py measure [--minutes 7]      # with a CUDA GPU; reads it, writes
-    results/gpu_memory.json
-    python benchmarks/gpu_memory.py predict|measure --tiny --device cpu --results DIR   # small steps on
-    the CPU, to see whether it runs
+    python benchmarks/gpu_memory.py predict  # anywhere; writes results/gpu_memory_predicted.json
+    # with a CUDA GPU; reads it, writes results/gpu_memory.json
+    python benchmarks/gpu_memory.py measure [--minutes 7]
+    # small steps on the CPU, to see whether it runs
+    python benchmarks/gpu_memory.py predict|measure --tiny --device cpu --results DIR
 
 72 configurations: GPTs of 124M and 355M parameters, windows of 512 and 1,024 tokens, fp32 and bf16
-autocast, and nine combinations of batch
-size, optimizer, activation checkpointing and chunked loss. What is compared is the second training step:
-the first makes the optimizer's
-state. `allocated` is `torch.cuda.max_memory_allocated`, `reserved` is `torch.cuda.max_memory_reserved`;
-before each configuration the
-allocator is emptied, the workspaces of cuBLAS too. Configurations whose allocated bytes were missed by
-more than 3 % run once more with
-a recorded memory history, and the largest blocks at the peak are listed beside the predicted ones.
-"""
+autocast, and nine combinations of batch size, optimizer, activation checkpointing and chunked loss. What is
+compared is the second training step: the first makes the optimizer's state. `allocated` is
+`torch.cuda.max_memory_allocated`, `reserved` is `torch.cuda.max_memory_reserved`; before each configuration
+the allocator is emptied, the workspaces of cuBLAS too. Configurations whose allocated bytes were missed by
+more than 3 % run once more with a recorded memory history, and the largest blocks at the peak are listed
+beside the predicted ones."""
 
 from __future__ import annotations
 

@@ -2,10 +2,8 @@
 predicts.
 
 Each function takes the setting of a row and gives what lies on the card while it runs (modules and
-tensors), the forward pass, and the backward pass of its result.
-The figures are facts of the benchmark's table (gpu_operations.json), one entry a sweep: operation, what
-was run, card, date, and bytes by size.
-"""
+tensors), the forward pass, and the backward pass of its result. The figures are facts of the benchmark's
+table (gpu_operations.json), one entry a sweep: operation, what was run, card, date, and bytes by size."""
 
 import math
 

@@ -5,16 +5,13 @@ one.
     python benchmarks/gpu_published.py [--only TEXT] [--steps]
 
 Each row is a figure that somebody published together with the code that made it. What that code does is
-built here anew, simulated as it would run on CUDA, and
-replayed in the caching allocator of the card; no setting is chosen by row. Sizes are exact bytes where a
-snapshot of the allocator or a library's table gives them, and rounded to
-four decimals of a GiB where a text does. The first rows were known while the rules were written. Held
-back, and gathered afterwards, were whole steps (the rest of a book's table, and a library's of
-fine-tuning) and single
-operations: every figure of memory in the whole history of Liger-Kernel's table whose code is plain PyTorch
-or Hugging Face and that isn't among the first.
-The results go to results/gpu_published.json (rows, held) and results/gpu_steps.json (steps).
-"""
+built here anew, simulated as it would run on CUDA, and replayed in the caching allocator of the card; no
+setting is chosen by row. Sizes are exact bytes where a snapshot of the allocator or a library's table gives
+them, and rounded to four decimals of a GiB where a text does. The first rows were known while the rules
+were written. Held back, and gathered afterwards, were whole steps (the rest of a book's table, and a
+library's of fine-tuning) and single operations: every figure of memory in the whole history of
+Liger-Kernel's table whose code is plain PyTorch or Hugging Face and that isn't among the first. The results
+go to results/gpu_published.json (rows, held) and results/gpu_steps.json (steps)."""
 
 import argparse, json, math, statistics, warnings
 from pathlib import Path

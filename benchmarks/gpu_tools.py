@@ -2,10 +2,8 @@
 clocks, copies, feeds and strategies.
 
 Used by gpu.py and gpu_training.py. On a CPU every function goes the same way with what a CPU has, so that
-small shapes show whether it works.
-Peaks on CUDA are the allocator's own count, on a CPU a trace; seconds on CUDA are between two events in
-the stream.
-"""
+small shapes show whether it works. Peaks on CUDA are the allocator's own count, on a CPU a trace; seconds
+on CUDA are between two events in the stream."""
 
 from __future__ import annotations
 

@@ -2,26 +2,23 @@
 """Training GPT-2 124M on a GPU: every technique, beside nanoGPT's own loop, in 24 GB, and the loss in
 chunks beside fused kernels.
 
-    python benchmarks/gpu_training.py ablation|largest|nanogpt|loss|all [--nanogpt DIR] [--batch_size 8]
-    [--rounds 3] [--minutes 8]
-    python benchmarks/gpu_training.py all --small --device cpu        # a tiny shape, to see whether it
-    runs; prints, writes nothing
+    python benchmarks/gpu_training.py ablation|largest|nanogpt|loss|all [--nanogpt DIR] [--batch_size 8] \\
+      [--rounds 3] [--minutes 8]
+    # a tiny shape, to see whether it runs; prints, writes nothing
+    python benchmarks/gpu_training.py all --small --device cpu
 
-ablation  every technique of `memtrain.ablation`, and those that only a GPU has: peak (predicted,
-measured), tokens/s, model FLOPs utilisation
-largest   the largest micro-batch that trains within a budget of memory, 24 GiB, for some of them, and for
-nanoGPT
-nanogpt   `Trainer` and the train.py of a nanoGPT checkout (--nanogpt) on the same model, batch and card,
-in turns, each in a fresh process
+ablation  every technique of `memtrain.ablation`, and those that only a GPU has: peak (predicted, measured),
+          tokens/s, model FLOPs utilisation
+largest   the largest micro-batch that trains within 24 GiB, for some of them, and for nanoGPT
+nanogpt   `Trainer` and the train.py of a nanoGPT checkout (--nanogpt) on the same model, batch and card, in
+          turns, each in a fresh process
 loss      head and loss alone, forward and backward: plain, in chunks, in torch's chunks, Liger,
-cut-cross-entropy (where installed)
+          cut-cross-entropy (where installed)
 
 Each writes `results/gpu_training_<name>.json` as it goes, so that a run that is cut off has lost only the
-rest. Matrix products in float32 may
-use TF32, as nanoGPT lets them. Utilisation is of the card's dense bfloat16 rate
-(`memtrain.devices.DEVICES`), whatever the type, by
-`memtrain.plan.flops_per_token`: recomputed operations don't count.
-"""
+rest. Matrix products in float32 may use TF32, as nanoGPT lets them. Utilisation is of the card's dense
+bfloat16 rate (`memtrain.devices.DEVICES`), whatever the type, by `memtrain.plan.flops_per_token`:
+recomputed operations don't count."""
 
 from __future__ import annotations
 

@@ -2,13 +2,11 @@
 sizes.
 
 Steps of one, two and three blocks (of two to four, beside adapters) are simulated, as `memtrain train`
-takes them, with sizes that share no prime, so that the bytes of
-every tensor say which product of sizes they are: `2·N·f` is a bfloat16 tensor as wide as the MLP. What the
-second block adds, and the third
-adds again, any more add too. Of all moments of the step those are kept that are the highest for some
-sizes. `memtrain/laws.json` has them,
-by the kind of model (`model_type` of its config.json) and the way it is trained; `memtrain.families` reads
-it, and needs no transformers.
+takes them, with sizes that share no prime, so that the bytes of every tensor say which product of sizes
+they are: `2·N·f` is a bfloat16 tensor as wide as the MLP. What the second block adds, and the third adds
+again, any more add too. Of all moments of the step those are kept that are the highest for some sizes.
+`memtrain/laws.json` has them, by the kind of model (`model_type` of its config.json) and the way it is
+trained; `memtrain.families` reads it, and needs no transformers.
 
     python benchmarks/laws.py [llama qwen3 …] [--tied 0] [--adapters lora] [--shared fsdp]
 """

@@ -1,18 +1,15 @@
 #!/usr/bin/env python3
 """Loading token batches: memtrain against other loaders and against the limit of the machine.
 
-    python benchmarks/loading.py warm|wait|cold|small-cache|shuffle|start|order|all [--tokens 200M] [--work
-    DIR]
+    python benchmarks/loading.py warm|wait|cold|small-cache|shuffle|start|order|all [--tokens 200M] \\
+      [--work DIR]
 
 Each subcommand prints a table and writes `results/loader_<name>.json`. Loaders that aren't installed are
-left out, and listed.
-Every way gives batches `x`, `y` of 16 windows of 1,024 ids as int64, `y` one ahead of `x`; the first
-batches of each are checked.
+left out, and listed. Every way gives batches `x`, `y` of 16 windows of 1,024 ids as int64, `y` one ahead of
+`x`; the first batches of each are checked.
 
 The ids encode their own position (two neighbouring ids tell it), so the order in which a loader visits the
-windows is read off
-the batches it really gave.
-"""
+windows is read off the batches it really gave."""
 
 from __future__ import annotations
 

@@ -5,11 +5,8 @@ CPU.
     python benchmarks/memory.py grid|random|families [--small] [--seed 0] [--n 100]
 
 Each subcommand prints a table and writes `results/memory_<name>.json`; with --small a few configurations
-are looked at and nothing is
-written. The truth is `memtrain.measure.measure_step`: allocations and frees of the real training step,
-summed up, from before the model is
-built to the end of the second step.
-"""
+are looked at and nothing is written. The truth is `memtrain.measure.measure_step`: allocations and frees of
+the real training step, summed up, from before the model is built to the end of the second step."""
 
 from __future__ import annotations
 

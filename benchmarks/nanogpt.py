@@ -7,14 +7,11 @@ compiled, in turns.
 
 nanoGPT's own files run, unchanged: the body of train.py's loop gets a pause behind each iteration. Both
 read batches from disk, set the learning rate, clip, and step AdamW; memtrain's step also takes its
-measurements.
-nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so memtrain runs with
-the exact one (`mlp='gelu_exact'`) too. nanoGPT compiles its model as a whole, so does memtrain, and block
-by block as well.
-A round is some iterations of each, in turns; what is told is the median of the rounds' ratios, in seconds
-of CPU time and of the clock. Peaks are bytes of tensors as torch's profiler sees them, each in a fresh
-process.
-"""
+measurements. nanoGPT computes GELU exactly, memtrain by GPT-2's tanh, which takes longer on a CPU: so
+memtrain runs with the exact one (`mlp='gelu_exact'`) too. nanoGPT compiles its model as a whole, so does
+memtrain, and block by block as well. A round is some iterations of each, in turns; what is told is the
+median of the rounds' ratios, in seconds of CPU time and of the clock. Peaks are bytes of tensors as torch's
+profiler sees them, each in a fresh process."""
 
 import argparse, ast, contextlib, io, multiprocessing, os, pickle, statistics, sys, tempfile, time
 from pathlib import Path

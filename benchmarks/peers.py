@@ -2,15 +2,13 @@
 """`memtrain bench` with the loaders that its flags don't name: Hugging Face datasets, LitData, MosaicML
 Streaming, and `TokenStream`.
 
-    python benchmarks/peers.py [flags of memtrain bench]      # prints the table; results/bench.json with
-    --json_file results/bench.json
+    # prints the table; results/bench.json with --json_file results/bench.json
+    python benchmarks/peers.py [flags of memtrain bench]
 
 Each is used as its own documentation recommends (`source`). The writers of their formats import much and
-leave processes and caches behind,
-so each runs in a child process that takes all of that with it: the memory of a loader is measured beside
-nothing.
-loading.py, claims.py and remote.py take their loaders from here.
-"""
+leave processes and caches behind, so each runs in a child process that takes all of that with it: the
+memory of a loader is measured beside nothing. loading.py, claims.py and remote.py take their loaders from
+here."""
 
 from __future__ import annotations
 

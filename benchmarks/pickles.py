@@ -1,17 +1,14 @@
 """What reading pickles without running them costs: pickle.load against it, an 80 GB pickle, many small
 items, damaged files.
 
-    python benchmarks/pickles.py [--folder /dev/shm] [--only whole sparse small mutations] [--mutations
-    20000]
+    python benchmarks/pickles.py [--folder /dev/shm] [--only whole sparse small mutations] [--mutations 20000]
 
 Every figure is of a process of its own, and peak RSS is what the whole process held, its imports included
-(`import only` says what those take).
-`whole`: a pickled list of 24 traces of 16 MiB is loaded by pickle.load, and walked by iter_pickle.
-`sparse`: 5,000 such traces in one pickle whose payloads are holes, made of what
-pickle.dump writes for one trace; it is indexed, and its last trace is read. `small`: 500,000 small dicts.
-`mutations`: a small pickle with up to three wrong bytes, or cut off, many times.
-The result goes to results/lazypickle.json; what isn't in --only is kept from before.
-"""
+(`import only` says what those take). `whole`: a pickled list of 24 traces of 16 MiB is loaded by
+pickle.load, and walked by iter_pickle. `sparse`: 5,000 such traces in one pickle whose payloads are holes,
+made of what pickle.dump writes for one trace; it is indexed, and its last trace is read. `small`: 500,000
+small dicts. `mutations`: a small pickle with up to three wrong bytes, or cut off, many times. The result
+goes to results/lazypickle.json; what isn't in --only is kept from before."""
 
 import argparse, dataclasses, json, pickle, random, signal, sys, tempfile, time, types
 from collections import Counter

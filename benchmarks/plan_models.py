@@ -16,7 +16,7 @@ from memtrain.estimate import Step, simulate
 from memtrain.families import has_law, list_models, predict_step, read_model
 from memtrain.optim import step_in_backward
 from memtrain.plan import TECHNIQUES, plan
-from memtrain.train import TrainConfig, model_step
+from memtrain.train import TrainConfig, apply_step, model_step
 
 
 def config_of(name):
@@ -36,19 +36,7 @@ def config_of(name):
 
 def simulated(name, step, card='a100'):
     "The trace of `step` of transformers' own model"
-    settings = TrainConfig(
-        batch_size=step.batch_size,
-        gradient_accumulation_steps=step.gradient_accumulation_steps,
-        use_mixed_precision=step.use_mixed_precision,
-        weights=step.weights,
-        use_8bit_optimizer=step.optimizer == 'adamw8bit',
-        activation_checkpointing=step.activation_checkpointing,
-        loss_chunk_size=step.loss_chunk_size or 0,
-        optimizer_in_backward=step.optimizer_in_backward,
-        grad_clip=0.0 if step.optimizer_in_backward else 1.0,
-        parallel=step.parallel,
-        offload_to_cpu=step.offload_to_cpu,
-    )
+    settings = apply_step(TrainConfig(), step)
     config = config_of(name)
     adapters = ('qlora' if step.load_in_4bit else 'lora') if step.lora else ''
 

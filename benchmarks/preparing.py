@@ -4,19 +4,14 @@ on the same text.
     python benchmarks/preparing.py [--megabytes 50] [--rounds 3] [--peers PYTHON] [--work FOLDER]
 
 The text: Python sources of the interpreter's standard library and site-packages, each file once, as one
-.jsonl and as plain files.
-The tokenizer: a byte-level BPE of 32,000 ids, trained once; all ways use tiktoken with the same ids and,
-but for memtrain, with GPT-2's
-expression for words as it is published; one line says what memtrain's form of it does for bare tiktoken.
-Both are kept in FOLDER.
-Every way runs in a process of its own, in interleaved rounds; seconds are those inside the process,
-imports not counted, medians of
-all rounds; the peak is the highest and that of the resident memory of the whole process tree (pages shared
-between processes are counted in each).
---peers is a Python in which litdata, datasets and mosaicml-streaming are installed; what isn't there is
-skipped and named.
-The result goes to results/prepare_speed.json.
-"""
+.jsonl and as plain files. The tokenizer: a byte-level BPE of 32,000 ids, trained once; all ways use
+tiktoken with the same ids and, but for memtrain, with GPT-2's expression for words as it is published; one
+line says what memtrain's form of it does for bare tiktoken. Both are kept in FOLDER. Every way runs in a
+process of its own, in interleaved rounds; seconds are those inside the process, imports not counted,
+medians of all rounds; the peak is the highest and that of the resident memory of the whole process tree
+(pages shared between processes are counted in each). --peers is a Python in which litdata, datasets and
+mosaicml-streaming are installed; what isn't there is skipped and named. The result goes to
+results/prepare_speed.json."""
 
 import argparse, contextlib, functools, glob, importlib.util, json, os, pickle, shutil, statistics
 import subprocess, sys, sysconfig, tempfile, time

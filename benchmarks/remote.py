@@ -3,18 +3,15 @@ every request.
 
     python benchmarks/remote.py [--tokens 100M] [--rounds 3] [--work FOLDER] [--only ours,litdata]
 
-The server is moto's (`pip install moto[server] s3fs boto3 litdata mosaicml-streaming`), on the loopback,
-in a process of its own: it speaks S3 and holds the
-objects in its memory, and is kept from copying all of one for each range of it. Each way runs in a fresh
-process with an empty cache, in interleaved rounds: an epoch over the network, then one from what is in the
-cache, of which nothing is in the page cache at its beginning. Every way gives batches of 16 windows of
-1,024 ids as int64 and their targets.
-Seconds are those from opening the data to the last batch of the epoch, imports not counted. Memory is the
-PSS of the process and its workers, looked at 20 times a second.
-Beside speed, ours only: the bound of a small cache, answers that are cut, a server that is killed and
-comes back, a shard that was changed there.
-The results go to results/remote.json.
-"""
+The server is moto's (`pip install moto[server] s3fs boto3 litdata mosaicml-streaming`), on the loopback, in
+a process of its own: it speaks S3 and holds the objects in its memory, and is kept from copying all of one
+for each range of it. Each way runs in a fresh process with an empty cache, in interleaved rounds: an epoch
+over the network, then one from what is in the cache, of which nothing is in the page cache at its
+beginning. Every way gives batches of 16 windows of 1,024 ids as int64 and their targets. Seconds are those
+from opening the data to the last batch of the epoch, imports not counted. Memory is the PSS of the process
+and its workers, looked at 20 times a second. Beside speed, ours only: the bound of a small cache, answers
+that are cut, a server that is killed and comes back, a shard that was changed there. The results go to
+results/remote.json."""
 
 import argparse, contextlib, hashlib, json, os, shutil, signal, statistics, subprocess, sys, tempfile
 import threading, time, urllib.request

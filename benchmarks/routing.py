@@ -1,26 +1,19 @@
 """How well the experts of the next layer are known beforehand, on a small mixture of experts that is
 trained for the purpose.
 
-    python benchmarks/routing.py [--seeds 1 2 3] [--others 1] [--steps 400] [--samples 600] [--epochs 8]
-    [--work FOLDER]
+    python benchmarks/routing.py [--seeds 1 2 3] [--others 1] [--steps 400] [--samples 600] [--epochs 8] \\
+      [--work FOLDER]
 
 The text: Python's standard library without its tests, prepared with a vocabulary of 2,048. The model: 6
-layers of 16 experts, two of which
-a token visits, 96 wide, 1.9 million parameters. For each seed a model is trained on 'train', traces of
-SAMPLES windows of 128 tokens of
-'val' are collected, and predictors are trained on seven tenths of these samples, stopped by one tenth and
-reported on the other two: no
-text is on two sides, and neither the model nor a predictor has seen what is reported on. The settings are
-the same for all seeds, and
-were chosen on the model of another seed (0).
-The seconds of the whole are those of training, collecting, and an MLP with its baselines at lookahead 1;
-the other predictors come after,
-for the first OTHERS seeds.
-With --go-on the other predictors are added to a result of which they are missing. FOLDER keeps data, runs
-and traces: what is finished there is not made again, and its seconds are those that the run's log has, or
-none.
-The result goes to results/routing.json.
-"""
+layers of 16 experts, two of which a token visits, 96 wide, 1.9 million parameters. For each seed a model is
+trained on 'train', traces of SAMPLES windows of 128 tokens of 'val' are collected, and predictors are
+trained on seven tenths of these samples, stopped by one tenth and reported on the other two: no text is on
+two sides, and neither the model nor a predictor has seen what is reported on. The settings are the same for
+all seeds, and were chosen on the model of another seed (0). The seconds of the whole are those of training,
+collecting, and an MLP with its baselines at lookahead 1; the other predictors come after, for the first
+OTHERS seeds. With --go-on the other predictors are added to a result of which they are missing. FOLDER
+keeps data, runs and traces: what is finished there is not made again, and its seconds are those that the
+run's log has, or none. The result goes to results/routing.json."""
 
 import argparse, os, sysconfig, tempfile, time
 from pathlib import Path

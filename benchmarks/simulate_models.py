@@ -5,10 +5,9 @@ CPU.
     python benchmarks/simulate_models.py [--only TEXT]
 
 Small configurations of the models of transformers, timm, diffusers, torchvision and torch, each with two
-steps of its training; they need the packages that bring them,
-`pip install transformers timm diffusers torchvision peft`. The truth is `memtrain.measure.measure_step`.
-The table goes to results/simulate_models.json.
-"""
+steps of its training; they need the packages that bring them, `pip install transformers timm diffusers
+torchvision peft`. The truth is `memtrain.measure.measure_step`. The table goes to
+results/simulate_models.json."""
 
 from __future__ import annotations
 

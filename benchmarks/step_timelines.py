@@ -2,13 +2,12 @@
 """What a training step of GPT-2 small holds from event to event, with every choice of four techniques:
 predicted for an A100, on a machine without one.
 
-    python benchmarks/step_timelines.py        # writes results/step_timelines.json, which the interactive
-    timeline of the site shows
+    # writes results/step_timelines.json, which the interactive timeline of the site shows
+    python benchmarks/step_timelines.py
 
 124M parameters, 8 windows of 1,024 tokens, the second step. A timeline has some thousand events; each is
-cut into at most 160 stretches of
-as many events, and of each stretch the event that holds most is kept, so no peak is lost.
-"""
+cut into at most 160 stretches of as many events, and of each stretch the event that holds most is kept, so
+no peak is lost."""
 
 import itertools
 

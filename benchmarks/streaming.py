@@ -1,22 +1,17 @@
 """Tokenising while training: speed against bare tiktoken, memory against what was told beforehand, and
 what packing wastes.
 
-    python benchmarks/streaming.py speed|memory|waste [--rounds 3] [--megabytes 50] [--sizes 30,300]
-    [--work FOLDER]
+    python benchmarks/streaming.py speed|memory|waste [--rounds 3] [--megabytes 50] [--sizes 30,300] \\
+      [--work FOLDER]
 
-The text: Python sources of the interpreter's standard library and site-packages, each file once (for
-larger texts again, with a line of its own in front),
-as .jsonl files of 10 MB. The tokenizer: a byte-level BPE of 32,000 ids, trained once. Both are kept in
-FOLDER.
-speed: every way runs in a process of its own, in interleaved rounds; seconds are those from opening the
-stream to its last batch, imports not counted.
-Bare tiktoken is given texts that are in memory already, and does nothing but encode_ordinary_batch with as
-many threads as there are cores.
-memory: the PSS of the process and its workers, looked at 20 times a second, against PSS at the start of
-the epoch plus predict_memory().
-waste: the sources of the standard library, and its docstrings.
-The results go to results/stream_speed.json, stream_memory.json and stream_waste.json.
-"""
+The text: Python sources of the interpreter's standard library and site-packages, each file once (for larger
+texts again, with a line of its own in front), as .jsonl files of 10 MB. The tokenizer: a byte-level BPE of
+32,000 ids, trained once. Both are kept in FOLDER. speed: every way runs in a process of its own, in
+interleaved rounds; seconds are those from opening the stream to its last batch, imports not counted. Bare
+tiktoken is given texts that are in memory already, and does nothing but encode_ordinary_batch with as many
+threads as there are cores. memory: the PSS of the process and its workers, looked at 20 times a second,
+against PSS at the start of the epoch plus predict_memory(). waste: the sources of the standard library, and
+its docstrings. The results go to results/stream_speed.json, stream_memory.json and stream_waste.json."""
 
 import argparse, json, os, statistics, subprocess, sys, sysconfig, tempfile, time
 from pathlib import Path

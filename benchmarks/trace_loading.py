@@ -4,10 +4,8 @@
     python benchmarks/trace_loading.py rates|memory|all [--megabytes 512] [--rounds 5] [--work DIR]
 
 Writes `results/trace_loading.json` (rates from a cold and from a warm page cache, random access) and
-`results/trace_loading_memory.json`.
-The limit is the faster of two ways to read all shard files from beginning to end into one buffer. All ways
-take turns; a ratio is of one round.
-"""
+`results/trace_loading_memory.json`. The limit is the faster of two ways to read all shard files from
+beginning to end into one buffer. All ways take turns; a ratio is of one round."""
 
 from __future__ import annotations
 

@@ -1,20 +1,17 @@
 """What sharding routing traces costs: time against `cp` and against pickle.load, peak memory, random
 access, kills, a pickle of 80 GB.
 
-    python benchmarks/traces.py [--gigabytes 3.4] [--rounds 3] [--memory /dev/shm] [--disk FOLDER] [--kills
-    50] [--only PART ...]
+    python benchmarks/traces.py [--gigabytes 3.4] [--rounds 3] [--memory /dev/shm] [--disk FOLDER] \\
+      [--kills 50] [--only PART ...]
 
 A pickled list of traces (ten fields; `input_embeddings` repeat `hidden_states`, every tensor is a copy of
-its own) is made with pickle.dump in FOLDER of
-memory and of disk, and then copied (`cp`), sharded by memtrain (with and without `dedupe`, which copies
-half) and sharded as the first system did: pickle.load,
+its own) is made with pickle.dump in FOLDER of memory and of disk, and then copied (`cp`), sharded by
+memtrain (with and without `dedupe`, which copies half) and sharded as the first system did: pickle.load,
 group by layer, pickle.dump lists of at most 400 MiB by its estimate. Each is a process of its own; rounds
-are interleaved, medians are kept, and what is written is removed after each.
-On disk `cp` is followed by `sync` of the copy, since memtrain's shards are durable when it ends. The
-source is in the page cache.
-The result goes to results/traces.json. Needs about three times the size of the pickle on both, and twice
-in RAM for the first system's way (left out where it isn't free).
-"""
+are interleaved, medians are kept, and what is written is removed after each. On disk `cp` is followed by
+`sync` of the copy, since memtrain's shards are durable when it ends. The source is in the page cache. The
+result goes to results/traces.json. Needs about three times the size of the pickle on both, and twice in RAM
+for the first system's way (left out where it isn't free)."""
 
 import argparse, dataclasses, json, os, pickle, random, shutil, signal, statistics, subprocess, sys
 import tempfile, time

@@ -11,8 +11,7 @@ fit are run: how much slower is the chosen one than the fastest of them, and how
 dense one, in float32, from the dense one in float64? The loss is a difference, so this is told twice:
 relative to the loss, and to the sum of the sizes of its two terms, twice the Laplacian's part and the
 squared score. Last, whole training steps: the peak of network, gradients, AdamW and pass together. The
-result goes to results/wpo_memory.json.
-"""
+result goes to results/wpo_memory.json."""
 
 import argparse, math, os, random, statistics, time
 

@@ -39,11 +39,11 @@ from .folders import IMAGES, check_output, save_figure
 from .measure import pss, rss
 from .shards import ShardWriter, TokenShards
 
-# Loaders of token batches on the same work, as ratios to the limit of the machine. The ids tell where they are, so a
-# batch can be checked; each way to load has a process of its own, which holds nothing of the others and dies with what
-# it mapped; and rounds go in turns, since machines slow down for a while. It costs 128 MB of disk for 64 million ids,
-# a process with its imports for each way, and about a minute. The loaders that the command's flags don't name are
-# in benchmarks/peers.py, which registers them here.
+# Loaders of token batches on the same work, as ratios to the limit of the machine. The ids tell where they
+# are, so a batch can be checked; each way to load has a process of its own, which holds nothing of the
+# others and dies with what it mapped; and rounds go in turns, since machines slow down for a while. It
+# costs 128 MB of disk for 64 million ids, a process with its imports for each way, and about a minute. The
+# loaders that the command's flags don't name are in benchmarks/peers.py, which registers them here.
 
 # %% ../nbs/reference/70_bench.ipynb #d2b6e1ed
 VOCAB, HALF = 50257, 25_000  # of the made ids: how many there are, and the base of their code
@@ -494,7 +494,7 @@ def _held_memory():
 
 
 def _read_bytes():
-    "Bytes that this process and those below it made the disk deliver so far; None where the system doesn't tell"
+    "Bytes that this process and those below it had from the disk so far; None where the system doesn't tell"
     here = psutil.Process()
     if not hasattr(here, 'io_counters'):
         return None
@@ -527,7 +527,7 @@ class _Worker:
         self.way, self.data, self.seconds, self.running = way, data, seconds, None
 
     def prepare(self):
-        "Import what is needed, write the formats, and read the files once, so that they are in the page cache"
+        "Import what is needed, and read the files once, so that they are in the page cache"
         importlib.import_module('memtrain.loader')
         for module in self.way.needs:
             self.way.load(module)
@@ -908,7 +908,8 @@ def _make_data(folder, o, tokens):
     source = TokenShards(o.dataset_dir)
     if len(source) <= batch:
         raise MemtrainError(
-            f'{o.dataset_dir}: {len(source):,} tokens are less than a batch of {o.batch_size} × {o.block_size} '
+            f'{o.dataset_dir}: {len(source):,} tokens are less than a batch of {o.batch_size} × '
+            f'{o.block_size} '
             f'needs, {batch + 1:,}',
             f'choose a smaller {option("batch_size")} or {option("block_size")}',
         )

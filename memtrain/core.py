@@ -21,9 +21,10 @@ from typing import Any, Callable, IO, Iterable, Iterator, Sequence, TypeVar
 import psutil
 from tqdm import tqdm
 
-# What every room may use, and nothing of any format of files: sizes and counts as people write them, errors with fields
-# that a command can put into its own words, progress that a log can hold, and measured values with a stamp. Imported by
-# all, so it imports neither torch nor NumPy: they are looked at where somebody has loaded them. It costs 0.1 s.
+# What every room may use, and nothing of any format of files: sizes and counts as people write them, errors
+# with fields that a command can put into its own words, progress that a log can hold, and measured values
+# with a stamp. Imported by all, so it imports neither torch nor NumPy: they are looked at where somebody
+# has loaded them. It costs 0.1 s.
 
 # %% ../nbs/reference/60_core.ipynb #9a6fe046
 def option(

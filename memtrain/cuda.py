@@ -7,11 +7,18 @@ __all__ = ['STAND_IN', 'CUDA_TEMPORARIES', 'ON_HOST', 'WORKSPACE', 'CUBLAS', 'on
            'attention_backend', 'cuda_rules']
 
 # %% ../nbs/memory/06_cuda.ipynb #15501f74
+# What is CUDA's in a simulated step: what a script is told of a card (`_answers`), which names of torch mean
+# another device (`CudaScript`, `_names`), which kernels the dispatcher picks (`_use_kernels`: autocast's
+# lists, attention, dropout), and what these hold while they run (`CUDA_TEMPORARIES`). `cuda_rules` has all of
+# it in force while a block runs, and takes it back; whoever simulates runs the tracer. Fake tensors 'on CUDA'
+# lie on a stand-in, cpu:1, since torch without CUDA has no dispatcher keys, streams or random states of a
+# real one.
 import contextlib, functools, math, re, warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -34,29 +41,37 @@ def on_cuda(
     return getattr(t, 'fake_device', None) == STAND_IN
 
 # %% ../nbs/memory/06_cuda.ipynb #e69ab227
-_FROM_DATA = torch.tensor, torch.as_tensor, torch.asarray  # made on the host, and copied
 _CUDA, _NAMED = torch.device('cuda', 0), re.compile(r'cuda(:\d+)?')
+_FROM_DATA = torch.tensor, torch.as_tensor, torch.asarray  # made on the host, and copied
+# torch.cuda.FloatTensor and its like, of old scripts
 _TYPES = {
-    f'{name}Tensor': torch.tensor([], dtype=getattr(torch, dtype)).dtype
-    for name, dtype in (
-        pair.split('=')
-        for pair in
-        # of old scripts
-        'Float=float32 Double=float64 Half=float16 BFloat16=bfloat16 Long=int64 Int=int32 Short=int16 Char=int8 Byte=uint8 Bool=bool'.split()
-    )
+    'FloatTensor': torch.float32,
+    'DoubleTensor': torch.float64,
+    'HalfTensor': torch.float16,
+    'BFloat16Tensor': torch.bfloat16,
+    'LongTensor': torch.int64,
+    'IntTensor': torch.int32,
+    'ShortTensor': torch.int16,
+    'CharTensor': torch.int8,
+    'ByteTensor': torch.uint8,
+    'BoolTensor': torch.bool,
 }
 
 
 def _place(device):
     "What stands for `device`, if it is one of CUDA"
-    if (
-        isinstance(device, str)
-        and _NAMED.fullmatch(device)
-        or isinstance(device, torch.device)
-        and device.type == 'cuda'
-    ):
-        return STAND_IN
-    return device
+    named = isinstance(device, str) and _NAMED.fullmatch(device)
+    return STAND_IN if named or isinstance(device, torch.device) and device.type == 'cuda' else device
+
+
+# what methods of a tensor do for one that may lie on the stand-in
+_METHODS = {
+    torch.Tensor.cuda: lambda t, *args, **kwargs: t.to(STAND_IN),
+    torch.Tensor.pin_memory: lambda t, *args, **kwargs: t,
+    torch.Tensor.get_device: lambda t: 0 if on_cuda(t) else -1,
+}
+# and its attributes, by the descriptor that is asked
+_ATTRIBUTES = {torch.Tensor.is_cuda: on_cuda, torch.Tensor.is_cpu: lambda t: not on_cuda(t)}
 
 
 class CudaScript(TorchFunctionMode):
@@ -74,43 +89,36 @@ class CudaScript(TorchFunctionMode):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
         if self.inside or func is torch.device:
             return func(*args, **kwargs)
-        if owner is torch.Tensor.is_cuda:
-            return on_cuda(args[0])
-        if owner is torch.Tensor.is_cpu:
-            return not on_cuda(args[0])
+        for known, rule in _ATTRIBUTES.items():
+            if owner is known:
+                return rule(args[0])
+        if func in _METHODS:
+            return _METHODS[func](*args, **kwargs)
         if owner is torch.Tensor.data and func.__name__ == '__set__' and hasattr(args[1], 'fake_device'):
             args[0].fake_device = args[1].fake_device
-        if func is torch.Tensor.cuda:
-            return args[0].to(STAND_IN)
-        if func is torch.Tensor.pin_memory:
-            return args[0]
-        if func is torch.Tensor.get_device:
-            return 0 if on_cuda(args[0]) else -1
         if func is torch.Tensor.type and args[1:] and str(args[1]).startswith('torch.cuda.'):
-            return args[0].to(STAND_IN, _TYPES[str(args[1])[11:]])
+            return args[0].to(STAND_IN, _TYPES[str(args[1]).removeprefix('torch.cuda.')])
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = args[0], STAND_IN, *args[2:]
-        args, kwargs = (
-            tuple(map(_place, args)),
-            {
-                k: STAND_IN if k == 'device' and type(v) is int else _place(v)
-                for k, v in kwargs.items()
-                if k != 'pin_memory'
-            },
-        )
-        if (
-            self.everything
-            and not self.stepping
-            and kwargs.get('device') is None
-            and func in _device_constructors()
-        ):
+        return self.make(func, *self.placed(func, args, kwargs))
+
+    def placed(self, func, args, kwargs):
+        "Arguments with the stand-in for every device of CUDA; a number as a device is one of CUDA"
+        args = tuple(map(_place, args))
+        kwargs = {k: _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
+        if type(kwargs.get('device')) is int:
             kwargs['device'] = STAND_IN
-        if func in _FROM_DATA and kwargs.get('device') == STAND_IN:
-            made = func(
-                *args, **{k: v for k, v in kwargs.items() if k not in ('device', 'requires_grad')}
-            ).to(STAND_IN)
-            return made.requires_grad_(kwargs.get('requires_grad', False))
-        return func(*args, **kwargs)
+        unplaced = self.everything and not self.stepping and kwargs.get('device') is None
+        if unplaced and func in _device_constructors():
+            kwargs['device'] = STAND_IN
+        return args, kwargs
+
+    def make(self, func, args, kwargs):
+        "The result of `func`; data of the host is copied to the stand-in"
+        if func not in _FROM_DATA or kwargs.get('device') != STAND_IN:
+            return func(*args, **kwargs)
+        rest = {k: v for k, v in kwargs.items() if k not in ('device', 'requires_grad')}
+        return func(*args, **rest).to(STAND_IN).requires_grad_(kwargs.get('requires_grad', False))
 
 # %% ../nbs/memory/06_cuda.ipynb #7826e313
 class _Idle:
@@ -162,13 +170,20 @@ class _Typed:
         return f'torch.cuda.{self.name}'
 
     def __call__(self, *args):
-        return (torch.empty if all(type(a) is int for a in args) else torch.tensor)(
-            *args or (0,), dtype=_TYPES[self.name], device='cuda'
-        )
+        make = torch.empty if all(type(a) is int for a in args) else torch.tensor
+        return make(*args or (0,), dtype=_TYPES[self.name], device='cuda')
+
+
+# what a script may tell a card, and nothing comes of it
+_UNANSWERED = '''
+    init synchronize empty_cache ipc_collect set_device set_device_index set_per_process_memory_fraction
+    manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
+    range_push range_pop mark _record_memory_history _dump_snapshot
+'''.split()
 
 
 def _answers(mode, memory):
-    "What a script is told: (module, name, answer)"
+    "What a script is told of its card: (owner, name, answer)"
 
     def fixed(value):
         return lambda *args, **kwargs: value
@@ -179,39 +194,35 @@ def _answers(mode, memory):
     def most(*args):
         return mode.used()[1]
 
-    def stats(*args):
-        return defaultdict(
-            int,
-            {
-                f'{kind}_bytes.all.{when}': n
-                for kind in ('allocated', 'active', 'reserved')
-                for when, n in zip(('current', 'peak'), mode.used())
-            },
-        )
-
     def reset(*args):
         mode.used(reset=True)
 
-    def load(*args, map_location=None, read=torch.load, **kwargs):
-        found = read(
-            *args,
-            map_location='cpu' if (there := _place(map_location) == STAND_IN) else map_location,
-            **kwargs,
-        )
-        return tree_map_only(torch.Tensor, torch.Tensor.cuda, found) if there else found
+    def stats(*args):
+        found = defaultdict(int)
+        for kind in ('allocated', 'active', 'reserved'):
+            found[f'{kind}_bytes.all.current'], found[f'{kind}_bytes.all.peak'] = mode.used()
+        return found
 
+    def load(*args, map_location=None, read=torch.load, **kwargs):
+        if _place(map_location) != STAND_IN:
+            return read(*args, map_location=map_location, **kwargs)
+        return tree_map_only(torch.Tensor, torch.Tensor.cuda, read(*args, map_location='cpu', **kwargs))
+
+    # an A100's answers, but for its memory
     card = SimpleNamespace(
         name='a simulated card', major=8, minor=0, total_memory=memory, multi_processor_count=108
     )
-    calls = dict(
+    answers = dict(
         is_available=fixed(True),
+        is_bf16_supported=fixed(True),
         device_count=fixed(1),
         current_device=fixed(0),
         current_device_index=fixed(0),
-        is_current_stream_capturing=fixed(False),
         current_accelerator=fixed(torch.device('cuda')),
-        is_bf16_supported=fixed(True),
-        get_device_capability=fixed((8, 0)),
+        _exchange_device=fixed(0),
+        _maybe_exchange_device=fixed(0),
+        is_current_stream_capturing=fixed(False),
+        get_device_capability=fixed((card.major, card.minor)),
         get_device_name=fixed(card.name),
         get_device_properties=fixed(card),
         mem_get_info=lambda *args: (memory - now(), memory),
@@ -223,35 +234,18 @@ def _answers(mode, memory):
         max_memory_reserved=most,
         reset_peak_memory_stats=reset,
         reset_max_memory_allocated=reset,
-        Stream=_Idle,
-        Event=_Idle,
-        stream=_Idle,
-        current_stream=_Idle,
-        default_stream=_Idle,
         get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8),
         initial_seed=fixed(0),
-        _exchange_device=fixed(0),
-        _maybe_exchange_device=fixed(0),
+        **dict.fromkeys(('Stream', 'Event', 'stream', 'current_stream', 'default_stream'), _Idle),
         **{name: _Typed(name) for name in _TYPES},
-        **dict.fromkeys(
-            '''init synchronize empty_cache ipc_collect set_device set_device_index manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
-        set_per_process_memory_fraction range_push range_pop mark _record_memory_history _dump_snapshot'''.split(),
-            fixed(None),
-        ),
+        **dict.fromkeys(_UNANSWERED, fixed(None)),
     )
-    found = [
-        (module, name, answer)
-        for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator)
-        for name, answer in calls.items()
-        if hasattr(module, name)
-    ]
-    return [
-        *found,
-        (torch, 'Generator', _Generator),
-        (torch, 'load', load),
-        (FakeTensor, 'record_stream', fixed(None)),
-        (torch.utils.data._utils.pin_memory, 'pin_memory', lambda data, device=None: data),
-    ]
+    for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator):
+        yield from ((module, name, answer) for name, answer in answers.items() if hasattr(module, name))
+    yield torch, 'Generator', _Generator
+    yield torch, 'load', load
+    yield FakeTensor, 'record_stream', fixed(None)
+    yield torch.utils.data._utils.pin_memory, 'pin_memory', lambda data, device=None: data
 
 # %% ../nbs/memory/06_cuda.ipynb #9721b316
 def autocast_lists() -> dict[str, list[str]]:  # by what is done with the operands; overloads as `op.overload`
@@ -346,36 +340,24 @@ def attention_backend(
     gqa: bool = False,  # several heads of queries may share one of keys and values
 ) -> str:  # flash, efficient or math
     "Which kernel a card since Ampere (compute capability 8) computes scaled dot product attention with"
-    on, half, width = torch.backends.cuda, q.dtype in (torch.float16, torch.bfloat16), q.shape[-1]
-    usable = (
-        q.dim() == 4
-        and q.dtype == k.dtype == v.dtype
-        and k.shape[-1] == width
-        and all(t.shape[-2] and t.stride(-1) == 1 for t in (q, k, v))
-    )
-    usable = usable and q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1] == v.shape[1]
-    same, step = usable and q.shape[1] == k.shape[1], 8 if half else 4
-    flash = (
-        usable
-        and half
-        and mask is None
-        and v.shape[-1] == width <= 256
-        and (same or gqa and q.shape[1] % k.shape[1] == 0)
-        and not (causal and q.shape[-2] != k.shape[-2])
-    )
-    efficient = (
-        same
-        and (half or q.dtype == torch.float32)
-        and width % step == v.shape[-1] % step == 0
-        and not (causal and mask is not None)
-    )
-    return (
-        'flash'
-        if flash and on.flash_sdp_enabled()
-        else 'efficient'
-        if efficient and on.mem_efficient_sdp_enabled()
-        else 'math'
-    )
+    # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, can_use_flash_attention and
+    # can_use_mem_efficient_attention
+    half, width = q.dtype in (torch.float16, torch.bfloat16), q.shape[-1]
+    tensors = q, k, v
+    usable = q.dim() == 4 and q.dtype == k.dtype == v.dtype and k.shape[-1] == width
+    usable = usable and all(t.shape[-2] and t.stride(-1) == 1 for t in tensors)
+    if not usable or not q.shape[0] == k.shape[0] == v.shape[0] or k.shape[1] != v.shape[1]:
+        return 'math'
+    same_heads = q.shape[1] == k.shape[1]
+    flash = half and mask is None and v.shape[-1] == width <= 256
+    flash = flash and (same_heads or gqa and q.shape[1] % k.shape[1] == 0)
+    flash = flash and not (causal and q.shape[-2] != k.shape[-2])
+    step = 8 if half else 4  # numbers that are loaded at once
+    efficient = same_heads and (half or q.dtype == torch.float32) and not (causal and mask is not None)
+    efficient = efficient and width % step == v.shape[-1] % step == 0
+    if flash and torch.backends.cuda.flash_sdp_enabled():
+        return 'flash'
+    return 'efficient' if efficient and torch.backends.cuda.mem_efficient_sdp_enabled() else 'math'
 
 # %% ../nbs/memory/06_cuda.ipynb #5f40d12a
 def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
@@ -412,75 +394,79 @@ def _drop(x, p, train):
     return _ATEN.native_dropout(x, p, train)[0] if p < 1 else _ATEN.mul(x, 0)
 
 # %% ../nbs/memory/06_cuda.ipynb #02add034
+def _up(n, step):
+    "`n`, rounded up to a multiple of `step`"
+    return -(-n // step) * step
+
+
 def _embedding_backward(func, args, kwargs, out):
+    """Ids sorted with their places, and partial sums of the rows of equal ids (Embedding.cu,
+    EmbeddingBackwardKernel.cu); up to 3,072 ids another kernel adds row by row"""
     grad, indices, rows, _, by_frequency = args[:5]
     n, size = indices.numel(), indices.itemsize
     if n <= 3072 and not by_frequency:
         return ()
     different = min(n, rows)
-    stretches, width = n // 10 + different, -(-grad.shape[-1] // 32) * 32
+    stretches, width = n // 10 + different, _up(grad.shape[-1], 32)
     return [*[n * size] * 3, *[different * size] * 2, 8, 8, stretches * size, stretches * width * 4]
 
 
 def _flash_backward(func, args, kwargs, out):
+    """A sum for each row, and the gradient of q in fp32, in whole tiles (flash_api.cpp, mha_bwd); gradients
+    of shared keys and values for each head of queries"""
     (b, h, t, d), keys = args[1].shape, args[2]
-    rows, width = -(-t // 128) * 128, -(-d // 32) * 32
-    return [
-        4 * b * h * rows,
-        4 * b * h * rows * width,
-        *[keys.numel() // keys.shape[1] * h * keys.itemsize] * 2 * (keys.shape[1] != h),
-    ]
+    rows, width = _up(t, 128), _up(d, 32)
+    shared = [keys.numel() // keys.shape[1] * h * keys.itemsize] * 2 if keys.shape[1] != h else []
+    return [4 * b * h * rows, 4 * b * h * rows * width, *shared]
 
 
 def _efficient_backward(func, args, kwargs, out):
+    "A sum for each row, and under 32 bits the gradient of q in fp32 (attention_backward.cu)"
     b, h, t, d = args[1].shape
-    return [4 * b * h * (-(-t // 32) * 32), *[4 * b * h * (-(-t // 64) * 64) * d] * (args[1].itemsize == 2)]
+    return [4 * b * h * _up(t, 32), *[4 * b * h * _up(t, 64) * d] * (args[1].itemsize == 2)]
 
 
-# grad*output
 def _softmax_backward(func, args, kwargs, out):
+    "grad * output (SoftMax.cu, softmax_backward_cuda_out)"
     return [args[1].numel() * torch.promote_types(args[0].dtype, args[1].dtype).itemsize]
 
 
 def _group_norm_backward(func, args, kwargs, out):
-    "Sums of each channel, and what the input's gradient takes of them, in the type that is added in"
-    weight, n, channels, groups, wanted, size = (
-        args[4],
-        args[5],
-        args[6],
-        args[8],
-        args[9],
-        max(4, args[1].itemsize),
-    )
-    return [n * channels * size] * 2 + (
-        [n * groups * size] * 2 + [n * channels * size] * (weight is not None) if wanted[0] else []
-    )
+    """Sums of each channel, and what the input's gradient takes of them, in the type that is added in
+    (group_norm_kernel.cu)"""
+    weight, n, channels, groups, wanted = args[4], args[5], args[6], args[8], args[9]
+    size = max(4, args[1].itemsize)
+    sums = [n * channels * size] * 2
+    if wanted[0]:
+        sums += [n * groups * size] * 2 + [n * channels * size] * (weight is not None)
+    return sums
 
 
 def _sort(func, args, kwargs, out):
-    """Rows of more than 4,096 that are many enough to be sorted side by side: positions, and the other half
-    of two pairs of buffers"""
+    """Rows of more than 4,096 that are many enough to be sorted side by side (Sort.cu): positions, and the
+    other half of two pairs of buffers"""
     x, dim = args[0], kwargs.get('dim', next((a for a in args[1:] if type(a) is int), -1))
     width = x.shape[dim] if x.ndim else 1
-    return (
-        [x.numel() * 8, x.numel() * x.itemsize, x.numel() * 8]
-        if width > 4096 and x.numel() // width >= 128
-        else ()
-    )
+    if width <= 4096 or x.numel() // width < 128:
+        return ()
+    return [x.numel() * 8, x.numel() * x.itemsize, x.numel() * 8]
 
 
-# copies of gradient and input
 def _norm(func, args, kwargs, out):
-    return [t.numel() * t.itemsize for t in args[: 1 + ('backward' in str(func))] if not t.is_contiguous()]
+    "Copies of gradient and input that don't lie in one piece (layer_norm_kernel.cu)"
+    read = args[: 2 if 'backward' in str(func) else 1]
+    return [t.numel() * t.itemsize for t in read if not t.is_contiguous()]
 
 
 def _four_bits(func, args, kwargs, out):
     """Weights of 4 bits in the dtype of more than 1,536 rows that they are multiplied with; fewer are
-    multiplied as they lie"""
+    multiplied as they lie (bitsandbytes' gemm_4bit)"""
     x, shape = args[0], args[2]
     return [shape[0] * shape[1] * x.itemsize] if x.numel() > 1536 * x.shape[-1] else ()
 
 
+# operation to a function of (operation, args, kwargs, result) that gives the bytes of each block that its
+# kernel holds
 CUDA_TEMPORARIES = {
     'bitsandbytes::gemm_4bit': _four_bits,
     'aten::embedding_dense_backward': _embedding_backward,
@@ -489,7 +475,7 @@ CUDA_TEMPORARIES = {
     'aten::_softmax_backward_data': _softmax_backward,
     'aten::native_group_norm_backward': _group_norm_backward,
     'aten::sort': _sort,
-    # as CPU_TEMPORARIES of `memtrain.estimate`
+    # as `CPU_TEMPORARIES` of `memtrain.simulate`
     **dict.fromkeys(
         (
             f'aten::{norm}{end}'
@@ -509,6 +495,58 @@ CUBLAS = frozenset(
 )
 
 # %% ../nbs/memory/06_cuda.ipynb #1442754b
+def _use_kernels(lib):
+    "Let the dispatcher pick for fake tensors what it picks for those of CUDA"
+    for policy, names in autocast_lists().items():
+        for name in names:
+            if _has(name, 'AutocastCUDA') and not _has(name, 'AutocastCPU'):
+                op = _overload(name)
+                lib.impl(op, functools.partial(_POLICIES[policy], op), 'AutocastCPU')
+    # what autocast changes on a CPU alone; `cat` and `stack` promote on both
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key('AutocastCPU'):
+        name = name.removeprefix('aten::')
+        if '::' not in name and not _has(name, 'AutocastCUDA') and name not in ('cat', 'stack'):
+            lib.impl(_overload(name), torch.library.fallthrough_kernel, 'AutocastCPU')
+    lib.impl('dropout', _drop, 'CompositeImplicitAutograd')
+    lib.impl('scaled_dot_product_attention', _attend, 'CompositeImplicitAutograd')
+    # a device with a kernel: then rms_norm is one operation
+    for op in (_ATEN._fused_rms_norm, _ATEN._fused_rms_norm_backward):
+        lib.impl(op.default, decomposition_table[op.default], 'CPU')
+
+
+def _names(mode):
+    "Names of torch that take a device of CUDA, or tell one: (owner, name, what it is meanwhile)"
+    autocast, shown, context = torch.amp.autocast_mode.autocast, FakeTensor.device, DeviceContext.__init__
+    start, enabled, dtype_of = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
+    engine = torch.autograd._engine_run_backward
+
+    def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
+        with mode:
+            return engine(*args, **kwargs)
+
+    def begin(self, device_type, dtype=None, *args, **kwargs):
+        if isinstance(device_type, str) and device_type.startswith('cuda'):
+            device_type, dtype = 'cpu', dtype or torch.float16
+        start(self, device_type, dtype, *args, **kwargs)
+
+    def of_cpu(function):
+        return lambda kind='cuda': function('cpu' if kind == 'cuda' else kind)
+
+    def device(t):
+        found = shown.fget(t)
+        return _CUDA if found == STAND_IN and not mode.inside else found
+
+    def place(self, device):  # `with torch.device('cuda')`, and set_default_device
+        context(self, _place(device))
+
+    yield autocast, '__init__', begin
+    yield torch, 'is_autocast_enabled', of_cpu(enabled)
+    yield torch, 'get_autocast_dtype', of_cpu(dtype_of)
+    yield torch.autograd, '_engine_run_backward', backward
+    yield FakeTensor, 'device', property(device)
+    yield DeviceContext, '__init__', place
+
+
 @contextlib.contextmanager
 def cuda_rules(
     # what names no device lies on the GPU too, as in a script that says 'cuda' everywhere
@@ -522,88 +560,24 @@ def cuda_rules(
 
     # torch.compile's list of torch's own functions: made meanwhile, it would keep the answers below
     get_torch_obj_rule_map()
-    mode, lib, autocast, shown, context = (
-        CudaScript(everything),
-        torch.library.Library('aten', 'IMPL'),
-        torch.amp.autocast_mode.autocast,
-        FakeTensor.device,
-        DeviceContext.__init__,
-    )
-    start, enabled, dtype, engine = (
-        autocast.__init__,
-        torch.is_autocast_enabled,
-        torch.get_autocast_dtype,
-        torch.autograd._engine_run_backward,
-    )
-
-    def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
-        with mode:
-            return engine(*args, **kwargs)
-
-    def begin(self, device_type, dtype=None, *args, **kwargs):
-        cuda = isinstance(device_type, str) and device_type.startswith('cuda')
-        start(
-            self,
-            'cpu' if cuda else device_type,
-            torch.float16 if cuda and dtype is None else dtype,
-            *args,
-            **kwargs,
-        )
-
-    def of(device_type='cuda'):
-        return 'cpu' if device_type == 'cuda' else device_type
-
-    def device(t):
-        return _CUDA if (d := shown.fget(t)) == STAND_IN and not mode.inside else d
-
-    # `with torch.device('cuda')`, and set_default_device
-    def place(self, device):
-        context(self, _place(device))
-
-    new = [
-        (autocast, '__init__', begin),
-        (torch.autograd, '_engine_run_backward', backward),
-        (torch, 'is_autocast_enabled', lambda *a: enabled(of(*a))),
-        (torch, 'get_autocast_dtype', lambda *a: dtype(of(*a))),
-        (FakeTensor, 'device', property(device)),
-        (DeviceContext, '__init__', place),
-    ]
-    new += _answers(mode, memory)
+    mode, lib = CudaScript(everything), torch.library.Library('aten', 'IMPL')
     default = getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None)
-    old, lists = (
-        [(o, name, getattr(o, name)) for o, name, _ in new],
-        (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types),
-    )
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Warning only once for all operators')
-        for policy, names in autocast_lists().items():
-            for name in names:
-                if _has(name, 'AutocastCUDA') and not _has(name, 'AutocastCPU'):
-                    lib.impl(
-                        _overload(name), functools.partial(_POLICIES[policy], _overload(name)), 'AutocastCPU'
-                    )
-        for name in torch._C._dispatch_get_registrations_for_dispatch_key('AutocastCPU'):
-            name = name.removeprefix('aten::')
-            if '::' not in name and not _has(name, 'AutocastCUDA') and name not in ('cat', 'stack'):
-                lib.impl(_overload(name), torch.library.fallthrough_kernel, 'AutocastCPU')
-        lib.impl('dropout', _drop, 'CompositeImplicitAutograd')
-        # a device with a kernel: then rms_norm is one operation
-        for op in (_ATEN._fused_rms_norm, _ATEN._fused_rms_norm_backward):
-            lib.impl(op.default, decomposition_table[op.default], 'CPU')
-        lib.impl('scaled_dot_product_attention', _attend, 'CompositeImplicitAutograd')
-    try:
-        for replaced in new:
-            setattr(*replaced)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lib._destroy)
+        with warnings.catch_warnings():
+            warnings.filterwarnings('ignore', 'Warning only once for all operators')
+            _use_kernels(lib)
+        stack.callback(_restore_default_device, default)
+        for patch in [*_names(mode), *_answers(mode, memory)]:
+            stack.enter_context(mock.patch.object(*patch))
         # AdamW and others then take the tensors of a GPU all at once, as they do with real ones
-        for types in lists:
+        for types in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
             types.append(FakeTensor)
-        with mode:
-            yield mode
-    finally:
-        for kept in old:
-            setattr(*kept)
-        for types in lists:
-            types.remove(FakeTensor)
-        if getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None) is not default:
-            torch.set_default_device(default and default.device)
-        lib._destroy()
+            stack.callback(types.remove, FakeTensor)
+        stack.enter_context(mode)
+        yield mode
+
+
+def _restore_default_device(default):
+    if getattr(torch._GLOBAL_DEVICE_CONTEXT, 'device_context', None) is not default:
+        torch.set_default_device(default and default.device)

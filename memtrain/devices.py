@@ -6,9 +6,10 @@
 __all__ = ['PCIE', 'DEVICES', 'Device', 'cublas_workspace', 'find_device', 'split_cards', 'has_data_sheet', 'priced_as']
 
 # %% ../nbs/reference/72_devices.ipynb #65a19342
-# One table for all that is asked about a card: `estimate` and `simulate` take its workspace, `allocator` its memory and
-# granularity, `plan` and `gpu` its rates. No torch in here: a card that isn't in this machine is described by numbers alone.
-# It costs nothing but being kept: what isn't known of a card is None, and whoever needs it has to say what it took instead.
+# One table for all that is asked about a card: `estimate` and `simulate` take its workspace, `allocator` its
+# memory and granularity, `plan` and `gpu` its rates. No torch in here: a card that isn't in this machine is
+# described by numbers alone. It costs nothing but being kept: what isn't known of a card is None, and whoever
+# needs it has to say what it took instead.
 import difflib, math, re
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Device:
 # %% ../nbs/reference/72_devices.ipynb #6a4feec0
 def cublas_workspace(
     capability: tuple[int, int],  # of the GPU, such as (8, 0)
-    config: str = '',  # `:KiB:count` once or more, as in `CUBLAS_WORKSPACE_CONFIG`; what torch takes by default
+    config: str = '',  # as `CUBLAS_WORKSPACE_CONFIG`: `:KiB:count` once or more; torch's own by default
 ) -> int:  # bytes
     "The workspace that torch gives to cuBLAS for each handle and stream"
     if numbers := [int(n) for n in re.findall(r'\d+', config)]:
@@ -55,59 +56,63 @@ def cublas_workspace(
     return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (2 * 4096 + 8 * 16)
 
 # %% ../nbs/reference/72_devices.ipynb #abff3bbe
-_CARDS = (
-    # name, GiB reported, compute capability, fp32 and bf16 in 10¹² operations/s, GB/s of memory, GB/s of bus, of NVLink
-    ('rtx3060', 11.75, (8, 6), 12.7, 25.5, 360, 25, None),
-    ('rtx3070', 7.8, (8, 6), 20.3, 40.6, 448, 25, None),
-    ('rtx3080', 9.78, (8, 6), 29.8, 59.5, 760, 25, None),
-    ('rtx3090', 23.56, (8, 6), 35.6, 71, 936, 25, None),
-    ('rtx4060ti', 7.62, (8, 9), 22.1, 44.1, 288, 12.5, None),
-    ('rtx4070', 11.71, (8, 9), 29.1, 58.3, 504, 25, None),
-    ('rtx4080', 15.6, (8, 9), 48.7, 97.5, 717, 25, None),
-    ('rtx4090', 23.52, (8, 9), 82.6, 165.2, 1008, 25, None),
-    ('t4', 14.56, (7, 5), 8.1, 8.1, 320, 12.5, None),
-    ('v100', 15.77, (7, 0), 15.7, 15.7, 900, 12.5, 150),
-    ('v100-32gb', 31.74, (7, 0), 15.7, 15.7, 900, 12.5, 150),
-    ('l4', 22.03, (8, 9), 30.3, 121, 300, 25, None),
-    ('l40s', 44.40, (8, 9), 91.6, 362, 864, 25, None),
-    ('a10', 22.0, (8, 6), 31.2, 125, 600, 25, None),
-    ('a10g', 22.0, (8, 6), 35, 70, 600, 25, None),
-    ('a40', 44.4, (8, 6), 37.4, 149.7, 696, 25, None),
-    ('a6000', 47.40, (8, 6), 38.7, 155, 768, 25, None),
-    ('a100-40gb', 39.49, (8, 0), 19.5, 312, 1555, 25, 300),
-    ('a100', 79.14, (8, 0), 19.5, 312, 2039, 25, 300),
-    ('rtx5080', 15.5, (12, 0), 56.3, 112.6, 960, 50, None),
-    ('rtx5090', 31.36, (12, 0), 104.8, 209.5, 1792, 50, None),
-    ('h100', 79.10, (9, 0), 67, 989, 3350, 50, 450),
-    ('h100-pcie', 79.10, (9, 0), 51, 756, 2000, 50, None),
-    ('h200', 139.72, (9, 0), 67, 989, 4800, 50, 450),
-    ('b200', 178.35, (10, 0), 75, 2250, 7700, 50, 900),
-    ('mi300x', 191.69, None, 163.4, 1307, 5300, 50, None),
-)
-_AMPERE = dict(context=400 * MIB, workspace=cublas_workspace((8, 0)))
-_KINDS = {
-    7: _AMPERE,
-    8: _AMPERE,
-    9: dict(context=550 * MIB, workspace=cublas_workspace((9, 0))),
-    10: dict(context=550 * MIB, workspace=cublas_workspace((10, 0))),
-    12: dict(context=400 * MIB, workspace=cublas_workspace((12, 0))),
-    None: dict(context=550 * MIB, workspace=128 * MIB),  # ROCm's own rule
-}
-_CPU = Device('cpu', 2**63 - 1, caching=False, granularity=1, fp32=0.1e12, bf16=0.1e12, bandwidth=20e9)
-DEVICES = {'cpu': _CPU} | {
-    name: Device(
+# GiB that the driver reports; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus, of NVLink one way
+_CARDS = '''
+    card          GiB  capability   fp32   bf16  GB/s   bus  link
+    rtx3060     11.75         8.6   12.7   25.5   360    25     -
+    rtx3070       7.8         8.6   20.3   40.6   448    25     -
+    rtx3080      9.78         8.6   29.8   59.5   760    25     -
+    rtx3090     23.56         8.6   35.6     71   936    25     -
+    rtx4060ti    7.62         8.9   22.1   44.1   288  12.5     -
+    rtx4070     11.71         8.9   29.1   58.3   504    25     -
+    rtx4080      15.6         8.9   48.7   97.5   717    25     -
+    rtx4090     23.52         8.9   82.6  165.2  1008    25     -
+    t4          14.56         7.5    8.1    8.1   320  12.5     -
+    v100        15.77         7.0   15.7   15.7   900  12.5   150
+    v100-32gb   31.74         7.0   15.7   15.7   900  12.5   150
+    l4          22.03         8.9   30.3    121   300    25     -
+    l40s        44.40         8.9   91.6    362   864    25     -
+    a10          22.0         8.6   31.2    125   600    25     -
+    a10g         22.0         8.6     35     70   600    25     -
+    a40          44.4         8.6   37.4  149.7   696    25     -
+    a6000       47.40         8.6   38.7    155   768    25     -
+    a100-40gb   39.49         8.0   19.5    312  1555    25   300
+    a100        79.14         8.0   19.5    312  2039    25   300
+    rtx5080      15.5        12.0   56.3  112.6   960    50     -
+    rtx5090     31.36        12.0  104.8  209.5  1792    50     -
+    h100        79.10         9.0     67    989  3350    50   450
+    h100-pcie   79.10         9.0     51    756  2000    50     -
+    h200       139.72         9.0     67    989  4800    50   450
+    b200       178.35        10.0     75   2250  7700    50   900
+    mi300x     191.69           -  163.4   1307  5300    50     -
+'''
+
+
+def _kind(major):
+    "What cards of a compute capability have in common; ROCm has a rule of its own for the workspace"
+    workspace = cublas_workspace((major, 0)) if major else 128 * MIB
+    return dict(context=(400 if major in (7, 8, 12) else 550) * MIB, workspace=workspace)
+
+
+def _read_card(line):
+    name, gib, capability, *rates = line.split()
+    fp32, bf16, bandwidth, bus, link = (None if n == '-' else float(n) for n in rates)
+    major, minor = (None, None) if capability == '-' else map(int, capability.split('.'))
+    return Device(
         name,
-        int(gib * GIB),
-        capability=capability,
+        int(float(gib) * GIB),
+        **_kind(major),
+        capability=None if major is None else (major, minor),
         fp32=fp32 * 1e12,
         bf16=bf16 * 1e12,
         bandwidth=bandwidth * 1e9,
         bus=bus * 1e9,
         link=link and link * 1e9,
-        **_KINDS[capability and capability[0]],
     )
-    for name, gib, capability, fp32, bf16, bandwidth, bus, link in _CARDS
-}
+
+
+_CPU = Device('cpu', 2**63 - 1, caching=False, granularity=1, fp32=0.1e12, bf16=0.1e12, bandwidth=20e9)
+DEVICES = {d.name: d for d in (_CPU, *map(_read_card, _CARDS.strip().splitlines()[1:]))}
 
 # %% ../nbs/reference/72_devices.ipynb #216b3db5
 # what makers put around a name: it doesn't tell one card from another
@@ -136,7 +141,8 @@ def _read_title(title):
 
 
 def find_device(
-    # a key of `DEVICES`, a card's title as torch has it, a size such as `24gb`, or `mac64gb`; a `Device` is given back
+    # a key of `DEVICES`, a card's title as torch has it, a size such as `24gb`, or `mac64gb`; a `Device` is
+    # given back
     name: str | Device,
 ) -> Device:
     "The device that is called `name`"
@@ -151,7 +157,7 @@ def find_device(
         return Device(key, memory, fp32=13.6e12, bf16=13.6e12, bandwidth=400e9)
     m = re.fullmatch(r'(\d+\.?\d*|\.\d+)gi?b', key)
     if m and float(m[1]) > 0:
-        return Device(key, int(float(m[1]) * GIB), **_AMPERE)
+        return Device(key, int(float(m[1]) * GIB), **_kind(8))
     return DEVICES[_read_title(str(name))]
 
 # %% ../nbs/reference/72_devices.ipynb #0691ae1b

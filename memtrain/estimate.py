@@ -7,9 +7,10 @@ __all__ = ['CLOSED_FIELDS', 'SIMULATED_FIELDS', 'LIST_BYTES', 'Step', 'find_unkn
            'Estimate', 'estimate', 'what_if', 'estimate_memory_usage', 'simulate']
 
 # %% ../nbs/memory/03_estimate.ipynb #3f142478
-# The closed form: a step is a list of changes, each a category and a number of bytes, in the order in which torch makes them;
-# the highest point of the running sum is the peak. It costs a millisecond, and no torch: only a CPU is asked for its number of
-# threads and what oneDNN's products hold there (`probe`), and a machine with an NVIDIA driver for its card's workspace.
+# The closed form: a step is a list of changes, each a category and a number of bytes, in the order in which
+# torch makes them; the highest point of the running sum is the peak. It costs a millisecond, and no torch:
+# only a CPU is asked for its number of threads and what oneDNN's products hold there (`probe`), and a machine
+# with an NVIDIA driver for its card's workspace.
 import os, shutil
 from collections import Counter
 from dataclasses import dataclass, fields, replace
@@ -432,7 +433,7 @@ def _embed_back(c):
     q = [*_passing(c.x), (_A, -(c.N * c.d if c.cuda else c.x))] if c.drop else []
     rows, table = 4 * c.T * c.d, c.positions * c.d
     q += [(_T, rows), *_grad(c, table), (_T, -rows), *_added(c, table)]
-    # the token table's kernel sums the rows of equal ids together (Embedding.cu: beyond 3,072 ids it sorts them)
+    # the token table's kernel sums the rows of equal ids together (Embedding.cu: beyond 3,072 it sorts them)
     if c.cuda and c.N > 3072:
         different = min(c.N, c.V)
         q += _passing(24 * c.N + 16 * different + (c.N // 10 + different) * (8 + 4 * c.d))
@@ -513,7 +514,7 @@ class _Ledger:
                 top, self.moments[name], self.phases[name] = held, dict(self.now), phase
 
     def repeat(self, parts, phase, times):
-        "Go `times` times through all `parts`, a dict of changes by name; the first and the last time step by step"
+        "Go `times` times through all `parts`, changes by name; the first and the last time step by step"
         for t in range(min(times, 2)):
             if t:
                 self.add([change for changes in parts.values() for change in changes], times - 2)

@@ -9,8 +9,8 @@ __all__ = ['IMAGES', 'UNFINISHED', 'publish_files', 'temporary', 'atomic_write',
            'read_manifest', 'FolderWriter']
 
 # %% ../nbs/reference/61_folders.ipynb #679e08ac
-import contextlib, hashlib, json, os, re, reprlib, secrets, shlex, shutil, socket, sys, textwrap, threading, time
-import weakref
+import contextlib, hashlib, json, os, re, reprlib, secrets, shlex, shutil, socket, sys
+import textwrap, threading, time, weakref
 from pathlib import Path
 from typing import Any, IO, Iterable, Iterator, Sequence
 
@@ -21,11 +21,12 @@ try:
 except ImportError:
     fcntl = None  # Windows
 
-# What is written waits under a temporary name and gets its own when it is whole and synced; a folder of many files has a
-# journal until its manifest is there, a lock while somebody writes in it, and a checksum for every file. So a kill at any
-# call leaves nothing that opens and is half, and the next run goes on behind the last whole part: `make faults` and
-# `make races` try. It costs two fsyncs a file and one a part. The lock is `flock`, held by the process and gone with it;
-# filelock, which torch brings, would leave its file behind and tell nobody who holds it.
+# What is written waits under a temporary name and gets its own when it is whole and synced; a folder of
+# many files has a journal until its manifest is there, a lock while somebody writes in it, and a checksum
+# for every file. So a kill at any call leaves nothing that opens and is half, and the next run goes on
+# behind the last whole part: `make faults` and `make races` try. It costs two fsyncs a file and one a part.
+# The lock is `flock`, held by the process and gone with it; filelock, which torch brings, would leave its
+# file behind and tell nobody who holds it.
 
 # %% ../nbs/reference/61_folders.ipynb #7fea8f7b
 def publish_files(

@@ -6,6 +6,8 @@
 __all__ = ['export_shards']
 
 # %% ../nbs/data/28_formats.ipynb #868cc2fa
+# Export of a data set in the formats of nanoGPT and llm.c, in pieces of a million tokens. Reading those (and
+# Megatron-LM's) is a part of `shards`, so that `TokenShards` opens them as they are.
 import json, re, shutil, struct
 from pathlib import Path
 

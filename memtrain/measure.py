@@ -72,14 +72,14 @@ def log_memory_usage(
     "Print what this process and the machine hold at this moment, with `label`, and return it"
     machine = psutil.virtual_memory()
     found = {'rss': rss(), 'available': machine.available, 'total': machine.total}
-    line = f"{format_size(found['rss'])} in RAM, {format_size(machine.available)} of {format_size(machine.total)} available"
+    told = {name: format_size(n) for name, n in found.items()}
+    line = f'{told["rss"]} in RAM, {told["available"]} of {told["total"]} available'
     if torch.cuda.is_initialized():
-        found |= {
-            'cuda_allocated': torch.cuda.memory_allocated(),
-            'cuda_reserved': torch.cuda.memory_reserved(),
-            'cuda_free': torch.cuda.mem_get_info()[0],
-        }
-        line += f"; on the GPU {format_size(found['cuda_allocated'])} in tensors, {format_size(found['cuda_reserved'])} reserved, {format_size(found['cuda_free'])} free"
+        allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        free = torch.cuda.mem_get_info()[0]
+        found |= {'cuda_allocated': allocated, 'cuda_reserved': reserved, 'cuda_free': free}
+        line += f'; on the GPU {format_size(allocated)} in tensors, {format_size(reserved)} reserved'
+        line += f', {format_size(free)} free'
     print(f'{label}: {line}' if label else line, file=out, flush=True)
     return found
 
@@ -134,8 +134,8 @@ def measure_command(
                     )
                 time.sleep(interval)
         seconds = time.perf_counter() - started
-        printed = [(f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err)]
-    return CommandRun(process.returncode, *printed, seconds, peak)
+        printed, complained = ((f.seek(0), f.read().decode(errors='replace'))[1] for f in (out, err))
+    return CommandRun(process.returncode, printed, complained, seconds, peak)
 
 # %% ../nbs/memory/01_measure.ipynb #e9b23a56
 @dataclass
@@ -240,13 +240,9 @@ class TraceBuilder:
         self,
         phase: str | None = None,  # that begins at once: build, forward, backward or optimizer
     ):
-        self.blocks, self.live, self.events, self.phases, self.named = (
-            [],
-            {},
-            0,
-            [(0, phase)] if phase else [],
-            {},
-        )
+        self.blocks, self.events = [], 0
+        self.live, self.named = {}, {}  # number of a live block by its key; category of a block by its number
+        self.phases = [(0, phase)] if phase else []
 
     def phase(
         self,
@@ -369,12 +365,14 @@ def follow(
             h.remove()
 
 # %% ../nbs/memory/01_measure.ipynb #beee7e83
-LOSS_OPS = frozenset(
-    'aten::' + op
-    for op in """_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward nll_loss2d_forward
-    nll_loss2d_backward mse_loss mse_loss_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss
-    smooth_l1_loss_backward huber_loss huber_loss_backward""".split()
-)
+_LOSSES = '''
+    _log_softmax _log_softmax_backward_data
+    nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward
+    mse_loss mse_loss_backward
+    binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
+    smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
+'''
+LOSS_OPS = frozenset(f'aten::{op}' for op in _LOSSES.split())
 MARK = 'memtrain category '  # how the name of a marked stretch begins in a profile; the category follows
 
 
@@ -461,6 +459,20 @@ _RUNNING = threading.Lock()  # a process has one profile
 
 
 @contextlib.contextmanager
+def _without_greeting():
+    """Where torch's profiler doesn't greet on the standard error: it reads its level when it starts for the
+    first time"""
+    if 'KINETO_LOG_LEVEL' in os.environ:
+        yield
+        return
+    os.environ['KINETO_LOG_LEVEL'] = '99'
+    try:
+        yield
+    finally:
+        del os.environ['KINETO_LOG_LEVEL']
+
+
+@contextlib.contextmanager
 def profile_memory(
     builder: TraceBuilder,  # a phase of it has begun
     device: str = 'cpu',  # as `check_device` gives it
@@ -468,7 +480,6 @@ def profile_memory(
     "When the block ends, with an error or without, put its allocations and frees on `device` into `builder`"
     if torch.autograd._profiler_enabled() or not _RUNNING.acquire(blocking=False):
         raise MemtrainError('a measurement or a profile is running already', 'measure one thing at a time')
-    os.environ.setdefault('KINETO_LOG_LEVEL', '99')  # it greets on the standard error
     before = len(builder.blocks)
     # of autograd: torch.profiler's makes a table of all events too, which takes as long as the steps
     prof = profile(
@@ -478,7 +489,9 @@ def profile_memory(
         use_kineto=True,
     )
     try:
-        with prof:
+        with contextlib.ExitStack() as stack:
+            with _without_greeting():
+                stack.enter_context(prof)
             yield
     finally:
         _RUNNING.release()
@@ -527,12 +540,8 @@ def _note_names(category, tensors):
 def _note_modules(model):
     """Leave events in the profile that say which module of `model` is at work; a `MemtrainError` where one
     was in another thread"""
-    names, inside, here, elsewhere = (
-        {m: name for name, m in model.named_modules()},
-        [],
-        threading.get_ident(),
-        [],
-    )
+    names = {m: name for name, m in model.named_modules()}
+    inside, elsewhere, here = [], [], threading.get_ident()
 
     def enter(module, *_):
         if module not in names:
@@ -684,12 +693,8 @@ class track_memory:
 
     def __enter__(self):
         gc.collect()
-        self._trace, self._builder, self._stack, before = (
-            None,
-            TraceBuilder('forward'),
-            contextlib.ExitStack(),
-            {},
-        )
+        self._trace, self._builder, self._stack = None, TraceBuilder('forward'), contextlib.ExitStack()
+        before = {}  # address to storage, of what nobody sees allocated
         for category, tensors in (
             ('weights', _weights(self.model)),
             ('gradients', _gradients(self.model.parameters())),

@@ -6,9 +6,9 @@
 __all__ = ['RECORDS', 'OPTIMIZERS', 'Optimizer', 'find_optimizer']
 
 # %% ../nbs/reference/73_optimizers.ipynb #3fa8e811
-# One record an optimizer, and whoever builds, prices or predicts one asks it: `make_optimizer` of train, the
-# closed form, recorded laws, plans, and the checks of `TrainConfig`. A record costs a dozen lines. Only `build`
-# imports torch, when it is called: plans and `--help` do without it.
+# One record an optimizer: whoever builds, prices or predicts one asks it. `make_optimizer` of train does, the
+# closed form, recorded laws, plans, and the checks of `TrainConfig`. A record costs a dozen lines. Only its
+# `build` imports torch, when it is called: plans and `--help` do without.
 import math
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -48,7 +48,7 @@ class Optimizer:
         self,
         sizes: list[int],  # numbers in each parameter
     ) -> int:  # bytes
-        "What the optimizer makes beside the state and never uses: bitsandbytes makes two tables, whatever it has"
+        "Bytes of tables beside the state that are never used: bitsandbytes makes two, whatever it has"
         return 2 * _TABLE - sum(self._tables_kept(sizes)) if self.tables else 0
 
     def _tables_kept(self, sizes):

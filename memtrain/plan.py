@@ -8,10 +8,11 @@ __all__ = ['REACHED', 'LAUNCH_SECONDS', 'TECHNIQUES', 'CLOSED', 'MARGIN', 'flops
            'find_optimal_batch_size']
 
 # %% ../nbs/memory/07_plan.ipynb #606d416d
-# Three steps: list every way to take a step, predict what each holds and how long it takes, keep what fits and saves
-# something. `predict` is the one way to ask what a step holds, here and for the commands, training and the ablation:
-# it picks the short closed form, a recorded law or a simulation. Thousands of ways take a second, for the first two
-# are formulas; a model that has neither costs a simulation a way. torch is imported only where tensors are made.
+# Three steps: list every way to take a step, predict what each holds and how long it takes, keep what fits
+# and saves something. `predict` is the one way to ask what a step holds, here and for the commands,
+# training and the ablation: it picks the short closed form, a recorded law or a simulation. Thousands of
+# ways take a second, for the first two are formulas; a model that has neither costs a simulation a way.
+# torch is imported only where tensors are made.
 import math
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
@@ -45,7 +46,7 @@ def flops_per_token(
     # whether weights take no gradient: adapters beside them, which are small, are trained
     frozen: bool = False,
 ) -> int:  # floating-point operations, forward and backward
-    """The arithmetic of one training token of a model of `shape`: 6 per matrix parameter, 4 if it is `frozen`,
+    """The arithmetic of a training token of a model of `shape`: 6 per matrix parameter, 4 if it is `frozen`,
     and attention's scores; with `recompute` the blocks' forward pass again"""
     matrices, wide = _count_matrices(shape)
     products, scores = 2 * shape.n_layer * matrices, 4 * shape.n_layer * wide * shape.block_size
@@ -62,8 +63,8 @@ _KERNELS = 40  # that are started for a layer and a micro-batch
 
 
 def _move_weights(step, params, trained, card, on_cpu):
-    """What updating `trained` of `params` numbers and copying all for products moves in the memory of `card`, in
-    bytes; and the seconds to send them to other cards and to RAM"""
+    """Bytes that updating `trained` of `params` numbers, and copying all for products, moves in the memory of
+    `card`; and the seconds to send them to other cards and to RAM"""
     optimizer, passes = find_optimizer(step.optimizer, step.weights), step.gradient_accumulation_steps
     number = 2 if step.weights == 'bfloat16' else 4
     mine = trained / step.ranks if step.parallel == 'fsdp' else trained  # what this card updates
@@ -111,14 +112,15 @@ def predict_seconds(
 
 # %% ../nbs/memory/07_plan.ipynb #e0ffed95
 def predict(
-    model: Any,  # a `GPTConfig`, what `read_model` gives, or a function of a `Step` that gives what `simulate` takes
+    # a `GPTConfig`, what `read_model` gives, or a function of a `Step` that gives what `simulate` takes
+    model: Any,
     step: Step,  # how it is trained
     device: str = 'cuda',  # cpu; any other name is a GPU, of which only the kind matters to tensors
-    # gives what `simulate` takes, for a GPT's step that the closed form doesn't know; without it a law is asked
+    # gives what `simulate` takes, for a GPT's step that the closed form doesn't know; else a law is asked
     make: Callable[[], tuple] | None = None,
     probe: bool = True,  # on a CPU, ask oneDNN for its working memory; without, a few MB can be missing
 ) -> Any:  # an `Estimate`, a `Prediction` of a law, or a simulated `Trace`: each has `peak` and `by_category`
-    "What a training `step` of `model` holds on `device`, told by the first that knows: closed form, simulation, law"
+    "What a training `step` of `model` holds on `device`, by what knows first: closed form, simulation, law"
     place, others = 'cpu' if device == 'cpu' else 'cuda', isinstance(model, ModelShape)
     if callable(model):
         make = partial(model, step)
@@ -126,7 +128,7 @@ def predict(
         return estimate(model, step, place, probe)
     # what several cards do together isn't one process's to simulate
     if callable(model) or make and step.ranks == 1 and step.parallel == 'ddp':
-        from memtrain.estimate import simulate
+        from memtrain.simulate import simulate
 
         return simulate(*make(), device=place)
     if place == 'cpu':
@@ -221,8 +223,8 @@ def list_steps(
     return [step for step in found if _go_together(step)]
 
 # %% ../nbs/memory/07_plan.ipynb #ae562203
-# share of a card left for holes of the caching allocator; half of the steps on its page lose less than 7 %, a
-# few lose 20 %
+# share of a card left for holes of the caching allocator; half of the steps on its page lose less than 7 %,
+# a few lose 20 %
 MARGIN = 0.12
 
 
@@ -318,8 +320,8 @@ class Plan:
             sheets = 'data sheets'
             if self.priced_as:
                 sheets = f'that of {self.priced_as}, since no data sheet is known'
-            fastest = f'the fastest of all ways, those that don\'t fit among them, takes {self.fastest:.3g} s a step'
-            lines += ['', f'time: {fastest}, by {sheets}']
+            among = "the fastest of all ways, those that don't fit among them,"
+            lines += ['', f'time: {among} takes {self.fastest:.3g} s a step, by {sheets}']
         if offloaded := next((o for o in listed if o.host), None):
             lines.append(f'offload: keeps {format_size(offloaded.host)} in RAM, for all cards together')
         if not self.options:
@@ -349,7 +351,7 @@ def _price(option):
     return (option.seconds, *slow) if option.seconds else slow
 
 
-def _check_model(model, device, seq_len):
+def _check_model(model, seq_len):
     "An error for what can't be planned"
     if not callable(model) and not hasattr(model, 'n_layer'):
         raise MemtrainError(
@@ -388,7 +390,7 @@ def _predict_option(model, option, device, make=None):
 
 
 def _simulate_steps(model, steps, device, budget):
-    "The same by simulation, which takes seconds: of each set of techniques up to the largest that fits `budget`"
+    "The same by simulation, in seconds: of each set of techniques up to the largest micro-batch that fits"
     done = set()
     for step in sorted(steps, key=lambda step: -step.batch_size):
         option = Option(step, 0, None)
@@ -431,7 +433,7 @@ def plan(
 ) -> Plan:
     """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows, cheapest
     first"""
-    _check_model(model, device, seq_len)
+    _check_model(model, seq_len)
     if budget is None:
         budget = usable_memory(device)
     check_whole(budget=budget)
@@ -539,14 +541,15 @@ def find_optimal_batch_size(
 ) -> int:  # samples; 0 if not even one fits
     "The largest batch with which a whole training step of `model` fits"
     import torch
-    from memtrain.estimate import simulate
+    from memtrain.simulate import simulate
 
     here, tensors = device.startswith('cuda'), [*model.parameters(), *model.buffers()]
     optimizer_fn = optimizer_fn or (lambda params: torch.optim.AdamW(params, fused=True))
     if loss_fn is None and not (hasattr(model, 'config') and hasattr(model, 'loss')):
         raise MemtrainError(
             'is missing',
-            f'{type(model).__name__} has no config and no loss, give a function of the model and a batch size',
+            f'{type(model).__name__} has no config and no loss, '
+            'give a function of the model and a batch size',
             'loss_fn',
         )
 

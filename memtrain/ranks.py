@@ -138,42 +138,39 @@ def choose_device(
     if name == 'auto':
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
     if world_size > 1 and name not in ('cpu', 'cuda'):
-        raise MemtrainError(
-            'is no choice for ranks, which choose theirs themselves', 'give cpu or cuda', 'device', name
-        )
+        problem = 'is no choice for ranks, which choose theirs themselves'
+        raise MemtrainError(problem, 'give cpu or cuda', 'device', name)
     if name == 'cuda' and torch.cuda.is_available():
-        if local_rank >= (n := torch.cuda.device_count()):
+        n = torch.cuda.device_count()
+        if local_rank >= n:
             raise MemtrainError(
-                f'local rank {local_rank} finds {n} GPU{"s" * (n > 1)} here: start torchrun with --nproc_per_node {n}, or take {option("device")} cpu'
+                f'local rank {local_rank} finds {n} GPU{"s" if n > 1 else ""} here: '
+                f'start torchrun with --nproc_per_node {n}, or take {option("device")} cpu'
             )
         name = f'cuda:{local_rank}'
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as e:  # whose own lines name some twenty devices
-        kind, built, here = (
-            name.partition(':')[0],
-            {
-                'cpu': True,
-                'cuda': torch.version.cuda or torch.version.hip,
-                'mps': torch.backends.mps.is_built(),
-            },
-            {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available()},
-        )
-        why = (
-            'there is no such device'
-            if kind not in built
-            else f'PyTorch {torch.__version__} is built without it'
-            if not built[kind]
-            else 'PyTorch finds no GPU'
-            if not here.get(kind, True)
-            else str(e).splitlines()[0]
-        )
-        raise MemtrainError(
-            f"can't be used, {why}",
-            f"take {' or '.join(['cpu', *(k for k, there in here.items() if there)])}",
-            'device',
-            name,
-        ) from None
+        there = {'cuda': torch.cuda.is_available(), 'mps': torch.backends.mps.is_available()}
+        way_out = f"take {' or '.join(['cpu', *(kind for kind, is_there in there.items() if is_there)])}"
+        problem = f"can't be used, {_why_not(name.partition(':')[0], there, e)}"
+        raise MemtrainError(problem, way_out, 'device', name) from None
+
+
+def _why_not(kind, there, error):
+    "Why a device of this `kind` gave `error`, in a line"
+    built = {
+        'cpu': True,
+        'cuda': torch.version.cuda or torch.version.hip,
+        'mps': torch.backends.mps.is_built(),
+    }
+    if kind not in built:
+        return 'there is no such device'
+    if not built[kind]:
+        return f'PyTorch {torch.__version__} is built without it'
+    if not there.get(kind, True):
+        return 'PyTorch finds no GPU'
+    return str(error).splitlines()[0]
 
 # %% ../nbs/training/15_ranks.ipynb #b7d08021
 def _let_go():
@@ -269,8 +266,8 @@ def spread_model(
     alone = not (dist.is_available() and dist.is_initialized())
     if offload and (how != 'fsdp' or alone or ranks.device.type != 'cuda'):
         raise MemtrainError(
-            f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp on CUDA under torchrun, this is {how!r} on {ranks.device.type}"
-            + ' without torchrun' * alone
+            f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp on CUDA "
+            f"under torchrun, this is {how!r} on {ranks.device.type}{' without torchrun' if alone else ''}"
         )
     if alone or how == 'ddp' and ranks.world_size == 1:
         how = 'none'
@@ -278,13 +275,10 @@ def spread_model(
         _spread_fsdp(model, getattr(model, 'blocks', ()) if blocks is None else blocks, ranks, offload)
     else:
         model.to(ranks.device)
-    loss = (
-        model.loss
-        if how != 'ddp'
-        else torch.nn.parallel.DistributedDataParallel(
-            _Loss(model, ranks.world_size), gradient_as_bucket_view=True
-        )
-    )
+    loss = model.loss
+    if how == 'ddp':
+        summed = _Loss(model, ranks.world_size)  # DDP takes the mean over ranks
+        loss = torch.nn.parallel.DistributedDataParallel(summed, gradient_as_bucket_view=True)
     return Spread(model, how, ranks, loss)
 
 # %% ../nbs/training/15_ranks.ipynb #e9d5902e
@@ -300,8 +294,10 @@ def clip_gradients(
         return 0.0
     norms = [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)) for g in grads]
     norms = torch.stack([n.to(grads[0].device) for n in norms])
-    total, parts = torch.linalg.vector_norm(norms), [is_distributed(p.grad) for p in params]
+    total = torch.linalg.vector_norm(norms)
+    parts = [is_distributed(p.grad) for p in params]
     if any(parts):
+        # squares of parts add up over ranks; whole ones are there on each already
         parts = torch.tensor(parts, device=norms.device)
         of_parts = norms[parts].double().square().sum()
         dist.all_reduce(of_parts)
@@ -332,10 +328,9 @@ def full_states(
             done[id(x)] = x, one.cpu() if ranks.main else None
         return done[id(x)][1]
 
-    states = {
-        'model': whole(dict(model.state_dict(keep_vars=True))),
-        **({'optimizer': whole(optimizer.state_dict())} if optimizer else {}),
-    }
+    states = {'model': whole(dict(model.state_dict(keep_vars=True)))}
+    if optimizer:
+        states['optimizer'] = whole(optimizer.state_dict())
     return states if ranks.main else {}
 
 # %% ../nbs/training/15_ranks.ipynb #863ffcca
@@ -465,7 +460,7 @@ def save_sharded(
     from torch.distributed.checkpoint.api import CheckpointException
 
     folder = Path(folder)
-    tmp, old, made = folder.with_name(f'.{folder.name}.tmp'), _old(folder), False
+    tmp, made = folder.with_name(f'.{folder.name}.tmp'), False
 
     def agree(problem):
         "Raise on all ranks where one has a `problem`"
@@ -476,59 +471,56 @@ def save_sharded(
             shutil.rmtree(tmp, ignore_errors=True)
         raise MemtrainError(f"{folder} can't be written ({problems[0]}): make room, or choose another folder")
 
-    def on_main(work):
+    def on_main(work, *args):
         "What is wrong where rank 0 does `work`, or ''"
         try:
             if ranks.main:
-                work()
+                work(*args)
         except OSError as e:
-            return (e.strerror or str(e)) if not made else _first_line(e)
+            return _first_line(e) if made else e.strerror or str(e)
         except RuntimeError as e:
             return _first_line(e)
         return ''
 
-    def make():
-        shutil.rmtree(tmp, ignore_errors=True)
-        tmp.mkdir(parents=True)
-
-    def finish():
-        with open(tmp / _EXTRA, 'wb') as f:
-            torch.save(extra, f)
-            f.flush()
-            os.fsync(f.fileno())
-        index = {
-            'format': _FORMAT,
-            'version': 1,
-            'sha256': sums | {name: file_sha256(tmp / name) for name in (_EXTRA, '.metadata')},
-            'world_size': ranks.world_size,
-            **rest,
-        }
-        write_json(tmp / _INDEX, {**index, 'checksum': checksum(index)})
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            os.replace(folder, old)
-        _sync_folder(tmp)
-        os.replace(tmp, folder)
-        _sync_folder(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
-
-    agree(on_main(make))
+    agree(on_main(_make_empty, tmp))
     made = True
     tensors, rest = _flatten_states(model, optimizer)
     try:
         with warnings.catch_warnings():  # that one process saves alone
             warnings.simplefilter('ignore')
-            dcp.save(
-                tensors,
-                storage_writer=dcp.FileSystemWriter(tmp, overwrite=True),
-                no_dist=not dist.is_initialized(),
-            )
+            writer = dcp.FileSystemWriter(tmp, overwrite=True)
+            dcp.save(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
         sums, problem = {p.name: file_sha256(p) for p in tmp.glob(f'__{ranks.rank}_*')}, ''
     except (OSError, RuntimeError, CheckpointException) as e:
         sums, problem = {}, _first_line(e)
     agree(problem)
-    sums = {k: v for part in ranks.gather(sums) for k, v in part.items()}
-    agree(on_main(finish))
+    sums = {name: digest for part in ranks.gather(sums) for name, digest in part.items()}
+    index = {'format': _FORMAT, 'version': 1, 'sha256': sums, 'world_size': ranks.world_size, **rest}
+    agree(on_main(_finish_sharded, tmp, folder, index, extra))
+
+
+def _make_empty(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def _finish_sharded(tmp, folder, index, extra):
+    "Write what is there once into `tmp`, where all ranks have written, and give it the name `folder`"
+    with open(tmp / _EXTRA, 'wb') as f:
+        torch.save(extra, f)
+        f.flush()
+        os.fsync(f.fileno())
+    index['sha256'] |= {name: file_sha256(tmp / name) for name in (_EXTRA, '.metadata')}
+    write_json(tmp / _INDEX, {**index, 'checksum': checksum(index)})
+    old = _old(folder)
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(folder, old)
+    # what is in it is on the disk before its name is
+    _sync_folder(tmp)
+    os.replace(tmp, folder)
+    _sync_folder(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 # %% ../nbs/training/15_ranks.ipynb #e7b38fca
 _METADATA = {
@@ -614,37 +606,27 @@ def load_sharded(
     try:
         reader = Reader(folder)
         saved = {
-            k: torch.empty(m.size, dtype=m.properties.dtype, device='meta')
-            for k, m in reader.read_metadata().state_dict_metadata.items()
+            name: torch.empty(m.size, dtype=m.properties.dtype, device='meta')
+            for name, m in reader.read_metadata().state_dict_metadata.items()
         }
-        tensors = {f'model.{k}': t.detach() for k, t in _named_tensors(model).items()}
-        _check_states(
-            tensors,
-            optimizer,
-            {k: t for k, t in saved.items() if k.startswith('model.')},
-            index['param_groups'],
-            folder,
-        )
-        params, state = (
-            all_params(optimizer),
-            {int(i): dict(entries) for i, entries in index['state'].items()},
-        )
-        for name, meta in saved.items():
-            if not name.startswith('optimizer.'):
-                continue
+        tensors = {f'model.{name}': t.detach() for name, t in _named_tensors(model).items()}
+        of_model = {name: t for name, t in saved.items() if name.startswith('model.')}
+        _check_states(tensors, optimizer, of_model, index['param_groups'], folder)
+        state = {int(i): dict(entries) for i, entries in index['state'].items()}
+        params = all_params(optimizer)
+        for name in saved.keys() - of_model.keys():
             _, i, key = name.split('.', 2)
-            p = params[int(i)]
-            tensors[name] = (
-                torch.zeros_like(p, dtype=meta.dtype)
-                if meta.shape == p.shape
-                else torch.zeros(meta.shape, dtype=meta.dtype)
-            )
+            like, p = saved[name], params[int(i)]
+            if like.shape == p.shape:
+                tensors[name] = torch.zeros_like(p, dtype=like.dtype)  # in parts, as the parameter is
+            else:
+                tensors[name] = torch.zeros(like.shape, dtype=like.dtype)
             state.setdefault(int(i), {})[key] = tensors[name]
+        alone = not (dist.is_available() and dist.is_initialized())
         with warnings.catch_warnings():  # that one process loads alone
             warnings.simplefilter('ignore')
-            dcp.load(
-                tensors, storage_reader=reader, no_dist=not (dist.is_available() and dist.is_initialized())
-            )
+            dcp.load(tensors, storage_reader=reader, no_dist=alone)
+        # JSON knows no tuples, such as betas
         groups = [
             {k: tuple(v) if isinstance(v, list) and k != 'params' else v for k, v in g.items()}
             for g in index['param_groups']

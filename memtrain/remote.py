@@ -7,6 +7,11 @@ __all__ = ['PATIENCE', 'PIECE', 'AT_ONCE', 'CACHE_SIZE', 'as_url', 'read_range',
            'RemoteFile', 'hash_remote', 'open_file', 'Cache', 'RemoteFolder']
 
 # %% ../nbs/data/27_remote.ipynb #21da7cbd
+# What lies in a bucket is fetched whole, checked against its sha256 and kept in a folder that all processes
+# share, so that training reads local files. The order of locks: `.lock` of the folder is held for moments
+# (to look, to make room, to rename); a file's own lock for as long as somebody reads or fetches it, and only
+# what is unlocked is removed. Every question is asked again for `PATIENCE` seconds. Memory: two pieces of 1
+# MiB a file.
 import contextlib, hashlib, io, itertools, os, re, threading, time
 from collections import deque
 from functools import lru_cache
@@ -427,7 +432,8 @@ class RemoteFolder:
             coming.exception()
         for e in ahead:
             self._fetch_ahead(e)
-        return self.cache.open(f'{self.url}/{entry[0]}', *entry[1:], release)
+        name, size, sha256 = entry
+        return self.cache.open(f'{self.url}/{name}', size, sha256, release)
 
     def _fetch_ahead(self, entry):
         with self.lock:

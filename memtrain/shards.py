@@ -6,6 +6,12 @@
 __all__ = ['MANIFEST', 'TOKENIZER', 'dtype_for_vocab', 'ShardWriter', 'read_manifest', 'find_here', 'list_splits', 'TokenShards', 'as_windows', 'take_windows', 'gather', 'TokenWindows', 'verify', 'read_keys', 'LLM_C', 'LLM_C_HEADER', 'META', 'split_of_name', 'find_foreign_splits', 'find_foreign', 'read_meta', 'pack_meta', 'compress_shards', 'decompress_shards']
 
 # %% ../nbs/data/20_shards.ipynb #d8df7b22
+# A data set is raw arrays of ids, so opening one takes no memory and reading any stretch one system call.
+# `ShardWriter` fills one shard of each split at a time and gives it its name when it is whole; what it notes
+# beside (documents done, a chain of their hashes) lets a killed run go on with the same bytes, and refuses
+# other documents. `TokenShards` sees the shards of a split as one long array; `_Sources` holds at most 256
+# files open and reads past the memory maps, so that what was read doesn't count as ours. Nothing here
+# imports torch.
 import hashlib, json, os, pickle, re, struct, weakref
 from bisect import bisect_right
 from collections import OrderedDict

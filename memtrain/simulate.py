@@ -6,13 +6,15 @@
 __all__ = ['ASK_LIMIT', 'CPU_TEMPORARIES', 'ask_kernel', 'Kernels', 'simulate']
 
 # %% ../nbs/memory/04_simulate.ipynb #afe6a641
-# A step is run on fake tensors: shapes, strides and dtypes without data. A mode (`_Tracer`) sees each operation, and tells the builder
-# of a trace which storages come and go. What a mode can't see is put right by rules: what kernels hold while they run (tables by
-# operation; oneDNN's kernels are asked), sums that autograd makes in place, values that a step looks at (`_Values`), and names of torch
-# that make tensors behind the dispatcher (`_patches`, in force while a simulation runs and taken back at its end).
-# It costs a second or two for a GPT-2 and no memory to speak of. One simulation at a time in a process: names of torch are replaced
-# for all of its threads meanwhile.
-import contextlib, functools, gc, importlib.abc, logging, math, re, sys, threading, traceback, warnings, weakref
+# A step is run on fake tensors: shapes, strides and dtypes without data. A mode (`_Tracer`) sees each
+# operation, and tells the builder of a trace which storages come and go. What a mode can't see is put right
+# by rules: what kernels hold while they run (tables by operation; oneDNN's kernels are asked), sums that
+# autograd makes in place, values that a step looks at (`_Values`), and names of torch that make tensors
+# behind the dispatcher (`_patches`, in force while a simulation runs and taken back at its end). It costs a
+# second or two for a GPT-2 and no memory to speak of. One simulation at a time in a process: names of torch
+# are replaced for all of its threads meanwhile.
+import contextlib, functools, gc, importlib.abc, logging, math, re, sys, threading, traceback
+import warnings, weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -220,16 +222,19 @@ CPU_TEMPORARIES = {
     'aten::mkldnn_rnn_layer_backward': _lstm_backward,
     **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), ask_kernel),
 }
-# a CPU puts each element's loss into the storage of their mean (aten/src/ATen/native/Loss.cpp), CUDA into a block beside it
+# a CPU puts each element's loss into the storage of their mean (aten/src/ATen/native/Loss.cpp), CUDA into a
+# block beside it
 _LOSSES_IN_PLACE = 'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'
 # operations of their own for the dispatcher, written in Python for the CPU
 _KERNELS_IN_PYTHON = 'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'
 # what only cuDNN knows while it runs, and the figure lacks
 _OPAQUE = {
-    'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: four gates and a cell "
-    'for each step, the least, are in this figure',
-    'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this figure (in '
-    '16 bits, where channels are no multiple of 8, often copies of input and output with channels up to one); '
+    'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: "
+    'four gates and a cell for each step, the least, are in this figure',
+    'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this '
+    'figure '
+    '(in 16 bits, where channels are no multiple of 8, often copies of input and output with channels up to '
+    'one); '
     'CUDNN_CONV_WSCAP_DBG caps it, in MiB',
 }
 
@@ -259,7 +264,8 @@ def _kernels_of(device):
     return replace(_CUDA, workspace=card.workspace, memory=card.memory) if card.caching else _CPU
 
 # %% ../nbs/memory/04_simulate.ipynb #063ae9c9
-# operations with which autograd's engine sums gradients (torch/csrc/autograd/functions/accumulate_grad.h, input_buffer.cpp)
+# operations with which autograd's engine sums gradients (torch/csrc/autograd/functions/accumulate_grad.h,
+# input_buffer.cpp)
 _IN_PLACE = {
     'aten.add.Tensor',
     'aten.scatter_add.default',
@@ -674,7 +680,8 @@ class _Tracer(TorchDispatchMode):
         try:
             out = self.values.run(func, args, kwargs)
             if func._schema.name == 'aten::mkldnn_rnn_layer' and torch.is_grad_enabled():
-                # the rule for its fake result leaves the workspace empty; cuDNN keeps four gates and a cell at least
+                # the rule for its fake result leaves the workspace empty; cuDNN keeps four gates and a cell
+                # at least
                 workspace = _lstm_workspace(args) if self.on_cpu else 5 * 4 * out[0].numel()
                 out = *out[:3], out[3].new_empty(workspace)
         finally:
@@ -683,7 +690,7 @@ class _Tracer(TorchDispatchMode):
         return out
 
     def watch(self, func, args, kwargs, out):
-        "Tell of the results of `func`, of operands that it has resized, and of what its kernel holds meanwhile"
+        "Tell of the results of `func`, of operands that it resized, of what its kernel holds meanwhile"
         op, category = func._schema.name, self.category(func._schema.name)
         first = args[0] if str(func) in _IN_PLACE else None
         least = _unreduced(func, args, kwargs, out)[0] if op in _LOSSES_IN_PLACE and self.on_cpu else 0
@@ -882,15 +889,15 @@ def simulate(
     # 'run': where a step needs values that nobody knows, measure a real one on this CPU
     fallback: str | None = None,
 ) -> Trace:
-    """What `measure_step` would measure, without the memory and the arithmetic; one at a time in a process, whose
-    other threads must leave torch alone meanwhile"""
+    """What `measure_step` would measure, without the memory and the arithmetic; one at a time in a process,
+    whose other threads must leave torch alone meanwhile"""
     check_whole(steps=steps)
     if routing != 'balanced':
         check_whole(routing=routing, least=0)
     kernels, fns = _kernels_of(device), (model_fn, optimizer_fn, step_fn)
     if not _RUNNING.acquire(blocking=False):
         raise MemtrainError(
-            'simulate: a simulation is running in this process already, and names of torch are replaced for it',
+            'simulate: a simulation is running in this process already, with names of torch replaced',
             'wait for its end, or simulate in another process',
         )
     try:

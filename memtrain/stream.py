@@ -6,13 +6,16 @@
 __all__ = ['row_type', 'SplitRows', 'JoinedRows', 'PackedRows', 'PART_KIB', 'open_source', 'DocumentStream', 'collect_tokens', 'sample_texts', 'TokenStream', 'StreamingDataLoader']
 
 # %% ../nbs/data/25_stream.ipynb #307ad02b
+# Rows are made where documents come in and go on in arrays, many at a time: a row has its ids, how many
+# targets it has, and when packed where its documents begin. Joined, split and packed rows have the same four
+# methods (`add`, `end`, `state`, `load`), and hold at most a row, nothing, and 1,024 pieces.
 import bisect
 
 import numpy as np
 import torch
 
 from .loader import random_numbers
-from .shards import as_windows
+from .shards import take_windows
 
 # %% ../nbs/data/25_stream.ipynb #a9ad2e54
 def row_type(
@@ -69,12 +72,8 @@ class SplitRows:
         kind: np.dtype,  # of `row_type`
         eod_id: int,  # id that ends a document
     ):
-        self.kind, self.eod_id, self.dtype, self.length = (
-            kind,
-            eod_id,
-            kind['ids'].base,
-            kind['ids'].shape[0] - 1,
-        )
+        self.kind, self.eod_id = kind, eod_id
+        self.dtype, self.length = kind['ids'].base, kind['ids'].shape[0] - 1
 
     def add(
         self,
@@ -84,7 +83,7 @@ class SplitRows:
         "The rows that are whole now"
         first, targets = _pieces(lengths, self.length)
         rows, n = np.zeros(len(first), self.kind), self.length + 1
-        rows['ids'] = as_windows(np.pad(ids, (0, n)), n)[first].view(self.dtype).reshape(len(first), n)
+        rows['ids'] = take_windows(np.pad(ids, (0, n)), first, n)
         rows['targets'] = targets
         return rows
 
@@ -120,9 +119,7 @@ class JoinedRows:
         ids, n = np.concatenate([self.carry, ids]), self.length + 1
         rows = np.zeros(max(0, (len(ids) - n) // self.stride + 1), self.kind)
         if len(rows):
-            rows['ids'] = (
-                as_windows(ids, n)[np.arange(len(rows)) * self.stride].view(self.dtype).reshape(len(rows), n)
-            )
+            rows['ids'] = take_windows(ids, np.arange(len(rows)) * self.stride, n)
             rows['targets'], self.begun = self.length, True
         self.carry = ids[len(rows) * self.stride :].copy()
         return rows

@@ -10,6 +10,12 @@ __all__ = ['CHUNK', 'RULES', 'KEY_BYTES', 'LINE_CHARS', 'setting', 'TextOptions'
            'hash_chunk_lines', 'find_val', 'clean_chunk', 'take_sample', 'resolve_split']
 
 # %% ../nbs/data/21_text.ipynb #a522cb0f
+# From names to documents: `find_files` makes a sorted list, `read_parts` pieces of raw bytes with a number
+# that tells errors where they are, `clean_chunk` texts that are decoded, normalised and filtered. Everything
+# that decides the bytes of a data set is a field of `TextOptions` and a function of one document alone (its
+# hash decides split, share and sample), so neither order nor workers change it. Memory: one part a file at a
+# time, a record of at most `record_mib`, and in `SeenKeys` 200 bytes a key up to `dedup_memory`, then sorted
+# files.
 import contextlib, copy, glob, gzip, hashlib, io, itertools, json, math, os, re, unicodedata, zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -8,6 +8,11 @@ __all__ = ['DIFFICULT_TEXTS', 'RANKS', 'FOREIGN_TOKENIZERS', 'HUB_PATIENCE', 'By
            'open_tokenizer']
 
 # %% ../nbs/data/22_tokenization.ipynb #621ebf48
+# A tokenizer here is anything with `encode_documents` (all ids of many texts, each with its end),
+# `vocab_size` and `eod_id`; `state()` is JSON that makes it again. A byte-level BPE has two engines:
+# `tokenizers`, which defines the ids, and tiktoken, faster with many threads, which is only used where it
+# gave the same ids on difficult texts and on a sample of yours. A thread's copy of tiktoken costs some 220
+# bytes an id.
 import base64, contextlib, hashlib, json, re, threading, urllib.request, weakref
 from functools import lru_cache
 from pathlib import Path

@@ -344,6 +344,10 @@ def _alone(model):
     return spread_model(model, 'none', Ranks(device=next(model.parameters()).device))
 
 
+def _rows(c):
+    return c.batch_size * c.gradient_accumulation_steps  # windows of a rank in a step
+
+
 def _count_targets(batch):
     return int((batch[1] != -100).sum())  # -100: nothing to learn there
 
@@ -539,10 +543,6 @@ def open_shards(
         train.manifest['checksum'],
         {'data': 'shards', 'tokenizer_sha256': train.manifest['tokenizer_sha256']},
     )
-
-
-def _rows(c):
-    return c.batch_size * c.gradient_accumulation_steps  # windows of a rank in a step
 
 
 def _open_train(shards, c, block_size, documents):

@@ -128,6 +128,7 @@ def _theirs(name, family):
     "What Hugging Face calls the parts of our parameter `name`, one under the other"
     if name == 'head.weight':
         return ['lm_head.weight']
+    family = _FAMILIES[family]
     layer, _, kind = name.rpartition('.')
     place = family.top
     if layer.startswith('blocks.'):
@@ -201,7 +202,7 @@ def to_hf(
         # GPT-2 has its matrices the other way round, and a bias everywhere
         if name == 'gpt2' and t.ndim == 2 and our.startswith('blocks.'):
             t = t.t()
-        theirs = _theirs(our, family)
+        theirs = _theirs(our, name)
         parts = t.split([c.n_embd, kv, kv] if len(theirs) == 3 else len(t) // len(theirs))
         tensors |= {their: part.contiguous() for their, part in zip(theirs, parts)}
         if name == 'gpt2' and not c.bias and our.endswith('.weight') and our.startswith(('blocks.', 'norm.')):
@@ -299,7 +300,7 @@ def _to_ours(found, config, name):
     with torch.device('meta'):
         wanted = GPT(config).state_dict()
     for our in wanted:
-        parts = [found[their] for their in _theirs(our, family) if their in found]
+        parts = [found[their] for their in _theirs(our, name) if their in found]
         if parts:
             turned = name == 'gpt2' and our.startswith('blocks.') and parts[0].ndim == 2
             ours[our] = torch.cat(parts).t() if turned else torch.cat(parts)
@@ -436,7 +437,7 @@ def _to_nanogpt(model):
         raise MemtrainError("nanoGPT's output layer is its token table", 'take hf, or safetensors')
     args = ('n_layer', 'n_head', 'n_embd', 'block_size', 'bias', 'vocab_size', 'dropout')
     return {
-        'model': {_theirs(name, _FAMILIES['gpt2'])[0]: t for name, t in model.state_dict().items()},
+        'model': {_theirs(name, 'gpt2')[0]: t for name, t in model.state_dict().items()},
         'model_args': {name: getattr(c, name) for name in args},
         'iter_num': 0,
         'best_val_loss': math.inf,

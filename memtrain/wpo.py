@@ -182,26 +182,25 @@ def log_prob(
 
 @torch.no_grad()
 def score(
-    net: nn.Module,
-    x: torch.Tensor,
-    centers: torch.Tensor,
-    log_mixing: torch.Tensor | None = None,
-    chunk_size: int | None = None,
-) -> torch.Tensor:
-    "The gradient of the log density at `x` (B, d), in float64; the arguments are those of `log_prob`"
+    net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
+    x: torch.Tensor,  # points (B, d)
+    centers: torch.Tensor,  # (K, d)
+    log_mixing: torch.Tensor | None = None,  # log of the mixing weights (K,), up to a constant
+    chunk_size: int | None = None,  # centers at a time
+) -> torch.Tensor:  # (B, d), float64
+    "The gradient of the log density at `x`"
     return -_answer(net, x, centers, log_mixing, None, chunk_size).sum_up()[0][1]
 
 
 @torch.no_grad()
 def laplacian_over_density(
-    net: nn.Module,
-    x: torch.Tensor,
-    centers: torch.Tensor,
-    log_mixing: torch.Tensor | None = None,
-    chunk_size: int | None = None,
-) -> torch.Tensor:
-    """The Laplacian of the density, divided by the density, at `x` (B,), in float64; the arguments are those
-    of `log_prob`"""
+    net: nn.Module,  # a `FactorNet`, or anything with `cholesky`
+    x: torch.Tensor,  # points (B, d)
+    centers: torch.Tensor,  # (K, d)
+    log_mixing: torch.Tensor | None = None,  # log of the mixing weights (K,), up to a constant
+    chunk_size: int | None = None,  # centers at a time
+) -> torch.Tensor:  # (B,), float64
+    "The Laplacian of the density, divided by the density, at `x`"
     return _answer(net, x, centers, log_mixing, None, chunk_size).sum_up()[0][2]
 
 # %% ../nbs/mixtures/40_wpo.ipynb #9eb07180
@@ -336,22 +335,33 @@ class Sums:
     """For each of `x`'s samples the largest log weight, and sums of w, w v and w r over the centers so far,
     relative to it, in float64"""
 
-    def __init__(self, x: torch.Tensor):
+    def __init__(
+        self,
+        x: torch.Tensor,  # samples (B, d)
+    ):
         self.top = torch.full((len(x),), -math.inf, dtype=torch.float64, device=x.device)
         self.s, self.r = torch.zeros_like(self.top), torch.zeros_like(self.top)
         self.v = torch.zeros_like(x, dtype=torch.float64)
 
-    def rescale(self, top: torch.Tensor) -> torch.Tensor:
-        """Make the log weights `top` (B,), none less than the largest so far, what the sums are relative to;
-        gives them with 0 for -inf: a sample that no center is near"""
+    def rescale(
+        self,
+        top: torch.Tensor,  # log weights (B,), none less than the largest so far
+    ) -> torch.Tensor:  # these, with 0 for -inf: a sample that no center is near
+        "Make the log weights `top` what the sums are relative to"
         zero = top.masked_fill(top == -math.inf, 0)
         old = (self.top - zero).exp()
         self.top, self.s, self.r, self.v = top, self.s * old, self.r * old, self.v * old[:, None]
         return zero
 
-    def add(self, a: torch.Tensor, v: torch.Tensor, r: torch.Tensor) -> None:
-        "Take in centers with log weights `a` (K, B), `v` (K, B, d) and `r` (K, B)"
-        w = (a.double() - self.rescale(torch.maximum(self.top, a.amax(0)) if len(a) else self.top)).exp()
+    def add(
+        self,
+        a: torch.Tensor,  # log weights of some centers (K, B)
+        v: torch.Tensor,  # (K, B, d)
+        r: torch.Tensor,  # (K, B)
+    ) -> None:
+        "Take in centers with log weights `a`, and their `v` and `r`"
+        top = torch.maximum(self.top, a.amax(0)) if len(a) else self.top
+        w = (a.double() - self.rescale(top)).exp()
         self.s += w.sum(0)
         self.r += (w * r).sum(0)
         self.v += torch.einsum('kb,kbd->bd', w, v.double())
@@ -468,8 +478,8 @@ def _pulls(kept, found, g, likelihood):
     a, v, r, _ = kept
     w, v = _small((a - found[0]).exp()) * g, v.double()
     at_a = w * _slope(v, r, found, likelihood)
-    w = (1 - likelihood) * w
-    return at_a, w[..., None] * (4 * v - 2 * found[1]), -2 * w.sum(1)
+    at_v = ((1 - likelihood) * w)[..., None] * (4 * v - 2 * found[1])
+    return at_a, at_v, -2 * (1 - likelihood) * w.sum(1)
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #626ba8f6
 @patch
@@ -808,16 +818,15 @@ class _Job:
 
 # %% ../nbs/mixtures/46_wpo_exact.ipynb #1dd9d9fb
 def check_inputs(
-    net: nn.Module,
-    x: torch.Tensor,
-    centers: torch.Tensor,
-    log_mixing: torch.Tensor | None = None,
-    leave_one_out: torch.Tensor | None = None,
-    chunk_size: int | None = None,
-    whole: bool = True,
+    net: nn.Module,  # as for `ism_loss`
+    x: torch.Tensor,  # samples (B, d)
+    centers: torch.Tensor,  # (K, d)
+    log_mixing: torch.Tensor | None = None,  # (K,)
+    leave_one_out: torch.Tensor | None = None,  # (B,)
+    chunk_size: int | None = None,  # centers at a time
+    whole: bool = True,  # these are all centers: no other process has more
 ) -> None:
-    """Raise for the first argument of `ism_loss` that doesn't fit the others; `whole`: these are all centers,
-    no other process has more"""
+    "Raise for the first argument of `ism_loss` that doesn't fit the others"
 
     def refuse(name, problem, way_out):
         raise MemtrainError(problem, way_out, name)

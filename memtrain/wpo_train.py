@@ -108,6 +108,11 @@ def sum_gradients(
 STRATEGIES = 'single_gpu', 'gradient_accumulation', 'chunked', 'matrix_free', 'model_parallel'
 
 
+def _check_strategy(strategy):
+    if strategy not in STRATEGIES:
+        raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', strategy)
+
+
 def backward_by(
     strategy: str,  # one of `STRATEGIES`
     net: nn.Module,  # a `FactorNet`
@@ -123,8 +128,7 @@ def backward_by(
 ) -> torch.Tensor:  # scalar, without a graph
     """The loss of the mixture of all `centers` by `strategy`, and its gradient added to `.grad`, which
     'model_parallel' needs to be None or 0 before"""
-    if strategy not in STRATEGIES:
-        raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', strategy)
+    _check_strategy(strategy)
     given = dict(log_mixing=log_mixing, **kwargs)
     if strategy == 'gradient_accumulation':
         check_whole(accumulation_steps=accumulation_steps)
@@ -172,8 +176,7 @@ class WPOStep:
     rank: int | None = None  # of a `LowRankNet`; a `FactorNet` by default
 
     def __post_init__(self):
-        if self.strategy not in STRATEGIES:
-            raise MemtrainError('is none', f'take one of {", ".join(STRATEGIES)}', 'strategy', self.strategy)
+        _check_strategy(self.strategy)
         given = {k: v for k, v in vars(self).items() if k not in ('strategy', 'likelihood')}
         check_whole(**{k: v for k, v in given.items() if v is not None or k not in ('chunk_size', 'rank')})
         d, H, self.with_v = self.dim, self.hidden, self.likelihood < 1
@@ -558,50 +561,34 @@ class WPOConfig:
             least, allowed = (0, '0 or more') if f.name in _LEAST_0 else (math.ulp(0), 'a number above 0')
             if type(value) in (int, float) and not least <= value < math.inf:
                 raise MemtrainError('is out of range', f'give {allowed}', f.name, value)
-        accumulates, way = self.strategy == 'gradient_accumulation', option('strategy')
-        chunks = self.strategy in ('chunked', 'matrix_free', 'model_parallel')
-        for name, good, problem, way_out in (
-            (
-                'data',
-                self.data in (*POINTS, 'digits', 'cifar10'),
-                'is none',
-                f"take one of {', '.join(POINTS)}, digits or cifar10",
-            ),
-            (
-                'strategy',
-                self.strategy in ('auto', *STRATEGIES),
-                'is none',
-                f"take one of auto, {', '.join(STRATEGIES)}",
-            ),
-            (
-                'accumulation_steps',
-                self.accumulation_steps == 1 or accumulates,
-                f'is for {way} gradient_accumulation',
-                f"take that, or leave {option('accumulation_steps')} out",
-            ),
-            (
-                'chunk_size',
-                self.chunk_size is None or chunks,
-                'is for chunked, matrix_free and model_parallel',
-                f'take one of these as {way}, or leave it out',
-            ),
-            (
-                'leave_one_out',
-                self.leave_one_out or self.data not in POINTS,
-                'is for digits and cifar10',
-                f'points of {self.data} are drawn anew, none is a center',
-            ),
-            (
-                'likelihood',
-                self.likelihood <= 1,
-                'is no share',
-                'give a number from 0, score matching, to 1, maximum likelihood',
-            ),
-            ('start', self.start in ('clusters', 'samples'), 'is none', 'take clusters or samples'),
-            ('seed', self.seed < 2**63, 'is too large', 'give a number below 2**63'),
-        ):
-            if not good:
-                raise MemtrainError(problem, way_out, name, getattr(self, name))
+        names = {
+            'data': (*POINTS, 'digits', 'cifar10'),
+            'strategy': ('auto', *STRATEGIES),
+            'start': ('clusters', 'samples'),
+        }
+        for name, known in names.items():
+            if getattr(self, name) not in known:
+                raise MemtrainError('is none', f"take one of {', '.join(known)}", name, getattr(self, name))
+
+        def refuse(name, problem, way_out):
+            raise MemtrainError(problem, way_out, name, getattr(self, name))
+
+        way = option('strategy')
+        if self.accumulation_steps > 1 and self.strategy != 'gradient_accumulation':
+            leave = f"take that, or leave {option('accumulation_steps')} out"
+            refuse('accumulation_steps', f'is for {way} gradient_accumulation', leave)
+        if self.chunk_size and self.strategy not in ('chunked', 'matrix_free', 'model_parallel'):
+            leave = f'take one of these as {way}, or leave it out'
+            refuse('chunk_size', 'is for chunked, matrix_free and model_parallel', leave)
+        if not self.leave_one_out and self.data in POINTS:
+            why = f'points of {self.data} are drawn anew, none is a center'
+            refuse('leave_one_out', 'is for digits and cifar10', why)
+        if self.likelihood > 1:
+            refuse(
+                'likelihood', 'is no share', 'give a number from 0, score matching, to 1, maximum likelihood'
+            )
+        if self.seed >= 2**63:
+            refuse('seed', 'is too large', 'give a number below 2**63')
         if self.memory is not None:
             parse_size(self.memory)
 

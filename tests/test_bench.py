@@ -405,7 +405,10 @@ def test_what_cannot_be_benched_is_one_line():
 
 # %% ../nbs/proofs/bench.ipynb #2480033f
 def test_ctrl_c_leaves_no_folder_and_no_process():
-    code = 'from memtrain.bench import run_bench; run_bench(tokens=2_000_000, rounds=1000, ways=["ours_workers"])'
+    code = (
+        'from memtrain.bench import run_bench; run_bench(tokens=2_000_000, rounds=1000, '
+        'ways=["ours_workers"])'
+    )
     with tempfile.TemporaryDirectory() as d:
         # a shell's background job is started deaf to it
         hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -14,13 +14,17 @@ from memtrain.shards import ShardWriter
 def test_a_closed_pipe_is_no_error_to_read_about():
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'x.txt').write_text('text')
-        line = f'{sys.executable} -m memtrain prepare --input_files x.txt --out_dir out --tokenization bytes --val_fraction 0 | true'
+        line = (
+            f'{sys.executable} -m memtrain prepare --input_files x.txt --out_dir out --tokenization bytes '
+            '--val_fraction 0 | true'
+        )
         run = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=d)
         test_eq(run.stderr, '')
 
 
 # %% ../nbs/proofs/cli.ipynb #809eb8ac
-import io, json, os, pickle, random, re, shlex, shutil, signal, socket, subprocess, sys, sysconfig, tempfile, time
+import io, json, os, pickle, random, re, shlex, shutil, signal, socket, subprocess, sys
+import sysconfig, tempfile, time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -36,6 +40,7 @@ from memtrain.estimate import Step, estimate, simulate
 from memtrain.lazypickle import iter_pickle
 from memtrain.model import generate, size_model
 from memtrain.plan import Option
+from memtrain.cli import _Train
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
@@ -186,7 +191,10 @@ def test_the_main_job_runs_from_a_shell():
 
 # %% ../nbs/proofs/cli.ipynb #039b8050
 def test_estimate_prints_what_the_closed_form_says():
-    flags = '--target_params 5M --vocab_size 4096 --seq_len 128 --batch_size 4 --gradient_accumulation_steps 2 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 64'
+    flags = (
+        '--target_params 5M --vocab_size 4096 --seq_len 128 --batch_size 4 --gradient_accumulation_steps '
+        '2 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 64'
+    )
     run = run_here('estimate', *flags.split(), '--device', 'cpu', '--json')
     test_eq((run.returncode, run.stderr), (0, ''))
     shape = size_model('5M', 4096, 128)
@@ -301,7 +309,10 @@ def test_flags_reach_what_they_name():
     with tempfile.TemporaryDirectory() as d:
         d = Path(d)
         make_texts(d / 'in')
-        flags = '--tokenization char --val_fraction 0.4 --no_normalize --dtype uint32 --document_kib 2 --exclude 1* 2?.txt --seed 3 --workers 1 --engine local --dedup_memory 2MB'
+        flags = (
+            '--tokenization char --val_fraction 0.4 --no_normalize --dtype uint32 --document_kib 2 '
+            '--exclude 1* 2?.txt --seed 3 --workers 1 --engine local --dedup_memory 2MB'
+        )
         test_eq(
             run_here(
                 'prepare', '--input_files', 'in/*.txt', 'in/1.txt', '--out_dir', 'data', *flags.split(), cwd=d
@@ -625,7 +636,10 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
         d = Path(d)
         make_texts(d / 'in', 100)
         run_here('prepare', '--input_files', 'in', '--out_dir', 'data', '--tokenization', 'bytes', cwd=d)
-        line = 'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 --max_iters 2 --eval_batches 1 --device cpu'
+        line = (
+            'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 '
+            '--max_iters 2 --eval_batches 1 --device cpu'
+        )
         run = subprocess.run(
             [sys.executable, '-c', limited, line, str(280 << 20)],
             cwd=d,
@@ -649,7 +663,7 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
 
 # %% ../nbs/proofs/cli.ipynb #b8a409b8
 def test_the_line_to_run_instead_has_every_flag_that_was_given():
-    train = Train(input_file=('my file.txt',), out_dir='run', seq_len=64, use_streaming=True)
+    train = _Train(input_file=('my file.txt',), out_dir='run', seq_len=64, use_streaming=True)
     config = TrainConfig(lr=0.01, batch_size=64, use_mixed_precision=True)
     step = Step(8, 64, 8, True, 'adamw8bit', True, 256)
     train.config, train.text = config, TextOptions(normalize=False)
@@ -661,12 +675,16 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
 
     with tempfile.TemporaryDirectory() as d:
         train.out_dir = f'{d}/run'
-        flags = "--batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer --use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
+        flags = (
+            "--batch_size 8 --gradient_accumulation_steps 8 --lr 0.01 --use_8bit_optimizer "
+            "--use_mixed_precision --activation_checkpointing --loss_chunk_size 256"
+        )
         test_eq(
             said(True),
-            f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' --use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50",
+            f"out of memory; run: memtrain train --out_dir {d}/run --input_file 'my file.txt' "
+            f"--use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50",
         )
-        with patch.object(Train, 'check_paths'):
+        with patch.object(_Train, 'check_paths'):
             command, (settings, cleaning, *_) = parse(
                 'train', shlex.split(said(True).split('memtrain train ')[1])
             )
@@ -873,7 +891,10 @@ def test_flags_for_text_and_streams_reach_what_they_name():
             for i in range(90)
         ]
         (d / 'a.jsonl').write_text('\n'.join([*lines, '{broken']))
-        flags = '--text_key body --val_fraction 0.3 --no_normalize --no_filter --no-dedup --tokenization bytes --stride 8 --shuffle_buffer_size 17 --max_examples 40 --num_workers 1'
+        flags = (
+            '--text_key body --val_fraction 0.3 --no_normalize --no_filter --no-dedup --tokenization '
+            'bytes --stride 8 --shuffle_buffer_size 17 --max_examples 40 --num_workers 1'
+        )
         run = run_here(
             'train',
             '--input_file',
@@ -1166,7 +1187,8 @@ def test_errors_name_what_can_be_typed():
             ),
             (
                 (*data, '--out_dir', 'new', '--target_params', '20k', '--seq_len', 30_000),
-                'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for more, or take a smaller vocabulary or --seq_len',
+                'and --seq_len 30000 the smallest GPT (one layer, 8 wide) has 242848 parameters: ask for '
+                'more, or take a smaller vocabulary or --seq_len',
             ),
             # where it stands
             ((*data, '--out_dir', 'new', '--config_file', 'm.json'), 'm.json: block_size 0'),
@@ -1230,7 +1252,8 @@ def test_errors_of_a_predictor_name_what_can_be_done():
             (
                 'alone',
                 [{**t, 'sample_id': None} for t in good],
-                'alone: its traces have no sample_id, and by it the layers of a sample are joined: shard traces that have one',
+                'alone: its traces have no sample_id, and by it the layers of a sample are joined: shard '
+                'traces that have one',
             ),
         ):
             (d / 't.pkl').write_bytes(pickle.dumps(traces))
@@ -1482,7 +1505,10 @@ def test_a_pickle_that_is_no_list_of_traces_is_told():
 def test_traces_take_the_first_systems_way_and_no_torch():
     with tempfile.TemporaryDirectory() as d:
         write_traces(Path(d) / 't.pkl')
-        code = 'import sys; from memtrain.cli import main; main(sys.argv[1:]); print("torch" in sys.modules, "numpy" in sys.modules)'
+        code = (
+            'import sys; from memtrain.cli import main; main(sys.argv[1:]); print("torch" in '
+            'sys.modules, "numpy" in sys.modules)'
+        )
         argv = [
             sys.executable,
             '-c',
@@ -1665,6 +1691,26 @@ def test_a_mixture_is_trained_shown_and_resumed():
                 run.returncode == 1 and said in run.stderr.splitlines()[-1] and 'Traceback' not in run.stderr
             ), (args, run.stderr)
 
+# %% ../nbs/proofs/cli.ipynb #5e9a1c07
+def test_a_command_leaves_the_process_as_it_was():
+    "Called from Python: chance, and what the standard output does with names, are as before"
+    import torch
+    from memtrain.core import get_rng_state
+
+    with tempfile.TemporaryDirectory() as d:
+        make_texts(Path(d) / 'in')
+        flags = (
+            '--target_params 20k --seq_len 8 --max_iters 1 --batch_size 2 --device cpu --tokenization bytes'
+        )
+        torch.manual_seed(5)
+        before, out = get_rng_state(), io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
+        with redirect_stdout(out), redirect_stderr(io.StringIO()):
+            line = f'train --input_file {d}/in --out_dir {d}/run --seed 3 {flags}'
+            test_eq((main(line.split()), out.errors), (0, 'strict'))
+        after = get_rng_state()
+        # Python's own is drawn from by what is imported on the way
+        assert torch.equal(after['torch'], before['torch']) and after['numpy'] == before['numpy']
+
 # %% ../nbs/proofs/cli.ipynb #808c01ca
 def test_small_commands_import_no_torch():
     "One fresh process, command after command: the first that imports torch is the one that is named"
@@ -1708,7 +1754,10 @@ def test_main_can_be_called_and_prepare_needs_no_torch():
         'eval . --input_file x',
         'export-model x y',
     ]
-    code = f'import sys; from memtrain.cli import main; print([main(line.split()) for line in {lines}], "torch" in sys.modules)'
+    code = (
+        f'import sys; from memtrain.cli import main; print([main(line.split()) for line in {lines}], '
+        '"torch" in sys.modules)'
+    )
     run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     test_eq((run.stdout, len(run.stderr.splitlines())), (f'{[1] * len(lines)} False\n', len(lines)))
 
@@ -1769,7 +1818,8 @@ def test_a_shape_in_numbers_is_the_one_that_is_trained_and_changes_are_asked_for
                 (('--lora', 2), '--lora 2 is for a model of transformers, --model: give the folder of one'),
                 (
                     ('--init_from', 'data', '--load_in_4bit'),
-                    '--load_in_4bit is for a model of transformers, --model: make one of the run: memtrain export-model data FOLDER --to hf',
+                    '--load_in_4bit is for a model of transformers, --model: make one of the run: '
+                    'memtrain export-model data FOLDER --to hf',
                 ),
                 (('--init_from', 'hf', '--lora', 2), 'give --model hf in the place of --init_from'),
             ):
@@ -1994,7 +2044,8 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
         for args, said in (
             (
                 ('eval', 'run', '--dataset_dir', 'other', '--split', 'train'),
-                'other was made with another tokenizer than run: prepare it with memtrain prepare --tokenization run',
+                'other was made with another tokenizer than run: prepare it with memtrain prepare '
+                '--tokenization run',
             ),
             (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
             (('eval', 'run', '--input_file', 'none'), "--input_file 'none' no such file"),

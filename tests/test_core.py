@@ -166,7 +166,10 @@ def test_nbytes_leaves_maps_out_and_refuses_the_unknown():
 
 # %% ../nbs/proofs/core.ipynb #cb2aae7d
 def test_neither_numpy_nor_torch_is_imported_before_it_is_needed():
-    code = 'import sys; from memtrain.core import *; n = nbytes([b"12", {"a": b"3"}, None]); print(n, "numpy" in sys.modules, "torch" in sys.modules)'
+    code = (
+        'import sys; from memtrain.core import *; n = nbytes([b"12", {"a": b"3"}, None]); print(n, '
+        '"numpy" in sys.modules, "torch" in sys.modules)'
+    )
     test_eq(
         subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.split(),
         ['3', 'False', 'False'],

@@ -1,4 +1,5 @@
-"""What earlier commits wrote opens, verifies, resumes and appends, and what comes of it is what came of it then.
+"""What earlier commits wrote opens, verifies, resumes and appends, and what comes of it is what came of it
+then.
 
 `earlier/COMMIT.tar.gz` holds small folders that it made (earlier/make.py): a data set and one killed after
 three shards, three runs killed after their checkpoint at iteration 3 of 6, collected traces, a pickle of

@@ -96,7 +96,7 @@ from memtrain.core import CATEGORIES
 from memtrain.estimate import simulate
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks
-from memtrain.train import TrainConfig, model_step
+from memtrain.train import TrainConfig, apply_step, model_step
 
 # %% ../nbs/proofs/families.ipynb #52b1f820
 def test_a_model_is_read_from_a_name_a_file_or_a_folder():
@@ -372,16 +372,7 @@ def hold_a_rank(shape, step):
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    c = TrainConfig(
-        batch_size=step.batch_size,
-        gradient_accumulation_steps=step.gradient_accumulation_steps,
-        use_mixed_precision=step.use_mixed_precision,
-        activation_checkpointing=step.activation_checkpointing,
-        loss_chunk_size=step.loss_chunk_size or 0,
-        parallel='fsdp',
-        weights=step.weights,
-        offload_to_cpu=step.offload_to_cpu,
-    )
+    c = apply_step(TrainConfig(), step)
     dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=step.ranks)
     try:
         trace = simulate(

@@ -1,9 +1,8 @@
-"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make
-fuzz` try, and every input that was found once.
+"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz` try, and every input that was found once.
 
-All of it in one process that has torch loaded and forks, since each fault takes a process of its own."""
+Each kind in one process that has torch loaded and forks, since each fault takes a process of its own: 10 to 20 seconds a kind."""
 
-import json, os, re, subprocess, sys
+import json, os, re, subprocess, sys, textwrap
 from pathlib import Path
 
 import pytest
@@ -27,18 +26,8 @@ base = forked.scratch('tests')
 try:
     forked.warm_up()
     scenes.build(base)
-    found = {{'faults': [], 'tried': {{}}, 'races': []}}
-    for i, (name, make) in enumerate(faults.scenes_of().items()):
-        scene = make()
-        r = faults.try_scene(name, scene, faults.HOWS, every=149, first=7*i)
-        found['faults'] += r['wrong']
-        found['tried'][name] = r['points']
-    all_races = races.races()
-    for name in {RACES!r}: found['races'] += races.try_race(name, all_races[name], 2)['wrong']
-    readers = fuzz.build(base)
-    found['corpus'] = fuzz.corpus(readers)
-    fuzzed = fuzz.fuzz(readers, 20, seed=1).items()
-    found['fuzz'] = {{k: list(r['findings'].values()) for k, r in fuzzed if r['findings']}}
+    found = []
+    PART
 finally:
     os.chdir('/')
     shutil.rmtree(base, ignore_errors=True)
@@ -46,30 +35,43 @@ print('\\n' + json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def found():
-    "What is wrong, by kind."
-    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, cwd=ROOT)
+def found_by(part):
+    "What is wrong, as the lines of `part` find it in a folder with what the commands need"
+    code = WORK.replace("    PART\n", textwrap.indent(textwrap.dedent(part).strip(), "    ") + "\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_writer_that_fails_at_any_call_loses_nothing(found):
-    assert found["faults"] == []
-    # the calls that could fail are seen
-    assert min(found["tried"].values()) >= 10 and sum(found["tried"].values()) > 1000
+def test_a_writer_that_fails_at_any_call_loses_nothing():
+    tried = found_by("""
+        for i, (name, make) in enumerate(faults.scenes_of().items()):
+            found.append(faults.try_scene(name, make(), faults.HOWS, every=199, first=7*i))
+    """)
+    assert [o["wrong"] for o in tried if o["wrong"]] == []
+    calls = [o["points"] for o in tried]
+    assert min(calls) >= 10 and sum(calls) > 1000  # those that could fail are seen
 
 
-def test_of_two_writers_in_a_folder_none_is_lost(found):
-    assert found["races"] == []
+def test_of_two_writers_in_a_folder_none_is_lost():
+    wrong = found_by(f"""
+        all_races = races.races()
+        for name in {RACES!r}:
+            found += races.try_race(name, all_races[name], 2)['wrong']
+    """)
+    assert wrong == []
 
 
-def test_what_was_found_once_is_told_in_seconds_and_in_megabytes(found):
-    assert found["corpus"] == {}
+def test_what_was_found_once_is_told_in_seconds_and_in_megabytes():
+    assert found_by("found = fuzz.corpus(fuzz.build(base))") == {}
 
 
-def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes(found):
-    assert found["fuzz"] == {}
+def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes():
+    wrong = found_by("""
+        tried = fuzz.fuzz(fuzz.build(base), 20, seed=1)
+        found = {k: list(r['findings'].values()) for k, r in tried.items() if r['findings']}
+    """)
+    assert wrong == {}
 
 
 def test_calls_that_change_a_folder_are_all_seen(tmp_path):

@@ -13,7 +13,10 @@ from memtrain.core import MemtrainError
 # %% ../nbs/reference/61_folders.ipynb #57f5843d
 def test_a_killed_write_shows_no_file():
     with tempfile.TemporaryDirectory() as d:
-        code = f"import os\nfrom memtrain.folders import atomic_write\nwith atomic_write(r'{d}/x') as f:\n    f.write(b'1'*100000); f.flush(); os.kill(os.getpid(), 9)"
+        code = (
+            f"import os\nfrom memtrain.folders import atomic_write\nwith atomic_write(r'{d}/x') as f:\n   "
+            " f.write(b'1'*100000); f.flush(); os.kill(os.getpid(), 9)"
+        )
         assert subprocess.run([sys.executable, '-c', code]).returncode != 0
         assert not (Path(d) / 'x').exists()
         assert all(n.endswith('.tmp') for n in os.listdir(d))
@@ -21,7 +24,10 @@ def test_a_killed_write_shows_no_file():
 # %% ../nbs/reference/61_folders.ipynb #38929586
 def test_a_lock_left_by_a_killed_process_does_not_hold():
     with tempfile.TemporaryDirectory() as d:
-        code = f"import os\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): os.kill(os.getpid(), 9)"
+        code = (
+            f"import os\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): "
+            "os.kill(os.getpid(), 9)"
+        )
         test_eq(subprocess.run([sys.executable, '-c', code]).returncode, -9)
         assert (Path(d) / 'x/.lock').exists()
         with lock_folder(f'{d}/x'):
@@ -138,7 +144,10 @@ def test_json_survives_the_round_and_its_errors_name_the_file():
 # %% ../nbs/proofs/folders.ipynb #c3f5e155
 def test_a_second_process_is_told_who_holds_the_folder():
     with tempfile.TemporaryDirectory() as d:
-        code = f"import sys\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): print('held', flush=True); sys.stdin.read()"
+        code = (
+            f"import sys\nfrom memtrain.folders import lock_folder\nwith lock_folder(r'{d}/x'): "
+            "print('held', flush=True); sys.stdin.read()"
+        )
         holder = subprocess.Popen(
             [sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -288,7 +297,8 @@ def test_without_locks_of_the_system_the_note_counts():
                 if held:
                     test_fail(
                         lock,
-                        contains=f'is being written by process {pid} on {host} (memtrain prepare): wait until it is done, or choose another folder; if it has ended, remove',
+                        contains=f'is being written by process {pid} on {host} (memtrain prepare): '
+                        'wait until it is done, or choose another folder; if it has ended, remove',
                     )
                 else:
                     lock()

@@ -105,7 +105,7 @@ def test_solution_a_header_and_two_bytes_an_id():
     )
 
 # %% ../nbs/proofs/formats.ipynb #ac09ebfd
-import os, pickle, shutil, struct, subprocess, sys, tempfile, timeit
+import json, os, pickle, shutil, struct, subprocess, sys, tempfile, timeit
 from pathlib import Path
 import numpy as np
 from fastcore.test import test_eq, test_fail

@@ -83,13 +83,14 @@ def test_solution_ones_are_noticed_and_torch_is_large():
     assert peak_of('torch') > 3 * peak_of('numpy')
 
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
-import io, os, pickle, subprocess, sys, tempfile, threading, time
+import copy, io, logging, os, pickle, random, subprocess, sys, tempfile, threading, time, warnings
 from pathlib import Path
 import numpy as np, psutil, torch
 from fastcore.test import test_close, test_eq, test_fail
 from matplotlib.figure import Figure
 from memtrain.core import CATEGORIES, MIB, MemtrainError, format_size, nbytes
 from memtrain.model import GPT, GPTConfig
+from torch import nn
 from torch.cuda import _memory_viz
 
 # %% ../nbs/proofs/measure.ipynb #f662368b
@@ -630,3 +631,29 @@ for how in ('mark', 'watch'):
     for line in run.stdout.splitlines():
         large, small = eval(line)
         assert 140 <= large <= 165 and 30 <= small <= 60, run
+
+# %% ../nbs/proofs/measure.ipynb #75dfbd6c
+def test_measuring_leaves_the_process_as_it_was():
+    def state():
+        levels = {name: logging.getLogger(name).level for name in logging.root.manager.loggerDict}
+        return (
+            dict(os.environ),
+            list(warnings.filters),
+            levels,
+            random.getstate(),
+            torch.get_rng_state().tolist(),
+        )
+
+    def step(model, optimizer):
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+
+    model = nn.Linear(4, 4)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = state()
+    measure_peak(lambda: torch.ones(100))
+    measure_step(lambda: copy.deepcopy(model), lambda params: torch.optim.SGD(params, lr=0.1), step)
+    with track_memory(model, sgd):
+        step(model, sgd)
+    after = state()
+    assert before == after, [a for a, b in zip(before, after) if a != b]

@@ -75,5 +75,8 @@ def test_unknown_ones_are_refused_with_a_way_out():
 
 
 def test_records_are_read_without_torch():
-    code = 'import sys; from memtrain.optimizers import find_optimizer; find_optimizer("adamw").states([9]); print("torch" in sys.modules)'
+    code = (
+        'import sys; from memtrain.optimizers import find_optimizer; find_optimizer("adamw").states([9]); '
+        'print("torch" in sys.modules)'
+    )
     test_eq(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout, 'False\n')

@@ -21,7 +21,8 @@ def test_options_name_their_flags():
     test_eq(o.techniques, CLOSED)
     test_eq(
         ' '.join(o.flags),
-        '--batch_size 2 --gradient_accumulation_steps 3 --seq_len 64 --use_mixed_precision --use_8bit_optimizer --activation_checkpointing --loss_chunk_size 256',
+        '--batch_size 2 --gradient_accumulation_steps 3 --seq_len 64 --use_mixed_precision '
+        '--use_8bit_optimizer --activation_checkpointing --loss_chunk_size 256',
     )
     test_eq(
         ' '.join(Option(Step(batch_size=1, seq_len=8), 1, 1.0).flags),
@@ -84,7 +85,7 @@ def test_solution_the_cards_that_hold_a_model_together():
     assert fits == [4, 8]
 
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
-import contextlib, io, json, shlex, tempfile
+import contextlib, io, json, shlex, subprocess, sys, tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -643,6 +644,15 @@ def test_a_table_tells_seconds():
         [line.split()[3:5] for line in lines.splitlines()[1:5]],
         [[n, 's'] for n in ('0.0123', '12', '694', '5,000')],
     )
+
+
+def test_plans_of_models_of_others_need_no_torch():
+    code = (
+        'import sys; from memtrain.families import read_model; from memtrain.plan import plan; '
+        'print(len(plan(read_model("llama-3-8b"), "8x80gb").options) > 0, "torch" in sys.modules)'
+    )
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    test_eq(run.stdout, 'True False\n')
 
 # %% ../nbs/proofs/plan.ipynb #86c3b768
 def test_the_cheaper_way_is_the_cheapest_of_those_that_need_less():

@@ -41,6 +41,7 @@ from unittest.mock import patch
 import torch
 from fastcore.test import test_close, test_eq, test_fail
 from memtrain.core import MemtrainError, seed_everything
+from memtrain.families import read_model
 from memtrain.model import GPT, GPTConfig, named_config, size_model
 from memtrain.prepare import prepare
 from memtrain.report import _tell_results
@@ -177,6 +178,49 @@ def test_a_limit_is_never_below_what_was_reached():
             with patch.dict(measure_limit.__globals__, matmul_rate=lambda *_, **__: rates.pop(0)):
                 found = _tell_results(s)['against the limit']
             assert found.endswith(said) and not rates, found
+
+
+def test_models_of_others_have_a_report_too():
+    own = dict(kind='LlamaForCausalLM', vocab_size=40, block_size=16, start=None, lora=0, lora_alpha=None)
+    config = dict(
+        model_type='llama',
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        hidden_size=64,
+        intermediate_size=128,
+        vocab_size=40,
+        max_position_embeddings=64,
+    )
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d) / 'config.json').write_text(json.dumps(config))
+        shape = read_model(d, 16)
+        for name, model, flops in (
+            ('known', own | dict(folder=d, load_in_4bit=False), flops_per_token(shape)),
+            (
+                'adapters',
+                own | dict(folder=d, lora=8, load_in_4bit=True),
+                flops_per_token(shape, frozen=True),
+            ),
+            ('unknown', own | dict(folder=None, kind='Net'), None),
+        ):
+            run = make_run(Path(d) / name, model=model)
+            write_report(run, Path(d) / 'r.html')
+            page = (Path(d) / 'r.html').read_text()
+            assert f"A {model['kind']} of 1k parameters" in page
+            if flops is None:
+                assert 'unknown: the arithmetic of Net isn&#x27;t counted here' in page
+            else:
+                assert f'{96.0 * flops / 1e9:.1f} of ' in page or f'{96.0 * flops / 1e9:.1f} GFLOP/s' in page
+                s = json.loads((run / 'summary.json').read_text())
+                with patch.dict(measure_limit.__globals__, matmul_rate=lambda *_, **__: 4 * 96.0 * flops):
+                    assert _tell_results(s)['against the limit'].endswith('(25%)')
+
+
+def test_bfloat16_weights_are_held_against_products_of_bfloat16():
+    with tempfile.TemporaryDirectory() as d:
+        s = json.loads((make_run(Path(d) / 'run') / 'summary.json').read_text())
+        s['config'] = {'weights': 'bfloat16'}
+        assert 'reach here in bfloat16' in _tell_results(s)['against the limit']
 
 # %% ../nbs/proofs/report.ipynb #90bceac5
 def test_a_drawing_has_the_same_bytes_each_time():

@@ -21,42 +21,6 @@ def test_the_dtype_holds_the_vocabulary():
         test_fail(lambda: dtype_for_vocab(bad), contains=repr(bad))
     test_fail(lambda: dtype_for_vocab(10, 'int64'), contains='int64')
 
-# %% ../nbs/data/20_shards.ipynb #4b3116db
-def key_of(ids):
-    return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
-
-
-def write_docs(dest, docs, **kwargs):
-    "Write (split, ids) pairs one by one"
-    with ShardWriter(dest, **{'vocab_size': 1000, 'eod_id': 0, 'tokens_per_shard': 7, **kwargs}) as w:
-        for split, ids in docs:
-            w.write(ids, split, key=key_of(ids))
-
-
-def write_batch(w, docs):
-    "Write the same at once, split by split"
-    for split in sorted({split for split, _ in docs}):
-        mine = [ids for s, ids in docs if s == split]
-        keys = b''.join(key_of(ids) for ids in mine)
-        w.write_many(
-            np.array([i for ids in mine for i in [*ids, 0]], dtype=int),
-            [len(ids) + 1 for ids in mine],
-            split,
-            keys,
-        )
-
-
-def joined(folder, split, suffix):
-    "The bytes of all files of a split with one suffix; the index as ends within its shard"
-    return b''.join(p.read_bytes() for p in sorted((folder / split).glob(f'*.{suffix}')))
-
-
-def contents(folder):
-    "Every file below `folder` with its bytes"
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()
-    }
-
 # %% ../nbs/data/20_shards.ipynb #facbd99c
 def test_tokens_in_memory_are_shards_too():
     s = TokenShards.from_array([5, 6, 0, 7], vocab_size=70_000, eod_id=0)
@@ -112,6 +76,42 @@ from memtrain.core import MemtrainError
 from memtrain.folders import UNFINISHED, checksum, file_sha256, read_json, write_json
 from memtrain.measure import rss
 from hypothesis import given, settings, strategies as st
+
+# %% ../nbs/proofs/shards.ipynb #cf81fc00
+def key_of(ids):
+    return hashlib.blake2b(repr(ids).encode(), digest_size=16).digest()
+
+
+def write_docs(dest, docs, **kwargs):
+    "Write (split, ids) pairs one by one"
+    with ShardWriter(dest, **{'vocab_size': 1000, 'eod_id': 0, 'tokens_per_shard': 7, **kwargs}) as w:
+        for split, ids in docs:
+            w.write(ids, split, key=key_of(ids))
+
+
+def write_batch(w, docs):
+    "Write the same at once, split by split"
+    for split in sorted({split for split, _ in docs}):
+        mine = [ids for s, ids in docs if s == split]
+        keys = b''.join(key_of(ids) for ids in mine)
+        w.write_many(
+            np.array([i for ids in mine for i in [*ids, 0]], dtype=int),
+            [len(ids) + 1 for ids in mine],
+            split,
+            keys,
+        )
+
+
+def joined(folder, split, suffix):
+    "The bytes of all files of a split with one suffix; the index as ends within its shard"
+    return b''.join(p.read_bytes() for p in sorted((folder / split).glob(f'*.{suffix}')))
+
+
+def contents(folder):
+    "Every file below `folder` with its bytes"
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob('*')) if p.is_file()
+    }
 
 # %% ../nbs/proofs/shards.ipynb #ff71982a
 def kill(w):

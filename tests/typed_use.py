@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from typing_extensions import assert_type
 
-from memtrain.ablation import Ablation, run_ablation
+from memtrain.ablation import Ablation, load_ablation
 from memtrain.bench import Bench, run_bench
 from memtrain.cli import main
 from memtrain.core import MemtrainError, Result, format_size, load_result, parse_size
@@ -118,7 +118,7 @@ def results(folder: Path) -> None:
     assert_type(format_size(parse_size('24 GiB')), str)
     assert_type(load_result('demo', folder), Result)
     assert_type(run_bench(rounds=1, skip_tf=True), Bench)
-    assert_type(run_ablation(rounds=0), Ablation)
+    assert_type(load_ablation('ablation', folder), Ablation)
     assert_type(
         collect_traces(
             GPT(named_config('gpt2')), [torch.zeros(1, 3, dtype=torch.long)], folder, shard_size_mb=400

@@ -1,6 +1,5 @@
 """A headless Chromium, driven through its own protocol: what the checks of the site need to open a page,
-press keys
-and measure."""
+press keys and measure."""
 
 import json, os, shutil, subprocess, tempfile, time
 from pathlib import Path

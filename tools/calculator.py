@@ -1,6 +1,5 @@
 """The calculator of the site's home page, nbs/assets/calculator.html: tools/calculator.html with
-tools/calculator.js
-and what that evaluates: recorded laws, models, cards."""
+calculator.js, and what that evaluates: recorded laws, models, cards."""
 
 import base64, configparser, json, re, sys, zlib
 from pathlib import Path
@@ -58,8 +57,7 @@ def gathered(root: Path) -> dict:
 
 def packed(root: Path) -> str:
     """The data, compressed, in base64: as the calculator has it already, since zlib of another make writes
-    other
-    bytes for the same."""
+    other bytes for the same."""
     data = json.loads(json.dumps(gathered(root)))
     made = (root / DEST).read_text(encoding="utf-8") if (root / DEST).exists() else ""
     found = re.search(r'PACKED = "([^"]+)"', made)

@@ -1,10 +1,7 @@
-"""What is wrong with the pages before Quarto sees them. Each is prepared as nbdev does it, which takes
-some seconds
-for all, and what Quarto is handed is read: links and what they lead to, options of cells, words for
-pictures. Then
-what is stored: errors, paths of one machine, outputs older than their code. What Quarto makes of it isn't
-checked here:
-tools/check_site.py reads the site that it built."""
+"""What is wrong with the pages before Quarto sees them. Each is prepared as nbdev does it, which takes some
+seconds for all, and what Quarto is handed is read: links and what they lead to, options of cells, words for
+pictures. Then what is stored: errors, paths of one machine, outputs older than their code. What Quarto
+makes of it isn't checked here: tools/check_site.py reads the site that it built."""
 
 import ast, os, re, sys
 from functools import cached_property
@@ -161,7 +158,7 @@ def check_options(root: Path, pages: list[Page]) -> list[str]:
 
 
 def check_sidebar(root: Path, pages: list[Page]) -> list[str]:
-    "Files that _quarto.yml names, the link to it, and a place in the sidebar for every page."
+    "Files that _quarto.yml names, the link to it, a place in the sidebar for every page, a number for each."
     link, path = root / "nbs/_quarto.yml", root / "_quarto.yml"
     text = path.read_text(encoding="utf-8")
     res = []
@@ -179,14 +176,16 @@ def check_sidebar(root: Path, pages: list[Page]) -> list[str]:
             res.append(
                 f"{page.name}: isn't in the sidebar: add it under website.sidebar.contents in _quarto.yml"
             )
-    return res
+    numbers = [o.path.name[:2] for o in pages if o.path.name[:2].isdigit()]
+    twice = sorted({o for o in numbers if numbers.count(o) > 1})
+    return res + [f"nbs: the number {n} is given twice: nbdev exports by the names of files" for n in twice]
 
 
 # --- what a page says and stores -----------------------------------------------------------------
 
 
 def check_titles(root: Path, pages: list[Page]) -> list[str]:
-    "A title with a subtitle, in a cell of their own; a module named as its page; each number once."
+    "A title with a subtitle, in a cell of their own; a module named as its page."
     res = []
     for page in pages:
         title = next((c.source.strip().splitlines() for c in page.cells if c.cell_type == "markdown"), [])
@@ -206,9 +205,7 @@ def check_titles(root: Path, pages: list[Page]) -> list[str]:
             res.append(
                 f"{page.name}: its default_exp is {own}: give it the name of the notebook, or rename that"
             )
-    numbers = [o.path.name[:2] for o in pages if o.path.name[:2].isdigit()]
-    twice = sorted({o for o in numbers if numbers.count(o) > 1})
-    return res + [f"nbs: the number {n} is given twice: nbdev exports by the names of files" for n in twice]
+    return res
 
 
 def check_outputs(root: Path, pages: list[Page]) -> list[str]:

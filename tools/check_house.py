@@ -1,6 +1,5 @@
 """Hold the house: no circle of imports, no private name across modules, no class in slices, no option
-declared
-twice."""
+declared twice."""
 
 import ast, itertools, re, sys
 from collections import Counter
@@ -141,8 +140,7 @@ def option_fields(cls: ast.ClassDef, source: list[str]) -> dict[str, tuple[str, 
 
 def check_options(root: Path, modules: dict[str, Module]) -> list[str]:
     """An option is declared once: no two classes of settings say the same of one name and give it the same
-    default,
-    and no function lists again what a class declares."""
+    default, and no function lists again what a class declares."""
     declared, settings, res = {}, {}, []
     for k, m in modules.items():
         lines = m.source.splitlines()

@@ -1,10 +1,7 @@
 """What is wrong with the site that Quarto built, in the folder that is given: markdown that stands on a
-page as it was
-written; and in a Chromium, scripts that fail, what is wider than a phone, and what axe-core finds wanting
-in
-contrast, names, alt text and structure (`npm install --no-save axe-core`). What isn't installed is said to
-be *not
-checked*. LinkChecker follows the links (`make docs`)."""
+page as it was written; and in a Chromium, scripts that fail, what is wider than a phone, and what axe-core
+finds wanting in contrast, names, alt text and structure (`npm install --no-save axe-core`). What isn't
+installed is said to be *not checked*. LinkChecker follows the links (`make docs`)."""
 
 import re, sys
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Build the wheel and the source distribution. The wheel has to hold the package and nothing else, which
 check-wheel-contents says; the source distribution what the wheel is made of; and all modules and commands
-have to work
-with what installing the wheel brings: what is optional waits until it is used."""
+have to work with what installing the wheel brings: what is optional waits until it is used."""
 
 import re, subprocess, sys, tarfile, tempfile, zipfile
 from email.parser import Parser

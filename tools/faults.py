@@ -2,9 +2,8 @@
 and looks at what is left.
 
 A fault is an `error` of that one call, a disk that is `full` from there on, a `kill` in the middle of it,
-or a `power` cut, which takes with it what wasn't synced.
-After each: what was whole is whole, nothing foreign is left, and to run again ends in the bytes of a run
-that nothing disturbed."""
+or a `power` cut, which takes with it what wasn't synced. After each: what was whole is whole, nothing
+foreign is left, and to run again ends in the bytes of a run that nothing disturbed."""
 
 import argparse, collections, errno, functools, io, json, os, shutil, signal, sys, threading, time
 from dataclasses import dataclass, field

@@ -2,9 +2,8 @@
 opcode, in a child that is watched.
 
 Of no input below 1 MB may a reader take more than 2 s or 300 MB, and nothing may come of it but what it
-reads or a `MemtrainError`.
-Inputs follow from the reader's name, their number and the seed, so each can be had again; what is found
-stays in the folder `fuzz/READER`."""
+reads or a `MemtrainError`. Inputs follow from the reader's name, their number and the seed, so each can be
+had again; what is found stays in the folder `fuzz/READER`."""
 
 import argparse, bisect, collections, functools, gzip, hashlib, io, itertools, json, mmap, os, pickle
 import pickletools, random, re, resource, select, shutil, signal, struct, sys, tempfile, time, traceback

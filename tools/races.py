@@ -2,8 +2,8 @@
 take, and looks at what comes of both.
 
 What two commands may leave is what they leave one after the other, or one of them alone where the other is
-refused: never two that succeed and one lost, never
-both refused and the data gone that was there before, never half of anything."""
+refused: never two that succeed and one lost, never both refused and the data gone that was there before,
+never half of anything."""
 
 import argparse, itertools, os, shutil, sys, time
 from dataclasses import dataclass

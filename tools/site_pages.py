@@ -1,8 +1,6 @@
 """What the site makes of a notebook beyond nbdev: documentation read from the source (nothing is run), a
-call in a line
-that opens to its arguments or its source, folded tests, links that lead somewhere, figures with alt text,
-a link that
-opens the page in Colab, its first figure as its picture."""
+call in a line that opens to its arguments or its source, folded tests, links that lead somewhere, figures
+with alt text, a link that opens the page in Colab, its first figure as its picture."""
 
 import ast, base64, html, json, os, re
 from functools import lru_cache
@@ -185,8 +183,8 @@ def raw(text: str) -> str:
 
 def document(root: Path, repo: str, source: str, node, known: dict, page: str, shown: str = "") -> str:
     """Markdown for `page`: what `node`, defined in a cell with `source`, is called and does, and a call
-    that opens
-    to what it takes, or to the source that is `shown`; `known` says where each name is documented."""
+    that opens to what it takes, or to the source that is `shown`; `known` says where each name is
+    documented."""
     name, is_class = symbol(node), isinstance(node, ast.ClassDef)
     short, (file, number) = name.rpartition(".")[2], lines_of(root).get(name, ("", 0))
     link = f' <a class="doc-source" href="{repo}/{file}#L{number}">source</a>' if file else ""
