@@ -56,7 +56,8 @@ def cublas_workspace(
     return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (2 * 4096 + 8 * 16)
 
 # %% ../nbs/reference/72_devices.ipynb #abff3bbe
-# GiB that the driver reports; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus, of NVLink one way
+# GiB that the driver reports; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus, of NVLink one
+# way
 _CARDS = '''
     card          GiB  capability   fp32   bf16  GB/s   bus  link
     rtx3060     11.75         8.6   12.7   25.5   360    25     -

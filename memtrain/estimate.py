@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # %% ../nbs/memory/03_estimate.ipynb #fe17b2bf
 @dataclass(frozen=True)
 class Step:
-    "How a training step is made, as far as memory can tell: what `TrainConfig` says of it, and four things more"
+    """How a training step is made, as far as memory can tell: what `TrainConfig` says of it, and four things
+    more"""
 
     batch_size: int = 16  # B, windows in a micro-batch
     seq_len: int | None = None  # T, tokens in a window; the shape's `block_size` by default

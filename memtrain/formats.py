@@ -144,7 +144,8 @@ def export_shards(
         need = sum(len(header) + (end - first) * found.itemsize for _, first, end, header in plan.values())
         if need > (free := shutil.disk_usage(dest).free):
             raise MemtrainError(
-                f'{dest}: the export takes {format_size(need)}, {format_size(free)} are free; make room, or take another disk'
+                f'{dest}: the export takes {format_size(need)}, {format_size(free)} are free; make '
+                f'room, or take another disk'
             )
         try:
             for name, (t, first, end, header) in plan.items():

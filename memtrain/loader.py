@@ -277,8 +277,10 @@ class _Cuts:
                 counts = np.maximum(0, np.diff(self.shards) - 1) // length
             if counts.sum() < 0.99 * self.n:
                 raise MemtrainError(
-                    f'{shards.path}: its shards are so short that windows of {length} tokens would leave out {1 - counts.sum() / max(1, self.n):.0%} of it',
-                    f"use {option('shuffle')} 'block', or prepare it with a larger {option('tokens_per_shard')}",
+                    f'{shards.path}: its shards are so short that windows of {length} tokens would '
+                    f'leave out {1 - counts.sum() / max(1, self.n):.0%} of it',
+                    f"use {option('shuffle')} 'block', or prepare it with a larger "
+                    f"{option('tokens_per_shard')}",
                     'shuffle',
                     'shards',
                 )
@@ -442,7 +444,9 @@ def refuse_second_sharing(
             '.'
         )[0] in ('accelerate', 'transformers'):
             raise MemtrainError(
-                f"{name}: this loader gives each of the {world_size} ranks its share, and {kind.__module__.partition('.')[0]} would share that once more ({kind.__name__}): most of the data would never be seen",
+                f"{name}: this loader gives each of the {world_size} ranks its share, and "
+                f"{kind.__module__.partition('.')[0]} would share that once more ({kind.__name__}): "
+                f"most of the data would never be seen",
                 "don't pass it through accelerator.prepare: it knows its rank",
             )
         frame = frame.f_back
@@ -497,7 +501,8 @@ class EpochLoader(IterableDataset):
         self.rank, self.world_size = resolve_ranks(rank, world_size)
         if drop_last and n < batch_size * self.world_size:
             raise MemtrainError(
-                f"{path}: {n} {items} don't fill batches of {batch_size} on {self.world_size} ranks, and {option('drop_last')} would leave nothing",
+                f"{path}: {n} {items} don't fill batches of {batch_size} on {self.world_size} ranks, "
+                f"and {option('drop_last')} would leave nothing",
                 f"choose a smaller {option('batch_size')}",
             )
 
@@ -536,7 +541,11 @@ class EpochLoader(IterableDataset):
             yield batch, seen
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path}, batch_size={self.batch_size}, {', '.join(f'{k}={v!r}' for k, v in self.identity.items() if v is not None)}; rank {self.rank} of {self.world_size}, epoch {self.epoch}, {self.seen:,} of {self.n:,} seen)"
+        return (
+            f"{type(self).__name__}({self.path}, batch_size={self.batch_size}, "
+            f"{', '.join(f'{k}={v!r}' for k, v in self.identity.items() if v is not None)}; rank "
+            f"{self.rank} of {self.world_size}, epoch {self.epoch}, {self.seen:,} of {self.n:,} seen)"
+        )
 
     def __len__(self) -> int:  # batches of this rank in a whole epoch
         step, r = self.batch_size * self.world_size, self.rank
@@ -557,7 +566,8 @@ class EpochLoader(IterableDataset):
             yield batch
             if self.loops != mine:
                 raise MemtrainError(
-                    f'{self.path}: another loop over this loader has begun since, and a loader has one position',
+                    f'{self.path}: another loop over this loader has begun since, and a loader has one '
+                    f'position',
                     'make a second loader for it',
                 )
         self.set_epoch(self.epoch + 1)
@@ -588,7 +598,8 @@ class EpochLoader(IterableDataset):
             for name, value in self.identity.items():
                 if state.get(name) != value:
                     raise MemtrainError(
-                        f'{self.path}: the checkpoint was made with {option(name)} {state.get(name)}, this is {option(name)} {value}',
+                        f'{self.path}: the checkpoint was made with {option(name)} {state.get(name)}, '
+                        f'this is {option(name)} {value}',
                         'use the same data and settings',
                     )
             check_shape(
@@ -667,17 +678,20 @@ class TokenLoader(EpochLoader):
             shuffle = 'shards' if self.shards.sources.remote and len(self.shards.files) > 1 else 'block'
         if documents != 'join' and self.shards.eod_id is None:
             raise MemtrainError(
-                f"{self.shards.path} tells no end-of-document id, which {option('documents')} {documents!r} needs",
+                f"{self.shards.path} tells no end-of-document id, which {option('documents')} "
+                f"{documents!r} needs",
                 "use 'join'",
             )
         if shuffle is not False and self.shards.sources.compressed:
             raise MemtrainError(
-                f'{self.shards.path}: its shards are compressed; unpack them with memtrain.shards.decompress_shards, or take shuffle=False'
+                f'{self.shards.path}: its shards are compressed; unpack them with '
+                f'memtrain.shards.decompress_shards, or take shuffle=False'
             )
         for p in parts:
             if len(p) <= block_size:
                 raise MemtrainError(
-                    f"{p.path}: {p.split} has {len(p)} tokens, a window of {option('block_size')} {block_size} needs {block_size + 1}",
+                    f"{p.path}: {p.split} has {len(p)} tokens, a window of {option('block_size')} "
+                    f"{block_size} needs {block_size + 1}",
                     f"choose a smaller {option('block_size')}, or prepare more text",
                 )
         # blocks of 32,768 tokens and a pool of 128 of them: 8 MB of uint16, whatever the block size

@@ -419,7 +419,8 @@ class GPT(nn.Module):
         return self.head(self.hidden(idx, past=past)[:, -1])
 
     def _check_ids(self, idx, read, **beside):
-        "Raise a one-line error where `idx`, after `read` tokens, or what is given `beside` it has no right shape"
+        """Raise a one-line error where `idx`, after `read` tokens, or what is given `beside` it has no right
+        shape"""
         limit = f"{option('block_size')} {self.config.block_size}"
         shape = tuple(idx.shape)
         if read and (shape[1:] != (1,) or read == self.config.block_size):

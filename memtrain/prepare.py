@@ -6,8 +6,10 @@
 __all__ = ['COUNTS', 'PrepareOptions', 'Prepared', 'prepare']
 
 # %% ../nbs/data/23_prepare.ipynb #28071ebd
-# A run reads its files once for the vocabulary, if one is to be learned, and once to tokenise them: `pipeline`
-# makes documents of them in order, `_Sink` leaves out what was seen, and `ShardWriter` journals each shard that
+# A run reads its files once for the vocabulary, if one is to be learned, and once to tokenise them:
+# `pipeline`
+# makes documents of them in order, `_Sink` leaves out what was seen, and `ShardWriter` journals each shard
+# that
 # is whole. So a killed run resumes behind its last shard with the same bytes: whatever decides them is in the
 # manifest (`kept`), and nothing else may. Memory: the chunks under way, the keys of documents seen
 # (`dedup_memory`, beyond it on disk), 24 bytes a document of the open shards.
@@ -267,12 +269,16 @@ def _describe_split(m):
     said = {
         'named': 'split as you named the files',
         'file': 'split by file, .jsonl and .parquet by record, so that none is in both',
-        'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, so val says less than it should",
+        'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, so val says "
+        f"less than it should",
     }[by]
     said += f'; val has {share:.1%} of the tokens'
     if by == 'named' or abs(share - wanted) <= 0.3 * wanted:
         return said
-    return f"{said}, not {wanted:.1%}: {files} file{'s are' * (files > 1) or ' is'} too few, or too unlike in length; name val_files, or take another seed"
+    return (
+        f"{said}, not {wanted:.1%}: {files} file{'s are' * (files > 1) or ' is'} too few, or too unlike in "
+        f"length; name val_files, or take another seed"
+    )
 
 
 @dataclass
@@ -357,7 +363,8 @@ def _find_new(files, out, old, options):
     if names(old['sources']) != names(_as_source(p, options) for p in files):
         raise MemtrainError(
             f"{out} was prepared from other files ({len(old['sources'])}, now {len(files)} or changed)",
-            f"choose another {option('out_dir')}, remove it first, or add the new files with {option('append')}",
+            f"choose another {option('out_dir')}, remove it first, or add the new files with "
+            f"{option('append')}",
         )
     return []
 

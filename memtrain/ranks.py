@@ -32,7 +32,8 @@ def find_ranks() -> tuple[int, int]:  # rank, and world size
         set_ = [k for k, v in found.items() if v is not None]
         if set_:
             raise MemtrainError(
-                f'the environment has {set_[0]} but not both of RANK and WORLD_SIZE: start with torchrun, or unset it'
+                f'the environment has {set_[0]} but not both of RANK and WORLD_SIZE: start with '
+                f'torchrun, or unset it'
             )
         return 0, 1
     try:
@@ -41,7 +42,8 @@ def find_ranks() -> tuple[int, int]:  # rank, and world size
         rank = world_size = -1
     if not 0 <= rank < world_size:
         raise MemtrainError(
-            f"RANK={found['RANK']!r} and WORLD_SIZE={found['WORLD_SIZE']!r} in the environment are no rank of a world: start with torchrun"
+            f"RANK={found['RANK']!r} and WORLD_SIZE={found['WORLD_SIZE']!r} in the environment are no "
+            f"rank of a world: start with torchrun"
         )
     return rank, world_size
 
@@ -96,7 +98,8 @@ def start_ranks(
     if not running and not alone:
         if missing := [k for k in _TORCHRUN if k not in os.environ]:
             raise MemtrainError(
-                f"the environment has RANK and WORLD_SIZE but not {', '.join(missing)}: start with torchrun, or unset them"
+                f"the environment has RANK and WORLD_SIZE but not {', '.join(missing)}: start with "
+                f"torchrun, or unset them"
             )
         if not dist.is_available():
             raise MemtrainError('this torch is built without torch.distributed: train in one process')
@@ -266,7 +269,8 @@ def spread_model(
     alone = not (dist.is_available() and dist.is_initialized())
     if offload and (how != 'fsdp' or alone or ranks.device.type != 'cuda'):
         raise MemtrainError(
-            f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp on CUDA "
+            f"offload is FSDP2's way from a GPU's memory into RAM: it needs {option('parallel')} fsdp "
+            f"on CUDA "
             f"under torchrun, this is {how!r} on {ranks.device.type}{' without torchrun' if alone else ''}"
         )
     if alone or how == 'ddp' and ranks.world_size == 1:
@@ -363,12 +367,14 @@ def _check_states(tensors, optimizer, found, groups, where='the states'):
             raise MemtrainError(f'{where} have {name}, the model has not: they are of another model')
         if tensors[name].shape != found[name].shape:
             raise MemtrainError(
-                f'{where} have {name} of shape {tuple(found[name].shape)}, the model {tuple(tensors[name].shape)}: they are of another model'
+                f'{where} have {name} of shape {tuple(found[name].shape)}, the model '
+                f'{tuple(tensors[name].shape)}: they are of another model'
             )
     saved, sizes = ([len(g['params']) for g in gs] for gs in (groups, optimizer.param_groups))
     if saved != sizes:
         raise MemtrainError(
-            f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: make it the same way'
+            f'{where} are of an optimizer with groups of {saved} parameters, this one has {sizes}: '
+            f'make it the same way'
         )
 
 # %% ../nbs/training/15_ranks.ipynb #8e0b9ccf
@@ -442,7 +448,8 @@ def _flatten_states(model, optimizer):
         json.dumps(rest)
     except TypeError as e:
         raise MemtrainError(
-            f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save it whole'
+            f'the state of {type(optimizer).__name__} holds more than tensors and numbers ({e}): save '
+            f'it whole'
         ) from None
     return tensors, rest
 
@@ -570,7 +577,8 @@ def check_sharded(
     index = read_json(folder / _INDEX, 'give the folder of a sharded checkpoint')
     if not isinstance(index, dict) or index.get('format') != _FORMAT or index.get('version') != 1:
         raise MemtrainError(
-            f'{folder / _INDEX} is not the index of a sharded checkpoint of version 1: take another checkpoint'
+            f'{folder / _INDEX} is not the index of a sharded checkpoint of version 1: take another '
+            f'checkpoint'
         )
     if index.get('checksum') != checksum(index):
         raise MemtrainError(f"{folder / _INDEX} isn't what was written: take another checkpoint")

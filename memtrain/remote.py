@@ -376,7 +376,8 @@ class Cache:
                 return
             _sizes.pop(url, None)
         raise MemtrainError(
-            f"{url}: changed since it was written (its sha256 differs from the manifest's), nothing of it was used",
+            f"{url}: changed since it was written (its sha256 differs from the manifest's), nothing of "
+            f"it was used",
             'restore it, or copy the data set there again',
         )
 

@@ -276,17 +276,20 @@ class ShardWriter(FolderWriter):
         for what in ('tokens', 'documents'):
             if m[what] != total(what):
                 raise MemtrainError(
-                    f'{source}: damaged, it says {m[what]} {what}, and its shards {total(what)}: restore it, or {cls.make}'
+                    f'{source}: damaged, it says {m[what]} {what}, and its shards {total(what)}: '
+                    f'restore it, or {cls.make}'
                 )
         if len(files := {s['file'] for s in m['shards']}) < len(m['shards']) or not all(
             f.endswith('.bin') for f in files
         ):
             raise MemtrainError(
-                f'{source}: damaged, its shards are no .bin files, or one is there twice: restore it, or {cls.make}'
+                f'{source}: damaged, its shards are no .bin files, or one is there twice: restore it, '
+                f'or {cls.make}'
             )
         if not (m['eod_id'] or 0) < m['vocab_size'] <= 2 ** (8 * np.dtype(m['dtype']).itemsize):
             raise MemtrainError(
-                f"{source}: damaged, {m['dtype']} and end {m['eod_id']} with a vocabulary of {m['vocab_size']:,}: restore it, or {cls.make}"
+                f"{source}: damaged, {m['dtype']} and end {m['eod_id']} with a vocabulary of "
+                f"{m['vocab_size']:,}: restore it, or {cls.make}"
             )
         check_names(path, [TOKENIZER], source)
         return m
@@ -326,7 +329,8 @@ class ShardWriter(FolderWriter):
         )
         if len(keys) not in (0, 16 * len(lengths)) or lengths.sum() != len(ids):
             raise MemtrainError(
-                f'{self.dest}: {len(lengths)} documents of {lengths.sum()} tokens came with {len(ids)} tokens and {len(keys)} bytes of keys'
+                f'{self.dest}: {len(lengths)} documents of {lengths.sum()} tokens came with {len(ids)} '
+                f'tokens and {len(keys)} bytes of keys'
             )
         if len(lengths) and self.keyed not in (None, bool(keys)):
             raise MemtrainError(f'{self.dest}: some documents have a key and some have none')
@@ -463,7 +467,8 @@ def _shard_files(path, split, dtype, remote=None):
             raise _missing(file) from None
         if size != expected:
             raise MemtrainError(
-                f'{file}: {size:,} bytes, the manifest says {expected:,}; copy it again, or prepare the data set anew'
+                f'{file}: {size:,} bytes, the manifest says {expected:,}; copy it again, or prepare '
+                f'the data set anew'
             )
         files.append((file, s['tokens'], 0))
     return m, dtype, files
@@ -497,13 +502,15 @@ def _unpack(path, size):
         raise _unreadable(path, e) from None
     if got != size:
         raise MemtrainError(
-            f"{path}: holds {f'{got:,}' if got < size else 'more'} bytes, the manifest says {size:,}; copy it again"
+            f"{path}: holds {f'{got:,}' if got < size else 'more'} bytes, the manifest says {size:,}; "
+            f"copy it again"
         )
 
 
 def _unreadable(file, e):
     return MemtrainError(
-        f"{file} can't be read ({getattr(e, 'strerror', None) or e}): was it moved since it was opened? Restore it"
+        f"{file} can't be read ({getattr(e, 'strerror', None) or e}): was it moved since it was "
+        f"opened? Restore it"
     )
 
 
@@ -731,7 +738,10 @@ class TokenShards:
         return self.starts[-1]
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, {len(self.starts) - 1} shards)'
+        return (
+            f'{type(self).__name__}({self.split}: {len(self):,} tokens, {self.dtype.name}, '
+            f'{len(self.starts) - 1} shards)'
+        )
 
     @property
     def vocab_size(self) -> int | None:
@@ -755,7 +765,8 @@ class TokenShards:
         start, stop, step = i.indices(len(self))
         if step != 1:
             raise MemtrainError(
-                f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of the array'
+                f'a slice of TokenShards has step 1, not {step}: slice first, then take [::{step}] of '
+                f'the array'
             )
         return self.read(start, max(0, stop - start))
 
@@ -771,7 +782,8 @@ class TokenShards:
         wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (ends > len(self)))
         if len(wrong):
             raise MemtrainError(
-                f'{self.path}: tokens {starts[wrong[0]]} .. {ends[wrong[0]]} are outside {self.split}, which has {len(self)}'
+                f'{self.path}: tokens {starts[wrong[0]]} .. {ends[wrong[0]]} are outside {self.split}, '
+                f'which has {len(self)}'
             )
         shard = np.minimum(np.searchsorted(edges, starts, side='right'), len(edges) - 1) - 1
         inside = ends <= edges[shard + 1]
@@ -850,7 +862,8 @@ class TokenShards:
         if 'idx_sha256' in entry and not (index.exists() and file_sha256(index) == entry['idx_sha256']):
             if file_sha256(remote.get_small(name.removesuffix('bin') + 'idx')) != entry['idx_sha256']:
                 raise MemtrainError(
-                    f"{remote.url}/{name.removesuffix('bin')}idx: changed since it was written (its sha256 differs)",
+                    f"{remote.url}/{name.removesuffix('bin')}idx: changed since it was written (its "
+                    f"sha256 differs)",
                     'restore it, or copy the data set there again',
                 )
 
@@ -876,7 +889,8 @@ class TokenShards:
                     )
             elif self.eod_id is None:
                 raise MemtrainError(
-                    f'{self.path}: nothing tells where documents end; there is no .idx and no end-of-document id'
+                    f'{self.path}: nothing tells where documents end; there is no .idx and no '
+                    f'end-of-document id'
                 )
             else:
                 ends = np.flatnonzero(self.shard(i) == self.eod_id) + 1
@@ -947,7 +961,10 @@ class TokenWindows:
 
     # by which Grain knows it again
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self.shards!r}, block_size={self.block_size}, data={self.shards.manifest and self.shards.manifest["checksum"][:12]})'
+        return (
+            f'{type(self).__name__}({self.shards!r}, block_size={self.block_size}, '
+            f'data={self.shards.manifest and self.shards.manifest["checksum"][:12]})'
+        )
 
     def batch(
         self,
@@ -1024,7 +1041,8 @@ def read_keys(
             raise _missing(file)
         if file.stat().st_size != 16 * s['documents']:
             raise MemtrainError(
-                f"{file}: {file.stat().st_size:,} bytes, not 16 for each of {s['documents']:,} documents; copy it again"
+                f"{file}: {file.stat().st_size:,} bytes, not 16 for each of {s['documents']:,} "
+                f"documents; copy it again"
             )
         yield np.fromfile(file, np.uint8).reshape(-1, 16)
 
@@ -1094,7 +1112,8 @@ def find_foreign_splits(
     if path.exists() or not file.exists():
         return {}
     raise MemtrainError(
-        f"{file} has no {Path(prefix).name}.idx beside it: copy Megatron-LM's index too, or open another format by its folder"
+        f"{file} has no {Path(prefix).name}.idx beside it: copy Megatron-LM's index too, or open "
+        f"another format by its folder"
     )
 
 # %% ../nbs/data/28_formats.ipynb #027fb568
@@ -1121,7 +1140,8 @@ def _llm_c_shard(file):
     expected = LLM_C_HEADER + tokens * np.dtype(name).itemsize
     if size != expected:
         raise MemtrainError(
-            f'{file}: {size:,} bytes, its header says {tokens:,} {name} tokens, which take {expected:,}; copy it again'
+            f'{file}: {size:,} bytes, its header says {tokens:,} {name} tokens, which take '
+            f'{expected:,}; copy it again'
         )
     return np.dtype(name).newbyteorder('<'), tokens, LLM_C_HEADER
 
@@ -1135,7 +1155,8 @@ def _megatron_pair(file):
     size, head = idx.stat().st_size, _head(idx, header)
     if size < header:
         raise MemtrainError(
-            f"{idx}: {size} bytes, an index of Megatron-LM's has at least {header}; copy it again, or remove it if it isn't Megatron-LM's"
+            f"{idx}: {size} bytes, an index of Megatron-LM's has at least {header}; copy it again, or "
+            f"remove it if it isn't Megatron-LM's"
         )
     version, code, sequences, documents = struct.unpack('<QBQQ', head[len(_MEGATRON) :])
     if version != 1:
@@ -1193,7 +1214,8 @@ def find_foreign(
         return None
     if name not in found:
         raise MemtrainError(
-            f"{path} has no split {split!r}: it has {', '.join(sorted(found))}; a subfolder or a word in the files' names says it"
+            f"{path} has no split {split!r}: it has {', '.join(sorted(found))}; a subfolder or a word "
+            f"in the files' names says it"
         )
 
     def format_of(file):
@@ -1219,13 +1241,15 @@ def find_foreign(
         else:
             if (size := f.stat().st_size) % raw.itemsize:
                 raise MemtrainError(
-                    f"{f}: {size:,} bytes is no whole number of {raw.name} ids; copy it again, or say what they are: {option('dtype')} 'uint16' or 'uint32'"
+                    f"{f}: {size:,} bytes is no whole number of {raw.name} ids; copy it again, or say "
+                    f"what they are: {option('dtype')} 'uint16' or 'uint32'"
                 )
             files[f] = raw, size // raw.itemsize, 0
     kinds = {kind: f for f, (kind, *_) in files.items()}
     if len(kinds) > 1:
         raise MemtrainError(
-            f"{path}: {' but '.join(f'{f.name} has {kind.name}' for kind, f in kinds.items())}; put each into a folder"
+            f"{path}: {' but '.join(f'{f.name} has {kind.name}' for kind, f in kinds.items())}; put "
+            f"each into a folder"
         )
     kind, first = next(iter(kinds.items()))
     if dtype and kind.name != dtype:

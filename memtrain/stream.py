@@ -1034,13 +1034,15 @@ class TokenStream(IterableDataset):
             )
         if not 1 <= stride <= block_size:
             raise MemtrainError(
-                f"is outside 1 .. {block_size}, the {option('block_size')}: a larger one would leave tokens out",
+                f"is outside 1 .. {block_size}, the {option('block_size')}: a larger one would leave "
+                f"tokens out",
                 argument='stride',
                 value=stride,
             )
         if stride < block_size and documents not in ('join', 'mask'):
             raise MemtrainError(
-                f"is for {option('documents')} 'join' and 'mask'; {documents!r} cuts at the ends of documents",
+                f"is for {option('documents')} 'join' and 'mask'; {documents!r} cuts at the ends of "
+                f"documents",
                 argument='stride',
                 value=stride,
             )
@@ -1076,7 +1078,8 @@ class TokenStream(IterableDataset):
         info, workers = get_worker_info(), self.wanted['num_workers']
         if info and workers:
             raise MemtrainError(
-                f"both the DataLoader and the stream have worker processes: give {option('num_workers')} to one of them"
+                f"both the DataLoader and the stream have worker processes: give "
+                f"{option('num_workers')} to one of them"
             )
         worker, workers = (info.id, info.num_workers) if info else (0, max(1, workers))
         return self.rank * workers + worker, self.world_size * workers
@@ -1107,7 +1110,8 @@ class TokenStream(IterableDataset):
             return old
         if old and old.made:
             raise MemtrainError(
-                f'the stream stands in the middle of an epoch of {self._shares[1]} shares, here are {where[1]}',
+                f'the stream stands in the middle of an epoch of {self._shares[1]} shares, here are '
+                f'{where[1]}',
                 'load a state that was taken with as many',
             )
         if workers:

@@ -266,7 +266,8 @@ def find_files(
             )
         if not texts:
             raise MemtrainError(
-                f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a prepared data set)',
+                f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a '
+                f'prepared data set)',
                 f"check {option('input_files')} and {option('exclude')}",
             )
         # a link can lead to the same file again

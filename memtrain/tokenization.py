@@ -88,7 +88,8 @@ class CharTokenizer:
         known = self.codes[ids] == codes if len(self.codes) else np.zeros(len(codes), bool)
         if not known.all():
             raise MemtrainError(
-                f'character {chr(codes[~known][0])!r} is not in the alphabet of {len(self.chars)} characters this tokenizer was made from'
+                f'character {chr(codes[~known][0])!r} is not in the alphabet of {len(self.chars)} '
+                f'characters this tokenizer was made from'
             )
         return ids
 
@@ -380,7 +381,10 @@ def load_tokenizer(
     elif path.is_dir():
         names = (TOKENIZER, 'tokenizer.json', *FOREIGN_TOKENIZERS)
         path = next((found for n in names for found in sorted(path.glob(n))), path / 'tokenizer.json')
-    hint = f"a tokenizer is a tokenizer.json of the tokenizers library, a tokenizer_state.json, or one of {', '.join(FOREIGN_TOKENIZERS)}"
+    hint = (
+        f"a tokenizer is a tokenizer.json of the tokenizers library, a tokenizer_state.json, or one of "
+        f"{', '.join(FOREIGN_TOKENIZERS)}"
+    )
     read = next((read for name, read in FOREIGN_TOKENIZERS.items() if path.match(name)), None)
     if read and path.is_file():
         with explain_damage(path, 'copy it again', 'not a tokenizer', ours=True):
@@ -415,7 +419,10 @@ def _unpickled(state, fast):
     return tokenizer
 
 # %% ../nbs/data/22_tokenization.ipynb #ee0e245a
-_WORDS_100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS_100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| "
+    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _WORDS_200K = (
     rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_SUFFIX}"
@@ -459,7 +466,8 @@ def _read_ranks(path):
     if not known:
         raise MemtrainError(
             f'{path}: {len(ranks):,} ranks, and how it cuts words is not in the file',
-            f"known are {', '.join(f'{name} ({n:,})' for name, (n, *_) in RANKS.items())}; give its tokenizer.json",
+            f"known are {', '.join(f'{name} ({n:,})' for name, (n, *_) in RANKS.items())}; give its "
+            f"tokenizer.json",
         )
     if len(ranks) != len(set(ranks.values())) or not all(bytes([b]) in ranks for b in range(256)):
         raise ValueError('a rank is there twice, or one of the bytes is missing')
@@ -677,7 +685,8 @@ class _OtherTokenizer:
         size = max((n for n in sizes if isinstance(n, int)), default=None)
         if size is None:
             raise MemtrainError(
-                f'the tokenizer, a {type(inner).__name__}, says by no n_vocab, vocab_size or len() how many ids it has'
+                f'the tokenizer, a {type(inner).__name__}, says by no n_vocab, vocab_size or len() how '
+                f'many ids it has'
             )
         ends = [getattr(inner, name, None) for name in ('eod_id', 'eos_token_id', 'eot_token')]
         self.eod_id = next((e for e in ends if isinstance(e, int)), size)
@@ -691,7 +700,8 @@ class _OtherTokenizer:
             ids = np.array(self.inner.encode(text, **self.kw), np.int64).reshape(-1)
         if ids.max(initial=0) >= self.size or ids.min(initial=0) < 0:
             raise MemtrainError(
-                f'the tokenizer, a {type(self.inner).__name__}, gave the id {ids.max()} and says that it has {self.size}'
+                f'the tokenizer, a {type(self.inner).__name__}, gave the id {ids.max()} and says that '
+                f'it has {self.size}'
             )
         return ids
 

@@ -579,7 +579,8 @@ def test_an_interrupted_export_is_never_opened():
 # %% ../nbs/proofs/formats.ipynb #37618632
 def test_a_killed_export_is_never_opened():
     code = (
-        'import os, sys; from memtrain.formats import export_shards; kept, left = os.replace, [int(sys.argv[3])]\n'
+        'import os, sys; from memtrain.formats import export_shards; kept, left = os.replace, '
+        '[int(sys.argv[3])]\n'
         'def replace(*args):\n    kept(*args); left[0] -= 1\n    if not left[0]: os._exit(9)\n'
         'os.replace = replace; export_shards(sys.argv[1], sys.argv[2], "nanogpt")'
     )
@@ -597,7 +598,10 @@ def test_a_killed_export_is_never_opened():
 
 # %% ../nbs/proofs/formats.ipynb #ed9189de
 def test_an_export_holds_one_piece_in_memory():
-    code = 'import sys; from memtrain.formats import export_shards; print(export_shards(sys.argv[1], sys.argv[2], "llm.c"))'
+    code = (
+        'import sys; from memtrain.formats import export_shards; print(export_shards(sys.argv[1], '
+        'sys.argv[2], "llm.c"))'
+    )
     with tempfile.TemporaryDirectory() as d:
         d, peaks = Path(d), []
         for name, n in (('a', 30_000), ('b', 12_000_000)):  # 0.1 and 48 MB
@@ -633,7 +637,10 @@ def test_nanogpts_folder_with_its_characters_is_trained_on_and_written():
             (shards.vocab_size, shards.eod_id, load_tokenizer(d / 'nano').decode(shards[:5])),
             (len(chars) + 1, None, ''.join(chars[i] for i in ids[:5])),
         )
-        line = f"train --dataset_dir {d / 'nano'} --out_dir {d / 'run'} --n_layer 1 --n_head 1 --n_embd 8 --seq_len 16 --batch_size 2 --max_iters 2 --eval_batches 1 --device cpu".split()
+        line = (
+            f"train --dataset_dir {d / 'nano'} --out_dir {d / 'run'} --n_layer 1 --n_head 1 --n_embd 8 "
+            f"--seq_len 16 --batch_size 2 --max_iters 2 --eval_batches 1 --device cpu"
+        ).split()
         test_eq(main(line) or 0, 0)
         assert main([*line, '--resume']) in (0, None) and (d / 'run/tokenizer_state.json').exists()
         export_shards(d / 'nano', d / 'again')

@@ -126,7 +126,10 @@ def test_measure_command_adds_up_the_children():
     child = 'import time; b = bytearray(80 * 2**20); time.sleep(0.6)'
 
     def two(code):
-        return f'import subprocess, sys; ps = [subprocess.Popen([sys.executable, "-c", {code!r}]) for _ in range(2)]; [p.wait() for p in ps]'
+        return (
+            f'import subprocess, sys; ps = [subprocess.Popen([sys.executable, "-c", {code!r}]) for _ in '
+            f'range(2)]; [p.wait() for p in ps]'
+        )
 
     assert measure_command([sys.executable, '-c', two(child)]).peak_rss > 160 * 2**20
     # four grandchildren

@@ -19,7 +19,10 @@ from memtrain.tokenization import load_tokenizer
 def test_an_unknown_tokenizer_is_an_error_with_a_way_out():
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'x.txt').write_text('text')
-        code = f"from memtrain.prepare import *; prepare({str(Path(d) / 'x.txt')!r}, {str(Path(d) / 'out')!r}, tokenization='no/such', val_fraction=0)"
+        code = (
+            f"from memtrain.prepare import *; prepare({str(Path(d) / 'x.txt')!r}, "
+            f"{str(Path(d) / 'out')!r}, tokenization='no/such', val_fraction=0)"
+        )
         run = subprocess.run(
             [sys.executable, '-c', code],
             capture_output=True,

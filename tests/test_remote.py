@@ -169,7 +169,12 @@ def test_a_shard_that_was_changed_is_named_and_not_trained_on():
 
 
 def test_ranks_share_the_cache_and_what_a_killed_one_left_goes():
-    code = "import hashlib, json, sys; from memtrain.shards import TokenShards; from memtrain.loader import TokenLoader\nprint(json.dumps([hashlib.sha256(x.numpy()).hexdigest() for x, y in TokenLoader(TokenShards(sys.argv[1], cache_dir=sys.argv[2], cache_size=40_000), 16, 64, rank=int(sys.argv[3]), world_size=2)]))"
+    code = (
+        "import hashlib, json, sys; from memtrain.shards import TokenShards; from memtrain.loader import "
+        "TokenLoader\nprint(json.dumps([hashlib.sha256(x.numpy()).hexdigest() for x, y in "
+        "TokenLoader(TokenShards(sys.argv[1], cache_dir=sys.argv[2], cache_size=40_000), 16, 64, "
+        "rank=int(sys.argv[3]), world_size=2)]))"
+    )
     with tempfile.TemporaryDirectory() as d, serve(d) as (address, _):
         made, cache = make_data(f'{d}/data'), Path(d) / 'cache'
         cache.mkdir()

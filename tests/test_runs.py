@@ -34,7 +34,8 @@ def test_a_checkpoint_belongs_to_what_it_was_made_with():
             (
                 'n',
                 2,
-                "--n 2 isn't the 1 that c.pt was made with (a note): resume with the same, or choose another --out_dir",
+                "--n 2 isn't the 1 that c.pt was made with (a note): resume with the same, or choose "
+                "another --out_dir",
             ),
         )
 

@@ -41,7 +41,10 @@ def test_tokens_in_memory_are_shards_too():
 
 # %% ../nbs/data/20_shards.ipynb #03d6d161
 def test_importing_shards_does_not_import_torch():
-    code = 'import sys, memtrain.shards; print([m for m in ("torch", "tokenizers", "matplotlib", "tyro") if m in sys.modules])'
+    code = (
+        'import sys, memtrain.shards; print([m for m in ("torch", "tokenizers", "matplotlib", "tyro") if m '
+        'in sys.modules])'
+    )
     test_eq(
         subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout,
         '[]\n',

@@ -202,7 +202,8 @@ def test_a_hub_that_cannot_be_reached_is_one_line_and_no_retries():
     for env in ({'HF_HUB_OFFLINE': '1'}, {'HF_ENDPOINT': 'http://127.0.0.1:9'}):
         lines = hub_error("open_source('someone/stories:v2')", **env)
         assert lines[-1].startswith(
-            "memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging Face hub can't be reached"
+            "memtrain.core.MemtrainError: someone/stories:v2: no such file or folder, and the Hugging "
+            "Face hub can't be reached"
         ), lines
         assert 'save_to_disk' in lines[-1] and not any('Retrying' in line for line in lines), lines
 
@@ -668,7 +669,8 @@ def test_the_fast_tokenizer_is_tried():
 
 # %% ../nbs/proofs/stream.ipynb #6c8c6b06
 def peak_of_an_epoch(folder, pause=0):
-    "(the most that an epoch over `folder` allocates, what was promised), bytes; `pause` seconds for each group"
+    """(the most that an epoch over `folder` allocates, what was promised), bytes; `pause` seconds for each
+    group"""
     stream = DocumentStream(folder, 'bytes', threads=2, dedup=False, part_kib=64)
     tracemalloc.start()
     for _ in stream.groups(0):
@@ -811,12 +813,14 @@ def test_a_key_that_all_records_lack_is_named():
         other = [json.dumps({'body': f'text {i}', 'id': i}) for i in range(9)]
         fails(
             other,
-            f"no document fell into train, there are too few (9 broken); the first broken record is {d}/{lacks}",
+            f"no document fell into train, there are too few (9 broken); the first broken record is "
+            f"{d}/{lacks}",
         )
         fails(other, f'more than 3 broken records; the first is {d}/{lacks}', max_broken=3)
         test_fail(
             lambda: collect_tokens(d / 'x.jsonl', 'bytes'),
-            contains=f'no document fell into train and val, there are too few (9 broken); the first broken record is {d}/{lacks}',
+            contains=f'no document fell into train and val, there are too few (9 broken); the first broken '
+            f'record is {d}/{lacks}',
             exc=MemtrainError,
         )
         fails(

@@ -278,7 +278,8 @@ def test_settings_that_exclude_each_other_say_so():
         (dict(checkpoint_keep='attention'), 'add it'),
         (
             dict(optimizer_in_backward=True),
-            'grad_clip 1.0 limits the norm of the whole gradient, which optimizer_in_backward never has: set it to 0',
+            'grad_clip 1.0 limits the norm of the whole gradient, which optimizer_in_backward never '
+            'has: set it to 0',
         ),
         (
             dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2),
@@ -979,7 +980,8 @@ def test_what_a_step_computes_must_stay_and_how_may_change():
 def test_the_trainer_takes_what_its_settings_say():
     with tempfile.TemporaryDirectory() as d:
         make_data(Path(d) / 'data', vocab=50)
-        # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to less
+        # windows below 64: from there on torch packs bfloat16 for AVX-512, and refuses where it is held to
+        # less
         shape = GPTConfig(vocab_size=50, block_size=32, n_layer=1, n_head=2, n_embd=64)
         saving = dict(
             use_mixed_precision=True,
@@ -1352,7 +1354,8 @@ def test_a_gradient_that_is_not_finite_is_named_and_a_huge_loss_stops_the_run():
         test_fail(
             t.step,
             exc=MemtrainError,
-            contains=f'the gradient of blocks.0.mlp.fc.weight is not finite: try a smaller lr than 0.001 in another out_dir; {t.out} keeps iteration 3',
+            contains=f'the gradient of blocks.0.mlp.fc.weight is not finite: try a smaller lr than 0.001 in '
+            f'another out_dir; {t.out} keeps iteration 3',
         )
         t = tiny(d)(resume=True)
         with torch.no_grad():
