@@ -100,9 +100,9 @@ class CudaScript(TorchFunctionMode):
             return args[0].to(STAND_IN, _TYPES[str(args[1]).removeprefix('torch.cuda.')])
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = args[0], STAND_IN, *args[2:]
-        return self.make(func, *self.placed(func, args, kwargs))
+        return self._make(func, *self._placed(func, args, kwargs))
 
-    def placed(self, func, args, kwargs):
+    def _placed(self, func, args, kwargs):
         "Arguments with the stand-in for every device of CUDA; a number as a device is one of CUDA"
         args = tuple(map(_place, args))
         kwargs = {k: _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
@@ -113,7 +113,7 @@ class CudaScript(TorchFunctionMode):
             kwargs['device'] = STAND_IN
         return args, kwargs
 
-    def make(self, func, args, kwargs):
+    def _make(self, func, args, kwargs):
         "The result of `func`; data of the host is copied to the stand-in"
         if func not in _FROM_DATA or kwargs.get('device') != STAND_IN:
             return func(*args, **kwargs)
