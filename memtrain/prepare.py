@@ -269,7 +269,8 @@ def _describe_split(m):
     said = {
         'named': 'split as you named the files',
         'file': 'split by file, .jsonl and .parquet by record, so that none is in both',
-        'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, so val says "
+        'document': f"split by document: pieces of {o['document_kib']} KiB of one file can be in both, "
+        "so val says "
         f"less than it should",
     }[by]
     said += f'; val has {share:.1%} of the tokens'

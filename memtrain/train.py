@@ -260,10 +260,10 @@ class TrainConfig:
                     and (value > 0 or value == 0 and f.name in _MAY_BE_ZERO)
                     and (value < 1 or f.name not in ('beta1', 'beta2'))
                 )
-                wanted = (
-                    f"give a {'whole ' * (kind is int)}number "
-                    f"{'above 0' if f.name not in _MAY_BE_ZERO else 'from 0 up to, but not, 1' if f.name in ('beta1', 'beta2') else 'from 0 up'}"
-                )
+                bounds = 'from 0 up' if f.name in _MAY_BE_ZERO else 'above 0'
+                if f.name in ('beta1', 'beta2'):
+                    bounds = 'from 0 up to, but not, 1'
+                wanted = f"give a {'whole ' * (kind is int)}number {bounds}"
             if not right:
                 raise MemtrainError('makes no sense', wanted, f.name, value)
         for name, excluded, why, way_out in _EXCLUDED:

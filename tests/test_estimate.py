@@ -321,11 +321,26 @@ def test_a_prediction_for_a_card_needs_no_torch():
 import sys
 from types import SimpleNamespace
 from memtrain.estimate import Step, estimate, simulate
-shape = SimpleNamespace(vocab_size=512, block_size=64, n_layer=2, n_head=2, n_embd=64, dropout=0.0, bias=False,
+
+shape = SimpleNamespace(
+    vocab_size=512,
+    block_size=64,
+    n_layer=2,
+    n_head=2,
+    n_embd=64,
+    dropout=0.0,
+    bias=False,
     tie_weights=True,
-    norm='layer', positions='table', mlp='gelu', mlp_width=256, kv_heads=2, n_experts=0)
+    norm='layer',
+    positions='table',
+    mlp='gelu',
+    mlp_width=256,
+    kv_heads=2,
+    n_experts=0,
+)
 assert estimate(shape, Step(4, use_mixed_precision=True), 'cuda').peak
 import shutil
+
 assert shutil.which('nvidia-smi') or 'torch' not in sys.modules"""
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

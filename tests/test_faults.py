@@ -1,6 +1,8 @@
-"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz` try, and every input that was found once.
+"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz`
+try, and every input that was found once.
 
-Each kind in one process that has torch loaded and forks, since each fault takes a process of its own: 10 to 20 seconds a kind."""
+Each kind in one process that has torch loaded and forks, since each fault takes a process of its own: 10 to
+20 seconds a kind."""
 
 import json, os, re, subprocess, sys, textwrap
 from pathlib import Path

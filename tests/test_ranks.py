@@ -47,24 +47,40 @@ TOY = '''
 import torch, torch.nn as nn, torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+
 class Block(nn.Sequential):
-    def __init__(self, width): super().__init__(nn.LayerNorm(width), nn.Linear(width, 4*width), nn.GELU(), nn.Linear(4*width, width))
-    def forward(self, h): return h + super().forward(h)
+    def __init__(self, width):
+        super().__init__(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, h):
+        return h + super().forward(h)
+
 
 class Toy(nn.Module):
     def __init__(self, vocab=97, width=24, depth=3, seed=0, again=False):
         super().__init__()
         torch.manual_seed(seed)
-        self.wte, self.blocks, self.again = nn.Embedding(vocab, width), nn.ModuleList(Block(width) for _ in range(depth)), again
+        self.wte, self.blocks, self.again = (
+            nn.Embedding(vocab, width),
+            nn.ModuleList(Block(width) for _ in range(depth)),
+            again,
+        )
         self.head = nn.Linear(width, vocab, bias=False)
         self.head.weight = self.wte.weight
 
     def forward(self, x):
         h = self.wte(x)
-        for b in self.blocks: h = checkpoint(b, h, use_reentrant=False) if self.again else b(h)
+        for b in self.blocks:
+            h = checkpoint(b, h, use_reentrant=False) if self.again else b(h)
         return self.head(h)
 
-    def loss(self, x, y, divide_by): return F.cross_entropy(self(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum') / divide_by
+    def loss(self, x, y, divide_by):
+        return (
+            F.cross_entropy(self(x).flatten(0, 1), y.flatten(), ignore_index=-100, reduction='sum')
+            / divide_by
+        )
 '''
 
 BATCH = '''
@@ -137,17 +153,38 @@ def compare(how, dtype, ranks):
             part.backward()
         loss += part.item()
     assert model.head.weight is model.wte.weight
-    pairs = [(ranks.sum(loss)[0], expected.item()), (clip_gradients(model.parameters(), 0), clip_gradients(alone.parameters(), 0))]
-    grads = [(getattr(p.grad, 'full_tensor', lambda: p.grad)(), q.grad) for p, q in zip(model.parameters(), alone.parameters())]
-    worst = max([abs(a - b) / abs(b) for a, b in pairs] + [((g - h).norm() / h.norm()).item() for g, h in grads])
+    pairs = [
+        (ranks.sum(loss)[0], expected.item()),
+        (clip_gradients(model.parameters(), 0), clip_gradients(alone.parameters(), 0)),
+    ]
+    grads = [
+        (getattr(p.grad, 'full_tensor', lambda: p.grad)(), q.grad)
+        for p, q in zip(model.parameters(), alone.parameters())
+    ]
+    worst = max(
+        [abs(a - b) / abs(b) for a, b in pairs] + [((g - h).norm() / h.norm()).item() for g, h in grads]
+    )
     clipped = clip_gradients(model.parameters(), 1.0), clip_gradients(model.parameters(), 0)
     assert clipped[0] > 5 and abs(clipped[1] - 1) < 1e-5
     return worst
 
+
 def exact(ranks):
-    found = {f'{how} {dtype}': max(ranks.gather(compare(how, dtype, ranks))) for how in ('ddp', 'fsdp') for dtype in (torch.float64, torch.float32)}
-    heard = ranks.sum(ranks.rank, 2**53 if ranks.main else 0), ranks.any(ranks.rank == 1), ranks.any(False), ranks.gather({'rank': ranks.rank})
-    everywhere = ranks.gather(heard) == [heard] * ranks.world_size and find_ranks() == (ranks.rank, ranks.world_size)
+    found = {
+        f'{how} {dtype}': max(ranks.gather(compare(how, dtype, ranks)))
+        for how in ('ddp', 'fsdp')
+        for dtype in (torch.float64, torch.float32)
+    }
+    heard = (
+        ranks.sum(ranks.rank, 2**53 if ranks.main else 0),
+        ranks.any(ranks.rank == 1),
+        ranks.any(False),
+        ranks.gather({'rank': ranks.rank}),
+    )
+    everywhere = ranks.gather(heard) == [heard] * ranks.world_size and find_ranks() == (
+        ranks.rank,
+        ranks.world_size,
+    )
     return {'differences': found, 'heard': [*heard, everywhere, torch.get_num_threads()]}
 '''
 
@@ -155,22 +192,37 @@ def exact(ranks):
 HOLDS = '''
 from memtrain.measure import track_memory
 
+
 def hold(how, ranks):
     model = Toy(2048, 128, 8)
-    sizes = {'parameters': sum(p.numel() for p in model.parameters()), 'table': model.wte.weight.numel(), 'block': sum(p.numel() for p in model.blocks[0].parameters())}
+    sizes = {
+        'parameters': sum(p.numel() for p in model.parameters()),
+        'table': model.wte.weight.numel(),
+        'block': sum(p.numel() for p in model.blocks[0].parameters()),
+    }
     spread, rows = spread_model(model, how, ranks), 16 if how == 'none' else 16 // ranks.world_size
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     x, y = torch.randint(2048, (2, rows, 64), generator=torch.Generator().manual_seed(ranks.rank))
+
     def step():
         optimizer.zero_grad()
         spread.loss(x, y, 1024).backward()
         optimizer.step()
-    step(), step()  # DDP makes its buffers anew after the first
-    with track_memory(model, optimizer) as m: step()
-    held, most = m.timeline[-1], m.timeline.max(0)
-    return {**sizes, 'peak': m.peak, 'at the peak': m.by_category, **{k: int((held if i < 3 else most)[i]) for i, k in enumerate(m.by_category)}}
 
-def holds(ranks): return {how: ranks.gather(hold(how, ranks)) for how in ('none', 'ddp', 'fsdp')}
+    step(), step()  # DDP makes its buffers anew after the first
+    with track_memory(model, optimizer) as m:
+        step()
+    held, most = m.timeline[-1], m.timeline.max(0)
+    return {
+        **sizes,
+        'peak': m.peak,
+        'at the peak': m.by_category,
+        **{k: int((held if i < 3 else most)[i]) for i, k in enumerate(m.by_category)},
+    }
+
+
+def holds(ranks):
+    return {how: ranks.gather(hold(how, ranks)) for how in ('none', 'ddp', 'fsdp')}
 '''
 
 
@@ -259,20 +311,31 @@ FORKED = '''
 import os, socket, sys
 from multiprocessing import get_context
 import memtrain.train, torch._dynamo
+
 torch.set_num_threads(1)
 
+
 def work(rank, n, port):
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), MASTER_ADDR='localhost', MASTER_PORT=str(port))
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(n),
+        MASTER_ADDR='localhost',
+        MASTER_PORT=str(port),
+    )
     sys.path.insert(0, os.getcwd())
     exec(open('script.py').read(), {'__name__': 'script'})
+
 
 n = int(sys.argv.pop(1))
 with socket.socket() as s:
     s.bind(('localhost', 0))
     port = s.getsockname()[1]
 ranks = [get_context('fork').Process(target=work, args=(rank, n, port)) for rank in range(n)]
-for p in ranks: p.start()
-for p in ranks: p.join()
+for p in ranks:
+    p.start()
+for p in ranks:
+    p.join()
 sys.exit(any(p.exitcode for p in ranks))
 '''
 

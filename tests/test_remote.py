@@ -4,7 +4,8 @@
 from memtrain.remote import *
 
 # %% ../nbs/data/27_remote.ipynb #07ab92f5
-import contextlib, functools, hashlib, http.server, json, os, re, shutil, subprocess, sys, tempfile, threading, time
+import contextlib, functools, hashlib, http.server, json, os, re, shutil
+import subprocess, sys, tempfile, threading, time
 from pathlib import Path
 from unittest import mock
 import numpy as np
@@ -328,10 +329,12 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.serving import make_server
+
 bucket = s3_backends[DEFAULT_ACCOUNT_ID]['aws']
 bucket.create_bucket('bucket', 'us-east-1')
 for p in Path(sys.argv[1]).rglob('*'):
-    if p.is_file() and not p.name.startswith('.'): bucket.put_object('bucket', p.relative_to(sys.argv[1]).as_posix(), p.read_bytes())
+    if p.is_file() and not p.name.startswith('.'):
+        bucket.put_object('bucket', p.relative_to(sys.argv[1]).as_posix(), p.read_bytes())
 server = make_server('127.0.0.1', 0, DomainDispatcherApplication(create_backend_app), True)
 print(server.server_port, flush=True)
 server.serve_forever()

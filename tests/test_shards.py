@@ -804,17 +804,34 @@ def test_a_shard_that_is_cut_or_gone_is_an_error_and_no_crash():
     code = """import os, sys
 from memtrain.shards import *
 from memtrain.core import MemtrainError
+
 s, out = TokenShards(sys.argv[1]), np.empty(9, np.uint16)
 file, n = s.files[0], len(s)
+
+
 def tell(*tries):
     for act in tries:
-        try: act(); print('read')
-        except MemtrainError as e: print(str(e).split(': ')[1])
-tell(lambda: s[n - 9:].sum())
+        try:
+            act()
+            print('read')
+        except MemtrainError as e:
+            print(str(e).split(': ')[1])
+
+
+tell(lambda: s[n - 9 :].sum())
 os.truncate(file, 100)
-tell(lambda: s[n - 9:].sum(), lambda: s[n - 1], lambda: s.shard(0), lambda: np.asarray(s), lambda: s.fetch(n - 9, 9), lambda: s.windows(9)[n//9 - 1])
-s = TokenShards.__new__(TokenShards)._open(s.path, s.split, s.manifest, type(s.sources)([(file, n, 0)], s.dtype))
-tell(lambda: s[n - 9:])
+tell(
+    lambda: s[n - 9 :].sum(),
+    lambda: s[n - 1],
+    lambda: s.shard(0),
+    lambda: np.asarray(s),
+    lambda: s.fetch(n - 9, 9),
+    lambda: s.windows(9)[n // 9 - 1],
+)
+s = TokenShards.__new__(TokenShards)._open(
+    s.path, s.split, s.manifest, type(s.sources)([(file, n, 0)], s.dtype)
+)
+tell(lambda: s[n - 9 :])
 os.unlink(file)
 s = s._open(s.path, s.split, s.manifest, type(s.sources)([(file, n, 0)], s.dtype))
 tell(lambda: s[0], lambda: s.fetch(0, 9))"""

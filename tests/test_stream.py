@@ -1114,17 +1114,32 @@ import io, os, random, sys, torch
 from memtrain.tokenization import ByteTokenizer
 from memtrain.stream import TokenStream
 
+
 def texts():
     rng = random.Random(3)
-    for i in range(1000): yield f'{i}:' + ''.join(rng.choices('abcdefgh ijk', k=rng.randint(1, 200)))
+    for i in range(1000):
+        yield f'{i}:' + ''.join(rng.choices('abcdefgh ijk', k=rng.randint(1, 200)))
 
-def open_stream(): return TokenStream(texts, ByteTokenizer(), 4, 32, shuffle_buffer_size=60, filter=False, documents='pack', num_workers=int(sys.argv[2]))
+
+def open_stream():
+    return TokenStream(
+        texts,
+        ByteTokenizer(),
+        4,
+        32,
+        shuffle_buffer_size=60,
+        filter=False,
+        documents='pack',
+        num_workers=int(sys.argv[2]),
+    )
+
 
 def run(stream, path):
     for number, (x, *_) in enumerate(stream):
         torch.save({'state': stream.state_dict(), 'sum': x.sum().item()}, path + '.part')
         os.replace(path + '.part', path)
-        if number == 3: print('going', flush=True)
+        if number == 3:
+            print('going', flush=True)
 """
 
 # %% ../nbs/proofs/stream.ipynb #ed3fb2b0
@@ -1431,15 +1446,27 @@ from memtrain.measure import rss
 from memtrain.tokenization import ByteTokenizer
 from memtrain.stream import TokenStream
 
+
 def texts():
     rng = random.Random(1)
-    for _ in range(int(sys.argv[1])): yield rng.randbytes(1800).hex(' ', 3)  # 600 words
+    for _ in range(int(sys.argv[1])):
+        yield rng.randbytes(1800).hex(' ', 3)  # 600 words
+
 
 for warm in (True, False):
-    stream = TokenStream(texts, ByteTokenizer(), 8, 512, documents='pack', shuffle_buffer_size=int(sys.argv[2]), max_examples=5 if warm else None)
+    stream = TokenStream(
+        texts,
+        ByteTokenizer(),
+        8,
+        512,
+        documents='pack',
+        shuffle_buffer_size=int(sys.argv[2]),
+        max_examples=5 if warm else None,
+    )
     gc.collect()
     before, most = rss(), 0
-    for k, _ in enumerate(stream): most = max(most, rss()) if k % 20 == 0 else most
+    for k, _ in enumerate(stream):
+        most = max(most, rss()) if k % 20 == 0 else most
 print(before, most, sum(stream.predict_memory().values()))
 """
     runs = [

@@ -627,36 +627,61 @@ from memtrain.tokenization import ByteTokenizer
 from memtrain.ranks import start_ranks
 from memtrain.train import TrainConfig, Trainer, open_stream
 
+
 def train(ranks, data, out, config, steps, stream):
     seed_everything(0)
-    gpt, config = GPTConfig(vocab_size=257, block_size=16, n_layer=2, n_head=2, n_embd=32), TrainConfig(**config)
-    if stream: data = open_stream(data, ByteTokenizer(), config, 16, 0.2, **stream)
+    gpt, config = (
+        GPTConfig(vocab_size=257, block_size=16, n_layer=2, n_head=2, n_embd=32),
+        TrainConfig(**config),
+    )
+    if stream:
+        data = open_stream(data, ByteTokenizer(), config, 16, 0.2, **stream)
     t = Trainer(GPT(gpt), data, config, out, ranks=ranks, resume=True)
-    if not t.iter: t.evaluate()
+    if not t.iter:
+        t.evaluate()
     for _ in range(steps):
         plain, seen = t._next_batches, []
+
         def noted():
             found = plain()
-            seen.extend(row for batch in found[0] for row, targets in zip(batch[0].tolist(), batch[1].tolist()) if set(targets) != {-100})
+            seen.extend(
+                row
+                for batch in found[0]
+                for row, targets in zip(batch[0].tolist(), batch[1].tolist())
+                if set(targets) != {-100}
+            )
             return found
+
         t._next_batches = noted
         line, t._next_batches = t.step(), plain
         t.write(**line, rows=sorted(row for rows in ranks.gather(seen) for row in rows))
     t.evaluate()
     t.save()
 
+
 def work(rank, n, port, jobs):
-    if n > 1: os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), MASTER_ADDR='localhost', MASTER_PORT=str(port))
+    if n > 1:
+        os.environ.update(
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(n),
+            MASTER_ADDR='localhost',
+            MASTER_PORT=str(port),
+        )
     with start_ranks('cpu') as ranks:
-        for job in jobs: train(ranks, *job)
+        for job in jobs:
+            train(ranks, *job)
+
 
 for n, jobs in json.loads(sys.argv[1]):
     with socket.socket() as s:
         s.bind(('localhost', 0))
         port = s.getsockname()[1]
     processes = [get_context('fork').Process(target=work, args=(rank, n, port, jobs)) for rank in range(n)]
-    for p in processes: p.start()
-    for p in processes: p.join()
+    for p in processes:
+        p.start()
+    for p in processes:
+        p.join()
     assert not any(p.exitcode for p in processes)
 """
 
