@@ -1,5 +1,5 @@
-"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and `make fuzz`
-try, and every input that was found once.
+"""Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and
+`make fuzz` try, and every input that was found once.
 
 Each kind in one process that has torch loaded and forks, since each fault takes a process of its own: 10 to
 20 seconds a kind."""

@@ -1,7 +1,7 @@
 """Regenerate everything that is made from the notebooks: clean notebooks, modules, tests, README.md and the
 site's calculator."""
 
-import os, sys
+import os, re, sys, textwrap
 from pathlib import Path
 
 from execnb.nbio import read_nb, write_nb
@@ -13,6 +13,8 @@ from calculator import make_calculator
 from common import default_exp, find_root, generated_from, notebooks, read_page, report
 from export_tests import export_tests
 from make_readme import make_readme
+
+WIDTH = 110  # columns, as pyproject.toml says
 
 
 def drop_jupytext(root: Path):
@@ -31,6 +33,28 @@ def remove_stale(root: Path):
             o.unlink()
 
 
+def fold_heads(root: Path):
+    "Wrap what nbdev writes at the head of a module in one line: its docstring, and its public names."
+
+    def fold(text: str, indent: str = "") -> str:
+        return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+
+    for o in (root / "memtrain").glob("*.py"):
+        if not generated_from(o) or o.stem == "_modidx":
+            continue
+        source = o.read_text(encoding="utf-8")
+        folded = re.sub(r'\A""".*"""$', lambda m: fold(m[0]), source, count=1, flags=re.M)
+        folded = re.sub(
+            r"^__all__ = \[.*?\]",
+            lambda m: fold(" ".join(m[0].split()), " " * len("__all__ = [")),
+            folded,
+            count=1,
+            flags=re.M | re.S,
+        )
+        if folded != source:
+            o.write_text(folded, encoding="utf-8")
+
+
 def export(root: Path) -> list[str]:
     "Regenerate the project at `root`; returns what is wrong with it."
     os.chdir(root)
@@ -40,6 +64,7 @@ def export(root: Path) -> list[str]:
     drop_jupytext(root)
     remove_stale(root)
     nbdev_export.__wrapped__()
+    fold_heads(root)
     return export_tests(root) + make_readme(root) + make_calculator(root)
 
 

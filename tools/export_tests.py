@@ -1,6 +1,6 @@
 """Write tests/test_<module>.py from the cells marked `#| test` of its pages and its proofs: what they define,
-without the calls that run it in the notebook. `nbdev_test` runs a test where it is written; these files are for
-who wants one of them."""
+without the calls that run it in the notebook. `nbdev_test` runs a test where it is written; these files are
+for who wants one of them."""
 
 import ast, re, sys
 from pathlib import Path

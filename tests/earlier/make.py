@@ -1,6 +1,6 @@
 """Make an archive of what a commit writes, for tests/test_earlier.py: run from a folder outside, with the
-checkout of that commit on PYTHONPATH: `PYTHONPATH=CHECKOUT python make.py ARCHIVE.tar.gz`. Texts are those of the
-first archive."""
+checkout of that commit on PYTHONPATH: `PYTHONPATH=CHECKOUT python make.py ARCHIVE.tar.gz`. Texts are those of
+the first archive."""
 
 import hashlib, json, os, pickle, shutil, subprocess, sys, tarfile, tempfile
 from pathlib import Path
