@@ -174,7 +174,7 @@ def test_export_tests_writes_functions_without_calls(project):
     assert (
         "from memtrain.core import *" in text and "def test_double_doubles(): assert double(2) == 4" in text
     )
-    assert "@pytest.mark.page\ndef test_double_doubles" in text and "\ntest_double_doubles()" not in text
+    assert "pytest.mark" not in text and "\ntest_double_doubles()" not in text
     assert project.export_tests() == [] and (project.root / "tests/test_core.py").read_text() == text
 
 
@@ -187,10 +187,8 @@ def test_export_tests_keeps_helpers_comments_and_decorators(project):
     assert project.add(("code", src)).export_tests() == []
     text = (project.root / "tests/test_core.py").read_text()
     assert text.index("from __future__") < text.index("from memtrain.core import *")
-    assert (
-        "# why it matters\ndef helper(): return ONE\n\n@pytest.mark.page\n@mark(\n    1)\ndef test_b():\n   "
-        " # inner\n" in text
-    )
+    kept = "# why it matters\ndef helper(): return ONE\n\n@mark(\n    1)\ndef test_b():\n    # inner\n"
+    assert kept in text
     assert "\nhelper()\n" in text and "# run" not in text
 
 
@@ -199,18 +197,8 @@ def test_export_tests_turns_flags_into_marks(project, flag):
     project.add(("code", f"#| test\n#| {flag}\n@deco\ndef test_b(): assert 1\ntest_b()"))
     assert project.export_tests() == []
     text = (project.root / "tests/test_core.py").read_text()
-    # and that of the page's own test
-    assert f"@pytest.mark.{flag}\n@deco\ndef test_b()" in text and text.count("pytest.mark") == 2
+    assert f"@pytest.mark.{flag}\n@deco\ndef test_b()" in text and text.count("pytest.mark") == 1
     assert text.index("import pytest") < text.index("from memtrain.core")
-
-
-def test_export_tests_leaves_long_tests_to_pytest(project):
-    project.add(("code", "#| test\n#| long\ndef test_b(): assert 1"))
-    assert project.export_tests() == []
-    text = (project.root / "tests/test_core.py").read_text()
-    assert (
-        "def test_b(): assert 1" in text and "long" not in text and "pytest.mark.page\ndef test_b" not in text
-    )
 
 
 def test_proofs_follow_their_page_in_one_file(project):
@@ -220,16 +208,17 @@ def test_proofs_follow_their_page_in_one_file(project):
         [
             ("md", "# Proofs"),
             ("code", "from memtrain.core import *"),
-            ("code", "#| test\ndef test_edge(): assert double(0) == 0\ntest_edge()"),
+            ("code", "#| test\ndef helper(): return 0"),
+            ("code", "#| test\ndef test_edge(): assert double(helper()) == 0\ntest_edge()"),
         ],
     )
+    project.add(("code", "#| test\ndef helper(): return 0"))
     assert project.export_tests() == []
     text = (project.root / "tests/test_core.py").read_text()
-    assert (
-        text.index("@pytest.mark.page\ndef test_double_doubles")
-        < text.index("\ndef test_edge(): assert double(0) == 0")
-        and text.count("pytest.mark") == 1
+    assert text.index("\ndef test_double_doubles") < text.index(
+        "\ndef test_edge(): assert double(helper()) == 0"
     )
+    assert text.count("def helper()") == 1  # what both need stands in both, and here once
     write_nb(proofs, [("code", TEST)])
     only(
         project.export_tests(),
@@ -246,10 +235,7 @@ def test_proofs_follow_their_page_in_one_file(project):
         ("%time\ndef test_b(): assert 1", ["test_b", "without '#| test'"]),
         ("#| test\ndef test_b(): assert 1", ["test_b", "never called"]),
         ("#| test\ndef test_b(): assert 1\nfor f in [test_b]: f()", ["test_b", "never called"]),
-        (
-            "#| test\n#| long\ndef test_b(): assert 1\ndef test_c(): assert 1\ntest_b()",
-            ["test_b", "'#| long'", "leave out the call"],
-        ),
+        ("#| test\ndef test_b(): assert 1\ndef test_c(): assert 1\ntest_b()", ["test_c", "never called"]),
         (
             "#| test\ndef test_double_doubles(): assert 1\ntest_double_doubles()",
             ["test_double_doubles", "cell 7"],
