@@ -667,7 +667,13 @@ class PredictorTrainer:
         for name in ('patience', 'num_workers'):
             del self.belongs[name]
         self.folder = Run(out_dir, resume)
-        if found := self.folder.load(self.device):
+        with self.folder.opening():
+            self._begin(change)
+
+    def _begin(self, change):
+        "Take up the checkpoint in the folder, if there is one, and open the log"
+        found = self.folder.load(self.device)
+        if found:
             path = self.folder.out / 'checkpoint.pt'
             if 'best_epoch' not in found:
                 raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')

@@ -766,6 +766,11 @@ class WPOTrainer:
     ):
         self.change, self.ranks = change, ranks or own_ranks(device)
         self.folder, self.device = Run(out_dir, resume, self.ranks), self.ranks.device
+        with self.folder.opening():
+            self._begin(config, say)
+
+    def _begin(self, config, say):
+        "Take up the checkpoint in the folder, if there is one, or make a mixture to begin with"
         kept = self.folder.load(self.device)
         # a run that began before these settings goes on as it began
         if kept and 'start' not in kept.get('belongs', {'start': 0}):

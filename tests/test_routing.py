@@ -76,7 +76,7 @@ def test_solution_three_ahead_and_the_next_gate_loses_more():
     assert max(lost, key=lost.get) == 'next gate'
 
 # %% ../nbs/proofs/routing.ipynb #1a445595
-import contextlib, importlib.util, io, json, pickle, sys, sysconfig, tempfile
+import contextlib, importlib.util, io, json, pickle, subprocess, sys, sysconfig, tempfile
 from pathlib import Path
 from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -415,6 +415,21 @@ def test_a_resumed_predictor_ends_with_the_same_digits():
             exc=MemtrainError,
             contains='gpt has no checkpoint yet: train it first',
         )
+
+# %% ../nbs/proofs/routing.ipynb #e00af440
+def test_a_refused_predictor_lets_others_write_however_long_its_exception_lives():
+    with tempfile.TemporaryDirectory() as d:
+        path, out, kept = _traces(Path(d) / 't'), Path(d) / 'run', []
+        kw = dict(kind='attention', window=2, epochs=1, device='cpu')
+        train_predictor(path, out, hidden=8, **kw)
+        try:
+            train_predictor(path, out, hidden=12, resume=True, **kw)
+        except MemtrainError as e:
+            kept.append(e)  # and with it all that its frames hold, as a notebook does
+        test_eq(len(kept), 1)
+        code = f'from memtrain.runs import check_run_dir; check_run_dir({str(out)!r}, True)'
+        found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+        test_eq((found.returncode, found.stderr), (0, ''))
 
 # %% ../nbs/proofs/routing.ipynb #b77f1198
 def test_micro_batches_of_a_predictor_add_up():

@@ -596,6 +596,20 @@ def test_a_run_leaves_chance_as_it_was():
         WPOTrainer(short(max_iters=2, **kw), device='cpu').run()
         assert torch.equal(torch.get_rng_state(), before), kw
 
+# %% ../nbs/proofs/wpo_train.ipynb #75a3a567
+def test_a_refused_mixture_lets_others_write_however_long_its_exception_lives():
+    with tempfile.TemporaryDirectory() as d:
+        out, kept = Path(d) / 'run', []
+        WPOTrainer(short(max_iters=2), out, 'cpu').run()
+        try:
+            WPOTrainer(short(max_iters=2, hiddenunits=8), out, 'cpu', resume=True)
+        except MemtrainError as e:
+            kept.append(e)  # and with it all that its frames hold, as a notebook does
+        test_eq(len(kept), 1)
+        code = f'from memtrain.runs import check_run_dir; check_run_dir({str(out)!r}, True)'
+        found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+        test_eq((found.returncode, found.stderr), (0, ''))
+
 # %% ../nbs/proofs/wpo_train.ipynb #dea6033e
 def losses(folder):
     return [(m['iter'], m['loss'], m['grad_norm']) for m in read_metrics(Path(folder) / 'metrics.jsonl')]
