@@ -32,9 +32,8 @@ class Device:
     caching: bool = True  # PyTorch's caching allocator; False where memory goes back to the system at once
     granularity: int = 512  # bytes; every size is rounded up to a multiple
     expandable: bool = False  # expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF
-    capability: tuple[int, int] | None = (
-        None  # CUDA's compute capability; None where it isn't one, or unknown
-    )
+    # CUDA's compute capability; None where it isn't one, or unknown
+    capability: tuple[int, int] | None = None
     fp32: float | None = None  # operations/s by the maker's data sheet; None where there is none
     bf16: float | None = None  # operations/s of matrix products, dense, with sums in fp32
     bandwidth: float | None = None  # bytes/s of its memory
