@@ -28,7 +28,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .core import GIB
+from .core import MIB, MemtrainError
+from .devices import DEVICES, Device
 
 # %% ../nbs/memory/06_cuda.ipynb #7a75a3eb
 STAND_IN = torch.device('cpu', 1)  # for 'cuda', while a step is simulated
@@ -87,7 +88,10 @@ class CudaScript(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
-        if self.inside or func is torch.device:
+        if func is torch.device:
+            # a number alone is one of the accelerator's
+            return _CUDA if not self.inside and args and type(args[0]) is int else func(*args, **kwargs)
+        if self.inside:
             return func(*args, **kwargs)
         for known, rule in _ATTRIBUTES.items():
             if owner is known:
@@ -182,7 +186,7 @@ _UNANSWERED = '''
 '''.split()
 
 
-def _answers(mode, memory):
+def _answers(mode, card):
     "What a script is told of its card: (owner, name, answer)"
 
     def fixed(value):
@@ -208,10 +212,26 @@ def _answers(mode, memory):
             return read(*args, map_location=map_location, **kwargs)
         return tree_map_only(torch.Tensor, torch.Tensor.cuda, read(*args, map_location='cpu', **kwargs))
 
-    # an A100's answers, but for its memory
-    card = SimpleNamespace(
-        name='a simulated card', major=8, minor=0, total_memory=memory, multi_processor_count=108
+    # what isn't known of a card is an A100's
+    major, minor = card.capability or (8, 0)
+    properties = SimpleNamespace(
+        name=f'NVIDIA {card.name.upper()} (simulated)',
+        major=major,
+        minor=minor,
+        total_memory=card.memory,
+        multi_processor_count=108,
+        warp_size=32,
+        gcnArchName='',
+        is_integrated=0,
+        L2_cache_size=40 * MIB,
     )
+
+    def graphs(*args, **kwargs):
+        raise MemtrainError(
+            'a CUDA graph keeps the memory of what it has captured, which is not simulated',
+            'run the script without CUDA graphs',
+        )
+
     answers = dict(
         is_available=fixed(True),
         is_bf16_supported=fixed(True),
@@ -222,10 +242,13 @@ def _answers(mode, memory):
         _exchange_device=fixed(0),
         _maybe_exchange_device=fixed(0),
         is_current_stream_capturing=fixed(False),
-        get_device_capability=fixed((card.major, card.minor)),
-        get_device_name=fixed(card.name),
-        get_device_properties=fixed(card),
-        mem_get_info=lambda *args: (memory - now(), memory),
+        get_device_capability=fixed((major, minor)),
+        get_device_name=fixed(properties.name),
+        get_device_properties=fixed(properties),
+        get_arch_list=fixed([f'sm_{major}{minor}']),
+        is_initialized=fixed(True),
+        host_memory_stats=fixed(defaultdict(int)),
+        mem_get_info=lambda *args: (card.capacity - now(), card.memory),
         memory_stats=stats,
         memory_summary=fixed(''),
         memory_allocated=now,
@@ -236,12 +259,15 @@ def _answers(mode, memory):
         reset_max_memory_allocated=reset,
         get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8),
         initial_seed=fixed(0),
+        **dict.fromkeys(('graph', 'CUDAGraph', 'make_graphed_callables'), graphs),
         **dict.fromkeys(('Stream', 'Event', 'stream', 'current_stream', 'default_stream'), _Idle),
+        **dict.fromkeys(('device', 'device_of'), _Idle),
         **{name: _Typed(name) for name in _TYPES},
         **dict.fromkeys(_UNANSWERED, fixed(None)),
     )
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator):
         yield from ((module, name, answer) for name, answer in answers.items() if hasattr(module, name))
+    yield torch.version, 'cuda', '12.8'
     yield torch, 'Generator', _Generator
     yield torch, 'load', load
     yield FakeTensor, 'record_stream', fixed(None)
@@ -551,7 +577,7 @@ def _names(mode):
 def cuda_rules(
     # what names no device lies on the GPU too, as in a script that says 'cuda' everywhere
     everything: bool = False,
-    memory: int = 80 * GIB,  # bytes that the card says it has
+    card: Device = DEVICES['a100'],  # that a script is told it runs on
 ) -> Iterator[CudaScript]:
     "While the block runs, fake tensors that a script puts on 'cuda' go CUDA's way"
     from torch._dynamo.trace_rules import get_torch_obj_rule_map
@@ -568,7 +594,7 @@ def cuda_rules(
             warnings.filterwarnings('ignore', 'Warning only once for all operators')
             _use_kernels(lib)
         stack.callback(_restore_default_device, default)
-        for patch in [*_names(mode), *_answers(mode, memory)]:
+        for patch in [*_names(mode), *_answers(mode, card)]:
             stack.enter_context(mock.patch.object(*patch))
         # AdamW and others then take the tensors of a GPU all at once, as they do with real ones
         for types in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):

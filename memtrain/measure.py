@@ -150,6 +150,8 @@ class Block:
     phase: str  # build, forward, backward or optimizer
     category: str  # one of `CATEGORIES`
     module: str = ''  # in whose forward pass, or for the gradients of which; empty where that isn't known
+    # (file, line, function) of those who asked, innermost first, without torch's own; empty where unknown
+    frames: tuple[tuple[str, int, str], ...] = ()
 
 # %% ../nbs/memory/01_measure.ipynb #fac894f7
 @dataclass
@@ -269,11 +271,14 @@ class TraceBuilder:
         op: str,  # who asks for it
         category: str | None = None,  # if it is known already
         module: str = '',  # for whom
+        frames: tuple = (),  # as in `Block`
     ) -> None:
         "A block appears"
         self.free(key)  # its place is taken again: what was there went without a word
         self.live[key] = len(self.blocks)
-        self.blocks.append(Block(size, self.events, None, op, self.phases[-1][1], 'temporaries', module))
+        self.blocks.append(
+            Block(size, self.events, None, op, self.phases[-1][1], 'temporaries', module, frames)
+        )
         self.events += 1
         if category:
             self.name(key, category)
@@ -751,7 +756,8 @@ def export_memory_viz(
             'size': b.size,
             'stream': 0,
             'category': CATEGORIES.index(b.category),
-            'frames': [{'name': f'{b.category}: {b.op}', 'filename': b.phase, 'line': 0}],
+            'frames': [{'name': f'{b.category}: {b.op}', 'filename': b.phase, 'line': 0}]
+            + [{'filename': file, 'line': line, 'name': name} for file, line, name in b.frames],
         }
         at += b.size + 512
         events[b.start] = {'action': 'alloc', 'time_us': b.start, **event}
