@@ -152,6 +152,16 @@ class _Idle:
     wait = synchronize = record_event = wait_event = wait_stream = record
 
 
+class _Graph:
+    "A CUDA graph, which may be named, but not made"
+
+    def __init__(self, *args, **kwargs):
+        raise MemtrainError(
+            'a CUDA graph keeps the memory of what it has captured, which is not simulated',
+            'run the script without CUDA graphs',
+        )
+
+
 class _Generator(torch.Generator):
     "Of any device, but it draws on the host"
 
@@ -226,12 +236,6 @@ def _answers(mode, card):
         L2_cache_size=40 * MIB,
     )
 
-    def graphs(*args, **kwargs):
-        raise MemtrainError(
-            'a CUDA graph keeps the memory of what it has captured, which is not simulated',
-            'run the script without CUDA graphs',
-        )
-
     answers = dict(
         is_available=fixed(True),
         is_bf16_supported=fixed(True),
@@ -259,7 +263,7 @@ def _answers(mode, card):
         reset_max_memory_allocated=reset,
         get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8),
         initial_seed=fixed(0),
-        **dict.fromkeys(('graph', 'CUDAGraph', 'make_graphed_callables'), graphs),
+        **dict.fromkeys(('graph', 'CUDAGraph', 'make_graphed_callables'), _Graph),
         **dict.fromkeys(('Stream', 'Event', 'stream', 'current_stream', 'default_stream'), _Idle),
         **dict.fromkeys(('device', 'device_of'), _Idle),
         **{name: _Typed(name) for name in _TYPES},

@@ -13,12 +13,12 @@ __all__ = ['ScriptRun', 'own_frame', 'find_cards', 'simulate_script']
 # imports, and three optimizer steps of 0.1 ms an operation.
 import json, os, signal, subprocess, sys, tempfile, time
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from .allocator import Reserved, reserve
-from .core import CATEGORIES, MemtrainError, check_whole, format_size, parse_size
+from .core import MemtrainError, check_whole, format_size
 from .devices import DEVICES, Device, find_device
 from .measure import Block, Trace
 from .stage import is_installed

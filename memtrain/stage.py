@@ -65,7 +65,7 @@ class Overlay:
             if not moved and not os.path.lexists(full) and (made := self.stands_in(full)) is not None:
                 os.makedirs(os.path.dirname(there), exist_ok=True)
                 Path(there).write_bytes(made)
-            return there if moved or not os.path.lexists(full) else path
+            return there if moved or os.path.lexists(there) and not os.path.lexists(full) else path
         above = os.path.dirname(full)
         if not os.path.isdir(self.place(above)):
             return path  # which fails as it would
@@ -266,6 +266,13 @@ class _Assumed(Values):
             return x.reshape(-1).clone(), *places
         raise error
 
+    def follow(self, func, args, kwargs, operands, results):
+        "As `simulate`'s; values that an operation refuses aren't known"
+        try:
+            return super().follow(func, args, kwargs, operands, results)
+        except RuntimeError:
+            return False
+
     def _take_all(self, op, x, args):
         if op == 'aten::nonzero':
             return x.new_empty((x.numel(), x.dim()), dtype=torch.long)
@@ -323,10 +330,11 @@ class _Imports(RealImports):
         if spec is None and name in self.loggers and _asked_by_user():
             sys.modules[name] = Idle()
             return importlib.machinery.ModuleSpec(name, _Loaded())
-        if spec and hasattr(spec.loader, 'exec_module') and spec.origin and is_installed(spec.origin):
+        apart = spec is not None and spec.origin is not None and is_installed(spec.origin)
+        if (apart or name in self.changes) and hasattr(spec.loader, 'exec_module'):
 
             def exec_module(module, run=spec.loader.exec_module):
-                with _disable_current_modes():
+                with _disable_current_modes() if apart else contextlib.nullcontext():
                     run(module)
                 if change := self.changes.get(module.__name__):
                     change(module)
@@ -397,7 +405,7 @@ class _Stage(Tracer):
             return super().__torch_dispatch__(func, types, args, kwargs)
         leaves = tree_leaves((args, kwargs))
         fakes = [t for t in leaves if isinstance(t, FakeTensor)]
-        if not fakes and STAND_IN not in leaves:
+        if not fakes and not any(isinstance(a, torch.device) and a == STAND_IN for a in leaves):
             made_of_tensors = any(isinstance(t, torch.Tensor) for t in leaves)
             if made_of_tensors or op in _FRESH or _bytes_asked(args, kwargs) <= _HOST_BYTES:
                 return func(*args, **kwargs)
@@ -518,6 +526,11 @@ def _dress(tracer, told, ranks):
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    for operator in ('nms', 'qnms'):
+        # a torchvision that was built for another torch doesn't define them, and then can't be imported
+        with contextlib.suppress(RuntimeError):
+            schema = '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'
+            torch.library.define(f'torchvision::{operator}', schema)
     join, spawned = dist.init_process_group, torch.multiprocessing
 
     def init_process_group(*args, **kwargs):
@@ -633,7 +646,8 @@ class _Kept:
         if last is None:
             with torch.no_grad():
                 last = torch.empty(self.size, dtype=self.dtype, device=self.device)
-        out = _FromNowhere.apply(_ANCHOR, last) if self.grad else last.detach()
+        out = last.detach()
+        out = _FromNowhere.apply(_ANCHOR, out) if self.grad else out
         self.last = weakref.ref(out)
         return out
 
@@ -644,7 +658,7 @@ class _Run:
     def __init__(self, asked):
         self.asked, self.notes, self.steps = asked, Counter(), Counter()
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
-        self.backwards, self.names = 0, {}
+        self.optimizers, self.names = 0, {}
 
     def told(self, line):
         "A note for the reader"
@@ -655,6 +669,25 @@ class _Run:
         self.steps[id(optimizer)] += 1
         if len(set(self.steps.values())) == 1:
             self.end_step()
+
+    def went_backward(self, backward):
+        "`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's"
+
+        def instead(*args, **kwargs):
+            backward(*args, **kwargs)
+            if not self.optimizers:
+                self.end_step()
+
+        return instead
+
+    def made_optimizer(self, init):
+        "`Optimizer.__init__`, which is heard of"
+
+        def instead(optimizer, *args, **kwargs):
+            self.optimizers += 1
+            init(optimizer, *args, **kwargs)
+
+        return instead
 
     def end_step(self):
         "A step of all optimizers is done: is that enough?"
@@ -735,6 +768,8 @@ class _Run:
             _dress(self.tracer, self.told, self.asked['ranks'])
             self.follow_modules()
             register_optimizer_step_post_hook(self.stepped)
+            torch.autograd.backward = self.went_backward(torch.autograd.backward)
+            torch.optim.Optimizer.__init__ = self.made_optimizer(torch.optim.Optimizer.__init__)
             shapes = Shapes(**self.asked['stand_in']) if self.asked['stand_in'] is not None else None
             _Imports.changes = changes_for(shapes, self.told)
             if shapes:

@@ -11,7 +11,7 @@ __all__ = ['known_config', 'Shapes', 'make_text', 'make_rows', 'make_tokenizer',
 # with it. Nothing is downloaded and nothing is written. A row has the columns that data sets of its kind
 # usually have (text, sentences with a label, messages, images); a tokenizer is one of bytes, with the size of
 # the vocabulary that the model asks for.
-import io, os, sys
+import io, os, re, string, sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .core import MemtrainError
-from .families import find_config
+from .families import list_models
 
 # %% ../nbs/reference/77_stand_ins.ipynb #8e6162e7
 # configurations that are their class's defaults, but for what is said
@@ -56,9 +56,13 @@ _DEFAULTS = {
             do_layer_norm_before=False,
         ),
     ),
-    'clip-vit-large-patch14': (
-        'clip_text_model',
-        dict(vocab_size=49408, hidden_size=768, intermediate_size=3072, num_attention_heads=12),
+    # the text encoder of both
+    **dict.fromkeys(
+        ('clip-vit-large-patch14', 'stable-diffusion-v1-4', 'stable-diffusion-v1-5'),
+        (
+            'clip_text_model',
+            dict(vocab_size=49408, hidden_size=768, intermediate_size=3072, num_attention_heads=12),
+        ),
     ),
 }
 
@@ -68,14 +72,20 @@ def known_config(
 ) -> tuple[str, dict] | None:  # its kind, and the fields that aren't that kind's defaults; None if not known
     "The configuration of a model whose `name` is known"
     short = str(name).rstrip('/').lower().rpartition('/')[2]
+    plain = re.sub(r'-(instruct|chat|base|it|hf|v0\.[12])\b', '', short).replace('qwen2-', 'qwen2.5-')
     if short in _DEFAULTS:
         return _DEFAULTS[short]
-    try:
-        found = dict(find_config(name)[0])
-    except MemtrainError:
+    found = next((dict(c) for n, c in list_models().items() if plain in (n, n.replace('.', ''))), None)
+    if found is None:
         return None
     found.pop('hub', None)
     return found.pop('model_type'), found
+
+
+_OF_THE_HUB = set(
+    'cache_dir force_download local_files_only proxies revision token use_auth_token subfolder '
+    'trust_remote_code code_revision _from_auto _commit_hash adapter_kwargs'.split()
+)
 
 
 def _configure(told):
@@ -96,7 +106,7 @@ def _configure(told):
                 [_HEADS.get(config.model_type, '')] if config.model_type in _HEADS else None
             )
             told(f'{name}: a configuration that is known here')
-            rest = {k: v for k, v in kwargs.items() if not hasattr(config, k)}
+            rest = {k: v for k, v in kwargs.items() if not hasattr(config, k) and k not in _OF_THE_HUB}
             for key, value in kwargs.items():
                 if hasattr(config, key) and value is not None:
                     setattr(config, key, value)
@@ -170,8 +180,9 @@ _SENTENCE = 'The quick brown fox jumps over the lazy dog and writes it down. '
 def make_text(
     chars: int,  # how many
 ) -> str:
-    "A text of `chars` characters"
-    return (_SENTENCE * (chars // len(_SENTENCE) + 1))[:chars]
+    "A text of `chars` characters, all of ASCII's among them if it is long enough"
+    sentence = _SENTENCE + string.printable[:95]
+    return (sentence * (chars // len(sentence) + 1))[:chars]
 
 
 def make_rows(
@@ -231,15 +242,18 @@ def _tokenizers(shapes, told):
     "Change how transformers finds tokenizers"
 
     def change(module):
-        read = module.AutoTokenizer.from_pretrained
+        owner = getattr(module, 'AutoTokenizer', None) or module.PreTrainedTokenizerBase
+        read = owner.from_pretrained.__func__
 
-        def from_pretrained(name, *args, **kwargs):
-            try:
-                return read(name, *args, **kwargs)
-            except (OSError, ValueError):
-                from transformers import AutoConfig
+        def from_pretrained(cls, name, *args, **kwargs):
+            from huggingface_hub import try_to_load_from_cache
+            from transformers import AutoConfig
 
-                config = AutoConfig.from_pretrained(name) if known_config(name) else None
+            if os.path.isdir(str(name)) or isinstance(
+                try_to_load_from_cache(str(name), 'tokenizer_config.json'), str
+            ):
+                return read(cls, name, *args, **kwargs)
+            config = AutoConfig.from_pretrained(name) if known_config(name) else None
             vocab = getattr(config, 'vocab_size', shapes.vocab)
             longest = getattr(config, 'max_position_embeddings', None) or 1024
             kind = getattr(config, 'model_type', '')
@@ -248,7 +262,7 @@ def _tokenizers(shapes, told):
             longest -= 2 if kind == 'roberta' else 0
             return make_tokenizer(vocab, longest, kind in ('bert', 'roberta', 'distilbert'))
 
-        module.AutoTokenizer.from_pretrained = staticmethod(from_pretrained)
+        owner.from_pretrained = classmethod(from_pretrained)
 
     return change
 
@@ -324,6 +338,51 @@ def _tiktoken(shapes, told):
     return change
 
 
+_SD_BLOCKS = 4
+_PIPELINE_PARTS = {
+    # of Stable Diffusion 1: the config.json of its parts, where they aren't their class's defaults
+    'AutoencoderKL': dict(
+        block_out_channels=(128, 256, 512, 512),
+        layers_per_block=2,
+        latent_channels=4,
+        sample_size=512,
+        down_block_types=('DownEncoderBlock2D',) * _SD_BLOCKS,
+        up_block_types=('UpDecoderBlock2D',) * _SD_BLOCKS,
+    ),
+    'UNet2DConditionModel': dict(cross_attention_dim=768, attention_head_dim=8, sample_size=64),
+}
+
+
+def _diffusers(told):
+    "Change how diffusers makes the parts of a pipeline: from a config.json that is here, or known"
+
+    def change(module):
+        def from_pretrained(cls, name, *args, subfolder=None, torch_dtype=None, **kwargs):
+            at = Path(str(name), subfolder or '', 'config.json')
+            if not at.is_file() and cls.__name__ not in _PIPELINE_PARTS:
+                raise OSError(f'{name} {subfolder or ""}: no configuration of a {cls.__name__} is here')
+            told(f'{name} {subfolder or ""}: a {cls.__name__} without its weights')
+            known = cls.load_config(str(at.parent)) if at.is_file() else _PIPELINE_PARTS[cls.__name__]
+            model = cls.from_config(known) if at.is_file() else cls(**known)
+            return (model.to(torch_dtype) if torch_dtype else model).eval()
+
+        module.ModelMixin.from_pretrained = classmethod(from_pretrained)
+
+    return change
+
+
+def _schedules(module):
+    "Noise as Stable Diffusion has it, where no configuration is here"
+    read = module.SchedulerMixin.from_pretrained.__func__
+
+    def from_pretrained(cls, name, *args, **kwargs):
+        if os.path.isdir(str(name)):
+            return read(cls, name, *args, **kwargs)
+        return cls(beta_start=0.00085, beta_end=0.012, beta_schedule='scaled_linear')
+
+    module.SchedulerMixin.from_pretrained = classmethod(from_pretrained)
+
+
 def _metrics(module):
     class Metric:
         def add_batch(self, **kwargs):
@@ -355,6 +414,25 @@ def _pictures(shapes, told):
 
         return init
 
+    class Pictures(torch.utils.data.Dataset):
+        "A data set as timm makes them"
+
+        def __init__(self):
+            self.transform = self.target_transform = None
+
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, i):
+            from PIL import Image
+
+            picture = Image.new('RGB', (shapes.pixels, shapes.pixels))
+            return (self.transform(picture) if self.transform else picture), i % 1000
+
+    def create_dataset(*args, **kwargs):
+        told('timm: made-up pictures of 1,000 classes stand in')
+        return Pictures()
+
     def folder(self, root, transform=None, target_transform=None, *args, **kwargs):
         from PIL import Image
 
@@ -371,6 +449,7 @@ def _pictures(shapes, told):
         'torchvision.datasets.mnist': lambda m: setattr(m.MNIST, '__init__', small('MNIST', 28, ())),
         'torchvision.datasets.cifar': lambda m: setattr(m.CIFAR10, '__init__', small('CIFAR10', 32, (3,))),
         'torchvision.datasets.folder': lambda m: setattr(m.ImageFolder, '__init__', folder),
+        'timm.data.dataset_factory': lambda m: setattr(m, 'create_dataset', create_dataset),
     }
 
 # %% ../nbs/reference/77_stand_ins.ipynb #2c0d0c9b
@@ -448,14 +527,17 @@ def changes_for(
     changes = {
         'transformers.models.auto.configuration_auto': _configure(told),
         'transformers.modeling_utils': _load_without_weights(told),
+        'diffusers.models.modeling_utils': _diffusers(told),
     }
     if shapes:
         changes |= {
             'transformers.models.auto.tokenization_auto': _tokenizers(shapes, told),
+            'transformers.tokenization_utils_base': _tokenizers(shapes, told),
             'datasets.load': _hub_data(shapes, told),
             'datasets': _hub_data(shapes, told),
             'tiktoken': _tiktoken(shapes, told),
             'evaluate': _metrics,
+            'diffusers.schedulers.scheduling_utils': _schedules,
             **_pictures(shapes, told),
         }
     return changes
