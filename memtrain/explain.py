@@ -443,7 +443,7 @@ class Layout:
             found.requested += sum(b.get('requested_size', b['size']) for b in tensors)
             found.waiting += sum(b['size'] for b in used) - sum(b['size'] for b in tensors)
             free = [b['size'] for b in blocks if b['state'] == 'inactive']
-            if not used:
+            if not used and not any(segment.get('segment_pool_id', ())):  # private pools keep theirs
                 found.whole += sum(free)
                 continue
             page = _PAGES[segment.get('segment_type', 'large')]
@@ -551,10 +551,10 @@ def find_growth(
     frees = [0, *accumulate(e['action'] in _FREED for e in history.events)]
     found = []
     for label, blocks in made.items():
-        widest = max((b - a for (a, _), (b, _) in pairwise(blocks)), default=0)
+        gaps = [len(history.events), *(b - a for (a, _), (b, _) in pairwise(blocks))]
         times = []  # [event, bytes] of each repetition, which may make several blocks
-        for (before, _), (at, size) in pairwise([(-widest - 1, 0), *blocks]):
-            if at - before > widest / 2:
+        for gap, (at, size) in zip(gaps, blocks):
+            if gap > max(gaps[1:], default=0) / 2:
                 times.append([at, 0])
             times[-1][1] += size
         steps = [b - a for (a, _), (b, _) in pairwise(times)]
@@ -564,6 +564,7 @@ def find_growth(
             and max(steps) <= 1.5 * min(steps)
             and max(sizes) <= 1.1 * min(sizes)
             and len(history.events) - times[-1][0] <= 1.5 * max(steps)  # it hasn't stopped
+            and times[-1][0] - times[0][0] >= len(history.events) / 2  # not the layers of the last pass alone
             and all(
                 frees[b] > frees[a] for (a, _), (b, _) in pairwise(times)
             )  # a loop, not a model being built
@@ -683,6 +684,10 @@ class MemorySnapshot:
             lines.append(
                 f'Grows: {format_size(g.size)} every {g.every:,} events, {g.times} times, never freed: '
                 + g.stack
+            )
+        if self.growth:
+            lines.append(
+                '  That is a leak if each time is a step; layers of one pass keep what they are to keep.'
             )
         if self.before and self.events:
             lines.append(

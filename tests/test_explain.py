@@ -481,6 +481,13 @@ def test_what_is_not_regular_is_not_called_growth():
     test_eq(train(40, lambda r, step: step in (1, 4, 30, 39) and r.alloc(MIB, 60)), [])  # now and then
     test_eq(find_growth(History([], [])), [])
 
+    def die_in_forward(r, step):  # of the seventh step: eight layers have kept what they made
+        for _ in range(8 if step == 6 else 0):
+            r.free(r.alloc(2 * MIB, 70))
+            r.alloc(5 * MIB, 71)
+
+    test_eq(train(7, die_in_forward), [])
+
 # %% ../nbs/proofs/explain.ipynb #0a29c974
 def test_a_measured_step_has_the_peak_that_was_measured():
     import torch
