@@ -1706,6 +1706,31 @@ def test_a_command_leaves_the_process_as_it_was():
         # Python's own is drawn from by what is imported on the way
         assert torch.equal(after['torch'], before['torch']) and after['numpy'] == before['numpy']
 
+# %% ../nbs/proofs/cli.ipynb #b02c71f9
+OLD_ERROR = (
+    'CUDA out of memory. Tried to allocate 3.12 GiB (GPU 5; 23.70 GiB total capacity; 22.00 GiB already '
+    'allocated; 292.56 MiB free; 22.29 GiB reserved in total by PyTorch)'
+)
+
+
+def test_explain_reads_files_and_standard_input():
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d) / 'error.txt').write_text(OLD_ERROR)
+        told = run_here('explain', 'error.txt', cwd=d)
+        assert told.returncode == 0 and 'Need: 292.56 MiB free' in told.stdout
+        piped = run_memtrain('explain', '-', input=OLD_ERROR, cwd=d)
+        test_eq(piped.stdout, told.stdout)
+        found = json.loads(run_here('explain', 'error.txt', '--json', cwd=d).stdout)
+        test_eq((found['verdict'], found['gpu'], found['total']['size']), ('need', '5', 23.7 * 2**30))
+        (Path(d) / 'x.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
+        test_eq(json.loads(run_here('explain', 'x.pickle', '--json', cwd=d).stdout)['kind'], 'snapshot')
+        assert 'top makes no sense' in only_line(run_here('explain', 'x.pickle', '--top', 0, cwd=d)).replace(
+            '--', ''
+        ).replace(' 0', '')
+        assert "can't be read" in only_line(run_here('explain', 'missing.txt', cwd=d))
+        nothing = run_memtrain('explain', '-', input='Segmentation fault', cwd=d)
+        assert nothing.returncode == 1 and 'standard input holds no out-of-memory' in only_line(nothing)
+
 # %% ../nbs/proofs/cli.ipynb #808c01ca
 def test_small_commands_import_no_torch():
     "One fresh process, command after command: the first that imports torch is the one that is named"
@@ -1715,6 +1740,8 @@ def test_small_commands_import_no_torch():
         'export data nanogpt',
         'shard-traces --input_file t.pkl --out_dir traces',
         'verify traces',
+        'explain error.txt',
+        'explain steps.pickle',
     ]
     code = (
         'import sys; from memtrain.cli import main\n'
@@ -1726,6 +1753,8 @@ def test_small_commands_import_no_torch():
     with tempfile.TemporaryDirectory() as d:
         make_texts(Path(d) / 'in')
         write_traces(Path(d) / 't.pkl')
+        (Path(d) / 'error.txt').write_text(OLD_ERROR)
+        (Path(d) / 'steps.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
         # not `run`, which forks from a process that has torch
         child = subprocess.Popen([sys.executable, '-c', code, *lines], cwd=d, stdout=-1, stderr=-1, text=True)
         told, errors = child.communicate()
