@@ -1,7 +1,7 @@
-"""A process that has imported torch and memtrain, and runs in forks of itself what a test needs processes for:
-the imports take longer than most tests do. There is one for each process that asks, until that ends."""
+"""A process that has imported torch and memtrain, and runs in forks of itself what a test needs processes
+for: the imports take longer than most tests do. There is one for each process that asks, until that ends."""
 
-import functools, json, os, signal, subprocess, sys, tempfile, traceback
+import functools, gc, json, os, signal, subprocess, sys, tempfile, traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +59,13 @@ def _server():
 def serve() -> None:
     "Do the jobs on standard input, a line each, and write the exit statuses"
     exec(IMPORTS, {})
+    import memtrain.train
+
+    memtrain.train.sample_text.__defaults__ = 3, 0.8  # tokens: it would take most of a short run's seconds
     for line in sys.stdin:
         job = json.loads(line)
         exec(job["imports"], {})
+        gc.freeze()  # forks don't look through, and so don't copy, what is here
         port = _free_port()
         pids = [os.fork() or _work(job, rank, port) for rank in range(job["n"])]
         statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
