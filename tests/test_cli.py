@@ -23,9 +23,8 @@ def test_a_closed_pipe_is_no_error_to_read_about():
 
 
 # %% ../nbs/proofs/cli.ipynb #809eb8ac
-import io, json, os, pickle, random, re, shlex, shutil, signal, socket, subprocess, sys
+import gc, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
 import sysconfig, tempfile, time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,7 +32,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 import math
-import numpy as np, torch
+import numpy as np, torch, torch._dynamo
+import memtrain
 from fastcore.test import test_eq, test_fail
 from dataclasses import replace
 from memtrain.estimate import Step, estimate, simulate
@@ -47,6 +47,15 @@ from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
 from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses
 from memtrain.text import TextOptions
+
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import COMMAND, run_forks
+
+# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
+# through each time.
+gc.unfreeze()
+gc.collect()
+gc.freeze()
 
 # %% ../nbs/proofs/cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):
@@ -84,23 +93,9 @@ def torchrun(n, *args, cwd):
 def run_as_ranks(n, *args, cwd):
     """Run a command in `n` ranks that are told what torchrun tells, without the seconds that it takes; what
     the first one says"""
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        known = dict(
-            OMP_NUM_THREADS='1',
-            WORLD_SIZE=str(n),
-            LOCAL_WORLD_SIZE=str(n),
-            MASTER_ADDR='127.0.0.1',
-            MASTER_PORT=str(s.getsockname()[1]),
-        )
-
-    def run(rank):
-        return run_memtrain(
-            *args, cwd=cwd, env={**os.environ, **known, 'RANK': str(rank), 'LOCAL_RANK': str(rank)}
-        )
-
-    with ThreadPoolExecutor(n) as pool:
-        return [*pool.map(run, range(n))][0]
+    ran = run_forks(n, COMMAND, args, cwd)
+    assert len({*ran.statuses}) == 1, ran
+    return subprocess.CompletedProcess(args, ran.statuses[0], ran.stdout[0], ran.stderr[0])
 
 
 _small = [
