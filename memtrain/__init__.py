@@ -31,7 +31,7 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ROOMS = (
-    "bench cli devices estimate formats plan prepare routing simulate text tokenization".split()
+    "bench cli devices estimate explain formats plan prepare routing simulate text tokenization".split()
 )  # whose main function is called as they are: memtrain.plan.plan
 _NAMES = list(_HOME) + sorted(set(_HOMES).union(_ROOMS))
 

@@ -23,9 +23,8 @@ def test_a_closed_pipe_is_no_error_to_read_about():
 
 
 # %% ../nbs/proofs/cli.ipynb #809eb8ac
-import io, json, os, pickle, random, re, shlex, shutil, signal, socket, subprocess, sys
+import gc, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
 import sysconfig, tempfile, time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,7 +32,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 import math
-import numpy as np, torch
+import numpy as np, torch, torch._dynamo
+import memtrain
 from fastcore.test import test_eq, test_fail
 from dataclasses import replace
 from memtrain.estimate import Step, estimate, simulate
@@ -47,6 +47,15 @@ from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
 from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses
 from memtrain.text import TextOptions
+
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import COMMAND, run_forks
+
+# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
+# through each time.
+gc.unfreeze()
+gc.collect()
+gc.freeze()
 
 # %% ../nbs/proofs/cli.ipynb #e41c741f
 def run_memtrain(*args, cwd=None, **kwargs):
@@ -84,23 +93,9 @@ def torchrun(n, *args, cwd):
 def run_as_ranks(n, *args, cwd):
     """Run a command in `n` ranks that are told what torchrun tells, without the seconds that it takes; what
     the first one says"""
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        known = dict(
-            OMP_NUM_THREADS='1',
-            WORLD_SIZE=str(n),
-            LOCAL_WORLD_SIZE=str(n),
-            MASTER_ADDR='127.0.0.1',
-            MASTER_PORT=str(s.getsockname()[1]),
-        )
-
-    def run(rank):
-        return run_memtrain(
-            *args, cwd=cwd, env={**os.environ, **known, 'RANK': str(rank), 'LOCAL_RANK': str(rank)}
-        )
-
-    with ThreadPoolExecutor(n) as pool:
-        return [*pool.map(run, range(n))][0]
+    ran = run_forks(n, COMMAND, args, cwd)
+    assert len({*ran.statuses}) == 1, ran
+    return subprocess.CompletedProcess(args, ran.statuses[0], ran.stdout[0], ran.stderr[0])
 
 
 _small = [
@@ -1711,6 +1706,31 @@ def test_a_command_leaves_the_process_as_it_was():
         # Python's own is drawn from by what is imported on the way
         assert torch.equal(after['torch'], before['torch']) and after['numpy'] == before['numpy']
 
+# %% ../nbs/proofs/cli.ipynb #b02c71f9
+OLD_ERROR = (
+    'CUDA out of memory. Tried to allocate 3.12 GiB (GPU 5; 23.70 GiB total capacity; 22.00 GiB already '
+    'allocated; 292.56 MiB free; 22.29 GiB reserved in total by PyTorch)'
+)
+
+
+def test_explain_reads_files_and_standard_input():
+    with tempfile.TemporaryDirectory() as d:
+        (Path(d) / 'error.txt').write_text(OLD_ERROR)
+        told = run_here('explain', 'error.txt', cwd=d)
+        assert told.returncode == 0 and 'Need: 292.56 MiB free' in told.stdout
+        piped = run_memtrain('explain', '-', input=OLD_ERROR, cwd=d)
+        test_eq(piped.stdout, told.stdout)
+        found = json.loads(run_here('explain', 'error.txt', '--json', cwd=d).stdout)
+        test_eq((found['verdict'], found['gpu'], found['total']['size']), ('need', '5', 23.7 * 2**30))
+        (Path(d) / 'x.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
+        test_eq(json.loads(run_here('explain', 'x.pickle', '--json', cwd=d).stdout)['kind'], 'snapshot')
+        assert 'top makes no sense' in only_line(run_here('explain', 'x.pickle', '--top', 0, cwd=d)).replace(
+            '--', ''
+        ).replace(' 0', '')
+        assert "can't be read" in only_line(run_here('explain', 'missing.txt', cwd=d))
+        nothing = run_memtrain('explain', '-', input='Segmentation fault', cwd=d)
+        assert nothing.returncode == 1 and 'standard input holds no out-of-memory' in only_line(nothing)
+
 # %% ../nbs/proofs/cli.ipynb #808c01ca
 def test_small_commands_import_no_torch():
     "One fresh process, command after command: the first that imports torch is the one that is named"
@@ -1720,6 +1740,8 @@ def test_small_commands_import_no_torch():
         'export data nanogpt',
         'shard-traces --input_file t.pkl --out_dir traces',
         'verify traces',
+        'explain error.txt',
+        'explain steps.pickle',
     ]
     code = (
         'import sys; from memtrain.cli import main\n'
@@ -1731,6 +1753,8 @@ def test_small_commands_import_no_torch():
     with tempfile.TemporaryDirectory() as d:
         make_texts(Path(d) / 'in')
         write_traces(Path(d) / 't.pkl')
+        (Path(d) / 'error.txt').write_text(OLD_ERROR)
+        (Path(d) / 'steps.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
         # not `run`, which forks from a process that has torch
         child = subprocess.Popen([sys.executable, '-c', code, *lines], cwd=d, stdout=-1, stderr=-1, text=True)
         told, errors = child.communicate()

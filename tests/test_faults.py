@@ -1,8 +1,8 @@
 """Faults, races and inputs that no writer wrote: a few of those that `make faults`, `make races` and
 `make fuzz` try, and every input that was found once.
 
-Each kind in one process that has torch loaded and forks, since each fault takes a process of its own: 10 to
-20 seconds a kind."""
+All in one process that has torch loaded and forks, since each fault takes a process of its own: 5 to
+15 seconds a kind."""
 
 import json, os, re, subprocess, sys, textwrap
 from pathlib import Path
@@ -28,24 +28,45 @@ base = forked.scratch('tests')
 try:
     forked.warm_up()
     scenes.build(base)
-    found = []
-    PART
+    for part in sys.stdin:
+        found = []
+        exec(json.loads(part))
+        print('\\n' + json.dumps(found), 'found', flush=True)
 finally:
     os.chdir('/')
     shutil.rmtree(base, ignore_errors=True)
-print('\\n' + json.dumps(found))
 """
 
 
-def found_by(part):
-    "What is wrong, as the lines of `part` find it in a folder with what the commands need"
-    code = WORK.replace("    PART\n", textwrap.indent(textwrap.dedent(part).strip(), "    ") + "\n")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def found_by():
+    """What is wrong, as the lines of a part find it in a folder with what the commands need; one process
+    serves all parts, since it takes seconds to be ready"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORK],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+    )
+
+    def find(part):
+        child.stdin.write(json.dumps(textwrap.dedent(part)) + "\n")
+        child.stdin.flush()
+        said = []
+        for line in child.stdout:
+            if line.endswith(" found\n"):
+                return json.loads(line.removesuffix(" found\n"))
+            said.append(line)
+        raise AssertionError("".join(said)[-6000:])
+
+    yield find
+    child.stdin.close()
+    child.wait(60)
 
 
-def test_a_writer_that_fails_at_any_call_loses_nothing():
+def test_a_writer_that_fails_at_any_call_loses_nothing(found_by):
     tried = found_by("""
         for i, (name, make) in enumerate(faults.scenes_of().items()):
             found.append(faults.try_scene(name, make(), faults.HOWS, every=149, first=7*i))
@@ -55,7 +76,7 @@ def test_a_writer_that_fails_at_any_call_loses_nothing():
     assert min(calls) >= 10 and sum(calls) > 1000  # those that could fail are seen
 
 
-def test_of_two_writers_in_a_folder_none_is_lost():
+def test_of_two_writers_in_a_folder_none_is_lost(found_by):
     wrong = found_by(f"""
         all_races = races.races()
         for name in {RACES!r}:
@@ -64,11 +85,11 @@ def test_of_two_writers_in_a_folder_none_is_lost():
     assert wrong == []
 
 
-def test_what_was_found_once_is_told_in_seconds_and_in_megabytes():
+def test_what_was_found_once_is_told_in_seconds_and_in_megabytes(found_by):
     assert found_by("found = fuzz.corpus(fuzz.build(base))") == {}
 
 
-def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes():
+def test_what_no_writer_wrote_is_told_in_seconds_and_in_megabytes(found_by):
     wrong = found_by("""
         tried = fuzz.fuzz(fuzz.build(base), 20, seed=1)
         found = {k: list(r['findings'].values()) for k, r in tried.items() if r['findings']}

@@ -797,3 +797,33 @@ def test_memory_does_not_grow_with_the_number_of_items():
     both = measure_command([sys.executable, '-c', use + code, path])
     test_eq([alone.stdout.split(), both.stdout.split()], [['2'], ['40000', '40000', 'False', 'False']])
     assert both.peak_rss < alone.peak_rss + 8 * 2**20, (both.peak_rss, alone.peak_rss)
+
+# %% ../nbs/proofs/lazypickle.ipynb #d4f1a9e3
+def test_read_pickle_reads_one_value_whole_and_keeps_what_is_shared():
+    frames = [{'filename': 'a.py', 'line': 1, 'name': 'f'}] * 3
+    value = {
+        'segments': [],
+        'device_traces': [[{'frames': frames, 'n': i} for i in range(1000)]],
+        'x': 'y' * 300,
+    }
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d) / 'x.pickle'
+        for protocol in (2, 3, 4, 5):
+            path.write_bytes(pickle.dumps(value, protocol=protocol))
+            found = read_pickle(path)
+            test_eq(found, value)
+            test_eq(len({id(e['frames']) for e in found['device_traces'][0]}), 1)
+        path.write_bytes(pickle.dumps(1) + pickle.dumps(2))
+        test_fail(lambda: read_pickle(path), contains='iter_pickle', exc=Refused)
+        path.write_bytes(pickle.dumps({'f': os.system}))
+        test_fail(lambda: read_pickle(path), contains='system', exc=Refused)
+
+
+def test_read_pickle_holds_what_is_shared_against_the_size_of_the_file():
+    bomb = [0] * 100
+    for _ in range(6):
+        bomb = [bomb] * 100
+    with tempfile.TemporaryDirectory() as d:
+        path = Path(d) / 'x.pickle'
+        path.write_bytes(pickle.dumps(bomb))
+        test_fail(lambda: read_pickle(path), contains='values', exc=Refused)

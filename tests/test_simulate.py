@@ -26,9 +26,9 @@ def test_solution_a_linear_layer_by_sgd_and_adamw():
 
 
 # %% ../nbs/proofs/simulate.ipynb #c0589975
-import copy, functools, sys, threading
+import copy, functools, gc, sys, threading
 from dataclasses import replace
-import torch, torch.nn.functional as F
+import torch, torch._dynamo, torch.nn.functional as F
 from torch import nn
 from fastcore.test import test_eq, test_fail
 from memtrain.core import CATEGORIES, MemtrainError
@@ -36,6 +36,12 @@ from memtrain.measure import measure_step, rss
 from memtrain.model import GPTConfig
 from memtrain.optim import BF16AdamW
 from memtrain.train import TrainConfig, gpt_step
+
+# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
+# through each time.
+gc.unfreeze()
+gc.collect()
+gc.freeze()
 
 _TIED = GPTConfig(2048, 64, 2, 4, 64)
 

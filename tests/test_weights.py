@@ -39,12 +39,12 @@ def test_solution_three_layers_of_llama_are_thirty_tensors():
     assert len(to_hf(model)[1]) == 3 * 9 + 3
 
 # %% ../nbs/proofs/weights.ipynb #3a9e51d3
-import os, shutil, tempfile
+import gc, os, shutil, tempfile
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
-import numpy as np, torch
+import numpy as np, torch, torch._dynamo
 import logging, warnings
 from fastcore.test import test_close, test_eq, test_fail
 from safetensors.torch import save_file
@@ -58,6 +58,12 @@ from memtrain.runs import load_checkpoint, read_metrics
 from memtrain.tokenization import ByteTokenizer, CharTokenizer
 from memtrain.train import TrainConfig, Trainer, apply_settings, cosine_lr, evaluate, evaluate_tokens, losses
 from memtrain.train import model_step
+
+# Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
+# through each time.
+gc.unfreeze()
+gc.collect()
+gc.freeze()
 
 # %% ../nbs/proofs/weights.ipynb #9d20e71a
 def _save_model(folder, config, tokenizer=None, move=0.05):
