@@ -1339,6 +1339,80 @@ class _PlanCommand(_Shaped):
             print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
         return 0
 
+# %% ../nbs/reference/65_cli.ipynb #5c1f7a20
+@dataclass
+class _Simulate:
+    "Run a training script as it stands on a card that isn't here: does it fit, which line holds what"
+
+    script: tyro.conf.Positional[str | None] = None  # the script; its own arguments come behind it
+    module: str | None = None  # -m: run this module instead, as python -m does
+    gpu: str = 'a100'  # a card, several with commas, all, or a size such as 24gb
+    stand_in: bool = False  # let made-up data stand in for files, data sets and tokenizers that aren't here
+    chars: int = 1500  # of a text that stands in
+    pixels: int = 500  # of an image that stands in, in width and height
+    snapshot: str | None = None  # file to write for pytorch.org/memory_viz, such as step.pickle
+    json: bool = False  # print JSON instead of words
+    budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
+    compare: str | None = None  # what --json printed before; exit status 3 if the peak is higher now
+    takes = {'script:simulate_script': 'steps nproc'}
+
+    def run(
+        self,
+        how: dict,  # arguments of `simulate_script`
+    ) -> int:  # exit status: 0 if a card holds it, 3 if none does, 1 for an error of the script
+        "Simulate, and print what came of it"
+        from memtrain.measure import export_memory_viz
+        from memtrain.script import simulate_script
+
+        if not self.script and not self.module:
+            raise MemtrainError(
+                'no script is named', 'memtrain simulate SCRIPT, or memtrain simulate -m MODULE'
+            )
+        before = self._read_peak()
+        budget = None if self.budget is None else parse_size(self.budget)
+        stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
+        run = simulate_script(
+            self.module or self.script,
+            self.theirs,
+            self.gpu,
+            module=bool(self.module),
+            stand_in=stand_in,
+            told=_tell_seconds,
+            **how,
+        )
+        if sys.stderr.isatty():
+            print('\r', end='', file=sys.stderr)
+        print(json.dumps(run.to_dict(), indent=1) if self.json else run)
+        if self.snapshot:
+            export_memory_viz(run.trace, self.snapshot)
+            print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)
+        if run.error:
+            return 1
+        reserved, status = max(r.reserved for r in run.cards), 0 if run.fits else 3
+        if budget is not None and reserved > budget:
+            status = _fail(f'{format_size(reserved)} are reserved, more than the budget of {self.budget}', 3)
+        if before is not None and run.trace.peak > before:
+            more = format_size(run.trace.peak - before)
+            status = _fail(f'the peak is {more} higher than that of {self.compare}', 3)
+        return status
+
+    def _read_peak(self):
+        "The peak that --json printed before"
+        if self.compare is None:
+            return None
+        try:
+            return json.loads(Path(self.compare).read_text(encoding='utf-8'))['peak']
+        except (ValueError, KeyError, TypeError):
+            raise MemtrainError(
+                "isn't what memtrain simulate --json printed", 'name a file of that', 'compare', self.compare
+            ) from None
+
+
+def _tell_seconds(seconds):
+    "A line that is written over, in a terminal"
+    if sys.stderr.isatty():
+        print(f'\rsimulating: {seconds:.0f} s', end='', file=sys.stderr, flush=True)
+
 # %% ../nbs/reference/65_cli.ipynb #3ab95e71
 @dataclass
 class _Explain:
@@ -1453,6 +1527,7 @@ COMMANDS = {
     'train-predictor': _TrainPredictor,
     'estimate': _Estimate,
     'plan': _PlanCommand,
+    'simulate': _Simulate,
     'explain': _Explain,
     'train': _Train,
     'sample': _Sample,
@@ -1478,6 +1553,7 @@ def parse(
 ) -> tuple[Any, list]:  # the command with its own flags set, and what it takes besides
     "Understand a command line; ends the process where it can't, with status 2"
     cls, older = COMMANDS[name], _ALIASES.get(name, {})
+    argv, theirs = _split_script(cls, argv) if name == 'simulate' else (argv, [])
     declared = _declared_by(cls)
     fields = [
         (flag, _as_argument(cls, where, f), field(default=f.default))
@@ -1508,12 +1584,26 @@ def parse(
         values = {f.name: _given[flag] for flag, f in flags.items()}
         if module == 'cli':
             command = cls(**values)
+            command.theirs = theirs
             getattr(command, 'check_paths', lambda: None)()
         elif what[0].isupper() and '.' not in what and cls.takes[where][:1] in ('', '-'):
             made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))  # settings, all of them
         else:
             made.append(values)
     return command, made
+
+
+def _split_script(cls, argv):
+    "The words of a command line up to a script, or to a module behind -m, and the script's own behind it"
+    switches = {f.name for f in read_flags(f'cli:{cls.__name__}') if f.type is bool}
+    at = 0
+    while at < len(argv) and argv[at].startswith('-') and argv[at] != '-m':
+        name = argv[at].lstrip('-').replace('-', '_')
+        alone = '=' in name or name.removeprefix('no_') in switches or name in ('help', 'h')
+        at += 1 if alone else 2
+    if argv[at : at + 1] == ['-m']:
+        return [*argv[:at], '--module', *argv[at + 1 : at + 2]], argv[at + 2 :]
+    return argv[: at + 1], argv[at + 1 :]
 
 
 def _declared_by(cls):

@@ -13,6 +13,7 @@ __all__ = ['ScriptRun', 'own_frame', 'find_cards', 'simulate_script']
 # imports, and three optimizer steps of 0.1 ms an operation.
 import json, os, signal, subprocess, sys, tempfile, time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -280,13 +281,13 @@ def simulate_script(
     nproc: int = 1,  # processes of torchrun, of which the first is simulated
     # for tokenizers and data that aren't here: {} or fields of `memtrain.stand_ins.Shapes`; None for none
     stand_in: dict | None = None,
-    told=lambda seconds: None,  # called now and then with the seconds that have passed
+    told: Callable[[float], None] = lambda seconds: None,  # called now and then with the seconds so far
 ) -> ScriptRun:
     "Run the script at `path` as Python would, in a process of its own, on cards that aren't there"
     cards = find_cards(gpu)
     check_whole(nproc=nproc, **({} if steps is None else dict(steps=steps)))
     if not module and not Path(path).is_file():
-        raise MemtrainError('is no file', 'name a script, or a module behind -m', 'script', str(path))
+        raise MemtrainError(f'{path} is no file', 'name a script, or a module behind -m')
     ranks = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=nproc, LOCAL_WORLD_SIZE=nproc)
     torchrun = {**ranks, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': 29500} if nproc > 1 else {}
     started = time.perf_counter()

@@ -544,7 +544,8 @@ def _dress(tracer, told, ranks):
     def compile(model=None, **kwargs):
         if model is None:
             return lambda f: compile(f)
-        told('torch.compile: this is the memory of the step without it')
+        if model is not None and not is_installed(find_callers()[0][0]):
+            told('torch.compile: this is the memory of the step without it')
         return model
 
     def module_to(self, *args, to=torch.nn.Module.to, **kwargs):
