@@ -257,7 +257,8 @@ VERDICTS = {
         '{room} + {o.unallocated} unallocated = {o.available}. That is more than the {o.asked} asked for, '
         'but not in one piece: whole segments that nothing used went back before this error, so what is '
         'unallocated are holes in segments in use. {left} would have been left.',
-        'Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the first CUDA call, and run again.',
+        'Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the first CUDA call (PyTorch 2.1 and '
+        'later, on Linux), and run again.',
     ),
     'full': (
         '{room} + {o.unallocated} unallocated = {o.available}. The {o.asked} would fit into the holes, and '
@@ -370,7 +371,7 @@ _SAID = {
     'allowed': '# allowed;',
     'private': 'with # allocated in private pools',
 }
-_RANK = re.compile(r'^\[rank\d+\]: ?')
+_RANK = re.compile(r'^\[(rank|default)\d+\]: ?')
 
 
 def read_message(

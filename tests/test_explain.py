@@ -284,8 +284,9 @@ def test_notebooks_windows_and_ranks_are_read():
         for r in (0, 1)
     ]
     mixed = '\n'.join(line for pair in zip(*ranks) for line in pair)
-    found = explain(mixed)
-    test_eq(str(found.place), 'me/rank1.py:11 in f: g()')
+    for log in (mixed, mixed.replace('[rank', '[default')):
+        found = explain(log)
+        test_eq((str(found.place), found.notes), ('me/rank1.py:11 in f: g()', []))
 
 
 def test_the_last_of_several_messages_is_told():
