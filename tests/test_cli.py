@@ -45,7 +45,7 @@ from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
-from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses
+from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses, sample_text
 from memtrain.text import TextOptions
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
@@ -69,7 +69,8 @@ def run_here(*args, cwd=None):
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     os.chdir(cwd or before)
     try:
-        with redirect_stdout(out), redirect_stderr(err):
+        # the sample at the end would take most of a short run
+        with redirect_stdout(out), redirect_stderr(err), patch.object(sample_text, '__defaults__', (9, 0.8)):
             status = main(list(map(str, args)))
     except SystemExit as e:
         status = e.code
@@ -635,14 +636,8 @@ def test_the_line_that_answers_running_out_of_memory_leads_to_a_run_that_fits():
             'train --dataset_dir data --out_dir run --target_params 500k --seq_len 64 --batch_size 512 '
             '--max_iters 2 --eval_batches 1 --device cpu'
         )
-        run = subprocess.run(
-            [sys.executable, '-c', limited, line, str(280 << 20)],
-            cwd=d,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        *failed, (status, said) = json.loads(run.stdout)
+        ran = run_forks(1, limited, [line, 280 << 20], d)
+        *failed, (status, said) = json.loads(ran.stdout[0])
         assert failed and status == 0, (failed, said)
         for status, said in failed:
             assert status == 1 and 'out of memory in iteration' in said and 'Traceback' not in said, said

@@ -254,6 +254,9 @@ from memtrain.core import MemtrainError
 from memtrain.folders import checksum, write_json
 from memtrain.ranks import _Unpickler, _old
 
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import run_forks
+
 # %% ../nbs/proofs/ranks.ipynb #0079da02
 def test_half_an_environment_and_a_wrong_device_are_refused():
     torchrun = dict(RANK='0', WORLD_SIZE='1', LOCAL_RANK='0', MASTER_ADDR='127.0.0.1', MASTER_PORT='1')
@@ -345,15 +348,9 @@ def run_forked(n, script, names, *args):
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'toy.py').write_text(TOY + BATCH)
         (Path(d) / 'script.py').write_text(HEAD + script + TAIL)
-        run = subprocess.run(
-            [sys.executable, '-c', FORKED, str(n), ','.join(names), *args],
-            cwd=d,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+        ran = run_forks(1, FORKED, [n, ','.join(names), *args], d)
+    assert ran.statuses == [0], ran.stderr[0]
+    return json.loads(ran.stdout[0].splitlines()[-1])
 
 # %% ../nbs/proofs/ranks.ipynb #705e3ac1
 TRAIN = '''

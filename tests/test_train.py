@@ -152,6 +152,7 @@ from unittest.mock import patch
 import numpy as np, torch, torch._dynamo
 from fastcore.test import test_close, test_eq, test_fail
 from importlib import import_module
+import memtrain
 from memtrain.core import MemtrainError, seed_everything
 from memtrain.estimate import Step, estimate
 from memtrain.loader import TokenLoader
@@ -165,6 +166,9 @@ from memtrain.ranks import Ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, load_checkpoint, read_metrics
 from memtrain.train import _out_of_memory, _rows, _tell_all
+
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import run_forks
 
 # Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
 # through each time.
@@ -553,15 +557,9 @@ def run_killed(*jobs):
         (str(data), str(out), asdict(gpt), asdict(config), at, stream)
         for data, out, gpt, config, at, stream in jobs
     ]
-    # imports once, and forks
-    run = subprocess.run(
-        [sys.executable, '-c', resumable, json.dumps(jobs)],
-        env={**os.environ, 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout)
+    ran = run_forks(1, resumable, [json.dumps(jobs)])
+    assert ran.statuses == [0], ran.stderr[0][-3000:]
+    return json.loads(ran.stdout[0])
 
 # %% ../nbs/proofs/train.ipynb #188a0e53
 def test_a_killed_run_ends_with_the_same_losses():
@@ -705,16 +703,8 @@ def run_jobs(folder, *rounds):
             stream,
         )
 
-    argv = [
-        sys.executable,
-        '-c',
-        ranked,
-        json.dumps([(n, [whole(*job) for job in jobs]) for n, jobs in rounds]),
-    ]
-    run = subprocess.run(
-        argv, env={**os.environ, 'OMP_NUM_THREADS': '1'}, capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
+    ran = run_forks(1, ranked, [json.dumps([(n, [whole(*job) for job in jobs]) for n, jobs in rounds])])
+    assert ran.statuses == [0], ran.stderr[0][-3000:]
 
 # %% ../nbs/proofs/train.ipynb #a62a68ec
 def test_two_ranks_and_one_and_two_again_learn_from_the_same_batches():

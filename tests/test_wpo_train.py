@@ -124,6 +124,9 @@ from memtrain.runs import Stopped, read_metrics
 from memtrain.wpo import FactorNet, LowRankNet, choose_chunk, ism_loss
 from memtrain.wpo_train import _one_cycle
 
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import run_forks
+
 # Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
 # through each time.
 gc.unfreeze()
@@ -248,11 +251,9 @@ def run_ranks(n, script):
     "What rank 0 of `n` ranks has printed last"
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'script.py').write_text(script)
-        run = subprocess.run(
-            [sys.executable, '-c', FORKED, str(n)], cwd=d, capture_output=True, text=True, timeout=300
-        )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+        ran = run_forks(1, FORKED, [n], d)
+    assert ran.statuses == [0], ran.stderr[0]
+    return json.loads(ran.stdout[0].splitlines()[-1])
 
 # %% ../nbs/proofs/wpo_train.ipynb #67f04b5e
 def test_ranks_compute_the_loss_of_one_process():

@@ -1,7 +1,7 @@
 """A process that has imported torch and memtrain, and runs in forks of itself what a test needs processes
 for: the imports take longer than most tests do. There is one for each process that asks, until that ends."""
 
-import functools, gc, json, os, signal, subprocess, sys, tempfile, traceback
+import atexit, functools, gc, json, os, signal, subprocess, sys, tempfile, traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +25,13 @@ class Ran:
 
 def run_forks(
     n: int,  # that run side by side
-    code: str,  # each runs it, with its number as RANK
+    code: str,  # each runs it as `python -c` would
     argv: list = (),  # its `sys.argv[1:]`
     cwd: str | Path = ".",
     imports: str = "",  # lines to run before, once
     timeout: int = 300,  # seconds
 ) -> Ran:
-    "Run `code` in `n` forks that are told what torchrun tells its ranks"
+    "Run `code` in `n` forks; several are told what torchrun tells its ranks"
     with tempfile.TemporaryDirectory() as said:
         job = dict(n=n, code=code, argv=[*map(str, argv)], cwd=str(Path(cwd).resolve()))
         server = _server()
@@ -47,13 +47,20 @@ def run_forks(
 def _server():
     root = Path(__file__).resolve().parents[1]
     path = os.pathsep.join([str(root), str(root / "tools"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
+    server = subprocess.Popen(
         [sys.executable, "-c", "import warm; warm.serve()"],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+
+    def end():
+        server.stdin.close()
+        server.wait()
+
+    atexit.register(end)
+    return server
 
 
 def serve() -> None:
@@ -89,9 +96,10 @@ def _work(job, rank, port):
         for fd, file in enumerate(files, 1):
             os.dup2(file.fileno(), fd)
         sys.stdin, sys.stdout, sys.stderr = open(os.devnull), *files
-        known = dict(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=job["n"], LOCAL_WORLD_SIZE=job["n"])
-        os.environ.update({k: str(v) for k, v in known.items()}, MASTER_ADDR="127.0.0.1")
-        os.environ["MASTER_PORT"] = str(port)
+        if job["n"] > 1:
+            known = dict(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=job["n"], LOCAL_WORLD_SIZE=job["n"])
+            known |= dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            os.environ.update({k: str(v) for k, v in known.items()})
         os.chdir(job["cwd"])
         sys.argv = ["-c", *job["argv"]]
         exec(job["code"], {"__name__": "__main__"})
