@@ -1351,7 +1351,7 @@ class _Simulate:
     chars: int = 1500  # of a text that stands in
     pixels: int = 500  # of an image that stands in, in width and height
     snapshot: str | None = None  # file to write for pytorch.org/memory_viz, such as step.pickle
-    json: bool = False  # print JSON instead of words
+    json: bool = False  # print JSON, which --compare takes, instead of words
     budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
     compare: str | None = None  # what --json printed before; exit status 3 if the peak is higher now
     takes = {'script:simulate_script': 'steps nproc'}

@@ -257,8 +257,10 @@ _CUDA = Kernels(
 )
 
 
-def kernels_of(device):
-    "The `Kernels` of what was asked for as `device`"
+def kernels_of(
+    device: Any,  # cpu, cuda, a card such as rtx3090, or `Kernels`, which are given back
+) -> Kernels:
+    "What is known of the kernels of `device`"
     if not isinstance(device, (str, Device)):
         return device
     card = find_device('a100' if device == 'cuda' else device)
@@ -325,37 +327,37 @@ def _really():
 class Values:
     "The values of small tensors, as far as they are known, by the storage of their fakes"
 
-    def __init__(self, routing, notes):
+    def __init__(self, routing: str | int, notes: list[str]):
         self.kept, self.routing, self.routed, self.notes = {}, routing, [], notes
         self.generator = None if routing == 'balanced' else torch.Generator().manual_seed(routing)
 
-    def knows(self, tensors):
+    def knows(self, tensors: list[torch.Tensor]):
         "Whether the values of all fake `tensors` are known"
         return all(_key(t) in self.kept for t in tensors)
 
-    def fits(self, t):
+    def fits(self, t: torch.Tensor):
         "Whether `t` is small enough to be computed"
         most = _KNOWN_FLOATS if t.is_floating_point() or t.is_complex() else _KNOWN
         return t.device.type == 'cpu' and t.layout == torch.strided and t.untyped_storage().nbytes() <= most
 
-    def hold(self, fake, storage):
+    def hold(self, fake: torch.Tensor, storage: torch.UntypedStorage):
         "From now on `storage` has the values of that of `fake`, as long as that lives"
         key = _key(fake)
         self.kept[key] = storage, weakref.ref(fake.untyped_storage(), lambda _: self.kept.pop(key, None))
 
-    def meet(self, fake, real):
+    def meet(self, fake: torch.Tensor, real: torch.Tensor):
         "Take over what `real` holds for `fake`, whose storage is as large"
         if self.fits(fake):
             with _really():
                 self.hold(fake, real.untyped_storage().clone())
 
-    def keep(self, fake, real):
+    def keep(self, fake: torch.Tensor, real: torch.Tensor):
         "From now on the values of `fake` are those of `real`"
         if self.fits(fake):
             self.hold(fake, torch.empty(fake.untyped_storage().nbytes(), dtype=torch.uint8).untyped_storage())
             self.real(fake).copy_(real)
 
-    def real(self, t):
+    def real(self, t: torch.Tensor):
         "The values of `t`, a fake, in a tensor that shares their storage"
         if not isinstance(t, FakeTensor):
             return t.clone()
@@ -363,20 +365,20 @@ class Values:
             self.kept[_key(t)][0], t.storage_offset(), t.shape, t.stride()
         )
 
-    def fake(self, device, real):
+    def fake(self, device: torch.device, real: torch.Tensor):
         "A fake on `device` that has the values of `real`"
         new = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
         with _really():
             self.keep(new, real)
         return new
 
-    def compute(self, func, args, kwargs):
+    def compute(self, func: Callable, args: tuple, kwargs: dict):
         "The result of `func` on the values of its operands"
         args, kwargs = tree_map_only(torch.Tensor, self.real, (args, kwargs))
         kwargs = {k: torch.device('cpu') if isinstance(v, torch.device) else v for k, v in kwargs.items()}
         return func(*args, **kwargs)
 
-    def run(self, func, args, kwargs):
+    def run(self, func: Callable, args: tuple, kwargs: dict):
         "The result of `func` on fake tensors; what is known of its values is kept"
         op, operands = func._schema.name, _fakes((args, kwargs))
         known = self.knows(operands)
@@ -407,14 +409,14 @@ class Values:
                 self.assume(func, args, kwargs, results)
         return out
 
-    def guess(self, func, args, error):
+    def guess(self, func: Callable, args: tuple, error: Exception):
         "The result of `func`, which asks for values that nobody knows; raises where none are assumed"
         # the three assumptions begin here: a float that the step reads is 0.0
         if func._schema.name == 'aten::_local_scalar_dense' and args[0].is_floating_point():
             return 0.0
         raise error
 
-    def numpy(self, t):
+    def numpy(self, t: torch.Tensor):
         "The array of a fake tensor: its values where they are known, else zeros for floats"
         known = self.knows([t])
         if not known and not t.is_floating_point():
@@ -424,14 +426,21 @@ class Values:
         with _really():
             return (self.real(t) if known else torch.zeros(t.shape, dtype=t.dtype)).numpy()
 
-    def look(self, func, args, kwargs, device):
+    def look(self, func: Callable, args: tuple, kwargs: dict, device: torch.device):
         "The result of `func`, which depends on values that are known"
         self.notes.extend(self.routed)
         with _really():
             real = self.compute(func, args, kwargs)
         return tree_map_only(torch.Tensor, functools.partial(self.fake, device), real)
 
-    def follow(self, func, args, kwargs, operands, results):
+    def follow(
+        self,
+        func: Callable,
+        args: tuple,
+        kwargs: dict,
+        operands: list[torch.Tensor],
+        results: list[torch.Tensor],
+    ):
         "Compute the values of `results` from those of `operands`; False where this CPU can't"
         if not all(map(self.fits, results)) or not func._schema.is_mutable and self.knows(results):
             return True
@@ -455,7 +464,7 @@ class Values:
                     self.keep(fake, r)
         return True
 
-    def select(self, func, x, indices):
+    def select(self, func: Callable, x: torch.Tensor, indices: list):
         "`x` at `indices`, truth values among them as the whole numbers that they stand for"
         found = []
         for i in indices:
@@ -467,7 +476,7 @@ class Values:
             found += [self.fake(x.fake_device, n) for n in places]
         return func(x, found)
 
-    def assume(self, func, args, kwargs, results):
+    def assume(self, func: Callable, args: tuple, kwargs: dict, results: list[torch.Tensor]):
         "Give the last of the `results` of `func` the values that are assumed, if any are"
         op, x, out = func._schema.name, args[0] if args else None, results[-1] if results else None
         if op in _ROUTING and x.ndim and self.fits(out):
@@ -482,7 +491,7 @@ class Values:
             if itself or infinite:
                 self.fill(out, itself == (op == 'aten::eq'))
 
-    def route(self, x, out, dim):
+    def route(self, x: torch.Tensor, out: Any, dim: int | None):
         "The indices along `dim` that `out`, found in `x`, is taken to have: in turns, or drawn"
         choices, several = (x.numel(), False) if dim is None else (x.shape[dim], out.ndim == x.ndim)
         k = out.shape[dim] if several else 1
@@ -496,7 +505,7 @@ class Values:
         others = [n for i, n in enumerate(x.shape) if i != dim % x.ndim]
         return found.view(*others, k).movedim(-1, dim)
 
-    def fill(self, fake, value):
+    def fill(self, fake: torch.Tensor, value: bool):
         "From now on every value of `fake` is this truth value"
         if value:
             self.keep(fake, torch.tensor(True))
@@ -515,13 +524,13 @@ class RealImports(importlib.abc.MetaPathFinder):
         with _disable_current_modes():
             pass  # it imports some itself
 
-    def find_spec(self, name, path, target=None):
+    def find_spec(self, name: str, path: Any, target: Any = None):
         "As any finder's; the loader runs the module without the modes"
         others = [f for f in sys.meta_path if f is not self and hasattr(f, 'find_spec')]
         spec = next((s for f in others if (s := f.find_spec(name, path, target))), None)
         if spec and hasattr(spec.loader, 'exec_module'):
 
-            def exec_module(module, run=spec.loader.exec_module):
+            def exec_module(module: Any, run: Any = spec.loader.exec_module):
                 with _disable_current_modes(), mock.patch.object(torch.cuda, 'is_available', _AVAILABLE):
                     run(module)
 
@@ -558,7 +567,14 @@ class Tracer(TorchDispatchMode):
     values_of = Values  # the policy about values; who simulates otherwise than `simulate` has another
     imports = RealImports  # and about what is imported meanwhile
 
-    def __init__(self, builder, fake, kernels, routing, script=None):
+    def __init__(
+        self,
+        builder: TraceBuilder,
+        fake: FakeTensorMode,
+        kernels: Kernels,
+        routing: str | int,
+        script: Any = None,
+    ):
         super().__init__()
         self.builder, self.fake, self.kernels, self.script = builder, fake, kernels, script
         self.on_cpu = kernels.name == 'cpu'
@@ -574,7 +590,7 @@ class Tracer(TorchDispatchMode):
         # what went since
         self.pending, self.freed = None, []
 
-    def start(self, builder):
+    def start(self, builder: TraceBuilder):
         "Forget what has been, and tell `builder` from now on"
         self.builder = builder
         for known in (self.held, self.values.kept, self.workspaces):
@@ -582,17 +598,17 @@ class Tracer(TorchDispatchMode):
 
     # storages come and go
 
-    def alloc(self, key, size, op, category):
+    def alloc(self, key: Any, size: int, op: str, category: str | None):
         "Storage `key` of `size` bytes appears"
         self.begin_phase(grows=True)
         self.builder.alloc(key, size, op, category, self.module, find_callers() if size else ())
 
-    def free(self, key):
+    def free(self, key: Any):
         "Storage `key` goes"
         self.begin_phase(grows=False)
         self.builder.free(key)
 
-    def begin_phase(self, grows):
+    def begin_phase(self, grows: bool):
         "Say which phase this is; only what grows can end a backward pass or a step of the optimizer"
         now = self.builder.phases[-1][1]
         if now == 'build':
@@ -604,13 +620,13 @@ class Tracer(TorchDispatchMode):
         elif grows and (self.recorded or now == 'optimizer'):
             self.builder.phase('forward')
 
-    def hold(self, storage, size):
+    def hold(self, storage: torch.UntypedStorage, size: int):
         "Hear of the end of `storage`"
         key = storage._cdata
         self.held[key] = weakref.ref(storage, lambda _: self.gone(key)), size
         return key
 
-    def gone(self, key):
+    def gone(self, key: Any):
         "The last tensor of a storage has gone"
         if not self.held.pop(key, None):
             return
@@ -619,7 +635,14 @@ class Tracer(TorchDispatchMode):
         else:
             self.free(key)
 
-    def see(self, t, op, category, first=None, least=0):
+    def see(
+        self,
+        t: torch.Tensor,
+        op: str,
+        category: str | None,
+        first: torch.Tensor | None = None,
+        least: int = 0,
+    ):
         """Count the storage of `t` if it is new, as no smaller than `least` bytes; `first` is the operand in
         whose place it may lie"""
         storage = t.untyped_storage()
@@ -649,7 +672,7 @@ class Tracer(TorchDispatchMode):
         for key in freed:
             self.free(key)
 
-    def resized(self, storage, op, category):
+    def resized(self, storage: torch.UntypedStorage, op: str, category: str | None):
         "Count `storage` anew, if it has another size than before"
         key, size = storage._cdata, self.kernels.round_size(storage.nbytes())
         ref, old = self.held.get(key, (None, size))
@@ -660,7 +683,7 @@ class Tracer(TorchDispatchMode):
         self.builder.live[key] = self.builder.live.pop('grown')
         self.held[key] = ref, size
 
-    def outside(self, t):
+    def outside(self, t: torch.Tensor):
         "The fake of a real tensor, which was there before and doesn't count"
         if isinstance(t, FakeTensor):
             return t
@@ -672,12 +695,12 @@ class Tracer(TorchDispatchMode):
 
     # what they are for
 
-    def name(self, category, tensors):
+    def name(self, category: str, tensors: list[torch.Tensor]):
         "Say what `tensors` are for; `follow` calls this"
         for t in tensors:
             self.builder.name(_key(t), category)
 
-    def category(self, op):
+    def category(self, op: str):
         "What an allocation of `op` is for, as far as can be said now"
         if op in LOSS_OPS:
             return 'logits and loss'
@@ -686,7 +709,7 @@ class Tracer(TorchDispatchMode):
         recomputed = torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled()
         return 'activations' if recomputed else None
 
-    def step_optimizer(self, starts, optimizer):
+    def step_optimizer(self, starts: bool, optimizer: torch.optim.Optimizer):
         "An optimizer, perhaps one that the step has made itself, begins its step or ends it"
         self.stepping = starts
         if self.script:
@@ -700,7 +723,7 @@ class Tracer(TorchDispatchMode):
         for category, tensors in found.items():
             self.name(category, [t for t in tensors if t.layout == torch.strided])
 
-    def used(self, reset=False):
+    def used(self, reset: bool = False):
         "Bytes in use now, and the most since the last reset"
         if reset:
             self.since = self.builder.events
@@ -736,14 +759,14 @@ class Tracer(TorchDispatchMode):
         self.watch(func, args, kwargs, out)
         return out
 
-    def enter_or_leave(self, op, args):
+    def enter_or_leave(self, op: str, args: tuple):
         "`record_function`, which takes no memory, says where a `mark` begins and ends"
         if op == 'profiler::_record_function_enter_new':
             self.marks.append(args[0][len(MARK) :] if args[0].startswith(MARK) else None)
         elif op == 'profiler::_record_function_exit' and self.marks:
             self.marks.pop()
 
-    def run(self, func, args, kwargs):
+    def run(self, func: Callable, args: tuple, kwargs: dict):
         "The result of `func` on fake tensors"
         if self.script:
             self.script.inside = True
@@ -759,7 +782,7 @@ class Tracer(TorchDispatchMode):
                 self.script.inside = False
         return out
 
-    def watch(self, func, args, kwargs, out):
+    def watch(self, func: Callable, args: tuple, kwargs: dict, out: Any):
         "Tell of the results of `func`, of operands that it resized, of what its kernel holds meanwhile"
         op, category = func._schema.name, self.category(func._schema.name)
         first = args[0] if str(func) in _IN_PLACE else None

@@ -75,7 +75,9 @@ def known_config(
     plain = re.sub(r'-(instruct|chat|base|it|hf|v0\.[12])\b', '', short).replace('qwen2-', 'qwen2.5-')
     if short in _DEFAULTS:
         return _DEFAULTS[short]
-    found = next((dict(c) for n, c in list_models().items() if plain in (n, n.replace('.', ''))), None)
+    models = list_models().items()
+    called = [(c, {name, c['hub'].lower().rpartition('/')[2]}) for name, c in models]
+    found = next((dict(c) for c, names in called if names & {short, plain}), None)
     if found is None:
         return None
     found.pop('hub', None)
@@ -160,6 +162,8 @@ def _load_without_weights(told):
 
         module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
         module.PreTrainedModel.save_pretrained = lambda *args, **kwargs: None
+        base = sys.modules['transformers.tokenization_utils_base'].PreTrainedTokenizerBase
+        base.save_pretrained = lambda *args, **kwargs: ()  # Rust writes, which the overlay doesn't see
 
     return change
 
@@ -519,6 +523,11 @@ class Idle:
         return False
 
 
+def _unsaved(module):
+    "Fake tensors have nothing that could be written"
+    module.save_file = module.save_model = lambda *args, **kwargs: None
+
+
 def changes_for(
     shapes: Shapes | None,  # of the data that stands in; None where none does
     told: Callable[[str], None],  # called with a line about what stands in
@@ -527,6 +536,7 @@ def changes_for(
     changes = {
         'transformers.models.auto.configuration_auto': _configure(told),
         'transformers.modeling_utils': _load_without_weights(told),
+        'safetensors.torch': _unsaved,
         'diffusers.models.modeling_utils': _diffusers(told),
     }
     if shapes:
