@@ -19,6 +19,7 @@ from typing import IO, Any, Callable, Iterable, Iterator
 import numpy as np
 import psutil, torch
 from fastcore.basics import patch
+from matplotlib.figure import Figure
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.autograd.profiler import profile, record_function
@@ -618,10 +619,8 @@ def _stretches(trace):
 
 
 @patch
-def plot(self: Trace) -> Any:  # a `Figure` of matplotlib
+def plot(self: Trace) -> Figure:
     "The bytes of each category over the events, with the phases, the modules and the operation at the peak"
-    from matplotlib.figure import Figure  # here: each process that trains imports this module, and few plot
-
     fig = Figure(figsize=(7.2, 3.6), dpi=100, layout='constrained')
     ax, mib = fig.subplots(), self.timeline / MIB
     # of a column: a peak of one event among thousands would be thinner than a pixel
