@@ -81,6 +81,7 @@ from pathlib import Path
 from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail
+import memtrain
 from memtrain.core import MemtrainError, format_size, load_result, seed_everything
 from memtrain.runs import Run
 from memtrain.model import GPT, GPTConfig
@@ -89,6 +90,9 @@ from memtrain.routing import _crop
 from memtrain.trace_files import build_index, split_samples
 from memtrain.traces import open_traces, shard_traces
 from memtrain.train import Trainer, TrainConfig
+
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import run_forks
 
 # %% ../nbs/proofs/routing.ipynb #aa8d468c
 def _moe(seed=0, **kw):
@@ -428,8 +432,8 @@ def test_a_refused_predictor_lets_others_write_however_long_its_exception_lives(
             kept.append(e)  # and with it all that its frames hold, as a notebook does
         test_eq(len(kept), 1)
         code = f'from memtrain.runs import check_run_dir; check_run_dir({str(out)!r}, True)'
-        found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-        test_eq((found.returncode, found.stderr), (0, ''))
+        found = run_forks(1, code)
+        test_eq((found.statuses, found.stderr), ([0], ['']))
 
 # %% ../nbs/proofs/routing.ipynb #b77f1198
 def test_micro_batches_of_a_predictor_add_up():

@@ -111,8 +111,12 @@ from pathlib import Path
 from unittest.mock import patch
 import torch
 from fastcore.test import test_eq, test_fail
+import memtrain
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, save_sharded
+
+sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
+from warm import run_forks
 
 # %% ../nbs/proofs/runs.ipynb #f943119e
 def test_an_interruption_while_a_checkpoint_is_written_is_one():
@@ -531,11 +535,9 @@ print(json.dumps([said.get() for _ in range(40)]))
 
 def test_of_two_runs_that_start_together_one_trains_and_one_is_told():
     with tempfile.TemporaryDirectory() as d:
-        said = json.loads(
-            subprocess.run(
-                [sys.executable, '-c', racers, d], capture_output=True, text=True, check=True
-            ).stdout
-        )
+        ran = run_forks(1, racers, [d])
+        assert ran.statuses == [0], ran.stderr
+        said = json.loads(ran.stdout[0])
         for i in range(20):
             (winner,), (other,) = (
                 [(who, text) for n, who, text in said if n == i and (text == 'trained') == won]

@@ -614,8 +614,8 @@ def test_a_refused_mixture_lets_others_write_however_long_its_exception_lives():
             kept.append(e)  # and with it all that its frames hold, as a notebook does
         test_eq(len(kept), 1)
         code = f'from memtrain.runs import check_run_dir; check_run_dir({str(out)!r}, True)'
-        found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-        test_eq((found.returncode, found.stderr), (0, ''))
+        found = run_forks(1, code)
+        test_eq((found.statuses, found.stderr), ([0], ['']))
 
 # %% ../nbs/proofs/wpo_train.ipynb #dea6033e
 def losses(folder):
