@@ -467,7 +467,7 @@ def test_a_script_may_ask_its_card():
     test_eq(
         seen,
         dict(
-            card=(40, 'a simulated card', True),
+            card=(40, 'NVIDIA 40GB (simulated)', True),
             draw=('cuda', 'cpu'),
             drawn=True,
             inside=0,
