@@ -78,7 +78,7 @@ peft dora_finetuning | peft | . | a100 | examples/dora_finetuning/dora_finetunin
 
 def read_table(text):
     "{name: (repository, folder, card, words)}"
-    lines = X.strip().splitlines()
+    lines = text.strip().splitlines()
     rows = [[' '.join(part.split()) for part in line.split('|')] for line in lines]
     return {name: rest for name, *rest in rows}
 
