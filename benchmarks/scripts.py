@@ -23,7 +23,6 @@ REPORTED = {'LLMs-from-scratch 00_orig': 26.2617}
 # name | repository | folder in it, to run in | card | words behind it
 SCRIPTS = """
 nanoGPT train_gpt2 | nanoGPT | . | a100 | train.py config/train_gpt2.py
-nanoGPT shakespeare_char | nanoGPT | . | rtx3090 | train.py config/train_shakespeare_char.py
 LLMs-from-scratch 00_orig | LLMs-from-scratch | ch05/10_llm-training-speed | a100 | 00_orig.py
 LLMs-from-scratch 01_opt | LLMs-from-scratch | ch05/10_llm-training-speed | a100 | 01_opt_single_gpu.py
 LLMs-from-scratch 02_ddp | LLMs-from-scratch | ch05/10_llm-training-speed | a100 | 02_opt_multi_gpu_ddp.py
@@ -38,7 +37,7 @@ TRL sft | trl | . | rtx3090 | trl/scripts/sft.py --model_name_or_path Qwen/Qwen2
     --dataset_name trl-lib/Capybara --output_dir out
 accelerate nlp_example | accelerate | . | rtx3090 | examples/nlp_example.py
 peft no_lora_accelerate | peft | . | rtx3090 | examples/sequence_classification/peft_no_lora_accelerate.py \
-    --model_name_or_path roberta-base
+    --model_name_or_path roberta-base --output_dir out
 diffusers text_to_image | diffusers | . | a100 | examples/text_to_image/train_text_to_image.py \
     --pretrained_model_name_or_path CompVis/stable-diffusion-v1-4 \
     --dataset_name lambdalabs/naruto-blip-captions --resolution 512 --center_crop --random_flip \
@@ -83,7 +82,21 @@ def read_table(text):
     return {name: rest for name, *rest in rows}
 
 
-ALL = read_table(SCRIPTS) | read_table(UNREAD)
+# Copies in other people's repositories, of transformers 4.48; they need transformers 4.49 and accelerate 0.34,
+# and run only if named by --only.
+COPIES = """
+transformers run_clm | 6.7960_GPT2 | . | rtx3090 | run_clm.py --model_name_or_path openai-community/gpt2 \
+    --dataset_name wikitext --dataset_config_name wikitext-2-raw-v1 --per_device_train_batch_size 8 \
+    --do_train --do_eval --output_dir out
+transformers run_clm_no_trainer | 6.7960_GPT2 | . | rtx3090 | run_clm_no_trainer.py \
+    --dataset_name wikitext --dataset_config_name wikitext-2-raw-v1 --model_name_or_path gpt2 \
+    --output_dir out
+transformers run_glue | Gradient-Weight-normalized-Low-rank-Projection-for-Efficient-LLM-Training | . | \
+    rtx3090 | run_glue.py --model_name_or_path bert-base-cased --task_name mrpc --max_length 128 \
+    --per_device_train_batch_size 32 --learning_rate 2e-5 --num_train_epochs 3 --output_dir out
+"""
+
+ALL = read_table(SCRIPTS) | read_table(UNREAD) | read_table(COPIES)
 
 
 def run_one(name, clones):
@@ -149,7 +162,7 @@ def main():
     parser.add_argument('--only', nargs='+', choices=ALL, metavar='NAME')
     args = parser.parse_args()
     rows = []
-    for name in progress(args.only or [*ALL], desc='scripts'):
+    for name in progress(args.only or [*(read_table(SCRIPTS) | read_table(UNREAD))], desc='scripts'):
         rows.append(run_one(name, args.clones.resolve()))
         print(tell(rows[-1]), flush=True)
     if args.only:

@@ -11,7 +11,7 @@ __all__ = ['ScriptRun', 'own_frame', 'find_cards', 'simulate_script']
 # card's allocator, so a table of thirty cards costs no more than one. What takes time is the script: its
 # imports, and three optimizer steps of 0.1 ms an operation.
 import json, os, signal, subprocess, sys, tempfile, time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -152,7 +152,10 @@ def _tell_card(run, card):
         )
     block, _ = run.failure(card)
     place = _short(own_frame(block), run.script)
-    return f'does not fit {name} ({memory}): dies in {run.phase_at(card.failed_at)}, at {place}'
+    eager = (
+        ' (without the torch.compile of the script)' if any('torch.compile' in n for n in run.notes) else ''
+    )
+    return f'does not fit {name} ({memory}): dies in {run.phase_at(card.failed_at)}, at {place}{eager}'
 
 
 def _tell_peak(run):
@@ -171,9 +174,19 @@ def _tell_peak(run):
         # for a Trainer the user's line is always the same: what it called says more
         deeper = ''.join(f', most of it in {place(k)}' for k, _ in inner.most_common(1))
         yield f'  {format_size(size):>10}  {place(at)}{deeper}'
-    if modules := [(name, size) for name, size in trace.by_module.items() if name][:_TOP]:
+    if modules := _sum_modules(trace)[:_TOP]:
         yield 'by module, of what its forward pass made'
         yield from (f'  {format_size(size):>10}  {name}' for name, size in modules)
+
+
+def _sum_modules(trace):
+    "(name, bytes) of the modules, those of repeated layers in one: blocks.*.attention"
+    found = defaultdict(list)
+    for name, size in trace.by_module.items():
+        if name:
+            found['.'.join('*' if part.isdigit() else part for part in name.split('.'))].append(size)
+    sums = {f'{name} ({len(n)} of them)' if len(n) > 1 else name: sum(n) for name, n in found.items()}
+    return sorted(sums.items(), key=lambda item: -item[1])
 
 
 def _tell(run):
@@ -200,7 +213,7 @@ def _tell(run):
     yield from (f'Note: {note}' for note in run.notes)
     if run.written:
         some = ', '.join(os.path.relpath(f) for f in run.written[:4]) + (' …' if run.written[4:] else '')
-        yield f'Written by the script, and gone: {len(run.written)} files and folders ({some})'
+        yield f'Written by the script, and gone: {some}'
     yield f'{run.ended}; {run.operations:,} operations on the card, {run.seconds:.0f} s here'
 
 # %% ../nbs/reference/79_script.ipynb #6a4c287a

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import MIB, MemtrainError
 from .cuda import STAND_IN, on_cuda
-from .stand_ins import Idle, Shapes, changes_for, make_file, stand_for_web
+from .stand_ins import Idle, Shapes, changes_for, list_files, make_file, stand_for_web
 from .simulate import RealImports, Tracer, Values, find_callers, finish, kernels_of, simulated
 
 # %% ../nbs/reference/78_stage.ipynb #6d01a192
@@ -46,6 +46,7 @@ class Overlay:
     ):
         self.root, self.gone, self.written = str(root), set(), {}
         self.stands_in = lambda path: None  # gives the bytes of a file that isn't there
+        self.lists = lambda path: None  # gives the names in a folder that isn't there
 
     def place(
         self,
@@ -84,7 +85,8 @@ class Overlay:
         full = os.path.abspath(os.fsdecode(path))
         found = [f for f in (full, self.root + full) if os.path.isdir(f) and f not in self.gone]
         if isinstance(path, int) or not found:
-            return _LISTDIR(path)
+            names = None if isinstance(path, int) else self.lists(full)
+            return _LISTDIR(path) if names is None else names
         names = dict.fromkeys(name for f in found for name in _LISTDIR(f))
         return [name for name in names if f'{full}/{name}' not in self.gone]
 
@@ -780,6 +782,7 @@ class _Run:
                 _Imports.changes[name](sys.modules[name])
             if shapes:
                 self.overlay.stands_in = lambda path: self.stand_in(path, shapes)
+                self.overlay.lists = self.stand_for_folder
                 stand_for_web(shapes, self.told)
             isolate(self.told)
             divert_files(self.overlay)
@@ -803,14 +806,24 @@ class _Run:
             self.told(f'{path}: made-up data stands in')
         return made
 
+    def stand_for_folder(self, path):
+        "The names in a folder that isn't there, if the user's own code asks for them"
+        if is_installed(find_callers()[0][0]):
+            return None
+        self.told(f'{path}: made-up files stand in')
+        return list_files()
+
     def describe(self, error):
         "What a reader has to know of an exception of the script"
         frames = [[f.filename, f.lineno, f.line] for f in traceback.extract_tb(error.__traceback__)]
         told = error.tell() if isinstance(error, MemtrainError) else str(error)
+        if isinstance(error, ModuleNotFoundError) and (error.name or '').partition('.')[0] in _OF_CUDA:
+            told = f'{error.name} has kernels of its own for CUDA, whose memory is not known here'
         return dict(kind=type(error).__name__, message=told, frames=frames)
 
 
 _OPEN, _EXIT = io.open, os._exit
+_OF_CUDA = 'triton flash_attn flash_attn_interface xformers apex liger_kernel transformer_engine'.split()
 
 
 def perform(

@@ -35,11 +35,15 @@ def test_models_are_known_by_the_names_they_have_on_the_hub():
     test_eq(known_config('somebody/something'), None)
 
 # %% ../nbs/proofs/stand_ins.ipynb #a3ae7647
-def test_a_tokenizer_of_bytes_has_the_vocabulary_that_was_asked_for():
+def test_a_tokenizer_has_the_vocabulary_that_was_asked_for():
     made = make_tokenizer(1000, 16)
     test_eq((len(made), made.model_max_length), (1000, 16))
     ids = made('hello, world')['input_ids']
-    test_eq((len(ids), made.decode(ids)), (12, 'hello, world'))
+    test_eq((len(ids) <= 12, made.decode(ids)), (True, 'hello, world'))
+    # a token has about as many characters as an English one's
+    text = make_text(1500)
+    share = len(text) / len(make_tokenizer(1000, 2000)(text)['input_ids'])
+    assert 3 < share < 6, share
     ends = make_tokenizer(500, 512, ends=True)
     pair = ends('ab', 'c')['input_ids']
     test_eq([ends.convert_ids_to_tokens(pair)[i] for i in (0, 3, -1)], ['<cls>', '<sep>', '<sep>'])
