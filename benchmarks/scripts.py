@@ -82,7 +82,7 @@ def read_table(text):
     return {name: rest for name, *rest in rows}
 
 
-# Copies in other people's repositories, of transformers 4.48; they need transformers 4.49 and accelerate 0.34,
+# Copies in other repositories, of transformers 4.48; they need transformers 4.49 and accelerate 0.34,
 # and run only if named by --only.
 COPIES = """
 transformers run_clm | 6.7960_GPT2 | . | rtx3090 | run_clm.py --model_name_or_path openai-community/gpt2 \
