@@ -107,6 +107,7 @@ class ScriptRun:
             ended=self.ended,
             error=self.error,
             peak=self.trace.peak,
+            reserved=self.reserved,
             peak_in=self.phase_at(self.trace.peak_event),
             cards={
                 r.profile.name: dict(fits=r.fits, allocated=r.allocated, reserved=r.reserved, total=r.total)
