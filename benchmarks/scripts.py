@@ -19,10 +19,17 @@ from memtrain.core import GIB, format_size, load_result, progress, save_result
 
 # GiB that an author reports as reserved, on the card that is named
 REPORTED = {'LLMs-from-scratch 00_orig': 26.2617}
+# Seconds of a step that authors report: tokens of a step by tokens a second; iteration time after torch.compile
+REPORTED_SECONDS = {
+    'LLMs-from-scratch 00_orig': 8 * 1024 / 12525,
+    'LLMs-from-scratch 01_opt': 32 * 1024 / 142156,
+    'nanoGPT bench': 0.135,
+}
 
 # name | repository | folder in it, to run in | card | words behind it
 SCRIPTS = """
 nanoGPT train_gpt2 | nanoGPT | . | a100 | train.py config/train_gpt2.py
+nanoGPT bench | nanoGPT | . | a100 | bench.py
 LLMs-from-scratch 00_orig | LLMs-from-scratch | ch05/10_llm-training-speed | a100 | 00_orig.py
 LLMs-from-scratch 01_opt | LLMs-from-scratch | ch05/10_llm-training-speed | a100 | 01_opt_single_gpu.py
 LLMs-from-scratch 02_ddp | LLMs-from-scratch | ch05/10_llm-training-speed | a100 | 02_opt_multi_gpu_ddp.py
@@ -137,6 +144,8 @@ def run_one(name, clones):
         peak=found['peak'],
         reserved=found['reserved'],
         reported=REPORTED.get(name),
+        seconds=next(iter(found['seconds'].values()), None),
+        reported_seconds=REPORTED_SECONDS.get(name),
         steps=found['steps'],
         ended=found['ended'],
         assumed=len(found['assumed']),

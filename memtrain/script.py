@@ -23,6 +23,7 @@ from .allocator import Reserved, reserve
 from .core import MemtrainError, check_whole, format_size
 from .devices import DEVICES, Device, find_device
 from .measure import Block, Trace
+from .plan import LAUNCH_SECONDS, REACHED
 from .remedies import REMEDIES
 from .stage import is_installed
 
@@ -46,6 +47,9 @@ class ScriptRun:
     clips: int = 0  # times that the norm of gradients was limited
     changed: list[str] = field(default_factory=list)  # lines to write, of the remedy that was asked for
     flags: dict[str, int] = field(default_factory=dict)  # of its command line: batches, accumulation
+    # of the last step's kernels: operations, bytes that they read and write, whether in 16 bits, how many
+    work: list[tuple[int, int, bool, int]] = field(default_factory=list)
+    tf32: bool = False  # whether products of float32 were allowed to round
     seconds: float = 0.0  # of this machine's time
 
     @property
@@ -75,6 +79,19 @@ class ScriptRun:
             if third[line] > second.get(line, 0) > first.get(line, 0)
         }
         return dict(sorted(grown.items(), key=lambda item: -item[1]))
+
+    def predict_seconds(
+        self,
+        card: Device,  # with the rates of its data sheet
+    ) -> tuple[float, float]:  # at full rates; at the share of them that programs get, and started one by one
+        "The time of a step, from what its kernels compute and move; without data loading and other cards"
+        rounded = card.bf16 / 2 if self.tf32 else card.fp32
+        limit = sum(
+            n * max(flops / (card.bf16 if small else rounded), moved / card.bandwidth)
+            for flops, moved, small, n in self.work
+        )
+        launches = sum(n for *_, n in self.work)
+        return limit, limit / REACHED + launches * LAUNCH_SECONDS
 
     def phase_at(
         self,
@@ -118,6 +135,11 @@ class ScriptRun:
             by_line={f'{file}:{line}': n for (file, line), n in self.by_line.items()},
             grows={f'{file}:{line}': n for (file, line), n in self.grows.items()},
             steps=len(self.marks),
+            seconds={
+                r.profile.name: self.predict_seconds(r.profile)
+                for r in self.cards
+                if r.profile.fp32 and r.profile.bandwidth
+            },
             notes=self.notes,
             assumed=self.assumed,
             written=self.written,
@@ -203,6 +225,15 @@ def _sum_modules(trace):
     return sorted(sums.items(), key=lambda item: -item[1])
 
 
+def _tell_time(run):
+    for card in [r.profile for r in run.cards if r.profile.fp32 and r.profile.bandwidth]:
+        if run.work:
+            limit, likely = run.predict_seconds(card)
+            flops = sum(n * flops for flops, _, _, n in run.work)
+            used = f'{flops / likely / card.bf16:.0%} to {flops / limit / card.bf16:.0%} of its bf16 rate'
+            yield f'A step takes {limit:.3g} to {likely:.3g} s on {card.name}, by arithmetic: {used}'
+
+
 def _tell(run):
     "The lines that the command prints"
     if run.error:
@@ -218,6 +249,7 @@ def _tell(run):
     if len(run.cards) == 1 and not run.fits:
         yield f'  {run.failure(run.cards[0])[1]}'
     yield from _tell_peak(run)
+    yield from _tell_time(run)
     for at, size in [*run.grows.items()][:_TOP]:
         yield f'Each step leaves {format_size(size)} more, asked for at {_short(at, run.script)}'
     if run.assumed:
@@ -255,6 +287,8 @@ def _ask(request, folder, told):
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # torch makes this folder when it is imported, before anything is diverted
+            env=os.environ | dict(TORCHINDUCTOR_CACHE_DIR=str(folder / 'inductor')),
         )
         try:
             started = time.perf_counter()
@@ -275,7 +309,9 @@ def _ask(request, folder, told):
     return json.loads(answer.read_text(encoding='utf-8'))
 
 
-_ANSWERED = 'ended error marks notes assumed written operations backwards clips changed flags'.split()
+_ANSWERED = (
+    'ended error marks notes assumed written operations backwards clips changed flags work tf32'.split()
+)
 
 
 def _read_trace(answer):

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.flop_counter import flop_registry
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import MIB, MemtrainError
@@ -377,6 +378,10 @@ def _bytes_asked(args, kwargs):
     return count * (kwargs.get('dtype') or torch.get_default_dtype()).itemsize
 
 
+# they make no kernel run: memory is asked for, or a value is read
+_NO_KERNEL = {f'aten::{name}' for name in 'empty empty_strided empty_like new_empty detach'.split()}
+
+
 class _Stage(Tracer):
     "The tracer of a script: tensors of the host stay real, the card's are fake"
 
@@ -385,6 +390,7 @@ class _Stage(Tracer):
     def __init__(self, *args):
         super().__init__(*args)
         self.now = self.most = self.seen = 0  # bytes; of the step that runs; operations
+        self.work = Counter()  # (operations, bytes, whether of 16 bits) of kernels of the step to how many
 
     def alloc(self, key, size, op, category):
         "As `Tracer`'s; a running sum is what the script is told"
@@ -397,6 +403,22 @@ class _Stage(Tracer):
         if (i := self.builder.live.get(key)) is not None:
             self.now -= self.builder.blocks[i].size
         super().free(key)
+
+    def watch(self, func, args, kwargs, out):
+        "As `Tracer`'s; what the kernel computes and moves is counted"
+        super().watch(func, args, kwargs, out)
+        results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and on_cuda(t)]
+        if func.is_view or func._schema.name in _NO_KERNEL:
+            return
+        operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and on_cuda(t)]
+        if not operands and not results:
+            return
+        written = [a for place, a in zip(func._schema.arguments, args) if place.is_write]
+        moved = [*operands, *results, *(t for t in tree_leaves(written) if isinstance(t, torch.Tensor))]
+        count = flop_registry.get(func._overloadpacket)
+        flops = count(*args, **kwargs, out_val=out) if count else 0
+        small = bool(operands) and operands[-1].itemsize <= 2
+        self.work[int(flops), sum(t.numel() * t.itemsize for t in moved), small] += 1
 
     def used(self, reset=False):
         "Bytes in use now, and the most since the last reset"
@@ -589,9 +611,17 @@ class _Repeats:
     def __init__(self, tracer, told):
         self.tracer, self.told, self.call, self.seen = tracer, told, torch.nn.Module.__call__, {}
         self.inside = False
+        self.open, self.shares = None, {}  # of a call: the work before it; what calls of a kind came to
+
+    def close(self):
+        "The work since the last call that was simulated is that call's: its backward pass, too"
+        if self.open:
+            key, before = self.open
+            self.shares[key], self.open = self.tracer.work - before, None
 
     def forget(self):
         "What was found before an optimizer's step isn't true behind it"
+        self.close()
         self.seen.clear()
 
     def __call__(self, module, *args, **kwargs):
@@ -600,13 +630,15 @@ class _Repeats:
         leaves, grad = tree_leaves((args, kwargs)), torch.is_grad_enabled()
         key = id(module), module.training, grad, torch.is_autocast_enabled('cpu'), *map(_shape, leaves)
         before = self.seen.setdefault(key, [])
+        self.close()
         # the last one began with as much on the card as this one: with all gradients there, say; so it also
         # left as much
         now = self.tracer.now
         if before and before[0] == now and before[1] is not None:
             self.told('calls of the model that repeat themselves were simulated once')
+            self.tracer.work.update(self.shares.get(key, {}))
             return tree_map_only(_Kept, _Kept.again, before[1])
-        self.inside = True
+        self.inside, self.open = True, (key, self.tracer.work.copy())
         try:
             out = self.call(module, *args, **kwargs)
         finally:
@@ -664,6 +696,7 @@ class _Run:
 
     def __init__(self, asked):
         self.asked, self.notes, self.steps = asked, Counter(), Counter()
+        self.work = Counter()  # of the last step that was done
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
         self.optimizers, self.names = 0, {}
         self.backwards, self.clips, self.changed, self.flags = 0, 0, Counter(), {}
@@ -726,6 +759,7 @@ class _Run:
     def end_step(self):
         "A step of all optimizers is done: is that enough?"
         self.repeats.forget()
+        self.work, self.tracer.work = self.tracer.work, Counter()
         self.marks.append(self.tracer.builder.events)
         self.peaks.append(self.tracer.most)
         self.tracer.most = self.tracer.now
@@ -763,6 +797,8 @@ class _Run:
             clips=self.clips,
             changed=list(self.changed),
             flags=self.flags,
+            work=[[*kernel, n] for kernel, n in self.work.items()],
+            tf32=torch.backends.cuda.matmul.allow_tf32,
         )
         sys.stdout.flush()
         sys.stderr.flush()

@@ -492,3 +492,41 @@ def test_advice_leaves_out_what_the_script_has_and_what_would_be_wrong():
             find_advice(run, script, gpu='6gb')
         asked = {name for call in again.call_args_list for name in call.kwargs['remedies']}
         test_eq(set(REMEDIES) - asked, {'step in backward'})
+
+# %% ../nbs/proofs/script.ipynb #5de5b409
+_PRODUCT = """
+import torch
+weight = torch.zeros(4096, 4096, device='cuda', dtype=torch.bfloat16, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+while True:
+    for _ in range(PASSES):
+        x = torch.zeros(8192, 4096, device='cuda', dtype=torch.bfloat16)
+        (x @ weight).backward(x)
+    optimizer.step()
+"""
+
+
+def test_a_step_takes_what_its_products_take():
+    once = run_text(_PRODUCT.replace('PASSES', '1'), gpu='a100')
+    card = once.cards[0].profile
+    products = 2 * 2 * 8192 * 4096 * 4096  # forward, and the gradient of the weight
+    test_eq(sum(n * flops for flops, _, _, n in once.work), products)
+    limit, likely = once.predict_seconds(card)
+    assert products / card.bf16 < limit < 1.5 * products / card.bf16, limit
+    assert 2 * limit < likely
+    assert 'A step takes' in str(once) and list(once.to_dict()['seconds']) == ['a100']
+    twice = run_text(_PRODUCT.replace('PASSES', '2'), gpu='a100')
+    test_eq(sum(n * flops for flops, _, _, n in twice.work), 2 * products)
+    # of a size without a data sheet no time is known
+    assert 'A step takes' not in str(run_text(_PRODUCT.replace('PASSES', '1'), gpu='24gb'))
+
+
+def test_skipped_calls_take_the_time_of_those_that_were_simulated():
+    loop = _PLAIN.replace('LAST', 'pass').replace('range(100)', 'range(4)')
+    body = loop.replace('    loss.backward()', '    for _ in range(MORE): model(x)\n    loss.backward()')
+
+    def flops(more):
+        return sum(n * flops for flops, _, _, n in run_text(body.replace('MORE', str(more)), gpu='a100').work)
+
+    one_call = 2 * 2 * 256 * 512 * 2048
+    test_eq(flops(20) - flops(10), 10 * one_call)
