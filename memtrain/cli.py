@@ -1351,6 +1351,7 @@ class _Simulate:
     chars: int = 1500  # of a text that stands in
     pixels: int = 500  # of an image that stands in, in width and height
     snapshot: str | None = None  # file to write for pytorch.org/memory_viz, such as step.pickle
+    report: str | None = None  # HTML file to write, to look at and zoom
     json: bool = False  # print JSON, which --compare takes, instead of words
     budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
     compare: str | None = None  # what --json printed before; exit status 3 if the peak is higher now
@@ -1363,11 +1364,14 @@ class _Simulate:
         "Simulate, and print what came of it"
         from memtrain.measure import export_memory_viz
         from memtrain.script import simulate_script
+        from memtrain.step_report import write_step_report
 
         if not self.script and not self.module:
             raise MemtrainError(
                 'no script is named', 'memtrain simulate SCRIPT, or memtrain simulate -m MODULE'
             )
+        if self.report:
+            check_output('report', self.report)
         before = self._read_peak()
         budget = None if self.budget is None else parse_size(self.budget)
         stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
@@ -1386,6 +1390,9 @@ class _Simulate:
         if self.snapshot:
             export_memory_viz(run.trace, self.snapshot)
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)
+        if self.report:
+            write_step_report(run, self.report)
+            print(f'Report: {self.report}, for a browser', file=sys.stderr)
         if run.error:
             return 1
         reserved, status = max(r.reserved for r in run.cards), 0 if run.fits else 3
