@@ -135,7 +135,7 @@ def run_one(name, clones):
     return row | dict(
         fits=only['fits'],
         peak=found['peak'],
-        reserved=only['reserved'],
+        reserved=found['reserved'],
         reported=REPORTED.get(name),
         steps=found['steps'],
         ended=found['ended'],

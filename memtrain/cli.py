@@ -1352,6 +1352,7 @@ class _Simulate:
     pixels: int = 500  # of an image that stands in, in width and height
     snapshot: str | None = None  # file to write for pytorch.org/memory_viz, such as step.pickle
     report: str | None = None  # HTML file to write, to look at and zoom
+    advise: bool = False  # simulate again with other settings, and say what helps, with the lines to write
     json: bool = False  # print JSON, which --compare takes, instead of words
     budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
     compare: str | None = None  # what --json printed before; exit status 3 if the peak is higher now
@@ -1363,7 +1364,7 @@ class _Simulate:
     ) -> int:  # exit status: 0 if a card holds it, 3 if none does, 1 for an error of the script
         "Simulate, and print what came of it"
         from memtrain.measure import export_memory_viz
-        from memtrain.script import simulate_script
+        from memtrain.script import find_advice, simulate_script
         from memtrain.step_report import write_step_report
 
         if not self.script and not self.module:
@@ -1375,18 +1376,15 @@ class _Simulate:
         before = self._read_peak()
         budget = None if self.budget is None else parse_size(self.budget)
         stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
-        run = simulate_script(
-            self.module or self.script,
-            self.theirs,
-            self.gpu,
-            module=bool(self.module),
-            stand_in=stand_in,
-            told=_tell_seconds,
-            **how,
-        )
+        what = self.module or self.script, self.theirs
+        how |= dict(gpu=self.gpu, module=bool(self.module), stand_in=stand_in, told=_tell_seconds)
+        run = simulate_script(*what, **how)
         if sys.stderr.isatty():
             print('\r', end='', file=sys.stderr)
         print(json.dumps(run.to_dict(), indent=1) if self.json else run)
+        if self.advise and not run.error and not self.json:
+            print('What would help, simulated:')
+            print('\n'.join(a.tell(run) for a in find_advice(run, *what, **how)) or '  nothing that is known')
         if self.snapshot:
             export_memory_viz(run.trace, self.snapshot)
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)

@@ -12,8 +12,8 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'isolate', 'per
 # script: when enough optimizer steps are done, the hook behind the step delivers what was seen and ends the
 # process, so that neither `finally` nor `except BaseException` nor atexit of the script runs. It costs what
 # simulating the steps costs, about 0.3 ms an operation, and what importing the script's libraries costs.
-import builtins, contextlib, errno, functools, importlib.machinery, io, json, os, pathlib, runpy, shutil
-import socket, subprocess, sys, traceback, weakref
+import argparse, builtins, contextlib, errno, functools, importlib.machinery, io, json, os, pathlib
+import runpy, shutil, socket, subprocess, sys, traceback, weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import MIB, MemtrainError
 from .cuda import STAND_IN, on_cuda
+from .remedies import REMEDIES, UPDATING
 from .stand_ins import Idle, Shapes, changes_for, list_files, make_file, stand_for_web
 from .simulate import RealImports, Tracer, Values, find_callers, finish, kernels_of, simulated
 
@@ -665,6 +666,7 @@ class _Run:
         self.asked, self.notes, self.steps = asked, Counter(), Counter()
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
         self.optimizers, self.names = 0, {}
+        self.backwards, self.clips, self.changed, self.flags = 0, 0, Counter(), {}
 
     def told(self, line):
         "A note for the reader"
@@ -672,6 +674,8 @@ class _Run:
 
     def stepped(self, optimizer, *_):
         "An optimizer has made a step; several, as of a GAN, count when each has"
+        if UPDATING:
+            return
         self.steps[id(optimizer)] += 1
         if len(set(self.steps.values())) == 1:
             self.end_step()
@@ -680,6 +684,7 @@ class _Run:
         "`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's"
 
         def instead(*args, **kwargs):
+            self.backwards += 1
             backward(*args, **kwargs)
             if not self.optimizers:
                 self.end_step()
@@ -692,6 +697,29 @@ class _Run:
         def instead(optimizer, *args, **kwargs):
             self.optimizers += 1
             init(optimizer, *args, **kwargs)
+
+        return instead
+
+    def clipped(self, clip):
+        "`clip_grad_norm_`, which is counted"
+
+        def instead(*args, **kwargs):
+            self.clips += 1
+            return clip(*args, **kwargs)
+
+        return instead
+
+    def parsed(self, parse):
+        "`ArgumentParser.parse_known_args`; flags about batches and their accumulation are remembered"
+
+        def instead(parser, *args, **kwargs):
+            found = parse(parser, *args, **kwargs)
+            for action in parser._actions:
+                value = getattr(found[0], action.dest, None)
+                names = [s for s in action.option_strings if s.startswith('--')]
+                if type(value) is int and names and ('batch' in names[0] or 'accum' in names[0]):
+                    self.flags[names[0]] = value
+            return found
 
         return instead
 
@@ -731,6 +759,10 @@ class _Run:
             assumed=[[*place, n] for place, n in self.tracer.values.assumed.items()],
             written=sorted(self.overlay.written),
             steps=max(self.steps.values(), default=0),
+            backwards=self.backwards,
+            clips=self.clips,
+            changed=list(self.changed),
+            flags=self.flags,
         )
         sys.stdout.flush()
         sys.stderr.flush()
@@ -775,6 +807,10 @@ class _Run:
             self.follow_modules()
             register_optimizer_step_post_hook(self.stepped)
             torch.autograd.backward = self.went_backward(torch.autograd.backward)
+            torch.nn.utils.clip_grad_norm_ = self.clipped(torch.nn.utils.clip_grad_norm_)
+            argparse.ArgumentParser.parse_known_args = self.parsed(argparse.ArgumentParser.parse_known_args)
+            for name in self.asked['remedies']:
+                REMEDIES[name](lambda line: self.changed.update([line]))
             torch.optim.Optimizer.__init__ = self.made_optimizer(torch.optim.Optimizer.__init__)
             shapes = Shapes(**self.asked['stand_in']) if self.asked['stand_in'] is not None else None
             _Imports.changes = changes_for(shapes, self.told)

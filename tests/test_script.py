@@ -45,13 +45,15 @@ for step in range(1000):
 # %% ../nbs/proofs/script.ipynb #5ec15305
 import contextlib, json, os, signal, subprocess, sys, tempfile, time
 from functools import cache
+from unittest import mock
 from pathlib import Path
 
 from fastcore.test import test_eq, test_fail
 
 from memtrain.core import MIB, MemtrainError
 from memtrain.cli import main
-from memtrain.script import own_frame
+from memtrain.remedies import REMEDIES
+from memtrain.script import find_advice, own_frame, simulate_script
 from memtrain.simulate import simulate
 
 # %% ../nbs/proofs/script.ipynb #0f24e195
@@ -418,3 +420,75 @@ def test_ctrl_c_leaves_nothing():
         test_eq(process.returncode, 130)
         assert b'interrupted' in err, err
         test_eq(os.listdir(folder), ['forever.py'])
+
+# %% ../nbs/proofs/script.ipynb #d7b7da41
+_PLAIN = """
+import argparse, functools, torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+parser = argparse.ArgumentParser()
+parser.add_argument('--batch_size', type=int, default=8192)
+args = parser.parse_args()
+block = lambda: nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
+blocks = nn.Sequential(block(), block(), block())
+model = nn.Sequential(nn.Linear(64, 1024), blocks, nn.Linear(1024, 64)).cuda()
+# here
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(100):
+    x = torch.randn(args.batch_size, 64, device='cuda')
+    y = model(x)
+    loss = y.float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+_WRITTEN = {
+    'autocast': ('    y = model(x)', "    with torch.autocast('cuda', torch.bfloat16): y = model(x)"),
+    'checkpointing': (
+        '# here',
+        'for b in model[1]: b.forward = functools.partial(checkpoint, b.forward, use_reentrant=False)',
+    ),
+}
+
+
+def test_advice_is_what_the_script_holds_with_it():
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / 'train.py'
+        script.write_text(_PLAIN)
+        run = simulate_script(script, gpu='6gb')
+        found = {a.name: a for a in find_advice(run, script, gpu='6gb')}
+        assert all(a.reserved < run.reserved for a in found.values())
+        assert {*_WRITTEN, 'half the batch'} <= {*found}, [*found]
+        together = [*found.values()][-1]
+        assert ' + ' in together.name and together.reserved < found['checkpointing'].reserved
+        for name, (old, new) in _WRITTEN.items():
+            script.write_text(_PLAIN.replace(old, new))
+            test_eq(simulate_script(script, gpu='6gb').trace.peak, found[name].peak)
+        script.write_text(_PLAIN)
+        half = simulate_script(script, ['--batch_size', '4096'], gpu='6gb')
+        test_eq(
+            (half.trace.peak, found['half the batch'].lines),
+            (found['half the batch'].peak, ['--batch_size 4096']),
+        )
+
+# %% ../nbs/proofs/script.ipynb #ae67b1c2
+def test_advice_leaves_out_what_the_script_has_and_what_would_be_wrong():
+    clipped = _PLAIN.replace(
+        '    optimizer.step()', '    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    optimizer.step()'
+    )
+    written = clipped
+    for old, new in _WRITTEN.values():
+        written = written.replace(old, new)
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / 'train.py'
+        script.write_text(written)
+        run = simulate_script(script, gpu='6gb')
+        test_eq((run.clips, run.backwards), (len(run.marks), len(run.marks)))
+        # autocast is there already; a step in the backward pass would go before the clipping
+        test_eq(simulate_script(script, gpu='6gb', steps=1, remedies=('autocast',)).changed, [])
+        with mock.patch('memtrain.script.simulate_script') as again:
+            again.return_value.changed = []
+            find_advice(run, script, gpu='6gb')
+        asked = {name for call in again.call_args_list for name in call.kwargs['remedies']}
+        test_eq(set(REMEDIES) - asked, {'step in backward'})
