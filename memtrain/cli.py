@@ -1381,6 +1381,9 @@ class _Simulate:
         run = simulate_script(*what, **how)
         if sys.stderr.isatty():
             print('\r', end='', file=sys.stderr)
+        if self.report:
+            write_step_report(run, self.report)
+            print(f'Report: {self.report}, for a browser', file=sys.stderr)
         print(json.dumps(run.to_dict(), indent=1) if self.json else run)
         if self.advise and not run.error and not self.json:
             print('What would help, simulated:')
@@ -1388,9 +1391,6 @@ class _Simulate:
         if self.snapshot:
             export_memory_viz(run.trace, self.snapshot)
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)
-        if self.report:
-            write_step_report(run, self.report)
-            print(f'Report: {self.report}, for a browser', file=sys.stderr)
         if run.error:
             return 1
         reserved, status = max(r.reserved for r in run.cards), 0 if run.fits else 3

@@ -236,13 +236,14 @@ def _tell_cards(run):
     "A table of the cards; each is a button that draws its lines into the timeline"
     if not run.trace.blocks:
         return ''
+    needs = '' if all(card.fits for card in run.cards) else format_size(run.reserved)
     rows = []
     for i, card in enumerate(run.cards):
         outcome = '<span class="good">fits</span>'
         if not card.fits:
             file, line = own_frame(run.failure(card)[0])
             died = f'{run.phase_at(card.failed_at)}, at {_show_file(file, run.script)}:{line}'
-            outcome = f'<span class="bad">needs {format_size(run.reserved)}, dies in {_text(died)}</span>'
+            outcome = f'<span class="bad">needs {needs}, dies in {_text(died)}</span>'
         total, memory = format_size(card.total), format_size(card.profile.memory)
         sizes = format_size(card.allocated), format_size(card.reserved), f'{total} of {memory}'
         name = _text(card.profile.name)

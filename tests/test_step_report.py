@@ -319,6 +319,11 @@ def test_a_block_under_the_pointer_says_what_it_is():
             found.nothing = at(1, 16);
             ['pointerdown', 'pointerup'].forEach(type => fire(type, ...place(4, 13)));
             found.kept = at(5, 4);
+            ['pointerdown', 'pointerup', 'pointerleave'].forEach(type => fire(type, ...place(4, 4)));
+            found.other = detail();
+            ['pointerdown', 'pointerup', 'pointerleave'].forEach(type => fire(type, ...place(4, 4)));
+            found.released = detail();
+            ['pointerdown', 'pointerup'].forEach(type => fire(type, ...place(4, 13)));
             press('ArrowDown');
             found.below = detail();
             ''',
@@ -341,7 +346,9 @@ def test_a_block_under_the_pointer_says_what_it_is():
     ):
         assert part in found['activations'], (part, found['activations'])
     test_eq(found['tip'].split(), '256 MiB activations aten::mm, train.py:4'.split())
-    assert found['nothing'].startswith('Made the peak'), found['nothing']
+    for name in ('nothing', 'released'):
+        assert found[name].startswith('Made the peak'), found[name]
+    assert '512 MiB of weights' in found['other'], found['other']
     heads = [found[name].splitlines()[0] for name in ('kept', 'below', 'keys', 'next')]
     expected = '256 MiB of activations', '192 MiB of gradients', '512 MiB of weights', '192 MiB of gradients'
     test_eq(heads, [*expected])
