@@ -422,7 +422,7 @@ def test_ctrl_c_leaves_nothing():
         test_eq(os.listdir(folder), ['forever.py'])
 
 # %% ../nbs/proofs/script.ipynb #d7b7da41
-_PLAIN = """
+_FLAGGED = """
 import argparse, functools, torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -455,7 +455,7 @@ _WRITTEN = {
 def test_advice_is_what_the_script_holds_with_it():
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / 'train.py'
-        script.write_text(_PLAIN)
+        script.write_text(_FLAGGED)
         run = simulate_script(script, gpu='6gb')
         found = {a.name: a for a in find_advice(run, script, gpu='6gb')}
         assert all(a.reserved < run.reserved for a in found.values())
@@ -463,9 +463,9 @@ def test_advice_is_what_the_script_holds_with_it():
         together = [*found.values()][-1]
         assert ' + ' in together.name and together.reserved < found['checkpointing'].reserved
         for name, (old, new) in _WRITTEN.items():
-            script.write_text(_PLAIN.replace(old, new))
+            script.write_text(_FLAGGED.replace(old, new))
             test_eq(simulate_script(script, gpu='6gb').trace.peak, found[name].peak)
-        script.write_text(_PLAIN)
+        script.write_text(_FLAGGED)
         half = simulate_script(script, ['--batch_size', '4096'], gpu='6gb')
         test_eq(
             (half.trace.peak, found['half the batch'].lines),
@@ -474,7 +474,7 @@ def test_advice_is_what_the_script_holds_with_it():
 
 # %% ../nbs/proofs/script.ipynb #ae67b1c2
 def test_advice_leaves_out_what_the_script_has_and_what_would_be_wrong():
-    clipped = _PLAIN.replace(
+    clipped = _FLAGGED.replace(
         '    optimizer.step()', '    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    optimizer.step()'
     )
     written = clipped
