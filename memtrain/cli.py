@@ -1351,6 +1351,7 @@ class _Simulate:
     chars: int = 1500  # of a text that stands in
     pixels: int = 500  # of an image that stands in, in width and height
     snapshot: str | None = None  # file to write for pytorch.org/memory_viz, such as step.pickle
+    report: str | None = None  # HTML file to write, to look at and zoom
     advise: bool = False  # simulate again with other settings, and say what helps, with the lines to write
     json: bool = False  # print JSON, which --compare takes, instead of words
     budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
@@ -1364,11 +1365,14 @@ class _Simulate:
         "Simulate, and print what came of it"
         from memtrain.measure import export_memory_viz
         from memtrain.script import find_advice, simulate_script
+        from memtrain.step_report import write_step_report
 
         if not self.script and not self.module:
             raise MemtrainError(
                 'no script is named', 'memtrain simulate SCRIPT, or memtrain simulate -m MODULE'
             )
+        if self.report:
+            check_output('report', self.report)
         before = self._read_peak()
         budget = None if self.budget is None else parse_size(self.budget)
         stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
@@ -1377,6 +1381,9 @@ class _Simulate:
         run = simulate_script(*what, **how)
         if sys.stderr.isatty():
             print('\r', end='', file=sys.stderr)
+        if self.report:
+            write_step_report(run, self.report)
+            print(f'Report: {self.report}, for a browser', file=sys.stderr)
         print(json.dumps(run.to_dict(), indent=1) if self.json else run)
         if self.advise and not run.error and not self.json:
             print('What would help, simulated:')
