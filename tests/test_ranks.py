@@ -210,8 +210,8 @@ def hold(how, ranks):
         optimizer.step()
 
     step(), step()  # DDP makes its buffers anew after the first
-    # gloo's thread lets go of what it gathered when it comes to it (runLoop in ProcessGroupGloo.cpp), on a busy
-    # machine after the peak: the least of some steps is what a step needs
+    # gloo's thread lets go of what it gathered when it comes to it (runLoop in ProcessGroupGloo.cpp), on a
+    # busy machine after the peak: the least of some steps is what a step needs
     measured = []
     for _ in range(4):
         with track_memory(model, optimizer) as m:
