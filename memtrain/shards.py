@@ -145,8 +145,8 @@ class _Split:
                 os.fsync(f.fileno())
                 f.close()
         except BaseException:
-            # a full disk refuses once more what is still in memory; left to the garbage collector, Python 3.13
-            # prints that
+            # a full disk refuses once more what is still in memory; left to the garbage collector, that is
+            # printed by Python 3.13
             drop(*files.values())
             raise
         os.replace(self.file.name, temporary(dest, f'{name}.bin'))
