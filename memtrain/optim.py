@@ -162,7 +162,7 @@ def _generator(p, *key):
     "The generator of noise for the parameter `p` at `key`"
     if is_distributed(p):
         key += tuple(n for n, at in zip(p.device_mesh.get_coordinate(), p.placements) if at.is_shard())
-    seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest())
+    seed = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest(), 'big')
     return torch.Generator(p.device).manual_seed(seed)
 
 

@@ -552,6 +552,8 @@ class _Unpickler(pickle.Unpickler):
     "Reads the list of parts that torch.distributed.checkpoint pickles, and nothing that could run"
 
     def find_class(self, module, name):
+        if module == 'pathlib._local':  # where Python 3.13 keeps its paths; no other Python has the module
+            module = 'pathlib'
         # how Python 3.11.2 pickles a member of an enum
         if (module, name) == ('builtins', 'getattr'):
             return self._member

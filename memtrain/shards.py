@@ -133,16 +133,22 @@ class _Split:
             'sha256': self.digest.hexdigest(),
         }
         files = {'bin': self.file}
-        for suffix, data in (('idx', ends), ('key', b''.join(self.keys))):
-            if suffix == 'key' and not data:
-                continue
-            files[suffix] = open(temporary(dest, f'{name}.{suffix}'), 'wb')
-            files[suffix].write(data)
-            entry[f'{suffix}_sha256'] = hashlib.sha256(data).hexdigest()
-        for f in files.values():
-            f.flush()
-            os.fsync(f.fileno())
-            f.close()
+        try:
+            for suffix, data in (('idx', ends), ('key', b''.join(self.keys))):
+                if suffix == 'key' and not data:
+                    continue
+                files[suffix] = open(temporary(dest, f'{name}.{suffix}'), 'wb')
+                files[suffix].write(data)
+                entry[f'{suffix}_sha256'] = hashlib.sha256(data).hexdigest()
+            for f in files.values():
+                f.flush()
+                os.fsync(f.fileno())
+                f.close()
+        except BaseException:
+            # a full disk refuses once more what is still in memory; left to the garbage collector, that is
+            # printed by Python 3.13
+            drop(*files.values())
+            raise
         os.replace(self.file.name, temporary(dest, f'{name}.bin'))
         (dest / self.split).mkdir(exist_ok=True)
         self.file, self.done, self.chain, self.partial, self.mark = (

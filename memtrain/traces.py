@@ -491,7 +491,7 @@ class _Packer:
     """Plans units of traces into shards, and writes each when it is full; with `ahead`, the next one is
     planned meanwhile"""
 
-    thread = error = shard = None
+    thread = error = shard = put = None
 
     def __init__(self, folder, sources, load, tick=lambda n: None, ahead=False):
         self.folder, self.sources, self.plan = folder, sources, folder.plan
@@ -570,6 +570,7 @@ class _Packer:
 
     def put_down(self, shard, partial, units):
         "Write `shard`, and note it with the state behind it"
+        self.put = shard
         dest, main = self.folder.dest, f'{shard.name}.{"safetensors" if shard.files else "pkl"}'
         with open(temporary(dest, main), 'wb', buffering=0) as f:
             sha256 = self.copier.copy(shard.whole(self.copied.number(shard.head.name)), f.fileno())
@@ -583,6 +584,7 @@ class _Packer:
                 os.fsync(file.fileno())
                 entry[key], entry[f'{key}_bytes'] = f'{shard.name}.{suffix}', file.tell()
                 entry[f'{key}_sha256'] = file_sha256(file.name)
+        self.put = None
         old = self.state
         layers, classes = Counter(old['layers']), Counter(old['classes'])
         layers.update({str(layer): n for layer, n in shard.layers.items()})
@@ -639,7 +641,9 @@ class _Packer:
             self.settle()
         self.copier.close()
         self.copied.close()
-        drop(*self.heads, *(self.shard.files.values() if self.shard else ()))
+        # the one that fills, and one that couldn't be written
+        shards = [shard for shard in (self.shard, self.put) if shard]
+        drop(*self.heads, *(file for shard in shards for file in shard.files.values()))
 
 # %% ../nbs/experts/31_traces.ipynb #b2a8a68b
 def _outline(tensor):

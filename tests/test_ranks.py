@@ -210,8 +210,14 @@ def hold(how, ranks):
         optimizer.step()
 
     step(), step()  # DDP makes its buffers anew after the first
-    with track_memory(model, optimizer) as m:
-        step()
+    # gloo's thread lets go of what it gathered when it comes to it (runLoop in ProcessGroupGloo.cpp), on a
+    # busy machine after the peak: the least of some steps is what a step needs
+    measured = []
+    for _ in range(4):
+        with track_memory(model, optimizer) as m:
+            step()
+        measured.append(m)
+    m = min(measured, key=lambda m: m.peak)
     held, most = m.timeline[-1], m.timeline.max(0)
     return {
         **sizes,
@@ -243,7 +249,7 @@ def test_solution_what_ranks_hold_and_send():
 
 # %% ../nbs/proofs/ranks.ipynb #bbfcc8fa
 import functools, io, json, os, pickle, shutil, subprocess, sys, tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest.mock import patch
 import numpy as np
 import torch
@@ -571,6 +577,14 @@ def test_a_list_of_parts_runs_no_code():
         _Unpickler(io.BytesIO(pickle.dumps(Member(_MEM_FORMAT_ENCODING, 'TORCH_PRESERVE_FORMAT')))).load(),
         _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT,
     )
+    for module in ('pathlib', 'pathlib._local'):  # until Python 3.12 and from 3.14 on; in 3.13
+        written = f'c{module}\nPurePosixPath\n(Va\nVb\ntR.'.encode()
+        test_eq(_Unpickler(io.BytesIO(written)).load(), PurePosixPath('a/b'))
+        test_fail(
+            _Unpickler(io.BytesIO(f'c{module}\nos\n.'.encode())).load,
+            exc=pickle.UnpicklingError,
+            contains='it names pathlib.os',
+        )
     test_fail(
         _Unpickler(io.BytesIO(pickle.dumps(Member(torch.Size, 'numel')))).load,
         exc=pickle.UnpicklingError,

@@ -73,6 +73,7 @@ def test_solution_six_files_and_a_careless_copy_is_noticed():
 # %% ../nbs/proofs/shards.ipynb #211f139d
 import contextlib, hashlib, json, os, pickle, shutil, subprocess, sys, tempfile, timeit
 from pathlib import Path
+from unittest.mock import patch
 import numpy as np, torch, zstandard
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
@@ -600,6 +601,25 @@ def test_an_interruption_while_a_shard_is_published_leaves_nothing_that_opens():
                 write_docs(Path(d) / 'x', [('train', [1] * 20)], resume=True)
             test_eq(TokenShards(Path(d) / 'x')[:].tolist(), [1] * 20 + [0])
             shutil.rmtree(Path(d) / 'x')
+
+# %% ../nbs/proofs/shards.ipynb #5d1c0a7e
+def test_a_shard_that_cannot_be_written_leaves_no_file_open():
+    opened = []
+
+    def remember(*args):
+        opened.append(open(*args))
+        return opened[-1]
+
+    def full(fd, real=os.fsync):
+        if any(not f.closed and f.fileno() == fd for f in opened):
+            raise OSError(28, 'No space left on device')
+        real(fd)
+
+    with tempfile.TemporaryDirectory() as d:
+        with patch('memtrain.shards.open', remember, create=True), patch('os.fsync', full):
+            test_fail(lambda: write_docs(Path(d) / 'x', [('train', [1] * 20)]), exc=OSError, contains='space')
+        test_eq([f.name for f in opened if not f.closed], [])
+        assert len(opened) > 1 and not (Path(d) / 'x').exists(), opened
 
 # %% ../nbs/proofs/shards.ipynb #6ef99093
 def test_an_unfinished_folder_never_opens():

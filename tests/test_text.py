@@ -349,7 +349,8 @@ def test_text_and_code_pass_the_filter():
         (p.name, find_fault(text, text.encode())) for p in sources for text in read_all(p) if text.strip()
     ]
     test_eq([f for f in found if f[1]], [])
-    assert len(found) > 200
+    # but for empty ones
+    assert len(found) > 0.9 * len(sources) > 50, (len(found), len(sources))
     for text in (
         '天地玄黃宇宙洪荒' * 100,
         'שלום עולם ' * 100,

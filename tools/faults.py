@@ -176,9 +176,15 @@ class Faults:
             text.mode = mode
             return text
 
-        import builtins
+        import builtins, pathlib
 
         io.open = builtins.open = open_file
+        # Python 3.10's paths took these when pathlib was imported
+        if accessor := getattr(pathlib, "_normal_accessor", None):
+            accessor.open = open_file
+            for k in BY_PATH:
+                if hasattr(accessor, k):
+                    setattr(accessor, k, getattr(os, k))
 
 
 real: dict[str, Callable] = {}
