@@ -19,7 +19,7 @@ from memtrain.core import GIB, format_size, load_result, progress, save_result
 
 # GiB that an author reports as reserved, on the card that is named
 REPORTED = {'LLMs-from-scratch 00_orig': 26.2617}
-# Seconds of a step that authors report: tokens of a step by tokens a second; iteration time after torch.compile
+# Seconds of a step that authors report: its tokens by tokens a second, or the time of an iteration, compiled
 REPORTED_SECONDS = {
     'LLMs-from-scratch 00_orig': 8 * 1024 / 12525,
     'LLMs-from-scratch 01_opt': 32 * 1024 / 142156,
