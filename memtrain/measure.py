@@ -127,8 +127,13 @@ def measure_command(
             while process.poll() is None:
                 peak = max(peak, look(process.pid))
                 if timeout and time.perf_counter() - started > timeout:
-                    for p in [*psutil.Process(process.pid).children(recursive=True), process]:
-                        p.kill()
+                    tree = psutil.Process(process.pid)
+                    tree.suspend()  # so that it starts no more of them meanwhile
+                    below = tree.children(recursive=True)
+                    for p in [*below, tree]:
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            p.kill()
+                    psutil.wait_procs(below, timeout=1)  # seconds; a killed process ends when its turn comes
                     raise MemtrainError(
                         f'{argv[0]}: still running after {timeout:g} s, killed',
                         f'give it a longer {option("timeout")}',
