@@ -238,6 +238,62 @@ def test_ranks_hold_buckets_and_repetition_is_not_simulated():
     assert 0 <= ranked.trace.peak - alone.trace.peak - weights <= 2048, ranked.trace.peak - alone.trace.peak
     assert any('2 ranks' in note for note in ranked.notes), ranked.notes
 
+# %% ../nbs/proofs/script.ipynb #9d688a0b
+_SHARDED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group('nccl')
+model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(100):
+    x = torch.randn(64, 1024, device='cuda')
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    del x
+"""
+
+
+def test_a_rank_holds_its_shards():
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def build():
+        model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()
+        mesh = init_device_mesh('cuda', (2,))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    def step(model, optimizer):
+        x = torch.randn(64, 1024, device='cuda')
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    run = run_text(_SHARDED, gpu='a100', nproc=2)
+    test_eq((run.error, len(run.marks)), (None, 3))
+    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=2)
+    try:
+        expected = simulate(build, lambda params: torch.optim.AdamW(params, lr=1e-3), step, 'a100')
+    finally:
+        dist.destroy_process_group()
+    test_eq(run.trace.peak, expected.peak)
+    # four layers of 4 MiB, of which each rank has a half
+    test_eq(run.trace.by_category['weights'], 4 * 4 * MIB // 2)
+    more = run_text(_SHARDED, gpu='a100', nproc=4)
+    test_eq(more.trace.by_category['weights'], 4 * 4 * MIB // 4)
+
 # %% ../nbs/proofs/script.ipynb #506ff1ea
 _TRAINER = '''
 import torch
