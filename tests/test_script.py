@@ -327,6 +327,49 @@ def test_a_trainer_with_made_up_data_comes_to_a_verdict():
         assert part in told, (part, told)
     assert any(name.endswith('out') for name in run.written), run.written
 
+# %% ../nbs/proofs/script.ipynb #2594bd52
+_PACKED = """
+import sys, torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+packed = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4', bnb_4bit_use_double_quant=DOUBLE)
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], quantization_config=packed)
+head = model.get_output_embeddings().weight.requires_grad_(True)
+optimizer = torch.optim.SGD([head], lr=0.1)
+ids = torch.zeros(1, 32, dtype=torch.long, device='cuda')
+for step in range(3):
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_weights_of_four_bits_are_packed_and_their_scales_too():
+    try:
+        import bitsandbytes, transformers
+    except ImportError:
+        return print('not tried: transformers and bitsandbytes are not installed')
+    sizes = dict(hidden_size=512, intermediate_size=2048, num_hidden_layers=2, num_attention_heads=8)
+    config = transformers.LlamaConfig(vocab_size=1000, tie_word_embeddings=False, dtype='bfloat16', **sizes)
+    packed = 2 * (4 * 512 * 512 + 3 * 512 * 2048)
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+
+        def loaded(double):
+            run = run_text(_PACKED.replace('DOUBLE', str(double)), folder, gpu='a100', steps=2)
+            test_eq(run.error, None)
+            line = next(
+                n for (file, line), n in run.by_line.items() if file.endswith('train.py') and line == 6
+            )
+            return run.trace.by_category['weights'], line
+
+        (weights, plain), (same, nested) = loaded(False), loaded(True)
+    # two a byte, and the rest in bfloat16: embedding, head, norms; and two buffers of rotary positions
+    test_eq((weights, same), (packed // 2 + 2 * (2 * 1000 * 512 + 5 * 512) + 2 * 512, weights))
+    # 14 layers' sums are rounded up to 512 bytes
+    saved = 3 * packed // 64 - 4 * packed // 64 // 256
+    assert abs(plain - nested - saved) < 14 * 3 * 1024, (plain, nested, saved)
+
 # %% ../nbs/proofs/script.ipynb #05407ce8
 _BAD = '''
 import atexit, glob, os, pathlib, random, shutil, socket, subprocess, sys, tempfile, torch
