@@ -44,7 +44,7 @@ for step in range(1000):
 
 # %% ../nbs/proofs/script.ipynb #5ec15305
 import contextlib, json, os, signal, subprocess, sys, tempfile, time
-from functools import cache
+from functools import cache, partial
 from unittest import mock
 from pathlib import Path
 
@@ -510,7 +510,10 @@ def test_ctrl_c_leaves_nothing():
         )
         env = os.environ | dict(TMPDIR=folder)
         line = [sys.executable, '-m', 'memtrain', 'simulate', str(path)]
-        process = subprocess.Popen(line, cwd=folder, env=env, stderr=subprocess.PIPE, start_new_session=True)
+        # who runs tests in a shell's background has children that ignore Ctrl-C
+        heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        how = dict(env=env, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heard)
+        process = subprocess.Popen(line, cwd=folder, **how)
         deadline = time.monotonic() + 120
         while not [*Path(folder).glob('memtrain_*/files/**/begun')] and time.monotonic() < deadline:
             time.sleep(0.1)
