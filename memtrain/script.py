@@ -397,6 +397,11 @@ class Advice:
     reserved: int  # bytes reserved, if there were no end to the card
     cards: list[Reserved]  # as of the run
 
+    def to_dict(self) -> dict:
+        "For JSON"
+        fits = {r.profile.name: r.fits for r in self.cards}
+        return dict(name=self.name, lines=self.lines, peak=self.peak, reserved=self.reserved, fits=fits)
+
     def tell(
         self,
         run: ScriptRun,  # as it is without the change
