@@ -17,6 +17,9 @@ from pathlib import Path
 
 from memtrain.core import GIB, format_size, load_result, progress, save_result
 
+# of these also what would help
+ADVISED = ('LLMs-from-scratch 00_orig',)
+
 # GiB that an author reports as reserved, on the card that is named
 REPORTED = {'LLMs-from-scratch 00_orig': 26.2617}
 # Seconds of a step that authors report: its tokens by tokens a second, or the time of an iteration, compiled
@@ -113,6 +116,13 @@ def run_one(name, clones):
     at = ['git', '-C', str(clones / repository), 'log', '-1', '--format=%h %cs']
     commit = subprocess.run(at, capture_output=True, text=True, check=True).stdout.split()
     command = [sys.executable, '-m', 'memtrain', 'simulate', '--gpu', card, '--stand_in', '--json']
+    if name in ADVISED:  # its cost isn't that of one simulation
+        advised = subprocess.run(
+            [*command, '--advise', *words.split()], cwd=where, capture_output=True, text=True, check=False
+        )
+        advice = json.loads(advised.stdout)['advice']
+    else:
+        advice = []
     row = dict(name=name, repository=repository, commit=commit[0], date=commit[1], card=card, words=words)
     row['unread'] = name in read_table(UNREAD)
     # minGPT's project imports its package from the repository's folder
@@ -143,6 +153,7 @@ def run_one(name, clones):
         fits=only['fits'],
         peak=found['peak'],
         reserved=found['reserved'],
+        advice=advice,
         reported=REPORTED.get(name),
         seconds=next(iter(found['seconds'].values()), None),
         reported_seconds=REPORTED_SECONDS.get(name),

@@ -1384,18 +1384,24 @@ class _Simulate:
         if self.report:
             write_step_report(run, self.report)
             print(f'Report: {self.report}, for a browser', file=sys.stderr)
-        print(json.dumps(run.to_dict(), indent=1) if self.json else run)
-        if self.advise and not run.error and not self.json:
-            print('What would help, simulated:')
-            print('\n'.join(a.tell(run) for a in find_advice(run, *what, **how)) or '  nothing that is known')
+        if not self.json:
+            print(run, flush=True)
+        advice = find_advice(run, *what, **how) if self.advise and not run.error else []
+        if self.json:
+            print(json.dumps(run.to_dict() | dict(advice=[a.to_dict() for a in advice]), indent=1))
+        elif self.advise:
+            told = '\n'.join(a.tell(run) for a in advice) or '  nothing that is known here'
+            print(f'What would help, simulated:\n{told}')
         if self.snapshot:
             export_memory_viz(run.trace, self.snapshot)
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)
         if run.error:
             return 1
-        reserved, status = max(r.reserved for r in run.cards), 0 if run.fits else 3
-        if budget is not None and reserved > budget:
-            status = _fail(f'{format_size(reserved)} are reserved, more than the budget of {self.budget}', 3)
+        status = 0 if run.fits else 3
+        if budget is not None and run.reserved > budget:
+            status = _fail(
+                f'{format_size(run.reserved)} are reserved, more than the budget of {self.budget}', 3
+            )
         if before is not None and run.trace.peak > before:
             more = format_size(run.trace.peak - before)
             status = _fail(f'the peak is {more} higher than that of {self.compare}', 3)

@@ -50,7 +50,7 @@ class ScriptRun:
     # of the last step's kernels: operations, bytes that they read and write, whether in 16 bits, how many
     work: list[tuple[int, int, bool, int]] = field(default_factory=list)
     tf32: bool = False  # whether products of float32 were allowed to round
-    seconds: float = 0.0  # of this machine's time
+    took: float = 0.0  # seconds of this machine's time
 
     @property
     def fits(self) -> bool:
@@ -92,6 +92,12 @@ class ScriptRun:
         )
         launches = sum(n for *_, n in self.work)
         return limit, limit / REACHED + launches * LAUNCH_SECONDS
+
+    @property
+    def seconds(self) -> dict[str, tuple[float, float]]:  # by the name of a card
+        "What `predict_seconds` gives, of each card with a data sheet"
+        known = [r.profile for r in self.cards if self.work and r.profile.fp32 and r.profile.bandwidth]
+        return {card.name: self.predict_seconds(card) for card in known}
 
     def phase_at(
         self,
@@ -135,11 +141,7 @@ class ScriptRun:
             by_line={f'{file}:{line}': n for (file, line), n in self.by_line.items()},
             grows={f'{file}:{line}': n for (file, line), n in self.grows.items()},
             steps=len(self.marks),
-            seconds={
-                r.profile.name: self.predict_seconds(r.profile)
-                for r in self.cards
-                if r.profile.fp32 and r.profile.bandwidth
-            },
+            seconds=self.seconds,
             notes=self.notes,
             assumed=self.assumed,
             written=self.written,
@@ -226,12 +228,11 @@ def _sum_modules(trace):
 
 
 def _tell_time(run):
-    for card in [r.profile for r in run.cards if r.profile.fp32 and r.profile.bandwidth]:
-        if run.work:
-            limit, likely = run.predict_seconds(card)
-            flops = sum(n * flops for flops, _, _, n in run.work)
-            used = f'{flops / likely / card.bf16:.0%} to {flops / limit / card.bf16:.0%} of its bf16 rate'
-            yield f'A step takes {limit:.3g} to {likely:.3g} s on {card.name}, by arithmetic: {used}'
+    flops = sum(n * flops for flops, _, _, n in run.work)
+    for name, (limit, likely) in run.seconds.items():
+        rate = find_device(name).bf16
+        used = f'{flops / likely / rate:.0%} to {flops / limit / rate:.0%} of its bf16 rate'
+        yield f'A step takes {limit:.3g} to {likely:.3g} s on {name}, by arithmetic: {used}'
 
 
 def _tell(run):
@@ -260,7 +261,7 @@ def _tell(run):
     if run.written:
         some = ', '.join(os.path.relpath(f) for f in run.written[:4]) + (' …' if run.written[4:] else '')
         yield f'Written by the script, and gone: {some}'
-    yield f'{run.ended}; {run.operations:,} operations on the card, {run.seconds:.0f} s here'
+    yield f'{run.ended}; {run.operations:,} operations on the card, {run.took:.0f} s here'
 
 # %% ../nbs/reference/79_script.ipynb #6a4c287a
 def find_cards(
@@ -383,7 +384,7 @@ def simulate_script(
         trace,
         [reserve(trace, card, card.capacity) for card in cards],
         **{name: answer[name] for name in _ANSWERED},
-        seconds=time.perf_counter() - started,
+        took=time.perf_counter() - started,
     )
 
 # %% ../nbs/reference/79_script.ipynb #821d0b42
@@ -396,6 +397,13 @@ class Advice:
     peak: int  # bytes allocated
     reserved: int  # bytes reserved, if there were no end to the card
     cards: list[Reserved]  # as of the run
+    seconds: dict[str, tuple[float, float]]  # of a step, by card, as `ScriptRun.predict_seconds` gives them
+
+    def to_dict(self) -> dict:
+        "For JSON"
+        fits = {r.profile.name: r.fits for r in self.cards}
+        names = 'name lines peak reserved seconds'.split()
+        return {name: getattr(self, name) for name in names} | dict(fits=fits)
 
     def tell(
         self,
@@ -405,6 +413,7 @@ class Advice:
         fits = [new.profile.name for new, old in zip(self.cards, run.cards) if new.fits and not old.fits]
         now = f', and fits {", ".join(fits)}' if fits else ''
         saved = format_size(run.reserved - self.reserved)
+        now += ''.join(f'; a step {a:.3g} to {b:.3g} s on {card}' for card, (a, b) in self.seconds.items())
         return '\n'.join(
             [
                 f'  {self.name}: reserves {format_size(self.reserved)}, {saved} less{now}',
@@ -434,7 +443,9 @@ def find_advice(
         lines = [*new.changed, *([' '.join(words)] if words else [])]
         name = ' + '.join([*names, *(['half the batch'] if words else [])])
         helps = lines and not new.error and new.reserved < run.reserved
-        return Advice(name, lines, new.trace.peak, new.reserved, new.cards) if helps else None
+        if not helps:
+            return None
+        return Advice(name, lines, new.trace.peak, new.reserved, new.cards, new.seconds)
 
     with ThreadPoolExecutor(at_once) as pool:
         single = [(asked, a) for asked, a in zip(tried, pool.map(attempt, tried)) if a]
@@ -448,7 +459,7 @@ def find_advice(
     line = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # in the environment of the script'
     whole = reserve(run.trace, cards[0]).reserved
     if whole < run.reserved:
-        found.append(Advice('expandable segments', [line], run.trace.peak, whole, expanded))
+        found.append(Advice('expandable segments', [line], run.trace.peak, whole, expanded, run.seconds))
     return sorted(found, key=lambda a: -a.reserved)
 
 

@@ -22,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -429,7 +429,7 @@ class _Stage(Tracer):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, op = kwargs or {}, func._schema.name
-        if op.startswith(('prim::', 'profiler::')):
+        if op.startswith(('prim::', 'profiler::')) or any(map(is_traceable_wrapper_subclass_type, types)):
             return super().__torch_dispatch__(func, types, args, kwargs)
         leaves = tree_leaves((args, kwargs))
         fakes = [t for t in leaves if isinstance(t, FakeTensor)]
@@ -596,6 +596,7 @@ def _dress(tracer, told, ranks):
     FakeTensor.__array__ = lambda t, dtype=None, **_: t.numpy() if dtype is None else t.numpy().astype(dtype)
     read = FakeTensor.item
     FakeTensor.item = lambda t: _tell_float(read(t), tracer, t)
+    torch._C._get_accelerator = lambda *args: torch.device('cuda')  # FSDP's mesh is of these
     for name in ('_cuda_getCurrentRawStream', '_cuda_getDeviceCount'):
         setattr(torch._C, name, lambda *args, of=name: 1 if 'Count' in of else 0)
 

@@ -11,7 +11,7 @@ __all__ = ['known_config', 'Shapes', 'make_text', 'make_rows', 'make_tokenizer',
 # with it. Nothing is downloaded and nothing is written. A row has the columns that data sets of its kind
 # usually have (text, sentences with a label, messages, images); a tokenizer has the size of the vocabulary
 # that the model asks for.
-import io, json, os, pickle, re, string, sys
+import functools, io, json, os, pickle, re, string, sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,10 +145,11 @@ def _load_without_weights(told):
                     k: v for k, v in kwargs.items() if k in ('num_labels', 'trust_remote_code', 'use_cache')
                 }
                 config = auto.from_pretrained(config or name, **own)
-            if kwargs.get('quantization_config') is not None or kwargs.get('load_in_4bit'):
+            quantization = kwargs.get('quantization_config')
+            if quantization is not None and not getattr(quantization, 'load_in_4bit', False):
                 raise MemtrainError(
-                    'weights in fewer bits are not simulated for a script yet',
-                    'memtrain estimate --model FOLDER --load_in_4bit knows them',
+                    f'weights as {type(quantization).__name__} has them are not simulated',
+                    'BitsAndBytesConfig(load_in_4bit=True) is',
                 )
             dtype = dtype or torch_dtype or getattr(config, 'dtype', None)
             if isinstance(dtype, str):
@@ -156,8 +157,15 @@ def _load_without_weights(told):
             if kwargs.get('attn_implementation'):
                 config._attn_implementation = kwargs['attn_implementation']
             told(f'{name}: built from its configuration, without its weights')
-            model = cls._from_config(config, **({'dtype': dtype} if dtype else {})).eval()
-            if kwargs.get('device_map'):
+            make = functools.partial(cls._from_config, config, **({'dtype': dtype} if dtype else {}))
+            if quantization is None:
+                model = make().eval()
+            else:
+                from memtrain.weights import build_in_4bit
+
+                with torch.device('cuda'):
+                    model = build_in_4bit(make, quantization).eval()
+            if quantization is None and kwargs.get('device_map'):
                 model.to('cuda')
             found = dict(missing_keys=[], unexpected_keys=[], mismatched_keys=[], error_msgs=[])
             return (model, found) if kwargs.get('output_loading_info') else model

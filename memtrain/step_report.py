@@ -281,7 +281,7 @@ def _tell_notes(run):
         for title, lines in lists.items()
         if lines
     )
-    ended = f'{run.ended}; {run.operations:,} operations on the card, {run.seconds:.0f} s on this machine'
+    ended = f'{run.ended}; {run.operations:,} operations on the card, {run.took:.0f} s on this machine'
     return f'{told}<p class="quiet">{_text(ended)}</p>'
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['find_family', 'to_hf', 'from_hf', 'load_tensors', 'TrainedModel', 'load_run', 'read_run',
-           'export_model', 'to_tokenizers', 'OwnConfig', 'OwnModel', 'open_model']
+           'export_model', 'to_tokenizers', 'OwnConfig', 'OwnModel', 'build_in_4bit', 'open_model']
 
 # %% ../nbs/training/17_weights.ipynb #8cdebb9b
 # Three kinds of folders hold a model: a run of ours, an export in our own names, and what Hugging Face's
@@ -689,15 +689,15 @@ def _transformers():
             bars.enable_progress_bar()
 
 
-def _without_weights(transformers, known, how):
-    "A model of the config `known` whose weights nobody has read, with layers of 4 bits where `how` has them"
-    quantization = how.pop('quantization_config', None)
-    if quantization is None:
-        return transformers.AutoModelForCausalLM.from_config(known, **how)
-    bnb = import_module('bitsandbytes')
+def build_in_4bit(
+    make: Callable[[], nn.Module],  # gives a model of transformers
+    quantization: Any,  # a `BitsAndBytesConfig` with `load_in_4bit`
+) -> nn.Module:  # with weights of no value, on the device where a tensor is made now
+    "What `make` gives, its linear layers packed into 4 bits as `quantization` says, for a simulation"
+    bnb, transformers = import_module('bitsandbytes'), import_module('transformers')
     quantizer = transformers.quantizers.AutoHfQuantizer.from_config(quantization, pre_quantized=False)
     with _disable_current_modes(), torch.device('meta'):
-        model = transformers.AutoModelForCausalLM.from_config(known, **how)
+        model = make()
         quantizer.preprocess_model(model, device_map=None)
     packed = [m for m in model.modules() if isinstance(m, bnb.nn.Linear4bit)]
     for layer in packed:
@@ -707,12 +707,21 @@ def _without_weights(transformers, known, how):
     for layer in packed:
         shape, kind = torch.Size((layer.out_features, layer.in_features)), quantization.bnb_4bit_quant_type
         two_a_byte = torch.empty(-(-shape.numel() // 2), 1, dtype=torch.uint8)
-        scales = torch.empty(-(-shape.numel() // 64))  # one for each block of 64
+        blocks = -(-shape.numel() // 64)  # each has a scale
+        scales, nested = torch.empty(blocks), {}
+        if quantization.bnb_4bit_use_double_quant:  # a byte for a scale, and a scale for 256 of those
+            inner = bnb.functional.QuantState(
+                torch.empty(-(-blocks // 256)), code=torch.empty(256), blocksize=256, dtype=torch.float32
+            )
+            scales, nested = (
+                torch.empty(blocks, dtype=torch.uint8),
+                dict(offset=torch.empty(()), state2=inner),
+            )
         layer.weight = nn.Parameter(two_a_byte, requires_grad=False)
         layer.weight.quant_state = bnb.functional.QuantState(
-            scales, shape, torch.empty(16), 64, kind, torch.float32
+            scales, shape, torch.empty(16), 64, kind, torch.float32, **nested
         )
-        layer.weight.compress_statistics, layer.weight.quant_type = False, kind
+        layer.weight.compress_statistics, layer.weight.quant_type = bool(nested), kind
     return quantizer.postprocess_model(model)
 
 
@@ -756,7 +765,9 @@ def open_model(
         with explain_damage(folder, 'give the folder of a causal language model'):
             known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
             if empty:
-                model = _without_weights(transformers, known, how)
+                quantization = how.pop('quantization_config', None)
+                make = partial(transformers.AutoModelForCausalLM.from_config, known, **how)
+                model = make() if quantization is None else build_in_4bit(make, quantization)
             else:
                 read = transformers.AutoModelForCausalLM.from_pretrained
                 model = read(folder, local_files_only=True, use_safetensors=True, **how)

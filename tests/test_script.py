@@ -44,7 +44,7 @@ for step in range(1000):
 
 # %% ../nbs/proofs/script.ipynb #5ec15305
 import contextlib, json, os, signal, subprocess, sys, tempfile, time
-from functools import cache
+from functools import cache, partial
 from unittest import mock
 from pathlib import Path
 
@@ -238,6 +238,62 @@ def test_ranks_hold_buckets_and_repetition_is_not_simulated():
     assert 0 <= ranked.trace.peak - alone.trace.peak - weights <= 2048, ranked.trace.peak - alone.trace.peak
     assert any('2 ranks' in note for note in ranked.notes), ranked.notes
 
+# %% ../nbs/proofs/script.ipynb #9d688a0b
+_SHARDED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group('nccl')
+model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(100):
+    x = torch.randn(64, 1024, device='cuda')
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    del x
+"""
+
+
+def test_a_rank_holds_its_shards():
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def build():
+        model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()
+        mesh = init_device_mesh('cuda', (2,))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    def step(model, optimizer):
+        x = torch.randn(64, 1024, device='cuda')
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    run = run_text(_SHARDED, gpu='a100', nproc=2)
+    test_eq((run.error, len(run.marks)), (None, 3))
+    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=2)
+    try:
+        expected = simulate(build, lambda params: torch.optim.AdamW(params, lr=1e-3), step, 'a100')
+    finally:
+        dist.destroy_process_group()
+    test_eq(run.trace.peak, expected.peak)
+    # four layers of 4 MiB, of which each rank has a half
+    test_eq(run.trace.by_category['weights'], 4 * 4 * MIB // 2)
+    more = run_text(_SHARDED, gpu='a100', nproc=4)
+    test_eq(more.trace.by_category['weights'], 4 * 4 * MIB // 4)
+
 # %% ../nbs/proofs/script.ipynb #506ff1ea
 _TRAINER = '''
 import torch
@@ -270,6 +326,49 @@ def test_a_trainer_with_made_up_data_comes_to_a_verdict():
     ):
         assert part in told, (part, told)
     assert any(name.endswith('out') for name in run.written), run.written
+
+# %% ../nbs/proofs/script.ipynb #2594bd52
+_PACKED = """
+import sys, torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+packed = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4', bnb_4bit_use_double_quant=DOUBLE)
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], quantization_config=packed)
+head = model.get_output_embeddings().weight.requires_grad_(True)
+optimizer = torch.optim.SGD([head], lr=0.1)
+ids = torch.zeros(1, 32, dtype=torch.long, device='cuda')
+for step in range(3):
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_weights_of_four_bits_are_packed_and_their_scales_too():
+    try:
+        import bitsandbytes, transformers
+    except ImportError:
+        return print('not tried: transformers and bitsandbytes are not installed')
+    sizes = dict(hidden_size=512, intermediate_size=2048, num_hidden_layers=2, num_attention_heads=8)
+    config = transformers.LlamaConfig(vocab_size=1000, tie_word_embeddings=False, dtype='bfloat16', **sizes)
+    packed = 2 * (4 * 512 * 512 + 3 * 512 * 2048)
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+
+        def loaded(double):
+            run = run_text(_PACKED.replace('DOUBLE', str(double)), folder, gpu='a100', steps=2)
+            test_eq(run.error, None)
+            line = next(
+                n for (file, line), n in run.by_line.items() if file.endswith('train.py') and line == 6
+            )
+            return run.trace.by_category['weights'], line
+
+        (weights, plain), (same, nested) = loaded(False), loaded(True)
+    # two a byte, and the rest in bfloat16: embedding, head, norms; and two buffers of rotary positions
+    test_eq((weights, same), (packed // 2 + 2 * (2 * 1000 * 512 + 5 * 512) + 2 * 512, weights))
+    # 14 layers' sums are rounded up to 512 bytes
+    saved = 3 * packed // 64 - 4 * packed // 64 // 256
+    assert abs(plain - nested - saved) < 14 * 3 * 1024, (plain, nested, saved)
 
 # %% ../nbs/proofs/script.ipynb #05407ce8
 _BAD = '''
@@ -411,7 +510,10 @@ def test_ctrl_c_leaves_nothing():
         )
         env = os.environ | dict(TMPDIR=folder)
         line = [sys.executable, '-m', 'memtrain', 'simulate', str(path)]
-        process = subprocess.Popen(line, cwd=folder, env=env, stderr=subprocess.PIPE, start_new_session=True)
+        # who runs tests in a shell's background has children that ignore Ctrl-C
+        heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        how = dict(env=env, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heard)
+        process = subprocess.Popen(line, cwd=folder, **how)
         deadline = time.monotonic() + 120
         while not [*Path(folder).glob('memtrain_*/files/**/begun')] and time.monotonic() < deadline:
             time.sleep(0.1)
