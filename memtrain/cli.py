@@ -8,7 +8,7 @@ built, from a shell"""
 __all__ = ['COMMANDS', 'Flag', 'read_flags', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, contextlib, itertools, json, os, re, shlex, shutil, sys, typing
+import ast, contextlib, itertools, json, os, re, shlex, shutil, signal, sys, threading, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -1344,7 +1344,8 @@ class _PlanCommand(_Shaped):
 class _Simulate:
     "Run a training script as it stands on a card that isn't here: does it fit, which line holds what"
 
-    script: tyro.conf.Positional[str | None] = None  # the script; its own arguments come behind it
+    # the script, whose own arguments come after it; what a library writes in C is written for good
+    script: tyro.conf.Positional[str | None] = None
     module: str | None = None  # -m: run this module instead, as python -m does
     gpu: str = 'a100'  # a card, several with commas, all, or a size such as 24gb
     stand_in: bool = False  # let made-up data stand in for files, data sets and tokenizers that aren't here
@@ -1356,7 +1357,7 @@ class _Simulate:
     json: bool = False  # print JSON, which --compare takes, instead of words
     budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
     compare: str | None = None  # what --json printed before; exit status 3 if the peak is higher now
-    takes = {'script:simulate_script': 'steps nproc'}
+    takes = {'script:simulate_script': 'steps nproc limit'}
 
     def run(
         self,
@@ -1373,12 +1374,15 @@ class _Simulate:
             )
         if self.report:
             check_output('report', self.report)
+        if self.snapshot:
+            check_output('snapshot', self.snapshot)
         before = self._read_peak()
         budget = None if self.budget is None else parse_size(self.budget)
         stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
         what = self.module or self.script, self.theirs
         how |= dict(gpu=self.gpu, module=bool(self.module), stand_in=stand_in, told=_tell_seconds)
-        run = simulate_script(*what, **how)
+        with _ended_by_signals():
+            run = simulate_script(*what, **how)
         if sys.stderr.isatty():
             print('\r', end='', file=sys.stderr)
         if self.report:
@@ -1386,7 +1390,8 @@ class _Simulate:
             print(f'Report: {self.report}, for a browser', file=sys.stderr)
         if not self.json:
             print(run, flush=True)
-        advice = find_advice(run, *what, **how) if self.advise and not run.error else []
+        with _ended_by_signals():
+            advice = find_advice(run, *what, **how) if self.advise and not run.failed else []
         if self.json:
             print(json.dumps(run.to_dict() | dict(advice=[a.to_dict() for a in advice]), indent=1))
         elif self.advise:
@@ -1395,7 +1400,7 @@ class _Simulate:
         if self.snapshot:
             export_memory_viz(run.trace, self.snapshot)
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)
-        if run.error:
+        if run.failed:
             return 1
         status = 0 if run.fits else 3
         if budget is not None and run.reserved > budget:
@@ -1417,6 +1422,24 @@ class _Simulate:
             raise MemtrainError(
                 "isn't what memtrain simulate --json printed", 'name a file of that', 'compare', self.compare
             ) from None
+
+
+@contextlib.contextmanager
+def _ended_by_signals():
+    "A job that is cancelled and a terminal that is closed leave as little as Ctrl-C does"
+    if threading.current_thread() is not threading.main_thread():
+        yield  # which signals don't reach
+        return
+
+    def end(number, frame):
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell_seconds(seconds):

@@ -9,7 +9,7 @@ __all__ = ['ScriptRun', 'own_frame', 'find_cards', 'simulate_script', 'Advice', 
 # A script is simulated in a process of its own (`stage`), which answers with the trace of its blocks: who
 # asked for each, when, for what. All that is said of cards comes from that one trace, replayed in each
 # card's allocator, so a table of thirty cards costs no more than one. What takes time is the script: its
-# imports, and three optimizer steps of 0.1 ms an operation.
+# imports, and three optimizer steps of 0.4 ms an operation.
 import json, os, re, signal, subprocess, sys, tempfile, time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -36,6 +36,8 @@ class ScriptRun:
     trace: Trace  # of the card
     cards: list[Reserved]  # the trace in the allocator of each card that was asked for
     ended: str  # how it came to an end
+    status: int = 0  # that the script ended itself with
+    said: list[str] = field(default_factory=list)  # the last lines of its output, if it failed
     error: dict | None = None  # kind, message and frames of an exception that the script ended with
     marks: list[int] = field(default_factory=list)  # events at which its optimizer steps ended
     notes: list[str] = field(default_factory=list)  # what wasn't done, or not as on a GPU
@@ -51,6 +53,11 @@ class ScriptRun:
     work: list[tuple[int, int, bool, int]] = field(default_factory=list)
     tf32: bool = False  # whether products of float32 were allowed to round
     took: float = 0.0  # seconds of this machine's time
+
+    @property
+    def failed(self) -> bool:
+        "Whether there is no verdict: the script failed, or put nothing on the card"
+        return bool(self.error or self.status or not self.trace.blocks)
 
     @property
     def fits(self) -> bool:
@@ -129,6 +136,7 @@ class ScriptRun:
             script=self.script,
             ended=self.ended,
             error=self.error,
+            status=self.status,
             peak=self.trace.peak,
             reserved=self.reserved,
             peak_in=self.phase_at(self.trace.peak_event),
@@ -167,6 +175,7 @@ def _sum_lines(blocks):
 
 # %% ../nbs/reference/79_script.ipynb #659e4e8e
 _TOP = 8  # lines of a table
+_MISSING = 'FileNotFoundError OSError ConnectionError LocalEntryNotFoundError OfflineModeIsEnabled'.split()
 
 
 def _short(place, script):
@@ -193,7 +202,9 @@ def _tell_card(run, card):
         ' (without the torch.compile of the script)' if any('torch.compile' in n for n in run.notes) else ''
     )
     dies = f'dies in {run.phase_at(card.failed_at)}, at {place}{eager}'
-    return f'does not fit {name} ({memory}), needs {format_size(run.reserved)}: {dies}'
+    need, cuda = run.reserved, card.profile.context
+    of = f'{format_size(need + cuda)} of {memory}'
+    return f'does not fit {name}: needs {of} ({format_size(cuda)} of it for CUDA); {dies}'
 
 
 def _tell_peak(run):
@@ -242,9 +253,20 @@ def _tell(run):
         where = f', at {_short(at[:2], run.script)}: {at[2]}' if at else ''
         yield f"{run.script} ended with its own error{where}"
         yield f"  {run.error['kind']}: {run.error['message']}"
-        yield f'  until then: {len(run.marks)} optimizer steps, {run.operations:,} operations on the card'
-    if not run.trace.blocks:
+        if run.error['kind'] in _MISSING and not any('stand' in n for n in run.notes):
+            yield '  --stand_in has made-up data in the place of what is not here'
+    elif run.status:
+        yield f'{run.script} {run.ended}'
+        yield from (f'  {line}' for line in run.said)
+        if any('unrecognized arguments' in line for line in run.said):
+            yield "  memtrain's own flags go before the script, the script's own after it"
+    elif not run.trace.blocks:
         yield f'Nothing was put on the card ({run.ended}): the script has to say .cuda() or device="cuda"'
+    if run.failed:
+        held = format_size(run.trace.peak) if run.trace.blocks else 'nothing'
+        steps = f'{len(run.marks)} steps of the optimizer'
+        yield f'No verdict: until then it held {held} on the card, after {steps}'
+        yield from (f'Note: {note}' for note in run.notes)
         return
     yield from (_tell_card(run, card) for card in run.cards)
     if len(run.cards) == 1 and not run.fits:
@@ -307,12 +329,13 @@ def _ask(request, folder, told):
             f'the process of {request["script"]} ended with status {process.returncode}: {last[0]}',
             'run the script itself to see whether it starts',
         )
-    return json.loads(answer.read_text(encoding='utf-8'))
+    found = json.loads(answer.read_text(encoding='utf-8'))
+    last = log.read_text(errors='replace').strip().splitlines()[-3:]
+    return found | dict(said=last if found['status'] else [])
 
 
-_ANSWERED = (
-    'ended error marks notes assumed written operations backwards clips changed flags work tf32'.split()
-)
+_ANSWERED = 'ended status said error marks notes assumed written operations'.split()
+_ANSWERED += 'backwards clips changed flags work tf32'.split()
 
 
 def _read_trace(answer):
@@ -347,6 +370,7 @@ def simulate_script(
     nproc: int = 1,  # processes of torchrun, of which the first is simulated
     # for tokenizers and data that aren't here: {} or fields of `memtrain.stand_ins.Shapes`; None for none
     stand_in: dict | None = None,
+    limit: float = 600,  # seconds, after which what was seen until then is the answer
     remedies: tuple[str, ...] = (),  # what to change from outside: names of `memtrain.remedies.REMEDIES`
     told: Callable[[float], None] = lambda seconds: None,  # called now and then with the seconds so far
 ) -> ScriptRun:
@@ -370,6 +394,7 @@ def simulate_script(
                 ranks=nproc,
                 stand_in=stand_in,
                 remedies=remedies,
+                limit=limit,
                 card=max(cards, key=lambda d: d.memory).name,
                 environment={name: str(value) for name, value in torchrun.items()},
                 overlay=str(folder / 'files'),
@@ -442,7 +467,8 @@ def find_advice(
         new = simulate_script(path, [*args, *words], **how | dict(remedies=names, told=lambda seconds: None))
         lines = [*new.changed, *([' '.join(words)] if words else [])]
         name = ' + '.join([*names, *(['half the batch'] if words else [])])
-        helps = lines and not new.error and new.reserved < run.reserved
+        # less than a hundredth is no help
+        helps = lines and not new.failed and new.reserved < 0.99 * run.reserved
         if not helps:
             return None
         return Advice(name, lines, new.trace.peak, new.reserved, new.cards, new.seconds)
@@ -452,13 +478,15 @@ def find_advice(
     found = [a for _, a in single]
     if len(single) > 1:
         names = tuple(name for (names, _), _ in single for name in names)
+        if '8-bit optimizer' in names:  # which takes the place of the other
+            names = tuple(name for name in names if name != 'fused optimizer')
         together = attempt((names, next((flags for (_, flags), _ in single if flags), {})))
         found += [replace(together, lines=[])] if together else []
     cards = [replace(r.profile, expandable=True) for r in run.cards]
     expanded = [reserve(run.trace, card, card.capacity) for card in cards]
     line = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # in the environment of the script'
     whole = reserve(run.trace, cards[0]).reserved
-    if whole < run.reserved:
+    if whole < 0.99 * run.reserved:
         found.append(Advice('expandable segments', [line], run.trace.peak, whole, expanded, run.seconds))
     return sorted(found, key=lambda a: -a.reserved)
 

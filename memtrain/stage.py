@@ -11,10 +11,11 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'isolate', 'per
 # Files that the script writes go to a folder that vanishes (`Overlay`). The process doesn't return from the
 # script: when enough optimizer steps are done, the hook behind the step delivers what was seen and ends the
 # process, so that neither `finally` nor `except BaseException` nor atexit of the script runs. It costs what
-# simulating the steps costs, about 0.3 ms an operation, and what importing the script's libraries costs.
-import argparse, builtins, contextlib, errno, functools, importlib.machinery, io, json, os, pathlib
-import runpy, shutil, socket, subprocess, sys, traceback, weakref
+# simulating the steps costs, about 0.4 ms an operation, and what importing the script's libraries costs.
+import argparse, builtins, contextlib, ctypes, errno, functools, importlib.machinery, io, json, os, pathlib
+import runpy, shutil, signal, socket, subprocess, sys, traceback, weakref
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -461,7 +462,8 @@ def isolate(
     def popen(self, args, *rest, **kwargs):
         program = os.path.basename(str(args if isinstance(args, (str, bytes)) else args[0]).split()[0])
         if program not in _HARMLESS:
-            told(f'{program} was not started')
+            if not is_installed(find_callers()[0][0]):
+                told(f'{program} was not started')
             raise FileNotFoundError(errno.ENOENT, 'a simulated script starts no other program', program)
         start(self, args, *rest, **kwargs)
 
@@ -594,11 +596,56 @@ def _dress(tracer, told, ranks):
     torch.nn.DataParallel = _Buckets
     torch.distributions.Distribution.set_default_validate_args(False)
     FakeTensor.__array__ = lambda t, dtype=None, **_: t.numpy() if dtype is None else t.numpy().astype(dtype)
+    torch.save, torch.load = _keep_files(torch.load)
     read = FakeTensor.item
     FakeTensor.item = lambda t: _tell_float(read(t), tracer, t)
     torch._C._get_accelerator = lambda *args: torch.device('cuda')  # FSDP's mesh is of these
     for name in ('_cuda_getCurrentRawStream', '_cuda_getDeviceCount'):
         setattr(torch._C, name, lambda *args, of=name: 1 if 'Count' in of else 0)
+
+
+_SAVED = b'saved in a simulation: '
+
+
+def _keep_files(load):
+    "`torch.save` and `torch.load`, of files that hold a number; what was saved is known as shapes"
+    kept = []
+
+    def shape(t):
+        return _Shape(tuple(t.shape), t.dtype, 'cuda' if on_cuda(t) else 'cpu')
+
+    def save(obj, f, *args, **kwargs):
+        kept.append(tree_map_only(torch.Tensor, shape, obj))
+        with contextlib.nullcontext(f) if hasattr(f, 'write') else open(f, 'wb') as file:
+            file.write(_SAVED + str(len(kept) - 1).encode())
+
+    def restore(f, map_location=None, **kwargs):
+        with contextlib.nullcontext(f) if hasattr(f, 'read') else open(f, 'rb') as file:
+            start = file.read(len(_SAVED))
+            if start == _SAVED:
+                number = int(file.read())
+            else:
+                file.seek(0)
+        if start != _SAVED:
+            return load(f, map_location=map_location, **kwargs)
+        place = map_location if isinstance(map_location, (str, torch.device)) else None
+        return tree_map_only(_Shape, lambda s: s.make(place), kept[number])
+
+    return save, restore
+
+
+@dataclass
+class _Shape:
+    "A tensor that was saved"
+
+    size: tuple
+    dtype: torch.dtype
+    device: str
+
+    def make(self, place):
+        "One like it, of no value"
+        with torch.no_grad():
+            return torch.empty(self.size, dtype=self.dtype, device=place or self.device)
 
 
 def _tell_float(value, tracer, t):
@@ -697,6 +744,7 @@ class _Run:
 
     def __init__(self, asked):
         self.asked, self.notes, self.steps = asked, Counter(), Counter()
+        self.status = 0  # that the script ended itself with
         self.work = Counter()  # of the last step that was done
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
         self.optimizers, self.names = 0, {}
@@ -788,9 +836,11 @@ class _Run:
             phases=trace.phases,
             blocks=blocks,
             tables={kind: list(found) for kind, found in tables.items()},
+            status=self.status,
             marks=self.marks,
             operations=self.tracer.seen,
-            notes=[*self.notes, *dict.fromkeys(self.tracer.notes)],
+            # which index of unknown values is the largest matters to experts, and to few scripts
+            notes=[*self.notes, *(n for n in dict.fromkeys(self.tracer.notes) if 'routing=' not in n)],
             assumed=[[*place, n] for place, n in self.tracer.values.assumed.items()],
             written=sorted(self.overlay.written),
             steps=max(self.steps.values(), default=0),
@@ -859,7 +909,8 @@ class _Run:
                 stand_for_web(shapes, self.told)
             isolate(self.told)
             divert_files(self.overlay)
-            os._exit = lambda status=0: self.deliver(f'ended itself with status {status}')
+            os._exit = self.ended_itself
+            self.limit_time()
             try:
                 with self.tracer:
                     if self.asked['module']:
@@ -867,10 +918,23 @@ class _Run:
                     else:
                         runpy.run_path(script, run_name='__main__')
             except SystemExit as e:
-                self.deliver(f'ended itself with status {e.code or 0}')
+                self.ended_itself(e.code)
             except BaseException as e:
                 self.deliver('failed', self.describe(e))
             self.deliver('came to its end')
+
+    def ended_itself(self, status=0):
+        "`sys.exit` and `os._exit`; a text is an error that Python would print"
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+        self.status = status if isinstance(status, int) else 1 if status else 0
+        self.deliver(f'ended itself with status {self.status}')
+
+    def limit_time(self):
+        "After so many seconds what was seen until then is the answer: a loop without an optimizer has no end"
+        seconds = self.asked['limit']
+        signal.signal(signal.SIGALRM, lambda *_: self.deliver(f'stopped after {seconds:g} s, before the end'))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def stand_in(self, path, shapes):
         "The bytes for a file of the user's that isn't there"
@@ -903,5 +967,7 @@ def perform(
     request: str,  # a file of JSON, as `memtrain.script` writes it
 ) -> None:
     "Run the script that `request` names, and end this process"
+    if sys.platform == 'linux':  # it ends with whoever asked, however that ends (prctl's PR_SET_PDEATHSIG)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     with open(request, encoding='utf-8') as f:
         _Run(json.load(f)).perform()

@@ -327,6 +327,30 @@ def test_a_trainer_with_made_up_data_comes_to_a_verdict():
         assert part in told, (part, told)
     assert any(name.endswith('out') for name in run.written), run.written
 
+
+_SAVES = """
+import os, torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3):
+    model(torch.zeros(8, 64, device='cuda')).sum().backward()
+    optimizer.step()
+    state = dict(model=model.state_dict(), optimizer=optimizer.state_dict(), step=step, args=('a', 1))
+    torch.save(state, 'last.pt.tmp')
+    os.replace('last.pt.tmp', 'last.pt')
+    found = torch.load('last.pt', map_location='cpu')
+    assert found['step'] == step and found['args'] == ('a', 1)
+    assert found['model']['weight'].shape == (64, 64) and not found['model']['weight'].is_cuda
+    model.load_state_dict(found['model'])
+    optimizer.load_state_dict(found['optimizer'])
+"""
+
+
+def test_what_is_saved_can_be_read_back():
+    run = run_text(_SAVES, gpu='a100')
+    test_eq((run.error, len(run.marks)), (None, 3))
+    test_eq([os.path.basename(name) for name in run.written], ['last.pt'])
+
 # %% ../nbs/proofs/script.ipynb #2594bd52
 _PACKED = """
 import sys, torch
@@ -441,6 +465,12 @@ def test_a_script_that_ends_itself_is_told():
     for end, told in (('sys.exit(3)', 'status 3'), ('os._exit(4)', 'status 4'), ('pass', 'came to its end')):
         run = run_text(begin + end)
         assert told in run.ended and run.error is None and run.trace.peak == 4 * MIB, run.ended
+        test_eq((run.failed, 'fits' in str(run)), (end != 'pass', end == 'pass'))
+    wrong = run_text('import sys\nsys.exit("error: unrecognized arguments: --gpu")')
+    assert wrong.status == 1 and 'unrecognized arguments: --gpu' in str(wrong), str(wrong)
+    assert "memtrain's own flags go before the script" in str(wrong), str(wrong)
+    endless = run_text(begin + 'while True: x = x + 1', limit=8)
+    assert 'stopped after 8 s' in endless.ended and endless.trace.peak >= 8 * MIB, endless.ended
     graph = run_text(begin + 'torch.cuda.CUDAGraph()')
     assert 'CUDA graph' in graph.error['message'], graph.error
     test_fail(lambda: run_text('import os\nos.kill(os.getpid(), 9)'), contains='ended with status -9')
@@ -498,10 +528,16 @@ def test_the_command_says_what_the_function_finds():
         status, _, err = call(*args)
         assert status == 1 and told in err and err.count('\n') == 1, err
     status, out, _ = call('simulate', '-m', 'this')
-    assert status == 0 and 'Nothing was put on the card (came to its end)' in out, out
+    assert status == 1 and 'Nothing was put on the card (came to its end)' in out, out
 
 # %% ../nbs/proofs/script.ipynb #7139fcea
-def test_ctrl_c_leaves_nothing():
+def test_ended_from_outside_nothing_is_left():
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        check_ended(number, status)
+
+
+def check_ended(number, status):
+    "Nothing is left when the signal `number` ends the command, with `status`"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, 'forever.py')
         path.write_text(
@@ -517,10 +553,10 @@ def test_ctrl_c_leaves_nothing():
         deadline = time.monotonic() + 120
         while not [*Path(folder).glob('memtrain_*/files/**/begun')] and time.monotonic() < deadline:
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-        test_eq(process.returncode, 130)
-        assert b'interrupted' in err, err
+        test_eq(process.returncode, status)
+        assert number != signal.SIGINT or b'interrupted' in err, err
         test_eq(os.listdir(folder), ['forever.py'])
 
 # %% ../nbs/proofs/script.ipynb #d7b7da41
