@@ -349,7 +349,8 @@ for step in range(3):
 def test_what_is_saved_can_be_read_back():
     run = run_text(_SAVES, gpu='a100')
     test_eq((run.error, len(run.marks)), (None, 3))
-    test_eq([os.path.basename(name) for name in run.written], ['last.pt'])
+    names = [os.path.basename(name) for name in run.written]
+    assert 'last.pt' in names and 'last.pt.tmp' not in names, names
 
 # %% ../nbs/proofs/script.ipynb #2594bd52
 _PACKED = """
