@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from memtrain.core import (
     delegates,
     MemtrainError,
+    check_whole,
     explain_damage,
     get_rng_state,
     option,
@@ -488,6 +489,9 @@ class MultiExpertPredictor(nn.Module):
         lookahead: int = 1,
     ):
         super().__init__()
+        # of a file too, where a list times a number would be a longer list
+        check_whole(n_embd=n_embd, n_experts=n_experts, n_layer=n_layer, window=window)
+        check_whole(hidden=hidden, n_head=n_head)
         if kind not in ('attention', 'mlp', 'linear'):
             raise MemtrainError(
                 'is no kind of predictor', "take 'attention', 'mlp' or 'linear'", 'kind', kind
