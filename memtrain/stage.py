@@ -608,10 +608,12 @@ _SAVED = b'saved in a simulation: '
 
 
 def _keep_files(load):
-    "`torch.save` and `torch.load`, of files that hold a number; what was saved is known as shapes"
+    "`torch.save` and `torch.load`, of files that hold a number; what has no values is known as shapes"
     kept = []
 
     def shape(t):
+        if not isinstance(t, FakeTensor) and not on_cuda(t):
+            return t.detach().clone()  # such as the steps that Adam has counted
         return _Shape(tuple(t.shape), t.dtype, 'cuda' if on_cuda(t) else 'cpu')
 
     def save(obj, f, *args, **kwargs):
@@ -643,9 +645,9 @@ class _Shape:
     device: str
 
     def make(self, place):
-        "One like it, of no value"
+        "One like it, of zeros: numbers that nobody has written could be anything"
         with torch.no_grad():
-            return torch.empty(self.size, dtype=self.dtype, device=place or self.device)
+            return torch.zeros(self.size, dtype=self.dtype, device=place or self.device)
 
 
 def _tell_float(value, tracer, t):

@@ -340,6 +340,7 @@ for step in range(3):
     os.replace('last.pt.tmp', 'last.pt')
     found = torch.load('last.pt', map_location='cpu')
     assert found['step'] == step and found['args'] == ('a', 1)
+    assert found['optimizer']['state'][0]['step'] == step + 1
     assert found['model']['weight'].shape == (64, 64) and not found['model']['weight'].is_cuda
     model.load_state_dict(found['model'])
     optimizer.load_state_dict(found['optimizer'])
