@@ -8,7 +8,7 @@ __all__ = ['ScriptRun', 'own_frame', 'find_cards', 'simulate_script', 'Advice', 
 # %% ../nbs/reference/79_script.ipynb #8375b70a
 # A script is simulated in a process of its own (`stage`), which answers with the trace of its blocks: who
 # asked for each, when, for what. All that is said of cards comes from that one trace, replayed in each
-# card's allocator, so a table of thirty cards costs no more than one. What takes time is the script: its
+# card's allocator, so a table of thirty cards costs one run of the script. What takes time is the script: its
 # imports, and three optimizer steps of 0.4 ms an operation.
 import json, os, re, signal, subprocess, sys, tempfile, time
 from collections import Counter, defaultdict
@@ -26,6 +26,7 @@ from .measure import Block, Trace
 from .plan import LAUNCH_SECONDS, REACHED
 from .remedies import REMEDIES
 from .stage import is_installed
+from .stand_ins import Shapes
 
 # %% ../nbs/reference/79_script.ipynb #521b55e8
 @dataclass
@@ -377,6 +378,12 @@ def simulate_script(
     "Run the script at `path` as Python would, in a process of its own, on cards that aren't there"
     cards = find_cards(gpu)
     check_whole(nproc=nproc, **({} if steps is None else dict(steps=steps)))
+    if not limit > 0:
+        raise MemtrainError('is no time', 'give seconds, such as 600', 'limit', limit)
+    if stand_in is not None:
+        Shapes(**stand_in)  # which checks them
+    if os.name != 'posix':
+        raise MemtrainError('a script is simulated on Linux and macOS only', 'use WSL on Windows')
     if not module and not Path(path).is_file():
         raise MemtrainError(f'{path} is no file', 'name a script, or a module behind -m')
     ranks = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=nproc, LOCAL_WORLD_SIZE=nproc)

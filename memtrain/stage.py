@@ -230,6 +230,7 @@ class Unknown(float):
 
     __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __neg__ = __pos__ = __abs__ = _computed
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = _computed
+    __floordiv__ = __mod__ = __rfloordiv__ = __rmod__ = __round__ = _computed
 
     def _decides(name):
         def compare(self, *other):
@@ -631,7 +632,9 @@ def _keep_files(load):
         if start != _SAVED:
             return load(f, map_location=map_location, **kwargs)
         place = map_location if isinstance(map_location, (str, torch.device)) else None
-        return tree_map_only(_Shape, lambda s: s.make(place), kept[number])
+        # each load has tensors of its own, as from a file
+        own = tree_map_only(torch.Tensor, torch.Tensor.clone, kept[number])
+        return tree_map_only(_Shape, lambda s: s.make(place), own)
 
     return save, restore
 
@@ -821,6 +824,7 @@ class _Run:
 
     def deliver(self, ended, error=None):
         "Write the answer, and end the process"
+        signal.setitimer(signal.ITIMER_REAL, 0)  # `limit_time` has nothing to say any more
         trace = finish(self.tracer)
         tables = {name: {} for name in ('op', 'phase', 'category', 'module', 'frames')}
 
@@ -845,7 +849,6 @@ class _Run:
             notes=[*self.notes, *(n for n in dict.fromkeys(self.tracer.notes) if 'routing=' not in n)],
             assumed=[[*place, n] for place, n in self.tracer.values.assumed.items()],
             written=sorted(self.overlay.written),
-            steps=max(self.steps.values(), default=0),
             backwards=self.backwards,
             clips=self.clips,
             changed=list(self.changed),

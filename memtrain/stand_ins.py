@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from .core import MemtrainError
+from .core import MemtrainError, check_whole
 from .families import list_models
 
 # %% ../nbs/reference/77_stand_ins.ipynb #8e6162e7
@@ -184,6 +184,9 @@ class Shapes:
     pixels: int = 500  # of an image, in width and height
     rows: int = 200  # of a data set's part to train on; the others have a fifth
     vocab: int = 50257  # tokens, where no model says how many
+
+    def __post_init__(self):
+        check_whole(chars=self.chars, pixels=self.pixels, rows=self.rows, vocab=self.vocab)
 
 
 _SENTENCE = 'The quick brown fox jumps over the lazy dog and writes it down. '
