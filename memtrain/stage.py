@@ -308,9 +308,11 @@ def is_installed(
     file: str,  # a path
 ) -> bool:
     "Whether `file` is of an installed package or of Python itself, and not the user's"
-    return 'site-packages' in file or 'dist-packages' in file or file.startswith(_INSTALLED)
+    # a folder of pip install --target has only the last of these in its name
+    return any(part in file for part in _FOLDERS) or file.startswith(_INSTALLED)
 
 
+_FOLDERS = 'site-packages', 'dist-packages', '.dist-info'
 _INSTALLED = (
     '<frozen',
     '<string>',
@@ -419,7 +421,8 @@ class _Stage(Tracer):
         moved = [*operands, *results, *(t for t in tree_leaves(written) if isinstance(t, torch.Tensor))]
         count = flop_registry.get(func._overloadpacket)
         flops = count(*args, **kwargs, out_val=out) if count else 0
-        small = bool(operands) and operands[-1].itemsize <= 2
+        # the last of fused attention's are its statistics and its seed, which are wide
+        small = bool(operands) and operands[0].itemsize <= 2
         self.work[int(flops), sum(t.numel() * t.itemsize for t in moved), small] += 1
 
     def used(self, reset=False):
@@ -462,7 +465,11 @@ def isolate(
 
     def popen(self, args, *rest, **kwargs):
         program = os.path.basename(str(args if isinstance(args, (str, bytes)) else args[0]).split()[0])
-        if program not in _HARMLESS:
+        words = args.split() if isinstance(args, str) else list(args)
+        if words == ['nvidia-smi']:  # what it prints goes into a log
+            told('nvidia-smi was not started: it printed nothing')
+            args = 'true' if isinstance(args, str) else ['true']
+        elif program not in _HARMLESS:
             if not is_installed(find_callers()[0][0]):
                 told(f'{program} was not started')
             raise FileNotFoundError(errno.ENOENT, 'a simulated script starts no other program', program)
@@ -598,11 +605,31 @@ def _dress(tracer, told, ranks):
     torch.distributions.Distribution.set_default_validate_args(False)
     FakeTensor.__array__ = lambda t, dtype=None, **_: t.numpy() if dtype is None else t.numpy().astype(dtype)
     torch.save, torch.load = _keep_files(torch.load)
+    torch.tensor = _gather(torch.tensor)
+    # what a script writes is gone: `--snapshot` writes the one that a card would have
+    torch.cuda.memory._snapshot = lambda *args, **kwargs: dict(segments=[], device_traces=[[]])
     read = FakeTensor.item
     FakeTensor.item = lambda t: _tell_float(read(t), tracer, t)
+    # a card of today comes with NCCL, which scripts ask for before they trust its bfloat16
+    dist.is_nccl_available = dist.distributed_c10d.is_nccl_available = lambda: True
+    torch.cuda.nccl.version = lambda: (2, 27, 5)
     torch._C._get_accelerator = lambda *args: torch.device('cuda')  # FSDP's mesh is of these
     for name in ('_cuda_getCurrentRawStream', '_cuda_getDeviceCount'):
         setattr(torch._C, name, lambda *args, of=name: 1 if 'Count' in of else 0)
+
+
+def _gather(make):
+    "`torch.tensor`, of a list with numbers that are tensors, too: PyTorch would read them one by one"
+
+    def tensor(data, *args, dtype=None, device=None, **kwargs):
+        leaves = tree_leaves(data) if isinstance(data, (list, tuple)) else []
+        unread = [t for t in leaves if isinstance(t, FakeTensor)]
+        if not unread or any(t.dim() for t in unread):
+            return make(data, *args, dtype=dtype, device=device, **kwargs)
+        shape = make(tree_map_only(FakeTensor, lambda t: 0, data), device='cpu').shape
+        return torch.empty(shape, dtype=dtype or unread[0].dtype, device=device or 'cpu', **kwargs)
+
+    return tensor
 
 
 _SAVED = b'saved in a simulation: '

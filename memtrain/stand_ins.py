@@ -435,19 +435,22 @@ def _metrics(module):
 
 
 def _pictures(shapes, told):
-    "Data sets of torchvision: a few thousand pictures of the usual size, or as many files as were named"
+    "Data sets of torchvision: as many pictures as there are, of their size"
 
-    def small(name, size, color):
+    def small(name, size, color, most):
         def init(self, root, train=True, transform=None, target_transform=None, download=False, **kwargs):
             told(f'{name}: made-up pictures stand in')
             self.root, self.train = str(root), train
             self.transform, self.target_transform = transform, target_transform
             self.classes = [str(i) for i in range(10)]
-            shape = (4096, size, size, *color)
             import numpy as np
 
-            self.data = np.zeros(shape, dtype=np.uint8) if color else torch.zeros(shape, dtype=torch.uint8)
-            targets = torch.arange(4096) % 10
+            count = most if train else 10_000
+
+            # zeros of numpy's take no memory until they are written
+            data = np.zeros((count, size, size, *color), dtype=np.uint8)
+            self.data = data if color else torch.from_numpy(data)
+            targets = torch.arange(count) % 10
             self.targets = targets.tolist() if color else targets
 
         return init
@@ -489,8 +492,10 @@ def _pictures(shapes, told):
 
     return {
         'timm.models._factory': untrained,
-        'torchvision.datasets.mnist': lambda m: setattr(m.MNIST, '__init__', small('MNIST', 28, ())),
-        'torchvision.datasets.cifar': lambda m: setattr(m.CIFAR10, '__init__', small('CIFAR10', 32, (3,))),
+        'torchvision.datasets.mnist': lambda m: setattr(m.MNIST, '__init__', small('MNIST', 28, (), 60_000)),
+        'torchvision.datasets.cifar': lambda m: setattr(
+            m.CIFAR10, '__init__', small('CIFAR10', 32, (3,), 50_000)
+        ),
         'torchvision.datasets.folder': lambda m: setattr(m.ImageFolder, '__init__', folder),
         'timm.data.dataset_factory': lambda m: setattr(m, 'create_dataset', create_dataset),
     }
@@ -570,6 +575,31 @@ def stand_for_web(
     urllib.request.urlopen, urllib.request.urlretrieve = urlopen, urlretrieve
 
 
+class _Weights(dict):
+    "Published weights that aren't here: they fit any model, and leave it as it is"
+
+
+def _hub_weights(told):
+    "Change how weights are downloaded: a model that loads them keeps its own"
+
+    def change(module):
+        load = torch.nn.Module.load_state_dict
+
+        def load_state_dict_from_url(url, *args, **kwargs):
+            told(f'{url}: weights that leave the model as it is stand in')
+            return _Weights()
+
+        def load_state_dict(model, state_dict, *args, **kwargs):
+            if isinstance(state_dict, _Weights):
+                return torch.nn.modules.module._IncompatibleKeys([], [])
+            return load(model, state_dict, *args, **kwargs)
+
+        module.load_state_dict_from_url = load_state_dict_from_url
+        torch.nn.Module.load_state_dict = load_state_dict
+
+    return change
+
+
 class Idle:
     "Whatever a logger of experiments is asked for: it does nothing, and its parts are like it"
 
@@ -611,6 +641,25 @@ def _unsaved(module):
     module.save_file = module.save_model = lambda *args, **kwargs: None
 
 
+def _flex_attention(told):
+    "Change `flex_attention`, which PyTorch compiles: its kernel keeps what every fused attention keeps"
+
+    def change(module):
+        plain = module.flex_attention
+
+        # the names are PyTorch's
+        def flex_attention(query, key, value, *args, scale=None, enable_gqa=False, **kwargs):
+            if query.device.type == 'cpu' or kwargs.get('return_lse') or kwargs.get('return_aux'):
+                return plain(query, key, value, *args, scale=scale, enable_gqa=enable_gqa, **kwargs)
+            told('flex_attention: as compiled, and over all pairs: a mask saves time that is counted here')
+            fused = torch.nn.functional.scaled_dot_product_attention
+            return fused(query, key, value, scale=scale, enable_gqa=enable_gqa)
+
+        module.flex_attention = flex_attention
+
+    return change
+
+
 def changes_for(
     shapes: Shapes | None,  # of the data that stands in; None where none does
     told: Callable[[str], None],  # called with a line about what stands in
@@ -622,6 +671,7 @@ def changes_for(
         'safetensors.torch': _unsaved,
         'transformers.tokenization_utils_base': _unwritten,
         'pyarrow.parquet.core': _parquet,
+        'torch.nn.attention.flex_attention': _flex_attention(told),
         'diffusers.models.modeling_utils': _diffusers(told),
     }
     if shapes:
@@ -631,6 +681,7 @@ def changes_for(
             'datasets.load': _hub_data(shapes, told),
             'datasets': _hub_data(shapes, told),
             'tiktoken': _tiktoken(shapes, told),
+            'torch.hub': _hub_weights(told),
             'evaluate': _metrics,
             'diffusers.schedulers.scheduling_utils': _schedules,
             **_pictures(shapes, told),

@@ -688,3 +688,57 @@ def test_skipped_calls_take_the_time_of_those_that_were_simulated():
 
     one_call = 2 * 2 * 256 * 512 * 2048
     test_eq(flops(20) - flops(10), 10 * one_call)
+
+# %% ../nbs/proofs/script.ipynb #4be81c07
+_ATTENTION = """
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+fused = torch.compile(ATTENTION)
+make = lambda: torch.randn(2, 8, 1024, 64, device='cuda', dtype=torch.bfloat16).requires_grad_()
+q, k, v = make(), make(), make()
+optimizer = torch.optim.SGD([q], lr=0.0)
+for step in range(3):
+    fused(q, k, v).backward(v)
+    optimizer.step()
+"""
+
+
+def test_fused_attention_takes_its_time_in_16_bits_and_keeps_no_scores():
+    runs = [
+        run_text(_ATTENTION.replace('ATTENTION', name), gpu='a100')
+        for name in ('scaled_dot_product_attention', 'flex_attention')
+    ]
+    # its backward pass, too, whose last operands are the seed of a dropout
+    assert all(small for run in runs for flops, _, small, _ in run.work if flops), runs[0].work
+    test_eq([run.trace.peak for run in runs], [runs[0].trace.peak] * 2)
+    test_eq(runs[1].work, runs[0].work)
+    assert runs[0].trace.peak < 2 * 8 * 1024 * 1024 * 2  # the scores
+
+# %% ../nbs/proofs/script.ipynb #a9d2067e
+def test_what_scripts_ask_of_a_machine_is_answered():
+    asked = run_text(
+        """
+import subprocess, torch
+from torch import nn
+model = nn.Linear(64, 64)
+state = torch.hub.load_state_dict_from_url('https://download.pytorch.org/models/resnet50.pth')
+print(model.load_state_dict(state))
+model.cuda()
+assert torch.distributed.is_nccl_available() and torch.cuda.nccl.version() >= (2, 10)
+print(subprocess.run(['nvidia-smi'], capture_output=True, text=True, check=True).stdout)
+snapshot = torch.cuda.memory._snapshot()
+optimizer = torch.optim.SGD(model.parameters())
+rates = torch.arange(4, device='cuda') / 2
+for step in range(3):
+    scale = torch.tensor([r * 2 for r in rates], dtype=torch.float32, device='cuda')
+    assert scale.shape == (4,) and torch.tensor([1, 2]).tolist() == [1, 2]
+    (model(torch.randn(8, 64, device='cuda')) * scale.sum()).sum().backward()
+    optimizer.step()
+""",
+        gpu='a100',
+        stand_in={},
+    )
+    assert not asked.failed, asked
+    assert any('resnet50' in note for note in asked.notes), asked.notes
+    test_eq(sum(b.size for b in asked.trace.alive() if b.category == 'weights'), 64 * 64 * 4 + 512)

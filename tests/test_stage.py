@@ -52,4 +52,5 @@ def test_what_is_installed_is_not_the_users():
     import contextlib, numpy
 
     assert is_installed(numpy.__file__) and is_installed(contextlib.__file__) and is_installed('<frozen os>')
+    assert is_installed('/home/me/libraries/x-1.0.dist-info/entry_points.txt')
     assert not is_installed('/home/me/train.py')

@@ -55,6 +55,18 @@ def test_files_stand_in_by_their_names():
     test_eq(len(make_file('/x/train.bin', shapes)) % 4, 0)
     test_eq(make_file('/x/model.safetensors', shapes), None)
 
+# %% ../nbs/proofs/stand_ins.ipynb #73c1e5f2
+def test_pictures_are_as_many_as_there_are():
+    from types import SimpleNamespace
+
+    change = changes_for(Shapes(), lambda line: None)
+    color, gray = type('CIFAR10', (), {}), type('MNIST', (), {})
+    change['torchvision.datasets.cifar'](SimpleNamespace(CIFAR10=color))
+    change['torchvision.datasets.mnist'](SimpleNamespace(MNIST=gray))
+    test_eq(color('data').data.shape, (50_000, 32, 32, 3))
+    test_eq(len(color('data', train=False).targets), 10_000)
+    test_eq(gray('data').data.shape, (60_000, 28, 28))
+
 # %% ../nbs/proofs/stand_ins.ipynb #523b388b
 def test_a_logger_that_is_not_here_does_nothing_at_all():
     run = Idle().init(project='x')
