@@ -81,7 +81,7 @@ class _ByRule(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        ctx.saved_tensors  # which is refused when they are gone
+        _ = ctx.saved_tensors  # asking is refused when they are gone, as of a second backward pass
         place = gradients[0].device
         asked = zip(ctx.like, ctx.needs_input_grad[1:])
         given = [_like(kind, place) if needed else None for kind, needed in asked]
