@@ -11,7 +11,6 @@ __all__ = ['keeps']
 # the workspace; in the backward pass gradients of the arguments, and the workspace again.
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
