@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
     from .loader import TokenLoader
     from .measure import measure_peak, track_memory
     from .model import GPT, GPTConfig
+    from .own_kernels import keeps
     from .shards import ShardWriter, TokenShards
     from .stream import TokenStream
     from .traces import TraceShards, TraceWriter, iter_pickle, shard_traces
@@ -22,6 +23,7 @@ _HOMES = {
     "loader": "TokenLoader",
     "measure": "measure_peak track_memory",
     "model": "GPT GPTConfig",
+    "own_kernels": "keeps",
     "shards": "ShardWriter TokenShards",
     "stream": "TokenStream",
     "traces": "TraceShards TraceWriter iter_pickle shard_traces",
