@@ -345,6 +345,10 @@ class Values:
         key = _key(fake)
         self.kept[key] = storage, weakref.ref(fake.untyped_storage(), lambda _: self.kept.pop(key, None))
 
+    def forget(self, fake: torch.Tensor):
+        "From now on the values of `fake` aren't known"
+        self.kept.pop(_key(fake), None)
+
     def meet(self, fake: torch.Tensor, real: torch.Tensor):
         "Take over what `real` holds for `fake`, whose storage is as large"
         if self.fits(fake):
@@ -398,6 +402,10 @@ class Values:
             known = False
         if known:
             known = self.follow(func, args, kwargs, operands, results)
+        elif op == 'aten::ones_like' and self.fits(out):
+            with _really():  # such as the gradient that a backward pass begins with
+                self.keep(out, torch.ones(out.shape, dtype=out.dtype))
+            known = True
         if not known and func._schema.is_mutable:
             written = [
                 x for a, x in zip(func._schema.arguments, args) if a.alias_info and a.alias_info.is_write

@@ -13,7 +13,7 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'isolate', 'per
 # process, so that neither `finally` nor `except BaseException` nor atexit of the script runs. It costs what
 # simulating the steps costs, about 0.4 ms an operation, and what importing the script's libraries costs.
 import argparse, builtins, contextlib, ctypes, errno, functools, importlib.machinery, io, json, os, pathlib
-import runpy, shutil, signal, socket, subprocess, sys, traceback, weakref
+import re, runpy, shutil, signal, socket, subprocess, sys, traceback, weakref
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import MIB, MemtrainError
 from .cuda import STAND_IN, on_cuda
+from .own_kernels import Absent, modules_of_kernels
 from .remedies import REMEDIES, UPDATING
 from .stand_ins import Idle, Shapes, changes_for, list_files, make_file, stand_for_web
 from .simulate import RealImports, Tracer, Values, find_callers, finish, kernels_of, simulated
@@ -265,6 +266,9 @@ class _Assumed(Values):
             if not x.is_floating_point():
                 self.assume_that(f'an unknown {str(x.dtype)[6:]} is 0')
             return False if x.dtype == torch.bool else 0.0 if x.is_floating_point() else 0
+        if op == 'aten::equal':
+            self.assume_that('unknown values differ from those that they are compared with')
+            return False
         if op in ('aten::nonzero', 'aten::masked_select', 'aten::index'):
             self.assume_that(f'{op[6:]} of unknown values takes all of them')
             return self._take_all(op, x, args)
@@ -332,16 +336,18 @@ class _Imports(RealImports):
     "Runs installed packages without the modes, and the user's modules with them; then changes what has to be"
 
     changes = {}  # of a module's name: called with it when it has been imported
+    kernels = {}  # of the name of a module of kernels: called with it, or with an empty one
     loggers = 'wandb mlflow comet_ml swanlab trackio aim neptune clearml tensorboardX'.split()
 
     def find_spec(self, name, path, target=None):
         "As any finder's"
         others = [f for f in sys.meta_path if f is not self and hasattr(f, 'find_spec')]
         spec = next((s for f in others if (s := f.find_spec(name, path, target))), None)
-        if spec is None and name in self.loggers and _asked_by_user():
-            sys.modules[name] = Idle()
-            return importlib.machinery.ModuleSpec(name, _Loaded())
-        apart = spec is not None and spec.origin is not None and is_installed(spec.origin)
+        if spec is None and (made := self.stand_in(name)) is not None:
+            return importlib.machinery.ModuleSpec(name, _Loaded(made), is_package=isinstance(made, Absent))
+        if spec is None:
+            return None
+        apart = spec.origin is not None and is_installed(spec.origin)
         if (apart or name in self.changes) and hasattr(spec.loader, 'exec_module'):
 
             def exec_module(module, run=spec.loader.exec_module):
@@ -353,23 +359,44 @@ class _Imports(RealImports):
             spec.loader.exec_module = exec_module
         return spec
 
+    def stand_in(self, name):
+        "A module for one that isn't installed; None if it has to be missed"
+        if name in self.loggers and _is_wanted():
+            return Idle()
+        # what is inside Triton does nothing; of the others what has a rule is there
+        if name not in self.kernels and not (name.startswith('triton.') and 'triton' in sys.modules):
+            return None
+        if not _is_wanted():
+            return None
+        made = Absent(name)
+        self.kernels.get(name, id)(made)
+        return made
+
 
 class _Loaded:
-    "The loader of a logger that isn't installed: an idle one is there already"
+    "The loader of a module that stands in for one that isn't installed"
+
+    def __init__(self, made):
+        self.made = made
 
     def create_module(self, spec):
-        return sys.modules.get(spec.name) or Idle()
+        return self.made
 
     def exec_module(self, module):
         pass
 
 
-def _asked_by_user():
+# they are made of kernels for Triton, and can't do without it
+_OF_TRITON = re.compile(r'[\\/](liger_kernel|fla|cut_cross_entropy)[\\/]')
+
+
+def _is_wanted():
     "Whether an `import` of the user's own asks, and not a library that looks whether something is there"
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)
     while frame and 'importlib' in frame.f_code.co_filename:
         frame = frame.f_back
-    return frame is not None and not is_installed(frame.f_code.co_filename)
+    file = frame.f_code.co_filename if frame else '<frozen'
+    return not is_installed(file) or bool(_OF_TRITON.search(file))
 
 
 def _bytes_asked(args, kwargs):
@@ -932,7 +959,8 @@ class _Run:
                 REMEDIES[name](lambda line: self.changed.update([line]))
             torch.optim.Optimizer.__init__ = self.made_optimizer(torch.optim.Optimizer.__init__)
             shapes = Shapes(**self.asked['stand_in']) if self.asked['stand_in'] is not None else None
-            _Imports.changes = changes_for(shapes, self.told)
+            _Imports.kernels = modules_of_kernels(self.told, self.tracer.values.forget)
+            _Imports.changes = changes_for(shapes, self.told) | _Imports.kernels
             for name in set(sys.modules) & set(_Imports.changes):
                 _Imports.changes[name](sys.modules[name])
             if shapes:
@@ -986,13 +1014,13 @@ class _Run:
         "What a reader has to know of an exception of the script"
         frames = [[f.filename, f.lineno, f.line] for f in traceback.extract_tb(error.__traceback__)]
         told = error.tell() if isinstance(error, MemtrainError) else str(error)
-        if isinstance(error, ModuleNotFoundError) and (error.name or '').partition('.')[0] in _OF_CUDA:
-            told = f'{error.name} has kernels of its own for CUDA, whose memory is not known here'
+        if isinstance(error, ImportError) and (error.name or '').partition('.')[0] in _OF_CUDA:
+            told += ': made of kernels for CUDA, whose memory is not known here; @memtrain.keeps can tell it'
         return dict(kind=type(error).__name__, message=told, frames=frames)
 
 
 _OPEN, _EXIT = io.open, os._exit
-_OF_CUDA = 'triton flash_attn flash_attn_interface xformers apex liger_kernel transformer_engine'.split()
+_OF_CUDA = 'flash_attn flash_attn_interface xformers apex transformer_engine kernels mamba_ssm'.split()
 
 
 def perform(

@@ -154,8 +154,12 @@ def _load_without_weights(told):
             dtype = dtype or torch_dtype or getattr(config, 'dtype', None)
             if isinstance(dtype, str):
                 dtype = getattr(config, 'dtype', None) if dtype == 'auto' else getattr(torch, dtype)
-            if kwargs.get('attn_implementation'):
-                config._attn_implementation = kwargs['attn_implementation']
+            attention = kwargs.get('attn_implementation')
+            if attention in ('flash_attention_2', 'flash_attention_3'):
+                told(f"{attention}: PyTorch's own kernel, which holds as much where no text is padded")
+                attention = 'sdpa'
+            if attention:
+                config._attn_implementation = attention
             told(f'{name}: built from its configuration, without its weights')
             make = functools.partial(cls._from_config, config, **({'dtype': dtype} if dtype else {}))
             if quantization is None:

@@ -4,10 +4,15 @@
 from memtrain.own_kernels import *
 
 # %% ../nbs/proofs/own_kernels.ipynb #a6c3ff40
+import importlib.util
+import tempfile
+from pathlib import Path
+
 import torch
 from fastcore.test import test_eq
 
 import memtrain
+from memtrain.script import simulate_script
 from memtrain.simulate import simulate
 
 # %% ../nbs/proofs/own_kernels.ipynb #885e7312
@@ -97,3 +102,144 @@ def test_several_results_come_back_in_their_form():
 
     simulate(lambda: Top().cuda(), lambda p: torch.optim.SGD(p, lr=0.1), step, 'a100')
     test_eq((tuple(seen[0][0]), tuple(seen[0][1]), *seen[0][2:]), ((5, 8), (5,), torch.long, True, False))
+
+# %% ../nbs/proofs/own_kernels.ipynb #05a514c2
+_ATTENDS = """
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+IMPORT
+q, k, v = (torch.randn(2, 1000, 8, 64, device='cuda', dtype=torch.bfloat16) for _ in range(3))
+q.requires_grad_()
+optimizer = torch.optim.SGD([q], lr=0.1)
+for step in range(3):
+    out = CALL
+    assert out.shape == q.shape
+    out.sum().backward()
+    optimizer.step()
+"""
+_CALLS = {
+    'flash_attn_func(q, k, v, causal=True)': 'from flash_attn import flash_attn_func',
+    'ops.memory_efficient_attention(q, k, v, ops.LowerTriangularMask())': 'import xformers.ops as ops',
+}
+
+
+def run_text(folder, text):
+    script = folder / 'script.py'
+    script.write_text(text, encoding='utf-8')
+    return simulate_script(script, gpu='a100', steps=3)
+
+
+def test_attention_from_elsewhere_holds_what_that_of_pytorch_does():
+    with tempfile.TemporaryDirectory() as folder:
+        turned = '(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True).transpose(1, 2)'
+        own = _ATTENDS.replace('IMPORT', '').replace('CALL', f'scaled_dot_product_attention{turned}')
+        plain = run_text(Path(folder), own)
+        for call, line in _CALLS.items():
+            run = run_text(Path(folder), _ATTENDS.replace('IMPORT', line).replace('CALL', call))
+            test_eq((run.error, run.trace.peak, run.reserved), (None, plain.trace.peak, plain.reserved))
+            test_eq(run.work, plain.work)
+
+# %% ../nbs/proofs/own_kernels.ipynb #f2bcca5a
+_PACKED = """
+import torch
+from flash_attn import flash_attn_qkvpacked_func, flash_attn_varlen_func, flash_attn_varlen_qkvpacked_func
+
+make = lambda *shape: torch.randn(*shape, device='cuda', dtype=torch.float16).requires_grad_()
+begins = torch.tensor([0, 300, 1000], dtype=torch.int32, device='cuda')
+packed, texts = make(2, 500, 3, 8, 64), make(1000, 3, 8, 64)
+q, k, v = make(1000, 8, 96), make(1000, 2, 96), make(1000, 2, 96)
+optimizer = torch.optim.SGD([packed, texts, q, k, v], lr=0.1)
+for step in range(3):
+    outs = [
+        flash_attn_qkvpacked_func(packed, causal=True),
+        flash_attn_varlen_qkvpacked_func(texts, begins, 700),
+        flash_attn_varlen_func(q, k, v, begins, begins, 700, 700, causal=True),
+    ]
+    assert [tuple(out.shape) for out in outs] == [(2, 500, 8, 64), (1000, 8, 64), (1000, 8, 96)]
+    sum(out.sum() for out in outs).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_packed_texts_hold_what_their_kernels_ask_for():
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_text(Path(folder), _PACKED)
+    test_eq(run.error, None)
+    sizes = {b.size for b in run.trace.blocks}
+    # flash_api.cpp: 2 texts of 500 in tiles of 128, and 128 more for each of two texts
+    for heads, rows, width in ((8, 2 * 512, 64), (8, 1256, 64), (8, 1256, 96)):
+        sums = -(-4 * heads * rows // 512) * 512
+        assert {sums, 4 * heads * rows * width} <= sizes, (heads, rows, width)
+    assert 1000 * 8 * 96 * 2 in sizes  # gradients of keys for each head of queries
+
+# %% ../nbs/proofs/own_kernels.ipynb #c5af8b09
+_LAUNCHES = """
+import torch, triton
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.autotune(configs=[triton.Config({'BLOCK': size}) for size in SIZES], key=['n'])
+@triton.heuristics({'EVEN': lambda args: args['n'] % 2 == 0})
+@triton.jit
+def fill(out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), 1)
+
+@triton.jit(do_not_specialize=['n'])
+def tiles(out, n):
+    pass
+
+w = torch.zeros(64, 64, device='cuda', requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for step in range(3):
+    known, tiled = (torch.zeros(3, dtype=torch.long, device='cuda') for _ in range(2))
+    assert known.tolist() == tiled.tolist() == [0, 0, 0]
+    fill[(triton.cdiv(3, triton.next_power_of_2(3)),)](known, 3)
+    tiles[1,](TensorDescriptor.from_tensor(tiled, [1]), 3)
+    print(known[0].item(), tiled[0].item())
+    (w * w).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_launch_takes_nothing_and_what_it_wrote_is_not_known():
+    with tempfile.TemporaryDirectory() as folder:
+        run, tuned = (
+            run_text(Path(folder), _LAUNCHES.replace('SIZES', sizes)) for sizes in ('[64]', '[64, 128]')
+        )
+    test_eq((run.error, tuned.error), (None, None))
+    assert run.trace.peak < 2**20
+    # once, to wipe the cache
+    test_eq([b.size for b in tuned.trace.blocks if b.size > 2**20], [256 * 2**20])
+    test_eq([(what, line, n) for what, _, line, n in run.assumed], [('an unknown int64 is 0', 24, 6)])
+    assert any('Triton' in note and 'time' in note for note in run.notes), run.notes
+
+# %% ../nbs/proofs/own_kernels.ipynb #ecdb3cea
+def test_kernels_without_a_rule_are_refused_by_name_and_libraries_miss_triton():
+    said = {
+        'from flash_attn.layers.rotary import apply_rotary_emb': 'flash_attn.layers',
+        'from flash_attn import flash_attn_with_kvcache': 'flash_attn_with_kvcache',
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for line, name in said.items():
+            error = run_text(Path(folder), f'import torch\n{line}').error
+            assert name in error['message'] and '@memtrain.keeps' in error['message'], error
+        wide = "q = torch.zeros(1, 8, 2, 16, device='cuda')"
+        for call, words in (
+            ('from flash_attn import flash_attn_func as f; f(q, q, q)', 'only support fp16'),
+            (
+                'from xformers.ops import *; memory_efficient_attention(q, q, q, object())',
+                'object has no rule',
+            ),
+            (
+                'from flash_attn import *; flash_attn_qkvpacked_func(torch.zeros(1, 8, 3, 2, 16))',
+                'on the card',
+            ),
+        ):
+            error = run_text(Path(folder), f'import torch\n{wide}\n{call}').error
+            assert words in error['message'], error
+        # PyTorch looks whether it is there
+        asks = 'from torch.utils._triton import has_triton_package\nassert not has_triton_package()'
+        if importlib.util.find_spec('triton') is None:
+            test_eq(run_text(Path(folder), asks).error, None)
