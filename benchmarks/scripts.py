@@ -90,7 +90,7 @@ diffusers text_to_image | diffusers | . | a100 | examples/text_to_image/train_te
 timm train | pytorch-image-models | . | rtx3090 | train.py /data/imagenet
 DiT train | DiT | . | a100 | train.py --data-path /data/imagenet
 cleanrl ppo | cleanrl | . | rtx3090 | cleanrl/ppo.py
-modded-nanogpt | modded-nanogpt | . | h100 | train_gpt.py
+modded-nanogpt | modded-nanogpt | . | h100 | --nproc 8 train_gpt.py
 """
 
 # Nobody looked into these before the first run of this table: what the stand-ins are worth.

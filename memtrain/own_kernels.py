@@ -293,6 +293,24 @@ def _xformers(module):
     )
 
 
+def _compiled(told, forget):
+    "Change `torch.cuda`: kernels of C++ that it compiles are launched, and don't run"
+
+    def compile_kernel(*source, **options):
+        def launch(grid=None, block=None, args=(), *rest, **how):
+            told('kernels of C++: what the script asks for around them counts, but not the time they take')
+            for a in args or ():
+                if isinstance(a, FakeTensor):
+                    forget(a)
+
+        return launch
+
+    def change(module):
+        module._compile_kernel = compile_kernel
+
+    return change
+
+
 def _tiles(module):
     module.TensorDescriptor = _Descriptor
 
@@ -305,6 +323,7 @@ def modules_of_kernels(
     return {
         'triton': _triton(told, forget),
         'triton.tools.tensor_descriptor': _tiles,
+        'torch.cuda': _compiled(told, forget),
         'flash_attn': _flash_attn,
         'flash_attn.flash_attn_interface': _flash_attn,
         'xformers': lambda module: None,
