@@ -1356,7 +1356,8 @@ class _Simulate:
     advise: bool = False  # simulate again with other settings, and say what helps, with the lines to write
     json: bool = False  # print JSON, which --compare takes, instead of words
     budget: str | None = None  # what may be reserved, such as 22GiB; exit status 3 if it is more
-    compare: str | None = None  # what --json printed before; exit status 3 if the peak is higher now
+    # what --json printed before: exit status 3 if the peak is higher now; or a memory snapshot of a card
+    compare: str | None = None
     takes = {'script:simulate_script': 'steps nproc limit'}
 
     def run(
@@ -1376,7 +1377,7 @@ class _Simulate:
             check_output('report', self.report)
         if self.snapshot:
             check_output('snapshot', self.snapshot)
-        before = self._read_peak()
+        before, recorded = self._read_compared()
         budget = None if self.budget is None else parse_size(self.budget)
         stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
         what = self.module or self.script, self.theirs
@@ -1402,6 +1403,8 @@ class _Simulate:
             print(f'Snapshot: {self.snapshot}, for pytorch.org/memory_viz', file=sys.stderr)
         if run.failed:
             return 1
+        if recorded and not self.json:
+            print(run.hold_against(recorded))
         status = 0 if run.fits else 3
         if budget is not None and run.reserved > budget:
             status = _fail(
@@ -1412,15 +1415,24 @@ class _Simulate:
             status = _fail(f'the peak is {more} higher than that of {self.compare}', 3)
         return status
 
-    def _read_peak(self):
-        "The peak that --json printed before"
+    def _read_compared(self):
+        "The peak that --json printed before, or a snapshot; None for what isn't there"
         if self.compare is None:
-            return None
+            return None, None
         try:
-            return json.loads(Path(self.compare).read_text(encoding='utf-8'))['peak']
+            with open(self.compare, 'rb') as f:
+                is_pickle = f.read(1) == b'\x80'
+            if is_pickle:
+                from memtrain.explain import explain
+
+                return None, explain(self.compare)
+            return json.loads(Path(self.compare).read_text(encoding='utf-8'))['peak'], None
         except (ValueError, KeyError, TypeError):
             raise MemtrainError(
-                "isn't what memtrain simulate --json printed", 'name a file of that', 'compare', self.compare
+                "isn't what memtrain simulate --json printed, and no memory snapshot",
+                'name a file of either',
+                'compare',
+                self.compare,
             ) from None
 
 

@@ -96,7 +96,7 @@ class Frame:
     @property
     def is_own(self) -> bool:
         "Whether it stands in the user's own file"
-        return not _LIBRARY.search(self.file)
+        return bool(self.file) and not _LIBRARY.search(self.file)  # functions of C++ may have no file
 
     def __str__(self):
         if not self.line:  # of a simulated step, which has no lines
@@ -455,6 +455,8 @@ class Layout:
 
 # %% ../nbs/reference/76_explain.ipynb #c80e628f
 _FREED = 'free_completed', 'free'
+_NO_LINE = 'no line'
+_BACKWARD, _SLASH = re.compile(r'\w*?Backward\d+|AccumulateGrad'), r'[\\/]'
 _GROWN = {'segment_alloc': 1, 'segment_map': 1, 'segment_free': -1, 'segment_unmap': -1}
 
 
@@ -466,7 +468,7 @@ class History:
         events: list[dict],  # the oldest first, as a snapshot has them
         segments: list[dict],  # as a snapshot has them
     ):
-        self.events, self.labels = events, {}
+        self.events, self.labels, self.places = events, {}, {}
         known, self.before = set(), {}  # addresses allocated on record; what was there before
         for e in events:
             if e['action'] == 'alloc':
@@ -474,7 +476,11 @@ class History:
             elif e['action'] in _FREED and e['addr'] in known:
                 known.remove(e['addr'])
             elif e['action'] in _FREED:
-                self.before.setdefault(e['addr'], self._block(-1, e))
+                # the stack of this event is that of its end
+                at, size, end = self._block(-1, e)
+                label = f'made before the record, freed at {end}' if e.get('frames') else end
+                self.places[label] = _NO_LINE
+                self.before.setdefault(e['addr'], (at, size, label))
         for b in (b for segment in segments for b in _place_blocks(segment)):
             if b['state'].startswith('active') and b['addr'] not in known:
                 self.before.setdefault(b['addr'], self._block(-1, b))
@@ -492,8 +498,13 @@ class History:
         "The user's innermost line in `frames`, and two of its callers"
         if id(frames) not in self.labels:  # events share them
             known = [Frame(f['filename'], f['line'], f['name']) for f in frames]
-            own = [f for f in known if f.is_own][:3] or known[:1]
-            self.labels[id(frames)] = ' < '.join(map(str, own)) or 'no stack recorded'
+            own = [f for f in known if f.is_own][:3]
+            # a thread of C++ runs the backward pass: it has no line, but the names of its functions
+            node = next((m[0] for f in known if (m := _BACKWARD.search(f.name))), '')
+            label = ' < '.join(map(str, own or known[:1])) or 'no stack recorded'
+            self.labels[id(frames)] = f'the backward pass, {node}' if node and not own else label
+            place = f'{re.split(_SLASH, own[0].file)[-1]}:{own[0].line}' if own else _NO_LINE
+            self.places[self.labels[id(frames)]] = 'the backward pass' if node and not own else place
         return self.labels[id(frames)]
 
     def replay(self) -> Iterator[tuple[int, dict]]:  # bytes; {address: (event, bytes, stack)}, the same dict
@@ -586,6 +597,7 @@ class MemorySnapshot:
     peak_event: int
     peak_reserved: int
     at_peak: dict[str, tuple[int, int]]  # by stack: bytes, blocks
+    lines: dict[str, int]  # by the user's innermost line, such as train.py:12: bytes at the peak, of all
     growth: list[Growth]
     failed: dict[str, Any] | None = None  # the last out of memory: event, asked, free, stack
 
@@ -617,6 +629,9 @@ class MemorySnapshot:
             for i, e in enumerate(history.events)
             if e['action'] == 'oom'
         ]
+        held, lines = history.live_at(peak), defaultdict(int)
+        for stack, (size, _) in held.items():
+            lines[history.places[stack]] += size
         return cls(
             gpu=gpu,
             layout=Layout.read(segments[gpu]),
@@ -625,7 +640,8 @@ class MemorySnapshot:
             peak=max(totals),
             peak_event=peak,
             peak_reserved=history.reserved,
-            at_peak=dict([*history.live_at(peak).items()][:top]),
+            at_peak=dict([*held.items()][:top]),
+            lines=dict(lines),
             growth=find_growth(history)[:top],
             failed=ooms[-1] if ooms else None,
         )

@@ -22,6 +22,7 @@ from typing import Any
 from .allocator import Reserved, reserve
 from .core import MemtrainError, check_whole, format_size
 from .devices import DEVICES, Device, find_device
+from .explain import MemorySnapshot
 from .measure import Block, Trace
 from .plan import LAUNCH_SECONDS, REACHED
 from .remedies import REMEDIES
@@ -74,6 +75,28 @@ class ScriptRun:
     def by_line(self) -> dict[tuple[str, int], int]:  # (file, line) to bytes, largest first
         "Bytes at the peak by the line of the user's that asked for them"
         return _sum_lines(self.trace.alive())
+
+    def hold_against(
+        self,
+        recorded: MemorySnapshot,  # of the same script, on a card
+    ) -> str:
+        "The peak beside that of a snapshot, line by line, the largest differences first"
+        simulated = Counter()
+        for b in self.trace.alive():
+            file, line = own_frame(b)
+            at = f'{os.path.basename(file)}:{line}'
+            apart = b.phase == 'backward' and 'the backward pass' in recorded.lines
+            simulated['the backward pass' if apart else at if at in recorded.lines else 'no line'] += b.size
+        rows = [(at, recorded.lines.get(at, 0), simulated[at]) for at in {*recorded.lines, *simulated}]
+        rows.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
+        off = self.trace.peak / recorded.peak - 1 if recorded.peak else 0.0
+        head = f'Recorded on a card {format_size(recorded.peak)} at the peak, {off:+.2%} simulated'
+        told = [f'{format_size(a):>10}  {format_size(b):>10}  {at}' for at, a, b in rows[:_TOP]]
+        more = [f'and {len(rows) - _TOP} lines that differ less'] if len(rows) > _TOP else []
+        none = ['no line: made before the recording began, or where the record has no stack']
+        return '\n  '.join(
+            [head, '  recorded   simulated', *told, *more, *none[: 'no line' in recorded.lines]]
+        )
 
     @cached_property
     def grows(self) -> dict[tuple[str, int], int]:  # (file, line) to bytes for each step

@@ -65,8 +65,9 @@ from pathlib import Path
 
 from fastcore.test import test_eq, test_fail
 
-from memtrain.core import MIB, MemtrainError
 from memtrain.cli import main
+from memtrain.core import MIB, MemtrainError, format_size
+from memtrain.explain import Layout, MemorySnapshot
 from memtrain.remedies import REMEDIES
 from memtrain.script import find_advice, own_frame, simulate_script
 from memtrain.simulate import simulate
@@ -508,6 +509,21 @@ def test_arguments_that_mean_nothing_are_refused():
     memories = [card.memory for card in find_cards('all')]
     assert memories == sorted(memories) and len(memories) > 20
 
+# %% ../nbs/proofs/script.ipynb #8dc69526
+def test_a_snapshot_is_held_against_the_lines_of_a_run():
+    run = plain_run()
+    (file, line), size = next(iter(run.by_line.items()))
+    first, backward = f'{os.path.basename(file)}:{line}', 'the backward pass'
+    lines = {first: size + 2**30, backward: 2**20, 'no line': 5}
+    recorded = MemorySnapshot(0, Layout(), 9, 0, 2 * run.trace.peak, 3, 0, {}, lines, [])
+    told = run.hold_against(recorded).splitlines()
+    assert told[0].endswith('-50.00% simulated'), told
+    # the largest difference first; what the simulation holds elsewhere is beside what has no line
+    assert told[2].split()[-1] == first, told
+    others = sum(b.size for b in run.trace.alive() if b.phase != 'backward') - size
+    assert any(format_size(others) in row and row.endswith('no line') for row in told), (others, told)
+    assert any(row.endswith(backward) and row.split()[0] == '1.00' for row in told), told
+
 # %% ../nbs/proofs/script.ipynb #2e48092c
 def call(*args):
     "Exit status, standard output and errors of `memtrain`"
@@ -532,6 +548,8 @@ def test_the_command_says_what_the_function_finds():
         values = json.loads(out)
         test_eq(values['peak'], plain_run().trace.peak)
         assert snapshot.stat().st_size > 1000 and 'memory_viz' in err
+        status, out, _ = call('simulate', '--compare', snapshot, here / 'loop.py', '--lr', 3, 'x')
+        assert status == 0 and '+0.00% simulated' in out, out
         before = here / 'before.json'
         before.write_text(json.dumps(values | dict(peak=values['peak'] - 1)))
         why = call('simulate', '--compare', before, '--budget', '1GiB', here / 'loop.py', '--lr', '3', 'x')
@@ -543,7 +561,7 @@ def test_the_command_says_what_the_function_finds():
         test_eq(status, 3)
         test_eq(call('simulate', here / 'loop.py')[0], 1)  # its own assertion
         status, _, err = call('simulate', '--compare', here / 'viz.pickle', here / 'loop.py')
-        assert status == 1 and "isn't what memtrain simulate --json printed" in err, err
+        assert status == 1 and 'and no memory snapshot' in err, err
     for args, told in ((['simulate'], 'no script is named'), (['simulate', 'no.py'], 'no.py is no file')):
         status, _, err = call(*args)
         assert status == 1 and told in err and err.count('\n') == 1, err
