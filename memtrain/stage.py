@@ -447,7 +447,9 @@ class _Stage(Tracer):
         written = [a for place, a in zip(func._schema.arguments, args) if place.is_write]
         moved = [*operands, *results, *(t for t in tree_leaves(written) if isinstance(t, torch.Tensor))]
         count = flop_registry.get(func._overloadpacket)
-        flops = count(*args, **kwargs, out_val=out) if count else 0
+        # torch counts mm and addmm by their shapes alone: another dtype of the result isn't an argument there
+        shapes = [a for a in args if not isinstance(a, torch.dtype)]
+        flops = count(*shapes, **kwargs, out_val=out) if count else 0
         # the last of fused attention's are its statistics and its seed, which are wide
         small = bool(operands) and operands[0].itemsize <= 2
         self.work[int(flops), sum(t.numel() * t.itemsize for t in moved), small] += 1

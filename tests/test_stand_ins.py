@@ -4,9 +4,15 @@
 from memtrain.stand_ins import *
 
 # %% ../nbs/proofs/stand_ins.ipynb #c8912cdc
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+
 from fastcore.test import test_eq
 
 from memtrain.families import list_models
+from memtrain.script import simulate_script
 
 # %% ../nbs/proofs/stand_ins.ipynb #158d5446
 def test_rows_have_the_columns_of_their_kind_and_the_length_that_was_asked_for():
@@ -75,3 +81,199 @@ def test_a_logger_that_is_not_here_does_nothing_at_all():
     with run as inside:
         test_eq((bool(inside), [*inside], bool(run.summary.best)), (False, [], False))
     test_eq(hasattr(run, '__path__'), False)
+
+# %% ../nbs/proofs/stand_ins.ipynb #f546d2b4
+def run_loop(text, needs=(), **how):
+    "What comes of a script of this `text`; None, and said, where a library of `needs` isn't installed"
+    if missing := [name for name in needs if not importlib.util.find_spec(name)]:
+        print('not tried: needs', *missing)
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, 'train.py')
+        script.write_text(text, encoding='utf-8')
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            run = simulate_script(script, gpu='a100', stand_in=dict(chars=200, pixels=32, rows=20), **how)
+        finally:
+            os.chdir(before)
+        test_eq(os.listdir(folder), ['train.py'])
+    assert not run.failed, run
+    return run
+
+
+def check_states(run, sizes, buffers=()):
+    "Weights, gradients and Adam's states at their largest are those of parameters of these `sizes`"
+    # the allocator's blocks are multiples of 512 bytes
+    bytes_of = lambda sizes: sum(-(-size * 4 // 512) * 512 for size in sizes)
+    most = dict.fromkeys(('weights', 'gradients', 'optimizer state'), 0)
+    for event in [mark - 1 for mark in run.marks]:
+        found = dict.fromkeys(most, 0)
+        for b in run.trace.alive(event):
+            if b.category in found:
+                found[b.category] += b.size
+        most = {name: max(most[name], found[name]) for name in most}
+    test_eq(most['weights'], bytes_of([*sizes, *buffers]))
+    test_eq(most['gradients'], bytes_of(sizes))
+    # Adam counts its steps on the host, or in a number for each parameter
+    counted = 512 * len(sizes)
+    assert most['optimizer state'] - 2 * bytes_of(sizes) in (0, counted), most
+
+# %% ../nbs/proofs/stand_ins.ipynb #405bef46
+_ACCELERATE = """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(gradient_accumulation_steps=2, mixed_precision='bf16')
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 10))
+optimizer = torch.optim.AdamW(model.parameters())
+data = torch.utils.data.TensorDataset(torch.randn(64, 64), torch.zeros(64, dtype=torch.long))
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+model, optimizer, loader, schedule = accelerator.prepare(
+    model, optimizer, torch.utils.data.DataLoader(data, batch_size=8, shuffle=True), schedule
+)
+for x, y in loader:
+    with accelerator.accumulate(model):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=False)
+accelerator.save_state('kept')
+"""
+
+
+def test_a_loop_of_accelerate():
+    run = run_loop(_ACCELERATE, ['accelerate'])
+    if run:
+        test_eq(len(run.marks), 3)
+        assert run.backwards >= 6, run.backwards  # two for each step
+        check_states(run, [64 * 256, 256, 256 * 10, 10])
+
+# %% ../nbs/proofs/stand_ins.ipynb #5d600cf3
+_LIGHTNING = """
+import lightning, torch
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+
+    def training_step(self, batch, at):
+        x, y = batch
+        loss = torch.nn.functional.cross_entropy(self.body(x), y)
+        self.log('loss', loss)
+        return loss
+
+    validation_step = training_step
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+data = torch.utils.data.TensorDataset(torch.randn(64, 64), torch.zeros(64, dtype=torch.long))
+loader = torch.utils.data.DataLoader(data, batch_size=8, num_workers=2)
+trainer = lightning.Trainer(accelerator='gpu', devices=1, max_epochs=2, log_every_n_steps=1)
+trainer.fit(Net(), loader, loader)
+"""
+
+
+def test_a_trainer_of_lightning():
+    run = run_loop(_LIGHTNING, ['lightning'])
+    if run:
+        check_states(run, [64 * 256, 256, 256 * 10, 10])
+
+# %% ../nbs/proofs/stand_ins.ipynb #2fb4245c
+_TRL = """
+from datasets import load_dataset
+from transformers import LlamaConfig, LlamaForCausalLM, AutoTokenizer
+from trl import SFTConfig, SFTTrainer
+
+config = LlamaConfig(vocab_size=50257, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                     num_attention_heads=4, max_position_embeddings=128, tie_word_embeddings=False)
+args = SFTConfig(output_dir='out', per_device_train_batch_size=2, max_length=64, num_train_epochs=1,
+                 bf16=True, report_to=[], gradient_checkpointing=False, logging_steps=1)
+data = load_dataset('a/chat', split='train')
+trainer = SFTTrainer(model=LlamaForCausalLM(config), args=args, train_dataset=data,
+                     processing_class=AutoTokenizer.from_pretrained('gpt2'))
+trainer.train()
+"""
+
+
+def test_a_trainer_of_trl():
+    run = run_loop(_TRL, ['trl', 'datasets', 'transformers'])
+    if run:
+        layer = [64 * 64] * 4 + [64 * 128] * 3 + [64] * 2
+        # and the frequencies of rotary positions, twice
+        check_states(run, [50257 * 64, *layer, *layer, 64, 50257 * 64], buffers=[8, 8])
+        assert any('rows of messages' in note for note in run.notes), run.notes
+
+# %% ../nbs/proofs/stand_ins.ipynb #de70b8ad
+_DIFFUSERS = """
+import torch
+from diffusers import DDPMScheduler, UNet2DModel
+from diffusers.optimization import get_cosine_schedule_with_warmup
+
+model = UNet2DModel(sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, norm_num_groups=8,
+                    block_out_channels=(16, 32), down_block_types=('DownBlock2D', 'AttnDownBlock2D'),
+                    up_block_types=('AttnUpBlock2D', 'UpBlock2D')).to('cuda')
+noise = DDPMScheduler(num_train_timesteps=100)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+schedule = get_cosine_schedule_with_warmup(optimizer, 2, 10)
+for step in range(10):
+    images = torch.randn(4, 3, 16, 16, device='cuda')
+    at = torch.randint(0, 100, (4,), device='cuda')
+    drawn = torch.randn_like(images)
+    found = model(noise.add_noise(images, drawn, at), at, return_dict=False)[0]
+    loss = torch.nn.functional.mse_loss(found, drawn)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    schedule.step()
+    optimizer.zero_grad()
+    print(loss.item())
+print([p.numel() for p in model.parameters()])
+"""
+
+
+def test_a_loop_of_diffusers():
+    run = run_loop(_DIFFUSERS, ['diffusers'])
+    if run:
+        from diffusers import UNet2DModel
+
+        model = UNet2DModel(
+            sample_size=16,
+            layers_per_block=1,
+            norm_num_groups=8,
+            block_out_channels=(16, 32),
+            down_block_types=('DownBlock2D', 'AttnDownBlock2D'),
+            up_block_types=('AttnUpBlock2D', 'UpBlock2D'),
+        )
+        check_states(run, [p.numel() for p in model.parameters()])
+
+# %% ../nbs/proofs/stand_ins.ipynb #91f07654
+_TIMM = """
+import timm, torch, torchvision
+from timm.optim import create_optimizer_v2
+from timm.scheduler import CosineLRScheduler
+
+model = timm.create_model('resnet10t', pretrained=True, num_classes=10).cuda()
+to_tensor = torchvision.transforms.ToTensor()
+data = torchvision.datasets.CIFAR10('data', train=True, download=True, transform=to_tensor)
+optimizer = create_optimizer_v2(model, opt='adamw', weight_decay=0.05)
+schedule = CosineLRScheduler(optimizer, t_initial=10)
+for x, y in torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, num_workers=4):
+    with torch.autocast('cuda', torch.bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_loop_of_timm_with_pictures_of_torchvision():
+    run = run_loop(_TIMM, ['timm', 'torchvision'])
+    if run:
+        weights = sum(b.size for b in run.trace.alive(run.marks[-1] - 1) if b.category == 'optimizer state')
+        assert weights > 2 * 4 * 4_900_000, weights  # resnet10t with 10 classes has 4.9 million
+        assert any('CIFAR10' in note for note in run.notes), run.notes
