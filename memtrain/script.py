@@ -54,6 +54,7 @@ class ScriptRun:
     # of the last step's kernels: operations, bytes that they read and write, whether in 16 bits, how many
     work: list[tuple[int, int, bool, int]] = field(default_factory=list)
     tf32: bool = False  # whether products of float32 were allowed to round
+    stands_in: bool = False  # whether made-up data was to stand in
     took: float = 0.0  # seconds of this machine's time
 
     @property
@@ -277,7 +278,7 @@ def _tell(run):
         where = f', at {_short(at[:2], run.script)}: {at[2]}' if at else ''
         yield f"{run.script} ended with its own error{where}"
         yield f"  {run.error['kind']}: {run.error['message']}"
-        if run.error['kind'] in _MISSING and not any('stand' in n for n in run.notes):
+        if run.error['kind'] in _MISSING and not run.stands_in:
             yield '  --stand_in has made-up data in the place of what is not here'
     elif run.status:
         yield f'{run.script} {run.ended}'
@@ -439,6 +440,7 @@ def simulate_script(
         trace,
         [reserve(trace, card, card.capacity) for card in cards],
         **{name: answer[name] for name in _ANSWERED},
+        stands_in=stand_in is not None,
         took=time.perf_counter() - started,
     )
 

@@ -881,6 +881,8 @@ class _Run:
     def deliver(self, ended, error=None):
         "Write the answer, and end the process"
         signal.setitimer(signal.ITIMER_REAL, 0)  # `limit_time` has nothing to say any more
+        if self.asked['ranks'] > 1 and not torch.distributed.is_initialized():
+            self.told("no process group was made: this is the memory of one process alone")
         trace = finish(self.tracer)
         tables = {name: {} for name in ('op', 'phase', 'category', 'module', 'frames')}
 

@@ -288,6 +288,9 @@ def _tokenizers(shapes, told):
                 try_to_load_from_cache(str(name), 'tokenizer_config.json'), str
             ):
                 return read(cls, name, *args, **kwargs)
+            if shapes is None:
+                # transformers 5 would make one of a single token from the configuration
+                raise OSError(f"{name}: its tokenizer isn't here, neither in a folder nor in the cache")
             config = AutoConfig.from_pretrained(name) if known_config(name) else None
             vocab = getattr(config, 'vocab_size', shapes.vocab)
             longest = getattr(config, 'max_position_embeddings', None) or 1024
@@ -673,15 +676,14 @@ def changes_for(
         'transformers.models.auto.configuration_auto': _configure(told),
         'transformers.modeling_utils': _load_without_weights(told),
         'safetensors.torch': _unsaved,
-        'transformers.tokenization_utils_base': _unwritten,
+        'transformers.models.auto.tokenization_auto': _tokenizers(shapes, told),
+        'transformers.tokenization_utils_base': _both(_tokenizers(shapes, told), _unwritten),
         'pyarrow.parquet.core': _parquet,
         'torch.nn.attention.flex_attention': _flex_attention(told),
         'diffusers.models.modeling_utils': _diffusers(told),
     }
     if shapes:
         changes |= {
-            'transformers.models.auto.tokenization_auto': _tokenizers(shapes, told),
-            'transformers.tokenization_utils_base': _both(_tokenizers(shapes, told), _unwritten),
             'datasets.load': _hub_data(shapes, told),
             'datasets': _hub_data(shapes, told),
             'tiktoken': _tiktoken(shapes, told),

@@ -509,6 +509,20 @@ def test_arguments_that_mean_nothing_are_refused():
     memories = [card.memory for card in find_cards('all')]
     assert memories == sorted(memories) and len(memories) > 20
 
+# %% ../nbs/proofs/script.ipynb #3fe486d5
+def test_ranks_without_a_process_group_are_told():
+    run = run_text(_PLAIN.replace('LAST', 'pass'), nproc=4)
+    assert any('no process group was made' in note for note in run.notes), run.notes
+    assert not any('process group' in note for note in plain_run().notes)
+
+
+def test_a_tokenizer_that_is_not_here_is_missed_by_name():
+    text = "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('nobody/has-it')"
+    missed, made = run_text(text), run_text(text, stand_in={})
+    assert "nobody/has-it: its tokenizer isn't here" in missed.error['message'], missed
+    assert '--stand_in has made-up data' in str(missed), missed
+    test_eq((made.error, '--stand_in' in str(made)), (None, False))
+
 # %% ../nbs/proofs/script.ipynb #8dc69526
 def test_a_snapshot_is_held_against_the_lines_of_a_run():
     run = plain_run()
