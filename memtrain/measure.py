@@ -781,7 +781,8 @@ class MemoryMonitor:
     ):
         self.device = torch.device(check_device(device, ('cpu', 'cuda', 'mps')))
         self.exact = self.device.type == 'cuda' or self._reset()  # else a thread looks every few milliseconds
-        self._top = 0
+        # `take` may come between a look and the note of it, which then would count for the next peak
+        self._top, self._looking = 0, threading.Lock()
         if not self.exact:
             self._start()
 
@@ -802,7 +803,8 @@ class MemoryMonitor:
             peak = _high_water(os.getpid())
             self._reset()
         else:
-            peak, self._top = max(self._top, self._now()), 0
+            with self._looking:
+                peak, self._top = max(self._top, self._now()), 0
         return peak
 
     def _now(self):
@@ -814,7 +816,8 @@ class MemoryMonitor:
 
         def look():
             while (m := monitor()) is not None:
-                m._top = max(m._top, m._now())
+                with m._looking:
+                    m._top = max(m._top, m._now())
                 del m
                 time.sleep(0.005)
 

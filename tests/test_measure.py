@@ -643,6 +643,28 @@ for how in ('mark', 'watch'):
         large, small = eval(line)
         assert 140 <= large <= 165 and 30 <= small <= 60, run
 
+# %% ../nbs/proofs/measure.ipynb #0654fbdc
+def test_a_look_counts_for_the_peak_that_it_was_made_in():
+    import threading
+
+    monitor = MemoryMonitor()
+    monitor.exact = False
+    looking, go = threading.Event(), threading.Event()
+    sizes = iter([100])
+
+    def now():
+        if threading.current_thread() is threading.main_thread() or go.is_set():
+            return 1
+        looking.set()
+        go.wait()  # somebody asks for the peak meanwhile
+        return next(sizes)
+
+    monitor._now = now
+    monitor._start()
+    looking.wait()
+    threading.Timer(0.2, go.set).start()
+    test_eq([monitor.take(), monitor.take()], [100, 1])
+
 # %% ../nbs/proofs/measure.ipynb #75dfbd6c
 def test_measuring_leaves_the_process_as_it_was():
     def state():
