@@ -503,7 +503,8 @@ class History:
             node = next((m[0] for f in known if (m := _BACKWARD.search(f.name))), '')
             label = ' < '.join(map(str, own or known[:1])) or 'no stack recorded'
             self.labels[id(frames)] = f'the backward pass, {node}' if node and not own else label
-            place = f'{re.split(_SLASH, own[0].file)[-1]}:{own[0].line}' if own else _NO_LINE
+            first = next((f for f in own if f.line), None)  # a simulated operation stands before its line
+            place = f'{re.split(_SLASH, first.file)[-1]}:{first.line}' if first else _NO_LINE
             self.places[self.labels[id(frames)]] = 'the backward pass' if node and not own else place
         return self.labels[id(frames)]
 
