@@ -8,7 +8,7 @@ built, from a shell"""
 __all__ = ['COMMANDS', 'Flag', 'read_flags', 'parse', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, contextlib, itertools, json, os, re, shlex, shutil, signal, sys, threading, typing
+import ast, contextlib, glob, itertools, json, os, re, shlex, shutil, signal, sys, threading, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -34,7 +34,15 @@ from memtrain.core import (
     seed_everything,
     set_rng_state,
 )
-from .folders import IMAGES, check_output, lock_folder, save_figure
+from memtrain.folders import (
+    IMAGES,
+    UNFINISHED,
+    check_output,
+    lock_folder,
+    read_command,
+    recording,
+    save_figure,
+)
 
 # From a shell to the functions of the pages. Flags are read from the source of what they set, so no option
 # is declared twice and `--help` imports nothing heavy; each command is a dataclass of what only a shell
@@ -111,6 +119,7 @@ class _Prepare:
     "Turn text into token shards"
 
     takes = {'prepare:prepare': 'input_files out_dir', 'prepare:PrepareOptions': ''}
+    needs, finished = ('input_files',), 'dataset_metadata.json'
     types = {'input_files': tuple[str, ...], 'dedup_memory': str}
 
     def run(
@@ -198,6 +207,7 @@ class _ShardTraces:
     input_file: str  # a pickle, a torch.save file, an index of one, or a folder of traces to cut anew
     out_dir: str  # folder of the shards
     takes = {'traces:shard_traces': '-src out allow_empty'}
+    needs, finished = ('input_file',), 'trace_metadata.json'
 
     def run(
         self,
@@ -244,6 +254,16 @@ class _CollectTraces:
     out_dir: str = 'routing_data'  # folder for NAME_traces_SUFFIX_shards or NAME_traces_SUFFIX.pkl
     resume: bool = False  # resume an interrupted run
     takes = {'routing:collect_run': 'run_dir dataset_dir split batch_size device seed'}
+    needs = ('run_dir',)
+
+    @classmethod
+    def find_begun(cls, out_dir: str | None) -> str | None:  # a folder
+        "The one folder within `out_dir` that was begun and isn't finished"
+        found = sorted(Path(out_dir or cls.out_dir).glob(f'*/{UNFINISHED}'))
+        if len(found) > 1:
+            names = ', '.join(path.parent.name for path in found)
+            raise MemtrainError(f'{names} are all unfinished', f"say which by {option('run_dir')}")
+        return str(found[0].parent) if found else None
 
     def run(
         self,
@@ -302,7 +322,7 @@ class _TrainPredictor:
         'routing:train_predictor': 'shard_dir out_dir device resume change',
         'routing:PredictorConfig': '',
     }
-    types = {'change': tuple[str, ...]}
+    types, needs = {'change': tuple[str, ...]}, ('shard_dir',)
 
     def run(
         self,
@@ -310,9 +330,12 @@ class _TrainPredictor:
         config: Any,  # `PredictorConfig`
     ) -> int:  # exit status
         "Train, and print what it finds on samples that are held out, beside what needs no training"
-        from memtrain.routing import evaluate_predictors, train_predictor
+        from memtrain.routing import PredictorTrainer, evaluate_predictors
 
-        s = train_predictor(**where, **asdict(config))
+        trainer = PredictorTrainer(config=config, **where)
+        if trainer.iter:
+            print(f'resumed after epoch {trainer.iter}', flush=True)
+        s = trainer.run()
         print(
             f"{config.kind}, {s['params']:,} parameters: {s['epoch']} epochs, {s['seconds']:.0f} s; "
             f'on held-out samples, {config.lookahead} ahead:'
@@ -409,6 +432,8 @@ class _Train(_RunFlags):
         'weights:open_model': 'lora lora_alpha load_in_4bit',
     }
     streams = 'stream:TokenStream.__init__', 'stream:DocumentStream.__init__'  # of `takes`
+    needs = ('dataset_dir', 'input_file', 'dataset_id')
+    either = (('max_iters', 'epochs'),)
     types = {'cache_size': str}
     prefix = {'text': 'of text: ', 'stream': 'of a stream: '}
 
@@ -749,8 +774,12 @@ def _with_line(self: _Train, error):
 
 def _flags_of(values, where):
     "The flags that give those of `values` that aren't the defaults that `where` declares"
-    for name in _changed(values, where):
-        value = values[name]
+    return _as_flags({name: values[name] for name in _changed(values, where)})
+
+
+def _as_flags(values):
+    "The flags that give `values`, one behind the other"
+    for name, value in values.items():
         if type(value) is bool:
             yield f"--{'' if value else 'no_'}{name}"
         else:
@@ -1490,7 +1519,7 @@ class _Explain:
 class _WPOCommand(_RunFlags):
     "Train a mixture of Gaussians with any number of centers by its exact likelihood, or by score matching"
 
-    takes = {'wpo_train:WPOConfig': ''}
+    takes, needs = {'wpo_train:WPOConfig': ''}, ('data',)
 
     def run(
         self,
@@ -1602,8 +1631,14 @@ def parse(
     cls, older = COMMANDS[name], _ALIASES.get(name, {})
     argv, theirs = _split_script(cls, argv) if name == 'simulate' else (argv, [])
     declared = _declared_by(cls)
+    # an older name that is a flag of its own means that
+    taken = {flag for flags in declared.values() for flag in flags}
+    argv = [_rename(word, {k: flag for k, flag in older.items() if k not in taken}) for word in argv]
+    _given.clear()
+    _given.update(dict.fromkeys(taken))  # which errors name
+    begun = _read_begun(name, cls, argv)
     fields = [
-        (flag, _as_argument(cls, where, f), field(default=f.default))
+        (flag, _as_argument(cls, where, f), field(default=begun.get(flag, f.default)))
         for where, flags in declared.items()
         for flag, f in flags.items()
     ]
@@ -1611,14 +1646,11 @@ def parse(
     if older:
         same = ', '.join(f'--{old} is --{flag}' for old, flag in older.items())
         told += f'\n\nOlder flags that mean the same: {same}'
-    # an older name that is a flag of its own means that
-    older = {old: flag for old, flag in older.items() if old not in {k for k, *_ in fields}}
-    _given.clear()
     _given.update(
         vars(
             tyro.cli(
                 make_dataclass(cls.__name__, fields, kw_only=True),
-                args=[_rename(word, older) for word in argv],
+                args=argv,
                 prog=f'memtrain {name}',
                 description=told,
                 use_underscores=True,
@@ -1638,6 +1670,73 @@ def parse(
         else:
             made.append(values)
     return command, made
+
+
+def _find_typed(argv):
+    "{flag: the word that comes with it, '' where there is none} of a command line"
+    typed = {}
+    for word, then in zip(argv, [*argv[1:], '--']):
+        if m := re.fullmatch(r'--(no[_-])?([\w-]+?)(?:=(.*))?', word, re.DOTALL):
+            value = m[3] if m[3] is not None else '' if then.startswith('--') else then
+            typed[m[2].replace('-', '_')] = 'no' if m[1] else value
+    return typed
+
+
+def _read_begun(name, cls, argv):
+    """The flags of the run that a command line asks to resume, as its folder records them, but for what was
+    typed and what that replaces"""
+    typed = _find_typed(argv)
+    if typed.get('resume', 'no') == 'no' or 'resume' not in _given:
+        return {}
+    if typed.keys() & {*cls.needs}:
+        return {}  # a whole line: what isn't in it is the default, and is held against the run
+    folder = typed.get('out_dir')
+    if hasattr(cls, 'find_begun'):
+        folder = cls.find_begun(folder)
+    found = folder and read_command(folder)
+    if not found or found['command'] != name:
+        _refuse_begun(cls, folder)
+    either = [group for group in getattr(cls, 'either', ()) if typed.keys() & {*group}]
+    left_out = {*typed}.union(*either)
+    begun = {k: v for k, v in found['flags'].items() if k not in left_out}
+    # of what was changed before, the checkpoint may still be from before the change
+    begun |= {'change': tuple(k for k in begun['change'] if k not in typed)} if 'change' in begun else {}
+    begun = {k: _as_typed_at(found['folder'], v) for k, v in begun.items()}
+    if os.environ.get('RANK', '0') == '0':
+        line = ' '.join([*_as_flags(begun), *map(shlex.quote, argv)])
+        print(f'{folder}: goes on as it was begun, memtrain {name} {line}', flush=True)
+    return begun
+
+
+def _refuse_begun(cls, folder):
+    "Say why nothing tells how the work in `folder` goes on; where it is finished, end well"
+    whole = f"give the whole command line again, from {option(cls.needs[0])} on"
+    if not folder:
+        raise MemtrainError('no folder to resume is named', f"give its {option('out_dir')}, or {whole[5:]}")
+    if not Path(folder).is_dir():
+        raise MemtrainError(f'{folder}: no such folder, so nothing was begun there', whole)
+    if (Path(folder) / getattr(cls, 'finished', '-')).exists():
+        print(f'{folder} is finished, there is nothing to resume')
+        sys.exit(0)
+    raise MemtrainError(f"{folder} doesn't say how it was begun", whole)
+
+
+def _as_typed_at(folder, value):
+    "The `value` of a flag that was typed in `folder`: what names a file there names it here too"
+    if isinstance(value, list):
+        return tuple(_as_typed_at(folder, v) for v in value)
+    if not isinstance(value, str) or not value or folder == os.getcwd():
+        return value
+    place = os.path.join(folder, value)
+    return place if os.path.exists(place) or any(glob.iglob(place, recursive=True)) else value
+
+
+def _record_of(name):
+    "What a folder keeps of the command `name`, which has just been understood"
+    declared = [(flag, f) for flags in _declared_by(COMMANDS[name]).values() for flag, f in flags.items()]
+    values = {flag: _given[flag] for flag, f in declared if _given[flag] != f.default}
+    flags = {k: v for k, v in values.items() if k not in ('resume', 'out_dir')}
+    return {'command': name, 'folder': os.getcwd(), 'flags': flags}
 
 
 def _split_script(cls, argv):
@@ -1744,7 +1843,8 @@ def _run(argv):
     _given.clear()
     try:
         command, settings = parse(argv[0], argv[1:])
-        status = command.run(*settings)
+        with recording(_record_of(argv[0])):
+            status = command.run(*settings)
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
     except MemtrainError as e:

@@ -1656,7 +1656,7 @@ def test_a_mixture_is_trained_shown_and_resumed():
         ), (run.stdout, run.stderr)
         test_eq(
             sorted(p.name for p in (Path(d) / 'run').iterdir()),
-            ['checkpoint.pt', 'metrics.jsonl', 'mixture.pt', 'summary.json'],
+            ['checkpoint.pt', 'command.json', 'metrics.jsonl', 'mixture.pt', 'summary.json'],
         )
         s = json.loads((Path(d) / 'run/summary.json').read_text())
         assert (
@@ -2105,3 +2105,99 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
             _tell_predictor('x y', 100) == "Next: memtrain train-predictor --shard_dir 'x y'"
             and split.call_count == 1
         )
+
+# %% ../nbs/proofs/cli.ipynb #aeb7d166
+def run_interrupted(line, cwd):
+    "A command that is interrupted where it has a second part or checkpoint to write"
+    from memtrain.folders import FolderWriter
+    from memtrain.runs import Run
+
+    done = []
+
+    def once(method):
+        def call(*args, **kwargs):
+            if done:
+                raise KeyboardInterrupt
+            done.append(method(*args, **kwargs))
+
+        return call
+
+    add, save = once(FolderWriter.add), once(Run.save)
+    with patch.object(FolderWriter, 'add', add), patch.object(Run, 'save', save):
+        run = run_here(*line.split(), cwd=cwd)
+    assert done and run.returncode == 130, run.stderr
+
+
+def read_made(folder):
+    "What a command has made in `folder`: bytes by name, and of a run the numbers it has found"
+    if (folder / 'metrics.jsonl').exists():
+        lines = map(json.loads, (folder / 'metrics.jsonl').read_text().splitlines())
+        return [{k: line.get(k) for k in ('iter', 'loss', 'val_loss', 'lr')} for line in lines]
+    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob('*') if p.is_file())
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def test_any_command_goes_on_by_its_folder_alone():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d / 'in', 40)
+        (d / 't.pkl').write_bytes(pickle.dumps(_routed()))
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        run_here(*'shard-traces --input_file t.pkl --out_dir traces'.split(), cwd=d)
+        shape = '--n_layer 2 --n_head 1 --n_embd 8 --n_experts 2 --seq_len 16 --batch_size 2 --max_iters 4'
+        often = '--checkpoint_interval 1 --eval_interval 2 --eval_batches 1 --device cpu'
+        learn = '--kind linear --window 1 --epochs 3 --device cpu'
+        mix = '--data moons --train_kernel_size 4 --max_iters 4 --checkpoint_interval 1 --device cpu'
+        for out, line, said in (
+            ('a', 'prepare --input_files in --tokenization bytes --tokens_per_shard 5000', ''),
+            ('b', 'shard-traces --input_file t.pkl --shard_size_mb 0.005', ''),
+            ('c', f'train --dataset_dir data {shape} {often}', 'resumed after iteration 1'),
+            ('e', f'train-predictor --shard_dir traces {learn}', 'resumed after epoch 1'),
+            ('f', f'wpo {mix}', 'from step 2'),
+        ):
+            name, (other, theirs) = line.split()[0], (f'{out}_whole', d / f'{out}_whole')
+            test_eq(run_here(*f'{line} --out_dir {other}'.split(), cwd=d).returncode, 0)
+            run_interrupted(f'{line} --out_dir {out}', d)
+            run = run_here(name, '--out_dir', out, '--resume', cwd=d)
+            assert run.returncode == 0 and said in run.stdout, (line, run.stdout, run.stderr)
+            assert f'{out}: goes on as it was begun, memtrain {name} ' in run.stdout, run.stdout
+            test_eq(read_made(d / out), read_made(theirs))
+        run_here(*'collect-traces --run_dir c --target_traces 8 --output_suffix whole'.split(), cwd=d)
+        more = '--shard_data --shard_size_mb 0.001 --output_suffix x'
+        run_interrupted(f'collect-traces --run_dir c --target_traces 40 {more}', d)
+        run = run_here('collect-traces', '--resume', cwd=d)
+        assert run.returncode == 0 and 'c_traces_x_shards: 40 traces' in run.stdout, run.stderr
+        for line, status, said in (
+            ('prepare --out_dir a --resume', 0, 'a is finished, there is nothing to resume'),
+            ('shard-traces --out_dir b --resume', 0, 'b is finished, there is nothing to resume'),
+            ('collect-traces --resume', 1, 'no folder to resume is named: give its --out_dir'),
+            ('prepare --out_dir none --resume', 1, 'none: no such folder, so nothing was begun there'),
+            ('train --out_dir in --resume', 1, "in doesn't say how it was begun: give the whole command"),
+            ('train --resume', 1, 'no folder to resume is named: give its --out_dir'),
+        ):
+            run = run_here(*line.split(), cwd=d)
+            test_eq(run.returncode, status)
+            assert said in (only_line(run) if status else run.stdout), (line, run)
+
+# %% ../nbs/proofs/cli.ipynb #918a9ad4
+def test_what_may_change_of_a_resumed_run_is_typed_alone_and_kept():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d / 'in', 20)
+        small = '--n_layer 1 --n_head 1 --n_embd 8 --seq_len 16 --batch_size 2 --eval_batches 1 --device cpu'
+        line = f'train --input_file in --tokenization bytes {small} --epochs 0.01 --out_dir run'
+        test_eq(run_here(*line.split(), cwd=d).returncode, 0)
+        (d / 'elsewhere').mkdir()
+        for more, said in (
+            ('--max_iters 30 --eval_interval 5', 'resumed after iteration'),  # in the place of --epochs
+            ('--lr 0.01', "--lr 0.01 isn't the 0.001"),
+            ('--max_iters 40 --lr 0.01 --change lr', 'resumed after iteration 30'),
+            ('--max_iters 41', 'resumed after iteration 40'),  # with the other lr
+            ('--n_embd 16', "isn't the 8"),
+            ('--dataset_dir data', 'data'),  # another kind of data
+        ):
+            run = run_here(*f'train --out_dir ../run --resume {more}'.split(), cwd=d / 'elsewhere')
+            refused = said in run.stderr and len(run.stderr.splitlines()) == 1
+            assert said in run.stdout if 'resumed' in said else refused, (more, run.stdout, run.stderr)
+        kept = summary(d / 'run')['config']
+        test_eq([kept[k] for k in ('max_iters', 'eval_interval', 'lr', 'epochs')], [41, 5, 0.01, None])
