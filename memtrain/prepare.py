@@ -88,7 +88,7 @@ class PrepareOptions(TextOptions):
     resume: bool = setting(False, kept=False)  # carry on where an interrupted run stopped
     append: bool = setting(False, kept=False)  # add files to a finished data set
     # files, folders and patterns that val is made of; all others are train
-    val_files: tuple[str, ...] = setting((), kept=False)
+    val_files: tuple[str | Path, ...] = setting((), kept=False)
 
     def __post_init__(self):
         self.tokenization = str(self.tokenization)

@@ -30,7 +30,7 @@ import numpy as np
 
 from .core import delegates, MemtrainError, option, parse_size
 from .folders import temporary
-from .remote import as_url, file_size, list_files, open_file
+from .remote import as_url, file_size, find_place, list_files, open_file
 from .shards import MANIFEST
 
 # %% ../nbs/data/21_text.ipynb #a1a35f9b
@@ -163,18 +163,16 @@ def path_exists(name: str | Path) -> bool:
 # %% ../nbs/data/21_text.ipynb #8b76cada
 def _expand(item, argument):
     "(root, files) of one thing a user named; `root` is what patterns for excluding are relative to"
+    if not str(item):
+        raise MemtrainError('an empty name is among the input files', 'is a shell variable unset?')
+    item = find_place(item)
     if url := as_url(item):
         return Path(url).parent, [Path(u) for u in list_files(url)]
 
     def refuse(e):
         raise MemtrainError(f'{e.filename}: {e.strerror}', 'make it readable, or name what may be read')
 
-    try:
-        path = Path(item).expanduser()
-    except RuntimeError as e:
-        raise MemtrainError(f'{item}: {e}', 'check the name') from None
-    if not str(item):
-        raise MemtrainError('an empty name is among the input files', 'is a shell variable unset?')
+    path = Path(item)
     if path.is_file():
         return path.parent, [path]
     if path.is_dir():  # links to folders aren't followed
@@ -236,7 +234,7 @@ def find_files(
         root, files = _expand(item, argument)
         if not files and as_url(item):
             raise MemtrainError(f'{item}: no file is there', f'check {option(argument)}')
-        named = files == [Path(item).expanduser()]
+        named = files == [Path(find_place(item))]
         if named and is_excluded(Path(files[0].name)):
             continue
         # data sets

@@ -23,7 +23,7 @@ def test_a_closed_pipe_is_no_error_to_read_about():
 
 
 # %% ../nbs/proofs/cli.ipynb #809eb8ac
-import gc, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
+import contextlib, gc, gzip, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
 import sysconfig, tempfile, time
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -2067,7 +2067,7 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
                 '--tokenization run',
             ),
             (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
-            (('eval', 'run', '--input_file', 'none'), "--input_file 'none' no such file"),
+            (('eval', 'run', '--input_file', 'none'), "none: no such file or folder: check --input_file"),
             (('eval', 'run', '--input_file', '1.txt', '--batch_size', 0), '--batch_size 0 is less than 1'),
             (('sample', 'nowhere'), 'nowhere: no such folder'),
             (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'),
@@ -2201,3 +2201,100 @@ def test_what_may_change_of_a_resumed_run_is_typed_alone_and_kept():
             assert said in run.stdout if 'resumed' in said else refused, (more, run.stdout, run.stderr)
         kept = summary(d / 'run')['config']
         test_eq([kept[k] for k in ('max_iters', 'eval_interval', 'lr', 'epochs')], [41, 5, 0.01, None])
+
+# %% ../nbs/proofs/cli.ipynb #039e140f
+@contextlib.contextmanager
+def serve_files(folder):
+    "The address at which Python's own server has `folder`"
+    import functools, http.server, threading
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, kwargs=dict(poll_interval=0.01), daemon=True).start()
+    try:
+        yield f'http://127.0.0.1:{server.server_port}'
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_every_command_takes_every_place():
+    import fsspec
+
+    with tempfile.TemporaryDirectory() as d, serve_files(d) as http:
+        d = Path(d)
+        make_texts(d / 'in', 30)
+        (d / 'e.txt').write_text(''.join(f'{i}: the cat sat on the mat.\n' for i in range(600)))
+        (d / 'e.txt.gz').write_bytes(gzip.compress((d / 'e.txt').read_bytes()))
+        write_traces(d / 't.pkl')
+        (d / 'error.txt').write_text(OLD_ERROR)
+        shape = dict(vocab_size=257, block_size=16, n_layer=1, n_head=1, n_embd=8)
+        (d / 'm.json').write_text(json.dumps(shape))
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        fsspec.filesystem('memory').put(f'{d}/', '/places', recursive=True)
+        train = 'train --config_file m.json --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
+        run_here(*f'{train} --dataset_dir data --out_dir run'.split(), cwd=d)
+        text = f'{train} --tokenization bytes --document_kib 1'
+        here = ['{}', f'file://{d}/{{}}', f'{http}/{{}}', 'memory://places/{}']
+        data, disk = [p.format('data') for p in here], [p.format('run') for p in here[:2]]
+        several = ['in', 'in/*.txt', f'file://{d}/in', 'memory://places/in', 'memory://places/in/*.txt']
+        for line, places in (
+            ('verify {}', data),
+            ('estimate --target_params 1M --dataset_dir {}', data),
+            ('plan --gpu cpu --target_params 100k --seq_len 16 --dataset_dir {}', data),
+            ('export {} OUT', data[:2]),
+            (f'{train} --dataset_dir {{}} --out_dir OUT', data),
+            (f'{text} --input_file {{}} --out_dir OUT', [*(p.format('e.txt') for p in here), '-']),
+            (f'{text} --use_streaming --input_file {{}} --out_dir OUT', [p.format('e.txt.gz') for p in here]),
+            (f'{text} --input_file {{}} --out_dir OUT', several),
+            ('prepare --tokenization bytes --out_dir OUT --document_kib 1 --input_files {}', several),
+            (
+                'prepare --tokenization bytes --out_dir OUT --document_kib 1 --input_files {}',
+                [*(p.format('e.txt') for p in here), '-'],
+            ),
+            ('eval run --dataset_dir {}', data),
+            ('eval run --input_file {}', [*(p.format('e.txt') for p in here), '-']),
+            ('eval run --input_file {}', [p.format('e.txt.gz') for p in here]),
+            ('eval run --input_file {}', several),
+            ('estimate --config_file {}', [p.format('m.json') for p in here]),
+            ('shard-traces --out_dir OUT --input_file {}', [*(p.format('t.pkl') for p in here), '-']),
+            ('explain {}', [p.format('error.txt') for p in here]),
+            ('sample {} --max_new_tokens 2', disk),
+            ('eval {} --input_file e.txt', disk),
+            ('export-model {} OUT', disk),
+            ('train --init_from {} --dataset_dir data --max_iters 1 --out_dir OUT', disk),
+        ):
+            told = []
+            for i, place in enumerate(places):
+                piped = (d / ('t.pkl' if 'traces' in line else 'e.txt')).read_bytes()
+                with patch('sys.stdin', io.TextIOWrapper(io.BytesIO(piped))):
+                    run = run_here(*line.replace('OUT', f'out{i}').format(place).split(), cwd=d)
+                assert run.returncode == 0, (run.stderr, line, place)
+                numbers = re.findall(r'loss [\d.]+|[\d,]+ tokens(?!/)|[\d,]+ traces', run.stdout)
+                told.append(numbers)
+                shutil.rmtree(d / f'out{i}', ignore_errors=True)
+            assert all(numbers == told[0] for numbers in told), (told, line)
+        for line, said in (
+            ('sample {}', 'far'),
+            ('export-model {} out', 'far'),
+            ('train --init_from {} --dataset_dir data', 'far'),
+            ('train-predictor --shard_dir {}', 'far'),
+            ('collect-traces --run_dir {}', 'far'),
+            ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'far'),
+        ):
+            assert 'lies far away' in only_line(run_here(*line.format(f'{http}/run').split(), cwd=d)), line
+        for line in (
+            'verify {}',
+            'prepare --tokenization bytes --out_dir x --input_files {}',
+            f'{text} --out_dir x --input_file {{}}',
+            f'{train} --out_dir x --dataset_dir {{}}',
+            'eval run --input_file {}',
+            'eval run --dataset_dir {}',
+            'sample {}',
+        ):
+            for place in ('ftp://host/e', f'{d}/nothing', f'file://{d}/nothing', f'{http}/nothing'):
+                run = run_here(*line.format(place).split(), cwd=d)
+                assert run.returncode == 1 and 'nothing' in only_line(run), (line, place, run.stderr)
