@@ -83,8 +83,8 @@ class CudaScript(TorchFunctionMode):
         self.everything = everything  # also what names no device lies there
         self.stepping = False  # the optimizer is at work, whose counters lie on the host
         self.inside = False  # an operation on fake tensors is under way, which has to see the stand-in
-        # bytes in use now, and the most since the last reset: what a script is told that asks
-        self.used = lambda reset=False: (0, 0)
+        # bytes allocated and reserved: now, and the most since the last reset; what a script is told that asks
+        self.used = lambda reset=False: ((0, 0), (0, 0))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
@@ -202,19 +202,17 @@ def _answers(mode, card):
     def fixed(value):
         return lambda *args, **kwargs: value
 
-    def now(*args):
-        return mode.used()[0]
-
-    def most(*args):
-        return mode.used()[1]
+    def used(when, what):  # 0 now, 1 at most; 0 allocated, 1 reserved
+        return lambda *args: mode.used()[when][what]
 
     def reset(*args):
         mode.used(reset=True)
 
     def stats(*args):
         found = defaultdict(int)
-        for kind in ('allocated', 'active', 'reserved'):
-            found[f'{kind}_bytes.all.current'], found[f'{kind}_bytes.all.peak'] = mode.used()
+        now, most = mode.used()
+        for kind, what in (('allocated', 0), ('active', 0), ('reserved', 1)):
+            found[f'{kind}_bytes.all.current'], found[f'{kind}_bytes.all.peak'] = now[what], most[what]
         return found
 
     def load(*args, map_location=None, read=torch.load, **kwargs):
@@ -252,13 +250,13 @@ def _answers(mode, card):
         get_arch_list=fixed([f'sm_{major}{minor}']),
         is_initialized=fixed(True),
         host_memory_stats=fixed(defaultdict(int)),
-        mem_get_info=lambda *args: (card.capacity - now(), card.memory),
+        mem_get_info=lambda *args: (card.capacity - mode.used()[0][1], card.memory),
         memory_stats=stats,
         memory_summary=fixed(''),
-        memory_allocated=now,
-        memory_reserved=now,
-        max_memory_allocated=most,
-        max_memory_reserved=most,
+        memory_allocated=used(0, 0),
+        memory_reserved=used(0, 1),
+        max_memory_allocated=used(1, 0),
+        max_memory_reserved=used(1, 1),
         reset_peak_memory_stats=reset,
         reset_max_memory_allocated=reset,
         get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8),

@@ -40,6 +40,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from .allocator import Replay
 from .core import MemtrainError, check_whole, format_size, local_part
 from .cuda import CUBLAS, CUDA_TEMPORARIES, ON_HOST, WORKSPACE, cuda_rules, on_cuda
 from .devices import DEVICES, Device, find_device
@@ -290,8 +291,9 @@ def _by_engine():
     return frame is not None and frame.f_code.co_name == '_engine_run_backward'
 
 # %% ../nbs/memory/04_simulate.ipynb #262cb302
-# bytes up to which the values of a tensor are computed: of whole numbers and truth values; of floats
-_KNOWN, _KNOWN_FLOATS = ASK_LIMIT, 4096
+# bytes up to which the values of a tensor are computed: of whole numbers and truth values, such as the
+# mask that tells 128 experts which of some 65,000 tokens chose them among their 8; of floats
+_KNOWN, _KNOWN_FLOATS = 512 << 20, 4096
 _ROUTING = 'aten::topk', 'aten::argmax', 'aten::sort', 'aten::multinomial'  # what finds indices
 _NO_DATA = DataDependentOutputException, DynamicOutputShapeException  # of operations that ask for values
 
@@ -593,6 +595,7 @@ class Tracer(TorchDispatchMode):
         self.stepping = False  # an optimizer is at work
         self.recorded = False  # an operation is under way that autograd takes notes of
         self.workspaces = set()  # of the threads, forward and backward, whose products have had one
+        self.replay = Replay(kernels.card)  # the allocator of the card, for a script that asks it
         self.since = 0  # the event at which a script last said that its peak begins anew
         # what `alloc` takes of a sum that may lie in the place of its first operand, and the key of that;
         # what went since
@@ -600,7 +603,7 @@ class Tracer(TorchDispatchMode):
 
     def start(self, builder: TraceBuilder):
         "Forget what has been, and tell `builder` from now on"
-        self.builder = builder
+        self.builder, self.replay = builder, Replay(self.kernels.card)
         for known in (self.held, self.values.kept, self.workspaces):
             known.clear()
 
@@ -732,13 +735,13 @@ class Tracer(TorchDispatchMode):
             self.name(category, [t for t in tensors if t.layout == torch.strided])
 
     def used(self, reset: bool = False):
-        "Bytes in use now, and the most since the last reset"
+        "Bytes allocated and reserved: now, and the most of each since the last reset"
+        self.replay.advance(self.builder.blocks, self.builder.events)
+        line = self.replay.line or [(0, 0)]
         if reset:
-            self.since = self.builder.events
-        amounts = self.builder.finish().timeline.sum(1)
-        if not len(amounts):
-            return 0, 0
-        return int(amounts[-1]), int(amounts[max(0, min(self.since, len(amounts)) - 1) :].max())
+            self.since = len(self.replay.line)
+        since = line[max(0, self.since - 1) :]
+        return line[-1], tuple(max(amounts) for amounts in zip(*since))
 
     # operations
 
@@ -750,6 +753,12 @@ class Tracer(TorchDispatchMode):
         if op.startswith(('prim::', 'profiler::')):
             self.enter_or_leave(op, args)
             return func(*args, **kwargs)
+        # torch.inference_mode hands composite operations over whole; it is their parts that take memory
+        if torch.is_inference_mode_enabled():
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
         self.decide()
         self.recorded = bool(types) and torch.is_grad_enabled()  # `types` is empty where no tensor comes in
         if self.script and op in _OPAQUE:
@@ -970,7 +979,8 @@ _RUNNING = threading.Lock()
 
 def simulate(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
-    # takes its parameters; give `foreach` or `fused`, a GPU has other defaults
+    # takes its parameters; gives one optimizer or several, [] for none; with `foreach` or `fused` said,
+    # since a GPU has other defaults
     optimizer_fn: Callable[[list], torch.optim.Optimizer],
     step_fn: Callable[[torch.nn.Module, torch.optim.Optimizer], Any],  # one training step, data included
     device: Any = 'cpu',  # cpu, cuda, a card such as rtx3090, or `Kernels`
@@ -1000,7 +1010,9 @@ def simulate(
         _RUNNING.release()
     held = getattr(error, 'trace', None)
     unknown = isinstance(error, (*_NO_DATA, UnsupportedOperatorException))
-    if not unknown and not re.search('FakeTensor|tensor subclass', str(error)):
+    # a TypeError that names the kind of its operands is the step's own mistake
+    ours = not isinstance(error, TypeError) and re.search('FakeTensor|tensor subclass', str(error))
+    if not unknown and not ours:
         raise error
     needs = f'{getattr(error, "func", type(error).__name__)} needs values that a simulation hasn\'t'
     reason = f'{needs}, {_place_of(error)}'

@@ -424,7 +424,7 @@ class _Stage(Tracer):
         self.work = Counter()  # (operations, bytes, whether of 16 bits) of kernels of the step to how many
 
     def alloc(self, key, size, op, category):
-        "As `Tracer`'s; a running sum is what the script is told"
+        "As `Tracer`'s; a running sum tells steps apart"
         super().alloc(key, size, op, category)
         self.now += size
         self.most = max(self.most, self.now)
@@ -453,13 +453,6 @@ class _Stage(Tracer):
         # the last of fused attention's are its statistics and its seed, which are wide
         small = bool(operands) and operands[0].itemsize <= 2
         self.work[int(flops), sum(t.numel() * t.itemsize for t in moved), small] += 1
-
-    def used(self, reset=False):
-        "Bytes in use now, and the most since the last reset"
-        if reset:
-            self.top = self.now
-        self.top = max(getattr(self, 'top', 0), self.most)
-        return self.now, self.top
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, op = kwargs or {}, func._schema.name

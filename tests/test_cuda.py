@@ -79,6 +79,7 @@ import torch.nn as nn, torch.nn.functional as F, torch.utils.checkpoint
 from fastcore.test import test_eq
 from torch._dynamo.trace_rules import get_torch_obj_rule_map
 from torch.utils.data import DataLoader
+from memtrain.allocator import reserve
 from memtrain.core import load_result
 from memtrain.cuda import WORKSPACE
 from memtrain.devices import find_device
@@ -569,3 +570,33 @@ def test_weights_of_four_bits_lie_packed_and_are_widened_for_the_backward_pass()
     assert not isinstance(
         bnb.functional.dequantize_4bit(weight.data, weight.quant_state), torch._subclasses.FakeTensor
     )
+
+# %% ../nbs/proofs/cuda.ipynb #8bf63594
+def test_a_script_is_told_what_the_allocator_holds():
+    told = []
+
+    def step(model, optimizer):
+        torch.cuda.reset_peak_memory_stats()
+        large = torch.empty(24 << 20, dtype=torch.uint8, device='cuda')
+        del large
+        # the rest of the block, less than 1 MiB, isn't split off
+        small = torch.empty((24 << 20) - 4096, dtype=torch.uint8, device='cuda')
+        told.append(
+            (
+                torch.cuda.memory_allocated(),
+                torch.cuda.max_memory_allocated(),
+                torch.cuda.memory_reserved(),
+                torch.cuda.memory_stats()['reserved_bytes.all.peak'],
+                torch.cuda.mem_get_info()[0],
+            )
+        )
+        torch.cuda.reset_peak_memory_stats()
+        del small
+        told.append(torch.cuda.memory_allocated())
+
+    trace = simulate(lambda: nn.Linear(64, 64).cuda(), lambda params: [], step, device='24gb', steps=1)
+    held, card = reserve(trace, '24gb'), find_device('24gb')
+    build = sum(b.size for b in trace.blocks if b.phase == 'build')
+    reserved = held.reserved
+    expected = build + (24 << 20), held.allocated, reserved, reserved, card.capacity - reserved
+    test_eq(told, [expected, build])

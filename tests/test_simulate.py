@@ -622,3 +622,49 @@ def test_simulate_leaves_torch_as_it_was():
         # what a look makes anew isn't a change
         assert all(getattr(*n, None) is not getattr(*n, None) for n in changed), changed
         assert torch.equal(generator, torch.get_rng_state())
+
+# %% ../nbs/proofs/simulate.ipynb #c1173234
+def test_simulate_counts_the_parts_of_what_inference_mode_hands_over_whole():
+    def loss(x):
+        return F.cross_entropy(x, torch.zeros(len(x), dtype=torch.long))
+
+    def step_of(part, mode):
+        def step(model, optimizer):
+            with mode():
+                part(model(torch.randn(16, 256)))
+
+        return step
+
+    parts = (
+        loss,
+        lambda x: torch.einsum('ij,kj->ik', x, x),
+        lambda x: x.to(torch.bfloat16).float(),
+        lambda x: F.scaled_dot_product_attention(*[x.view(1, 4, 16, 64)] * 3, is_causal=True),
+        lambda x: F.layer_norm(F.dropout(x), (256,)),
+    )
+    for part in parts:
+        ordinary, inference = [
+            (lambda: nn.Linear(256, 256), lambda params: [], step_of(part, mode))
+            for mode in (torch.no_grad, torch.inference_mode)
+        ]
+        found, expected = simulate(*inference, device='cuda'), simulate(*ordinary, device='cuda')
+        test_eq([(b.op, b.size) for b in found.blocks], [(b.op, b.size) for b in expected.blocks])
+        test_eq(simulate(*inference).peak, measure_step(*inference).peak)
+
+
+def test_simulate_routes_many_tokens():
+    counts = []
+
+    def step(model, optimizer):
+        chosen = model(torch.randn(8192, 64)).topk(8).indices
+        mask = F.one_hot(chosen, num_classes=128).permute(2, 1, 0)  # 64 MiB
+        for expert in (mask.sum((-1, -2)) > 0).nonzero()[:2]:
+            counts.append(len(torch.where(mask[expert].squeeze(0))[0]))
+
+    simulate(lambda: nn.Linear(64, 128), lambda params: [], step, device='cuda', steps=1)
+    test_eq(counts, [512, 512])
+
+
+def test_a_step_that_adds_text_to_a_tensor_fails_as_it_would():
+    fns = linear, sgd, lambda model, optimizer: model(torch.randn(2, 64)) + 'text'
+    test_fail(lambda: simulate(*fns), exc=TypeError, contains='unsupported operand')
