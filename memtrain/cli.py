@@ -8,7 +8,8 @@ built, from a shell"""
 __all__ = ['COMMANDS', 'Flag', 'read_flags', 'parse', 'check_place', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import ast, contextlib, glob, itertools, json, os, re, shlex, shutil, signal, sys, tempfile, threading, typing
+import ast, contextlib, glob, itertools, json, os, re, shlex
+import shutil, signal, sys, tempfile, textwrap, threading, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -33,6 +34,7 @@ from memtrain.core import (
     parse_size,
     seed_everything,
     set_rng_state,
+    suggest,
 )
 from memtrain.folders import (
     IMAGES,
@@ -180,14 +182,14 @@ class _Export:
 
     path: tyro.conf.Positional[str | Path]  # folder of a data set, ours or nanoGPT's, llm.c's, Megatron-LM's
     dest: tyro.conf.Positional[str | Path]  # folder to write, empty or not there
-    format: str = 'nanogpt'  # nanogpt, or llm.c, which modded-nanogpt reads too
+    to: str = 'nanogpt'  # nanogpt, or llm.c, which modded-nanogpt reads too
     split: str | None = None  # train, val or test; all there are by default
 
     def run(self) -> int:  # exit status
         "Export, and list the files"
         from memtrain.formats import export_shards
 
-        for name, tokens in export_shards(self.path, self.dest, self.format, self.split).items():
+        for name, tokens in export_shards(self.path, self.dest, self.to, self.split).items():
             print(f'{self.dest}/{name}: {tokens:,} tokens')
         return 0
 
@@ -912,7 +914,7 @@ class _OfRun:
         check_place('', folder, 'folder', 'give that of a run or of a model')
         from memtrain.weights import load_run
 
-        found = load_run(folder, device)
+        found = load_run(folder, device, foreign=True)
         if found.tokenizer is None:
             raise MemtrainError(f'{folder} has no tokenizer', 'put its tokenizer.json into the folder')
         return found
@@ -1622,8 +1624,16 @@ COMMANDS = {
 _FLAGS = {'block_size': 'seq_len', 'dedupe': 'dedup', 'output_dir': 'out_dir', 'save': 'json_file'}
 # what an error says, and what its flag is
 _WORDS = {**_FLAGS, 'device': 'gpu', 'input_files': 'input_file', 'out': 'out_dir', 'src': 'input_file'}
+# other words for a flag, by command: of older systems, and of the command next door; help shows one
 _ALIASES = {
-    'shard-traces': {'output_dir': 'out_dir', 'dedupe': 'dedup'},
+    'prepare': {'input_file': 'input_files'},
+    'export': {'format': 'to'},
+    'shard-traces': {'output_dir': 'out_dir', 'dedupe': 'dedup', 'input_files': 'input_file'},
+    'estimate': {'gpu': 'device'},
+    'plan': {'device': 'gpu'},
+    'train': {'input_files': 'input_file'},
+    'eval': {'input_files': 'input_file'},
+    'export-model': {'format': 'to'},
     'wpo': {'niters': 'max_iters', 'save': 'out_dir'},
     'bench': {'block_size': 'seq_len', 'save': 'json_file'},
 }
@@ -1648,17 +1658,29 @@ def parse(
         for where, flags in declared.items()
         for flag, f in flags.items()
     ]
-    told = cls.__doc__
-    if older:
-        same = ', '.join(f'--{old} is --{flag}' for old, flag in older.items())
-        told += f'\n\nOlder flags that mean the same: {same}'
+    if {'--help', '-h'} & {*argv}:
+        print(_describe_flags(name, cls, declared, whole='all' in argv))
+        sys.exit(0)
+    if '--run_dir' in argv[:-1] and 'run_dir' not in taken:  # elsewhere it is a word without a flag
+        at = argv.index('--run_dir')
+        argv = [argv[at + 1], *argv[:at], *argv[at + 2 :]]
+    elif 'run_dir' in taken and argv and not argv[0].startswith('-'):
+        argv = ['--run_dir', *argv]
+    for flag in _find_typed(argv).keys() - taken:
+        if not flag.startswith('tyro'):
+            print(
+                f"memtrain: --{flag} is no flag of {name}: {suggest(flag, {k: f'--{k}' for k in taken})}"
+                f"memtrain {name} --help lists them",
+                file=sys.stderr,
+            )
+            sys.exit(2)
     _given.update(
         vars(
             tyro.cli(
                 make_dataclass(cls.__name__, fields, kw_only=True),
                 args=argv,
                 prog=f'memtrain {name}',
-                description=told,
+                description=cls.__doc__,
                 use_underscores=True,
             )
         )
@@ -1676,6 +1698,73 @@ def parse(
         else:
             made.append(values)
     return command, made
+
+
+# what a person is doing with the flags of `train`: the ten that matter first, then the others
+_GROUPS = {
+    'First': 'dataset_dir input_file out_dir target_params model seq_len batch_size max_iters lr resume',
+    'The model': 'model_name config_file n_layer n_head n_embd n_experts init_from '
+    'lora lora_alpha load_in_4bit',
+    'What it learns from': 'dataset_id use_streaming documents tokenization vocab_size max_broken stride '
+    'shuffle_buffer_size max_examples num_workers cache_size epochs',
+    'What is done to text': '',  # what no other names
+    'Less memory': 'gradient_accumulation_steps use_mixed_precision autocast_dtype weights optimizer '
+    'use_8bit_optimizer paged_optimizer activation_checkpointing checkpoint_every checkpoint_keep '
+    'loss_chunk_size optimizer_in_backward keep_gradients offload_activations',
+    'The run': 'device change plot report tensorboard min_lr warmup_iters weight_decay beta1 beta2 grad_clip '
+    'eval_interval eval_batches checkpoint_interval keep_checkpoints keep_best stop_loss seed compile '
+    'compile_whole',
+    'Several processes, under torchrun': 'parallel offload_to_cpu',
+}
+
+
+def _describe_flags(name, cls, declared, whole):
+    "The help of a command: of `train` the flags that matter first, or the `whole`"
+    flags = {flag: (where, f) for where, some in declared.items() for flag, f in some.items()}
+    types, words = getattr(cls, 'types', {}), []
+
+    def is_word(flag):
+        where, f = flags[flag]
+        return typing.get_origin(types.get(f.name, f.type)) is Annotated
+
+    for flag in [flag for flag in flags if is_word(flag)]:
+        optional = flags[flag][1].default is not MISSING
+        words.append(f'[{flag.upper()}]' if optional else flag.upper())
+    if name == 'simulate':
+        words.append('ARGS...')
+    lines = [f"usage: memtrain {name} {' '.join([*words, '[flags]'])}", '', cls.__doc__]
+    groups = {'Flags': ' '.join(flags)}
+    if name == 'train':
+        rest = flags.keys() - {*' '.join(_GROUPS.values()).split()}
+        groups = _GROUPS | {'What is done to text': ' '.join(flag for flag in flags if flag in rest)}
+        groups = groups if whole else {'First': _GROUPS['First']}
+    for title, named in groups.items():
+        lines += ['', f'{title}:']
+        for flag in named.split():
+            where, f = flags[flag]
+            prefix = getattr(cls, 'prefix', {}).get(where.partition(':')[0], '') if name != 'train' else ''
+            lines += _describe_flag(flag, f, types.get(f.name, f.type), is_word(flag), prefix)
+    if name == 'train' and not whole:
+        lines += ['', f'memtrain train --help all lists the other {len(flags) - 10}']
+    return '\n'.join(lines)
+
+
+def _describe_flag(flag, declared, kind, is_word, prefix):
+    "The lines on one flag: how it is typed, its default, and what it is for"
+    default, said = declared.default, prefix + declared.help
+    plain = [a for a in typing.get_args(kind) or (kind,) if a is not type(None)][0]
+    typed = flag.upper() if is_word else f'--{flag}'
+    if default is True:
+        typed = f'--no_{flag}'
+        said = f'not: {said}'
+    elif not is_word and plain is not bool:
+        value = 'PATH' if declared.place else {int: 'N', float: 'X'}.get(plain, 'WORD')
+        typed += f" {value}{' ...' * (typing.get_origin(kind) is tuple)}"
+    if default not in (MISSING, None, True, False, ()):
+        said += f' ({default})'
+    elif default is MISSING and not is_word:
+        said += ' (required)'
+    return [f'  {typed}', *textwrap.wrap(said, 100, initial_indent=' ' * 6, subsequent_indent=' ' * 6)]
 
 
 def _find_typed(argv):
@@ -1878,7 +1967,14 @@ def _run(argv):
     "Run the command that `argv` begins with; its exit status"
     commands = [f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()]
     more = '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.'
-    usage = '\n'.join(['usage: memtrain COMMAND [flags]', '', *commands, '', more])
+    first = [
+        'To begin with:',
+        '  memtrain prepare --input_files FOLDER --out_dir data      your text as tokens',
+        '  memtrain train --dataset_dir data --out_dir run           a small GPT that learns from them',
+        '  memtrain sample run                                       what it writes',
+        '  memtrain plan --gpu rtx3090 --model llama-3-8b            what would fit your card',
+    ]
+    usage = '\n'.join(['usage: memtrain COMMAND [flags]', '', *commands, '', *first, '', more])
     if argv[:1] == ['--version']:
         print(f'memtrain {__version__}')
         return 0
@@ -1886,8 +1982,8 @@ def _run(argv):
         print(usage)
         return 0
     if not argv or argv[0] not in COMMANDS:
-        unknown = f'memtrain: {argv and argv[0]!r} is not a command: it is one of {", ".join(COMMANDS)}'
-        print(unknown if argv else usage, file=sys.stderr)
+        unknown = argv and f"{argv[0]!r} is not a command: {suggest(argv[0], [*COMMANDS])}"
+        print(f'memtrain: {unknown}It is one of {", ".join(COMMANDS)}' if argv else usage, file=sys.stderr)
         return 2
     command = None
     _given.clear()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import memtrain
-from .core import CATEGORIES, MemtrainError, explain_damage, option
+from .core import CATEGORIES, MemtrainError, explain_damage, option, suggest
 from .estimate import SIMULATED_FIELDS, Step
 from .folders import read_json
 from .optimizers import find_optimizer
@@ -103,7 +103,8 @@ def _find_config(source):
     like = [name for name in list_models() if any(part in name for part in parts)]
     raise MemtrainError(
         'is neither a folder nor a model with a name here',
-        f"give a folder with its config.json, or one of {', '.join(like or list_models())}",
+        f"{suggest(wanted, [*list_models()])}give a folder with its config.json, or one of "
+        f"{', '.join(like or list_models())}",
         'model',
         str(source),
     )

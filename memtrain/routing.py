@@ -246,6 +246,11 @@ def collect_run(
     if type(samples) is not int or samples < 1:
         raise MemtrainError('makes no sense', 'give 1 or more', 'samples', samples)
     model, belongs = load_run(run_dir, device)
+    if not getattr(model.config, 'n_experts', 0):
+        raise MemtrainError(
+            f'{run_dir} is no run of a GPT of memtrain with experts, which have what is traced',
+            f"train one: memtrain train with {option('n_experts')}",
+        )
     if target_traces is None:
         target_traces = samples * model.config.n_layer
     samples = -(-target_traces // model.config.n_layer)

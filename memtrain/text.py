@@ -261,7 +261,10 @@ def find_files(
         if named and not texts:
             raise MemtrainError(
                 f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)",
-                'convert it, or leave it out',
+                "if it holds tokens, as nanoGPT's train.bin does, give its folder to memtrain train "
+                '--dataset_dir; else convert it, or leave it out'
+                if str(item).endswith('.bin')
+                else 'convert it, or leave it out',
             )
         if not texts:
             raise MemtrainError(

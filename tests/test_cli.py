@@ -2298,3 +2298,102 @@ def test_every_command_takes_every_place():
             for place in ('ftp://host/e', f'{d}/nothing', f'file://{d}/nothing', f'{http}/nothing'):
                 run = run_here(*line.format(place).split(), cwd=d)
                 assert run.returncode == 1 and 'nothing' in only_line(run), (line, place, run.stderr)
+
+# %% ../nbs/proofs/cli.ipynb #be81d423
+def test_what_was_meant_is_said_and_neighbours_words_are_taken():
+    for line, said in (
+        ('trian', 'did you mean train?'),
+        ('train --lrr 3', '--lrr is no flag of train: did you mean --lr?'),
+        ('prepare --input_fils x', 'did you mean --input_files?'),
+    ):
+        run = run_here(*line.split())
+        assert run.returncode == 2 and said in only_line(run), run.stderr
+    for line, said in (
+        ('plan --gpu rtx3091 --model_name gpt2', 'did you mean rtx3090?'),
+        ('plan --gpu 24gb --model llama-3-8c', 'did you mean llama-3-8b?'),
+        ('sample --run_dir nowhere', 'nowhere: no such folder'),
+        ('collect-traces nowhere', 'nowhere'),
+        ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),
+        ('prepare --input_file nowhere --out_dir x', 'nowhere: no such file or folder: check --input_files'),
+        ('export nowhere x --format llm.c', 'nowhere'),
+    ):
+        run = run_here(*line.split())
+        assert run.returncode == 1 and said in only_line(run), (line, run.stderr)
+    same = [run_here(*f'estimate --model_name gpt2 --json {w} 24gb'.split()) for w in ('--gpu', '--device')]
+    assert same[0].stdout == same[1].stdout != '' and same[0].returncode == 0
+    shape = 'plan --model_name gpt2 --seq_len 64 --global_batch 1'
+    same = [run_here(*f'{shape} {word} 24gb'.split()).stdout for word in ('--gpu', '--device')]
+    assert same[0] == same[1] != ''
+    assert 'To begin with:' in run_here('--help').stdout
+
+
+def test_help_begins_with_the_ten_flags_that_matter_first():
+    short, whole = (run_here('train', '--help', *more).stdout for more in ([], ['all']))
+    shown = re.findall(r'^  --(\w+)', short, re.M)
+    test_eq(len(shown), 10)
+    named = re.findall(r'^  --(?:no_)?(\w+)', whole, re.M)
+    assert len(named) == len({*named}) > 70 and {*shown} < {*named}  # each once, in one group
+    test_eq(re.findall(r'^([A-Z].*):$', whole, re.M)[0], 'First')
+    for name in COMMANDS:
+        told = run_here(name, '--help', 'all').stdout
+        assert told.startswith(f'usage: memtrain {name} ') and 'None' not in told, told
+    assert '  PATH\n' in run_here('verify', '--help').stdout
+
+# %% ../nbs/proofs/cli.ipynb #d15202cf
+def save_llama(folder, tokenizer):
+    "A Llama of transformers, with a tokenizer"
+    import transformers
+
+    shape = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+    config = transformers.LlamaConfig(vocab_size=512, max_position_embeddings=32, **shape)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    shutil.copy(tokenizer, folder / 'tokenizer.json')
+
+
+def make_runs(d):
+    "A run of each kind in the folder `d`, by name"
+    make_texts(d / 'in', 40)
+    run_here(*'prepare --input_files in --out_dir data --vocab_size 300'.split(), cwd=d)
+    save_llama(d / 'llama', d / 'data/tokenizer_state.json')
+    numbers = '--n_layer 1 --n_head 1 --n_embd 8 --seq_len 16'
+    short = 'train --dataset_dir data --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
+    kinds = {
+        'ours': numbers,
+        'experts': f'{numbers} --n_experts 2',
+        'imported': '--init_from llama --seq_len 16',
+        'own': '--model llama --seq_len 16',
+        'lora': '--model llama --seq_len 16 --lora 2',
+        'qlora': '--model llama --seq_len 16 --lora 2 --load_in_4bit',
+    }
+    for name, how in kinds.items():
+        run = run_here(*f'{short} {how} --out_dir {name}'.split(), cwd=d)
+        assert run.returncode == 0, (name, run.stderr)
+    ran = run_as_ranks(2, *f'{short} {numbers} --parallel fsdp --out_dir sharded'.split(), cwd=d)
+    assert ran.returncode == 0, ran.stderr
+    return [*kinds, 'sharded']
+
+
+def test_each_command_takes_each_kind_of_run_or_says_why_not():
+    with tempfile.TemporaryDirectory() as d:
+        d, worked = Path(d), {}
+        for kind in [*make_runs(d), 'llama']:
+            for i, line in enumerate(
+                (
+                    'sample {} --max_new_tokens 2',
+                    'eval {} --dataset_dir data',
+                    'export-model {} out --to safetensors',
+                    'export-model {} out --to hf',
+                    'export-model {} out --to nanogpt',
+                    'collect-traces --run_dir {} --target_traces 2 --device cpu',
+                    'train --init_from {} --dataset_dir data --max_iters 1 --out_dir out --device cpu',
+                    'train --out_dir {} --resume --max_iters 2',
+                )
+            ):
+                run = run_here(*line.format(kind).split(), cwd=d)
+                shutil.rmtree(d / 'out', ignore_errors=True)
+                assert run.returncode == 0 or run.returncode == 1 and only_line(run), (kind, line, run)
+                worked.setdefault(kind, []).append(run.returncode == 0)
+        of = {kind: ''.join('.x'[not ok] for ok in row) for kind, row in worked.items()}
+        for kind, row in of.items():  # what it is for works; two ranks' batch isn't one's
+            assert row[:2] == '..' and (row[7] == '.') == (kind not in ('llama', 'sharded')), of
+        test_eq([kind for kind, row in of.items() if row[5] == '.'], ['experts'])

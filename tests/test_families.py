@@ -314,9 +314,11 @@ def test_what_has_no_law_says_so():
         contains="float32 lora: the memory of such a step isn't known for memtrain",
     )
     test_fail(
-        lambda: predict_step(read_model('qwen3-8b'), Step(weights='bfloat16', lora=8)),
+        lambda: predict_step(
+            read_model('qwen3-8b'), Step(weights='bfloat16', lora=8, parallel='fsdp', ranks=2)
+        ),
         exc=MemtrainError,
-        contains="bfloat16 lora: the memory of such a step isn't known for qwen3",
+        contains="bfloat16 lora fsdp: the memory of such a step isn't known for qwen3",
     )
 
 
