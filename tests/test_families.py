@@ -146,7 +146,7 @@ def test_a_model_is_read_from_a_name_a_file_or_a_folder():
     test_fail(
         lambda: read_model('llama-9'),
         exc=MemtrainError,
-        contains='is neither a folder nor a model with a name here: give',
+        contains='is neither a folder nor a model with a name here: did you mean llama-3-8b? give',
     )
     test_fail(
         lambda: read_model('llama-3-8b', 9000),
