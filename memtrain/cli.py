@@ -1850,13 +1850,16 @@ def _find_places(cls, flag, declared, typed):
         return str(path)
     if '/' not in typed and not typed.startswith('~'):
         return typed  # most are names here, and to know addresses takes an import
-    from memtrain.remote import as_url, fetch_file, find_place
+    from memtrain.remote import as_url, file_size, find_place, read_pieces
 
     place = find_place(typed)
     if not as_url(place) or flag in getattr(cls, 'far', ()):
         return place
     if flag in getattr(cls, 'fetched', ()):
-        return str(fetch_file(place, _fetched.enter_context(tempfile.TemporaryDirectory())))
+        path = Path(_fetched.enter_context(tempfile.TemporaryDirectory()), Path(place).name)
+        with open(path, 'wb') as f:
+            f.writelines(read_pieces(place, file_size(place)))
+        return str(path)
     raise MemtrainError(
         'lies far away, and this needs it on a disk here', 'copy it, and give where that is', flag, typed
     )

@@ -5,8 +5,7 @@ which is checked"""
 
 # %% auto #0
 __all__ = ['PATIENCE', 'PIECE', 'AT_ONCE', 'CACHE_SIZE', 'as_url', 'find_place', 'read_range', 'file_size',
-           'list_files', 'read_pieces', 'RemoteFile', 'hash_remote', 'open_file', 'fetch_file', 'Cache',
-           'RemoteFolder']
+           'list_files', 'read_pieces', 'RemoteFile', 'hash_remote', 'open_file', 'Cache', 'RemoteFolder']
 
 # %% ../nbs/data/27_remote.ipynb #21da7cbd
 # What lies in a bucket is fetched whole, checked against its sha256 and kept in a folder that all processes
@@ -261,17 +260,6 @@ def hash_remote(url: str, size: int) -> str | None:  # 64 hexadecimal digits; No
 def open_file(path: str | Path) -> Any:  # a binary file
     "The file at `path`, here or far away, to be read"
     return RemoteFile(url) if (url := as_url(path)) else open(path, 'rb')
-
-
-def fetch_file(
-    url: str,
-    folder: str | Path,  # that gets it
-) -> Path:  # under the last part of its name
-    "A copy of the file at `url`, for what can't read it where it is"
-    dest = Path(folder) / url.rstrip('/').rpartition('/')[2]
-    with open(dest, 'wb') as f:
-        f.writelines(read_pieces(url, file_size(url)))
-    return dest
 
 # %% ../nbs/data/27_remote.ipynb #ac2c84da
 CACHE_SIZE = '10GB'
