@@ -56,15 +56,10 @@ def train_model(work, seed, a):
 
 def measure_seed(work, seed, a):
     "Train, collect, predict: what the acceptance is about"
+    from memtrain.collect import check_traces, collect_run, find_gates
     from memtrain.folders import read_json
-    from memtrain.routing import (
-        check_traces,
-        collect_run,
-        evaluate_predictors,
-        find_gates,
-        load_run,
-        train_predictor,
-    )
+    from memtrain.routing import evaluate_predictors, train_predictor
+    from memtrain.weights import load_run
 
     run, traces = work / f"run{seed}", work / f"traces{seed}"
     done = (run / "summary.json").exists(), (traces / "trace_metadata.json").exists()
@@ -80,7 +75,7 @@ def measure_seed(work, seed, a):
         )
     if done[1]:
         collecting.wall = collecting.cpu = None
-    model, _ = load_run(run, "cpu")
+    model = load_run(run, "cpu").model
     with Clock() as predicting:
         p = train_predictor(
             traces,
@@ -135,9 +130,11 @@ def load_of(model, work):
 def measure_others(work, seed, a):
     "The other predictors, at lookahead 1 and 2"
     from memtrain.folders import read_json
-    from memtrain.routing import evaluate_predictors, find_gates, load_run, train_predictor
+    from memtrain.collect import find_gates
+    from memtrain.routing import evaluate_predictors, train_predictor
+    from memtrain.weights import load_run
 
-    traces, gates = work / f"traces{seed}", find_gates(load_run(work / f"run{seed}", "cpu")[0])
+    traces, gates = work / f"traces{seed}", find_gates(load_run(work / f"run{seed}", "cpu").model)
 
     def train(name, **kw):
         done = work / f"{name}{seed}" / "summary.json"

@@ -19,8 +19,7 @@ import torch
 
 from memtrain.bench import drop_cache
 from memtrain.core import MIB, format_size, save_result
-from memtrain.trace_loader import TraceShards
-from memtrain.traces import TraceWriter, open_traces, shard_traces
+from memtrain.traces import TraceShards, TraceWriter, open_traces, shard_traces
 
 LAYERS, T, WIDTH, EXPERTS, BATCH = 8, 128, 512, 16, 8  # a trace of 256 KiB of hidden states, and its routing
 

@@ -82,36 +82,36 @@ def make_pickle(path, gigabytes, tokens=TOKENS, width=WIDTH):
         pickle.dump(make_traces(max(LAYERS, int(gigabytes * 1e9 / one)), tokens, width), f, protocol=4)
 
 
+class Sparse:
+    "A file for a pickler that leaves holes where it would write zeros"
+
+    def __init__(self, file):
+        self.file = file
+
+    def write(self, data):
+        "Write `data`, less the zeros at its end"
+        data = bytes(data)
+        kept = data.rstrip(b"\0")
+        self.file.write(kept)
+        self.file.seek(len(data) - len(kept), 1)
+
+
 def make_sparse(path, traces, tokens=2048, width=512):
     "A pickle as large as one likes, whose contents are holes"
-    from memtrain.traces import pickle_object
+    import torch
 
-    shapes = [
-        ("hidden_states", "float32", [tokens, width], 4),
-        ("input_embeddings", "float32", [tokens, width], 4),
-        ("target_routing", "float32", [tokens, EXPERTS], 4),
-        ("target_top_k", "int64", [tokens, 2], 8),
-    ]
-    tensors = [
-        [name, dtype, shape, 0, 0, shape[0] * shape[1] * size, "torch"] for name, dtype, shape, size in shapes
-    ]
+    sys.modules["traces"] = sys.modules["__main__"]
+    Trace.__module__ = "traces"
+    hidden, routing = torch.zeros(tokens, width), torch.zeros(tokens, EXPERTS)
+    top = torch.zeros(tokens, 2, dtype=torch.int64)
+
+    def make(i):
+        return Trace(i % LAYERS, hidden, hidden, routing, top, [], tokens, None, "text", f"s{i // LAYERS}")
+
     with open(path, "wb") as f:
-        f.write(b"\x80\x04]")
-        for i in range(traces):
-            fields = {
-                "layer_id": i % LAYERS,
-                **{name: {"$": "tensor", "v": k} for k, (name, *_) in enumerate(tensors)},
-                "sequence_length": tokens,
-                "dataset_name": "text",
-                "sample_id": f"s{i // LAYERS}",
-            }
-            for piece in pickle_object(["traces", "Trace"], fields, tensors):
-                if type(piece) is bytes:
-                    f.write(piece)
-                else:
-                    f.seek(piece[2], 1)
-            f.write(b"a")
-        f.write(b".")
+        pickler = pickle.Pickler(Sparse(f), 4)
+        pickler.fast = True  # each trace has contents of its own
+        pickler.dump([make(i) for i in range(traces)])
 
 
 # --- the ways, each a process of its own ---------------------------------------------------------
@@ -151,7 +151,7 @@ def shard_as_the_first_system(source, out, mb=400):
 
 
 OURS = (
-    "import sys; from memtrain.traces import shard_traces; shard_traces(sys.argv[1], sys.argv[2],"
+    "import sys; from memtrain.trace_files import shard_traces; shard_traces(sys.argv[1], sys.argv[2],"
     " **eval(sys.argv[3])); print('torch' in sys.modules, 'numpy' in sys.modules)"
 )
 
@@ -263,17 +263,18 @@ def memory(folder):
     run = timed(ours(small, out), out)
     found["500,000 dicts"], found["500,000 dicts, seconds"] = run.peak_rss, run.seconds
     code = (
-        "import sys; from memtrain.traces import iter_pickle; print(sum(1 for _ in iter_pickle(sys.argv[1])))"
+        "import sys; from memtrain.trace_files import iter_pickle; "
+        "print(sum(1 for _ in iter_pickle(sys.argv[1])))"
     )
     found["500,000 dicts, iterated"] = timed([sys.executable, "-c", code, small], out).peak_rss
-    found["import only"] = timed([sys.executable, "-c", "import memtrain.traces"], out).peak_rss
+    found["import only"] = timed([sys.executable, "-c", "import memtrain.trace_files"], out).peak_rss
     small.unlink()
     return found
 
 
 def access(folder):
     "Milliseconds to open shards, and to read one trace at random, its line only and with its tensors"
-    from memtrain.traces import open_traces, shard_traces
+    from memtrain.trace_files import open_traces, shard_traces
 
     out = folder / "out"
     remove(out)
@@ -333,7 +334,7 @@ def sparse(folder, traces=9_600):
 
 def kill(folder, kills):
     "Kill -9 at random moments, then resume: the same bytes, and nothing temporary left"
-    from memtrain.traces import verify_traces
+    from memtrain.trace_files import verify_traces
 
     source, whole, out, rng = folder / "kill.pkl", folder / "whole", folder / "out", random.Random(0)
     subprocess.run(

@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
     from .own_kernels import keeps
     from .shards import ShardWriter, TokenShards
     from .stream import TokenStream
-    from .traces import TraceShards, TraceWriter, iter_pickle, shard_traces
+    from .trace_files import TraceWriter, iter_pickle, shard_traces
+    from .traces import TraceShards
     from .train import TrainConfig, Trainer, chunked_cross_entropy
     from .weights import load_run
     from .wpo import FactorNet, ism_loss
@@ -26,7 +27,8 @@ _HOMES = {
     "own_kernels": "keeps",
     "shards": "ShardWriter TokenShards",
     "stream": "TokenStream",
-    "traces": "TraceShards TraceWriter iter_pickle shard_traces",
+    "trace_files": "TraceWriter iter_pickle shard_traces",
+    "traces": "TraceShards",
     "train": "TrainConfig Trainer chunked_cross_entropy",
     "weights": "load_run",
     "wpo": "FactorNet ism_loss",

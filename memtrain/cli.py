@@ -136,11 +136,11 @@ class _Verify:
         "Print a line for each file that isn't what it was; 1 if there is any"
         from memtrain.remote import as_url
         from memtrain.shards import MANIFEST, read_manifest, verify
-        from memtrain.traces import is_traces, read_trace_manifest, verify_traces
+        from memtrain.trace_files import TraceFolder, is_traces, verify_traces
 
         if is_traces(self.path):
             problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
-            manifest = read_trace_manifest
+            manifest = TraceFolder.read_manifest
         else:
             here = as_url(self.path) or (Path(self.path) / MANIFEST).exists()
             if inside := [] if here else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}')):
@@ -197,14 +197,14 @@ class _ShardTraces:
 
     input_file: str  # a pickle, a torch.save file, an index of one, or a folder of traces to cut anew
     out_dir: str  # folder of the shards
-    takes = {'traces:shard_traces': '-src out allow_empty'}
+    takes = {'trace_files:shard_traces': '-src out allow_empty'}
 
     def run(
         self,
         how: dict,  # arguments of `shard_traces`
     ) -> int:  # exit status
         "Shard, and say what came of it"
-        from memtrain.traces import shard_traces
+        from memtrain.trace_files import shard_traces
 
         m = shard_traces(self.input_file, self.out_dir, allow_empty=False, **how)
         if how['index_only']:
@@ -243,7 +243,7 @@ class _CollectTraces:
     output_suffix: str = ''  # put behind the name
     out_dir: str = 'routing_data'  # folder for NAME_traces_SUFFIX_shards or NAME_traces_SUFFIX.pkl
     resume: bool = False  # resume an interrupted run
-    takes = {'routing:collect_run': 'run_dir dataset_dir split batch_size device seed'}
+    takes = {'collect:collect_run': 'run_dir dataset_dir split batch_size device seed'}
 
     def run(
         self,
@@ -254,7 +254,7 @@ class _CollectTraces:
             raise MemtrainError(
                 'is a part of a name', 'leave out the slash', 'output_suffix', self.output_suffix
             )
-        from memtrain.routing import collect_run
+        from memtrain.collect import collect_run
 
         name = f"{Path(how['run_dir']).resolve().name}_traces"
         if self.output_suffix:
@@ -280,7 +280,7 @@ class _CollectTraces:
 
     def _collect_pickle(self, run_dir, dest, folder, how):
         "Collect into the one shard of `folder`, which becomes the pickle `dest`"
-        from memtrain.routing import collect_run
+        from memtrain.collect import collect_run
 
         with lock_folder(folder):
             if dest.exists():

@@ -840,10 +840,10 @@ class Checkpointing:
             for block, twice in zip(blocks, self.choose(blocks))
         ]
 
-# %% ../nbs/experts/33_experts.ipynb #c2c122e1
+# %% ../nbs/experts/32_experts.ipynb #c2c122e1
 from torch._subclasses.fake_tensor import FakeTensor
 
-# %% ../nbs/experts/33_experts.ipynb #de791456
+# %% ../nbs/experts/32_experts.ipynb #de791456
 class _ByExpert(torch.autograd.Function):
     """Rows of `x` (M, i) times the matrix of their expert, `weight` (E, o, i), plus `bias` (E, o) where there
     is one; the rows of expert e end before `ends[e]`"""
@@ -871,7 +871,7 @@ class _ByExpert(torch.autograd.Function):
             dbias = torch.stack([grad[a:b].sum(0) for a, b in ctx.parts])
         return dx, dweight, dbias, None
 
-# %% ../nbs/experts/33_experts.ipynb #3bc8a1ef
+# %% ../nbs/experts/32_experts.ipynb #3bc8a1ef
 class ExpertLinear(nn.Module):
     "`n_experts` linear layers from `n_in` to `n_out`, each for rows of its own"
 
@@ -897,7 +897,7 @@ class ExpertLinear(nn.Module):
         bias = None if self.bias is None else self.bias.view(E, -1).to(dtype)
         return _ByExpert.apply(x.to(dtype), self.weight.to(dtype), bias, ends)
 
-# %% ../nbs/experts/33_experts.ipynb #41e3327c
+# %% ../nbs/experts/32_experts.ipynb #41e3327c
 class _Gather(torch.autograd.Function):
     "Rows `take` of `x`, each of which is taken `times` in a row of the order that `back` restores"
 
@@ -920,7 +920,7 @@ def _count_visits(chosen, n):
     ones = torch.ones_like(visits, dtype=torch.float32)
     return torch.zeros(len(chosen), n, device=chosen.device).scatter_add_(1, visits, ones)
 
-# %% ../nbs/experts/33_experts.ipynb #b6dd465f
+# %% ../nbs/experts/32_experts.ipynb #b6dd465f
 class Experts(nn.Module):
     """`n_experts` MLPs as `config` says, `experts_per_token` of which each token visits: (B, T, C) to (B, T,
     C), and how unevenly each row loads them, (B,)"""
@@ -969,7 +969,7 @@ class Experts(nn.Module):
         y = _Gather.apply(y, back, order, 1).view(*chosen.shape, -1)
         return self.drop((weight.to(y.dtype)[..., None] * y).sum(-2)), uneven
 
-# %% ../nbs/experts/33_experts.ipynb #c7954df4
+# %% ../nbs/experts/32_experts.ipynb #c7954df4
 @torch.no_grad()
 def expert_load(
     model: GPT,  # with experts; in any mode

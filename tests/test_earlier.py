@@ -24,6 +24,7 @@ from memtrain.shards import TokenShards, verify
 from memtrain.tokenization import load_tokenizer
 from memtrain.traces import TraceShards, iter_pickle
 from memtrain.train import TrainConfig, Trainer, losses, open_stream
+from memtrain.weights import load_run
 
 ARCHIVES = sorted((Path(__file__).parent / "earlier").glob("*.tar.gz"))
 SHAPE = GPTConfig(vocab_size=300, block_size=16, n_layer=3, n_head=2, n_embd=16, n_experts=4)
@@ -123,7 +124,7 @@ def test_earlier_traces_and_predictor_are_read(golden):
         == len(TraceShards("sharded_pkl", batch_size=1))
     )
     assert routing.load_predictor("predictor", "cpu") is not None
-    assert routing.load_run("run_plain", "cpu") is not None
+    assert load_run("run_plain", "cpu").model is not None
 
 
 def test_earlier_mixtures_open_and_resume(golden):

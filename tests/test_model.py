@@ -163,7 +163,7 @@ def test_checkpointing_keeps_the_input_of_a_block_only():
     ):
         assert abs((peak(4, how) - peak(2, how)) / one - more) < 4, how
 
-# %% ../nbs/experts/33_experts.ipynb #874de2f4
+# %% ../nbs/experts/32_experts.ipynb #874de2f4
 from dataclasses import replace
 import torch, torch.nn.functional as F
 from memtrain.core import MemtrainError
@@ -236,7 +236,7 @@ def test_solution_attention_is_a_sixth_of_gpt2():
     T, C = 1024, 768
     assert abs(4 * T * C / (4 * T * C + 24 * C * C) - 0.182) < 0.001
 
-# %% ../nbs/solutions/33_experts.ipynb #dd7e20d1
+# %% ../nbs/solutions/32_experts.ipynb #dd7e20d1
 import torch
 from memtrain.model import GPT, GPTConfig
 

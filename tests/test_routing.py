@@ -4,48 +4,17 @@
 from memtrain.routing import *
 
 # %% ../nbs/experts/34_routing.ipynb #744c7225
-import contextlib, importlib.util, io, sysconfig, tempfile
+import contextlib, io, sysconfig, tempfile
 from pathlib import Path
 import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail
+from memtrain.collect import check_traces, collect_run, find_gates
 from memtrain.core import MemtrainError, format_size, seed_everything
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
 from memtrain.traces import open_traces
 from memtrain.train import Trainer, TrainConfig
-
-# %% ../nbs/experts/34_routing.ipynb #e8a940c9
-def tiny_hugging_face(name, **kw):
-    "A mixture of experts of `transformers` with random weights"
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    torch.manual_seed(0)
-    small = dict(
-        vocab_size=99,
-        hidden_size=32,
-        intermediate_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        moe_intermediate_size=8,
-        shared_expert_intermediate_size=8,
-    )
-    model = getattr(transformers, f'{name}ForCausalLM')(getattr(transformers, f'{name}Config')(**small, **kw))
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.3)
-    return model
-
-
-FAMILIES = {
-    'Qwen2Moe': dict(num_experts=6, num_experts_per_tok=2),
-    'Mixtral': dict(num_local_experts=6, num_experts_per_tok=2),
-    'Olmoe': dict(num_experts=6, num_experts_per_tok=3),
-}
+from memtrain.weights import load_run
 
 # %% ../nbs/experts/34_routing.ipynb #ad3de39c
 def test_transfers_add_up():
@@ -82,19 +51,19 @@ from unittest.mock import patch
 import torch, torch.nn as nn, torch.nn.functional as F
 from fastcore.test import test_close, test_eq, test_fail
 import memtrain
+from memtrain.collect import Gate, collect_traces, find_gates
 from memtrain.core import MemtrainError, format_size, load_result, seed_everything
 from memtrain.runs import Run
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
-from memtrain.routing import _crop
-from memtrain.trace_files import build_index, split_samples
-from memtrain.traces import open_traces, shard_traces
+from memtrain.trace_files import build_index, open_traces, shard_traces, split_samples
 from memtrain.train import Trainer, TrainConfig
+from memtrain.weights import load_run
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
 from warm import run_forks
 
-# %% ../nbs/proofs/routing.ipynb #aa8d468c
+# %% ../nbs/proofs/routing.ipynb #d1610a38
 def _moe(seed=0, **kw):
     torch.manual_seed(seed)
     return GPT(
@@ -112,144 +81,6 @@ def _moe(seed=0, **kw):
 def _collect(folder, model=None, n=12, **kw):
     batches = torch.randint(40, (n, 16), generator=torch.Generator().manual_seed(1)).split(4)
     return collect_traces(model or _moe(), batches, folder, 'random', **kw)
-
-
-def test_traces_are_what_the_gates_see_and_do():
-    with tempfile.TemporaryDirectory() as d:
-        model, seen = _moe(), []
-        test_eq((m := _collect(Path(d) / 't', model))['traces'], 48)
-        test_eq(
-            (m['samples'], model.training, any(b.mlp.gate._forward_hooks for b in model.blocks)),
-            (12, True, False),
-        )
-        for block in model.blocks:
-            block.mlp.register_forward_pre_hook(
-                lambda experts, args: seen.append((args[0], *experts.choose(args[0])[:2]))
-            )
-        x = torch.randint(40, (12, 16), generator=torch.Generator().manual_seed(1))
-        with open_traces(Path(d) / 't') as traces, torch.no_grad():
-            model.hidden(x[4:8])  # the same batch, for the same digits
-            for layer, (h, _, chosen) in enumerate(seen):
-                t = traces[6 * 4 + layer]  # sample 6 is the third of the second batch
-                test_eq(
-                    (t.layer_id, t.sample_id, t.sequence_length, t.dataset_name), (layer, 6, 16, 'random')
-                )
-                for name, is_ in (
-                    ('hidden_states', h[2]),
-                    ('input_embeddings', h[2]),
-                    ('target_top_k', chosen[2]),
-                    ('token_ids', x[6]),
-                    ('target_routing', model.blocks[layer].mlp.gate(h)[2].softmax(-1)),
-                ):
-                    assert torch.equal(t[name].torch(), is_), name
-                test_eq(
-                    [g.torch().tolist() for g in t.prev_layer_gates],
-                    [
-                        traces[6 * 4 + k].target_routing.torch().tolist()
-                        for k in range(max(0, layer - 3), layer)
-                    ],
-                )
-        test_eq(check_traces(Path(d) / 't', model), 1.0)
-        assert check_traces(Path(d) / 't', _moe(seed=1)) < 0.9
-
-# %% ../nbs/proofs/routing.ipynb #5d72e97d
-def test_collecting_stops_at_a_whole_sample_and_goes_on():
-    with tempfile.TemporaryDirectory() as d:
-        test_eq(_collect(Path(d) / 'a', target_traces=23)['samples'], 5)
-        test_fail(
-            lambda: _collect(Path(d) / 'b', target_traces=3),
-            exc=MemtrainError,
-            contains='target_traces 3 is too few, a sample has 4 traces',
-        )
-        test_fail(
-            lambda: collect_traces(_moe(), [], Path(d) / 'c'), exc=MemtrainError, contains='no sample came'
-        )
-        whole = _collect(Path(d) / 'whole', shard_size_mb=0.01)
-        model, calls = _moe(), []
-
-        def broken(*_):
-            calls.append(1)
-            if len(calls) == 3:
-                raise KeyboardInterrupt
-
-        hook = model.wte.register_forward_hook(broken)
-        try:
-            _collect(Path(d) / 'cut', model, shard_size_mb=0.01)
-        except KeyboardInterrupt:
-            hook.remove()
-        assert not any(b.mlp.gate._forward_hooks for b in model.blocks) and model.training
-        test_eq(_collect(Path(d) / 'cut', model, shard_size_mb=0.01, resume=True)['shards'], whole['shards'])
-
-# %% ../nbs/proofs/routing.ipynb #59202e1b
-def test_a_model_without_gates_is_told():
-    test_fail(
-        lambda: find_gates(_moe(n_experts=0)), exc=MemtrainError, contains='GPT has no module called mlp.gate'
-    )
-    model = _moe()
-    model.blocks[1].mlp.gate.e_score_correction_bias = torch.zeros(4)
-    test_fail(
-        lambda: find_gates(model), exc=MemtrainError, contains='blocks.1.mlp.gate chooses by corrected scores'
-    )
-    test_eq(
-        [(g.layer, g.name, g.k) for g in find_gates(_moe(experts_per_token=3))][::3],
-        [(0, 'blocks.0.mlp.gate', 3), (3, 'blocks.3.mlp.gate', 3)],
-    )
-
-# %% ../nbs/proofs/routing.ipynb #4c022393
-def test_padding_on_the_left_is_refused():
-    ids = torch.ones(2, 4, dtype=torch.int64)
-    test_eq(
-        _crop({'input_ids': ids, 'attention_mask': torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])})[1], [2, 4]
-    )
-    test_eq(_crop((ids, ids))[1], [4, 4])
-    test_fail(
-        _crop,
-        args=({'input_ids': ids, 'attention_mask': torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])},),
-        exc=MemtrainError,
-        contains='pad on the right',
-    )
-
-# %% ../nbs/proofs/routing.ipynb #d5538f18
-def test_hugging_face_models_are_hooked():
-    if importlib.util.find_spec('transformers') is None:
-        return skip('needs transformers: pip install transformers')
-    for name, kw in FAMILIES.items():
-        model, chosen = tiny_hugging_face(name, **kw), []
-        with tempfile.TemporaryDirectory() as d:
-            ids = torch.randint(3, 99, (2, 20))
-            collect_traces(
-                model,
-                [{'input_ids': ids, 'attention_mask': torch.arange(20) < torch.tensor([[20], [13]])}],
-                d,
-                name,
-            )
-            with open_traces(d) as traces:
-                test_eq(
-                    (len(traces), [t.sequence_length for t in traces], traces[0].target_top_k.shape),
-                    (6, [20] * 3 + [13] * 3, (20, kw['num_experts_per_tok'])),
-                )
-                model.eval()
-                for gate in find_gates(model):
-                    gate.module.register_forward_hook(
-                        lambda m, a, out: chosen.append(out[2]) if isinstance(out, tuple) else None
-                    )
-                with torch.no_grad():
-                    model(input_ids=ids[1:, :13])
-                # what the model itself visits, without the padding
-                for t, own in zip(list(traces)[3:], chosen):
-                    test_eq(t.target_top_k.torch().tolist(), own.tolist())
-            test_eq(check_traces(d, model), 1.0)
-
-
-def skip(why):
-    "Leave a test out, for pytest and for a page"
-    if (
-        'pytest' in sys.modules
-        and 'ipykernel' not in sys.modules
-        and not hasattr(__builtins__, '__IPYTHON__')
-    ):
-        sys.modules['pytest'].skip(why)
-    print('skipped:', why)
 
 # %% ../nbs/proofs/routing.ipynb #e714281b
 def _batch(layer, before, after, ids, E=4, hidden=None):

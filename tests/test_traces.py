@@ -4,35 +4,26 @@
 from memtrain.traces import *
 
 # %% ../nbs/experts/31_traces.ipynb #24354aad
-import contextlib, json, math, os, pickle, shutil, sys, tempfile
+import pickle, sys, tempfile
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
-from array import array
 import numpy as np, torch
 from fastcore.test import test_eq
-from hypothesis import given, settings, strategies as st
 from safetensors import safe_open
 from memtrain.core import MIB, MemtrainError, format_size, load_result
-from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, build_index
-from memtrain.traces import _arrange
-from memtrain.trace_files import verify_traces
+from memtrain.trace_files import find_held_out, verify_traces
 
-# %% ../nbs/experts/31_traces.ipynb #313128be
-@given(st.lists(st.integers(0, 9)))
-@settings(max_examples=20, deadline=None)
-def test_arrange_sorts_stably(keys):
-    test_eq(list(_arrange(array('i', keys), 10)), sorted(range(len(keys)), key=keys.__getitem__))
-
-# %% ../nbs/experts/31_traces.ipynb #9b86c33c
-def test_every_field_of_every_trace_comes_back():
+# %% ../nbs/experts/31_traces.ipynb #f39ef1a4
+def test_an_epoch_has_every_trace_once():
     with tempfile.TemporaryDirectory() as d:
-        for protocol in (2, 4):
-            written = make_traces(4)
-            for form in ('safetensors', 'pkl'):
-                shard_traces(save(written, Path(d) / 'x.pkl', protocol), Path(d) / form, 0.02, format=form)
-                assert all_same(written, open_traces(Path(d) / form)) and verify_traces(Path(d) / form) == []
-                shutil.rmtree(Path(d) / form)
+        with TraceWriter(d) as w:
+            for trace in make_traces(5):
+                w.write(trace)
+        for mode in (dict(), dict(batch_by='layer'), dict(window=2), dict(shuffle='global')):
+            batches = [b['trace'].tolist() for b in TraceShards(d, 4, [], **mode)]
+            test_eq(sorted(sum(batches, [])), [i for i in range(30) if 'window' not in mode or i % 6 >= 2])
 
 
 # %% ../nbs/solutions/31_traces.ipynb #a4ab8119
@@ -65,1116 +56,541 @@ def test_solution_the_order_in_a_shard_and_gates_stored_once():
         made = shard_traces(d / 'y.pkl', d / 'y')
         assert abs(sum(open_traces(d / 'y').table['nbytes']) / (made['shards'][0]['bytes'] - 2000) - 3) < 0.1
 
-# %% ../nbs/proofs/traces.ipynb #6d6e8aa6
-import contextlib, json, math, os, pickle, random, shutil, signal, subprocess, sys, tempfile, time
+# %% ../nbs/solutions/31_traces.ipynb #f012a3eb
+import tempfile
+import numpy as np
+from memtrain.traces import TraceShards, TraceWriter
+
+
+def test_solution_windows_and_batches():
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as d:
+        with TraceWriter(d) as w:
+            for s, T in enumerate(rng.integers(5, 13, 40).tolist()):
+                for layer in range(6):
+                    w.write(
+                        {'layer_id': layer, 'hidden_states': np.zeros((T, 8), np.float32), 'sample_id': s}
+                    )
+        assert len(TraceShards(d, 1, [], window=2, lookahead=2)) == 40 * 3
+        assert len(TraceShards(d, 16, [], batch_by='layer')) == 6 * 3
+
+# %% ../nbs/proofs/traces.ipynb #85225179
+import gc, os, pickle, subprocess, sys, tempfile, threading, time
+from typing import NamedTuple
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
-from array import array
+
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
-from safetensors import safe_open
-from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded
-from memtrain.lazypickle import LazyBytes, LazyTensor, PickleIndex, Record, Refused, Truncated, build_index
-from memtrain.measure import measure_command
-from memtrain.folders import UNFINISHED, FolderWriter, lock_folder, sha256_text
-from memtrain.trace_files import SEED_METADATA, TRACE_MANIFEST, SampleNumbers, is_traces, manifest_bytes
-from memtrain.trace_files import read_trace_manifest, verify_traces
+from torch.utils.data import DataLoader
 
-# %% ../nbs/proofs/traces.ipynb #4f8adca7
-@contextlib.contextmanager
-def in_a_hurry():
-    "A folder in which nothing is made durable: the disk would take most of the time"
-    real, os.fsync = os.fsync, lambda fd: None
-    try:
-        with tempfile.TemporaryDirectory() as d:
-            yield Path(d)
-    finally:
-        os.fsync = real
+from memtrain.core import MIB, MemtrainError, format_size, load_result
+from memtrain.lazypickle import LazyTensor, Record
+from memtrain.trace_files import find_held_out
+from memtrain.traces import _in_reach, _join_windows
 
-# %% ../nbs/proofs/traces.ipynb #63001286
-@dataclass
-class Trace:
-    layer_id: int
-    hidden_states: Any
-    input_embeddings: Any
-    target_routing: Any
-    target_top_k: Any
-    prev_layer_gates: list
-    sequence_length: int
-    token_ids: Any
-    dataset_name: str
-    sample_id: Any
-
-
-def make_traces(samples, layers=3, tokens=20, width=16, experts=8, seed=0):
-    "Traces in the order in which a run collects them: sample by sample, layer by layer"
-    g, traces = torch.Generator().manual_seed(seed), []
-    for s in range(samples):
-        n, gates = tokens + s % 3, []
+# %% ../nbs/proofs/traces.ipynb #cae2eae4
+def make_traces(samples=40, layers=6, width=8, experts=4, tokens=(5, 13), seed=0):
+    "One dict for each layer of each sample, sample by sample"
+    rng = np.random.default_rng(seed)
+    for s, T in enumerate(rng.integers(*tokens, samples).tolist()):
+        gates = torch.from_numpy(rng.random((layers, T, experts), dtype=np.float32))
         for layer in range(layers):
-            h, gate = torch.randn(n, width, generator=g), torch.rand(n, experts, generator=g)
-            ids = torch.arange(n) if s % 2 else None
-            traces.append(
-                Trace(
-                    layer,
-                    h,
-                    h.clone(),
-                    gate,
-                    gate.topk(2).indices,
-                    [x.clone() for x in gates[-3:]],
-                    n,
-                    ids,
-                    'text',
-                    f's{s}',
-                )
-            )
-            gates.append(gate)
-    return traces
+            hidden = torch.from_numpy(rng.random((T, width), dtype=np.float32))
+            hidden[0, 0] = 100 * s + layer
+            yield {
+                'layer_id': layer,
+                'hidden_states': hidden,
+                'target_routing': gates[layer].clone(),
+                'target_top_k': gates[layer].topk(2).indices,
+                'prev_layer_gates': [g.clone() for g in gates[max(0, layer - 3) : layer]],
+                'sequence_length': T,
+                'token_ids': torch.arange(T) if s % 4 else None,
+                'dataset_name': 'toy',
+                'sample_id': f's{s}',
+            }
 
 
-def save(traces, path, protocol=4):
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(traces, protocol))
+def write_traces(path, traces, **options):
+    "Shards of `traces` at `path`, which is handed back"
+    with TraceWriter(path, **options) as w:
+        for t in traces:
+            w.write(t)
     return path
 
-# %% ../nbs/proofs/traces.ipynb #11e59924
-def same(a, b):
-    "Whether what was read, `b`, is what was written, `a`: type, shape and every bit"
-    if isinstance(b, LazyTensor):
-        b = b.numpy() if b.kind == 'numpy' else b.torch()
-    if isinstance(a, torch.Tensor):
-        if type(b) is not torch.Tensor or (a.dtype, a.shape, a.requires_grad) != (
-            b.dtype,
-            b.shape,
-            b.requires_grad,
-        ):
-            return False
-        x, y = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-        return torch.equal(x, y)
-    if isinstance(a, np.ndarray):
-        return (
-            type(b) is np.ndarray
-            and a.dtype.newbyteorder('=') == b.dtype
-            and a.shape == b.shape
-            and a.tobytes() == b.astype(a.dtype).tobytes()
-        )
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
-    if isinstance(b, LazyBytes):
-        b = b.read()
-    return type(a) is type(b) and (a == b or a != a and b != b)
+# %% ../nbs/proofs/traces.ipynb #e8090529
+MODES = [
+    dict(),
+    dict(shuffle='global'),
+    dict(shuffle=False),
+    dict(pool='16KiB'),
+    dict(batch_by='layer'),
+    dict(batch_by='layer', pool='16KiB'),
+    dict(batch_by='layer', shuffle='global'),
+    dict(batch_by='layer', shuffle=False),
+    dict(window=2),
+    dict(window=2, batch_by='layer'),
+    dict(layers={1, 4}),
+    dict(samples=range(7)),
+]
 
 
-def fields(x):
-    return x.fields if isinstance(x, Record) else x if isinstance(x, dict) else vars(x)
+def numbers(loader):
+    return [b['trace'].tolist() for b in loader]
 
 
-def all_same(written, read):
-    return len(written) == len(read) and all(same(fields(a), fields(b)) for a, b in zip(written, read))
-
-
-def contents(folder):
-    return {p.name: p.read_bytes() for p in sorted(Path(folder).iterdir())}
-
-# %% ../nbs/proofs/traces.ipynb #4e1525f0
-@given(
-    st.lists(st.sampled_from([None, *'abcdefgh']) | st.integers(0, 3000).map(str), max_size=60), st.booleans()
-)
-@settings(max_examples=25, deadline=None)
-def test_samples_are_numbered_by_first_appearance(keys, many):
-    keys = keys + [str(i) for i in range(700)] * many + keys
-    samples, expected, seen = SampleNumbers(), [], {}
-    for i, k in enumerate(keys):
-        new = k is None or k not in seen
-        number = len(seen) if new else seen[k]
-        if new:
-            seen[(i,) if k is None else k] = number
-        expected.append((number, new))
-    test_eq([samples.number(k) for k in keys], expected)
-    test_eq(samples.count, len(seen))
-
-# %% ../nbs/proofs/traces.ipynb #8d28ea5c
-def odd_tensors():
-    "A tensor of every type and every way to lie in memory, torch's and NumPy's"
-    big = torch.arange(240.0).reshape(4, 6, 10)
-    yield from (
-        big[1],
-        big.mT,
-        big[:, 2],
-        big[..., ::3],
-        big[0, 0, 0],
-        big[:0],
-        torch.ones(1).expand(5, 7),
-        big.requires_grad_(),
-        torch.zeros(0, 3),
-    )
-    names = 'bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128'
-    for name in f'{names} uint16 uint32 uint64 float8_e4m3fn float8_e5m2'.split():
-        yield torch.arange(3).to(getattr(torch, name))
-    table = np.arange(60, dtype='f4').reshape(3, 4, 5)
-    yield from (
-        table,
-        table.T,
-        table[:, 1],
-        np.asfortranarray(table),
-        table.astype('>f8'),
-        np.array(3.0),
-        table[:0],
-        table > 7,
-    )
-    for code in 'b B h H i I q Q e f d F D'.split():
-        yield np.arange(3).astype(code)
-
-
-def odd_traces():
-    return [
-        {
-            'layer_id': i % 3,
-            'sample_id': i // 3,
-            'x': t,
-            'pair': (t, [t]),
-            'loss': i / 7,
-            'blob': bytes(i * 300),
-        }
-        for i, t in enumerate(odd_tensors())
-    ]
-
-
-def test_traces_come_back_bit_equal():
-    with in_a_hurry() as d:
-        for protocol, written in [(p, make_traces(3)) for p in (2, 3, 4, 5)] + [
-            (p, odd_traces()) for p in (2, 5)
-        ]:
-            path = save(written, Path(d) / 'x.pkl', protocol)
-            for form in ('safetensors', 'pkl'):
-                shard_traces(path, Path(d) / form, 0.02, format=form)
-                read = open_traces(Path(d) / form)
-                assert all_same(written, read), (protocol, form)
-                test_eq(verify_traces(Path(d) / form), [])
-                if form == 'pkl':
-                    back = [t for file in read.shards for t in pickle.loads(file.read_bytes())]
-                    assert all_same(written, back) and {type(t) for t in back} == {type(t) for t in written}
-                shutil.rmtree(Path(d) / form)
-
-# %% ../nbs/proofs/traces.ipynb #6b3995dd
-def test_other_tools_open_every_shard():
-    with in_a_hurry() as d:
-        written, k, seen = odd_traces(), 0, 0
-        shard_traces(save(written, d / 'x.pkl'), d / 'o', 0.01, dedupe=False)
-        read = open_traces(d / 'o')
-        for file, entry in zip(read.shards, read.manifest['shards']):
-            head = file.read_bytes()
-            assert int.from_bytes(head[:8], 'little') % 8 == 0 and json.loads(
-                head[8 : 8 + int.from_bytes(head[:8], 'little')]
+def test_an_epoch_has_every_trace_once_and_goes_on_where_it_stopped():
+    with tempfile.TemporaryDirectory() as d:
+        t = open_traces(write_traces(d, make_traces(17)))
+        for mode in MODES:
+            make = lambda **kw: TraceShards(t, **{'batch_size': 5, 'fields': [], **mode, **kw})
+            whole = make()
+            batches, expected = (
+                numbers(whole),
+                sorted(int(r) for r in make().plan.batches(0, [(0, whole.n)])[0][:, -1])
+                if 'batch_by' not in mode
+                else None,
             )
-            for x in (t['x'] for t in written[k : k + entry['traces']]):
-                with safe_open(file, 'pt' if isinstance(x, torch.Tensor) else 'np') as f:
-                    got = f.get_tensor(f'{k - read.starts[seen]}.x')
-                if 'complex' in str(x.dtype):
-                    test_eq(len(got), x.dtype.itemsize * 3)
-                else:
-                    assert same(x.detach() if isinstance(x, torch.Tensor) else x, got), x
-                k += 1
-            seen += 1
-        test_eq(k, len(written))
-        assert seen > 2
-
-# %% ../nbs/proofs/traces.ipynb #4b81d341
-def test_a_size_is_a_number_and_a_place_one_can_write_to():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        path = save(make_traces(1), d / 'x.pkl')
-        made = [
-            (shard_traces(path, d / f'{mb!r}', mb), (d / f'{mb!r}' / TRACE_MANIFEST).read_bytes())[1]
-            for mb in (2, 2.0)
-        ]
-        test_eq(*made)
-        test_fail(
-            shard_traces, args=(path, '/proc/nowhere'), exc=MemtrainError, contains='choose another place'
-        )
-
-# %% ../nbs/proofs/traces.ipynb #dcc7f7c3
-def test_objects_of_other_kinds():
-    with tempfile.TemporaryDirectory() as d:
-        rows = {'layer_id': [2, 1, 0], 'x': [torch.ones(40) * i for i in range(3)]}
-        for written, expected in (
-            ([torch.ones(3), torch.zeros(2)], [{'value': torch.ones(3)}, {'value': torch.zeros(2)}]),
-            ([1, 'b', None], [{'value': 1}, {'value': 'b'}, {'value': None}]),
-            (rows, [{k: v[i] for k, v in rows.items()} for i in (2, 1, 0)]),
-            ([{1: 2}], [{'value': {1: 2}}]),
-        ):
-            shard_traces(save(written, Path(d) / 'x.pkl'), Path(d) / 'o', group='layer')
-            assert all_same(expected, open_traces(Path(d) / 'o')), written
-            shutil.rmtree(Path(d) / 'o')
-
-# %% ../nbs/proofs/traces.ipynb #7e86c86e
-def test_samples_stay_whole_and_shards_small():
-    with in_a_hurry() as d:
-        written = make_traces(9)
-        random.Random(0).shuffle(written)
-        path = save(written, Path(d) / 'x.pkl')
-        for mb in (1e-6, 0.005, 0.01, 0.05, 1):
-            m = shard_traces(path, Path(d) / 'o', mb)
-            read = open_traces(Path(d) / 'o')
-            t, order = read.table, {}
-            for x in written:
-                order.setdefault(x.sample_id, len(order))
-            test_eq(
-                [(order[r.sample_id], r.layer_id) for r in read],
-                sorted((order[x.sample_id], x.layer_id) for x in written),
+            everything = sorted(sum(batches, []))
+            test_eq(len(batches), len(whole))
+            test_eq(len(set(everything)), len(everything))
+            test_eq(whole.epoch, 1)
+            wanted = (
+                range(len(t))
+                if 'window' not in mode
+                else [i for i in range(len(t)) if t.table['layer'][i] >= 2]
             )
             test_eq(
-                [list(t['sample']), list(t['layer'])],
-                [[order[r.sample_id] for r in read], [r.layer_id for r in read]],
+                everything,
+                [
+                    i
+                    for i in wanted
+                    if t.table['layer'][i] in mode.get('layers', range(6))
+                    and t.table['sample'][i] in mode.get('samples', range(99))
+                ],
             )
-            assert all(same(vars(written[i]), r.fields) for i, r in zip(t['item'], read))
-            sizes = [(s['bytes'], s['traces']) for s in m['shards']]
-            assert all(n <= mb * MIB + 8 or k == 1 for n, k in sizes), sizes
-            if mb >= 0.01:
-                test_eq(len({*zip(t['shard'], t['sample'])}), 9)
-            test_eq((m['samples'], m['layers']), (9, {'0': 9, '1': 9, '2': 9}))
-            shutil.rmtree(Path(d) / 'o')
+            if expected:
+                test_eq(everything, expected)
+            second = numbers(whole)
+            assert (second == batches) == (mode.get('shuffle') is False) and sorted(
+                sum(second, [])
+            ) == everything, mode
+            test_eq(numbers(make(prefetch=0)), batches)
+            ranks = [make(rank=r, world_size=3) for r in range(3)]
+            parts = [numbers(r) for r in ranks]
+            test_eq(sorted(i for part in parts for b in part for i in b), everything)
+            test_eq([len(r) for r in ranks], [len(part) for part in parts])
+            for stop in (0, 2):
+                first, again = make(), make()
+                got = [b['trace'].tolist() for b in islice(first, stop)]
+                again.load_state_dict(first.state_dict())
+                test_eq(got + numbers(again), batches)
+                test_eq(numbers(again), second)
+                ranks, other = (
+                    [make(rank=r, world_size=3) for r in range(3)],
+                    [
+                        make(rank=r, world_size=2, **({} if 'batch_by' in mode else {'batch_size': 4}))
+                        for r in range(2)
+                    ],
+                )
+                got = [b['trace'].tolist() for r in ranks for b in islice(r, stop)]
+                for o in other:
+                    o.load_state_dict(ranks[0].state_dict())
+                test_eq(sorted(sum(got + [b for o in other for b in numbers(o)], [])), everything)
 
-# %% ../nbs/proofs/traces.ipynb #7fbe3f16
-def test_any_number_of_traces():
-    with in_a_hurry() as d:
-        for n in (0, 1, 100, 1000, 1001):
-            written = [{'layer_id': i % 5, 'x': torch.full((3,), i)} for i in range(n)]
-            path = save(written, Path(d) / 'x.pkl')
-            for group, form in (('sample', 'safetensors'), ('layer', 'safetensors'), ('seed', 'pkl'))[
-                : 1 if n >= 1000 else 3
-            ]:
-                m = shard_traces(path, Path(d) / 'o', 0.05, form, group)
-                with open_traces(Path(d) / 'o') as read:
-                    by = sorted(range(n), key=lambda i: i % 5) if group != 'sample' else range(n)
-                    test_eq((len(read), m['traces'], [r.layer_id for r in read]), (n, n, [i % 5 for i in by]))
-                    assert all(same(written[i], r.fields) for i, r in zip(by, read))
-                    test_fail(lambda: read[n], exc=IndexError, contains=f'trace {n} of {n}')
-                    if n:
-                        test_eq(read[-1].layer_id, read[n - 1].layer_id)
-                    assert len(pickle.loads(pickle.dumps(read))) == n
-                shutil.rmtree(Path(d) / 'o')
-
-# %% ../nbs/proofs/traces.ipynb #89c28cae
-def partition_as_the_first_system(traces, shard_size_mb):
-    "By layer, in order; a shard ends before a trace that would make the sum of its estimates too large"
-    shards, size = [], math.inf
-    for t in sorted(traces, key=lambda t: t.layer_id):
-        n = 1000 + sum(
-            x.numel() * x.element_size()
-            for x in (t.hidden_states, t.input_embeddings, t.target_routing, t.target_top_k)
-            if x is not None
-        )
-        if size + n > shard_size_mb * MIB:
-            shards, size = [*shards, []], 0
-        shards[-1].append(t)
-        size += n
-    return shards
-
-
-def test_the_first_systems_shards():
+# %% ../nbs/proofs/traces.ipynb #0165cf60
+def test_a_batch_is_what_the_traces_are():
     with tempfile.TemporaryDirectory() as d:
-        written = make_traces(11, layers=4)
-        random.Random(1).shuffle(written)
-        expected = partition_as_the_first_system(written, 0.03)
-        files = TraceDataSharder(0.03).shard_traces(save(written, Path(d) / 'x.pkl'), Path(d) / 'o')
-        test_eq(files, [str(Path(d) / f'o/shard_{i:03d}.pkl') for i in range(len(expected))])
-        for part, file in zip(expected, files):
-            assert all_same(part, pickle.loads(Path(file).read_bytes()))
-        groups = {}
-        for t in written:
-            groups[t.layer_id] = groups.get(t.layer_id, 0) + 1
-        meta = pickle.loads((Path(d) / 'o' / SEED_METADATA).read_bytes())
-        test_eq(
-            (meta, list(meta['layer_groups'])),
-            (
-                {
-                    'total_traces': 44,
-                    'num_shards': len(files),
-                    'shard_size_mb': 0.03,
-                    'layer_groups': groups,
-                    'shard_files': files,
-                },
-                list(groups),
-            ),
-        )
-        (Path(d) / 'o' / TRACE_MANIFEST).unlink()  # as the first system leaves it
-        assert is_traces(Path(d) / 'o') and all_same(
-            [t for part in expected for t in part], open_traces(Path(d) / 'o')
-        )
+        source = list(make_traces(5))
+        t = open_traces(write_traces(d, source))
+        rows = [source[i] for i in (0, 7, 29, 14)]
+        batch = collate_traces([t[i] for i in (0, 7, 29, 14)])
+        packed = collate_traces([t[i] for i in (0, 7, 29, 14)], collate='pack')
+        for b, row in enumerate(rows):
+            T = row['sequence_length']
+            for name in ('hidden_states', 'target_routing', 'target_top_k'):
+                assert batch[name][b, :T].equal(row[name]) and not batch[name][b, T:].any()
+                assert packed[name][packed['cu_seqlens'][b] : packed['cu_seqlens'][b + 1]].equal(row[name])
+            test_eq(batch['mask'][b].tolist(), [i < T for i in range(batch['mask'].shape[1])])
+            test_eq(batch['token_ids_present'][b].item(), row['token_ids'] is not None)
+            test_eq(batch['prev_layer_gates_count'][b].item(), len(row['prev_layer_gates']))
+            for j, gate in enumerate(batch['prev_layer_gates']):
+                want = row['prev_layer_gates'][j] if j < len(row['prev_layer_gates']) else torch.zeros(T, 4)
+                assert gate[b, :T].equal(want) and not gate[b, T:].any()
+        test_eq(batch['sample_id'], [r['sample_id'] for r in rows])
+        test_eq(batch['layer_id'].tolist(), [r['layer_id'] for r in rows])
 
-# %% ../nbs/proofs/traces.ipynb #db4ef0b4
-def test_equal_contents_are_stored_once():
+# %% ../nbs/proofs/traces.ipynb #276dbca8
+def test_odd_fields_follow_the_rules():
     with tempfile.TemporaryDirectory() as d:
-        shared, other = torch.arange(500.0), torch.arange(500.0) + 1
-        almost = shared.clone()
-        almost[-1] += 1  # the same in the middle, and up to the last number
-        written = [
+        base = [
             {
-                'sample_id': i // 2,
-                'a': shared,
-                'b': shared.clone(),
-                'c': almost,
-                'd': [other, shared.view(50, 10)],
-                'e': shared.view(torch.int32),
-                'tiny': torch.ones(2),
-            }
-            for i in range(6)
+                'layer_id': 0,
+                'x': torch.ones(3, 2),
+                'one': torch.tensor(5.0),
+                'own': torch.arange(4),
+                'w': torch.zeros(2, dtype=torch.bfloat16),
+                'b': True,
+                'f': 1,
+                'n': None,
+                'v': {'a': 1},
+                'e': [],
+            },
+            {
+                'layer_id': 1,
+                'x': torch.ones(0, 2),
+                'one': torch.tensor(6.0),
+                'own': torch.arange(7),
+                'w': torch.ones(2, dtype=torch.bfloat16),
+                'b': False,
+                'f': 0.5,
+                'n': None,
+                'v': 'z',
+                'e': [],
+            },
         ]
-        sizes = {}
-        for dedupe in (True, False):
-            m = shard_traces(save(written, Path(d) / 'x.pkl'), Path(d) / f'{dedupe}', dedupe=dedupe)
-            read = open_traces(Path(d) / f'{dedupe}')
-            assert all_same(written, read)
-            sizes[dedupe] = m['shards'][0]['bytes']
-            test_eq(sum(read.table['nbytes']), 6 * (6 * 2000 + 8))
-        assert 3 * 3 * 2000 < sizes[True] < 3 * 3 * 2000 + 4000 and sizes[False] > 6 * 6 * 2000
-        a, b, e = (read[0].a, open_traces(Path(d) / 'True')[1].a, open_traces(Path(d) / 'True')[0].e)
-        assert (
-            open_traces(Path(d) / 'True')[0].a.same_as(b)
-            and not a.same_as(open_traces(Path(d) / 'False')[1].a)
-            and e.offset == b.offset
-        )
-
-# %% ../nbs/proofs/traces.ipynb #b9c63e9a
-class Evil:
-    def __reduce__(self):
-        return os.system, ('touch executed',)
-
-
-def test_bad_input_writes_nothing():
+        t = open_traces(write_traces(d, base))
+        got = collate_traces([t[0], t[1]])
+        test_eq(got['x'].shape, (2, 3, 2))
+        test_eq(got['mask'].tolist(), [[True] * 3, [False] * 3])
+        test_eq(got['one'].tolist(), [5.0, 6.0])
+        test_eq(got['own'].shape, (2, 7))
+        test_eq(got['own_mask'].sum(1).tolist(), [4, 7])
+        test_eq(got['w'].dtype, torch.bfloat16)
+        test_eq(got['b'].tolist(), [True, False])
+        test_eq(got['f'].tolist(), [1, 0.5])
+        test_eq(got['n'], None)
+        test_eq(got['v'][1], 'z')
+        test_eq(got['e'], [])
+        got = collate_traces([t[1], t[0]], collate='pack')
+        test_eq(got['x'].shape, (3, 2))
+        test_eq(got['cu_seqlens'].tolist(), [0, 0, 3])
+        test_eq(got['own_cu_seqlens'].tolist(), [0, 7, 11])
+        test_eq(set(collate_traces([t[0]], ['f', 'v'])), {'f', 'v'})  # no tensor, no mask
     with tempfile.TemporaryDirectory() as d:
-        d, good = Path(d), make_traces(3)
-        for bad, error in (
-            (pickle.dumps([*good, Evil()]), Refused),
-            (pickle.dumps(good)[:-100], Truncated),
-            (b'', Truncated),
-            (pickle.dumps([*good, {'x': torch.ones(1).expand(10**6, 10**6)}]), MemtrainError),
-        ):
-            (d / 'x.pkl').write_bytes(bad)
-            for form in ('safetensors', 'pkl'):
-                test_fail(lambda: shard_traces(d / 'x.pkl', d / 'a/b', format=form), exc=error)
-                assert not (d / 'a/b').exists() and not Path('executed').exists()
-        test_fail(lambda: shard_traces(d / 'none', d / 'o'), contains='no such file')
-        save(good, d / 'x.pkl')
-        for kw, word in (
-            ({'format': 'zip'}, "format 'zip' isn't one of"),
-            ({'group': 'x'}, "group 'x' isn't one of"),
-            ({'shard_size_mb': 0}, 'shard_size_mb 0 is outside'),
-            ({'shard_size_mb': 'a'}, "shard_size_mb 'a' is outside"),
-        ):
-            test_fail(lambda: shard_traces(d / 'x.pkl', d / 'o', **kw), contains=word)
-        test_fail(lambda: shard_traces(d / 'x.pkl', d / 'x.pkl'), contains='x.pkl')
-        test_fail(lambda: shard_traces(d / 'x.pkl', d), contains="isn't empty")
-        save([], d / 'x.pkl')
-        for kw in ({}, {'format': 'pkl'}, {'index_only': True}):
-            test_fail(
-                lambda: shard_traces(d / 'x.pkl', d / 'o', allow_empty=False, **kw),
-                exc=MemtrainError,
-                contains='x.pkl: there is no trace in it',
-            )
-        test_eq(sorted(p.name for p in d.iterdir()), ['a', 'x.pkl'])
-
-# %% ../nbs/proofs/traces.ipynb #5591d40e
-def moments(folder, job):
-    "What lies in `folder` at each fsync while `job` runs"
-    found, real = [], os.fsync
-
-    def look(fd):
-        if (now := contents(folder)) not in found[-1:]:
-            found.append(now)
-
-    os.fsync = look
-    try:
-        job()
-    finally:
-        os.fsync = real
-    return found
-
-
-def lay_out(files, folder):
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-
-
-def test_a_run_killed_at_any_moment_ends_in_the_same_bytes():
-    with in_a_hurry() as d:
-        path = save(make_traces(3), d / 'x.pkl')
-        for form, group, mb in (
-            ('safetensors', 'sample', 0.012),
-            ('safetensors', 'sample', 0.005),
-            ('pkl', 'seed', 0.02),
-        ):
-            run = lambda resume=False: shard_traces(path, d / 'o', mb, form, group, resume=resume)
-            shutil.rmtree(d / 'o', ignore_errors=True)
-            found = moments(d / 'o', run)
-            whole = contents(d / 'o')
-            assert len(found) > 10
-            for files in found:
-                lay_out(files, d / 'o')
-                run(resume=True)
-                assert contents(d / 'o') == whole
-
-# %% ../nbs/proofs/traces.ipynb #933ac75a
-def test_a_shard_that_is_missing_ends_a_resumed_run():
-    with in_a_hurry() as d:
-        path = save(make_traces(3), d / 'x.pkl')
-        run = lambda **kw: shard_traces(path, d / 'o', 0.006, **kw)
-        (d / 'o').mkdir()
-        found = [f for f in moments(d / 'o', run) if UNFINISHED in f and TRACE_MANIFEST not in f]
-        lay_out({k: v for k, v in found[-1].items() if k != 'shard_00000.jsonl'}, d / 'o')
-        test_fail(lambda: run(resume=True), contains='shard_00000.jsonl: missing or cut')
-
-# %% ../nbs/proofs/traces.ipynb #95c6b798
-def start_sharding(source, out, mb, resume=False, preamble='pass'):
-    code = (
-        f'{preamble}; import sys; from memtrain.traces import shard_traces; '
-        'shard_traces(sys.argv[1], sys.argv[2], float(sys.argv[3]), resume=sys.argv[4] == "True")'
-    )
-    return subprocess.Popen(
-        [sys.executable, '-c', code, source, out, str(mb), str(resume)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_killed_for_real():
-    with tempfile.TemporaryDirectory() as d:
-        d, rng = Path(d), random.Random(0)
-        path = save([{'sample_id': i, 'x': torch.rand(2**17)} for i in range(24)], d / 'x.pkl')  # 12 MiB
-        shard_traces(path, d / 'whole', 1)
-        killed = 0
-        for k in range(4):
-            process = start_sharding(
-                path,
-                d / 'o',
-                1,
-                k > 0,
-                'import os, time; real = os.fsync; os.fsync = lambda fd: (real(fd), time.sleep(0.01))',
-            )
-            while process.poll() is None and not (d / 'o' / UNFINISHED).exists():
-                time.sleep(0.002)
-            time.sleep(rng.uniform(0, 0.2))
-            process.kill()
-            process.communicate()
-            killed += process.returncode == -signal.SIGKILL
-        if (d / 'o' / UNFINISHED).exists() and not (d / 'o' / TRACE_MANIFEST).exists():
-            test_fail(lambda: shard_traces(path, d / 'o', 1), contains='run again with resume')
-        shard_traces(path, d / 'o', 1, resume=True)
-        assert contents(d / 'o') == contents(d / 'whole') and killed
-
-# %% ../nbs/proofs/traces.ipynb #1b385103
-def test_no_room_is_one_line_and_can_be_resumed():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        path = save(make_traces(30), d / 'x.pkl')
-        limit = 'import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); '
-        limit += 'resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))'
-        process = start_sharding(path, d / 'o', 1, preamble=limit)
-        error = process.communicate()[1].splitlines()[-1]
-        assert (
-            process.returncode
-            and 'MemtrainError' in error
-            and 'File too large' in error
-            and not (d / 'o').exists()
-        ), error
-        shard_traces(path, d / 'whole', 0.05)
-        written, real = 0, os.write
-
-        def write(fd, data):
-            nonlocal written
-            written += len(data)
-            if written > 130_000:
-                raise OSError(28, 'No space left on device')
-            return real(fd, data)
-
-        os.write = write
-        try:
-            test_fail(
-                lambda: shard_traces(path, d / 'o', 0.05),
-                contains='No space left on device): '
-                'make room there, and run again with resume: whole shards stay',
-            )
-        finally:
-            os.write = real
-        left = sorted(p.name for p in (d / 'o').iterdir())
-        assert 'shard_00001.safetensors' in left and not any(name.startswith('.') for name in left)
-        shard_traces(path, d / 'o', 0.05, resume=True)
-        assert contents(d / 'o') == contents(d / 'whole')
-
-# %% ../nbs/proofs/traces.ipynb #6f3e834e
-def test_only_the_same_run_is_resumed():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        path = save(make_traces(6), d / 'x.pkl')
-        (d / 'o').mkdir()
-        found = moments(d / 'o', lambda: shard_traces(path, d / 'o', 0.01))
-        lay_out(found[len(found) // 2], d / 'o')
-        before = contents(d / 'o')
-        for kw, word in (
-            ({'shard_size_mb': 1}, 'another shard_size_mb'),
-            ({'group': 'layer'}, 'another group'),
-            ({'dedupe': False}, 'another dedupe'),
-            ({'format': 'pkl'}, 'another shard_format'),
-        ):
-            test_fail(
-                lambda: shard_traces(path, d / 'o', **{'shard_size_mb': 0.01, **kw}, resume=True),
-                contains=word,
-            )
-        data = path.read_bytes()
-        os.utime(path, (1, 1))
-        test_fail(
-            lambda: shard_traces(path, d / 'o', 0.01, resume=True), contains='was begun with another source'
-        )
-        save(make_traces(7), path)
-        test_fail(
-            lambda: shard_traces(path, d / 'o', 0.01, resume=True),
-            contains='its name, size, date or options differ',
-        )
-        assert {k: v for k, v in contents(d / 'o').items() if k != '.lock'} == {
-            k: v for k, v in before.items() if k != '.lock'
-        }
-        path.write_bytes(data)
-        shutil.rmtree(d / 'o')
-        shard_traces(path, d / 'o', 0.01)
-        whole = contents(d / 'o')
-        test_fail(
-            lambda: shard_traces(path, d / 'o', 0.01),
-            contains='holds 18 finished traces, nothing was changed',
-        )
-        test_eq(shard_traces(path, d / 'o', 0.01, resume=True)['traces'], 18)
-        test_fail(lambda: shard_traces(path, d / 'o', 1, resume=True), contains='finished')
-        test_eq(contents(d / 'o'), whole)
-
-# %% ../nbs/proofs/traces.ipynb #96b60d77
-def test_two_writers_are_kept_apart_and_a_change_is_noticed():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        path = save(make_traces(6), d / 'x.pkl')
-        (d / 'o').mkdir()
-        code = 'import sys, time; from memtrain.folders import lock_folder; '
-        code += 'lock = lock_folder(sys.argv[1]); lock.__enter__(); print(flush=True); time.sleep(60)'
-        holder = subprocess.Popen([sys.executable, '-c', code, d / 'o'], stdout=subprocess.PIPE)
-        holder.stdout.readline()
-        for job in (
-            lambda: shard_traces(path, d / 'o'),
-            lambda: shard_traces(path, d / 'o', index_only=True),
-            lambda: TraceWriter(d / 'o'),
-        ):
-            test_fail(job, contains=f'o is being written by process {holder.pid} on ')
-        holder.kill()
-        holder.communicate()  # a lock that a killed process left doesn't hold
-        test_eq(shard_traces(path, d / 'o')['traces'], 18)
-        real, count = os.fsync, 0
-
-        def fsync(fd):
-            nonlocal count
-            count += 1
-            if count == 6:
-                os.utime(path, (5, 5))
-            real(fd)
-
-        os.fsync = fsync
-        try:
-            test_fail(
-                lambda: shard_traces(path, d / 'p', 0.01), contains='x.pkl: changed while it was being read'
-            )
-        finally:
-            os.fsync = real
-
-# %% ../nbs/proofs/traces.ipynb #9f2ec566
-def test_every_flipped_byte_is_found():
-    with tempfile.TemporaryDirectory() as d:
-        d = Path(d)
-        path = save(
-            [{'sample_id': i, 'layer_id': i, 'x': torch.rand(3), 'y': torch.ones(2)} for i in range(2)],
-            d / 'x.pkl',
-        )
-        for form, group in (('safetensors', 'sample'), ('pkl', 'seed')):
-            shard_traces(path, d / form, 1, form, group)
-            test_eq(verify_traces(d / form), [])
-            for file in sorted((d / form).iterdir()):
-                data = file.read_bytes()
-                for i in range(0, len(data), 1 if len(data) < 200 else 13):
-                    file.write_bytes(data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :])
-                    assert file.name in str(verify_traces(d / form)), (file.name, i)
-                for wrong in (data[:-1], data + b' ', None):
-                    file.unlink() if wrong is None else file.write_bytes(wrong)
-                    assert file.name in str(verify_traces(d / form)), (file.name, wrong)
-                file.write_bytes(data)
-        test_fail(lambda: read_trace_manifest(d / 'none'), contains='no such folder')
-        test_fail(
-            lambda: read_trace_manifest(d), contains='has no trace_metadata.json: not a folder of traces'
-        )
-        assert not is_traces(d)
-        ((name, problem),) = verify_traces(d)
-        assert name == str(d / TRACE_MANIFEST) and name not in problem, problem
-
-# %% ../nbs/proofs/traces.ipynb #b941bac1
-def test_sharding_again_is_sharding():
-    with in_a_hurry() as d:
-        d = Path(d)
-        written = make_traces(8)
-        random.Random(2).shuffle(written)
-        path = save(written, d / 'x.pkl')
-        index = shard_traces(path, d / 'i', index_only=True)['index']
-        for source in (path, index):
-            assert all_same(written, open_traces(source))
-        for form, group in (('safetensors', 'layer'), ('safetensors', 'sample'), ('pkl', 'sample')):
-            shard_traces(path, d / f'{form}-{group}', 0.02, form, group)
-        for form, group in (('safetensors', 'sample'), ('safetensors', 'layer'), ('pkl', 'layer')):
-            shard_traces(path, d / 'direct', 0.03, form, group)
-            for source in (index, d / 'safetensors-layer', d / 'safetensors-sample'):
-                shard_traces(source, d / 'again', 0.03, form, group)
-                a, b = contents(d / 'direct'), contents(d / 'again')
-                test_eq(
-                    {k: v for k, v in a.items() if k != TRACE_MANIFEST},
-                    {k: v for k, v in b.items() if k != TRACE_MANIFEST},
-                )
-                shutil.rmtree(d / 'again')
-            shutil.rmtree(d / 'direct')
-        blobs = save([{'layer_id': i, 'blob': bytes(9000)} for i in range(3)], d / 'blobs.pkl')
-        shard_traces(blobs, d / 'blobs', format='pkl')
-        shard_traces(d / 'blobs', d / 'anew')
-        for o in (blobs, d / 'blobs', d / 'anew'):
-            test_eq(list(open_traces(o).table['nbytes']), [9000] * 3)
-        m = shard_traces(d / 'pkl-sample', d / 'again', 0.03, group='layer')
-        test_eq((m['traces'], m['samples']), (24, 8))
-        assert sorted(t.layer_id for t in open_traces(d / 'again')) == [
-            t.layer_id for t in open_traces(d / 'again')
-        ]
-        path.write_bytes(path.read_bytes() + b' ')
-        test_fail(lambda: open_traces(index)[0], contains='changed')
-        (d / 'text').write_text('hello')
-        test_fail(lambda: shard_traces(d / 'text', d / 'none', index_only=True), contains='begins no pickle')
-        assert not (d / 'none').exists()
-        (d / 'i/text.index').write_text('mine')
-        test_fail(
-            lambda: shard_traces(d / 'text', d / 'i', index_only=True),
-            contains='is there already and is no index',
-        )
-        test_eq((d / 'i/text.index').read_text(), 'mine')
-
-# %% ../nbs/proofs/traces.ipynb #07ea46d6
-def write_all(traces, out, mb, **kw):
-    "Write `traces`, or what an interrupted run has left to write"
-    with TraceWriter(out, mb, **kw) as w:
-        for t in traces[w.done :]:
-            w.write(t)
-    return w
-
-
-def test_a_writer_makes_what_sharding_a_pickle_makes():
-    with in_a_hurry() as d:
-        d, odd = (
-            Path(d),
-            [
-                {
-                    **t,
-                    'x': t['x']
-                    if isinstance(t['x'], torch.Tensor)
-                    else np.ascontiguousarray(t['x']).reshape(t['x'].shape),
-                }
-                for t in odd_traces()
-            ],
-        )
-        for written in (
-            make_traces(9),
-            [vars(t) for t in make_traces(4)],
-            odd,
-            [],
-            [{'layer_id': 9 - i, 'sample_id': 1, 'x': torch.ones(40) * i} for i in range(9)],
-        ):
-            for form, mb in (('safetensors', 0.01), ('safetensors', 0.002), ('pkl', 0.01)):
-                shard_traces(save(written, d / 'x.pkl'), d / 'a', mb, form)
-                w = write_all(written, d / 'b', mb, format=form)
-                a, b = contents(d / 'a'), contents(d / 'b')
-                test_eq(
-                    {k: v for k, v in a.items() if k != TRACE_MANIFEST},
-                    {k: v for k, v in b.items() if k != TRACE_MANIFEST},
-                )
-                test_eq(
-                    {
-                        k: v
-                        for k, v in read_trace_manifest(d / 'a').items()
-                        if k not in ('source', 'checksum')
-                    },
-                    {k: v for k, v in w.close().items() if k not in ('source', 'checksum')},
-                )
-                for o in 'ab':
-                    shutil.rmtree(d / o)
-
-# %% ../nbs/proofs/traces.ipynb #bf4cfcde
-def read_all(folder):
-    "Everything that a folder of traces gives"
-    with open_traces(folder) as read:
-        return read.table, [
-            (r, [v.read() for v in r.fields.values() if isinstance(v, LazyTensor)]) for r in read
-        ]
-
-
-def test_a_manifest_of_traces_is_held_against_its_folder():
-    with in_a_hurry() as d:
-        path, secret = save(make_traces(3), d / 'x.pkl'), d / 'secret'
-        for form, group in (('safetensors', 'sample'), ('pkl', 'seed')):
-            m = shard_traces(path, d / form, 0.006, form, group)
-            good, names = contents(d / form), [m['shards'][0]['file'], m['shards'][1]['file']]
-            shutil.copy(d / form / names[0], secret)
-
-            def told(change, write=lambda: None):
-                lay_out(good, d / form)
-                found = json.loads(good[TRACE_MANIFEST])
-                change(found)
-                (d / form / TRACE_MANIFEST).write_bytes(manifest_bytes(found))
-                write()
-                for job in (
-                    lambda: read_all(d / form),
-                    lambda: shard_traces(d / form, d / 'again'),
-                    lambda: TraceWriter(d / form, 0.006, form, resume=True),
-                ):
-                    test_fail(job, exc=MemtrainError)
-                problems = verify_traces(d / form)
-                assert problems, change
-                return str(problems)
-
-            for name in ('../secret', str(secret), '.', '..', 'a/../../secret', '', 'x\0', '..\\secret'):
-                assert 'lies outside of the folder' in told(lambda m: m['shards'][0].update(file=name)), name
-            assert 'lies outside' in told(
-                lambda m: None,
-                lambda: ((d / form / names[0]).unlink(), (d / form / names[0]).symlink_to(secret)),
-            )
-            for key, odd in (
-                ('file', 5),
-                ('file', names[1]),
-                ('file', '9' * 5000),
-                ('file', 'a/' * 900 + 'b'),
-                ('file', '\ud800'),
-                ('bytes', -5),
-                ('bytes', 10**30),
-                ('bytes', '5'),
-                ('traces', 10**15),
-                ('traces', -1),
-                ('traces', None),
-                ('sha256', 7),
-            ):
-                told(lambda m: m['shards'][0].update({key: odd}))
-            told(lambda m: m.pop('shards'))
-            for key, odd in (
-                ('shards', {}),
-                ('shards', [5]),
-                ('shards', m['shards'] * 2),
-                ('traces', 10),
-                ('traces', 1e3),
-                ('samples', -2),
-                ('layers', []),
-                ('fields', 'x'),
-                ('classes', {'a': 'b'}),
-                ('shard_format', 'zip'),
-            ):
-                told(lambda m: m.update({key: odd}))
-            assert secret.read_bytes() == good[names[0]] and not (d / 'again').exists()
-        (d / 'pkl' / TRACE_MANIFEST).unlink()
-        for names in (['/elsewhere/shard_000.pkl'] * 2, ['..'], ['/'], [7], 'x', [str(d / 'none.pkl')]):
-            (d / 'pkl' / SEED_METADATA).write_bytes(pickle.dumps({'shard_files': names}))
-            test_fail(lambda: read_all(d / 'pkl'), exc=MemtrainError)
-
-# %% ../nbs/proofs/traces.ipynb #4e5b3a21
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-def test_a_damaged_shard_gives_our_errors_only():
-    with in_a_hurry() as d:
-        shard_traces(
-            save(
+        t = open_traces(
+            write_traces(
+                d,
                 [
-                    {
-                        'sample_id': i,
-                        'x': torch.rand(3),
-                        'y': b'b' * 5000,
-                        'z': ({1: 1j}, {2}),
-                        'r': Point(1, 2),
-                    }
-                    for i in range(3)
+                    {'layer_id': 0, 'x': torch.ones(3, 2)},
+                    {'layer_id': 1, 'x': torch.ones(3, 4)},
+                    {'layer_id': 2, 'x': torch.ones(3, 2).double()},
                 ],
-                d / 'x.pkl',
-            ),
-            d / 'o',
+            )
         )
-        good, rng = contents(d / 'o'), random.Random(0)
-        lines = b'{"item":0,"class":["a","b"],"fields":%s,"tensors":[%s]}'
-        tensors = [
-            b'["x","float32",%s,%s,"torch"]' % o
-            for o in (
-                (b'[1e9]', b'0'),
-                (b'[-1]', b'0'),
-                (b'[99999999999999999999999]', b'0'),
-                (b'[3]', b'-9'),
-                (b'[3]', b'1e400'),
-                (b'[3]', b'99999999'),
-                (b'{}', b'0'),
-                (b'[' + b'9,' * 70_000 + b'9]', b'0'),
-            )
-        ]
-        lies = [lines % (b'{}', t) for t in (*tensors, b'[]', b'5', b'["x","what",[3],0,"torch"]')] + [
-            lines % (f, b'')
-            for f in (
-                b'[' * 5000,
-                b'{"$":"tensor","v":9}',
-                b'{"$":"set","v":[[]]}',
-                b'{"$":"x","v":"?"}',
-                b'{"$":1}',
-            )
-        ]
-        lies += [b'', b'5', b'[]', b'{}', b'\xff']
-        for k in range(60 + len(lies)):
-            lay_out(good, d / 'o')
-            if k < len(lies):
-                bad = {
-                    'jsonl': lies[k] + good['shard_00000.jsonl'],
-                    'idx': good['shard_00000.idx'][:40]
-                    + len(lies[k]).to_bytes(8, 'little')
-                    + good['shard_00000.idx'][48:],
-                }
-            else:
-                bad = {
-                    (name := rng.choice(['jsonl', 'idx', 'safetensors'])): bytearray(
-                        good[f'shard_00000.{name}']
-                    )
-                }
-            m = json.loads(good[TRACE_MANIFEST])
-            for name, data in bad.items():
-                if k >= len(lies):
-                    data[rng.randrange(8 if name == 'safetensors' else len(data))] = rng.randrange(256)
-                (d / 'o' / f'shard_00000.{name}').write_bytes(data)
-                m['shards'][0].update(
-                    {
-                        'bytes'
-                        if name == 'safetensors'
-                        else {'jsonl': 'index', 'idx': 'table'}[name] + '_bytes': len(data)
-                    }
-                )
-            (d / 'o' / TRACE_MANIFEST).write_bytes(manifest_bytes(m))
-            with contextlib.suppress(MemtrainError):
-                read_all(d / 'o')
-            if k < len(lies):
-                test_fail(lambda: shard_traces(d / 'o', d / 'again'), exc=MemtrainError)
-
-# %% ../nbs/proofs/traces.ipynb #367c6560
-class Slotted:
-    __slots__ = 'layer_id', 'x'
-
-    def __init__(self, layer_id=0, x=None):
-        self.layer_id, self.x = layer_id, x
-
-
-class Both(Slotted):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    layer_id: int
-    x: Any
-
-
-class Own:
-    def __getstate__(self):
-        return self.x
-
-    def __setstate__(self, state):
-        self.x = state
-
-
-def test_pkl_shards_give_back_classes_of_every_state():
-    """Slots, slots and a dict, a list of values, a state of one's own; alone and in a field; of a pickle,
-    through safetensors, and of a writer"""
-    with in_a_hurry() as d:
-        both, own = Both(1, torch.ones(2)), Own()
-        both.more, own.x = 'y', 7
-        made = [Slotted(0, torch.ones(3)), both, Frozen(2, [1]), own, Point(4, Slotted(5, Frozen(6, 'z')))]
-
-        def look(v):
-            return (
-                [
-                    type(v).__name__,
-                    {k: look(getattr(v, k)) for k in ('layer_id', 'x', 'y', 'more') if hasattr(v, k)},
-                ]
-                if hasattr(v, 'x')
-                else v.tolist()
-                if hasattr(v, 'tolist')
-                else v
-            )
-
-        shard_traces(save(made, d / 'x.pkl'), d / 'safetensors')
-        for source in (d / 'x.pkl', d / 'safetensors'):
-            shard_traces(source, d / 'o', format='pkl')
-            test_eq(
-                [look(o) for o in pickle.loads((d / 'o/shard_000.pkl').read_bytes())], [look(o) for o in made]
-            )
-            shutil.rmtree(d / 'o')
-        live = [o for o in made if o is not own]  # whose fields a writer takes as they are
-        write_all(live, d / 'o', 1, format='pkl')
+        test_fail(
+            lambda: collate_traces([t[0], t[1]]),
+            contains='x is float32 (3, 2) in one trace of a batch and float32 (3, 4)',
+        )
+        test_fail(lambda: collate_traces([t[0], t[2]]), contains='float64')
+    with tempfile.TemporaryDirectory() as d:
+        t = open_traces(write_traces(d, [{'layer_id': 0, 'blob': bytes(9000), 'by': {'a': torch.ones(3)}}]))
+        got = collate_traces([t[0]])  # what is neither a number nor a tensor is read, too
         test_eq(
-            [look(o) for o in pickle.loads((d / 'o/shard_000.pkl').read_bytes())], [look(o) for o in live]
+            (got['blob'], got['by'][0]['a'].tolist(), read_tensors(t[0]).blob),
+            ([bytes(9000)], [1, 1, 1], bytes(9000)),
         )
 
-# %% ../nbs/proofs/traces.ipynb #116cb7c9
-def test_what_a_small_file_costs_to_shard_is_bounded():
-    double = (
-        b'\x80\4]((N\x85\x94'
-        + b''.join(b'](h%ch%ce\x94' % (k, k) for k in range(16))
-        + b't'
-        + b'h\x10' * 500
-        + b'e.'
+# %% ../nbs/proofs/traces.ipynb #4b6ceaa1
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 7)), max_size=60),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_windows_are_those_a_search_finds(pairs, window, lookahead):
+    seen, place = {}, {}
+    for i, key in enumerate(pairs):
+        place[i] = (key[0], seen.setdefault(key, 0), key[1])
+        seen[key] += 1
+    where = {v: i for i, v in place.items()}
+    wanted = [
+        [(s, k, layer - lookahead - w) for w in reversed(range(window))] for s, k, layer in place.values()
+    ]
+    expected = [[*(where[w] for w in row), i] for i, row in enumerate(wanted) if all(w in where for w in row)]
+    test_eq(
+        _join_windows(
+            {'sample': [p[0] for p in pairs], 'layer': [p[1] for p in pairs]}, window, lookahead
+        ).tolist(),
+        expected,
     )
-    with in_a_hurry() as d:
-        wide = pickle.dumps([{'x': torch.ones(1).expand(30_000, 10_000)}])
-        text = pickle.dumps([['a' * 16_000] * 1000] * 3)
-        often = pickle.dumps([b'b' * 100_000] * 4000)
-        for data, why in (
-            (double, 'more values than the budget'),
-            (text, 'more values than'),
-            (wide, 'written out'),
-            (often, 'written out'),
-        ):
-            (d / 'x.pkl').write_bytes(data)
-            test_fail(lambda: shard_traces(d / 'x.pkl', d / 'o'), exc=MemtrainError, contains=why)
-            assert not (d / 'o').exists()
+    # traced twice
+    test_eq(_join_windows({'sample': [0] * 4, 'layer': [0, 1, 0, 1]}, 1).tolist(), [[0, 1], [2, 3]])
 
-# %% ../nbs/proofs/traces.ipynb #eef64595
-def test_a_writer_killed_at_any_moment_goes_on():
-    with in_a_hurry() as d:
-        written = make_traces(3)
-        for t in written:
-            t.layer_id = -t.layer_id  # layers come in another order than they are kept in
-        for mb, form in ((0.012, 'safetensors'), (0.005, 'safetensors'), (0.03, 'pkl')):
-            (d / 'o').mkdir()
-            found = moments(
-                d / 'o', lambda: write_all(written, d / 'o', mb, format=form, options={'seed': 1})
-            )
-            whole, done = contents(d / 'o'), set()
-            for files in found:
-                lay_out(files, d / 'o')
-                with TraceWriter(d / 'o', mb, format=form, resume=True, options={'seed': 1}) as w:
-                    done.add(w.done)
-                    for t in written[w.done :]:
-                        w.write(t)
-                assert contents(d / 'o') == whole
-            assert len(done) > 1
-            lay_out(found[-5], d / 'o')
-            if UNFINISHED in found[-5]:
-                test_fail(
-                    lambda: TraceWriter(d / 'o', mb, format=form, resume=True), contains='with another source'
-                )
-            shutil.rmtree(d / 'o')
-
-# %% ../nbs/proofs/traces.ipynb #31376350
-def test_a_writer_that_fails_keeps_whole_shards():
+# %% ../nbs/proofs/traces.ipynb #77837609
+def test_layers_far_apart_are_not_joined():
     with tempfile.TemporaryDirectory() as d:
-        d, written = Path(d), make_traces(6)
+        write_traces(Path(d) / 'a', make_traces(12))
+        shard_traces(Path(d) / 'a', Path(d) / 'b', shard_size_mb=0.01, group='layer')
+        shard_traces(Path(d) / 'a', Path(d) / 'c', group='layer')
+        test_fail(lambda: TraceShards(Path(d) / 'b', window=3), contains=' of 36 windows (')
+        one = TraceShards(Path(d) / 'c', window=3, fields=[], batch_size=5)  # all in one shard
+        test_eq(sorted(i for b in one for i in b['trace'].tolist()), list(range(36, 72)))
+        far = {'sample': [0, 0, 1, 1], 'layer': [0, 1, 0, 1], 'shard': [0] * 4, 'nbytes': [2**28] * 4}
+        test_eq(_in_reach(far, np.array([[0, 1], [2, 3]])).tolist(), [True, True])
+        test_eq(_in_reach(far, np.array([[0, 3]])).tolist(), [True])
+        far['nbytes'] = [2**20, 2**30, 2**30, 2**20]
+        test_eq(_in_reach(far, np.array([[0, 3]])).tolist(), [False])
+        test_fail(lambda: TraceShards(Path(d) / 'a', window=6), contains='no sample has the 6 layers')
+        test_eq(len(TraceShards(Path(d) / 'a', window=3, lookahead=2, batch_size=1)), 24)
 
-        def stop():
-            with TraceWriter(d / 'o', 0.01) as w:
-                for t in written[:14]:
-                    w.write(t)
-                for resume in (False, True):
-                    test_fail(
-                        lambda: TraceWriter(d / 'o', 0.01, resume=resume),
-                        contains='is being written by this process',
+# %% ../nbs/proofs/traces.ipynb #b8e53ce4
+def test_a_joined_batch_has_the_layers_before():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(d, make_traces(9))
+        for lookahead, collate in ((1, 'pad'), (2, 'pad'), (1, 'pack')):
+            for b in TraceShards(d, 4, window=2, lookahead=lookahead, collate=collate, layers=[3, 5]):
+                code = 100 * b['sample'] + b['layer_id']
+                if collate == 'pad':
+                    test_eq(b['target']['hidden_states'][:, 0, 0].tolist(), code.tolist())
+                    test_eq(
+                        b['window']['hidden_states'][:, :, 0, 0].tolist(),
+                        [[c - lookahead - 1, c - lookahead] for c in code.tolist()],
                     )
-                raise ValueError('collecting went wrong')
+                    test_eq(
+                        b['window']['layer_id'].tolist(),
+                        [[n - lookahead - 1, n - lookahead] for n in b['layer_id'].tolist()],
+                    )
+                    test_eq(b['window']['sample_id'], [[f's{s}'] * 2 for s in b['sample'].tolist()])
+                    test_eq(b['window']['mask'][:, 1].tolist(), b['mask'].tolist())
+                    test_eq(b['window']['prev_layer_gates'][0].shape[:2], (len(code), 2))
+                else:
+                    test_eq(
+                        b['target']['hidden_states'][b['cu_seqlens'][:-1].long(), 0].tolist(), code.tolist()
+                    )
+                    first = b['window']['hidden_states'][b['window']['cu_seqlens'][:-1].long(), 0]
+                    test_eq(first.tolist(), [c - k for c in code.tolist() for k in (2, 1)])
+                assert set(b['layer_id'].tolist()) <= {3, 5}
 
-        test_fail(stop, exc=ValueError, contains='went wrong')
-        assert not list((d / 'o').glob('.*')) and (d / 'o' / UNFINISHED).exists()
-        test_fail(lambda: open_traces(d / 'o'), contains='unfinished')
-        test_fail(lambda: TraceWriter(d / 'o', 0.01), contains='run again with resume')
-        w = write_all(written, d / 'o', 0.01, resume=True)
-        assert all_same(written, open_traces(d / 'o')) and verify_traces(d / 'o') == []
-        test_fail(lambda: w.write(written[0]), contains='finished, nothing can be added')
-        with TraceWriter(d / 'o', 0.01, resume=True) as w:
-            test_eq((w.done, w.traces), (18, 18))
-
-        class Slots:
-            __slots__ = 'layer_id', 'x'
-
-        s = Slots()
-        s.layer_id, s.x = 1, torch.ones(2)
-        write_all([s], d / 'slots', 1)
-        assert same({'layer_id': 1, 'x': torch.ones(2)}, open_traces(d / 'slots')[0].fields)
-
-        def again():
-            with TraceWriter(d / 'p') as w:
-                for t in (written[0], written[3], written[1]):
-                    w.write(t)
-
-        test_fail(again, contains='was complete before')
-        assert not (d / 'p').exists()
-        test_fail(
-            lambda: TraceWriter(d / 'p', group='layer'),
-            contains="group 'layer' is more than a TraceWriter can do: write by sample",
-        )
-        for bad, word in (
-            (3.5, None),
-            (object(), 'not a object'),
-            ({'f': [len]}, 'f.0 is a builtins.builtin_function_or_method'),
-            ({'x': np.array(['a'])}, '<U1'),
-            ({'x': torch.ones(2).to_sparse()}, 'sparse'),
-            ({'x': np.array([None])}, 'object'),
-        ):
-            with TraceWriter(d / 'q') as w:
-                test_fail(lambda: w.write(bad), contains=word) if word else w.write(bad)
-            shutil.rmtree(d / 'q')
-
-# %% ../nbs/proofs/traces.ipynb #d9a099c5
-def test_memory_does_not_grow_with_the_file():
-    code = 'import os, sys; os.fsync = lambda fd: None; from memtrain.traces import shard_traces; '
-    code += 'shard_traces(sys.argv[1], sys.argv[2], float(sys.argv[3])) if len(sys.argv) > 1 else 0; '
-    code += 'print("torch" in sys.modules)'
+# %% ../nbs/proofs/traces.ipynb #7b61e66c
+def test_a_batch_by_layer_has_one_layer():
     with tempfile.TemporaryDirectory() as d:
-        d, peaks = Path(d), {}
-        base = measure_command([sys.executable, '-c', code])
-        for mb in (10, 60):
-            path = save(
-                [
-                    {'sample_id': i // 4, 'layer_id': i % 4, 'x': torch.rand(2**17), 'y': torch.rand(2**10)}
-                    for i in range(2 * mb)
-                ],
-                d / f'{mb}.pkl',
-            )
-            run = measure_command([sys.executable, '-c', code, path, d / f'o{mb}', 0.6])
-            peaks[mb] = run.peak_rss - base.peak_rss
-            test_eq((run.returncode, run.stdout), (0, 'False\n'))
-        test_eq(len(open_traces(d / 'o60').shards), 120)
-        assert peaks[60] < 16 * MIB and peaks[60] < peaks[10] + 4 * MIB, peaks
+        t = open_traces(write_traces(d, make_traces(23)))
+        layers = [b['layer_id'].tolist() for b in TraceShards(t, 5, ['layer_id'], batch_by='layer')]
+        assert all(len(set(b)) == 1 for b in layers) and len({b[0] for b in layers[:8]}) > 2
+        test_eq(sorted(len(b) for b in layers), [3] * 6 + [5] * 24)
+        test_eq({len(b['trace']) for b in TraceShards(t, 5, [], batch_by='layer', drop_last=True)}, {5})
 
-# %% ../nbs/proofs/traces.ipynb #de640e11
-def test_the_command_takes_no_torch_and_little_more_than_the_function():
-    with in_a_hurry() as d:
-        path = save(make_traces(8), d / 't.pkl')
-        function = (
-            'import sys; from memtrain.traces import shard_traces; shard_traces(*sys.argv[1:3]); '
-            "print('torch' in sys.modules)"
+# %% ../nbs/proofs/traces.ipynb #d13ee4cf
+def test_worker_processes_share_an_epoch():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(d, make_traces(11))
+        alone = [b for b in TraceShards(d, 4, ['hidden_states'], seed=3)]
+        for batches in (
+            list(TraceShards(d, 4, ['hidden_states'], seed=3, num_workers=2)),
+            list(DataLoader(TraceShards(d, 4, ['hidden_states'], seed=3), batch_size=None, num_workers=2)),
+        ):
+            test_eq([b['trace'].tolist() for b in batches], [b['trace'].tolist() for b in alone])
+            assert all(a['hidden_states'].equal(b['hidden_states']) for a, b in zip(alone, batches))
+        counted = TraceShards(d, 4, [], seed=3, num_workers=2)
+        got = [b['trace'].tolist() for b in islice(counted, 5)]
+        later = TraceShards(d, 4, [], seed=3)
+        later.load_state_dict(counted.state_dict())
+        test_eq(got + numbers(later), [b['trace'].tolist() for b in alone])
+        # as a spawned worker gets it
+        sent = pickle.loads(pickle.dumps(TraceShards(d, 4, ['hidden_states'], seed=3)))
+        test_eq(numbers(sent), [b['trace'].tolist() for b in alone])
+
+# %% ../nbs/proofs/traces.ipynb #ccb9aa06
+def test_what_cannot_be_is_refused():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(Path(d) / 't', make_traces(4))
+        t = Path(d) / 't'
+        for kw, says in (
+            (dict(batch_size=0), 'batch_size 0'),
+            (dict(window=0), 'window 0'),
+            (dict(lookahead=0), 'lookahead 0'),
+            (dict(batch_by='sample'), "batch_by 'sample'"),
+            (dict(collate='stack'), "collate 'stack'"),
+            (dict(split='test'), "split 'test'"),
+            (dict(fields=['hiden']), "have no field 'hiden'; there are layer_id"),
+            (dict(layers=[1, 9]), 'no traces of layer 9; there are 0, 1, 2, 3, 4, 5'),
+            (dict(samples={77}), 'none of its traces'),
+            (dict(batch_size=99, drop_last=True), "24 traces don't fill batches of 99"),
+            (dict(seed=-1), 'seed -1'),
+            (dict(shuffle='all'), "shuffle 'all'"),
+            (dict(split='val', val_fraction=2), 'val_fraction 2'),
+            (dict(rank=2, world_size=2), 'rank 2'),
+            (dict(pool='much'), "'much'"),
+            (dict(fields={'windows': []}), "'windows'"),
+            (dict(batch_size=2.5), 'batch_size 2.5'),
+            (dict(seed=1.5), 'seed 1.5'),
+            (dict(layers=3), 'layers 3'),
+            (dict(layers='1'), "layers '1'"),
+            (dict(fields='layer_id'), 'list of names'),
+        ):
+            test_fail(lambda: TraceShards(t, **kw), contains=says)
+        test_eq([len(b['trace']) for b in TraceShards(t, 99, [])], [24])  # a batch larger than the data
+        test_fail(
+            lambda: TraceShards(t).load_state_dict(TraceShards(t, seed=1).state_dict()),
+            contains='made with seed 1, this is seed 0',
         )
-        command = (
-            'import sys; from memtrain.cli import main; '
-            "main(['shard-traces', '--input_file', sys.argv[1], '--output_dir', sys.argv[2]]); "
-            "print('torch' in sys.modules)"
+        test_fail(
+            lambda: TraceShards(t).load_state_dict(TraceShards(t, layers=[1]).state_dict()),
+            contains='made with items 4',
         )
-        runs = [
-            measure_command([sys.executable, '-c', code, path, d / f'o{k}'])
-            for k, code in enumerate((function, command))
-        ]
-        test_eq([run.stdout.split()[-1] for run in runs], ['False', 'False'])
-        # it asks whether there are samples enough for a predictor: NumPy and the readers of text
-        assert 'train-predictor' in runs[1].stdout, runs[1].stdout
-        assert runs[1].peak_rss < runs[0].peak_rss + 48 * MIB, [run.peak_rss for run in runs]
+        test_fail(
+            lambda: TraceShards(t).load_state_dict(TraceShards(t, samples=[0, 1]).state_dict()),
+            contains='items',
+        )
+        write_traces(Path(d) / 'u', make_traces(4, seed=1))  # as many traces, other ones
+        for a, b, says in (
+            (dict(path=t), dict(path=Path(d) / 'u'), 'data'),
+            (dict(path=t, samples=[0, 1]), dict(path=t, samples=[2, 3]), 'data'),
+            (
+                dict(path=t, batch_by='layer'),
+                dict(path=t, batch_by='layer', batch_size=3),
+                'batch_size 8, this is batch_size 3',
+            ),
+        ):
+            test_fail(lambda: TraceShards(**b).load_state_dict(TraceShards(**a).state_dict()), contains=says)
+        test_fail(lambda: TraceShards(t, 9, drop_last=True, rank=0, world_size=3), contains='on 3 ranks')
+        write_traces(Path(d) / 'none', [])
+        test_fail(lambda: TraceShards(Path(d) / 'none'), contains='has no traces')
+        # no tensors, no layers, no samples
+        write_traces(Path(d) / 'plain', [{'a': i, 'b': 'x'} for i in range(5)])
+        b = next(iter(TraceShards(Path(d) / 'plain', 5, shuffle=False)))
+        test_eq(b['a'].tolist(), [0, 1, 2, 3, 4])
+        assert 'mask' not in b
+        write_traces(Path(d) / 'masks', [{'mask': torch.ones(2)}])
+        test_fail(lambda: TraceShards(Path(d) / 'masks'), contains="a field 'mask'")
+
+# %% ../nbs/proofs/traces.ipynb #71d1ad5c
+def test_held_out_samples_stay_held_out():
+    with tempfile.TemporaryDirectory() as d:
+        t = open_traces(write_traces(Path(d) / 'a', make_traces(60)))
+        more = open_traces(write_traces(Path(d) / 'b', make_traces(90)))
+        names = lambda t, split, **kw: {
+            s
+            for b in TraceShards(t, 16, ['sample_id'], split=split, val_fraction=0.25, **kw)
+            for s in b['sample_id']
+        }
+        train, val = names(t, 'train'), names(t, 'val')
+        assert train.isdisjoint(val) and len(train | val) == 60 and 5 <= len(val) <= 25
+        assert names(more, 'val') >= val and names(more, 'train') >= train
+        test_eq(names(t, 'val', samples=range(30)), {s for s in val if int(s[1:]) < 30})
+        assert find_held_out(t, 0.1) <= find_held_out(t, 0.25)
+
+# %% ../nbs/proofs/traces.ipynb #749fa1a1
+def test_the_thread_ends_and_errors_come_through():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(d, make_traces(20))
+        threads = threading.active_count()
+        batches = iter(TraceShards(d, 2, prefetch=3))
+        next(batches)
+        next(batches)
+        test_eq(threading.active_count(), threads + 1)
+        del batches
+        gc.collect()
+        test_eq(threading.active_count(), threads)
+        t = open_traces(d)
+        for p in t.shards:
+            os.truncate(p, os.path.getsize(p) // 2)
+        test_fail(lambda: list(TraceShards(t, 2)), contains='shard_00000')
+        test_eq(threading.active_count(), threads)
+
+# %% ../nbs/proofs/traces.ipynb #c52632a5
+def test_an_epoch_needs_a_few_batches_of_memory_at_any_shard_size():
+    "In a fresh process: the peak of RSS beyond the imports"
+    code = """
+import sys, psutil
+from memtrain.traces import TraceShards
+rss = lambda: psutil.Process().memory_info().rss
+before, most, largest, n = rss(), 0, 0, 0
+size = lambda v: sum(map(size, v.values())) if isinstance(v, dict) else getattr(v, 'nbytes', 0)
+for b in TraceShards(sys.argv[1], 8, window=int(sys.argv[2]) or None):
+    n, most, largest = n + len(b['trace']), max(most, rss()), max(largest, size(b))
+print(n, most - before, largest)
+"""
+    with tempfile.TemporaryDirectory() as d:
+        for mb, window in ((2, 0), (1000, 3)):
+            write_traces(
+                Path(d) / str(mb),
+                (
+                    {'layer_id': i % 4, 'sample_id': str(i // 4), 'x': torch.full((128, 256), float(i))}
+                    for i in range(768)
+                ),
+                shard_size_mb=mb,
+                dedupe=False,
+            )
+            n, grown, largest = map(
+                int,
+                subprocess.run(
+                    [sys.executable, '-c', code, str(Path(d) / str(mb)), str(window)],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout.split(),
+            )
+            test_eq(n, 192 if window else 768)
+            assert largest > MIB and grown <= 8 * largest + 50 * MIB, (mb, grown / MIB)
+
+# %% ../nbs/proofs/traces.ipynb #aa265d28
+def first_loader(files, batch_size):
+    "What the first system does with its shards"
+    order = list(range(len(files)))
+    np.random.shuffle(order)
+    batch = []
+    for s in order:
+        with open(files[s], 'rb') as f:
+            traces = pickle.load(f)
+        np.random.shuffle(traces)
+        for t in traces:
+            batch.append(t)
+            if len(batch) >= batch_size:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+# %% ../nbs/proofs/traces.ipynb #815e8967
+def test_the_first_loader_s_batches_come_out_with_its_seed():
+    with tempfile.TemporaryDirectory() as d:
+        write_traces(Path(d) / 'a', make_traces(9))
+        old = Path(d) / 'b'
+        shard_traces(Path(d) / 'a', old, shard_size_mb=0.004, group='seed', format='pkl')
+        loader = ShardedDataLoader(old, 5)
+        assert len(loader.shard_files) > 2
+        np.random.seed(7)
+        expected = list(first_loader(sorted(old.glob('shard_*.pkl')), 5))
+        np.random.seed(7)
+        got = list(loader.iterate_batches())
+        test_eq([len(b) for b in got], [len(b) for b in expected])
+        test_eq(len(got), loader.get_num_batches())
+        test_eq(len(loader), 54)
+        for a, b in zip(sum(got, []), sum(expected, [])):
+            test_eq((a.layer_id, a.sample_id), (b['layer_id'], b['sample_id']))
+            assert a.hidden_states.equal(b['hidden_states']) and type(a.hidden_states) is torch.Tensor
+            assert len(a.prev_layer_gates) == len(b['prev_layer_gates']) and all(
+                x.equal(y) for x, y in zip(a.prev_layer_gates, b['prev_layer_gates'])
+            )
+        np.random.seed(7)
+        shards = list(loader.iterate_shards())
+        test_eq([t.sample_id for s in shards for t in s], [t.sample_id for b in got for t in b])
+        np.random.seed(7)
+        test_eq([t.sample_id for t in loader.get_sample_batch(3)], [t.sample_id for t in shards[0][:3]])
+        test_eq(loader.metadata['layer_groups'], {k: 9 for k in range(6)})
+        plain = ShardedDataLoader(Path(d) / 'a', 5, shuffle=False)  # ours
+        test_eq([t.sample_id for b in plain.iterate_batches() for t in b], [f's{k // 6}' for k in range(54)])
+
+# %% ../nbs/proofs/traces.ipynb #976fe87c
+class Step(NamedTuple):
+    layer_id: int
+    x: torch.Tensor
+
+
+def test_a_named_tuple_that_was_read_is_written_as_one():
+    with tempfile.TemporaryDirectory() as d:
+        step = Step(3, torch.arange(4.0))
+        with TraceWriter(f'{d}/shards') as w:
+            w.write({'sample_id': 0, 'step': step})
+            w.write(step)
+        with open_traces(f'{d}/shards') as traces, TraceWriter(f'{d}/pickled', format='pkl') as w:
+            for trace in traces:
+                w.write(read_tensors(trace))
+        with open(next(Path(d).glob('pickled/shard_*.pkl')), 'rb') as f:
+            inside, alone = pickle.load(f)
+        for again in (inside['step'], alone):
+            assert type(again) is Step and again.layer_id == 3 and torch.equal(again.x, step.x)

@@ -10,6 +10,7 @@ from typing_extensions import assert_type
 from memtrain.ablation import Ablation, load_ablation
 from memtrain.bench import Bench, run_bench
 from memtrain.cli import main
+from memtrain.collect import collect_traces
 from memtrain.core import MemtrainError, Result, format_size, load_result, parse_size
 from memtrain.estimate import Estimate, Step, estimate, estimate_memory_usage, simulate
 from memtrain.formats import export_shards
@@ -23,12 +24,11 @@ from memtrain.plan import Plan, find_optimal_batch_size, plan
 from memtrain.prepare import Prepared, prepare
 from memtrain.ranks import spread_model, start_ranks
 from memtrain.report import write_report
-from memtrain.routing import collect_traces, train_predictor
+from memtrain.routing import train_predictor
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.stream import StreamingDataLoader, TokenStream
 from memtrain.tokenization import ByteTokenizer
-from memtrain.trace_loader import ShardedDataLoader, TraceShards
-from memtrain.traces import TraceDataSharder, open_traces, shard_traces
+from memtrain.traces import ShardedDataLoader, TraceDataSharder, TraceShards, open_traces, shard_traces
 from memtrain.train import TrainConfig, Trainer, chunked_cross_entropy, sample_text
 from memtrain.wpo import FactorNet, ism_loss
 from memtrain.wpo_train import (

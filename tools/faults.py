@@ -264,14 +264,14 @@ def tokens_held() -> set:
 def traces_held() -> set:
     "Shards of the traces in `work`, finished or not"
     from memtrain.folders import UNFINISHED
-    from memtrain.traces import TraceFolder, read_trace_manifest, verify_traces
+    from memtrain.trace_files import TraceFolder, verify_traces
 
     def noted(work):
         if not (work / TraceFolder.manifest_name).exists():
             return TraceFolder.read_journal(work)["shards"] if (work / UNFINISHED).exists() else []
         if found := verify_traces(work):
             raise AssertionError(found)
-        return read_trace_manifest(work)["shards"]
+        return TraceFolder.read_manifest(work)["shards"]
 
     return shards_held(noted, lambda work: [])()
 

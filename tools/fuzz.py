@@ -443,7 +443,7 @@ def read_journal(name: str) -> Callable:
 
     def read(data):
         from memtrain.shards import ShardWriter
-        from memtrain.traces import TraceFolder
+        from memtrain.trace_files import TraceFolder
 
         shutil.rmtree(name)
         shutil.copytree(f"../{name}", name)
@@ -462,15 +462,16 @@ def read_journal(name: str) -> Callable:
                 True,
             ).lock.release()
         else:
-            TraceFolder(name, plan, True).lock.release()
+            how = plan["shard_size_mb"], plan["shard_format"], plan["group"], plan["dedupe"]
+            TraceFolder(name, plan["source"], *how, resume=True).lock.release()
 
     return read
 
 
 def read_traces(path="traces") -> None:
     "Traces, their table, and tensors"
-    from memtrain.trace_loader import read_tensors
-    from memtrain.traces import open_traces, verify_traces
+    from memtrain.trace_files import open_traces, verify_traces
+    from memtrain.traces import read_tensors
 
     if Path(path, "trace_metadata.json").exists():
         verify_traces(path)
@@ -542,7 +543,7 @@ def make_loader():
 
 def make_trace_loader():
     "A loader of the traces"
-    from memtrain.trace_loader import TraceShards
+    from memtrain.traces import TraceShards
 
     return TraceShards("../traces", 2)
 
@@ -580,10 +581,11 @@ def build(base: Path) -> dict[str, Reader]:
     import pyarrow as pa, pyarrow.parquet as pq, zstandard
     from memtrain.lazypickle import build_index
     from memtrain.mixtures import load_mixture
-    from memtrain.routing import load_predictor, load_run
+    from memtrain.routing import load_predictor
     from memtrain.runs import load_checkpoint, read_metrics
     from memtrain.shards import compress_shards
-    from memtrain.traces import TraceDataSharder
+    from memtrain.trace_files import TraceDataSharder
+    from memtrain.weights import load_run
 
     os.chdir(base)
     if not Path("data").exists():

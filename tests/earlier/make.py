@@ -11,7 +11,8 @@ import torch
 from memtrain.loader import TokenLoader
 from memtrain.model import GPT, GPTConfig
 from memtrain.prepare import prepare
-from memtrain.routing import collect_run, train_predictor
+from memtrain.routing import train_predictor
+from memtrain.collect import collect_run
 from memtrain.shards import TokenShards
 from memtrain.tokenization import load_tokenizer
 from memtrain.traces import iter_pickle, shard_traces
