@@ -69,7 +69,17 @@ TRANSFORMERS = {
     'openai-community/gpt2': ('gpt2', {}),
     'cerebras/Cerebras-GPT-111M': (
         'gpt2',
-        dict(n_embd=768, n_layer=10, n_head=12, n_inner=3072, n_positions=2048, activation_function='gelu'),
+        dict(
+            n_embd=768,
+            n_layer=10,
+            n_head=12,
+            n_inner=3072,
+            n_positions=2048,
+            activation_function='gelu',
+            attn_pdrop=0.0,
+            embd_pdrop=0.0,
+            resid_pdrop=0.0,
+        ),
     ),
     'EleutherAI/gpt-neo-125M': (
         'gpt_neo',

@@ -13,6 +13,7 @@ trained; `memtrain.families` reads it, and needs no transformers.
 
 import argparse, contextlib, gc, itertools, json, math, random, sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from memtrain.cuda import CUDA_TEMPORARIES
+from memtrain.devices import find_device
 from memtrain.estimate import simulate
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks, spread_model
@@ -94,7 +96,8 @@ WHOLE = {
 }
 # bytes a number that an update of bfloat16 weights holds, and numbers that it takes at a time
 UPDATE, SLICE = 34, 2**22
-EXACT = SimpleNamespace(name='cuda', round_size=lambda n: n, temporaries=CUDA_TEMPORARIES, workspace=0)
+CARD = replace(find_device('a100'), workspace=0)
+EXACT = SimpleNamespace(name='cuda', round_size=lambda n: n, temporaries=CUDA_TEMPORARIES, card=CARD)
 
 
 class Linear4bit(bnb.nn.Linear4bit):

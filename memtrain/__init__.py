@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each imported when it is first asked for
     from .core import MemtrainError
+    from .lazypickle import iter_pickle
     from .loader import TokenLoader
     from .measure import measure_peak, track_memory
     from .model import GPT, GPTConfig
     from .own_kernels import keeps
     from .shards import ShardWriter, TokenShards
     from .stream import TokenStream
-    from .trace_files import TraceWriter, iter_pickle, shard_traces
+    from .trace_files import TraceWriter, shard_traces
     from .traces import TraceShards
     from .train import TrainConfig, Trainer, chunked_cross_entropy
     from .weights import load_run
@@ -21,13 +22,14 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
 
 _HOMES = {
     "core": "MemtrainError",
+    "lazypickle": "iter_pickle",
     "loader": "TokenLoader",
     "measure": "measure_peak track_memory",
     "model": "GPT GPTConfig",
     "own_kernels": "keeps",
     "shards": "ShardWriter TokenShards",
     "stream": "TokenStream",
-    "trace_files": "TraceWriter iter_pickle shard_traces",
+    "trace_files": "TraceWriter shard_traces",
     "traces": "TraceShards",
     "train": "TrainConfig Trainer chunked_cross_entropy",
     "weights": "load_run",

@@ -235,6 +235,11 @@ def collect_run(
     check_whole(samples=samples)
     model, belongs = read_run(run_dir)
     model = model.to(choose_device(device)).eval()
+    if not getattr(model.config, 'n_experts', 0):
+        raise MemtrainError(
+            f'{run_dir} is no run of a GPT of memtrain with experts, which have what is traced',
+            f"train one: memtrain train with {option('n_experts')}",
+        )
     if target_traces is None:
         target_traces = samples * model.config.n_layer
     samples = -(-target_traces // model.config.n_layer)

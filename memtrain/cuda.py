@@ -83,7 +83,7 @@ class CudaScript(TorchFunctionMode):
         self.everything = everything  # also what names no device lies there
         self.stepping = False  # the optimizer is at work, whose counters lie on the host
         self.inside = False  # an operation on fake tensors is under way, which has to see the stand-in
-        # bytes allocated and reserved: now, and the most since the last reset; what a script is told that asks
+        # bytes allocated and reserved: now, and the most since the last reset; a script that asks is told
         self.used = lambda reset=False: ((0, 0), (0, 0))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):

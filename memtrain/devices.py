@@ -12,10 +12,10 @@ __all__ = ['PCIE', 'DEVICES', 'Device', 'cublas_workspace', 'find_device', 'spli
 # memory and granularity, `plan` and `gpu` its rates. No torch in here: a card that isn't in this machine is
 # described by numbers alone. It costs nothing but being kept: what isn't known of a card is None, and whoever
 # needs it has to say what it took instead.
-import difflib, math, re
+import math, re
 from dataclasses import dataclass
 
-from .core import GIB, MIB, MemtrainError
+from .core import GIB, MIB, MemtrainError, suggest
 
 # %% ../nbs/reference/72_devices.ipynb #e2085cb3
 PCIE = 25e9  # bytes/s of PCIe 4.0 with 16 lanes: 31.5e9 by its data sheet, less what packets cost
@@ -133,11 +133,9 @@ def _read_title(title):
     # an H100 for PCIe is another card, an A100 or a V100 for it is not
     if found := keys.get(key) or keys.get(key.replace('pcie', '')):
         return found
-    close = [keys[k] for k in difflib.get_close_matches(key, keys, n=1, cutoff=0.7)]
-    meant = f'did you mean {close[0]}? Or ' if close else ''
     raise MemtrainError(
         'is no card that is known here',
-        f'{meant}take one of {", ".join(DEVICES)}, a size such as 24gb, or mac64gb',
+        f'{suggest(key, keys)}take one of {", ".join(DEVICES)}, a size such as 24gb, or mac64gb',
         'device',
         title,
     )

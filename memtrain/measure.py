@@ -169,6 +169,15 @@ class Trace:
     device: str = 'cpu'  # whose memory
     notes: tuple[str, ...] = ()  # what a reader has to know
 
+    def __repr__(self):
+        "Three lines: thousands of blocks are for `blocks`"
+        held = [f'{name} {format_size(n)}' for name, n in self.by_category.items() if n]
+        return (
+            f'{type(self).__name__}: peak {format_size(self.peak)} on {self.device}, in the {self.peak_op}\n'
+            f"  {', '.join(held)}\n"
+            f'  {len(self.blocks):,} blocks in {self.events:,} events'
+        )
+
     @cached_property
     def timeline(self) -> np.ndarray:  # (events, categories), bytes, int64
         "Bytes of each of `CATEGORIES` after each event"

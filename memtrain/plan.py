@@ -25,7 +25,7 @@ import psutil
 from .core import MemtrainError, check_whole, format_size, is_out_of_memory, nbytes, option
 from .devices import DEVICES, find_device, has_data_sheet, priced_as, split_cards
 from .estimate import CLOSED_FIELDS, Step, estimate, find_unknown, parameter_sizes
-from .families import ModelShape, count_weights, has_law, predict_step, shape_of
+from .families import ModelShape, count_weights, SIMULATED, has_law, predict_step, shape_of
 from .optimizers import find_optimizer
 
 # %% ../nbs/memory/07_plan.ipynb #92b77f61
@@ -300,6 +300,7 @@ class Plan:
     closest: Option  # the one that needs least of all that were tried
     fastest: float | None  # seconds per step of the fastest of all that were tried, whether it fits or not
     priced_as: str | None = None  # the card by whose data sheet times were told, where the device has none
+    left_out: str = ''  # a line on what couldn't be predicted
 
     @property
     def missing(self) -> int:
@@ -324,6 +325,8 @@ class Plan:
             lines += ['', f'time: {among} takes {self.fastest:.3g} s a step, by {sheets}']
         if offloaded := next((o for o in listed if o.host), None):
             lines.append(f'offload: keeps {format_size(offloaded.host)} in RAM, for all cards together')
+        if self.left_out:
+            lines.append(self.left_out)
         if not self.options:
             needs = f'the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more'
             lines.insert(0, f'Nothing fits {format_size(self.budget)}: {needs}')
@@ -375,10 +378,29 @@ def _usable_techniques(model, device, allow):
 
 
 def _price_steps(shape, steps, device):
-    "The `Option` of each of `steps` that a formula knows"
+    "The `Option` of each of `steps` that a formula knows, and the other steps"
+    known, unknown = [], []
     for step in steps:
-        if step.parallel == 'ddp' or has_law(shape, step):
-            yield _predict_option(shape, Option(step, 0, predict_seconds(shape, step, device)), device)
+        is_known = has_law(shape, step) if isinstance(shape, ModelShape) or step.parallel != 'ddp' else True
+        if is_known:
+            option = Option(step, 0, predict_seconds(shape, step, device))
+            known.append(_predict_option(shape, option, device))
+        else:
+            unknown.append(step)
+    if not known and unknown:
+        predict_step(shape, unknown[0])  # which says what isn't known of it
+    return known, unknown
+
+
+def _tell_unknown(shape, known, unknown):
+    "A line on the steps that no formula knows, by the techniques that all of them have and no other; or ''"
+    if not unknown or not isinstance(shape, ModelShape):
+        return ''
+    never = [k for k in TECHNIQUES if not any(_USED[k](o.step) for o in known)]
+    named = [k for k in never if any(_USED[k](step) for step in unknown)]
+    what = ', '.join(named) or f'{len(unknown)} of {len(unknown) + len(known)} ways'
+    adapters = ' with adapters' * (unknown[0].lora > 0)
+    return f"left out: {what}, whose memory isn't known for {shape.kind} models{adapters}; {SIMULATED} it"
 
 
 def _predict_option(model, option, device, make=None):
@@ -447,10 +469,12 @@ def plan(
         lora,
         load_in_4bit,
     )
+    left_out = ''
     if callable(model):
         found = [*_simulate_steps(model, steps, device, budget)]
     else:
-        found = [*_price_steps(model, steps, device)]
+        found, unknown = _price_steps(model, steps, device)
+        left_out = _tell_unknown(model, found, unknown)
     times = [o.seconds for o in found if o.seconds]
     return Plan(
         budget,
@@ -458,6 +482,7 @@ def plan(
         min(found, key=lambda o: o.peak),
         min(times, default=None),
         None if has_data_sheet(device) else priced_as(device).name,
+        left_out,
     )
 
 # %% ../nbs/memory/07_plan.ipynb #5aafff77
@@ -582,7 +607,8 @@ def find_optimal_batch_size(
         memo = {
             id(t): torch.nn.Parameter(torch.empty_like(t, device=place), t.requires_grad)
             if isinstance(t, torch.nn.Parameter)
-            else torch.empty_like(t, device=place)
+            # with its values: indices among them, such as those of positions, decide what a step does
+            else torch.empty_like(t, device=place).copy_(t)
             for t in tensors
         }
         return deepcopy(model, memo)

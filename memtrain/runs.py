@@ -22,6 +22,7 @@ from memtrain.folders import (
     explain_errors,
     lock_folder,
     remove_temporary,
+    write_command,
     write_json,
 )
 from .ranks import Ranks, check_sharded, choose_device, find_ranks
@@ -498,6 +499,7 @@ class Run:
             if iter and iter not in self.log.kept:
                 problem = f'{self.out}/metrics.jsonl ends before the checkpoint at iteration {iter}'
                 raise MemtrainError(problem, 'restore it, or train anew in another folder')
+            write_command(self.out)  # also of a resumed run, whose settings may be others than before
             if iter:
                 return self.remove_old(iter)  # a run that was killed before it could
             for name, text in (files or {}).items():

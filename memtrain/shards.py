@@ -41,7 +41,7 @@ from memtrain.folders import (
     verify_files,
     write_json,
 )
-from .remote import RemoteFolder, as_url, file_size, hash_remote
+from .remote import RemoteFolder, as_url, file_size, find_place, hash_remote
 
 # %% ../nbs/data/20_shards.ipynb #5fe6bb2b
 def dtype_for_vocab(
@@ -428,7 +428,7 @@ def find_here(
 ) -> Path:  # the folder itself, or one here with the manifest and the tokenizer of what lies far away
     "Where the small files of the data set at `path` are to be read"
     if not (url := as_url(path)):
-        return Path(path)
+        return Path(find_place(path))
     remote = RemoteFolder(url)
     remote.get_small(MANIFEST)
     if ShardWriter.read_manifest(remote.mirror)['tokenizer_sha256']:
@@ -679,7 +679,7 @@ class TokenShards:
         # bytes that they may take there; MEMTRAIN_CACHE_SIZE, or 10 GB, by default
         cache_size: str | int | None = None,
     ):
-        if not (url := as_url(path)):
+        if not (url := as_url(path := find_place(path))):
             manifest, dtype, files = _shard_files(Path(path), split, dtype)
             self._open(Path(path), split, manifest, _Sources(files, dtype))
             return
@@ -1000,7 +1000,7 @@ def verify(
     path: str | Path,  # folder of a data set
 ) -> list[str]:  # one line per problem, each naming its file; empty when all is well
     "Check the manifest, every shard with its index and keys, and the tokenizer of the data set at `path`"
-    url = as_url(path)
+    url = as_url(path := find_place(path))
     path = Path(path)
     if not url and find_foreign_splits(path):
         return [f'{path} has no {MANIFEST}: there is nothing to check it against']

@@ -30,7 +30,7 @@ import numpy as np
 
 from .core import delegates, MemtrainError, option, parse_size
 from .folders import temporary
-from .remote import as_url, file_size, list_files, open_file
+from .remote import as_url, file_size, find_place, list_files, open_file
 from .shards import MANIFEST
 
 # %% ../nbs/data/21_text.ipynb #a1a35f9b
@@ -64,7 +64,8 @@ CHUNK = 2**20  # bytes of documents that a worker gets at a time
 class TextOptions:
     "How text is found, read, cleaned, deduplicated and split"
 
-    text_key: str = 'text'  # where records of .jsonl and .parquet keep their text
+    # where records of .jsonl and .parquet keep their text; of several with commas, the first that is there
+    text_key: str = 'text'
     # longer text files are cut into several documents
     document_kib: int = setting(64, lambda v: v >= 1, 'is less than 1')
     # a longer record of .jsonl or .parquet is an error
@@ -163,18 +164,16 @@ def path_exists(name: str | Path) -> bool:
 # %% ../nbs/data/21_text.ipynb #8b76cada
 def _expand(item, argument):
     "(root, files) of one thing a user named; `root` is what patterns for excluding are relative to"
+    if not str(item):
+        raise MemtrainError('an empty name is among the input files', 'is a shell variable unset?')
+    item = find_place(item)
     if url := as_url(item):
         return Path(url).parent, [Path(u) for u in list_files(url)]
 
     def refuse(e):
         raise MemtrainError(f'{e.filename}: {e.strerror}', 'make it readable, or name what may be read')
 
-    try:
-        path = Path(item).expanduser()
-    except RuntimeError as e:
-        raise MemtrainError(f'{item}: {e}', 'check the name') from None
-    if not str(item):
-        raise MemtrainError('an empty name is among the input files', 'is a shell variable unset?')
+    path = Path(item)
     if path.is_file():
         return path.parent, [path]
     if path.is_dir():  # links to folders aren't followed
@@ -218,6 +217,8 @@ def find_files(
     # patterns for the names of files and folders to leave out, below what was given
     exclude: str | Iterable[str] = (),
     argument: str = 'input_files',  # what errors call it
+    # gets each file that isn't text, where others are; without it, one that was named is an error
+    skipped: list[Path] | None = None,
 ) -> list[Path]:  # each once, sorted, so that the order of `inputs` doesn't matter
     "The files with text in them that `inputs` name"
     inputs = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
@@ -236,7 +237,7 @@ def find_files(
         root, files = _expand(item, argument)
         if not files and as_url(item):
             raise MemtrainError(f'{item}: no file is there', f'check {option(argument)}')
-        named = files == [Path(item).expanduser()]
+        named = files == [Path(find_place(item))]
         if named and is_excluded(Path(files[0].name)):
             continue
         # data sets
@@ -259,11 +260,19 @@ def find_files(
                 or made.intersection(p.parents)
             )
         ]
-        texts = [p for p in texts if not _is_binary(p)]
+        binary = {p for p in texts if _is_binary(p)}
+        texts = [p for p in texts if p not in binary]
+        if skipped is not None:
+            skipped += sorted(binary)
+        if named and not texts and skipped is not None and len(inputs) > 1:
+            continue
         if named and not texts:
             raise MemtrainError(
                 f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)",
-                'convert it, or leave it out',
+                "if it holds tokens, as nanoGPT's train.bin does, give its folder to memtrain train "
+                '--dataset_dir; else convert it, or leave it out'
+                if str(item).endswith('.bin')
+                else 'convert it, or leave it out',
             )
         if not texts:
             raise MemtrainError(
@@ -275,7 +284,7 @@ def find_files(
         for p in sorted(texts, key=lambda p: (len(str(p)), p)):
             found.setdefault(p.resolve(), p)
     if not found:
-        raise MemtrainError('all input files are excluded', f"check {option('exclude')}")
+        raise MemtrainError('all input files are excluded, or no text', f"check {option('exclude')}")
     # new ones: a Path that was compared keeps a kilobyte of its parts
     return [Path(str(p)) for p in sorted(found.values())]
 
@@ -516,6 +525,7 @@ def _row_parts(path, options):
     try:
         file = pa.parquet.ParquetFile(open_file(path) if as_url(path) else path)
         names, meta = file.schema_arrow.names, file.metadata
+        key = _find_key(key, names)
         if key not in names:
             raise MemtrainError(
                 f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}"
@@ -618,6 +628,14 @@ def _decode(data):
         return text, text.count('\ufffd') - data.count('\ufffd'.encode())
 
 
+def _find_key(
+    wanted: str,  # where records keep their text: one name, or several with commas, the first that is there
+    names: Iterable[str],  # that a record has
+) -> str:  # one of `names`; what is `wanted` where none is there
+    "The name under which a record that has `names` keeps its text"
+    return next((key for key in wanted.split(',') if key in names), wanted)
+
+
 def _parse(line, text_key):
     "(text, replaced bytes) of a line of JSON"
     line, replaced = _decode(line.removeprefix(b'\xef\xbb\xbf'))  # a byte order mark
@@ -627,6 +645,7 @@ def _parse(line, text_key):
         raise MemtrainError(f'not JSON ({e})', 'mend or remove the line') from None
     if not isinstance(record, dict):
         raise MemtrainError(f'a {type(record).__name__}, not an object with a {text_key!r}')
+    text_key = _find_key(text_key, record)
     text = record.get(text_key)
     if text is None and text_key in record:
         text = ''

@@ -23,7 +23,7 @@ def test_a_closed_pipe_is_no_error_to_read_about():
 
 
 # %% ../nbs/proofs/cli.ipynb #809eb8ac
-import gc, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
+import contextlib, gc, gzip, io, json, os, pickle, random, re, shlex, shutil, signal, subprocess, sys
 import sysconfig, tempfile, time
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -1656,7 +1656,7 @@ def test_a_mixture_is_trained_shown_and_resumed():
         ), (run.stdout, run.stderr)
         test_eq(
             sorted(p.name for p in (Path(d) / 'run').iterdir()),
-            ['checkpoint.pt', 'metrics.jsonl', 'mixture.pt', 'summary.json'],
+            ['checkpoint.pt', 'command.json', 'metrics.jsonl', 'mixture.pt', 'summary.json'],
         )
         s = json.loads((Path(d) / 'run/summary.json').read_text())
         assert (
@@ -2067,7 +2067,7 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
                 '--tokenization run',
             ),
             (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
-            (('eval', 'run', '--input_file', 'none'), "--input_file 'none' no such file"),
+            (('eval', 'run', '--input_file', 'none'), "none: no such file or folder: check --input_file"),
             (('eval', 'run', '--input_file', '1.txt', '--batch_size', 0), '--batch_size 0 is less than 1'),
             (('sample', 'nowhere'), 'nowhere: no such folder'),
             (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'),
@@ -2105,3 +2105,295 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
             _tell_predictor('x y', 100) == "Next: memtrain train-predictor --shard_dir 'x y'"
             and split.call_count == 1
         )
+
+# %% ../nbs/proofs/cli.ipynb #aeb7d166
+def run_interrupted(line, cwd):
+    "A command that is interrupted where it has a second part or checkpoint to write"
+    from memtrain.folders import FolderWriter
+    from memtrain.runs import Run
+
+    done = []
+
+    def once(method):
+        def call(*args, **kwargs):
+            if done:
+                raise KeyboardInterrupt
+            done.append(method(*args, **kwargs))
+
+        return call
+
+    add, save = once(FolderWriter.add), once(Run.save)
+    with patch.object(FolderWriter, 'add', add), patch.object(Run, 'save', save):
+        run = run_here(*line.split(), cwd=cwd)
+    assert done and run.returncode == 130, run.stderr
+
+
+def read_made(folder):
+    "What a command has made in `folder`: bytes by name, and of a run the numbers it has found"
+    if (folder / 'metrics.jsonl').exists():
+        lines = map(json.loads, (folder / 'metrics.jsonl').read_text().splitlines())
+        return [{k: line.get(k) for k in ('iter', 'loss', 'val_loss', 'lr')} for line in lines]
+    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob('*') if p.is_file())
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def test_any_command_goes_on_by_its_folder_alone():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d / 'in', 40)
+        (d / 't.pkl').write_bytes(pickle.dumps(_routed()))
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        run_here(*'shard-traces --input_file t.pkl --out_dir traces'.split(), cwd=d)
+        shape = '--n_layer 2 --n_head 1 --n_embd 8 --n_experts 2 --seq_len 16 --batch_size 2 --max_iters 4'
+        often = '--checkpoint_interval 1 --eval_interval 2 --eval_batches 1 --device cpu'
+        learn = '--kind linear --window 1 --epochs 3 --device cpu'
+        mix = '--data moons --train_kernel_size 4 --max_iters 4 --checkpoint_interval 1 --device cpu'
+        for out, line, said in (
+            ('a', 'prepare --input_files in --tokenization bytes --tokens_per_shard 5000', ''),
+            ('b', 'shard-traces --input_file t.pkl --shard_size_mb 0.005', ''),
+            ('c', f'train --dataset_dir data {shape} {often}', 'resumed after iteration 1'),
+            ('e', f'train-predictor --shard_dir traces {learn}', 'resumed after epoch 1'),
+            ('f', f'wpo {mix}', 'from step 2'),
+        ):
+            name, (other, theirs) = line.split()[0], (f'{out}_whole', d / f'{out}_whole')
+            test_eq(run_here(*f'{line} --out_dir {other}'.split(), cwd=d).returncode, 0)
+            run_interrupted(f'{line} --out_dir {out}', d)
+            run = run_here(name, '--out_dir', out, '--resume', cwd=d)
+            assert run.returncode == 0 and said in run.stdout, (line, run.stdout, run.stderr)
+            assert f'{out}: goes on as it was begun, memtrain {name} ' in run.stdout, run.stdout
+            test_eq(read_made(d / out), read_made(theirs))
+        run_here(*'collect-traces --run_dir c --target_traces 8 --output_suffix whole'.split(), cwd=d)
+        more = '--shard_data --shard_size_mb 0.001 --output_suffix x'
+        run_interrupted(f'collect-traces --run_dir c --target_traces 40 {more}', d)
+        run = run_here('collect-traces', '--resume', cwd=d)
+        assert run.returncode == 0 and 'c_traces_x_shards: 40 traces' in run.stdout, run.stderr
+        for line, status, said in (
+            ('prepare --out_dir a --resume', 0, 'a is finished, there is nothing to resume'),
+            ('shard-traces --out_dir b --resume', 0, 'b is finished, there is nothing to resume'),
+            ('collect-traces --resume', 1, 'no folder to resume is named: give its --out_dir'),
+            ('prepare --out_dir none --resume', 1, 'none: no such folder, so nothing was begun there'),
+            ('train --out_dir in --resume', 1, "in doesn't say how it was begun: give the whole command"),
+            ('train --resume', 1, 'no folder to resume is named: give its --out_dir'),
+        ):
+            run = run_here(*line.split(), cwd=d)
+            test_eq(run.returncode, status)
+            assert said in (only_line(run) if status else run.stdout), (line, run)
+
+# %% ../nbs/proofs/cli.ipynb #918a9ad4
+def test_what_may_change_of_a_resumed_run_is_typed_alone_and_kept():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d / 'in', 20)
+        small = '--n_layer 1 --n_head 1 --n_embd 8 --seq_len 16 --batch_size 2 --eval_batches 1 --device cpu'
+        line = f'train --input_file in --tokenization bytes {small} --epochs 0.01 --out_dir run'
+        test_eq(run_here(*line.split(), cwd=d).returncode, 0)
+        (d / 'elsewhere').mkdir()
+        for more, said in (
+            ('--max_iters 30 --eval_interval 5', 'resumed after iteration'),  # in the place of --epochs
+            ('--lr 0.01', "--lr 0.01 isn't the 0.001"),
+            ('--max_iters 40 --lr 0.01 --change lr', 'resumed after iteration 30'),
+            ('--max_iters 41', 'resumed after iteration 40'),  # with the other lr
+            ('--n_embd 16', "isn't the 8"),
+            ('--dataset_dir data', 'data'),  # another kind of data
+        ):
+            run = run_here(*f'train --out_dir ../run --resume {more}'.split(), cwd=d / 'elsewhere')
+            refused = said in run.stderr and len(run.stderr.splitlines()) == 1
+            assert said in run.stdout if 'resumed' in said else refused, (more, run.stdout, run.stderr)
+        kept = summary(d / 'run')['config']
+        test_eq([kept[k] for k in ('max_iters', 'eval_interval', 'lr', 'epochs')], [41, 5, 0.01, None])
+
+# %% ../nbs/proofs/cli.ipynb #039e140f
+@contextlib.contextmanager
+def serve_files(folder):
+    "The address at which Python's own server has `folder`"
+    import functools, http.server, threading
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, kwargs=dict(poll_interval=0.01), daemon=True).start()
+    try:
+        yield f'http://127.0.0.1:{server.server_port}'
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_every_command_takes_every_place():
+    import fsspec
+
+    with tempfile.TemporaryDirectory() as d, serve_files(d) as http:
+        d = Path(d)
+        make_texts(d / 'in', 30)
+        (d / 'e.txt').write_text(''.join(f'{i}: the cat sat on the mat.\n' for i in range(600)))
+        (d / 'e.txt.gz').write_bytes(gzip.compress((d / 'e.txt').read_bytes()))
+        write_traces(d / 't.pkl')
+        (d / 'error.txt').write_text(OLD_ERROR)
+        shape = dict(vocab_size=257, block_size=16, n_layer=1, n_head=1, n_embd=8)
+        (d / 'm.json').write_text(json.dumps(shape))
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        fsspec.filesystem('memory').put(f'{d}/', '/places', recursive=True)
+        train = 'train --config_file m.json --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
+        run_here(*f'{train} --dataset_dir data --out_dir run'.split(), cwd=d)
+        text = f'{train} --tokenization bytes --document_kib 1'
+        here = ['{}', f'file://{d}/{{}}', f'{http}/{{}}', 'memory://places/{}']
+        data, disk = [p.format('data') for p in here], [p.format('run') for p in here[:2]]
+        several = ['in', 'in/*.txt', f'file://{d}/in', 'memory://places/in', 'memory://places/in/*.txt']
+        for line, places in (
+            ('verify {}', data),
+            ('estimate --target_params 1M --dataset_dir {}', data),
+            ('plan --gpu cpu --target_params 100k --seq_len 16 --dataset_dir {}', data),
+            ('export {} OUT', data[:2]),
+            (f'{train} --dataset_dir {{}} --out_dir OUT', data),
+            (f'{text} --input_file {{}} --out_dir OUT', [*(p.format('e.txt') for p in here), '-']),
+            (f'{text} --use_streaming --input_file {{}} --out_dir OUT', [p.format('e.txt.gz') for p in here]),
+            (f'{text} --input_file {{}} --out_dir OUT', several),
+            ('prepare --tokenization bytes --out_dir OUT --document_kib 1 --input_files {}', several),
+            (
+                'prepare --tokenization bytes --out_dir OUT --document_kib 1 --input_files {}',
+                [*(p.format('e.txt') for p in here), '-'],
+            ),
+            ('eval run --dataset_dir {}', data),
+            ('eval run --input_file {}', [*(p.format('e.txt') for p in here), '-']),
+            ('eval run --input_file {}', [p.format('e.txt.gz') for p in here]),
+            ('eval run --input_file {}', several),
+            ('estimate --config_file {}', [p.format('m.json') for p in here]),
+            ('shard-traces --out_dir OUT --input_file {}', [*(p.format('t.pkl') for p in here), '-']),
+            ('explain {}', [p.format('error.txt') for p in here]),
+            ('sample {} --max_new_tokens 2', disk),
+            ('eval {} --input_file e.txt', disk),
+            ('export-model {} OUT', disk),
+            ('train --init_from {} --dataset_dir data --max_iters 1 --out_dir OUT', disk),
+        ):
+            told = []
+            for i, place in enumerate(places):
+                piped = (d / ('t.pkl' if 'traces' in line else 'e.txt')).read_bytes()
+                with patch('sys.stdin', io.TextIOWrapper(io.BytesIO(piped))):
+                    run = run_here(*line.replace('OUT', f'out{i}').format(place).split(), cwd=d)
+                assert run.returncode == 0, (run.stderr, line, place)
+                numbers = re.findall(r'loss [\d.]+|[\d,]+ tokens(?!/)|[\d,]+ traces', run.stdout)
+                told.append(numbers)
+                shutil.rmtree(d / f'out{i}', ignore_errors=True)
+            assert all(numbers == told[0] for numbers in told), (told, line)
+        for line, said in (
+            ('sample {}', 'far'),
+            ('export-model {} out', 'far'),
+            ('train --init_from {} --dataset_dir data', 'far'),
+            ('train-predictor --shard_dir {}', 'far'),
+            ('collect-traces --run_dir {}', 'far'),
+            ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'far'),
+        ):
+            assert 'lies far away' in only_line(run_here(*line.format(f'{http}/run').split(), cwd=d)), line
+        for line in (
+            'verify {}',
+            'prepare --tokenization bytes --out_dir x --input_files {}',
+            f'{text} --out_dir x --input_file {{}}',
+            f'{train} --out_dir x --dataset_dir {{}}',
+            'eval run --input_file {}',
+            'eval run --dataset_dir {}',
+            'sample {}',
+        ):
+            for place in ('ftp://host/e', f'{d}/nothing', f'file://{d}/nothing', f'{http}/nothing'):
+                run = run_here(*line.format(place).split(), cwd=d)
+                assert run.returncode == 1 and 'nothing' in only_line(run), (line, place, run.stderr)
+
+# %% ../nbs/proofs/cli.ipynb #be81d423
+def test_what_was_meant_is_said_and_neighbours_words_are_taken():
+    for line, said in (
+        ('trian', 'did you mean train?'),
+        ('train --lrr 3', '--lrr is no flag of train: did you mean --lr?'),
+        ('prepare --input_fils x', 'did you mean --input_files?'),
+    ):
+        run = run_here(*line.split())
+        assert run.returncode == 2 and said in only_line(run), run.stderr
+    for line, said in (
+        ('plan --gpu rtx3091 --model_name gpt2', 'did you mean rtx3090?'),
+        ('plan --gpu 24gb --model llama-3-8c', 'did you mean llama-3-8b?'),
+        ('sample --run_dir nowhere', 'nowhere: no such folder'),
+        ('collect-traces nowhere', 'nowhere'),
+        ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),
+        ('prepare --input_file nowhere --out_dir x', 'nowhere: no such file or folder: check --input_files'),
+        ('export nowhere x --format llm.c', 'nowhere'),
+    ):
+        run = run_here(*line.split())
+        assert run.returncode == 1 and said in only_line(run), (line, run.stderr)
+    same = [run_here(*f'estimate --model_name gpt2 --json {w} 24gb'.split()) for w in ('--gpu', '--device')]
+    assert same[0].stdout == same[1].stdout != '' and same[0].returncode == 0
+    shape = 'plan --model_name gpt2 --seq_len 64 --global_batch 1'
+    same = [run_here(*f'{shape} {word} 24gb'.split()).stdout for word in ('--gpu', '--device')]
+    assert same[0] == same[1] != ''
+    assert 'To begin with:' in run_here('--help').stdout
+
+
+def test_help_begins_with_the_ten_flags_that_matter_first():
+    short, whole = (run_here('train', '--help', *more).stdout for more in ([], ['all']))
+    shown = re.findall(r'^  --(\w+)', short, re.M)
+    test_eq(len(shown), 10)
+    named = re.findall(r'^  --(?:no_)?(\w+)', whole, re.M)
+    assert len(named) == len({*named}) > 70 and {*shown} < {*named}  # each once, in one group
+    test_eq(re.findall(r'^([A-Z].*):$', whole, re.M)[0], 'First')
+    for name in COMMANDS:
+        told = run_here(name, '--help', 'all').stdout
+        assert told.startswith(f'usage: memtrain {name} ') and 'None' not in told, told
+    assert '  PATH\n' in run_here('verify', '--help').stdout
+
+# %% ../nbs/proofs/cli.ipynb #d15202cf
+def save_llama(folder, tokenizer):
+    "A Llama of transformers, with a tokenizer"
+    import transformers
+
+    shape = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+    config = transformers.LlamaConfig(vocab_size=512, max_position_embeddings=32, **shape)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    shutil.copy(tokenizer, folder / 'tokenizer.json')
+
+
+def make_runs(d):
+    "A run of each kind in the folder `d`, by name"
+    make_texts(d / 'in', 40)
+    run_here(*'prepare --input_files in --out_dir data --vocab_size 300'.split(), cwd=d)
+    save_llama(d / 'llama', d / 'data/tokenizer_state.json')
+    numbers = '--n_layer 1 --n_head 1 --n_embd 8 --seq_len 16'
+    short = 'train --dataset_dir data --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
+    kinds = {
+        'ours': numbers,
+        'experts': f'{numbers} --n_experts 2',
+        'imported': '--init_from llama --seq_len 16',
+        'own': '--model llama --seq_len 16',
+        'lora': '--model llama --seq_len 16 --lora 2',
+        'qlora': '--model llama --seq_len 16 --lora 2 --load_in_4bit',
+    }
+    for name, how in kinds.items():
+        run = run_here(*f'{short} {how} --out_dir {name}'.split(), cwd=d)
+        assert run.returncode == 0, (name, run.stderr)
+    ran = run_as_ranks(2, *f'{short} {numbers} --parallel fsdp --out_dir sharded'.split(), cwd=d)
+    assert ran.returncode == 0, ran.stderr
+    return [*kinds, 'sharded']
+
+
+def test_each_command_takes_each_kind_of_run_or_says_why_not():
+    with tempfile.TemporaryDirectory() as d:
+        d, worked = Path(d), {}
+        for kind in [*make_runs(d), 'llama']:
+            for i, line in enumerate(
+                (
+                    'sample {} --max_new_tokens 2',
+                    'eval {} --dataset_dir data',
+                    'export-model {} out --to safetensors',
+                    'export-model {} out --to hf',
+                    'export-model {} out --to nanogpt',
+                    'collect-traces --run_dir {} --target_traces 2 --device cpu',
+                    'train --init_from {} --dataset_dir data --max_iters 1 --out_dir out --device cpu',
+                    'train --out_dir {} --resume --max_iters 2',
+                )
+            ):
+                run = run_here(*line.format(kind).split(), cwd=d)
+                shutil.rmtree(d / 'out', ignore_errors=True)
+                assert run.returncode == 0 or run.returncode == 1 and only_line(run), (kind, line, run)
+                worked.setdefault(kind, []).append(run.returncode == 0)
+        of = {kind: ''.join('.x'[not ok] for ok in row) for kind, row in worked.items()}
+        for kind, row in of.items():  # what it is for works; two ranks' batch isn't one's
+            assert row[:2] == '..' and (row[7] == '.') == (kind not in ('llama', 'sharded')), of
+        test_eq([kind for kind, row in of.items() if row[5] == '.'], ['experts'])

@@ -142,11 +142,11 @@ def test_a_model_is_read_from_a_name_a_file_or_a_folder():
         path.write_text('[]')
         test_fail(lambda: read_model(path), exc=MemtrainError, contains='is no JSON object')
         path.write_text('{"model_type": "mamba"}')
-        test_fail(lambda: read_model(path), exc=MemtrainError, contains="'mamba', whose law was not recorded")
+        test_fail(lambda: read_model(path), exc=MemtrainError, contains="'mamba', whose memory is not known")
     test_fail(
         lambda: read_model('llama-9'),
         exc=MemtrainError,
-        contains='is neither a folder nor a model with a name here: give',
+        contains='is neither a folder nor a model with a name here: did you mean llama-3-8b? give',
     )
     test_fail(
         lambda: read_model('llama-3-8b', 9000),
@@ -188,9 +188,7 @@ def test_what_makes_other_tensors_than_a_law_has_is_refused():
         ('gpt2', dict(resid_pdrop=0.0)),
     ):
         test_fail(
-            lambda: read(name, **other),
-            exc=MemtrainError,
-            contains='than the models whose law was recorded: simulate its step',
+            lambda: read(name, **other), exc=MemtrainError, contains='than the models whose memory is known'
         )
     test_eq(
         (
@@ -204,7 +202,7 @@ def test_what_makes_other_tensors_than_a_law_has_is_refused():
     test_fail(
         lambda: find_law(replace(read_model('gpt2'), tie_weights=False), Step()),
         exc=MemtrainError,
-        contains='no law of such a step',
+        contains='the memory of such a step',
     )
 
 # %% ../nbs/proofs/families.ipynb #e925ecbf
@@ -308,17 +306,19 @@ def test_what_has_no_law_says_so():
     test_fail(
         lambda: find_law(read_model('llama-3-8b'), Step(weights='bfloat16-master')),
         exc=MemtrainError,
-        contains='no law of such a step was recorded',
+        contains="the memory of such a step isn't known",
     )
     test_fail(
         lambda: find_law(shape_of(gpt), Step(lora=8)),
         exc=MemtrainError,
-        contains='float32 lora: no law of such a step was recorded for memtrain',
+        contains="float32 lora: the memory of such a step isn't known for memtrain",
     )
     test_fail(
-        lambda: predict_step(read_model('qwen3-8b'), Step(weights='bfloat16', lora=8)),
+        lambda: predict_step(
+            read_model('qwen3-8b'), Step(weights='bfloat16', lora=8, parallel='fsdp', ranks=2)
+        ),
         exc=MemtrainError,
-        contains='bfloat16 lora: no law of such a step was recorded for qwen3: simulate it',
+        contains="bfloat16 lora fsdp: the memory of such a step isn't known for qwen3",
     )
 
 

@@ -690,3 +690,10 @@ def test_measuring_leaves_the_process_as_it_was():
         step(model, sgd)
     after = state()
     assert before == after, [a for a, b in zip(before, after) if a != b]
+
+# %% ../nbs/proofs/measure.ipynb #0a9373bf
+def test_a_trace_prints_in_three_lines():
+    blocks = [Block(2**20, i, None, 'aten.empty', 'build', 'weights') for i in range(9)]
+    trace = Trace(blocks, 9, [(0, 'build')])
+    test_eq(len(repr(trace).splitlines()), 3)
+    assert repr(trace).startswith('Trace: peak 9.00 MiB on cpu'), repr(trace)

@@ -914,3 +914,45 @@ def test_the_line_for_several_cards_runs_as_printed():
                 imports='from transformers import LlamaForCausalLM',
             )
             assert ran.statuses == [0, 0] and Path(d, f'run{len(more)}', 'summary.json').exists(), ran
+
+# %% ../nbs/proofs/plan.ipynb #fa2513bd
+class Placed(torch.nn.Module):
+    "A table of places, and the buffer that says which are looked up"
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(16, 8)
+        self.register_buffer('places', torch.arange(16)[None], persistent=False)
+        self.register_buffer('kinds', torch.full((1, 16), 3), persistent=False)
+
+    def forward(self, x):
+        kinds = torch.gather(self.kinds.expand(len(x), -1), 1, self.places.expand(len(x), -1))
+        return (x + self.table(self.places[:, : x.shape[1]]) + self.table(kinds)).square().mean()
+
+
+def test_buffers_that_index_have_their_values_where_the_largest_batch_is_sought():
+    def loss(model, n):
+        return model(torch.randn(n, 16, 8, device=model.table.weight.device))
+
+    held = torch.full((2**12,), 2**40)  # so that memory that is taken anew doesn't hold zeros
+    del held
+    assert find_optimal_batch_size(Placed(), 'rtx3090', loss, budget=2**20) > 0
+
+# %% ../nbs/proofs/plan.ipynb #0a196606
+def test_what_is_not_known_is_left_out_of_a_plan_and_said():
+    found = plan(read_model('phi-4', 1024), '2x48gb', global_batch=2, lora=16)
+    assert found.left_out.startswith('left out: fsdp'), found.left_out
+    assert found.options and all(o.step.parallel == 'ddp' for o in found.options)
+    assert found.left_out in str(found).splitlines()
+    test_eq(plan(read_model('llama-3-8b', 1024), '2x48gb', global_batch=2, lora=16).left_out, '')
+    for line, status, said in (
+        ('plan --model phi-4 --gpu 80gb --lora 16 --seq_len 1024 --global_batch 1', 0, 'left out: '),
+        ('plan --model phi-3-mini --seq_len 2047', 1, 'give 2,046 or less'),
+        ('plan --model phi-3-mini --seq_len 2046 --global_batch 1', 0, 'memtrain train'),
+    ):
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            test_eq(main(line.split()), status)
+        assert said in out.getvalue() + err.getvalue(), (line, out.getvalue(), err.getvalue())

@@ -1105,3 +1105,25 @@ def test_ten_times_the_text_needs_hardly_more_memory():
                 size, i = size + len(text), i + 1
             sizes[name] = peak_of_prepare(d / name, d / f'{name}.out')
         assert sizes['large'] - sizes['small'] < 70 * MIB, {k: v / MIB for k, v in sizes.items()}
+
+# %% ../nbs/proofs/prepare.ipynb #431b1228
+def test_a_mixed_folder_is_prepared_and_what_was_left_out_is_named():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        (d / 'in').mkdir()
+        for i in range(20):
+            (d / f'in/{i}.txt').write_text(f'document {i} of a mixed folder')
+        (d / 'in/broken.txt').write_bytes(b'PK\0\0' * 99)
+        (d / 'in/a.jsonl').write_text(json.dumps({'text': 'of the first kind', 'id': 1}) + '\n')
+        (d / 'in/b.jsonl').write_text(json.dumps({'content': 'of the second kind', 'id': 2}) + '\n')
+        how = dict(tokenization='bytes', val_fraction=0, filter=False)
+        for out, inputs in (('folder', d / 'in'), ('named', sorted((d / 'in').iterdir()))):
+            done = prepare(inputs, d / out, text_key='text,content', **how)
+            test_eq(done.manifest['counts']['documents'], 22)
+            (line,) = (d / out / 'skipped.jsonl').read_text().splitlines()
+            test_eq(Path(json.loads(line)['path']).name, 'broken.txt')
+            assert 'left out: 1 file that is no text, named in ' in str(done)
+        test_fail(lambda: prepare(d / 'in/broken.txt', d / 'x', **how), contains='zero bytes')
+        (d / 'train.bin').write_bytes(bytes(99))
+        test_fail(lambda: prepare(d / 'train.bin', d / 'x', **how), contains='memtrain train --dataset_dir')
+        test_fail(lambda: prepare(d / 'in', d / 'y', text_key='words', **how), contains="under 'words'")

@@ -230,7 +230,7 @@ def test_what_we_have_not_is_refused():
                 'gpt2': [
                     (
                         dict(activation_function='relu'),
-                        "activation_function 'relu', which our GPT doesn't have: train it as it is: model",
+                        "activation_function 'relu', which our GPT doesn't have: train it as it is",
                     ),
                     (dict(model_type='bert'), "a model of type 'bert'"),
                 ],
