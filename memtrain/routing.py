@@ -71,7 +71,7 @@ class Baselines:
     ):
         # by layer: how often experts were chosen (E), after which ones (E, E), for which token (tokens, E)
         self.layer, self.moves, self.tokens = {}, {}, {}
-        self.gates = {g.layer: g.module.weight.detach().float().cpu() for g in gates}
+        self.gates = {g.layer: g.linear.weight.detach().float().cpu() for g in gates}
         for batch in batches:
             for i, t in enumerate(batch['layer_id'].tolist()):
                 self._count(t, *_row(batch, i))
