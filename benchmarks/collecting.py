@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
 """What it takes to collect traces from a mixture of experts that is larger than memory.
 
-    python benchmarks/collecting.py make FOLDER [--layers 24]  # random weights in the shape of Qwen1.5-MoE-A2.7B
-    python benchmarks/collecting.py measure FOLDER             # writes results/collecting.json
+    python benchmarks/collecting.py make FOLDER     # random weights in the shape of Qwen1.5-MoE-A2.7B
+    python benchmarks/collecting.py measure FOLDER  # writes results/collecting.json
 
-`make` writes the checkpoint a layer at a time, in parts, with the names that the published one has: 28.6 GB in
-bfloat16 for 24 layers. `measure` collects from it in fresh processes: seconds, bytes read, and the most memory
-that the process held (VmHWM), beside accelerate's offloading to disk of the same folder, where the disk and the
-memory of the machine allow that one."""
+`make` writes the checkpoint a layer at a time, in parts, with the names that the published one has: 28.6 GB
+in bfloat16. `measure` collects from it in a process of its own, and keeps its seconds, the bytes that it read
+from the files, and the most memory that the process held, imports and all (VmHWM)."""
 
 from __future__ import annotations
 
-import argparse, json, os, shutil, subprocess, sys, tempfile, time
+import argparse, json, shutil, subprocess, sys, tempfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from memtrain.core import MIB, save_result
+from memtrain.core import save_result
 
 SHAPE = dict(
     architectures=['Qwen2MoeForCausalLM'],
@@ -85,11 +84,54 @@ def make(folder, layers):
     (folder / 'config.json').write_text(json.dumps(shape, indent=1))
 
 
+# runs in a process of its own
+COLLECT = """
+import json, re, sys, time
+from pathlib import Path
+import torch
+from memtrain.layerwise import StreamedModel, collect_model, plan_block
+
+folder, out, prompts, T, limit = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+
+def held():
+    return 1024 * int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])
+
+begun = held()
+model = StreamedModel(folder)
+ids = torch.randint(1000, (prompts, T), generator=torch.Generator().manual_seed(0))
+_, planned = plan_block(model, T, limit, prompts=prompts)
+start, cpu = time.perf_counter(), time.process_time()
+manifest = collect_model(model, [ids], out, memory_limit=limit)
+print(json.dumps(dict(
+    seconds=time.perf_counter() - start, cpu_s=time.process_time() - cpu, traces=manifest['traces'],
+    tokens=prompts * T, planned=planned, imports=begun, most=held(), read=model.read_bytes,
+    on_disk=sum(t.nbytes for t in model.tensors.values()), layer=max(map(model.size, model.layers)),
+)))
+"""
+
+
+def measure(folder, prompts, T, limit):
+    "One collection, in a fresh process"
+    out = tempfile.mkdtemp(dir=folder.parent)
+    try:
+        command = [sys.executable, '-c', COLLECT, folder, out, prompts, T, limit]
+        run = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, check=True)
+        return json.loads(run.stdout.splitlines()[-1])
+    finally:
+        shutil.rmtree(out)
+
+
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('what', choices=['make', 'measure'])
     parser.add_argument('folder', type=Path)
-    parser.add_argument('--layers', type=int, default=24)
+    parser.add_argument('--layers', type=int, default=24, help='of the checkpoint')
+    parser.add_argument('--prompts', type=int, default=24)
+    parser.add_argument('--tokens', type=int, default=32, help='of a prompt')
+    parser.add_argument('--limit', type=int, default=2 << 30, help='bytes beyond imports')
     args = parser.parse_args()
     if args.what == 'make':
         make(args.folder, args.layers)
+    else:
+        found = measure(args.folder, args.prompts, args.tokens, args.limit)
+        save_result('collecting', found, 'python benchmarks/collecting.py measure FOLDER')

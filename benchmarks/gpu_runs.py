@@ -206,11 +206,8 @@ def main():
             except MemtrainError as e:
                 known[key] = dict(predicted=None, error=str(e))
         row['ours'] = known[key]
-    versions = {
-        name: sys.modules[name].__version__
-        for name in ('torch', 'torchvision', 'transformers')
-        if name in sys.modules
-    }
+    names = [name for name in ('torch', 'torchvision', 'transformers') if name in sys.modules]
+    versions = {name: sys.modules[name].__version__ for name in names}
     save_result(args.name, dict(rows=rows[: args.limit], versions=versions), ' '.join(['python', *sys.argv]))
 
 

@@ -11,7 +11,7 @@ __all__ = ['COMMANDS', 'Flag', 'read_flags', 'parse', 'check_place', 'main']
 import ast, contextlib, glob, itertools, json, os, re, shlex
 import shutil, signal, sys, tempfile, textwrap, threading, typing
 from dataclasses import MISSING, asdict, dataclass, field, make_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -252,16 +252,29 @@ class _ShardTraces:
 # %% ../nbs/reference/65_cli.ipynb #e48c0b86
 @dataclass
 class _CollectTraces:
-    "Collect routing traces from a trained GPT with experts"
+    "Collect routing traces from a trained GPT with experts, or from any mixture of experts in a folder"
 
+    run_dir: str | Path | None = None  # folder of a run of a GPT with experts
+    # or of a mixture of experts of transformers, which may be larger than memory
+    model: str | Path | None = None
+    # text for that one: files, folders or patterns, each file a document; - for standard input
+    input_file: tuple[str | Path, ...] = ()
+    text_key: str = 'text'  # of .jsonl and .parquet
+    seq_len: int = 512  # tokens of a prompt of that text
+    # what to keep: hidden (all), gates (probabilities and experts), or topk (the experts alone)
+    what: str = 'hidden'
+    layers: tuple[int, ...] = ()  # whose gates are kept; all by default
+    # what a layer and its prompts may take, such as 4GiB; by default half of what is free
+    memory_limit: str | None = None
+    dtype: str | None = None  # of its weights in memory: float32, bfloat16, float16; by default as they are
     target_traces: int = 5000  # at most; a window of text has one for each layer
     shard_data: bool = False  # shard while collecting; else one pickle
     shard_size_mb: float = 400  # MiB per shard
     output_suffix: str = ''  # put behind the name
     out_dir: str | Path = 'routing_data'  # folder for NAME_traces_SUFFIX_shards or NAME_traces_SUFFIX.pkl
     resume: bool = False  # resume an interrupted run
-    takes = {'collect:collect_run': 'run_dir dataset_dir split batch_size device seed'}
-    needs, far = ('run_dir',), ('dataset_dir',)
+    takes = {'collect:collect_run': 'dataset_dir split batch_size device seed'}
+    needs, far, piped = ('run_dir', 'model'), ('dataset_dir', 'input_file'), ('input_file',)
 
     @classmethod
     def find_begun(cls, out_dir: str | None) -> str | None:  # a folder
@@ -281,40 +294,58 @@ class _CollectTraces:
             raise MemtrainError(
                 'is a part of a name', 'leave out the slash', 'output_suffix', self.output_suffix
             )
-        from memtrain.collect import collect_run
-
-        name = f"{Path(how['run_dir']).resolve().name}_traces"
+        if bool(self.run_dir) == bool(self.model):
+            raise MemtrainError(f"of what? give {option('run_dir')} RUN, or {option('model')} FOLDER")
+        name = f'{Path(self.run_dir or self.model).resolve().name}_traces'
         if self.output_suffix:
             name += f'_{self.output_suffix}'
-        path, run_dir = Path(self.out_dir) / name, how.pop('run_dir')
+        path = Path(self.out_dir) / name
         how |= dict(target_traces=self.target_traces, resume=self.resume)
+        collect = self._of_folder(how) if self.model else self._of_run(how)
         if self.shard_data:
             dest = path.with_name(f'{name}_shards')
-            m = collect_run(run_dir, dest, **how, shard_size_mb=self.shard_size_mb)
+            m = collect(dest, shard_size_mb=self.shard_size_mb)
         else:
             dest = path.with_name(f'{name}.pkl')
-            m = self._collect_pickle(run_dir, dest, path.with_name(f'{name}.parts'), how)
+            m = self._collect_pickle(collect, dest, path.with_name(f'{name}.parts'))
         size = format_size(sum(s['bytes'] for s in m['shards']))
         print(
             f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, "
             f"{size}"
         )
-        if self.shard_data:
+        if self.shard_data and self.what == 'hidden':
             print(_tell_predictor(dest, m['samples']))
-        else:
+        elif not self.shard_data:
             print(f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS')
         return 0
 
-    def _collect_pickle(self, run_dir, dest, folder, how):
-        "Collect into the one shard of `folder`, which becomes the pickle `dest`"
+    def _of_run(self, how):
+        "What collects from a run into a folder"
         from memtrain.collect import collect_run
 
+        if unused := [f for f in ('input_file', 'layers', 'memory_limit', 'dtype') if getattr(self, f)]:
+            raise MemtrainError('is for a model in a folder', f"give {option('model')} too", unused[0])
+        return partial(collect_run, self.run_dir, **how)
+
+    def _of_folder(self, how):
+        "What collects from a model of transformers into a folder, once it has said what that takes"
+        from memtrain.layerwise import collect_folder
+
+        for place in (self.model, *self.input_file):
+            check_place('model' if place is self.model else 'input_file', place)
+        limit = None if self.memory_limit is None else parse_size(self.memory_limit)
+        mine = dict(text_key=self.text_key, seq_len=self.seq_len, what=self.what, dtype=self.dtype, say=print)
+        chosen = dict(layers=self.layers or None, memory_limit=limit, input_file=list(self.input_file))
+        return lambda out, **writer: collect_folder(self.model, out, **how, **mine, **chosen, **writer)
+
+    def _collect_pickle(self, collect, dest, folder):
+        "Collect into the one shard of `folder`, which becomes the pickle `dest`"
         with lock_folder(folder):
             if dest.exists():
                 if not any(folder.glob('shard_*')):
                     shutil.rmtree(folder)  # its shard is the pickle
                 raise MemtrainError(f'{dest} is there already', f"give another {option('output_suffix')}")
-            m = collect_run(run_dir, folder, **how, shard_size_mb=1_000_000, format='pkl')
+            m = collect(folder, shard_size_mb=1_000_000, format='pkl')
             (shard,) = folder.glob('shard_*.pkl')
             os.replace(shard, dest)
             shutil.rmtree(folder)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WHAT', 'StoredTensor', 'read_header', 'find_tensors', 'read_tensor', 'StreamedModel',
-           'plan_block', 'trace_bytes', 'collect_model']
+           'plan_block', 'trace_bytes', 'collect_model', 'collect_folder']
 
 # %% ../nbs/experts/35_layerwise.ipynb #bc0f2471
 # A forward pass of transformers' own code over a model whose weights are on the 'meta' device. Hooks fill a
@@ -16,7 +16,7 @@ __all__ = ['WHAT', 'StoredTensor', 'read_header', 'find_tensors', 'read_tensor',
 # costs a reading of all layers for each block.
 import contextlib, itertools, json, math, os, re, tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,12 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from .collect import Gate, RoutingTrace, find_gates, read_gate
-from .core import MemtrainError, format_size, option, progress
+from .core import MemtrainError, check_whole, format_size, option, progress
+from .loader import TokenLoader
+from .ranks import choose_device
+from .shards import TokenShards
+from .stream import collect_tokens
+from .tokenization import load_tokenizer
 from .trace_files import TraceWriter, open_traces
 
 # %% ../nbs/experts/35_layerwise.ipynb #85c7e5d0
@@ -339,6 +344,7 @@ def plan_block(
     T: int,  # tokens of a prompt
     memory_limit: int | None = None,  # bytes beyond what the process holds; by default half of what is free
     rows: int = 8,  # prompts that go through a layer at a time
+    prompts: int | None = None,  # that there are, if that is known
 ) -> tuple[int, int]:  # prompts; bytes that a block of as many takes at most
     "How many prompts a block may have"
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
@@ -356,6 +362,7 @@ def plan_block(
             'memory_limit',
             format_size(limit),
         )
+    n = n if prompts is None else min(n, prompts)
     return n, fixed + inside + n * prompt
 
 # %% ../nbs/experts/35_layerwise.ipynb #a9b64b3e
@@ -495,3 +502,65 @@ def _collect_block(model, gates, ids, writer, n, dataset_name, what, batch_size)
     for i, trace in enumerate(scratch.traces(dataset_name, n // len(gates)), n):
         if i >= writer.done:
             writer.write(trace)
+
+# %% ../nbs/experts/35_layerwise.ipynb #5a6916b3
+def collect_folder(
+    model_dir: str | Path,  # folder of a mixture of experts, with its tokenizer
+    out: str | Path,  # folder of the traces
+    input_file: Any = (),  # text: files, folders, patterns or addresses, each file a document
+    dataset_dir: str | Path | None = None,  # or a data set that was made with the model's tokenizer
+    split: str = 'val',  # of the data set
+    seq_len: int = 512,  # tokens of a prompt
+    target_traces: int = 5000,  # at most; a prompt has one for each layer
+    seed: int = 0,  # of the order of the prompts
+    dtype: str | None = None,  # float32, bfloat16 or float16; by default what the model says
+    device: str = 'auto',  # where layers run
+    text_key: str = 'text',  # of `.jsonl` and `.parquet`
+    say: Callable[[str], Any] | None = None,  # is called with a line on what it takes, before it begins
+    **how: Any,  # of `collect_model`: `what`, `layers`, `batch_size`, `memory_limit`, and the writer's
+) -> dict:  # the manifest
+    "Collect traces in `out` from the model in `model_dir` on text, or on a data set"
+    if bool(input_file) == bool(dataset_dir):
+        raise MemtrainError(
+            f"on what? give {option('input_file')} FILE, or {option('dataset_dir')} DIR", argument=''
+        )
+    check_whole(seq_len=seq_len, target_traces=target_traces)
+    if dtype not in (None, 'float32', 'bfloat16', 'float16'):
+        raise MemtrainError("isn't one of float32, bfloat16, float16", 'take one', 'dtype', dtype)
+    model = StreamedModel(model_dir, dtype and getattr(torch, dtype), choose_device(device))
+    gates = find_gates(model.model)
+    gates = [g for g in gates if g.layer in (how.get('layers') or range(10**9))]
+    most = max(1, target_traces // max(1, len(gates)))
+    if say:
+        n, held = plan_block(model, seq_len, how.get('memory_limit'), how.get('batch_size', 8), most)
+        width = model.model.config.get_text_config().hidden_size
+        each = trace_bytes(gates, width, how.get('what', WHAT[0]), model.dtype.itemsize)
+        say(
+            f'{format_size(sum(t.nbytes for t in model.tensors.values()))} on disk, read once for each '
+            f'{n:,} prompts of {seq_len} tokens; at most {format_size(held)} in memory; '
+            f'{format_size(each)} of traces a token, {format_size(each * most * seq_len)} in all'
+        )
+    if dataset_dir:
+        shards, name = TokenShards(dataset_dir, split), Path(dataset_dir).resolve().name
+    else:
+        limit = {'train': most * seq_len + 1}
+        text = collect_tokens(input_file, load_tokenizer(model_dir), 0, limit, text_key=text_key)
+        shards, name = text['train'], ', '.join(map(str, np.atleast_1d(input_file)))
+    if shards.vocab_size > (known := model.model.config.get_text_config().vocab_size):
+        raise MemtrainError(
+            f"has ids up to {shards.vocab_size - 1:,}, and the model knows {known:,}",
+            f"prepare it with {option('tokenization')} {model_dir}",
+            'dataset_dir',
+            dataset_dir,
+        )
+    loader = TokenLoader(shards, 1, seq_len, seed=seed, rank=0, world_size=1)
+    options = dict(
+        model=Path(model_dir).resolve().name,
+        data=name,
+        seq_len=seq_len,
+        target_traces=target_traces,
+        what=how.get('what', WHAT[0]),
+        layers=sorted(how.get('layers') or ()),
+        seed=seed,
+    )
+    return collect_model(model, loader, out, name, target_traces, options=options, **how)
