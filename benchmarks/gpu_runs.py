@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from memtrain.allocator import reserve
-from memtrain.core import MemtrainError, progress, save_result
+from memtrain.core import MemtrainError, load_result, progress, results_dir, save_result
 from memtrain.devices import find_device
 from memtrain.simulate import simulate
 
@@ -187,6 +187,11 @@ def predict(row):
     )
 
 
+def key_of(row):
+    "What makes two runs the same; some were repeated"
+    return tuple(row[k] for k in ('model', 'optimizer', 'batch', 'gpu', 'zero_grad_mode'))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('rows', type=Path, help='one JSON a line')
@@ -197,18 +202,20 @@ def main():
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.rows.read_text().splitlines()]
     rows = [r for r in rows if args.only in (None, r['kind']) and r['group'].startswith(args.group or '')]
-    known = {}
-    for row in progress(rows[: args.limit], desc='runs'):
-        key = tuple(row[k] for k in ('model', 'optimizer', 'batch', 'gpu', 'zero_grad_mode'))
-        if key not in known:
+    rows = rows[: args.limit]
+    path, known = results_dir() / f'{args.name}.json', {}
+    if path.exists():  # a run that was interrupted goes on
+        known = {key_of(row): row['ours'] for row in load_result(args.name).values['rows']}
+    for row in progress(rows, desc='runs'):
+        if (key := key_of(row)) not in known:
             try:
                 known[key] = predict(row)
             except MemtrainError as e:
                 known[key] = dict(predicted=None, error=str(e))
         row['ours'] = known[key]
-    names = [name for name in ('torch', 'torchvision', 'transformers') if name in sys.modules]
-    versions = {name: sys.modules[name].__version__ for name in names}
-    save_result(args.name, dict(rows=rows[: args.limit], versions=versions), ' '.join(['python', *sys.argv]))
+    found = [name for name in ('torch', 'torchvision', 'transformers') if name in sys.modules]
+    versions = {name: sys.modules[name].__version__ for name in found}
+    save_result(args.name, dict(rows=rows, versions=versions), 'python benchmarks/gpu_runs.py ROWS.jsonl')
 
 
 if __name__ == '__main__':
