@@ -81,9 +81,11 @@ def read_header(
         for name, entry in header.items():
             start, end = entry['data_offsets']
             t = StoredTensor(path, 8 + n + start, _DTYPES[entry['dtype']], tuple(entry['shape']))
-            inside = 0 <= start <= end <= size - 8 - n and min(t.shape, default=0) >= 0
-            if not inside or t.nbytes != end - start:
-                raise ValueError(f"the range of {name} isn't in the file, or isn't as large as its shape")
+            inside = 0 <= start <= end <= size - 8 - n
+            if not inside or any(type(k) is not int or not 0 <= k <= size for k in t.shape):
+                raise ValueError(f"the range of {name} isn't in the file, or its shape isn't one")
+            if t.nbytes != end - start:
+                raise ValueError(f"the range of {name} isn't as large as its shape")
             found[name] = t
     except OSError as e:
         raise MemtrainError(f'{path}: {e.strerror or e}', 'copy the model again') from None

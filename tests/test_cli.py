@@ -1632,6 +1632,39 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
         run = run_here('estimate', '--config_file', 'moe.json', '--batch_size', 2, cwd=d)
         assert run.returncode == 0 and '4 experts' in run.stdout, (run.stdout, run.stderr)
 
+# %% ../nbs/proofs/cli.ipynb #69ee04e5
+def test_a_mixture_of_transformers_is_traced_from_its_folder():
+    import transformers
+    from memtrain.tokenization import train_bpe
+
+    with tempfile.TemporaryDirectory() as d:
+        d, shape = Path(d), dict(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+        experts = dict(
+            num_local_experts=4, num_experts_per_tok=2, num_key_value_heads=2, intermediate_size=48
+        )
+        config = transformers.AutoConfig.for_model('mixtral', **shape, **experts)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(d / 'moe')
+        (d / 't.txt').write_text('The cat sat on the mat and looked at the rat. ' * 400)
+        (d / 'moe/tokenizer.json').write_text(train_bpe([(d / 't.txt').read_text()], 300).state())
+        line = 'collect-traces --model moe --seq_len 16 --target_traces 8 --device cpu'.split()
+        run = run_here(*line, '--input_file', 't.txt', '--shard_data', '--what', 'gates', cwd=d)
+        assert run.returncode == 0 and '8 traces of 4 samples and 2 layers' in run.stdout, run.stderr
+        assert 'read once for each 4 prompts of 16 tokens' in run.stdout, run.stdout
+        run = run_here(*line, '--input_file', 't.txt', cwd=d)
+        assert run.returncode == 0 and (d / 'routing_data/moe_traces.pkl').exists(), run.stderr
+        for more, said in (
+            ('', 'on what? give --input_file FILE, or --dataset_dir DIR'),
+            ('--input_file none.txt', 'none.txt: no such file or folder: check --input_file'),
+            ('--input_file t.txt --what all', "--what 'all' isn't one of hidden, gates, topk"),
+            ('--input_file t.txt --layers 5', '--layers 5 has no experts'),
+            ('--input_file t.txt --memory_limit 1kB', "--memory_limit '1000 B' is too little"),
+            ('--input_file t.txt --dtype int8', "--dtype 'int8' isn't one of float32, bfloat16, float16"),
+            ('--input_file t.txt --run_dir run', 'of what? give --run_dir RUN, or --model FOLDER'),
+        ):
+            run = run_here(*line, *more.split(), '--shard_data', '--output_suffix', 'x', cwd=d)
+            assert run.returncode == 1 and said in run.stderr, (more, run.stderr)
+            assert not (d / 'routing_data/moe_traces_x_shards/trace_metadata.json').exists()
+
 # %% ../nbs/proofs/cli.ipynb #236af676
 def test_a_mixture_is_trained_shown_and_resumed():
     with tempfile.TemporaryDirectory() as d:

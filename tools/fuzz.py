@@ -373,6 +373,16 @@ def file_reader(name: str, work: Callable) -> Callable:
     return read
 
 
+def read_model_file(path) -> None:
+    "The header of a part of a model, and what small tensors it names"
+    import torch
+    from memtrain.layerwise import read_header, read_tensor
+
+    for stored in read_header(path).values():
+        if stored.nbytes < 1 << 20:
+            read_tensor(stored, torch.empty(stored.shape, dtype=stored.dtype))
+
+
 def read_items(path) -> None:
     "All items of a pickle, and what small tensors are in them"
     from memtrain.lazypickle import LazyBytes, LazyTensor, Record, iter_pickle
@@ -762,6 +772,11 @@ def build(base: Path) -> dict[str, Reader]:
         ),
         "safetensors": Reader(
             part_reader("traces/shard_00000.safetensors", "", read_traces, "trace_metadata.json"),
+            seed("traces/shard_00000.safetensors"),
+            changed_json_head,
+        ),
+        "a model's safetensors": Reader(
+            file_reader("in.safetensors", read_model_file),
             seed("traces/shard_00000.safetensors"),
             changed_json_head,
         ),
