@@ -203,9 +203,10 @@ def main():
     rows = [json.loads(line) for line in args.rows.read_text().splitlines()]
     rows = [r for r in rows if args.only in (None, r['kind']) and r['group'].startswith(args.group or '')]
     rows = rows[: args.limit]
-    path, known = results_dir() / f'{args.name}.json', {}
+    path, known, versions = results_dir() / f'{args.name}.json', {}, {}
     if path.exists():  # a run that was interrupted goes on
-        known = {key_of(row): row['ours'] for row in load_result(args.name).values['rows']}
+        before = load_result(args.name).values
+        known, versions = {key_of(r): r['ours'] for r in before['rows'] if 'ours' in r}, before['versions']
     for row in progress(rows, desc='runs'):
         if (key := key_of(row)) not in known:
             try:
@@ -214,7 +215,7 @@ def main():
                 known[key] = dict(predicted=None, error=str(e))
         row['ours'] = known[key]
     found = [name for name in ('torch', 'torchvision', 'transformers') if name in sys.modules]
-    versions = {name: sys.modules[name].__version__ for name in found}
+    versions |= {name: sys.modules[name].__version__ for name in found}
     save_result(args.name, dict(rows=rows, versions=versions), 'python benchmarks/gpu_runs.py ROWS.jsonl')
 
 

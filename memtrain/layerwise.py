@@ -81,8 +81,8 @@ def read_header(
         for name, entry in header.items():
             start, end = entry['data_offsets']
             t = StoredTensor(path, 8 + n + start, _DTYPES[entry['dtype']], tuple(entry['shape']))
-            inside = 0 <= start <= end <= size - 8 - n
-            if not inside or any(type(k) is not int or not 0 <= k <= size for k in t.shape):
+            whole = all(type(k) is int and 0 <= k <= size for k in (start, end, *t.shape))
+            if not whole or not start <= end <= size - 8 - n:
                 raise ValueError(f"the range of {name} isn't in the file, or its shape isn't one")
             if t.nbytes != end - start:
                 raise ValueError(f"the range of {name} isn't as large as its shape")
@@ -190,6 +190,13 @@ class StreamedModel:
     ) -> int:  # bytes
         "What the weights of `module` take in memory"
         return sum(_tensor(self.model, name).numel() for name in self.sources[module]) * self.dtype.itemsize
+
+    def largest(
+        self,
+        module: str,  # a layer, or another module with weights
+    ) -> int:  # bytes
+        "The largest tensor among the weights of `module`"
+        return max(_tensor(self.model, name).numel() for name in self.sources[module]) * self.dtype.itemsize
 
     def fill(
         self,
@@ -350,7 +357,8 @@ def plan_block(
 ) -> tuple[int, int]:  # prompts; bytes that a block of as many takes at most
     "How many prompts a block may have"
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
-    fixed = max(map(model.size, model.sources))
+    # a kernel that multiplies by expert may hold one tensor of a layer once more, in another order
+    fixed = max(model.size(name) + model.largest(name) for name in model.sources)
     config = model.model.config.get_text_config()
     wide = max(config.hidden_size, getattr(config, 'intermediate_size', None) or 0)
     prompt = 2 * T * config.hidden_size * model.dtype.itemsize

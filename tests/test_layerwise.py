@@ -231,7 +231,11 @@ def test_a_damaged_model_is_told_in_one_line():
         refused(lambda f: rewrite(f, lambda h: first(h).update(shape=[-1, -32])), "isn't")
         refused(lambda f: rewrite(f, lambda h: first(h).update(shape='many')), 'damaged')
         refused(lambda f: rewrite(f, lambda h: first(h).update(dtype='F4')), 'damaged')
-        refused(lambda f: rewrite(f, lambda h: first(h).update(data_offsets=[10, 5])), "isn't in the file")
+        for start, end in ((10, 5), (10.0, 20.0), (0, 2**40)):
+            refused(
+                lambda f: rewrite(f, lambda h: first(h).update(data_offsets=[start, end])),
+                "isn't in the file",
+            )
         refused(lambda f: part(f).unlink(), 'is in no file')
         refused(lambda f: [p.unlink() for p in f.glob('*.safetensors')], 'no *.safetensors')
         refused(lambda f: (f / 'config.json').unlink(), 'config.json')
