@@ -87,8 +87,7 @@ def test_results_name_sources_that_are_there():
 
 
 def shown_flags(command):
-    "The flags that the `--help` of `command` lists"
+    "The flags that `--help all` of `command` lists, each at the beginning of a line"
     with contextlib.redirect_stdout(io.StringIO()) as told, pytest.raises(SystemExit):
-        main([command, "--help"])
-    text = told.getvalue().partition("options")[2]  # what is above tells of older names
-    return set(re.findall(r"--(\w+)", text))
+        main([command, "--help", "all"])
+    return set(re.findall(r"^ +--(\w+)", told.getvalue(), re.M))
