@@ -26,6 +26,7 @@ from memtrain.allocator import reserve
 from memtrain.core import MemtrainError, load_result, progress, results_dir, save_result
 from memtrain.devices import find_device
 from memtrain.simulate import simulate
+from memtrain.stand_ins import known_config
 
 TOKENS = 128
 STEPS = 4
@@ -91,18 +92,8 @@ TRANSFORMERS = {
             max_position_embeddings=2048,
         ),
     ),
-    'facebook/opt-125m': ('opt', dict(word_embed_proj_dim=768)),
-    'facebook/opt-350m': (
-        'opt',
-        dict(
-            hidden_size=1024,
-            num_hidden_layers=24,
-            ffn_dim=4096,
-            num_attention_heads=16,
-            word_embed_proj_dim=512,
-            do_layer_norm_before=False,
-        ),
-    ),
+    'facebook/opt-125m': known_config('facebook/opt-125m'),
+    'facebook/opt-350m': known_config('facebook/opt-350m'),
     'T5-small': ('t5', dict(decoder_start_token_id=0)),
     't5-base': ('t5', dict(d_model=768, d_ff=3072, num_layers=12, num_heads=12, decoder_start_token_id=0)),
 }
