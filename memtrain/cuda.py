@@ -269,7 +269,8 @@ def _answers(mode, card):
     )
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator):
         yield from ((module, name, answer) for name, answer in answers.items() if hasattr(module, name))
-    yield torch.version, 'cuda', '12.8'
+    # libraries that were built for CUDA compare it with theirs
+    yield torch.version, 'cuda', torch.version.cuda or '12.8'
     yield torch, 'Generator', _Generator
     yield torch, 'load', load
     yield FakeTensor, 'record_stream', fixed(None)

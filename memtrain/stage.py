@@ -12,8 +12,8 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'isolate', 'per
 # script: when enough optimizer steps are done, the hook behind the step delivers what was seen and ends the
 # process, so that neither `finally` nor `except BaseException` nor atexit of the script runs. It costs what
 # simulating the steps costs, about 0.4 ms an operation, and what importing the script's libraries costs.
-import argparse, builtins, contextlib, ctypes, errno, functools, importlib.machinery, io, json, os, pathlib
-import re, runpy, shutil, signal, socket, subprocess, sys, traceback, weakref
+import argparse, builtins, contextlib, ctypes, errno, functools, importlib.machinery, importlib.util, io, json
+import os, pathlib, re, runpy, shutil, signal, socket, subprocess, sys, traceback, weakref
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -581,16 +581,27 @@ def _without_workers(init):
     return instead
 
 
+def _complete_torchvision():
+    """Define what a torchvision that was built for another torch lacks, since it can't be imported without;
+    one whose library loads defines them itself, and a second time would end the process"""
+    found = importlib.util.find_spec('torchvision')
+    if found is None:
+        return
+    for library in Path(found.origin).parent.glob('_C.*'):
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(str(library))
+            return
+    for operator in ('nms', 'qnms'):
+        schema = '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'
+        torch.library.define(f'torchvision::{operator}', schema)
+
+
 def _dress(tracer, told, ranks):
     "Replace the names of torch that a script's process needs to be others, besides those of `simulate`"
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    for operator in ('nms', 'qnms'):
-        # a torchvision that was built for another torch doesn't define them, and then can't be imported
-        with contextlib.suppress(RuntimeError):
-            schema = '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'
-            torch.library.define(f'torchvision::{operator}', schema)
+    _complete_torchvision()
     join, spawned = dist.init_process_group, torch.multiprocessing
 
     def init_process_group(*args, **kwargs):

@@ -1,0 +1,488 @@
+#!/usr/bin/env python3
+"""What memtrain says of a card, beside what the card does: for whoever has one, in ten minutes.
+
+    python benchmarks/gpu_check.py  # with a CUDA GPU; writes results/cards/CARD.json
+    python benchmarks/gpu_check.py predict --card h100 --jobs 2  # anywhere: the predictions alone
+    python benchmarks/gpu_check.py measure  # with the card: the rest, beside predictions made before
+    python benchmarks/gpu_check.py --only decoder  # cases with this in their names
+
+It needs torch, numpy and memtrain; cases of transformers and torchvision are left out where these aren't
+installed. What is compared:
+
+cases      training steps and single operations (gpu_cases.py): peaks of what is allocated and reserved, and
+           the seconds of a step. Predicted by `memtrain simulate` in processes that see no card.
+allocator  what PyTorch's caching allocator holds after each of some thousand random requests, plain, with
+           expandable segments, and short of memory
+context    bytes of the card that CUDA holds besides, after its first kernels of several kinds
+workspaces what cuBLAS and cuDNN take while they work, by convolution: sizes that nobody can predict
+attention  which kernel computes scaled dot product attention
+rates      operations and bytes in a second, beside the data sheet's
+
+A prediction that another version of torch made isn't used. Send the file: it is all that this page of the
+documentation wants to know of your card."""
+
+from __future__ import annotations
+
+import argparse, contextlib, gc, gzip, json, os, platform, random, statistics, subprocess, sys, time, traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import gpu_cases
+import torch
+import torch.nn.functional as F
+
+from memtrain.allocator import reserve
+from memtrain.core import GIB, MIB, MemtrainError, format_size, load_result, progress, results_dir, save_result
+from memtrain.cuda import attention_backend
+from memtrain.devices import find_device
+from memtrain.measure import Block, Trace
+from memtrain.script import simulate_script
+
+STEPS = 4  # of a case: the allocator's state repeats after two or three
+TIMED = 8  # steps more, whose median is taken
+CASES = Path(gpu_cases.__file__)
+
+
+# --------------------------------------------------------------------------------------------------
+# without a card
+
+
+def predict_case(name, card):
+    "Peaks of `name` on `card`, and the seconds of a step: at full rates, and as programs reach them"
+    started = time.perf_counter()
+    try:
+        run = simulate_script(CASES, [name, '--steps', str(STEPS)], gpu=card, steps=STEPS)
+    except MemtrainError as e:
+        return dict(error=str(e))
+    if run.failed:
+        return dict(error=f'{run.error["kind"]}: {run.error["message"]}' if run.error else run.ended)
+    on_card = run.cards[0]
+    expandable = reserve(run.trace, replace(on_card.profile, expandable=True))
+    return dict(
+        allocated=on_card.allocated,
+        reserved=on_card.reserved,
+        expandable=expandable.reserved,
+        tensors=run.trace.peak,
+        seconds=run.seconds.get(on_card.profile.name),
+        notes=[*run.notes, *(a[0] for a in run.assumed)],
+        took=time.perf_counter() - started,
+    )
+
+
+def versions():
+    found = dict(torch=torch.__version__, python=platform.python_version())
+    for name in 'transformers', 'torchvision', 'triton':
+        with contextlib.suppress(ImportError):
+            found[name] = __import__(name).__version__
+    return found
+
+
+def predict_all(card, jobs, only):
+    names = [name for _, name in gpu_cases.list_cases() if only in name]
+    with ThreadPoolExecutor(jobs) as pool:  # each waits for a process of its own
+        found = pool.map(lambda name: predict_case(name, card), names)
+        rows = dict(zip(names, progress(found, total=len(names), desc='predicting')))
+    return dict(card=card, versions=versions(), cases=rows)
+
+
+def random_requests(seed, most, count=3000):
+    "Blocks of a program that asks for and frees memory at random, at most `most` bytes at a time"
+    draw, blocks, alive, held = random.Random(seed), [], [], 0
+    for event in range(count):
+        size = int(2 ** draw.uniform(9, 28)) // 4 * 4
+        while alive and (held + size > most or draw.random() < 0.45):
+            gone = alive.pop(draw.randrange(len(alive)))
+            held -= blocks[gone].size
+            blocks[gone].end = event
+        if held + size <= most:
+            blocks.append(Block(size, event, None, 'empty', 'forward', 'temporaries'))
+            alive.append(len(blocks) - 1)
+            held += size
+    return Trace(blocks, count, [(0, 'forward')], 'cuda')
+
+
+# --------------------------------------------------------------------------------------------------
+# on the card
+
+
+def clear():
+    "Give back everything that can be given back"
+    gc.collect()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def besides():
+    "Bytes of the card that are neither free nor PyTorch's"
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+
+
+def compact(history):
+    "What was asked for and freed: tables of (action, address, size, number of a place), and the places"
+    actions, places, rows, numbers = ['alloc', 'free_completed', 'segment_alloc', 'segment_free'], {}, [], {}
+    for entry in history:
+        if entry['action'] not in actions:
+            continue
+        frames = entry.get('frames') or ()
+        place = ' < '.join(f"{Path(f['filename']).name}:{f['line']} {f['name']}" for f in frames[:4])
+        at = numbers.setdefault(entry['addr'], len(numbers))
+        rows.append((actions.index(entry['action']), at, entry['size'], places.setdefault(place, len(places))))
+    return dict(actions=actions, rows=rows, places=list(places))
+
+
+def measure_case(name, kind, deadline):
+    "What `name` really takes; and the history of its memory"
+    clear()
+    left = torch.cuda.memory_allocated()
+    torch.manual_seed(0)
+    torch.cuda.memory._record_memory_history(
+        'all', context='alloc', stacks='python', max_entries=300_000, clear_history=True
+    )
+    try:
+        step = gpu_cases.build(name)
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+        row = dict(
+            allocated=torch.cuda.max_memory_allocated(),
+            reserved=torch.cuda.max_memory_reserved(),
+            left_before=left,
+            retries=torch.cuda.memory_stats().get('num_alloc_retries', 0),
+        )
+    finally:
+        history = torch.cuda.memory._snapshot()['device_traces'][0]
+        torch.cuda.memory._record_memory_history(None)
+    times = []
+    while len(times) < TIMED and time.perf_counter() < deadline:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    row |= dict(kind=kind, seconds=statistics.median(times) if times else None, spread=[min(times), max(times)] if times else None)
+    return row, compact(history)
+
+
+def measure_cases(predicted, only, minutes):
+    rows, histories, begun = {}, {}, time.perf_counter()
+    todo = [(kind, name) for kind, name in gpu_cases.list_cases() if only in name]
+    for kind, name in todo:
+        said = predicted.get(name, {})
+        if time.perf_counter() - begun > 60 * minutes:
+            rows[name] = dict(kind=kind, error='left out: no time')
+            continue
+        try:
+            row, history = measure_case(name, kind, time.perf_counter() + 4)
+        except Exception as e:
+            rows[name] = dict(kind=kind, error=f'{type(e).__name__}: {e}'[:300])
+            traceback.print_exc(limit=-2)
+            continue
+        rows[name] = row
+        off = {k: row[k] - said[k] for k in ('allocated', 'reserved') if k in said}
+        if any(off.values()) or not off:
+            histories[name] = history
+        print(f'{name:45} {format_size(row["allocated"]):>9} {off.get("allocated", "?"):>12} {off.get("reserved", "?"):>12}', flush=True)
+    return rows, histories
+
+
+def follow_requests(trace):
+    "(allocated, reserved) after each event, of the requests of `trace` on this card"
+    starts, ends, held, line = {}, {}, {}, []
+    for i, b in enumerate(trace.blocks):
+        starts.setdefault(b.start, []).append(i)
+        if b.end is not None:
+            ends.setdefault(b.end, []).append(i)
+    for event in range(trace.events):
+        for i in sorted((*starts.get(event, ()), *ends.get(event, ()))):
+            if held.pop(i, None) is None:
+                held[i] = torch.empty(trace.blocks[i].size, dtype=torch.uint8, device='cuda')
+        line.append((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()))
+    return line
+
+
+def check_allocator(card, expandable):
+    "Events after which the replay says what the allocator holds, of random requests; run in a fresh process"
+    found = {}
+    for name, seed, capacity in ('free', 0, None), ('short of memory', 1, 6 * GIB), ('more of it', 2, None):
+        clear()
+        trace = random_requests(seed, 4 * GIB)
+        if capacity:
+            torch.cuda.set_per_process_memory_fraction(capacity / torch.cuda.mem_get_info()[1])
+            # what the fraction comes to, in the driver's own rounding
+            capacity = int(torch.cuda.mem_get_info()[1] * (capacity / torch.cuda.mem_get_info()[1]))
+        told = reserve(trace, replace(find_device(card), expandable=expandable), capacity).timeline.tolist()
+        try:
+            true = follow_requests(trace)
+        except torch.OutOfMemoryError:
+            found[name] = dict(error='out of memory')
+            continue
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        same = [list(a) == list(b) for a, b in zip(told, true)]
+        at = same.index(False) if False in same else None
+        found[name] = dict(
+            events=len(true),
+            same=sum(same),
+            first_difference=None if at is None else [at, told[at], list(true[at])],
+            peak=[max(r for _, r in told), max(r for _, r in true)],
+        )
+    return found
+
+
+def check_context():
+    "Bytes besides PyTorch's after each first kernel of its kind; run in a fresh process"
+    found = {}
+
+    def note(what):
+        torch.cuda.synchronize()
+        found[what] = besides()
+
+    torch.cuda.init()
+    note('CUDA begun')
+    a = torch.randn(1024, 1024, device='cuda')
+    note('first kernel')
+    a @ a
+    note('product fp32')
+    a.bfloat16() @ a.bfloat16()
+    note('product bf16')
+    x = torch.randn(8, 64, 64, 64, device='cuda', requires_grad=True)
+    weight = torch.randn(64, 64, 3, 3, device='cuda', requires_grad=True)
+    y = F.conv2d(x, weight, padding=1)
+    note('convolution')
+    y.sum().backward()
+    note('its gradients')
+    q = torch.randn(2, 8, 256, 64, device='cuda', dtype=torch.bfloat16, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    note('attention')
+    step = gpu_cases.build('decoder autocast')
+    for _ in range(2):
+        step()
+    note('a training step')
+    return found
+
+
+def temporaries_of(run):
+    "Sizes of the blocks that `run` asks for and frees again, and its result"
+    torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history('all', context=None, max_entries=10_000, clear_history=True)
+    out = run()
+    torch.cuda.synchronize()
+    sizes, gone = {}, []
+    for entry in torch.cuda.memory._snapshot()['device_traces'][0]:
+        if entry['action'] == 'alloc':
+            sizes[entry['addr']] = entry['size']
+        elif entry['action'] == 'free_completed' and entry['addr'] in sizes:
+            gone.append(sizes.pop(entry['addr']))
+    torch.cuda.memory._record_memory_history(None)
+    return gone, [*sizes.values()], out
+
+
+# channels in and out, kernel, stride, groups, pixels: of ResNet-50, VGG-16, MobileNet v2, a UNet, ConvNeXt
+LAYERS = [
+    (3, 64, 7, 2, 1, 224), (64, 64, 1, 1, 1, 56), (64, 64, 3, 1, 1, 56), (64, 256, 1, 1, 1, 56), (128, 128, 3, 2, 1, 56),
+    (256, 256, 3, 1, 1, 14), (512, 512, 3, 1, 1, 7), (1024, 2048, 1, 2, 1, 14), (3, 64, 3, 1, 1, 224),
+    (64, 64, 3, 1, 1, 224), (128, 128, 3, 1, 1, 112), (256, 256, 3, 1, 1, 56), (512, 512, 3, 1, 1, 28),
+    (512, 512, 3, 1, 1, 14), (3, 32, 3, 2, 1, 224), (32, 32, 3, 1, 32, 112), (96, 96, 3, 2, 96, 112),
+    (384, 384, 3, 1, 384, 14), (960, 960, 3, 1, 960, 7), (3, 96, 4, 4, 1, 224), (96, 96, 7, 1, 96, 56),
+    (3, 768, 16, 16, 1, 224), (64, 3, 1, 1, 1, 64), (3, 64, 3, 1, 1, 86), (64, 64, 3, 1, 1, 43),
+]  # fmt: skip
+FORMS = {
+    'fp32, TF32': (torch.float32, True, torch.contiguous_format),
+    'fp32': (torch.float32, False, torch.contiguous_format),
+    'bf16': (torch.bfloat16, True, torch.contiguous_format),
+    'bf16, channels last': (torch.bfloat16, True, torch.channels_last),
+}
+
+
+def measure_convolution(layer, batch, form):
+    before, after, kernel, stride, groups, pixels = layer
+    dtype, torch.backends.cudnn.allow_tf32, order = FORMS[form]
+    x = torch.randn(batch, before, pixels, pixels, device='cuda', dtype=dtype).to(memory_format=order).requires_grad_()
+    weight = torch.randn(after, before // groups, kernel, kernel, device='cuda', dtype=dtype).to(memory_format=order)
+    weight.requires_grad_()
+    pad = kernel // 2 if stride < kernel else 0
+    gone, _, y = temporaries_of(lambda: F.conv2d(x, weight, None, stride, pad, 1, groups))
+    gradient = torch.ones_like(y)
+    back, kept, _ = temporaries_of(lambda: torch.autograd.grad(y, (x, weight), gradient))
+    return dict(forward=gone, backward=back, gradients=kept, input=x.nbytes, weight=weight.nbytes, output=y.nbytes)
+
+
+def measure_workspaces(seconds=60):
+    "What cuBLAS keeps, and what cuDNN takes for a moment by convolution"
+    clear()
+    found, begun = dict(cublas={}, cudnn=[]), time.perf_counter()
+    for what, dtype in ('fp32', torch.float32), ('bf16', torch.bfloat16):
+        for kind in 'product', 'product with a bias':
+            clear()
+            a, b = (torch.randn(512, 512, device='cuda', dtype=dtype) for _ in range(2))
+            run = (lambda: a @ b) if kind == 'product' else (lambda: F.linear(a, b, b[0]))
+            gone, kept, out = temporaries_of(run)
+            found['cublas'][f'{kind} {what}'] = dict(freed=gone, kept=kept, result=out.nbytes)
+    for layer in LAYERS:
+        for batch in (4, 32, 128):
+            for form in FORMS:
+                if time.perf_counter() - begun > seconds:
+                    return found
+                try:
+                    row = measure_convolution(layer, batch, form)
+                except Exception as e:
+                    row = dict(error=f'{type(e).__name__}: {e}'[:200])
+                found['cudnn'].append(dict(layer=layer, batch=batch, form=form, **row))
+                torch.cuda.empty_cache()
+    return found
+
+
+def check_attention():
+    "The kernel of attention, asked of torch and of memtrain"
+    kinds, rows = {0: 'math', 1: 'flash', 2: 'efficient', 3: 'cudnn'}, []
+    for dtype in torch.float32, torch.bfloat16:
+        for heads, kv_heads, tokens, keys, size in (
+            (8, 8, 256, 256, 64), (8, 8, 256, 256, 128), (8, 8, 256, 256, 80), (8, 8, 256, 256, 36), (8, 8, 256, 256, 256),
+            (8, 8, 256, 256, 320), (8, 2, 256, 256, 64), (8, 8, 1, 256, 64), (8, 8, 128, 256, 64), (8, 8, 333, 333, 72),
+        ):  # fmt: skip
+            for causal, masked, dropout in (False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (True, False, 0.1):
+                q = gpu_cases.draw(2, heads, tokens, size, dtype=dtype)
+                k, v = (gpu_cases.draw(2, kv_heads, keys, size, dtype=dtype) for _ in range(2))
+                mask = torch.ones(tokens, keys, dtype=torch.bool, device='cuda') if masked else None
+                gqa = kv_heads < heads
+                try:
+                    true = kinds[torch._fused_sdp_choice(q, k, v, mask, dropout, causal, enable_gqa=gqa)]
+                except Exception as e:
+                    true = f'{type(e).__name__}: {e}'[:100]
+                told = attention_backend(q, k, v, mask, causal, gqa)
+                asked = dict(dtype=str(dtype), heads=heads, kv_heads=kv_heads, tokens=tokens, keys=keys, size=size)
+                rows.append(asked | dict(causal=causal, masked=masked, dropout=dropout, told=told, true=true))
+    return rows
+
+
+def seconds_of(run, rounds=5, calls=10):
+    "The median time of a call of `run`"
+    run()
+    times = []
+    for _ in range(rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(calls):
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e3 / calls)
+    return statistics.median(times)
+
+
+def measure_rates():
+    clear()
+    found, n = {}, 8192
+    for what, dtype, tf32 in ('bf16', torch.bfloat16, False), ('tf32', torch.float32, True), ('fp32', torch.float32, False):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        a, b = (torch.randn(n, n, device='cuda', dtype=dtype) for _ in range(2))
+        found[f'{what}_flops'] = 2 * n**3 / seconds_of(lambda: a @ b)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x = torch.empty(GIB, dtype=torch.uint8, device='cuda')
+    y = torch.empty_like(x)
+    found['bandwidth'] = 2 * x.nbytes / seconds_of(lambda: y.copy_(x))
+    small = torch.zeros(16, device='cuda')
+    found['launch_seconds'] = seconds_of(lambda: small.add_(1), calls=2000)
+    host, pinned = torch.empty(256 * MIB, dtype=torch.uint8), torch.empty(256 * MIB, dtype=torch.uint8, pin_memory=True)
+    found['from_ordinary'] = host.nbytes / seconds_of(lambda: x[: host.nbytes].copy_(host), calls=2)
+    found['from_locked'] = host.nbytes / seconds_of(lambda: x[: host.nbytes].copy_(pinned, non_blocking=True), calls=2)
+    return found
+
+
+def describe():
+    p = torch.cuda.get_device_properties(0)
+    driver = subprocess.run(
+        ['nvidia-smi', '--query-gpu=driver_version,memory.total', '--format=csv,noheader'], capture_output=True, text=True
+    )
+    return dict(
+        title=p.name,
+        memory=torch.cuda.mem_get_info()[1],
+        capability=[p.major, p.minor],
+        multiprocessors=p.multi_processor_count,
+        driver=driver.stdout.strip(),
+        cuda=torch.version.cuda,
+        cudnn=torch.backends.cudnn.version(),
+        **versions(),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# commands
+
+
+def in_own_process(part, card, **environment):
+    "What `part` says in a fresh process"
+    command = [sys.executable, __file__, part, '--card', card]
+    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    lines = run.stdout.strip().splitlines()
+    return json.loads(lines[-1]) if run.returncode == 0 and lines else dict(error=run.stderr.strip()[-500:])
+
+
+def measure_all(card, predicted, args):
+    "All that the card is asked, part by part; one that fails is told, the others go on"
+    parts = dict(
+        context=lambda: in_own_process('context', card),
+        allocator=lambda: in_own_process('allocator', card),
+        allocator_expandable=lambda: in_own_process(
+            'expandable', card, PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'
+        ),
+        attention=check_attention,
+        rates=measure_rates,
+        cases=lambda: measure_cases(predicted['cases'], args.only, args.minutes),
+        workspaces=measure_workspaces,
+    )
+    found, histories = dict(card=card, device=describe()), {}
+    for name, part in parts.items():
+        started = time.perf_counter()
+        try:
+            found[name] = part()
+        except Exception as e:
+            found[name] = dict(error=f'{type(e).__name__}: {e}'[:500])
+            traceback.print_exc()
+        if name == 'cases' and isinstance(found[name], tuple):
+            found[name], histories = found[name]
+        print(f'{name}: {time.perf_counter() - started:.0f} s', flush=True)
+        if args.out:  # as it goes
+            Path(args.out).write_text(json.dumps(found))
+    return found, histories
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = 'all predict measure context allocator expandable'.split()
+    parser.add_argument('part', nargs='?', default='all', choices=parts)
+    parser.add_argument('--card', help='as memtrain names it; the one that is here by default')
+    parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='processes that predict')
+    parser.add_argument('--only', default='', help='cases with this in their names')
+    parser.add_argument('--minutes', type=float, default=6, help='for the cases on the card')
+    parser.add_argument('--out', help='a file for what was measured, as it goes')
+    parser.add_argument('--histories', help='a file for the histories of cases that were missed')
+    args = parser.parse_args()
+    if args.part in ('context', 'allocator', 'expandable'):
+        found = check_context() if args.part == 'context' else check_allocator(args.card, args.part == 'expandable')
+        print(json.dumps(found))
+        return
+    if args.part != 'predict' and not torch.cuda.is_available():
+        sys.exit('gpu_check.py: there is no CUDA GPU here; predict needs none')
+    card = args.card or find_device(torch.cuda.get_device_name(0)).name
+    folder = Path(results_dir()) / 'cards'
+    said = f'{card}_predicted'
+    if args.part != 'measure' or not (folder / f'{said}.json').exists():
+        command = f'python benchmarks/gpu_check.py predict --card {card}'
+        save_result(said, predict_all(card, args.jobs, args.only), command, folder)
+    if args.part == 'predict':
+        return
+    found, histories = measure_all(card, load_result(said, folder).values, args)
+    if args.histories:
+        with gzip.open(args.histories, 'wt') as f:
+            json.dump(histories, f)
+    save_result(card, found, 'python benchmarks/gpu_check.py', folder)
+
+
+if __name__ == '__main__':
+    main()
