@@ -21,7 +21,9 @@ from torch.utils.checkpoint import checkpoint
 
 HALF = torch.bfloat16
 STEPS: dict[str, Callable] = {}  # name to a function that builds, and gives the function of a step
-OPERATIONS: dict[str, Callable] = {}  # name to a function that builds, and gives the function of the operation
+OPERATIONS: dict[
+    str, Callable
+] = {}  # name to a function that builds, and gives the function of the operation
 NEEDS: dict[str, str] = {}  # the library that a case wants, by its name
 
 
@@ -104,10 +106,14 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, width=768, layers=6, heads=12, kv_heads=None, vocab=50304, kind='gelu', recompute=False):
+    def __init__(
+        self, width=768, layers=6, heads=12, kv_heads=None, vocab=50304, kind='gelu', recompute=False
+    ):
         super().__init__()
         make = {
-            'gelu': lambda: nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)),
+            'gelu': lambda: nn.Sequential(
+                nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            ),
             'gated': lambda: Gated(width, 8 * width // 3 // 64 * 64),
             'experts': lambda: Experts(width, width),
         }[kind]
@@ -159,7 +165,15 @@ OPTIMIZERS = {
 @case('decoder of 350M', autocast=HALF, width=1024, layers=24, heads=16, batch=4, clip=1.0)
 @case('decoder of 1B', dtype=HALF, width=2048, layers=16, heads=32, kv_heads=8, kind='gated', recompute=True)
 def decoder(
-    batch=8, tokens=512, optimizer='adamw', autocast=None, dtype=None, clip=None, micro=1, scale=False, **shape
+    batch=8,
+    tokens=512,
+    optimizer='adamw',
+    autocast=None,
+    dtype=None,
+    clip=None,
+    micro=1,
+    scale=False,
+    **shape,
 ):
     model = Decoder(**shape).to('cuda', dtype)
     step_with, vocab = OPTIMIZERS[optimizer](model.parameters()), model.embed.num_embeddings
@@ -352,9 +366,15 @@ class Residual(nn.Module):
     def __init__(self, width, stride=1, before=None):
         super().__init__()
         before = before or 4 * width
-        layers = block(before, width, kernel=1), block(width, width, stride=stride), block(width, 4 * width, kernel=1)
+        layers = (
+            block(before, width, kernel=1),
+            block(width, width, stride=stride),
+            block(width, 4 * width, kernel=1),
+        )
         self.body = nn.Sequential(*layers)
-        self.short = nn.Identity() if before == 4 * width else block(before, 4 * width, stride=stride, kernel=1)
+        self.short = (
+            nn.Identity() if before == 4 * width else block(before, 4 * width, stride=stride, kernel=1)
+        )
 
     def forward(self, x):
         return F.relu(self.body(x) + self.short(x))
@@ -461,9 +481,17 @@ def diffusion():
 @case('a generator against a critic, with a penalty')
 def adversarial():
     sizes = 512, 256, 128, 64
-    grow = [nn.Sequential(nn.ConvTranspose2d(a, b, 4, 2, 1), nn.BatchNorm2d(b), nn.ReLU()) for a, b in zip(sizes, sizes[1:])]
-    generator = nn.Sequential(nn.ConvTranspose2d(100, 512, 4), *grow, nn.ConvTranspose2d(64, 3, 4, 2, 1)).cuda()
-    shrink = [nn.Sequential(nn.Conv2d(a, b, 4, 2, 1), nn.LeakyReLU(0.2)) for a, b in zip((3, 64, 128), (64, 128, 256))]
+    grow = [
+        nn.Sequential(nn.ConvTranspose2d(a, b, 4, 2, 1), nn.BatchNorm2d(b), nn.ReLU())
+        for a, b in zip(sizes, sizes[1:])
+    ]
+    generator = nn.Sequential(
+        nn.ConvTranspose2d(100, 512, 4), *grow, nn.ConvTranspose2d(64, 3, 4, 2, 1)
+    ).cuda()
+    shrink = [
+        nn.Sequential(nn.Conv2d(a, b, 4, 2, 1), nn.LeakyReLU(0.2))
+        for a, b in zip((3, 64, 128), (64, 128, 256))
+    ]
     critic = nn.Sequential(*shrink, nn.Flatten(), nn.Linear(256 * 64, 1)).cuda()
     adams = [torch.optim.Adam(m.parameters(), 1e-4, (0.5, 0.9)) for m in (critic, generator)]
 
@@ -472,7 +500,9 @@ def adversarial():
         made = generator(noise).detach()
         between = torch.lerp(true, made, torch.rand(64, 1, 1, 1, device='cuda')).requires_grad_()
         slope = torch.autograd.grad(critic(between).sum(), between, create_graph=True)[0]
-        loss = critic(made).mean() - critic(true).mean() + 10 * ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
+        loss = (
+            critic(made).mean() - critic(true).mean() + 10 * ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
+        )
         adams[0].zero_grad()
         loss.backward()
         adams[0].step()
@@ -486,7 +516,10 @@ def adversarial():
 @case('pictures beside words')
 def contrastive():
     patches, words = nn.Conv2d(3, 384, 16, 16), nn.Embedding(30000, 384)
-    towers = [nn.TransformerEncoder(nn.TransformerEncoderLayer(384, 6, 1536, 0.0, batch_first=True), 4) for _ in range(2)]
+    towers = [
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(384, 6, 1536, 0.0, batch_first=True), 4)
+        for _ in range(2)
+    ]
     model = nn.ModuleList([patches, words, *towers]).cuda()
     adam = torch.optim.AdamW(model.parameters())
 
@@ -525,8 +558,13 @@ def ratings():
 
 @case('speech, with CTC')
 def speech():
-    waves = nn.Sequential(nn.Conv1d(80, 256, 3, 2, 1), nn.GELU(), nn.Conv1d(256, 256, 3, 2, 1), nn.GELU()).cuda()
-    model, head = nn.LSTM(256, 512, 3, batch_first=True, bidirectional=True).cuda(), nn.Linear(1024, 40).cuda()
+    waves = nn.Sequential(
+        nn.Conv1d(80, 256, 3, 2, 1), nn.GELU(), nn.Conv1d(256, 256, 3, 2, 1), nn.GELU()
+    ).cuda()
+    model, head = (
+        nn.LSTM(256, 512, 3, batch_first=True, bidirectional=True).cuda(),
+        nn.Linear(1024, 40).cuda(),
+    )
     adam = torch.optim.Adam([*waves.parameters(), *model.parameters(), *head.parameters()])
 
     def step():
@@ -542,7 +580,10 @@ def speech():
 
 @case('films, in three dimensions')
 def films():
-    layers = [nn.Sequential(nn.Conv3d(a, b, 3, padding=1), nn.BatchNorm3d(b), nn.ReLU(), nn.MaxPool3d(2)) for a, b in ((3, 32), (32, 64), (64, 128))]
+    layers = [
+        nn.Sequential(nn.Conv3d(a, b, 3, padding=1), nn.BatchNorm3d(b), nn.ReLU(), nn.MaxPool3d(2))
+        for a, b in ((3, 32), (32, 64), (64, 128))
+    ]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(128, 400)).cuda()
     adam = torch.optim.Adam(model.parameters())
 
@@ -558,7 +599,11 @@ def films():
 @case('a small net, line by line', optimizer='lbfgs')
 def closure(optimizer):
     model = nn.Sequential(nn.Linear(1024, 2048), nn.Tanh(), nn.Linear(2048, 1024)).cuda()
-    lbfgs, x, y = OPTIMIZERS[optimizer](model.parameters()), draw(4096, 1024, grad=False), draw(4096, 1024, grad=False)
+    lbfgs, x, y = (
+        OPTIMIZERS[optimizer](model.parameters()),
+        draw(4096, 1024, grad=False),
+        draw(4096, 1024, grad=False),
+    )
 
     def loss_of():
         lbfgs.zero_grad()
@@ -576,7 +621,9 @@ HF = 'transformers'
 SMALL = dict(hidden_size=768, num_hidden_layers=4, num_attention_heads=12, intermediate_size=2048)
 
 
-def of_transformers(kind, config, inputs, autocast=False, dtype=None, settings=None, recompute=False, batch=4):
+def of_transformers(
+    kind, config, inputs, autocast=False, dtype=None, settings=None, recompute=False, batch=4
+):
     import transformers
 
     # a configuration of its own, with the library's defaults for what isn't said
@@ -619,18 +666,35 @@ MOE = dict(GQA, num_experts=16, num_experts_per_tok=4, moe_intermediate_size=512
 for _name, _settings in {
     'gpt2': dict(kind='GPT2LMHeadModel', config='GPT2Config', inputs=text(), autocast=True),
     'gpt2 fp32': dict(kind='GPT2LMHeadModel', config='GPT2Config', inputs=text()),
-    'llama bf16': dict(kind='LlamaForCausalLM', config='LlamaConfig', inputs=text(1024), dtype=HALF, settings=GQA),
-    'llama recomputed': dict(
-        kind='LlamaForCausalLM', config='LlamaConfig', inputs=text(1024), autocast=True, settings=GQA, recompute=True
+    'llama bf16': dict(
+        kind='LlamaForCausalLM', config='LlamaConfig', inputs=text(1024), dtype=HALF, settings=GQA
     ),
-    'qwen3 moe': dict(kind='Qwen3MoeForCausalLM', config='Qwen3MoeConfig', inputs=text(), dtype=HALF, settings=MOE),
+    'llama recomputed': dict(
+        kind='LlamaForCausalLM',
+        config='LlamaConfig',
+        inputs=text(1024),
+        autocast=True,
+        settings=GQA,
+        recompute=True,
+    ),
+    'qwen3 moe': dict(
+        kind='Qwen3MoeForCausalLM', config='Qwen3MoeConfig', inputs=text(), dtype=HALF, settings=MOE
+    ),
     'gemma3': dict(
-        kind='Gemma3ForCausalLM', config='Gemma3TextConfig', inputs=text(), dtype=HALF, settings=dict(GQA, head_dim=64)
+        kind='Gemma3ForCausalLM',
+        config='Gemma3TextConfig',
+        inputs=text(),
+        dtype=HALF,
+        settings=dict(GQA, head_dim=64),
     ),
     'bert': dict(kind='BertForMaskedLM', config='BertConfig', inputs=text(), autocast=True),
-    't5': dict(kind='T5ForConditionalGeneration', config='T5Config', inputs=text()),
-    'vit': dict(kind='ViTForImageClassification', config='ViTConfig', inputs=named_pictures, batch=16, autocast=True),
-    'whisper': dict(kind='WhisperForConditionalGeneration', config='WhisperConfig', inputs=heard, autocast=True),
+    't5': dict(kind='T5ForConditionalGeneration', config='T5Config', inputs=text(), settings=dict(decoder_start_token_id=0)),
+    'vit': dict(
+        kind='ViTForImageClassification', config='ViTConfig', inputs=named_pictures, batch=16, autocast=True
+    ),
+    'whisper': dict(
+        kind='WhisperForConditionalGeneration', config='WhisperConfig', inputs=heard, autocast=True
+    ),
 }.items():
     case(f'transformers {_name}', needs=HF, **_settings)(of_transformers)
 
@@ -641,9 +705,13 @@ def of_torchvision(model, batch, autocast=False):
     return pictures(lambda: getattr(torchvision.models, model)(), batch, autocast=autocast)
 
 
-for _name, _batch in dict(resnet50=32, vgg16_bn=32, mobilenet_v2=64, efficientnet_b0=32, convnext_tiny=32, swin_t=32).items():
+for _name, _batch in dict(
+    resnet50=32, vgg16_bn=32, mobilenet_v2=64, efficientnet_b0=32, convnext_tiny=32, swin_t=32
+).items():
     case(f'torchvision {_name}', needs='torchvision', model=_name, batch=_batch)(of_torchvision)
-case('torchvision densenet121 autocast', needs='torchvision', model='densenet121', batch=32, autocast=True)(of_torchvision)
+case('torchvision densenet121 autocast', needs='torchvision', model='densenet121', batch=32, autocast=True)(
+    of_torchvision
+)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -683,7 +751,9 @@ def call(module, *inputs):
 
 def attention(batch, heads, tokens, size, dtype, kv_heads=None, masked=False, **how):
     def make():
-        q, *rest = (draw(batch, n, tokens, size, dtype=dtype) for n in (heads, kv_heads or heads, kv_heads or heads))
+        q, *rest = (
+            draw(batch, n, tokens, size, dtype=dtype) for n in (heads, kv_heads or heads, kv_heads or heads)
+        )
         mask = torch.ones(tokens, tokens, dtype=torch.bool, device='cuda').tril() if masked else None
         return q, *rest, mask
 
@@ -700,14 +770,24 @@ for _kind, _dtype in (('fp32', torch.float32), ('bf16', HALF)):
         'instance norm': layer(lambda: nn.InstanceNorm2d(64, affine=True), 16, 64, 128, 128, dtype=_dtype),
         'convolution 3 x 3': layer(lambda: nn.Conv2d(256, 256, 3, padding=1), 32, 256, 56, 56, dtype=_dtype),
         'convolution 1 x 1': layer(lambda: nn.Conv2d(256, 1024, 1), 32, 256, 28, 28, dtype=_dtype),
-        'convolution 7 x 7, stride 2': layer(lambda: nn.Conv2d(3, 64, 7, 2, 3), 32, 3, 224, 224, dtype=_dtype),
-        'convolution, depthwise': layer(lambda: nn.Conv2d(256, 256, 7, padding=3, groups=256), 16, 256, 56, 56, dtype=_dtype),
-        'convolution, transposed': layer(lambda: nn.ConvTranspose2d(256, 128, 4, 2, 1), 16, 256, 32, 32, dtype=_dtype),
+        'convolution 7 x 7, stride 2': layer(
+            lambda: nn.Conv2d(3, 64, 7, 2, 3), 32, 3, 224, 224, dtype=_dtype
+        ),
+        'convolution, depthwise': layer(
+            lambda: nn.Conv2d(256, 256, 7, padding=3, groups=256), 16, 256, 56, 56, dtype=_dtype
+        ),
+        'convolution, transposed': layer(
+            lambda: nn.ConvTranspose2d(256, 128, 4, 2, 1), 16, 256, 32, 32, dtype=_dtype
+        ),
         'convolution of sound': layer(lambda: nn.Conv1d(80, 512, 3, padding=1), 16, 80, 3000, dtype=_dtype),
-        'convolution of films': layer(lambda: nn.Conv3d(32, 64, 3, padding=1), 4, 32, 16, 56, 56, dtype=_dtype),
+        'convolution of films': layer(
+            lambda: nn.Conv3d(32, 64, 3, padding=1), 4, 32, 16, 56, 56, dtype=_dtype
+        ),
         'lstm': layer(lambda: nn.LSTM(512, 512, 2), 128, 32, 512, dtype=_dtype),
         'gru': layer(lambda: nn.GRU(512, 512, 2), 128, 32, 512, dtype=_dtype),
-        'multi-head attention': layer(lambda: nn.TransformerEncoderLayer(512, 8, batch_first=True), 16, 512, 512, dtype=_dtype),
+        'multi-head attention': layer(
+            lambda: nn.TransformerEncoderLayer(512, 8, batch_first=True), 16, 512, 512, dtype=_dtype
+        ),
     }.items():
         operation(f'{_what} {_kind}', _make, call)
     for _what, (_make, _run) in {
@@ -717,7 +797,9 @@ for _kind, _dtype in (('fp32', torch.float32), ('bf16', HALF)):
         'attention, heads of 128': attention(4, 16, 1024, 128, _dtype, is_causal=True),
         'attention, heads of 80': attention(4, 16, 1000, 80, _dtype, is_causal=True),
         'attention, heads of 256': attention(2, 8, 1024, 256, _dtype, is_causal=True),
-        'attention, shared keys': attention(4, 16, 1024, 64, _dtype, kv_heads=4, is_causal=True, enable_gqa=True),
+        'attention, shared keys': attention(
+            4, 16, 1024, 64, _dtype, kv_heads=4, is_causal=True, enable_gqa=True
+        ),
         'attention with dropout': attention(4, 16, 1024, 64, _dtype, dropout_p=0.1),
         'cross entropy': (lambda d=_dtype: (draw(8192, 32000, dtype=d), ids(32000, 8192)), F.cross_entropy),
         'cross entropy, smoothed': (
@@ -739,7 +821,10 @@ for _kind, _dtype in (('fp32', torch.float32), ('bf16', HALF)):
             lambda a, b: torch.einsum('bqhd,bkhd->bhqk', a, b),
         ),
         'max pool': (lambda d=_dtype: (draw(32, 64, 112, 112, dtype=d),), lambda x: F.max_pool2d(x, 3, 2, 1)),
-        'upsampling': (lambda d=_dtype: (draw(16, 64, 64, 64, dtype=d),), lambda x: F.interpolate(x, scale_factor=2, mode='bilinear')),
+        'upsampling': (
+            lambda d=_dtype: (draw(16, 64, 64, 64, dtype=d),),
+            lambda x: F.interpolate(x, scale_factor=2, mode='bilinear'),
+        ),
         'sum in fp32': (lambda d=_dtype: (draw(8192, 8192, dtype=d),), lambda x: x.float().pow(2).mean(-1)),
     }.items():
         operation(f'{_what} {_kind}', _make, _run)
@@ -768,7 +853,10 @@ for _what, (_make, _run) in {
     'fourier transform': (lambda: (draw(256, 16384),), lambda x: torch.fft.rfft(x).abs()),
     'distances': (lambda: (draw(4096, 256), draw(4096, 256)), torch.cdist),
     'svd': (lambda: (draw(8, 256, 256),), torch.linalg.svdvals),
-    'cholesky': (lambda: (draw(8, 512, 512),), lambda x: torch.linalg.cholesky(x @ x.mT + 512 * torch.eye(512, device='cuda'))),
+    'cholesky': (
+        lambda: (draw(8, 512, 512),),
+        lambda x: torch.linalg.cholesky(x @ x.mT + 512 * torch.eye(512, device='cuda')),
+    ),
     'solve': (lambda: (draw(8, 512, 512), draw(8, 512, 64)), torch.linalg.solve),
     'qr': (lambda: (draw(8, 512, 256),), torch.linalg.qr),
     'norm of many': (
@@ -790,13 +878,24 @@ for _what, (_make, _run) in {
     'convolution 3 x 3, channels last bf16': (
         lambda: (
             nn.Conv2d(256, 256, 3, padding=1).to('cuda', HALF, memory_format=torch.channels_last),
-            draw(32, 256, 56, 56, dtype=HALF, grad=False).to(memory_format=torch.channels_last).requires_grad_(),
+            draw(32, 256, 56, 56, dtype=HALF, grad=False)
+            .to(memory_format=torch.channels_last)
+            .requires_grad_(),
         ),
         call,
     ),
-    'convolution of 3 channels, few out bf16': (layer(lambda: nn.Conv2d(3, 5, 3, padding=1), 16, 3, 256, 256, dtype=HALF), call),
-    'convolution, dilated fp32': (layer(lambda: nn.Conv2d(128, 128, 3, padding=4, dilation=4), 16, 128, 64, 64), call),
-    'convolution, groups of 8 fp32': (layer(lambda: nn.Conv2d(256, 256, 3, padding=1, groups=32), 16, 256, 56, 56), call),
+    'convolution of 3 channels, few out bf16': (
+        layer(lambda: nn.Conv2d(3, 5, 3, padding=1), 16, 3, 256, 256, dtype=HALF),
+        call,
+    ),
+    'convolution, dilated fp32': (
+        layer(lambda: nn.Conv2d(128, 128, 3, padding=4, dilation=4), 16, 128, 64, 64),
+        call,
+    ),
+    'convolution, groups of 8 fp32': (
+        layer(lambda: nn.Conv2d(256, 256, 3, padding=1, groups=32), 16, 256, 56, 56),
+        call,
+    ),
 }.items():
     operation(_what, _make, _run)
 
@@ -818,7 +917,9 @@ def list_cases():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument('name', nargs='?')
     parser.add_argument('--steps', type=int, default=4)
     parser.add_argument('--list', action='store_true')

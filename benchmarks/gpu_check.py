@@ -23,7 +23,7 @@ documentation wants to know of your card."""
 
 from __future__ import annotations
 
-import argparse, contextlib, gc, gzip, json, os, platform, random, statistics, subprocess, sys, time, traceback
+import argparse, contextlib, gc, gzip, importlib, importlib.util, json, multiprocessing, os, platform, random, statistics, subprocess, sys, tempfile, time, traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,15 +33,27 @@ import torch
 import torch.nn.functional as F
 
 from memtrain.allocator import reserve
-from memtrain.core import GIB, MIB, MemtrainError, format_size, load_result, progress, results_dir, save_result
+from memtrain.core import (
+    GIB,
+    MIB,
+    MemtrainError,
+    format_size,
+    load_result,
+    progress,
+    results_dir,
+    save_result,
+)
 from memtrain.cuda import attention_backend
 from memtrain.devices import find_device
 from memtrain.measure import Block, Trace
 from memtrain.script import simulate_script
 
 STEPS = 4  # of a case: the allocator's state repeats after two or three
-TIMED = 8  # steps more, whose median is taken
+TIMED_STEPS = 8  # steps more, whose median is taken
 CASES = Path(gpu_cases.__file__)
+FORK = multiprocessing.get_context('fork')
+# asks the driver how many cards there are without beginning with CUDA, which no fork survives
+os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] = '1'
 
 
 # --------------------------------------------------------------------------------------------------
@@ -130,7 +142,9 @@ def compact(history):
         frames = entry.get('frames') or ()
         place = ' < '.join(f"{Path(f['filename']).name}:{f['line']} {f['name']}" for f in frames[:4])
         at = numbers.setdefault(entry['addr'], len(numbers))
-        rows.append((actions.index(entry['action']), at, entry['size'], places.setdefault(place, len(places))))
+        rows.append(
+            (actions.index(entry['action']), at, entry['size'], places.setdefault(place, len(places)))
+        )
     return dict(actions=actions, rows=rows, places=list(places))
 
 
@@ -157,36 +171,67 @@ def measure_case(name, kind, deadline):
         history = torch.cuda.memory._snapshot()['device_traces'][0]
         torch.cuda.memory._record_memory_history(None)
     times = []
-    while len(times) < TIMED and time.perf_counter() < deadline:
+    while len(times) < TIMED_STEPS and time.perf_counter() < deadline:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         step()
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) / 1e3)
-    row |= dict(kind=kind, seconds=statistics.median(times) if times else None, spread=[min(times), max(times)] if times else None)
+    row |= dict(
+        kind=kind,
+        seconds=statistics.median(times) if times else None,
+        spread=[min(times), max(times)] if times else None,
+    )
     return row, compact(history)
 
 
-def measure_cases(predicted, only, minutes):
+def answer_case(name, kind, send):
+    "Measure `name` in this process, which hasn't begun with CUDA, and send what was found"
+    try:
+        send.send(measure_case(name, kind, time.perf_counter() + 4))
+    except Exception as e:
+        traceback.print_exc(limit=-2)
+        send.send((dict(kind=kind, error=f'{type(e).__name__}: {e}'[:300]), None))
+
+
+def run_case(item):
+    "The same in a process of its own: what one case leaves behind would move the blocks of the next"
+    kind, name = item
+    receive, send = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=answer_case, args=(name, kind, send))
+    process.start()
+    send.close()
+    try:
+        found = receive.recv()
+    except EOFError:
+        found = dict(kind=kind, error=f'its process ended with {process.exitcode}'), None
+    process.join()
+    return name, found
+
+
+def measure_cases(predicted, only, minutes, jobs=1):
     rows, histories, begun = {}, {}, time.perf_counter()
+    for library in {*gpu_cases.NEEDS.values()} - {''}:
+        if importlib.util.find_spec(library):
+            importlib.import_module(library)  # once, for all that are forked
     todo = [(kind, name) for kind, name in gpu_cases.list_cases() if only in name]
-    for kind, name in todo:
-        said = predicted.get(name, {})
-        if time.perf_counter() - begun > 60 * minutes:
-            rows[name] = dict(kind=kind, error='left out: no time')
-            continue
-        try:
-            row, history = measure_case(name, kind, time.perf_counter() + 4)
-        except Exception as e:
-            rows[name] = dict(kind=kind, error=f'{type(e).__name__}: {e}'[:300])
-            traceback.print_exc(limit=-2)
-            continue
-        rows[name] = row
-        off = {k: row[k] - said[k] for k in ('allocated', 'reserved') if k in said}
-        if any(off.values()) or not off:
-            histories[name] = history
-        print(f'{name:45} {format_size(row["allocated"]):>9} {off.get("allocated", "?"):>12} {off.get("reserved", "?"):>12}', flush=True)
+
+    def run(item):
+        late = time.perf_counter() - begun > 60 * minutes
+        return (item[1], (dict(kind=item[0], error='left out: no time'), None)) if late else run_case(item)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for name, (row, history) in pool.map(run, todo):
+            rows[name], said = row, predicted.get(name, {})
+            off = {k: row[k] - said[k] for k in ('allocated', 'reserved') if k in said and k in row}
+            if history and (any(off.values()) or not off):
+                histories[name] = history
+            size = format_size(row['allocated']) if 'allocated' in row else row['error']
+            print(
+                f'{name:45} {size:>9} {off.get("allocated", "?"):>12} {off.get("reserved", "?"):>12}',
+                flush=True,
+            )
     return rows, histories
 
 
@@ -216,6 +261,7 @@ def check_allocator(card, expandable):
             # what the fraction comes to, in the driver's own rounding
             capacity = int(torch.cuda.mem_get_info()[1] * (capacity / torch.cuda.mem_get_info()[1]))
         told = reserve(trace, replace(find_device(card), expandable=expandable), capacity).timeline.tolist()
+        torch.cuda.memory._record_memory_history('all', context=None, max_entries=20_000, clear_history=True)
         try:
             true = follow_requests(trace)
         except torch.OutOfMemoryError:
@@ -231,6 +277,9 @@ def check_allocator(card, expandable):
             first_difference=None if at is None else [at, told[at], list(true[at])],
             peak=[max(r for _, r in told), max(r for _, r in true)],
         )
+        history = torch.cuda.memory._snapshot()['device_traces'][0]
+        torch.cuda.memory._record_memory_history(None)
+        found[name]['history'] = [(e['action'], e['addr'], e['size']) for e in history][:4000]
     return found
 
 
@@ -240,7 +289,7 @@ def check_context():
 
     def note(what):
         torch.cuda.synchronize()
-        found[what] = besides()
+        found[what] = [besides(), *ask_driver('memory.used,memory.reserved,memory.free')]
 
     torch.cuda.init()
     note('CUDA begun')
@@ -302,14 +351,38 @@ FORMS = {
 def measure_convolution(layer, batch, form):
     before, after, kernel, stride, groups, pixels = layer
     dtype, torch.backends.cudnn.allow_tf32, order = FORMS[form]
-    x = torch.randn(batch, before, pixels, pixels, device='cuda', dtype=dtype).to(memory_format=order).requires_grad_()
-    weight = torch.randn(after, before // groups, kernel, kernel, device='cuda', dtype=dtype).to(memory_format=order)
+    x = (
+        torch.randn(batch, before, pixels, pixels, device='cuda', dtype=dtype)
+        .to(memory_format=order)
+        .requires_grad_()
+    )
+    weight = torch.randn(after, before // groups, kernel, kernel, device='cuda', dtype=dtype).to(
+        memory_format=order
+    )
     weight.requires_grad_()
     pad = kernel // 2 if stride < kernel else 0
     gone, _, y = temporaries_of(lambda: F.conv2d(x, weight, None, stride, pad, 1, groups))
     gradient = torch.ones_like(y)
     back, kept, _ = temporaries_of(lambda: torch.autograd.grad(y, (x, weight), gradient))
-    return dict(forward=gone, backward=back, gradients=kept, input=x.nbytes, weight=weight.nbytes, output=y.nbytes)
+    return dict(
+        forward=gone, backward=back, gradients=kept, input=x.nbytes, weight=weight.nbytes, output=y.nbytes
+    )
+
+
+def random_layers(count, seed=0):
+    "Convolutions as networks have them: channels, kernel, stride, groups, pixels; and a batch"
+    draw = random.Random(seed)
+    for _ in range(count):
+        before, after = (
+            draw.choice((3, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024))
+            for _ in range(2)
+        )
+        kernel, stride = draw.choice((1, 1, 3, 3, 3, 5, 7)), draw.choice((1, 1, 1, 2))
+        groups = before if draw.random() < 0.12 else 1
+        pixels = draw.choice((7, 8, 14, 16, 22, 28, 32, 43, 56, 64, 86, 112, 128, 224))
+        batch = draw.choice((1, 2, 4, 8, 16, 32, 48, 64, 128, 200))
+        if batch * pixels**2 * max(before, after) < 2**29:
+            yield (before, before if groups > 1 else after, kernel, stride, groups, pixels), batch
 
 
 def measure_workspaces(seconds=60):
@@ -323,18 +396,79 @@ def measure_workspaces(seconds=60):
             run = (lambda: a @ b) if kind == 'product' else (lambda: F.linear(a, b, b[0]))
             gone, kept, out = temporaries_of(run)
             found['cublas'][f'{kind} {what}'] = dict(freed=gone, kept=kept, result=out.nbytes)
-    for layer in LAYERS:
-        for batch in (4, 32, 128):
-            for form in FORMS:
-                if time.perf_counter() - begun > seconds:
-                    return found
-                try:
-                    row = measure_convolution(layer, batch, form)
-                except Exception as e:
-                    row = dict(error=f'{type(e).__name__}: {e}'[:200])
-                found['cudnn'].append(dict(layer=layer, batch=batch, form=form, **row))
-                torch.cuda.empty_cache()
+    named = [(layer, batch) for layer in LAYERS for batch in (4, 32, 128)]
+    for layer, batch in [*named, *random_layers(500)]:
+        for form in FORMS:
+            if time.perf_counter() - begun > seconds:
+                return found
+            try:
+                row = measure_convolution(layer, batch, form)
+            except Exception as e:
+                row = dict(error=f'{type(e).__name__}: {e}'[:200])
+            found['cudnn'].append(dict(layer=layer, batch=batch, form=form, **row))
+            torch.cuda.empty_cache()
     return found
+
+
+def measure_recurrent():
+    "What cuDNN keeps of a recurrent net for its backward pass, and takes in it"
+    rows = []
+    for kind in 'LSTM', 'GRU', 'RNN':
+        for layers, both in (1, False), (2, False), (3, False), (1, True), (2, True):
+            for tokens, batch, wide, hidden in (
+                (128, 32, 512, 512),
+                (50, 16, 256, 320),
+                (200, 8, 80, 512),
+                (64, 64, 128, 1024),
+            ):
+                for dtype in torch.float32, torch.bfloat16:
+                    for dropout in (0.0, 0.2) if layers == 2 else (0.0,):
+                        net = getattr(torch.nn, kind)(
+                            wide, hidden, layers, bidirectional=both, dropout=dropout
+                        )
+                        net = net.to('cuda', dtype)
+                        x = gpu_cases.draw(tokens, batch, wide, dtype=dtype)
+                        gone, kept, (y, _) = temporaries_of(lambda: net(x))
+                        back, left, _ = temporaries_of(lambda: y.sum().backward())
+                        asked = dict(
+                            kind=kind,
+                            layers=layers,
+                            both=both,
+                            tokens=tokens,
+                            batch=batch,
+                            wide=wide,
+                            hidden=hidden,
+                        )
+                        rows.append(
+                            asked
+                            | dict(
+                                dtype=str(dtype), dropout=dropout, gone=gone, kept=kept, back=back, left=left
+                            )
+                        )
+                        del net, x, y
+                        clear()
+    return rows
+
+
+def measure_sums():
+    "What sums, means, largest values and norms take besides their results"
+    rows = []
+    for dtype in torch.float32, torch.bfloat16:
+        for shape, dims in (
+            ((8192, 4096), 0), ((8192, 768), 0), ((4096, 3072), 0), ((32768, 1024), 0), ((8192, 50304), 0), ((512, 4096), 0),
+            ((8192, 4096), 1), ((64, 1_000_000), 1), ((100_000_000,), 0), ((1_000_000,), 0), ((32, 256, 56, 56), (0, 2, 3)),
+            ((16, 64, 128, 128), (0, 2, 3)), ((2048, 2048, 16), (0, 1)), ((128, 100_000), 0), ((300, 70), 0), ((1024, 1000), 0),
+        ):  # fmt: skip
+            x = torch.randn(shape, device='cuda', dtype=dtype)
+            for name, run in dict(
+                sum=lambda: x.sum(dims),
+                mean=lambda: x.mean(dims),
+                amax=lambda: x.amax(dims),
+                norm=lambda: torch.linalg.vector_norm(x, dim=dims),
+            ).items():
+                gone, kept, _ = temporaries_of(run)
+                rows.append(dict(dtype=str(dtype), shape=shape, dims=dims, name=name, gone=gone, kept=kept))
+    return rows
 
 
 def check_attention():
@@ -345,7 +479,12 @@ def check_attention():
             (8, 8, 256, 256, 64), (8, 8, 256, 256, 128), (8, 8, 256, 256, 80), (8, 8, 256, 256, 36), (8, 8, 256, 256, 256),
             (8, 8, 256, 256, 320), (8, 2, 256, 256, 64), (8, 8, 1, 256, 64), (8, 8, 128, 256, 64), (8, 8, 333, 333, 72),
         ):  # fmt: skip
-            for causal, masked, dropout in (False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (True, False, 0.1):
+            for causal, masked, dropout in (
+                (False, False, 0.0),
+                (True, False, 0.0),
+                (False, True, 0.0),
+                (True, False, 0.1),
+            ):
                 q = gpu_cases.draw(2, heads, tokens, size, dtype=dtype)
                 k, v = (gpu_cases.draw(2, kv_heads, keys, size, dtype=dtype) for _ in range(2))
                 mask = torch.ones(tokens, keys, dtype=torch.bool, device='cuda') if masked else None
@@ -355,7 +494,9 @@ def check_attention():
                 except Exception as e:
                     true = f'{type(e).__name__}: {e}'[:100]
                 told = attention_backend(q, k, v, mask, causal, gqa)
-                asked = dict(dtype=str(dtype), heads=heads, kv_heads=kv_heads, tokens=tokens, keys=keys, size=size)
+                asked = dict(
+                    dtype=str(dtype), heads=heads, kv_heads=kv_heads, tokens=tokens, keys=keys, size=size
+                )
                 rows.append(asked | dict(causal=causal, masked=masked, dropout=dropout, told=told, true=true))
     return rows
 
@@ -378,7 +519,11 @@ def seconds_of(run, rounds=5, calls=10):
 def measure_rates():
     clear()
     found, n = {}, 8192
-    for what, dtype, tf32 in ('bf16', torch.bfloat16, False), ('tf32', torch.float32, True), ('fp32', torch.float32, False):
+    for what, dtype, tf32 in (
+        ('bf16', torch.bfloat16, False),
+        ('tf32', torch.float32, True),
+        ('fp32', torch.float32, False),
+    ):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         a, b = (torch.randn(n, n, device='cuda', dtype=dtype) for _ in range(2))
         found[f'{what}_flops'] = 2 * n**3 / seconds_of(lambda: a @ b)
@@ -388,23 +533,34 @@ def measure_rates():
     found['bandwidth'] = 2 * x.nbytes / seconds_of(lambda: y.copy_(x))
     small = torch.zeros(16, device='cuda')
     found['launch_seconds'] = seconds_of(lambda: small.add_(1), calls=2000)
-    host, pinned = torch.empty(256 * MIB, dtype=torch.uint8), torch.empty(256 * MIB, dtype=torch.uint8, pin_memory=True)
+    host, pinned = (
+        torch.empty(256 * MIB, dtype=torch.uint8),
+        torch.empty(256 * MIB, dtype=torch.uint8, pin_memory=True),
+    )
     found['from_ordinary'] = host.nbytes / seconds_of(lambda: x[: host.nbytes].copy_(host), calls=2)
-    found['from_locked'] = host.nbytes / seconds_of(lambda: x[: host.nbytes].copy_(pinned, non_blocking=True), calls=2)
+    found['from_locked'] = host.nbytes / seconds_of(
+        lambda: x[: host.nbytes].copy_(pinned, non_blocking=True), calls=2
+    )
     return found
+
+
+def ask_driver(what):
+    command = ['nvidia-smi', f'--query-gpu={what}', '--format=csv,noheader,nounits']
+    try:
+        run = subprocess.run(command, capture_output=True, text=True)
+    except OSError as e:
+        return [str(e)]
+    return run.stdout.strip().split(', ')
 
 
 def describe():
     p = torch.cuda.get_device_properties(0)
-    driver = subprocess.run(
-        ['nvidia-smi', '--query-gpu=driver_version,memory.total', '--format=csv,noheader'], capture_output=True, text=True
-    )
     return dict(
         title=p.name,
         memory=torch.cuda.mem_get_info()[1],
         capability=[p.major, p.minor],
         multiprocessors=p.multi_processor_count,
-        driver=driver.stdout.strip(),
+        driver=ask_driver('driver_version,memory.total'),
         cuda=torch.version.cuda,
         cudnn=torch.backends.cudnn.version(),
         **versions(),
@@ -415,37 +571,53 @@ def describe():
 # commands
 
 
-def in_own_process(part, card, **environment):
-    "What `part` says in a fresh process"
-    command = [sys.executable, __file__, part, '--card', card]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
-    lines = run.stdout.strip().splitlines()
-    return json.loads(lines[-1]) if run.returncode == 0 and lines else dict(error=run.stderr.strip()[-500:])
-
-
-def measure_all(card, predicted, args):
-    "All that the card is asked, part by part; one that fails is told, the others go on"
-    parts = dict(
-        context=lambda: in_own_process('context', card),
-        allocator=lambda: in_own_process('allocator', card),
-        allocator_expandable=lambda: in_own_process(
-            'expandable', card, PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'
-        ),
+def parts_of(args):
+    "What is asked of the card, by name"
+    return dict(
+        device=describe,
+        context=check_context,
+        allocator=lambda: check_allocator(args.card, False),
+        expandable=lambda: check_allocator(args.card, True),
         attention=check_attention,
         rates=measure_rates,
-        cases=lambda: measure_cases(predicted['cases'], args.only, args.minutes),
-        workspaces=measure_workspaces,
+        sums=measure_sums,
+        recurrent=measure_recurrent,
+        workspaces=lambda: measure_workspaces(args.seconds),
     )
-    found, histories = dict(card=card, device=describe()), {}
-    for name, part in parts.items():
+
+
+def in_own_process(part, args):
+    "What `part` says in a fresh process"
+    conf = {'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'} if part == 'expandable' else {}
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, 'answer.json')
+        command = [
+            sys.executable,
+            __file__,
+            part,
+            '--card',
+            args.card,
+            '--out',
+            answer,
+            '--seconds',
+            str(args.seconds),
+        ]
+        run = subprocess.run(command, capture_output=True, text=True, env=os.environ | conf)
+        if answer.exists():
+            return json.loads(answer.read_text())
+        return dict(error=f'ended with {run.returncode}: {run.stderr.strip()[-800:]}')
+
+
+def measure_all(predicted, args):
+    "All that the card is asked, part by part; one that fails is told, the others go on"
+    found, histories = dict(card=args.card), {}
+    wanted = [name for name in args.parts.split(',') if name] or [*parts_of(args), 'cases']
+    for name in wanted:
         started = time.perf_counter()
-        try:
-            found[name] = part()
-        except Exception as e:
-            found[name] = dict(error=f'{type(e).__name__}: {e}'[:500])
-            traceback.print_exc()
-        if name == 'cases' and isinstance(found[name], tuple):
-            found[name], histories = found[name]
+        if name == 'cases':
+            found[name], histories = measure_cases(predicted['cases'], args.only, args.minutes, args.at_once)
+        else:
+            found[name] = in_own_process(name, args)
         print(f'{name}: {time.perf_counter() - started:.0f} s', flush=True)
         if args.out:  # as it goes
             Path(args.out).write_text(json.dumps(found))
@@ -453,35 +625,44 @@ def measure_all(card, predicted, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = 'all predict measure context allocator expandable'.split()
-    parser.add_argument('part', nargs='?', default='all', choices=parts)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        'part', nargs='?', default='all', choices=['all', 'predict', 'measure', *parts_of(None)]
+    )
     parser.add_argument('--card', help='as memtrain names it; the one that is here by default')
     parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='processes that predict')
     parser.add_argument('--only', default='', help='cases with this in their names')
+    parser.add_argument(
+        '--parts', default='', help='of what is measured, separated by commas; all by default'
+    )
     parser.add_argument('--minutes', type=float, default=6, help='for the cases on the card')
+    parser.add_argument('--seconds', type=float, default=60, help='for the convolutions')
+    parser.add_argument(
+        '--at_once', type=int, default=1, help='cases at a time; their seconds then mean nothing'
+    )
     parser.add_argument('--out', help='a file for what was measured, as it goes')
     parser.add_argument('--histories', help='a file for the histories of cases that were missed')
     args = parser.parse_args()
-    if args.part in ('context', 'allocator', 'expandable'):
-        found = check_context() if args.part == 'context' else check_allocator(args.card, args.part == 'expandable')
-        print(json.dumps(found))
+    if args.part in parts_of(None):
+        Path(args.out).write_text(json.dumps(parts_of(args)[args.part]()))
         return
     if args.part != 'predict' and not torch.cuda.is_available():
         sys.exit('gpu_check.py: there is no CUDA GPU here; predict needs none')
-    card = args.card or find_device(torch.cuda.get_device_name(0)).name
+    args.card = args.card or find_device(ask_driver('name')[0]).name
     folder = Path(results_dir()) / 'cards'
-    said = f'{card}_predicted'
+    said = f'{args.card}_predicted'
     if args.part != 'measure' or not (folder / f'{said}.json').exists():
-        command = f'python benchmarks/gpu_check.py predict --card {card}'
-        save_result(said, predict_all(card, args.jobs, args.only), command, folder)
+        command = f'python benchmarks/gpu_check.py predict --card {args.card}'
+        save_result(said, predict_all(args.card, args.jobs, args.only), command, folder)
     if args.part == 'predict':
         return
-    found, histories = measure_all(card, load_result(said, folder).values, args)
+    found, histories = measure_all(load_result(said, folder).values, args)
     if args.histories:
         with gzip.open(args.histories, 'wt') as f:
             json.dump(histories, f)
-    save_result(card, found, 'python benchmarks/gpu_check.py', folder)
+    save_result(args.card, found, 'python benchmarks/gpu_check.py', folder)
 
 
 if __name__ == '__main__':
