@@ -23,7 +23,7 @@ documentation wants to know of your card."""
 
 from __future__ import annotations
 
-import argparse, contextlib, gc, gzip, importlib, importlib.util, json, multiprocessing, os, platform, random, statistics, subprocess, sys, tempfile, time, traceback
+import argparse, contextlib, gc, gzip, json, os, platform, random, statistics, subprocess, sys, tempfile, time, traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,6 @@ from memtrain.script import simulate_script
 STEPS = 4  # of a case: the allocator's state repeats after two or three
 TIMED_STEPS = 8  # steps more, whose median is taken
 CASES = Path(gpu_cases.__file__)
-FORK = multiprocessing.get_context('fork')
 # asks the driver how many cards there are without beginning with CUDA, which no fork survives
 os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] = '1'
 
@@ -186,42 +185,28 @@ def measure_case(name, kind, deadline):
     return row, compact(history)
 
 
-def answer_case(name, kind, send):
-    "Measure `name` in this process, which hasn't begun with CUDA, and send what was found"
+def answer_case(name):
+    "What `name` takes, in this process"
+    kind = dict(map(reversed, gpu_cases.list_cases()))[name]
     try:
-        send.send(measure_case(name, kind, time.perf_counter() + 4))
+        return measure_case(name, kind, time.perf_counter() + 4)
     except Exception as e:
         traceback.print_exc(limit=-2)
-        send.send((dict(kind=kind, error=f'{type(e).__name__}: {e}'[:300]), None))
+        return dict(kind=kind, error=f'{type(e).__name__}: {e}'[:300]), None
 
 
-def run_case(item):
-    "The same in a process of its own: what one case leaves behind would move the blocks of the next"
-    kind, name = item
-    receive, send = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=answer_case, args=(name, kind, send))
-    process.start()
-    send.close()
-    try:
-        found = receive.recv()
-    except EOFError:
-        found = dict(kind=kind, error=f'its process ended with {process.exitcode}'), None
-    process.join()
-    return name, found
-
-
-def measure_cases(predicted, only, minutes, jobs=1):
+def measure_cases(predicted, args):
     rows, histories, begun = {}, {}, time.perf_counter()
-    for library in {*gpu_cases.NEEDS.values()} - {''}:
-        if importlib.util.find_spec(library):
-            importlib.import_module(library)  # once, for all that are forked
-    todo = [(kind, name) for kind, name in gpu_cases.list_cases() if only in name]
+    todo = [(kind, name) for kind, name in gpu_cases.list_cases() if args.only in name]
 
-    def run(item):
-        late = time.perf_counter() - begun > 60 * minutes
-        return (item[1], (dict(kind=item[0], error='left out: no time'), None)) if late else run_case(item)
+    def run(item):  # in a process of its own: what one case leaves behind would move the blocks of the next
+        kind, name = item
+        if time.perf_counter() - begun > 60 * args.minutes:
+            return name, (dict(kind=kind, error='left out: no time'), None)
+        found = in_own_process('case', args, name)
+        return name, (dict(kind=kind, **found), None) if isinstance(found, dict) else found
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(args.at_once) as pool:
         for name, (row, history) in pool.map(run, todo):
             rows[name], said = row, predicted.get(name, {})
             off = {k: row[k] - said[k] for k in ('allocated', 'reserved') if k in said and k in row}
@@ -583,25 +568,17 @@ def parts_of(args):
         sums=measure_sums,
         recurrent=measure_recurrent,
         workspaces=lambda: measure_workspaces(args.seconds),
+        case=lambda: answer_case(args.only),
     )
 
 
-def in_own_process(part, args):
+def in_own_process(part, args, only=''):
     "What `part` says in a fresh process"
     conf = {'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'} if part == 'expandable' else {}
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, 'answer.json')
-        command = [
-            sys.executable,
-            __file__,
-            part,
-            '--card',
-            args.card,
-            '--out',
-            answer,
-            '--seconds',
-            str(args.seconds),
-        ]
+        command = [sys.executable, __file__, part, '--card', args.card, '--out', answer, '--only', only]
+        command += ['--seconds', str(args.seconds)]
         run = subprocess.run(command, capture_output=True, text=True, env=os.environ | conf)
         if answer.exists():
             return json.loads(answer.read_text())
@@ -611,11 +588,14 @@ def in_own_process(part, args):
 def measure_all(predicted, args):
     "All that the card is asked, part by part; one that fails is told, the others go on"
     found, histories = dict(card=args.card), {}
-    wanted = [name for name in args.parts.split(',') if name] or [*parts_of(args), 'cases']
+    wanted = [name for name in args.parts.split(',') if name] or [
+        *(name for name in parts_of(args) if name != 'case'),
+        'cases',
+    ]
     for name in wanted:
         started = time.perf_counter()
         if name == 'cases':
-            found[name], histories = measure_cases(predicted['cases'], args.only, args.minutes, args.at_once)
+            found[name], histories = measure_cases(predicted['cases'], args)
         else:
             found[name] = in_own_process(name, args)
         print(f'{name}: {time.perf_counter() - started:.0f} s', flush=True)

@@ -7,7 +7,7 @@ __all__ = ['Reserved', 'Replay', 'reserve']
 
 # %% ../nbs/memory/05_allocator.ipynb #16fe9b0b
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class _Heap:
 
     def __init__(self, round_size=512, capacity=None):
         self.round_size, self.capacity = round_size, capacity
-        self.allocated = self.reserved = self.releases = self.top = 0
+        self.allocated = self.reserved = self.releases = 0
         self.free = [], []  # of each pool: (size, address, piece), sorted
 
     def put(self, p):
@@ -98,28 +98,56 @@ class _Heap:
         return True
 
 # %% ../nbs/memory/05_allocator.ipynb #72cf2a17
+# Addresses are handed out downwards, a region at a time. Nothing documents it: an H100's driver (580) does so.
+_REGION = 32 * MIB
+
+
 class _Segments(_Heap):
     "A heap in segments of fixed size"
 
     least_rest = 512, MIB + 512  # bytes from which a rest is split off
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.bottom = 0  # the lowest address so far
+        self.gaps = []  # (address, bytes) between segments, sorted
+
     def fit(self, pool, size):
-        "The best free piece, taken off the list; None if all are too small"
+        "The best free piece, of several the one that lies lowest, taken off the list; None if all are too small"
         i = bisect_left(self.free[pool], (size,))
         return self.free[pool].pop(i)[2] if i < len(self.free[pool]) else None
 
     def grow(self, pool, size):
         "A new segment with at least `size` bytes, in one piece; None if the device hasn't got it"
         n = _PAGE[pool] if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
-        if not self.take(n):
-            return None
-        self.top += n
-        return _Piece(self.top - n, n, pool)
+        return _Piece(self.place(n), n, pool) if self.take(n) else None
+
+    def place(self, n):
+        "The address of a new segment of `n` bytes: the lowest gap with room, else whole regions below all others"
+        at = next((at for at, size in self.gaps if size >= n), None)
+        if at is None:
+            whole = -(-n // _REGION) * _REGION
+            at = self.bottom = self.bottom - whole
+            self.gaps.insert(0, (at, whole))
+        i = bisect_left(self.gaps, (at,))
+        size = self.gaps.pop(i)[1]
+        if size > n:
+            self.gaps.insert(i, (at + n, size - n))
+        return at
 
     def give_back(self, p):
         "Give back the segment of the free piece `p` if nothing in it is used"
         if p.prev is None and p.next is None:
-            self.reserved -= self.pop(p).size
+            self.pop(p)
+            self.reserved -= p.size
+            i = bisect_left(self.gaps, (p.at,))
+            at, end = p.at, p.at + p.size
+            if i < len(self.gaps) and self.gaps[i][0] == end:
+                end += self.gaps.pop(i)[1]
+            if i and sum(self.gaps[i - 1]) == at:
+                at = self.gaps.pop(i - 1)[0]
+                i -= 1
+            self.gaps.insert(i, (at, end - at))
 
 # %% ../nbs/memory/05_allocator.ipynb #90189a9e
 class _Expandable(_Heap):
@@ -310,8 +338,13 @@ def reserve(
         total = trace.timeline.sum(1)
         at = next((int(i) for i in np.flatnonzero(total > capacity)), None) if capacity is not None else None
         return Reserved(profile, np.stack([total, total], 1)[:at], failed_at=at, failed_op=starts.get(at, ''))
-    replay = Replay(profile, capacity, _workspaces(trace.blocks, profile))
-    served = replay.advance(trace.blocks, trace.events)
+    # the trace may be of another card, and cuBLAS takes as much as this one's
+    blocks = [
+        replace(b, size=profile.workspace) if b.op == WORKSPACE and profile.workspace else b
+        for b in trace.blocks
+    ]
+    replay = Replay(profile, capacity, _workspaces(blocks, profile))
+    served = replay.advance(blocks, trace.events)
     line, at = np.array(replay.line, dtype=np.int64).reshape(-1, 2), len(replay.line)
     failed = {} if served else dict(failed_at=at, failed_op=starts.get(at, ''))
     return Reserved(profile, line, tuple(replay.releases), **failed)

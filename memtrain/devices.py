@@ -34,11 +34,18 @@ class Device:
     expandable: bool = False  # expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF
     # CUDA's compute capability; None where it isn't one, or unknown
     capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None  # None where that isn't known
     fp32: float | None = None  # operations/s by the maker's data sheet; None where there is none
     bf16: float | None = None  # operations/s of matrix products, dense, with sums in fp32
     bandwidth: float | None = None  # bytes/s of its memory
     bus: float = PCIE  # bytes/s between its memory and RAM
     link: float | None = None  # bytes/s to another card, one way, where the maker's boards have NVLink
+
+    @property
+    def threads(self) -> int:
+        "Threads that one of its multiprocessors runs at a time"
+        # CUDA's programming guide, technical specifications per compute capability; AMD's run as many as an A100's
+        return {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}.get(self.capability, 2048)
 
     @property
     def capacity(self) -> int:
@@ -57,37 +64,37 @@ def cublas_workspace(
     return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (2 * 4096 + 8 * 16)
 
 # %% ../nbs/reference/72_devices.ipynb #abff3bbe
-# GiB that the driver reports; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus, of NVLink one
+# GiB that the driver reports; multiprocessors; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus, of NVLink one
 # way
 _CARDS = '''
-    card          GiB  capability   fp32   bf16  GB/s   bus  link
-    rtx3060     11.75         8.6   12.7   25.5   360    25     -
-    rtx3070       7.8         8.6   20.3   40.6   448    25     -
-    rtx3080      9.78         8.6   29.8   59.5   760    25     -
-    rtx3090     23.56         8.6   35.6     71   936    25     -
-    rtx4060      7.74         8.9   15.1   30.2   272  12.5     -
-    rtx4060ti    7.62         8.9   22.1   44.1   288  12.5     -
-    rtx4070     11.71         8.9   29.1   58.3   504    25     -
-    rtx4080      15.6         8.9   48.7   97.5   717    25     -
-    rtx4090     23.52         8.9   82.6  165.2  1008    25     -
-    t4          14.56         7.5    8.1    8.1   320  12.5     -
-    v100        15.77         7.0   15.7   15.7   900  12.5   150
-    v100-32gb   31.74         7.0   15.7   15.7   900  12.5   150
-    l4          22.03         8.9   30.3    121   300    25     -
-    l40s        44.40         8.9   91.6    362   864    25     -
-    a10          22.0         8.6   31.2    125   600    25     -
-    a10g         22.0         8.6     35     70   600    25     -
-    a40          44.4         8.6   37.4  149.7   696    25     -
-    a6000       47.40         8.6   38.7    155   768    25     -
-    a100-40gb   39.49         8.0   19.5    312  1555    25   300
-    a100        79.14         8.0   19.5    312  2039    25   300
-    rtx5080      15.5        12.0   56.3  112.6   960    50     -
-    rtx5090     31.36        12.0  104.8  209.5  1792    50     -
-    h100        79.10         9.0     67    989  3350    50   450
-    h100-pcie   79.10         9.0     51    756  2000    50     -
-    h200       139.72         9.0     67    989  4800    50   450
-    b200       178.35        10.0     75   2250  7700    50   900
-    mi300x     191.69           -  163.4   1307  5300    50     -
+    card          GiB  capability  SMs   fp32   bf16  GB/s   bus  link
+    rtx3060     11.75         8.6   28   12.7   25.5   360    25     -
+    rtx3070       7.8         8.6   46   20.3   40.6   448    25     -
+    rtx3080      9.78         8.6   68   29.8   59.5   760    25     -
+    rtx3090     23.56         8.6   82   35.6     71   936    25     -
+    rtx4060      7.74         8.9   24   15.1   30.2   272  12.5     -
+    rtx4060ti    7.62         8.9   34   22.1   44.1   288  12.5     -
+    rtx4070     11.71         8.9   46   29.1   58.3   504    25     -
+    rtx4080      15.6         8.9   76   48.7   97.5   717    25     -
+    rtx4090     23.52         8.9  128   82.6  165.2  1008    25     -
+    t4          14.56         7.5   40    8.1    8.1   320  12.5     -
+    v100        15.77         7.0   80   15.7   15.7   900  12.5   150
+    v100-32gb   31.74         7.0   80   15.7   15.7   900  12.5   150
+    l4          22.03         8.9   58   30.3    121   300    25     -
+    l40s        44.40         8.9  142   91.6    362   864    25     -
+    a10          22.0         8.6   72   31.2    125   600    25     -
+    a10g         22.0         8.6   80     35     70   600    25     -
+    a40          44.4         8.6   84   37.4  149.7   696    25     -
+    a6000       47.40         8.6   84   38.7    155   768    25     -
+    a100-40gb   39.49         8.0  108   19.5    312  1555    25   300
+    a100        79.14         8.0  108   19.5    312  2039    25   300
+    rtx5080      15.5        12.0   84   56.3  112.6   960    50     -
+    rtx5090     31.36        12.0  170  104.8  209.5  1792    50     -
+    h100        79.10         9.0  132     67    989  3350    50   450
+    h100-pcie   79.10         9.0  114     51    756  2000    50     -
+    h200       139.72         9.0  132     67    989  4800    50   450
+    b200       178.35        10.0  148     75   2250  7700    50   900
+    mi300x     191.69           -  304  163.4   1307  5300    50     -
 '''
 
 
@@ -98,7 +105,7 @@ def _kind(major):
 
 
 def _read_card(line):
-    name, gib, capability, *rates = line.split()
+    name, gib, capability, multiprocessors, *rates = line.split()
     fp32, bf16, bandwidth, bus, link = (None if n == '-' else float(n) for n in rates)
     major, minor = (None, None) if capability == '-' else map(int, capability.split('.'))
     return Device(
@@ -106,6 +113,7 @@ def _read_card(line):
         int(float(gib) * GIB),
         **_kind(major),
         capability=None if major is None else (major, minor),
+        multiprocessors=int(multiprocessors),
         fp32=fp32 * 1e12,
         bf16=bf16 * 1e12,
         bandwidth=bandwidth * 1e9,

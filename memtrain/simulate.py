@@ -42,7 +42,16 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .allocator import Replay
 from .core import MemtrainError, check_whole, format_size, local_part
-from .cuda import CUBLAS, CUDA_TEMPORARIES, ON_HOST, WORKSPACE, cuda_rules, on_cuda
+from memtrain.cuda import (
+    CUBLAS,
+    CUDA_TEMPORARIES,
+    LT_WORKSPACE,
+    ON_HOST,
+    WORKSPACE,
+    card_temporaries,
+    cuda_rules,
+    on_cuda,
+)
 from .devices import DEVICES, Device, find_device
 from memtrain.measure import (
     LOSS_OPS,
@@ -265,7 +274,9 @@ def kernels_of(
     if not isinstance(device, (str, Device)):
         return device
     card = find_device('a100' if device == 'cuda' else device)
-    return replace(_CUDA, card=card) if card.caching else _CPU
+    if not card.caching:
+        return _CPU
+    return replace(_CUDA, card=card, temporaries=_CUDA.temporaries | card_temporaries(card))
 
 # %% ../nbs/memory/04_simulate.ipynb #063ae9c9
 # operations with which autograd's engine sums gradients (torch/csrc/autograd/functions/accumulate_grad.h,
@@ -813,21 +824,27 @@ class Tracer(TorchDispatchMode):
             for t in filter(torch.is_tensor, args):
                 self.resized(t.untyped_storage(), op, category)
         rule = self.kernels.temporaries.get(op)
-        sizes = [self.kernels.round_size(n) for n in rule(func, args, kwargs, out) if n] if rule else []
-        for i, n in enumerate(sizes):
-            self.alloc(('temporary', i), n, op, category)
-        for i in range(len(sizes)):
-            self.free(('temporary', i))
-        # cuBLAS keeps a workspace for each thread, from its first product on
+        sizes = rule(func, args, kwargs, out) if rule else ()
+        for together in sizes if sizes and isinstance(sizes[0], list) else [sizes]:
+            taken = [self.kernels.round_size(n) for n in together if n]
+            for i, n in enumerate(taken):
+                self.alloc(('temporary', i), n, op, category)
+            for i in range(len(taken)):
+                self.free(('temporary', i))
+        if self.script and op in CUBLAS and any(map(on_cuda, _fakes(args))):
+            self.keep_workspaces(op, args)
+
+    def keep_workspaces(self, op: str, args: tuple):
+        """cuBLAS keeps a workspace for each thread, from its first product on; cuBLASLt, which adds a bias to
+        it, another one"""
         backward = torch._C._current_graph_task_id() != -1
-        if (
-            self.script
-            and op in CUBLAS
-            and backward not in self.workspaces
-            and any(map(on_cuda, _fakes(args)))
-        ):
-            self.workspaces.add(backward)
-            self.alloc(('workspace', backward), self.kernels.card.workspace, WORKSPACE, 'temporaries')
+        kinds = [(WORKSPACE, self.kernels.card.workspace)]
+        if LT_WORKSPACE and op in ('aten::addmm', 'aten::_addmm_activation') and args[0].ndim == 1:
+            kinds.append(('cublaslt::workspace', LT_WORKSPACE))
+        for name, size in kinds:
+            if (name, backward) not in self.workspaces:
+                self.workspaces.add((name, backward))
+                self.alloc((name, backward), size, name, 'temporaries')
 
 # %% ../nbs/memory/04_simulate.ipynb #d7a9c2c7
 class _Fake(FakeTensorMode):
@@ -1079,7 +1096,7 @@ def finish(
     tracer.held.clear()  # what goes from now on doesn't count
     trace = tracer.builder.finish(device=tracer.kernels.name, notes=tuple(dict.fromkeys(tracer.notes)))
     for b in trace.blocks:
-        if b.op == WORKSPACE:
+        if b.op in (WORKSPACE, 'cublaslt::workspace'):
             b.category = 'temporaries'  # though the forward pass leaves one
     return trace
 
