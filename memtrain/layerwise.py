@@ -372,6 +372,8 @@ def plan_block(
             'memory_limit',
             format_size(limit),
         )
+    # whole groups of rows: the last bits of a product depend on how many rows it has, and so would the traces
+    n -= n % rows
     n = n if prompts is None else min(n, prompts)
     return n, fixed + inside + n * prompt
 

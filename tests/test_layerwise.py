@@ -144,7 +144,8 @@ def test_blocks_and_what_is_kept_are_as_asked():
         ids = torch.randint(64, (40, 16))
         few = _small(model)
         n, most = plan_block(model, 16, few, 4)
-        test_eq((n, most), (6, few))
+        # six would fit: blocks are whole groups
+        test_eq((n, most), (4, few - 2 * 2 * 16 * 32 * 4))
         assert plan_block(model, 16, 64 * MIB, 4)[0] > 40
         one = collect_model(model, [ids], d / 'one', batch_size=4)
         read, model.read_bytes = model.read_bytes, 0
