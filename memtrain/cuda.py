@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['STAND_IN', 'CUDA_TEMPORARIES', 'ON_HOST', 'WORKSPACE', 'LT_WORKSPACE', 'CUBLAS', 'on_cuda',
-           'CudaScript', 'autocast_lists', 'attention_backend', 'card_temporaries', 'cuda_rules']
+           'stand_in_for', 'CudaScript', 'autocast_lists', 'attention_backend', 'card_temporaries',
+           'cuda_rules']
 
 # %% ../nbs/memory/06_cuda.ipynb #15501f74
 # What is CUDA's in a simulated step: what a script is told of a card (`_answers`), which names of torch mean
@@ -18,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import torch
@@ -59,7 +61,9 @@ _TYPES = {
 }
 
 
-def _place(device):
+def stand_in_for(
+    device: Any,  # or its name, or anything else, which is given back
+) -> Any:
     "What stands for `device`, if it is one of CUDA"
     named = isinstance(device, str) and _NAMED.fullmatch(device)
     return STAND_IN if named or isinstance(device, torch.device) and device.type == 'cuda' else device
@@ -108,8 +112,8 @@ class CudaScript(TorchFunctionMode):
 
     def _placed(self, func, args, kwargs):
         "Arguments with the stand-in for every device of CUDA; a number as a device is one of CUDA"
-        args = tuple(map(_place, args))
-        kwargs = {k: _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
+        args = tuple(map(stand_in_for, args))
+        kwargs = {k: stand_in_for(v) for k, v in kwargs.items() if k != 'pin_memory'}
         if type(kwargs.get('device')) is int:
             kwargs['device'] = STAND_IN
         unplaced = self.everything and not self.stepping and kwargs.get('device') is None
@@ -169,7 +173,7 @@ class _Generator(torch.Generator):
         return super().__new__(cls)
 
     def __init__(self, device='cpu'):
-        self.place = _CUDA if _place(device) == STAND_IN else torch.device('cpu')
+        self.place = _CUDA if stand_in_for(device) == STAND_IN else torch.device('cpu')
 
     device = property(lambda self: self.place)
 
@@ -216,7 +220,7 @@ def _answers(mode, card):
         return found
 
     def load(*args, map_location=None, read=torch.load, **kwargs):
-        if _place(map_location) != STAND_IN:
+        if stand_in_for(map_location) != STAND_IN:
             return read(*args, map_location=map_location, **kwargs)
         return tree_map_only(torch.Tensor, torch.Tensor.cuda, read(*args, map_location='cpu', **kwargs))
 
@@ -389,11 +393,14 @@ def attention_backend(
     sizes = {width, v.shape[-1]}
     cudnn = _CUDNN_FIRST and capability[0] in (9, 10) and half and k.shape[-2] > 1
     cudnn = cudnn and all(n % 8 == 0 for n in sizes) and (max(sizes) <= 128 or sizes == {256})
+    cudnn = cudnn and (mask is None or mask.stride(-1) == 1)
     if cudnn and (same_heads or gqa) and torch.backends.cuda.cudnn_sdp_enabled():
         return 'cudnn'
     step = 8 if half else 4  # numbers that are loaded at once
     efficient = same_heads and (half or q.dtype == torch.float32) and not (causal and mask is not None)
     efficient = efficient and width % step == v.shape[-1] % step == 0
+    # a bias for each head that lies beside those of the others, as T5's, isn't read by rows
+    efficient = efficient and (mask is None or mask.stride(-1) == 1)
     if flash and torch.backends.cuda.flash_sdp_enabled():
         return 'flash'
     return 'efficient' if efficient and torch.backends.cuda.mem_efficient_sdp_enabled() else 'math'
@@ -464,9 +471,11 @@ def _flash_backward(func, args, kwargs, out):
 
 
 def _cudnn_backward(func, args, kwargs, out):
-    "In one piece a sum for each row and the gradient of q in fp32 (as an H100's cuDNN 9.19 has it)"
-    b, h, t, d = args[1].shape
-    return [4 * b * h * t * (d + 1) + 256]
+    """In one piece a sum for each row, the gradient of q in fp32, and gradients of shared keys and values for each
+    head of queries (as an H100's cuDNN 9.19 has it)"""
+    (b, h, t, d), keys, values = args[1].shape, *args[2:4]
+    shared = 0 if keys.shape[1] == h else (keys.nbytes + values.nbytes) // keys.shape[1] * h
+    return [4 * b * h * t * (d + 1) + shared + 256]
 
 
 def _efficient_backward(func, args, kwargs, out):
@@ -760,7 +769,7 @@ def _names(mode):
         return _CUDA if found == STAND_IN and not mode.inside else found
 
     def place(self, device):  # `with torch.device('cuda')`, and set_default_device
-        context(self, _place(device))
+        context(self, stand_in_for(device))
 
     yield autocast, '__init__', begin
     yield torch, 'is_autocast_enabled', of_cpu(enabled)

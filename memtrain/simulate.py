@@ -51,6 +51,7 @@ from memtrain.cuda import (
     card_temporaries,
     cuda_rules,
     on_cuda,
+    stand_in_for,
 )
 from .devices import DEVICES, Device, find_device
 from memtrain.measure import (
@@ -764,6 +765,8 @@ class Tracer(TorchDispatchMode):
         if op.startswith(('prim::', 'profiler::')):
             self.enter_or_leave(op, args)
             return func(*args, **kwargs)
+        if self.script and kwargs.get('device'):  # of a factory that a function of torch's has called
+            kwargs = kwargs | dict(device=stand_in_for(kwargs['device']))
         # torch.inference_mode hands composite operations over whole; it is their parts that take memory
         if torch.is_inference_mode_enabled():
             with self:

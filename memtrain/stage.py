@@ -28,7 +28,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import MIB, MemtrainError
-from .cuda import STAND_IN, on_cuda
+from .cuda import STAND_IN, on_cuda, stand_in_for
 from .own_kernels import Absent, modules_of_kernels
 from .remedies import REMEDIES, UPDATING
 from .stand_ins import Idle, Shapes, changes_for, list_files, make_file, stand_for_web
@@ -413,6 +413,16 @@ def _bytes_asked(args, kwargs):
 _NO_KERNEL = {f'aten::{name}' for name in 'empty empty_strided empty_like new_empty detach'.split()}
 
 
+def _with_own_keys(args):
+    "Arguments of attention in which every head of queries has keys of its own: torch counts no others"
+    shapes = [a.shape if isinstance(a, torch.Tensor) and a.ndim == 4 else a for a in args]
+    heads = max((a[1] for a in shapes if isinstance(a, torch.Size)), default=0)
+    return [
+        torch.Size((a[0], heads, *a[2:])) if isinstance(a, torch.Size) and a[1] < heads else arg
+        for a, arg in zip(shapes, args)
+    ]
+
+
 class _Stage(Tracer):
     "The tracer of a script: tensors of the host stay real, the card's are fake"
 
@@ -449,6 +459,8 @@ class _Stage(Tracer):
         count = flop_registry.get(func._overloadpacket)
         # torch counts mm and addmm by their shapes alone: another dtype of the result isn't an argument there
         shapes = [a for a in args if not isinstance(a, torch.dtype)]
+        if 'attention' in func._schema.name:
+            shapes = _with_own_keys(shapes)
         flops = count(*shapes, **kwargs, out_val=out) if count else 0
         # the last of fused attention's are its statistics and its seed, which are wide
         small = bool(operands) and operands[0].itemsize <= 2
@@ -458,6 +470,8 @@ class _Stage(Tracer):
         kwargs, op = kwargs or {}, func._schema.name
         if op.startswith(('prim::', 'profiler::')) or any(map(is_traceable_wrapper_subclass_type, types)):
             return super().__torch_dispatch__(func, types, args, kwargs)
+        if kwargs.get('device'):  # of a factory that a function of torch's has called
+            kwargs = kwargs | dict(device=stand_in_for(kwargs['device']))
         leaves = tree_leaves((args, kwargs))
         fakes = [t for t in leaves if isinstance(t, FakeTensor)]
         if not fakes and not any(isinstance(a, torch.device) and a == STAND_IN for a in leaves):
@@ -747,7 +761,9 @@ class _Repeats:
         # the last one began with as much on the card as this one: with all gradients there, say; so it also
         # left as much
         now = self.tracer.now
-        if before and before[0] == now and before[1] is not None:
+        # hooks that pack what is saved, as a checkpoint's, count what each call saves
+        hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        if before and before[0] == now and before[1] is not None and not hooked:
             self.told('calls of the model that repeat themselves were simulated once')
             self.tracer.work.update(self.shares.get(key, {}))
             return tree_map_only(_Kept, _Kept.again, before[1])
@@ -813,6 +829,7 @@ class _Run:
         self.work = Counter()  # of the last step that was done
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
         self.optimizers, self.names = 0, {}
+        self.inside = False  # the backward pass that is under way has run optimizers
         self.backwards, self.clips, self.changed, self.flags = 0, 0, Counter(), {}
 
     def told(self, line):
@@ -824,16 +841,19 @@ class _Run:
         if UPDATING:
             return
         self.steps[id(optimizer)] += 1
-        if len(set(self.steps.values())) == 1:
+        # in a hook of the backward pass, as one optimizer for each weight does: its end is the step's
+        self.inside = torch._C._current_graph_task_id() != -1
+        if not self.inside and len(set(self.steps.values())) == 1:
             self.end_step()
 
     def went_backward(self, backward):
-        "`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's"
+        "`torch.autograd.backward`, which ends a step whose optimizers ran in it, or where there is none of torch's"
 
         def instead(*args, **kwargs):
             self.backwards += 1
             backward(*args, **kwargs)
-            if not self.optimizers:
+            if self.inside or not self.optimizers:
+                self.inside = False
                 self.end_step()
 
         return instead

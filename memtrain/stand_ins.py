@@ -667,6 +667,11 @@ def _flex_attention(told):
     return change
 
 
+def _untraced(module):
+    "It takes fake tensors for those of an export, and makes masks that it leaves out elsewhere"
+    module.is_fake_tensor = lambda x: False
+
+
 def changes_for(
     shapes: Shapes | None,  # of the data that stands in; None where none does
     told: Callable[[str], None],  # called with a line about what stands in
@@ -675,6 +680,7 @@ def changes_for(
     changes = {
         'transformers.models.auto.configuration_auto': _configure(told),
         'transformers.modeling_utils': _load_without_weights(told),
+        'transformers.utils.import_utils': _untraced,
         'safetensors.torch': _unsaved,
         'transformers.models.auto.tokenization_auto': _tokenizers(shapes, told),
         'transformers.tokenization_utils_base': _both(_tokenizers(shapes, told), _unwritten),
