@@ -376,6 +376,7 @@ def attention_backend(
     causal: bool = False,  # instead of a mask
     gqa: bool = False,  # several heads of queries may share one of keys and values
     capability: tuple[int, int] = (8, 0),  # of the card
+    dropout: float = 0.0,  # probability
 ) -> str:  # cudnn, flash, efficient or math
     "Which kernel a card since Ampere (compute capability 8) computes scaled dot product attention with"
     # aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: check_prefer_cudnn_attention, can_use_cudnn_attention,
@@ -393,7 +394,7 @@ def attention_backend(
     sizes = {width, v.shape[-1]}
     cudnn = _CUDNN_FIRST and capability[0] in (9, 10) and half and k.shape[-2] > 1
     cudnn = cudnn and all(n % 8 == 0 for n in sizes) and (max(sizes) <= 128 or sizes == {256})
-    cudnn = cudnn and (mask is None or mask.stride(-1) == 1)
+    cudnn = cudnn and (mask is None or mask.stride(-1) == 1) and not (dropout and q.shape[-2] == 1)
     if cudnn and (same_heads or gqa) and torch.backends.cuda.cudnn_sdp_enabled():
         return 'cudnn'
     step = 8 if half else 4  # numbers that are loaded at once
@@ -409,7 +410,7 @@ def attention_backend(
 def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False, card):
     "scaled_dot_product_attention, as CUDA dispatches it on `card`"
     width, capability = q.shape[-1], card.capability or (8, 0)
-    kind = attention_backend(q, k, v, attn_mask, is_causal, enable_gqa, capability)
+    kind = attention_backend(q, k, v, attn_mask, is_causal, enable_gqa, capability, dropout_p)
     if kind == 'math':
         return _ATEN._scaled_dot_product_attention_math(
             q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -765,8 +765,8 @@ class Tracer(TorchDispatchMode):
         if op.startswith(('prim::', 'profiler::')):
             self.enter_or_leave(op, args)
             return func(*args, **kwargs)
-        if self.script and kwargs.get('device'):  # of a factory that a function of torch's has called
-            kwargs = kwargs | dict(device=stand_in_for(kwargs['device']))
+        if self.script:
+            kwargs = self.place(op, kwargs)
         # torch.inference_mode hands composite operations over whole; it is their parts that take memory
         if torch.is_inference_mode_enabled():
             with self:
@@ -789,6 +789,13 @@ class Tracer(TorchDispatchMode):
         out = self.run(func, args, kwargs)
         self.watch(func, args, kwargs, out)
         return out
+
+    def place(self, op: str, kwargs: dict) -> dict:
+        """`kwargs` of a factory that a function of torch's has called, with the stand-in for CUDA; not those of
+        DTensor, which asks for shapes of whole tensors this way"""
+        if not kwargs.get('device') or op == 'aten::empty_strided':
+            return kwargs
+        return kwargs | dict(device=stand_in_for(kwargs['device']))
 
     def enter_or_leave(self, op: str, args: tuple):
         "`record_function`, which takes no memory, says where a `mark` begins and ends"

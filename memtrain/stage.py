@@ -28,7 +28,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .core import MIB, MemtrainError
-from .cuda import STAND_IN, on_cuda, stand_in_for
+from .cuda import STAND_IN, on_cuda
 from .own_kernels import Absent, modules_of_kernels
 from .remedies import REMEDIES, UPDATING
 from .stand_ins import Idle, Shapes, changes_for, list_files, make_file, stand_for_web
@@ -470,8 +470,7 @@ class _Stage(Tracer):
         kwargs, op = kwargs or {}, func._schema.name
         if op.startswith(('prim::', 'profiler::')) or any(map(is_traceable_wrapper_subclass_type, types)):
             return super().__torch_dispatch__(func, types, args, kwargs)
-        if kwargs.get('device'):  # of a factory that a function of torch's has called
-            kwargs = kwargs | dict(device=stand_in_for(kwargs['device']))
+        kwargs = self.place(op, kwargs)
         leaves = tree_leaves((args, kwargs))
         fakes = [t for t in leaves if isinstance(t, FakeTensor)]
         if not fakes and not any(isinstance(a, torch.device) and a == STAND_IN for a in leaves):
