@@ -688,7 +688,12 @@ for _name, _settings in {
         settings=dict(GQA, head_dim=64),
     ),
     'bert': dict(kind='BertForMaskedLM', config='BertConfig', inputs=text(), autocast=True),
-    't5': dict(kind='T5ForConditionalGeneration', config='T5Config', inputs=text(), settings=dict(decoder_start_token_id=0)),
+    't5': dict(
+        kind='T5ForConditionalGeneration',
+        config='T5Config',
+        inputs=text(),
+        settings=dict(decoder_start_token_id=0),
+    ),
     'vit': dict(
         kind='ViTForImageClassification', config='ViTConfig', inputs=named_pictures, batch=16, autocast=True
     ),

@@ -110,8 +110,7 @@ def list_blocks(blocks):
 
 def predict_one(shape, step, profile):
     "What the second step takes on the device `profile`"
-    device = 'cuda' if profile.caching else 'cpu'
-    trace = simulate(*make_functions(shape, step, device), device=device)
+    trace = simulate(*make_functions(shape, step, 'cuda' if profile.caching else 'cpu'), device=profile)
     found = reserve(trace, profile)
     allocated = found.timeline[second_step(trace) - 1 :, 0]
     at = second_step(trace) - 1 + int(allocated.argmax())

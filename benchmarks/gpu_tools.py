@@ -246,6 +246,7 @@ def clear_device(device: str = 'cpu') -> None:  # or 'cuda:0'
     if not _is_cuda(device):
         return
     torch.cuda.synchronize(device)
+    torch._C._cuda_clearCublasWorkspaces()  # which would not count in the next peak
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
 

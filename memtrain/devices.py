@@ -64,8 +64,8 @@ def cublas_workspace(
     return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (2 * 4096 + 8 * 16)
 
 # %% ../nbs/reference/72_devices.ipynb #abff3bbe
-# GiB that the driver reports; multiprocessors; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus, of NVLink one
-# way
+# GiB that the driver reports; multiprocessors; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus,
+# of NVLink one way
 _CARDS = '''
     card          GiB  capability  SMs   fp32   bf16  GB/s   bus  link
     rtx3060     11.75         8.6   28   12.7   25.5   360    25     -
@@ -101,7 +101,7 @@ _CARDS = '''
 def _kind(major):
     "What cards of a compute capability have in common; ROCm has a rule of its own for the workspace"
     workspace = cublas_workspace((major, 0)) if major else 128 * MIB
-    return dict(context=(400 if major in (7, 8, 12) else 550) * MIB, workspace=workspace)
+    return dict(context=(400 if major in (7, 8, 12) else 775) * MIB, workspace=workspace)
 
 
 def _read_card(line):
