@@ -98,7 +98,8 @@ class _Heap:
         return True
 
 # %% ../nbs/memory/05_allocator.ipynb #72cf2a17
-# Addresses are handed out downwards, a region at a time. Nothing documents it: an H100's driver (580) does so.
+# An H100's driver (580) hands out addresses downwards, a region at a time; nothing documents it. The snapshots of
+# other cards that we have seen begin at the bottom, and have no gaps.
 _REGION = 32 * MIB
 
 
@@ -107,9 +108,9 @@ class _Segments(_Heap):
 
     least_rest = 512, MIB + 512  # bytes from which a rest is split off
 
-    def __init__(self, *args):
+    def __init__(self, *args, downwards=False):
         super().__init__(*args)
-        self.bottom = 0  # the lowest address so far
+        self.downwards, self.end = downwards, 0  # of the addresses so far
         self.gaps = []  # (address, bytes) between segments, sorted
 
     def fit(self, pool, size):
@@ -124,10 +125,13 @@ class _Segments(_Heap):
 
     def place(self, n):
         "The address of a new segment of `n` bytes: the lowest gap with room, else whole regions below all others"
+        if not self.downwards:
+            self.end += n
+            return self.end - n
         at = next((at for at, size in self.gaps if size >= n), None)
         if at is None:
             whole = -(-n // _REGION) * _REGION
-            at = self.bottom = self.bottom - whole
+            at = self.end = self.end - whole
             self.gaps.insert(0, (at, whole))
         i = bisect_left(self.gaps, (at,))
         size = self.gaps.pop(i)[1]
@@ -267,7 +271,12 @@ class Replay:
         capacity: int | None = None,  # bytes that segments may take; without end by default
         besides: dict[int, list[int]] | None = None,  # bytes of blocks that stay, by the event they come with
     ):
-        self.heap = (_Expandable if profile.expandable else _Segments)(profile.granularity, capacity)
+        limits = profile.granularity, capacity
+        self.heap = (
+            _Expandable(*limits)
+            if profile.expandable
+            else _Segments(*limits, downwards=profile.addresses_go_down)
+        )
         self.pieces, self.besides = {}, besides or {}  # what serves a block, by the block's number
         self.line = []  # bytes allocated and reserved after each event, up to where memory ran out
         self.releases = []  # events at which it gave back what it held unused, since memory was short

@@ -718,9 +718,7 @@ _SMS = 108  # multiprocessors of a card that isn't known: an A100's
 _SUMS = 'sum mean amax amin linalg_vector_norm'.split()
 
 
-def card_temporaries(
-    card: Device,
-) -> dict[str, Callable]:
+def card_temporaries(card: Device) -> dict[str, Callable]:
     "Those of `CUDA_TEMPORARIES` that depend on the card"
     rules = dict.fromkeys((f'aten::{op}' for op in _SUMS), _sum_buffers)
     rules |= dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _convolution)

@@ -48,6 +48,11 @@ class Device:
         return {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}.get(self.capability, 2048)
 
     @property
+    def addresses_go_down(self) -> bool:
+        "Whether the driver puts a new segment below the others; measured on an H100 alone"
+        return self.capability is not None and self.capability[0] in (9, 10)
+
+    @property
     def capacity(self) -> int:
         "Bytes that are left for tensors"
         return self.memory - self.context
