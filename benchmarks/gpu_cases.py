@@ -5,13 +5,13 @@ simulates them without one.
     python benchmarks/gpu_cases.py NAME [--steps 4]  # runs one; without a card: memtrain simulate …
     python benchmarks/gpu_cases.py --list
 
-A step is a function that builds everything on CUDA and gives a function to call for each step. An operation is
-run forward and backward. Plain PyTorch; those of transformers and torchvision are left out where these aren't
-installed."""
+A step is a function that builds everything on CUDA and gives a function to call for each step. An operation
+is run forward and backward. Plain PyTorch; those of transformers and torchvision are left out where these
+aren't installed."""
 
 from __future__ import annotations
 
-import argparse, copy, importlib.util, math
+import argparse, copy, importlib.util
 from collections.abc import Callable
 
 import torch

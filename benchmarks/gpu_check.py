@@ -23,7 +23,8 @@ documentation wants to know of your card."""
 
 from __future__ import annotations
 
-import argparse, contextlib, gc, gzip, json, os, platform, random, statistics, subprocess, sys, tempfile, time, traceback
+import argparse, contextlib, gc, gzip, itertools, json, os, platform, random, statistics
+import subprocess, sys, tempfile, time, traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -318,12 +319,13 @@ def temporaries_of(run):
 
 # channels in and out, kernel, stride, groups, pixels: of ResNet-50, VGG-16, MobileNet v2, a UNet, ConvNeXt
 LAYERS = [
-    (3, 64, 7, 2, 1, 224), (64, 64, 1, 1, 1, 56), (64, 64, 3, 1, 1, 56), (64, 256, 1, 1, 1, 56), (128, 128, 3, 2, 1, 56),
-    (256, 256, 3, 1, 1, 14), (512, 512, 3, 1, 1, 7), (1024, 2048, 1, 2, 1, 14), (3, 64, 3, 1, 1, 224),
-    (64, 64, 3, 1, 1, 224), (128, 128, 3, 1, 1, 112), (256, 256, 3, 1, 1, 56), (512, 512, 3, 1, 1, 28),
-    (512, 512, 3, 1, 1, 14), (3, 32, 3, 2, 1, 224), (32, 32, 3, 1, 32, 112), (96, 96, 3, 2, 96, 112),
-    (384, 384, 3, 1, 384, 14), (960, 960, 3, 1, 960, 7), (3, 96, 4, 4, 1, 224), (96, 96, 7, 1, 96, 56),
-    (3, 768, 16, 16, 1, 224), (64, 3, 1, 1, 1, 64), (3, 64, 3, 1, 1, 86), (64, 64, 3, 1, 1, 43),
+    (3, 64, 7, 2, 1, 224), (64, 64, 1, 1, 1, 56), (64, 64, 3, 1, 1, 56), (64, 256, 1, 1, 1, 56),
+    (128, 128, 3, 2, 1, 56), (256, 256, 3, 1, 1, 14), (512, 512, 3, 1, 1, 7), (1024, 2048, 1, 2, 1, 14),
+    (3, 64, 3, 1, 1, 224), (64, 64, 3, 1, 1, 224), (128, 128, 3, 1, 1, 112), (256, 256, 3, 1, 1, 56),
+    (512, 512, 3, 1, 1, 28), (512, 512, 3, 1, 1, 14), (3, 32, 3, 2, 1, 224), (32, 32, 3, 1, 32, 112),
+    (96, 96, 3, 2, 96, 112), (384, 384, 3, 1, 384, 14), (960, 960, 3, 1, 960, 7), (3, 96, 4, 4, 1, 224),
+    (96, 96, 7, 1, 96, 56), (3, 768, 16, 16, 1, 224), (64, 3, 1, 1, 1, 64), (3, 64, 3, 1, 1, 86),
+    (64, 64, 3, 1, 1, 43),
 ]  # fmt: skip
 FORMS = {
     'fp32, TF32': (torch.float32, True, torch.contiguous_format),
@@ -395,75 +397,69 @@ def measure_workspaces(seconds=60):
     return found
 
 
+NETS = [*itertools.product(('LSTM', 'GRU', 'RNN'), (1, 2, 3), (False, True))]  # kind, layers, both directions
+SEQUENCES = (128, 32, 512, 512), (50, 16, 256, 320), (200, 8, 80, 512), (64, 64, 128, 1024)
+
+
+def measure_net(kind, layers, both, sequence, dtype, dropout):
+    "Blocks of one recurrent net: what is freed and kept of its forward, and of its backward pass"
+    tokens, batch, wide, hidden = sequence
+    net = getattr(torch.nn, kind)(wide, hidden, layers, bidirectional=both, dropout=dropout).to('cuda', dtype)
+    x = gpu_cases.draw(tokens, batch, wide, dtype=dtype)
+    gone, kept, (y, _) = temporaries_of(lambda: net(x))
+    back, left, _ = temporaries_of(lambda: y.sum().backward())
+    asked = dict(kind=kind, layers=layers, both=both, tokens=tokens, batch=batch, wide=wide, hidden=hidden)
+    return asked | dict(dtype=str(dtype), dropout=dropout, gone=gone, kept=kept, back=back, left=left)
+
+
 def measure_recurrent():
     "What cuDNN keeps of a recurrent net for its backward pass, and takes in it"
     rows = []
-    for kind in 'LSTM', 'GRU', 'RNN':
-        for layers, both in (1, False), (2, False), (3, False), (1, True), (2, True):
-            for tokens, batch, wide, hidden in (
-                (128, 32, 512, 512),
-                (50, 16, 256, 320),
-                (200, 8, 80, 512),
-                (64, 64, 128, 1024),
-            ):
-                for dtype in torch.float32, torch.bfloat16:
-                    for dropout in (0.0, 0.2) if layers == 2 else (0.0,):
-                        net = getattr(torch.nn, kind)(
-                            wide, hidden, layers, bidirectional=both, dropout=dropout
-                        )
-                        net = net.to('cuda', dtype)
-                        x = gpu_cases.draw(tokens, batch, wide, dtype=dtype)
-                        gone, kept, (y, _) = temporaries_of(lambda: net(x))
-                        back, left, _ = temporaries_of(lambda: y.sum().backward())
-                        asked = dict(
-                            kind=kind,
-                            layers=layers,
-                            both=both,
-                            tokens=tokens,
-                            batch=batch,
-                            wide=wide,
-                            hidden=hidden,
-                        )
-                        rows.append(
-                            asked
-                            | dict(
-                                dtype=str(dtype), dropout=dropout, gone=gone, kept=kept, back=back, left=left
-                            )
-                        )
-                        del net, x, y
-                        clear()
+    for (kind, layers, both), sequence in itertools.product(NETS, SEQUENCES):
+        for dtype in torch.float32, torch.bfloat16:
+            for dropout in (0.0, 0.2) if layers == 2 else (0.0,):
+                rows.append(measure_net(kind, layers, both, sequence, dtype, dropout))
+                clear()
     return rows
+
+
+# shapes, and what is summed over
+SUMS = [
+    *(((rows, columns), 0) for rows in (8192, 512) for columns in (4096, 768, 50304)),
+    ((4096, 3072), 0), ((32768, 1024), 0), ((128, 100_000), 0), ((300, 70), 0), ((1024, 1000), 0),
+    ((8192, 4096), 1), ((64, 1_000_000), 1), ((100_000_000,), 0), ((1_000_000,), 0),
+    ((32, 256, 56, 56), (0, 2, 3)), ((16, 64, 128, 128), (0, 2, 3)), ((2048, 2048, 16), (0, 1)),
+]  # fmt: skip
 
 
 def measure_sums():
     "What sums, means, largest values and norms take besides their results"
     rows = []
-    for dtype in torch.float32, torch.bfloat16:
-        for shape, dims in (
-            ((8192, 4096), 0), ((8192, 768), 0), ((4096, 3072), 0), ((32768, 1024), 0), ((8192, 50304), 0), ((512, 4096), 0),
-            ((8192, 4096), 1), ((64, 1_000_000), 1), ((100_000_000,), 0), ((1_000_000,), 0), ((32, 256, 56, 56), (0, 2, 3)),
-            ((16, 64, 128, 128), (0, 2, 3)), ((2048, 2048, 16), (0, 1)), ((128, 100_000), 0), ((300, 70), 0), ((1024, 1000), 0),
-        ):  # fmt: skip
-            x = torch.randn(shape, device='cuda', dtype=dtype)
-            for name, run in dict(
-                sum=lambda: x.sum(dims),
-                mean=lambda: x.mean(dims),
-                amax=lambda: x.amax(dims),
-                norm=lambda: torch.linalg.vector_norm(x, dim=dims),
-            ).items():
-                gone, kept, _ = temporaries_of(run)
-                rows.append(dict(dtype=str(dtype), shape=shape, dims=dims, name=name, gone=gone, kept=kept))
+    for (shape, dims), dtype in itertools.product(SUMS, (torch.float32, torch.bfloat16)):
+        x = torch.randn(shape, device='cuda', dtype=dtype)
+        for name, run in dict(
+            sum=lambda x: x.sum(dims),
+            mean=lambda x: x.mean(dims),
+            amax=lambda x: x.amax(dims),
+            norm=lambda x: torch.linalg.vector_norm(x, dim=dims),
+        ).items():
+            gone, kept, _ = temporaries_of(lambda run=run, x=x: run(x))
+            rows.append(dict(dtype=str(dtype), shape=shape, dims=dims, name=name, gone=gone, kept=kept))
     return rows
+
+
+# heads of queries and of keys, tokens, keys, width of a head
+HEADS = [
+    *((8, 8, 256, 256, width) for width in (64, 128, 80, 36, 256, 320)),
+    (8, 2, 256, 256, 64), (8, 8, 1, 256, 64), (8, 8, 128, 256, 64), (8, 8, 333, 333, 72),
+]  # fmt: skip
 
 
 def check_attention():
     "The kernel of attention, asked of torch and of memtrain"
     kinds, rows = {0: 'math', 1: 'flash', 2: 'efficient', 3: 'cudnn'}, []
     for dtype in torch.float32, torch.bfloat16:
-        for heads, kv_heads, tokens, keys, size in (
-            (8, 8, 256, 256, 64), (8, 8, 256, 256, 128), (8, 8, 256, 256, 80), (8, 8, 256, 256, 36), (8, 8, 256, 256, 256),
-            (8, 8, 256, 256, 320), (8, 2, 256, 256, 64), (8, 8, 1, 256, 64), (8, 8, 128, 256, 64), (8, 8, 333, 333, 72),
-        ):  # fmt: skip
+        for heads, kv_heads, tokens, keys, size in HEADS:
             for causal, masked, dropout in (
                 (False, False, 0.0),
                 (True, False, 0.0),

@@ -16,7 +16,7 @@ with transformers 4.51.3: install that one beside this package, since the librar
 
 from __future__ import annotations
 
-import argparse, contextlib, json, sys, time
+import argparse, json, sys, time
 from pathlib import Path
 
 import torch
@@ -26,6 +26,7 @@ from memtrain.allocator import reserve
 from memtrain.core import MemtrainError, load_result, progress, results_dir, save_result
 from memtrain.devices import find_device
 from memtrain.simulate import simulate
+from memtrain.stage import complete_torchvision
 from memtrain.stand_ins import known_config
 
 TOKENS = 128
@@ -39,11 +40,7 @@ PREDICTORS = 'xMem', 'DNNMem', 'SchedTune', 'LLMem'
 
 def load_torchvision():
     "torchvision's models; its own kernels, which a torch built for CPUs can't load, aren't needed"
-    with contextlib.suppress(RuntimeError):  # they are there already
-        for name in ('nms', 'qnms'):
-            torch.library.define(
-                f'torchvision::{name}', '(Tensor dets, Tensor scores, float threshold) -> Tensor'
-            )
+    complete_torchvision()
     import torchvision
 
     return torchvision.models

@@ -98,8 +98,8 @@ class _Heap:
         return True
 
 # %% ../nbs/memory/05_allocator.ipynb #72cf2a17
-# An H100's driver (580) hands out addresses downwards, a region at a time; nothing documents it. The snapshots of
-# other cards that we have seen begin at the bottom, and have no gaps.
+# An H100's driver (580) hands out addresses downwards, a region at a time; nothing documents it. The
+# snapshots of other cards that we have seen begin at the bottom, and have no gaps.
 _REGION = 32 * MIB
 
 
@@ -114,7 +114,7 @@ class _Segments(_Heap):
         self.gaps = []  # (address, bytes) between segments, sorted
 
     def fit(self, pool, size):
-        "The best free piece, of several the one that lies lowest, taken off the list; None if all are too small"
+        "The best free piece, the lowest of several, taken off the list; None if all are too small"
         i = bisect_left(self.free[pool], (size,))
         return self.free[pool].pop(i)[2] if i < len(self.free[pool]) else None
 
@@ -124,7 +124,7 @@ class _Segments(_Heap):
         return _Piece(self.place(n), n, pool) if self.take(n) else None
 
     def place(self, n):
-        "The address of a new segment of `n` bytes: the lowest gap with room, else whole regions below all others"
+        "Where a new segment of `n` bytes lies: in the lowest gap with room, else in regions below all others"
         if not self.downwards:
             self.end += n
             return self.end - n

@@ -44,7 +44,7 @@ class Device:
     @property
     def threads(self) -> int:
         "Threads that one of its multiprocessors runs at a time"
-        # CUDA's programming guide, technical specifications per compute capability; AMD's run as many as an A100's
+        # CUDA's programming guide, technical specifications per compute capability; AMD's like an A100's
         return {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}.get(self.capability, 2048)
 
     @property
@@ -69,8 +69,8 @@ def cublas_workspace(
     return 32 * MIB if capability[0] in (9, 10, 12) else 1024 * (2 * 4096 + 8 * 16)
 
 # %% ../nbs/reference/72_devices.ipynb #abff3bbe
-# GiB that the driver reports; multiprocessors; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the bus,
-# of NVLink one way
+# GiB that the driver reports; multiprocessors; 10¹² operations/s in fp32, in bf16; GB/s of memory, of the
+# bus, of NVLink one way
 _CARDS = '''
     card          GiB  capability  SMs   fp32   bf16  GB/s   bus  link
     rtx3060     11.75         8.6   28   12.7   25.5   360    25     -

@@ -791,8 +791,8 @@ class Tracer(TorchDispatchMode):
         return out
 
     def place(self, op: str, kwargs: dict) -> dict:
-        """`kwargs` of a factory that a function of torch's has called, with the stand-in for CUDA; not those of
-        DTensor, which asks for shapes of whole tensors this way"""
+        """`kwargs` of a factory that a function of torch's has called, with the stand-in for CUDA; not those
+        of DTensor, which asks for shapes of whole tensors this way"""
         if not kwargs.get('device') or op == 'aten::empty_strided':
             return kwargs
         return kwargs | dict(device=stand_in_for(kwargs['device']))
