@@ -741,7 +741,7 @@ def _names(mode):
     "Names of torch that take a device of CUDA, or tell one: (owner, name, what it is meanwhile)"
     autocast, shown, context = torch.amp.autocast_mode.autocast, FakeTensor.device, DeviceContext.__init__
     start, enabled, dtype_of = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
-    engine = torch.autograd._engine_run_backward
+    engine, hinted = torch.autograd._engine_run_backward, torch._meta_registrations.device_hint
 
     def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
         with mode:
@@ -759,6 +759,9 @@ def _names(mode):
         found = shown.fget(t)
         return _CUDA if found == STAND_IN and not mode.inside else found
 
+    def hint(t):  # which torch's rules for fake results ask where devices differ
+        return 'cuda' if on_cuda(t) else hinted(t)
+
     def place(self, device):  # `with torch.device('cuda')`, and set_default_device
         context(self, _place(device))
 
@@ -768,6 +771,7 @@ def _names(mode):
     yield torch.autograd, '_engine_run_backward', backward
     yield FakeTensor, 'device', property(device)
     yield DeviceContext, '__init__', place
+    yield torch._meta_registrations, 'device_hint', hint
 
 
 @contextlib.contextmanager

@@ -481,7 +481,7 @@ class _Stage(Tracer):
         self.work[flops or 0, sum(t.numel() * t.itemsize for t in moved), small] += 1
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, op = kwargs or {}, func._schema.name
+        kwargs, op = self.placed(kwargs or {}), func._schema.name
         if op.startswith(('prim::', 'profiler::')) or any(map(is_traceable_wrapper_subclass_type, types)):
             return super().__torch_dispatch__(func, types, args, kwargs)
         leaves = tree_leaves((args, kwargs))
