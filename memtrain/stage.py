@@ -764,11 +764,13 @@ class _Repeats:
         self.seen.clear()
 
     def __call__(self, module, *args, **kwargs):
-        if self.inside or not any(map(on_cuda, module.parameters())):
+        # what is computed again in a backward pass has to be what it was
+        again = torch._C._current_graph_task_id() != -1
+        if self.inside or again or not any(map(on_cuda, module.parameters())):
             return self.call(module, *args, **kwargs)
         leaves, grad = tree_leaves((args, kwargs)), torch.is_grad_enabled()
         key = id(module), module.training, grad, torch.is_autocast_enabled('cpu'), *map(_shape, leaves)
-        before = self.seen.setdefault(key, [])
+        before = self.seen.setdefault(key, []) if not grad or _is_alone(leaves) else []
         self.close()
         # the last one began with as much on the card as this one: with all gradients there, say; so it also
         # left as much
@@ -785,6 +787,14 @@ class _Repeats:
         simple = all(isinstance(t, _SIMPLE) for t in tree_leaves(out))
         before[:] = now, tree_map_only(FakeTensor, _Kept, out) if simple else None
         return out
+
+
+def _is_alone(leaves):
+    """Whether nothing but weights hears of a call with arguments `leaves` in the backward pass: no gradient
+    goes on to what they were made of; no hook packs what is saved, as a checkpoint's does, which counts it"""
+    if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+        return False
+    return not any(t.requires_grad and not _is_from_nowhere(t) for t in leaves if isinstance(t, torch.Tensor))
 
 
 _SIMPLE = FakeTensor, type(None), int, float, bool, str
@@ -809,6 +819,10 @@ class _FromNowhere(torch.autograd.Function):
 
 
 _ANCHOR = torch.zeros(1, requires_grad=True)
+
+
+def _is_from_nowhere(t):
+    return type(t.grad_fn).__name__ == '_FromNowhereBackward'
 
 
 class _Kept:
