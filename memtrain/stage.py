@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -844,37 +844,115 @@ class _Kept:
         return out
 
 # %% ../nbs/reference/78_stage.ipynb #2a5bf10e
+_ROUNDS = 6  # so many times others step until an optimizer that doesn't is taken to be idle
+
+
+@dataclass
+class _Part:
+    "What happens until optimizers step"
+
+    updated: dict  # weights by the id of the optimizer that stepped
+    event: int  # that it ended at
+    most: int  # bytes
+    work: Counter
+
+
+def _weights(optimizer):
+    "Ids of the weights that `optimizer` trains"
+    return {id(p) for group in optimizer.param_groups for p in group['params'] if p.requires_grad}
+
+
+def _split_rounds(parts):
+    "`parts` in groups in which no optimizer steps twice"
+    rounds, seen = [[]], set()
+    for part in parts:
+        if seen & part.updated.keys():
+            rounds.append([])
+            seen = set()
+        rounds[-1].append(part)
+        seen |= part.updated.keys()
+    return rounds
+
+
 class _Run:
     "One script, from its first line to the answer"
 
     def __init__(self, asked):
-        self.asked, self.notes, self.steps = asked, Counter(), Counter()
+        self.asked, self.notes = asked, Counter()
         self.status = 0  # that the script ended itself with
         self.work = Counter()  # of the last step that was done
         self.marks, self.peaks = [], []  # of each step: the event that it ended at, its peak in bytes
         self.optimizers, self.names = 0, {}
+        # optimizers: those there are, those that turned out to do nothing, those in the middle of a step
+        self.made, self.idle, self.at_work = weakref.WeakSet(), weakref.WeakSet(), []
+        self.updated, self.parts = (
+            {},
+            [],
+        )  # weights by the id of the optimizer that has stepped; a step so far
+        self.inside = False  # of a backward pass
         self.backwards, self.clips, self.changed, self.flags = 0, 0, Counter(), {}
 
     def told(self, line):
         "A note for the reader"
         self.notes[line] += 1
 
+    def begins(self, optimizer, *_):
+        "An optimizer begins to step, perhaps inside of another's step"
+        if optimizer in self.at_work:  # the step before ended with an error
+            del self.at_work[self.at_work.index(optimizer) :]
+        self.at_work.append(optimizer)
+
     def stepped(self, optimizer, *_):
-        "An optimizer has made a step; several, as of a GAN, count when each has"
-        if UPDATING:
+        "An optimizer has made a step; what steps in a backward pass is one part with all others of that"
+        while self.at_work and self.at_work.pop() is not optimizer:
+            pass
+        if UPDATING or self.at_work:
             return
-        self.steps[id(optimizer)] += 1
-        if len(set(self.steps.values())) == 1:
-            self.end_step()
+        if id(optimizer) in self.updated:
+            self.end_part(whole=True)
+        self.updated[id(optimizer)] = _weights(optimizer)
+        if torch._C._current_graph_task_id() == -1:
+            self.end_part()
+
+    def end_part(self, whole=False):
+        """A part of a step is done, which may be the `whole` step: as a rule that ends when each weight that an
+        optimizer has was updated, those of a GAN in two parts"""
+        self.repeats.forget()
+        tracer = self.tracer
+        self.parts.append(_Part(self.updated, tracer.builder.events, tracer.most, tracer.work))
+        self.updated, tracer.most, tracer.work = {}, tracer.now, Counter()
+        updated = {name: weights for part in self.parts for name, weights in part.updated.items()}
+        weights = set().union(*updated.values())
+        missing = [
+            o for o in self.made if o not in self.idle and id(o) not in updated and not _weights(o) <= weights
+        ]
+        if whole or not missing:
+            parts, self.parts = self.parts, []
+            self.end_step(parts)
+            return
+        rounds = _split_rounds(self.parts)
+        # the others have had their chance: a critic makes five steps for one of its generator
+        if len(rounds) >= _ROUNDS and len(rounds[-1]) == len(rounds[0]):
+            self.parts = []
+            self.idle.update(missing)
+            for parts in rounds:
+                self.end_step(parts)
 
     def went_backward(self, backward):
-        "`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's"
+        """`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's, and where
+        these step inside of it"""
 
         def instead(*args, **kwargs):
+            if self.inside:  # torch's own call of it once more, or that of a checkpoint
+                return backward(*args, **kwargs)
             self.backwards += 1
-            backward(*args, **kwargs)
-            if not self.optimizers:
-                self.end_step()
+            self.inside = True
+            try:
+                backward(*args, **kwargs)
+            finally:
+                self.inside = False
+            if self.updated or not self.optimizers:
+                self.end_part(whole=True)
 
         return instead
 
@@ -884,6 +962,7 @@ class _Run:
         def instead(optimizer, *args, **kwargs):
             self.optimizers += 1
             init(optimizer, *args, **kwargs)
+            self.made.add(optimizer)
 
         return instead
 
@@ -910,13 +989,11 @@ class _Run:
 
         return instead
 
-    def end_step(self):
-        "A step of all optimizers is done: is that enough?"
-        self.repeats.forget()
-        self.work, self.tracer.work = self.tracer.work, Counter()
-        self.marks.append(self.tracer.builder.events)
-        self.peaks.append(self.tracer.most)
-        self.tracer.most = self.tracer.now
+    def end_step(self, parts):
+        "A step is done, of these `parts`: is that enough?"
+        self.work = sum((part.work for part in parts), Counter())
+        self.marks.append(parts[-1].event)
+        self.peaks.append(max(part.most for part in parts))
         done, asked = len(self.peaks), self.asked.get('steps')
         alike = done >= 3 and self.peaks[-1] == self.peaks[-2]
         if done >= (asked or 6) or alike and not asked:
@@ -999,6 +1076,7 @@ class _Run:
             torch.nn.Module.__call__ = lambda module, *args, **kwargs: self.repeats(module, *args, **kwargs)
             _dress(self.tracer, self.told, self.asked['ranks'])
             self.follow_modules()
+            register_optimizer_step_pre_hook(self.begins)
             register_optimizer_step_post_hook(self.stepped)
             torch.autograd.backward = self.went_backward(torch.autograd.backward)
             torch.nn.utils.clip_grad_norm_ = self.clipped(torch.nn.utils.clip_grad_norm_)

@@ -254,6 +254,101 @@ def test_ranks_hold_buckets_and_repetition_is_not_simulated():
     assert 0 <= ranked.trace.peak - alone.trace.peak - weights <= 2048, ranked.trace.peak - alone.trace.peak
     assert any('2 ranks' in note for note in ranked.notes), ranked.notes
 
+# %% ../nbs/proofs/script.ipynb #01326d9a
+_STEPS = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+layers = nn.ModuleList(nn.Linear(512, 512) for _ in range(4)).cuda()
+more = nn.Linear(512, 512).cuda()
+adam = lambda weights: torch.optim.AdamW(weights, lr=1e-3, foreach=False)
+def loss_of(net=layers):
+    x = torch.randn(64, 512, device='cuda', requires_grad=True)
+    for layer in net:
+        x = checkpoint(layer, x, use_reentrant=REENTRANT)
+    return x.square().mean()
+SETUP
+for step in range(50):
+    LOOP
+"""
+_IN_BACKWARD = (
+    """
+adams = {p: adam([p]) for p in [*layers.parameters(), *UNUSED]}
+def use(p):
+    adams[p].step()
+    adams[p].zero_grad()
+for p in adams:
+    p.register_post_accumulate_grad_hook(use)
+""",
+    'loss_of().backward()',
+)
+_ONE_BY_ONE = (
+    'adams = [adam(layer.parameters()) for layer in layers]',
+    'loss_of().backward(); [a.step() for a in adams]; [a.zero_grad() for a in adams]',
+)
+_CRITIC = (
+    'first, second = adam(layers.parameters()), adam(more.parameters())',
+    """for part in 5 * [(layers, first)] + [([more], second)]:
+        loss_of(part[0]).backward()
+        part[1].step()
+        part[1].zero_grad()""",
+)
+_IDLE = (
+    'used, idle = adam(layers.parameters()), adam(more.parameters())',
+    'loss_of().backward(); used.step(); used.zero_grad()',
+)
+_WRAPPED = (
+    """
+class Wrapper(torch.optim.Optimizer):
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+    def step(self, closure=None):
+        self.inner.step()
+wrapped = Wrapper(adam(layers.parameters()))
+""",
+    'loss_of().backward(); wrapped.step(); wrapped.zero_grad()',
+)
+_NO_OPTIMIZER = ('ones = torch.ones((), device="cuda")', 'torch.autograd.backward([loss_of()], [ones])')
+
+
+def steps_of(case, reentrant=False, unused='[]', **how):
+    "A run of one of the loops above"
+    setup, loop = case
+    text = _STEPS.replace('SETUP', setup).replace('LOOP', loop).replace('UNUSED', unused)
+    run = run_text(text.replace('REENTRANT', str(reentrant)), **how)
+    test_eq(run.error, None)
+    return run
+
+
+def test_a_step_is_what_updates_every_weight_once():
+    plain = steps_of(('all = adam(layers.parameters())', 'loss_of().backward(); all.step(); all.zero_grad()'))
+    test_eq((len(plain.marks), plain.backwards), (3, 3))
+    for case, passes in (
+        (_IN_BACKWARD, 1),
+        (_ONE_BY_ONE, 1),
+        (_CRITIC, 6),
+        (_WRAPPED, 1),
+        (_NO_OPTIMIZER, 1),
+    ):
+        run = steps_of(case)
+        test_eq((len(run.marks), run.backwards, len(set(run.marks))), (3, 3 * passes, 3))
+        test_eq(len(steps_of(case, steps=2).marks), 2)
+        if case is not _NO_OPTIMIZER and case is not _CRITIC:  # each weight's two moments are there
+            states = [run.trace, plain.trace]
+            moments = [
+                sum(b.category == 'optimizer state' and b.end is None for b in t.blocks) for t in states
+            ]
+            test_eq(moments[0], moments[1])
+    # gradients go as they come
+    at_once = steps_of(_IN_BACKWARD, reentrant=True)
+    test_eq((len(at_once.marks), at_once.backwards), (3, 3))
+    assert at_once.trace.peak < plain.trace.peak, (at_once.trace.peak, plain.trace.peak)
+    # weights that no gradient reaches don't keep a step open
+    test_eq(len(steps_of(_IN_BACKWARD, unused='more.parameters()').marks), 3)
+    idle = steps_of(_IDLE)
+    test_eq((len(idle.marks), idle.backwards), (3, 6))
+
 # %% ../nbs/proofs/script.ipynb #933a291f
 _CHUNKS = """
 import torch
