@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['STAND_IN', 'CUDA_TEMPORARIES', 'ON_HOST', 'WORKSPACE', 'LT_WORKSPACE', 'CUBLAS', 'on_cuda',
-           'stand_in_for', 'CudaScript', 'autocast_lists', 'attention_backend', 'card_temporaries',
-           'cuda_rules']
+           'CudaScript', 'autocast_lists', 'attention_backend', 'card_temporaries', 'cuda_rules']
 
 # %% ../nbs/memory/06_cuda.ipynb #15501f74
 # What is CUDA's in a simulated step: what a script is told of a card (`_answers`), which names of torch mean
@@ -19,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import torch
@@ -61,9 +59,7 @@ _TYPES = {
 }
 
 
-def stand_in_for(
-    device: Any,  # or its name, or anything else, which is given back
-) -> Any:
+def _place(device):
     "What stands for `device`, if it is one of CUDA"
     named = isinstance(device, str) and _NAMED.fullmatch(device)
     return STAND_IN if named or isinstance(device, torch.device) and device.type == 'cuda' else device
@@ -112,8 +108,8 @@ class CudaScript(TorchFunctionMode):
 
     def _placed(self, func, args, kwargs):
         "Arguments with the stand-in for every device of CUDA; a number as a device is one of CUDA"
-        args = tuple(map(stand_in_for, args))
-        kwargs = {k: stand_in_for(v) for k, v in kwargs.items() if k != 'pin_memory'}
+        args = tuple(map(_place, args))
+        kwargs = {k: _place(v) for k, v in kwargs.items() if k != 'pin_memory'}
         if type(kwargs.get('device')) is int:
             kwargs['device'] = STAND_IN
         unplaced = self.everything and not self.stepping and kwargs.get('device') is None
@@ -173,7 +169,7 @@ class _Generator(torch.Generator):
         return super().__new__(cls)
 
     def __init__(self, device='cpu'):
-        self.place = _CUDA if stand_in_for(device) == STAND_IN else torch.device('cpu')
+        self.place = _CUDA if _place(device) == STAND_IN else torch.device('cpu')
 
     device = property(lambda self: self.place)
 
@@ -220,7 +216,7 @@ def _answers(mode, card):
         return found
 
     def load(*args, map_location=None, read=torch.load, **kwargs):
-        if stand_in_for(map_location) != STAND_IN:
+        if _place(map_location) != STAND_IN:
             return read(*args, map_location=map_location, **kwargs)
         return tree_map_only(torch.Tensor, torch.Tensor.cuda, read(*args, map_location='cpu', **kwargs))
 
@@ -407,9 +403,7 @@ def attention_backend(
     return 'efficient' if efficient and torch.backends.cuda.mem_efficient_sdp_enabled() else 'math'
 
 # %% ../nbs/memory/06_cuda.ipynb #5f40d12a
-def _attend(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False, card
-):
+def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False, card):
     "scaled_dot_product_attention, as CUDA dispatches it on `card`"
     width, capability = q.shape[-1], card.capability or (8, 0)
     kind = attention_backend(q, k, v, attn_mask, is_causal, enable_gqa, capability, dropout_p)
@@ -752,7 +746,7 @@ def _names(mode):
     "Names of torch that take a device of CUDA, or tell one: (owner, name, what it is meanwhile)"
     autocast, shown, context = torch.amp.autocast_mode.autocast, FakeTensor.device, DeviceContext.__init__
     start, enabled, dtype_of = autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
-    engine = torch.autograd._engine_run_backward
+    engine, hinted = torch.autograd._engine_run_backward, torch._meta_registrations.device_hint
 
     def backward(*args, **kwargs):  # where modes are off, but hooks and what is recomputed name devices too
         with mode:
@@ -770,8 +764,11 @@ def _names(mode):
         found = shown.fget(t)
         return _CUDA if found == STAND_IN and not mode.inside else found
 
+    def hint(t):  # which torch's rules for fake results ask where devices differ
+        return 'cuda' if on_cuda(t) else hinted(t)
+
     def place(self, device):  # `with torch.device('cuda')`, and set_default_device
-        context(self, stand_in_for(device))
+        context(self, _place(device))
 
     yield autocast, '__init__', begin
     yield torch, 'is_autocast_enabled', of_cpu(enabled)
@@ -779,6 +776,7 @@ def _names(mode):
     yield torch.autograd, '_engine_run_backward', backward
     yield FakeTensor, 'device', property(device)
     yield DeviceContext, '__init__', place
+    yield torch._meta_registrations, 'device_hint', hint
 
 
 @contextlib.contextmanager

@@ -47,11 +47,11 @@ from memtrain.cuda import (
     CUDA_TEMPORARIES,
     LT_WORKSPACE,
     ON_HOST,
+    STAND_IN,
     WORKSPACE,
     card_temporaries,
     cuda_rules,
     on_cuda,
-    stand_in_for,
 )
 from .devices import DEVICES, Device, find_device
 from memtrain.measure import (
@@ -238,6 +238,16 @@ CPU_TEMPORARIES = {
 # a CPU puts each element's loss into the storage of their mean (aten/src/ATen/native/Loss.cpp), CUDA into a
 # block beside it
 _LOSSES_IN_PLACE = 'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'
+
+
+def _bag_backward(func, args, kwargs, out):
+    "As the backward pass of an embedding, whose ids are sorted however few they are (EmbeddingBag.cu)"
+    grad, indices, rows, mode, sparse = args[0], args[1], args[6], args[8], args[9]
+    if sparse or mode == 2:  # the largest of each bag
+        return ()
+    return CUDA_TEMPORARIES['aten::embedding_dense_backward'](func, (grad, indices, rows, -1, True), {}, out)
+
+
 # operations of their own for the dispatcher, written in Python for the CPU
 _KERNELS_IN_PYTHON = 'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'
 # what only cuDNN knows while it runs, and the figure lacks
@@ -264,7 +274,11 @@ class Kernels:
 
 _CPU = Kernels('cpu', lambda n: n, CPU_TEMPORARIES)
 _CUDA = Kernels(
-    'cuda', lambda n: -(-n // 512) * 512, CUDA_TEMPORARIES | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced)
+    'cuda',
+    lambda n: -(-n // 512) * 512,
+    CUDA_TEMPORARIES
+    | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced)
+    | {'aten::_embedding_bag_backward': _bag_backward},
 )
 
 
@@ -757,16 +771,26 @@ class Tracer(TorchDispatchMode):
 
     # operations
 
+    def placed(self, op: str, kwargs: dict) -> dict:
+        """`kwargs` of an operation with the stand-in for CUDA: functions of torch written in Python, such as
+        `embedding_bag`, ask a tensor for its device, and no mode for functions sees what they call. DTensor
+        asks for the shapes of whole tensors that way, with `empty_strided`, and these aren't made"""
+        device = kwargs.get('device')
+        if not self.script or op == 'aten::empty_strided':
+            return kwargs
+        if isinstance(device, torch.device) and device.type == 'cuda':
+            return kwargs | dict(device=STAND_IN)
+        return kwargs
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         # a tensor made of tensors, as under FSDP: its operations on these come here
         if any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
-        kwargs, op = kwargs or {}, func._schema.name
+        op = func._schema.name
+        kwargs = self.placed(op, kwargs or {})
         if op.startswith(('prim::', 'profiler::')):
             self.enter_or_leave(op, args)
             return func(*args, **kwargs)
-        if self.script:
-            kwargs = self.place(op, kwargs)
         # torch.inference_mode hands composite operations over whole; it is their parts that take memory
         if torch.is_inference_mode_enabled():
             with self:
@@ -789,13 +813,6 @@ class Tracer(TorchDispatchMode):
         out = self.run(func, args, kwargs)
         self.watch(func, args, kwargs, out)
         return out
-
-    def place(self, op: str, kwargs: dict) -> dict:
-        """`kwargs` of a factory that a function of torch's has called, with the stand-in for CUDA; not those
-        of DTensor, which asks for shapes of whole tensors this way"""
-        if not kwargs.get('device') or op == 'aten::empty_strided':
-            return kwargs
-        return kwargs | dict(device=stand_in_for(kwargs['device']))
 
     def enter_or_leave(self, op: str, args: tuple):
         "`record_function`, which takes no memory, says where a `mark` begins and ends"

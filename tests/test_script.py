@@ -254,6 +254,61 @@ def test_ranks_hold_buckets_and_repetition_is_not_simulated():
     assert 0 <= ranked.trace.peak - alone.trace.peak - weights <= 2048, ranked.trace.peak - alone.trace.peak
     assert any('2 ranks' in note for note in ranked.notes), ranked.notes
 
+# %% ../nbs/proofs/script.ipynb #e1d9cc9c
+_CHUNKS = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+body, head = nn.Linear(256, 256).cuda(), nn.Linear(256, 8192, bias=False).cuda()
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+def loss_of(x, y):
+    return cross_entropy(head(x), y, reduction='sum')
+for step in range(3):
+    x, y = torch.randn(4096, 256, device='cuda'), torch.randint(8192, (4096,), device='cuda')
+    with torch.autocast('cuda', torch.bfloat16):
+        pieces = zip(body(x).split(512), y.split(512))
+        losses = [KEPT(loss_of, *piece) for piece in pieces]
+    sum(losses).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+_BY_PIECE = """
+import torch
+from torch import nn
+body, head = nn.Linear(256, 256).cuda(), nn.Linear(256, 8192, bias=False).cuda()
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+for step in range(3):
+    hidden = body(torch.randn(4096, 256, device='cuda'))
+    gradients = []
+    for piece in hidden.detach().split(512):
+        piece.requires_grad_()
+        head(piece).logsumexp(1).sum().backward()
+        gradients.append(piece.grad)
+    hidden.backward(torch.cat(gradients))
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_calls_whose_gradients_go_on_are_simulated_each_time():
+    again = 'lambda f, *a: checkpoint(f, *a, use_reentrant=REENTRANT)'
+    kept, recomputed, reentrant = (
+        run_text(_CHUNKS.replace('KEPT', f'({how})'))
+        for how in (
+            'lambda f, *a: f(*a)',
+            again.replace('REENTRANT', 'False'),
+            again.replace('REENTRANT', 'True'),
+        )
+    )
+    test_eq([(run.error, len(run.marks)) for run in (kept, recomputed, reentrant)], [(None, 3)] * 3)
+    logits = 4096 * 8192
+    assert kept.trace.peak > (2 + 4) * logits, kept.trace.peak  # in bf16, and in fp32
+    for run in (recomputed, reentrant):
+        assert run.trace.peak < 3 * logits, run.trace.peak
+    by_piece = run_text(_BY_PIECE)
+    test_eq((by_piece.error, by_piece.backwards), (None, 3 * (8 + 1)))
+
 # %% ../nbs/proofs/script.ipynb #9d688a0b
 _SHARDED = """
 import torch

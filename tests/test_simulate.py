@@ -668,3 +668,39 @@ def test_simulate_routes_many_tokens():
 def test_a_step_that_adds_text_to_a_tensor_fails_as_it_would():
     fns = linear, sgd, lambda model, optimizer: model(torch.randn(2, 64)) + 'text'
     test_fail(lambda: simulate(*fns), exc=TypeError, contains='unsupported operand')
+
+# %% ../nbs/proofs/simulate.ipynb #02254167
+def test_simulate_finds_the_device_inside_functions_of_torch():
+    rows, width, bags, each = 50304, 256, 8192, 16
+
+    def step(model, optimizer):
+        model(torch.randint(rows, (bags, each), device='cuda')).backward(torch.ones(bags, width).cuda())
+
+    def bag(**how):
+        return lambda: nn.EmbeddingBag(rows, width, **how).cuda()
+
+    for how in (dict(mode='mean'), dict(mode='sum'), dict(mode='mean', include_last_offset=False)):
+        trace = simulate(bag(**how), lambda params: [], step, 'h100', steps=1)
+        test_eq({b.op for b in trace.alive() if b.size > rows * width * 4}, {'aten::_embedding_bag_backward'})
+        ids = 8 * bags * each
+        # as an H100 keeps them: weight and gradient, ids thrice, bags' starts and sizes, results and their
+        # gradients; rows of equal ids that are summed in stretches, and what finds these
+        stretches = bags * each // 10 + rows
+        kept = 2 * rows * width * 4 + 2 * ids + 2 * 8 * bags + 2 * bags * width * 4
+        sums = 3 * ids + 2 * rows * 8 + stretches * (8 + width * 4)
+        assert 0 <= trace.peak - kept - sums < 4096, trace.peak - kept - sums
+    biggest = simulate(bag(mode='max'), lambda params: [], step, 'h100', steps=1)
+    test_eq({b.size for b in biggest.blocks if b.op == 'aten::_embedding_bag_backward'}, {rows * width * 4})
+
+# %% ../nbs/proofs/simulate.ipynb #01a960df
+def test_simulate_lays_results_out_as_the_device_does():
+    found = {}
+
+    def step(model, optimizer):
+        x = torch.randn(4, 16, 8, device=model.weight.device)
+        found[x.device.type] = torch.linalg.svd(x, full_matrices=False)[2].stride()
+
+    simulate(lambda: nn.Linear(1, 1), lambda params: [], step, 'cpu', steps=1)
+    simulate(lambda: nn.Linear(1, 1).cuda(), lambda params: [], step, 'h100', steps=1)
+    test_eq(found, {'cpu': (64, 1, 8), 'cuda': (64, 8, 1)})  # cuSolver's are rows
+    test_eq(torch.linalg.svd(torch.randn(4, 16, 8), full_matrices=False)[2].stride(), found['cpu'])

@@ -7,7 +7,10 @@ from memtrain.stage import *
 import os, tempfile
 from pathlib import Path
 
+import torch
 from fastcore.test import test_eq, test_fail
+from torch.utils.flop_counter import flop_registry
+from unittest import mock
 
 # %% ../nbs/proofs/stage.ipynb #25df2357
 def test_an_overlay_keeps_what_is_real_as_it_is():
@@ -54,3 +57,36 @@ def test_what_is_installed_is_not_the_users():
     assert is_installed(numpy.__file__) and is_installed(contextlib.__file__) and is_installed('<frozen os>')
     assert is_installed('/home/me/libraries/x-1.0.dist-info/entry_points.txt')
     assert not is_installed('/home/me/train.py')
+
+# %% ../nbs/proofs/stage.ipynb #720388f9
+def test_operations_are_counted_where_torch_refuses():
+    aten = torch.ops.aten
+
+    def heads(n, width=64):
+        return torch.empty(2, n, 128, width, device='meta')
+
+    q, shared, all_of_them, grad = heads(8), heads(2), heads(8), heads(8)
+    for kind in ('flash', 'efficient', 'cudnn'):
+        forward = getattr(aten, f'_scaled_dot_product_{kind}_attention')
+        backward = getattr(aten, f'_scaled_dot_product_{kind}_attention_backward')
+        # a head of keys is read once for each head of queries
+        for keys in (shared, all_of_them):
+            test_eq(count_operations(forward.default, (q, keys, keys), {}, q), 2 * 2 * 8 * 128 * 128 * 2 * 64)
+            found = count_operations(backward.default, (grad, q, keys, keys), {}, q)
+            test_eq(found, 5 * 2 * 2 * 8 * 128 * 128 * 64)
+        torchs = flop_registry[forward](q, all_of_them, all_of_them, out_val=q)
+        test_eq(count_operations(forward.default, (q, all_of_them, all_of_them), {}, q), torchs)
+        torchs = flop_registry[backward](grad, q, all_of_them, heads(8), out_val=q)
+        test_eq(count_operations(backward.default, (grad, q, all_of_them, heads(8)), {}, q), torchs)
+    # values of another width
+    found = count_operations(forward.default, (q, all_of_them, heads(8, 32)), {}, heads(8, 32))
+    test_eq(found, 2 * 2 * 8 * 128 * 128 * (64 + 32))
+    a = torch.empty(16, 32, device='meta')
+    test_eq(count_operations(aten.mm.default, (a, a.T), {}, a @ a.T), 2 * 16 * 32 * 16)
+    test_eq(count_operations(aten.relu.default, (a,), {}, a), 0)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError('shapes are incompatible')
+
+    with mock.patch.dict(flop_registry, {aten.mm: refuse}):
+        test_eq(count_operations(aten.mm.default, (a, a.T), {}, a @ a.T), None)
