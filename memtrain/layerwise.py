@@ -372,6 +372,9 @@ def plan_block(
             'memory_limit',
             format_size(limit),
         )
+    # the last bits of a product depend on how many rows it has: with whole groups each prompt goes through
+    # in the same one, whatever the limit
+    n -= n % rows
     n = n if prompts is None else min(n, prompts)
     return n, fixed + inside + n * prompt
 

@@ -143,18 +143,26 @@ def test_blocks_and_what_is_kept_are_as_asked():
         model, d = StreamedModel(d), Path(d)
         ids = torch.randint(64, (40, 16))
         few = _small(model)
-        n, most = plan_block(model, 16, few, 4)
-        test_eq((n, most), (6, few))
+        prompt = 2 * 16 * 32 * 4  # bytes that a prompt takes, coming and going
+        # six would fit: a block has whole groups of four, unless there are no more prompts
+        test_eq(plan_block(model, 16, few, 4), (4, few - 2 * prompt))
+        test_eq(plan_block(model, 16, few, 4, prompts=3), (3, few - 3 * prompt))
         assert plan_block(model, 16, 64 * MIB, 4)[0] > 40
+        rows = []
+        gate = find_gates(model.model)[0].module
+        hook = gate.register_forward_hook(lambda module, args, out: rows.append(args[0].numel() // 16 // 32))
         one = collect_model(model, [ids], d / 'one', batch_size=4)
         read, model.read_bytes = model.read_bytes, 0
+        groups = [rows.pop() for _ in rows[:]]
         more = collect_model(model, [ids[:7], ids[7:]], d / 'more', batch_size=4, memory_limit=few)
-        # more blocks read more, and find the same
-        assert model.read_bytes > 1.9 * read
-        test_eq(
-            [p.read_bytes() for p in sorted((d / 'one').glob('*.safetensors'))],
-            [p.read_bytes() for p in sorted((d / 'more').glob('*.safetensors'))],
-        )
+        hook.remove()
+        # more blocks read more, go through in the same groups, and find the same
+        assert model.read_bytes > 5 * read
+        test_eq((groups, rows), ([4] * 10, [4] * 10))
+        found = [
+            [p.read_bytes() for p in sorted((d / name).glob('*.safetensors'))] for name in ('one', 'more')
+        ]
+        assert found[0] == found[1]  # said without megabytes of both
         test_eq((one['traces'], more['samples'], [*one['layers']]), (120, 40, ['0', '1', '2']))
         some = collect_model(model, [ids], d / 'some', target_traces=11, what='gates', layers=[2, 0])
         test_eq((some['traces'], [*some['layers']]), (10, ['0', '2']))
