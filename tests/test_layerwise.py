@@ -204,6 +204,18 @@ def test_collecting_goes_on_where_it_was_ended():
             assert all(found[name] == expected[name] for name in expected)
 
 # %% ../nbs/proofs/layerwise.ipynb #3ae93c78
+def _refusal(call):
+    "What `call` is refused with, as the command says it: one line with a way out"
+    try:
+        call()
+    except MemtrainError as e:
+        said = e.tell(lambda name: f'--{name}')
+        assert e.way_out or 'give ' in said, said
+        assert '\n' not in said and len(said) < 400, said
+        return said
+    raise AssertionError('is not refused')
+
+
 def test_a_damaged_model_is_told_in_one_line():
     with tempfile.TemporaryDirectory() as d:
         _make(Path(d) / 'good', 'mixtral')
@@ -214,7 +226,8 @@ def test_a_damaged_model_is_told_in_one_line():
             change(bad)
             with contextlib.ExitStack() as stack:
                 stack.callback(shutil.rmtree, bad)
-                test_fail(lambda: StreamedModel(bad).run(_IDS), exc=MemtrainError, contains=contains)
+                error = _refusal(lambda: StreamedModel(bad).run(_IDS))
+                assert contains in error and bad.name in error, error
 
         def part(folder):
             return sorted(folder.glob('*.safetensors'))[1]
@@ -238,7 +251,9 @@ def test_a_damaged_model_is_told_in_one_line():
         refused(lambda f: part(f).write_bytes((2**62).to_bytes(8, 'little') + b'{}'), 'its header would have')
         refused(lambda f: rewrite(f, lambda h: first(h).update(shape=[-1, -32])), "isn't")
         refused(lambda f: rewrite(f, lambda h: first(h).update(shape='many')), 'damaged')
-        refused(lambda f: rewrite(f, lambda h: first(h).update(dtype='F4')), 'damaged')
+        refused(lambda f: rewrite(f, lambda h: first(h).update(dtype=['F32'])), 'damaged')
+        refused(lambda f: rewrite(f, lambda h: first(h).update(dtype='F8_E4M3')), 'numbers of F8_E4M3')
+        refused(lambda f: rewrite(f, lambda h: first(h).update(dtype='I32')), 'holds torch.int32')
         for start, end in ((10, 5), (10.0, 20.0), (0, 2**40)):
             refused(
                 lambda f: rewrite(f, lambda h: first(h).update(data_offsets=[start, end])),
@@ -247,13 +262,69 @@ def test_a_damaged_model_is_told_in_one_line():
         refused(lambda f: part(f).unlink(), 'is in no file')
         refused(lambda f: [p.unlink() for p in f.glob('*.safetensors')], 'no *.safetensors')
         refused(lambda f: (f / 'config.json').unlink(), 'config.json')
-        refused(lambda f: (f / 'model.safetensors.index.json').write_text('[]'), 'index.json is damaged')
 
-        def wider(folder):
-            config = json.loads((folder / 'config.json').read_text())
-            (folder / 'config.json').write_text(json.dumps({**config, 'intermediate_size': 64}))
+        def index(change):
+            def write(folder):
+                path = folder / 'model.safetensors.index.json'
+                path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
-        refused(wider, 'config.json asks for')
+            return write
+
+        refused(index(lambda found: []), 'index.json is damaged')
+        refused(index(lambda found: {'weight_map': {'lm_head.weight': 7}}), 'index.json is damaged')
+
+        def without_part(found):
+            "As if the part had never been saved"
+            left = {k: v for k, v in found['weight_map'].items() if v != part(Path(d) / 'good').name}
+            return {**found, 'weight_map': left}
+
+        refused(index(without_part), 'in its files')
+
+        def config(**fields):
+            def write(folder):
+                path = folder / 'config.json'
+                path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+            return write
+
+        refused(config(intermediate_size=64), 'config.json asks for')
+        refused(config(num_hidden_layers=4), 'no model.layers.3.input_layernorm.weight in its files')
+        refused(
+            config(num_hidden_layers=4, quantization_config={'quant_method': 'fp8'}),
+            'give a checkpoint that is not quantized',
+        )
+        for fields in (
+            dict(dtype='float7'),
+            dict(dtype='int8'),
+            dict(dtype=5),
+            dict(model_type='none'),
+            dict(hidden_size='wide'),
+            dict(num_attention_heads=0),
+        ):
+            refused(config(**fields), 'config.json of which no model is made')
+        # cut while it is read
+        model = StreamedModel(shutil.copytree(Path(d) / 'good', Path(d) / 'bad'))
+        last = sorted((Path(d) / 'bad').glob('*.safetensors'))[-1]
+        os.truncate(last, last.stat().st_size - 100)
+        assert 'ends too early' in _refusal(lambda: model.run(_IDS))
+        last.unlink()
+        assert 'No such file' in _refusal(lambda: model.run(_IDS))
+        assert all(p.is_meta for p in model.model.parameters())
+
+
+def test_files_that_the_index_does_not_name_are_left_alone():
+    "Some folders hold the weights twice, in files of another kind"
+    with tempfile.TemporaryDirectory() as d:
+        _make(d, 'mixtral')
+        expected = StreamedModel(d).run(_IDS)
+        parts = sorted(Path(d).glob('*.safetensors'))
+        names = find_tensors(d).keys()
+        raw = bytearray(parts[0].read_bytes())
+        raw[-4000:] = bytes(4000)
+        (Path(d) / 'zz_older.safetensors').write_bytes(raw)
+        (Path(d) / 'consolidated.safetensors').write_bytes(b'damaged')
+        test_eq(find_tensors(d).keys(), names)
+        assert torch.equal(StreamedModel(d).run(_IDS), expected)
 
 
 def test_bad_input_is_told_in_one_line():
@@ -266,13 +337,63 @@ def test_bad_input_is_told_in_one_line():
             (dict(target_traces=2), 'is too few'),
             (dict(memory_limit=1000), 'is too little'),
         ):
-            test_fail(lambda: collect_model(model, [_IDS], out, **how), exc=MemtrainError, contains=contains)
+            said = _refusal(lambda: collect_model(model, [_IDS], out, **how))
+            assert contains in said and said.startswith(f'--{[*how][0]} '), said
         test_fail(lambda: collect_model(model, [], out), exc=MemtrainError, contains='no prompt came')
+        (Path(d) / 't.txt').write_text('A text. ' * 100)
+        for how, contains in (
+            (dict(), 'on what? give --input_file FILE, or --dataset_dir DIR'),
+            (dict(input_file=Path(d) / 't.txt', dtype='int8'), "--dtype 'int8' isn't one of"),
+            (dict(input_file=Path(d) / 't.txt', seq_len=0), '--seq_len 0'),
+        ):
+            said = _refusal(lambda: collect_folder(Path(d) / 'moe', out, **how))
+            assert contains in said, said
+        test_fail(
+            lambda: collect_folder(Path(d) / 'moe', out, Path(d) / 't.txt'),
+            exc=MemtrainError,
+            contains='moe/tokenizer.json: No such file',
+        )
         _make(Path(d) / 'dense', 'llama', intermediate_size=48)
         dense = StreamedModel(Path(d) / 'dense')
-        test_fail(
-            lambda: collect_model(dense, [_IDS], out), exc=MemtrainError, contains='has no module called'
-        )
+        for call in (
+            lambda: collect_model(dense, [_IDS], out),
+            lambda: collect_folder(Path(d) / 'dense', out, Path(d) / 't.txt'),
+        ):
+            said = _refusal(call)
+            assert said.startswith(f"--model '{d}/dense' can't be traced: LlamaForCausalLM has"), said
+        path = Path(d) / 'moe/config.json'
+        path.write_text(json.dumps({**json.loads(path.read_text()), 'num_experts_per_tok': 9}))
+        said = _refusal(lambda: collect_model(StreamedModel(Path(d) / 'moe'), [_IDS], out))
+        assert 'has 4 experts, and config.json sends a token to 9' in said, said
+        assert not out.exists() or not any(out.iterdir()), [*out.iterdir()]
+
+# %% ../nbs/proofs/layerwise.ipynb #1521720d
+def test_a_full_disk_is_told_and_collecting_goes_on():
+    "Whichever file finds no room: that of what the gates did, that of a sample, or a shard"
+    import resource
+
+    with tempfile.TemporaryDirectory() as d:
+        _make(d, 'olmoe')
+        model, d = StreamedModel(d), Path(d)
+        ids = torch.randint(64, (24, 16))
+        how = dict(batch_size=4, shard_size_mb=0.1, memory_limit=_small(model))
+        collect_model(model, [ids], d / 'whole', **how)
+        expected = {p.name: p.read_bytes() for p in (d / 'whole').glob('*.safetensors')}
+        assert len(expected) > 2
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for size in (0, 100, 5_000, 30_000, 60_000, 90_000):
+            out = d / f'full{size}'
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+            try:
+                said = _refusal(lambda: collect_model(model, [ids], out, **how))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            assert '(File too large): make room there, and run again with --resume' in said, said
+            begun = out.exists()
+            assert not begun or not [p for p in out.iterdir() if p.name.startswith('.')], [*out.iterdir()]
+            collect_model(model, [ids], out, **how, resume=begun)
+            found = {p.name: p.read_bytes() for p in out.glob('*.safetensors')}
+            assert found == expected, found.keys()
 
 # %% ../nbs/proofs/layerwise.ipynb #bb348cf4
 def test_memory_holds_a_layer_and_a_block():
