@@ -267,7 +267,11 @@ class StreamedModel:
         from transformers.modeling_utils import LoadStateDictConfig
 
         how = LoadStateDictConfig(dtype=self.dtype, device_map={'': self.device}, weight_mapping=self.rules)
-        convert_and_load_state_dict_in_model(self.model, tensors, how)
+        found, _ = convert_and_load_state_dict_in_model(self.model, tensors, how)
+        # it goes on without what it can't make
+        for name in [*found.conversion_errors, *(name for name, *_ in found.mismatched_keys)]:
+            told = f'{name} is not made of {", ".join(tensors)} as config.json asks for'
+            raise MemtrainError(told, 'copy the model again', 'model', str(self.folder))
 
     def drop(
         self,
