@@ -14,7 +14,7 @@ __all__ = ['WHAT', 'StoredTensor', 'read_header', 'find_tensors', 'read_tensor',
 # one are read to where they lie in the tensor of all of them, without a copy. What the gates did goes to a
 # file without a name, since a set of traces is written sample by sample and this comes layer by layer. It
 # costs a reading of all layers for each block.
-import contextlib, itertools, json, math, os, re, tempfile
+import contextlib, itertools, json, math, os, re, tempfile, textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_map
 
 from .collect import Gate, RoutingTrace, find_gates, read_gate
 from .core import MemtrainError, check_whole, format_size, option, progress
+from .folders import drop, explain_errors
 from .loader import TokenLoader
 from .ranks import choose_device
 from .shards import TokenShards
@@ -49,6 +50,7 @@ _DTYPES = {
     'U8': torch.uint8,
     'BOOL': torch.bool,
 }
+_UNQUANTIZED = 'give a checkpoint that is not quantized: in bfloat16, float16 or float32'
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ def read_header(
             header = json.loads(f.read(n))
         header.pop('__metadata__', None)
         for name, entry in header.items():
+            if (dtype := entry['dtype']) not in _DTYPES:
+                raise MemtrainError(f'{path}: {name} has numbers of {dtype}, which is not read', _UNQUANTIZED)
             start, end = entry['data_offsets']
-            t = StoredTensor(path, 8 + n + start, _DTYPES[entry['dtype']], tuple(entry['shape']))
+            t = StoredTensor(path, 8 + n + start, _DTYPES[dtype], tuple(entry['shape']))
             whole = all(type(k) is int and 0 <= k <= size for k in (start, end, *t.shape))
             if not whole or not start <= end <= size - 8 - n:
                 raise ValueError(f"the range of {name} isn't in the file, or its shape isn't one")
@@ -101,20 +105,21 @@ def find_tensors(
     folder = Path(folder)
     files, index = sorted(folder.glob('*.safetensors')), folder / 'model.safetensors.index.json'
     if not files:
-        raise MemtrainError(
-            f'{folder} has no *.safetensors', 'give the folder of a model that was saved in that format'
-        )
-    found = {name: t for path in files for name, t in read_header(path).items()}
+        told = 'has no *.safetensors', 'give the folder of a model that was saved in that format'
+        raise MemtrainError(*told, 'model', str(folder))
+    named = {}
     if index.is_file():
         try:
             named = dict(json.loads(index.read_text(encoding='utf-8'))['weight_map'])
-        except (ValueError, KeyError, TypeError):
+            # a folder may hold the same weights once more, in files of another kind; a name stays inside it
+            parts = {Path(part).name for part in named.values()}
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise MemtrainError(f'{index} is damaged', 'copy the model again') from None
-        if missing := sorted(named.keys() - found.keys()):
-            raise MemtrainError(
-                f'{folder}: {missing[0]} should be in {named[missing[0]]} and is in no file',
-                'copy that file again',
-            )
+        files = [path for path in files if path.name in parts]
+    found = {name: t for path in files for name, t in read_header(path).items()}
+    if missing := sorted(named.keys() - found.keys()):
+        told = f'{folder}: {missing[0]} should be in {named[missing[0]]} and is in no file'
+        raise MemtrainError(told, 'copy that file again')
     return found
 
 
@@ -126,13 +131,16 @@ def read_tensor(
     same = into.dtype == stored.dtype and into.is_contiguous()
     raw = into if same else torch.empty(stored.shape, dtype=stored.dtype)
     todo = memoryview(raw.reshape(-1).view(torch.uint8).numpy()) if raw.numel() else memoryview(b'')
-    with open(stored.path, 'rb', buffering=0) as f:
-        f.seek(stored.offset)
-        while todo:
-            n = f.readinto(todo)
-            if not n:
-                raise MemtrainError(f'{stored.path} ends too early', 'copy the model again')
-            todo = todo[n:]
+    try:
+        with open(stored.path, 'rb', buffering=0) as f:
+            f.seek(stored.offset)
+            while todo:
+                n = f.readinto(todo)
+                if not n:
+                    raise MemtrainError(f'{stored.path} ends too early', 'copy the model again')
+                todo = todo[n:]
+    except OSError as e:
+        raise MemtrainError(f'{stored.path}: {e.strerror or e}', 'copy the model again') from None
     return into if same else into.copy_(raw)
 
 # %% ../nbs/experts/35_layerwise.ipynb #5aed81cf
@@ -147,7 +155,8 @@ class StreamedModel:
     ):
         self.folder, self.device = Path(folder), torch.device(device)
         if not (self.folder / 'config.json').is_file():
-            raise MemtrainError(f'{folder} has no config.json', 'give the folder of a model, on disk')
+            told = 'has no config.json', 'give the folder of a model, on disk'
+            raise MemtrainError(*told, 'model', str(folder))
         self.tensors = find_tensors(folder)
         self.model, self.dtype = _build_empty(folder, dtype)
         decoder = self.model.get_decoder()
@@ -177,12 +186,17 @@ class StreamedModel:
             if name not in known and key in known:
                 name, pattern = key, None
             if name in known:
+                if known[name].is_floating_point() and not self.tensors[key].dtype.is_floating_point:
+                    told = f'{key} holds {self.tensors[key].dtype}, and the model takes {known[name].dtype}'
+                    raise MemtrainError(f'{self.tensors[key].path}: {told}', _UNQUANTIZED)
                 module = next((k for k in self.layers if name.startswith(f'{k}.')), name.rpartition('.')[0])
                 self.sources[module][name][pattern].append(key)
         tied = set(getattr(self.model, 'all_tied_weights_keys', None) or ())
         given = {name for found in self.sources.values() for name in found}
         if missing := sorted(self.empty.keys() - given - tied - {'lm_head.weight'}):
-            raise MemtrainError(f"{self.folder}: no file has {missing[0]}", 'copy the model again')
+            quantized = hasattr(self.model.config, 'quantization_config')
+            way_out = _UNQUANTIZED if quantized else 'copy the model again'
+            raise MemtrainError(f'has no {missing[0]} in its files', way_out, 'model', str(self.folder))
 
     def size(
         self,
@@ -253,7 +267,11 @@ class StreamedModel:
         from transformers.modeling_utils import LoadStateDictConfig
 
         how = LoadStateDictConfig(dtype=self.dtype, device_map={'': self.device}, weight_mapping=self.rules)
-        convert_and_load_state_dict_in_model(self.model, tensors, how)
+        found, _ = convert_and_load_state_dict_in_model(self.model, tensors, how)
+        # it goes on without what it can't make
+        for name in [*found.conversion_errors, *(name for name, *_ in found.mismatched_keys)]:
+            told = f'{name} is not made of {", ".join(tensors)} as config.json asks for'
+            raise MemtrainError(told, 'copy the model again', 'model', str(self.folder))
 
     def drop(
         self,
@@ -293,20 +311,22 @@ class StreamedModel:
 def _build_empty(folder, dtype):
     "The model in `folder` without its weights, and the dtype that they get"
     try:
+        # version 4 has no module that says how files are rearranged
+        import transformers.core_model_loading as _  # noqa: F401
         from accelerate import init_empty_weights
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError:
-        raise MemtrainError(
-            'a model of transformers needs transformers and accelerate', "pip install 'memtrain[hf]'"
-        ) from None
+        told = 'a layer at a time needs accelerate, and transformers from version 5 on'
+        raise MemtrainError(told, "pip install --upgrade 'memtrain[hf]' 'transformers>=5'") from None
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         dtype = dtype or getattr(config.get_text_config(), 'dtype', None) or torch.float32
         with init_empty_weights():
             return AutoModelForCausalLM.from_config(config, dtype=dtype).eval(), dtype
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        told = str(e).strip().splitlines()[0]
-        raise MemtrainError(f'{folder}: {told}', 'give a causal language model of transformers') from None
+    except Exception as e:  # config.json is somebody else's, and each class fails on it in a way of its own
+        told = f'has a config.json of which no model is made: {textwrap.shorten(str(e), 200)}'
+        way_out = 'give a causal language model of transformers'
+        raise MemtrainError(told, way_out, 'model', str(folder)) from None
 
 
 def _by_rows(forward, batch, rows):
@@ -372,7 +392,8 @@ def plan_block(
             'memory_limit',
             format_size(limit),
         )
-    # whole groups of rows: the last bits of a product depend on how many rows it has, and so would the traces
+    # the last bits of a product depend on how many rows it has: with whole groups each prompt goes through
+    # in the same one, whatever the limit
     n -= n % rows
     n = n if prompts is None else min(n, prompts)
     return n, fixed + inside + n * prompt
@@ -397,8 +418,15 @@ class _Scratch:
 
     def __init__(self, folder, gates, ids, what):
         self.folder, self.gates, self.ids, self.what = folder, gates, ids, what
-        self.kept, self.at = {}, dict.fromkeys((g.layer for g in gates), 0)  # prompts of each layer so far
-        self.files = []
+        self.kept, self.end = {}, 0  # where a field of a layer begins, bytes of a prompt, its dtype
+        self.at = dict.fromkeys((g.layer for g in gates), 0)  # prompts of each layer so far
+        with self.explained():
+            # it isn't mapped: what no disk has room for would end the process by a signal then
+            self.file = tempfile.TemporaryFile(dir=folder)
+
+    def explained(self):
+        way_out = f"make room there, and run again with {option('resume')}: whole shards stay"
+        return explain_errors(self.folder, way_out)
 
     def add(self, gate, x, p, chosen):
         "Keep what `gate` saw, the probabilities and the experts of the next prompts, (tokens, …) each"
@@ -410,24 +438,23 @@ class _Scratch:
             fields['x'] = x
         n = len(x) // T
         for name, t in fields.items():
-            t = t.cpu().reshape(n, T, -1)
+            each = t.nbytes // n
             if (gate.layer, name) not in self.kept:
-                self.kept[gate.layer, name] = self._make(t), t.dtype
-            place, _ = self.kept[gate.layer, name]
-            place[at : at + n] = t.contiguous().view(torch.uint8).numpy()
+                self.kept[gate.layer, name] = self.end, each, t.dtype
+                self.end += len(self.ids) * each
+            with self.explained():
+                self.file.seek(self.kept[gate.layer, name][0] + at * each)
+                self.file.write(t.cpu().contiguous().view(torch.uint8).numpy())
+                self.file.flush()
         self.at[gate.layer] += n
-
-    def _make(self, t):
-        file = tempfile.TemporaryFile(dir=self.folder)
-        self.files.append(file)
-        shape = len(self.ids), t.shape[1], t.shape[2] * t.itemsize
-        return np.memmap(file, np.uint8, 'w+', shape=shape)
 
     def get(self, layer, name, row):
         if (layer, name) not in self.kept:
             return None
-        place, dtype = self.kept[layer, name]
-        return torch.from_numpy(np.array(place[row])).view(dtype)
+        start, each, dtype = self.kept[layer, name]
+        self.file.seek(start + row * each)
+        raw = bytearray(self.file.read(each))
+        return torch.frombuffer(raw, dtype=dtype).view(self.ids.shape[1], -1)
 
     def traces(self, dataset_name, sample):
         "Sample by sample, the first of them number `sample`"
@@ -457,7 +484,7 @@ def collect_model(
     "Write to `out` what the gates of `model` see and do while it reads `batches`"
     if what not in WHAT:
         raise MemtrainError(f"isn't one of {', '.join(WHAT)}", 'take one of them', 'what', what)
-    gates = find_gates(model.model)
+    gates = _find_gates(model)
     if layers is not None:
         known, layers = [g.layer for g in gates], set(layers)
         if unknown := sorted(layers - set(known)):
@@ -480,6 +507,19 @@ def collect_model(
         return traces.manifest
 
 
+def _find_gates(model):
+    "The gates of `model`, which it has"
+    try:
+        gates = find_gates(model.model)
+        if over := [g for g in gates if g.k > g.experts]:
+            name, experts, k = over[0].name, over[0].experts, over[0].k
+            raise MemtrainError(f'{name} has {experts} experts, and config.json sends a token to {k}')
+    except MemtrainError as e:
+        way_out = 'give the folder of a mixture of experts'
+        raise MemtrainError(f"can't be traced: {e.problem}", way_out, 'model', str(model.folder)) from None
+    return gates
+
+
 def _blocks(model, batches, samples, memory_limit, batch_size):
     "Prompts, (B, T), as many at a time as may be in memory"
     prompts = (ids for batch in batches for ids in (batch if torch.is_tensor(batch) else batch[0]))
@@ -497,6 +537,7 @@ def _collect_block(model, gates, ids, writer, n, dataset_name, what, batch_size)
     scratch = _Scratch(writer.dest, gates, ids, what)
     tokens = ids.numel()
     with contextlib.ExitStack() as stack:
+        stack.callback(drop, scratch.file)
         for gate in gates:
 
             def see(module, args, out, gate=gate):
@@ -511,9 +552,9 @@ def _collect_block(model, gates, ids, writer, n, dataset_name, what, batch_size)
         for name in model.layers:
             stack.callback(model.model.get_submodule(name).register_forward_hook(count).remove)
         model.run(ids, batch_size)
-    for i, trace in enumerate(scratch.traces(dataset_name, n // len(gates)), n):
-        if i >= writer.done:
-            writer.write(trace)
+        for i, trace in enumerate(scratch.traces(dataset_name, n // len(gates)), n):
+            if i >= writer.done:
+                writer.write(trace)
 
 # %% ../nbs/experts/35_layerwise.ipynb #5a6916b3
 def collect_folder(
@@ -533,14 +574,12 @@ def collect_folder(
 ) -> dict:  # the manifest
     "Collect traces in `out` from the model in `model_dir` on text, or on a data set"
     if bool(input_file) == bool(dataset_dir):
-        raise MemtrainError(
-            f"on what? give {option('input_file')} FILE, or {option('dataset_dir')} DIR", argument=''
-        )
+        raise MemtrainError(f"on what? give {option('input_file')} FILE, or {option('dataset_dir')} DIR")
     check_whole(seq_len=seq_len, target_traces=target_traces)
     if dtype not in (None, 'float32', 'bfloat16', 'float16'):
         raise MemtrainError("isn't one of float32, bfloat16, float16", 'take one', 'dtype', dtype)
     model = StreamedModel(model_dir, dtype and getattr(torch, dtype), choose_device(device))
-    gates = find_gates(model.model)
+    gates = _find_gates(model)
     gates = [g for g in gates if g.layer in (how.get('layers') or range(10**9))]
     most = max(1, target_traces // max(1, len(gates)))
     if say:
@@ -574,5 +613,8 @@ def collect_folder(
         what=how.get('what', WHAT[0]),
         layers=sorted(how.get('layers') or ()),
         seed=seed,
+        # with others, the last bits differ
+        dtype=str(model.dtype).removeprefix('torch.'),
+        batch_size=how.get('batch_size', 8),
     )
     return collect_model(model, loader, out, name, target_traces, options=options, **how)
