@@ -915,8 +915,8 @@ class _Run:
             self.end_part()
 
     def end_part(self, whole=False):
-        """A part of a step is done, which may be the `whole` step: as a rule that ends when each weight that an
-        optimizer has was updated, those of a GAN in two parts"""
+        """A part of a step is done, which may be the `whole` step: that ends when each weight that an optimizer
+        has was updated, those of a GAN in two parts"""
         self.repeats.forget()
         tracer = self.tracer
         self.parts.append(_Part(self.updated, tracer.builder.events, tracer.most, tracer.work))
@@ -939,8 +939,8 @@ class _Run:
                 self.end_step(parts)
 
     def went_backward(self, backward):
-        """`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's, and where
-        these step inside of it"""
+        """`torch.autograd.backward`, which ends a step where the script has no optimizer of torch's, or these
+        step inside of it"""
 
         def instead(*args, **kwargs):
             if self.inside:  # torch's own call of it once more, or that of a checkpoint
