@@ -221,6 +221,21 @@ def _unreduced(func, args, kwargs, out):
     return (math.prod(whole) * out.itemsize if out.ndim == 0 else 0,)
 
 
+def _ctc_backward(func, args, kwargs, out):
+    "CTC's table once more, from the other end"
+    return (args[6].nbytes,)
+
+
+def _ctc_backward_cuda(func, args, kwargs, out):
+    """Lengths and places of targets, the table from the other end; where time steps, batch and labels are many,
+    sums over the blanks of both (LossCTC.cu, ctc_loss_backward_gpu_template)"""
+    table, (steps, batch, labels) = args[6], args[1].shape
+    each = batch * steps * table.itemsize
+    blanks = each * (table.shape[-1] // 2 + 1), each
+    many = 2 * steps + 24 * batch // 10 + 2 * labels // 10 > 450
+    return [8 * batch] * 3 + [table.nbytes] + [*blanks * 2] * many
+
+
 # operation to the rule that gives the bytes of each block that it holds while it runs
 CPU_TEMPORARIES = {
     'aten::_scaled_dot_product_flash_attention_for_cpu': _attention,
@@ -231,6 +246,7 @@ CPU_TEMPORARIES = {
         (f'aten::{op}{end}' for op in ('add', 'sub', 'mul', 'div') for end in ('', '_')), _promotions
     ),
     **dict.fromkeys(('aten::convolution', 'aten::convolution_backward'), _convolution),
+    'aten::_ctc_loss_backward': _ctc_backward,
     'aten::mkldnn_rnn_layer': _lstm,
     'aten::mkldnn_rnn_layer_backward': _lstm_backward,
     **dict.fromkeys(('aten::native_group_norm', 'aten::native_group_norm_backward'), ask_kernel),
@@ -278,7 +294,7 @@ _CUDA = Kernels(
     lambda n: -(-n // 512) * 512,
     CUDA_TEMPORARIES
     | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced)
-    | {'aten::_embedding_bag_backward': _bag_backward},
+    | {'aten::_embedding_bag_backward': _bag_backward, 'aten::_ctc_loss_backward': _ctc_backward_cuda},
 )
 
 
@@ -340,9 +356,24 @@ def _count(x, *args, **kwargs):
     return torch.ops.aten.histc.default(x.float(), *args, **kwargs).to(x.dtype)
 
 
-# kernels that take more dtypes than torch's rules for fake tensors, which know bfloat16 alone, and floats on
-# what isn't CUDA
-_WIDER = {'aten::_grouped_mm': _group_products, 'aten::histc': _count}
+def _align(x, targets, _, lengths, *rest):
+    "CTC's losses (B,) and its table (B, T, 2 S + 1), where S is the longest of the `lengths` of targets"
+    batch = len(lengths)
+    return x.new_empty(batch), x.new_empty(batch, len(x), 2 * max(lengths, default=0) + 1)
+
+
+def _align_backward(grad, x, *rest):
+    return torch.empty_like(x)
+
+
+# instead of torch's rules for fake tensors: kernels that take more dtypes than these, which know bfloat16 alone,
+# and floats on what isn't CUDA; kernels that they don't know
+_RULES = {
+    'aten::_grouped_mm': _group_products,
+    'aten::histc': _count,
+    'aten::_ctc_loss': _align,
+    'aten::_ctc_loss_backward': _align_backward,
+}
 
 
 @contextlib.contextmanager
@@ -415,7 +446,7 @@ class Values:
         op, operands = func._schema.name, _fakes((args, kwargs))
         known = self.knows(operands)
         try:
-            out = _WIDER.get(op, func)(*args, **kwargs)
+            out = _RULES.get(op, func)(*args, **kwargs)
         except _NO_DATA as e:
             if known:
                 return self.look(func, args, kwargs, operands[0].fake_device)
@@ -444,6 +475,16 @@ class Values:
             with _really():
                 self.assume(func, args, kwargs, results)
         return out
+
+    def read_lengths(self, t: torch.Tensor, otherwise: int):
+        "The whole numbers in `t` as a list; all of them `otherwise` where nobody knows them"
+        if not isinstance(t, FakeTensor):
+            return t.view(-1).tolist()
+        if self.knows([t]):
+            with _really():
+                return self.real(t).view(-1).tolist()
+        self.notes.append(f'lengths that a simulation lacks are {otherwise} for CTC')
+        return [otherwise] * t.numel()
 
     def guess(self, func: Callable, args: tuple, error: Exception):
         "The result of `func`, which asks for values that nobody knows; raises where none are assumed"
@@ -969,6 +1010,30 @@ def _patches(tracer):
         yield hf.PreTrainedModel, 'save_pretrained', without(hf.PreTrainedModel.save_pretrained, unsaved)
 
 
+def _operations(tracer):
+    """What torch does otherwise with fake tensors than with those of a CPU or of CUDA: (name, as for these); of
+    operations that the dispatcher takes apart"""
+
+    def ctc_loss(x, targets, frames, lengths, blank=0, reduction=1, zero_infinity=False):  # LossCTC.cpp
+        batched = x.ndim == 3
+        x = x if batched else x.unsqueeze(1)
+        targets = targets.to(x.device, torch.long)
+        if torch.is_tensor(lengths):
+            longest = targets.shape[1] if targets.ndim == 2 else -(-targets.numel() // max(1, x.shape[1]))
+            frames, lengths = (
+                tracer.values.read_lengths(t, n) for t, n in ((frames, len(x)), (lengths, longest))
+            )
+        losses, _ = torch.ops.aten._ctc_loss(x, targets, frames, lengths, blank, zero_infinity)
+        if zero_infinity:
+            losses = torch.where(losses == math.inf, losses.new_zeros(()), losses)
+        if reduction == 1:  # the mean of losses a label
+            return (losses / torch.tensor(lengths, dtype=x.dtype).to(x.device).clamp_min(1)).mean()
+        return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
+
+    yield 'ctc_loss.IntList', ctc_loss
+    yield 'ctc_loss.Tensor', ctc_loss
+
+
 def _quiet(record):
     return False  # the log repeats what an exception says
 
@@ -979,6 +1044,12 @@ def _workplace(tracer):
     imports = tracer.imports()
     log = logging.getLogger('torch._subclasses.fake_tensor')
     with contextlib.ExitStack() as stack:
+        lib = torch.library.Library('aten', 'IMPL')
+        stack.callback(lib._destroy)
+        with warnings.catch_warnings():
+            warnings.filterwarnings('ignore', 'Warning only once for all operators')
+            for name, function in _operations(tracer):
+                lib.impl(name, function, 'CompositeImplicitAutograd')
         stack.callback(torch.set_rng_state, torch.get_rng_state())
         for patch in _patches(tracer):
             stack.enter_context(mock.patch.object(*patch))

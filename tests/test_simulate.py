@@ -704,3 +704,48 @@ def test_simulate_lays_results_out_as_the_device_does():
     simulate(lambda: nn.Linear(1, 1).cuda(), lambda params: [], step, 'h100', steps=1)
     test_eq(found, {'cpu': (64, 1, 8), 'cuda': (64, 8, 1)})  # cuSolver's are rows
     test_eq(torch.linalg.svd(torch.randn(4, 16, 8), full_matrices=False)[2].stride(), found['cpu'])
+
+# %% ../nbs/proofs/simulate.ipynb #22c1395e
+def _aligning(how, device='cpu', steps=400, batch=16, labels=40, longest=60):
+    "A step of a loss between frames and texts whose lengths lie as `how` says"
+
+    def step(model, optimizer):
+        x = model(torch.randn(steps, batch, 8, device=device)).log_softmax(-1)
+        lengths = torch.full((batch,), longest)
+        if how == 'some are shorter':
+            lengths[1:] //= 2
+        if how == 'one row':
+            texts = torch.randint(1, labels, (int(lengths.sum()),), device=device)
+        else:
+            texts = torch.randint(1, labels, (batch, longest), device=device)
+        if how == 'nobody knows':
+            lengths = (torch.randn(4096, device=device)[:batch] * 0 + longest).long()
+        if how == 'numbers':
+            lengths, frames = [longest] * batch, [steps] * batch
+        else:
+            frames = torch.full((batch,), steps)
+            lengths, frames = (
+                (lengths, frames) if how == 'on the host' else (lengths.to(device), frames.to(device))
+            )
+        frames, lengths = map(tuple, (frames, lengths)) if how == 'numbers' else (frames, lengths)
+        F.ctc_loss(x, texts, frames, lengths, zero_infinity=how == 'one row').backward()
+
+    return lambda: nn.Linear(8, labels).to(device), lambda params: [], step
+
+
+def test_simulate_knows_the_table_of_ctc():
+    for how in ('on the host', 'some are shorter', 'one row', 'numbers'):
+        error, simulated, true = _error(_aligning(how))
+        assert error < 0.002, (how, simulated.peak, true.peak)
+    for how in ('on the host', 'on the card', 'some are shorter', 'one row', 'nobody knows'):
+        trace = simulate(*_aligning(how, 'cuda'), 'h100', steps=1)
+        table = 4 * 16 * 400 * (2 * 60 + 1)
+        taken = [b for b in trace.blocks if b.op.startswith('aten::_ctc')]
+        # an H100's: table and losses; the gradient, backward the table again, and sums of every second place
+        # of it, which are exponents once more
+        sums = 4 * 16 * 400 * 61
+        gradient = 4 * 16 * 400 * 40
+        small = 512
+        found = sorted((b.size for b in taken if b.size > small), reverse=True)
+        test_eq(found, sorted([table, table, sums, sums, gradient, 4 * 16 * 400, 4 * 16 * 400], reverse=True))
+        test_eq(any('for CTC' in note for note in trace.notes), how == 'nobody knows')

@@ -5,7 +5,7 @@ A fault is an `error` of that one call, a disk that is `full` from there on, a `
 or a `power` cut, which takes with it what wasn't synced. After each: what was whole is whole, nothing
 foreign is left, and to run again ends in the bytes of a run that nothing disturbed."""
 
-import argparse, collections, errno, functools, io, json, os, shutil, signal, sys, threading, time
+import argparse, collections, errno, functools, importlib, io, json, os, shutil, signal, sys, threading, time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
@@ -318,6 +318,16 @@ def scenes_of() -> dict[str, Callable]:
     def made(*argv, start=lambda: None, held=set, resume=("--resume",), **kw):
         return Scene(memtrain(*argv), memtrain(*argv, *resume), start, held, **kw)
 
+    def layer_by_layer():
+        for name in ("accelerate", "memtrain.layerwise", "transformers.models.mixtral.modeling_mixtral"):
+            importlib.import_module(name)  # children have it, then
+
+        def start():
+            if not Path("moe").exists():
+                scenes.build_mixture(Path("moe"))
+
+        return made("collect-traces", *scenes.LAYERS, "--out_dir", "work", start=start)
+
     to = "--out_dir", "work/it"
     shard = "shard-traces", "--input_file", "traces.pkl", *to, "--shard_size_mb", "0.02"
     return {
@@ -361,6 +371,7 @@ def scenes_of() -> dict[str, Callable]:
         "collect-traces --shard_data": lambda: made(
             "collect-traces", *scenes.COLLECT, "--out_dir", "work", "--shard_data", "--shard_size_mb", "0.02"
         ),
+        "collect-traces --model": layer_by_layer,
         "train": lambda: made(
             "train", "--dataset_dir", "data", *to, "--config_file", "small.json", *scenes.TRAIN, held=run_held
         ),

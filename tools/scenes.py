@@ -17,6 +17,10 @@ WPO = (
 PREDICT = (
     "--device cpu --shard_dir traces --epochs 3 --batch_size 8 --hidden 16 --kind mlp --window 1".split()
 )
+LAYERS = (
+    "--device cpu --model moe --dataset_dir data --split train --seq_len 16 --target_traces 36"
+    " --batch_size 4 --memory_limit 80kB --shard_data --shard_size_mb 0.01".split()
+)
 COLLECT = "--device cpu --run_dir run --dataset_dir data --target_traces 60 --batch_size 4".split()
 VOLATILE = {
     "seconds",
@@ -46,6 +50,17 @@ def write_texts(folder: Path, files: int, seed: int) -> None:
         (folder / f"{i}.txt").write_text(
             "".join(rng.choice("abcdefghij") + rng.choice(" \n lmnopq") for _ in range(600))
         )
+
+
+def build_mixture(folder: Path) -> None:
+    "A small mixture of experts of transformers, with random weights"
+    import torch, transformers
+
+    torch.manual_seed(0)
+    shape = dict(vocab_size=257, hidden_size=16, num_hidden_layers=3, num_attention_heads=2)
+    experts = dict(num_key_value_heads=2, intermediate_size=16, num_local_experts=4, num_experts_per_tok=2)
+    config = transformers.AutoConfig.for_model("mixtral", **shape, **experts)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder, max_shard_size="20KB")
 
 
 def build(folder: Path) -> None:
