@@ -227,8 +227,8 @@ def _ctc_backward(func, args, kwargs, out):
 
 
 def _ctc_backward_cuda(func, args, kwargs, out):
-    """Lengths and places of targets, the table from the other end; where time steps, batch and labels are many,
-    sums over the blanks of both (LossCTC.cu, ctc_loss_backward_gpu_template)"""
+    """Lengths and places of targets, the table from the other end; where time steps, batch and labels are
+    many, sums over the blanks of both (LossCTC.cu, ctc_loss_backward_gpu_template)"""
     table, (steps, batch, labels) = args[6], args[1].shape
     each = batch * steps * table.itemsize
     blanks = each * (table.shape[-1] // 2 + 1), each
@@ -366,8 +366,8 @@ def _align_backward(grad, x, *rest):
     return torch.empty_like(x)
 
 
-# instead of torch's rules for fake tensors: kernels that take more dtypes than these, which know bfloat16 alone,
-# and floats on what isn't CUDA; kernels that they don't know
+# instead of torch's rules for fake tensors: kernels that take more dtypes than these, which know bfloat16
+# alone, and floats on what isn't CUDA; kernels that they don't know
 _RULES = {
     'aten::_grouped_mm': _group_products,
     'aten::histc': _count,
@@ -1011,8 +1011,8 @@ def _patches(tracer):
 
 
 def _operations(tracer):
-    """What torch does otherwise with fake tensors than with those of a CPU or of CUDA: (name, as for these); of
-    operations that the dispatcher takes apart"""
+    """What torch does otherwise with fake tensors than with those of a CPU or of CUDA: (name, as for these);
+    of operations that the dispatcher takes apart"""
 
     def ctc_loss(x, targets, frames, lengths, blank=0, reduction=1, zero_infinity=False):  # LossCTC.cpp
         batched = x.ndim == 3
