@@ -85,6 +85,7 @@ class CudaScript(TorchFunctionMode):
         self.inside = False  # an operation on fake tensors is under way, which has to see the stand-in
         # bytes allocated and reserved: now, and the most since the last reset; a script that asks is told
         self.used = lambda reset=False: ((0, 0), (0, 0))
+        self.empty_cache = lambda: None  # gives back the segments that nothing lies in
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, owner = kwargs or {}, getattr(func, '__self__', None)
@@ -190,7 +191,7 @@ class _Typed:
 
 # what a script may tell a card, and nothing comes of it
 _UNANSWERED = '''
-    init synchronize empty_cache ipc_collect set_device set_device_index set_per_process_memory_fraction
+    init synchronize ipc_collect set_device set_device_index set_per_process_memory_fraction
     manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
     range_push range_pop mark _record_memory_history _dump_snapshot
 '''.split()
@@ -257,6 +258,7 @@ def _answers(mode, card):
         memory_reserved=used(0, 1),
         max_memory_allocated=used(1, 0),
         max_memory_reserved=used(1, 1),
+        empty_cache=lambda *args: mode.empty_cache(),
         reset_peak_memory_stats=reset,
         reset_max_memory_allocated=reset,
         get_rng_state=lambda *args: torch.zeros(16, dtype=torch.uint8),

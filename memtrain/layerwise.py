@@ -533,11 +533,21 @@ def _blocks(model, batches, samples, memory_limit, batch_size):
 
 
 def _collect_block(model, gates, ids, writer, n, dataset_name, what, batch_size):
-    "Send the prompts `ids` through the layers; their traces are those from number `n` on"
+    "Write the traces of the prompts `ids`, which are those from number `n` on"
     scratch = _Scratch(writer.dest, gates, ids, what)
+    try:
+        _fill_scratch(scratch, model, gates, ids, batch_size)
+        for i, trace in enumerate(scratch.traces(dataset_name, n // len(gates)), n):
+            if i >= writer.done:
+                writer.write(trace)
+    finally:
+        drop(scratch.file)
+
+
+def _fill_scratch(scratch, model, gates, ids, batch_size):
+    "Send the prompts `ids` through the layers, and keep what the gates do"
     tokens = ids.numel()
     with contextlib.ExitStack() as stack:
-        stack.callback(drop, scratch.file)
         for gate in gates:
 
             def see(module, args, out, gate=gate):
@@ -552,9 +562,6 @@ def _collect_block(model, gates, ids, writer, n, dataset_name, what, batch_size)
         for name in model.layers:
             stack.callback(model.model.get_submodule(name).register_forward_hook(count).remove)
         model.run(ids, batch_size)
-        for i, trace in enumerate(scratch.traces(dataset_name, n // len(gates)), n):
-            if i >= writer.done:
-                writer.write(trace)
 
 # %% ../nbs/experts/35_layerwise.ipynb #5a6916b3
 def collect_folder(

@@ -227,8 +227,8 @@ def _ctc_backward(func, args, kwargs, out):
 
 
 def _ctc_backward_cuda(func, args, kwargs, out):
-    """Lengths and places of targets, the table from the other end; where time steps, batch and labels are
-    many, sums over the blanks of both (LossCTC.cu, ctc_loss_backward_gpu_template)"""
+    """Lengths and places of targets, the table from the other end; where steps, batch and labels are many,
+    sums over the blanks of both (LossCTC.cu, ctc_loss_backward_gpu_template)"""
     table, (steps, batch, labels) = args[6], args[1].shape
     each = batch * steps * table.itemsize
     blanks = each * (table.shape[-1] // 2 + 1), each
@@ -810,6 +810,18 @@ class Tracer(TorchDispatchMode):
         since = line[max(0, self.since - 1) :]
         return line[-1], tuple(max(amounts) for amounts in zip(*since))
 
+    def empty_cache(self):
+        """The allocator gives back the segments in which nothing lies, at an event of its own; `reserve`,
+        which replays a trace, doesn't"""
+        self.builder.alloc('cache', 0, 'empty_cache')
+        self.builder.free('cache')
+        self.used()
+        heap = self.replay.heap
+        for free in heap.free:
+            for _, _, piece in free.copy():
+                heap.give_back(piece)
+        self.replay.line[-1] = heap.allocated, heap.reserved
+
     # operations
 
     def placed(self, op: str, kwargs: dict) -> dict:
@@ -1011,8 +1023,7 @@ def _patches(tracer):
 
 
 def _operations(tracer):
-    """What torch does otherwise with fake tensors than with those of a CPU or of CUDA: (name, as for these);
-    of operations that the dispatcher takes apart"""
+    "Operations that torch takes apart in another way where tensors are fake: (name, as for any others)"
 
     def ctc_loss(x, targets, frames, lengths, blank=0, reduction=1, zero_infinity=False):  # LossCTC.cpp
         batched = x.ndim == 3
@@ -1030,6 +1041,21 @@ def _operations(tracer):
             return (losses / torch.tensor(lengths, dtype=x.dtype).to(x.device).clamp_min(1)).mean()
         return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
 
+    def one_hot(
+        x, num_classes=-1
+    ):  # TensorTransformations.cpp; for fake tensors `eq`, whose copies are large
+        if x.dtype != torch.long:
+            raise RuntimeError(
+                f'one_hot is only applicable to index tensor of type LongTensor, not {x.dtype}'
+            )
+        if num_classes < 1 and (num_classes != -1 or not x.numel()):
+            raise RuntimeError(f'one_hot: {num_classes} is no number of classes')
+        classes = num_classes if num_classes > 0 else int(x.max()) + 1
+        if not x.numel():
+            return x.new_empty(*x.shape, classes)
+        return x.new_zeros(*x.shape, classes).scatter_(-1, x.unsqueeze(-1), 1)
+
+    yield 'one_hot', one_hot
     yield 'ctc_loss.IntList', ctc_loss
     yield 'ctc_loss.Tensor', ctc_loss
 
@@ -1084,7 +1110,7 @@ def simulated(
         script = stack.enter_context(cuda_rules(card=kernels.card)) if kernels.name == 'cuda' else None
         tracer = kind(TraceBuilder('build'), fake, kernels, routing, script)
         if script:
-            script.used = tracer.used
+            script.used, script.empty_cache = tracer.used, tracer.empty_cache
         stack.enter_context(_workplace(tracer))
         yield tracer
 

@@ -5,14 +5,16 @@ import pytest
 from memtrain.layerwise import *
 
 # %% ../nbs/proofs/layerwise.ipynb #4e27181f
-import contextlib, json, os, shutil, subprocess, sys, tempfile
+import contextlib, itertools, json, os, shutil, subprocess, sys, tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import torch, transformers
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MIB, MemtrainError
 from memtrain.collect import find_gates, read_gate
-from memtrain.trace_files import open_traces
+from memtrain.tokenization import train_bpe
+from memtrain.trace_files import TraceWriter, open_traces
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -282,6 +284,44 @@ def test_collecting_goes_on_where_it_was_ended():
             found = {p.name: p.read_bytes() for p in out.iterdir() if p.suffix == '.safetensors'}
             test_eq(found.keys(), expected.keys())
             assert all(found[name] == expected[name] for name in expected)
+
+# %% ../nbs/proofs/layerwise.ipynb #af6259e1
+def test_what_changes_the_bytes_is_the_same_when_a_run_goes_on():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        _make(d / 'model', 'mixtral', vocab_size=257)
+        text = d / 't.txt'
+        text.write_text('The gate names two experts, and the layer waits for them. ' * 40)
+        (d / 'model/tokenizer.json').write_text(train_bpe([text.read_text()], 257).state())
+        how = dict(input_file=text, seq_len=16, target_traces=60, batch_size=4, shard_size_mb=0.02)
+        collect_folder(d / 'model', d / 'whole', **how)
+        expected = {p.name: p.read_bytes() for p in (d / 'whole').glob('*.safetensors')}
+        assert len(expected) > 2
+        with patch('memtrain.trace_files.TraceWriter.write', _end_at(40)):
+            test_fail(lambda: collect_folder(d / 'model', d / 'out', **how), exc=KeyboardInterrupt)
+        assert (d / 'out/shard_00000.safetensors').exists()
+        for other in (dict(batch_size=8), dict(dtype='bfloat16'), dict(seq_len=8), dict(seed=1)):
+            test_fail(
+                lambda: collect_folder(d / 'model', d / 'out', **{**how, **other}, resume=True),
+                exc=MemtrainError,
+                contains='options differ): use the same to resume',
+            )
+        # a limit isn't among them
+        limit = _small(StreamedModel(d / 'model'))
+        collect_folder(d / 'model', d / 'out', **how, memory_limit=limit, resume=True)
+        assert expected == {p.name: p.read_bytes() for p in (d / 'out').glob('*.safetensors')}
+
+
+def _end_at(count, write=TraceWriter.write):
+    "A `write` that Ctrl-C ends at call number `count`"
+    calls = itertools.count()
+
+    def end(writer, trace):
+        if next(calls) == count:
+            raise KeyboardInterrupt
+        write(writer, trace)
+
+    return end
 
 # %% ../nbs/proofs/layerwise.ipynb #8d38a645
 KILLED = '''

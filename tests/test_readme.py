@@ -9,13 +9,14 @@ import memtrain
 from memtrain.cli import main
 
 ROOT = Path(memtrain.__path__[0]).parent
-ELSEWHERE = ('git clone', 'make ', 'pip install')  # what makes the machine ready
+ELSEWHERE = ('git clone', 'make ', 'pip install', 'hf download')  # what makes the machine ready
 SMALL = {
     r'--max_iters \d+': '--max_iters 1',
     r'--target_params 1M': '--target_params 20k',
     r'--epochs 5': '--epochs 1',
     r'--n_embd 64': '--n_embd 8',
     r'--target_traces 2000': '--target_traces 80',
+    r'--what topk': '--what topk --target_traces 8 --seq_len 32',
     r'--train_kernel_size 64': '--train_kernel_size 8 --niters 2',
     r'vocab_size([= ])2048': r'vocab_size\g<1>300',
     r'block_size=256': 'block_size=32',
@@ -36,12 +37,25 @@ def blocks():
             yield language, '\n'.join(lines)
 
 
+def make_mixture(folder):
+    "What the line that downloads a mixture of experts makes, small and with random weights"
+    import transformers
+    from memtrain.tokenization import train_bpe
+
+    shape = dict(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    experts = dict(num_key_value_heads=2, moe_intermediate_size=16, shared_expert_intermediate_size=24)
+    config = transformers.AutoConfig.for_model('qwen2_moe', **shape, **experts, num_experts=4)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    (folder / 'tokenizer.json').write_text(train_bpe([(ROOT / 'LICENSE').read_text()], 300).state())
+
+
 def test_every_line_of_the_readme_runs_in_small(monkeypatch, capsys):
     with tempfile.TemporaryDirectory() as d:
         (Path(d) / 'memtrain').mkdir()
         sources = sorted((ROOT / 'memtrain').glob('*.py'), key=lambda p: p.stat().st_size)
         for p in sources[3:15]:
             shutil.copy(p, Path(d) / 'memtrain')
+        make_mixture(Path(d) / 'qwen')
         monkeypatch.chdir(d)
         ran, here = [], {}
         for language, text in blocks():
@@ -82,6 +96,7 @@ def test_every_line_of_the_readme_runs_in_small(monkeypatch, capsys):
                 'report.html',
                 'mixture.png',
                 'routing_data/experts_traces.pkl',
+                'routing_data/qwen_traces_shards/trace_metadata.json',
                 'gpt/model.safetensors',
             )
         )
@@ -91,6 +106,7 @@ def test_every_line_of_the_readme_runs_in_small(monkeypatch, capsys):
 def test_every_line_of_the_readme_runs_as_pasted():
     with tempfile.TemporaryDirectory() as d:
         shutil.copytree(ROOT / 'memtrain', Path(d) / 'memtrain')
+        make_mixture(Path(d) / 'qwen')
         (Path(d) / 'bin').mkdir()
         for name, module in (('memtrain', 'memtrain'), ('torchrun', 'torch.distributed.run')):
             (Path(d) / 'bin' / name).write_text(

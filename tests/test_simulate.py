@@ -749,3 +749,60 @@ def test_simulate_knows_the_table_of_ctc():
         found = sorted((b.size for b in taken if b.size > small), reverse=True)
         test_eq(found, sorted([table, table, sums, sums, gradient, 4 * 16 * 400, 4 * 16 * 400], reverse=True))
         test_eq(any('for CTC' in note for note in trace.notes), how == 'nobody knows')
+
+# %% ../nbs/proofs/simulate.ipynb #dce39511
+def test_simulate_makes_one_hot_rows_as_kernels_do():
+    seen = []
+
+    def step(model, optimizer):
+        place = next(model.parameters()).device
+        x = torch.randint(1000, (8192,), device=place)
+        rows = F.one_hot(x, 1000)
+        seen.append((rows.dtype, rows.shape))
+        known = torch.arange(6, device=place) % 3
+        # values that come from no weight are known still
+        seen.append((F.one_hot(known).sum(0).tolist(), F.one_hot(known, 5).argmax(-1).tolist()))
+        seen.append(F.one_hot(known[:0], 4).shape)
+        for wrong in ((known[:0], -1), (known, 0), (known.int(), 3)):
+            test_fail(lambda: F.one_hot(*wrong), exc=RuntimeError)
+
+    peaks = []
+    for kernels, device in (('cpu', 'cpu'), ('h100', 'cuda')):
+        trace = simulate(lambda: nn.Linear(1, 1).to(device), lambda params: [], step, kernels)
+        peaks.append(trace.peak)
+        # a kernel writes ones into zeros: nothing else is as large
+        large = {(b.op, b.size) for b in trace.blocks if b.size > 1 << 20}
+        test_eq(large, {('aten::new_zeros', 8 * 8192 * 1000)})
+    true = measure_step(lambda: nn.Linear(1, 1), lambda params: [], step)
+    assert abs(peaks[0] / true.peak - 1) < 0.001, (peaks, true.peak)
+    expected = [(torch.long, (8192, 1000)), ([2, 2, 2], [0, 1, 2, 0, 1, 2]), (0, 4)]
+    test_eq([tuple(s) if isinstance(s, torch.Size) else s for s in seen], expected * (len(seen) // 3))
+
+# %% ../nbs/proofs/simulate.ipynb #384fa232
+def test_simulate_gives_back_what_a_script_asks_to():
+    told = []
+
+    def tell():
+        kinds = 'memory_allocated memory_reserved max_memory_allocated max_memory_reserved'.split()
+        return [getattr(torch.cuda, kind)() >> 20 for kind in kinds]
+
+    def step(model, optimizer):
+        kept, small = (torch.empty(n << 20, dtype=torch.uint8, device='cuda') for n in (32, 1))
+        large = torch.empty(64 << 20, dtype=torch.uint8, device='cuda')
+        del large
+        before = tell()
+        torch.cuda.empty_cache()
+        emptied = tell()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.empty_cache()  # which finds nothing
+        anew = tell()
+        again = torch.empty(8 << 20, dtype=torch.uint8, device='cuda')
+        told.append((before, emptied, anew, tell()))
+        del again
+
+    for name in ('h100', 'a100'):
+        told.clear()
+        trace = simulate(lambda: nn.Linear(1, 1).cuda(), lambda params: [], step, name, steps=1)
+        # 2 MiB of weights and the small tensor; what has room for 8 MiB is of 20 MiB
+        test_eq(told, [([33, 98, 97, 98], [33, 34, 97, 98], [33, 34, 33, 34], [41, 54, 41, 54])])
+        test_eq((trace.peak >> 20, {b.size for b in trace.blocks if b.op == 'empty_cache'}), (97, {0}))
