@@ -14,12 +14,12 @@ cases      training steps and single operations (gpu_cases.py): peaks of what is
 allocator  what PyTorch's caching allocator holds after each of some thousand random requests, plain, with
            expandable segments, and short of memory
 context    bytes of the card that CUDA holds besides, after its first kernels of several kinds
-workspaces what cuBLAS and cuDNN take while they work, by convolution: sizes that nobody can predict
+workspaces what cuBLAS and cuDNN take while they work, by convolution, recurrent net and sum
 attention  which kernel computes scaled dot product attention
 rates      operations and bytes in a second, beside the data sheet's
 
-A prediction that another version of torch made isn't used. Send the file: it is all that this page of the
-documentation wants to know of your card."""
+Predictions that another version of torch made are made again. Send the file: it is all that the documentation
+wants to know of your card."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ from memtrain.script import simulate_script
 STEPS = 4  # of a case: the allocator's state repeats after two or three
 TIMED_STEPS = 8  # steps more, whose median is taken
 CASES = Path(gpu_cases.__file__)
-# asks the driver how many cards there are without beginning with CUDA, which no fork survives
-os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] = '1'
 
 
 # --------------------------------------------------------------------------------------------------
@@ -209,7 +207,9 @@ def measure_cases(predicted, args):
 
     with ThreadPoolExecutor(args.at_once) as pool:
         for name, (row, history) in pool.map(run, todo):
-            rows[name], said = row, predicted.get(name, {})
+            said = predicted.get(name, {})
+            before = {k: said[k] for k in ('allocated', 'reserved', 'seconds', 'error') if k in said}
+            rows[name] = row | dict(before=before)
             off = {k: row[k] - said[k] for k in ('allocated', 'reserved') if k in said and k in row}
             if history and (any(off.values()) or not off):
                 histories[name] = history
@@ -243,11 +243,10 @@ def check_allocator(card, expandable):
         clear()
         trace = random_requests(seed, 4 * GIB)
         if capacity:
-            torch.cuda.set_per_process_memory_fraction(capacity / torch.cuda.mem_get_info()[1])
-            # what the fraction comes to, in the driver's own rounding
-            capacity = int(torch.cuda.mem_get_info()[1] * (capacity / torch.cuda.mem_get_info()[1]))
+            total = torch.cuda.mem_get_info()[1]
+            torch.cuda.set_per_process_memory_fraction(capacity / total)
+            capacity = int(total * (capacity / total))  # as PyTorch rounds it
         told = reserve(trace, replace(find_device(card), expandable=expandable), capacity).timeline.tolist()
-        torch.cuda.memory._record_memory_history('all', context=None, max_entries=20_000, clear_history=True)
         try:
             true = follow_requests(trace)
         except torch.OutOfMemoryError:
@@ -255,17 +254,14 @@ def check_allocator(card, expandable):
             continue
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
-        same = [list(a) == list(b) for a, b in zip(told, true)]
-        at = same.index(False) if False in same else None
+        reserved = [n for _, n in true]
+        changes = [(i, n) for i, n in enumerate(reserved) if i == 0 or n != reserved[i - 1]]
         found[name] = dict(
             events=len(true),
-            same=sum(same),
-            first_difference=None if at is None else [at, told[at], list(true[at])],
-            peak=[max(r for _, r in told), max(r for _, r in true)],
+            same=sum(list(a) == list(b) for a, b in zip(told, true)),
+            peak=[max(n for _, n in told), max(reserved)],
+            line=dict(until=len(true), reserved=changes),
         )
-        history = torch.cuda.memory._snapshot()['device_traces'][0]
-        torch.cuda.memory._record_memory_history(None)
-        found[name]['history'] = [(e['action'], e['addr'], e['size']) for e in history][:4000]
     return found
 
 
@@ -275,7 +271,8 @@ def check_context():
 
     def note(what):
         torch.cuda.synchronize()
-        found[what] = [besides(), *ask_driver('memory.used,memory.reserved,memory.free')]
+        used, kept = (ask_driver('memory.used,memory.reserved') + [''])[:2]
+        found[what] = dict(besides=besides(), used_mib=used, reserved_mib=kept)
 
     torch.cuda.init()
     note('CUDA begun')
@@ -629,16 +626,25 @@ def main():
     args.card = args.card or find_device(ask_driver('name')[0]).name
     folder = Path(results_dir()) / 'cards'
     said = f'{args.card}_predicted'
-    if args.part != 'measure' or not (folder / f'{said}.json').exists():
-        command = f'python benchmarks/gpu_check.py predict --card {args.card}'
-        save_result(said, predict_all(args.card, args.jobs, args.only), command, folder)
+    known = load_result(said, folder).values if (folder / f'{said}.json').exists() else None
+    same = known is not None and known['versions']['torch'] == torch.__version__
+    if args.part != 'measure' or not same:
+        known = predict_all(args.card, args.jobs, args.only)
+        keep(said, known, f'predict --card {args.card}', folder, args)
     if args.part == 'predict':
         return
-    found, histories = measure_all(load_result(said, folder).values, args)
+    found, histories = measure_all(known, args)
     if args.histories:
         with gzip.open(args.histories, 'wt') as f:
             json.dump(histories, f)
-    save_result(args.card, found, 'python benchmarks/gpu_check.py', folder)
+    keep(args.card, found, '', folder, args)
+
+
+def keep(name, values, words, folder, args):
+    "Save `values`, unless they are only some of what there is"
+    if args.only or args.parts:
+        return print(f'{name}: not kept, with --only or --parts; --out FILE writes what was measured')
+    save_result(name, values, f'python benchmarks/gpu_check.py {words}'.strip(), folder)
 
 
 if __name__ == '__main__':

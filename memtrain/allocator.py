@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .core import MIB
-from .cuda import WORKSPACE
+from .cuda import EMPTY_CACHE, WORKSPACE
 from .devices import Device, find_device
 from .measure import Block, Trace
 
@@ -72,9 +72,7 @@ class _Heap:
         p = self.fit(pool, size) or self.grow(pool, size)
         if p is None:
             self.releases += 1
-            for free in self.free:
-                for _, _, q in free.copy():
-                    self.give_back(q)
+            self.empty()
             if (p := self.grow(pool, size)) is None:
                 return None
         if p.size - size >= self.least_rest[pool]:
@@ -82,6 +80,12 @@ class _Heap:
         p.state = 'used'
         self.allocated += p.size
         return p
+
+    def empty(self):
+        "Give back what nothing lies in"
+        for free in self.free:
+            for _, _, p in free.copy():
+                self.give_back(p)
 
     def release(self, p):
         "Free the piece `p`"
@@ -288,9 +292,11 @@ class Replay:
     ) -> bool:
         "Serve what has come since the last call; False where the event after `line` gets no memory"
         since = len(self.line)
-        # (size, number) of what is allocated, (None, number) of what is freed
+        # (size, number) of what is allocated, (None, number) of what is freed, (0, None) of an emptied cache
         moves = [[] for _ in range(since, events)]
         for i, b in enumerate(blocks):
+            if b.op == EMPTY_CACHE and b.start >= since:
+                moves[b.start - since].append((0, None))
             if not b.size:
                 continue  # has no block
             if b.start >= since:
@@ -308,6 +314,9 @@ class Replay:
         for size, i in move:
             if size is None:
                 self.heap.release(self.pieces.pop(i))
+                continue
+            if size == 0:
+                self.heap.empty()
                 continue
             piece = self.heap.alloc(size)
             if self.heap.releases > before:

@@ -45,6 +45,7 @@ from .core import MemtrainError, check_whole, format_size, local_part
 from memtrain.cuda import (
     CUBLAS,
     CUDA_TEMPORARIES,
+    EMPTY_CACHE,
     LT_WORKSPACE,
     ON_HOST,
     STAND_IN,
@@ -226,16 +227,6 @@ def _ctc_backward(func, args, kwargs, out):
     return (args[6].nbytes,)
 
 
-def _ctc_backward_cuda(func, args, kwargs, out):
-    """Lengths and places of targets, the table from the other end; where steps, batch and labels are many,
-    sums over the blanks of both (LossCTC.cu, ctc_loss_backward_gpu_template)"""
-    table, (steps, batch, labels) = args[6], args[1].shape
-    each = batch * steps * table.itemsize
-    blanks = each * (table.shape[-1] // 2 + 1), each
-    many = 2 * steps + 24 * batch // 10 + 2 * labels // 10 > 450
-    return [8 * batch] * 3 + [table.nbytes] + [*blanks * 2] * many
-
-
 # operation to the rule that gives the bytes of each block that it holds while it runs
 CPU_TEMPORARIES = {
     'aten::_scaled_dot_product_flash_attention_for_cpu': _attention,
@@ -254,16 +245,6 @@ CPU_TEMPORARIES = {
 # a CPU puts each element's loss into the storage of their mean (aten/src/ATen/native/Loss.cpp), CUDA into a
 # block beside it
 _LOSSES_IN_PLACE = 'aten::mse_loss', 'aten::smooth_l1_loss', 'aten::binary_cross_entropy'
-
-
-def _bag_backward(func, args, kwargs, out):
-    "As the backward pass of an embedding, whose ids are sorted however few they are (EmbeddingBag.cu)"
-    grad, indices, rows, mode, sparse = args[0], args[1], args[6], args[8], args[9]
-    if sparse or mode == 2:  # the largest of each bag
-        return ()
-    return CUDA_TEMPORARIES['aten::embedding_dense_backward'](func, (grad, indices, rows, -1, True), {}, out)
-
-
 # operations of their own for the dispatcher, written in Python for the CPU
 _KERNELS_IN_PYTHON = 'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandbytes::optimizer_update_32bit'
 # what only cuDNN knows while it runs, and the figure lacks
@@ -293,8 +274,7 @@ _CUDA = Kernels(
     'cuda',
     lambda n: -(-n // 512) * 512,
     CUDA_TEMPORARIES
-    | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced)
-    | {'aten::_embedding_bag_backward': _bag_backward, 'aten::_ctc_loss_backward': _ctc_backward_cuda},
+    | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced),
 )
 
 
@@ -811,18 +791,9 @@ class Tracer(TorchDispatchMode):
         return line[-1], tuple(max(amounts) for amounts in zip(*since))
 
     def empty_cache(self):
-        """The allocator gives back the segments in which nothing lies, at an event of its own; `reserve`,
-        which replays a trace, doesn't"""
-        self.builder.alloc('cache', 0, 'empty_cache')
+        "An event at which the allocator gives back the segments in which nothing lies"
+        self.builder.alloc('cache', 0, EMPTY_CACHE)
         self.builder.free('cache')
-        self.used()
-        heap = self.replay.heap
-        for free in heap.free:
-            for _, _, piece in free.copy():
-                heap.give_back(piece)
-        self.replay.line[-1] = heap.allocated, heap.reserved
-
-    # operations
 
     def placed(self, op: str, kwargs: dict) -> dict:
         """`kwargs` of an operation with the stand-in for CUDA: functions of torch written in Python, such as

@@ -31,6 +31,7 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import GIB, MIB, format_size, load_result
+from memtrain.cuda import EMPTY_CACHE
 from memtrain.devices import DEVICES, Device, find_device
 from memtrain.estimate import simulate
 from memtrain.measure import TraceBuilder, measure_step
@@ -343,3 +344,17 @@ def test_a_real_step_keeps_the_sum_of_its_tensors():
     assert trace.peak <= r.allocated <= trace.peak + MIB + 512 * len(trace.blocks)
     test_eq(len(r.timeline), trace.events)
     test_eq(reserve(trace, 'cpu').allocated, trace.peak)
+
+# %% ../nbs/proofs/allocator.ipynb #70b7a376
+def test_an_emptied_cache_is_given_back():
+    b = TraceBuilder('forward')
+    b.alloc('kept', 22 * MIB, 'empty')
+    b.alloc('gone', 64 * MIB, 'empty')
+    b.free('gone')
+    b.alloc('cache', 0, EMPTY_CACHE)
+    b.free('cache')
+    b.alloc('later', 8 * MIB, 'empty')
+    found = reserve(b.finish(), Device('card', 24 * GIB))
+    # the segment of 64 MiB has gone, and one of 20 has come for the last tensor
+    test_eq([n // MIB for n in found.timeline[:, 1]], [22, 86, 86, 22, 22, 42])
+    test_eq((found.reserved, found.releases), (86 * MIB, ()))

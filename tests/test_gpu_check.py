@@ -137,7 +137,7 @@ found = {{name: parts[name]() for name in {names!r}}}
 row, history = found['case']
 assert row['kind'] == 'operation' and row['reserved'] >= row['allocated'] > 0, row
 assert history['rows'] == [(0, 0, 512, 0), (1, 0, 512, 0)], history
-assert found['context']['CUDA begun'][0] > 2**28
+assert found['context']['CUDA begun']['besides'] > 2**28
 assert len(found['attention']) == 80 and len(found['sums']) > 100
 assert [row['form'] for row in found['workspaces']['cudnn'][:4]] == list(gpu_check.FORMS)
 assert found['device']['capability'] == [9, 0]

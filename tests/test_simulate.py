@@ -32,6 +32,7 @@ import torch, torch._dynamo, torch.nn.functional as F
 from torch import nn
 from fastcore.test import test_eq, test_fail
 from memtrain.core import CATEGORIES, MemtrainError
+from memtrain.cuda import EMPTY_CACHE
 from memtrain.measure import measure_step, rss
 from memtrain.model import GPTConfig
 from memtrain.optim import BF16AdamW
@@ -805,4 +806,4 @@ def test_simulate_gives_back_what_a_script_asks_to():
         trace = simulate(lambda: nn.Linear(1, 1).cuda(), lambda params: [], step, name, steps=1)
         # 2 MiB of weights and the small tensor; what has room for 8 MiB is of 20 MiB
         test_eq(told, [([33, 98, 97, 98], [33, 34, 97, 98], [33, 34, 33, 34], [41, 54, 41, 54])])
-        test_eq((trace.peak >> 20, {b.size for b in trace.blocks if b.op == 'empty_cache'}), (97, {0}))
+        test_eq((trace.peak >> 20, {b.size for b in trace.blocks if b.op == EMPTY_CACHE}), (97, {0}))
