@@ -271,10 +271,7 @@ class Kernels:
 
 _CPU = Kernels('cpu', lambda n: n, CPU_TEMPORARIES)
 _CUDA = Kernels(
-    'cuda',
-    lambda n: -(-n // 512) * 512,
-    CUDA_TEMPORARIES
-    | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced),
+    'cuda', lambda n: -(-n // 512) * 512, CUDA_TEMPORARIES | dict.fromkeys(_LOSSES_IN_PLACE, _unreduced)
 )
 
 
