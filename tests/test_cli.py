@@ -41,6 +41,7 @@ from memtrain.lazypickle import iter_pickle
 from memtrain.model import generate, size_model
 from memtrain.plan import Option
 from memtrain.cli import _Train
+from memtrain.command_line import CommandLine
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
@@ -675,8 +676,9 @@ def test_the_line_to_run_instead_has_every_flag_that_was_given():
             f"--use_streaming --seq_len 64 {flags} --no_normalize --shuffle_buffer_size 50",
         )
         with patch.object(_Train, 'check_paths'):
-            command, (settings, cleaning, *_) = parse(
-                'train', shlex.split(said(True).split('memtrain train ')[1])
+            line = CommandLine('train', _Train)
+            command, (settings, cleaning, *_) = line.parse(
+                shlex.split(said(True).split('memtrain train ')[1])
             )
         test_eq(
             (command, cleaning.normalize, settings),

@@ -216,9 +216,10 @@ class Scene:
 def memtrain(*argv: str) -> Callable:
     "A command as something to do"
     argv = [str(o) for o in argv]
-    import memtrain.cli
+    from memtrain.cli import COMMANDS
+    from memtrain.command_line import CommandLine
 
-    memtrain.cli.parse(argv[0], argv[1:])  # understood once, and remembered
+    CommandLine(argv[0], COMMANDS[argv[0]]).parse(argv[1:])  # understood once, and remembered
     return functools.partial(run_command, argv)
 
 

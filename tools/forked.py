@@ -76,8 +76,8 @@ def warm_up(all: bool = True) -> None:
     """Import what the commands need, so that children have it, or `all` but what needs torch; command lines
     are understood once, and torch keeps to one thread"""
     import tyro
-    import memtrain.cli as cli
-    import memtrain.formats, memtrain.prepare, memtrain.traces
+    import memtrain.command_line as command_line
+    import memtrain.cli, memtrain.formats, memtrain.prepare, memtrain.traces
 
     if not _understood:
         understand = _understood["really"] = tyro.cli
@@ -87,7 +87,8 @@ def warm_up(all: bool = True) -> None:
                 _understood[key] = understand(*given, args=args, prog=prog, **kw)
             return _understood[key]
 
-        tyro.cli, cli.read_flags = remember, functools.cache(cli.read_flags)
+        tyro.cli = remember
+        command_line.read_flags = functools.cache(command_line.read_flags)
     if all:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         import torch, torch._dynamo, torch.utils.data
