@@ -21,7 +21,7 @@ from memtrain.devices import find_device
 from memtrain.loader import TokenLoader
 from memtrain.measure import check_device, measure_peak, measure_step
 from memtrain.model import GPTConfig
-from memtrain.plan import LAUNCH_SECONDS, REACHED, flops_per_token
+from memtrain.step_time import LAUNCH_SECONDS, REACHED, flops_per_token
 from memtrain.shards import TokenShards
 from memtrain.train import TrainConfig, gpt_step
 from memtrain.wpo import FactorNet

@@ -17,7 +17,7 @@ loss      head and loss alone, forward and backward: plain, in chunks, in torch'
 
 Each writes `results/gpu_training_<name>.json` as it goes, so that a run that is cut off has lost only the
 rest. Matrix products in float32 may use TF32, as nanoGPT lets them. Utilisation is of the card's dense
-bfloat16 rate (`memtrain.devices.DEVICES`), whatever the type, by `memtrain.plan.flops_per_token`:
+bfloat16 rate (`memtrain.devices.DEVICES`), whatever the type, by `memtrain.step_time.flops_per_token`:
 recomputed operations don't count."""
 
 from __future__ import annotations

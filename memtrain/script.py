@@ -24,7 +24,7 @@ from .core import MemtrainError, check_whole, format_size
 from .devices import DEVICES, Device, find_device
 from .explain import MemorySnapshot
 from .measure import Block, Trace
-from .plan import LAUNCH_SECONDS, REACHED
+from .step_time import LAUNCH_SECONDS, REACHED
 from .remedies import REMEDIES
 from .stage import is_installed
 from .stand_ins import Shapes

@@ -103,6 +103,7 @@ from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, named_config
 from memtrain.optimizers import find_optimizer
 from memtrain.plan import _price
+from memtrain.step_time import flops_per_token, predict_seconds
 from memtrain.train import TrainConfig, apply_step, gpt_step
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))

@@ -45,6 +45,7 @@ from memtrain.families import read_model
 from memtrain.model import GPT, GPTConfig, named_config, size_model
 from memtrain.prepare import prepare
 from memtrain.report import _tell_results
+from memtrain.step_time import flops_per_token
 from memtrain.train import TrainConfig, Trainer
 
 # %% ../nbs/proofs/report.ipynb #7178a7c6

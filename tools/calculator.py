@@ -33,7 +33,8 @@ def gathered(root: Path) -> dict:
     from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
-    from memtrain.plan import LAUNCH_SECONDS, MARGIN, REACHED
+    from memtrain.plan import MARGIN
+    from memtrain.step_time import LAUNCH_SECONDS, REACHED
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),

@@ -16,7 +16,8 @@ from memtrain.estimate import Step
 from memtrain.families import count_weights, list_models, predict_step, read_model, shape_of
 from memtrain.model import GPTConfig, count_params
 from memtrain.optimizers import OPTIMIZERS
-from memtrain.plan import Option, plan, predict_seconds, usable_memory
+from memtrain.plan import Option, plan, usable_memory
+from memtrain.step_time import predict_seconds
 
 
 def in_javascript(code, given):

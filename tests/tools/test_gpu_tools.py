@@ -23,7 +23,7 @@ from memtrain.loader import TokenLoader
 from memtrain.measure import measure_step
 from memtrain.model import GPTConfig, named_config
 from memtrain.devices import DEVICES
-from memtrain.plan import flops_per_token
+from memtrain.step_time import flops_per_token
 from memtrain.shards import TokenShards
 from memtrain.train import TrainConfig, gpt_step
 from memtrain.wpo_train import choose_strategy
