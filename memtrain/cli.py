@@ -8,7 +8,8 @@ built, from a shell"""
 __all__ = ['COMMANDS', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import contextlib, json, os, re, shlex, shutil, signal, sys, threading
+import contextlib, json, os, re, shlex, shutil, signal, sys, tempfile, threading
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -1126,14 +1127,17 @@ class _Estimate(_Shaped, Command):
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
         if self.plot:
             check_output('plot', self.plot, IMAGES)
-        shape, cards = self.shape(), split_cards(self.device)[0]
+        cards = split_cards(self.device)[0]
+        usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
+        if self._has_no_law(config, cards, own):
+            return self._simulate(config, own, usable)
+        shape = self.shape()
         if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu:
             raise MemtrainError(
                 'fsdp divides a model among several cards',
                 f"name them: {option('device')} 8x80gb",
                 'parallel',
             )
-        usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
         if any(own.values()) and not self.model:
             name = next(name for name, value in own.items() if value)
             raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
@@ -1147,7 +1151,7 @@ class _Estimate(_Shaped, Command):
         if self.json:
             print(json.dumps(self._values(shape, step, found), indent=1))
         elif by_law:
-            print('\n'.join(self._begin(shape, step, found, usable)))
+            print('\n'.join(self._begin(_describe_shape(shape), step, found, usable)))
         else:
             print(self._table(shape, step, found, usable))
         if self.plot:
@@ -1157,6 +1161,64 @@ class _Estimate(_Shaped, Command):
             trace = found if hasattr(found, 'plot') else simulate(*gpt_step(shape, config), device=place)
             save_figure(trace.plot(), self.plot)
             print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
+        return 0
+
+    def _has_no_law(self, config, cards, own):
+        "Whether somebody else's model, or the step of it, is none that was recorded, but can be simulated"
+        if not self.model or cards > 1 or config.parallel == 'fsdp':
+            return False
+        from memtrain.families import find_config, has_law, is_recorded, read_model
+
+        fields, _ = find_config(self.model)
+        if self.device == 'cpu' or not is_recorded(fields):
+            return True
+        return not has_law(read_model(self.model, self.seq_len), config.step(**own))
+
+    def _simulate(self, config, own, usable):
+        "Print what transformers' own code of the model holds; the exit status"
+        from memtrain.estimate import simulate
+        from memtrain.families import find_config
+        from memtrain.train import model_step
+        from memtrain.weights import open_model
+
+        fields, _ = find_config(self.model)
+        inner = fields.get('text_config', fields)
+        most = next((inner[k] for k in ('max_position_embeddings', 'n_positions') if inner.get(k)), 4096)
+        seq_len, described = self.seq_len or min(4096, most), []
+        if sys.stderr.isatty():
+            print('simulating a step, which takes some seconds', file=sys.stderr)
+
+        def make():
+            model = open_model(folder, seq_len, **own, weights=config.weights, empty=True)
+            params = sum(p.numel() for p in model.parameters())
+            described.append((_describe_shape(model.config, model), params))
+            return model
+
+        with tempfile.TemporaryDirectory() as own_folder:
+            folder = self.model
+            if not Path(folder).is_dir():  # a name, or a file of any name
+                folder = own_folder
+                Path(folder, 'config.json').write_text(json.dumps(fields), encoding='utf-8')
+            place = 'cpu' if self.device == 'cpu' else 'cuda'
+            try:
+                trace = simulate(*model_step(make, config), device=place)
+            except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+                said = (str(e).splitlines() or [''])[0]
+                raise MemtrainError(
+                    f"{self.model}: transformers' own code fails with this config.json and {seq_len} tokens, "
+                    f'with {type(e).__name__}: {said}',
+                    f"check it, or give a shorter {option('block_size')}",
+                ) from None
+        (told, params), step = described[0], config.step(seq_len=seq_len, **own)
+        if self.json:
+            values = {name: getattr(trace, name) for name in ('peak', 'by_category', 'by_phase', 'peak_op')}
+            values |= {'device': self.device, 'params': params, 'model': fields, 'step': asdict(step)}
+            print(json.dumps(values, indent=1))
+        else:
+            print('\n'.join([*self._begin(told, step, trace, usable), '', 'simulated']))
+        if self.plot:
+            save_figure(trace.plot(), self.plot)
+            print(f'Plot: {self.plot}', file=sys.stderr)
         return 0
 
     def _values(self, shape, step, found):
@@ -1170,7 +1232,7 @@ class _Estimate(_Shaped, Command):
             params = {'params': found.params, 'trained': found.trained}
         return {**values, 'device': self.device, **params, 'model': asdict(shape), 'step': asdict(step)}
 
-    def _begin(self, shape, step, found, usable):
+    def _begin(self, described, step, found, usable):
         fits = (
             ''
             if usable is None
@@ -1179,10 +1241,10 @@ class _Estimate(_Shaped, Command):
             else f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
         )
         where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
+        count = f"{step.batch_size} window{'s' * (step.batch_size > 1)}"
         on = f'each of {step.ranks} cards, {step.parallel}' if step.ranks > 1 else self.device
         lines = [
-            f'{_describe_shape(shape)}; {step.batch_size} windows of {shape.block_size:,} tokens at a '
-            f'time, on {on}',
+            f'{described}; {count} of {step.seq_len:,} tokens at a time, on {on}',
             '',
             f'peak {format_size(found.peak)}{where}{fits}',
         ]
@@ -1199,7 +1261,7 @@ class _Estimate(_Shaped, Command):
     def _table(self, shape, step, found, usable):
         from memtrain.estimate import what_if
 
-        lines = self._begin(shape, step, found, usable)
+        lines = self._begin(_describe_shape(shape), step, found, usable)
         lines += ['', 'most at one time in each phase'] + [
             f'  {name:<16} {format_size(n):>9}' for name, n in found.by_phase.items()
         ]
@@ -1220,17 +1282,22 @@ class _Estimate(_Shaped, Command):
 # %% ../nbs/reference/65_cli.ipynb #4df83bd6
 @dataclass
 class _PlanCommand(_Shaped, Command):
-    "List the settings that fit a card, cheapest first, and the line to run"
+    "Say whether a model trains on a card, how, how fast and at what cost, and the line to run"
 
     # a card such as rtx4090, t4, l40s, a100 or b200, a size such as 24gb, several as 8x80gb, mac64gb, or cpu
-    # for this machine's free RAM
+    # for this machine's free RAM; several with commas, or all, are held against each other
     gpu: str = 'rtx3090'
+    # to train on, such as 100M: how long they take; by default 20 a parameter, or 100M of a --model
+    tokens: str | None = None
+    # of an hour of a card, one for each of --gpu or one for all: what the tokens cost
+    price: tuple[float, ...] = ()
+    ram: str | None = None  # beside the cards, for offloading, such as 128GiB; this machine's by default
     global_batch: int = 32  # windows per step of the optimizer; a plan keeps it
     # techniques not to use: mixed_precision, 8bit_optimizer, activation_checkpointing, loss_chunks,
     # bf16_weights, optimizer_in_backward, fsdp, offload
     without: tuple[str, ...] = ()
     budget: str | None = None  # bytes for tensors instead of what the card has, such as 20GiB
-    rows: int = 10  # settings to list at most
+    rows: int = 4  # settings to list at most, of the whole model, of LoRA and of QLoRA
     takes = {'weights:open_model': 'lora load_in_4bit'}
     older = {'device': 'gpu'}
 
@@ -1240,51 +1307,87 @@ class _PlanCommand(_Shaped, Command):
     ) -> int:  # exit status: 1 if nothing fits
         "Print what fits and how to run it"
         check_whole(rows=self.rows, global_batch=self.global_batch)
-        try:
-            parse_count(self.target_params or 1)
-        except MemtrainError:
-            raise MemtrainError(
-                'is no count',
-                'write a number, or one with k, M, B or T, such as 124M or 1.3B',
-                'target_params',
-                self.target_params,
-            ) from None
-        budget = parse_size(self.budget) if self.budget else None
+        # a count that isn't one is told before the shape it is for
+        _read_count('target_params', self.target_params)
+        self.count = _read_count('tokens', self.tokens)
         if any(own.values()) and not self.model:
+            name = next(name for name, value in own.items() if value)
+            raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
+        cards = self._read_cards()
+        if len(self.price) not in (0, 1, len(cards)):
             raise MemtrainError(
-                f"is for {option('model')}",
-                'leave it out',
-                next(name for name, value in own.items() if value),
-                None,
+                f'are {len(self.price)} prices for {len(cards)} cards', 'give one, or one for each', 'price'
             )
-        from memtrain.devices import find_device, split_cards
-        from memtrain.plan import TECHNIQUES, plan
+        self._check_without()
+        shape = self.shape()
+        self.count = self.count or (10**8 if self.model else 20 * self._count_params(shape))
+        if len(cards) > 1:
+            return self._compare(shape, cards, own)
+        found = self._plan(shape, self.gpu, own)
+        return self._tell(shape, found)
 
-        cards, card = split_cards(self.gpu)
-        try:
-            card.startswith('cuda') or find_device(card)
-        except MemtrainError as e:
-            raise MemtrainError(e.problem, f'{e.way_out}, or several as 8x80gb', 'gpu', self.gpu) from None
+    def _read_cards(self):
+        "The cards that are meant, each of which is known"
+        from memtrain.devices import DEVICES, find_device, split_cards
+
+        names = [n for n in DEVICES if n != 'cpu'] if self.gpu == 'all' else self.gpu.split(',')
+        for name in names:
+            card = split_cards(name)[1]
+            try:
+                card.startswith('cuda') or find_device(card)
+            except MemtrainError as e:
+                raise MemtrainError(e.problem, f'{e.way_out}, or several as 8x80gb', 'gpu', name) from None
+        return names
+
+    def _check_without(self):
+        from memtrain.plan import TECHNIQUES
+
         for name in self.without:
             if name not in TECHNIQUES:
                 raise MemtrainError(
                     'is no technique', f"it is one of {', '.join(TECHNIQUES)}", 'without', name
                 )
-        shape = self.shape()
 
-        def find(**own):
-            return plan(
-                shape,
-                self.gpu,
-                budget,
-                self.global_batch,
-                allow=tuple(t for t in TECHNIQUES if t not in self.without),
-                **own,
+    def _count_params(self, shape):
+        from memtrain.estimate import parameter_sizes
+
+        return sum(parameter_sizes(shape))
+
+    def _plan(self, shape, card, own):
+        "What fits `card`: of somebody else's model with adapters too, unless they are asked for"
+        from memtrain.plan import TECHNIQUES, plan
+
+        return plan(
+            shape,
+            card,
+            parse_size(self.budget) if self.budget else None,
+            self.global_batch,
+            allow=tuple(t for t in TECHNIQUES if t not in self.without),
+            ram=parse_size(self.ram) if self.ram else None,
+            or_lora=16 * bool(self.model),
+            **own,
+        )
+
+    @property
+    def name(self):
+        "What the model is called"
+        name = self.model or self.model_name or self.config_file
+        return Path(name).name if name else f'A GPT of {self.target_params}'
+
+    def _tell(self, shape, found):
+        "Print what fits one card, and the lines that do it"
+        from memtrain.devices import split_cards
+
+        if not found.options:
+            raise MemtrainError(
+                found.verdict(self.name, self.gpu, self.count)
+                + f", with {' '.join(found.closest.flags)}; take a smaller model, a shorter "
+                f"{option('block_size')} or a larger card"
             )
-
-        found = find(**own)
+        print(found.verdict(self.name, self.gpu, self.count))
+        cards = split_cards(self.gpu)[0]
         print(
-            f"{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a "
+            f"\n{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a "
             f"step; {format_size(found.budget)} for tensors on "
             f"{f'each of {cards} cards' if cards > 1 else self.gpu}"
         )
@@ -1293,42 +1396,49 @@ class _PlanCommand(_Shaped, Command):
                 f"({shape.block_size:,} tokens, since --seq_len isn't given: as many as the model was made "
                 "for and is known with, 4,096 at most)"
             )
-        print()
-        if not found.options:
-            less = (
-                [dict(lora=16), dict(lora=16, load_in_4bit=True)][bool(own['lora']) : 2 - own['load_in_4bit']]
-                if self.model
-                else []
-            )
-            adapters = next(
-                (
-                    f"add {' '.join(f'--{k}' + f' {v}' * (v is not True) for k, v in way.items())}, which "
-                    f"needs {format_size(o.peak)}; or "
-                    for way in less
-                    for o in find(**way).options[:1]
-                ),
-                '',
-            )
-            raise MemtrainError(
-                f'nothing fits {format_size(found.budget)}: the closest needs '
-                f'{format_size(found.closest.peak)}, {format_size(found.missing)} more, '
-                f"with {' '.join(found.closest.flags)}",
-                f"{adapters}take a smaller model, a shorter {option('block_size')} or a larger card",
-            )
-        print(replace(found, options=found.options[: self.rows]))
+        listed, seen = [], Counter()
+        for o in found.options:
+            seen[o.method] += 1
+            listed += [o] * (seen[o.method] <= self.rows)
+        price = self.price[0] if self.price else None
+        print(f'\n{replace(found, options=listed).table(self.count, price)}\n')
+        best = found.options[0]
+        print(self._line(best, cards))
+        if self.model:
+            for tool, words in best.elsewhere().items():
+                print(f'{tool}: {words}')
+            if not os.path.exists(self.model):
+                print(f'({self.name}: the folder that holds its config.json and weights)')
+        return 0
+
+    def _line(self, best, cards):
+        "The command that trains as `best` says"
         data = shlex.quote(self.dataset_dir) if self.dataset_dir else 'DATA'
         program = (
             f'torchrun --standalone --nproc_per_node {cards} -m memtrain'
-            if found.options[0].step.parallel == 'fsdp' or cards > 1
+            if best.step.parallel == 'fsdp' or cards > 1
             else 'memtrain'
         )
-        print(
-            f"\n{program} train --dataset_dir {data} --out_dir RUN {self.flags()} "
-            f"{' '.join(found.options[0].flags)}"
-        )
-        if self.model and not os.path.exists(self.model):
-            print(f'({Path(self.model).name}: the folder that holds its config.json and weights)')
-        return 0
+        return f"{program} train --dataset_dir {data} --out_dir RUN {self.flags()} {' '.join(best.flags)}"
+
+    def _compare(self, shape, cards, own):
+        "Print the best way on each of `cards`, a line each"
+        from memtrain.plan import compare_cards
+
+        prices = dict(zip(cards, self.price if len(self.price) > 1 else self.price * len(cards)))
+        plans = {card: self._plan(shape, card, own) for card in cards}
+        print(f'{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step')
+        print(f'\n{compare_cards(plans, self.count, prices)}')
+        return 0 if any(found.options for found in plans.values()) else 1
+
+
+def _read_count(name, typed):
+    "The number that was `typed` for the flag `name`, if there is one"
+    try:
+        return None if typed is None else parse_count(typed)
+    except MemtrainError:
+        way_out = 'write a number, or one with k, M, B or T, such as 124M or 1.3B'
+        raise MemtrainError('is no count', way_out, name, typed) from None
 
 # %% ../nbs/reference/65_cli.ipynb #5c1f7a20
 @dataclass

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TECHNIQUES', 'CLOSED', 'MARGIN', 'predict', 'list_steps', 'usable_memory', 'Option', 'Plan',
-           'plan', 'find_cheaper', 'find_largest', 'find_optimal_batch_size']
+           'plan', 'compare_cards', 'find_cheaper', 'find_largest', 'find_optimal_batch_size']
 
 # %% ../nbs/memory/07_plan.ipynb #606d416d
 # Three steps: list every way to take a step, predict what each holds and how long it takes, keep what fits
@@ -21,11 +21,19 @@ from typing import Any, Callable
 
 import psutil
 
-from .core import MemtrainError, check_whole, format_size, is_out_of_memory, nbytes, option
+from memtrain.core import (
+    MemtrainError,
+    check_whole,
+    format_count,
+    format_size,
+    is_out_of_memory,
+    nbytes,
+    option,
+)
 from .devices import find_device, has_data_sheet, priced_as, split_cards
 from .estimate import CLOSED_FIELDS, Step, estimate, find_unknown
 from .families import ModelShape, SIMULATED, has_law, predict_step, shape_of
-from .step_time import predict_seconds
+from .step_time import WITHIN, format_seconds, predict_seconds
 
 # %% ../nbs/memory/07_plan.ipynb #e0ffed95
 def predict(
@@ -195,6 +203,18 @@ class Option:
         return tuple(name for name, used in _USED.items() if used(self.step))
 
     @property
+    def method(self) -> str:
+        "What is trained: the whole model, or adapters beside it, which are LoRA, or QLoRA in 4 bits"
+        return 'QLoRA' if self.step.load_in_4bit else 'LoRA' if self.step.lora else 'whole'
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        "Of all cards together; None where only the memory can be predicted"
+        step = self.step
+        tokens = step.batch_size * step.gradient_accumulation_steps * step.seq_len * step.ranks
+        return tokens / self.seconds if self.seconds else None
+
+    @property
     def flags(self) -> list[str]:
         "What to tell `memtrain train`"
         always = ('batch_size', 'gradient_accumulation_steps', 'seq_len')
@@ -205,19 +225,81 @@ class Option:
         names = dict.fromkeys([*always, *(o for o in ('lora', 'load_in_4bit') if o in changed), *changed])
         return [_say(name, getattr(self.step, name)) for name in names]
 
+    def elsewhere(self) -> dict[str, str]:  # by the tool
+        "The same in the words of other trainers, as far as they have any; what they hold may differ"
+        step = self.step
+        half, chunks = step.weights == 'bfloat16', bool(step.loss_chunk_size)
+        optim = {'adamw8bit': 'adamw_bnb_8bit', 'adamw': 'adamw_torch_fused'}.get(
+            step.optimizer, step.optimizer
+        )
+        shard = 'full_shard offload auto_wrap' if step.offload_to_cpu else 'full_shard auto_wrap'
+        trainer = [
+            f'per_device_train_batch_size={step.batch_size}',
+            f'gradient_accumulation_steps={step.gradient_accumulation_steps}',
+            *['bf16=True'] * (half or step.use_mixed_precision),
+            *['gradient_checkpointing=True'] * step.activation_checkpointing,
+            f'optim={optim!r}',
+            *['use_liger_kernel=True'] * chunks,
+            *[f'fsdp={shard!r}'] * (step.parallel == 'fsdp'),
+        ]
+        loaded = ['dtype=torch.bfloat16'] * half
+        loaded += ['quantization_config=BitsAndBytesConfig(load_in_4bit=True)'] * step.load_in_4bit
+        model = f"; model from_pretrained(..., {', '.join(loaded)})" if loaded else ''
+        peft = f", with peft's LoraConfig(r={step.lora}, target_modules='all-linear')" if step.lora else ''
+        recipe = {'whole': 'full', 'LoRA': 'lora', 'QLoRA': 'lora'}[self.method]
+        recipe += '_finetune_' + (
+            'distributed' if step.parallel == 'fsdp' or step.ranks > 1 else 'single_device'
+        )
+        torchtune = [
+            f'tune run {recipe} --config CONFIG batch_size={step.batch_size}',
+            f'gradient_accumulation_steps={step.gradient_accumulation_steps}',
+            f"dtype={'bf16' if half or step.use_mixed_precision else 'fp32'}",
+            f'tokenizer.max_seq_len={step.seq_len} dataset.packed=True',
+            f'enable_activation_checkpointing={step.activation_checkpointing}',
+            *['loss=torchtune.modules.loss.LinearCrossEntropyLoss'] * chunks,
+            *['optimizer=bitsandbytes.optim.PagedAdamW8bit'] * (step.optimizer == 'adamw8bit'),
+            *['optimizer_in_bwd=True'] * step.optimizer_in_backward,
+            *[f'model.lora_rank={step.lora}'] * (step.lora > 0),
+        ]
+        precision = 'bf16-true' if half else 'bf16-mixed' if step.use_mixed_precision else '32-true'
+        windows = step.batch_size * step.gradient_accumulation_steps * step.ranks
+        matrices = 'query', 'key', 'value', 'projection', 'mlp'
+        everywhere = ' '.join(f'--lora_{name} true' for name in matrices)
+        litgpt = [
+            f"litgpt finetune{'_lora' if step.lora else '_full'} CHECKPOINT --precision {precision}",
+            f'--train.micro_batch_size {step.batch_size} --train.global_batch_size {windows}',
+            f'--train.max_seq_length {step.seq_len}',
+            *[f'--devices {step.ranks}'] * (step.ranks > 1),
+            *[f'--lora_r {step.lora} {everywhere}'] * (step.lora > 0),
+            *['--quantize bnb.nf4'] * step.load_in_4bit,
+        ]
+        missing = [
+            *['checkpointing on one card'] * (step.activation_checkpointing and step.ranks == 1),
+            *['loss in chunks'] * chunks,
+        ]
+        lacks = f" (it has no {' and no '.join(missing)})" if missing else ''
+        return {
+            'Trainer': f"TrainingArguments({', '.join(trainer)}){model}{peft}",
+            'torchtune': ' '.join(torchtune),
+            'litgpt': ' '.join(litgpt) + lacks,
+        }
+
 # %% ../nbs/memory/07_plan.ipynb #af28df01
 @dataclass(frozen=True)
 class Plan:
-    "What fits a budget, in order of cost, and what comes closest where nothing does"
+    "What fits a budget, best first, and what comes closest where nothing does"
 
     budget: int  # bytes for tensors
-    # that fit, cheapest first, one for each set of techniques; without those that are slower than another,
-    # round as much, and save nothing
+    # that fit: the whole model before LoRA before QLoRA, of each the cheapest first, and last what is
+    # offloaded; one for each set of techniques, without those that are slower than another, round as much,
+    # and save nothing
     options: list[Option]
     closest: Option  # the one that needs least of all that were tried
     fastest: float | None  # seconds per step of the fastest of all that were tried, whether it fits or not
     priced_as: str | None = None  # the card by whose data sheet times were told, where the device has none
-    left_out: str = ''  # a line on what couldn't be predicted
+    left_out: str = ''  # lines on what couldn't be predicted, and on what would take more RAM
+    # bytes that the whole model takes at least without offloading; 0 where it wasn't tried
+    whole: int = 0
 
     @property
     def missing(self) -> int:
@@ -225,43 +307,100 @@ class Plan:
         return max(0, self.closest.peak - self.budget)
 
     def __str__(self):
+        return self.table()
+
+    def verdict(
+        self,
+        name: str,  # of the model
+        device: str,  # that it was planned for
+        tokens: int = 10**8,  # to be trained on
+    ) -> str:
+        "What somebody who asked wants to hear, in a line or two"
+        each = ' each' * (split_cards(device)[0] > 1)
+        least = f'{format_size(self.whole)} at least, and {device} has {format_size(self.budget)}{each}'
+        if not self.options:
+            return f'{name} doesn\'t fit {device}: {self._tell_closest()}'
+        best = self.options[0]
+        if best.method == 'whole' or not self.whole:
+            how = 'whole' if best.method == 'whole' else f'with {best.method}'
+            head = f'{name} trains {how} on {device}'
+        else:
+            head = f"{name} doesn't train whole on {device}: it takes {least}."
+            if offloaded := next((o for o in self.options if o.method == 'whole'), None):
+                head += f' Offloaded to RAM it would, {offloaded.seconds / best.seconds:.0f} times as slow.'
+            head += f' With {best.method} it trains'
+        step = best.step
+        windows = f"{step.batch_size} window{'s' * (step.batch_size > 1)} of {step.seq_len:,} tokens"
+        told = f'{head}: {format_size(best.peak)}, {windows} at a time'
+        if best.host:
+            told += f', and {format_size(best.host)} of RAM'
+        if not (rate := best.tokens_per_second):
+            return f'{told}.'
+        low, high = (float(f'{n:.2g}') for n in (rate / WITHIN, rate * WITHIN))
+        lasts = format_seconds(tokens / rate)
+        return f'{told}, {low:,.0f} to {high:,.0f} tokens/s: about {lasts} for {format_count(tokens)} tokens.'
+
+    def _tell_closest(self):
+        return f'the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more'
+
+    def table(
+        self,
+        tokens: int | None = None,  # to be trained on: how long, in a column
+        price: float | None = None,  # of an hour of a card: what these tokens cost, in another
+    ) -> str:
+        "What fits, a line each, and what has to be said of it"
         listed = self.options or [self.closest]
         columns = [name for name in TECHNIQUES if name in CLOSED or any(name in o.techniques for o in listed)]
         heads = [
             o.replace('_', ' ').replace('activation ', '').replace('optimizer in', 'in') for o in columns
         ]
-        rows = [['peak', 'of budget', 'time', 'micro-batch', 'accumulate', *heads]]
-        rows += [self._row(option, columns) for option in listed]
+        adapters = any(o.method != 'whole' for o in listed)
+        asked = [f'{format_count(tokens)} tokens'] if tokens else []
+        asked += ['cost'] * bool(tokens and price)
+        rows = [
+            [
+                *['method'] * adapters,
+                'peak',
+                'of budget',
+                'tokens/s',
+                'step',
+                *asked,
+                'micro-batch',
+                'accumulate',
+            ]
+            + heads
+        ]
+        rows += [[o.method] * adapters + self._row(o, columns, tokens, price) for o in listed]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ['  '.join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
         if self.fastest:
-            sheets = 'data sheets'
-            if self.priced_as:
-                sheets = f'that of {self.priced_as}, since no data sheet is known'
-            among = "the fastest of all ways, those that don't fit among them,"
-            lines += ['', f'time: {among} takes {self.fastest:.3g} s a step, by {sheets}']
+            sheets = (
+                f'the data sheet of {self.priced_as}, since it has none' if self.priced_as else 'data sheets'
+            )
+            lines += ['', f'times: by {sheets}; {WITHIN} times as long or as short is no surprise']
         if offloaded := next((o for o in listed if o.host), None):
             lines.append(f'offload: keeps {format_size(offloaded.host)} in RAM, for all cards together')
         if self.left_out:
             lines.append(self.left_out)
         if not self.options:
-            needs = f'the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more'
-            lines.insert(0, f'Nothing fits {format_size(self.budget)}: {needs}')
+            lines.insert(0, f'Nothing fits {format_size(self.budget)}: {self._tell_closest()}')
         return '\n'.join(lines)
 
-    def _row(self, option, columns):
-        step, seconds = option.step, option.seconds
+    def _row(self, option, columns, tokens, price):
+        step, rate = option.step, option.tokens_per_second
         marks = {name: 'yes' if name in option.techniques else '-' for name in columns}
         if step.loss_chunk_size:
             marks['loss_chunks'] = str(step.loss_chunk_size)
-        return [
-            format_size(option.peak),
-            f'{option.peak / self.budget:.0%}',
-            '-' if seconds is None else f'{seconds:,.0f} s' if seconds >= 100 else f'{seconds:.3g} s',
-            str(step.batch_size),
-            str(step.gradient_accumulation_steps),
-            *marks.values(),
-        ]
+        told = [format_size(option.peak), f'{option.peak / self.budget:.0%}']
+        if rate is None:
+            told += ['-', '-'] + ['-'] * bool(tokens) + ['-'] * bool(tokens and price)
+        else:
+            told += [f'{float(f"{rate:.2g}"):,.0f}', format_seconds(option.seconds)]
+            if tokens:
+                told.append(format_seconds(tokens / rate))
+            if tokens and price:
+                told.append(f'{float(f"{tokens / rate / 3600 * step.ranks * price:.2g}"):,.10g}')
+        return [*told, str(step.batch_size), str(step.gradient_accumulation_steps), *marks.values()]
 
 # %% ../nbs/memory/07_plan.ipynb #9bb531d8
 def _price(option):
@@ -357,6 +496,20 @@ def _keep_best(fitting):
     return best
 
 
+def _plan_method(model, device, budget, ram, steps):
+    "Options for `steps`: all that were tried within `ram`; and lines on what was left out"
+    if callable(model):
+        return [*_simulate_steps(model, steps, device, budget)], []
+    found, unknown = _price_steps(model, steps, device)
+    told = [_tell_unknown(model, found, unknown)]
+    within = [o for o in found if o.host <= ram]
+    beyond = [o for o in found if o.host > ram and o.peak <= budget]
+    if beyond and not any(o.peak <= budget for o in within):
+        least = format_size(min(o.host for o in beyond))
+        told.append(f'offload: would fit with {least} of RAM, and {format_size(ram)} is there')
+    return within, [line for line in told if line]
+
+
 def plan(
     # a `GPTConfig`, or what `read_model` gives; or, for any other model, a function of a `Step` that gives
     # what `simulate` takes
@@ -369,38 +522,82 @@ def plan(
     allow: tuple[str, ...] = TECHNIQUES,  # techniques that may be used
     lora: int = 0,  # rank of adapters that are trained instead of the model
     load_in_4bit: bool = False,  # keep what is frozen in 4 bits a number
+    ram: int | None = None,  # bytes of RAM beside the cards, for offloading; this machine's by default
+    or_lora: int = 0,  # rank of adapters that are planned as well as the whole model, with and without 4 bits
 ) -> Plan:
-    """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows, cheapest
-    first"""
+    """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows: the
+    whole model first, then adapters, of each the cheapest first, and last what is offloaded"""
     _check_model(model, seq_len)
     if budget is None:
         budget = usable_memory(device)
     check_whole(budget=budget)
     if getattr(model, 'beyond_gpt2', ()) and not model.n_experts:
         model = shape_of(model)
-    steps = list_steps(
-        global_batch,
+    ram = psutil.virtual_memory().total if ram is None else ram
+    methods = [(lora, load_in_4bit)]
+    if or_lora and not lora:
+        methods += [(or_lora, False), (or_lora, True)]
+    block_size, allow = (
         model.block_size if seq_len is None else seq_len,
         _usable_techniques(model, device, allow),
-        split_cards(device)[0],
-        lora,
-        load_in_4bit,
     )
-    left_out = ''
-    if callable(model):
-        found = [*_simulate_steps(model, steps, device, budget)]
-    else:
-        found, unknown = _price_steps(model, steps, device)
-        left_out = _tell_unknown(model, found, unknown)
-    times = [o.seconds for o in found if o.seconds]
+    tried, options, left_out = [], [], []
+    for method in methods:
+        steps = list_steps(global_batch, block_size, allow, split_cards(device)[0], *method)
+        found, told = _plan_method(model, device, budget, ram, steps)
+        tried += found
+        options += _keep_best(o for o in found if o.peak <= budget)
+        left_out += [line for line in told if line not in left_out]
+    times = [o.seconds for o in tried if o.seconds]
     return Plan(
         budget,
-        _keep_best(o for o in found if o.peak <= budget),
-        min(found, key=lambda o: o.peak),
+        sorted(options, key=lambda o: o.host > 0),
+        min(tried, key=lambda o: o.peak),
         min(times, default=None),
         None if has_data_sheet(device) else priced_as(device).name,
-        left_out,
+        '\n'.join(left_out),
+        min((o.peak for o in tried if o.method == 'whole' and not o.host), default=0),
     )
+
+# %% ../nbs/memory/07_plan.ipynb #86058670
+def compare_cards(
+    plans: dict[str, Plan],  # by the name of a card, or of several, as 8x80gb
+    tokens: int,  # to be trained on
+    prices: dict[str, float] | None = None,  # by the same names, of an hour of one card
+) -> str:
+    "The best way on each of several cards, a line each; with prices the cheapest first, else as they came"
+    rows, costs = [], {}
+    for card, found in plans.items():
+        best = found.options[0] if found.options else None
+        hours = tokens / best.tokens_per_second / 3600 if best and best.tokens_per_second else None
+        if prices and hours:
+            costs[card] = hours * best.step.ranks * prices[card]
+        told = ['-'] * 4
+        if best:
+            how = best.method + ' in RAM' * bool(best.host)
+            told = [how, format_size(best.peak), '-', '-']
+        if hours:
+            told[2:] = [f'{float(f"{best.tokens_per_second:.2g}"):,.0f}', format_seconds(3600 * hours)]
+        cost = [f'{float(f"{costs[card]:.2g}"):,.10g}' if card in costs else '-'] * bool(prices)
+        rows.append([card, format_size(found.budget), *told, *cost])
+    if prices:
+        rows.sort(key=lambda row: costs.get(row[0], math.inf))
+    heads = ['card', 'for tensors', 'best', 'peak', 'tokens/s', f'{format_count(tokens)} tokens']
+    rows.insert(0, heads + ['cost'] * bool(prices))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [
+        '  '.join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))])
+        for row in rows
+    ]
+    fitting = [card for card, found in plans.items() if found.options]
+    whole = [card for card in fitting if plans[card].options[0].method == 'whole']
+    smallest = {
+        name: min(cards, key=lambda card: plans[card].budget)
+        for name, cards in (('trains it at all', fitting), ('trains it whole', whole))
+        if cards
+    }
+    lines += ['', *(f'the smallest that {name}: {card}' for name, card in smallest.items())]
+    return '\n'.join(lines if smallest else [*lines, 'none of them trains it'])
 
 # %% ../nbs/memory/07_plan.ipynb #5aafff77
 _NOT_AGAIN = dict(checkpoint_every=1, checkpoint_keep='nothing')  # what is for checkpointing only

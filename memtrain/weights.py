@@ -677,25 +677,34 @@ def _leave_out_frozen(model, state, prefix, _):
 @contextlib.contextmanager
 def _transformers():
     "transformers and peft; while the block runs they neither warn of what nobody asked for nor draw bars"
-    log = logging.getLogger('bitsandbytes')  # which peft imports, and which misses kernels
-    level = log.level
-    log.setLevel(logging.ERROR)
+    # peft imports these two, which miss kernels
+    logs = [logging.getLogger(name) for name in ('bitsandbytes', 'torch.utils.flop_counter')]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+
+    def restore():
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
+
     try:
         transformers, peft = import_module('transformers'), import_module('peft')
     except ImportError:
-        log.setLevel(level)
+        restore()
         way_out = "pip install 'memtrain[hf]'"
         raise MemtrainError("other people's models need transformers and peft", way_out) from None
     bars = transformers.utils.logging
-    drawn = bars.is_progress_bar_enabled()
+    drawn, verbosity = bars.is_progress_bar_enabled(), bars.get_verbosity()
     bars.disable_progress_bar()
+    bars.set_verbosity_error()
     try:
         with warnings.catch_warnings():
             # peft asks for it by its old name
             warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
             yield transformers, peft
     finally:
-        log.setLevel(level)
+        restore()
+        bars.set_verbosity(verbosity)
         if drawn:
             bars.enable_progress_bar()
 
@@ -765,8 +774,11 @@ def open_model(
     if lora < 0:
         raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
     with _transformers() as (transformers, peft):
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
         dtype = torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16
-        how = {'attn_implementation': 'sdpa', 'dtype': dtype}
+        # and transformers' own choice of attention, which is fused where a model has that
+        how = {'dtype': dtype}
         if load_in_4bit:
             how['quantization_config'] = transformers.BitsAndBytesConfig(
                 load_in_4bit=True,
@@ -775,6 +787,11 @@ def open_model(
             )
         with explain_damage(folder, 'give the folder of a causal language model'):
             known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            if known.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+                raise MemtrainError(
+                    f'{folder}: {known.model_type} is no causal language model',
+                    'a script that trains it can be simulated as it is: memtrain simulate SCRIPT',
+                )
             if empty:
                 quantization = how.pop('quantization_config', None)
                 make = partial(transformers.AutoModelForCausalLM.from_config, known, **how)
@@ -789,11 +806,12 @@ def open_model(
                 module.support_avx512bf16_for_cpu = False
         if lora:
             model = _add_adapters(model, peft, lora, lora_alpha)
-    _check_window(block_size, known.max_position_embeddings, folder)
+    text = known.get_text_config()  # of a model that also takes pictures, its other half
+    _check_window(block_size, getattr(text, 'max_position_embeddings', None) or 2**20, folder)
     if not empty:
         sums = [file_sha256(p) for p in sorted(folder.glob('*.safetensors'))]
         made['start'] = sha256_text(''.join(sums))
-    return OwnModel(model, vocab_size=known.vocab_size, block_size=block_size, **made)
+    return OwnModel(model, vocab_size=text.vocab_size, block_size=block_size, **made)
 
 # %% ../nbs/training/17_weights.ipynb #5e504cbf
 def _make_own(path, c, state, block_size):

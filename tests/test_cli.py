@@ -266,7 +266,7 @@ def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
         ('estimate --model_name gpt2 --vocab_size 0', '--vocab_size 0'),
         ('plan --model_name gpt2 --without sleep', "--without 'sleep' is no technique: it is one of"),
         ('plan --model_name gpt2 --global_batch 0', 'global_batch 0'),
-        ('plan --target_params 13B --gpu 8gb --without offload', 'nothing fits'),
+        ('plan --target_params 13B --gpu 8gb --without offload', "A GPT of 13B doesn't fit 8gb"),
         ('plan --config_file nowhere.json', 'nowhere.json'),
         ('plan --model llama-3-8b --gpu 24gb --lora -3', '--lora -3 is no rank: give 1 or more'),
         (
@@ -2434,3 +2434,57 @@ def test_each_command_takes_each_kind_of_run_or_says_why_not():
         for kind, row in of.items():  # what it is for works; two ranks' batch isn't one's
             assert row[:2] == '..' and (row[7] == '.') == (kind not in ('llama', 'sharded')), of
         test_eq([kind for kind, row in of.items() if row[5] == '.'], ['experts'])
+
+# %% ../nbs/proofs/cli.ipynb #3bf52f4f
+def test_a_step_of_any_language_model_is_estimated():
+    import transformers
+    from memtrain.estimate import simulate
+    from memtrain.train import model_step
+    from memtrain.weights import open_model
+
+    sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    sizes |= dict(num_key_value_heads=1, vocab_size=99, max_position_embeddings=64, head_dim=16)
+    kinds = dict(gemma2=('a100', {}), mixtral=('cpu', dict(num_local_experts=2)))
+
+    def said(line):
+        run = run_here(*shlex.split(line))
+        return run.returncode, run.stdout, run.stderr
+
+    line = '--batch_size 2 --seq_len 16 --weights bfloat16 --activation_checkpointing --json --device'
+    with tempfile.TemporaryDirectory() as d:
+        settings = TrainConfig(batch_size=2, weights='bfloat16', activation_checkpointing=True)
+        for kind, (device, own) in kinds.items():
+            config = transformers.AutoConfig.for_model(kind, **sizes, **own, pad_token_id=0)
+            config.save_pretrained(f'{d}/{kind}')
+            status, out, err = said(f'estimate --model {d}/{kind} {line} {device}')
+            assert status == 0, err
+            found, place = json.loads(out), 'cpu' if device == 'cpu' else 'cuda'
+
+            def make():
+                return open_model(f'{d}/{kind}', 16, weights='bfloat16', empty=True)
+
+            trace = simulate(*model_step(make, settings), device=place)
+            test_eq((found['peak'], found['by_category']), (trace.peak, trace.by_category))
+            assert found['params'] == sum(p.numel() for p in make().parameters()), kind
+        file = Path(d) / 'a file.json'  # of any name, for the same
+        file.write_bytes((Path(d) / 'gemma2/config.json').read_bytes())
+        status, out, _ = said(f"estimate --model '{file}' --seq_len 16 --lora 2 --plot '{d}/step.png'")
+        assert status == 0 and 'in adapters of rank 2' in out and out.rstrip().endswith('simulated')
+        assert Path(d, 'step.png').stat().st_size > 1000
+        # a kind that is known, in a way that isn't
+        transformers.AutoConfig.for_model('llama', **sizes).save_pretrained(f'{d}/llama')
+        every = '--activation_checkpointing --checkpoint_every 2 --seq_len 16'
+        status, out, err = said(f'estimate --model {d}/llama {every}')
+        assert status == 0 and out.rstrip().endswith('simulated'), err
+        transformers.T5Config().save_pretrained(f'{d}/t5')
+        config = json.loads((Path(d) / 'gemma2/config.json').read_text())
+        (Path(d) / 'bad').mkdir()
+        (Path(d) / 'bad/config.json').write_text(json.dumps(config | {'num_key_value_heads': 3}))
+        for name, words in (
+            ('t5', 't5 is no causal language model: a script that trains it can be simulated'),
+            ('bad', "transformers' own code fails with this config.json and 16 tokens"),
+        ):
+            status, _, err = said(f'estimate --model {d}/{name} --seq_len 16')
+            assert status == 1 and words in err and len(err.strip().splitlines()) == 1, err
+        status, _, err = said(f'plan --model {d}/gemma2')
+        assert status == 1 and '`memtrain estimate --model FOLDER` simulates' in err, err

@@ -85,17 +85,17 @@ def test_solution_the_cards_that_hold_a_model_together():
     assert fits == [4, 8]
 
 # %% ../nbs/proofs/plan.ipynb #95bee6c2
-import contextlib, gc, io, json, shlex, subprocess, sys, tempfile
+import contextlib, gc, io, json, re, shlex, subprocess, sys, tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
-import psutil, torch, torch._dynamo
+import psutil, torch, torch._dynamo, transformers
 from torch._subclasses.fake_tensor import FakeTensor
 from fastcore.test import test_eq, test_fail
 import memtrain
 from memtrain.cli import main
-from memtrain.core import MIB, MemtrainError, load_result, nbytes
+from memtrain.core import MIB, MemtrainError, format_size, load_result, nbytes
 from memtrain.devices import DEVICES, find_device
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.families import count_weights, predict_step, read_model, shape_of
@@ -103,7 +103,7 @@ from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, named_config
 from memtrain.optimizers import find_optimizer
 from memtrain.plan import _price
-from memtrain.step_time import flops_per_token, predict_seconds
+from memtrain.step_time import WITHIN, flops_per_token, format_seconds, predict_seconds
 from memtrain.train import TrainConfig, apply_step, gpt_step
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
@@ -180,7 +180,7 @@ def test_a_plan_is_what_trying_everything_gives():
         (min(need.values()), 0, min(predict_seconds(shape, s) for s in steps)),
     )
     test_eq(len(str(p).splitlines()), 3 + len(p.options))
-    assert f'{p.fastest:.3g} s a step' in str(p)
+    assert format_seconds(p.options[0].seconds) in str(p)
 
 # %% ../nbs/proofs/plan.ipynb #a74c7c18
 def test_a_budget_that_nothing_fits_says_how_far_off():
@@ -198,9 +198,10 @@ def test_a_plan_prefers_what_costs_less():
     easy = plan(shape, budget=10**12, global_batch=8, allow=CLOSED).options[0]
     assert easy.techniques in ((), ('mixed_precision',)) and easy.step.gradient_accumulation_steps == 1
     base = Step(batch_size=8, seq_len=256)
+    wide = _shape(block_size=256, n_embd=512, vocab_size=8192)  # a narrow one waits for launches alone
 
     def slower(**kw):
-        return predict_seconds(shape, replace(base, **kw)) > predict_seconds(shape, base)
+        return predict_seconds(wide, replace(base, **kw)) > predict_seconds(wide, base)
 
     assert (
         slower(activation_checkpointing=True)
@@ -209,10 +210,10 @@ def test_a_plan_prefers_what_costs_less():
     )
     assert not slower(use_mixed_precision=True) and slower(optimizer='adamw8bit')
     assert (
-        predict_seconds(shape, base, 'h100')
-        < predict_seconds(shape, base)
-        == predict_seconds(shape, base, '24gb')
-        < predict_seconds(shape, base, 'cpu')
+        predict_seconds(wide, base, 'h100')
+        < predict_seconds(wide, base)
+        == predict_seconds(wide, base, '24gb')
+        < predict_seconds(wide, base, 'cpu')
     )
     test_eq(flops_per_token(shape), 3 * (2 * 2 * 12 * 64**2 + 2 * 4 * 64 * 256 + 2 * 512 * 64))
     test_eq(
@@ -228,7 +229,7 @@ def test_a_plan_prefers_what_costs_less():
     only = plan(shape, budget=10**12, global_batch=8, allow=('8bit_optimizer',))
     test_eq({o.techniques for o in only.options}, {(), ('8bit_optimizer',)})
     sgd, adamw, small = (
-        predict_seconds(shape, replace(base, optimizer=name), 'cpu') for name in ('sgd', 'adamw', 'adamw8bit')
+        predict_seconds(wide, replace(base, optimizer=name), 'cpu') for name in ('sgd', 'adamw', 'adamw8bit')
     )
     assert small - sgd > 5 * (adamw - sgd) > 0
     unpriced = [
@@ -323,8 +324,8 @@ def test_cards_are_named_with_their_number():
     test_eq(usable_memory('8x80gb'), usable_memory('80gb'))
     test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48 * 2**30, 16 * 2**30])
     rich, plain = (plan(_shape(), device, global_batch=2) for device in ('l40s', '48gb'))
-    assert str(rich).endswith('by data sheets')
-    assert str(plain).endswith('by that of rtx3090, since no data sheet is known')
+    assert 'times: by data sheets;' in str(rich)
+    assert 'by the data sheet of rtx3090, since it has none' in str(plain)
 
 # %% ../nbs/proofs/plan.ipynb #d697d3a4
 def test_nothing_that_fits_is_called_impossible():
@@ -378,19 +379,6 @@ def test_models_of_others_are_planned():
     )
     swiglu = replace(_shape(), norm='rms', positions='rotary', mlp='swiglu', n_kv_head=1)
     assert plan(swiglu, budget=10**12, global_batch=2).options[0].peak > 0
-    assert (
-        predict_seconds(llama, Step(1, 1024))
-        < predict_seconds(llama, Step(1, 1024, ranks=2))
-        < predict_seconds(llama, Step(1, 1024, ranks=2, parallel='fsdp'))
-    )
-
-    def talk(name):
-        step = Step(1, 1024, ranks=8, parallel='fsdp')
-        with patch.dict(DEVICES, {name: replace(DEVICES[name], link=float('inf'))}):
-            silent = predict_seconds(llama, step, name)
-        return predict_seconds(llama, step, name) - silent
-
-    assert abs(talk('l40s') / talk('a100') - DEVICES['a100'].link / DEVICES['l40s'].bus) < 0.01
     large = plan(read_model('llama-3-8b', 2048), '4x24gb', global_batch=16)
     assert large.options and all(
         'fsdp' in o.techniques and '--parallel fsdp' in o.flags for o in large.options
@@ -420,7 +408,7 @@ def test_arithmetic_counts_the_matrices_there_are():
 def test_what_fits_no_card_is_offloaded_last():
     llama = read_model('llama-3-8b', 2048)
     alone, none = (
-        plan(llama, '24gb', global_batch=4, allow=allow) for allow in (TECHNIQUES, TECHNIQUES[:-1])
+        plan(llama, '24gb', global_batch=4, allow=allow, ram=2**40) for allow in (TECHNIQUES, TECHNIQUES[:-1])
     )
     (o,) = alone.options
     assert (
@@ -429,15 +417,17 @@ def test_what_fits_no_card_is_offloaded_last():
         and o.host > 8 * 8e9
         and f'offload: keeps {o.host / 2**30:.1f} GiB in RAM' in str(alone)
     )
-    roomy = plan(llama, '80gb', global_batch=4)
+    roomy = plan(llama, '80gb', global_batch=4, ram=2**40)
     assert (
         roomy.options
         and not any('offload' in o.techniques for o in roomy.options)
         and roomy.options[0].seconds < o.seconds
     )
-    large = plan(read_model('llama-3-70b', 4096), '8x80gb', global_batch=8)
+    large = plan(read_model('llama-3-70b', 4096), '8x80gb', global_batch=8, ram=2**40)
     assert large.options and all('offload' in o.techniques for o in large.options)
-    assert not any('offload' in o.techniques for o in plan(llama, 'mac32gb', global_batch=4).options)
+    assert not any(
+        'offload' in o.techniques for o in plan(llama, 'mac32gb', global_batch=4, ram=2**40).options
+    )
     at = {
         card: predict_seconds(llama, o.step, card)
         - predict_seconds(llama, replace(o.step, offload_to_cpu=False), card)
@@ -496,7 +486,8 @@ def test_commands_know_models_of_others():
     )
     assert (
         status == 0
-        and out.startswith('1.24B parameters (16 layers, 32 heads')
+        and out.startswith('llama-3.2-1b trains whole on 2xrtx4090: ')
+        and '1.24B parameters (16 layers, 32 heads' in out
         and 'torchrun --standalone --nproc_per_node 2' in out
     )
     status, out, _ = _said(
@@ -525,7 +516,12 @@ def test_commands_know_models_of_others():
         and 'each of 8 cards' in out
     )
     status, out, _ = _said(
-        'plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--seq_len', '2048', '--rows', '1'
+        *('plan', '--model', 'llama-2-7b', '--gpu', '12gb', '--seq_len', '2048', '--rows', '1'),
+        *('--ram', '64GiB', '--without', 'loss_chunks'),
+    )
+    assert status == 0 and 'memtrain train' in out and '--load_in_4bit' in out
+    status, out, _ = _said(
+        *('plan', '--target_params', '3B', '--gpu', '12gb', '--seq_len', '2048', '--ram', '64GiB')
     )
     assert (
         status == 0
@@ -596,14 +592,16 @@ def test_commands_know_models_of_others():
             'leave out --checkpoint_every',
         ),
         (('plan', '--target_params', '12x'), "--target_params '12x' is no count"),
-        (('estimate', '--model', 'llama-3-8b', '--device', 'cpu'), 'no recorded law'),
         (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
-        (
-            ('estimate', '--model', 'llama-3-8b', '--activation_checkpointing', '--checkpoint_every', '2'),
-            'leave out --checkpoint_every',
-        ),
         (('plan', '--model', 'llama-3-8b', '--gpu', 'cpu'), "--gpu 'cpu' has no recorded law"),
-        (('plan', '--model', 'llama-3-8b', '--gpu', '24gb', '--without', 'offload'), 'add --lora 16'),
+        (
+            ('plan', '--model', 'llama-3-70b', '--gpu', '24gb'),
+            "llama-3-70b doesn't fit 24gb: the closest needs",
+        ),
+        (('plan', '--model_name', 'gpt2', '--tokens', '12x'), "--tokens '12x' is no count"),
+        (('plan', '--model_name', 'gpt2', '--price', '1', '2', '3'), '--price are 3 prices for 1 cards'),
+        (('plan', '--model_name', 'gpt2', '--gpu', 'a100,toaster'), "--gpu 'toaster' is no card"),
+        (('plan', '--model_name', 'gpt2', '--ram', 'much'), "'much'"),
         (('plan', '--target_params', '1M', '--lora', '8'), '--lora is for --model'),
         (('plan', '--model', 'nobody'), 'neither a folder nor a model'),
     ):
@@ -647,13 +645,102 @@ def test_what_a_plan_can_not_price_is_told_in_the_words_of_the_command():
 
 def test_a_table_tells_seconds():
     slow = plan(_shape(), budget=10**12, global_batch=4)
-    lines = str(
-        replace(slow, options=[replace(slow.options[0], seconds=n) for n in (0.0123, 12, 694.2, 5000)])
+    first = slow.options[0]
+    tokens = 4 * 64
+    table = replace(slow, options=[replace(first, seconds=n) for n in (0.0123, 12, 694.2, 86400)]).table(
+        tokens * 100, 2.0
     )
+    rows = [line.split('  ') for line in table.splitlines()[1:5]]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    test_eq([row[2] for row in cells], ['21,000', '21', '0', '0'])
+    test_eq([row[3] for row in cells], ['12 ms', '12 s', '12 minutes', '24 hours'])
+    test_eq([row[4] for row in cells], ['1.2 s', '20 minutes', '19 hours', '100 days'])
+    test_eq([row[5] for row in cells], ['0.00068', '0.67', '39', '4,800'])  # hours at 2.0
+    unpriced = replace(slow, options=[replace(first, seconds=None)], fastest=None).table(tokens, 2.0)
+    test_eq(unpriced.splitlines()[1].split()[3:7], ['-'] * 4)
+    several = replace(first, seconds=3600.0, step=replace(first.step, ranks=8))
+    row = replace(slow, options=[several]).table(8 * tokens, 2.0).splitlines()[1]
+    assert ' 16 ' in row and '60 minutes' in row, row  # eight cards for an hour
+
+
+def test_adapters_come_behind_the_whole_model_and_offloading_behind_both():
+    llama = read_model('llama-3.1-8b', 2048)
+    poor, rich = (
+        plan(llama, 'rtx3090', global_batch=8, or_lora=16, ram=n * 2**30, allow=TECHNIQUES) for n in (16, 128)
+    )
+    order = [(o.host > 0, ('whole', 'LoRA', 'QLoRA').index(o.method)) for o in rich.options]
+    assert order == sorted(order) and {o.method for o in rich.options} == {'whole', 'LoRA', 'QLoRA'}
+    assert all(o.host <= 16 * 2**30 for o in poor.options) and {o.method for o in poor.options} == {
+        'LoRA',
+        'QLoRA',
+    }
+    assert 'offload: would fit with 59.8 GiB of RAM, and 16.0 GiB is there' in poor.left_out
+    said = poor.verdict('llama', 'rtx3090', 10**8)
+    best = poor.options[0]
+    for words in (
+        f"llama doesn't train whole on rtx3090: it takes {format_size(poor.whole)} at least",
+        f'With LoRA it trains: {format_size(best.peak)}',
+        f'about {format_seconds(10**8 / best.tokens_per_second)} for 100M tokens',
+    ):
+        assert words in said, said
+    assert poor.whole > poor.budget and 'Offloaded to RAM it would' in rich.verdict('llama', 'rtx3090')
+    low, high = (float(n.replace(',', '')) for n in re.findall(r'([\d,]+) to ([\d,]+) tokens/s', said)[0])
+    assert abs(high / low / WITHIN**2 - 1) < 0.1 and low < best.tokens_per_second < high
+    only = plan(llama, 'rtx3090', global_batch=8, lora=8, or_lora=16, ram=0)
+    test_eq({o.step.lora for o in only.options}, {8})
+    assert only.verdict('llama', 'rtx3090').startswith('llama trains with LoRA on rtx3090: ')
+    none = plan(llama, '8gb', global_batch=8, or_lora=16, ram=0, allow=('mixed_precision',))
+    assert "llama doesn't fit 8gb: the closest needs" in none.verdict('llama', '8gb')
+    small = read_model('llama-3.2-1b', 1024)
+    fits = plan(small, '2xrtx3090', global_batch=8, or_lora=16, ram=0)
+    assert fits.verdict('llama', '2xrtx3090').startswith('llama trains whole on 2xrtx3090: ')
+    made = plan(
+        lambda step: gpt_step(_shape(), apply_step(TrainConfig(), step)), '24gb', seq_len=64, global_batch=2
+    )
+    assert made.verdict('mine', '24gb').endswith('at a time.')  # which has no times
+
+
+def test_cards_are_held_against_each_other():
+    llama, cards = read_model('llama-3.2-1b', 1024), ('rtx3090', '4gb', 'h100', '1gb')
+    plans = {card: plan(llama, card, global_batch=8, or_lora=16, ram=0) for card in cards}
+    lines = compare_cards(plans, 10**8).splitlines()
+    test_eq([line.split()[0] for line in lines[1:5]], [*cards])
+    assert lines[3].split()[3] == 'whole' and lines[4].split()[3:] == ['-'] * 4
     test_eq(
-        [line.split()[3:5] for line in lines.splitlines()[1:5]],
-        [[n, 's'] for n in ('0.0123', '12', '694', '5,000')],
+        lines[-2:], ['the smallest that trains it at all: 4gb', 'the smallest that trains it whole: rtx3090']
     )
+    prices = dict(zip(cards, (1.0, 9.0, 2.0, 5.0)))
+    priced = compare_cards(plans, 10**8, prices).splitlines()
+    rows = [line.split() for line in priced[1:5]]
+    test_eq([row[0] for row in rows], ['h100', 'rtx3090', '4gb', '1gb'])
+    hours = 10**8 / plans['h100'].options[0].tokens_per_second / 3600
+    assert abs(float(rows[0][-1]) / (2 * hours) - 1) < 0.06 and rows[3][-1] == '-'
+    test_eq(compare_cards({'1gb': plans['1gb']}, 10**8).splitlines()[-1], 'none of them trains it')
+    status, out, _ = _said('plan', '--gpu', 'all', '--model', 'llama-3.2-1b', '--seq_len', '512')
+    assert status == 0 and all(f'\n{name} ' in out for name in DEVICES if name != 'cpu')
+    status, out, _ = _said('plan', '--gpu', '1gb,2gb', '--model', 'llama-3-70b')
+    assert status == 1 and 'none of them trains it' in out
+
+
+def test_a_way_is_told_in_the_words_of_other_trainers():
+    step = Step(2, 2048, 8, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=1024)
+    told = Option(replace(step, optimizer='adamw8bit'), 1, 1.0).elsewhere()
+    given = re.search(r'TrainingArguments\((.*)\)$', told['Trainer'])[1]
+    arguments = transformers.TrainingArguments('nowhere', **eval(f"dict({given.replace('bf16=True, ', '')})"))
+    test_eq(arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps, 16)
+    assert arguments.gradient_checkpointing and arguments.optim == 'adamw_bnb_8bit' and 'bf16=True' in given
+    assert 'batch_size=2 gradient_accumulation_steps=8 dtype=bf16' in told['torchtune']
+    assert 'PagedAdamW8bit' in told['torchtune'] and 'full_finetune_single_device' in told['torchtune']
+    assert 'finetune_full' in told['litgpt'] and '--train.global_batch_size 16' in told['litgpt']
+    assert 'no checkpointing on one card and no loss in chunks' in told['litgpt']
+    four = Step(1, 64, weights='bfloat16', lora=4, load_in_4bit=True)
+    told = Option(four, 1, 1.0).elsewhere()
+    assert 'load_in_4bit=True' in told['Trainer'] and 'LoraConfig(r=4' in told['Trainer']
+    assert '--quantize bnb.nf4' in told['litgpt'] and '--lora_r 4 --lora_query true' in told['litgpt']
+    shared = Step(1, 64, ranks=2, parallel='fsdp', offload_to_cpu=True)
+    told = Option(shared, 1, 1.0).elsewhere()
+    assert "fsdp='full_shard offload auto_wrap'" in told['Trainer'] and '_distributed' in told['torchtune']
+    assert '--devices 2' in told['litgpt'] and '--train.global_batch_size 2' in told['litgpt']
 
 
 def test_plans_of_models_of_others_need_no_torch():

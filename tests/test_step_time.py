@@ -6,3 +6,57 @@ from memtrain.step_time import *
 # %% ../nbs/reference/84_step_time.ipynb #93a412d9
 from dataclasses import replace
 from fastcore.test import test_eq
+
+# %% ../nbs/reference/84_step_time.ipynb #b11a4315
+def test_each_thing_that_takes_time_counts():
+    base, shape = Step(8, 1024, use_mixed_precision=True), size_model('124M', 50257, 1024)
+
+    def compare(card='a100', of=shape, **changed):
+        return predict_seconds(of, replace(base, **changed), card) / predict_seconds(shape, base)
+
+    h100 = [predict_seconds(shape, base, card) for card in ('t4', 'rtx3090', 'a100', 'h100')]
+    assert h100 == sorted(h100, reverse=True)
+    assert 1.15 < compare('rtx3090', activation_checkpointing=True) < 1.34
+    assert compare('rtx3090', loss_chunk_size=64) > compare('rtx3090', loss_chunk_size=1024) > 1
+    assert compare('rtx3090', use_mixed_precision=False) > 1.3
+    assert abs(compare('rtx3090', gradient_accumulation_steps=4) / 4 - 1) < 0.1
+    small = GPTConfig(512, 64, 2, 4, 64)
+    waits = [predict_seconds(small, Step(n, 64, 8 // n), 'h100') for n in (1, 8)]
+    assert waits[0] > 7 * waits[1]  # which is launches alone
+    llama = read_model('llama-3-8b', 2048)
+    whole, lora, qlora = (
+        predict_seconds(llama, Step(1, 2048, weights='bfloat16', **own))
+        for own in ({}, dict(lora=8), dict(lora=8, load_in_4bit=True))
+    )
+    assert lora < qlora < whole
+
+# %% ../nbs/reference/84_step_time.ipynb #da7fa034
+def test_cards_send_while_they_compute():
+    llama = read_model('llama-3.2-1b', 1024)
+    alone, fast, slow = (
+        predict_seconds(llama, Step(1, 1024, ranks=n, parallel='fsdp' if n > 1 else 'ddp'), card)
+        for n, card in ((1, 'a100'), (8, 'a100'), (8, 'l40s'))
+    )
+    assert fast < 1.1 * alone  # over NVLink; a card updates an eighth
+    params = count_weights(llama)[0]
+    assert abs(slow * DEVICES['l40s'].bus / (7 / 8 * 12 * params) - 1) < 1e-6  # the bus alone
+
+# %% ../nbs/reference/84_step_time.ipynb #add0bfe6
+def test_the_published_steps_are_near():
+    held = sorted(abs(r['predicted'] / r['seconds'] - 1) for r in times if r['use'] == 'held back')
+    assert len(held) == 71 and median(held) < 0.1 and held[63] < 0.2
+    assert sum(1 / WITHIN <= r['predicted'] / r['seconds'] <= WITHIN for r in times) >= 0.94 * len(times)
+    one = next(
+        r for r in times if r['model'] == 'llama-3.1-8b' and r['settings'].startswith('bfloat16 qlora')
+    )
+    step = Step(
+        2,
+        2048,
+        weights='bfloat16',
+        activation_checkpointing=True,
+        loss_chunk_size=512,
+        lora=8,
+        load_in_4bit=True,
+    )
+    now = predict_seconds(read_model('llama-3.1-8b', 2048), step, 'rtx4090')
+    assert abs(now / one['predicted'] - 1) < 1e-9  # what is stored is what the code says

@@ -97,29 +97,41 @@ function memtrain(data) {
   }
 
   // --- time ---
-  function flops_per_token(shape, seq_len, recompute, frozen) {
-    const products = 2 * shape.n_layer * count(shape).block, scores = 4 * shape.n_layer * sizes_of(shape).q * seq_len;
-    return (frozen ? 2 : 3) * (products + 2 * shape.vocab_size * shape.n_embd) + 3 * scores
-      + (recompute ? products + scores : 0);
+  const LIKE_GPT2 = ['gpt2', 'gpt2_plain', 'gpt_neox', 'memtrain'];
+
+  function move_activations(shape, step) {  // bytes between products, of a token in a block's forward pass
+    const {d, q, k, f} = {...sizes_of(shape), d: shape.n_embd}, gpt2 = LIKE_GPT2.includes(shape.kind);
+    const stream = step.weights === 'bfloat16' ? 2 : 4, inner = step.use_mixed_precision ? 2 : stream;
+    const norm = (gpt2 ? 2 * stream : stream === 4 ? 28 : 34) + (stream === inner ? 0 : stream + inner);
+    const rotary = !gpt2 || shape.kind === 'gpt_neox';
+    let bytes = 2 * d * norm + 2 * d * (2 * stream + inner) + inner * (2 + 10 * rotary) * (q + k) + inner * f * (gpt2 ? 2 : 5);
+    if (step.lora)
+      for (const [into, out] of [[d, q], [d, k], [d, k], [q, d], [f, d], [d, f], ...(gpt2 ? [] : [[d, f]])])
+        bytes += inner * (into + 3 * out);
+    return bytes;
   }
 
   function seconds(shape, step, card) {
     const half = step.weights === 'bfloat16', number = half ? 2 : 4, fsdp = step.parallel === 'fsdp';
     const passes = step.gradient_accumulation_steps, tokens = step.batch_size * passes * step.seq_len;
-    const {params, trained} = count(shape, step.lora), mine = fsdp ? trained / step.ranks : trained;
-    const flops = tokens * flops_per_token(shape, step.seq_len, step.activation_checkpointing, step.lora > 0);
-    const kept = step.load_in_4bit ? .5 : number, update = data.optimizers[step.optimizer].moved;
-    const weights = mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
-      + params * passes * (6 * step.use_mixed_precision + 10 * step.load_in_4bit);
-    const moved = passes * (2 * kept * params + number * trained), sent = 1 - 1 / step.ranks;
-    let link = sent * (fsdp ? moved : 2 * number * trained) / card.link;
-    if (step.offload_to_cpu)
-      link += moved / step.ranks / card.bus + mine * update * (half ? data.slower_on_host : 1) / data.host / data.reached;
+    const again = +step.activation_checkpointing, frozen = step.lora > 0, {params, trained, block} = count(shape, step.lora);
+    const blocks = 2 * shape.n_layer * block, rate = step.use_mixed_precision || half ? card.bf16 : card.fp32;
+    const products = (frozen ? 2 : 3) * (blocks + 2 * shape.vocab_size * shape.n_embd) + again * blocks;
+    const scores = 4 * shape.n_layer * sizes_of(shape).q * step.seq_len;
+    const computing = tokens * (products + (3.5 + again) * scores / 2 / data.attention) / rate / card.reached;
     const chunks = step.loss_chunk_size ? Math.ceil(tokens / step.loss_chunk_size) : 0;
-    const head = 20 * tokens * shape.vocab_size + 12 * chunks * shape.vocab_size * shape.n_embd;
-    const launches = passes * shape.n_layer * 40 * (1 + .33 * step.activation_checkpointing) + 20 * chunks;
-    const rate = step.use_mixed_precision || half ? card.bf16 : card.fp32;
-    return (flops / rate + (weights + head) / card.bandwidth) / data.reached + launches * data.launch + link;
+    const update = data.optimizers[step.optimizer].moved, mine = fsdp ? trained / step.ranks : trained;
+    const moved = tokens * shape.n_layer * (3 + again) * move_activations(shape, step)
+      + shape.vocab_size * (data.logit_bytes * tokens + 12 * chunks * shape.n_embd)
+      + mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
+      + params * passes * (6 * step.use_mixed_precision + (10 + 5 * again) * step.load_in_4bit);
+    const kernels = shape.n_layer * (LIKE_GPT2.includes(shape.kind) ? 80 : 150) * (1 + .3 * again) + 50;
+    const gathered = passes * (2 * (step.load_in_4bit ? .5 : number) * params + number * trained);
+    const sending = (1 - 1 / step.ranks) * (fsdp ? gathered : 2 * number * trained) / card.link;
+    const offloading = step.offload_to_cpu ? gathered / step.ranks / card.bus
+      + trained / step.ranks * update * (half ? data.slower_on_host : 1) / data.host / data.reached : 0;
+    return Math.max(computing + moved / card.bandwidth / data.memory, (passes * kernels + 20 * chunks) * data.launch, sending)
+      + offloading;
   }
 
   // --- plans ---
@@ -174,6 +186,7 @@ function memtrain(data) {
       const paid = o.step.offload_to_cpu && best.some(k => !k.step.offload_to_cpu);
       if (!same && !better && !paid) best.push(o);
     }
+    best.sort((a, b) => a.step.offload_to_cpu - b.step.offload_to_cpu);
     return {options: best, closest: found.reduce((a, b) => b.peak < a.peak ? b : a)};
   }
 

@@ -22,6 +22,7 @@ def card(name: str) -> dict:
         bandwidth=sheet.bandwidth,
         bus=sheet.bus,
         link=sheet.link or sheet.bus,
+        reached=sheet.reached,
     )
 
 
@@ -34,7 +35,7 @@ def gathered(root: Path) -> dict:
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import MARGIN
-    from memtrain.step_time import LAUNCH_SECONDS, REACHED
+    from memtrain.step_time import ATTENTION_REACHED, LAUNCH_SECONDS, LOGIT_BYTES, MEMORY_REACHED, REACHED
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
@@ -51,6 +52,9 @@ def gathered(root: Path) -> dict:
         margin=MARGIN,
         reached=REACHED,
         launch=LAUNCH_SECONDS,
+        attention=ATTENTION_REACHED,
+        memory=MEMORY_REACHED,
+        logit_bytes=LOGIT_BYTES,
         host=DEVICES["cpu"].bandwidth,
         slower_on_host=30,
     )
