@@ -35,7 +35,14 @@ def gathered(root: Path) -> dict:
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import MARGIN
-    from memtrain.step_time import ATTENTION_REACHED, LAUNCH_SECONDS, LOGIT_BYTES, MEMORY_REACHED, REACHED
+    from memtrain.step_time import (
+        ATTENTION_REACHED,
+        LAUNCH_SECONDS,
+        LOGIT_BYTES,
+        MEMORY_REACHED,
+        REACHED,
+        WITHIN,
+    )
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
@@ -55,6 +62,7 @@ def gathered(root: Path) -> dict:
         attention=ATTENTION_REACHED,
         memory=MEMORY_REACHED,
         logit_bytes=LOGIT_BYTES,
+        within=WITHIN,
         host=DEVICES["cpu"].bandwidth,
         slower_on_host=30,
     )

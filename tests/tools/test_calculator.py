@@ -17,7 +17,7 @@ from memtrain.families import count_weights, list_models, predict_step, read_mod
 from memtrain.model import GPTConfig, count_params
 from memtrain.optimizers import OPTIMIZERS
 from memtrain.plan import Option, plan, usable_memory
-from memtrain.step_time import predict_seconds
+from memtrain.step_time import format_seconds, predict_seconds
 
 
 def in_javascript(code, given):
@@ -196,6 +196,13 @@ def ready(b):
     return b
 
 
+def ready_gpt2(b):
+    "The same, asked about eight windows of GPT-2 in float32."
+    asked = dict(model="gpt2", seq_len="1024", batch_size="8", gradient_accumulation_steps="1")
+    put(ready(b), **asked, use_mixed_precision="")
+    return b
+
+
 def put(b, **fields):
     "Type `fields`, one after the other."
     for k, v in fields.items():
@@ -211,7 +218,7 @@ def told(b, name):
 
 
 def test_calculator_tells_at_once_and_asks_for_nothing(browser, page):
-    ready(browser.open(page))
+    ready_gpt2(browser.open(page))
     e = predict_step(shape_of(GPT2), Step(8, 1024))
     assert browser.run("document.querySelector('[data-id=peak]').title") == f"{e.peak:,} bytes" and told(
         browser, "peak"
@@ -227,8 +234,36 @@ def test_calculator_tells_at_once_and_asks_for_nothing(browser, page):
     )
 
 
+def test_calculator_begins_with_the_question_of_most_and_answers_it(browser, page):
+    ready(browser.open(page))
+    assert "It doesn't fit rtx3090" in told(browser, "verdict")
+    browser.run(
+        "new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() :"
+        " setTimeout(look, 20); look(); })"
+    )
+    llama = read_model("llama-3.1-8b", 2048)
+    found = plan(llama, "rtx3090", global_batch=16, or_lora=16, ram=0).options
+    best = found[0]
+    assert best.method == "LoRA" and told(browser, "changes").startswith(
+        f"cheapest in time that fits: LoRA of rank 16, {best.step.batch_size} × "
+    )
+    browser.run("document.querySelector('[data-best]').click()")
+    assert told(browser, "peak") == format_size(best.peak) and "It fits" in told(browser, "verdict")
+    assert told(browser, "line").endswith(" ".join(best.flags))
+    # and how long it takes
+    rate = float(f"{best.tokens_per_second:.2g}")
+    assert f"{rate:,.0f} tokens/s: {format_seconds(10**8 / best.tokens_per_second)} for 100M" in told(
+        browser, "note"
+    ), told(browser, "note")
+    # without RAM that isn't there nothing else is offered
+    put(browser, model="llama-3-70b", lora="0")
+    browser.run("new Promise(done => setTimeout(done, 400))")
+    assert "doesn't fit either" in told(browser, "changes") or "GiB of RAM" in told(browser, "changes")
+    assert not browser.errors()
+
+
 def test_calculator_says_what_to_change_and_changes_it(browser, page):
-    put(ready(browser.open(page)), batch_size=64)
+    put(ready_gpt2(browser.open(page)), batch_size=64)
     assert "It doesn't fit" in told(browser, "verdict")
     browser.run(
         "new Promise(done => { const look = () => document.querySelector('[data-best]') ? done() :"
@@ -243,7 +278,7 @@ def test_calculator_says_what_to_change_and_changes_it(browser, page):
 
 
 def test_calculator_is_used_by_keyboard_and_kept_in_the_address(browser, page):
-    ready(browser.open(page)).run("document.querySelector('[name=batch_size]').focus()")
+    ready_gpt2(browser.open(page)).run("document.querySelector('[name=batch_size]').focus()")
     browser.press("ArrowUp", "Tab", "Tab", "ArrowUp")
     assert (
         browser.run(
@@ -269,7 +304,7 @@ def test_calculator_is_used_by_keyboard_and_kept_in_the_address(browser, page):
 
 def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     put(
-        ready(browser.open(page)),
+        ready_gpt2(browser.open(page)),
         model="llama-3-8b",
         seq_len="2048",
         batch_size="2",
@@ -327,7 +362,7 @@ def test_calculator_reads_configs_of_hugging_face_and_says_what_it_does_not_know
     def paste(**config):
         put(browser, pasted=json.dumps(config))
 
-    ready(browser.open(page))
+    ready_gpt2(browser.open(page))
     gpt2 = dict(model_type="gpt2", n_layer=24, n_embd=1024, n_head=16, vocab_size=50257, n_positions=1024)
     paste(**gpt2, resid_pdrop=0.0)
     shape = shape_of(replace(GPT2, n_layer=24, n_head=16, n_embd=1024))
