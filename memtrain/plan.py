@@ -33,7 +33,7 @@ from memtrain.core import (
 from .devices import find_device, has_data_sheet, priced_as, split_cards
 from .estimate import CLOSED_FIELDS, Step, estimate, find_unknown
 from .families import ModelShape, SIMULATED, has_law, predict_step, shape_of
-from .step_time import WITHIN, format_seconds, predict_seconds
+from .step_time import WITHIN, format_seconds, predict_seconds, uncertainty
 
 # %% ../nbs/memory/07_plan.ipynb #e0ffed95
 def predict(
@@ -300,6 +300,7 @@ class Plan:
     left_out: str = ''  # lines on what couldn't be predicted, and on what would take more RAM
     # bytes that the whole model takes at least without offloading; 0 where it wasn't tried
     whole: int = 0
+    within: float = WITHIN  # the factor by which times may be off
 
     @property
     def missing(self) -> int:
@@ -336,7 +337,7 @@ class Plan:
             told += f', and {format_size(best.host)} of RAM'
         if not (rate := best.tokens_per_second):
             return f'{told}.'
-        low, high = (float(f'{n:.2g}') for n in (rate / WITHIN, rate * WITHIN))
+        low, high = (float(f'{n:.2g}') for n in (rate / self.within, rate * self.within))
         lasts = format_seconds(tokens / rate)
         return f'{told}, {low:,.0f} to {high:,.0f} tokens/s: about {lasts} for {format_count(tokens)} tokens.'
 
@@ -377,7 +378,7 @@ class Plan:
             sheets = (
                 f'the data sheet of {self.priced_as}, since it has none' if self.priced_as else 'data sheets'
             )
-            lines += ['', f'times: by {sheets}; {WITHIN} times as long or as short is no surprise']
+            lines += ['', f'times: by {sheets}; {self.within:g} times as long or as short is no surprise']
         if offloaded := next((o for o in listed if o.host), None):
             lines.append(f'offload: keeps {format_size(offloaded.host)} in RAM, for all cards together')
         if self.left_out:
@@ -557,6 +558,7 @@ def plan(
         None if has_data_sheet(device) else priced_as(device).name,
         '\n'.join(left_out),
         min((o.peak for o in tried if o.method == 'whole' and not o.host), default=0),
+        uncertainty(device),
     )
 
 # %% ../nbs/memory/07_plan.ipynb #86058670

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REACHED', 'LAUNCH_SECONDS', 'ATTENTION_REACHED', 'MEMORY_REACHED', 'LOGIT_BYTES', 'WITHIN',
-           'flops_per_token', 'predict_seconds', 'format_seconds']
+           'flops_per_token', 'predict_seconds', 'uncertainty', 'format_seconds']
 
 # %% ../nbs/reference/84_step_time.ipynb #09d5c409
 # Products, bytes, launches and what cards send each other, each from the shape of a model and a data sheet. A
@@ -14,7 +14,7 @@ __all__ = ['REACHED', 'LAUNCH_SECONDS', 'ATTENTION_REACHED', 'MEMORY_REACHED', '
 import math
 from typing import Any
 
-from .devices import DEVICES, priced_as
+from .devices import DEVICES, has_data_sheet, priced_as
 from .estimate import Step, parameter_sizes
 from .families import ModelShape, count_weights
 from .optimizers import find_optimizer
@@ -127,7 +127,7 @@ def predict_seconds(
     step: Step,  # how it is trained
     device: str = 'rtx3090',  # what `find_device` knows, also as 8xa100; priced as `priced_as` says
 ) -> float:
-    "The time of a training step of `shape`, most likely; it may be `WITHIN` times as long, or as short"
+    "The time of a training step of `shape`, most likely; it may be `uncertainty` times as long, or as short"
     card, seq_len = priced_as(device), step.seq_len or shape.block_size
     if isinstance(shape, ModelShape):
         params, _, trained = count_weights(shape, step.lora)
@@ -148,7 +148,16 @@ def predict_seconds(
     return max(computing + moved / card.bandwidth / MEMORY_REACHED, launching, sending) + offloading
 
 # %% ../nbs/reference/84_step_time.ipynb #a3ed3bec
-WITHIN = 1.35  # a predicted second may as well be so many, or so many times less
+WITHIN = 1.35  # a second that is predicted of an A100 or H100 may as well be so many, or so many times less
+
+
+def uncertainty(
+    device: str,  # as for `predict_seconds`
+) -> float:
+    """The factor by which a predicted time may be off, either way: `WITHIN` for the cards of most published
+    steps, and 2 for others, of which few were held against anything"""
+    known = has_data_sheet(device) and priced_as(device).capability in ((8, 0), (9, 0))
+    return WITHIN if known else 2.0
 
 
 def format_seconds(seconds: float) -> str:

@@ -12,6 +12,7 @@ DEST = "nbs/assets/calculator.html"
 def card(name: str) -> dict:
     "What the calculator knows of the card `name`: bytes, operations and bytes per second."
     from memtrain.devices import find_device, priced_as
+    from memtrain.step_time import uncertainty
 
     held, sheet = find_device(name), priced_as(name)
     return dict(
@@ -23,6 +24,7 @@ def card(name: str) -> dict:
         bus=sheet.bus,
         link=sheet.link or sheet.bus,
         reached=sheet.reached,
+        within=uncertainty(name),
     )
 
 
@@ -35,14 +37,7 @@ def gathered(root: Path) -> dict:
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import MARGIN
-    from memtrain.step_time import (
-        ATTENTION_REACHED,
-        LAUNCH_SECONDS,
-        LOGIT_BYTES,
-        MEMORY_REACHED,
-        REACHED,
-        WITHIN,
-    )
+    from memtrain.step_time import ATTENTION_REACHED, LAUNCH_SECONDS, LOGIT_BYTES, MEMORY_REACHED, REACHED
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
@@ -62,7 +57,6 @@ def gathered(root: Path) -> dict:
         attention=ATTENTION_REACHED,
         memory=MEMORY_REACHED,
         logit_bytes=LOGIT_BYTES,
-        within=WITHIN,
         host=DEVICES["cpu"].bandwidth,
         slower_on_host=30,
     )
