@@ -19,7 +19,7 @@ import numpy as np
 from fastcore.basics import patch
 from matplotlib.figure import Figure
 
-from .core import CATEGORIES, MIB, MemtrainError, load_result, markdown_table
+from .core import CATEGORIES, MIB, MemtrainError, align_rows, load_result, markdown_table
 from .estimate import Estimate
 from .measure import CATEGORY_COLORS
 from .model import GPTConfig
@@ -180,14 +180,7 @@ class Ablation:
         return lines
 
     def __str__(self):
-        lines = self.table()
-        widths = [max(map(len, column)) for column in zip(*lines)]
-        return '\n'.join(
-            '  '.join(
-                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))]
-            ).rstrip()
-            for line in lines
-        )
+        return '\n'.join(align_rows(self.table()))
 
     def _repr_markdown_(self):
         head, *rows = self.table()

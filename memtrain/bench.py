@@ -31,6 +31,7 @@ from memtrain.core import (
     check_whole,
     delegates,
     load_result,
+    align_rows,
     markdown_table,
     option,
     progress,
@@ -744,13 +745,9 @@ def format_table(
     rows: Sequence[Sequence],  # cells, as strings or as what `str` makes of them
 ) -> str:
     "A table for a terminal, the first column left, the others right"
-    cells = [[str(c) for c in row] for row in (header, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = [
-        '  '.join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip()
-        for row in cells
-    ]
-    return '\n'.join([lines[0], '  '.join('-' * w for w in widths), *lines[1:]])
+    first, *others = align_rows([header, *rows])
+    widths = [max(len(str(row[i])) for row in (header, *rows)) for i in range(len(header))]
+    return '\n'.join([first, '  '.join('-' * w for w in widths), *others])
 
 
 def format_number(

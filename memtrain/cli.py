@@ -830,10 +830,7 @@ def _check_tokenizer(start, data):
 
 
 def _describe_shape(m, model=None):
-    "A model in a few words"
-    from memtrain.families import count_weights
-    from memtrain.model import count_params
-
+    "A model in a few words; those of a `ModelShape` need no torch"
     if not hasattr(m, 'n_layer'):  # somebody else's
         # a weight of 4 bits is half of a byte
         sizes = [(p.numel() * (1 + hasattr(p, 'quant_state')), p.requires_grad) for p in model.parameters()]
@@ -844,10 +841,17 @@ def _describe_shape(m, model=None):
             how = f', {trained} of them trained, in adapters of rank {m.lora}{beside}'
         every = format_count(sum(n for n, _ in sizes))
         return f'{m.kind}, {every} parameters{how} (vocabulary {m.vocab_size:,})'
+    if hasattr(m, 'sizes'):
+        from memtrain.families import count_weights
+
+        params = count_weights(m)[0]
+    else:
+        from memtrain.model import count_params
+
+        params = count_params(m)
     experts = f'{m.n_experts} experts, ' if getattr(m, 'n_experts', 0) else ''
-    params = format_count(count_weights(m)[0] if hasattr(m, 'sizes') else count_params(m))
     shape = f'{m.n_layer} layers, {m.n_head} heads, width {m.n_embd}'
-    return f'{params} parameters ({shape}, {experts}vocabulary {m.vocab_size:,})'
+    return f'{format_count(params)} parameters ({shape}, {experts}vocabulary {m.vocab_size:,})'
 
 # %% ../nbs/reference/65_cli.ipynb #f6ded8bd
 class _OfRun:
@@ -1120,8 +1124,9 @@ class _Estimate(_Shaped, Command):
     ) -> int:  # exit status
         "Print the prediction"
         from memtrain.devices import split_cards
-        from memtrain.plan import predict, usable_memory
-        from memtrain.train import TrainConfig, gpt_step
+        from memtrain.families import NoLaw
+        from memtrain.plan import usable_memory
+        from memtrain.train import TrainConfig
 
         # which has nothing to clip
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
@@ -1129,8 +1134,21 @@ class _Estimate(_Shaped, Command):
             check_output('plot', self.plot, IMAGES)
         cards = split_cards(self.device)[0]
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
-        if self._has_no_law(config, cards, own):
-            return self._simulate(config, own, usable)
+        # what several cards do together isn't one process's to simulate
+        alone = self.model and cards == 1 and config.parallel == 'ddp'
+        if not (alone and self.plot):
+            try:
+                return self._predict(config, own, cards, usable)
+            except NoLaw:
+                if not alone:
+                    raise
+        return self._simulate(config, own, usable)
+
+    def _predict(self, config, own, cards, usable):
+        "Print what a formula says, or of a GPT that none knows a simulation; the exit status"
+        from memtrain.plan import predict
+        from memtrain.train import gpt_step
+
         shape = self.shape()
         if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu:
             raise MemtrainError(
@@ -1144,7 +1162,7 @@ class _Estimate(_Shaped, Command):
         by_law = bool(self.model) or cards > 1 or config.parallel == 'fsdp'
         if by_law and self.plot:
             raise MemtrainError(
-                "shows a simulated step, and this one isn't simulated", 'leave it out', 'plot'
+                "shows a simulated step, and several cards' isn't simulated", 'leave it out', 'plot'
             )
         step = config.step(seq_len=shape.block_size, ranks=cards, **own)
         found = predict(shape, step, self.device, None if by_law else lambda: gpt_step(shape, config))
@@ -1159,23 +1177,15 @@ class _Estimate(_Shaped, Command):
 
             place = 'cpu' if self.device == 'cpu' else 'cuda'
             trace = found if hasattr(found, 'plot') else simulate(*gpt_step(shape, config), device=place)
-            save_figure(trace.plot(), self.plot)
-            print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
+            self._draw(trace)
         return 0
 
-    def _has_no_law(self, config, cards, own):
-        "Whether somebody else's model, or the step of it, is none that was recorded, but can be simulated"
-        if not self.model or cards > 1 or config.parallel == 'fsdp':
-            return False
-        from memtrain.families import find_config, has_law, is_recorded, read_model
-
-        fields, _ = find_config(self.model)
-        if self.device == 'cpu' or not is_recorded(fields):
-            return True
-        return not has_law(read_model(self.model, self.seq_len), config.step(**own))
+    def _draw(self, trace):
+        save_figure(trace.plot(), self.plot)
+        print(f'Plot: {self.plot}', file=sys.stderr)  # the standard output may be JSON
 
     def _simulate(self, config, own, usable):
-        "Print what transformers' own code of the model holds; the exit status"
+        "Print what transformers' own code of somebody else's model holds; the exit status"
         from memtrain.estimate import simulate
         from memtrain.families import find_config
         from memtrain.train import model_step
@@ -1184,14 +1194,14 @@ class _Estimate(_Shaped, Command):
         fields, _ = find_config(self.model)
         inner = fields.get('text_config', fields)
         most = next((inner[k] for k in ('max_position_embeddings', 'n_positions') if inner.get(k)), 4096)
-        seq_len, described = self.seq_len or min(4096, most), []
+        seq_len, made = self.seq_len or min(4096, most), {}
         if sys.stderr.isatty():
-            print('simulating a step, which takes some seconds', file=sys.stderr)
+            print('simulating a step, which takes from some seconds to two minutes', file=sys.stderr)
 
         def make():
             model = open_model(folder, seq_len, **own, weights=config.weights, empty=True)
-            params = sum(p.numel() for p in model.parameters())
-            described.append((_describe_shape(model.config, model), params))
+            made['params'] = sum(p.numel() for p in model.parameters())
+            made['described'] = _describe_shape(model.config, model)
             return model
 
         with tempfile.TemporaryDirectory() as own_folder:
@@ -1209,16 +1219,15 @@ class _Estimate(_Shaped, Command):
                     f'with {type(e).__name__}: {said}',
                     f"check it, or give a shorter {option('block_size')}",
                 ) from None
-        (told, params), step = described[0], config.step(seq_len=seq_len, **own)
+        step = config.step(seq_len=seq_len, **own)
         if self.json:
             values = {name: getattr(trace, name) for name in ('peak', 'by_category', 'by_phase', 'peak_op')}
-            values |= {'device': self.device, 'params': params, 'model': fields, 'step': asdict(step)}
-            print(json.dumps(values, indent=1))
+            values |= {'device': self.device, 'params': made['params'], 'model': fields}
+            print(json.dumps(values | {'step': asdict(step)}, indent=1))
         else:
-            print('\n'.join([*self._begin(told, step, trace, usable), '', 'simulated']))
+            print('\n'.join([*self._begin(made['described'], step, trace, usable), '', 'simulated']))
         if self.plot:
-            save_figure(trace.plot(), self.plot)
-            print(f'Plot: {self.plot}', file=sys.stderr)
+            self._draw(trace)
         return 0
 
     def _values(self, shape, step, found):
@@ -1306,6 +1315,8 @@ class _PlanCommand(_Shaped, Command):
         own: dict,  # arguments of `open_model`
     ) -> int:  # exit status: 1 if nothing fits
         "Print what fits and how to run it"
+        from memtrain.estimate import parameter_sizes
+
         check_whole(rows=self.rows, global_batch=self.global_batch)
         # a count that isn't one is told before the shape it is for
         _read_count('target_params', self.target_params)
@@ -1320,7 +1331,10 @@ class _PlanCommand(_Shaped, Command):
             )
         self._check_without()
         shape = self.shape()
-        self.count = self.count or (10**8 if self.model else 20 * self._count_params(shape))
+        if self.model:
+            self.count = self.count or 10**8
+        else:
+            self.count = self.count or 20 * sum(parameter_sizes(shape))
         if len(cards) > 1:
             return self._compare(shape, cards, own)
         found = self._plan(shape, self.gpu, own)
@@ -1348,11 +1362,6 @@ class _PlanCommand(_Shaped, Command):
                     'is no technique', f"it is one of {', '.join(TECHNIQUES)}", 'without', name
                 )
 
-    def _count_params(self, shape):
-        from memtrain.estimate import parameter_sizes
-
-        return sum(parameter_sizes(shape))
-
     def _plan(self, shape, card, own):
         "What fits `card`: of somebody else's model with adapters too, unless they are asked for"
         from memtrain.plan import TECHNIQUES, plan
@@ -1377,6 +1386,7 @@ class _PlanCommand(_Shaped, Command):
     def _tell(self, shape, found):
         "Print what fits one card, and the lines that do it"
         from memtrain.devices import split_cards
+        from memtrain.plan import tell_elsewhere
 
         if not found.options:
             raise MemtrainError(
@@ -1393,8 +1403,8 @@ class _PlanCommand(_Shaped, Command):
         )
         if self.model and self.seq_len is None:
             print(
-                f"({shape.block_size:,} tokens, since --seq_len isn't given: as many as the model was made "
-                "for and is known with, 4,096 at most)"
+                f"(windows of {shape.block_size:,} tokens: without --seq_len the model's own length, at most "
+                '4,096)'
             )
         listed, seen = [], Counter()
         for o in found.options:
@@ -1405,7 +1415,7 @@ class _PlanCommand(_Shaped, Command):
         best = found.options[0]
         print(self._line(best, cards))
         if self.model:
-            for tool, words in best.elsewhere().items():
+            for tool, words in tell_elsewhere(best.step).items():
                 print(f'{tool}: {words}')
             if not os.path.exists(self.model):
                 print(f'({self.name}: the folder that holds its config.json and weights)')

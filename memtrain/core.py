@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'CATEGORIES', 'option', 'MemtrainError', 'suggest', 'check_whole',
            'is_out_of_memory', 'explain_damage', 'delegates', 'format_size', 'parse_size', 'parse_count',
-           'format_count', 'markdown_table', 'summarize_misses', 'is_distributed', 'local_part', 'nbytes',
-           'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine',
+           'format_count', 'markdown_table', 'align_rows', 'summarize_misses', 'is_distributed', 'local_part',
+           'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine',
            'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
 
 # %% ../nbs/reference/60_core.ipynb #e9ea55e4
@@ -220,6 +220,18 @@ def markdown_table(
     return '\n'.join(
         f"| {' | '.join(map(str, row))} |" for row in (header, [':---', *['---:'] * (len(header) - 1)], *rows)
     )
+
+# %% ../nbs/reference/60_core.ipynb #1767c1b1
+def align_rows(
+    rows: Iterable[Sequence],  # cells, as strings or as what `str` makes of them; a header first, if any
+) -> list[str]:  # a line each
+    "The `rows` as lines of a table for a terminal, the first column on the left, the others on the right"
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return [
+        '  '.join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))]).rstrip()
+        for row in cells
+    ]
 
 # %% ../nbs/reference/60_core.ipynb #3544e16d
 def summarize_misses(

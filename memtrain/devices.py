@@ -201,5 +201,13 @@ def has_data_sheet(
 def priced_as(
     device: str,  # as for `has_data_sheet`
 ) -> Device:
-    "The card by whose data sheet `device` is priced: its own, or an RTX 3090's where there is none"
-    return find_device(split_cards(device)[1]) if has_data_sheet(device) else DEVICES['rtx3090']
+    """The card by whose data sheet `device` is priced: its own; of a size that has none, the known card with
+    the most similar memory; of this machine's GPU, an RTX 3090"""
+    name = split_cards(device)[1]
+    if has_data_sheet(device):
+        return find_device(name)
+    if name.startswith('cuda'):
+        return DEVICES['rtx3090']
+    memory = find_device(name).memory
+    cards = [card for card in DEVICES.values() if card.caching]  # a CPU has no memory of its own
+    return min(cards, key=lambda card: abs(card.memory - memory))

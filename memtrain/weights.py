@@ -807,7 +807,7 @@ def open_model(
         if lora:
             model = _add_adapters(model, peft, lora, lora_alpha)
     text = known.get_text_config()  # of a model that also takes pictures, its other half
-    _check_window(block_size, getattr(text, 'max_position_embeddings', None) or 2**20, folder)
+    _check_window(block_size, getattr(text, 'max_position_embeddings', None), folder)
     if not empty:
         sums = [file_sha256(p) for p in sorted(folder.glob('*.safetensors'))]
         made['start'] = sha256_text(''.join(sums))

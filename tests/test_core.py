@@ -56,6 +56,11 @@ def test_a_markdown_table_has_a_line_for_each_row():
     test_eq(markdown_table(['a', 'b'], [['x', 1]]), '| a | b |\n| :--- | ---: |\n| x | 1 |')
 
 
+def test_rows_are_padded_to_their_columns():
+    test_eq(align_rows([('a', 'bb', ''), ('ccc', 1, 'x')]), ['a    bb', 'ccc   1  x'])
+    test_eq(align_rows([]), [])
+
+
 def test_a_size_without_sense_names_itself():
     for bad in ('', 'GB', '4XB', '-1MB', '4ib', '1e3', 'nan', True, -5, None, 3.5):
         test_fail(parse_size, args=(bad,), contains=repr(bad))

@@ -87,7 +87,7 @@ def test_cards_are_named_with_their_number():
 def test_a_card_without_a_data_sheet_is_not_priced_in_silence():
     assert not has_data_sheet('24gb') and has_data_sheet('8xNVIDIA H200')
     test_eq(
-        [priced_as(d).name for d in ('24gb', 'cuda:1', '2xl40s', 'Tesla T4')],
-        ['rtx3090', 'rtx3090', 'l40s', 't4'],
+        [priced_as(d).name for d in ('24gb', 'cuda:1', '2xl40s', 'Tesla T4', '8x80gb', '12gb', '1gb')],
+        ['rtx3090', 'rtx3090', 'l40s', 't4', 'a100', 'rtx3060', 'rtx4060ti'],
     )
     test_eq(priced_as('mac64gb').bf16, 13.6e12)

@@ -325,7 +325,7 @@ def test_cards_are_named_with_their_number():
     test_eq([usable_memory(mac, 0) for mac in ('mac64gb', 'mac24gb')], [48 * 2**30, 16 * 2**30])
     rich, plain = (plan(_shape(), device, global_batch=2) for device in ('l40s', '48gb'))
     assert 'times: by data sheets;' in str(rich)
-    assert 'by the data sheet of rtx3090, since it has none' in str(plain)
+    assert 'by the data sheet of a6000, since it has none' in str(plain)
 
 # %% ../nbs/proofs/plan.ipynb #d697d3a4
 def test_nothing_that_fits_is_called_impossible():
@@ -511,7 +511,7 @@ def test_commands_know_models_of_others():
     status, out, _ = _said('plan', '--model', 'llama-3-70b', '--gpu', '8x80gb', '--lora', '16', '--rows', '1')
     assert (
         status == 0
-        and '4,096 tokens, since --seq_len' in out
+        and 'windows of 4,096 tokens: without --seq_len' in out
         and '--parallel fsdp' in out
         and 'each of 8 cards' in out
     )
@@ -595,7 +595,7 @@ def test_commands_know_models_of_others():
         (('plan', '--model', 'llama-3-8b', '--vocab_size', '9'), 'leave out --vocab_size'),
         (('plan', '--model', 'llama-3-8b', '--gpu', 'cpu'), "--gpu 'cpu' has no recorded law"),
         (
-            ('plan', '--model', 'llama-3-70b', '--gpu', '24gb'),
+            ('plan', '--model', 'llama-3-70b', '--gpu', '24gb', '--ram', '16GiB'),
             "llama-3-70b doesn't fit 24gb: the closest needs",
         ),
         (('plan', '--model_name', 'gpt2', '--tokens', '12x'), "--tokens '12x' is no count"),
@@ -652,7 +652,7 @@ def test_a_table_tells_seconds():
     )
     rows = [line.split('  ') for line in table.splitlines()[1:5]]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    test_eq([row[2] for row in cells], ['21,000', '21', '0', '0'])
+    test_eq([row[2] for row in cells], ['21,000', '21', '0.37', '0.003'])
     test_eq([row[3] for row in cells], ['12 ms', '12 s', '12 minutes', '24 hours'])
     test_eq([row[4] for row in cells], ['1.2 s', '20 minutes', '19 hours', '100 days'])
     test_eq([row[5] for row in cells], ['0.00068', '0.67', '39', '4,800'])  # hours at 2.0
@@ -678,7 +678,8 @@ def test_adapters_come_behind_the_whole_model_and_offloading_behind_both():
     said = poor.verdict('llama', 'rtx3090', 10**8)
     best = poor.options[0]
     for words in (
-        f"llama doesn't train whole on rtx3090: it takes {format_size(poor.whole)} at least",
+        "llama doesn't train whole on rtx3090: a step of 8 windows takes",
+        f'{format_size(poor.whole)} at least, and {format_size(poor.budget)} are there',
         f'With LoRA it trains: {format_size(best.peak)}',
         f'about {format_seconds(10**8 / best.tokens_per_second)} for 100M tokens',
     ):
@@ -707,8 +708,12 @@ def test_cards_are_held_against_each_other():
     test_eq([line.split()[0] for line in lines[1:5]], [*cards])
     assert lines[3].split()[3] == 'whole' and lines[4].split()[3:] == ['-'] * 4
     test_eq(
-        lines[-2:], ['the smallest that trains it at all: 4gb', 'the smallest that trains it whole: rtx3090']
+        lines[-3:-1],
+        ['the smallest that trains it at all: 4gb', 'the smallest that trains it whole: rtx3090'],
     )
+    assert 'up to 2 times' in lines[-1]
+    pair = {card: plans['h100'] for card in ('a100', 'h100')}
+    assert 'trains it whole: a100, h100\n' in compare_cards(pair, 10**8)  # of one size
     prices = dict(zip(cards, (1.0, 9.0, 2.0, 5.0)))
     priced = compare_cards(plans, 10**8, prices).splitlines()
     rows = [line.split() for line in priced[1:5]]
@@ -724,7 +729,7 @@ def test_cards_are_held_against_each_other():
 
 def test_a_way_is_told_in_the_words_of_other_trainers():
     step = Step(2, 2048, 8, use_mixed_precision=True, activation_checkpointing=True, loss_chunk_size=1024)
-    told = Option(replace(step, optimizer='adamw8bit'), 1, 1.0).elsewhere()
+    told = tell_elsewhere(replace(step, optimizer='adamw8bit'))
     given = re.search(r'TrainingArguments\((.*)\)$', told['Trainer'])[1]
     arguments = transformers.TrainingArguments('nowhere', **eval(f"dict({given.replace('bf16=True, ', '')})"))
     test_eq(arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps, 16)
@@ -734,13 +739,17 @@ def test_a_way_is_told_in_the_words_of_other_trainers():
     assert 'finetune_full' in told['litgpt'] and '--train.global_batch_size 16' in told['litgpt']
     assert 'no checkpointing on one card and no loss in chunks' in told['litgpt']
     four = Step(1, 64, weights='bfloat16', lora=4, load_in_4bit=True)
-    told = Option(four, 1, 1.0).elsewhere()
+    told = tell_elsewhere(four)
     assert 'load_in_4bit=True' in told['Trainer'] and 'LoraConfig(r=4' in told['Trainer']
     assert '--quantize bnb.nf4' in told['litgpt'] and '--lora_r 4 --lora_query true' in told['litgpt']
     shared = Step(1, 64, ranks=2, parallel='fsdp', offload_to_cpu=True)
-    told = Option(shared, 1, 1.0).elsewhere()
+    told = tell_elsewhere(shared)
     assert "fsdp='full_shard offload auto_wrap'" in told['Trainer'] and '_distributed' in told['torchtune']
     assert '--devices 2' in told['litgpt'] and '--train.global_batch_size 2' in told['litgpt']
+    backward = tell_elsewhere(Step(1, 64, weights='bfloat16', optimizer_in_backward=True))
+    assert 'optimizer_in_bwd=True' in backward['torchtune'] and '(' not in backward['torchtune']
+    for tool in ('Trainer', 'litgpt'):
+        assert backward[tool].endswith('(it has no update in the backward pass)'), backward
 
 
 def test_plans_of_models_of_others_need_no_torch():

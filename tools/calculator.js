@@ -125,7 +125,7 @@ function memtrain(data) {
       + shape.vocab_size * (data.logit_bytes * tokens + 12 * chunks * shape.n_embd)
       + mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
       + params * passes * (6 * step.use_mixed_precision + (10 + 5 * again) * step.load_in_4bit);
-    const kernels = shape.n_layer * (LIKE_GPT2.includes(shape.kind) ? 80 : 150) * (1 + .3 * again) + 50;
+    const kernels = shape.n_layer * data.launches[shape.kind] * (1 + .3 * again) + 50;
     const gathered = passes * (2 * (step.load_in_4bit ? .5 : number) * params + number * trained);
     const sending = (1 - 1 / step.ranks) * (fsdp ? gathered : 2 * number * trained) / card.link;
     const offloading = step.offload_to_cpu ? gathered / step.ranks / card.bus
@@ -217,6 +217,13 @@ function memtrain(data) {
       tie_weights: get(['tie_word_embeddings'], ['gpt2', 'gemma'].includes(config.model_type)), rotary, name};
   }
 
+  // A card of so many bytes, priced as the known one that has nearly as many.
+  function sized(memory) {
+    const far = ([, card]) => Math.abs(card.memory - memory);
+    const [sheet, card] = Object.entries(data.cards).reduce((a, b) => far(b) < far(a) ? b : a);
+    return {...card, ...data.other_card, memory, sheet};
+  }
+
   // --- words ---
   function format_size(n) {
     let size = Math.abs(n), i = 0;
@@ -230,5 +237,5 @@ function memtrain(data) {
     return Number((n / 10 ** power).toPrecision(3)) + unit;
   }
 
-  return {law_of, count, states, predict, seconds, plan, techniques, flags, read_model, format_size, format_count};
+  return {law_of, count, states, predict, seconds, plan, techniques, flags, read_model, sized, format_size, format_count};
 }

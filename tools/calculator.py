@@ -30,21 +30,21 @@ def card(name: str) -> dict:
 
 def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
-    from memtrain.devices import DEVICES
+    from memtrain.devices import DEVICES, find_device
     from memtrain.families import list_models
     from memtrain.core import CATEGORIES
     from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
     from memtrain.optimizers import OPTIMIZERS, find_optimizer
     from memtrain.plan import MARGIN
-    from memtrain.step_time import ATTENTION_REACHED, LAUNCH_SECONDS, LOGIT_BYTES, MEMORY_REACHED, REACHED
+    from memtrain import step_time
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
         models=list_models(),
         named=NAMED_MODELS,
         cards={name: card(name) for name in DEVICES if name != "cpu"},
-        other_card=card("24gb"),
+        other_card=dict(context=find_device("24gb").context, within=step_time.uncertainty("24gb")),
         optimizers={
             o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
             for o in map(find_optimizer, OPTIMIZERS)
@@ -52,11 +52,12 @@ def gathered(root: Path) -> dict:
         categories=CATEGORIES,
         colors=CATEGORY_COLORS,
         margin=MARGIN,
-        reached=REACHED,
-        launch=LAUNCH_SECONDS,
-        attention=ATTENTION_REACHED,
-        memory=MEMORY_REACHED,
-        logit_bytes=LOGIT_BYTES,
+        reached=step_time.REACHED,
+        launch=step_time.LAUNCH_SECONDS,
+        launches=step_time.LAUNCHES,
+        attention=step_time.ATTENTION_REACHED,
+        memory=step_time.MEMORY_REACHED,
+        logit_bytes=step_time.LOGIT_BYTES,
         host=DEVICES["cpu"].bandwidth,
         slower_on_host=30,
     )
