@@ -1772,6 +1772,8 @@ def test_small_commands_import_no_torch():
         'export data nanogpt',
         'shard-traces --input_file t.pkl --out_dir traces',
         'verify traces',
+        'plan --model qwen3-8b --gpu a100',
+        'plan --model meta-llama/Llama-3.2-1B-Instruct --gpu all',
         'explain error.txt',
         'explain steps.pickle',
     ]
@@ -2475,6 +2477,11 @@ def test_a_step_of_any_language_model_is_estimated():
         transformers.AutoConfig.for_model('llama', **sizes).save_pretrained(f'{d}/llama')
         every = '--activation_checkpointing --checkpoint_every 2 --seq_len 16'
         status, out, err = said(f'estimate --model {d}/llama {every}')
+        assert status == 0 and out.rstrip().endswith('simulated'), err
+        # and with a field that no law was recorded with
+        other = transformers.AutoConfig.for_model('llama', **sizes, attention_dropout=0.1)
+        other.save_pretrained(f'{d}/other')
+        status, out, err = said(f'estimate --model {d}/other --seq_len 16')
         assert status == 0 and out.rstrip().endswith('simulated'), err
         transformers.T5Config().save_pretrained(f'{d}/t5')
         config = json.loads((Path(d) / 'gemma2/config.json').read_text())

@@ -383,6 +383,22 @@ def test_opening_a_model_leaves_the_process_as_it_was():
         bars.enable_progress_bar()
 
 
+def test_attention_is_fused_where_a_model_has_it():
+    if not find_spec('transformers'):
+        return print('transformers is not here: pip install memtrain[hf]')
+    import transformers
+
+    sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+    sizes |= dict(vocab_size=99, max_position_embeddings=64)
+    kinds = ('llama', 'mistral', 'qwen2', 'qwen3', 'gemma', 'gpt_neox', 'phi3', 'gpt2', 'gemma2')
+    for kind in kinds:
+        with tempfile.TemporaryDirectory() as d:
+            own = dict(pad_token_id=0) if kind == 'phi3' else {}
+            transformers.AutoConfig.for_model(kind, **sizes, **own).save_pretrained(d)
+            used = open_model(d, 8, empty=True).model.config._attn_implementation
+            test_eq(used, 'eager' if kind == 'gemma2' else 'sdpa')
+
+
 def test_what_an_own_model_cannot_do_is_told():
     for change, said in (
         (lambda m: setattr(m, 'checkpointing', Checkpointing(3)), 'computes none of 2 blocks twice'),
