@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from memtrain.cuda import CUDA_TEMPORARIES
 from memtrain.devices import find_device
 from memtrain.estimate import simulate
+from memtrain.families import KINDS
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks, spread_model
 from memtrain.train import TrainConfig, apply_settings
@@ -33,9 +34,9 @@ from memtrain.weights import OwnModel
 DEST = Path(__file__).resolve().parents[1] / 'memtrain' / 'laws.json'
 # N tokens in windows of T, d width, q and k of all heads' queries and of their keys, p of the queries'
 # quarter that GPT-NeoX rotates, u of both and values, f of the MLP, V ids, H heads, D of a head,
-# r of an adapter, c tokens of a chunk, L blocks, P positions that have an embedding, E sums that the gradient
-# of a table is made of: one for every tenth of the tokens and for each different id, of which there are as
-# many as tokens here
+# r of an adapter, c tokens of a chunk, L blocks, S of these with a mask, P positions that have an embedding,
+# E sums that the gradient of a table is made of: one for every tenth of the tokens and for each different id,
+# of which there are as many as tokens here
 B, SIZES = (
     3,
     dict(
@@ -66,13 +67,14 @@ PRODUCTS = [
     *('d' + a for a in 'qkufVPT'),
     *('r' + a for a in 'dqkufV'),
     'NTH',
+    'NT',
     'TT',
     'TD',
     'Td',
 ]
 # and whether they tie weights; mistral and qwen2 have Llama's layers, but for biases; gpt2 has dropout, as it
 # was published, gpt2_plain none
-KINDS = dict(
+TIES = dict(
     llama=(False, True),
     qwen3=(False, True),
     gpt2=(True,),
@@ -80,10 +82,16 @@ KINDS = dict(
     gemma=(True,),
     gpt_neox=(False,),
     phi3=(False,),
+    gemma2=(True,),
+    gemma3_text=(True,),
+    granite=(True,),
+    olmo2=(False,),
+    smollm3=(True,),
 )
 OWN = dict(memtrain=(True, False), memtrain_llama=(False, True))
 # whose heads may be wider or narrower than the model's width divided by their number
-OWN_HEADS = 'llama', 'qwen3', 'gemma'
+OWN_HEADS = 'llama', 'qwen3', 'gemma', 'gemma2', 'gemma3_text', 'granite', 'olmo2', 'smollm3'
+LATER = 'gemma2', 'gemma3_text'  # whose first block isn't like the others
 EACH_HEAD = 'gpt2', 'gpt2_plain', 'gpt_neox', 'memtrain'  # have keys and values of its own
 WEIGHTS, ADAPTERS = ('float32', 'autocast', 'bfloat16'), ('', 'lora', 'qlora')
 RANKS = 8  # that share a model by FSDP: a part of a tensor is an eighth of it, and divides every size
@@ -147,7 +155,8 @@ class _Product(torch.autograd.Function):
 
 def sizes_of(kind):
     if kind in OWN_HEADS:
-        return SIZES
+        # one head of keys is shared without being copied, so more have another law
+        return SIZES | (dict(k=64, u=17 * 64) if kind == 'gemma3_text' else {})
     same = dict(d=15 * 64, k=15 * 64, u=45 * 64) if kind in EACH_HEAD else dict(d=15 * 64)
     return (
         SIZES
@@ -237,8 +246,14 @@ def config_of(kind, sizes, blocks, tied):
         kw |= dict(head_dim=s['D'])
     if kind == 'phi3':
         kw |= dict(pad_token_id=0)
-    if kind in ('gpt_neox', 'phi3'):
-        kw |= dict(hidden_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+    if kind == 'gemma2':
+        kw |= dict(sliding_window=2 * s['T'])  # of steps of longer windows nothing is recorded
+    # of layers that take turns, those that are most
+    if kind == 'gemma3_text':
+        kw |= dict(layer_types=['sliding_attention'] * blocks)
+    if kind == 'smollm3':
+        kw |= dict(no_rope_layers=[1] * blocks)
+    kw |= KINDS[kind].fields
     return AutoConfig.for_model(kind, vocab_size=s['V'], tie_word_embeddings=tied, **kw)
 
 
@@ -247,7 +262,7 @@ def make_model(config, adapters, rank):
     import peft
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_config(config, attn_implementation='sdpa', dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if adapters == 'qlora':
         head = model.get_output_embeddings()
         for parent in [*model.modules()]:
@@ -520,10 +535,10 @@ def record(kind, tied, adapters, weights, checkpointing, chunked, shared=''):
     "The law of such steps"
     n = 1 if shared == 'offload' else RANKS
     # beside adapters the first block is unlike the others: nothing before it is trained; under FSDP the first
-    # and the last are, which have a neighbour less
+    # and the last are, which have a neighbour less; of some the first drops rotations before others do
     sizes, first = (
         sizes_of(kind) | (dict(r=RANKS * SIZES['r']) if shared else {}),
-        3 if shared else 2 if adapters else 1,
+        3 + (kind in LATER) if shared else 2 if adapters or kind in LATER else 1,
     )
     with pretend_ranks(n) if shared else contextlib.nullcontext() as ranks:
         traces = [
@@ -560,16 +575,18 @@ def record(kind, tied, adapters, weights, checkpointing, chunked, shared=''):
         law['weights'] = {p: n for p, n in law['weights'].items() if 'w' not in p}
     if len(steps[0]) > 4:
         law['at_once'] = law_of(4, 5)
-    return {
+    law = {
         name: part
         for name, part in law.items()
         if name not in ('more', 'at_once') or part != law['first' if name == 'more' else 'more']
     }
+    # each block that was recorded keeps a mask of its own; of a whole model's, S do
+    return json.loads(json.dumps(law).replace('"LNT"', '"SNT"'))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('kinds', nargs='*', default=[*KINDS, *OWN])
+    parser.add_argument('kinds', nargs='*', default=[*TIES, *OWN])
     parser.add_argument('--tied', type=int, choices=(0, 1), help='these alone')
     parser.add_argument('--adapters', choices=ADAPTERS, help='these alone')
     parser.add_argument('--shared', choices=SHARED, help='these alone')
@@ -586,7 +603,7 @@ def main():
         found, laws = json.loads(DEST.read_text()) if DEST.exists() else {}, {}
         for shared, tied, adapters, weights, checkpointing, chunked in itertools.product(
             only(args.shared, SHARED),
-            only(args.tied, (KINDS | OWN)[kind]),
+            only(args.tied, (TIES | OWN)[kind]),
             only(args.adapters, ADAPTERS[:1] if kind in OWN else ADAPTERS),
             WEIGHTS,
             (False, True),
@@ -609,7 +626,7 @@ def main():
                 ]
             )
             # frozen, both tables as one: the same but for the second
-            if adapters and tied and not shared and False in (KINDS | OWN)[kind]:
+            if adapters and tied and not shared and False in (TIES | OWN)[kind]:
                 law = (found.get(kind, {}) | laws)[way.removesuffix(' tied')]
                 laws[way] = law | {'weights': law['weights'] | {'dV': law['weights']['dV'] // 2}}
             else:

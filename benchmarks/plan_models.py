@@ -11,9 +11,9 @@ import bitsandbytes  # noqa: F401, not while a GPU is played
 import torch
 
 from laws import make_model, pretend_ranks
-from memtrain.core import GIB, local_part, save_result
+from memtrain.core import GIB, load_result, local_part, save_result
 from memtrain.estimate import Step, simulate
-from memtrain.families import has_law, list_models, predict_step, read_model
+from memtrain.families import KINDS, LIKE, has_law, list_models, predict_step, read_model
 from memtrain.optim import step_in_backward
 from memtrain.plan import TECHNIQUES, plan
 from memtrain.train import TrainConfig, apply_step, model_step
@@ -24,13 +24,16 @@ def config_of(name):
     from transformers import AutoConfig
 
     found = list_models()[name]
-    fields = {k: v for k, v in found.items() if k not in ('hub', 'model_type', 'sliding_window')}
+    kind = found['model_type']
+    # a window that nothing here is as long as makes no difference
+    left_out = 'hub', 'model_type', *['sliding_window'] * (not KINDS[LIKE.get(kind, kind)].masked)
+    fields = {k: v for k, v in found.items() if k not in left_out}
     return AutoConfig.for_model(
-        found['model_type'],
+        kind,
         **fields,
         attention_dropout=0.0,
-        **({'sliding_window': None} if found['model_type'] == 'mistral' else {}),
-        **({'pad_token_id': 0} if found['model_type'] == 'phi3' else {}),
+        **({'sliding_window': None} if kind == 'mistral' else {}),
+        **({'pad_token_id': 0} if kind == 'phi3' else {}),
     )
 
 
@@ -183,7 +186,12 @@ def main():
     parser.add_argument('--steps', type=int, default=2, help='of each, drawn')
     parser.add_argument('--rows', type=int, default=3, help='of each plan')
     parser.add_argument('--print', action='store_true', dest='only')
+    parser.add_argument('--add', action='store_true', help='these models alone, to what is recorded')
     args, rng, rows, plans = parser.parse_args(), random.Random(0), [], []
+    if args.add:
+        recorded = load_result('plan_models').values
+        rows = [r for r in recorded['rows'] if r['model'] not in args.models]
+        plans = recorded['plans']
     sys.modules.setdefault('torchvision', None)
     import transformers.models.auto, peft  # noqa: F401
 
@@ -210,7 +218,7 @@ def main():
         ('llama-3-70b', 4096, '8x80gb', {}),
         ('llama-3-70b', 4096, '8x80gb', dict(lora=16)),
     ]
-    for name, seq_len, card, how in asked:
+    for name, seq_len, card, how in [] if args.add else asked:
         plans.append(time_plan(name, seq_len, card, **how))
     for p in plans:
         print(p, flush=True)
@@ -233,6 +241,8 @@ def main():
                 ),
                 'drawn',
             )
+    if args.add:
+        return
     small, saved = 'qwen2.5-0.5b', dict(activation_checkpointing=True, loss_chunk_size=256)
     keep(
         small,

@@ -2446,7 +2446,7 @@ def test_a_step_of_any_language_model_is_estimated():
 
     sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
     sizes |= dict(num_key_value_heads=1, vocab_size=99, max_position_embeddings=64, head_dim=16)
-    kinds = dict(gemma2=('a100', {}), mixtral=('cpu', dict(num_local_experts=2)))
+    kinds = dict(starcoder2=('a100', {}), mixtral=('cpu', dict(num_local_experts=2)))
 
     def said(line):
         run = run_here(*shlex.split(line))
@@ -2469,7 +2469,7 @@ def test_a_step_of_any_language_model_is_estimated():
             test_eq((found['peak'], found['by_category']), (trace.peak, trace.by_category))
             assert found['params'] == sum(p.numel() for p in make().parameters()), kind
         file = Path(d) / 'a file.json'  # of any name, for the same
-        file.write_bytes((Path(d) / 'gemma2/config.json').read_bytes())
+        file.write_bytes((Path(d) / 'starcoder2/config.json').read_bytes())
         status, out, _ = said(f"estimate --model '{file}' --seq_len 16 --lora 2 --plot '{d}/step.png'")
         assert status == 0 and 'in adapters of rank 2' in out and out.rstrip().endswith('simulated')
         assert Path(d, 'step.png').stat().st_size > 1000
@@ -2484,7 +2484,7 @@ def test_a_step_of_any_language_model_is_estimated():
         status, out, err = said(f'estimate --model {d}/other --seq_len 16')
         assert status == 0 and out.rstrip().endswith('simulated'), err
         transformers.T5Config().save_pretrained(f'{d}/t5')
-        config = json.loads((Path(d) / 'gemma2/config.json').read_text())
+        config = json.loads((Path(d) / 'starcoder2/config.json').read_text())
         (Path(d) / 'bad').mkdir()
         (Path(d) / 'bad/config.json').write_text(json.dumps(config | {'num_key_value_heads': 3}))
         for name, words in (
@@ -2493,5 +2493,5 @@ def test_a_step_of_any_language_model_is_estimated():
         ):
             status, _, err = said(f'estimate --model {d}/{name} --seq_len 16')
             assert status == 1 and words in err and len(err.strip().splitlines()) == 1, err
-        status, _, err = said(f'plan --model {d}/gemma2')
+        status, _, err = said(f'plan --model {d}/starcoder2')
         assert status == 1 and '`memtrain estimate --model FOLDER` simulates' in err, err

@@ -59,8 +59,8 @@ def test_solution_the_widest_mlp_keeps_most():
     by = {name: kept(name) for name in list_models()}
     name = max(by, key=by.get)
     assert (
-        name == 'gemma-7b'
-        and [round(by[k]) for k in (name, 'qwen3-32b', 'llama-3-8b')] == [95, 74, 49]
+        name == 'gemma-2-27b'
+        and [round(by[k]) for k in (name, 'gemma-7b', 'qwen3-32b', 'llama-3-8b')] == [136, 95, 74, 49]
         and min(by.values()) > 25
     )
 
@@ -181,6 +181,8 @@ def test_what_makes_other_tensors_than_a_law_has_is_refused():
             return read_model(d)
 
     for name, other in (
+        ('gemma-2-2b', dict(attn_logit_softcapping=None)),
+        ('smollm3-3b', dict(attention_bias=True)),
         ('phi-4', dict(partial_rotary_factor=0.75)),
         ('phi-4', dict(rope_parameters={'partial_rotary_factor': 0.75})),
         ('pythia-1b', dict(use_parallel_residual=False)),
@@ -204,6 +206,28 @@ def test_what_makes_other_tensors_than_a_law_has_is_refused():
         exc=MemtrainError,
         contains='the memory of such a step',
     )
+
+
+def test_a_model_whose_blocks_mostly_look_near_takes_masks_in_these_and_longer_windows():
+    gemma = read_model('gemma-3-1b')
+    test_eq((gemma.masked, gemma.sizes['S'], gemma.block_size), (22, 22, 4096))
+    test_eq(read_model('gemma-2-2b').masked, 0)
+    with tempfile.TemporaryDirectory() as d:
+        for other, masked in (
+            (dict(sliding_window_pattern=2), 13),
+            (dict(layer_types=['full_attention'] * 16 + ['sliding_attention'] * 10), 10),
+        ):
+            Path(d, 'config.json').write_text(json.dumps(list_models()['gemma-3-1b'] | other))
+            test_eq(read_model(d).masked, masked)
+    for name, seq_len, words in (
+        ('gemma-3-1b', 511, 'takes no masks, since gemma-3-1b has a sliding window of 512 tokens'),
+        ('gemma-2-2b', 4096, 'takes masks, since gemma-2-2b has a sliding window of 4,096 tokens'),
+    ):
+        test_fail(lambda: read_model(name, seq_len), exc=NoLaw, contains=words)
+    test_eq(read_model('gemma-3-1b', 512).block_size, 512)
+    # a mask of 16 bits for each pair of tokens, in each of these blocks
+    held = [predict_step(replace(gemma, masked=n), Step(1, 2048, weights='bfloat16')).peak for n in (21, 22)]
+    assert held[1] - held[0] >= 2 * 2048**2, held
 
 # %% ../nbs/proofs/families.ipynb #e925ecbf
 def test_every_named_model_can_be_predicted_in_every_way_that_was_recorded():
@@ -248,6 +272,13 @@ def test_tied_weights_are_those_whose_published_count_says_so():
         'tinyllama-1.1b': 1.10,
         'llama-3.1-405b': 406,
         'mistral-large': 123,
+        'gemma-2-2b': 2.61,
+        'gemma-2-9b': 9.24,
+        'gemma-2-27b': 27.2,
+        'gemma-3-1b': 1.00,
+        'olmo-2-7b': 7.30,
+        'olmo-2-13b': 13.7,
+        'smollm3-3b': 3.08,
     }
     published = {name: n for name, n in published.items() if name in list_models()}
     for name, billions in published.items():

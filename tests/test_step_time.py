@@ -35,6 +35,12 @@ def test_each_thing_that_takes_time_counts():
         for own in ({}, dict(lora=8), dict(lora=8, load_in_4bit=True))
     )
     assert lora < qlora < whole
+    # where scores are written out, a token of a long window takes longer than fused attention's
+    gemma = read_model('gemma-2-2b', 1024)
+    steps = Step(8, 512, weights='bfloat16'), Step(1, 4095, weights='bfloat16')
+    alike = replace(gemma, kind='gemma')
+    short, long = (predict_seconds(gemma, step) / predict_seconds(alike, step) for step in steps)
+    assert 1 < short < long - 0.2, (short, long)
 
 # %% ../nbs/reference/84_step_time.ipynb #da7fa034
 def test_cards_send_while_they_compute():

@@ -28,7 +28,7 @@ function memtrain(data) {
   function sizes_of(s) {  // by the letters that laws call them by
     const D = s.head_size || Math.floor(s.n_embd / s.n_head), q = s.n_head * D, k = (s.n_kv_head || s.n_head) * D;
     return {L: s.n_layer, H: s.n_head, D, d: s.n_embd, q, k, u: q + 2 * k, p: s.n_head * Math.trunc(D * (s.rotary ?? 1)),
-      f: s.mlp_width, V: s.vocab_size, P: s.positions || 0};
+      f: s.mlp_width, V: s.vocab_size, P: s.positions || 0, S: s.masked || 0};
   }
 
   function evaluate(products, sizes) {  // what comes behind a w is divided among so many ranks
@@ -70,7 +70,7 @@ function memtrain(data) {
     if (half && step.optimizer !== 'adamw') throw new Error(`${step.optimizer} doesn't update weights in bfloat16`);
     let sizes = {...sizes_of(shape), N: tokens, T: step.seq_len, c: Math.min(step.loss_chunk_size || tokens, tokens),
       r: step.lora, E: tokens > 3072 ? Math.floor(tokens / 10) + Math.min(tokens, shape.vocab_size) : 0};
-    if (sizes.k === sizes.q) sizes.T = 0;
+    if (sizes.k === sizes.q && !data.kinds[shape.kind].scores && !data.kinds[shape.kind].masked) sizes.T = 0;
     if (step.parallel === 'fsdp') sizes = {...sizes, ...gathered(shape, step, sizes)};
     const weights = evaluate(law.weights, sizes), gradients = evaluate(law.gradients, sizes);
     const kept = at_once ? 0 : gradients, updated = n => half ? UPDATE * Math.min(GATHERED, n) : 0;
@@ -97,14 +97,13 @@ function memtrain(data) {
   }
 
   // --- time ---
-  const LIKE_GPT2 = ['gpt2', 'gpt2_plain', 'gpt_neox', 'memtrain'];
-
   function move_activations(shape, step) {  // bytes between products, of a token in a block's forward pass
-    const {d, q, k, f} = {...sizes_of(shape), d: shape.n_embd}, gpt2 = LIKE_GPT2.includes(shape.kind);
+    const {d, q, k, f} = {...sizes_of(shape), d: shape.n_embd}, known = data.kinds[shape.kind], gpt2 = known.like_gpt2;
     const stream = step.weights === 'bfloat16' ? 2 : 4, inner = step.use_mixed_precision ? 2 : stream;
     const norm = (gpt2 ? 2 * stream : stream === 4 ? 28 : 34) + (stream === inner ? 0 : stream + inner);
     const rotary = !gpt2 || shape.kind === 'gpt_neox';
-    let bytes = 2 * d * norm + 2 * d * (2 * stream + inner) + inner * (2 + 10 * rotary) * (q + k) + inner * f * (gpt2 ? 2 : 5);
+    const scores = known.scores ? data.score_bytes * shape.n_head * step.seq_len : 0;
+    let bytes = scores + known.norms * d * norm + 2 * d * (2 * stream + inner) + inner * (2 + 10 * rotary) * (q + k) + inner * f * (gpt2 ? 2 : 5);
     if (step.lora)
       for (const [into, out] of [[d, q], [d, k], [d, k], [q, d], [f, d], [d, f], ...(gpt2 ? [] : [[d, f]])])
         bytes += inner * (into + 3 * out);
@@ -191,30 +190,36 @@ function memtrain(data) {
   }
 
   // --- models ---
+  function masks_in(config) {  // the blocks that look at near tokens alone
+    if (config.layer_types) return config.layer_types.filter(type => type === 'sliding_attention').length;
+    return config.num_hidden_layers - Math.floor(config.num_hidden_layers / (config.sliding_window_pattern || 6));
+  }
+
   function read_model(config, seq_len, name = 'FOLDER') {  // of a config.json, as transformers writes it
-    const kind = {mistral: 'llama', qwen2: 'llama'}[config.model_type] || config.model_type;
+    const kind = data.like[config.model_type] || config.model_type;
     if (!data.laws[kind]) throw new Error(`is of the type '${kind}', whose law was not recorded: simulate it`);
     const get = (names, other = null) => names.map(n => config[n]).find(x => x !== undefined && x !== null) ?? other;
     const width = get(['hidden_size', 'n_embd']), heads = get(['num_attention_heads', 'n_head']);
     const most = get(['max_position_embeddings', 'n_positions'], 4096), gpt2 = kind === 'gpt2';
     const near = get(['use_sliding_window'], true) && get(['sliding_window']);
     if (seq_len > most) throw new Error(`${seq_len} tokens are more than the ${most} positions of ${name}`);
-    if (near && seq_len >= near)
-      throw new Error(`${name} has a sliding window of ${near} tokens, and no law knows the masks that ${seq_len} take`);
+    const masked = data.kinds[kind].masked ? masks_in(config) : 0;
+    const usual_len = Math.min(most, 4096, masked ? 4096 : Math.floor(((near || 2 ** 30) - 1) / 256) * 256);
+    if ((near > 0 && (seq_len || usual_len) >= near) !== masked > 0)
+      throw new Error(`${name} has a sliding window of ${near} tokens, and no law knows a step of ${seq_len}`);
     const drops = new Set(['resid_pdrop', 'embd_pdrop', 'attn_pdrop'].map(k => get([k], .1)));
     const turned = get(['rope_parameters'], {}).partial_rotary_factor ?? (kind === 'gpt_neox' ? .25 : 1);
     const rotary = get(['rotary_pct', 'partial_rotary_factor'], turned);
-    const recorded = {gpt_neox: {use_parallel_residual: true, attention_dropout: 0, hidden_dropout: 0},
-      phi3: {attention_dropout: 0, resid_pdrop: 0, embd_pdrop: 0}}[kind] || {attention_dropout: 0};
-    const other = [...Object.keys(recorded).filter(k => get([k], recorded[k]) !== recorded[k]),
+    const recorded = data.kinds[kind].fields;
+    const other = [...Object.keys(recorded).filter(k => k in config && config[k] !== recorded[k]),
       ...(rotary !== 1 && kind !== 'gpt_neox' ? ['partial_rotary_factor'] : []),
       ...(gpt2 && drops.has(0) && drops.size > 1 ? ['resid_pdrop'] : [])];
     if (other.length) throw new Error(`${name} has another ${other[0]} than the models whose law was recorded: simulate it`);
     return {kind: gpt2 && drops.has(0) ? 'gpt2_plain' : kind, n_layer: get(['num_hidden_layers', 'n_layer']), n_head: heads,
       n_embd: width, mlp_width: get(['intermediate_size', 'n_inner'], 4 * width), vocab_size: config.vocab_size,
-      block_size: seq_len || Math.min(most, 4096, Math.floor(((near || 2 ** 30) - 1) / 256) * 256),
+      block_size: seq_len || usual_len, masked,
       n_kv_head: get(['num_key_value_heads'], heads), head_size: get(['head_dim']), positions: gpt2 ? most : 0,
-      tie_weights: get(['tie_word_embeddings'], ['gpt2', 'gemma'].includes(config.model_type)), rotary, name};
+      tie_weights: get(['tie_word_embeddings'], data.kinds[kind].tied), rotary, name};
   }
 
   // A card of so many bytes, priced as the known one that has nearly as many.

@@ -2,6 +2,7 @@
 calculator.js, and what that evaluates: recorded laws, models, cards."""
 
 import base64, configparser, json, re, sys, zlib
+from dataclasses import asdict
 from pathlib import Path
 
 from common import find_root
@@ -31,7 +32,7 @@ def card(name: str) -> dict:
 def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
     from memtrain.devices import DEVICES, find_device
-    from memtrain.families import list_models
+    from memtrain.families import KINDS, LIKE, list_models
     from memtrain.core import CATEGORIES
     from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
@@ -58,6 +59,9 @@ def gathered(root: Path) -> dict:
         attention=step_time.ATTENTION_REACHED,
         memory=step_time.MEMORY_REACHED,
         logit_bytes=step_time.LOGIT_BYTES,
+        score_bytes=step_time.SCORE_BYTES,
+        like=LIKE,
+        kinds={name: asdict(kind) for name, kind in KINDS.items()},
         host=DEVICES["cpu"].bandwidth,
         slower_on_host=30,
     )
