@@ -120,6 +120,10 @@ def test_each_kind_is_streamed_as_it_runs_whole():
             with tempfile.TemporaryDirectory() as d:
                 _make(d, kind, dtype)
                 whole = transformers.AutoModelForCausalLM.from_pretrained(d).eval()
+                # opened so, weights lie where the file has them, and some processors' kernels sum in another
+                # order at an address that is no multiple of 64
+                for p in whole.parameters():
+                    p.data = p.data.clone()
                 decoder, seen, hooks = whole.get_decoder(), {}, []
                 decoder = whole.model if decoder is whole else decoder
                 for gate in find_gates(whole):
