@@ -97,7 +97,10 @@ KINDS = {
     'gemma': Kind(_PLAIN, tied=True),
     'gemma2': Kind(_UNBIASED | _CAPPED, tied=True, scores=True, norms=4),
     'gemma3_text': Kind(
-        _UNBIASED | dict.fromkeys(_CAPPED) | dict(num_key_value_heads=1), tied=True, masked=True, norms=4
+        _UNBIASED | dict.fromkeys(_CAPPED) | dict(num_key_value_heads=1, use_bidirectional_attention=False),
+        tied=True,
+        masked=True,
+        norms=4,
     ),
     'gpt2': Kind(tied=True, like_gpt2=True),  # with dropout, as it was published
     'gpt2_plain': Kind(tied=True, like_gpt2=True),  # and without
@@ -211,6 +214,8 @@ def read_model(
         other = _other_than_recorded(found, kind, rotary)
         too_long = bool(seq_len) and seq_len > most
         masks = _masks_in(found) if KINDS[kind].masked else 0
+        if masks and not near:
+            raise KeyError('sliding_window')
         usual_len = min(most, 4096, 4096 if masks else ((near or 2**30) - 1) // 256 * 256)
         reaches = bool(near) and (seq_len or usual_len) >= near  # its windows are longer than a layer looks
         shape = ModelShape(

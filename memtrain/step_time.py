@@ -110,7 +110,8 @@ def _send(step, params, trained, card):
 REACHED = 0.5
 LAUNCH_SECONDS = 5e-6  # that it takes to start a kernel
 # kernels of a block under autocast, forward and backward, counted by simulation; of bfloat16 weights a fifth
-# fewer
+# fewer. Those of SmolLM 3, Granite, OLMo 2 and Gemma 2 and 3 come from a second counter, which finds 18 fewer
+# for Llama, Gemma and Qwen 3 (16 for Phi 3) than the first; 18 are added to them
 LAUNCHES = {
     'memtrain': 45,
     'memtrain_llama': 77,

@@ -219,6 +219,11 @@ def test_a_model_whose_blocks_mostly_look_near_takes_masks_in_these_and_longer_w
         ):
             Path(d, 'config.json').write_text(json.dumps(list_models()['gemma-3-1b'] | other))
             test_eq(read_model(d).masked, masked)
+        path = Path(d, 'config.json')
+        path.write_text(json.dumps(list_models()['gemma-3-1b'] | dict(sliding_window=None)))
+        test_fail(lambda: read_model(d), exc=MemtrainError, contains='sliding_window')
+        path.write_text(json.dumps(list_models()['gemma-3-1b'] | dict(num_key_value_heads=2)))
+        test_fail(lambda: read_model(d), exc=NoLaw, contains='has another num_key_value_heads')
     for name, seq_len, words in (
         ('gemma-3-1b', 511, 'takes no masks, since gemma-3-1b has a sliding window of 512 tokens'),
         ('gemma-2-2b', 4096, 'takes masks, since gemma-2-2b has a sliding window of 4,096 tokens'),
