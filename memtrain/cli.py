@@ -1058,9 +1058,9 @@ class _Shaped:
                 raise MemtrainError(
                     f"{option('model')} tells the whole shape", f"leave out {' and '.join(more)}"
                 )
-            from memtrain.families import read_model
+            from memtrain.laws import read_any_model
 
-            return read_model(self.model, self.seq_len)
+            return read_any_model(self.model, self.seq_len, _tell_simulated)
         if not (self.target_params or self.model_name or self.config_file):
             raise MemtrainError(
                 f"which model? give {option('target_params')} 124M, {option('model_name')} gpt2, a "
@@ -1099,6 +1099,12 @@ class _Shaped:
         return f'--{name} {shlex.quote(str(value))}'
 
 # %% ../nbs/reference/65_cli.ipynb #28086b03
+def _tell_simulated(what):
+    "Say what takes its time now, to somebody who waits for it"
+    if sys.stderr.isatty():
+        print(f'simulating a step: {what}', file=sys.stderr)
+
+
 @dataclass
 class _Estimate(_Shaped, Command):
     "Predict where the memory of a training step goes"
@@ -1187,16 +1193,14 @@ class _Estimate(_Shaped, Command):
     def _simulate(self, config, own, usable):
         "Print what transformers' own code of somebody else's model holds; the exit status"
         from memtrain.estimate import simulate
-        from memtrain.families import find_config
+        from memtrain.families import find_config, usual_length
+        from memtrain.record_laws import config_folder, explain_model_code
         from memtrain.train import model_step
         from memtrain.weights import open_model
 
         fields, _ = find_config(self.model)
-        inner = fields.get('text_config', fields)
-        most = next((inner[k] for k in ('max_position_embeddings', 'n_positions') if inner.get(k)), 4096)
-        seq_len, made = self.seq_len or min(4096, most), {}
-        if sys.stderr.isatty():
-            print('simulating a step, which takes from some seconds to two minutes', file=sys.stderr)
+        seq_len, made = self.seq_len or usual_length(fields), {}
+        _tell_simulated('all of it, which takes from some seconds to two minutes')
 
         def make():
             model = open_model(folder, seq_len, **own, weights=config.weights, empty=True)
@@ -1204,21 +1208,9 @@ class _Estimate(_Shaped, Command):
             made['described'] = _describe_shape(model.config, model)
             return model
 
-        with tempfile.TemporaryDirectory() as own_folder:
-            folder = self.model
-            if not Path(folder).is_dir():  # a name, or a file of any name
-                folder = own_folder
-                Path(folder, 'config.json').write_text(json.dumps(fields), encoding='utf-8')
-            place = 'cpu' if self.device == 'cpu' else 'cuda'
-            try:
-                trace = simulate(*model_step(make, config), device=place)
-            except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
-                said = (str(e).splitlines() or [''])[0]
-                raise MemtrainError(
-                    f"{self.model}: transformers' own code fails with this config.json and {seq_len} tokens, "
-                    f'with {type(e).__name__}: {said}',
-                    f"check it, or give a shorter {option('block_size')}",
-                ) from None
+        place = 'cpu' if self.device == 'cpu' else 'cuda'
+        with config_folder(fields) as folder, explain_model_code(self.model, seq_len):
+            trace = simulate(*model_step(make, config), device=place)
         step = config.step(seq_len=seq_len, **own)
         if self.json:
             values = {name: getattr(trace, name) for name in ('peak', 'by_category', 'by_phase', 'peak_op')}

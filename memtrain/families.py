@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIMULATED', 'LIKE', 'KINDS', 'NoLaw', 'ModelShape', 'Kind', 'list_models', 'find_config',
-           'read_model', 'shape_of', 'find_law', 'has_law', 'Prediction', 'count_weights', 'predict_step']
+           'usual_length', 'read_model', 'shape_of', 'find_law', 'has_law', 'Prediction', 'count_weights',
+           'predict_step']
 
 # %% ../nbs/memory/09_families.ipynb #e82e3bc1
 import json, math, re
@@ -42,6 +43,7 @@ class ModelShape:
     rotary: float = 1.0  # share of a head's width that positions rotate
     masked: int = 0  # S, blocks whose attention takes a mask
     name: str = ''  # to print
+    laws: Any = field(default=None, repr=False, compare=False)  # a `CachedLaws`, of a model of no known kind
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -148,6 +150,16 @@ def find_config(
         f'{len(list_models())} names such as {", ".join(some)}',
         'model',
         str(source),
+    )
+
+
+def usual_length(
+    fields: dict,  # of a config.json
+) -> int:
+    "Tokens of a window that the model was made for, at most 4,096"
+    inner = fields.get('text_config') or fields
+    return min(
+        4096, next((inner[k] for k in ('max_position_embeddings', 'n_positions') if inner.get(k)), 4096)
     )
 
 
@@ -337,6 +349,8 @@ def _look_up(shape, step):
         'chunks': step.loss_chunk_size,
     }
     way = [word for word, said in words.items() if said]
+    if shape.laws:
+        return way, shape.laws.get(' '.join(way), step.lora)
     return way, _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied'] * shape.tie_weights]))
 
 # %% ../nbs/memory/09_families.ipynb #8d4d21c8
@@ -374,10 +388,17 @@ def count_weights(
     # of the model, of one block, and those that are trained: the model's, or the adapters'
 ) -> tuple[int, int, int]:
     "How many numbers are in the weights of a model of `shape`"
-    products, sizes = find_law(shape, Step(weights='bfloat16'))['weights'], shape.sizes | {'r': lora}
-    block, params = {p: times for p, times in products.items() if 'L' in p}, _evaluate(products, sizes) // 2
+    sizes = shape.sizes | {'r': lora}
+    if shape.laws:
+        params, of_block = shape.laws.params, shape.laws.block_params
+    else:
+        products = find_law(shape, Step(weights='bfloat16'))['weights']
+        block = {p: times for p, times in products.items() if 'L' in p}
+        params, of_block = _evaluate(products, sizes) // 2, _evaluate(block, sizes | {'L': 1}) // 2
+    if shape.laws and not lora:
+        return params, of_block, params
     trained = _evaluate(find_law(shape, Step(weights='bfloat16', lora=lora))['gradients'], sizes) // 2
-    return params, _evaluate(block, sizes | {'L': 1}) // 2, trained
+    return params, of_block, trained
 
 # %% ../nbs/memory/09_families.ipynb #c0adc0ed
 def _share(shape, step):
@@ -417,8 +438,9 @@ def predict_step(
     # different one
     sizes['E'] = tokens // 10 + min(tokens, shape.vocab_size) if tokens > 3072 else 0
     # only where heads share keys do scores of T x T appear, in float32, which has no kernel for that
-    if sizes['k'] == sizes['q'] and not (KINDS[shape.kind].scores or KINDS[shape.kind].masked):
-        sizes['T'] = 0
+    if not shape.laws and sizes['k'] == sizes['q']:
+        if not (KINDS[shape.kind].scores or KINDS[shape.kind].masked):
+            sizes['T'] = 0
     if step.parallel == 'fsdp':
         sizes |= _share(shape, step)
     weights, gradients = (_evaluate(law[name], sizes) for name in ('weights', 'gradients'))  # on this card
@@ -439,6 +461,7 @@ def predict_step(
         moments += held(law['more'], kept)
     if kept:  # the optimizer's step
         largest = shape.n_embd * (step.lora or max(shape.vocab_size, shape.mlp_width)) // sizes.get('w', 1)
+        largest = law.get('largest', largest)
         moments.append({'gradients': kept, 'temporaries': optimizer.held_on_gpu(largest)})
     best = max(moments, key=lambda m: sum(m.values()))
     found = best | {
@@ -447,7 +470,10 @@ def predict_step(
         'optimizer state': sum(optimizer.states([trained])) - optimizer.counter,
         'temporaries': best.get('temporaries', 0) + _WORKSPACES,
     }
-    params, _, trained = count_weights(shape, step.lora)
+    if shape.laws:
+        params = shape.laws.params
+    else:
+        params, _, trained = count_weights(shape, step.lora)
     params += trained * (step.lora > 0)
     return Prediction(
         {name: found.get(name, 0) for name in CATEGORIES},

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['IMAGES', 'UNFINISHED', 'COMMAND', 'publish_files', 'temporary', 'atomic_write', 'drop',
            'check_writable', 'check_output', 'save_figure', 'explain_errors', 'write_json', 'read_json',
-           'sha256_text', 'file_sha256', 'checksum', 'verify_files', 'lock_folder', 'remove_temporary',
-           'check_empty', 'check_shape', 'check_names', 'read_manifest', 'recording', 'write_command',
-           'read_command', 'FolderWriter']
+           'cache_folder', 'sha256_text', 'file_sha256', 'checksum', 'verify_files', 'lock_folder',
+           'remove_temporary', 'check_empty', 'check_shape', 'check_names', 'read_manifest', 'recording',
+           'write_command', 'read_command', 'FolderWriter']
 
 # %% ../nbs/reference/61_folders.ipynb #679e08ac
 import contextlib, hashlib, json, os, re, reprlib, secrets, shlex, shutil, socket, sys
@@ -169,6 +169,14 @@ def read_json(
         raise MemtrainError(f'{path}: {e.strerror or e}; {hint}') from None
     except (ValueError, RecursionError) as e:
         raise MemtrainError(f'{path}: not JSON ({e}); {hint}') from None
+
+# %% ../nbs/reference/61_folders.ipynb #49809d18
+def cache_folder(
+    folder: str | Path | None = None,  # MEMTRAIN_CACHE, or memtrain in the user's cache folder, by default
+) -> Path:
+    "Where files are kept that can be made or fetched again"
+    home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+    return Path(folder or os.environ.get('MEMTRAIN_CACHE') or Path(home) / 'memtrain')
 
 # %% ../nbs/reference/61_folders.ipynb #35ce505d
 def sha256_text(

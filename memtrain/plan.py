@@ -517,6 +517,10 @@ def _plan_method(model, device, budget, ram, steps):
     "Options for `steps`: all that were tried within `ram`; and lines on what was left out"
     if callable(model):
         return [*_simulate_steps(model, steps, device, budget)], []
+    if getattr(model, 'laws', None):
+        # each law takes some seconds to be found: not of what nobody does, products in float32 and adapters
+        # next to weights of float32
+        steps = [s for s in steps if s.weights == 'bfloat16' or s.use_mixed_precision and not s.lora]
     found, unknown = _price_steps(model, steps, device)
     told = [_tell_unknown(model, found, unknown)]
     within = [o for o in found if o.host <= ram]

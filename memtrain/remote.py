@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator
 
 from .core import MemtrainError, parse_size
-from .folders import atomic_write, sha256_text
+from .folders import atomic_write, cache_folder, sha256_text
 
 try:
     import fcntl
@@ -276,10 +276,9 @@ class Cache:
     ):
         if fcntl is None:
             raise MemtrainError('a cache needs the locks of POSIX', 'copy the data set here')
-        home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-        self.folder, self.size = (
-            Path(folder or os.environ.get('MEMTRAIN_CACHE') or Path(home) / 'memtrain'),
-            parse_size(size if size is not None else os.environ.get('MEMTRAIN_CACHE_SIZE', CACHE_SIZE)),
+        self.folder = cache_folder(folder)
+        self.size = parse_size(
+            size if size is not None else os.environ.get('MEMTRAIN_CACHE_SIZE', CACHE_SIZE)
         )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

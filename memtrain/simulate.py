@@ -1097,6 +1097,7 @@ def simulate(
     routing: str | int = 'balanced',  # experts take turns; or a seed that draws them
     # 'run': where a step needs values that nobody knows, measure a real one on this CPU
     fallback: str | None = None,
+    kind: type[Tracer] = Tracer,  # of the tracer: one that looks at more
 ) -> Trace:
     """What `measure_step` would measure, without the memory and the arithmetic; one at a time in a process,
     whose other threads must leave torch alone meanwhile"""
@@ -1110,7 +1111,7 @@ def simulate(
             'wait for its end, or simulate in another process',
         )
     try:
-        return _simulate(*fns, kernels, steps, routing)
+        return _simulate(*fns, kernels, steps, routing, kind)
     except MemtrainError:
         raise
     except Exception as e:
@@ -1141,11 +1142,11 @@ def simulate(
     return replace(measure_step(*fns, steps), notes=(f'measured in a real run, {reason}',))
 
 
-def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing):
+def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing, kind):
     "The trace; an exception carries that up to it as `trace`"
     gc.collect()
     with contextlib.ExitStack() as stack:
-        tracer = stack.enter_context(simulated(kernels, routing))
+        tracer = stack.enter_context(simulated(kernels, routing, kind))
         fake, script = tracer.fake, tracer.script
 
         def build():

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['REACHED', 'LAUNCH_SECONDS', 'LAUNCHES', 'ATTENTION_REACHED', 'MEMORY_REACHED', 'SCORE_BYTES',
-           'LOGIT_BYTES', 'WITHIN', 'flops_per_token', 'predict_seconds', 'uncertainty', 'two_digits',
-           'format_seconds']
+           'LOGIT_BYTES', 'COUNTED', 'WITHIN', 'flops_per_token', 'predict_seconds', 'uncertainty',
+           'two_digits', 'format_seconds']
 
 # %% ../nbs/reference/84_step_time.ipynb #09d5c409
 # Products, bytes, launches and what cards send each other, each from the shape of a model and a data sheet. A
@@ -17,7 +17,7 @@ from typing import Any
 
 from .devices import DEVICES, has_data_sheet, priced_as
 from .estimate import Step, parameter_sizes
-from .families import KINDS, ModelShape, count_weights
+from .families import KINDS, ModelShape, count_weights, find_law
 from .optimizers import find_optimizer
 
 # %% ../nbs/reference/84_step_time.ipynb #5a419c54
@@ -82,15 +82,28 @@ def _move_activations(shape, step):
     return per_token
 
 
-def _move_weights(step, params, trained, on_cpu):
-    "Bytes that updating `trained` of `params` numbers, and copying all for products, moves on the device"
-    optimizer, passes = find_optimizer(step.optimizer, step.weights), step.gradient_accumulation_steps
-    mine = trained / step.ranks if step.parallel == 'fsdp' else trained  # what this card updates
+def _updated(step, trained):
+    "Numbers that this card updates"
+    return trained / step.ranks if step.parallel == 'fsdp' else trained
+
+
+def _move_update(step, trained, on_cpu):
+    "Bytes that updating `trained` numbers moves on the device"
+    optimizer = find_optimizer(step.optimizer, step.weights)
     moved = 0 if step.offload_to_cpu else optimizer.moved_on_host if on_cpu else optimizer.moved
-    # each further micro-batch adds to the gradients; autocast and 4 bits copy the weights in each
-    added = 3 * (2 if step.weights == 'bfloat16' else 4) * (passes - 1)
+    return _updated(step, trained) * moved
+
+
+def _move_gradients(step, trained):
+    "Bytes that adding to `trained` gradients moves, which each micro-batch after the first does"
+    number = 2 if step.weights == 'bfloat16' else 4
+    return _updated(step, trained) * 3 * number * (step.gradient_accumulation_steps - 1)
+
+
+def _copy_weights(step, params):
+    "Bytes that copying `params` numbers for the products of a micro-batch moves: autocast and 4 bits do it"
     unpacked = (10 + 5 * step.activation_checkpointing) * step.load_in_4bit
-    return mine * (moved + added) + params * passes * (6 * step.use_mixed_precision + unpacked)
+    return params * (6 * step.use_mixed_precision + unpacked)
 
 # %% ../nbs/reference/84_step_time.ipynb #fa6a3ba7
 def _send(step, params, trained, card):
@@ -143,30 +156,56 @@ def _count_launches(shape, step):
     return shape.n_layer * of_block * (1 + 0.3 * step.activation_checkpointing) + 50
 
 
+def _count_by_shape(shape, step, tokens, card):
+    "Seconds of products, bytes and kernels of a micro-batch of so many `tokens`"
+    again, seq_len = step.activation_checkpointing, step.seq_len or shape.block_size
+    products, scores = _count_flops(shape, seq_len, again, step.lora > 0)
+    rate = card.bf16 if step.use_mixed_precision or step.weights == 'bfloat16' else card.fp32
+    # half of the scores are hidden; the backward pass makes them again and takes two and a half times as long
+    computing = tokens * (products + (3.5 + again) * scores / 2 / ATTENTION_REACHED) / rate / card.reached
+    moved = tokens * shape.n_layer * (3 + again) * _move_activations(shape, step)
+    return computing, moved + shape.vocab_size * LOGIT_BYTES * tokens, _count_launches(shape, step)
+
+
+# what is counted of a simulated micro-batch's kernels: operations in products of 16 bits, of float32, and in
+# attention; bytes; how many they are
+COUNTED = 'products', 'products in float32', 'attention', 'moved', 'launches'
+
+
+def _count_by_law(shape, step, tokens, card):
+    "The same of a model whose kernels were counted in a simulation, for each token and once"
+    work = find_law(shape, step)['work']
+    small, wide, scores, moved, launches = (
+        work[name].get('', 0) + work[name].get('N', 0) * tokens for name in COUNTED
+    )
+    rate = card.bf16 if step.use_mixed_precision or step.weights == 'bfloat16' else card.fp32
+    computing = small / card.bf16 + wide / card.fp32 + scores / ATTENTION_REACHED / rate
+    return computing / card.reached, moved, launches
+
+
 def predict_seconds(
     shape: Any,  # of a GPT, or a `ModelShape`
     step: Step,  # how it is trained
     device: str = 'rtx3090',  # what `find_device` knows, also as 8xa100; priced as `priced_as` says
 ) -> float:
     "The time of a training step of `shape`, most likely; it may be `uncertainty` times as long, or as short"
-    card, seq_len = priced_as(device), step.seq_len or shape.block_size
+    card, passes = priced_as(device), step.gradient_accumulation_steps
     if isinstance(shape, ModelShape):
         params, _, trained = count_weights(shape, step.lora)
     else:
         params = trained = sum(parameter_sizes(shape))
-    again, frozen, passes = step.activation_checkpointing, step.lora > 0, step.gradient_accumulation_steps
-    tokens = step.batch_size * passes * seq_len
-    products, scores = _count_flops(shape, seq_len, again, frozen)
-    rate = card.bf16 if step.use_mixed_precision or step.weights == 'bfloat16' else card.fp32
-    # half of the scores are hidden; the backward pass makes them again and takes two and a half times as long
-    computing = tokens * (products + (3.5 + again) * scores / 2 / ATTENTION_REACHED) / rate / card.reached
-    chunks = math.ceil(tokens / step.loss_chunk_size) if step.loss_chunk_size else 0
-    moved = tokens * shape.n_layer * (3 + again) * _move_activations(shape, step)
-    moved += shape.vocab_size * (LOGIT_BYTES * tokens + 12 * chunks * shape.n_embd)
-    moved += _move_weights(step, params, trained, device == 'cpu')
-    launching = (passes * _count_launches(shape, step) + 20 * chunks) * LAUNCH_SECONDS
+    tokens = step.batch_size * (step.seq_len or shape.block_size)  # of a micro-batch
+    chunks = math.ceil(passes * tokens / step.loss_chunk_size) if step.loss_chunk_size else 0
+    if getattr(shape, 'laws', None):
+        computing, moved, launches = _count_by_law(shape, step, tokens, card)
+    else:
+        computing, moved, launches = _count_by_shape(shape, step, tokens, card)
+        moved += _copy_weights(step, params)
+    moved = passes * moved + 12 * chunks * shape.vocab_size * shape.n_embd
+    moved += _move_gradients(step, trained) + _move_update(step, trained, device == 'cpu')
+    launching = (passes * launches + 20 * chunks) * LAUNCH_SECONDS
     sending, offloading = _send(step, params, trained, card)
-    return max(computing + moved / card.bandwidth / MEMORY_REACHED, launching, sending) + offloading
+    return max(passes * computing + moved / card.bandwidth / MEMORY_REACHED, launching, sending) + offloading
 
 # %% ../nbs/reference/84_step_time.ipynb #a3ed3bec
 WITHIN = 1.35  # a second that is predicted of an A100 or H100 may as well be so many, or so many times less

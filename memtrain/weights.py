@@ -699,7 +699,8 @@ def _transformers():
     bars.set_verbosity_error()
     try:
         with warnings.catch_warnings():
-            # peft asks for it by its old name
+            # peft speaks of patterns that it made itself, and asks for something by its old name
+            warnings.filterwarnings('ignore', 'The following (rank|alpha)_pattern keys', RuntimeWarning)
             warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
             yield transformers, peft
     finally:
@@ -720,11 +721,13 @@ def build_in_4bit(
         model = make()
         quantizer.preprocess_model(model, device_map=None)
     packed = [m for m in model.modules() if isinstance(m, bnb.nn.Linear4bit)]
+    # what a packed weight is made of again while it multiplies: what it was read as
+    dtypes = [layer.weight.dtype for layer in packed]
     for layer in packed:
         layer.weight = None  # not to be made whole
     model.to_empty(device=torch.empty(0).device)  # where a simulation makes what names no device
     model.tie_weights()
-    for layer in packed:
+    for layer, dtype in zip(packed, dtypes):
         shape, kind = torch.Size((layer.out_features, layer.in_features)), quantization.bnb_4bit_quant_type
         two_a_byte = torch.empty(-(-shape.numel() // 2), 1, dtype=torch.uint8)
         blocks = -(-shape.numel() // 64)  # each has a scale
@@ -739,7 +742,7 @@ def build_in_4bit(
             )
         layer.weight = nn.Parameter(two_a_byte, requires_grad=False)
         layer.weight.quant_state = bnb.functional.QuantState(
-            scales, shape, torch.empty(16), 64, kind, torch.float32, **nested
+            scales, shape, torch.empty(16), 64, kind, dtype, **nested
         )
         layer.weight.compress_statistics, layer.weight.quant_type = bool(nested), kind
     return quantizer.postprocess_model(model)
@@ -776,7 +779,7 @@ def open_model(
     with _transformers() as (transformers, peft):
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-        dtype = torch.float32 if weights == 'float32' or load_in_4bit else torch.bfloat16
+        dtype = torch.float32 if weights == 'float32' else torch.bfloat16
         # and transformers' own choice of attention, which is fused where a model has that
         how = {'dtype': dtype}
         if load_in_4bit:
