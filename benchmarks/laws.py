@@ -11,7 +11,7 @@ trained; `memtrain.families` reads it, and needs no transformers.
     python benchmarks/laws.py [llama qwen3 …] [--tied 0] [--adapters lora] [--shared fsdp]
 """
 
-import argparse, contextlib, gc, itertools, json, math, random, sys
+import argparse, contextlib, gc, itertools, json, random, sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,10 @@ import torch.nn.functional as F
 
 from memtrain.cuda import CUDA_TEMPORARIES
 from memtrain.devices import find_device
-from memtrain.estimate import simulate
 from memtrain.families import KINDS
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks, spread_model
+from memtrain.record_laws import align, keep_highest, list_moments, trace_micro_batches
 from memtrain.train import TrainConfig, apply_settings
 from memtrain.weights import OwnModel
 
@@ -360,87 +360,8 @@ def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chun
             shapes[product.strip('w')] += times * b.element_size() / 32
         return spread_model(model, 'fsdp', ranks, offload='offload' in shared).model
 
-    def step_fn(model, optimizer):
-        for micro in range(2 + at_once):
-            x, y = torch.randint(100, (2, B, sizes['T']), device='cuda')
-            if micro == 2:
-                optimizer.zero_grad()
-                for p in model.parameters():
-                    p.register_post_accumulate_grad_hook(update)
-            with torch.autocast('cuda', torch.bfloat16, enabled=weights == 'autocast'):
-                loss = model.loss(x, y, divide_by=sizes['N'])
-            loss.backward()
-            del loss
-
-    def update(p):
-        # stands for what the update holds, which goes slice by slice
-        if weights == 'bfloat16':
-            p.new_full((p.numel(),), 0, dtype=torch.int8)
-        p.grad = None
-
-    return simulate(model_fn, torch.optim.SGD, step_fn, device=EXACT, steps=1), whole, shapes
-
-
-def list_moments(trace, sizes, shapes):
-    """Of each micro-batch, forward and backward: for each allocation its name, and what is held then beside
-    weights and finished gradients; and these, in numbers of bytes"""
-
-    def named_as(b):
-        return (
-            'update' if b.op == 'aten::new_full' and b.phase == 'backward' else b.category,
-            *name_size(b.size, b.op, sizes),
-        )
-
-    named = {
-        id(b): named_as(b) if b.phase != 'build' or b.category == 'weights' else (b.category, '', 0)
-        for b in trace.blocks
-    }
-    events = sorted(
-        [(b.start, 1, b) for b in trace.blocks] + [(b.end, 0, b) for b in trace.blocks if b.end is not None],
-        key=lambda e: e[:2],
-    )
-    begins = [b.start for b in trace.blocks if b.op == 'aten::randint']
-    last = begins[2] if len(begins) > 2 else math.inf
-    held, parts, standing = (
-        Counter(),
-        [[] for _ in range(2 * len(begins))],
-        {'weights': Counter(), 'gradients': Counter()},
-    )
-    began = False
-    for at, new, b in events:
-        category, product, times = named[id(b)]
-        stands = b.end is None or category == 'gradients' and b.start < last <= b.end
-        if stands and category in standing and new:
-            standing[category][product] += times
-        if category == 'weights' or category == 'gradients' and stands and at >= begins[1]:
-            continue
-        if at >= begins[1] and not began:
-            began = True
-            for key in [key for key in held if key[0] == 'gradients']:
-                held[key] -= standing['gradients'][key[1]]
-        held[category, product] += times if new else -times
-        micro = sum(at >= begin for begin in begins) - 1
-        if new and b.phase != 'build':
-            parts[2 * max(0, micro) + (b.phase == 'backward')].append(
-                ((b.op, product, times), Counter({k: v for k, v in held.items() if v}))
-            )
-    if shapes:
-        standing['weights'] = shapes
-    return parts, standing
-
-
-def align(steps):
-    """The moments that steps of one, two and three blocks share: those before the new blocks, and those
-    behind them"""
-    found, most = [], len(steps[0])
-    for names, at in (
-        (zip(*([m[0] for m in step] for step in steps)), lambda i: i),
-        (zip(*([m[0] for m in step[::-1]] for step in steps)), lambda i: -1 - i),
-    ):
-        alike = list(itertools.takewhile(lambda same: len(set(same[1])) == 1, enumerate(names)))
-        found.append([[step[at(i)][1] for step in steps] for i, _ in alike])
-    assert sum(map(len, found)) >= most, f'{len(found[0])} + {len(found[1])} of {most} moments are alike'
-    return found[0] + found[1]
+    how = dict(autocast=weights == 'autocast', updates=weights == 'bfloat16', at_once=at_once, device=EXACT)
+    return trace_micro_batches(model_fn, B, sizes['T'], **how), whole, shapes
 
 
 def extend(one, two, three, first=1):
@@ -494,11 +415,7 @@ def highest(laws, kind, weights, number):
             for law in laws
         ]
     )
-    chosen, near = [], held >= 0.998 * held.max(0)
-    while near.any():  # the one that is nearly the highest most often, until each size has one
-        chosen.append(int(near.sum(1).argmax()))
-        near &= ~near[chosen[-1]]
-    return [laws[i] for i in sorted(chosen)]
+    return keep_highest(laws, held)
 
 
 def draw(rng, kind):
@@ -547,7 +464,16 @@ def record(kind, tied, adapters, weights, checkpointing, chunked, shared=''):
             )
             for more in range(3)
         ]
-    steps, standing = zip(*(list_moments(trace, sizes | whole, shapes) for trace, whole, shapes in traces))
+
+    def moments(trace, whole, shapes):
+        def name(b):
+            product, times = name_size(b.size, b.op, sizes | whole)
+            return {product: times}
+
+        parts, standing = list_moments(trace, name)
+        return parts, standing | ({'weights': shapes} if shapes else {})
+
+    steps, standing = zip(*(moments(*traced) for traced in traces))
 
     def constant(counters):
         return extend(

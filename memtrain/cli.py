@@ -1176,6 +1176,8 @@ class _Estimate(_Shaped, Command):
             print(json.dumps(self._values(shape, step, found), indent=1))
         elif by_law:
             print('\n'.join(self._begin(_describe_shape(shape), step, found, usable)))
+            if getattr(shape, 'laws', None):
+                print('\nfrom simulated steps of a few of its blocks')
         else:
             print(self._table(shape, step, found, usable))
         if self.plot:
@@ -1231,7 +1233,9 @@ class _Estimate(_Shaped, Command):
             params = {'params': count_params(shape)}
         else:
             params = {'params': found.params, 'trained': found.trained}
-        return {**values, 'device': self.device, **params, 'model': asdict(shape), 'step': asdict(step)}
+        model = asdict(shape)
+        model.pop('laws', None)  # no size, but where these come from
+        return {**values, 'device': self.device, **params, 'model': model, 'step': asdict(step)}
 
     def _begin(self, described, step, found, usable):
         fits = (

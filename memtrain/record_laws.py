@@ -172,17 +172,12 @@ def _sum_work(trace, work):
     return total
 
 # %% ../nbs/reference/85_record_laws.ipynb #5f5919ad
-# windows of the two micro-batches whose tensors are compared, at the least. A loss in chunks takes seven in
-# both: what is as long as a chunk has a share of bytes a token that nothing else has
-_WINDOWS, _CHUNKS = (7, 14), 7
-
-
 def _count_sums(tokens, vocab_size):
     "What CUDA makes a table's gradient of: a sum for every tenth of the tokens, and for each different one"
     return tokens // 10 + min(tokens, vocab_size)
 
 
-def _name_blocks(few, many, tokens, vocab_size, chunked):
+def _name_blocks(few, many, tokens, vocab_size, chunks):
     "For each block of `few` what of its bytes grows with the tokens, since `many` has twice as many"
     if [b.op for b in few.blocks] != [b.op for b in many.blocks]:
         raise NoLaw('twice the tokens take other operations', 'simulate all')
@@ -192,8 +187,8 @@ def _name_blocks(few, many, tokens, vocab_size, chunked):
         grown, constant = b.size - a.size, 2 * a.size - b.size  # by as many tokens again; and without any
         if a.op == 'aten::embedding_dense_backward' and a.size * many_sums == b.size * few_sums:
             names.append({'E': a.size / few_sums})
-        elif chunked and not constant and 2 * grown % tokens and not 2 * _CHUNKS * grown % tokens:
-            names.append({'c': _CHUNKS * grown / tokens})
+        elif chunks and not constant and 2 * grown % tokens and not 2 * chunks * grown % tokens:
+            names.append({'c': chunks * grown / tokens})
         else:
             names.append({p: n for p, n in {'N': grown / tokens, '': constant}.items() if n})
     return names
@@ -302,8 +297,11 @@ def record_law(
     "What a step taken that `way` holds, from simulated steps of a few blocks of the model"
     words, T, total = set(way.split()), known['block_size'], known['n_layer']
     before, period = known['repeats']
+    # a loss in chunks takes as many for twice the tokens: what is as long as a chunk has a share of bytes a
+    # token that nothing else has, if their number divides no width of a chunk's tensors
+    chunks = next(n for n in (3, 5, 7, 11, 13) if known['vocab_size'] % n and known['n_embd'] % n)
     # a step of fewer tokens than that makes a table's gradient otherwise
-    windows = _CHUNKS * max(1, math.ceil(3073 / T / _CHUNKS))
+    windows = chunks * max(1, math.ceil(3073 / T / chunks))
     weights = 'bfloat16' if 'bfloat16' in words else 'float32'
     # the first block, before which nothing may be trained, isn't like the others
     first = before + (total - before) % period + period
@@ -314,7 +312,7 @@ def record_law(
         config = TrainConfig(
             weights=weights,
             activation_checkpointing='checkpointing' in words,
-            loss_chunk_size=times * windows * T // _CHUNKS * ('chunks' in words),
+            loss_chunk_size=times * windows * T // chunks * ('chunks' in words),
         )
 
         def make():
@@ -331,7 +329,7 @@ def record_law(
 
     sizes, tokens, vocab = [], windows * T, known['vocab_size']
     (few, done), (many, twice) = trace(counts[0], 1), trace(counts[0], 2)
-    names = _name_blocks(few, many, tokens, vocab, 'chunks' in words)
+    names = _name_blocks(few, many, tokens, vocab, chunks * ('chunks' in words))
     by_size = {(b.op, b.size): name for b, name in zip(few.blocks, names)}
     steps, standing = [], []
     larger = [trace(n, 1) for n in counts[1:]]

@@ -2444,17 +2444,17 @@ def test_a_step_of_any_language_model_is_estimated():
     from memtrain.train import model_step
     from memtrain.weights import open_model
 
-    sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
-    sizes |= dict(num_key_value_heads=1, vocab_size=99, max_position_embeddings=64, head_dim=16)
+    sizes = dict(hidden_size=512, intermediate_size=1024, num_hidden_layers=3, num_attention_heads=8)
+    sizes |= dict(num_key_value_heads=2, vocab_size=8192, max_position_embeddings=1024, head_dim=64)
     kinds = dict(starcoder2=('a100', {}), mixtral=('cpu', dict(num_local_experts=2)))
 
     def said(line):
         run = run_here(*shlex.split(line))
         return run.returncode, run.stdout, run.stderr
 
-    line = '--batch_size 2 --seq_len 16 --weights bfloat16 --activation_checkpointing --json --device'
-    with tempfile.TemporaryDirectory() as d:
-        settings = TrainConfig(batch_size=2, weights='bfloat16', activation_checkpointing=True)
+    line = '--batch_size 8 --seq_len 512 --weights bfloat16 --activation_checkpointing --json --device'
+    with tempfile.TemporaryDirectory() as d, patch.dict(os.environ, MEMTRAIN_CACHE=f'{d}/cache'):
+        settings = TrainConfig(batch_size=8, weights='bfloat16', activation_checkpointing=True)
         for kind, (device, own) in kinds.items():
             config = transformers.AutoConfig.for_model(kind, **sizes, **own, pad_token_id=0)
             config.save_pretrained(f'{d}/{kind}')
@@ -2463,15 +2463,18 @@ def test_a_step_of_any_language_model_is_estimated():
             found, place = json.loads(out), 'cpu' if device == 'cpu' else 'cuda'
 
             def make():
-                return open_model(f'{d}/{kind}', 16, weights='bfloat16', empty=True)
+                return open_model(f'{d}/{kind}', 512, weights='bfloat16', empty=True)
 
             trace = simulate(*model_step(make, settings), device=place)
-            test_eq((found['peak'], found['by_category']), (trace.peak, trace.by_category))
+            # on a CPU all of it was simulated, on a card a law was found from a few blocks
+            if device == 'cpu':
+                test_eq((found['peak'], found['by_category']), (trace.peak, trace.by_category))
+            assert abs(found['peak'] / trace.peak - 1) < 0.003, (kind, found['peak'], trace.peak)
             assert found['params'] == sum(p.numel() for p in make().parameters()), kind
         file = Path(d) / 'a file.json'  # of any name, for the same
         file.write_bytes((Path(d) / 'starcoder2/config.json').read_bytes())
         status, out, _ = said(f"estimate --model '{file}' --seq_len 16 --lora 2 --plot '{d}/step.png'")
-        assert status == 0 and 'in adapters of rank 2' in out and out.rstrip().endswith('simulated')
+        assert status == 0 and 'in adapters of rank 2' in out and out.rstrip().endswith('simulated'), err
         assert Path(d, 'step.png').stat().st_size > 1000
         # a kind that is known, in a way that isn't
         transformers.AutoConfig.for_model('llama', **sizes).save_pretrained(f'{d}/llama')
@@ -2482,7 +2485,7 @@ def test_a_step_of_any_language_model_is_estimated():
         other = transformers.AutoConfig.for_model('llama', **sizes, attention_dropout=0.1)
         other.save_pretrained(f'{d}/other')
         status, out, err = said(f'estimate --model {d}/other --seq_len 16')
-        assert status == 0 and out.rstrip().endswith('simulated'), err
+        assert status == 0 and 'from simulated steps of a few of its blocks' in out, err
         transformers.T5Config().save_pretrained(f'{d}/t5')
         config = json.loads((Path(d) / 'starcoder2/config.json').read_text())
         (Path(d) / 'bad').mkdir()
@@ -2493,5 +2496,9 @@ def test_a_step_of_any_language_model_is_estimated():
         ):
             status, _, err = said(f'estimate --model {d}/{name} --seq_len 16')
             assert status == 1 and words in err and len(err.strip().splitlines()) == 1, err
-        status, _, err = said(f'plan --model {d}/starcoder2')
-        assert status == 1 and '`memtrain estimate --model FOLDER` simulates' in err, err
+        # a plan asks for the laws that it needs, and the second one has them
+        line = f'plan --model {d}/starcoder2 --lora 4 --load_in_4bit --without loss_chunks --seq_len 512'
+        status, first, err = said(line)
+        assert status == 0 and 'trains with QLoRA' in first and 'tokens/s' in first.splitlines()[0], err
+        with patch('memtrain.record_laws.record_law', side_effect=AssertionError):
+            test_eq(said(line)[:2], (0, first))
