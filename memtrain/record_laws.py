@@ -284,8 +284,36 @@ def describe_model(
         block_size=seq_len,
         params=sum(p.numel() for p in model.parameters()),
         block_params=sum(p.numel() for b in blocks for p in b.parameters()) // total,
-        repeats=_find_repeats(blocks, types) if alike else (total, 1),
+        repeats=[*_find_repeats(blocks, types)] if alike else [total, 1],
     )
+
+
+def _simulate_blocks(fields, blocks, windows, seq_len, words, lora, chunk):
+    "The trace of a model of so many `blocks`, the work of its kernels, and its largest trained parameter"
+    weights, work, largest = 'bfloat16' if 'bfloat16' in words else 'float32', [], []
+    checkpointing = 'checkpointing' in words
+    config = TrainConfig(weights=weights, activation_checkpointing=checkpointing, loss_chunk_size=chunk)
+
+    def make():
+        own = dict(lora=lora, load_in_4bit='qlora' in words, weights=weights)
+        model = open_model(folder, seq_len, **own, empty=True).train()
+        largest.append(max(p.numel() for p in model.parameters() if p.requires_grad))
+        return apply_settings(model, config)
+
+    how = dict(autocast='autocast' in words, updates=weights == 'bfloat16', at_once=not lora)
+    with config_folder(fields, blocks) as folder:
+        trace = trace_micro_batches(make, windows, seq_len, **how, kind=_counting(work))
+    return trace, _sum_work(trace, work), max(largest)
+
+
+def _extend_work(done, twice, longer, more, tokens):
+    "What all kernels do for each token and once, of what they did, for twice the tokens, and of longer models"
+    found = {}
+    for what in COUNTED:
+        of_all = done[what] + (more * (longer[what] - done[what]) if longer else 0)
+        share = (twice[what] - done[what]) / done[what] if done[what] else 0.0
+        found[what] = {'N': share * of_all / tokens, '': (1 - share) * of_all}
+    return found
 
 
 def record_law(
@@ -294,53 +322,40 @@ def record_law(
     way: str,  # words of laws.json, such as `autocast checkpointing`
     lora: int = 0,  # rank of adapters
 ) -> dict[str, Any]:  # as in laws.json: bytes, and those of a token, of a chunk's, of a table's sums
-    "What a step taken that `way` holds, from simulated steps of a few blocks of the model"
-    words, T, total = set(way.split()), known['block_size'], known['n_layer']
+    """What a step taken that `way` holds, from simulated steps of a few blocks of the model; `NoLaw` where
+    more blocks or more tokens do something else than these"""
+    words, T, total, vocab = set(way.split()), known['block_size'], known['n_layer'], known['vocab_size']
     before, period = known['repeats']
     # a loss in chunks takes as many for twice the tokens: what is as long as a chunk has a share of bytes a
     # token that nothing else has, if their number divides no width of a chunk's tensors
-    chunks = next(n for n in (3, 5, 7, 11, 13) if known['vocab_size'] % n and known['n_embd'] % n)
-    # a step of fewer tokens than that makes a table's gradient otherwise
+    chunks = next(n for n in (3, 5, 7, 11, 13, 17) if vocab % n and known['n_embd'] % n)
+    # a step of no more than 3,072 tokens makes a table's gradient otherwise
     windows = chunks * max(1, math.ceil(3073 / T / chunks))
-    weights = 'bfloat16' if 'bfloat16' in words else 'float32'
+    tokens, chunked = windows * T, 'chunks' in words
     # the first block, before which nothing may be trained, isn't like the others
-    first = before + (total - before) % period + period
-    first = max(first, 2)
-    counts = (first, first + period) if first + period < total else (total,)
+    first = max(2, before + (total - before) % period + period)
+    repeats = first + period < total
+    first = first if repeats else total
 
-    def trace(blocks, times):
-        config = TrainConfig(
-            weights=weights,
-            activation_checkpointing='checkpointing' in words,
-            loss_chunk_size=times * windows * T // chunks * ('chunks' in words),
-        )
+    def simulated(blocks, times=1):
+        chunk = times * tokens // chunks * chunked
+        return _simulate_blocks(fields, blocks, times * windows, T, words, lora, chunk)
 
-        def make():
-            own = dict(lora=lora, load_in_4bit='qlora' in words, weights=weights)
-            model = open_model(folder, T, **own, empty=True).train()
-            sizes.append(max(p.numel() for p in model.parameters() if p.requires_grad))
-            return apply_settings(model, config)
-
-        half, work = weights == 'bfloat16', []
-        how = dict(autocast='autocast' in words, updates=half, at_once=not lora, kind=_counting(work))
-        with config_folder(fields, blocks) as folder:
-            found = trace_micro_batches(make, times * windows, T, **how)
-        return found, _sum_work(found, work)
-
-    sizes, tokens, vocab = [], windows * T, known['vocab_size']
-    (few, done), (many, twice) = trace(counts[0], 1), trace(counts[0], 2)
-    names = _name_blocks(few, many, tokens, vocab, chunks * ('chunks' in words))
+    few, done, largest = simulated(first)
+    many, twice, _ = simulated(first, times=2)
+    names = _name_blocks(few, many, tokens, vocab, chunks * chunked)
     by_size = {(b.op, b.size): name for b, name in zip(few.blocks, names)}
-    steps, standing = [], []
-    larger = [trace(n, 1) for n in counts[1:]]
-    for at in (few, *(found for found, _ in larger)):
-        missing = next((b for b in at.blocks if (b.op, b.size) not in by_size), None)
-        if missing:
-            raise NoLaw(f'{missing.op} takes {missing.size} bytes in more blocks alone', 'simulate all')
-        moments = list_moments(at, lambda b: by_size[b.op, b.size])
-        steps.append(moments[0])
-        standing.append(moments[1])
-    more = (total - counts[0]) / period
+
+    def moments_of(trace):
+        for b in trace.blocks:
+            if (b.op, b.size) not in by_size:
+                raise NoLaw(f'{b.op} takes {b.size} bytes in more blocks alone', 'simulate all')
+        return list_moments(trace, lambda b: by_size[b.op, b.size])
+
+    models, longer, more = [moments_of(few)], None, (total - first) / period
+    if repeats:
+        trace, longer, _ = simulated(first + period)
+        models.append(moments_of(trace))
 
     def extend(a, b=None):
         "What all blocks hold, of what the first and a few more do"
@@ -348,23 +363,15 @@ def record_law(
         return {key: float(n) for key, n in both.items() if abs(n) > 1e-6}
 
     def law_of(*parts):
-        moments = [extend(*m) for part in parts for m in align([step[part] for step in steps])]
-        held = np.array([_evaluate(m, T, vocab) for m in moments])
-        laws = []
+        moments = [extend(*m) for part in parts for m in align([parts_[part] for parts_, _ in models])]
+        held, laws = np.array([_evaluate(m, T, vocab) for m in moments]), []
         for moment in keep_highest(moments, held, 0.9999):
-            law = {}
+            laws.append({})
             for (category, product), n in moment.items():
-                law.setdefault(category, {})[product] = n
-            laws.append(law)
+                laws[-1].setdefault(category, {})[product] = n
         return laws
 
-    law = {name: extend(*(s[name] for s in standing)) for name in ('weights', 'gradients')}
-    work = {}  # of a micro-batch: what each token adds, and what is done once
-    for what in COUNTED:
-        grown, all_blocks = twice[what] - done[what], done[what]
-        if larger:
-            all_blocks += more * (larger[0][1][what] - done[what])
-        share = grown / done[what] if done[what] else 0.0
-        work[what] = {'N': share * all_blocks / tokens, '': (1 - share) * all_blocks}
-    law |= {'work': work, 'largest': max(sizes), 'first': law_of(0, 1), 'more': law_of(2, 3)}
+    law = {name: extend(*(standing[name] for _, standing in models)) for name in ('weights', 'gradients')}
+    law |= {'work': _extend_work(done, twice, longer, more, tokens), 'largest': largest}
+    law |= {'first': law_of(0, 1), 'more': law_of(2, 3)}
     return law | ({} if lora else {'at_once': law_of(4, 5)})
