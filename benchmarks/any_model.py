@@ -12,9 +12,8 @@ from pathlib import Path
 
 from memtrain.core import MemtrainError, load_result, save_result
 from memtrain.estimate import simulate
-from memtrain.record_laws import config_folder
+from memtrain.record_laws import config_folder, describe_model, open_any
 from memtrain.train import TrainConfig, model_step
-from memtrain.weights import open_model
 
 CONFIGS = json.loads((Path(__file__).parent / "configs.json").read_text())
 AUTOCAST, HALF = dict(use_mixed_precision=True), dict(weights="bfloat16")
@@ -59,7 +58,11 @@ def ask(folder, settings, own, cache):
 def hold(name, settings, own):
     "A row: the model's name, how it is trained, predicted and simulated bytes, and seconds"
     seq_len = min(1024, CONFIGS[name].get("max_position_embeddings", 1024))
-    settings = dict(settings, batch_size=2)
+    known = describe_model(CONFIGS[name], seq_len)
+    if known["reads"] != "tokens":  # has no adapters and no loss in chunks
+        settings = {k: v for k, v in settings.items() if k != "loss_chunk_size"}
+        own = {}
+    seq_len, settings = known["block_size"], dict(settings, batch_size=2 if known["block_size"] > 1 else 64)
     with config_folder(CONFIGS[name]) as folder, tempfile.TemporaryDirectory() as cache:
         flags = settings | dict(seq_len=seq_len)
         found, first = ask(folder, flags, own, cache)
@@ -68,7 +71,7 @@ def hold(name, settings, own):
         config = TrainConfig(**settings, **({"grad_clip": 0} if "optimizer_in_backward" in settings else {}))
 
         def make():
-            return open_model(folder, seq_len, **own, weights=config.weights, empty=True)
+            return open_any(folder, seq_len, **own, weights=config.weights)[0]
 
         whole = simulate(*model_step(make, config), device="cuda").peak
     row = dict(model=name, kind=CONFIGS[name]["model_type"], params=found["params"], step=flags | own)

@@ -25,6 +25,7 @@ from memtrain.core import (
     check_whole,
     format_count,
     format_size,
+    format_windows,
     get_machine,
     get_rng_state,
     is_out_of_memory,
@@ -840,7 +841,8 @@ def _describe_shape(m, model=None):
             beside = ' beside weights of 4 bits' if m.load_in_4bit else ''
             how = f', {trained} of them trained, in adapters of rank {m.lora}{beside}'
         every = format_count(sum(n for n, _ in sizes))
-        return f'{m.kind}, {every} parameters{how} (vocabulary {m.vocab_size:,})'
+        words = f' (vocabulary {m.vocab_size:,})' * (m.vocab_size > 1)
+        return f'{m.kind}, {every} parameters{how}{words}'
     if hasattr(m, 'sizes'):
         from memtrain.families import count_weights
 
@@ -851,7 +853,8 @@ def _describe_shape(m, model=None):
         params = count_params(m)
     experts = f'{m.n_experts} experts, ' if getattr(m, 'n_experts', 0) else ''
     shape = f'{m.n_layer} layers, {m.n_head} heads, width {m.n_embd}'
-    return f'{format_count(params)} parameters ({shape}, {experts}vocabulary {m.vocab_size:,})'
+    words = f', {experts}vocabulary {m.vocab_size:,}' * (m.vocab_size > 1)
+    return f'{format_count(params)} parameters ({shape}{words})'
 
 # %% ../nbs/reference/65_cli.ipynb #f6ded8bd
 class _OfRun:
@@ -1196,24 +1199,24 @@ class _Estimate(_Shaped, Command):
         "Print what transformers' own code of somebody else's model holds; the exit status"
         from memtrain.estimate import simulate
         from memtrain.families import find_config, usual_length
-        from memtrain.record_laws import config_folder, explain_model_code
+        from memtrain.record_laws import config_folder, explain_model_code, open_any
         from memtrain.train import model_step
-        from memtrain.weights import open_model
 
         fields, _ = find_config(self.model)
         seq_len, made = self.seq_len or usual_length(fields), {}
         _tell_simulated('all of it, which takes from some seconds to two minutes')
 
         def make():
-            model = open_model(folder, seq_len, **own, weights=config.weights, empty=True)
+            model, _ = open_any(folder, seq_len, **own, weights=config.weights)
             made['params'] = sum(p.numel() for p in model.parameters())
             made['described'] = _describe_shape(model.config, model)
+            made['seq_len'] = model.config.block_size
             return model
 
         place = 'cpu' if self.device == 'cpu' else 'cuda'
         with config_folder(fields) as folder, explain_model_code(self.model, seq_len):
             trace = simulate(*model_step(make, config), device=place)
-        step = config.step(seq_len=seq_len, **own)
+        step = config.step(seq_len=made['seq_len'], **own)
         if self.json:
             values = {name: getattr(trace, name) for name in ('peak', 'by_category', 'by_phase', 'peak_op')}
             values |= {'device': self.device, 'params': made['params'], 'model': fields}
@@ -1246,10 +1249,9 @@ class _Estimate(_Shaped, Command):
             else f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
         )
         where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
-        count = f"{step.batch_size} window{'s' * (step.batch_size > 1)}"
         on = f'each of {step.ranks} cards, {step.parallel}' if step.ranks > 1 else self.device
         lines = [
-            f'{described}; {count} of {step.seq_len:,} tokens at a time, on {on}',
+            f'{described}; {format_windows(step.batch_size, step.seq_len)} at a time, on {on}',
             '',
             f'peak {format_size(found.peak)}{where}{fits}',
         ]
@@ -1393,11 +1395,11 @@ class _PlanCommand(_Shaped, Command):
         print(found.verdict(self.name, self.gpu, self.count))
         cards = split_cards(self.gpu)[0]
         print(
-            f"\n{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a "
+            f"\n{_describe_shape(shape)}; {format_windows(self.global_batch, shape.block_size)} a "
             f"step; {format_size(found.budget)} for tensors on "
             f"{f'each of {cards} cards' if cards > 1 else self.gpu}"
         )
-        if self.model and self.seq_len is None:
+        if self.model and self.seq_len is None and shape.block_size > 1:
             print(
                 f"(windows of {shape.block_size:,} tokens: without --seq_len the model's own length, at most "
                 '4,096)'
@@ -1409,9 +1411,14 @@ class _PlanCommand(_Shaped, Command):
         price = self.price[0] if self.price else None
         print(f'\n{replace(found, options=listed).table(self.count, price)}\n')
         best = found.options[0]
+        elsewhere = tell_elsewhere(best.step) if self.model else {}
+        laws = getattr(shape, 'laws', None)
+        if laws and laws.reads != 'tokens':  # which the others don't train
+            print(f"Trainer: {elsewhere['Trainer']}")
+            return 0
         print(self._line(best, cards))
         if self.model:
-            for tool, words in tell_elsewhere(best.step).items():
+            for tool, words in elsewhere.items():
                 print(f'{tool}: {words}')
             if not os.path.exists(self.model):
                 print(f'({self.name}: the folder that holds its config.json and weights)')
@@ -1433,7 +1440,7 @@ class _PlanCommand(_Shaped, Command):
 
         prices = dict(zip(cards, self.price if len(self.price) > 1 else self.price * len(cards)))
         plans = {card: self._plan(shape, card, own) for card in cards}
-        print(f'{_describe_shape(shape)}; {self.global_batch} windows of {shape.block_size:,} tokens a step')
+        print(f'{_describe_shape(shape)}; {format_windows(self.global_batch, shape.block_size)} a step')
         print(f'\n{compare_cards(plans, self.count, prices)}')
         return 0 if any(found.options for found in plans.values()) else 1
 

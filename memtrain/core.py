@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'CATEGORIES', 'option', 'MemtrainError', 'suggest', 'check_whole',
            'is_out_of_memory', 'explain_damage', 'delegates', 'format_size', 'parse_size', 'parse_count',
-           'format_count', 'markdown_table', 'align_rows', 'summarize_misses', 'is_distributed', 'local_part',
-           'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state', 'progress', 'Result', 'get_machine',
-           'describe_machine', 'get_versions', 'results_dir', 'save_result', 'load_result', 'recorded']
+           'format_count', 'format_windows', 'markdown_table', 'align_rows', 'summarize_misses',
+           'is_distributed', 'local_part', 'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state',
+           'progress', 'Result', 'get_machine', 'describe_machine', 'get_versions', 'results_dir',
+           'save_result', 'load_result', 'recorded']
 
 # %% ../nbs/reference/60_core.ipynb #e9ea55e4
 import contextlib, json, os, platform, random, re, statistics, subprocess, sys
@@ -210,6 +211,15 @@ def format_count(
         if abs(n) >= 0.9995 * 10**power:
             return f'{n / 10**power:.3g}{unit}'
     return f'{n:.3g}'
+
+
+def format_windows(
+    n: int,  # windows
+    seq_len: int,  # T, tokens of a window; 1 where a model reads something else, such as an image
+) -> str:
+    "`2 windows of 1,024 tokens`, or `2 inputs`"
+    what = 'window' if seq_len > 1 else 'input'
+    return f"{n:,} {what}{'s' * (n > 1)}" + f' of {seq_len:,} tokens' * (seq_len > 1)
 
 # %% ../nbs/reference/60_core.ipynb #8e988f16
 def markdown_table(

@@ -28,6 +28,7 @@ from memtrain.core import (
     check_whole,
     format_count,
     format_size,
+    format_windows,
     is_out_of_memory,
     nbytes,
     option,
@@ -361,7 +362,7 @@ class Plan:
             if offloaded := next((o for o in self.options if o.method == 'whole'), None):
                 head += f' Offloaded to RAM it would, at {two_digits(offloaded.tokens_per_second)} tokens/s.'
             head += f' With {best.method} it trains'
-        windows = f"{step.batch_size} window{'s' * (step.batch_size > 1)} of {step.seq_len:,} tokens"
+        windows, unit = format_windows(step.batch_size, step.seq_len), self.unit
         told = f'{head}: {format_size(best.peak)}, {windows} at a time'
         if best.host:
             told += f', and {format_size(best.host)} of RAM'
@@ -369,7 +370,12 @@ class Plan:
             return f'{told}.'
         low, high = (two_digits(n) for n in (rate / self.within, rate * self.within))
         lasts = format_seconds(tokens / rate)
-        return f'{told}, {low} to {high} tokens/s: about {lasts} for {format_count(tokens)} tokens.'
+        return f'{told}, {low} to {high} {unit}/s: about {lasts} for {format_count(tokens)} {unit}.'
+
+    @property
+    def unit(self) -> str:
+        "What is counted: tokens, or inputs where one has no length"
+        return 'tokens' if self.closest.step.seq_len > 1 else 'inputs'
 
     def _tell_closest(self):
         return f'the closest needs {format_size(self.closest.peak)}, {format_size(self.missing)} more'
@@ -386,9 +392,9 @@ class Plan:
             o.replace('_', ' ').replace('activation ', '').replace('optimizer in', 'in') for o in columns
         ]
         adapters = any(o.method != 'whole' for o in listed)
-        asked = [f'{format_count(tokens)} tokens'] if tokens else []
+        asked = [f'{format_count(tokens)} {self.unit}'] if tokens else []
         asked += ['cost'] * bool(tokens and price)
-        fixed = ['peak', 'of budget', 'tokens/s', 'step', *asked, 'micro-batch', 'accumulate']
+        fixed = ['peak', 'of budget', f'{self.unit}/s', 'step', *asked, 'micro-batch', 'accumulate']
         rows = [['method'] * adapters + fixed + heads]
         rows += [[o.method] * adapters + self._row(o, columns, tokens, price) for o in listed]
         lines = align_rows(rows)
@@ -556,7 +562,8 @@ def plan(
         model = shape_of(model)
     ram = psutil.virtual_memory().total if ram is None else ram
     methods = [(lora, load_in_4bit)]
-    if or_lora and not lora:
+    laws = getattr(model, 'laws', None)
+    if or_lora and not lora and (laws is None or laws.reads == 'tokens'):
         methods += [(or_lora, False), (or_lora, True)]
     block_size, allow = (
         model.block_size if seq_len is None else seq_len,
@@ -605,7 +612,8 @@ def compare_cards(
                     told[4] = two_digits(costs[card])
         rows[card] = [card, format_size(found.budget), *told]
     order = sorted(plans, key=lambda card: costs.get(card, math.inf)) if prices else [*plans]
-    heads = ['card', 'for tensors', 'best', 'peak', 'tokens/s', f'{format_count(tokens)} tokens']
+    unit = next(iter(plans.values())).unit
+    heads = ['card', 'for tensors', 'best', 'peak', f'{unit}/s', f'{format_count(tokens)} {unit}']
     lines = align_rows([heads + ['cost'] * bool(prices), *(rows[card] for card in order)])
     fitting = [card for card, found in plans.items() if found.options]
     whole = [card for card in fitting if plans[card].options[0].method == 'whole']

@@ -3,21 +3,48 @@
 # %% ../nbs/reference/85_record_laws.ipynb #auto
 from memtrain.record_laws import *
 
-# %% ../nbs/reference/85_record_laws.ipynb #8d0f13fd
+# %% ../nbs/reference/85_record_laws.ipynb #daf33e3c
 from dataclasses import replace
 
 import torch
+from fastcore.test import test_eq, test_fail
+from memtrain.families import NoLaw
+from memtrain.measure import measure_step
 from memtrain.record_laws import _count_sums, _find_repeats
 from memtrain.simulate import simulate
 from memtrain.train import TrainConfig, model_step
 from memtrain.weights import open_model
+
+# %% ../nbs/reference/85_record_laws.ipynb #0badfbcd
+def test_models_that_read_something_else_are_simulated_as_they_run():
+    small = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
+    t5 = dict(d_model=64, d_ff=128, d_kv=32, num_layers=2, num_heads=2, vocab_size=99)
+    whisper = dict(d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2)
+    whisper |= dict(decoder_attention_heads=2, encoder_ffn_dim=128, decoder_ffn_dim=128, vocab_size=99)
+    whisper |= dict(max_source_positions=50, max_target_positions=16, pad_token_id=0, bos_token_id=1)
+    vision, text = dict(small, image_size=32, patch_size=8), dict(small, vocab_size=99)
+    kinds = {
+        'bert': (dict(small, vocab_size=99, max_position_embeddings=64), 'masked tokens'),
+        't5': (t5, 'two texts'),
+        'whisper': (whisper | dict(eos_token_id=1, decoder_start_token_id=1), 'speech'),
+        'vit': (vision, 'images'),
+        'clip': (dict(text_config=text, vision_config=vision, projection_dim=32), 'images and texts'),
+    }
+    for kind, (sizes, reads) in kinds.items():
+        with config_folder(sizes | dict(model_type=kind)) as folder:
+            test_eq(open_any(folder, 16)[1], reads)
+            config = TrainConfig(batch_size=8, activation_checkpointing=kind == 't5')
+            step = model_step(lambda: open_any(folder, 16)[0], config)
+            predicted, true = simulate(*step, device='cpu').peak, measure_step(*step).peak
+            assert abs(predicted / true - 1) < 0.01, (kind, predicted, true)
+            test_fail(lambda: open_any(folder, 16, lora=4), exc=NoLaw, contains='adapters of a model')
 
 # %% ../nbs/reference/85_record_laws.ipynb #7376623d
 def test_a_law_of_a_few_blocks_is_that_of_all():
     fields = dict(model_type='gpt_neox', hidden_size=256, intermediate_size=1024, num_hidden_layers=6)
     fields |= dict(num_attention_heads=4, vocab_size=6000, max_position_embeddings=1024)
     known = describe_model(fields, 512)
-    assert known['repeats'] == (0, 1) and known['n_layer'] == 6
+    assert known['repeats'] == [0, 1] and known['n_layer'] == 6
     law = record_law(fields, known, 'autocast checkpointing chunks')
     config = TrainConfig(batch_size=12, use_mixed_precision=True, activation_checkpointing=True)
     config = replace(config, loss_chunk_size=1024)
