@@ -1,6 +1,6 @@
 """Any config.json, found from a few blocks, held against a simulation of the whole model.
 
-    python benchmarks/any_model.py [NAME …]          # writes results/any_model.json; needs transformers and peft
+    python benchmarks/any_model.py [NAME …]     # writes results/any_model.json; needs transformers and peft
 
 The sizes of benchmarks/configs.json are those of the config.json that their makers publish. Each model is
 asked for twice with `memtrain estimate`, by a fresh process with a cache of its own, and once simulated whole

@@ -8,7 +8,7 @@ built, from a shell"""
 __all__ = ['COMMANDS', 'main']
 
 # %% ../nbs/reference/65_cli.ipynb #c50dc752
-import contextlib, json, os, re, shlex, shutil, signal, sys, tempfile, threading
+import contextlib, json, os, re, shlex, shutil, signal, sys, threading
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from functools import partial

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import memtrain
 from .core import MemtrainError
@@ -34,8 +33,8 @@ _KEPT = {
 
 
 class CachedLaws:
-    """The laws of one model: each is found by simulation when it is first asked for, and kept in a file of the
-    user's cache"""
+    """The laws of one model: each is found by simulation when it is first asked for, and kept in a file of
+    the user's cache"""
 
     def __init__(
         self,

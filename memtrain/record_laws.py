@@ -223,7 +223,7 @@ def _evaluate(moment, seq_len, vocab_size):
 
 # %% ../nbs/reference/85_record_laws.ipynb #1b3eddd4
 def _find_task(known):
-    "The automatic class of transformers for a model of the config `known`, and what it reads; None for others"
+    "The automatic class of transformers for a model of the config `known`, and what it reads, or None"
     from transformers.models.auto import modeling_auto as auto
 
     tasks = [
@@ -414,7 +414,7 @@ def _simulate_blocks(fields, blocks, windows, seq_len, words, lora, chunk):
 
 
 def _extend_work(done, twice, longer, more, tokens):
-    "What all kernels do for each token and once, of what they did, for twice the tokens, and of longer models"
+    "What all kernels do for each token and once, of what they did, for twice the tokens and in more blocks"
     found = {}
     for what in COUNTED:
         of_all = done[what] + (more * (longer[what] - done[what]) if longer else 0)
@@ -438,11 +438,12 @@ def record_law(
     chunks = 0
     if 'chunks' in words:
         chunks = next(n for n in (3, 5, 7, 11, 13) if vocab % n and known['n_embd'] % n)
-    # a number that divides no parameter divides tokens and chunks: none of their tensors is as large as one of
-    # the model's
+    # a number that divides no parameter divides tokens and chunks: none of their tensors is as large as one
+    # of the model's
     at_once = known['prime'] * max(1, chunks)
-    # a step of no more than 3,072 tokens makes a table's gradient otherwise
-    windows = at_once * (max(1, math.ceil(3073 / T / at_once)) if T > 1 else 8)
+    # a step of no more than 3,072 tokens makes a table's gradient otherwise, and the sums of a bias' gradient
+    # have ever more parts until they are enough for all multiprocessors
+    windows = at_once * (max(1, math.ceil(16384 / T / at_once)) if T > 1 else 16)
     tokens = windows * T
     # the first block, before which nothing may be trained, isn't like the others
     first = max(2, before + (total - before) % period + period)

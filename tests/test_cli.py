@@ -2486,12 +2486,12 @@ def test_a_step_of_any_language_model_is_estimated():
         other.save_pretrained(f'{d}/other')
         status, out, err = said(f'estimate --model {d}/other --seq_len 16')
         assert status == 0 and 'from simulated steps of a few of its blocks' in out, err
-        transformers.T5Config().save_pretrained(f'{d}/t5')
+        transformers.Wav2Vec2Config().save_pretrained(f'{d}/speech')
         config = json.loads((Path(d) / 'starcoder2/config.json').read_text())
         (Path(d) / 'bad').mkdir()
         (Path(d) / 'bad/config.json').write_text(json.dumps(config | {'num_key_value_heads': 3}))
         for name, words in (
-            ('t5', 't5 is no causal language model: a script that trains it can be simulated'),
+            ('speech', 'wav2vec2 is no causal language model: a script that trains it can be simulated'),
             ('bad', "transformers' own code fails with this config.json and 16 tokens"),
         ):
             status, _, err = said(f'estimate --model {d}/{name} --seq_len 16')
