@@ -457,9 +457,12 @@ def record_law(
     few, done, largest = simulated(first)
     many, twice, _ = simulated(first, times=2)
     names = _name_blocks(few, many, tokens, vocab, chunks)
-    by_size = {(b.op, b.size): name for b, name in zip(few.blocks, names)}
-    if any(by_size[b.op, b.size] != name for b, name in zip(few.blocks, names)):
-        raise NoLaw('a tensor of the tokens is as large as one of the model', 'simulate all')
+    by_size, doubled = {}, {}
+    for a, b, name in zip(few.blocks, many.blocks, names):
+        by_size.setdefault((a.op, a.size), name)
+        # a few bytes of what sorts indices, which differ with the routing, make no difference
+        if abs(doubled.setdefault((a.op, a.size), b.size) - b.size) > 0.01 * b.size:
+            raise NoLaw('a tensor of the tokens is as large as one of the model', 'simulate all')
 
     def moments_of(trace):
         for b in trace.blocks:
