@@ -394,7 +394,7 @@ def describe_model(
         prime=next(n for n in _PRIMES if all(p.numel() % n for p in model.parameters())),
     )
 
-
+# %% ../nbs/reference/85_record_laws.ipynb #67ff9466
 def _simulate_blocks(fields, blocks, windows, seq_len, words, lora, chunk):
     "The trace of a model of so many `blocks`, the work of its kernels, and its largest trained parameter"
     weights, work, largest = 'bfloat16' if 'bfloat16' in words else 'float32', [], []
