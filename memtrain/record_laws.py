@@ -27,7 +27,7 @@ from .simulate import Tracer, kernels_of, simulate
 from .stage import count_work
 from .step_time import COUNTED
 from .train import TrainConfig, apply_settings
-from .weights import OwnModel, open_model
+from .weights import OwnModel, open_model, quiet_transformers
 
 # %% ../nbs/reference/85_record_laws.ipynb #61101071
 # sizes as they are asked for, and no workspaces, which `predict_step` adds
@@ -283,19 +283,18 @@ def open_any(
     weights: str = 'float32',  # as for `open_model`
 ) -> tuple[OwnModel, str]:  # and what it reads
     "The model in `folder` without its weights, for a simulation, with the loss of what it was made for"
-    import transformers
-
-    known = transformers.AutoConfig.from_pretrained(folder)
-    name, reads = _find_task(known) or ('', '')
-    own = dict(lora=lora, load_in_4bit=load_in_4bit, weights=weights)
-    if reads in ('tokens', ''):  # whose error says that there is no such model
-        return open_model(folder, seq_len, **own, empty=True), 'tokens'
-    if load_in_4bit or lora:
-        raise NoLaw(f'adapters of a model that reads {reads} are not simulated', 'leave them out', 'lora')
     dtype = torch.float32 if weights == 'float32' else torch.bfloat16
-    if hasattr(known, 'use_cache'):
-        known.use_cache = False
-    model = getattr(transformers, name).from_config(known, dtype=dtype)
+    with quiet_transformers() as (transformers, _):
+        known = transformers.AutoConfig.from_pretrained(folder)
+        name, reads = _find_task(known) or ('', '')
+        if reads in ('tokens', ''):  # whose error says that there is no such model
+            own = dict(lora=lora, load_in_4bit=load_in_4bit, weights=weights)
+            return open_model(folder, seq_len, **own, empty=True), 'tokens'
+        if load_in_4bit or lora:
+            raise NoLaw(f'adapters of a model that reads {reads} are not simulated', 'leave them out', 'lora')
+        if hasattr(known, 'use_cache'):
+            known.use_cache = False
+        model = getattr(transformers, name).from_config(known, dtype=dtype)
     if getattr(known, 'is_encoder_decoder', False) and getattr(known, 'decoder_start_token_id', None) is None:
         model.config.decoder_start_token_id = 0  # which the published ones say
     if 'images' in reads:
@@ -339,12 +338,10 @@ def config_folder(
     blocks: int | None = None,  # of which the model keeps so many, the first; all by default
 ):
     "A folder with a config.json of these `fields` alone, for as long as the block runs"
-    from transformers import AutoConfig  # an extra
-
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, quiet_transformers() as (transformers, _):
         write_json(Path(folder, 'config.json'), fields)
         if blocks:
-            config = AutoConfig.from_pretrained(folder)
+            config = transformers.AutoConfig.from_pretrained(folder)
             text = config.get_text_config()
             total, text.num_hidden_layers = text.num_hidden_layers, blocks
             for name, value in vars(text).items():

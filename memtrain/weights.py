@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['find_family', 'to_hf', 'ForeignModel', 'from_hf', 'load_tensors', 'TrainedModel', 'load_run',
-           'read_run', 'export_model', 'to_tokenizers', 'OwnConfig', 'OwnModel', 'build_in_4bit',
-           'open_model']
+           'read_run', 'export_model', 'to_tokenizers', 'OwnConfig', 'OwnModel', 'quiet_transformers',
+           'build_in_4bit', 'open_model']
 
 # %% ../nbs/training/17_weights.ipynb #8cdebb9b
 # Three kinds of folders hold a model: a run of ours, an export in our own names, and what Hugging Face's
@@ -675,7 +675,7 @@ def _leave_out_frozen(model, state, prefix, _):
 
 # %% ../nbs/training/17_weights.ipynb #0d3a6271
 @contextlib.contextmanager
-def _transformers():
+def quiet_transformers():
     "transformers and peft; while the block runs they neither warn of what nobody asked for nor draw bars"
     # peft imports these two, which miss kernels
     logs = [logging.getLogger(name) for name in ('bitsandbytes', 'torch.utils.flop_counter')]
@@ -776,7 +776,7 @@ def open_model(
         raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
     if lora < 0:
         raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
-    with _transformers() as (transformers, peft):
+    with quiet_transformers() as (transformers, peft):
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
         dtype = torch.float32 if weights == 'float32' else torch.bfloat16
@@ -846,7 +846,7 @@ def _write_own(model, folder, to):
     # in 4 bits it would be rounded again: the adapters alone
     if model.config.lora and not model.config.load_in_4bit:
         inner = inner.merge_and_unload()
-    with _transformers():
+    with quiet_transformers():
         inner.save_pretrained(folder)
     for p in Path(model.config.folder).glob('*token*'):
         if p.is_file():
