@@ -301,6 +301,9 @@ def find_law(
     gradients are used `at_once`"""
     if untold := _untold(step):
         raise NoLaw('has no recorded law', f'leave out {option(untold[0])}', *untold)
+    if shape.laws and step.seq_len not in (None, 0, shape.block_size):
+        problem = f'is another length than the {shape.block_size:,} tokens that these laws were found for'
+        raise NoLaw(problem, 'read the model again with it', 'seq_len', step.seq_len)
     way, law = _look_up(shape, step)
     if law is None:
         instead = f'{SIMULATED} it'
@@ -388,15 +391,12 @@ def count_weights(
     # of the model, of one block, and those that are trained: the model's, or the adapters'
 ) -> tuple[int, int, int]:
     "How many numbers are in the weights of a model of `shape`"
-    sizes = shape.sizes | {'r': lora}
     if shape.laws:
-        params, of_block = shape.laws.params, shape.laws.block_params
-    else:
-        products = find_law(shape, Step(weights='bfloat16'))['weights']
-        block = {p: times for p, times in products.items() if 'L' in p}
-        params, of_block = _evaluate(products, sizes) // 2, _evaluate(block, sizes | {'L': 1}) // 2
-    if shape.laws and not lora:
-        return params, of_block, params
+        return shape.laws.params, shape.laws.block_params, shape.laws.count_trained(lora)
+    sizes = shape.sizes | {'r': lora}
+    products = find_law(shape, Step(weights='bfloat16'))['weights']
+    block = {p: times for p, times in products.items() if 'L' in p}
+    params, of_block = _evaluate(products, sizes) // 2, _evaluate(block, sizes | {'L': 1}) // 2
     trained = _evaluate(find_law(shape, Step(weights='bfloat16', lora=lora))['gradients'], sizes) // 2
     return params, of_block, trained
 
@@ -470,10 +470,7 @@ def predict_step(
         'optimizer state': sum(optimizer.states([trained])) - optimizer.counter,
         'temporaries': best.get('temporaries', 0) + _WORKSPACES,
     }
-    if shape.laws:
-        params = shape.laws.params
-    else:
-        params, _, trained = count_weights(shape, step.lora)
+    params, _, trained = count_weights(shape, step.lora)
     params += trained * (step.lora > 0)
     return Prediction(
         {name: found.get(name, 0) for name in CATEGORIES},

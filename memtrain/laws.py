@@ -15,15 +15,16 @@ import memtrain
 from .core import MemtrainError
 from .families import ModelShape, NoLaw, find_config, read_model, usual_length
 from .folders import cache_folder, check_shape, file_sha256, read_json, sha256_text, write_json
+from .step_time import COUNTED
 
 # %% ../nbs/memory/36_laws.ipynb #45525711
 # what a law depends on beside the model: whose code runs in the step, and our rules for what it takes
 _LIBRARIES = 'torch', 'transformers', 'peft', 'bitsandbytes'
-_RULES = 'cuda', 'simulate', 'stage', 'record_laws', 'weights', 'model', 'train'
+_RULES = 'cuda', 'measure', 'simulate', 'stage', 'record_laws', 'weights', 'model', 'train'
 _BYTES = {str: float}  # by product of sizes
 _MOMENTS = [{str: _BYTES}]  # by category
-_LAW = {'weights': _BYTES, 'gradients': _BYTES, 'largest': int, 'work': {str: _BYTES}, 'first': _MOMENTS}
-_LAW |= {'more?': _MOMENTS, 'at_once?': _MOMENTS}
+_LAW = {'weights': _BYTES, 'gradients': _BYTES, 'largest': int, 'first': _MOMENTS}
+_LAW |= {'more?': _MOMENTS, 'at_once?': _MOMENTS, 'work': dict.fromkeys(COUNTED, _BYTES)}
 _SIZES = 'n_layer n_head n_embd mlp_width vocab_size block_size n_kv_head'.split()
 _MODEL = {'kind': str, 'head_size': (int, None)} | dict.fromkeys(_SIZES, int)
 _KEPT = {
@@ -38,7 +39,7 @@ class CachedLaws:
 
     def __init__(
         self,
-        source: str | Path,  # a config.json or its folder, of a causal language model of transformers
+        source: str | Path,  # a config.json or its folder, of a model of transformers
         seq_len: int | None = None,  # T; what the model was made for, at most 4,096, by default
         told: Callable[[str], None] = lambda what: None,  # called with what is simulated now
     ):
@@ -84,6 +85,20 @@ class CachedLaws:
         "And in those of a block, on average"
         return self.kept['model']['block_params']
 
+    def count_trained(
+        self,
+        lora: int = 0,  # rank of adapters
+    ) -> int:
+        "Numbers that are trained: the model's, or those of the adapters"
+        if not lora:
+            return self.params
+        kept = self.kept['laws'].items()  # any law of such adapters knows it
+        found = ((name, law) for name, law in kept if law and name.endswith(f' {lora}'))
+        name, law = next(found, None) or ('bfloat16', self.get('bfloat16 lora', lora))
+        if law is None:
+            raise NoLaw('has no recorded law', 'leave it out', 'lora', lora)
+        return int(law['gradients'][''] / (2 if 'bfloat16' in name else 4))
+
     @property
     def reads(self) -> str:
         "tokens, of a causal language model; masked tokens, two texts, speech, images, or images and texts"
@@ -107,6 +122,8 @@ class CachedLaws:
         if self.reads != 'tokens' and words & {'chunks', 'lora', 'qlora'}:
             return None
         name, laws = f'{way} {lora}' if lora else way, self.kept['laws']
+        if name not in laws and laws and not any(laws.values()):
+            return None  # what one way couldn't be found by, others can't either, and each try takes its time
         if name not in laws:
             from memtrain.record_laws import record_law
 
@@ -120,7 +137,7 @@ class CachedLaws:
 
 # %% ../nbs/memory/36_laws.ipynb #37f0eacb
 def read_any_model(
-    source: str | Path,  # as for `read_model`; or any causal language model of transformers
+    source: str | Path,  # as for `read_model`; or the config.json or folder of any model of transformers
     seq_len: int | None = None,  # tokens of a window; what the model was made for, at most 4,096, by default
     told: Callable[[str], None] = lambda what: None,  # called with what is simulated now
 ) -> ModelShape:

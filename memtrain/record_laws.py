@@ -177,6 +177,10 @@ def _count_sums(tokens, vocab_size):
     return tokens // 10 + min(tokens, vocab_size)
 
 
+# their parts grow in steps, until there are enough for all multiprocessors
+_SPLIT = 'aten::sum', 'aten::mean'
+
+
 def _name_blocks(few, many, tokens, vocab_size, chunks):
     "For each block of `few` what of its bytes grows with the tokens, since `many` has twice as many"
     if [b.op for b in few.blocks] != [b.op for b in many.blocks]:
@@ -189,6 +193,8 @@ def _name_blocks(few, many, tokens, vocab_size, chunks):
             names.append({'E': a.size / few_sums})
         elif chunks and not constant and 2 * grown % tokens and not 2 * chunks * grown % tokens:
             names.append({'c': chunks * grown / tokens})
+        elif a.op in _SPLIT and grown and constant:
+            names.append({'': a.size})
         else:
             names.append({p: n for p, n in {'N': grown / tokens, '': constant}.items() if n})
     return names
@@ -297,6 +303,9 @@ def open_any(
         model = getattr(transformers, name).from_config(known, dtype=dtype)
     if getattr(known, 'is_encoder_decoder', False) and getattr(known, 'decoder_start_token_id', None) is None:
         model.config.decoder_start_token_id = 0  # which the published ones say
+    places = [m for n, m in model.named_modules() if n.endswith('position_embeddings')]
+    if places and getattr(places[0], 'padding_idx', None):  # as RoBERTa, which counts from there
+        seq_len = min(seq_len, places[0].num_embeddings - places[0].padding_idx - 1)
     if 'images' in reads:
         seq_len = 1
     elif reads == 'speech':
@@ -323,7 +332,9 @@ def explain_model_code(
     "An error of transformers' own code in one line, while a step of the model at `source` is simulated"
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+    except MemtrainError:
+        raise
+    except Exception as e:  # theirs has a class of its own for each mistake
         said = (str(e).splitlines() or [''])[0]
         raise MemtrainError(
             f"{source}: transformers' own code fails with this config.json and {seq_len} tokens, "
@@ -342,12 +353,12 @@ def config_folder(
         write_json(Path(folder, 'config.json'), fields)
         if blocks:
             config = transformers.AutoConfig.from_pretrained(folder)
-            text = config.get_text_config()
-            total, text.num_hidden_layers = text.num_hidden_layers, blocks
-            for name, value in vars(text).items():
-                if isinstance(value, list) and len(value) == total:  # a word for each block
-                    setattr(text, name, value[:blocks])
-            config.save_pretrained(folder)
+            count = config.attribute_map.get('num_hidden_layers', 'num_hidden_layers')
+            total, cut = config.num_hidden_layers, {}
+            for name, value in fields.items():  # of which some have a word for each block
+                each = isinstance(value, list) and len(value) == total
+                cut[name] = value[:blocks] if each else value
+            write_json(Path(folder, 'config.json'), cut | {count: blocks})
         yield folder
 
 
@@ -393,7 +404,7 @@ def describe_model(
 
 # %% ../nbs/reference/85_record_laws.ipynb #67ff9466
 def _simulate_blocks(fields, blocks, windows, seq_len, words, lora, chunk):
-    "The trace of a model of so many `blocks`, the work of its kernels, and its largest trained parameter"
+    "The trace of a model of so many `blocks` or all, its kernels' work, and its largest trained parameter"
     weights, work, largest = 'bfloat16' if 'bfloat16' in words else 'float32', [], []
     checkpointing = 'checkpointing' in words
     config = TrainConfig(weights=weights, activation_checkpointing=checkpointing, loss_chunk_size=chunk)
@@ -416,6 +427,7 @@ def _extend_work(done, twice, longer, more, tokens):
     for what in COUNTED:
         of_all = done[what] + (more * (longer[what] - done[what]) if longer else 0)
         share = (twice[what] - done[what]) / done[what] if done[what] else 0.0
+        # in all blocks as in the few
         found[what] = {'N': share * of_all / tokens, '': (1 - share) * of_all}
     return found
 
@@ -449,7 +461,15 @@ def record_law(
 
     def simulated(blocks, times=1):
         chunk = times * tokens // chunks if chunks else 0
-        return _simulate_blocks(fields, blocks, times * windows, T, words, lora, chunk)
+        cut = blocks if blocks < total else None
+        try:
+            return _simulate_blocks(fields, cut, times * windows, T, words, lora, chunk)
+        except MemtrainError:
+            raise
+        except Exception:
+            if not cut:
+                raise  # what is wrong is the model's
+            raise NoLaw(f'a model with {blocks} of its blocks does not run', 'simulate all') from None
 
     few, done, largest = simulated(first)
     many, twice, _ = simulated(first, times=2)
@@ -460,7 +480,7 @@ def record_law(
         # a few bytes of what sorts indices, which differ with the routing, make no difference; nor do a
         # table's indices, of which there are as many as tokens until there are as many as rows
         other = abs(doubled.setdefault((a.op, a.size), b.size) - b.size) > 0.01 * b.size
-        if other and a.op != 'aten::embedding_dense_backward':
+        if other and a.op not in ('aten::embedding_dense_backward', *_SPLIT):
             raise NoLaw('a tensor of the tokens is as large as one of the model', 'simulate all')
 
     def moments_of(trace):

@@ -4,14 +4,14 @@
 from memtrain.laws import *
 
 # %% ../nbs/memory/36_laws.ipynb #efdfafa0
+import json, os, shutil, subprocess, sys, tempfile
+from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
-import json, shutil, tempfile
-from pathlib import Path
-
-from fastcore.test import test_eq
+from fastcore.test import test_eq, test_fail
 from memtrain.estimate import Step
-from memtrain.families import predict_step
+from memtrain.families import NoLaw, predict_step
 
 # %% ../nbs/memory/36_laws.ipynb #baed5cda
 def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
@@ -30,6 +30,16 @@ def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
         test_eq(predict_step(again, step), found)
         test_eq(again.laws.get('bfloat16 fsdp'), None)
     test_eq(again.laws.params, found.params)
+    # of one length, and not tried again where it can't be found
+    longer = replace(step, seq_len=1024)
+    test_fail(lambda: predict_step(again, longer), exc=NoLaw, contains='another length than the 512 tokens')
+    again.laws.kept['laws'] = {'autocast': None}
+    with patch('memtrain.record_laws.record_law', side_effect=AssertionError):
+        test_eq(again.laws.get('bfloat16'), None)
+    # what is known is read without torch
+    code = 'import sys, memtrain.laws as m; m.CachedLaws(sys.argv[1], 512); assert "torch" not in sys.modules'
+    env = {**os.environ, 'MEMTRAIN_CACHE': str(folder)}
+    subprocess.run([sys.executable, '-c', code, folder], env=env, check=True)
     # half a file is as good as none
     text = again.laws.file.read_text()
     again.laws.file.write_text(text[: len(text) // 2])

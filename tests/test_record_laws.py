@@ -71,3 +71,16 @@ def test_blocks_repeat_after_those_that_begin():
     assert _find_repeats([dense] + [sparse] * 5, [''] * 6) == (1, 1)
     assert _find_repeats([dense] * 6, ['near', 'far'] * 3) == (0, 2)
     assert _find_repeats([dense] * 8, ['near', 'near', 'far'] * 2 + ['near', 'near']) == (0, 3)
+
+# %% ../nbs/reference/85_record_laws.ipynb #6b6ee865
+def test_what_cannot_be_cut_has_no_law():
+    # its fields say twice how many blocks there are
+    fields = dict(model_type='gpt_neo', hidden_size=64, num_layers=8, num_heads=2, vocab_size=99)
+    fields |= dict(attention_types=[[['global', 'local'], 4]], max_position_embeddings=64)
+    known = describe_model(fields, 32)
+    test_eq((known['n_layer'], known['block_size']), (8, 32))
+    test_fail(lambda: record_law(fields, known, 'autocast'), exc=NoLaw, contains='2 of its blocks')
+    # positions of RoBERTa begin after the one that pads
+    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
+    roberta = sizes | dict(model_type='roberta', vocab_size=99, max_position_embeddings=66)
+    test_eq(describe_model(roberta, 66)['block_size'], 64)
