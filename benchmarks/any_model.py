@@ -75,6 +75,7 @@ def hold(name, settings, own):
 
         whole = simulate(*model_step(make, config), device="cuda").peak
     row = dict(model=name, kind=CONFIGS[name]["model_type"], params=found["params"], step=flags | own)
+    row["by_law"] = "by_phase" not in found  # else all of it was simulated by the command too
     return row | dict(predicted=found["peak"], simulated=whole, cpu_seconds=[first, second])
 
 
