@@ -194,8 +194,9 @@ def answer_case(name):
         return dict(kind=kind, error=f'{type(e).__name__}: {e}'[:300]), None
 
 
-def measure_cases(predicted, args):
-    rows, histories, begun = {}, {}, time.perf_counter()
+def measure_cases(predicted, args, keep_row):
+    "The histories of cases that were missed; `keep_row` is called with the name and the row of each case"
+    histories, begun = {}, time.perf_counter()
     todo = [(kind, name) for kind, name in gpu_cases.list_cases() if args.only in name]
 
     def run(item):  # in a process of its own: what one case leaves behind would move the blocks of the next
@@ -209,7 +210,7 @@ def measure_cases(predicted, args):
         for name, (row, history) in pool.map(run, todo):
             said = predicted.get(name, {})
             before = {k: said[k] for k in ('allocated', 'reserved', 'seconds', 'error') if k in said}
-            rows[name] = row | dict(before=before)
+            keep_row(name, row | dict(before=before))
             off = {k: row[k] - said[k] for k in ('allocated', 'reserved') if k in said and k in row}
             if history and (any(off.values()) or not off):
                 histories[name] = history
@@ -218,7 +219,7 @@ def measure_cases(predicted, args):
                 f'{name:45} {size:>9} {off.get("allocated", "?"):>12} {off.get("reserved", "?"):>12}',
                 flush=True,
             )
-    return rows, histories
+    return histories
 
 
 def follow_requests(trace):
@@ -452,8 +453,9 @@ HEADS = [
 ]  # fmt: skip
 
 
-def check_attention():
+def check_attention(card):
     "The kernel of attention, asked of torch and of memtrain"
+    capability = find_device(card).capability
     kinds, rows = {0: 'math', 1: 'flash', 2: 'efficient', 3: 'cudnn'}, []
     for dtype in torch.float32, torch.bfloat16:
         for heads, kv_heads, tokens, keys, size in HEADS:
@@ -471,7 +473,7 @@ def check_attention():
                     true = kinds[torch._fused_sdp_choice(q, k, v, mask, dropout, causal, enable_gqa=gqa)]
                 except Exception as e:
                     true = f'{type(e).__name__}: {e}'[:100]
-                told = attention_backend(q, k, v, mask, causal, gqa)
+                told = attention_backend(q, k, v, mask, causal, gqa, capability, dropout)
                 asked = dict(
                     dtype=str(dtype), heads=heads, kv_heads=kv_heads, tokens=tokens, keys=keys, size=size
                 )
@@ -556,7 +558,7 @@ def parts_of(args):
         context=check_context,
         allocator=lambda: check_allocator(args.card, False),
         expandable=lambda: check_allocator(args.card, True),
-        attention=check_attention,
+        attention=lambda: check_attention(args.card),
         rates=measure_rates,
         sums=measure_sums,
         recurrent=measure_recurrent,
@@ -581,6 +583,15 @@ def in_own_process(part, args, only=''):
 def measure_all(predicted, args):
     "All that the card is asked, part by part; one that fails is told, the others go on"
     found, histories = dict(card=args.card), {}
+
+    def keep_so_far():
+        if args.out:
+            Path(args.out).write_text(json.dumps(found))
+
+    def keep_row(name, row):
+        found['cases'][name] = row
+        keep_so_far()
+
     wanted = [name for name in args.parts.split(',') if name] or [
         *(name for name in parts_of(args) if name != 'case'),
         'cases',
@@ -588,12 +599,12 @@ def measure_all(predicted, args):
     for name in wanted:
         started = time.perf_counter()
         if name == 'cases':
-            found[name], histories = measure_cases(predicted['cases'], args)
+            found['cases'] = {}
+            histories = measure_cases(predicted['cases'], args, keep_row)
         else:
             found[name] = in_own_process(name, args)
         print(f'{name}: {time.perf_counter() - started:.0f} s', flush=True)
-        if args.out:  # as it goes
-            Path(args.out).write_text(json.dumps(found))
+        keep_so_far()
     return found, histories
 
 
