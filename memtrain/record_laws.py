@@ -11,7 +11,7 @@ import contextlib, math, tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import takewhile
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def trace_micro_batches(
     at_once: bool = True,  # a third one, whose gradients are used and dropped as soon as they are there
     **how: Any,  # for `simulate`
 ) -> Trace:
-    "Two simulated micro-batches, the second of which adds to gradients, without the optimizer's step"
+    "Simulated micro-batches, two or three, without the optimizer's step; the second adds to gradients"
 
     def use(p):
         if updates:  # stands for what the update holds, which goes slice by slice
@@ -71,8 +71,8 @@ def list_moments(
     trace: Trace,  # of `trace_micro_batches`
     name: Callable[[Any], dict[str, float]],  # of a block: products of sizes, and how many times each
 ) -> tuple[list, dict[str, Counter]]:
-    """Forward and backward of each micro-batch: for each allocation what it is, and what is held then beside
-    weights and finished gradients, by (category, product); and these two, by product"""
+    """Forward and backward of each micro-batch: for each allocation what it is, and what is held then apart
+    from weights and finished gradients, by (category, product); and these two, by product"""
 
     def named(b):
         if b.phase == 'build':  # what stays is the model's, as the scales of weights of 4 bits are
@@ -109,19 +109,36 @@ def list_moments(
     return parts, standing
 
 
+def _match(steps):
+    "What moments of all `steps` are alike by name, from their beginning"
+    return [*takewhile(lambda same: len({name for name, _ in same}) == 1, zip(*steps))]
+
+
+def _count_turns(matched):
+    "How often what more blocks add changes within the first 0, 1, 2, … of `matched`"
+    added = []
+    for (_, first), *others in matched:
+        both = ((held, held.keys() | first.keys()) for _, held in others)
+        added.append([{key: n for key in keys if (n := held[key] - first[key])} for held, keys in both])
+    return [0, *accumulate((a != b for a, b in pairwise(added)), initial=0)]
+
+
 def align(
     steps: list[list],  # the same part of models of more and more blocks, as `list_moments` gives it
 ) -> list[list[Counter]]:
     "The moments that all of them share: those before the new blocks, and those after them"
-    found, most = [], len(steps[0])
-    forward = zip(*([m[0] for m in step] for step in steps))
-    backward = zip(*([m[0] for m in step[::-1]] for step in steps))
-    for names, at in ((forward, lambda i: i), (backward, lambda i: -1 - i)):
-        alike = list(takewhile(lambda same: len(set(same[1])) == 1, enumerate(names)))
-        found += [[step[at(i)][1] for step in steps] for i, _ in alike]
-    if len(found) < most:
-        raise NoLaw(f'{len(found)} of {most} moments are alike in more and fewer blocks', 'simulate all')
-    return found
+    before, after, whole = _match(steps), _match([step[::-1] for step in steps]), len(steps[0])
+    if len(before) + len(after) < whole:
+        both = len(before) + len(after)
+        raise NoLaw(f'{both} of {whole} moments are alike in more and fewer blocks', 'simulate all')
+    # a block looks like the one before it, so names go on being alike in the midst of the new blocks, where
+    # another block holds other things. The new ones are put in where what they add changes least often
+    turns, turns_after = _count_turns(before), _count_turns(after)
+    cuts = range(whole - len(after), len(before) + 1)
+    least = min(turns[cut] + turns_after[whole - cut] for cut in cuts)
+    cuts = [cut for cut in cuts if turns[cut] + turns_after[whole - cut] == least]
+    shared = before[: cuts[-1]] + after[: whole - cuts[0]]
+    return [[held for _, held in same] for same in shared]
 
 
 def keep_highest(
@@ -173,11 +190,11 @@ def _sum_work(trace, work):
 
 # %% ../nbs/reference/85_record_laws.ipynb #5f5919ad
 def _count_sums(tokens, vocab_size):
-    "What CUDA makes a table's gradient of: a sum for every tenth of the tokens, and for each different one"
+    "Sums that CUDA makes a table's gradient of: one for each ten tokens, and one for each distinct token"
     return tokens // 10 + min(tokens, vocab_size)
 
 
-# their parts grow in steps, until there are enough for all multiprocessors
+# what CUDA splits among blocks of threads: the parts grow in steps, until all multiprocessors have some
 _SPLIT = 'aten::sum', 'aten::mean'
 
 
@@ -240,7 +257,7 @@ def _find_task(known):
         ('AutoModel', 'images and texts', auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES),
         ('AutoModelForImageClassification', 'images', auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
     ]
-    # one that is made of both halves isn't meant as its decoder, nor an encoder as one that writes
+    # an encoder–decoder isn't taken for its decoder alone, nor an encoder for a language model
     both = getattr(known, 'is_encoder_decoder', False)
     encoder = known.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     encoder = encoder and not getattr(known, 'is_decoder', False)
@@ -251,7 +268,7 @@ def _find_task(known):
 
 
 def _own_inputs(config, reads, n, seq_len, device):
-    "What `n` inputs are that a model of such a `config` `reads`, with what they are to give"
+    "`n` inputs of the kind that a model of this `config` `reads`, with their labels"
 
     def ids(*length):  # which are all the same, since `randint` says where a micro-batch begins
         return torch.zeros(n, *length, dtype=torch.int64, device=device)
@@ -447,11 +464,11 @@ def record_law(
     chunks = 0
     if 'chunks' in words:
         chunks = next(n for n in (3, 5, 7, 11, 13) if vocab % n and known['n_embd'] % n)
-    # a number that divides no parameter divides tokens and chunks: none of their tensors is as large as one
-    # of the model's
+    # tokens are a multiple of a prime that divides the size of no parameter, so no tensor of the tokens is as
+    # large as a parameter, and the size alone tells them apart
     at_once = known['prime'] * max(1, chunks)
-    # a step of no more than 3,072 tokens makes a table's gradient otherwise, and the sums of a bias' gradient
-    # have ever more parts until they are enough for all multiprocessors
+    # at least 16,384 tokens: up to 3,072 a table's gradient is made otherwise, and the sums of a bias'
+    # gradient have ever more parts until all multiprocessors have some
     windows = at_once * (max(1, math.ceil(16384 / T / at_once)) if T > 1 else 16)
     tokens = windows * T
     # the first block, before which nothing may be trained, isn't like the others
