@@ -82,7 +82,7 @@ class CachedLaws:
 
     @property
     def block_params(self) -> int:
-        "And in those of a block, on average"
+        "Numbers in the weights of a block, on average"
         return self.kept['model']['block_params']
 
     def count_trained(
@@ -97,7 +97,8 @@ class CachedLaws:
         name, law = next(found, None) or ('bfloat16', self.get('bfloat16 lora', lora))
         if law is None:
             raise NoLaw('has no recorded law', 'leave it out', 'lora', lora)
-        return int(law['gradients'][''] / (2 if 'bfloat16' in name else 4))
+        number = 2 if 'bfloat16' in name else 4  # bytes of a gradient, which is as its weights
+        return int(law['gradients'][''] / number)
 
     @property
     def reads(self) -> str:
@@ -123,7 +124,7 @@ class CachedLaws:
             return None
         name, laws = f'{way} {lora}' if lora else way, self.kept['laws']
         if name not in laws and laws and not any(laws.values()):
-            return None  # what one way couldn't be found by, others can't either, and each try takes its time
+            return None  # none of the ways so far had a law, so others won't, and each try takes its time
         if name not in laws:
             from memtrain.record_laws import record_law
 
