@@ -16,7 +16,7 @@ from typing import Any
 
 import memtrain
 from .core import CATEGORIES, MemtrainError, explain_damage, option, suggest
-from .estimate import SIMULATED_FIELDS, Step
+from .estimate import Step, find_simulated
 from .folders import read_json
 from .optimizers import find_optimizer
 
@@ -299,7 +299,7 @@ def find_law(
     """What was recorded of such steps: `weights` and `gradients` in bytes, and what is held beside these in
     the moments that may be the highest, of a `first` micro-batch, of one `more`, and of one whose
     gradients are used `at_once`"""
-    if untold := _untold(step):
+    if untold := find_simulated(step):
         raise NoLaw('has no recorded law', f'leave out {option(untold[0])}', *untold)
     if shape.laws and step.seq_len not in (None, 0, shape.block_size):
         problem = f'is another length than the {shape.block_size:,} tokens that these laws were found for'
@@ -326,17 +326,7 @@ def has_law(
     shape = shape if isinstance(shape, ModelShape) else shape_of(shape)
     # what is divided is told by the law of the same step without offload
     ways = [step, replace(step, offload_to_cpu=False)] if step.parallel == 'fsdp' else [step]
-    return not _untold(step) and all(_look_up(shape, way)[1] is not None for way in ways)
-
-
-_USUAL = Step()
-
-
-def _untold(step):
-    "The first setting of `step` that no law was recorded for, and its value"
-    for name in SIMULATED_FIELDS:
-        if (value := getattr(step, name)) != getattr(_USUAL, name):
-            return name, value
+    return not find_simulated(step) and all(_look_up(shape, way)[1] is not None for way in ways)
 
 
 def _look_up(shape, step):

@@ -24,9 +24,11 @@ class Optimizer:
     # `use_8bit_optimizer`
     name: str
     build: Callable[[list, Any], Any]  # of groups of parameters and a `TrainConfig`: the optimizer
-    moments: Callable[[int], tuple[int, ...]]  # bytes of each tensor of state of a parameter of n numbers
-    moved: int  # bytes that a GPU reads and writes to update a number
-    moved_on_host: int  # on a CPU: bytes that fused AdamW moves in the time of a number's update
+    # bytes of each tensor of state of a parameter of n numbers; None where its shape or its place in the model
+    # decides: then no formula knows the optimizer, and whoever asks for a step of it gets a simulation
+    moments: Callable[[int], tuple[int, ...]] | None
+    moved: int = 0  # bytes that a GPU reads and writes to update a number
+    moved_on_host: int = 0  # on a CPU: bytes that fused AdamW moves in the time of a number's update
     counter: int = 0  # bytes of the count of steps that each parameter has
     tables: int = 0  # of 1 KiB, to read 8-bit states by; only where a parameter is large enough to have them
     # bytes held for a moment to update a parameter of n numbers: on a CPU and on a GPU
@@ -35,12 +37,18 @@ class Optimizer:
     scalars: int = 0  # bytes of single numbers that an update begins with
     weights: str = 'float32'  # whose updates it makes; as `TrainConfig` says it
     in_backward: bool = True  # whether it passes over parameters that have no gradient yet
+    divided: bool = True  # whether it updates the parts of parameters that FSDP leaves to each card
+    tables_apart: bool = False  # whether it treats embeddings and the output's weights otherwise than layers
 
     def states(
         self,
         sizes: list[int],  # numbers in each parameter
     ) -> list[int]:  # bytes
         "The tensors of the state for parameters of `sizes`"
+        if self.moments is None:
+            raise MemtrainError(
+                'has states that depend on the shapes of weights', 'simulate a step', 'optimizer', self.name
+            )
         counters = [self.counter] * len(sizes) if self.counter else []
         return counters + [size for n in sizes for size in self.moments(n)] + self._tables_kept(sizes)
 
@@ -89,7 +97,20 @@ def _build_adamw(groups, c):
 def _build_sgd(groups, c):
     import torch
 
-    return torch.optim.SGD(groups, lr=c.lr, fused=_fused(groups))
+    momentum = c.beta1 if c.optimizer == 'sgd-momentum' else 0
+    return torch.optim.SGD(groups, lr=c.lr, momentum=momentum, fused=_fused(groups))
+
+
+def _build_adafactor(groups, c):
+    import torch
+
+    return torch.optim.Adafactor(groups, lr=c.lr)
+
+
+def _build_muon(groups, c):
+    from memtrain.optim import MuonAdamW
+
+    return MuonAdamW(groups, c.lr, (c.beta1, c.beta2), fused=_fused(groups))
 
 
 def _build_8bit(groups, c):
@@ -123,8 +144,13 @@ _ALL = (
     Optimizer(
         'lion8bit', _build_8bit, _eight_bits, moved=21, moved_on_host=15 * 28, tables=1, held=_unpacked
     ),
-    # torch's without momentum
+    # torch's without momentum, and with
     Optimizer('sgd', _build_sgd, lambda n: (), 12, 12),
+    Optimizer('sgd-momentum', _build_sgd, lambda n: (4 * n,), 20, 20),
+    # torch's: of a matrix a number for each row and each column
+    Optimizer('adafactor', _build_adafactor, None, divided=False),
+    # torch's for the layers' matrices, and AdamW for all else
+    Optimizer('muon', _build_muon, None, divided=False, tables_apart=True),
     # memtrain's, all of the state bfloat16
     Optimizer(
         'adamw',

@@ -76,7 +76,7 @@ _EXCLUDED = (
     (
         'optimizer',
         lambda c: c.use_8bit_optimizer and f'{c.optimizer}8bit' not in OPTIMIZERS,
-        f"has no moments that {option('use_8bit_optimizer')} could store",
+        f"has no states of 8 bits, which {option('use_8bit_optimizer')} asks for",
         'leave it out',
     ),
     (
@@ -192,6 +192,12 @@ _EXCLUDED = (
         lambda c: c.parallel == 'fsdp' and c.use_8bit_optimizer,
         "divides states already, and blocks of 256 don't end where parts do",
         _leave('use_8bit_optimizer'),
+    ),
+    (
+        'parallel',
+        lambda c: c.parallel == 'fsdp' and not RECORDS[c.step().optimizer, c.weights].divided,
+        f"leaves each card a part of a matrix, and such an {option('optimizer')} needs whole ones",
+        'take adamw',
     ),
 )
 
@@ -317,6 +323,12 @@ def cosine_lr(
     return low + (c.lr - low) * (1 + math.cos(math.pi * done)) / 2
 
 # %% ../nbs/training/13_train.ipynb #435897c1
+def _list_tables(model):
+    "Ids of the weights of embeddings and of the output, which `GPT` and `OwnModel` call their head"
+    modules = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)]
+    return {id(m.weight) for m in (*modules, getattr(model, 'head', None)) if m is not None}
+
+
 def make_optimizer(
     model: torch.nn.Module,  # its parameters are taken as they are
     # `optimizer`, `lr`, `beta1`, `beta2`, `weight_decay`, `weights`, `seed` and the settings that change an
@@ -324,13 +336,19 @@ def make_optimizer(
     c: TrainConfig,
 ) -> torch.optim.Optimizer:  # which one is a matter of `c`
     "The optimizer for `model` that `c` asks for, with weight decay on matrices only"
+    record = find_optimizer(c.step().optimizer, c.weights)
     params = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in params if p.ndim >= 2]
     groups = [
-        {'params': [p for p in params if p.ndim >= 2], 'weight_decay': c.weight_decay},
+        {'params': matrices, 'weight_decay': c.weight_decay},
         {'params': [p for p in params if p.ndim < 2], 'weight_decay': 0.0},
     ]
-    groups = [g for g in groups if g['params']]
-    optimizer = find_optimizer(c.step().optimizer, c.weights).build(groups, c)
+    if record.tables_apart:
+        tables = _list_tables(model)
+        groups[0]['params'] = [p for p in matrices if id(p) not in tables]
+        apart = [p for p in matrices if id(p) in tables]
+        groups.insert(1, {'params': apart, 'weight_decay': c.weight_decay, 'tables': True})
+    optimizer = record.build([g for g in groups if g['params']], c)
     if c.optimizer_in_backward:
         step_in_backward(optimizer)
     return optimizer
@@ -434,10 +452,10 @@ def model_step(
 ) -> tuple[Callable, Callable, Callable]:  # model, optimizer and step function
     """The same for the model of `make`, on rows of random tokens, of `documents` where they are to be kept
     apart"""
-    spread = None
+    model = spread = None
 
     def model_fn():
-        nonlocal spread
+        nonlocal model, spread
         model = apply_settings(make().train(), c)
         if ranks:
             spread = spread_model(model, c.parallel, ranks, offload=c.offload_to_cpu)
@@ -458,7 +476,7 @@ def model_step(
             optimizer.step()
 
     def optimizer_fn(params):
-        return make_optimizer(torch.nn.ParameterList(params), c)
+        return make_optimizer(model, c)
 
     return model_fn, optimizer_fn, step_fn
 

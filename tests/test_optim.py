@@ -504,6 +504,8 @@ _MAKERS = {
     '8-bit': lambda ps: make_8bit('adamw', ps, 1e-2, (0.9, 0.95), 0.1),
     'bitsandbytes': lambda ps: _import_8bit().Lion8bit(ps, lr=1e-3),
     'bf16': lambda ps: BF16AdamW(ps, 1e-2),
+    'muon': lambda ps: MuonAdamW([dict(params=ps)], 1e-2, (0.9, 0.95), fused=True),
+    'adafactor': lambda ps: torch.optim.Adafactor(ps),
 }
 
 # %% ../nbs/proofs/optim.ipynb #76967acb
@@ -519,6 +521,50 @@ def test_steps_in_backward_are_the_plain_steps_to_the_last_bit():
             (a, opt_a, _), (b, opt_b, _) = (_train(make, hooked, **kw) for hooked in (False, True))
             _same(opt_a, opt_b)
             test_eq(opt_a.state_dict()['param_groups'], opt_b.state_dict()['param_groups'])
+
+# %% ../nbs/proofs/optim.ipynb #2a98220c
+def test_muon_is_torchs_for_matrices_and_adamw_for_the_rest():
+    torch.manual_seed(0)
+    start = [torch.randn(8, 4), torch.randn(5, 4), torch.randn(4), torch.randn(2, 3, 4)]
+    gradients = [[torch.randn_like(t) for t in start] for _ in range(4)]
+
+    def make(steps, load=None):
+        matrix, table, vector, cube = params = [torch.nn.Parameter(t.clone()) for t in start]
+        groups = [
+            dict(params=[matrix, cube], weight_decay=0.1),
+            dict(params=[table], weight_decay=0.1, tables=True),
+            dict(params=[vector], weight_decay=0.0),
+        ]
+        opt = MuonAdamW(groups, 1e-2, (0.9, 0.95))
+        if load:
+            for p, q in zip(params, load[0]):
+                p.data.copy_(q)
+            opt.load_state_dict(load[1].state_dict())
+        return take(params, opt, steps)
+
+    def take(params, opt, steps):
+        for at in steps:
+            for p, g in zip(params, gradients[at]):
+                p.grad = g.clone()
+            opt.step()
+        return params, opt
+
+    (matrix, table, vector, cube), opt = whole = make(range(4))
+    same = [torch.nn.Parameter(t.clone()) for t in start]
+    muon = torch.optim.Muon([same[0]], 1e-2, adjust_lr_fn='match_rms_adamw', weight_decay=0.1)
+    decayed = [same[1], same[3]]
+    adamw = torch.optim.AdamW(
+        [dict(params=decayed, weight_decay=0.1), dict(params=[same[2]], weight_decay=0.0)], 1e-2, (0.9, 0.95)
+    )
+    for at in range(4):
+        for p, g in zip(same, gradients[at]):
+            p.grad = g.clone()
+        muon.step(), adamw.step()
+    assert all(map(torch.equal, whole[0], same))
+    resumed, _ = make(range(2, 4), load=make(range(2)))
+    assert all(map(torch.equal, resumed, same))
+    assert set(opt.state[matrix]) == {'momentum_buffer'} and 'exp_avg_sq' in opt.state[table]
+    test_eq(MuonAdamW([dict(params=[vector])], 1e-2, (0.9, 0.95)).step(lambda: 7), 7)  # no matrix at all
 
 # %% ../nbs/proofs/optim.ipynb #d4e62b7d
 def test_steps_in_backward_end_and_say_what_is_wrong():

@@ -49,6 +49,7 @@ def gathered(root: Path) -> dict:
         optimizers={
             o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
             for o in map(find_optimizer, OPTIMIZERS)
+            if o.moments  # of the others only a simulation knows
         },
         categories=CATEGORIES,
         colors=CATEGORY_COLORS,
