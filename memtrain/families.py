@@ -343,8 +343,11 @@ def _look_up(shape, step):
     }
     way = [word for word, said in words.items() if said]
     if shape.laws:
-        return way, shape.laws.get(' '.join(way), step.lora)
-    return way, _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied'] * shape.tie_weights]))
+        law = shape.laws.get(' '.join(way), step.lora)
+    else:
+        law = _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied'] * shape.tie_weights]))
+    tokens = step.batch_size * (step.seq_len or shape.block_size)
+    return way, law if law and tokens >= law.get('from_tokens', 0) else None
 
 # %% ../nbs/memory/09_families.ipynb #8d4d21c8
 def _evaluate(products, sizes):

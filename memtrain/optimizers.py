@@ -24,8 +24,8 @@ class Optimizer:
     # `use_8bit_optimizer`
     name: str
     build: Callable[[list, Any], Any]  # of groups of parameters and a `TrainConfig`: the optimizer
-    # bytes of each tensor of state of a parameter of n numbers; None where its shape or its place in the model
-    # decides: then no formula knows the optimizer, and whoever asks for a step of it gets a simulation
+    # bytes of each tensor of state of a parameter of n numbers; None where its shape or its place in the
+    # model decides: then no formula knows the optimizer, and whoever asks for a step of it gets a simulation
     moments: Callable[[int], tuple[int, ...]] | None
     moved: int = 0  # bytes that a GPU reads and writes to update a number
     moved_on_host: int = 0  # on a CPU: bytes that fused AdamW moves in the time of a number's update

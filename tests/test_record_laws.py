@@ -5,10 +5,13 @@ from memtrain.record_laws import *
 
 # %% ../nbs/reference/85_record_laws.ipynb #daf33e3c
 from collections import Counter
+from dataclasses import fields
+from types import SimpleNamespace
 
 import torch
 from fastcore.test import test_eq, test_fail
-from memtrain.families import NoLaw
+from memtrain.estimate import Step
+from memtrain.families import ModelShape, NoLaw, has_law
 from memtrain.measure import measure_step
 from memtrain.record_laws import _count_sums, _find_repeats
 from memtrain.simulate import simulate
@@ -115,3 +118,15 @@ def test_what_cannot_be_cut_has_no_law():
     sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
     roberta = sizes | dict(model_type='roberta', vocab_size=99, max_position_embeddings=66)
     test_eq(describe_model(roberta, 66)['block_size'], 64)
+
+
+def test_a_law_of_a_whole_model_begins_where_sums_are_split_alike():
+    t5 = dict(model_type='t5', d_model=64, d_ff=128, d_kv=8, num_layers=2, num_heads=8, vocab_size=99)
+    known = describe_model(t5, 128)
+    law = record_law(t5, known, 'bfloat16 checkpointing')
+    assert law['from_tokens'] >= 16384
+    sizes = {f.name: known[f.name] for f in fields(ModelShape) if f.name in known}
+    shape = ModelShape(**sizes, laws=SimpleNamespace(get=lambda way, lora: law))
+    for windows in (1, law['from_tokens'] // 128):
+        step = Step(windows, weights='bfloat16', activation_checkpointing=True)
+        test_eq(has_law(shape, step), windows > 1)
