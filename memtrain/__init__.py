@@ -53,5 +53,10 @@ def __getattr__(name):
     return found
 
 
+def load_ipython_extension(shell):
+    "What `%load_ext memtrain` calls: `shell` then knows `%memtrain` and `%%memtrain`"
+    _import(".notebook", __name__).add_magic(shell)
+
+
 def __dir__():
     return [*_NAMES, "__version__"]

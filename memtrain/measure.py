@@ -9,7 +9,7 @@ __all__ = ['LOSS_OPS', 'MARK', 'CATEGORY_COLORS', 'rss', 'pss', 'log_memory_usag
            'export_memory_viz', 'MemoryMonitor']
 
 # %% ../nbs/memory/01_measure.ipynb #24bfb57e
-import contextlib, gc, os, pickle, re, subprocess, tempfile, threading, time, weakref
+import contextlib, gc, html, os, pickle, re, subprocess, tempfile, threading, time, weakref
 from collections import namedtuple
 from dataclasses import dataclass
 from functools import cached_property
@@ -676,6 +676,20 @@ def plot(self: Trace) -> Figure:
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
     return fig
+
+
+@patch
+def _repr_html_(self: Trace) -> str:
+    "In a notebook: what is held at the peak, with a bar for each category"
+    rows = [
+        f'<tr><td>{name}</td><td style="text-align: right">{format_size(n)}</td><td style="text-align: left">'
+        f'<div style="width: {200 * n / self.peak:.0f}px; height: 0.8em; '
+        f'background: {CATEGORY_COLORS[name]}"></div></td></tr>'
+        for name, n in self.by_category.items()
+        if n
+    ]
+    notes = ''.join(f'<p>{html.escape(note)}</p>' for note in self.notes)
+    return f'<p>{html.escape(repr(self).splitlines()[0])}</p><table>{"".join(rows)}</table>{notes}'
 
 # %% ../nbs/memory/01_measure.ipynb #b3965429
 def measure_peak(

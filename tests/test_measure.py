@@ -83,7 +83,8 @@ def test_solution_ones_are_noticed_and_torch_is_large():
     assert peak_of('torch') > 3 * peak_of('numpy')
 
 # %% ../nbs/proofs/measure.ipynb #eb4a9754
-import copy, gc, io, logging, os, pickle, random, subprocess, sys, tempfile, threading, time, warnings
+import copy, gc, io, logging, os, pickle, random, re, subprocess, sys, tempfile, threading, time, warnings
+from dataclasses import replace
 from pathlib import Path
 import numpy as np, psutil, torch, torch._dynamo
 from fastcore.test import test_close, test_eq, test_fail
@@ -697,3 +698,8 @@ def test_a_trace_prints_in_three_lines():
     trace = Trace(blocks, 9, [(0, 'build')])
     test_eq(len(repr(trace).splitlines()), 3)
     assert repr(trace).startswith('Trace: peak 9.00 MiB on cpu'), repr(trace)
+    shown = replace(trace, notes=('a < b',))._repr_html_()
+    assert '<p>Trace: peak 9.00 MiB' in shown and '<p>a &lt; b</p>' in shown, shown
+    # a row for each category that holds something, and bars of 200 pixels together
+    bars = [int(width) for width in re.findall(r'width: (\d+)px', shown)]
+    assert len(bars) == sum(n > 0 for n in trace.by_category.values()) and abs(sum(bars) - 200) <= 3, shown
