@@ -1117,6 +1117,8 @@ class _Estimate(_Shaped, Command):
     device: str = 'cuda'
     # image of the memory over the step to write, such as step.png; simulates the step, which takes seconds
     plot: str | None = None
+    # instead of a training step, a text of --seq_len tokens that the model reads and goes on writing
+    sampling: bool = False
     json: bool = False  # print JSON instead of tables
     takes = {
         'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer '
@@ -1143,6 +1145,8 @@ class _Estimate(_Shaped, Command):
             check_output('plot', self.plot, IMAGES)
         cards = split_cards(self.device)[0]
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
+        if self.sampling:
+            return self._sample(config, own, usable)
         # what several cards do together isn't one process's to simulate
         alone = self.model and cards == 1 and config.parallel == 'ddp'
         if not (alone and self.plot):
@@ -1186,8 +1190,8 @@ class _Estimate(_Shaped, Command):
         if self.plot:
             from memtrain.estimate import simulate
 
-            place = 'cpu' if self.device == 'cpu' else 'cuda'
-            trace = found if hasattr(found, 'plot') else simulate(*gpt_step(shape, config), device=place)
+            again = not hasattr(found, 'plot')
+            trace = simulate(*gpt_step(shape, config), device=self._place()) if again else found
             self._draw(trace)
         return 0
 
@@ -1198,33 +1202,93 @@ class _Estimate(_Shaped, Command):
     def _simulate(self, config, own, usable):
         "Print what transformers' own code of somebody else's model holds; the exit status"
         from memtrain.estimate import simulate
-        from memtrain.families import find_config, usual_length
-        from memtrain.record_laws import config_folder, explain_model_code, open_any
         from memtrain.train import model_step
 
-        fields, _ = find_config(self.model)
-        seq_len, made = self.seq_len or usual_length(fields), {}
         _tell_simulated('all of it, which takes from some seconds to two minutes')
-
-        def make():
-            model, _ = open_any(folder, seq_len, **own, weights=config.weights)
-            made['params'] = sum(p.numel() for p in model.parameters())
-            made['described'] = _describe_shape(model.config, model)
-            made['seq_len'] = model.config.block_size
-            return model
-
-        place = 'cpu' if self.device == 'cpu' else 'cuda'
-        with config_folder(fields) as folder, explain_model_code(self.model, seq_len):
-            trace = simulate(*model_step(make, config), device=place)
+        with self._opened(config, own) as (make, made):
+            trace = simulate(*model_step(make, config), device=self._place())
         step = config.step(seq_len=made['seq_len'], **own)
         if self.json:
             values = {name: getattr(trace, name) for name in ('peak', 'by_category', 'by_phase', 'peak_op')}
-            values |= {'device': self.device, 'params': made['params'], 'model': fields}
+            values |= {'device': self.device, 'params': made['params'], 'model': made['fields']}
             print(json.dumps(values | {'step': asdict(step)}, indent=1))
         else:
             print('\n'.join([*self._begin(made['described'], step, trace, usable), '', 'simulated']))
         if self.plot:
             self._draw(trace)
+        return 0
+
+    def _place(self):
+        return 'cpu' if self.device == 'cpu' else 'cuda'
+
+    @contextlib.contextmanager
+    def _opened(self, config, own):
+        "What makes somebody else's model, and what is known of it: its tokens, and more when it is made"
+        from memtrain.families import find_config, usual_length
+        from memtrain.record_laws import config_folder, explain_model_code, open_any
+
+        fields, _ = find_config(self.model)
+        made = {'fields': fields, 'seq_len': self.seq_len or usual_length(fields)}
+
+        def make():
+            model, reads = open_any(folder, made['seq_len'], **own, weights=config.weights)
+            if self.sampling and reads != 'tokens':
+                raise MemtrainError(
+                    f'reads {reads}, and writes no text', 'take a language model', 'model', self.model
+                )
+            made['params'] = sum(p.numel() for p in model.parameters())
+            made['described'] = _describe_shape(model.config, model)
+            made['seq_len'] = model.config.block_size
+            return model
+
+        with config_folder(fields) as folder, explain_model_code(self.model, made['seq_len']):
+            yield make, made
+
+    @contextlib.contextmanager
+    def _own(self, config):
+        "The same for a GPT of ours"
+        from memtrain.model import GPT
+        from memtrain.train import apply_settings
+
+        shape = self.shape()
+        made = {'seq_len': shape.block_size, 'described': _describe_shape(shape), 'fields': asdict(shape)}
+        yield lambda: apply_settings(GPT(shape), config), made
+
+    def _sample(self, config, own, usable):
+        "Print what the model holds while it reads a text and goes on writing; the exit status"
+        from memtrain.devices import split_cards
+        from memtrain.sampling import simulate_sampling
+
+        if self.plot:
+            raise MemtrainError('shows a training step', f"leave out {option('sampling')}", 'plot')
+        if usable and split_cards(self.device)[0] > 1:
+            problem = 'means several cards, and sampling takes one'
+            raise MemtrainError(problem, 'name it', 'device', self.device)
+        _tell_simulated('a model that samples')
+        with self._opened(config, own) if self.model else self._own(config) as (make, made):
+            found = simulate_sampling(make, made['seq_len'], config.batch_size, self._place())
+        if self.json:
+            values = asdict(found) | {'peak': found.peak, 'device': self.device, 'model': made['fields']}
+            print(
+                json.dumps(values | {'batch_size': config.batch_size, 'seq_len': made['seq_len']}, indent=1)
+            )
+            return 0
+        when = 'while the text is read' if found.peak == found.reading else 'while a token is written'
+        print(
+            f"{made['described']}; {format_windows(config.batch_size, made['seq_len'])}, on {self.device}\n"
+        )
+        print(f'peak {format_size(found.peak)}, {when}{self._fit(found.peak, usable, "take fewer tokens")}')
+        sizes = {'weights': found.weights, 'KV cache': found.cache, 'for another token': found.growth}
+        for name, n in (
+            sizes | {'most while reading': found.reading, 'most while writing': found.writing}
+        ).items():
+            print(f'  {name:<20} {format_size(n):>9}')
+        # a GPT of ours has room for its windows only
+        if self.model and usable and found.growth and found.writing <= usable:
+            tokens = made['seq_len'] + (usable - found.writing) // found.growth
+            print(
+                f'{self.device} has memory for about {tokens:,}, if those that follow are written one by one'
+            )
         return 0
 
     def _values(self, shape, step, found):
@@ -1240,14 +1304,16 @@ class _Estimate(_Shaped, Command):
         model.pop('laws', None)  # no size, but where these come from
         return {**values, 'device': self.device, **params, 'model': model, 'step': asdict(step)}
 
+    def _fit(self, peak, usable, instead):
+        "Whether that fits the card, in words, and what to do `instead`"
+        if usable is None:
+            return ''
+        if peak <= usable:
+            return f'; it fits {self.device} with {format_size(usable - peak)} to spare'
+        return f'; {format_size(peak - usable)} too much for {self.device}: {instead}'
+
     def _begin(self, described, step, found, usable):
-        fits = (
-            ''
-            if usable is None
-            else f'; it fits {self.device} with {format_size(usable - found.peak)} to spare'
-            if found.peak <= usable
-            else f'; {format_size(found.peak - usable)} too much for {self.device}: try memtrain plan'
-        )
+        fits = self._fit(found.peak, usable, 'try memtrain plan')
         where = f', in the {found.peak_op}' if hasattr(found, 'peak_op') else ''
         on = f'each of {step.ranks} cards, {step.parallel}' if step.ranks > 1 else self.device
         lines = [

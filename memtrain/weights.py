@@ -631,8 +631,9 @@ class OwnModel(nn.Module):
         return self.model(idx, **self._given(documents, positions)).logits
 
     def new_past(self) -> Any:
-        "Nothing read so far"
-        return import_module('transformers').DynamicCache()
+        "Nothing read so far; layers whose attention has a window drop what lies before it"
+        config = self.model.config.get_text_config(decoder=True)
+        return import_module('transformers').DynamicCache(config=config)
 
     def next_logits(
         self,

@@ -35,17 +35,18 @@ import math
 import numpy as np, torch, torch._dynamo
 import memtrain
 from fastcore.test import test_eq, test_fail
-from dataclasses import replace
+from dataclasses import asdict, replace
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.lazypickle import iter_pickle
-from memtrain.model import generate, size_model
-from memtrain.plan import Option
+from memtrain.model import GPT, generate, size_model
+from memtrain.plan import Option, usable_memory
 from memtrain.cli import _Train
 from memtrain.command_line import CommandLine
 from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
+from memtrain.sampling import simulate_sampling
 from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses, sample_text
 from memtrain.text import TextOptions
 
@@ -753,6 +754,28 @@ def test_estimate_simulates_what_the_closed_form_does_not_know():
     run = run_here('estimate', *model[:-1], '--weights', 'bfloat16')
     assert 'simulated' in run.stdout and 'what would change it' not in run.stdout
     assert 'in 8 bits only' in only_line(run_here('estimate', *model, '--optimizer', 'lion'))
+
+
+def test_estimate_tells_what_sampling_holds():
+    model, shape = '--target_params 1M --vocab_size 512 --seq_len 64'.split(), size_model('1M', 512, 64)
+    run = run_here('estimate', '--sampling', *model, '--batch_size', 3, '--device', 'cpu', '--json')
+    values, found = json.loads(run.stdout), simulate_sampling(lambda: GPT(shape), 64, 3, 'cpu')
+    test_eq({name: values[name] for name in asdict(found)}, asdict(found))
+    run = run_here('estimate', '--sampling', *model, '--weights', 'bfloat16', '--device', 'rtx3090')
+    assert 'it fits rtx3090' in run.stdout and 'has memory for' not in run.stdout, run
+    fields = dict(model_type='llama', hidden_size=512, intermediate_size=128, num_hidden_layers=2)
+    fields |= dict(num_attention_heads=4, num_key_value_heads=2, vocab_size=512)
+    with tempfile.TemporaryDirectory() as d:
+        Path(d, 'config.json').write_text(json.dumps(fields))
+        far = ('estimate', '--sampling', '--model', d, '--seq_len', 66, '--batch_size', 1, '--device')
+        run = run_here(*far, '24gb')
+        # keys and values of two heads of 128 numbers, in two layers: 4,096 bytes a token
+        tokens = int(re.search(r'memory for about ([\d,]+)', run.stdout)[1].replace(',', ''))
+        assert 0.99 < 4096 * tokens / usable_memory('24gb') < 1, run.stdout
+        assert 'means several cards' in only_line(run_here(*far, '2x24gb'))
+        Path(d, 'config.json').write_text(json.dumps(fields | dict(model_type='bert')))
+        assert 'reads masked tokens' in only_line(run_here(*far, 'cuda'))
+    assert 'leave out --sampling' in only_line(run_here('estimate', '--sampling', *model, '--plot', 'a.png'))
 
 # %% ../nbs/proofs/cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():
@@ -2482,7 +2505,9 @@ def test_a_step_of_any_language_model_is_estimated():
         status, out, err = said(f'estimate --model {d}/llama {every}')
         assert status == 0 and out.rstrip().endswith('simulated'), err
         # and with a field that no law was recorded with
-        other = transformers.AutoConfig.for_model('llama', **sizes, attention_dropout=0.1)
+        other = transformers.AutoConfig.for_model(
+            'llama', **sizes | dict(num_hidden_layers=5), attention_dropout=0.1
+        )
         other.save_pretrained(f'{d}/other')
         status, out, err = said(f'estimate --model {d}/other --seq_len 16')
         assert status == 0 and 'from simulated steps of a few of its blocks' in out, err

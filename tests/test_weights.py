@@ -58,6 +58,7 @@ from memtrain.runs import load_checkpoint, read_metrics
 from memtrain.tokenization import ByteTokenizer, CharTokenizer
 from memtrain.train import TrainConfig, Trainer, apply_settings, cosine_lr, evaluate, evaluate_tokens, losses
 from memtrain.train import model_step
+from memtrain.weights import quiet_transformers
 
 # Each measurement collects garbage first: what is imported by now, and by the first optimizer, isn't looked
 # through each time.
@@ -576,6 +577,29 @@ def test_the_predicted_peak_of_an_own_model_is_the_measured_one():
         assert (
             simulate(*model_step(lambda: read('bfloat16', empty=True), c)).by_phase['build'] < 1.2 * weights
         )
+
+
+def test_a_window_forgets_and_samples_as_if_it_read_all():
+    with quiet_transformers() as (transformers, _):
+        config = transformers.MistralConfig(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            vocab_size=50,
+            sliding_window=4,
+        )
+        model = OwnModel(transformers.MistralForCausalLM(config), block_size=32).eval()
+    x, past = torch.randint(50, (2, 12)), model.new_past()
+    with torch.no_grad():
+        found = [
+            model.next_logits(x[:, :7], past),
+            *(model.next_logits(x[:, i : i + 1], past) for i in range(7, 12)),
+        ]
+        for at, logits in zip(range(6, 12), found):
+            test_close(logits, model(x[:, : at + 1])[:, -1], eps=1e-4)
+    assert {layer.keys.shape[2] for layer in past.layers} == {3}  # and the next token makes four
 
 
 def test_a_new_run_starts_from_weights():
