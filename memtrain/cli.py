@@ -1239,6 +1239,7 @@ class _Estimate(_Shaped, Command):
             made['params'] = sum(p.numel() for p in model.parameters())
             made['described'] = _describe_shape(model.config, model)
             made['seq_len'] = model.config.block_size
+            made['limit'] = getattr(model.model.config, 'max_position_embeddings', None)
             return model
 
         with config_folder(fields) as folder, explain_model_code(self.model, made['seq_len']):
@@ -1286,9 +1287,10 @@ class _Estimate(_Shaped, Command):
         # a GPT of ours has room for its windows only
         if self.model and usable and found.growth and found.writing <= usable:
             tokens = made['seq_len'] + (usable - found.writing) // found.growth
-            print(
-                f'{self.device} has memory for about {tokens:,}, if those that follow are written one by one'
-            )
+            room = f'about {tokens:,} tokens, if those that follow are written one by one'
+            if made['limit'] and tokens >= made['limit']:
+                room = f"all the {made['limit']:,} tokens that the model takes"
+            print(f'{self.device} has memory for {room}')
         return 0
 
     def _values(self, shape, step, found):

@@ -10,15 +10,14 @@ __all__ = ['SamplingMemory', 'simulate_sampling']
 # own for models of others: no formula of a cache has to be kept for each kind of attention. The first step
 # reads a prompt, two more write a token each; what they leave, apart from workspaces, is the cache.
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .core import MemtrainError, check_whole
 from .cuda import WORKSPACE
-from .estimate import simulate
-from .measure import Trace
+from .simulate import kernels_of, simulate
 
 # %% ../nbs/memory/37_sampling.ipynb #b02c8ade
 @dataclass(frozen=True)
@@ -60,20 +59,27 @@ def simulate_sampling(
     "What the model of `make` holds while it writes the last of `seq_len` tokens"
     check_whole(batch_size=batch_size)
     check_whole(seq_len=seq_len, least=3)
-    return _read_trace(simulate(*_sampling_step(make, seq_len, batch_size), device=device, steps=3))
-
-
-def _read_trace(trace: Trace) -> SamplingMemory:
-    begins = [b.start for b in trace.blocks if b.op == 'aten::randint']
+    kernels = kernels_of(device)
+    # as bytes are asked for: what an allocator rounds up hides how little a token adds
+    exact = simulate(
+        *_sampling_step(make, seq_len, batch_size), device=replace(kernels, round_size=lambda n: n), steps=3
+    )
+    begins = [b.start for b in exact.blocks if b.op == 'aten::randint']
     if len(begins) != 3:
-        raise MemtrainError('this model draws random numbers while it samples: it has to be in eval mode')
-    total = trace.timeline.sum(1)
+        raise MemtrainError('this model draws random numbers of its own while it samples: leave that out')
 
     def kept(until):
-        "Bytes that were allocated since the prompt began, and are there `until` an event"
-        blocks = (b for b in trace.blocks if begins[0] <= b.start < until and b.op != WORKSPACE)
-        return sum(b.size for b in blocks if b.end is None or b.end >= until)
+        "The cache's blocks `until` an event: what was allocated since the prompt began, and is there"
+        blocks = (b for b in exact.blocks if begins[0] <= b.start < until and b.op != WORKSPACE)
+        return [b.size for b in blocks if b.end is None or b.end >= until]
 
-    cache, grown = kept(begins[2]), kept(trace.events)
-    reading, writing = total[begins[0] : begins[1]].max(), total[begins[1] :].max()
-    return SamplingMemory(int(total[begins[0] - 1]), grown, grown - cache, int(reading), int(writing))
+    cache = kept(exact.events)
+    taken = replace(exact, blocks=[replace(b, size=kernels.round_size(b.size)) for b in exact.blocks])
+    total = taken.timeline.sum(1)
+    return SamplingMemory(
+        weights=int(total[begins[0] - 1]),
+        cache=sum(map(kernels.round_size, cache)),
+        growth=sum(cache) - sum(kept(begins[2])),
+        reading=int(total[begins[0] : begins[1]].max()),
+        writing=int(total[begins[1] :].max()),
+    )

@@ -765,6 +765,7 @@ def test_estimate_tells_what_sampling_holds():
     assert 'it fits rtx3090' in run.stdout and 'has memory for' not in run.stdout, run
     fields = dict(model_type='llama', hidden_size=512, intermediate_size=128, num_hidden_layers=2)
     fields |= dict(num_attention_heads=4, num_key_value_heads=2, vocab_size=512)
+    fields |= dict(max_position_embeddings=10**7)
     with tempfile.TemporaryDirectory() as d:
         Path(d, 'config.json').write_text(json.dumps(fields))
         far = ('estimate', '--sampling', '--model', d, '--seq_len', 66, '--batch_size', 1, '--device')
@@ -772,6 +773,8 @@ def test_estimate_tells_what_sampling_holds():
         # keys and values of two heads of 128 numbers, in two layers: 4,096 bytes a token
         tokens = int(re.search(r'memory for about ([\d,]+)', run.stdout)[1].replace(',', ''))
         assert 0.99 < 4096 * tokens / usable_memory('24gb') < 1, run.stdout
+        Path(d, 'config.json').write_text(json.dumps(fields | dict(max_position_embeddings=99)))
+        assert 'memory for all the 99 tokens' in run_here(*far, '24gb').stdout
         assert 'means several cards' in only_line(run_here(*far, '2x24gb'))
         Path(d, 'config.json').write_text(json.dumps(fields | dict(model_type='bert')))
         assert 'reads masked tokens' in only_line(run_here(*far, 'cuda'))

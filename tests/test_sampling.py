@@ -9,6 +9,7 @@ from memtrain.core import MemtrainError
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig
 from memtrain.sampling import _sampling_step
+from memtrain.simulate import simulate
 
 # %% ../nbs/memory/37_sampling.ipynb #56189454
 def test_what_sampling_holds_is_what_a_cpu_measures():
@@ -19,6 +20,8 @@ def test_what_sampling_holds_is_what_a_cpu_measures():
         found = simulate_sampling(lambda: GPT(config), 64, 3, 'cpu')
         true = measure_step(*_sampling_step(lambda: GPT(config), 64, 3), steps=3)
         test_eq(found.peak, true.peak)
+        card = simulate_sampling(lambda: GPT(config), 64, 3)
+        test_eq(card.peak, simulate(*_sampling_step(lambda: GPT(config), 64, 3), 'cuda', steps=3).peak)
         # keys and values of each layer
         row = 2 * config.n_layer * config.kv_heads * config.n_embd // config.n_head * 4
         test_eq((found.cache, found.growth), (3 * 64 * row, 3 * row))
@@ -35,6 +38,7 @@ def test_windows_keep_a_part_of_the_text():
             found = simulate_sampling(lambda: open_any(folder, tokens, weights='bfloat16')[0], tokens)
             # each tensor begins at a multiple of 512 bytes
             assert 0 <= found.cache - kept * row <= 12 * 512, (tokens, found)
+            test_eq(found.growth, row * (6 if tokens < 32 else 1))
 
 
 # %% ../nbs/solutions/37_sampling.ipynb #0ee5bc46
