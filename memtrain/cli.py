@@ -1279,7 +1279,7 @@ class _Estimate(_Shaped, Command):
             f"{made['described']}; {format_windows(config.batch_size, made['seq_len'])}, on {self.device}\n"
         )
         print(f'peak {format_size(found.peak)}, {when}{self._fit(found.peak, usable, "take fewer tokens")}')
-        sizes = {'weights': found.weights, 'KV cache': found.cache, 'for another token': found.growth}
+        sizes = {'weights': found.weights, 'KV cache': found.cache, 'per further token': found.growth}
         for name, n in (
             sizes | {'most while reading': found.reading, 'most while writing': found.writing}
         ).items():

@@ -6,9 +6,9 @@
 __all__ = ['SamplingMemory', 'simulate_sampling']
 
 # %% ../nbs/memory/37_sampling.ipynb #e826e3f8
-# What is said here of a model comes from a simulation of the code that `memtrain sample` runs, transformers'
-# own for models of others: no formula of a cache has to be kept for each kind of attention. The first step
-# reads a prompt, two more write a token each; what they leave, apart from workspaces, is the cache.
+# All numbers come from simulating the code that `memtrain sample` runs, which is transformers' own for models
+# of others, so no kind of attention needs a formula of its own. The first step reads a prompt, two more write
+# a token each; what they leave in memory, apart from workspaces, is the cache.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +26,7 @@ class SamplingMemory:
 
     weights: int
     cache: int  # keys and values of all tokens
-    growth: int  # what another token adds to it
+    growth: int  # what another token of each row adds to it
     reading: int  # the most at one time while the prompt is read, weights included
     writing: int  # the most while a token is written
 
@@ -60,7 +60,7 @@ def simulate_sampling(
     check_whole(batch_size=batch_size)
     check_whole(seq_len=seq_len, least=3)
     kernels = kernels_of(device)
-    # as bytes are asked for: what an allocator rounds up hides how little a token adds
+    # unrounded sizes: the allocator's rounding would hide how little a token adds
     exact = simulate(
         *_sampling_step(make, seq_len, batch_size), device=replace(kernels, round_size=lambda n: n), steps=3
     )

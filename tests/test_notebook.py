@@ -14,7 +14,8 @@ from fastcore.test import test_eq, test_fail
 def test_a_cell_is_a_script_and_a_line_a_command():
     shell, out, err = InteractiveShell(), StringIO(), StringIO()
     shell.run_line_magic('load_ext', 'memtrain')
-    shell.run_cell('rows = 512\n!true\n', store_history=True)
+    shell.run_cell('rows = 512\nif rows:\n    pass\n    !true\n', store_history=True)
+    shell.run_cell('%%bash\ntrue\n', store_history=True)
     step = '\n'.join(
         [
             'import torch',
@@ -28,7 +29,7 @@ def test_a_cell_is_a_script_and_a_line_a_command():
     )
     with redirect_stdout(out), redirect_stderr(err):
         shell.run_line_magic('memtrain', '--version')
-        shell.run_cell_magic('memtrain', 'simulate --gpu rtx3090 --cells 1', step)
+        shell.run_cell_magic('memtrain', 'simulate --gpu rtx3090 --cells 1-2', step)
     assert out.getvalue().startswith('memtrain 0.') and 'GiB' in out.getvalue(), (
         out.getvalue(),
         err.getvalue(),
