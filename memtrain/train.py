@@ -476,7 +476,9 @@ def model_step(
             optimizer.step()
 
     def optimizer_fn(params):
-        return make_optimizer(model, c)
+        # of the model's own parameters its modules tell which are tables
+        whole = model is not None and {*map(id, params)} == {*map(id, model.parameters())}
+        return make_optimizer(model if whole else torch.nn.ParameterList(params), c)
 
     return model_fn, optimizer_fn, step_fn
 
