@@ -281,7 +281,7 @@ def test_settings_that_exclude_each_other_say_so():
     half = dict(use_mixed_precision=True, autocast_dtype='float16')
     wrong = [
         (dict(optimizer='lion'), 'in 8 bits only'),
-        (dict(optimizer='sgd', use_8bit_optimizer=True), 'no moments'),
+        (dict(optimizer='sgd', use_8bit_optimizer=True), 'no states of 8 bits'),
         (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
         (dict(autocast_dtype='float16'), 'for use_mixed_precision'),
         (dict(checkpoint_every=2), 'checkpoint_every 2 is for activation_checkpointing: add it'),
