@@ -1145,7 +1145,15 @@ class _Estimate(_Shaped, Command):
             check_output('plot', self.plot, IMAGES)
         cards = split_cards(self.device)[0]
         usable = None if self.device in ('cpu', 'cuda') else usable_memory(self.device)
+        if any(own.values()) and not self.model:
+            name = next(name for name, value in own.items() if value)
+            raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
         if self.sampling:
+            usual = TrainConfig()
+            for name in settings.keys() - {'batch_size', 'weights'}:
+                if settings[name] != getattr(usual, name):
+                    problem = 'is for a training step'
+                    raise MemtrainError(problem, f"leave out {option('sampling')}", name, settings[name])
             return self._sample(config, own, usable)
         # what several cards do together isn't one process's to simulate
         alone = self.model and cards == 1 and config.parallel == 'ddp'
@@ -1169,9 +1177,6 @@ class _Estimate(_Shaped, Command):
                 f"name them: {option('device')} 8x80gb",
                 'parallel',
             )
-        if any(own.values()) and not self.model:
-            name = next(name for name, value in own.items() if value)
-            raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
         by_law = bool(self.model) or cards > 1 or config.parallel == 'fsdp'
         if by_law and self.plot:
             raise MemtrainError(
@@ -1278,7 +1283,10 @@ class _Estimate(_Shaped, Command):
         print(
             f"{made['described']}; {format_windows(config.batch_size, made['seq_len'])}, on {self.device}\n"
         )
-        print(f'peak {format_size(found.peak)}, {when}{self._fit(found.peak, usable, "take fewer tokens")}')
+        instead = 'take fewer tokens'
+        if usable and found.weights > usable:
+            instead = 'its weights alone are'
+        print(f'peak {format_size(found.peak)}, {when}{self._fit(found.peak, usable, instead)}')
         sizes = {'weights': found.weights, 'KV cache': found.cache, 'per further token': found.growth}
         for name, n in (
             sizes | {'most while reading': found.reading, 'most while writing': found.writing}

@@ -27,7 +27,7 @@ def add_magic(
 
         try:
             _run(shell, shlex.split(line), cell)
-        except MemtrainError as e:
+        except (MemtrainError, ValueError) as e:  # the latter of a quote that isn't closed
             raise UsageError(f'memtrain: {e}') from None  # IPython shows it in a line
 
     shell.register_magic_function(memtrain, 'line_cell', 'memtrain')

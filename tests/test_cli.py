@@ -778,7 +778,15 @@ def test_estimate_tells_what_sampling_holds():
         assert 'means several cards' in only_line(run_here(*far, '2x24gb'))
         Path(d, 'config.json').write_text(json.dumps(fields | dict(model_type='bert')))
         assert 'reads masked tokens' in only_line(run_here(*far, 'cuda'))
-    assert 'leave out --sampling' in only_line(run_here('estimate', '--sampling', *model, '--plot', 'a.png'))
+    for flags, said in (
+        (['--plot', 'a.png'], 'leave out --sampling'),
+        (['--optimizer', 'muon'], "--optimizer 'muon' is for a training step: leave out --sampling"),
+        (['--lora', 8], 'is for --model'),
+    ):
+        assert said in only_line(run_here('estimate', '--sampling', *model, *flags)), said
+    large = '--target_params 1B --vocab_size 512 --seq_len 64 --device 1gb'.split()
+    run = run_here('estimate', '--sampling', *large)
+    assert 'its weights alone are' in run.stdout, run
 
 # %% ../nbs/proofs/cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():

@@ -40,6 +40,7 @@ def test_a_cell_is_a_script_and_a_line_a_command():
         ('plan --gpu rtx3090', 'only simulate takes'),
         ('simulate --gpu rtx3090 --cells 77', "cells '77' names no cell"),
         ('simulate --cells', "cells '' names no cell"),
+        ("simulate --gpu 'rtx3090", 'No closing quotation'),
         ('simulate --cells all', "cells 'all' names no cell"),
     ):
         test_fail(lambda: shell.run_cell_magic('memtrain', line, step), exc=UsageError, contains=says)

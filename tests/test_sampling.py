@@ -4,6 +4,7 @@
 from memtrain.sampling import *
 
 # %% ../nbs/memory/37_sampling.ipynb #ccce7d84
+import torch
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.measure import measure_step
@@ -27,6 +28,14 @@ def test_what_sampling_holds_is_what_a_cpu_measures():
         test_eq((found.cache, found.growth), (3 * 64 * row, 3 * row))
         test_eq(found.weights, 4 * sum(p.numel() for p in GPT(config).parameters()))
     test_fail(lambda: simulate_sampling(lambda: GPT(config), 2), exc=MemtrainError, contains='seq_len 2')
+
+    class Chance(GPT):
+        def next_logits(self, idx, past):
+            return super().next_logits(torch.randint(512, idx.shape, device=idx.device), past)
+
+    test_fail(
+        lambda: simulate_sampling(lambda: Chance(config), 64), exc=MemtrainError, contains='random numbers'
+    )
 
 
 def test_windows_keep_a_part_of_the_text():
