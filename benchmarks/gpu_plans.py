@@ -101,14 +101,17 @@ class Case:
         known = CONFIGS.get(self.name) or list_models()[self.name]
         return {k: v for k, v in known.items() if k != 'hub'} | dict(attention_dropout=0.0)
 
-    def train(self):
-        "What `simulate` takes; the model is made where tensors are made"
+    def train(self, values=False):
+        "What `simulate` takes; the model is made where tensors are made, in 4 bits with or without `values`"
         step, settings = self.step, apply_step(TrainConfig(), self.step)
 
         def make():
             with config_folder(self.config) as folder:
                 how = dict(lora=step.lora, load_in_4bit=step.load_in_4bit, weights=step.weights)
-                return open_any(folder, step.seq_len, **how)[0]
+                model = open_any(folder, step.seq_len, **how)[0]
+            if values and step.load_in_4bit:
+                give_values(model)
+            return model
 
         return model_step(make, settings)
 
@@ -151,12 +154,10 @@ def measure_case(case, device='cuda'):
     left = torch.cuda.memory_allocated() if device == 'cuda' else 0
     started = time.perf_counter()
     torch.manual_seed(0)
-    model_fn, optimizer_fn, step_fn = case.train()
+    model_fn, optimizer_fn, step_fn = case.train(values=True)
     with torch.device(device):
         model = model_fn()
     model.to(device)
-    if case.step.load_in_4bit:
-        give_values(model)
     optimizer = optimizer_fn([p for p in model.parameters() if p.requires_grad])
     built = time.perf_counter() - started
     row = dict(left=left, built=built)

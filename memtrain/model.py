@@ -205,13 +205,10 @@ class CausalSelfAttention(nn.Module):
         """What each position of `x` reads from itself and its `past`, as far as `mask` lets it, with queries
         and keys turned by `turn`"""
         B, T, C = x.shape
-        grouped = self.kv_heads != self.n_head
-        # each (B, H, T, C/H)
-        if grouped:
-            heads = self.qkv(x).view(B, T, -1, C // self.n_head).transpose(1, 2)
-            q, k, v = heads.split([self.n_head, self.kv_heads, self.kv_heads], 1)
-        else:
-            q, k, v = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head).permute(2, 0, 3, 1, 4)
+        size, grouped = C // self.n_head, self.kv_heads != self.n_head
+        # Split before heads are told apart: the three gradients are then put together as they lie.
+        parts = self.qkv(x).split([C, self.kv_heads * size, self.kv_heads * size], 2)
+        q, k, v = (part.view(B, T, -1, size).transpose(1, 2) for part in parts)  # each (B, H, T, C/H)
         if turn is not None:
             q, k = rotate(q, *turn), rotate(k, *turn)
         if past:

@@ -12,8 +12,8 @@ __all__ = ['all_params', 'make_8bit', 'round_stochastically', 'BF16AdamW', 'Muon
 # updates in the middle of the backward pass. Each is a `torch.optim.Optimizer` or works on one, so loops
 # and checkpoints need nothing new. What they cost in time stands on the page; what they hold, as numbers
 # for predictions, in `memtrain.optimizers`.
-import hashlib, logging
-from functools import cache
+import hashlib, logging, weakref
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain
 from typing import Any, Callable, Iterable
@@ -229,6 +229,7 @@ class BF16AdamW(torch.optim.Optimizer):
     ) -> None:
         "Add `param_group`, whose parameters have to be bfloat16 or float32"
         super().add_param_group(param_group)
+        self._number()
         group = self.param_groups[-1]
         for name in ('lr', 'eps', 'weight_decay'):
             if not 0 <= group[name] < float('inf'):
@@ -252,13 +253,19 @@ class BF16AdamW(torch.optim.Optimizer):
         "Update every parameter that has a gradient"
         with torch.enable_grad():
             loss = closure() if closure else None
-        index = 0
         for group in self.param_groups:
             for p in group['params']:
                 if p.grad is not None:
-                    self._update(p, group, index)
-                index += 1
+                    self._update(p, group, self._places[p])
         return loss
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self._number()
+
+    def _number(self):
+        "Note the place of each parameter, which its random numbers come from, whatever a step passes over"
+        self._places = {p: i for i, p in enumerate(all_params(self))}
 
     def _update(self, p, group, index):
         "One step for the parameter `p`, the `index`-th of all"
@@ -378,18 +385,44 @@ class InBackward:
                 'call optimizer.zero_grad() before step_in_backward'
             )
         self.optimizer = optimizer
-        self.hooks = [p.register_post_accumulate_grad_hook(self._update) for p in params]
-        optimizer._in_backward = True
+        self.places = {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g['params']}
+        # A hook lies where no garbage collector sees it: one that held the optimizer, which holds the
+        # parameters, would keep all of them for ever. The optimizer holds this object.
+        hook = partial(_update_at_once, weakref.ref(self))
+        self.hooks = [p.register_post_accumulate_grad_hook(hook) for p in params]
+        optimizer._in_backward = self
 
-    def _update(self, p):
-        self.optimizer.step()  # there is only this gradient
+    def update(
+        self,
+        p: torch.nn.Parameter,  # whose gradient is complete
+    ) -> None:
+        "Step the optimizer for `p` alone, and drop its gradient"
+        optimizer = self.optimizer
+        groups, group = optimizer.param_groups, optimizer.param_groups[self.places[id(p)]]
+        params = group['params']
+        # bitsandbytes finds settings of single parameters by their places; and who passes over all of the
+        # others for each one takes a step of n² parameters
+        if not getattr(getattr(optimizer, 'mng', None), 'index2config', None):
+            optimizer.param_groups, group['params'] = [group], [p]
+        try:
+            optimizer.step()
+        finally:
+            optimizer.param_groups, group['params'] = groups, params
         p.grad = None
 
     def remove(self) -> None:
         "Back to plain steps"
         for h in self.hooks:
             h.remove()
-        self.hooks, self.optimizer._in_backward = [], False
+        self.hooks, self.optimizer._in_backward = [], None
+
+
+def _update_at_once(handle, p):
+    if handle() is None:
+        raise MemtrainError(
+            'the optimizer that steps in the backward pass is gone', 'keep it while you train'
+        )
+    handle().update(p)
 
 
 def step_in_backward(

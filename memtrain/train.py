@@ -479,11 +479,13 @@ def model_step(
         return (*ids, *torch.zeros(shape, dtype=torch.int64, device=device)) if documents else tuple(ids)
 
     def step_fn(model, optimizer):
-        here = spread or _alone(model)
-        batches = [make_batch(model, here.ranks.device) for _ in range(c.gradient_accumulation_steps)]
+        nonlocal spread
+        if spread is None or spread.model is not model:  # once: it walks through all modules
+            spread = _alone(model)
+        batches = [make_batch(model, spread.ranks.device) for _ in range(c.gradient_accumulation_steps)]
         # counting targets would need their values
         total = _rows(c) * model.config.block_size
-        _take_gradients(here, optimizer, batches, total, c)
+        _take_gradients(spread, optimizer, batches, total, c)
         if not c.optimizer_in_backward:
             optimizer.step()
 

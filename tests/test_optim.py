@@ -43,7 +43,7 @@ def test_solution_a_weight_rests_at_two():
     assert w.item() == 2.0
 
 # %% ../nbs/proofs/optim.ipynb #86513f5c
-import gc, io, logging, subprocess, sys
+import gc, io, logging, subprocess, sys, weakref
 from types import SimpleNamespace
 from unittest.mock import patch
 import torch, torch._dynamo
@@ -584,6 +584,34 @@ def test_steps_in_backward_end_and_say_what_is_wrong():
     model.loss(*torch.randint(300, (2, 1, 16))).backward()
     moved = [not torch.equal(p, q) for p, q in zip(model.parameters(), before)]
     assert not moved[0] and sum(moved) > len(moved) / 2 and all(p.grad is None for p in model.parameters())
+
+# %% ../nbs/proofs/optim.ipynb #436f032a
+def test_steps_in_backward_hold_nothing_for_ever_and_pass_over_one_parameter():
+    asked = []
+
+    class Counting(torch.optim.SGD):
+        def step(self):
+            asked.append(len(all_params(self)))
+            super().step()
+
+    def train():
+        model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+        opt = Counting([{'params': layer.parameters()} for layer in model], lr=0.1)
+        step_in_backward(opt)
+        model(torch.ones(1, 4)).sum().backward()
+        test_eq([len(g['params']) for g in opt.param_groups], [2, 2, 2])
+        return model, opt
+
+    model, opt = train()
+    test_eq(asked, [1] * 6)
+    held = weakref.ref(model[0].weight), weakref.ref(opt)
+    del model, opt
+    gc.collect()
+    test_eq([ref() for ref in held], [None, None])
+    model = train()[0]
+    gc.collect()
+    missing = 'keep it while you train'
+    test_fail(lambda: model(torch.ones(1, 4)).sum().backward(), exc=MemtrainError, contains=missing)
 
 # %% ../nbs/proofs/optim.ipynb #d05ebbfd
 def _one_step(model, optimizer):
