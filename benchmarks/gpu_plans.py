@@ -13,7 +13,7 @@ transformers, peft and bitsandbytes.
 
 from __future__ import annotations
 
-import argparse, gc, json, statistics, sys, time, traceback
+import argparse, contextlib, gc, json, statistics, sys, time, traceback
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from gpu_tools import clear_device, describe_device, describe_failure, time_work
 from memtrain.allocator import reserve
 from memtrain.core import MemtrainError, progress, results_dir, save_result
 from memtrain.estimate import Step, simulate
-from memtrain.families import has_law, list_models, predict_step, read_model
+from memtrain.families import NoLaw, list_models, predict_step, read_model
 from memtrain.record_laws import config_folder, open_any
 from memtrain.step_time import predict_seconds
 from memtrain.train import TrainConfig, apply_step, model_step
@@ -124,9 +124,9 @@ def predict_case(case, card):
     "By the law, as `memtrain plan` does, and by a simulation of the whole"
     started, row = time.process_time(), {}
     if case.name in list_models():
-        shape = read_model(case.name, case.step.seq_len)
-        if has_law(shape, case.step):
-            row['law'] = predict_step(shape, case.step).peak
+        with contextlib.suppress(NoLaw):
+            shape = read_model(case.name, case.step.seq_len)
+            row['law'] = predict_step(shape, case.step, card).peak
             row['seconds'] = predict_seconds(shape, case.step, card)
     row['law_took'], started = time.process_time() - started, time.process_time()
     try:

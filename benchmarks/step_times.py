@@ -65,12 +65,15 @@ def main():
     rows = []
     for row in csv.DictReader(ROWS.read_text(encoding='utf-8').splitlines()):
         step = read_step(row)
+        compiled = 'compiled' in row['settings'].split()
         tokens = step.batch_size * step.gradient_accumulation_steps * step.seq_len * step.ranks
         rows.append(
             {
                 **row,
                 'seconds': tokens / float(row['tokens_per_second']),
-                'predicted': predict_seconds(shape_of(row['model'], step.seq_len), step, row['card']),
+                'predicted': predict_seconds(
+                    shape_of(row['model'], step.seq_len), step, row['card'], compiled
+                ),
             }
         )
     save_result('step_times', {'rows': rows}, 'python benchmarks/step_times.py')

@@ -1123,7 +1123,8 @@ class _Estimate(_Shaped, Command):
     takes = {
         'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer '
         'activation_checkpointing loss_chunk_size '
-        'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu',
+        'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu '
+        'autocast_dtype paged_optimizer keep_gradients offload_activations',
         'weights:open_model': 'lora load_in_4bit',
     }
     older = {'gpu': 'device'}

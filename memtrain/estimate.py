@@ -11,14 +11,14 @@ __all__ = ['CLOSED_FIELDS', 'LIST_BYTES', 'Step', 'find_simulated', 'find_unknow
 # torch makes them; the highest point of the running sum is the peak. It costs a millisecond, and no torch:
 # only a CPU is asked for its number of threads and what oneDNN's products hold there (`probe`), and a machine
 # with an NVIDIA driver for its card's workspace.
-import os, shutil
+
 from collections import Counter
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .core import CATEGORIES, MemtrainError, check_whole
-from .devices import cublas_workspace
+from .devices import workspace_on
 from .optimizers import find_optimizer
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class _Sizes:
     "The quantities that the terms are made of, for a step of a shape on a device; `c` in what follows"
 
     def __init__(self, shape, step, device='cpu', probe=True):
-        self.cuda = device == 'cuda'
+        self.cuda = device != 'cpu'
+        self.workspaces = 2 * workspace_on(device) * self.cuda
         self.half = step.use_mixed_precision
         self.again = step.activation_checkpointing
         self.micro = step.gradient_accumulation_steps
@@ -570,14 +571,12 @@ class Estimate:
 def estimate(
     shape: Any,  # a GPT's: anything with the fields of `GPTConfig`
     step: Step = Step(),  # how the step is made
-    device: str = 'cpu',  # or 'cuda', whose differences are listed below
+    device: str = 'cpu',  # or 'cuda', whose differences are listed below, or a card such as h100
     # ask oneDNN for the working memory of bf16 products on a CPU; without, a few MB can be missing
     probe: bool = True,
 ) -> Estimate:
     "The peak memory of `step` for a GPT of `shape` on `device`, in closed form"
     _check_step(shape, step)
-    if device not in ('cpu', 'cuda'):
-        raise MemtrainError('is not predicted', "take 'cpu' or 'cuda'", 'device', device)
     c, sizes = _Sizes(shape, step, device, probe), parameter_sizes(shape)
     optimizer = find_optimizer(step.optimizer)
     book = _Ledger(512 if c.cuda else 1)
@@ -596,8 +595,7 @@ def estimate(
 def _there_all_the_time(book, c, sizes, numbers, optimizer):
     "Weights, states, batches, and gradients where micro-batches add to them"
     book.run('building the model', 'build', [(_W, numbers)])
-    if c.cuda:
-        book.add([(_T, 2 * _workspace())])
+    book.add([(_T, c.workspaces)])
     book.add([(_S, book.total(optimizer.states(sizes)))])
     batches = 8 * c.N * c.micro
     book.add([(_T, optimizer.unused(sizes)), (_A, batches), (_A if c.chunk else _L, batches)])
@@ -630,16 +628,6 @@ def _backward_pass(book, c):
     book.repeat(block, 'backward', c.n_layer)
     book.run('backward of the embeddings', 'backward', _embed_back(c))
     book.add(_scalars(_A, -2))
-
-# %% ../nbs/memory/03_estimate.ipynb #d35dec42
-def _workspace():
-    "Bytes of a cuBLAS workspace here: of the GPU in this machine, of an A100 without one"
-    capability = 8, 0
-    if shutil.which('nvidia-smi'):  # else there is no driver, and torch needn't be asked
-        import torch
-
-        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else capability
-    return cublas_workspace(capability, os.environ.get('CUBLAS_WORKSPACE_CONFIG', ''))
 
 # %% ../nbs/memory/03_estimate.ipynb #5f662b22
 def what_if(

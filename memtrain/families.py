@@ -16,6 +16,7 @@ from typing import Any
 
 import memtrain
 from .core import CATEGORIES, MemtrainError, explain_damage, option, suggest
+from .devices import workspace_on
 from .estimate import Step, find_simulated
 from .folders import read_json
 from .optimizers import find_optimizer
@@ -413,12 +414,10 @@ def _share(shape, step):
     return dict(w=step.ranks, g=gathered(True), R=gathered(False), a=gathered(True, True))
 
 
-_WORKSPACES = 2 * 8_519_680  # of cuBLAS, for the forward and the backward pass
-
-
 def predict_step(
     shape: ModelShape,
     step: Step,  # how it is trained; its `seq_len` or the shape's `block_size`
+    device: str = 'cuda',  # or a card such as h100, for its workspaces
 ) -> Prediction:  # on a GPU
     "The highest of the moments that were recorded, for the sizes of `shape` and `step`"
     law, optimizer = find_law(shape, step), find_optimizer(step.optimizer, step.weights)
@@ -461,7 +460,7 @@ def predict_step(
         'weights': weights,
         # laws know one number, how many are trained, and not how many parameters count their steps
         'optimizer state': sum(optimizer.states([trained])) - optimizer.counter,
-        'temporaries': best.get('temporaries', 0) + _WORKSPACES,
+        'temporaries': best.get('temporaries', 0) + 2 * workspace_on(device),
     }
     params, _, trained = count_weights(shape, step.lora)
     params += trained * (step.lora > 0)

@@ -59,6 +59,7 @@ def _check_gradient(p):
 # %% ../nbs/training/12_optim.ipynb #f05a8b05
 # numbers that share a scale; numbers that are updated at a time, some 5 MB of temporaries
 _BLOCK, _SLICE = 256, 2**18
+_PAGED = 100_000  # numbers from which bitsandbytes has a state paged
 
 
 def _starts(t, size):
@@ -76,9 +77,16 @@ def _sliced(base):
             f'`{base.__name__}` of bitsandbytes, whose updates on a CPU are made in slices, bit-identical'
         )
 
+        def get_state_buffer(self, p, dtype=torch.float32):
+            if not (self.is_paged and isinstance(p, FakeTensor)) or p.numel() < _PAGED:
+                return super().get_state_buffer(p, dtype)
+            return torch.zeros(p.shape, dtype=dtype, device='cpu')  # CUDA's, of which torch knows nothing
+
         def update_step(self, group, p, gindex, pindex):
             _check_gradient(p)
             s = self.state[p]
+            if p.device != s['state1'].device:  # paged, in a simulation: the kernel works in place
+                return
             if p.device.type != 'cpu' or s['state1'].dtype != torch.uint8:
                 return super().update_step(group, p, gindex, pindex)
             c = self.get_config(gindex, pindex, group)

@@ -43,25 +43,25 @@ def predict(
     # a `GPTConfig`, what `read_model` gives, or a function of a `Step` that gives what `simulate` takes
     model: Any,
     step: Step,  # how it is trained
-    device: str = 'cuda',  # cpu; any other name is a GPU, of which only the kind matters to tensors
+    device: str = 'cuda',  # cpu; any other name is a GPU
     # gives what `simulate` takes, for a GPT's step that the closed form doesn't know; else a law is asked
     make: Callable[[], tuple] | None = None,
     probe: bool = True,  # on a CPU, ask oneDNN for its working memory; without, a few MB can be missing
 ) -> Any:  # an `Estimate`, a `Prediction` of a law, or a simulated `Trace`: each has `peak` and `by_category`
     "What a training `step` of `model` holds on `device`, by what knows first: closed form, simulation, law"
-    place, others = 'cpu' if device == 'cpu' else 'cuda', isinstance(model, ModelShape)
+    others = isinstance(model, ModelShape)
     if callable(model):
         make = partial(model, step)
     elif not others and find_unknown(model, step) is None:
-        return estimate(model, step, place, probe)
+        return estimate(model, step, device, probe)
     # what several cards do together isn't one process's to simulate
     if callable(model) or make and step.ranks == 1 and step.parallel == 'ddp':
         from memtrain.simulate import simulate
 
-        return simulate(*make(), device=place)
-    if place == 'cpu':
+        return simulate(*make(), device=split_cards(device)[1])
+    if device == 'cpu':
         raise NoLaw('has no recorded law, which are for cards', 'name one, or cuda', 'device', device)
-    return predict_step(model if others else shape_of(model), step)
+    return predict_step(model if others else shape_of(model), step, device)
 
 # %% ../nbs/memory/07_plan.ipynb #2baaff84
 # whether a step uses it; the first four are those that the closed form of our own GPT knows

@@ -24,7 +24,7 @@ from .core import MemtrainError, check_whole, format_size
 from .devices import DEVICES, Device, find_device
 from .explain import MemorySnapshot
 from .measure import Block, Trace
-from .step_time import LAUNCH_SECONDS, REACHED
+from .step_time import KERNELS_REACHED, OPERATION_SECONDS
 from .remedies import REMEDIES
 from .stage import is_installed
 from .stand_ins import Shapes
@@ -122,8 +122,8 @@ class ScriptRun:
             n * max(flops / (card.bf16 if small else rounded), moved / card.bandwidth)
             for flops, moved, small, n in self.work
         )
-        launches = sum(n for *_, n in self.work)
-        return limit, limit / REACHED + launches * LAUNCH_SECONDS
+        operations = sum(n for *_, n in self.work)
+        return limit, limit / KERNELS_REACHED + operations * OPERATION_SECONDS
 
     @property
     def seconds(self) -> dict[str, tuple[float, float]]:  # by the name of a card

@@ -416,6 +416,7 @@ class Values:
         "The result of `func` on the values of its operands"
         args, kwargs = tree_map_only(torch.Tensor, self.real, (args, kwargs))
         kwargs = {k: torch.device('cpu') if isinstance(v, torch.device) else v for k, v in kwargs.items()}
+        kwargs.pop('pin_memory', None)  # which a machine without a GPU refuses
         return func(*args, **kwargs)
 
     def run(self, func: Callable, args: tuple, kwargs: dict):

@@ -416,9 +416,8 @@ def _add_gradient(spread, batch, total, c, scaler):
     if c.optimizer_in_backward and not math.isfinite(part.item()):
         return part.item()
     (scaler.scale(part) if scaler else part).backward()
-    # A GPU whose number is waited for has nothing to do until it hears what comes next: 8 % of a step of GPT-2
-    # on an H100. So the copy is only asked for; it goes to page-locked memory, since nothing else can be left
-    # to itself.
+    # A GPU whose number is waited for has nothing to do until it hears what comes next: 1.5 of 28 ms in a
+    # step of GPT-2 124M on an H200. So the copy is only asked for; torch puts it into page-locked memory.
     return part.detach().to('cpu', non_blocking=True) if kind == 'cuda' else part.item()
 
 # %% ../nbs/training/13_train.ipynb #856eee9e

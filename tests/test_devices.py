@@ -4,6 +4,8 @@
 from memtrain.devices import *
 
 # %% ../nbs/reference/72_devices.ipynb #4675c83e
+from unittest.mock import patch
+
 from fastcore.test import *
 
 from memtrain.core import GIB, MIB
@@ -91,3 +93,16 @@ def test_a_card_without_a_data_sheet_is_not_priced_in_silence():
         ['rtx3090', 'rtx3090', 'l40s', 't4', 'a100', 'rtx3060', 'rtx4060ti'],
     )
     test_eq(priced_as('mac64gb').bf16, 13.6e12)
+
+
+def test_a_workspace_is_that_of_the_card():
+    cards = 'rtx3090', '8xh100', '2x24gb', 'mi300x', 'mac64gb'
+    test_eq([workspace_on(d) for d in cards], [8_519_680, 32 * MIB, 8_519_680, 128 * MIB, 0])
+    with patch.dict('os.environ', CUBLAS_WORKSPACE_CONFIG=':16:8'):
+        test_eq([workspace_on(d) for d in cards], [2**17, 2**17, 8_519_680, 128 * MIB, 0])
+    with (
+        patch('shutil.which', lambda name: name),
+        patch('torch.cuda.is_available', lambda: True),
+        patch('torch.cuda.get_device_capability', lambda: (9, 0)),
+    ):
+        test_eq([workspace_on(), workspace_on('cuda:1')], [32 * MIB] * 2)

@@ -2,7 +2,7 @@
 // do, for the site's calculator. `data` is what tools/calculator.py takes of the package; tests/tools/test_calculator.py
 // holds thousands of answers against Python's. Shapes and steps are plain objects with the fields of ModelShape and Step.
 function memtrain(data) {
-  const GATHERED = 2 ** 22, UPDATE = 34, WORKSPACES = 2 * 8519680;
+  const GATHERED = 2 ** 22, UPDATE = 34;
   const total = parts => Object.values(parts).reduce((a, b) => a + b, 0);
   const way_of = s => [
     s.weights !== 'float32' ? s.weights : s.use_mixed_precision ? 'autocast' : 'float32',
@@ -64,7 +64,7 @@ function memtrain(data) {
     return {w: step.ranks, g: all(true), R: all(false), a: all(true, true)};
   }
 
-  function predict(shape, step) {
+  function predict(shape, step, card) {
     const law = need_law(shape, step), tokens = step.batch_size * step.seq_len;
     const half = step.weights === 'bfloat16', number = half ? 2 : 4, at_once = step.optimizer_in_backward;
     if (half && step.optimizer !== 'adamw') throw new Error(`${step.optimizer} doesn't update weights in bfloat16`);
@@ -89,7 +89,7 @@ function memtrain(data) {
     }
     const best = moments.reduce((a, b) => total(b) > total(a) ? b : a);
     best['optimizer state'] = states(Math.floor(gradients / number), step.optimizer, number);
-    best.temporaries = (best.temporaries || 0) + WORKSPACES;
+    best.temporaries = (best.temporaries || 0) + 2 * card.workspace;
     const by_category = Object.fromEntries(data.categories.map(k => [k, k === 'weights' ? weights : best[k] || 0]));
     const {params, trained} = count(shape, step.lora), all = params + (step.lora ? trained : 0);
     const host = step.offload_to_cpu ? number * (all + 3 * trained) : 0;
@@ -124,13 +124,16 @@ function memtrain(data) {
       + shape.vocab_size * (data.logit_bytes * tokens + 12 * chunks * shape.n_embd)
       + mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
       + params * passes * (6 * step.use_mixed_precision + (10 + 5 * again) * step.load_in_4bit);
-    const kernels = shape.n_layer * data.launches[shape.kind] * (1 + .3 * again) + 50;
+    const matrices = data.kinds[shape.kind].like_gpt2 ? 4 : 7, adapters = data.adapter_launches * matrices * frozen;
+    const kernels = shape.n_layer * (data.launches[shape.kind] + adapters) * (1 + .3 * again) + 50;
+    const tensors = shape.n_layer * (frozen ? 2 * matrices : matrices + 2);
+    const updates = (half ? data.kernels : data.optimizers[step.optimizer].kernels) * (tensors + mine / data.slice);
     const gathered = passes * (2 * (step.load_in_4bit ? .5 : number) * params + number * trained);
     const sending = (1 - 1 / step.ranks) * (fsdp ? gathered : 2 * number * trained) / card.link;
     const offloading = step.offload_to_cpu ? gathered / step.ranks / card.bus
       + trained / step.ranks * update * (half ? data.slower_on_host : 1) / data.host / data.reached : 0;
-    return Math.max(computing + moved / card.bandwidth / data.memory, (passes * kernels + 20 * chunks) * data.launch, sending)
-      + offloading;
+    return Math.max(computing + moved / card.bandwidth / data.memory, sending)
+      + (passes * kernels + 20 * chunks + updates) * data.launch + offloading;
   }
 
   // --- plans ---
@@ -174,7 +177,7 @@ function memtrain(data) {
   // The options that fit, the cheapest first, and the closest of all that were tried.
   function plan(shape, card, budget, batch, seq_len, {ranks = 1, lora = 0, load_in_4bit = false} = {}) {
     const found = list_steps(batch, seq_len, ranks, lora, load_in_4bit).filter(s => law_of(shape, s)).map(step =>
-      ({step, peak: predict(shape, step).peak, seconds: seconds(shape, step, card), techniques: techniques(step)}));
+      ({step, peak: predict(shape, step, card).peak, seconds: seconds(shape, step, card), techniques: techniques(step)}));
     const rounding = ['mixed_precision', '8bit_optimizer', 'bf16_weights'], best = [];
     const price = o => [o.seconds, +o.step.activation_checkpointing, o.techniques.length, -o.step.batch_size];
     const order = (a, b) => { a = price(a); b = price(b); const i = a.findIndex((x, i) => x !== b[i]); return i < 0 ? 0 : a[i] - b[i]; };

@@ -19,6 +19,7 @@ def card(name: str) -> dict:
     return dict(
         memory=held.memory,
         context=held.context,
+        workspace=held.workspace,
         fp32=sheet.fp32,
         bf16=sheet.bf16,
         bandwidth=sheet.bandwidth,
@@ -36,7 +37,7 @@ def gathered(root: Path) -> dict:
     from memtrain.core import CATEGORIES
     from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
-    from memtrain.optimizers import OPTIMIZERS, find_optimizer
+    from memtrain.optimizers import OPTIMIZERS, SLICE_ON_GPU, find_optimizer
     from memtrain.plan import MARGIN
     from memtrain import step_time
 
@@ -45,9 +46,13 @@ def gathered(root: Path) -> dict:
         models=list_models(),
         named=NAMED_MODELS,
         cards={name: card(name) for name in DEVICES if name != "cpu"},
-        other_card=dict(context=find_device("24gb").context, within=step_time.uncertainty("24gb")),
+        other_card=dict(
+            context=find_device("24gb").context,
+            workspace=find_device("24gb").workspace,
+            within=step_time.uncertainty("24gb"),
+        ),
         optimizers={
-            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved)
+            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved, kernels=o.kernels)
             for o in map(find_optimizer, OPTIMIZERS)
             if o.moments  # of the others only a simulation knows
         },
@@ -57,6 +62,10 @@ def gathered(root: Path) -> dict:
         reached=step_time.REACHED,
         launch=step_time.LAUNCH_SECONDS,
         launches=step_time.LAUNCHES,
+        adapter_launches=step_time.ADAPTER_LAUNCHES,
+        # of AdamW on weights in bfloat16, and numbers of a slice
+        kernels=find_optimizer("adamw", "bfloat16").kernels,
+        slice=SLICE_ON_GPU,
         attention=step_time.ATTENTION_REACHED,
         memory=step_time.MEMORY_REACHED,
         logit_bytes=step_time.LOGIT_BYTES,

@@ -81,20 +81,24 @@ def test_javascript_and_python_agree_to_the_byte():
     rng, names, drawn = random.Random(0), list(list_models()), []
     for i in range(4000):
         shape = read_model(rng.choice(names)) if i % 2 else draw_shape(rng)
-        drawn.append((shape, draw_step(rng, adapters=i % 2 and rng.random() < 0.4)))
+        step = draw_step(rng, adapters=i % 2 and rng.random() < 0.4)
+        drawn.append((shape, step, rng.choice(["rtx3090", "h100", "mi300x"])))
 
-    def told(shape, step):
+    def told(shape, step, card):
         try:
-            e = predict_step(shape, step)
+            e = predict_step(shape, step, card)
         except MemtrainError:
             return None
         return [e.peak, e.by_category, e.params, e.trained, e.host]
 
-    code = """given => given.map(([shape, step]) => {
-      try { const e = m.predict(shape, step); return [e.peak, e.by_category, e.params, e.trained, e.host]; }
+    code = """given => given.map(([shape, step, card]) => {
+      try {
+        const e = m.predict(shape, step, data.cards[card]);
+        return [e.peak, e.by_category, e.params, e.trained, e.host];
+      }
       catch { return null; }
     })"""
-    found = in_javascript(code, [(asdict(shape), asdict(step)) for shape, step in drawn])
+    found = in_javascript(code, [(asdict(shape), asdict(step), card) for shape, step, card in drawn])
     expected = [told(*o) for o in drawn]
     assert [(d, a, b) for d, a, b in zip(drawn, found, expected) if a != b] == []
     assert sum(o is not None for o in expected) > 2500, "most of these steps have a law"
