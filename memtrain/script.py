@@ -24,7 +24,7 @@ from .core import MemtrainError, check_whole, format_size
 from .devices import DEVICES, Device, find_device
 from .explain import MemorySnapshot
 from .measure import Block, Trace
-from .step_time import KERNELS_REACHED, OPERATION_SECONDS
+from .step_time import OPERATION_SECONDS, REACHED
 from .remedies import REMEDIES
 from .stage import is_installed
 from .stand_ins import Shapes
@@ -123,7 +123,7 @@ class ScriptRun:
             for flops, moved, small, n in self.work
         )
         operations = sum(n for *_, n in self.work)
-        return limit, limit / KERNELS_REACHED + operations * OPERATION_SECONDS
+        return limit, limit / REACHED + operations * OPERATION_SECONDS
 
     @property
     def seconds(self) -> dict[str, tuple[float, float]]:  # by the name of a card

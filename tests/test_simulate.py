@@ -807,3 +807,19 @@ def test_simulate_gives_back_what_a_script_asks_to():
         # 2 MiB of weights and the small tensor; what has room for 8 MiB is of 20 MiB
         test_eq(told, [([33, 98, 97, 98], [33, 34, 97, 98], [33, 34, 33, 34], [41, 54, 41, 54])])
         test_eq((trace.peak >> 20, {b.size for b in trace.blocks if b.op == EMPTY_CACHE}), (97, {0}))
+
+# %% ../nbs/proofs/simulate.ipynb #362d9a4c
+def test_simulate_leaves_to_ram_what_lies_there():
+    def held(**settings):
+        trace = simulate(*gpt_step(_TIED, TrainConfig(batch_size=4, **settings)), device='h100')
+        return trace.peak, trace.by_category
+
+    plain, parts = held()
+    # page-locked memory, which a machine without a GPU hasn't
+    offloaded, left = held(offload_activations=True)
+    assert offloaded < plain and left['activations'] < parts['activations'] / 2
+    eight, parts = held(use_8bit_optimizer=True)
+    paged, left = held(use_8bit_optimizer=True, paged_optimizer=True)
+    # of the token table alone, the one parameter of more than 100,000 numbers, bitsandbytes pages the moments
+    test_eq(parts['optimizer state'] - left['optimizer state'], 2 * 2048 * 64)
+    assert paged < eight
