@@ -231,7 +231,8 @@ def predict_seconds(
     return on_cards + launches * LAUNCH_SECONDS * (not compiled) + offloading
 
 # %% ../nbs/reference/84_step_time.ipynb #a3ed3bec
-WITHIN = 1.5  # a second that is predicted of an A100, H100 or H200 may as well be so many, or so many times less
+# a second that is predicted of an A100, H100 or H200 may as well be so many, or so many times less
+WITHIN = 1.5
 
 
 def uncertainty(
