@@ -362,7 +362,9 @@ def accumulate_gradients(
 ) -> float:  # the mean loss over all tokens of all micro-batches
     "The gradient of the mean loss over all of `batches`, one micro-batch at a time"
     c = TrainConfig(use_mixed_precision=use_mixed_precision)
-    return _sum_parts(_accumulate(_alone(model), batches, sum(map(_count_targets, batches)), c))
+    spread = _alone(model)
+    parts = _accumulate(spread, batches, sum(map(_count_targets, batches)), c)
+    return _sum_parts(parts, spread.ranks.device)
 
 
 def _alone(model):
@@ -392,10 +394,10 @@ def _accumulate(spread, batches, total, c, scaler=None):
     return parts
 
 
-def _sum_parts(parts):
-    "The sum of a loss in `parts`, once a GPU has come so far; `_Diverged` where one isn't finite"
-    if any(map(torch.is_tensor, parts)):
-        torch.cuda.current_stream().synchronize()
+def _sum_parts(parts, device):
+    "The sum of a loss in `parts`, once `device` has come so far; `_Diverged` where one isn't finite"
+    if device.type == 'cuda':
+        torch.cuda.current_stream(device).synchronize()
     values = [float(part) for part in parts]
     for i, value in enumerate(values):
         if not math.isfinite(value):
@@ -440,11 +442,11 @@ def _take_gradients(spread, optimizer, batches, total, c, scaler=None):
         optimizer.zero_grad(set_to_none=not c.keep_gradients)
     parts = _accumulate(spread, batches, total, c, scaler)
     if c.optimizer_in_backward:
-        return _sum_parts(parts), None
+        return _sum_parts(parts, spread.ranks.device), None
     if scaler:
         scaler.unscale_(optimizer)
     norm = clip_gradients(spread.model.parameters(), c.grad_clip)
-    return _sum_parts(parts), norm
+    return _sum_parts(parts, spread.ranks.device), norm
 
 # %% ../nbs/training/13_train.ipynb #ab70950a
 def gpt_step(
