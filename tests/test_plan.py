@@ -172,7 +172,7 @@ def test_a_plan_is_what_trying_everything_gives():
 
     every = {frozenset(Option(s, 0, None).techniques) for s in fits}
     # what saves nothing isn't listed
-    assert 2 < len(kept) < len(every) and all(map(worse, every - kept.keys()))
+    assert 1 < len(kept) < len(every) and all(map(worse, every - kept.keys()))
     times = [o.seconds for o in p.options]
     test_eq(times, sorted(times))
     test_eq(
@@ -948,8 +948,8 @@ def test_the_line_for_several_cards_runs_as_printed():
 
     hf = pytest.importorskip('transformers')
     shape = dict(
-        hidden_size=64,
-        intermediate_size=160,
+        hidden_size=256,
+        intermediate_size=640,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
