@@ -22,7 +22,8 @@ def test_every_published_step_is_predicted_as_recorded():
     for row, kept in zip(table, recorded):
         assert row == {name: kept[name] for name in row}
         step = read_step(row)
-        now = predict_seconds(shape_of(row["model"], step.seq_len), step, row["card"])
+        compiled = "compiled" in row["settings"].split()
+        now = predict_seconds(shape_of(row["model"], step.seq_len), step, row["card"], compiled)
         assert now == pytest.approx(kept["predicted"], rel=1e-12), row
         tokens = step.batch_size * step.gradient_accumulation_steps * step.seq_len * step.ranks
         assert tokens / kept["seconds"] == pytest.approx(float(row["tokens_per_second"]))
