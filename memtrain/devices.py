@@ -199,7 +199,7 @@ def workspace_on(
     if name.startswith('cuda') and shutil.which('nvidia-smi'):  # else torch needn't be asked
         import torch
 
-        capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else capability
+        capability = torch.cuda.get_device_capability(name) if torch.cuda.is_available() else capability
     return cublas_workspace(capability, config) if capability else find_device(name).workspace
 
 

@@ -103,6 +103,6 @@ def test_a_workspace_is_that_of_the_card():
     with (
         patch('shutil.which', lambda name: name),
         patch('torch.cuda.is_available', lambda: True),
-        patch('torch.cuda.get_device_capability', lambda: (9, 0)),
+        patch('torch.cuda.get_device_capability', {'cuda': (9, 0), 'cuda:1': (8, 6)}.get),
     ):
-        test_eq([workspace_on(), workspace_on('cuda:1')], [32 * MIB] * 2)
+        test_eq([workspace_on(), workspace_on('cuda:1')], [32 * MIB, 8_519_680])

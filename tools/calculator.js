@@ -124,10 +124,10 @@ function memtrain(data) {
       + shape.vocab_size * (data.logit_bytes * tokens + 12 * chunks * shape.n_embd)
       + mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
       + params * passes * (6 * step.use_mixed_precision + (10 + 5 * again) * step.load_in_4bit);
-    const matrices = data.kinds[shape.kind].like_gpt2 ? 4 : 7, adapters = data.adapter_launches * matrices * frozen;
-    const kernels = shape.n_layer * (data.launches[shape.kind] + adapters) * (1 + .3 * again) + 50;
-    const tensors = shape.n_layer * (frozen ? 2 * matrices : matrices + 2);
-    const updates = (half ? data.kernels : data.optimizers[step.optimizer].kernels) * (tensors + mine / data.slice);
+    const of_block = data.blocks[shape.kind], adapters = data.adapter_launches * of_block.matrices * frozen;
+    const kernels = shape.n_layer * (of_block.kernels + adapters) * (1 + .3 * again) + 50;
+    const tensors = shape.n_layer * (frozen ? 2 * of_block.matrices : of_block.tensors);
+    const updates = (half ? data.kernels : data.optimizers[step.optimizer].kernels) * (tensors + mine / data.slice) * !step.offload_to_cpu;
     const gathered = passes * (2 * (step.load_in_4bit ? .5 : number) * params + number * trained);
     const sending = (1 - 1 / step.ranks) * (fsdp ? gathered : 2 * number * trained) / card.link;
     const offloading = step.offload_to_cpu ? gathered / step.ranks / card.bus

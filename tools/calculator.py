@@ -61,7 +61,7 @@ def gathered(root: Path) -> dict:
         margin=MARGIN,
         reached=step_time.REACHED,
         launch=step_time.LAUNCH_SECONDS,
-        launches=step_time.LAUNCHES,
+        blocks={kind: block._asdict() for kind, block in step_time.BLOCKS.items()},
         adapter_launches=step_time.ADAPTER_LAUNCHES,
         # of AdamW on weights in bfloat16, and numbers of a slice
         kernels=find_optimizer("adamw", "bfloat16").kernels,
