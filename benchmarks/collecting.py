@@ -3,14 +3,19 @@
 
     python benchmarks/collecting.py make FOLDER     # random weights in the shape of Qwen1.5-MoE-A2.7B
     python benchmarks/collecting.py measure FOLDER  # writes results/collecting.json
+    python benchmarks/collecting.py peer FOLDER     # writes results/collecting_peer.json
 
 `make` writes the checkpoint a layer at a time, in parts, with the names that the published one has: 28.6 GB
 in bfloat16. `measure` collects from it in a process of its own, and keeps its seconds, the bytes that it read
-from the files, and the most memory that the process held, imports and all (VmHWM)."""
+from the files, and the most memory that the process held, imports and all (VmHWM). `peer` sends the same
+prompts through a layer at a time and through accelerate's offloading to disk, in turn, each in a process of
+its own; before each batch the files leave the system's cache, as those of a model larger than memory would.
+Make a checkpoint of fewer layers for it (`--layers 8`: 10 GB), since accelerate writes the experts to disk
+once more."""
 
 from __future__ import annotations
 
-import argparse, json, shutil, subprocess, sys, tempfile
+import argparse, json, shutil, statistics, subprocess, sys, tempfile
 from pathlib import Path
 
 import torch
@@ -121,17 +126,98 @@ def measure(folder, prompts, T, limit):
         shutil.rmtree(out)
 
 
+PASS = """
+import hashlib, json, os, re, sys, threading, time
+from pathlib import Path
+import torch, transformers
+from memtrain.layerwise import StreamedModel
+
+way, folder, offloaded, prompts, T, rows = *sys.argv[1:4], *map(int, sys.argv[4:])
+
+def field(file, name):
+    return int(re.search(name + r':\\s+(\\d+)', Path('/proc/self/' + file).read_text())[1])
+
+def forget():
+    for path in (p for d in (folder, offloaded) for p in Path(d).rglob('*') if p.is_file()):
+        with open(path, 'rb') as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+def watch():
+    while True:
+        most[0] = max(most[0], 1024 * field('status', 'RssAnon'))
+        time.sleep(0.01)
+
+begun = 1024 * field('status', 'RssAnon')
+most = [begun]
+threading.Thread(target=watch, daemon=True).start()
+ids = torch.randint(1000, (prompts, T), generator=torch.Generator().manual_seed(0))
+forget()
+start, cpu, read = time.perf_counter(), time.process_time(), field('io', '\\nread_bytes')
+if way == 'memtrain':
+    model = StreamedModel(folder)
+    blocks, run = [ids], lambda block: model.run(block, rows)
+else:
+    n = transformers.AutoConfig.from_pretrained(folder).num_hidden_layers
+    places = {'model.embed_tokens': 'cpu', 'model.norm': 'cpu', 'model.rotary_emb': 'cpu', 'lm_head': 'cpu'}
+    places |= {f'model.layers.{i}': 'disk' for i in range(n)}
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, device_map=places, offload_folder=offloaded
+    ).eval()
+    blocks, run = ids.split(rows), lambda block: model.model(input_ids=block, use_cache=False)[0]
+found = dict(opening_s=time.perf_counter() - start, opening_read=field('io', '\\nread_bytes') - read)
+seconds, read, out = 0, 0, []
+for block in blocks:
+    forget()
+    start, before = time.perf_counter(), field('io', '\\nread_bytes')
+    with torch.no_grad():
+        out.append(run(block))
+    seconds += time.perf_counter() - start
+    read += field('io', '\\nread_bytes') - before
+digest = hashlib.sha256(torch.cat(out).view(torch.uint8).numpy().tobytes()).hexdigest()
+found |= dict(seconds=seconds, read=read, digest=digest, cpu_s=time.process_time() - cpu, most=most[0] - begun)
+print(json.dumps(found))
+"""
+
+
+def compare(folder, T, rounds, rows=8):
+    "Both ways on 1, 8 and 32 prompts, in turn: medians of the rounds"
+    found = {}
+    for _ in range(rounds):
+        for prompts in (1, 8, 32):
+            for way in ('memtrain', 'accelerate'):
+                offloaded = tempfile.mkdtemp(dir=folder.parent)
+                try:
+                    command = [sys.executable, '-c', PASS, way, folder, offloaded, prompts, T, rows]
+                    run = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, check=True)
+                finally:
+                    shutil.rmtree(offloaded)
+                row = json.loads(run.stdout.splitlines()[-1])
+                found.setdefault((prompts, way), []).append(row)
+                print(prompts, way, row, flush=True)
+    for prompts in (1, 8, 32):
+        assert len({row['digest'] for way in ('memtrain', 'accelerate') for row in found[prompts, way]}) == 1
+    return [
+        {'prompts': prompts, 'tokens': prompts * T, 'way': way}
+        | {k: statistics.median(row[k] for row in rows) for k in rows[0] if k != 'digest'}
+        for (prompts, way), rows in found.items()
+    ]
+
+
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument('what', choices=['make', 'measure'])
+    parser.add_argument('what', choices=['make', 'measure', 'peer'])
     parser.add_argument('folder', type=Path)
     parser.add_argument('--layers', type=int, default=24, help='of the checkpoint')
     parser.add_argument('--prompts', type=int, default=24)
+    parser.add_argument('--rounds', type=int, default=3, help='of the comparison')
     parser.add_argument('--tokens', type=int, default=32, help='of a prompt')
     parser.add_argument('--limit', type=int, default=2 << 30, help='bytes beyond imports')
     args = parser.parse_args()
     if args.what == 'make':
         make(args.folder, args.layers)
+    elif args.what == 'peer':
+        found = compare(args.folder, args.tokens, args.rounds)
+        save_result('collecting_peer', found, 'python benchmarks/collecting.py peer FOLDER')
     else:
         found = measure(args.folder, args.prompts, args.tokens, args.limit)
         save_result('collecting', found, 'python benchmarks/collecting.py measure FOLDER')

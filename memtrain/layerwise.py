@@ -15,9 +15,10 @@ __all__ = ['WHAT', 'StoredTensor', 'read_header', 'find_tensors', 'read_tensor',
 # file without a name, since a set of traces is written sample by sample and this comes layer by layer. It
 # costs a reading of all layers for each block.
 import contextlib, itertools, json, math, os, re, tempfile, textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,10 @@ def find_tensors(
 
 def read_tensor(
     stored: StoredTensor,
-    into: torch.Tensor,  # of its shape, on the CPU; of any dtype
+    into: torch.Tensor,  # of its shape; of any dtype, on any device
 ) -> torch.Tensor:  # `into`
     "Fill `into` with the numbers of `stored`"
-    same = into.dtype == stored.dtype and into.is_contiguous()
+    same = into.dtype == stored.dtype and into.is_contiguous() and into.device.type == 'cpu'
     raw = into if same else torch.empty(stored.shape, dtype=stored.dtype)
     todo = memoryview(raw.reshape(-1).view(torch.uint8).numpy()) if raw.numel() else memoryview(b'')
     try:
@@ -167,6 +168,10 @@ class StreamedModel:
         self.layers = [f'{top}.{i}' for i in range(n)]  # names of the modules that are read one after another
         self.empty = dict(self.model.named_parameters())  # what stands there while a layer isn't in memory
         self.read_bytes = 0  # from the files, so far
+        self.unread = {}  # by the module of a layer's experts: by expert, what is read once a token goes there
+        # a layer's memory is the next one's: to have it from the system anew takes four times as long as to
+        # fill it from the system's cache
+        self.lent, self.spare = {}, defaultdict(list)  # tensors by name, and by shape and dtype
         self._find_sources()
 
     def _find_sources(self):
@@ -216,36 +221,63 @@ class StreamedModel:
         self,
         module: str,  # a layer, or another module with weights
     ) -> None:
-        "Read the weights of `module`"
-        rest = {}
+        "Read the weights of `module`, without the experts that lie in the files one by one"
+        rest, kinds = {}, Counter(map(self._kind, self.sources[module]))
+        for kind, tensors in self.spare.items():
+            del tensors[kinds[kind] :]
         for name, found in self.sources[module].items():
             keys = [key for keys in found.values() for key in keys]
-            self.read_bytes += sum(self.tensors[key].nbytes for key in keys)
             places = self._places(name, found)
             if places is None:
                 stored = {key: self.tensors[key] for key in keys}
-                rest |= {k: read_tensor(t, torch.empty(t.shape, dtype=t.dtype)) for k, t in stored.items()}
+                rest |= {k: self._read(t, torch.empty(t.shape, dtype=t.dtype)) for k, t in stored.items()}
                 continue
             whole, parts = places
-            for key, part in parts:
+            for key, expert, part in parts:
                 if self.tensors[key].shape != tuple(part.shape):
                     told = f'{key} is {self.tensors[key].shape}, and config.json asks for {tuple(part.shape)}'
                     raise MemtrainError(f'{self.tensors[key].path}: {told}', 'copy the model again')
-                read_tensor(self.tensors[key], part)
-            _put(self.model, name, whole.to(self.device))
+                if expert is None:
+                    self._read(self.tensors[key], part)
+                else:
+                    experts = self.unread.setdefault(name.rpartition('.')[0], defaultdict(list))
+                    experts[expert].append((self.tensors[key], part))
+            self.lent[name] = whole
+            _put(self.model, name, whole)
+        self.spare.clear()
         if rest:
             self._convert(rest)
 
+    def _read(self, stored, into):
+        self.read_bytes += stored.nbytes
+        return read_tensor(stored, into)
+
+    def _read_chosen(self, owner, module, args, kwargs):
+        "Read the experts of the module `owner` that its arguments send a token to, and that aren't there yet"
+        unread = self.unread.get(owner, {})
+        given = (t for t in (*args, *kwargs.values()) if torch.is_tensor(t))
+        chosen = next((t for t in given if t.ndim == 2 and t.dtype in (torch.int64, torch.int32)), None)
+        # Llama 4 tells its experts no numbers, and sends each token to all of them
+        experts = [*unread] if chosen is None else chosen.unique().tolist()
+        for stored, part in (found for expert in experts for found in unread.pop(expert, ())):
+            self._read(stored, part)
+
+    def _kind(self, name):
+        "The shape and the dtype that the tensor `name` has in memory"
+        empty, kept = self.empty.get(name), getattr(self.model, '_keep_in_fp32_modules_strict', None) or ()
+        empty = _tensor(self.model, name) if empty is None else empty  # a buffer
+        return empty.shape, torch.float32 if any(k in name.split('.') for k in kept) else empty.dtype
+
     def _places(self, name, found):
-        "The tensor `name`, and for each stored one where it lies in it; None if only transformers knows"
+        """The tensor `name`, and for each stored one which expert it is, if any, and where it lies in it; None
+        if only transformers knows"""
         from transformers.core_model_loading import Concatenate, MergeModulelist
 
-        empty = _tensor(self.model, name)
-        kept = getattr(self.model, '_keep_in_fp32_modules_strict', None) or ()
-        dtype = torch.float32 if any(k in name.split('.') for k in kept) else empty.dtype
-        whole = torch.empty(empty.shape, dtype=dtype)
+        kind = shape, dtype = self._kind(name)
+        spare = self.spare[kind]
+        whole = spare.pop() if spare else torch.empty(shape, dtype=dtype, device=self.device)
         if found.keys() == {None}:
-            return (whole, [(found[None][0], whole)]) if len(found[None]) == 1 else None
+            return (whole, [(found[None][0], None, whole)]) if len(found[None]) == 1 else None
         rule = next(c for c in self.converters if found.keys() <= set(c.source_patterns))
         steps = [(type(o), o.dim) for o in rule.operations if hasattr(o, 'dim')]
         merged = [(MergeModulelist, 0)], [(MergeModulelist, 0), (Concatenate, 1)]
@@ -256,7 +288,7 @@ class StreamedModel:
             return None
         rows = whole.shape[1] // len(patterns)
         return whole, [
-            (key, whole[expert, i * rows : (i + 1) * rows])
+            (key, expert, whole[expert, i * rows : (i + 1) * rows])
             for i, pattern in enumerate(patterns)
             for expert, key in enumerate(found[pattern])
         ]
@@ -278,6 +310,10 @@ class StreamedModel:
         module: str,  # that was filled
     ) -> None:
         "Forget the weights of `module`"
+        for name in self.sources[module]:
+            self.unread.pop(name.rpartition('.')[0], None)
+            if (tensor := self.lent.pop(name, None)) is not None:
+                self.spare[self._kind(name)].append(tensor)
         for name in self.sources[module].keys() & self.empty.keys():
             _put(self.model, name, self.empty[name])
 
@@ -290,6 +326,7 @@ class StreamedModel:
         "The last hidden states, each layer read once"
         inside = set(map(id, self.decoder.modules()))
         with contextlib.ExitStack() as stack:
+            stack.callback(self.spare.clear)
             for name in self.sources:
                 module = self.model.get_submodule(name)
                 if id(module) not in inside:
@@ -301,6 +338,10 @@ class StreamedModel:
                     forward = module.forward
                     module.forward = _by_rows(forward, len(ids), rows)
                     stack.callback(vars(module).pop, 'forward')
+                    for owner in {tensor.rpartition('.')[0] for tensor in self.sources[name]}:
+                        read = partial(self._read_chosen, owner)
+                        hooked = self.model.get_submodule(owner).register_forward_pre_hook
+                        stack.callback(hooked(read, with_kwargs=True).remove)
                 else:
                     self.fill(name)
                 drop = module.register_forward_hook(lambda *_, name=name: self.drop(name))
