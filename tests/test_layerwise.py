@@ -15,6 +15,7 @@ from memtrain.core import MIB, MemtrainError
 from memtrain.collect import find_gates, read_gate
 from memtrain.tokenization import train_bpe
 from memtrain.trace_files import TraceWriter, open_traces
+from memtrain.weights import find_tensors
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -473,7 +474,7 @@ def test_a_damaged_model_is_told_in_one_line():
         refused(config(num_hidden_layers=4), 'no model.layers.3.input_layernorm.weight in its files')
         refused(
             config(num_hidden_layers=4, quantization_config={'quant_method': 'fp8'}),
-            'give a checkpoint that is not quantized',
+            'give one that is not quantized',
         )
         for fields in (
             dict(dtype='float7'),
