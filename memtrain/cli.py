@@ -184,7 +184,7 @@ class _CollectTraces(Command):
     "Collect routing traces from a trained GPT with experts, or from any mixture of experts in a folder"
 
     run_dir: str | Path | None = None  # folder of a run of a GPT with experts
-    # or of a mixture of experts of transformers, which may be larger than memory
+    # or of a mixture of experts of transformers, which may be larger than memory; or OWNER/NAME on the hub
     model: str | Path | None = None
     # text for that one: files, folders or patterns, each file a document; - for standard input
     input_file: tuple[str | Path, ...] = ()
@@ -197,7 +197,9 @@ class _CollectTraces(Command):
     memory_limit: str | None = None
     dtype: str | None = None  # of its weights in memory: float32, bfloat16, float16; by default as they are
     target_traces: int = 5000  # at most; a window of text has one for each layer
-    shard_data: bool = False  # shard while collecting; else one pickle
+    # shard while collecting; else one pickle; traces of a model in a folder are always sharded
+    shard_data: bool = False
+    format: str = 'safetensors'  # of shards: safetensors or pkl
     shard_size_mb: float = 400  # MiB per shard
     output_suffix: str = ''  # put behind the name
     out_dir: str | Path = 'routing_data'  # folder for NAME_traces_SUFFIX_shards or NAME_traces_SUFFIX.pkl
@@ -231,9 +233,9 @@ class _CollectTraces(Command):
         path = Path(self.out_dir) / name
         how |= dict(target_traces=self.target_traces, resume=self.resume)
         collect = self._of_folder(how) if self.model else self._of_run(how)
-        if self.shard_data:
+        if sharded := self.shard_data or bool(self.model):
             dest = path.with_name(f'{name}_shards')
-            m = collect(dest, shard_size_mb=self.shard_size_mb)
+            m = collect(dest, shard_size_mb=self.shard_size_mb, format=self.format)
         else:
             dest = path.with_name(f'{name}.pkl')
             m = self._collect_pickle(collect, dest, path.with_name(f'{name}.parts'))
@@ -242,9 +244,9 @@ class _CollectTraces(Command):
             f"{dest}: {m['traces']:,} traces of {m['samples']:,} samples and {len(m['layers'])} layers, "
             f"{size}"
         )
-        if self.shard_data and self.what == 'hidden':
+        if sharded and self.what == 'hidden':
             print(_tell_predictor(dest, m['samples']))
-        elif not self.shard_data:
+        elif not sharded:
             print(f'Next: memtrain shard-traces --input_file {shlex.quote(str(dest))} --out_dir SHARDS')
         return 0
 
@@ -258,14 +260,18 @@ class _CollectTraces(Command):
 
     def _of_folder(self, how):
         "What collects from a model of transformers into a folder, once it has said what that takes"
-        from memtrain.layerwise import collect_folder
+        from memtrain.layerwise import collect_folder, download_model
 
-        for place in (self.model, *self.input_file):
-            check_place('model' if place is self.model else 'input_file', place)
+        for place in self.input_file:
+            check_place('input_file', place)
+        model = self.model
+        if not os.path.exists(model) and re.fullmatch(r'[\w.-]+/[\w.-]+', str(model)):
+            model = download_model(str(model), print)
+        check_place('model', model)
         limit = None if self.memory_limit is None else parse_size(self.memory_limit)
         mine = dict(text_key=self.text_key, seq_len=self.seq_len, what=self.what, dtype=self.dtype, say=print)
         chosen = dict(layers=self.layers or None, memory_limit=limit, input_file=list(self.input_file))
-        return lambda out, **writer: collect_folder(self.model, out, **how, **mine, **chosen, **writer)
+        return lambda out, **writer: collect_folder(model, out, **how, **mine, **chosen, **writer)
 
     def _collect_pickle(self, collect, dest, folder):
         "Collect into the one shard of `folder`, which becomes the pickle `dest`"

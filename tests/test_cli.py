@@ -1431,16 +1431,16 @@ def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
         )
 
 # %% ../nbs/proofs/cli.ipynb #71a86e8e
-def write_traces(path, samples=5, layers=3):
+def write_traces(path, samples=5, layers=3, tokens=7, width=16):
     "Pickle traces as dictionaries of NumPy arrays"
     r = np.random.default_rng(0)
-    hidden = lambda: r.standard_normal((7, 16), np.float32)
+    hidden = lambda: r.standard_normal((tokens, width), np.float32)
     traces = [
         {
             'layer_id': layer,
             'hidden_states': (h := hidden()),
             'input_embeddings': h.copy(),
-            'target_top_k': r.integers(9, size=(7, 2)),
+            'target_top_k': r.integers(9, size=(tokens, 2)),
             'sample_id': f's{s}',
             'dataset_name': 'x',
         }
@@ -1685,11 +1685,14 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
         (d / 't.txt').write_text('The cat sat on the mat and looked at the rat. ' * 400)
         (d / 'moe/tokenizer.json').write_text(train_bpe([(d / 't.txt').read_text()], 300).state())
         line = 'collect-traces --model moe --seq_len 16 --target_traces 8 --device cpu'.split()
-        run = run_here(*line, '--input_file', 't.txt', '--shard_data', '--what', 'gates', cwd=d)
+        run = run_here(*line, '--input_file', 't.txt', '--what', 'gates', cwd=d)
         assert run.returncode == 0 and '8 traces of 4 samples and 2 layers' in run.stdout, run.stderr
         assert 'read once for each 4 prompts of 16 tokens' in run.stdout, run.stdout
-        run = run_here(*line, '--input_file', 't.txt', cwd=d)
-        assert run.returncode == 0 and (d / 'routing_data/moe_traces.pkl').exists(), run.stderr
+        assert (d / 'routing_data/moe_traces_shards/shard_00000.safetensors').exists()
+        pickles = '--shard_data --format pkl --output_suffix as_pickles --input_file t.txt'
+        run = run_here(*line, *pickles.split(), cwd=d)
+        assert run.returncode == 0, run.stderr
+        assert (d / 'routing_data/moe_traces_as_pickles_shards/shard_000.pkl').exists()
         for more, said in (
             ('', 'on what? give --input_file FILE, or --dataset_dir DIR'),
             ('--input_file none.txt', 'none.txt: no such file or folder: check --input_file'),
@@ -1697,6 +1700,8 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
             ('--input_file t.txt --layers 5', '--layers 5 has no experts'),
             ('--input_file t.txt --memory_limit 1kB', "--memory_limit '1000 B' is too little"),
             ('--input_file t.txt --dtype int8', "--dtype 'int8' isn't one of float32, bfloat16, float16"),
+            ('--input_file t.txt --format npy', "--format 'npy'"),
+            ('--input_file t.txt --model nobody/nothing', 'is no folder, and the hub gave no such model'),
             ('--input_file t.txt --run_dir run', 'of what? give --run_dir RUN, or --model FOLDER'),
         ):
             run = run_here(*line, *more.split(), '--shard_data', '--output_suffix', 'x', cwd=d)
@@ -1798,9 +1803,10 @@ def test_explain_reads_files_and_standard_input():
         assert nothing.returncode == 1 and 'standard input holds no out-of-memory' in only_line(nothing)
 
 # %% ../nbs/proofs/cli.ipynb #808c01ca
-def test_small_commands_import_no_torch():
-    "One fresh process, command after command: the first that imports torch is the one that is named"
-    lines = ['--help', *(f'{name} --help' for name in COMMANDS)] + [
+def test_small_commands_import_no_torch_and_stay_small():
+    "Every --help in one fresh process, each other command in its own: no torch, and the memory it ever held"
+    helps = ['--help', *(f'{name} --help' for name in COMMANDS)]
+    lines = [
         'prepare --input_files in --out_dir data --tokenization bytes',
         'verify data',
         'export data nanogpt',
@@ -1812,24 +1818,32 @@ def test_small_commands_import_no_torch():
         'explain steps.pickle',
     ]
     code = (
-        'import sys; from memtrain.cli import main\n'
+        'import re, sys; from memtrain.cli import main\n'
         'for line in sys.argv[1:]:\n'
         '    try: status = main(line.split())\n'
         '    except SystemExit as e: status = e.code\n'
-        '    print("#", line, status, "torch" in sys.modules)'
+        '    print("#", line, status, "torch" in sys.modules)\n'
+        'try: print("## ", re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])\n'
+        'except FileNotFoundError: pass'
     )
-    with tempfile.TemporaryDirectory() as d:
-        make_texts(Path(d) / 'in')
-        write_traces(Path(d) / 't.pkl')
-        (Path(d) / 'error.txt').write_text(OLD_ERROR)
-        (Path(d) / 'steps.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
+
+    def run_all(*lines):
+        "MiB that a process held at most, where the system tells it, while it ran `lines`"
         # not `run`, which forks from a process that has torch
         child = subprocess.Popen([sys.executable, '-c', code, *lines], cwd=d, stdout=-1, stderr=-1, text=True)
         told, errors = child.communicate()
-    test_eq(
-        [line[2:] for line in told.splitlines() if line.startswith('# ')],
-        [f'{line} 0 False' for line in lines],
-    )
+        found = [line[2:] for line in told.splitlines() if line.startswith('# ')]
+        test_eq(found, [f'{line} 0 False' for line in lines])
+        return max(int(line[3:]) / 1024 for line in ['## 0', *told.splitlines()] if line.startswith('## '))
+
+    with tempfile.TemporaryDirectory() as d:
+        make_texts(Path(d) / 'in')
+        write_traces(Path(d) / 't.pkl', 100, tokens=64, width=512)  # 79 MB
+        (Path(d) / 'error.txt').write_text(OLD_ERROR)
+        (Path(d) / 'steps.pickle').write_bytes(pickle.dumps({'segments': [], 'device_traces': [[]]}))
+        run_all(*helps)
+        held = {line: run_all(line) for line in lines}
+    assert max(held.values()) < 64, held
 
 # %% ../nbs/proofs/cli.ipynb #48dd495e
 def test_main_can_be_called_and_prepare_needs_no_torch():

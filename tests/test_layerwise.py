@@ -5,13 +5,13 @@ import pytest
 from memtrain.layerwise import *
 
 # %% ../nbs/proofs/layerwise.ipynb #4e27181f
-import contextlib, itertools, json, os, shutil, subprocess, sys, tempfile
+import contextlib, hashlib, http.server, itertools, json, os, shutil, subprocess, sys, tempfile, threading
 from pathlib import Path
 from unittest.mock import patch
 
 import torch, transformers
 from fastcore.test import test_eq, test_fail
-from memtrain.core import MIB, MemtrainError
+from memtrain.core import MIB, MemtrainError, format_size
 from memtrain.collect import find_gates, read_gate
 from memtrain.tokenization import train_bpe
 from memtrain.trace_files import TraceWriter, open_traces
@@ -549,6 +549,99 @@ def test_bad_input_is_told_in_one_line():
         said = _refusal(lambda: collect_model(StreamedModel(Path(d) / 'moe'), [_IDS], out))
         assert 'has 4 experts, and config.json sends a token to 9' in said, said
         assert not out.exists() or not any(out.iterdir()), [*out.iterdir()]
+
+# %% ../nbs/proofs/layerwise.ipynb #dfe0e1cc
+@contextlib.contextmanager
+def _hub(folder, cache):
+    "A hub in a thread that has one model, someone/moe, of the files in `folder`; yields what was asked for"
+    import huggingface_hub
+
+    files, asked = {p.name: p.read_bytes() for p in Path(folder).iterdir()}, []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.do_GET()
+
+        def do_GET(self):
+            path = self.path.partition('?')[0]
+            asked.append(path)
+            name = path.rpartition('/')[2]
+            if '/tree/' in path:
+                tree = [{'type': 'file', 'path': n, 'size': len(b), 'oid': n} for n, b in files.items()]
+                body = json.dumps(tree).encode()
+            elif path.startswith('/api/models/someone/moe'):
+                files_told = [{'rfilename': n, 'size': len(b)} for n, b in files.items()]
+                body = json.dumps({'id': 'someone/moe', 'sha': 'a' * 40, 'siblings': files_told}).encode()
+            elif path.startswith('/someone/moe/resolve/') and name in files:
+                body = files[name]
+            else:
+                self.send_response(404)
+                self.send_header('Content-Length', '2')
+                self.end_headers()
+                return self.wfile.write(b'{}')
+            self.send_response(200)
+            for header, value in {
+                'Content-Type': 'application/json',
+                'Content-Length': str(len(body)),
+                'X-Repo-Commit': 'a' * 40,
+                'ETag': f'"{hashlib.sha256(body).hexdigest()}"',
+            }.items():
+                self.send_header(header, value)
+            self.end_headers()
+            if self.command == 'GET':
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f'http://127.0.0.1:{server.server_port}'
+        resolve = address + '/{repo_id}/resolve/{revision}/{filename}'
+        constants = dict(
+            ENDPOINT=address,
+            HUGGINGFACE_CO_URL_TEMPLATE=resolve,
+            HF_HUB_CACHE=str(cache),
+            HF_HUB_OFFLINE=False,
+        )
+        with contextlib.ExitStack() as stack:
+            stack.callback(server.shutdown)
+            for name, value in constants.items():
+                stack.enter_context(patch.object(huggingface_hub.constants, name, value))
+            yield files, asked
+
+
+def test_a_model_comes_from_the_hub_once():
+    with tempfile.TemporaryDirectory() as d:
+        d, said = Path(d), []
+        _make(d / 'model', 'mixtral')
+        size = sum(p.stat().st_size for p in (d / 'model').iterdir())
+        (d / 'model/picture.png').write_bytes(bytes(100))
+        with _hub(d / 'model', d / 'cache') as (files, asked):
+            folder = download_model('someone/moe', said.append)
+            test_eq(said, [f'someone/moe: {format_size(size)} to download to {d}/cache'])
+            test_eq({p.name for p in folder.iterdir()}, files.keys() - {'picture.png'})
+            expected = StreamedModel(d / 'model').run(_IDS)
+            assert torch.equal(StreamedModel(folder).run(_IDS), expected)
+            asked.clear()
+            test_eq((download_model('someone/moe', said.append), len(said)), (folder, 1))
+            assert not [path for path in asked if 'safetensors' in path], asked
+            with patch('huggingface_hub.constants.ENDPOINT', 'http://127.0.0.1:9'):  # where nobody answers
+                test_eq(download_model('someone/moe'), folder)
+            assert 'the hub gave no such model' in _refusal(lambda: download_model('someone/else'))
+            with patch('shutil.disk_usage', lambda path: shutil._ntuple_diskusage(9, 9, 9)):
+                said = _refusal(lambda: _again(d))
+            assert f'takes {format_size(size)}, and {d}/cache has room for 9 B' in said, said
+            for name in [*files]:
+                if name.endswith('.safetensors'):
+                    del files[name]
+            assert 'has no *.safetensors on the hub' in _refusal(lambda: download_model('someone/moe'))
+
+
+def _again(d):
+    "Download it where it isn't yet"
+    shutil.rmtree(d / 'cache')
+    return download_model('someone/moe')
 
 # %% ../nbs/proofs/layerwise.ipynb #42ae875f
 def test_a_full_disk_is_told_and_collecting_goes_on():
