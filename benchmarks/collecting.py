@@ -209,15 +209,15 @@ if __name__ == '__main__':
     parser.add_argument('what', choices=['make', 'measure', 'peer'])
     parser.add_argument('folder', type=Path)
     parser.add_argument('--layers', type=int, default=24, help='of the checkpoint')
-    parser.add_argument('--prompts', type=int, default=24)
+    parser.add_argument('--prompts', type=int, default=84, help='a trace of each in every layer')
     parser.add_argument('--rounds', type=int, default=3, help='of the comparison')
-    parser.add_argument('--tokens', type=int, default=32, help='of a prompt')
+    parser.add_argument('--tokens', type=int, default=16, help='of a prompt')
     parser.add_argument('--limit', type=int, default=2 << 30, help='bytes beyond imports')
     args = parser.parse_args()
     if args.what == 'make':
         make(args.folder, args.layers)
     elif args.what == 'peer':
-        found = compare(args.folder, args.tokens, args.rounds)
+        found = compare(args.folder, 32, args.rounds)
         save_result('collecting_peer', found, 'python benchmarks/collecting.py peer FOLDER')
     else:
         found = measure(args.folder, args.prompts, args.tokens, args.limit)

@@ -589,7 +589,7 @@ def download_model(
         if say:
             say(f'{name}: {format_size(missing)} to download to {cache}')
     try:
-        return Path(huggingface_hub.snapshot_download(name, revision=info.sha, allow_patterns=[*sizes]))
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*sizes]))
     except Exception as e:  # likewise
         told = f"couldn't be downloaded ({textwrap.shorten(str(e), 100)})"
         raise MemtrainError(told, 'run it again: what is there stays', 'model', name) from None
