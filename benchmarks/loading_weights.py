@@ -7,7 +7,8 @@ Makes a model of 271 million numbers (GPT-2's and Llama's layers, float32: 1.1 G
 transformers saves it, as a run of ours with its optimizer's states, and as a plain `torch.save`. Then opens
 each in every way, each in a fresh process, and sends the weights through one sum, so that a way that only
 maps a file has to read it. Keeps the most memory of the process's own that was held meanwhile (RssAnon,
-looked at every 3 ms) and the most that was resident, mapped files and all (VmHWM), beyond what was held before."""
+looked at every 3 ms) and the most that was resident, mapped files and all (VmHWM), beyond what was held
+before."""
 
 from __future__ import annotations
 

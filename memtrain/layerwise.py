@@ -565,11 +565,13 @@ def download_model(
     import huggingface_hub
 
     way_out = 'give the folder of a model on the disk'
+    chosen = dict(allow_patterns=[*_OF_A_MODEL], ignore_patterns='*/*')
+    fetch = partial(huggingface_hub.snapshot_download, name, **chosen)
     try:
         info = huggingface_hub.HfApi().model_info(name, files_metadata=True, timeout=HUB_PATIENCE)
     except Exception as e:  # of the network's or the hub's own, of many kinds
         with contextlib.suppress(OSError, ValueError):
-            return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+            return Path(fetch(local_files_only=True))
         told = f"is no folder, and the hub gave no such model ({textwrap.shorten(str(e), 100)})"
         raise MemtrainError(told, way_out, 'model', name) from None
     sizes = {
@@ -589,7 +591,7 @@ def download_model(
         if say:
             say(f'{name}: {format_size(missing)} to download to {cache}')
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*sizes]))
+        return Path(fetch())
     except Exception as e:  # likewise
         told = f"couldn't be downloaded ({textwrap.shorten(str(e), 100)})"
         raise MemtrainError(told, 'run it again: what is there stays', 'model', name) from None
