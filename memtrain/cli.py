@@ -1154,7 +1154,7 @@ class _ExpertCache(Command):
         for name, of in found.items():
             v = speeds[name]
             print(
-                f'  {names[name]:<18} there {of.hit_rate:>4.0%}   waited for {format_size(v["waited"])} a '
+                f'  {names[name]:<20} there {of.hit_rate:>4.0%}   waited for {format_size(v["waited"])} a '
                 f'token, fetched {format_size(v["fetched"])}   at most {v["tokens_per_s"]:.3g} tokens/s'
             )
         return 0

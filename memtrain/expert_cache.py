@@ -152,6 +152,9 @@ def guess_choices(
     "The experts that `predictor` names for each token and layer"
     m = next(iter(choices.values())).shape[2] if ahead is None else ahead
     check_whole(ahead=m)
+    if m > (known := predictor.options['n_experts']):
+        told = f'is too many: the predictor has {known} experts to name'
+        raise MemtrainError(told, 'take fewer', 'ahead', m)
     guesses = {n: np.full((*c.shape[:2], m), -1) for n, c in choices.items()}
     how = dict(window=predictor.options['window'], lookahead=predictor.lookahead, batch_size=16)
     traces = open_traces(path)
@@ -216,6 +219,8 @@ def serve_tokens(
     device: Device,  # with a bus and a bandwidth
 ) -> dict[str, float]:  # 'waited' and 'fetched', bytes a token; 'tokens_per_s', at most
     "What `traffic` means for a model of `sizes` that writes one token at a time on `device`"
+    if not device.bandwidth or not device.caching:
+        raise MemtrainError(f'{device.name} is no card', 'name one that is known, such as rtx3090')
     waited = traffic.waited / traffic.tokens * sizes.expert
     fetched = (traffic.waited + traffic.ahead) / traffic.tokens * sizes.expert
     # its weights are read once for each token, while nothing is waited for

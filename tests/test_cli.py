@@ -1707,6 +1707,34 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
             run = run_here(*line, *more.split(), '--shard_data', '--output_suffix', 'x', cwd=d)
             assert run.returncode == 1 and said in run.stderr, (more, run.stderr)
             assert not (d / 'routing_data/moe_traces_x_shards/trace_metadata.json').exists()
+        traces = 'expert-cache --shard_dir routing_data/moe_traces_shards --model moe'.split()
+        run = run_here(*traces, '--memory', '40kB', cwd=d)
+        assert run.returncode == 0, run.stderr
+        for said in ('has room for', 'no cache ', 'used last', 'no cache can beat', 'tokens/s'):
+            assert said in run.stdout, run.stdout
+        for more, said in (
+            ('--ahead 3', '--ahead 3 is for guesses: give --predictor RUN too'),
+            ('--memory 10B', 'rtx3090 has no room for an expert of'),
+            ('--gpu cpu', 'cpu is no card'),
+            ('--gpu rtx9999', 'rtx9999'),
+            ('--model none', 'none has no *.safetensors'),
+            ('--shard_dir none', 'none: no such file or folder'),
+        ):
+            assert said in only_line(run_here(*traces, *more.split(), cwd=d)), more
+        run = run_here(
+            *line[:-4], '--target_traces', 60, '--input_file', 't.txt', '--output_suffix', 'h', cwd=d
+        )
+        assert run.returncode == 0, run.stderr
+        hidden = ('--shard_dir', 'routing_data/moe_traces_h_shards')
+        quick = '--window 1 --kind linear --epochs 1 --out_dir predictor --device cpu'.split()
+        run = run_here('train-predictor', *hidden, *quick, cwd=d)
+        assert run.returncode == 0, run.stderr
+        guessed = '--model moe --predictor predictor --ahead 1 --json'.split()
+        run = run_here('expert-cache', *hidden, *guessed, cwd=d)
+        assert run.returncode == 0, run.stderr
+        found = json.loads(run.stdout)
+        test_eq([*found['ways']], ['none', 'lru', 'guessed', 'best'])
+        assert found['ways']['none']['hit_rate'] == 0 < found['ways']['best']['hit_rate'] <= 1, found
 
 # %% ../nbs/proofs/cli.ipynb #236af676
 def test_a_mixture_is_trained_shown_and_resumed():

@@ -86,6 +86,7 @@ def test_every_line_of_the_readme_runs_in_small(monkeypatch, capsys):
             'collect-traces',
             'shard-traces',
             'train-predictor',
+            'expert-cache',
             'wpo',
             'bench',
         } <= set(ran)
