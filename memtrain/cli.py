@@ -1119,7 +1119,6 @@ class _ExpertCache(Command):
     memory: str | None = None
     # folder of a train-predictor whose guesses are fetched ahead; the traces need their hidden states
     predictor: str | Path | None = None
-    json: bool = False  # print JSON instead of words
     takes, needs = {'expert_cache:guess_choices': 'ahead'}, ('shard_dir', 'model')
 
     def run(
@@ -1135,10 +1134,6 @@ class _ExpertCache(Command):
         choices, guesses = self._read(sizes, how)
         found = compare_caches(choices, room, guesses)
         speeds = {name: serve_tokens(of, sizes, priced_as(self.gpu)) for name, of in found.items()}
-        if self.json:
-            rows = {name: {'hit_rate': of.hit_rate, **speeds[name]} for name, of in found.items()}
-            print(json.dumps({**asdict(sizes), 'room': room, 'tokens': found['none'].tokens, 'ways': rows}))
-            return 0
         every, k = sizes.layers * sizes.experts, next(iter(choices.values())).shape[2]
         print(
             f'{self.model}: {sizes.layers} layers of {sizes.experts} experts of {format_size(sizes.expert)}, '
@@ -1149,7 +1144,7 @@ class _ExpertCache(Command):
             'none': 'no cache',
             'lru': 'used last (LRU)',
             'guessed': 'LRU and guesses',
-            'best': 'no cache can beat',
+            'best': 'best without guesses',
         }
         for name, of in found.items():
             v = speeds[name]

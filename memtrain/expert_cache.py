@@ -8,8 +8,8 @@ __all__ = ['read_choices', 'ExpertCache', 'ExpertTraffic', 'replay_choices', 're
 
 # %% ../nbs/experts/38_expert_cache.ipynb #f5c75ce9
 # Choices of gates, token by token, sent through a cache of experts. Each layer has a cache of its own, since
-# one for all of them forgets a layer's experts before its next token comes. What no cache can beat is counted
-# by an algorithm that knows the future. Sizes of a model come from the headers of its files.
+# one for all of them forgets a layer's experts before its next token comes. The least that one fetches on
+# demand is counted by an algorithm that knows the future. Sizes of a model come from its files' headers.
 import heapq, re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1710,7 +1710,7 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
         traces = 'expert-cache --shard_dir routing_data/moe_traces_shards --model moe'.split()
         run = run_here(*traces, '--memory', '40kB', cwd=d)
         assert run.returncode == 0, run.stderr
-        for said in ('has room for', 'no cache ', 'used last', 'no cache can beat', 'tokens/s'):
+        for said in ('has room for', 'no cache ', 'used last', 'best without guesses', 'tokens/s'):
             assert said in run.stdout, run.stdout
         for more, said in (
             ('--ahead 3', '--ahead 3 is for guesses: give --predictor RUN too'),
@@ -1729,12 +1729,11 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
         quick = '--window 1 --kind linear --epochs 1 --out_dir predictor --device cpu'.split()
         run = run_here('train-predictor', *hidden, *quick, cwd=d)
         assert run.returncode == 0, run.stderr
-        guessed = '--model moe --predictor predictor --ahead 1 --json'.split()
+        guessed = '--model moe --predictor predictor --ahead 1'.split()
         run = run_here('expert-cache', *hidden, *guessed, cwd=d)
         assert run.returncode == 0, run.stderr
-        found = json.loads(run.stdout)
-        test_eq([*found['ways']], ['none', 'lru', 'guessed', 'best'])
-        assert found['ways']['none']['hit_rate'] == 0 < found['ways']['best']['hit_rate'] <= 1, found
+        there = re.findall(r'there +(\d+)%', run.stdout)  # without a cache, with one, with guesses, at best
+        assert len(there) == 4 and there[0] == '0' and int(there[3]) > 0, run.stdout
 
 # %% ../nbs/proofs/cli.ipynb #236af676
 def test_a_mixture_is_trained_shown_and_resumed():
