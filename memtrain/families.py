@@ -10,7 +10,7 @@ __all__ = ['SIMULATED', 'LIKE', 'KINDS', 'NoLaw', 'ModelShape', 'Kind', 'list_mo
 # %% ../nbs/memory/09_families.ipynb #e82e3bc1
 import json, math, re
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +387,12 @@ def count_weights(
     "How many numbers are in the weights of a model of `shape`"
     if shape.laws:
         return shape.laws.params, shape.laws.block_params, shape.laws.count_trained(lora)
+    return _count_weights(shape, lora)
+
+
+@lru_cache(256)  # a plan for all cards asks for the same with each of them
+def _count_weights(shape, lora):
+    "What `count_weights` says of a model whose kind has laws"
     sizes = shape.sizes | {'r': lora}
     products = find_law(shape, Step(weights='bfloat16'))['weights']
     block = {p: times for p, times in products.items() if 'L' in p}
@@ -420,6 +426,14 @@ def predict_step(
     device: str = 'cuda',  # or a card such as h100, for its workspaces
 ) -> Prediction:  # on a GPU
     "The highest of the moments that were recorded, for the sizes of `shape` and `step`"
+    found = _find_highest(shape, step, shape.laws)
+    both = found.by_category | {'temporaries': found.by_category['temporaries'] + 2 * workspace_on(device)}
+    return replace(found, by_category=both)
+
+
+@lru_cache(4096)  # likewise
+def _find_highest(shape, step, laws):
+    "What `predict_step` says, without workspaces; shapes are alike whatever their `laws`, so these are told"
     law, optimizer = find_law(shape, step), find_optimizer(step.optimizer, step.weights)
     seq_len, number = step.seq_len or shape.block_size, 2 if step.weights == 'bfloat16' else 4
     tokens = step.batch_size * seq_len
@@ -460,7 +474,6 @@ def predict_step(
         'weights': weights,
         # laws know one number, how many are trained, and not how many parameters count their steps
         'optimizer state': sum(optimizer.states([trained])) - optimizer.counter,
-        'temporaries': best.get('temporaries', 0) + 2 * workspace_on(device),
     }
     params, _, trained = count_weights(shape, step.lora)
     params += trained * (step.lora > 0)

@@ -519,11 +519,13 @@ def collect_folder(
     if say:
         n, held = plan_block(model, seq_len, how.get('memory_limit'), how.get('batch_size', 8), most)
         width = model.model.config.get_text_config().hidden_size
-        each = trace_bytes(gates, width, how.get('what', WHAT[0]), model.dtype.itemsize)
+        sizes = {what: trace_bytes(gates, width, what, model.dtype.itemsize) for what in WHAT}
+        each = sizes.pop(how.get('what', WHAT[0]), 0)  # `collect_model` refuses what isn't among them
+        others = ', '.join(f'{what} {format_size(n)}' for what, n in sizes.items())
         say(
             f'{format_size(sum(t.nbytes for t in model.tensors.values()))} on disk, read once for each '
             f'{n:,} prompts of {seq_len} tokens; at most {format_size(held)} in memory; '
-            f'{format_size(each)} of traces a token, {format_size(each * most * seq_len)} in all'
+            f'{format_size(each)} of traces a token ({others}), {format_size(each * most * seq_len)} in all'
         )
     if dataset_dir:
         shards, name = TokenShards(dataset_dir, split), Path(dataset_dir).resolve().name
