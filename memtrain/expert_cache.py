@@ -61,14 +61,17 @@ class ExpertCache:
         experts: Iterable[int],  # that are needed
     ) -> int:  # how many of them weren't there
         "Have `experts` of `layer` on the card"
-        held, missing = self.held[layer], 0
-        for expert in experts:
-            missing += expert not in held
-            held.pop(expert, None)
+        held, experts = self.held[layer], list(experts)
+        missing = [expert for expert in experts if expert not in held]
+        for expert in experts:  # what is there is marked before anything makes room
+            if expert not in missing:
+                del held[expert]
+                held[expert] = None
+        for expert in missing:
             held[expert] = None
             if len(held) > self.rooms[layer]:
                 del held[next(iter(held))]
-        return missing
+        return len(missing)
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,7 @@ def replay_best(
     for at in range(len(asked) - 1, -1, -1):
         again[at] = last.get(asked[at], len(asked) + at)
         last[asked[at]] = at
-    waited, held, order = (
-        0,
-        {},
-        [],
-    )  # held: when each is needed next; order: the same as a heap, with old ones
+    waited, held, order = 0, {}, []  # when each that is held is needed next; a heap of that, with old ones
     for expert, following in zip(asked.tolist(), again.tolist()):
         if expert not in held:
             waited += 1
@@ -150,6 +149,18 @@ def guess_choices(
     int, np.ndarray
 ]:  # as `replay_choices` takes it, -1 in layers that have no whole window before them
     "The experts that `predictor` names for each token and layer"
+    traces = open_traces(path)
+    first = traces[0]
+    if getattr(first, 'hidden_states', None) is None:
+        told = f'{traces.path}: its traces have no hidden states, and a predictor reads them'
+        raise MemtrainError(told, f"collect with {option('what')} hidden")
+    sizes = {'n_embd': first.hidden_states.shape[-1], 'n_experts': first.target_routing.shape[-1]}
+    if wrong := [k for k, n in sizes.items() if predictor.options[k] != n]:
+        told = f'the predictor has {wrong[0]} {predictor.options[wrong[0]]}, and the traces {sizes[wrong[0]]}'
+        raise MemtrainError(told, 'give one that was trained on traces of this model')
+    if (last := max(traces.table['layer'])) >= predictor.options['n_layer']:
+        told = f"the predictor knows {predictor.options['n_layer']} layers, and the traces have layer {last}"
+        raise MemtrainError(told, 'give one that was trained on traces of this model')
     m = next(iter(choices.values())).shape[2] if ahead is None else ahead
     check_whole(ahead=m)
     if m > (known := predictor.options['n_experts']):
@@ -157,7 +168,6 @@ def guess_choices(
         raise MemtrainError(told, 'take fewer', 'ahead', m)
     guesses = {n: np.full((*c.shape[:2], m), -1) for n, c in choices.items()}
     how = dict(window=predictor.options['window'], lookahead=predictor.lookahead, batch_size=16)
-    traces = open_traces(path)
     place = {layer: i for i, layer in enumerate(sorted(set(traces.table['layer'])))}
     for batch in open_windows(traces, set(choices), **how):
         best = predictor.score(batch).topk(m, -1).indices.cpu().numpy()
@@ -178,7 +188,10 @@ def compare_caches(
     return {'none': none, **found, **guessed, 'best': replay_best(choices, room)}
 
 # %% ../nbs/experts/38_expert_cache.ipynb #3ea6b218
-_EXPERT = re.compile(r'(?:^|\.)layers\.(\d+)\..*\bexperts\.(?:(\d+)\.)?')
+# one by one, or all of a layer in one tensor; Granite and JetMoE have theirs in two linear layers
+_EXPERT = re.compile(
+    r'(?:^|\.)layers\.(\d+)\..*(?:\bexperts\.(?:(\d+)\.)?|(?:moe|mlp|experts)\.(?:in|out)put_linear\.)'
+)
 
 
 @dataclass(frozen=True)
@@ -236,7 +249,12 @@ def count_room(
     | None = None,  # bytes for experts; by default what the rest and the context leave on the card
 ) -> int:  # experts
     "How many experts have room on `device`"
-    left = device.memory - device.context - sizes.rest if memory is None else memory
+    left = device.memory - device.context - sizes.rest
+    if memory is not None and sizes.expert <= memory <= left:
+        left = memory
+    elif memory is not None:
+        told = f'must be between an expert, {format_size(sizes.expert)}, and what {device.name} has left, '
+        raise MemtrainError(told + format_size(max(0, left)), 'give as much', 'memory', format_size(memory))
     if left < sizes.expert:
         told = f'has no room for an expert of {format_size(sizes.expert)} beside the other weights'
         raise MemtrainError(

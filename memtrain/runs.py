@@ -121,7 +121,9 @@ def load_checkpoint(
     "The checkpoint at `path`, held against its checksum and read without running any code it may hold"
     try:
         if not (fault := _find_fault(path)):
-            found = torch.load(path, map_location=device, weights_only=True, mmap=True)
+            # mapped, what isn't used isn't read; Windows can't replace a file that is mapped
+            mapped = os.name != 'nt'
+            found = torch.load(path, map_location=device, weights_only=True, mmap=mapped)
             if not isinstance(found, dict):
                 fault = "it holds no run's state"
             elif any(

@@ -36,10 +36,11 @@ def test_a_cache_keeps_what_each_layer_used_last():
             rooms = [room // 3 + (i < room % 3) for i in range(3)]
             for layers in np.concatenate([*choices.values()]).tolist():
                 for layer, experts in enumerate(layers):
-                    for e in experts:
-                        waited += e not in lists[layer]
-                        lists[layer] = [*(x for x in lists[layer] if x != e), e][-rooms[layer] :]
-                        lists[layer] = lists[layer] if rooms[layer] else []
+                    there = [e for e in experts if e in lists[layer]]
+                    missing = [e for e in experts if e not in lists[layer]]
+                    waited += len(missing)
+                    kept = [*(e for e in lists[layer] if e not in there), *there, *missing]
+                    lists[layer] = kept[len(kept) - rooms[layer] :] if len(kept) > rooms[layer] else kept
             found = replay_choices(choices, room)
             test_eq(found, ExpertTraffic(tokens=60, needed=360, waited=waited))
             # guesses that are right are never waited for where they have room
@@ -130,6 +131,13 @@ def test_choices_and_guesses_lie_where_their_layers_do():
             exc=MemtrainError,
             contains='has 5 experts to name',
         )
+        for wrong, said in (
+            (dict(n_embd=9), 'n_embd 9, and the traces 8'),
+            (dict(n_experts=4), 'n_experts 4, and the traces 5'),
+            (dict(n_layer=3), 'knows 3 layers, and the traces have layer 3'),
+        ):
+            other = MultiExpertPredictor(**{**net.options, **wrong})
+            test_fail(lambda: guess_choices(d / 'whole', other, choices), exc=MemtrainError, contains=said)
         _write(d / 'parts2', samples=2, missing=(0, 1))
         test_eq({*read_choices(d / 'parts2')}, {1})
         test_fail(
@@ -168,6 +176,14 @@ def test_sizes_are_read_from_the_names_that_files_have():
             model__layers__0__mlp__router__weight=(5, 4),
         )
         test_eq(measure_experts(Path(d) / 'b'), ExpertSizes(2 * (24 + 12), 1, 5, 2 * 20))
+        # as Granite
+        _model(
+            Path(d) / 'c',
+            model__layers__0__block_sparse_moe__input_linear__weight=(5, 4, 6),
+            model__layers__0__block_sparse_moe__output_linear__weight=(5, 3, 4),
+            model__layers__0__block_sparse_moe__router__layer__weight=(5, 4),
+        )
+        test_eq(measure_experts(Path(d) / 'c'), ExpertSizes(2 * (24 + 12), 1, 5, 2 * 20))
         _model(Path(d) / 'dense', model__layers__0__mlp__up__weight=(5, 4))
         for folder, said in (('dense', 'no tensors that are called experts'), ('none', 'no *.safetensors')):
             test_fail(lambda: measure_experts(Path(d) / folder), exc=MemtrainError, contains=said)
@@ -188,8 +204,8 @@ def test_bytes_and_seconds_add_up():
     test_close(speed['tokens_per_s'], card.bus / 2.2e9)
     test_eq(count_room(sizes, card), 32)
     test_eq(count_room(sizes, card, 5 * 10**8 + 1), 5)
-    for memory in (10**8 - 1, 0):
-        test_fail(lambda: count_room(sizes, card, memory), exc=MemtrainError, contains='has no room')
+    for memory in (10**8 - 1, 0, card.memory):
+        test_fail(lambda: count_room(sizes, card, memory), exc=MemtrainError, contains='must be between')
     large = ExpertSizes(10**8, 4, 8, rest=card.memory)
     test_fail(lambda: count_room(large, card), exc=MemtrainError, contains='has no room')
     for call in (replay_choices, replay_best):
