@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a card that holds some of the experts waits for: the choices of a trained mixture through caches.
 
-    python benchmarks/expert_cache.py [--steps 2000] [--samples 400]
+    python benchmarks/expert_cache.py [--steps 800] [--samples 400]
 
 Trains the mixture of `routing.py` (6 layers of 16 experts, two a token, Python's standard library) for STEPS
 steps, collects traces of SAMPLES windows that it hasn't learnt from, trains an MLP on seven tenths of them to
@@ -75,7 +75,7 @@ def measure(work, a):
 
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument('--steps', type=int, default=2000)
+    parser.add_argument('--steps', type=int, default=800)
     parser.add_argument('--samples', type=int, default=400)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as d:

@@ -36,7 +36,7 @@ from memtrain.core import (
     set_rng_state,
     suggest,
 )
-from .folders import IMAGES, UNFINISHED, check_output, lock_folder, recording, save_figure
+from .folders import IMAGES, UNFINISHED, check_output, lock_folder, read_json, recording, save_figure
 
 # From a shell to the functions of the pages. Each command is a dataclass of the flags that only a shell has,
 # with a `run` that imports its module, calls its function and prints what came of it; what all commands
@@ -264,6 +264,8 @@ class _CollectTraces(Command):
 
         for place in self.input_file:
             check_place('input_file', place)
+        if not self.input_file and not how.get('dataset_dir'):  # before anything is downloaded
+            raise MemtrainError(f"on what? give {option('input_file')} FILE, or {option('dataset_dir')} DIR")
         model = self.model
         if not os.path.exists(model) and re.fullmatch(r'[\w.-]+/[\w.-]+', str(model)):
             model = download_model(str(model), print)
@@ -1130,6 +1132,8 @@ class _ExpertCache(Command):
         from memtrain.expert_cache import compare_caches, count_room, measure_experts, serve_tokens
 
         sizes, card = measure_experts(self.model), find_device(self.gpu)
+        if not card.caching:
+            raise MemtrainError('is no card', 'name one, such as rtx3090', 'gpu', self.gpu)
         room = count_room(sizes, card, None if self.memory is None else parse_size(self.memory))
         choices, guesses = self._read(sizes, how)
         found = compare_caches(choices, room, guesses)
@@ -1165,10 +1169,23 @@ class _ExpertCache(Command):
                 'is for guesses', f"give {option('predictor')} RUN too", 'ahead', how['ahead']
             )
         with open_traces(self.shard_dir) as traces:
-            # guesses are judged on samples that the predictor hasn't learnt from
-            choices = read_choices(traces, split_samples(traces)['test'] if self.predictor else None)
+            samples = None
+            if self.predictor:  # its guesses are judged on samples that it hasn't learnt from
+                made = read_json(
+                    Path(self.predictor) / 'summary.json', hint='give the folder of a finished run'
+                )
+                held = {name: made[name] for name in ('val_fraction', 'test_fraction') if name in made}
+                samples = split_samples(traces, **held)['test']
+            choices = read_choices(traces, samples)
             n_layer = next(iter(choices.values())).shape[1]
-            if n_layer != sizes.layers or max(c.max() for c in choices.values()) >= sizes.experts:
+            if n_layer < sizes.layers:
+                told = f'{self.shard_dir}: traces of {n_layer} layers, and the model has {sizes.layers}'
+                raise MemtrainError(
+                    told, f'collect without {option("layers")}, or give the model that was traced'
+                )
+            gates = getattr(traces[0], 'target_routing', None)  # not kept by --what topk
+            known = max(c.max() for c in choices.values()) + 1 if gates is None else gates.shape[-1]
+            if n_layer > sizes.layers or known > sizes.experts or gates is not None and known < sizes.experts:
                 told = f'has {sizes.layers} layers of {sizes.experts} experts, and the traces are of another'
                 raise MemtrainError(told, 'give the model that was traced', 'model', str(self.model))
             if not self.predictor:

@@ -10,10 +10,10 @@ __all__ = ['WHAT', 'StreamedModel', 'plan_block', 'trace_bytes', 'collect_model'
 # A forward pass of transformers' own code over a model whose weights are on the 'meta' device. Hooks fill a
 # layer from the files when it is entered and empty it when it is left, and the layer's forward goes through
 # the block of prompts a few rows at a time, so each layer is read once for a block. Memory is one layer, the
-# hidden states of a block twice, and what a few rows take inside a layer; experts that the files have one by
-# one are read to where they lie in the tensor of all of them, without a copy. What the gates did goes to a
-# file without a name, since a set of traces is written sample by sample and this comes layer by layer. It
-# costs a reading of all layers for each block.
+# hidden states of a block three times, and what a few rows take inside a layer; experts that the files have
+# one by one are read to where they lie in the tensor of all of them, without a copy. What the gates did goes
+# to a file without a name, since a set of traces is written sample by sample and this comes layer by layer.
+# It costs a reading of all layers for each block.
 import contextlib, itertools, re, shutil, tempfile, textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -59,7 +59,9 @@ class StreamedModel:
         self.decoder = self.model.model if decoder is self.model else decoder
         n = self.model.config.get_text_config().num_hidden_layers
         lists = (k for k, m in self.model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == n)
-        top = next(lists)
+        if (top := next(lists, None)) is None:
+            told = f'has a config.json with {n} layers, and its class has no list of as many'
+            raise MemtrainError(told, 'give a causal language model', 'model', str(folder))
         self.layers = [f'{top}.{i}' for i in range(n)]  # names of the modules that are read one after another
         self.empty = dict(self.model.named_parameters())  # what stands there while a layer isn't in memory
         self.read_bytes = 0  # from the files, so far
@@ -240,6 +242,9 @@ class StreamedModel:
                         stack.callback(hooked(read, with_kwargs=True).remove)
                 else:
                     self.fill(name)
+                    if 'norm' in name.rpartition('.')[2]:
+                        module.forward = _by_rows(module.forward, len(ids), rows)
+                        stack.callback(vars(module).pop, 'forward')
                 drop = module.register_forward_hook(lambda *_, name=name: self.drop(name))
                 stack.callback(drop.remove)
             return self.decoder(input_ids=ids.to(self.device), use_cache=False)[0]
@@ -303,14 +308,20 @@ def plan_block(
     prompts: int | None = None,  # that there are, if that is known
 ) -> tuple[int, int]:  # prompts; bytes that a block of as many takes at most
     "How many prompts a block may have"
-    limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
+    limit = _free(model.device) // 2 if memory_limit is None else memory_limit
     # a kernel that multiplies by expert may hold one tensor of a layer once more, in another order
     fixed = max(model.size(name) + model.largest(name) for name in model.sources)
     config = model.model.config.get_text_config()
     wide = max(config.hidden_size, getattr(config, 'intermediate_size', None) or 0)
-    prompt = 2 * T * config.hidden_size * model.dtype.itemsize
+    # the embedded tokens, which the decoder holds on to, and what goes into a layer and comes out
+    prompt = 3 * T * config.hidden_size * model.dtype.itemsize
     # inside a layer: a few tensors of the widest kind, some of them in 32 bits
     inside = 16 * rows * T * wide
+    if getattr(config, '_attn_implementation', None) == 'eager':  # masks of a block, and scores written out
+        prompt += T * T * (2 * model.dtype.itemsize + 4)  # two kinds of them, and what they are made of
+        inside += 8 * rows * config.num_attention_heads * T * T
+    elif getattr(config, 'sliding_window', None):
+        prompt += 2 * T * T
     if (n := (limit - fixed - inside) // prompt) < rows:
         least = fixed + inside + rows * prompt
         raise MemtrainError(
@@ -324,6 +335,13 @@ def plan_block(
     n -= n % rows
     n = n if prompts is None else min(n, prompts)
     return n, fixed + inside + n * prompt
+
+
+def _free(device):
+    "Bytes that are free where layers run"
+    if device.type == 'cuda':
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
 
 # %% ../nbs/experts/35_layerwise.ipynb #a9b64b3e
 WHAT = 'hidden', 'gates', 'topk'  # from all to the experts alone
@@ -409,15 +427,7 @@ def collect_model(
     **writer: Any,  # `TraceWriter`'s: `shard_size_mb`, `format`, `resume`, `options`
 ) -> dict:  # the manifest
     "Write to `out` what the gates of `model` see and do while it reads `batches`"
-    if what not in WHAT:
-        raise MemtrainError(f"isn't one of {', '.join(WHAT)}", 'take one of them', 'what', what)
-    gates = _find_gates(model)
-    if layers is not None:
-        known, layers = [g.layer for g in gates], set(layers)
-        if unknown := sorted(layers - set(known)):
-            told = f'has no experts; {known[0]} to {known[-1]} have'
-            raise MemtrainError(told, 'leave it out', 'layers', unknown[0])
-        gates = [g for g in gates if g.layer in layers]
+    gates = _choose_gates(_find_gates(model), what, layers)
     samples = None if target_traces is None else target_traces // len(gates)
     if samples == 0:
         told = f'is too few, a prompt has {len(gates)} traces, one for each layer with experts'
@@ -445,6 +455,19 @@ def _find_gates(model):
         way_out = 'give the folder of a mixture of experts'
         raise MemtrainError(f"can't be traced: {e.problem}", way_out, 'model', str(model.folder)) from None
     return gates
+
+
+def _choose_gates(gates, what, layers):
+    "Those of `layers`, which have to be there; `what` is one of `WHAT`"
+    if what not in WHAT:
+        raise MemtrainError(f"isn't one of {', '.join(WHAT)}", 'take one of them', 'what', what)
+    if layers is None:
+        return gates
+    known, layers = [g.layer for g in gates], set(layers)
+    if unknown := sorted(layers - set(known)):
+        told = f'has no experts; {known[0]} to {known[-1]} have'
+        raise MemtrainError(told, 'leave it out', 'layers', unknown[0])
+    return [g for g in gates if g.layer in layers]
 
 
 def _blocks(model, batches, samples, memory_limit, batch_size):
@@ -514,18 +537,18 @@ def collect_folder(
         raise MemtrainError("isn't one of float32, bfloat16, float16", 'take one', 'dtype', dtype)
     model = StreamedModel(model_dir, dtype and getattr(torch, dtype), choose_device(device))
     gates = _find_gates(model)
-    gates = [g for g in gates if g.layer in (how.get('layers') or range(10**9))]
+    gates = _choose_gates(gates, how.get('what', WHAT[0]), how.get('layers'))
     most = max(1, target_traces // max(1, len(gates)))
     if say:
         n, held = plan_block(model, seq_len, how.get('memory_limit'), how.get('batch_size', 8), most)
         width = model.model.config.get_text_config().hidden_size
         sizes = {what: trace_bytes(gates, width, what, model.dtype.itemsize) for what in WHAT}
-        each = sizes.pop(how.get('what', WHAT[0]), 0)  # `collect_model` refuses what isn't among them
+        each = sizes.pop(how.get('what', WHAT[0]))
         others = ', '.join(f'{what} {format_size(n)}' for what, n in sizes.items())
         say(
             f'{format_size(sum(t.nbytes for t in model.tensors.values()))} on disk, read once for each '
             f'{n:,} prompts of {seq_len} tokens; at most {format_size(held)} in memory; '
-            f'{format_size(each)} of traces a token ({others}), {format_size(each * most * seq_len)} in all'
+            f'{format_size(each)} of traces a token ({others}), {format_size(each * most * seq_len)} at most'
         )
     if dataset_dir:
         shards, name = TokenShards(dataset_dir, split), Path(dataset_dir).resolve().name

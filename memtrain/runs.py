@@ -117,12 +117,12 @@ def load_checkpoint(
     device: str | torch.device = 'cpu',  # where tensors go
     # what an error says to do about a damaged file
     way_out: str = 'restore it from a copy, or train anew in another folder',
+    # read each tensor where it is first used; copy what is kept, since writing to the file ends the process
+    mapped: bool = False,
 ) -> dict:
     "The checkpoint at `path`, held against its checksum and read without running any code it may hold"
     try:
         if not (fault := _find_fault(path)):
-            # mapped, what isn't used isn't read; Windows can't replace a file that is mapped
-            mapped = os.name != 'nt'
             found = torch.load(path, map_location=device, weights_only=True, mmap=mapped)
             if not isinstance(found, dict):
                 fault = "it holds no run's state"

@@ -251,6 +251,9 @@ def read_tensor(
     into: torch.Tensor,  # of its shape; of any dtype, on any device
 ) -> torch.Tensor:  # `into`
     "Fill `into` with the numbers of `stored`"
+    if tuple(into.shape) != tuple(stored.shape):
+        told = f'{stored.path}: a tensor of {tuple(stored.shape)} was asked for as one of {tuple(into.shape)}'
+        raise MemtrainError(told, 'copy the model again')
     same = into.dtype == stored.dtype and into.is_contiguous() and into.device.type == 'cpu'
     raw = into if same else torch.empty(stored.shape, dtype=stored.dtype)
     todo = memoryview(raw.reshape(-1).view(torch.uint8).numpy()) if raw.numel() else memoryview(b'')
@@ -488,7 +491,8 @@ def read_run(
     path = Path(folder) / 'best.pt'
     if not path.exists():
         path = path.with_name('checkpoint.pt')
-    found = load_checkpoint(path)
+    mapped = path.name == 'checkpoint.pt'  # most of it is the optimizer's
+    found = load_checkpoint(path, mapped=mapped)
     if 'begun' in found:
         raise MemtrainError(f'{folder} has no checkpoint yet', 'train it first')
     if 'model_state' not in found:
@@ -496,6 +500,9 @@ def read_run(
         raise MemtrainError(f'{path} holds parts of a model', way_out)
     with explain_damage(path, ours=True):
         belongs, state = found['belongs'], dict(found['model_state'])
+        if mapped:  # a tensor that has two names stays one
+            own = {t.data_ptr(): t.clone() for t in state.values()}
+            state = {name: own[t.data_ptr()] for name, t in state.items()}
         shape = belongs['model']
         config = OwnConfig(**shape) if 'kind' in shape else GPTConfig(**shape)
     make = _make_own if isinstance(config, OwnConfig) else _make_gpt

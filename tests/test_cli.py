@@ -1714,8 +1714,8 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
             assert said in run.stdout, run.stdout
         for more, said in (
             ('--ahead 3', '--ahead 3 is for guesses: give --predictor RUN too'),
-            ('--memory 10B', 'rtx3090 has no room for an expert of'),
-            ('--gpu cpu', 'cpu is no card'),
+            ('--memory 10B', '--memory \'10 B\' must be between an expert'),
+            ('--gpu cpu', "--gpu 'cpu' is no card"),
             ('--gpu rtx9999', 'rtx9999'),
             ('--model none', 'none has no *.safetensors'),
             ('--shard_dir none', 'none: no such file or folder'),

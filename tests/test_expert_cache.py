@@ -46,7 +46,7 @@ def test_a_cache_keeps_what_each_layer_used_last():
             # guesses that are right are never waited for where they have room
             right = replay_choices(choices, room, choices)
             if min(rooms) >= 2:
-                test_eq((right.waited, right.ahead), (0, found.waited))
+                assert right.waited == 0 < right.ahead <= found.waited + 6, (right, found)
             no_guess = {n: np.full_like(c, -1) for n, c in choices.items()}
             test_eq(replay_choices(choices, room, no_guess), found)
 
