@@ -36,7 +36,7 @@ from memtrain.core import (
     set_rng_state,
     suggest,
 )
-from .folders import IMAGES, UNFINISHED, check_output, lock_folder, read_json, recording, save_figure
+from .folders import IMAGES, UNFINISHED, check_output, lock_folder, recording, save_figure
 
 # From a shell to the functions of the pages. Each command is a dataclass of the flags that only a shell has,
 # with a `run` that imports its module, calls its function and prints what came of it; what all commands
@@ -227,13 +227,16 @@ class _CollectTraces(Command):
             )
         if bool(self.run_dir) == bool(self.model):
             raise MemtrainError(f"of what? give {option('run_dir')} RUN, or {option('model')} FOLDER")
+        sharded = self.shard_data or bool(self.model)
+        if self.format != 'safetensors' and not sharded:
+            raise MemtrainError('is for shards', f"add {option('shard_data')}", 'format', self.format)
         name = f'{Path(self.run_dir or self.model).resolve().name}_traces'
         if self.output_suffix:
             name += f'_{self.output_suffix}'
         path = Path(self.out_dir) / name
         how |= dict(target_traces=self.target_traces, resume=self.resume)
         collect = self._of_folder(how) if self.model else self._of_run(how)
-        if sharded := self.shard_data or bool(self.model):
+        if sharded:
             dest = path.with_name(f'{name}_shards')
             m = collect(dest, shard_size_mb=self.shard_size_mb, format=self.format)
         else:
@@ -260,20 +263,14 @@ class _CollectTraces(Command):
 
     def _of_folder(self, how):
         "What collects from a model of transformers into a folder, once it has said what that takes"
-        from memtrain.layerwise import collect_folder, download_model
+        from memtrain.layerwise import collect_folder
 
         for place in self.input_file:
             check_place('input_file', place)
-        if not self.input_file and not how.get('dataset_dir'):  # before anything is downloaded
-            raise MemtrainError(f"on what? give {option('input_file')} FILE, or {option('dataset_dir')} DIR")
-        model = self.model
-        if not os.path.exists(model) and re.fullmatch(r'[\w.-]+/[\w.-]+', str(model)):
-            model = download_model(str(model), print)
-        check_place('model', model)
         limit = None if self.memory_limit is None else parse_size(self.memory_limit)
         mine = dict(text_key=self.text_key, seq_len=self.seq_len, what=self.what, dtype=self.dtype, say=print)
         chosen = dict(layers=self.layers or None, memory_limit=limit, input_file=list(self.input_file))
-        return lambda out, **writer: collect_folder(model, out, **how, **mine, **chosen, **writer)
+        return lambda out, **writer: collect_folder(self.model, out, **how, **mine, **chosen, **writer)
 
     def _collect_pickle(self, collect, dest, folder):
         "Collect into the one shard of `folder`, which becomes the pickle `dest`"
@@ -1114,83 +1111,39 @@ class _Shaped:
 class _ExpertCache(Command):
     "Replay what a mixture's gates chose through a card that holds some of its experts"
 
-    shard_dir: str | Path  # traces of the model, as collect-traces leaves them; any --what will do
-    model: str | Path  # folder of the model
-    gpu: str = 'rtx3090'  # the card, such as rtx4090 or 12gb
     # for experts, such as 10GiB; by default what the other weights and the context leave on the card
     memory: str | None = None
-    # folder of a train-predictor whose guesses are fetched ahead; the traces need their hidden states
-    predictor: str | Path | None = None
-    takes, needs = {'expert_cache:guess_choices': 'ahead'}, ('shard_dir', 'model')
+    takes = {'expert_cache:replay_folder': 'shard_dir model gpu predictor ahead'}
+    needs = ('shard_dir', 'model')
 
     def run(
         self,
-        how: dict,  # arguments of `guess_choices`
+        how: dict,  # arguments of `replay_folder`
     ) -> int:  # exit status
         "Replay, and print what is waited for"
-        from memtrain.devices import find_device, priced_as
-        from memtrain.expert_cache import compare_caches, count_room, measure_experts, serve_tokens
+        from memtrain.expert_cache import replay_folder
 
-        sizes, card = measure_experts(self.model), find_device(self.gpu)
-        if not card.caching:
-            raise MemtrainError('is no card', 'name one, such as rtx3090', 'gpu', self.gpu)
-        room = count_room(sizes, card, None if self.memory is None else parse_size(self.memory))
-        choices, guesses = self._read(sizes, how)
-        found = compare_caches(choices, room, guesses)
-        speeds = {name: serve_tokens(of, sizes, priced_as(self.gpu)) for name, of in found.items()}
-        every, k = sizes.layers * sizes.experts, next(iter(choices.values())).shape[2]
-        print(
-            f'{self.model}: {sizes.layers} layers of {sizes.experts} experts of {format_size(sizes.expert)}, '
-            f'{k} a token; {format_size(every * sizes.expert)} in all, and {format_size(sizes.rest)} besides'
-        )
-        print(f'{card.name} has room for {room:,} of the {every:,}; {found["none"].tokens:,} tokens replayed')
+        memory = None if self.memory is None else parse_size(self.memory)
+        found = replay_folder(**how, memory=memory, say=print)
+        sizes, every = found.sizes, found.sizes.layers * found.sizes.experts
+        each, whole, rest = map(format_size, (sizes.expert, every * sizes.expert, sizes.rest))
+        print(f'{how["model"]}: {sizes.layers} layers of {sizes.experts} experts, {found.k} a token;')
+        print(f'an expert takes {each}, all of them {whole}, what is no expert {rest}')
+        tokens = found.traffic['none'].tokens
+        print(f'{how["gpu"]} has room for {found.room:,} of the {every:,}; {tokens:,} tokens replayed')
         names = {
             'none': 'no cache',
             'lru': 'used last (LRU)',
             'guessed': 'LRU and guesses',
             'best': 'best without guesses',
         }
-        for name, of in found.items():
-            v = speeds[name]
+        for name, of in found.traffic.items():
+            v = found.speeds[name]
             print(
                 f'  {names[name]:<20} there {of.hit_rate:>4.0%}   waited for {format_size(v["waited"])} a '
                 f'token, fetched {format_size(v["fetched"])}   at most {v["tokens_per_s"]:.3g} tokens/s'
             )
         return 0
-
-    def _read(self, sizes, how):
-        "What the gates of the model of `sizes` chose, and what the predictor guesses, if there is one"
-        from memtrain.expert_cache import guess_choices, read_choices
-        from memtrain.routing import load_predictor
-        from memtrain.trace_files import open_traces, split_samples
-
-        if how['ahead'] is not None and not self.predictor:
-            raise MemtrainError(
-                'is for guesses', f"give {option('predictor')} RUN too", 'ahead', how['ahead']
-            )
-        with open_traces(self.shard_dir) as traces:
-            samples = None
-            if self.predictor:  # its guesses are judged on samples that it hasn't learnt from
-                made = read_json(
-                    Path(self.predictor) / 'summary.json', hint='give the folder of a finished run'
-                )
-                held = {name: made[name] for name in ('val_fraction', 'test_fraction') if name in made}
-                samples = split_samples(traces, **held)['test']
-            choices = read_choices(traces, samples)
-            n_layer = next(iter(choices.values())).shape[1]
-            if n_layer < sizes.layers:
-                told = f'{self.shard_dir}: traces of {n_layer} layers, and the model has {sizes.layers}'
-                raise MemtrainError(
-                    told, f'collect without {option("layers")}, or give the model that was traced'
-                )
-            gates = getattr(traces[0], 'target_routing', None)  # not kept by --what topk
-            known = max(c.max() for c in choices.values()) + 1 if gates is None else gates.shape[-1]
-            if n_layer > sizes.layers or known > sizes.experts or gates is not None and known < sizes.experts:
-                told = f'has {sizes.layers} layers of {sizes.experts} experts, and the traces are of another'
-                raise MemtrainError(told, 'give the model that was traced', 'model', str(self.model))
-            if not self.predictor:
-                return choices, None
-            return choices, guess_choices(traces, load_predictor(self.predictor), choices, **how)
 
 # %% ../nbs/reference/65_cli.ipynb #28086b03
 def _tell_simulated(what):

@@ -4,24 +4,29 @@
 
 # %% auto #0
 __all__ = ['read_choices', 'ExpertCache', 'ExpertTraffic', 'replay_choices', 'replay_best', 'guess_choices',
-           'compare_caches', 'ExpertSizes', 'measure_experts', 'serve_tokens', 'count_room']
+           'compare_caches', 'ExpertSizes', 'measure_experts', 'serve_tokens', 'count_room', 'Replay',
+           'replay_folder']
 
 # %% ../nbs/experts/38_expert_cache.ipynb #f5c75ce9
 # Choices of gates, token by token, sent through a cache of experts. Each layer has a cache of its own, since
 # one for all of them forgets a layer's experts before its next token comes. The least that one fetches on
-# demand is counted by an algorithm that knows the future. Sizes of a model come from its files' headers.
+# demand is counted by an algorithm that knows the future. Sizes of a model come from its files' headers. A
+# replay costs some microseconds for each expert that is asked for, and holds the choices of all tokens.
 import heapq, re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from .core import MemtrainError, check_whole, format_size, option
-from .devices import Device
-from .routing import MultiExpertPredictor, open_windows
-from .trace_files import Traces, open_traces
+from .devices import Device, find_device, priced_as
+from .folders import read_json
+from .layerwise import find_model
+from .routing import MultiExpertPredictor, load_predictor, open_windows
+from .trace_files import Traces, open_traces, split_samples
 from .weights import find_tensors
 
 # %% ../nbs/experts/38_expert_cache.ipynb #700faefe
@@ -31,6 +36,9 @@ def read_choices(
 ) -> dict[int, np.ndarray]:  # by number of the sample: experts, the best first, (T, L, k)
     "What the gates of all L layers chose for the T tokens of each sample"
     traces = open_traces(path)
+    if getattr(traces[0], 'target_top_k', None) is None:
+        told = f'{traces.path}: its traces have no target_top_k, the experts that were chosen'
+        raise MemtrainError(told, 'shard or collect traces that have it')
     layers = sorted(set(traces.table['layer']))
     found: dict[int, dict[int, np.ndarray]] = {}
     for i, (sample, layer) in enumerate(zip(traces.table['sample'], traces.table['layer'])):
@@ -145,10 +153,8 @@ def guess_choices(
     predictor: MultiExpertPredictor,  # that was trained on others of the model
     choices: dict[int, np.ndarray],  # of `read_choices`: the samples to guess
     ahead: int | None = None,  # m, experts that are named for a layer; as many as a token needs by default
-) -> dict[
-    int, np.ndarray
-]:  # as `replay_choices` takes it, -1 in layers that have no whole window before them
-    "The experts that `predictor` names for each token and layer"
+) -> dict[int, np.ndarray]:  # as `replay_choices` takes it
+    "The experts that `predictor` names for each token and layer, -1 where no whole window lies before it"
     traces = open_traces(path)
     first = traces[0]
     if getattr(first, 'hidden_states', None) is None:
@@ -232,8 +238,9 @@ def serve_tokens(
     device: Device,  # with a bus and a bandwidth
 ) -> dict[str, float]:  # 'waited' and 'fetched', bytes a token; 'tokens_per_s', at most
     "What `traffic` means for a model of `sizes` that writes one token at a time on `device`"
-    if not device.bandwidth or not device.caching:
-        raise MemtrainError(f'{device.name} is no card', 'name one that is known, such as rtx3090')
+    if not device.bandwidth:
+        told = f'{device.name} has no data sheet that says how fast its memory is'
+        raise MemtrainError(told, 'name a card, such as rtx3090')
     waited = traffic.waited / traffic.tokens * sizes.expert
     fetched = (traffic.waited + traffic.ahead) / traffic.tokens * sizes.expert
     # its weights are read once for each token, while nothing is waited for
@@ -245,10 +252,12 @@ def serve_tokens(
 def count_room(
     sizes: ExpertSizes,
     device: Device,
-    memory: int
-    | None = None,  # bytes for experts; by default what the rest and the context leave on the card
+    # bytes for experts; by default what the other weights and the context leave on the card
+    memory: int | None = None,
 ) -> int:  # experts
     "How many experts have room on `device`"
+    if not device.caching:
+        raise MemtrainError('is no card', 'name one, such as rtx3090', 'gpu', device.name)
     left = device.memory - device.context - sizes.rest
     if memory is not None and sizes.expert <= memory <= left:
         left = memory
@@ -261,3 +270,56 @@ def count_room(
             f'{device.name} {told}, which take {format_size(sizes.rest)}', 'name a larger card'
         )
     return min(sizes.layers * sizes.experts, left // sizes.expert)
+
+# %% ../nbs/experts/38_expert_cache.ipynb #2973fc05
+@dataclass(frozen=True)
+class Replay:
+    "What the gates of a model chose, on a card"
+
+    sizes: ExpertSizes
+    k: int  # experts that a token visits in a layer
+    room: int  # experts that fit
+    traffic: dict[str, ExpertTraffic]  # of `compare_caches`
+    speeds: dict[str, dict[str, float]]  # of `serve_tokens`, by the same names
+
+
+def replay_folder(
+    shard_dir: str | Path,  # traces of the model, with any `what`
+    model: str | Path,  # its folder, or its OWNER/NAME on the hub
+    gpu: str = 'rtx3090',  # the card, such as rtx4090 or 12gb
+    memory: int | None = None,  # as for `count_room`
+    # folder of a trained predictor, whose guesses are fetched ahead; the traces need their hidden states
+    predictor: str | Path | None = None,
+    ahead: int | None = None,  # experts that it names for a layer; as many as a token needs by default
+    say: Callable[[str], Any]
+    | None = None,  # is called with a line on what a download takes, before it begins
+) -> Replay:
+    "Replay the traces in `shard_dir` with the sizes of `model` on the card `gpu`"
+    if ahead is not None and not predictor:
+        raise MemtrainError('is for guesses', f"give {option('predictor')} RUN too", 'ahead', ahead)
+    sizes, guesses = measure_experts(find_model(model, say)), None
+    room = count_room(sizes, find_device(gpu), memory)
+    with open_traces(shard_dir) as traces:
+        choices = read_choices(traces, _find_held_out(traces, predictor) if predictor else None)
+        n_layer, k = next(iter(choices.values())).shape[1:]
+        if n_layer < sizes.layers:
+            told = f'{shard_dir}: traces of {n_layer} layers, and the model has {sizes.layers} with experts'
+            raise MemtrainError(
+                told, f'collect without {option("layers")}, or give the model that was traced'
+            )
+        gates = getattr(traces[0], 'target_routing', None)  # not kept with `what` topk
+        known = gates.shape[-1] if gates is not None else max(c.max() for c in choices.values()) + 1
+        if n_layer > sizes.layers or known > sizes.experts or gates is not None and known < sizes.experts:
+            told = f'has {sizes.layers} layers of {sizes.experts} experts, and the traces are of another'
+            raise MemtrainError(told, 'give the model that was traced', 'model', str(model))
+        if predictor:
+            guesses = guess_choices(traces, load_predictor(predictor), choices, ahead)
+    traffic = compare_caches(choices, room, guesses)
+    speeds = {name: serve_tokens(of, sizes, priced_as(gpu)) for name, of in traffic.items()}
+    return Replay(sizes, k, room, traffic, speeds)
+
+
+def _find_held_out(traces, predictor):
+    "The samples of `traces` that the run in the folder `predictor` was reported on"
+    made = read_json(Path(predictor) / 'summary.json', hint='give the folder of a finished run')
+    return split_samples(traces, **{name: made[name] for name in ('val_fraction', 'test_fraction')})['test']

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WHAT', 'StreamedModel', 'plan_block', 'trace_bytes', 'collect_model', 'collect_folder',
-           'download_model']
+           'find_model']
 
 # %% ../nbs/experts/35_layerwise.ipynb #bc0f2471
 # A forward pass of transformers' own code over a model whose weights are on the 'meta' device. Hooks fill a
@@ -172,19 +172,22 @@ class StreamedModel:
         from transformers.core_model_loading import Concatenate, MergeModulelist
 
         kind = shape, dtype = self._kind(name)
-        spare = self.spare[kind]
-        whole = spare.pop() if spare else torch.empty(shape, dtype=dtype, device=self.device)
+
+        def make():
+            spare = self.spare[kind]
+            return spare.pop() if spare else torch.empty(shape, dtype=dtype, device=self.device)
+
         if found.keys() == {None}:
-            return (whole, [(found[None][0], None, whole)]) if len(found[None]) == 1 else None
+            return (whole := make(), [(found[None][0], None, whole)]) if len(found[None]) == 1 else None
         rule = next(c for c in self.converters if found.keys() <= set(c.source_patterns))
         steps = [(type(o), o.dim) for o in rule.operations if hasattr(o, 'dim')]
         merged = [(MergeModulelist, 0)], [(MergeModulelist, 0), (Concatenate, 1)]
         if steps not in merged or len(steps) != len(rule.operations):
             return None
         patterns = rule.source_patterns
-        if whole.ndim != 3 or any(len(found[p]) != len(whole) for p in patterns):
+        if len(shape) != 3 or any(len(found[p]) != shape[0] for p in patterns):
             return None
-        rows = whole.shape[1] // len(patterns)
+        whole, rows = make(), shape[1] // len(patterns)
         return whole, [
             (key, expert, whole[expert, i * rows : (i + 1) * rows])
             for i, pattern in enumerate(patterns)
@@ -250,8 +253,8 @@ class StreamedModel:
             return self.decoder(input_ids=ids.to(self.device), use_cache=False)[0]
 
 # %% ../nbs/experts/35_layerwise.ipynb #4488b88b
-def _build_empty(folder, dtype):
-    "The model in `folder` without its weights, and the dtype that they get"
+def _import_transformers():
+    "What makes a configuration, an empty model of it, and nothing where a model would have weights"
     try:
         # version 4 has no module that says how files are rearranged
         import transformers.core_model_loading as _  # noqa: F401
@@ -260,6 +263,12 @@ def _build_empty(folder, dtype):
     except ImportError:
         told = 'a layer at a time needs accelerate, and transformers from version 5 on'
         raise MemtrainError(told, "pip install --upgrade 'memtrain[hf]' 'transformers>=5'") from None
+    return AutoConfig, AutoModelForCausalLM, init_empty_weights
+
+
+def _build_empty(folder, dtype):
+    "The model in `folder` without its weights, and the dtype that they get"
+    AutoConfig, AutoModelForCausalLM, init_empty_weights = _import_transformers()
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         dtype = dtype or getattr(config.get_text_config(), 'dtype', None) or torch.float32
@@ -427,7 +436,8 @@ def collect_model(
     **writer: Any,  # `TraceWriter`'s: `shard_size_mb`, `format`, `resume`, `options`
 ) -> dict:  # the manifest
     "Write to `out` what the gates of `model` see and do while it reads `batches`"
-    gates = _choose_gates(_find_gates(model), what, layers)
+    _check_what(what)
+    gates = _choose_gates(_find_gates(model), layers)
     samples = None if target_traces is None else target_traces // len(gates)
     if samples == 0:
         told = f'is too few, a prompt has {len(gates)} traces, one for each layer with experts'
@@ -457,10 +467,13 @@ def _find_gates(model):
     return gates
 
 
-def _choose_gates(gates, what, layers):
-    "Those of `layers`, which have to be there; `what` is one of `WHAT`"
+def _check_what(what):
     if what not in WHAT:
         raise MemtrainError(f"isn't one of {', '.join(WHAT)}", 'take one of them', 'what', what)
+
+
+def _choose_gates(gates, layers):
+    "Those of `layers`, which have to be there"
     if layers is None:
         return gates
     known, layers = [g.layer for g in gates], set(layers)
@@ -515,7 +528,7 @@ def _fill_scratch(scratch, model, gates, ids, batch_size):
 
 # %% ../nbs/experts/35_layerwise.ipynb #5a6916b3
 def collect_folder(
-    model_dir: str | Path,  # folder of a mixture of experts, with its tokenizer
+    model_dir: str | Path,  # folder of a mixture of experts, with its tokenizer; or OWNER/NAME on the hub
     out: str | Path,  # folder of the traces
     input_file: Any = (),  # text: files, folders, patterns or addresses, each file a document
     dataset_dir: str | Path | None = None,  # or a data set that was made with the model's tokenizer
@@ -535,9 +548,11 @@ def collect_folder(
     check_whole(seq_len=seq_len, target_traces=target_traces)
     if dtype not in (None, 'float32', 'bfloat16', 'float16'):
         raise MemtrainError("isn't one of float32, bfloat16, float16", 'take one', 'dtype', dtype)
+    _check_what(how.get('what', WHAT[0]))
+    _import_transformers()  # asked before much is downloaded
+    named, model_dir = Path(model_dir).resolve().name, find_model(model_dir, say)
     model = StreamedModel(model_dir, dtype and getattr(torch, dtype), choose_device(device))
-    gates = _find_gates(model)
-    gates = _choose_gates(gates, how.get('what', WHAT[0]), how.get('layers'))
+    gates = _choose_gates(_find_gates(model), how.get('layers'))
     most = max(1, target_traces // max(1, len(gates)))
     if say:
         n, held = plan_block(model, seq_len, how.get('memory_limit'), how.get('batch_size', 8), most)
@@ -565,7 +580,7 @@ def collect_folder(
         )
     loader = TokenLoader(shards, 1, seq_len, seed=seed, rank=0, world_size=1)
     options = dict(
-        model=Path(model_dir).resolve().name,
+        model=named,
         data=name,
         seq_len=seq_len,
         target_traces=target_traces,
@@ -582,11 +597,19 @@ def collect_folder(
 _OF_A_MODEL = '*.safetensors', '*.json', '*.model', '*.txt'  # weights, configuration, tokenizer
 
 
-def download_model(
-    name: str,  # OWNER/NAME on the Hugging Face hub
-    say: Callable[[str], Any] | None = None,  # is called with a line on what it takes, before it begins
-) -> Path:  # the folder of the model, in the hub's cache
-    "Have the weights, the configuration and the tokenizer of the model `name` on the disk"
+def find_model(
+    name: str | Path,  # a folder, or OWNER/NAME on the Hugging Face hub
+    say: Callable[[str], Any]
+    | None = None,  # is called with a line on what a download takes, before it begins
+) -> Path:  # the folder; of a model on the hub, in the hub's cache
+    "The folder of the model `name`: its weights, configuration and tokenizer, downloaded if they have to be"
+    if Path(name).exists() or not re.fullmatch(r'[\w.-]+/[\w.-]+', str(name)):
+        return Path(name)
+    return _download(str(name), say)
+
+
+def _download(name, say):
+    "The model that the hub has under `name`"
     import huggingface_hub
 
     way_out = 'give the folder of a model on the disk'

@@ -143,9 +143,10 @@ def load_checkpoint(
 def load_weights(
     path: str | Path,  # what was read, for the error
     make: Callable[[], torch.nn.Module],  # makes the module
-    state: dict,  # its weights, as `path` has them; the module takes these tensors, not copies
+    state: dict,  # its weights, as `path` has them; the module takes these tensors
     layers: int = 0,  # how many of them `make` is going to make, each with a tensor at least
     way_out: str = 'restore it from a copy, or train anew in another folder',  # what an error says to do
+    copy: bool = False,  # for a `state` that is mapped: the module gets tensors of its own
 ) -> torch.nn.Module:
     """The module of `make` with the weights `state`; what isn't of its shape is an error before memory is
     taken for it"""
@@ -161,7 +162,7 @@ def load_weights(
         filled = {}  # a tensor that has two names stays one
         for name, t in empty.items():
             if t not in filled:
-                filled[t] = state[name].to(t.dtype).contiguous()
+                filled[t] = state[name].to(t.dtype, copy=copy).contiguous()
                 if isinstance(t, torch.nn.Parameter):
                     filled[t] = torch.nn.Parameter(filled[t], t.requires_grad)
             put_tensor(net, name, filled[t])

@@ -394,17 +394,17 @@ def load_tensors(
         found = {name: _read(t) for name, t in stored.items()}
     if config.tie_weights and 'wte.weight' in found:
         found['head.weight'] = found['wte.weight']
-    return _make_gpt(folder, config, found, block_size, 'copy the folder again')
+    return _make_gpt(folder, config, found, block_size, way_out='copy the folder again')
 
 
 def _read(*parts):
     "The stored tensors `parts`, one below the other, in float32"
-    shapes = {t.shape[1:] for t in parts}
-    if len(shapes) > 1:
-        told = f"{parts[0].path}: tensors of one matrix have rows of different lengths: {shapes}"
-        raise MemtrainError(told, 'copy the model again')
     if len(parts) == 1:
         return read_tensor(parts[0], torch.empty(parts[0].shape))
+    shapes = {t.shape[1:] for t in parts}
+    if len(shapes) > 1 or not all(t.shape for t in parts):
+        told = f'{parts[0].path}: tensors of one matrix have the shapes {[t.shape for t in parts]}'
+        raise MemtrainError(told, 'copy the model again')
     whole = torch.empty(sum(t.shape[0] for t in parts), *shapes.pop())
     for stored, place in zip(parts, whole.split([t.shape[0] for t in parts])):
         read_tensor(stored, place)
@@ -436,14 +436,14 @@ def _check_window(block_size, most, source):
         raise MemtrainError(problem, 'take as many, or fewer', 'block_size', block_size)
 
 
-def _make_gpt(source, config, state, block_size, *way_out):
+def _make_gpt(source, config, state, block_size, **how):
     "The GPT of the shape `config` with the weights `state`, read from `source`, for windows of `block_size`"
     _check_window(block_size, config.block_size, source)
     if block_size is not None:
         config = replace(config, block_size=block_size)
         if 'wpe.weight' in state:
             state['wpe.weight'] = state['wpe.weight'][:block_size]
-    return load_weights(source, lambda: GPT(config), state, config.n_layer, *way_out)
+    return load_weights(source, lambda: GPT(config), state, config.n_layer, **how)
 
 # %% ../nbs/training/17_weights.ipynb #f9d2c4e2
 class TrainedModel(NamedTuple):
@@ -500,13 +500,11 @@ def read_run(
         raise MemtrainError(f'{path} holds parts of a model', way_out)
     with explain_damage(path, ours=True):
         belongs, state = found['belongs'], dict(found['model_state'])
-        if mapped:  # a tensor that has two names stays one
-            own = {t.data_ptr(): t.clone() for t in state.values()}
-            state = {name: own[t.data_ptr()] for name, t in state.items()}
         shape = belongs['model']
         config = OwnConfig(**shape) if 'kind' in shape else GPTConfig(**shape)
-    make = _make_own if isinstance(config, OwnConfig) else _make_gpt
-    return make(path, config, state, block_size), belongs
+    if isinstance(config, OwnConfig):
+        return _make_own(path, config, state, block_size), belongs
+    return _make_gpt(path, config, state, block_size, copy=mapped), belongs
 
 # %% ../nbs/training/17_weights.ipynb #9a81a374
 _FORMATS = 'safetensors', 'hf', 'nanogpt'

@@ -1857,7 +1857,10 @@ def test_small_commands_import_no_torch_and_stay_small():
     def run_all(*lines):
         "MiB that a process held at most, where the system tells it, while it ran `lines`"
         # not `run`, which forks from a process that has torch
-        child = subprocess.Popen([sys.executable, '-c', code, *lines], cwd=d, stdout=-1, stderr=-1, text=True)
+        # and NumPy's library takes memory for each core that it is going to use
+        alone = {**os.environ, 'OPENBLAS_NUM_THREADS': '1'}
+        how = dict(cwd=d, env=alone, stdout=-1, stderr=-1, text=True)
+        child = subprocess.Popen([sys.executable, '-c', code, *lines], **how)
         told, errors = child.communicate()
         found = [line[2:] for line in told.splitlines() if line.startswith('# ')]
         test_eq(found, [f'{line} 0 False' for line in lines])

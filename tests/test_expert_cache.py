@@ -203,6 +203,7 @@ def test_bytes_and_seconds_add_up():
     speed = serve_tokens(ExpertTraffic(10, 80, 20, 200), sizes, card)
     test_close(speed['tokens_per_s'], card.bus / 2.2e9)
     test_eq(count_room(sizes, card), 32)
+    test_fail(lambda: count_room(sizes, DEVICES['cpu']), exc=MemtrainError, contains='is no card')
     test_eq(count_room(sizes, card, 5 * 10**8 + 1), 5)
     for memory in (10**8 - 1, 0, card.memory):
         test_fail(lambda: count_room(sizes, card, memory), exc=MemtrainError, contains='must be between')
@@ -210,6 +211,7 @@ def test_bytes_and_seconds_add_up():
     test_fail(lambda: count_room(large, card), exc=MemtrainError, contains='has no room')
     for call in (replay_choices, replay_best):
         test_fail(lambda: call(_choices(0), 0), exc=MemtrainError, contains='room')
+    plain = find_device('12gb')
     test_fail(
-        lambda: serve_tokens(ExpertTraffic(1, 1, 1), sizes, DEVICES['cpu']), exc=MemtrainError, contains='cpu'
+        lambda: serve_tokens(ExpertTraffic(1, 1, 1), sizes, plain), exc=MemtrainError, contains='data sheet'
     )

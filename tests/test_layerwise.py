@@ -606,6 +606,7 @@ def _hub(folder, cache):
         )
         with contextlib.ExitStack() as stack:
             stack.callback(server.shutdown)
+            stack.enter_context(patch.dict(os.environ, NO_PROXY='127.0.0.1', no_proxy='127.0.0.1'))
             for name, value in constants.items():
                 stack.enter_context(patch.object(huggingface_hub.constants, name, value))
             yield files, asked
@@ -618,30 +619,30 @@ def test_a_model_comes_from_the_hub_once():
         size = sum(p.stat().st_size for p in (d / 'model').iterdir())
         (d / 'model/picture.png').write_bytes(bytes(100))
         with _hub(d / 'model', d / 'cache') as (files, asked):
-            folder = download_model('someone/moe', said.append)
+            folder = find_model('someone/moe', said.append)
             test_eq(said, [f'someone/moe: {format_size(size)} to download to {d}/cache'])
             test_eq({p.name for p in folder.iterdir()}, files.keys() - {'picture.png'})
             expected = StreamedModel(d / 'model').run(_IDS)
             assert torch.equal(StreamedModel(folder).run(_IDS), expected)
             asked.clear()
-            test_eq((download_model('someone/moe', said.append), len(said)), (folder, 1))
+            test_eq((find_model('someone/moe', said.append), len(said)), (folder, 1))
             assert not [path for path in asked if 'safetensors' in path], asked
             with patch('huggingface_hub.constants.ENDPOINT', 'http://127.0.0.1:9'):  # where nobody answers
-                test_eq(download_model('someone/moe'), folder)
-            assert 'the hub gave no such model' in _refusal(lambda: download_model('someone/else'))
+                test_eq(find_model('someone/moe'), folder)
+            assert 'the hub gave no such model' in _refusal(lambda: find_model('someone/else'))
             with patch('shutil.disk_usage', lambda path: shutil._ntuple_diskusage(9, 9, 9)):
                 said = _refusal(lambda: _again(d))
             assert f'takes {format_size(size)}, and {d}/cache has room for 9 B' in said, said
             for name in [*files]:
                 if name.endswith('.safetensors'):
                     del files[name]
-            assert 'has no *.safetensors on the hub' in _refusal(lambda: download_model('someone/moe'))
+            assert 'has no *.safetensors on the hub' in _refusal(lambda: find_model('someone/moe'))
 
 
 def _again(d):
     "Download it where it isn't yet"
     shutil.rmtree(d / 'cache')
-    return download_model('someone/moe')
+    return find_model('someone/moe')
 
 # %% ../nbs/proofs/layerwise.ipynb #42ae875f
 def test_a_full_disk_is_told_and_collecting_goes_on():
