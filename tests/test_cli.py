@@ -1712,6 +1712,8 @@ def test_a_mixture_of_transformers_is_traced_from_its_folder():
         assert run.returncode == 0, run.stderr
         for said in ('has room for', 'no cache ', 'used last', 'best without guesses', 'tokens/s'):
             assert said in run.stdout, run.stdout
+        run = run_here('collect-traces', '--run_dir', 'run', '--format', 'pkl', cwd=d)
+        assert "--format 'pkl' is for shards: add --shard_data" in only_line(run), run.stderr
         for more, said in (
             ('--ahead 3', '--ahead 3 is for guesses: give --predictor RUN too'),
             ('--memory 10B', '--memory \'10 B\' must be between an expert'),

@@ -7,7 +7,7 @@ from memtrain.layerwise import *
 # %% ../nbs/proofs/layerwise.ipynb #4e27181f
 import contextlib, hashlib, http.server, itertools, json, os, shutil, subprocess, sys, tempfile, threading
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch, transformers
 from fastcore.test import test_eq, test_fail
@@ -235,6 +235,13 @@ def test_blocks_and_what_is_kept_are_as_asked():
         test_eq(plan_block(model, 16, few, 4), (4, few - 2 * prompt))
         test_eq(plan_block(model, 16, few, 4, prompts=3), (3, few - 3 * prompt))
         assert plan_block(model, 16, 64 * MIB, 4)[0] > 40
+        # by default half of what is free, where layers run
+        with patch('psutil.virtual_memory', lambda: Mock(available=2 * few)):
+            test_eq(plan_block(model, 16, rows=4), plan_block(model, 16, few, 4))
+        with patch('torch.cuda.mem_get_info', lambda device: (2 * few, 10**12)):
+            model.device = torch.device('cuda')
+            test_eq(plan_block(model, 16, rows=4), plan_block(model, 16, few, 4))
+            model.device = torch.device('cpu')
         rows = []
         gate = find_gates(model.model)[0].module
         hook = gate.register_forward_hook(lambda module, args, out: rows.append(args[0].numel() // 16 // 32))

@@ -39,7 +39,7 @@ def test_solution_three_layers_of_llama_are_thirty_tensors():
     assert len(to_hf(model)[1]) == 3 * 9 + 3
 
 # %% ../nbs/proofs/weights.ipynb #3a9e51d3
-import gc, os, shutil, tempfile
+import gc, json, os, shutil, subprocess, sys, tempfile
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,14 +47,14 @@ from unittest.mock import patch
 import numpy as np, torch, torch._dynamo
 import logging, warnings
 from fastcore.test import test_close, test_eq, test_fail
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from memtrain.core import MemtrainError
 from memtrain.estimate import simulate
 from memtrain.folders import write_json
 from memtrain.measure import track_memory
 from memtrain.model import GPT, Checkpointing, GPTConfig, generate
 from memtrain.prepare import prepare
-from memtrain.runs import load_checkpoint, read_metrics
+from memtrain.runs import load_checkpoint, read_metrics, save_checkpoint
 from memtrain.tokenization import ByteTokenizer, CharTokenizer
 from memtrain.train import TrainConfig, Trainer, apply_settings, cosine_lr, evaluate, evaluate_tokens, losses
 from memtrain.train import model_step
@@ -254,12 +254,86 @@ def test_what_we_have_not_is_refused():
             )
             write()
             load_run(d / family)
+            if family == 'llama':  # a number, and rows of another length, where there were matrices
+                for shape in ((), (8, 4)):
+                    shutil.copytree(d / family, d / 'bent', dirs_exist_ok=True)
+                    tensors = load_file(d / family / 'model.safetensors')
+                    tensors['model.layers.0.self_attn.k_proj.weight'] = torch.zeros(shape)
+                    save_file(tensors, d / 'bent/model.safetensors')
+                    said = 'tensors of one matrix have the shapes'
+                    test_fail(lambda: load_run(d / 'bent'), exc=MemtrainError, contains=said)
             (d / family / 'model.safetensors').write_bytes(b'short')
             test_fail(lambda: load_run(d / family), exc=MemtrainError, contains='is damaged')
             (d / family / 'model.safetensors').unlink()
             test_fail(lambda: load_run(d / family), exc=MemtrainError, contains='has no *.safetensors')
         test_fail(lambda: load_run(d / 'nothing'), exc=MemtrainError, contains='no such folder')
         test_fail(lambda: load_run(d), exc=MemtrainError, contains='no such checkpoint')
+
+
+def test_a_tensor_is_read_as_it_is_stored_or_not_at_all():
+    with tempfile.TemporaryDirectory() as d:
+        save_file({'a': torch.arange(4.0), 'b': torch.ones(3, 2)}, f'{d}/model.safetensors')
+        stored = find_tensors(d)
+        test_eq(read_tensor(stored['a'], torch.empty(4, dtype=torch.bfloat16)).tolist(), [0, 1, 2, 3])
+        across = torch.zeros(2, 3).t()  # whose rows aren't whole in memory
+        assert (read_tensor(stored['b'], across) == 1).all()
+        for shape in (8, 2, (2, 4), ()):
+            for dtype in (torch.float32, torch.float64):
+                into = torch.zeros(shape, dtype=dtype)
+                test_fail(lambda: read_tensor(stored['a'], into), exc=MemtrainError, contains='asked for as')
+                assert not into.any()
+
+
+OPEN = """
+import json, re, sys, threading, time
+from pathlib import Path
+from memtrain.weights import load_run
+
+def own():
+    return 1024 * int(re.search(r'RssAnon:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])
+
+def watch():
+    while True:
+        most[0] = max(most[0], own())
+        time.sleep(0.001)
+
+load_run(sys.argv[1], 'cpu')  # a small one: what libraries keep
+most = [before := own()]
+threading.Thread(target=watch, daemon=True).start()
+model = load_run(sys.argv[2], 'cpu').model
+tied = model.head.weight is model.wte.weight
+print(json.dumps([max(most[0], own()) - before, sum(p.nbytes for p in model.parameters()), tied]))
+"""
+
+
+def test_opening_a_model_holds_it_once():
+    "In fresh processes: folders of Llama and GPT-2, and a run with its optimizer's states"
+    if not Path('/proc/self/status').exists():
+        return
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        families = {
+            'llama': dict(norm='rms', positions='rotary', mlp='swiglu', bias=False, tie_weights=False),
+            'gpt2': dict(),
+        }
+        for name, layers in families.items():
+            for kind, width in (('small', 32), ('large', 512)):
+                shape = GPTConfig(512, 32, 8, 4, width, **layers)
+                _save_model(d / f'own_{name}_{kind}', shape, CharTokenizer('abc'))
+                export_model(d / f'own_{name}_{kind}', d / f'{name}_{kind}', 'hf')
+        for kind in ('small', 'large'):
+            model = load_run(d / f'gpt2_{kind}', 'cpu').model
+            (d / f'run_{kind}').mkdir()
+            states = [{k: torch.rand_like(t) for k, t in model.state_dict().items()} for _ in range(2)]
+            found = {'belongs': {'model': asdict(model.config)}, 'model_state': model.state_dict()}
+            save_checkpoint(d / f'run_{kind}/checkpoint.pt', {**found, 'optimizer': states})
+        for name in ('llama', 'gpt2', 'run'):
+            command = [sys.executable, '-c', OPEN, str(d / f'{name}_small'), str(d / f'{name}_large')]
+            run = subprocess.run(command, capture_output=True, text=True)
+            assert run.returncode == 0, run.stderr
+            most, size, tied = json.loads(run.stdout)
+            test_eq(tied, name != 'llama')
+            assert size > 90e6 and most < 1.4 * size, (name, most, size)
 
 
 def test_an_export_that_fails_leaves_nothing_and_one_that_is_there_stays():

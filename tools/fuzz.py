@@ -376,7 +376,7 @@ def file_reader(name: str, work: Callable) -> Callable:
 def read_model_file(path) -> None:
     "The header of a part of a model, and what small tensors it names"
     import torch
-    from memtrain.layerwise import read_header, read_tensor
+    from memtrain.weights import read_header, read_tensor
 
     for stored in read_header(path).values():
         if stored.nbytes < 1 << 20:
