@@ -14,7 +14,7 @@ __all__ = ['WHAT', 'StreamedModel', 'plan_block', 'trace_bytes', 'collect_model'
 # one by one are read to where they lie in the tensor of all of them, without a copy. What the gates did goes
 # to a file without a name, since a set of traces is written sample by sample and this comes layer by layer.
 # It costs a reading of all layers for each block.
-import contextlib, itertools, re, shutil, tempfile, textwrap
+import contextlib, itertools, os, re, shutil, tempfile, textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
@@ -150,15 +150,29 @@ class StreamedModel:
         self.read_bytes += stored.nbytes
         return read_tensor(stored, into)
 
-    def _read_chosen(self, owner, module, args, kwargs):
-        "Read the experts of the module `owner` that its arguments send a token to, and that aren't there yet"
+    def _read_chosen(self, owner, following, module, args, kwargs):
+        """Read the experts of `owner` that its arguments send a token to and that aren't there yet;
+        `following` is the next layer, if there is one"""
         unread = self.unread.get(owner, {})
+        before = len(unread)
         given = (t for t in (*args, *kwargs.values()) if torch.is_tensor(t))
         chosen = next((t for t in given if t.ndim == 2 and t.dtype in (torch.int64, torch.int32)), None)
         # Llama 4 tells its experts no numbers, and sends each token to all of them
         experts = [*unread] if chosen is None else chosen.unique().tolist()
         for stored, part in (found for expert in experts for found in unread.pop(expert, ())):
             self._read(stored, part)
+        # where nearly all are chosen, the next layer's will be: the disk reads them while these compute
+        if following and len(unread) < before / 8:
+            self._announce(following)
+
+    def _announce(self, module):
+        "Have the system read the files of `module` into its cache, without waiting"
+        if not hasattr(os, 'posix_fadvise'):
+            return
+        keys = (key for found in self.sources[module].values() for keys in found.values() for key in keys)
+        for stored in map(self.tensors.get, keys):
+            with open(stored.path, 'rb') as f:
+                os.posix_fadvise(f.fileno(), stored.offset, stored.nbytes, os.POSIX_FADV_WILLNEED)
 
     def _kind(self, name):
         "The shape and the dtype that the tensor `name` has in memory"
@@ -226,6 +240,7 @@ class StreamedModel:
     ) -> torch.Tensor:  # (B, T, C)
         "The last hidden states, each layer read once"
         inside = set(map(id, self.decoder.modules()))
+        following = dict(zip(self.layers, self.layers[1:]))
         with contextlib.ExitStack() as stack:
             stack.callback(self.spare.clear)
             for name in self.sources:
@@ -240,7 +255,7 @@ class StreamedModel:
                     module.forward = _by_rows(forward, len(ids), rows)
                     stack.callback(vars(module).pop, 'forward')
                     for owner in {tensor.rpartition('.')[0] for tensor in self.sources[name]}:
-                        read = partial(self._read_chosen, owner)
+                        read = partial(self._read_chosen, owner, following.get(name))
                         hooked = self.model.get_submodule(owner).register_forward_pre_hook
                         stack.callback(hooked(read, with_kwargs=True).remove)
                 else:
