@@ -25,7 +25,8 @@ from memtrain.core import MemtrainError, progress, results_dir, save_result
 from memtrain.estimate import Step, simulate
 from memtrain.families import list_models
 from memtrain.record_laws import config_folder, open_any
-from memtrain.train import TrainConfig, apply_step, model_step
+from memtrain.settings import TrainConfig, apply_step
+from memtrain.train import model_step
 
 CONFIGS = json.loads(Path(__file__).with_name('configs.json').read_text())
 WARM, TIMED = 3, 5  # steps that aren't timed, and that are

@@ -12,11 +12,12 @@ if TYPE_CHECKING:  # what follows here is what `memtrain.NAME` gives, each impor
     from .measure import measure_peak, track_memory
     from .model import GPT, GPTConfig
     from .own_kernels import keeps
+    from .settings import TrainConfig
     from .shards import ShardWriter, TokenShards
     from .stream import TokenStream
     from .trace_files import TraceWriter, shard_traces
     from .traces import TraceShards
-    from .train import TrainConfig, Trainer, chunked_cross_entropy
+    from .train import Trainer, chunked_cross_entropy
     from .weights import load_run
     from .wpo import FactorNet, ism_loss
 
@@ -27,11 +28,12 @@ _HOMES = {
     "measure": "measure_peak track_memory",
     "model": "GPT GPTConfig",
     "own_kernels": "keeps",
+    "settings": "TrainConfig",
     "shards": "ShardWriter TokenShards",
     "stream": "TokenStream",
     "trace_files": "TraceWriter shard_traces",
     "traces": "TraceShards",
-    "train": "TrainConfig Trainer chunked_cross_entropy",
+    "train": "Trainer chunked_cross_entropy",
     "weights": "load_run",
     "wpo": "FactorNet ism_loss",
 }

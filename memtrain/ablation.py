@@ -24,7 +24,8 @@ from .estimate import Estimate
 from .measure import CATEGORY_COLORS
 from .model import GPTConfig
 from .plan import predict
-from .train import TrainConfig, gpt_step
+from .settings import TrainConfig
+from .train import gpt_step
 
 # %% ../nbs/training/14_ablation.ipynb #f235dc59
 REFERENCE = GPTConfig(vocab_size=2048, block_size=128, n_layer=4, n_head=4, n_embd=128)

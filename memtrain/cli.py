@@ -398,7 +398,7 @@ class _Train(_RunFlags, Command):
     # folder to write the log to for TensorBoard as well; needs the extra tensorboard
     tensorboard: str | None = None
     takes = {
-        'train:TrainConfig': '',
+        'settings:TrainConfig': '',
         'text:TextOptions': '-seed dedup_memory near_dedup dedup_lines',
         'stream:TokenStream.__init__': 'stride shuffle_buffer_size max_examples num_workers',
         'stream:DocumentStream.__init__': 'cache_size',
@@ -528,7 +528,7 @@ def _check(self: _Train):
         if refused:
             raise MemtrainError(problem, way_out, name, value)
     c = self.config
-    if c.epochs and 'max_iters' in list_changed(vars(c), 'train:TrainConfig'):
+    if c.epochs and 'max_iters' in list_changed(vars(c), 'settings:TrainConfig'):
         raise MemtrainError(
             f"{option('epochs')} {c.epochs:g} and {option('max_iters')} {c.max_iters} both tell how long "
             "to train",
@@ -730,7 +730,7 @@ def _with_line(self: _Train, error):
     said = error.tell(option)
     if (o := error.option) is None:
         return said
-    from memtrain.train import apply_step
+    from memtrain.settings import apply_step
 
     changes = {}
     # other numbers: another run
@@ -740,7 +740,7 @@ def _with_line(self: _Train, error):
     program = f'torchrun --standalone --nproc_per_node {ranks} -m memtrain' if ranks else 'memtrain'
     flags = [
         *format_flags(vars(self) | changes, 'cli:_Train'),
-        *format_flags(vars(apply_step(self.config, o.step)), 'train:TrainConfig'),
+        *format_flags(vars(apply_step(self.config, o.step)), 'settings:TrainConfig'),
         *format_flags(vars(self.text), 'text:TextOptions'),
         *(flag for where in self.streams for flag in format_flags(self.stream, where)),
         *format_flags(self.own, 'weights:open_model'),
@@ -1165,8 +1165,8 @@ class _Estimate(_Shaped, Command):
     sampling: bool = False
     json: bool = False  # print JSON instead of tables
     takes = {
-        'train:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision use_8bit_optimizer '
-        'activation_checkpointing loss_chunk_size '
+        'settings:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision '
+        'use_8bit_optimizer activation_checkpointing loss_chunk_size '
         'optimizer weights checkpoint_every checkpoint_keep optimizer_in_backward parallel offload_to_cpu '
         'autocast_dtype paged_optimizer keep_gradients offload_activations',
         'weights:open_model': 'lora load_in_4bit',
@@ -1182,7 +1182,7 @@ class _Estimate(_Shaped, Command):
         from memtrain.devices import split_cards
         from memtrain.families import NoLaw
         from memtrain.plan import usable_memory
-        from memtrain.train import TrainConfig
+        from memtrain.settings import TrainConfig
 
         # which has nothing to clip
         config = TrainConfig(**settings, **({'grad_clip': 0} if settings['optimizer_in_backward'] else {}))
@@ -1213,7 +1213,11 @@ class _Estimate(_Shaped, Command):
     def _predict(self, config, own, cards, usable):
         "Print what a formula says, or of a GPT that none knows a simulation; the exit status"
         from memtrain.plan import predict
-        from memtrain.train import gpt_step
+
+        def make():  # which takes torch, and most predictions don't
+            from memtrain.train import gpt_step
+
+            return gpt_step(shape, config)
 
         shape = self.shape()
         if config.parallel == 'fsdp' and cards == 1 and not config.offload_to_cpu:
@@ -1228,20 +1232,20 @@ class _Estimate(_Shaped, Command):
                 "shows a simulated step, and several cards' isn't simulated", 'leave it out', 'plot'
             )
         step = config.step(seq_len=shape.block_size, ranks=cards, **own)
-        found = predict(shape, step, self.device, None if by_law else lambda: gpt_step(shape, config))
+        found = predict(shape, step, self.device, None if by_law else make)
         if self.json:
             print(json.dumps(self._values(shape, step, found), indent=1))
         elif by_law:
             print('\n'.join(self._begin(_describe_shape(shape), step, found, usable)))
-            if getattr(shape, 'laws', None):
-                print('\nfrom simulated steps of a few of its blocks')
+            if laws := getattr(shape, 'laws', None):
+                print(f'\nfrom simulated steps of {"a few" if laws.extends else "all"} of its blocks')
         else:
             print(self._table(shape, step, found, usable))
         if self.plot:
             from memtrain.estimate import simulate
 
             again = not hasattr(found, 'plot')
-            trace = simulate(*gpt_step(shape, config), device=self._place()) if again else found
+            trace = simulate(*make(), device=self._place()) if again else found
             self._draw(trace)
         return 0
 

@@ -343,11 +343,11 @@ def _look_up(shape, step):
         'chunks': step.loss_chunk_size,
     }
     way = [word for word, said in words.items() if said]
+    tokens = step.batch_size * (step.seq_len or shape.block_size)
     if shape.laws:
-        law = shape.laws.get(' '.join(way), step.lora)
+        law = shape.laws.get(' '.join(way), step.lora, tokens, step.loss_chunk_size or 0)
     else:
         law = _packaged('laws.json')[shape.kind].get(' '.join([*way, *['tied'] * shape.tie_weights]))
-    tokens = step.batch_size * (step.seq_len or shape.block_size)
     return way, law if law and tokens >= law.get('from_tokens', 0) else None
 
 # %% ../nbs/memory/09_families.ipynb #8d4d21c8

@@ -6,7 +6,7 @@
 __all__ = ['CachedLaws', 'read_any_model']
 
 # %% ../nbs/memory/36_laws.ipynb #56320a31
-import json
+import contextlib, gc, json
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +32,19 @@ _KEPT = {
     'model': _MODEL | {'reads': str, 'params': int, 'block_params': int, 'repeats': [int], 'prime': int},
     'laws': {str: (_LAW, None)},
 }
+
+
+@contextlib.contextmanager
+def _without_garbage():
+    """While the block runs nobody looks for garbage among the objects that exist now. Each simulation looks
+    through all there are first, which takes longer than the rest of it once transformers is imported"""
+    frozen = gc.get_freeze_count()  # by somebody else
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
 
 
 class CachedLaws:
@@ -66,7 +79,7 @@ class CachedLaws:
     def _run(self, function, *args):
         from memtrain.record_laws import explain_model_code
 
-        with explain_model_code(self.source, self.seq_len):
+        with explain_model_code(self.source, self.seq_len), _without_garbage():
             return function(*args)
 
     def _keep(self):
@@ -94,7 +107,7 @@ class CachedLaws:
         if not lora:
             return self.params
         kept = self.kept['laws'].items()  # any law of such adapters knows it
-        found = ((name, law) for name, law in kept if law and name.endswith(f' {lora}'))
+        found = ((name, law) for name, law in kept if law and name.partition(',')[0].endswith(f' {lora}'))
         name, law = next(found, None) or ('bfloat16', self.get('bfloat16 lora', lora))
         if law is None:
             raise NoLaw('has no recorded law', 'leave it out', 'lora', lora)
@@ -107,6 +120,12 @@ class CachedLaws:
         return self.kept['model']['reads']
 
     @property
+    def extends(self) -> bool:
+        "Whether a law can be for any number of tokens: of a model that reads text, with one stack of blocks"
+        model = self.kept['model']
+        return model['repeats'][0] < model['n_layer'] and model['block_size'] > 1
+
+    @property
     def shape(self) -> ModelShape:
         "The sizes of the model, for `predict_step` and `plan`"
         sizes = {name: self.kept['model'][name] for name in _MODEL}
@@ -116,6 +135,8 @@ class CachedLaws:
         self,
         way: str,  # words of laws.json, such as `autocast checkpointing`
         lora: int = 0,  # rank of adapters
+        tokens: int = 0,  # of a micro-batch that the law must be for; otherwise for most
+        chunk: int = 0,  # tokens of a chunk of its loss
     ) -> dict | None:
         "The law of steps that are taken this `way`, or None if none can be found"
         words = set(way.split())
@@ -123,15 +144,24 @@ class CachedLaws:
             return None
         if self.reads != 'tokens' and words & {'chunks', 'lora', 'qlora'}:
             return None
-        name, laws = f'{way} {lora}' if lora else way, self.kept['laws']
-        if name not in laws and laws and not any(laws.values()):
-            return None  # none of the ways so far had a law, so others won't, and each try takes its time
+        name = f'{way} {lora}' if lora else way
+        general = [law for known, law in self.kept['laws'].items() if ',' not in known]
+        # where none of the ways so far had a law for any number of tokens, others won't
+        law = self._find(name, way, lora) if self.extends and (any(general) or not general) else None
+        if tokens and (law is None or tokens < law.get('from_tokens', 0)):
+            alone = f'{name}, {tokens} tokens' + f', chunks of {chunk}' * (chunk > 0)
+            return self._find(alone, way, lora, tokens // self.kept['model']['block_size'], chunk)
+        return law
+
+    def _find(self, name, way, *how):
+        "The law that is kept as `name`, simulated where it isn't known"
+        laws = self.kept['laws']
         if name not in laws:
             from memtrain.record_laws import record_law
 
             self.told(name)
             try:
-                laws[name] = self._run(record_law, self.fields, self.kept['model'], way, lora)
+                laws[name] = self._run(record_law, self.fields, self.kept['model'], way, *how)
             except NoLaw:
                 laws[name] = None
             self._keep()

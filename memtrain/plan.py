@@ -519,14 +519,37 @@ def _keep_best(fitting):
     return best
 
 
+def _worth_simulating(model, steps, device, budget):
+    "Those of `steps` that are priced where each way to take one costs a few seconds of simulation"
+    # nobody computes in float32, nor has adapters next to weights of float32
+    steps = [s for s in steps if s.weights == 'bfloat16' or s.use_mixed_precision and not s.lora]
+
+    if not model.laws.extends:  # the law of each micro-batch is found alone: of those up to the one that fits
+        done, tried = set(), []
+        for step in sorted(steps, key=lambda step: -step.batch_size):
+            if (how := Option(step, 0, None).techniques) not in done and has_law(model, step):
+                tried.append(step)
+                if predict(model, step, device, probe=False).peak <= budget:
+                    done.add(how)
+        return tried
+
+    def saving(step):
+        return step.activation_checkpointing, step.loss_chunk_size is not None, step.weights == 'bfloat16'
+
+    for most in sorted(set(map(saving, steps)), reverse=True):
+        thrifty = [s for s in steps if saving(s) == most and has_law(model, s)]
+        if thrifty:  # what takes more needn't be simulated where even these don't fit
+            found, _ = _price_steps(model, thrifty, device)
+            return steps if any(o.peak <= budget for o in found) else thrifty
+    return steps
+
+
 def _plan_method(model, device, budget, ram, steps):
     "Options for `steps`: all that were tried within `ram`; and lines on what was left out"
     if callable(model):
         return [*_simulate_steps(model, steps, device, budget)], []
     if getattr(model, 'laws', None):
-        # each law takes some seconds to be found: not of what nobody does, products in float32 and adapters
-        # next to weights of float32
-        steps = [s for s in steps if s.weights == 'bfloat16' or s.use_mixed_precision and not s.lora]
+        steps = _worth_simulating(model, steps, device, budget)
     found, unknown = _price_steps(model, steps, device)
     told = [_tell_unknown(model, found, unknown)]
     within = [o for o in found if o.host <= ram]
@@ -571,8 +594,17 @@ def plan(
     )
     tried, options, left_out = [], [], []
     for method in methods:
+        if laws and options and method != methods[0]:
+            way_out = f'`memtrain plan --lora {or_lora}` simulates it'
+            left_out.append(f'left out: LoRA, since the whole model fits; {way_out}')
+            break
         steps = list_steps(global_batch, block_size, allow, split_cards(device)[0], *method)
-        found, told = _plan_method(model, device, budget, ram, steps)
+        try:
+            found, told = _plan_method(model, device, budget, ram, steps)
+        except NoLaw as e:
+            if method == methods[0]:
+                raise
+            found, told = [], [f'left out: {e}']
         tried += found
         options += _keep_best(o for o in found if o.peak <= budget)
         left_out += [line for line in told if line not in left_out]

@@ -26,7 +26,8 @@ from .optimizers import find_optimizer
 from .simulate import Tracer, kernels_of, simulate
 from .stage import count_work
 from .step_time import COUNTED
-from .train import TrainConfig, apply_settings
+from .settings import TrainConfig
+from .train import apply_settings
 from .weights import OwnModel, open_model, quiet_transformers
 
 # %% ../nbs/reference/85_record_laws.ipynb #61101071
@@ -307,10 +308,14 @@ def open_any(
 ) -> tuple[OwnModel, str]:  # and what it reads
     "The model in `folder` without its weights, for a simulation, with the loss of what it was made for"
     dtype = torch.float32 if weights == 'float32' else torch.bfloat16
-    with quiet_transformers() as (transformers, _):
+    with quiet_transformers() as transformers:
         known = transformers.AutoConfig.from_pretrained(folder)
         name, reads = _find_task(known) or ('', '')
-        if reads in ('tokens', ''):  # whose error says that there is no such model
+        if not name:
+            told = f"is of the type {known.model_type!r}, and nobody knows what such a model is given"
+            way_out = 'its script can be simulated as it is: memtrain simulate SCRIPT'
+            raise MemtrainError(told, way_out, 'model')
+        if reads == 'tokens':
             own = dict(lora=lora, load_in_4bit=load_in_4bit, weights=weights)
             return open_model(folder, seq_len, **own, empty=True), 'tokens'
         if load_in_4bit or lora:
@@ -366,7 +371,7 @@ def config_folder(
     blocks: int | None = None,  # of which the model keeps so many, the first; all by default
 ):
     "A folder with a config.json of these `fields` alone, for as long as the block runs"
-    with tempfile.TemporaryDirectory() as folder, quiet_transformers() as (transformers, _):
+    with tempfile.TemporaryDirectory() as folder, quiet_transformers() as transformers:
         write_json(Path(folder, 'config.json'), fields)
         if blocks:
             config = transformers.AutoConfig.from_pretrained(folder)
@@ -375,11 +380,26 @@ def config_folder(
             for name, value in fields.items():  # of which some have a word for each block
                 each = isinstance(value, list) and len(value) == total
                 cut[name] = value[:blocks] if each else value
+            if 'attention_types' in fields:  # GPT-Neo's: words, and how often they are repeated
+                cut['attention_types'] = [[config.attention_layers[:blocks], 1]]
             write_json(Path(folder, 'config.json'), cut | {count: blocks})
         yield folder
 
 
 _PRIMES = 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47
+
+
+def _count_windows(seq_len, multiple):
+    "How many windows are simulated: a `multiple`, and at least 16,384 tokens"
+    # up to 3,072 a table's gradient is made otherwise, and the sums of a bias' gradient have ever more parts
+    # until all multiprocessors have some
+    return multiple * (math.ceil(16384 / seq_len / multiple) if seq_len > 1 else 16)
+
+
+def _choose_prime(sizes, seq_len):
+    "One that divides none of `sizes`, and makes the fewest windows"
+    primes = [n for n in _PRIMES if all(size % n for size in sizes)]
+    return min(primes, key=lambda n: _count_windows(seq_len, n))
 
 
 def describe_model(
@@ -393,7 +413,7 @@ def describe_model(
     config = model.model.config
     text, lists = config.get_text_config(), _outer_lists(model.model)
     total = getattr(text, 'num_hidden_layers', None) or len(model.blocks)
-    types = getattr(text, 'layer_types', None) or [''] * total
+    types = getattr(text, 'layer_types', None) or getattr(text, 'attention_layers', None) or [''] * total
     # an encoder and a decoder grow in two places at once: of such models all is simulated
     alike = text is config and [len(parts) for parts in (*lists, types)] == [total, total]
 
@@ -416,7 +436,7 @@ def describe_model(
         params=sum(p.numel() for p in model.parameters()),
         block_params=sum(p.numel() for b in model.blocks for p in b.parameters()) // total,
         repeats=[*_find_repeats(lists[0], types)] if alike else [total, 1],
-        prime=next(n for n in _PRIMES if all(p.numel() % n for p in model.parameters())),
+        prime=_choose_prime([p.numel() for p in model.parameters()], model.config.block_size),
     )
 
 # %% ../nbs/reference/85_record_laws.ipynb #67ff9466
@@ -454,6 +474,8 @@ def record_law(
     known: dict[str, Any],  # what `describe_model` gives
     way: str,  # words of laws.json, such as `autocast checkpointing`
     lora: int = 0,  # rank of adapters
+    windows: int = 0,  # of a micro-batch that alone the law is for; by default it is for any
+    chunk: int = 0,  # tokens of a chunk of its loss
 ) -> dict[str, Any]:  # as in laws.json: bytes, and those of a token, of a chunk's, of a table's sums
     """What a step taken that `way` holds, from simulated steps of a few blocks of the model; `NoLaw` where
     more blocks or more tokens do something else than these"""
@@ -461,15 +483,12 @@ def record_law(
     before, period = known['repeats']
     # a loss in chunks takes as many for twice the tokens: what is as long as a chunk has a share of bytes a
     # token that nothing else has, if their number divides no width of a chunk's tensors
-    chunks = 0
-    if 'chunks' in words:
+    chunks, alone = 0, windows > 0
+    if 'chunks' in words and not alone:
         chunks = next(n for n in (3, 5, 7, 11, 13) if vocab % n and known['n_embd'] % n)
     # tokens are a multiple of a prime that divides the size of no parameter, so no tensor of the tokens is as
     # large as a parameter, and the size alone tells them apart
-    at_once = known['prime'] * max(1, chunks)
-    # at least 16,384 tokens: up to 3,072 a table's gradient is made otherwise, and the sums of a bias'
-    # gradient have ever more parts until all multiprocessors have some
-    windows = at_once * (max(1, math.ceil(16384 / T / at_once)) if T > 1 else 16)
+    windows = windows or _count_windows(T, known['prime'] * max(1, chunks))
     tokens = windows * T
     # the first block, before which nothing may be trained, isn't like the others
     first = max(2, before + (total - before) % period + period)
@@ -477,10 +496,10 @@ def record_law(
     first = first if repeats else total
 
     def simulated(blocks, times=1):
-        chunk = times * tokens // chunks if chunks else 0
+        size = times * tokens // chunks if chunks else chunk
         cut = blocks if blocks < total else None
         try:
-            return _simulate_blocks(fields, cut, times * windows, T, words, lora, chunk)
+            return _simulate_blocks(fields, cut, times * windows, T, words, lora, size)
         except MemtrainError:
             raise
         except Exception:
@@ -489,7 +508,7 @@ def record_law(
             raise NoLaw(f'a model with {blocks} of its blocks does not run', 'simulate all') from None
 
     few, done, largest = simulated(first)
-    many, twice, _ = simulated(first, times=2)
+    many, twice = (few, done) if alone else simulated(first, times=2)[:2]
     names = _name_blocks(few, many, tokens, vocab, chunks)
     by_size, doubled = {}, {}
     for a, b, name in zip(few.blocks, many.blocks, names):
@@ -531,6 +550,6 @@ def record_law(
     # sums over fewer rows than these are split among fewer multiprocessors; where a model isn't extended by
     # blocks, whose weights soon outweigh that, the law begins here
     split = max((b.size for b in few.blocks if b.op in _SPLIT), default=0)
-    if not repeats and split > 0.001 * few.peak:
+    if not (repeats or alone) and split > 0.001 * few.peak:
         law['from_tokens'] = tokens
     return law | ({} if lora else {'at_once': law_of(4, 5)})

@@ -39,7 +39,8 @@ from .ranks import choose_device, clip_gradients
 from .runs import Run, check_same, load_checkpoint, load_weights
 from .trace_files import Traces, open_traces, split_samples
 from .traces import TraceShards
-from .train import TrainConfig, cosine_lr, make_optimizer
+from .settings import TrainConfig
+from .train import cosine_lr, make_optimizer
 
 # %% ../nbs/experts/34_routing.ipynb #f29fdb01
 _FIELDS = {

@@ -311,8 +311,9 @@ def _by_engine():
 
 # %% ../nbs/memory/04_simulate.ipynb #262cb302
 # bytes up to which the values of a tensor are computed: of whole numbers and truth values, such as the
-# mask that tells 128 experts which of some 65,000 tokens chose them among their 8; of floats
-_KNOWN, _KNOWN_FLOATS = 512 << 20, 4096
+# mask that tells 128 experts which of some 65,000 tokens chose them among their 8; of floats; and of ones,
+# as a mask of floats begins
+_KNOWN, _KNOWN_FLOATS, _KNOWN_ONES = 512 << 20, 4096, 16 << 20
 _ROUTING = 'aten::topk', 'aten::argmax', 'aten::sort', 'aten::multinomial'  # what finds indices
 _NO_DATA = DataDependentOutputException, DynamicOutputShapeException  # of operations that ask for values
 
@@ -371,9 +372,10 @@ class Values:
         "Whether the values of all fake `tensors` are known"
         return all(_key(t) in self.kept for t in tensors)
 
-    def fits(self, t: torch.Tensor):
-        "Whether `t` is small enough to be computed"
-        most = _KNOWN_FLOATS if t.is_floating_point() or t.is_complex() else _KNOWN
+    def fits(self, t: torch.Tensor, op: str = ''):
+        "Whether `t`, the result of `op`, is small enough to be computed"
+        floats = _KNOWN_ONES if op == 'aten::ones' else _KNOWN_FLOATS
+        most = floats if t.is_floating_point() or t.is_complex() else _KNOWN
         return t.device.type == 'cpu' and t.layout == torch.strided and t.untyped_storage().nbytes() <= most
 
     def hold(self, fake: torch.Tensor, storage: torch.UntypedStorage):
@@ -497,7 +499,8 @@ class Values:
         results: list[torch.Tensor],
     ):
         "Compute the values of `results` from those of `operands`; False where this CPU can't"
-        if not all(map(self.fits, results)) or not func._schema.is_mutable and self.knows(results):
+        fits = all(self.fits(t, func._schema.name) for t in results)
+        if not fits or not func._schema.is_mutable and self.knows(results):
             return True
         with _really():
             before = {self.kept[_key(t)][0]._cdata for t in operands}

@@ -794,9 +794,19 @@ def _leave_out_frozen(model, state, prefix, _):
         del state[name]
 
 # %% ../nbs/training/17_weights.ipynb #0d3a6271
+def _import_for_others(name):
+    "The package `name`, which models of others need; importing it takes a second or two"
+    try:
+        return import_module(name)
+    except ImportError:
+        way_out = "pip install 'memtrain[hf]'"
+        raise MemtrainError("other people's models need transformers and peft", way_out) from None
+
+
 @contextlib.contextmanager
 def quiet_transformers():
-    "transformers and peft; while the block runs they neither warn of what nobody asked for nor draw bars"
+    """transformers; while the block runs neither it nor peft warns of what nobody asked for, and no bars are
+    drawn"""
     # peft imports these two, which miss kernels
     logs = [logging.getLogger(name) for name in ('bitsandbytes', 'torch.utils.flop_counter')]
     levels = [log.level for log in logs]
@@ -808,11 +818,10 @@ def quiet_transformers():
             log.setLevel(level)
 
     try:
-        transformers, peft = import_module('transformers'), import_module('peft')
-    except ImportError:
+        transformers = _import_for_others('transformers')
+    except MemtrainError:
         restore()
-        way_out = "pip install 'memtrain[hf]'"
-        raise MemtrainError("other people's models need transformers and peft", way_out) from None
+        raise
     bars = transformers.utils.logging
     drawn, verbosity = bars.is_progress_bar_enabled(), bars.get_verbosity()
     bars.disable_progress_bar()
@@ -822,7 +831,7 @@ def quiet_transformers():
             # peft speaks of patterns that it made itself, and asks for something by its old name
             warnings.filterwarnings('ignore', 'The following (rank|alpha)_pattern keys', RuntimeWarning)
             warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
-            yield transformers, peft
+            yield transformers
     finally:
         restore()
         bars.set_verbosity(verbosity)
@@ -868,8 +877,9 @@ def build_in_4bit(
     return quantizer.postprocess_model(model)
 
 
-def _add_adapters(model, peft, lora, lora_alpha):
+def _add_adapters(model, lora, lora_alpha):
     "`model` frozen, with adapters of rank `lora` beside each of its linear layers"
+    peft = _import_for_others('peft')
     model.requires_grad_(False)
     alpha = lora_alpha or 2 * lora
     config = peft.LoraConfig(r=lora, lora_alpha=alpha, target_modules='all-linear', task_type='CAUSAL_LM')
@@ -896,7 +906,7 @@ def open_model(
         raise MemtrainError("are weights that can't be trained", f"add {option('lora')} 16", 'load_in_4bit')
     if lora < 0:
         raise MemtrainError('is no rank', 'give 1 or more', 'lora', lora)
-    with quiet_transformers() as (transformers, peft):
+    with quiet_transformers() as transformers:
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
         dtype = torch.float32 if weights == 'float32' else torch.bfloat16
@@ -908,7 +918,9 @@ def open_model(
                 bnb_4bit_compute_dtype=torch.bfloat16 if torch.cuda.is_available() else torch.float32,
                 bnb_4bit_quant_type='nf4',
             )
-        with explain_damage(folder, 'give the folder of a causal language model'):
+        # nothing lies in a file there of which only the config.json is asked
+        way_out = 'give the folder of a causal language model'
+        with contextlib.nullcontext() if empty else explain_damage(folder, way_out):
             known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
             if known.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
                 raise MemtrainError(
@@ -928,7 +940,7 @@ def open_model(
             if hasattr(module, 'support_avx512bf16_for_cpu'):
                 module.support_avx512bf16_for_cpu = False
         if lora:
-            model = _add_adapters(model, peft, lora, lora_alpha)
+            model = _add_adapters(model, lora, lora_alpha)
     text = known.get_text_config()  # of a model that also takes pictures, its other half
     _check_window(block_size, getattr(text, 'max_position_embeddings', None), folder)
     if not empty:

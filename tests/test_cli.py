@@ -2573,7 +2573,10 @@ def test_a_step_of_any_language_model_is_estimated():
         (Path(d) / 'bad').mkdir()
         (Path(d) / 'bad/config.json').write_text(json.dumps(config | {'num_key_value_heads': 3}))
         for name, words in (
-            ('speech', 'wav2vec2 is no causal language model: a script that trains it can be simulated'),
+            (
+                'speech',
+                "is of the type 'wav2vec2', and nobody knows what such a model is given: its script can",
+            ),
             ('bad', "transformers' own code fails with this config.json and 16 tokens"),
         ):
             status, _, err = said(f'estimate --model {d}/{name} --seq_len 16')

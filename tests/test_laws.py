@@ -10,8 +10,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 from fastcore.test import test_eq, test_fail
-from memtrain.estimate import Step
+from memtrain.estimate import Step, simulate
 from memtrain.families import NoLaw, predict_step
+from memtrain.record_laws import open_any
+from memtrain.settings import TrainConfig
+from memtrain.train import model_step
 
 # %% ../nbs/memory/36_laws.ipynb #baed5cda
 def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
@@ -36,6 +39,18 @@ def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
     again.laws.kept['laws'] = {'autocast': None}
     with patch('memtrain.record_laws.record_law', side_effect=AssertionError):
         test_eq(again.laws.get('bfloat16'), None)
+    # a law that begins at more tokens isn't asked about fewer: these have one of their own
+    again.laws.kept['laws'] = {'bfloat16': {'from_tokens': 9000, 'more': 1}}
+    with (
+        patch('memtrain.record_laws.record_law', return_value={'alone': 1}) as recorded,
+        patch.object(again.laws, '_keep'),
+    ):
+        test_eq(again.laws.get('bfloat16', tokens=9216), {'from_tokens': 9000, 'more': 1})
+        test_eq(again.laws.get('bfloat16', tokens=4096), {'alone': 1})
+        test_eq(again.laws.get('bfloat16 chunks', tokens=4096, chunk=256), {'alone': 1})
+    test_eq(
+        [call.args[2:] for call in recorded.call_args_list], [('bfloat16', 0, 8, 0), ('bfloat16 chunks', 0)]
+    )
     # what is known is read without torch
     code = 'import sys, memtrain.laws as m; m.CachedLaws(sys.argv[1], 512); assert "torch" not in sys.modules'
     env = {**os.environ, 'MEMTRAIN_CACHE': str(folder)}
@@ -47,6 +62,25 @@ def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
         anew = CachedLaws(folder, 512)
     test_eq((anew.kept['laws'], anew.kept['model']), ({}, again.laws.kept['model']))
     shutil.rmtree(folder)
+
+
+def test_two_stacks_of_blocks_and_pictures_have_a_law_for_each_batch():
+    "As much as the whole step, simulated; from all blocks, or a few, of each batch"
+    t5 = dict(model_type='t5', d_model=64, d_ff=128, d_kv=8, num_layers=2, num_heads=8, vocab_size=999)
+    vit = dict(model_type='vit', hidden_size=64, intermediate_size=128, num_hidden_layers=6, image_size=64)
+    vit |= dict(num_attention_heads=4, patch_size=8)
+    with tempfile.TemporaryDirectory() as folder, patch.dict('os.environ', MEMTRAIN_CACHE=folder):
+        for fields, seq_len in ((t5, 128), (vit, 1)):
+            Path(folder, 'config.json').write_text(json.dumps(fields))
+            shape = read_any_model(folder, seq_len)
+            assert not shape.laws.extends
+            for windows in (4, 12):
+                c = TrainConfig(batch_size=windows, use_mixed_precision=True)
+                whole = simulate(*model_step(lambda: open_any(folder, seq_len)[0], c), device='cuda').peak
+                found = predict_step(shape, c.step(seq_len=seq_len)).peak
+                assert abs(found / whole - 1) < 0.01, (fields['model_type'], windows, found, whole)
+            test_eq([*shape.laws.kept['laws']], [f'autocast, {n * seq_len} tokens' for n in (4, 12)])
+            test_eq(shape.laws.get('autocast'), None)
 
 
 # %% ../nbs/solutions/36_laws.ipynb #e30e6294

@@ -89,7 +89,7 @@ import contextlib, gc, io, json, re, shlex, subprocess, sys, tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 import psutil, torch, torch._dynamo, transformers
 from torch._subclasses.fake_tensor import FakeTensor
 from fastcore.test import test_eq, test_fail
@@ -98,12 +98,12 @@ from memtrain.cli import main
 from memtrain.core import MIB, MemtrainError, format_size, load_result, nbytes
 from memtrain.devices import DEVICES, find_device
 from memtrain.estimate import Step, estimate, simulate
-from memtrain.families import count_weights, predict_step, read_model, shape_of
+from memtrain.families import count_weights, find_law, predict_step, read_model, shape_of
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, named_config
 from memtrain.optimizers import find_optimizer
 from memtrain.plan import _price
-from memtrain.step_time import flops_per_token, format_seconds, predict_seconds
+from memtrain.step_time import COUNTED, flops_per_token, format_seconds, predict_seconds
 from memtrain.train import TrainConfig, apply_step, gpt_step
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
@@ -1033,6 +1033,50 @@ def test_buffers_that_index_have_their_values_where_the_largest_batch_is_sought(
     assert find_optimal_batch_size(Placed(), 'rtx3090', loss, budget=2**20) > 0
 
 # %% ../nbs/proofs/plan.ipynb #0a196606
+def test_what_takes_a_simulation_is_priced_where_it_can_matter():
+    "The thriftiest way first, adapters where the whole model doesn't fit, batches down to the one that fits"
+    asked, named = [], read_model('llama-3.2-1b', 1024)
+
+    def get(way, lora=0, tokens=0, chunk=0):
+        asked.append((way, tokens))
+        return {**find_law(named, way_of[way]), 'work': work} if way in way_of else None
+
+    way_of, work = {}, {what: {'N': 1e6, '': 1.0} for what in COUNTED}
+    steps = [*list_steps(8, 1024, TECHNIQUES), *list_steps(8, 1024, TECHNIQUES, lora=16)]
+    for step in steps:
+        word = 'autocast' if step.use_mixed_precision else step.weights
+        words = [word, *['lora'] * (step.lora > 0), *['checkpointing'] * step.activation_checkpointing]
+        if step.parallel == 'ddp' and (step.weights == 'bfloat16' or not step.lora):
+            way_of[' '.join([*words, *['chunks'] * bool(step.loss_chunk_size)])] = step
+    laws = Mock(get=get, extends=True, reads='tokens', params=1_235_814_400, block_params=10**6)
+    laws.count_trained = lambda lora: 10**7
+    shape = replace(named, laws=laws)
+
+    def ask(budget, **more):
+        asked.clear()
+        found = plan(shape, 'a100', budget=budget, global_batch=8, or_lora=16, ram=0, **more)
+        return found, {way for way, _ in asked if 'fsdp' not in way and 'offload' not in way}
+
+    none, ways = ask(10**9)
+    assert not none.options and all('checkpointing chunks' in way for way in ways if 'qlora' not in way), ways
+    assert 'left out: bfloat16 qlora' in none.left_out, none.left_out
+    fits, ways = ask(60 * 2**30)
+    assert 'LoRA, since the whole model fits' in fits.left_out and not any('lora' in way for way in ways), (
+        ways
+    )
+    test_eq(len(ways), 8)
+    laws.extends = False
+    some, ways = ask(20 * 2**30, allow=('bf16_weights', 'activation_checkpointing'))
+    tried = {}
+    for way, tokens in asked:
+        tried.setdefault(way, []).append(tokens // 1024)
+    for way in ('bfloat16', 'bfloat16 checkpointing'):
+        best = max(
+            o.step.batch_size for o in some.options if o.step.activation_checkpointing == ('check' in way)
+        )
+        test_eq(min(tried[way]), best)
+
+# %% ../nbs/proofs/plan.ipynb #05863346
 def test_what_is_not_known_is_left_out_of_a_plan_and_said():
     found = plan(read_model('phi-4', 1024), '2x48gb', global_batch=2, lora=16)
     assert found.left_out.startswith('left out: fsdp'), found.left_out

@@ -7,13 +7,14 @@ from memtrain.record_laws import *
 from collections import Counter
 from dataclasses import fields
 from types import SimpleNamespace
+from unittest.mock import Mock, patch
 
 import torch
 from fastcore.test import test_eq, test_fail
 from memtrain.estimate import Step
 from memtrain.families import ModelShape, NoLaw, has_law
 from memtrain.measure import measure_step
-from memtrain.record_laws import _count_sums, _find_repeats
+from memtrain.record_laws import _choose_prime, _count_sums, _find_repeats
 from memtrain.simulate import simulate
 from memtrain.train import TrainConfig, model_step
 from memtrain.weights import open_model
@@ -108,12 +109,17 @@ def test_blocks_repeat_after_those_that_begin():
 
 # %% ../nbs/reference/85_record_laws.ipynb #6b6ee865
 def test_what_cannot_be_cut_has_no_law():
-    # its fields say twice how many blocks there are
+    # its fields say in another form too how many blocks there are, and of which kinds
     fields = dict(model_type='gpt_neo', hidden_size=64, num_layers=8, num_heads=2, vocab_size=99)
     fields |= dict(attention_types=[[['global', 'local'], 4]], max_position_embeddings=64)
     known = describe_model(fields, 32)
-    test_eq((known['n_layer'], known['block_size']), (8, 32))
-    test_fail(lambda: record_law(fields, known, 'autocast'), exc=NoLaw, contains='2 of its blocks')
+    test_eq((known['n_layer'], known['block_size'], known['repeats']), (8, 32, [0, 2]))
+    with config_folder(fields, 3) as folder:
+        test_eq(open_any(folder, 32)[0].model.config.attention_layers, ['global', 'local', 'global'])
+    with patch.dict(record_law.__globals__, _simulate_blocks=Mock(side_effect=ValueError)):
+        test_fail(lambda: record_law(fields, known, 'autocast'), exc=NoLaw, contains='2 of its blocks')
+    # of a prime that makes the fewest windows
+    test_eq([_choose_prime([3 * 5 * 7, 11], n) for n in (1024, 512, 1)], [17, 17, 13])
     # positions of RoBERTa begin after the one that pads
     sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
     roberta = sizes | dict(model_type='roberta', vocab_size=99, max_position_embeddings=66)
@@ -126,7 +132,7 @@ def test_a_law_of_a_whole_model_begins_where_sums_are_split_alike():
     law = record_law(t5, known, 'bfloat16 checkpointing')
     assert law['from_tokens'] >= 16384
     sizes = {f.name: known[f.name] for f in fields(ModelShape) if f.name in known}
-    shape = ModelShape(**sizes, laws=SimpleNamespace(get=lambda way, lora: law))
+    shape = ModelShape(**sizes, laws=SimpleNamespace(get=lambda *how: law))
     for windows in (1, law['from_tokens'] // 128):
         step = Step(windows, weights='bfloat16', activation_checkpointing=True)
         test_eq(has_law(shape, step), windows > 1)

@@ -176,30 +176,6 @@ gc.unfreeze()
 gc.collect()
 gc.freeze()
 
-# %% ../nbs/proofs/train.ipynb #6d0deedc
-def test_a_step_and_the_settings_say_the_same_by_the_same_names():
-    own, usual, plain = {'seq_len', 'lora', 'load_in_4bit', 'ranks'}, asdict(TrainConfig()), asdict(Step())
-    test_eq(plain.keys() - usual.keys(), own)
-    for name in plain.keys() & usual.keys() - {'loss_chunk_size'}:  # None and 0: all of a micro-batch
-        test_eq(plain[name], usual[name])
-    for settings in (
-        {},
-        dict(use_8bit_optimizer=True, loss_chunk_size=64),
-        dict(optimizer='lion', use_8bit_optimizer=True, paged_optimizer=True),
-        dict(weights='bfloat16-master', activation_checkpointing=True, checkpoint_every=2),
-        dict(optimizer_in_backward=True, grad_clip=0.0, parallel='ddp'),
-        dict(parallel='fsdp', offload_to_cpu=True, use_mixed_precision=True),
-    ):
-        c = TrainConfig(batch_size=3, **settings)
-        test_eq(apply_step(TrainConfig(grad_clip=c.grad_clip), c.step(seq_len=8, ranks=2)), c)
-    test_eq(TrainConfig(optimizer='lion', use_8bit_optimizer=True).step().optimizer, 'lion8bit')
-    with patch.dict(RECORDS, {('sgd', 'float32'): replace(find_optimizer('sgd'), in_backward=False)}):
-        test_fail(
-            lambda: TrainConfig(optimizer='sgd', optimizer_in_backward=True, grad_clip=0),
-            exc=MemtrainError,
-            contains="isn't for optimizers that look at all gradients together",
-        )
-
 # %% ../nbs/proofs/train.ipynb #d5d9389c
 def test_decay_is_for_matrices_only():
     model = GPT(GPTConfig(vocab_size=32, block_size=8, n_layer=1, n_head=2, n_embd=8, bias=True))
@@ -234,94 +210,6 @@ def test_8bit_states_are_a_byte_a_moment_with_the_same_decay():
     elements = sum(p.numel() for p in large)
     # with the largest values, and two tables
     test_eq(bytes_, 2 * elements + 2 * 4 * elements // 256 + 8 * sum(p.numel() for p in small) + 2 * 4 * 256)
-
-# %% ../nbs/proofs/train.ipynb #f8a8706d
-def test_settings_without_sense_name_themselves():
-    for name, bad in (
-        ('max_iters', 0),
-        ('batch_size', -1),
-        ('lr', 0.0),
-        ('grad_clip', -1.0),
-        ('seed', -1),
-        ('max_iters', 1.5),
-        ('lr', '1'),
-        ('min_lr', -0.1),
-        ('batch_size', True),
-        ('lr', math.nan),
-        ('grad_clip', math.inf),
-        ('beta1', 1.0),
-        ('beta2', 1.5),
-        ('loss_chunk_size', -1),
-        ('loss_chunk_size', True),
-        ('use_mixed_precision', 1),
-        ('use_8bit_optimizer', 'yes'),
-        ('activation_checkpointing', None),
-        ('optimizer', 'adam'),
-        ('weights', 'bf16'),
-        ('parallel', 3),
-        ('checkpoint_every', 0),
-        ('keep_checkpoints', 0),
-        ('stop_loss', -1.0),
-        ('autocast_dtype', 'fp16'),
-        ('checkpoint_keep', None),
-        ('keep_best', 'no'),
-        ('epochs', 0),
-        ('epochs', math.nan),
-        ('epochs', '1'),
-    ):
-        test_fail(
-            lambda: TrainConfig(**{name: bad}),
-            exc=MemtrainError,
-            contains=f'{name} makes no sense' if bad is None else f'{name} {bad!r} makes no sense: give',
-        )
-    TrainConfig(warmup_iters=0, seed=0, min_lr=0, weight_decay=0, loss_chunk_size=0, use_mixed_precision=True)
-
-# %% ../nbs/proofs/train.ipynb #121dff55
-def test_settings_that_exclude_each_other_say_so():
-    half = dict(use_mixed_precision=True, autocast_dtype='float16')
-    wrong = [
-        (dict(optimizer='lion'), 'in 8 bits only'),
-        (dict(optimizer='sgd', use_8bit_optimizer=True), 'no states of 8 bits'),
-        (dict(paged_optimizer=True), 'add use_8bit_optimizer'),
-        (dict(autocast_dtype='float16'), 'for use_mixed_precision'),
-        (dict(checkpoint_every=2), 'checkpoint_every 2 is for activation_checkpointing: add it'),
-        (dict(checkpoint_keep='attention'), 'add it'),
-        (
-            dict(optimizer_in_backward=True),
-            'grad_clip 1.0 limits the norm of the whole gradient, which optimizer_in_backward never '
-            'has: set it to 0',
-        ),
-        (
-            dict(optimizer_in_backward=True, grad_clip=0, gradient_accumulation_steps=2),
-            'has no gradients to add up',
-        ),
-        (dict(optimizer_in_backward=True, grad_clip=0, **half), 'take bfloat16'),
-        (dict(optimizer_in_backward=True, grad_clip=0, keep_gradients=True), 'leave out keep_gradients'),
-        (dict(lr=5e-5, min_lr=1e-4), 'min_lr 0.0001 is above lr: leave it out for 1e-4 or a tenth'),
-        (dict(optimizer_in_backward=True, grad_clip=0, parallel='fsdp'), 'divides gradients already'),
-        (dict(offload_to_cpu=True), 'add parallel fsdp'),
-        (dict(parallel='fsdp', **half), 'take bfloat16'),
-        (dict(parallel='fsdp', use_8bit_optimizer=True), 'divides states'),
-    ]
-    wrong += [
-        (dict(weights=w, **kw), said)
-        for w in ('bfloat16', 'bfloat16-master')
-        for kw, said in (
-            (dict(use_mixed_precision=True), 'leave out use_mixed_precision'),
-            (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'),
-            (dict(optimizer='sgd'), "optimizer 'sgd' doesn't update weights"),
-        )
-    ]
-    for settings, said in wrong:
-        test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
-    for settings in (
-        dict(optimizer='lion', use_8bit_optimizer=True),
-        half,
-        dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
-        dict(optimizer_in_backward=True, grad_clip=0),
-        dict(parallel='fsdp', use_mixed_precision=True),
-    ):
-        TrainConfig(**settings)
 
 # %% ../nbs/proofs/train.ipynb #0e613333
 def test_accumulation_is_exact_also_with_a_ragged_end():

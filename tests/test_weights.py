@@ -654,7 +654,7 @@ def test_the_predicted_peak_of_an_own_model_is_the_measured_one():
 
 
 def test_a_window_forgets_and_samples_as_if_it_read_all():
-    with quiet_transformers() as (transformers, _):
+    with quiet_transformers() as transformers:
         config = transformers.MistralConfig(
             hidden_size=32,
             intermediate_size=64,
