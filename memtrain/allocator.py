@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .core import MIB
+from .core import MIB, format_size
 from .cuda import EMPTY_CACHE, WORKSPACE
 from .devices import Device, find_device
 from .measure import Block, Trace
@@ -264,6 +264,19 @@ class Reserved:
     def fits(self) -> bool:
         "Whether every event got its memory"
         return self.failed_at is None
+
+    def tell(
+        self,
+        needed: int,  # bytes that segments take where nothing limits them
+    ) -> str:
+        "Whether it fits, in a line"
+        name, memory, cuda = self.profile.name, format_size(self.profile.memory), self.profile.context
+        if self.fits:
+            allocated, reserved, total = map(format_size, (self.allocated, self.reserved, self.total))
+            held = f'{allocated} allocated, {reserved} reserved'
+            return f'fits {name}: {held}, {total} of {memory} with what CUDA takes'
+        need = f'{format_size(needed + cuda)} of {memory} ({format_size(cuda)} of it for CUDA)'
+        return f'does not fit {name}: needs {need}'
 
 # %% ../nbs/memory/05_allocator.ipynb #bc854458
 class Replay:

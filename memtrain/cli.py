@@ -1351,10 +1351,10 @@ class _Estimate(_Shaped, Command):
         return 0
 
     def _values(self, shape, step, found):
-        from memtrain.model import count_params
-
         values = {name: getattr(found, name) for name in ('peak', 'by_category')}
         if hasattr(found, 'by_phase'):
+            from memtrain.model import count_params
+
             values |= {'by_phase': found.by_phase, 'peak_op': found.peak_op}
             params = {'params': count_params(shape)}
         else:

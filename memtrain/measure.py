@@ -168,15 +168,18 @@ class Trace:
     phases: list[tuple[int, str]]  # (first event, name), in order
     device: str = 'cpu'  # whose memory
     notes: tuple[str, ...] = ()  # what a reader has to know
+    fit: str = ''  # whether it fits the card that it was simulated for
 
     def __repr__(self):
-        "Three lines: thousands of blocks are for `blocks`"
+        "A few lines: thousands of blocks are for `blocks`"
         held = [f'{name} {format_size(n)}' for name, n in self.by_category.items() if n]
-        return (
-            f'{type(self).__name__}: peak {format_size(self.peak)} on {self.device}, in the {self.peak_op}\n'
-            f"  {', '.join(held)}\n"
-            f'  {len(self.blocks):,} blocks in {self.events:,} events'
-        )
+        lines = [
+            f'{type(self).__name__}: peak {format_size(self.peak)} on {self.device}, in the {self.peak_op}',
+            *([self.fit] if self.fit else []),
+            ', '.join(held),
+            f'{len(self.blocks):,} blocks in {self.events:,} events',
+        ]
+        return '\n  '.join(lines)
 
     @cached_property
     def timeline(self) -> np.ndarray:  # (events, categories), bytes, int64
@@ -688,7 +691,7 @@ def _repr_html_(self: Trace) -> str:
         for name, n in self.by_category.items()
         if n
     ]
-    notes = ''.join(f'<p>{html.escape(note)}</p>' for note in self.notes)
+    notes = ''.join(f'<p>{html.escape(note)}</p>' for note in [self.fit, *self.notes] if note)
     return f'<p>{html.escape(repr(self).splitlines()[0])}</p><table>{"".join(rows)}</table>{notes}'
 
 # %% ../nbs/memory/01_measure.ipynb #b3965429

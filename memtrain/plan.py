@@ -594,9 +594,11 @@ def plan(
     )
     tried, options, left_out = [], [], []
     for method in methods:
-        if laws and options and method != methods[0]:
-            way_out = f'`memtrain plan --lora {or_lora}` simulates it'
-            left_out.append(f'left out: LoRA, since the whole model fits; {way_out}')
+        if laws and options and method != methods[0]:  # which would be some simulations more
+            name, flags = ('QLoRA', ' --load_in_4bit') if method[1] else ('LoRA', '')
+            fits = 'LoRA' if method[1] else 'the whole model'
+            way_out = f'`memtrain plan --lora {or_lora}{flags}` simulates it'
+            left_out.append(f'left out: {name}, since {fits} fits; {way_out}')
             break
         steps = list_steps(global_batch, block_size, allow, split_cards(device)[0], *method)
         try:

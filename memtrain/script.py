@@ -215,21 +215,15 @@ def _short(place, script):
 
 def _tell_card(run, card):
     "One line about one card"
-    name, memory = card.profile.name, format_size(card.profile.memory)
+    verdict = card.tell(run.reserved)
     if card.fits:
-        return (
-            f'fits {name}: {format_size(card.allocated)} allocated, {format_size(card.reserved)} reserved, '
-            f'{format_size(card.total)} of {memory} with what CUDA takes'
-        )
+        return verdict
     block, _ = run.failure(card)
     place = _short(own_frame(block), run.script)
     eager = (
         ' (without the torch.compile of the script)' if any('torch.compile' in n for n in run.notes) else ''
     )
-    dies = f'dies in {run.phase_at(card.failed_at)}, at {place}{eager}'
-    need, cuda = run.reserved, card.profile.context
-    of = f'{format_size(need + cuda)} of {memory}'
-    return f'does not fit {name}: needs {of} ({format_size(cuda)} of it for CUDA); {dies}'
+    return f'{verdict}; dies in {run.phase_at(card.failed_at)}, at {place}{eager}'
 
 
 def _tell_peak(run):

@@ -40,7 +40,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .allocator import Replay
+from .allocator import Replay, reserve
 from .core import MemtrainError, check_whole, format_size, local_part
 from memtrain.cuda import (
     CUBLAS,
@@ -1115,7 +1115,9 @@ def simulate(
             'wait for its end, or simulate in another process',
         )
     try:
-        return _simulate(*fns, kernels, steps, routing, kind)
+        trace = _simulate(*fns, kernels, steps, routing, kind)
+        named = isinstance(device, (str, Device)) and device not in ('cpu', 'cuda')
+        return _add_verdict(trace, kernels.card) if named else trace
     except MemtrainError:
         raise
     except Exception as e:
@@ -1183,6 +1185,13 @@ def _simulate(model_fn, optimizer_fn, step_fn, kernels, steps, routing, kind):
         except Exception as e:
             e.trace = tracer.builder.finish()
             raise
+
+
+def _add_verdict(trace, card):
+    "`trace` with a line that says whether it fits `card`"
+    found = reserve(trace, card, card.capacity)
+    needed = found.reserved if found.fits else reserve(trace, card).reserved
+    return replace(trace, fit=found.tell(needed))
 
 
 def finish(
