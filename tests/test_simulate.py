@@ -588,6 +588,27 @@ def test_simulate_takes_kernels_of_your_own():
     test_eq(simulate(*fns, device=table).peak_op, 'aten::gelu')
     assert len(calls) == 4 and simulate(*fns, device='cuda').device == 'cuda'
 
+# %% ../nbs/proofs/simulate.ipynb #398b8c9c
+def test_a_card_that_is_named_gets_a_verdict():
+    def model_fn():
+        return nn.Sequential(*[nn.Linear(4096, 4096, bias=False) for _ in range(20)])
+
+    def step_fn(model, optimizer):
+        model(torch.randn(64, 4096)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def ask(device):
+        return simulate(model_fn, lambda params: torch.optim.AdamW(params, fused=True), step_fn, device)
+
+    held = 20 * 4096**2 * 4 * 4  # weights, gradients, and two moments
+    for device, said in (('rtx3090', 'fits rtx3090: '), ('4gb', 'does not fit 4gb: needs ')):
+        trace = ask(device)
+        assert held < trace.peak < 1.01 * held and trace.fit.startswith(said), trace
+        test_eq(repr(trace).splitlines()[1].strip(), trace.fit)
+        assert trace.fit in trace._repr_html_()
+    test_eq((ask('cuda').fit, ask('cpu').fit), ('', ''))
+
 # %% ../nbs/proofs/simulate.ipynb #45d5af09
 def test_simulate_refuses_a_second_thread():
     inside, done, told = threading.Event(), threading.Event(), []
