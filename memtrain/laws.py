@@ -6,7 +6,7 @@
 __all__ = ['CachedLaws', 'read_any_model']
 
 # %% ../nbs/memory/36_laws.ipynb #56320a31
-import contextlib, gc, json
+import contextlib, copy, gc, json
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -29,7 +29,7 @@ _LAW |= {'from_tokens?': int}
 _SIZES = 'n_layer n_head n_embd mlp_width vocab_size block_size n_kv_head'.split()
 _MODEL = {'kind': str, 'head_size': (int, None)} | dict.fromkeys(_SIZES, int)
 _KEPT = {
-    'model': _MODEL | {'reads': str, 'params': int, 'block_params': int, 'repeats': [int], 'prime': int},
+    'model': _MODEL | {'reads': str, 'params': int, 'block_params': int, 'repeats': [int], 'primes': [int]},
     'laws': {str: (_LAW, None)},
 }
 
@@ -58,6 +58,7 @@ class CachedLaws:
         told: Callable[[str], None] = lambda what: None,  # called with what is simulated now
     ):
         self.fields, self.source, self.told = find_config(source)[0], str(source), told
+        self.alone = True  # laws for one batch size alone are found too
         self.seq_len = seq_len or usual_length(self.fields)
         try:
             versions = [metadata.version(name) for name in _LIBRARIES]
@@ -126,6 +127,13 @@ class CachedLaws:
         return model['repeats'][0] < model['n_layer'] and model['block_size'] > 1
 
     @property
+    def general(self) -> 'CachedLaws':
+        "The same, without laws for one batch size alone: each would take its time"
+        same = copy.copy(self)
+        same.alone = False
+        return same
+
+    @property
     def shape(self) -> ModelShape:
         "The sizes of the model, for `predict_step` and `plan`"
         sizes = {name: self.kept['model'][name] for name in _MODEL}
@@ -148,7 +156,7 @@ class CachedLaws:
         general = [law for known, law in self.kept['laws'].items() if ',' not in known]
         # where none of the ways so far had a law for any number of tokens, others won't
         law = self._find(name, way, lora) if self.extends and (any(general) or not general) else None
-        if tokens and (law is None or tokens < law.get('from_tokens', 0)):
+        if tokens and self.alone and (law is None or tokens < law.get('from_tokens', 0)):
             alone = f'{name}, {tokens} tokens' + f', chunks of {chunk}' * (chunk > 0)
             return self._find(alone, way, lora, tokens // self.kept['model']['block_size'], chunk)
         return law

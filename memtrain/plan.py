@@ -586,6 +586,8 @@ def plan(
     ram = psutil.virtual_memory().total if ram is None else ram
     methods = [(lora, load_in_4bit)]
     laws = getattr(model, 'laws', None)
+    if laws and laws.extends:
+        model = replace(model, laws=laws.general)
     if or_lora and not lora and (laws is None or laws.reads == 'tokens'):
         methods += [(or_lora, False), (or_lora, True)]
     block_size, allow = (

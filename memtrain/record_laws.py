@@ -396,18 +396,12 @@ def _count_windows(seq_len, multiple):
     return multiple * (math.ceil(16384 / seq_len / multiple) if seq_len > 1 else 16)
 
 
-def _choose_prime(sizes, seq_len):
-    "One that divides none of `sizes`, and makes the fewest windows"
-    primes = [n for n in _PRIMES if all(size % n for size in sizes)]
-    return min(primes, key=lambda n: _count_windows(seq_len, n))
-
-
 def describe_model(
     fields: dict,  # of a config.json
     seq_len: int,  # T, tokens of a window
-) -> dict[str, Any]:  # what `ModelShape` takes; `reads`, `params`, `block_params`, `repeats` and `prime`
+) -> dict[str, Any]:  # what `ModelShape` takes; `reads`, `params`, `block_params`, `repeats` and `primes`
     """The sizes of a model of transformers. Of its blocks some come before those that `repeats`, and these do
-    so after some; `prime` divides no parameter"""
+    so after some; `primes` divide no parameter"""
     with config_folder(fields) as folder, torch.device('meta'):
         model, reads = open_any(folder, seq_len)
     config = model.model.config
@@ -436,7 +430,7 @@ def describe_model(
         params=sum(p.numel() for p in model.parameters()),
         block_params=sum(p.numel() for b in model.blocks for p in b.parameters()) // total,
         repeats=[*_find_repeats(lists[0], types)] if alike else [total, 1],
-        prime=_choose_prime([p.numel() for p in model.parameters()], model.config.block_size),
+        primes=[n for n in _PRIMES if all(p.numel() % n for p in model.parameters())],
     )
 
 # %% ../nbs/reference/85_record_laws.ipynb #67ff9466
@@ -488,7 +482,8 @@ def record_law(
         chunks = next(n for n in (3, 5, 7, 11, 13) if vocab % n and known['n_embd'] % n)
     # tokens are a multiple of a prime that divides the size of no parameter, so no tensor of the tokens is as
     # large as a parameter, and the size alone tells them apart
-    windows = windows or _count_windows(T, known['prime'] * max(1, chunks))
+    fewest = min(_count_windows(T, prime * max(1, chunks)) for prime in known['primes'])
+    windows = windows or fewest
     tokens = windows * T
     # the first block, before which nothing may be trained, isn't like the others
     first = max(2, before + (total - before) % period + period)

@@ -976,7 +976,9 @@ def _patches(tracer):
         return instead
 
     def compile(*args, **kwargs):
-        tracer.notes.append('torch.compile: this is the memory of the step without it')
+        caller = next(iter(find_callers()), ('',))[0]
+        if 'bitsandbytes' not in re.split(r'[\\/]', caller):  # which compiles its own as it is imported
+            tracer.notes.append('torch.compile: this is the memory of the step without it')
         return compiled(*args, **kwargs)
 
     unsaved = 'nothing was saved: a simulation has no values'

@@ -1049,7 +1049,7 @@ def test_what_takes_a_simulation_is_priced_where_it_can_matter():
         if step.parallel == 'ddp' and (step.weights == 'bfloat16' or not step.lora):
             way_of[' '.join([*words, *['chunks'] * bool(step.loss_chunk_size)])] = step
     laws = Mock(get=get, extends=True, reads='tokens', params=1_235_814_400, block_params=10**6)
-    laws.count_trained = lambda lora: 10**7
+    laws.count_trained, laws.general = lambda lora: 10**7, laws
     shape = replace(named, laws=laws)
 
     def ask(budget, **more):

@@ -14,7 +14,7 @@ from fastcore.test import test_eq, test_fail
 from memtrain.estimate import Step
 from memtrain.families import ModelShape, NoLaw, has_law
 from memtrain.measure import measure_step
-from memtrain.record_laws import _choose_prime, _count_sums, _find_repeats
+from memtrain.record_laws import _count_sums, _count_windows, _find_repeats
 from memtrain.simulate import simulate
 from memtrain.train import TrainConfig, model_step
 from memtrain.weights import open_model
@@ -118,8 +118,9 @@ def test_what_cannot_be_cut_has_no_law():
         test_eq(open_any(folder, 32)[0].model.config.attention_layers, ['global', 'local', 'global'])
     with patch.dict(record_law.__globals__, _simulate_blocks=Mock(side_effect=ValueError)):
         test_fail(lambda: record_law(fields, known, 'autocast'), exc=NoLaw, contains='2 of its blocks')
-    # of a prime that makes the fewest windows
-    test_eq([_choose_prime([3 * 5 * 7, 11], n) for n in (1024, 512, 1)], [17, 17, 13])
+    # as few windows as a multiple can make
+    test_eq([_count_windows(1024, n) for n in (5, 17, 51)], [20, 17, 51])
+    test_eq([_count_windows(n, 5) for n in (100, 1)], [165, 80])
     # positions of RoBERTa begin after the one that pads
     sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
     roberta = sizes | dict(model_type='roberta', vocab_size=99, max_position_embeddings=66)

@@ -444,6 +444,12 @@ def test_simulate_takes_a_data_loader_and_says_what_it_leaves_out():
     trace = simulate(lambda: torch.compile(linear()), sgd, plain_step(batch, loss))
     test_eq((trace.peak, len(trace.notes)), (simulated.peak, 1))
     assert 'torch.compile' in trace.notes[0]
+    # bitsandbytes compiles functions of its own as it is imported
+    own = compile(
+        'import torch\ndef make(f): return torch.compile(f)', '/site-packages/bitsandbytes/ops.py', 'exec'
+    )
+    exec(own, theirs := {})
+    test_eq(simulate(lambda: theirs['make'](linear()), sgd, plain_step(batch, loss)).notes, ())
 
 # %% ../nbs/proofs/simulate.ipynb #0c57ada5
 def test_simulate_knows_the_part_of_a_rank():
