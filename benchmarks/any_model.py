@@ -65,7 +65,8 @@ def hold(name, settings, own):
 
         whole = simulate(*model_step(make, config), device="cuda").peak
     row = dict(model=name, kind=CONFIGS[name]["model_type"], params=found["params"], step=settings | own)
-    row["by_law"] = "by_phase" not in found  # else all of it was simulated by the command too
+    # else each batch size is simulated by itself
+    row["any_batch"] = known["few"] < known["n_layer"] and known["block_size"] > 1
     row |= dict(predicted=found["peak"], simulated=whole, cpu_seconds=[first, second])
     return row | dict(plan_cpu_seconds=[seconds for _, seconds in plans])
 

@@ -274,9 +274,10 @@ class Reserved:
         if self.fits:
             allocated, reserved, total = map(format_size, (self.allocated, self.reserved, self.total))
             held = f'{allocated} allocated, {reserved} reserved'
-            return f'fits {name}: {held}, {total} of {memory} with what CUDA takes'
-        need = f'{format_size(needed + cuda)} of {memory} ({format_size(cuda)} of it for CUDA)'
-        return f'does not fit {name}: needs {need}'
+            with_cuda = ' with what CUDA takes' * (cuda > 0)
+            return f'fits {name}: {held}, {total} of {memory}{with_cuda}'
+        of_cuda = f' ({format_size(cuda)} of it for CUDA)' * (cuda > 0)
+        return f'does not fit {name}: needs {format_size(needed + cuda)} of {memory}{of_cuda}'
 
 # %% ../nbs/memory/05_allocator.ipynb #bc854458
 class Replay:

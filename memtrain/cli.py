@@ -1238,7 +1238,7 @@ class _Estimate(_Shaped, Command):
         elif by_law:
             print('\n'.join(self._begin(_describe_shape(shape), step, found, usable)))
             if laws := getattr(shape, 'laws', None):
-                print(f'\nfrom simulated steps of {"a few" if laws.extends else "all"} of its blocks')
+                print('\nfrom simulated steps' + ' of a few of its blocks' * laws.extends)
         else:
             print(self._table(shape, step, found, usable))
         if self.plot:
@@ -1281,6 +1281,8 @@ class _Estimate(_Shaped, Command):
         from memtrain.families import find_config, usual_length
         from memtrain.record_laws import config_folder, explain_model_code, open_any
 
+        if own['lora']:
+            import peft  # noqa: F401  # not while names of torch are others
         fields, _ = find_config(self.model)
         made = {'fields': fields, 'seq_len': self.seq_len or usual_length(fields)}
 

@@ -20,7 +20,7 @@ from .step_time import COUNTED
 # %% ../nbs/memory/36_laws.ipynb #45525711
 # what a law depends on beside the model: whose code runs in the step, and our rules for what it takes
 _LIBRARIES = 'torch', 'transformers', 'peft', 'bitsandbytes'
-_RULES = 'cuda', 'measure', 'simulate', 'stage', 'record_laws', 'weights', 'model', 'train'
+_RULES = 'cuda measure simulate stage laws record_laws weights model settings train optimizers'.split()
 _BYTES = {str: float}  # by product of sizes
 _MOMENTS = [{str: _BYTES}]  # by category
 _LAW = {'weights': _BYTES, 'gradients': _BYTES, 'largest': int, 'first': _MOMENTS}
@@ -29,7 +29,8 @@ _LAW |= {'from_tokens?': int}
 _SIZES = 'n_layer n_head n_embd mlp_width vocab_size block_size n_kv_head'.split()
 _MODEL = {'kind': str, 'head_size': (int, None)} | dict.fromkeys(_SIZES, int)
 _KEPT = {
-    'model': _MODEL | {'reads': str, 'params': int, 'block_params': int, 'repeats': [int], 'primes': [int]},
+    'model': _MODEL
+    | {'reads': str, 'params': int, 'block_params': int, 'few': int, 'period': int, 'primes': [int]},
     'laws': {str: (_LAW, None)},
 }
 
@@ -122,9 +123,9 @@ class CachedLaws:
 
     @property
     def extends(self) -> bool:
-        "Whether a law can be for any number of tokens: of a model that reads text, with one stack of blocks"
+        "Whether one law holds for every number of tokens: of a model of texts with one stack of blocks"
         model = self.kept['model']
-        return model['repeats'][0] < model['n_layer'] and model['block_size'] > 1
+        return model['few'] < model['n_layer'] and model['block_size'] > 1
 
     @property
     def general(self) -> 'CachedLaws':
@@ -143,7 +144,7 @@ class CachedLaws:
         self,
         way: str,  # words of laws.json, such as `autocast checkpointing`
         lora: int = 0,  # rank of adapters
-        tokens: int = 0,  # of a micro-batch that the law must be for; otherwise for most
+        tokens: int = 0,  # of the micro-batch; 0 for a law of every number
         chunk: int = 0,  # tokens of a chunk of its loss
     ) -> dict | None:
         "The law of steps that are taken this `way`, or None if none can be found"
@@ -153,8 +154,9 @@ class CachedLaws:
         if self.reads != 'tokens' and words & {'chunks', 'lora', 'qlora'}:
             return None
         name = f'{way} {lora}' if lora else way
-        general = [law for known, law in self.kept['laws'].items() if ',' not in known]
-        # where none of the ways so far had a law for any number of tokens, others won't
+        kept = self.kept['laws'].items()
+        general = [law for known, law in kept if ',' not in known and 'chunks' not in known]
+        # where none of the ways without chunks had a law for any number of tokens, others won't
         law = self._find(name, way, lora) if self.extends and (any(general) or not general) else None
         if tokens and self.alone and (law is None or tokens < law.get('from_tokens', 0)):
             alone = f'{name}, {tokens} tokens' + f', chunks of {chunk}' * (chunk > 0)

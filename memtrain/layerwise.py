@@ -162,17 +162,17 @@ class StreamedModel:
         for stored, part in (found for expert in experts for found in unread.pop(expert, ())):
             self._read(stored, part)
         # where nearly all are chosen, the next layer's will be: the disk reads them while these compute
-        if following and len(unread) < before / 8:
+        if following and following not in self.announced and len(unread) < before / 8:
             self._announce(following)
 
     def _announce(self, module):
-        "Have the system read the files of `module` into its cache, without waiting"
-        if not hasattr(os, 'posix_fadvise'):
-            return
+        "Have the system read the files of `module` into its cache, without waiting for the data"
+        self.announced.add(module)
         keys = (key for found in self.sources[module].values() for keys in found.values() for key in keys)
-        for stored in map(self.tensors.get, keys):
-            with open(stored.path, 'rb') as f:
-                os.posix_fadvise(f.fileno(), stored.offset, stored.nbytes, os.POSIX_FADV_WILLNEED)
+        with contextlib.suppress(OSError, AttributeError):  # a hint, which not every system takes
+            for stored in map(self.tensors.get, keys):
+                with open(stored.path, 'rb') as f:
+                    os.posix_fadvise(f.fileno(), stored.offset, stored.nbytes, os.POSIX_FADV_WILLNEED)
 
     def _kind(self, name):
         "The shape and the dtype that the tensor `name` has in memory"
@@ -240,7 +240,7 @@ class StreamedModel:
     ) -> torch.Tensor:  # (B, T, C)
         "The last hidden states, each layer read once"
         inside = set(map(id, self.decoder.modules()))
-        following = dict(zip(self.layers, self.layers[1:]))
+        following, self.announced = dict(zip(self.layers, self.layers[1:])), set()
         with contextlib.ExitStack() as stack:
             stack.callback(self.spare.clear)
             for name in self.sources:

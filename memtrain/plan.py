@@ -521,27 +521,31 @@ def _keep_best(fitting):
 
 def _worth_simulating(model, steps, device, budget):
     "Those of `steps` that are priced where each way to take one costs a few seconds of simulation"
-    # nobody computes in float32, nor has adapters next to weights of float32
-    steps = [s for s in steps if s.weights == 'bfloat16' or s.use_mixed_precision and not s.lora]
-
-    if not model.laws.extends:  # the law of each micro-batch is found alone: of those up to the one that fits
-        done, tried = set(), []
-        for step in sorted(steps, key=lambda step: -step.batch_size):
-            if (how := Option(step, 0, None).techniques) not in done and has_law(model, step):
-                tried.append(step)
-                if predict(model, step, device, probe=False).peak <= budget:
-                    done.add(how)
-        return tried
+    # nobody computes in float32, nor has adapters next to weights of float32, if anything else is allowed
+    steps = [s for s in steps if s.weights == 'bfloat16' or s.use_mixed_precision and not s.lora] or steps
 
     def saving(step):
         return step.activation_checkpointing, step.loss_chunk_size is not None, step.weights == 'bfloat16'
 
-    for most in sorted(set(map(saving, steps)), reverse=True):
-        thrifty = [s for s in steps if saving(s) == most and has_law(model, s)]
+    # where each micro-batch has a law of its own, the smallest says whether any fits
+    least = min(s.batch_size for s in steps)
+    first = [s for s in steps if model.laws.extends or s.batch_size == least]
+    for most in sorted(set(map(saving, first)), reverse=True):
+        thrifty = [s for s in first if saving(s) == most and has_law(model, s)]
         if thrifty:  # what takes more needn't be simulated where even these don't fit
             found, _ = _price_steps(model, thrifty, device)
-            return steps if any(o.peak <= budget for o in found) else thrifty
-    return steps
+            if all(o.peak > budget for o in found):
+                return thrifty
+            break
+    if model.laws.extends:
+        return steps
+    done, tried = set(), []
+    for step in sorted(steps, key=lambda step: -step.batch_size):  # down to the largest that fits
+        if (how := Option(step, 0, None).techniques) not in done and has_law(model, step):
+            tried.append(step)
+            if predict(model, step, device, probe=False).peak <= budget:
+                done.add(how)
+    return tried or steps
 
 
 def _plan_method(model, device, budget, ram, steps):
@@ -576,7 +580,8 @@ def plan(
     or_lora: int = 0,  # rank of adapters that are planned as well as the whole model, with and without 4 bits
 ) -> Plan:
     """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows: the
-    whole model first, then adapters, of each the cheapest first, and last what is offloaded"""
+    whole model first, then adapters, of each the cheapest first, and last what is offloaded. Where laws are
+    found by simulation, adapters are tried until something fits"""
     _check_model(model, seq_len)
     if budget is None:
         budget = usable_memory(device)
@@ -599,13 +604,13 @@ def plan(
         if laws and options and method != methods[0]:  # which would be some simulations more
             name, flags = ('QLoRA', ' --load_in_4bit') if method[1] else ('LoRA', '')
             fits = 'LoRA' if method[1] else 'the whole model'
-            way_out = f'`memtrain plan --lora {or_lora}{flags}` simulates it'
+            way_out = f'add `--lora {or_lora}{flags}` to simulate it'
             left_out.append(f'left out: {name}, since {fits} fits; {way_out}')
             break
         steps = list_steps(global_batch, block_size, allow, split_cards(device)[0], *method)
         try:
             found, told = _plan_method(model, device, budget, ram, steps)
-        except NoLaw as e:
+        except MemtrainError as e:
             if method == methods[0]:
                 raise
             found, told = [], [f'left out: {e}']

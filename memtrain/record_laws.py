@@ -11,6 +11,7 @@ import contextlib, math, tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -317,7 +318,11 @@ def open_any(
             raise MemtrainError(told, way_out, 'model')
         if reads == 'tokens':
             own = dict(lora=lora, load_in_4bit=load_in_4bit, weights=weights)
-            return open_model(folder, seq_len, **own, empty=True), 'tokens'
+            try:
+                return open_model(folder, seq_len, **own, empty=True), 'tokens'
+            except MemtrainError as e:  # speaks of a folder that is ours
+                damage = e.__context__
+                raise damage if isinstance(damage, Exception) else e from None
         if load_in_4bit or lora:
             raise NoLaw(f'adapters of a model that reads {reads} are not simulated', 'leave them out', 'lora')
         if hasattr(known, 'use_cache'):
@@ -399,9 +404,11 @@ def _count_windows(seq_len, multiple):
 def describe_model(
     fields: dict,  # of a config.json
     seq_len: int,  # T, tokens of a window
-) -> dict[str, Any]:  # what `ModelShape` takes; `reads`, `params`, `block_params`, `repeats` and `primes`
-    """The sizes of a model of transformers. Of its blocks some come before those that `repeats`, and these do
-    so after some; `primes` divide no parameter"""
+) -> dict[
+    str, Any
+]:  # what `ModelShape` takes; `reads`, `params`, `block_params`, `few`, `period` and `primes`
+    """The sizes of a model of transformers. A step of its first `few` blocks and one of a `period` more tell
+    what all of them hold, or `few` is all of them; `primes` divide no parameter"""
     with config_folder(fields) as folder, torch.device('meta'):
         model, reads = open_any(folder, seq_len)
     config = model.model.config
@@ -410,6 +417,9 @@ def describe_model(
     types = getattr(text, 'layer_types', None) or getattr(text, 'attention_layers', None) or [''] * total
     # an encoder and a decoder grow in two places at once: of such models all is simulated
     alike = text is config and [len(parts) for parts in (*lists, types)] == [total, total]
+    before, period = _find_repeats(lists[0], types) if alike else (total, 1)
+    # the first block, before which nothing may be trained, isn't like the others
+    few = max(2, before + (total - before) % period + period)
 
     def size(name, usual):
         value = getattr(text, name, None)
@@ -429,7 +439,8 @@ def describe_model(
         block_size=model.config.block_size,
         params=sum(p.numel() for p in model.parameters()),
         block_params=sum(p.numel() for b in model.blocks for p in b.parameters()) // total,
-        repeats=[*_find_repeats(lists[0], types)] if alike else [total, 1],
+        few=few if few + period < total else total,
+        period=period,
         primes=[n for n in _PRIMES if all(p.numel() % n for p in model.parameters())],
     )
 
@@ -447,6 +458,8 @@ def _simulate_blocks(fields, blocks, windows, seq_len, words, lora, chunk):
         return apply_settings(model, config)
 
     how = dict(autocast='autocast' in words, updates=weights == 'bfloat16', at_once=not lora)
+    if lora:
+        import_module('peft')  # not while names of torch are others
     with config_folder(fields, blocks) as folder:
         trace = trace_micro_batches(make, windows, seq_len, **how, kind=_counting(work))
     return trace, _sum_work(trace, work), max(largest)
@@ -474,7 +487,7 @@ def record_law(
     """What a step taken that `way` holds, from simulated steps of a few blocks of the model; `NoLaw` where
     more blocks or more tokens do something else than these"""
     words, T, total, vocab = set(way.split()), known['block_size'], known['n_layer'], known['vocab_size']
-    before, period = known['repeats']
+    first, period = known['few'], known['period']
     # a loss in chunks takes as many for twice the tokens: what is as long as a chunk has a share of bytes a
     # token that nothing else has, if their number divides no width of a chunk's tensors
     chunks, alone = 0, windows > 0
@@ -485,10 +498,7 @@ def record_law(
     fewest = min(_count_windows(T, prime * max(1, chunks)) for prime in known['primes'])
     windows = windows or fewest
     tokens = windows * T
-    # the first block, before which nothing may be trained, isn't like the others
-    first = max(2, before + (total - before) % period + period)
-    repeats = first + period < total
-    first = first if repeats else total
+    repeats = first < total
 
     def simulated(blocks, times=1):
         size = times * tokens // chunks if chunks else chunk

@@ -266,7 +266,7 @@ class TrainConfig:
         self,
         **own: Any,  # what is no setting of training: `seq_len`, `lora`, `load_in_4bit`, `ranks`
     ) -> Step:
-        "What memory can tell of these settings; fields of one name mean the same"
+        "The part of these settings that memory depends on, with `own` beside it; same names mean the same"
         same = {f.name: getattr(self, f.name) for f in fields(Step) if hasattr(self, f.name)}
         # one name for an optimizer and its 8 bits; None for a loss in one piece
         same['optimizer'] += '8bit' * self.use_8bit_optimizer

@@ -499,8 +499,10 @@ class Values:
         results: list[torch.Tensor],
     ):
         "Compute the values of `results` from those of `operands`; False where this CPU can't"
-        fits = all(self.fits(t, func._schema.name) for t in results)
-        if not fits or not func._schema.is_mutable and self.knows(results):
+        changes = func._schema.is_mutable
+        if not all(self.fits(t, func._schema.name) for t in results):
+            return not changes  # what is written and not computed is known no longer
+        if not changes and self.knows(results):
             return True
         with _really():
             before = {self.kept[_key(t)][0]._cdata for t in operands}
@@ -1118,7 +1120,7 @@ def simulate(
         )
     try:
         trace = _simulate(*fns, kernels, steps, routing, kind)
-        named = isinstance(device, (str, Device)) and device not in ('cpu', 'cuda')
+        named = isinstance(device, (str, Device)) and device != 'cuda' and kernels.name != 'cpu'
         return _add_verdict(trace, kernels.card) if named else trace
     except MemtrainError:
         raise

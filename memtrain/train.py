@@ -33,7 +33,11 @@ from .stream import TokenStream, collect_tokens, open_source
 from .tokenization import load_tokenizer
 from .weights import OwnModel
 
-_all_ = ['TrainConfig', 'chunked_cross_entropy', 'choose_device']  # of other rooms, looked for here
+_all_ = [
+    'TrainConfig',
+    'chunked_cross_entropy',
+    'choose_device',
+]  # built on other pages; people import them from here
 
 # %% ../nbs/training/13_train.ipynb #a4dc57c1
 def _lowest(lr):

@@ -918,9 +918,7 @@ def open_model(
                 bnb_4bit_compute_dtype=torch.bfloat16 if torch.cuda.is_available() else torch.float32,
                 bnb_4bit_quant_type='nf4',
             )
-        # nothing lies in a file there of which only the config.json is asked
-        way_out = 'give the folder of a causal language model'
-        with contextlib.nullcontext() if empty else explain_damage(folder, way_out):
+        with explain_damage(folder, 'give the folder of a causal language model'):
             known = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
             if known.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
                 raise MemtrainError(

@@ -1074,7 +1074,7 @@ def test_what_takes_a_simulation_is_priced_where_it_can_matter():
         best = max(
             o.step.batch_size for o in some.options if o.step.activation_checkpointing == ('check' in way)
         )
-        test_eq(min(tried[way]), best)
+        test_eq(min({*tried[way]} - {1} or {1}), best)  # 1 says whether any fits
 
 # %% ../nbs/proofs/plan.ipynb #05863346
 def test_what_is_not_known_is_left_out_of_a_plan_and_said():

@@ -71,7 +71,7 @@ def test_a_law_of_a_few_blocks_is_that_of_all():
     fields = dict(model_type='olmo', hidden_size=256, intermediate_size=1024, num_hidden_layers=6)
     fields |= dict(num_attention_heads=4, vocab_size=6000, max_position_embeddings=1024)
     known = describe_model(fields, 512)
-    assert known['repeats'] == [0, 1] and known['n_layer'] == 6
+    assert (known['few'], known['period'], known['n_layer']) == (2, 1, 6)
     law = record_law(fields, known, 'autocast checkpointing chunks')
     check_law(fields, known, law, dict(use_mixed_precision=True))
     # 6 operations for each number of a block's matrices, and 2 more when they are computed again; the head's
@@ -113,7 +113,7 @@ def test_what_cannot_be_cut_has_no_law():
     fields = dict(model_type='gpt_neo', hidden_size=64, num_layers=8, num_heads=2, vocab_size=99)
     fields |= dict(attention_types=[[['global', 'local'], 4]], max_position_embeddings=64)
     known = describe_model(fields, 32)
-    test_eq((known['n_layer'], known['block_size'], known['repeats']), (8, 32, [0, 2]))
+    test_eq((known['n_layer'], known['block_size'], known['few'], known['period']), (8, 32, 2, 2))
     with config_folder(fields, 3) as folder:
         test_eq(open_any(folder, 32)[0].model.config.attention_layers, ['global', 'local', 'global'])
     with patch.dict(record_law.__globals__, _simulate_blocks=Mock(side_effect=ValueError)):

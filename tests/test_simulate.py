@@ -615,6 +615,20 @@ def test_a_card_that_is_named_gets_a_verdict():
         assert trace.fit in trace._repr_html_()
     test_eq((ask('cuda').fit, ask('cpu').fit), ('', ''))
 
+
+def test_ones_that_are_written_over_are_known_no_longer():
+    "A mask of floats is read as the ones that it begins with, until something is written into it"
+    read = []
+
+    def step_fn(model, optimizer):
+        mask = torch.ones(64, 2048)
+        read.append(bool((mask > 0).all()))
+        mask[:, 5:] = 0
+        read.append(bool((mask > 0).all()))
+
+    test_fail(lambda: simulate(linear, sgd, step_fn, steps=1), exc=MemtrainError, contains='needs values')
+    test_eq(read, [True])
+
 # %% ../nbs/proofs/simulate.ipynb #45d5af09
 def test_simulate_refuses_a_second_thread():
     inside, done, told = threading.Event(), threading.Event(), []
