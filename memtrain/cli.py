@@ -1281,8 +1281,6 @@ class _Estimate(_Shaped, Command):
         from memtrain.families import find_config, usual_length
         from memtrain.record_laws import config_folder, explain_model_code, open_any
 
-        if own['lora']:
-            import peft  # noqa: F401  # not while names of torch are others
         fields, _ = find_config(self.model)
         made = {'fields': fields, 'seq_len': self.seq_len or usual_length(fields)}
 
@@ -1299,6 +1297,8 @@ class _Estimate(_Shaped, Command):
             return model
 
         with config_folder(fields) as folder, explain_model_code(self.model, made['seq_len']):
+            if own['lora']:
+                import peft  # noqa: F401  # not while names of torch are others
             yield make, made
 
     @contextlib.contextmanager

@@ -458,9 +458,9 @@ def _simulate_blocks(fields, blocks, windows, seq_len, words, lora, chunk):
         return apply_settings(model, config)
 
     how = dict(autocast='autocast' in words, updates=weights == 'bfloat16', at_once=not lora)
-    if lora:
-        import_module('peft')  # not while names of torch are others
     with config_folder(fields, blocks) as folder:
+        if lora:
+            import_module('peft')  # not while names of torch are others
         trace = trace_micro_batches(make, windows, seq_len, **how, kind=_counting(work))
     return trace, _sum_work(trace, work), max(largest)
 
