@@ -165,6 +165,7 @@ from memtrain.tokenization import ByteTokenizer, load_tokenizer, train_bpe
 from memtrain.ranks import Ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, load_checkpoint, read_metrics
+from memtrain.settings import apply_step
 from memtrain.train import _out_of_memory, _rows, _tell_all
 
 sys.path.insert(0, str(Path(memtrain.__path__[0]).parent / 'tools'))
