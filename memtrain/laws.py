@@ -38,7 +38,7 @@ _KEPT = {
 @contextlib.contextmanager
 def _without_garbage():
     """While the block runs nobody looks for garbage among the objects that exist now. Each simulation looks
-    through all there are first, which takes longer than the rest of it once transformers is imported"""
+    through all there are first, and once transformers is imported that is two fifths of its time"""
     frozen = gc.get_freeze_count()  # by somebody else
     gc.freeze()
     try:

@@ -404,9 +404,7 @@ def _count_windows(seq_len, multiple):
 def describe_model(
     fields: dict,  # of a config.json
     seq_len: int,  # T, tokens of a window
-) -> dict[
-    str, Any
-]:  # what `ModelShape` takes; `reads`, `params`, `block_params`, `few`, `period` and `primes`
+) -> dict[str, Any]:  # what `ModelShape` takes, `reads`, both numbers of params, and what follows
     """The sizes of a model of transformers. A step of its first `few` blocks and one of a `period` more tell
     what all of them hold, or `few` is all of them; `primes` divide no parameter"""
     with config_folder(fields) as folder, torch.device('meta'):

@@ -6,7 +6,10 @@
 __all__ = ['TrainConfig', 'apply_step']
 
 # %% ../nbs/reference/87_settings.ipynb #4bed5d5e
-# Torch isn't imported here, so a command that only predicts a step reads its settings without it.
+# All settings of a run in one frozen dataclass: the command line reads its flags and their help from the
+# fields and the comments above them, checkpoints keep it, and a `Step` is the part that memory depends on.
+# What doesn't go together is a table of four columns, so a new rule is a row. Torch isn't imported here: a
+# command that only predicts a step reads its settings in milliseconds.
 import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
