@@ -1065,6 +1065,9 @@ def test_what_takes_a_simulation_is_priced_where_it_can_matter():
         ways
     )
     test_eq(len(ways), 8)
+    # and where only float32 is allowed, that
+    whole, ways = ask(60 * 2**30, allow=('8bit_optimizer',))
+    assert whole.options and ways == {'float32'}, ways
     laws.extends = False
     some, ways = ask(20 * 2**30, allow=('bf16_weights', 'activation_checkpointing'))
     tried = {}
