@@ -1499,6 +1499,7 @@ class _PlanCommand(_Shaped, Command):
             allow=tuple(t for t in TECHNIQUES if t not in self.without),
             ram=parse_size(self.ram) if self.ram else None,
             or_lora=16 * bool(self.model),
+            rows=self.rows,
             **own,
         )
 

@@ -158,6 +158,8 @@ class CachedLaws:
         general = [law for known, law in kept if ',' not in known and 'chunks' not in known]
         # where none of the ways without chunks had a law for any number of tokens, others won't
         law = self._find(name, way, lora) if self.extends and (any(general) or not general) else None
+        if not self.alone and law:  # fewer tokens take no more than it says
+            return {name: part for name, part in law.items() if name != 'from_tokens'}
         if tokens and self.alone and (law is None or tokens < law.get('from_tokens', 0)):
             alone = f'{name}, {tokens} tokens' + f', chunks of {chunk}' * (chunk > 0)
             return self._find(alone, way, lora, tokens // self.kept['model']['block_size'], chunk)

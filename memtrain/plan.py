@@ -36,6 +36,7 @@ from memtrain.core import (
 from .devices import find_device, has_data_sheet, priced_as, split_cards
 from .estimate import CLOSED_FIELDS, Step, estimate, find_unknown
 from .families import ModelShape, NoLaw, SIMULATED, has_law, predict_step, shape_of
+from .optimizers import find_optimizer
 from .step_time import WITHIN, format_seconds, predict_seconds, two_digits, uncertainty
 
 # %% ../nbs/memory/07_plan.ipynb #e0ffed95
@@ -519,43 +520,85 @@ def _keep_best(fitting):
     return best
 
 
+def _standing(model, step):
+    "Bytes that `step` can't do without: weights, gradients if it keeps them, and states"
+    number = 2 if step.weights == 'bfloat16' else 4
+    if step.lora:  # of what is frozen
+        return model.laws.params // 2 if step.load_in_4bit else number * model.laws.params
+    kept = number * (1 if step.optimizer_in_backward else 2)
+    states = sum(find_optimizer(step.optimizer, step.weights).states([model.laws.params]))
+    return kept * model.laws.params + states
+
+
+def _find_thrifty(model, steps):
+    "Those of `steps` that save most on what only a simulation knows, as far as one is possible"
+
+    def saving(step):
+        return step.activation_checkpointing, step.loss_chunk_size is not None
+
+    for most in sorted(set(map(saving, steps)), reverse=True):
+        if thrifty := [s for s in steps if saving(s) == most and has_law(model, s)]:
+            return thrifty
+    return []
+
+
 def _worth_simulating(model, steps, device, budget):
     "Those of `steps` that are priced where each way to take one costs a few seconds of simulation"
     # nobody computes in float32, nor has adapters next to weights of float32, if anything else is allowed
     steps = [s for s in steps if s.weights == 'bfloat16' or s.use_mixed_precision and not s.lora] or steps
-
-    def saving(step):
-        return step.activation_checkpointing, step.loss_chunk_size is not None, step.weights == 'bfloat16'
-
+    standing = {s: _standing(model, s) for s in steps}
+    closest = min(steps, key=standing.get).weights
+    steps = [s for s in steps if standing[s] <= budget] or [s for s in steps if s.weights == closest]
     # where each micro-batch has a law of its own, the smallest says whether any fits
-    least = min(s.batch_size for s in steps)
-    first = [s for s in steps if model.laws.extends or s.batch_size == least]
-    for most in sorted(set(map(saving, first)), reverse=True):
-        thrifty = [s for s in first if saving(s) == most and has_law(model, s)]
-        if thrifty:  # what takes more needn't be simulated where even these don't fit
-            found, _ = _price_steps(model, thrifty, device)
-            if all(o.peak > budget for o in found):
-                return thrifty
-            break
+    smallest = min(s.batch_size for s in steps)
+    kept, closest = [], []
+    for weights in ('bfloat16', 'float32'):
+        alike = [s for s in steps if s.weights == weights]
+        if not alike or min(map(standing.get, alike)) < budget / 2:  # something will fit
+            kept += alike
+            continue
+        # what takes more needn't be simulated where even these don't fit
+        thrifty = _find_thrifty(model, [s for s in alike if model.laws.extends or s.batch_size == smallest])
+        found = _price_steps(model, thrifty, device)[0] if thrifty else []
+        if found and all(o.peak > budget for o in found):
+            closest += thrifty
+        else:
+            kept += alike
+    if not kept:
+        return closest
     if model.laws.extends:
-        return steps
+        return kept
     done, tried = set(), []
-    for step in sorted(steps, key=lambda step: -step.batch_size):  # down to the largest that fits
+    for step in sorted(kept, key=lambda step: -step.batch_size):  # down to the largest that fits
         if (how := Option(step, 0, None).techniques) not in done and has_law(model, step):
             tried.append(step)
             if predict(model, step, device, probe=False).peak <= budget:
                 done.add(how)
-    return tried or steps
+    return tried or kept
 
 
-def _plan_method(model, device, budget, ram, steps):
+def _plan_method(model, device, budget, ram, steps, rows):
     "Options for `steps`: all that were tried within `ram`; and lines on what was left out"
     if callable(model):
         return [*_simulate_steps(model, steps, device, budget)], []
-    if getattr(model, 'laws', None):
+    laws, once, again = getattr(model, 'laws', None), steps, []
+    if laws:
         steps = _worth_simulating(model, steps, device, budget)
-    found, unknown = _price_steps(model, steps, device)
-    told = [_tell_unknown(model, found, unknown)]
+        later = [laws.extends and s.activation_checkpointing for s in steps]
+        once, again = ([s for s, last in zip(steps, later) if last == is_last] for is_last in (False, True))
+    found, unknown = _price_steps(model, once, device) if once else ([], [])
+    told, fitting = [], _keep_best(o for o in found if o.peak <= budget) if again and rows else []
+    # a slower one has small micro-batches, and computing twice over larger ones may be faster
+    fitting = [o for o in fitting if o.seconds <= 1.1 * fitting[0].seconds]
+    if fitting and len(fitting) >= rows:
+        way_out = f'a larger {option("rows")} asks for it'
+        told.append(
+            f'left out: activation checkpointing, since {len(fitting)} ways fit without it; {way_out}'
+        )
+    elif again:
+        more = _price_steps(model, again, device)
+        found, unknown = found + more[0], unknown + more[1]
+    told.append(_tell_unknown(model, found, unknown))
     within = [o for o in found if o.host <= ram]
     beyond = [o for o in found if o.host > ram and o.peak <= budget]
     if beyond and not any(o.peak <= budget for o in within):
@@ -578,6 +621,9 @@ def plan(
     load_in_4bit: bool = False,  # keep what is frozen in 4 bits a number
     ram: int | None = None,  # bytes of RAM beside the cards, for offloading; this machine's by default
     or_lora: int = 0,  # rank of adapters that are planned as well as the whole model, with and without 4 bits
+    # options that are enough where each way to take a step is simulated: if there are as many without
+    # activation checkpointing, what it saves isn't asked; by default all are
+    rows: int = 0,
 ) -> Plan:
     """Everything that fits `device` or `budget` when a step of `model` takes `global_batch` windows: the
     whole model first, then adapters, of each the cheapest first, and last what is offloaded. Where laws are
@@ -590,7 +636,7 @@ def plan(
         model = shape_of(model)
     ram = psutil.virtual_memory().total if ram is None else ram
     methods = [(lora, load_in_4bit)]
-    laws = getattr(model, 'laws', None)
+    laws, exact = getattr(model, 'laws', None), model
     if laws and laws.extends:
         model = replace(model, laws=laws.general)
     if or_lora and not lora and (laws is None or laws.reads == 'tokens'):
@@ -609,13 +655,14 @@ def plan(
             break
         steps = list_steps(global_batch, block_size, allow, split_cards(device)[0], *method)
         try:
-            found, told = _plan_method(model, device, budget, ram, steps)
+            found, told = _plan_method(model, device, budget, ram, steps, rows)
         except MemtrainError as e:
             if method == methods[0]:
                 raise
             found, told = [], [f'left out: {e}']
         tried += found
-        options += _keep_best(o for o in found if o.peak <= budget)
+        best = _keep_best(o for o in found if o.peak <= budget)
+        options += [_predict_option(exact, o, device) for o in best] if exact is not model else best
         left_out += [line for line in told if line not in left_out]
     capability = priced_as(device).capability if has_data_sheet(device) else None
     if capability and capability < (8, 0) and any(o.step.weights == 'bfloat16' for o in options):

@@ -550,9 +550,9 @@ def record_law(
     law = {name: extend(*(standing[name] for _, standing in models)) for name in ('weights', 'gradients')}
     law |= {'work': _extend_work(done, twice, longer, more, tokens), 'largest': largest}
     law |= {'first': law_of(0, 1), 'more': law_of(2, 3)}
-    # sums over fewer rows than these are split among fewer multiprocessors; where a model isn't extended by
-    # blocks, whose weights soon outweigh that, the law begins here
+    # sums over fewer rows than these are split among fewer multiprocessors: where what they take isn't
+    # nothing next to the model, the law begins here
     split = max((b.size for b in few.blocks if b.op in _SPLIT), default=0)
-    if not (repeats or alone) and split > 0.001 * few.peak:
+    if not alone and split > 0.001 * sum(n for part in ('weights', 'gradients') for n in law[part].values()):
         law['from_tokens'] = tokens
     return law | ({} if lora else {'at_once': law_of(4, 5)})

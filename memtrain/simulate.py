@@ -322,8 +322,21 @@ def _key(t):
     return t.untyped_storage()._cdata
 
 
-def _fakes(tree):
-    return [t for t in tree_leaves(tree) if isinstance(t, FakeTensor)]
+_WHERE = torch.ops.prim.device.default
+
+
+def _tensors(values):
+    # of an operation's arguments or results, which lie in lists at most; for each of a step's thousands of
+    # operations this is asked some times, and `tree_leaves` takes longer than the operation
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _fakes(values):
+    return [t for t in _tensors(values) if isinstance(t, FakeTensor)]
 
 
 def _group_products(a, b, *args, **kwargs):
@@ -423,7 +436,7 @@ class Values:
 
     def run(self, func: Callable, args: tuple, kwargs: dict):
         "The result of `func` on fake tensors; what is known of its values is kept"
-        op, operands = func._schema.name, _fakes((args, kwargs))
+        op, operands = func._schema.name, _fakes((*args, *kwargs.values()))
         known = self.knows(operands)
         try:
             out = _RULES.get(op, func)(*args, **kwargs)
@@ -433,7 +446,7 @@ class Values:
             if op == 'aten::index' and self.knows(_fakes(args[1])):
                 return self.select(func, *args)
             return self.guess(func, args, e)
-        results = _fakes(out)
+        results = _fakes([out])
         for t in results:
             t.constant = None  # fake tensors know some values themselves, but then forget where they lie
         # noise: nobody asks for its values
@@ -577,12 +590,43 @@ class Values:
 _AVAILABLE = torch.cuda.is_available  # whatever a script is told
 
 
+_PIPELINES = 'torch.distributed.pipelining.stage'
+
+
+def _vote_alone(stage, *_, **__):
+    "What the stages of a pipeline agree on: to take the shapes they were given, or to ask each other"
+    if not stage._user_meta.is_complete_for_forward():
+        raise MemtrainError(
+            'asks the other stages for its shapes, and a simulation has this one alone',
+            'give it input_args and output_args',
+            'PipelineStage',
+        )
+    return torch.ones(1, dtype=torch.int32)
+
+
 class RealImports(importlib.abc.MetaPathFinder):
     "Runs modules that are imported meanwhile without the modes"
 
     def __init__(self):
         with _disable_current_modes():
             pass  # it imports some itself
+        self.changed = []  # patches to be taken back at the end
+        if module := sys.modules.get(_PIPELINES):
+            self.change(module)
+
+    def change(self, module: Any):
+        "Give a `module` of torch that has just been imported what a simulation needs"
+        owners = vars(module).values() if module.__name__ == _PIPELINES else ()
+        for owner in (o for o in owners if isinstance(o, type)):
+            for name in ('_warmup_forward_vote', '_warmup_backward_result'):
+                if name in vars(owner):
+                    self.changed.append(mock.patch.object(owner, name, _vote_alone))
+                    self.changed[-1].start()
+
+    def restore(self):
+        "Take all changes back"
+        while self.changed:
+            self.changed.pop().stop()
 
     def find_spec(self, name: str, path: Any, target: Any = None):
         "As any finder's; the loader runs the module without the modes"
@@ -593,6 +637,7 @@ class RealImports(importlib.abc.MetaPathFinder):
             def exec_module(module: Any, run: Any = spec.loader.exec_module):
                 with _disable_current_modes(), mock.patch.object(torch.cuda, 'is_available', _AVAILABLE):
                     run(module)
+                self.change(module)
 
             spec.loader.exec_module = exec_module
         return spec
@@ -810,6 +855,9 @@ class Tracer(TorchDispatchMode):
         return kwargs
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        # autograd asks each tensor where it lies, twice as often as anything is computed
+        if func is _WHERE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
+            return args[0].fake_device
         # a tensor made of tensors, as under FSDP: its operations on these come here
         if any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented
@@ -835,9 +883,13 @@ class Tracer(TorchDispatchMode):
                 return None  # elsewhere it is one kernel, which works in place
             with self:
                 return func.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
-        if not op.startswith('aten::lift_fresh'):
+        real = any(not isinstance(t, FakeTensor) for t in _tensors((*args, *kwargs.values())))
+        if real and not op.startswith('aten::lift_fresh'):
             args, kwargs = tree_map_only(torch.Tensor, self.outside, (args, kwargs))
-        out = self.run(func, args, kwargs)
+        # a mesh of devices takes fake tensors out of the fake mode for a while, and they stay fake
+        unset = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+        with self.fake if unset else contextlib.nullcontext():
+            out = self.run(func, args, kwargs)
         self.watch(func, args, kwargs, out)
         return out
 
@@ -872,7 +924,7 @@ class Tracer(TorchDispatchMode):
         if self.script:
             for i in ON_HOST.get(op, ()):
                 self.hold(out[i].untyped_storage(), 0)
-        for t in filter(torch.is_tensor, tree_leaves(out)):
+        for t in _tensors([out]):
             self.see(t, op, category, first, least)
         if func._schema.is_mutable:
             for t in filter(torch.is_tensor, args):
@@ -922,6 +974,19 @@ def _faked(cls):
         return new
 
     return type(cls.__name__, (cls, FakeTensor), dict(detach=detach))
+
+
+def _to_empty(self, *, device, recurse=True):
+    "`Module.to_empty`: new parameters of the same names, tied ones tied"
+    made = {}
+    for module in self.modules() if recurse else [self]:
+        for name, p in module._parameters.items():
+            if p is not None and p not in made:
+                made[p] = torch.nn.Parameter(torch.empty_like(p, device=device), p.requires_grad)
+            module._parameters[name] = made.get(p)
+        for name, b in module._buffers.items():
+            module._buffers[name] = None if b is None else torch.empty_like(b, device=device)
+    return self
 
 
 def _patches(tracer):
@@ -988,6 +1053,7 @@ def _patches(tracer):
     yield torch.random, 'get_rng_state', get_rng_state
     yield torch.UntypedStorage, 'resize_', resize_
     yield torch.utils, 'swap_tensors', swap_tensors
+    yield torch.nn.Module, 'to_empty', _to_empty
     yield torch.Tensor, '_make_subclass', staticmethod(_make_subclass)
     yield torch.nn.init, '_no_grad_trunc_normal_', truncated
     yield FakeTensor, '__format__', __format__
@@ -1063,6 +1129,7 @@ def _workplace(tracer):
         ):
             hook = register(lambda optimizer, *_, starts=starts: tracer.step_optimizer(starts, optimizer))
             stack.callback(hook.remove)
+        stack.callback(imports.restore)
         sys.meta_path.insert(0, imports)
         stack.callback(sys.meta_path.remove, imports)
         log.addFilter(_quiet)
@@ -1094,6 +1161,30 @@ def simulated(
 _RUNNING = threading.Lock()
 
 
+@contextlib.contextmanager
+def _as_rank(rank, ranks):
+    "While the block runs, torch's own group of `ranks` processes that sends nothing, as the one of `rank`"
+    if ranks is None:
+        yield
+        return
+    check_whole(ranks=ranks)
+    check_whole(rank=rank, least=0)
+    if rank >= ranks:
+        raise MemtrainError(f'is not among {ranks} ranks', 'they begin at 0', 'rank', rank)
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise MemtrainError('is for processes without a group, and this one has one', 'leave it out', 'ranks')
+    # torch gives each message of the process a rank, for good
+    with mock.patch.object(sys, 'excepthook', sys.excepthook):
+        dist.init_process_group('fake', store=FakeStore(), rank=rank, world_size=ranks)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
 def simulate(
     model_fn: Callable[[], torch.nn.Module],  # builds the model
     # takes its parameters; gives one optimizer or several, [] for none; with `foreach` or `fused` said,
@@ -1106,6 +1197,9 @@ def simulate(
     # 'run': where a step needs values that nobody knows, measure a real one on this CPU
     fallback: str | None = None,
     kind: type[Tracer] = Tracer,  # of the tracer: one that looks at more
+    # processes that train together, with a card each: a group of so many is made; by default none is
+    ranks: int | None = None,
+    rank: int = 0,  # of the one that is simulated
 ) -> Trace:
     """What `measure_step` would measure, without the memory and the arithmetic; one at a time in a process,
     whose other threads must leave torch alone meanwhile"""
@@ -1119,7 +1213,8 @@ def simulate(
             'wait for its end, or simulate in another process',
         )
     try:
-        trace = _simulate(*fns, kernels, steps, routing, kind)
+        with _as_rank(rank, ranks):
+            trace = _simulate(*fns, kernels, steps, routing, kind)
         named = isinstance(device, (str, Device)) and device != 'cuda' and kernels.name != 'cpu'
         return _add_verdict(trace, kernels.card) if named else trace
     except MemtrainError:

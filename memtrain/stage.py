@@ -354,6 +354,7 @@ class _Imports(RealImports):
             def exec_module(module, run=spec.loader.exec_module):
                 with _disable_current_modes() if apart else contextlib.nullcontext():
                     run(module)
+                self.change(module)
                 if change := self.changes.get(module.__name__):
                     change(module)
 
@@ -588,19 +589,6 @@ def _real_data(make, tracer):
     return staticmethod(new)
 
 
-def _to_empty(self, *, device, recurse=True):
-    "`Module.to_empty`: new parameters of the same names, tied ones tied"
-    made = {}
-    for module in self.modules() if recurse else [self]:
-        for name, p in module._parameters.items():
-            if p is not None and p not in made:
-                made[p] = torch.nn.Parameter(torch.empty_like(p, device=device), p.requires_grad)
-            module._parameters[name] = made.get(p)
-        for name, b in module._buffers.items():
-            module._buffers[name] = None if b is None else torch.empty_like(b, device=device)
-    return self
-
-
 class _Buckets(torch.nn.Module):
     "DistributedDataParallel as one rank holds it: the model, and buckets that gradients are summed in"
 
@@ -685,7 +673,7 @@ def _dress(tracer, told, ranks):
     loader = torch.utils.data.DataLoader
     loader.__init__ = _without_workers(loader.__init__)
     torch.nn.Parameter.__new__ = _real_data(torch.nn.Parameter.__new__, tracer)
-    torch.nn.Module.to_empty, torch.nn.Module.to = _to_empty, module_to
+    torch.nn.Module.to = module_to
     torch.nn.Module.compile = lambda self, *args, **kwargs: compile(self) and None
     torch.compile, spawned.spawn = compile, spawn
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group

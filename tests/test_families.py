@@ -412,18 +412,10 @@ def test_parts_of_ranks_are_rounded_up():
 def hold_a_rank(shape, step):
     "How far the law is off what `simulate` finds of FSDP's code"
     import torch
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    c = apply_step(TrainConfig(), step)
-    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=step.ranks)
-    try:
-        trace = simulate(
-            *model_step(lambda: GPT(shape), c, ranks=Ranks(0, step.ranks, torch.device('cuda'))),
-            device='cuda',
-        )
-    finally:
-        dist.destroy_process_group()
+    c, ranks = apply_step(TrainConfig(), step), Ranks(0, step.ranks, torch.device('cuda'))
+    fns = model_step(lambda: GPT(shape), c, ranks=ranks)
+    trace = simulate(*fns, device='cuda', ranks=step.ranks)
     return (
         predict_step(shape_of(shape), step).peak
         / max(n for phase, n in trace.by_phase.items() if phase != 'build')

@@ -333,11 +333,9 @@ for step in range(100):
 
 def test_a_rank_holds_its_shards():
     import torch
-    import torch.distributed as dist
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     def build():
         model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()
@@ -354,16 +352,40 @@ def test_a_rank_holds_its_shards():
 
     run = run_text(_SHARDED, gpu='a100', nproc=2)
     test_eq((run.error, len(run.marks)), (None, 3))
-    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=2)
-    try:
-        expected = simulate(build, lambda params: torch.optim.AdamW(params, lr=1e-3), step, 'a100')
-    finally:
-        dist.destroy_process_group()
+    expected = simulate(build, lambda params: torch.optim.AdamW(params, lr=1e-3), step, 'a100', ranks=2)
     test_eq(run.trace.peak, expected.peak)
     # four layers of 4 MiB, of which each rank has a half
     test_eq(run.trace.by_category['weights'], 4 * 4 * MIB // 2)
     more = run_text(_SHARDED, gpu='a100', nproc=4)
     test_eq(more.trace.by_category['weights'], 4 * 4 * MIB // 4)
+
+# %% ../nbs/proofs/script.ipynb #8438076a
+_STAGES = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+dist.init_process_group('nccl')
+rank, ranks = dist.get_rank(), dist.get_world_size()
+model = nn.Sequential(*[nn.Linear(512, 512, bias=False) for _ in range(2)]).cuda()
+part = torch.empty(1024, 512, device='meta', requires_grad=True)
+stage = PipelineStage(model, rank, ranks, torch.device('cuda'), input_args=(part,), output_args=(part,))
+schedule = Schedule1F1B(stage, 8, loss_fn=lambda x, y: (x - y).square().mean())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(100):
+    x = torch.randn(8192, 512, device='cuda')
+    schedule.step(x) if rank == 0 else schedule.step(target=x)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_stage_of_a_pipeline_holds_the_windows_before_it():
+    three, five = (run_text(_STAGES, gpu='a100', nproc=n) for n in (3, 5))
+    test_eq((three.error, five.error, len(five.marks)), (None, None, 3))
+    # two more windows on their way: of each what the second layer reads, and the output
+    test_eq(five.trace.peak - three.trace.peak, 2 * 2 * 1024 * 512 * 4)
 
 # %% ../nbs/proofs/script.ipynb #506ff1ea
 _TRAINER = '''

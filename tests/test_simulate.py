@@ -453,30 +453,24 @@ def test_simulate_takes_a_data_loader_and_says_what_it_leaves_out():
 
 # %% ../nbs/proofs/simulate.ipynb #0c57ada5
 def test_simulate_knows_the_part_of_a_rank():
-    import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=4)
-    try:
-
-        def build():
-            model, mesh = (
-                nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4))),
-                init_device_mesh('cpu', (4,)),
-            )
-            for part in (*model, model):
-                fully_shard(part, mesh=mesh)
-            return model
-
-        trace = simulate(
-            build,
-            lambda params: torch.optim.AdamW(params, foreach=False),
-            plain_step(lambda: (torch.randn(8, 256),), lambda m, x: m(x).pow(2).mean()),
+    def build():
+        model, mesh = (
+            nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4))),
+            init_device_mesh('cpu', (4,)),
         )
-    finally:
-        dist.destroy_process_group()
+        for part in (*model, model):
+            fully_shard(part, mesh=mesh)
+        return model
+
+    trace = simulate(
+        build,
+        lambda params: torch.optim.AdamW(params, foreach=False),
+        plain_step(lambda: (torch.randn(8, 256),), lambda m, x: m(x).pow(2).mean()),
+        ranks=4,
+    )
     whole, last = 256 * 256 * 4, dict(zip(CATEGORIES, trace.timeline[-1].tolist()))
     test_eq((last['weights'], last['gradients']), (whole, whole))  # a quarter of four
     assert 2 * whole <= last['optimizer state'] < 2 * whole + 100
@@ -484,6 +478,41 @@ def test_simulate_knows_the_part_of_a_rank():
     assert sum(last.values()) < 5 * whole and trace.peak < 11 * whole
     # gathered forward and backward
     assert sum(b.size == whole for b in trace.blocks if b.phase != 'build') >= 2 * 2 * 4
+
+# %% ../nbs/proofs/simulate.ipynb #7c6db43d
+def test_simulate_takes_one_of_some_ranks():
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    def build():
+        with torch.device('cuda'):
+            return nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(2)))
+
+    def pipeline(ranks, rank, told=True):
+        part = torch.empty(4, 256, device='meta', requires_grad=True)
+        shapes = dict(input_args=(part,), output_args=(part,)) if told else {}
+
+        def step(model, optimizer):
+            stage = PipelineStage(model, dist.get_rank(), ranks, torch.device('cuda'), **shapes)
+            schedule = Schedule1F1B(stage, 8, loss_fn=lambda x, y: (x - y).square().mean())
+            whole = torch.randn(32, 256, device='cuda')
+            schedule.step(*[whole] * stage.is_first, **({'target': whole} if stage.is_last else {}))
+            optimizer.step()
+            optimizer.zero_grad()
+
+        made = lambda params: torch.optim.AdamW(params, fused=True)
+        return simulate(build, made, step, 'a100', ranks=ranks, rank=rank)
+
+    held = [pipeline(4, rank).by_category['activations'] for rank in range(4)]
+    # each is a micro-batch further ahead of its gradients than the next: of two layers' inputs
+    test_eq(held[1] - held[2], 2 * 4 * 256 * 4)
+    assert held[2] > held[3] > 0, held
+    stages = PipelineStage._warmup_forward_vote, PipelineStage._warmup_backward_result
+    test_fail(lambda: pipeline(4, 1, told=False), exc=MemtrainError, contains='give it input_args')
+    test_eq(stages, (PipelineStage._warmup_forward_vote, PipelineStage._warmup_backward_result))
+    test_fail(lambda: pipeline(4, 4), exc=MemtrainError, contains='4 is not among 4 ranks')
+    test_fail(lambda: pipeline(4, -1), exc=MemtrainError, contains='rank')
+    assert not dist.is_initialized()
 
 # %% ../nbs/proofs/simulate.ipynb #519a80c1
 def test_simulate_makes_the_masks_that_transformers_makes():
