@@ -3,7 +3,7 @@
     python benchmarks/optimizers.py [NAME …]    # writes results/optimizers.json, some six minutes a name
 
 Those that `memtrain train` doesn't have are their authors' packages, and left out where not installed:
-pip install galore-torch schedulefree (the first needs transformers).
+pip install galore-torch schedulefree apollo-torch adam-mini lion-pytorch (the first needs transformers).
 
 Bytes are those of a simulated step on a card: a model of a billion parameters in float32 under autocast, one
 window of 1,024 tokens, so that hardly more than weights, gradients and states is held. The loss is that of
@@ -64,6 +64,32 @@ def galore(model, lr):
     return theirs(groups, lr=lr, weight_decay=DECAY, no_deprecation_warning=True)
 
 
+def apollo(rank, scale_type, scale):
+    "APOLLO, whose moments are of a random projection of the gradient; at rank 1 it scales whole matrices"
+
+    def make(model, lr):
+        own = dict(rank=rank or model.config.n_embd // 4, update_proj_gap=200, proj="random")
+        groups = split(model, **own, proj_type="std", scale_type=scale_type, scale=scale)
+        theirs = importlib.import_module("apollo_torch.apollo")
+        theirs.max = lambda x, least: x.clamp(min=least)  # Python's reads numbers, which a simulation hasn't
+        return theirs.AdamW(groups, lr=lr, weight_decay=DECAY)
+
+    return make
+
+
+def adam_mini(model, lr):
+    c, theirs = model.config, importlib.import_module("adam_mini").Adam_mini
+    sizes = dict(dim=c.n_embd, n_heads=c.n_head, n_kv_heads=c.n_kv_head)
+    made = theirs(model.named_parameters(), lr=lr, weight_decay=DECAY, **sizes, verbose=False)
+    made.wqk_names.add("qkv")  # a second moment for each head of the joined matrix
+    made.output_names.add("head")
+    return made
+
+
+def lion(model, lr):
+    return importlib.import_module("lion_pytorch").Lion(model.parameters(), lr=lr, weight_decay=DECAY)
+
+
 def schedule_free(model, lr):
     theirs = importlib.import_module("schedulefree").AdamWScheduleFree
     made = theirs(model.parameters(), lr=lr, weight_decay=DECAY, warmup_steps=STEPS // 20)
@@ -80,7 +106,11 @@ OPTIMIZERS = {
     "sgd-momentum": (ours("sgd-momentum"), 0.1),
     "adafactor": (ours("adafactor"), 1e-2),
     "muon": (ours("muon"), 3e-3),
+    "Lion": (lion, 3e-4),
     "GaLore": (galore, 1e-2),
+    "APOLLO": (apollo(None, "channel", 1), 1e-2),
+    "APOLLO-Mini": (apollo(1, "tensor", 128), 1e-2),
+    "Adam-mini": (adam_mini, 3e-3),
     "schedule-free AdamW": (schedule_free, 1e-2),
 }
 

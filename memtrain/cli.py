@@ -1152,6 +1152,12 @@ def _tell_simulated(what):
         print(f'simulating a step: {what}', file=sys.stderr)
 
 
+def _share(held):
+    "A line for each category of what is `held` at a peak"
+    peak = sum(held.values())
+    return [f'  {name:<16} {format_size(n):>9} {n / peak:>6.1%}' for name, n in held.items()]
+
+
 @dataclass
 class _Estimate(_Shaped, Command):
     "Predict where the memory of a training step goes"
@@ -1163,6 +1169,7 @@ class _Estimate(_Shaped, Command):
     plot: str | None = None
     # instead of a training step, a text of --seq_len tokens that the model reads and goes on writing
     sampling: bool = False
+    evaluation: bool = False  # instead of a training step, an evaluation between two of them
     json: bool = False  # print JSON instead of tables
     takes = {
         'settings:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision '
@@ -1193,6 +1200,8 @@ class _Estimate(_Shaped, Command):
         if any(own.values()) and not self.model:
             name = next(name for name, value in own.items() if value)
             raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
+        if self.evaluation:
+            return self._evaluate(config, own, usable)
         if self.sampling:
             usual = TrainConfig()
             for name in settings.keys() - {'batch_size', 'weights'}:
@@ -1311,6 +1320,40 @@ class _Estimate(_Shaped, Command):
         made = {'seq_len': shape.block_size, 'described': _describe_shape(shape), 'fields': asdict(shape)}
         yield lambda: apply_settings(GPT(shape), config), made
 
+    def _evaluate(self, config, own, usable):
+        "Print what is held while a batch is evaluated between two steps; the exit status"
+        from memtrain.devices import split_cards
+        from memtrain.sampling import simulate_evaluation
+
+        for name in ('plot', 'sampling'):
+            if given := getattr(self, name):
+                raise MemtrainError(
+                    'is not for an evaluation', f"leave out {option('evaluation')}", name, given
+                )
+        if config.parallel != 'ddp' or usable and split_cards(self.device)[0] > 1:
+            raise MemtrainError(
+                "are several cards' to simulate, and an evaluation takes one",
+                'name it',
+                'device',
+                self.device,
+            )
+        _tell_simulated('and an evaluation')
+        with self._opened(config, own) if self.model else self._own(config) as (make, made):
+            held = simulate_evaluation(make, config, self._place())
+        peak = sum(held.values())
+        if self.json:
+            values = {'peak': peak, 'by_category': held, 'device': self.device, 'model': made['fields']}
+            print(
+                json.dumps(values | {'step': asdict(config.step(seq_len=made['seq_len'], **own))}, indent=1)
+            )
+            return 0
+        windows = format_windows(config.batch_size, made['seq_len'])
+        print(f"{made['described']}; {windows} at a time, on {self.device}\n")
+        instead = f"take a smaller {option('batch_size')}"
+        print(f'peak {format_size(peak)} in an evaluation{self._fit(peak, usable, instead)}')
+        print('\n'.join(_share(held)))
+        return 0
+
     def _sample(self, config, own, usable):
         "Print what the model holds while it reads a text and goes on writing; the exit status"
         from memtrain.devices import split_cards
@@ -1382,10 +1425,7 @@ class _Estimate(_Shaped, Command):
             '',
             f'peak {format_size(found.peak)}{where}{fits}',
         ]
-        lines += [
-            f'  {name:<16} {format_size(n):>9} {n / found.peak:>6.1%}'
-            for name, n in found.by_category.items()
-        ]
+        lines += _share(found.by_category)
         return lines + (
             [f'and {format_size(found.host)} of RAM, for all cards together']
             if getattr(found, 'host', 0)

@@ -636,6 +636,8 @@ class Trainer:
         "The loss on the first `eval_batches` of 'val', logged with the peak of its memory"
         self.memory.take()
         c = self.config
+        if not c.optimizer_in_backward:  # the next step would begin with it
+            self.optimizer.zero_grad(set_to_none=not c.keep_gradients)
         mixed = c.use_mixed_precision, c.autocast_dtype
         loss = evaluate(self.model, self.val, c.eval_batches, *mixed, self.ranks)
         self.write(iter=self.iter, val_loss=loss, memory=max(self.ranks.gather(self.memory.take())))

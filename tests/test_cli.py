@@ -46,7 +46,7 @@ from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
-from memtrain.sampling import simulate_sampling
+from memtrain.sampling import simulate_evaluation, simulate_sampling
 from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses, sample_text
 from memtrain.text import TextOptions
 
@@ -787,6 +787,22 @@ def test_estimate_tells_what_sampling_holds():
     large = '--target_params 1B --vocab_size 512 --seq_len 64 --device 1gb'.split()
     run = run_here('estimate', '--sampling', *large)
     assert 'its weights alone are' in run.stdout, run
+
+
+def test_estimate_tells_what_an_evaluation_holds():
+    model, shape = '--target_params 1M --vocab_size 512 --seq_len 64'.split(), size_model('1M', 512, 64)
+    run = run_here('estimate', '--evaluation', *model, '--batch_size', 3, '--device', 'cpu', '--json')
+    values = json.loads(run.stdout)
+    held = simulate_evaluation(lambda: GPT(shape), TrainConfig(batch_size=3), 'cpu')
+    test_eq((values['by_category'], values['peak']), (held, sum(held.values())))
+    run = run_here('estimate', '--evaluation', *model, '--weights', 'bfloat16', '--device', 'rtx3090')
+    assert 'in an evaluation; it fits rtx3090' in run.stdout, run
+    for flags, said in (
+        (['--sampling'], 'leave out --evaluation'),
+        (['--plot', 'a.png'], 'leave out --evaluation'),
+        (['--device', '2x24gb'], "--device '2x24gb'"),
+    ):
+        assert said in only_line(run_here('estimate', '--evaluation', *model, *flags)), said
 
 # %% ../nbs/proofs/cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():

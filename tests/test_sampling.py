@@ -8,7 +8,7 @@ import torch
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.measure import measure_step
-from memtrain.model import GPT, GPTConfig
+from memtrain.model import GPT, GPTConfig, eval_mode
 from memtrain.sampling import _sampling_step
 from memtrain.simulate import simulate
 
@@ -48,6 +48,28 @@ def test_windows_keep_a_part_of_the_text():
             # each tensor begins at a multiple of 512 bytes
             assert 0 <= found.cache - kept * row <= 12 * 512, (tokens, found)
             test_eq(found.growth, row * (6 if tokens < 32 else 1))
+
+
+def test_what_an_evaluation_holds_is_what_a_cpu_measures():
+    shape, config = GPTConfig(512, 64, 2, 2, 64), TrainConfig(batch_size=16, loss_chunk_size=128)
+    found = simulate_evaluation(lambda: GPT(shape), config, 'cpu')
+    model_fn, optimizer_fn, train = gpt_step(shape, config)
+
+    def step_fn(model, optimizer):
+        train(model, optimizer)
+        optimizer.zero_grad()
+        with eval_mode(model), torch.no_grad():
+            model.loss(*torch.randint(512, (2, 16, 64)), divide_by=1024)
+
+    trace = measure_step(model_fn, optimizer_fn, step_fn, steps=1)
+    begin, phase = trace.phases[-1]  # after the optimizer's step
+    test_eq((phase, trace.timeline.sum(1)[begin:].max()), ('forward', sum(found.values())))
+    states = 3 * 4 * sum(p.numel() for p in GPT(shape).parameters())
+    assert found['gradients'] == 0 and 0 <= found['weights'] + found['optimizer state'] - states < 1024
+    # less than a step, and more with more windows
+    assert sum(found.values()) < simulate(*gpt_step(shape, config)).peak
+    more = simulate_evaluation(lambda: GPT(shape), replace(config, batch_size=32), 'cpu')
+    assert sum(more.values()) > sum(found.values())
 
 
 # %% ../nbs/solutions/37_sampling.ipynb #0ee5bc46
