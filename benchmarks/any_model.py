@@ -64,7 +64,7 @@ def hold(name, settings, own):
             return open_any(folder, seq_len, **own, weights=config.weights)[0]
 
         whole = simulate(*model_step(make, config), device="cuda").peak
-    row = dict(model=name, kind=CONFIGS[name]["model_type"], params=found["params"], step=settings | own)
+    row = dict(model=name, kind=known["kind"], params=found["params"], step=settings | own)
     # else each batch size is simulated by itself
     row["any_batch"] = known["few"] < known["n_layer"] and known["block_size"] > 1
     row |= dict(predicted=found["peak"], simulated=whole, cpu_seconds=[first, second])
@@ -86,7 +86,8 @@ def main():
         try:
             rows[name] = hold(name, *ways[name])
         except MemtrainError as e:
-            rows[name] = dict(model=name, kind=CONFIGS[name]["model_type"], refused=str(e))
+            kind = CONFIGS[name].get("model_type") or CONFIGS[name]["_class_name"]
+            rows[name] = dict(model=name, kind=kind, refused=str(e))
         print(json.dumps(rows[name]), flush=True)
         ordered = [rows[name] for name in CONFIGS if name in rows]
         save_result("any_model", dict(rows=ordered), command="python benchmarks/any_model.py")

@@ -856,6 +856,8 @@ def _describe_shape(m, model=None):
         from memtrain.model import count_params
 
         params = count_params(m)
+    if (laws := getattr(m, 'laws', None)) and laws.reads == 'noise':
+        return f'{m.kind}, {format_count(params)} parameters'
     experts = f'{m.n_experts} experts, ' if getattr(m, 'n_experts', 0) else ''
     shape = f'{m.n_layer} layers, {m.n_head} heads, width {m.n_embd}'
     words = f', {experts}vocabulary {m.vocab_size:,}' * (m.vocab_size > 1)
@@ -1582,7 +1584,8 @@ class _PlanCommand(_Shaped, Command):
         elsewhere = tell_elsewhere(best.step) if self.model else {}
         laws = getattr(shape, 'laws', None)
         if laws and laws.reads != 'tokens':  # which the others don't train
-            print(f"Trainer: {elsewhere['Trainer']}")
+            if laws.reads != 'noise':
+                print(f"Trainer: {elsewhere['Trainer']}")
             return 0
         print(self._line(best, cards))
         if self.model:

@@ -62,10 +62,11 @@ class CachedLaws:
         self.alone = True  # laws for one batch size alone are found too
         self.seq_len = seq_len or usual_length(self.fields)
         try:
-            versions = [metadata.version(name) for name in _LIBRARIES]
-        except metadata.PackageNotFoundError:
-            way_out = "pip install 'memtrain[hf]'"
-            raise MemtrainError("other people's models need transformers and peft", way_out) from None
+            more = ['diffusers'] if '_class_name' in self.fields else []  # whose configs say it
+            versions = [metadata.version(name) for name in (*_LIBRARIES, *more)]
+        except metadata.PackageNotFoundError as e:
+            way_out = f"pip install 'memtrain[hf]'{' diffusers' * len(more)}"
+            raise MemtrainError(f"other people's models need {e.name}", way_out) from None
         rules = [file_sha256(Path(memtrain.__path__[0], f'{name}.py')) for name in _RULES]
         key = json.dumps([self.fields, self.seq_len, versions, rules], sort_keys=True)
         self.file = cache_folder() / 'laws' / f'{sha256_text(key)[:24]}.json'

@@ -7,7 +7,7 @@ __all__ = ['UNROUNDED', 'trace_micro_batches', 'list_moments', 'align', 'keep_hi
            'explain_model_code', 'config_folder', 'describe_model', 'record_law']
 
 # %% ../nbs/reference/85_record_laws.ipynb #2bc99632
-import contextlib, math, tempfile
+import contextlib, inspect, math, tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map_only
 
 from .core import MemtrainError, option
 from .families import NoLaw
-from .folders import write_json
+from .folders import read_json, write_json
 from .measure import Trace
 from .optimizers import find_optimizer
 from .simulate import Tracer, kernels_of, simulate
@@ -290,6 +291,71 @@ def _own_inputs(config, reads, n, seq_len, device):
     return given | {'input_ids': ids(seq_len)}
 
 
+# tokens of a text that a denoiser is given, by the field of its config that says how wide they are, the first
+# that it has: of diffusers' pipelines for Stable Diffusion 3 (CLIP's and T5's), PixArt-Sigma, and Stable
+# Diffusion (CLIP's)
+_TEXTS = {'joint_attention_dim': 77 + 256, 'caption_channels': 300, 'cross_attention_dim': 77}
+
+
+def _denoiser_inputs(model, n, device):
+    "Noise for `n` images, its level, and what describes them, as far as a `model` of diffusers asks for it"
+    config, asked = model.config, inspect.signature(model.forward).parameters
+    sizes = config.sample_size or 64
+    high, wide = (sizes, sizes) if isinstance(sizes, int) else sizes
+    noise = torch.rand(n, config.in_channels, high, wide, device=device)
+    given = {next(name for name in ('sample', 'hidden_states') if name in asked): noise}
+    given['timestep'] = torch.zeros(n, dtype=torch.int64, device=device)
+
+    def numbers(*shape):
+        return torch.rand(n, *shape, device=device)
+
+    text = next((name for name in _TEXTS if getattr(config, name, None)), None)
+    if 'encoder_hidden_states' in asked and text:
+        given['encoder_hidden_states'] = numbers(_TEXTS[text], getattr(config, text))
+    if 'pooled_projections' in asked:
+        given['pooled_projections'] = numbers(config.pooled_projection_dim)
+    if 'class_labels' in asked and (getattr(config, 'num_embeds_ada_norm', None) and not text):
+        given['class_labels'] = torch.zeros(n, dtype=torch.int64, device=device)
+    if getattr(config, 'addition_embed_type', None) == 'text_time':  # Stable Diffusion XL: six sizes
+        width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+        given['added_cond_kwargs'] = {'text_embeds': numbers(width), 'time_ids': numbers(6)}
+    elif 'added_cond_kwargs' in asked:
+        given['added_cond_kwargs'] = {'resolution': None, 'aspect_ratio': None}
+    return noise, given
+
+
+def _open_denoiser(fields, dtype):
+    "The model of diffusers that has the config.json `fields`, with the loss that it learns to denoise by"
+    try:
+        diffusers = import_module('diffusers')
+    except ImportError:
+        raise MemtrainError('a model of diffusers needs it', 'pip install diffusers', 'model') from None
+    named, usual = fields['_class_name'], torch.get_default_dtype()
+    kind = getattr(diffusers, named, None)
+    asked = inspect.signature(kind.forward).parameters if hasattr(kind, 'forward') else {}
+    if not ({'sample', 'hidden_states'} & set(asked) and 'timestep' in asked) or 'img_ids' in asked:
+        told = f'is a {named}, and nobody knows what such a model is given'
+        raise MemtrainError(told, 'its script can be simulated as it is: memtrain simulate SCRIPT', 'model')
+    torch.set_default_dtype(dtype)
+    try:
+        model = kind.from_config(fields)
+    finally:
+        torch.set_default_dtype(usual)
+
+    def loss(model, idx, targets):
+        noise, given = _denoiser_inputs(model, len(idx), idx.device)
+
+        def cast(t):
+            return t.to(dtype) if torch.is_tensor(t) and t.is_floating_point() else t
+
+        found = model(**tree_map_only(torch.Tensor, cast, given)).sample
+        # some tell how sure they are, in as many channels more
+        return torch.nn.functional.mse_loss(found[:, : noise.shape[1]].float(), noise)
+
+    blocks = [block for parts in _outer_lists(model) for block in parts]
+    return OwnModel(model, loss, vocab_size=1, block_size=1, blocks=blocks)
+
+
 def _outer_lists(model):
     "The lists of at least two modules in `model` that are in no other such list"
     found = {}
@@ -309,6 +375,11 @@ def open_any(
 ) -> tuple[OwnModel, str]:  # and what it reads
     "The model in `folder` without its weights, for a simulation, with the loss of what it was made for"
     dtype = torch.float32 if weights == 'float32' else torch.bfloat16
+    fields = read_json(Path(folder, 'config.json'))
+    if '_class_name' in fields:
+        if load_in_4bit or lora:
+            raise NoLaw('adapters of a model that reads noise are not simulated', 'leave them out', 'lora')
+        return _open_denoiser(fields, dtype), 'noise'
     with quiet_transformers() as transformers:
         known = transformers.AutoConfig.from_pretrained(folder)
         name, reads = _find_task(known) or ('', '')
@@ -410,11 +481,13 @@ def describe_model(
     with config_folder(fields) as folder, torch.device('meta'):
         model, reads = open_any(folder, seq_len)
     config = model.model.config
-    text, lists = config.get_text_config(), _outer_lists(model.model)
+    text = config if reads == 'noise' else config.get_text_config()
+    lists = _outer_lists(model.model)
     total = getattr(text, 'num_hidden_layers', None) or len(model.blocks)
     types = getattr(text, 'layer_types', None) or getattr(text, 'attention_layers', None) or [''] * total
     # an encoder and a decoder grow in two places at once: of such models all is simulated
-    alike = text is config and [len(parts) for parts in (*lists, types)] == [total, total]
+    lengths = [len(parts) for parts in (*lists, types)]
+    alike = reads != 'noise' and text is config and lengths == [total, total]
     before, period = _find_repeats(lists[0], types) if alike else (total, 1)
     # the first block, before which nothing may be trained, isn't like the others
     few = max(2, before + (total - before) % period + period)
@@ -425,7 +498,7 @@ def describe_model(
 
     width, heads = size('hidden_size', 1), size('num_attention_heads', 1)
     return dict(
-        kind=fields['model_type'],
+        kind=fields['_class_name' if reads == 'noise' else 'model_type'],
         reads=reads,
         n_layer=total,
         n_head=heads,

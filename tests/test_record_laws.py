@@ -11,6 +11,7 @@ from unittest.mock import Mock, patch
 
 import torch
 from fastcore.test import test_eq, test_fail
+from memtrain.core import MemtrainError
 from memtrain.estimate import Step
 from memtrain.families import ModelShape, NoLaw, has_law
 from memtrain.measure import measure_step
@@ -137,3 +138,43 @@ def test_a_law_of_a_whole_model_begins_where_sums_are_split_alike():
     for windows in (1, law['from_tokens'] // 128):
         step = Step(windows, weights='bfloat16', activation_checkpointing=True)
         test_eq(has_law(shape, step), windows > 1)
+
+# %% ../nbs/reference/85_record_laws.ipynb #68d69057
+def test_denoisers_are_given_what_they_ask_for():
+    import pytest
+
+    pytest.importorskip('diffusers')
+    small = dict(in_channels=4, out_channels=4, sample_size=8, norm_num_groups=4)
+    blocks = dict(layers_per_block=1, block_out_channels=[16, 32])
+    plain = small | blocks | dict(_class_name='UNet2DModel', up_block_types=['UpBlock2D'] * 2)
+    plain |= dict(down_block_types=['DownBlock2D'] * 2, attention_head_dim=8)
+    told = small | blocks | dict(_class_name='UNet2DConditionModel', cross_attention_dim=24)
+    told |= dict(down_block_types=['CrossAttnDownBlock2D', 'DownBlock2D'], attention_head_dim=2)
+    told |= dict(up_block_types=['UpBlock2D', 'CrossAttnUpBlock2D'])
+    sized = told | dict(addition_embed_type='text_time', addition_time_embed_dim=8)
+    sized |= dict(projection_class_embeddings_input_dim=6 * 8 + 20)
+    heads = dict(attention_head_dim=8, num_attention_heads=2, patch_size=2)
+    dit = small | heads | dict(_class_name='DiTTransformer2DModel', num_layers=2, out_channels=8)
+    dit |= dict(num_embeds_ada_norm=10, norm_type='ada_norm_zero')
+    pixart = dit | dict(_class_name='PixArtTransformer2DModel', caption_channels=24, cross_attention_dim=16)
+    pixart |= dict(norm_type='ada_norm_single', use_additional_conditions=False)
+    sd3 = small | heads | dict(_class_name='SD3Transformer2DModel', num_layers=2, joint_attention_dim=24)
+    sd3 |= dict(caption_projection_dim=16, pooled_projection_dim=20, pos_embed_max_size=16)
+    sd3.pop('norm_num_groups')
+    for config in (plain, told, sized, dit, pixart, sd3):
+        known = describe_model(config, 64)
+        test_eq((known['reads'], known['block_size'], known['kind']), ('noise', 1, config['_class_name']))
+        for weights in ('float32', 'bfloat16'):
+            with config_folder(config) as folder:
+                model = open_any(folder, 64, weights=weights)[0]
+                model.checkpointing = weights == 'bfloat16'
+                loss = model.loss(*torch.zeros(2, 3, 1, dtype=torch.int64))
+            loss.backward()
+            assert 0.1 < loss.item() < 10, (config, loss)
+            test_eq({p.dtype for p in model.parameters()}, {getattr(torch, weights)})
+    with config_folder(told) as folder:
+        test_fail(lambda: open_any(folder, 64, lora=8), exc=NoLaw, contains='reads noise')
+    with config_folder(dict(_class_name='FluxTransformer2DModel')) as folder:
+        test_fail(lambda: open_any(folder, 64), exc=MemtrainError, contains='memtrain simulate SCRIPT')
+    with config_folder(dict(_class_name='NoSuchModel')) as folder:
+        test_fail(lambda: open_any(folder, 64), exc=MemtrainError, contains='is a NoSuchModel')
