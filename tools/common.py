@@ -46,6 +46,28 @@ def read_page(path: Path):
     return NBProcessor(path, rm_directives=False).nb
 
 
+def imported(source: str) -> list[str]:
+    "The modules that a cell imports from that does nothing else."
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:
+        return []
+    if not all(isinstance(o, (ast.Import, ast.ImportFrom)) for o in body):
+        return []
+    names = [[o.module] if isinstance(o, ast.ImportFrom) else [a.name for a in o.names] for o in body]
+    return [*dict.fromkeys(n for found in names for n in found)]
+
+
+def is_aside(c) -> bool:
+    "Whether a reader of the page comes back for cell `c`, if at all: the site folds or hides it."
+    if c.cell_type != "code":
+        return False
+    said = {name.rstrip(":"): value for name, value in c.directives_.items()}
+    if said.get("code-fold") == ["true"] or said.get("echo") == ["false"] or len(imported(c.source)) > 1:
+        return True
+    return any(name in said for name in ("hide", "test", "default_exp"))
+
+
 def default_exp(nb) -> str | None:
     "The module that notebook `nb` exports to."
     for c in nb.cells:

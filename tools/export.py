@@ -10,7 +10,7 @@ from nbdev.config import get_config
 from nbdev.doclinks import nbdev_export
 
 from calculator import make_calculator
-from common import default_exp, find_root, generated_from, notebooks, read_page, report
+from common import default_exp, find_root, generated_from, is_aside, notebooks, pages, read_page, report
 from export_tests import export_tests
 from make_readme import make_readme
 
@@ -55,6 +55,17 @@ def fold_heads(root: Path):
             o.write_text(folded, encoding="utf-8")
 
 
+def fold_cells(root: Path):
+    "Fold in JupyterLab what the site folds or hides; what else a cell says of itself there goes."
+    for o in pages(root):
+        nb, aside = read_nb(o), [is_aside(c) for c in read_page(o).cells]
+        folded = [{"jupyter": {"source_hidden": True}} if is_folded else {} for is_folded in aside]
+        if [c.metadata for c in nb.cells] != folded:
+            for c, metadata in zip(nb.cells, folded):
+                c.metadata = metadata
+            write_nb(nb, o)
+
+
 def export(root: Path) -> list[str]:
     "Regenerate the project at `root`; returns what is wrong with it."
     os.chdir(root)
@@ -62,6 +73,7 @@ def export(root: Path) -> list[str]:
     get_config.cache_clear()
     nbdev_clean.__wrapped__()
     drop_jupytext(root)
+    fold_cells(root)
     remove_stale(root)
     nbdev_export.__wrapped__()
     fold_heads(root)

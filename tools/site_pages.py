@@ -12,7 +12,9 @@ from execnb.nbio import mk_cell
 from nbdev.config import get_config
 from nbdev.process import Processor
 
-from common import DEFS, anchors, definitions, methods, page_name, pages, read_page, symbol
+from common import DEFS, anchors, definitions, imported
+from common import methods, page_name, pages, read_page, symbol
+
 
 HOME = "index"
 WIDE = 100  # characters of a line in a signature
@@ -402,18 +404,6 @@ def cell_options(source: str) -> dict:
     "The options with which a cell begins, as Quarto reads them: YAML behind `#|`."
     lines = re.match(r"(?:#\|.*\n?)*", source).group(0).splitlines()
     return yaml.safe_load("\n".join(o.removeprefix("#|") for o in lines)) or {}
-
-
-def imported(source: str) -> list[str]:
-    "The modules that a cell imports from that does nothing else."
-    try:
-        body = ast.parse(source).body
-    except SyntaxError:
-        return []
-    if not all(isinstance(o, (ast.Import, ast.ImportFrom)) for o in body):
-        return []
-    names = [[o.module] if isinstance(o, ast.ImportFrom) else [a.name for a in o.names] for o in body]
-    return [*dict.fromkeys(n for found in names for n in found)]
 
 
 def whole(c) -> str:

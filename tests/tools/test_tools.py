@@ -4,12 +4,13 @@ import base64, copy, io, json, os, subprocess, sys
 from pathlib import Path
 
 import pytest
+from execnb import nbio
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import check_docs, check_house, check_sync, common, export_tests, make_readme, run_notebooks, stale
+import check_docs, check_house, check_sync, common, export, export_tests, make_readme, run_notebooks, stale
 
 SETTINGS = """[DEFAULT]
 repo = memtrain
@@ -118,6 +119,7 @@ class Project:
     def save(self):
         write_nb(self.root / "nbs/reference/60_core.ipynb", self.core)
         write_nb(self.root / "nbs/index.ipynb", self.index)
+        export.fold_cells(self.root)
         return self
 
     def add(self, *cells, page="core"):
@@ -718,3 +720,30 @@ def test_the_house_finds_a_test_in_another_room(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "tests/test_rooms.py").rename(tmp_path / "benchmarks/rooms.py")
     only(check_house.findings(tmp_path), "benchmarks/rooms.py", "_own from core")
+
+
+def test_what_the_site_folds_is_folded_in_jupyterlab(project):
+    folded = (
+        "#| hide\n1",
+        "#| test\n2",
+        "#| code-fold: true\n3",
+        "#| echo: false\n4",
+        "import os\nimport sys",
+    )
+    shown = "import os", "#| exports\ndef seen(): ...", "#| code-fold: false\n5", "6"
+    for source in (*folded, *shown):
+        project.add(("code", source))
+    path = project.root / "nbs/reference/60_core.ipynb"
+    export.fold_cells(project.root)
+    states = {c.source: c.metadata for c in nbio.read_nb(path).cells}
+    assert all(states[source] == {"jupyter": {"source_hidden": True}} for source in folded), states
+    assert not any(states[source] for source in shown), states
+    nb = nbio.read_nb(path)
+    for c in nb.cells:
+        c.metadata = {"jupyter": {"source_hidden": c.source == "6"}}
+    nbio.write_nb(nb, path)
+    export.fold_cells(project.root)
+    assert {c.source: c.metadata for c in nbio.read_nb(path).cells} == states
+    before = path.stat().st_mtime_ns
+    export.fold_cells(project.root)
+    assert path.stat().st_mtime_ns == before
