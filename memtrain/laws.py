@@ -182,7 +182,7 @@ class CachedLaws:
 
 # %% ../nbs/memory/36_laws.ipynb #37f0eacb
 def read_any_model(
-    source: str | Path,  # as for `read_model`; or the config.json or folder of any other, of transformers or diffusers
+    source: str | Path,  # as for `read_model`; or any config.json of transformers or diffusers
     seq_len: int | None = None,  # tokens of a window; what the model was made for, at most 4,096, by default
     told: Callable[[str], None] = lambda what: None,  # called with what is simulated now
 ) -> ModelShape:

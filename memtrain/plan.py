@@ -568,12 +568,18 @@ def _worth_simulating(model, steps, device, budget):
         return closest
     if model.laws.extends:
         return kept
-    done, tried = set(), []
+    done, grown, tried = set(), {}, []
     for step in sorted(kept, key=lambda step: -step.batch_size):  # down to the largest that fits
-        if (how := Option(step, 0, None).techniques) not in done and has_law(model, step):
-            tried.append(step)
-            if predict(model, step, device, probe=False).peak <= budget:
-                done.add(how)
+        how = Option(step, 0, None).techniques
+        # one that didn't fit tells what a window takes, nearly: far too large ones needn't be tried
+        expected = standing[step] + grown.get(how, 0) * step.batch_size
+        if how in done or expected > 1.1 * budget and step.batch_size > smallest or not has_law(model, step):
+            continue
+        tried.append(step)
+        peak = predict(model, step, device, probe=False).peak
+        if peak <= budget:
+            done.add(how)
+        grown[how] = (peak - standing[step]) / step.batch_size
     return tried or kept
 
 
