@@ -519,7 +519,7 @@ def _keep_best(fitting):
             best.append(o)
     return best
 
-
+# %% ../nbs/memory/07_plan.ipynb #533db067
 def _standing(model, step):
     "Bytes that `step` can't do without: weights, gradients if it keeps them, and states"
     number = 2 if step.weights == 'bfloat16' else 4
@@ -612,7 +612,7 @@ def _plan_method(model, device, budget, ram, steps, rows):
         told.append(f'offload: would fit with {least} of RAM, and {format_size(ram)} is there')
     return within, [line for line in told if line]
 
-
+# %% ../nbs/memory/07_plan.ipynb #1d79932e
 def plan(
     # a `GPTConfig`, or what `read_model` gives; or, for any other model, a function of a `Step` that gives
     # what `simulate` takes
@@ -714,8 +714,8 @@ def compare_cards(
     lines.append('')
     for what, cards in (('trains it at all', fitting), ('trains it whole', whole)):
         if cards:
-            least = min(plans[card].budget for card in cards)
-            smallest = [card for card in cards if plans[card].budget <= 1.05 * least]
+            sizes = {card: split_cards(card)[0] * plans[card].budget for card in cards}
+            smallest = [card for card in cards if sizes[card] <= 1.05 * min(sizes.values())]
             lines.append(f'the smallest that {what}: {", ".join(smallest)}')
     if not fitting:
         lines.append('none of them trains it')

@@ -107,6 +107,8 @@ def simulate_evaluation(
                 model.loss(x, y, divide_by=x.numel())
 
     trace = simulate(model_fn, optimizer_fn, step_fn, device=device, steps=1)
-    begin = max(b.start for b in trace.blocks if b.op == 'aten::randint')
+    begin = max(
+        b.start for b in trace.blocks if b.op == 'aten::randint'
+    )  # the last batch is the evaluation's
     held = trace.timeline[begin:]
     return dict(zip(CATEGORIES, held[held.sum(1).argmax()].tolist()))
