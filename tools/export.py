@@ -58,8 +58,11 @@ def fold_heads(root: Path):
 def fold_cells(root: Path):
     "Fold in JupyterLab what the site folds or hides; what else a cell says of itself there goes."
     for o in pages(root):
-        nb, aside = read_nb(o), [is_aside(c) for c in read_page(o).cells]
-        folded = [{"jupyter": {"source_hidden": True}} if is_folded else {} for is_folded in aside]
+        nb, folded = read_nb(o), []
+        for c in read_page(o).cells:
+            only_there = c.cell_type == "code" and "site" in c.directives_  # HTML with styles and scripts
+            hidden = {"source_hidden": True} | ({"outputs_hidden": True} if only_there else {})
+            folded.append({"jupyter": hidden} if is_aside(c) or only_there else {})
         if [c.metadata for c in nb.cells] != folded:
             for c, metadata in zip(nb.cells, folded):
                 c.metadata = metadata

@@ -730,6 +730,7 @@ def test_what_the_site_folds_is_folded_in_jupyterlab(project):
         "#| echo: false\n4",
         "import os\nimport sys",
     )
+    project.add(("code", "#| site\n#| echo: false\n0"))
     shown = "import os", "#| exports\ndef seen(): ...", "#| code-fold: false\n5", "6"
     for source in (*folded, *shown):
         project.add(("code", source))
@@ -738,6 +739,8 @@ def test_what_the_site_folds_is_folded_in_jupyterlab(project):
     states = {c.source: c.metadata for c in nbio.read_nb(path).cells}
     assert all(states[source] == {"jupyter": {"source_hidden": True}} for source in folded), states
     assert not any(states[source] for source in shown), states
+    hidden = {"source_hidden": True, "outputs_hidden": True}  # it is for the site alone
+    assert states["#| site\n#| echo: false\n0"] == {"jupyter": hidden}
     nb = nbio.read_nb(path)
     for c in nb.cells:
         c.metadata = {"jupyter": {"source_hidden": c.source == "6"}}
