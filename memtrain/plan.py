@@ -95,8 +95,10 @@ def _go_together(step):
     if fsdp and (small or step.optimizer_in_backward):
         return False
     # weights of 4 bits have room on the card, and what saves as much as offload costs far less
+    if step.offload_to_cpu and (step.load_in_4bit or not (half or step.use_mixed_precision)):
+        return False
     if step.offload_to_cpu:
-        return not step.load_in_4bit and step.activation_checkpointing and bool(step.loss_chunk_size)
+        return step.activation_checkpointing and bool(step.loss_chunk_size)
     return not fsdp or step.ranks > 1
 
 
