@@ -1332,13 +1332,12 @@ class _Estimate(_Shaped, Command):
                 raise MemtrainError(
                     'is not for an evaluation', f"leave out {option('evaluation')}", name, given
                 )
-        if config.parallel != 'ddp' or usable and split_cards(self.device)[0] > 1:
-            raise MemtrainError(
-                "are several cards' to simulate, and an evaluation takes one",
-                'name it',
-                'device',
-                self.device,
-            )
+        if config.parallel != 'ddp':
+            problem = 'divides a model among cards, and an evaluation takes one'
+            raise MemtrainError(problem, 'leave it out', 'parallel', config.parallel)
+        if usable and split_cards(self.device)[0] > 1:
+            problem = 'means several cards, and an evaluation takes one'
+            raise MemtrainError(problem, 'name it', 'device', self.device)
         _tell_simulated('and an evaluation')
         with self._opened(config, own) if self.model else self._own(config) as (make, made):
             held = simulate_evaluation(make, config, self._place())

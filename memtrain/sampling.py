@@ -107,8 +107,7 @@ def simulate_evaluation(
                 model.loss(x, y, divide_by=x.numel())
 
     trace = simulate(model_fn, optimizer_fn, step_fn, device=device, steps=1)
-    begin = max(
-        b.start for b in trace.blocks if b.op == 'aten::randint'
-    )  # the last batch is the evaluation's
+    # the last batch is the evaluation's
+    begin = max(b.start for b in trace.blocks if b.op == 'aten::randint')
     held = trace.timeline[begin:]
     return dict(zip(CATEGORIES, held[held.sum(1).argmax()].tolist()))

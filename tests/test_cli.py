@@ -800,7 +800,8 @@ def test_estimate_tells_what_an_evaluation_holds():
     for flags, said in (
         (['--sampling'], 'leave out --evaluation'),
         (['--plot', 'a.png'], 'leave out --evaluation'),
-        (['--device', '2x24gb'], "--device '2x24gb'"),
+        (['--device', '2x24gb'], "--device '2x24gb' means several cards"),
+        (['--parallel', 'fsdp'], "--parallel 'fsdp' divides a model"),
     ):
         assert said in only_line(run_here('estimate', '--evaluation', *model, *flags)), said
 
