@@ -4,13 +4,17 @@
 from memtrain.sampling import *
 
 # %% ../nbs/memory/37_sampling.ipynb #ccce7d84
+from dataclasses import replace
+
 import torch
 from fastcore.test import test_eq, test_fail
 from memtrain.core import MemtrainError
 from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig, eval_mode
 from memtrain.sampling import _sampling_step
+from memtrain.settings import TrainConfig
 from memtrain.simulate import simulate
+from memtrain.train import gpt_step
 
 # %% ../nbs/memory/37_sampling.ipynb #56189454
 def test_what_sampling_holds_is_what_a_cpu_measures():
