@@ -27,7 +27,7 @@ from memtrain.devices import find_device
 from memtrain.families import KINDS
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks, spread_model
-from memtrain.record_laws import align, keep_highest, list_moments, trace_micro_batches
+from memtrain.record_laws import align, keep_highest, list_moments, list_standing, trace_micro_batches
 from memtrain.train import TrainConfig, apply_settings
 from memtrain.weights import OwnModel
 
@@ -308,9 +308,9 @@ def name_shape(shape, sizes):
 
 
 def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chunked, shared='', ranks=None):
-    """What a step of two micro-batches allocates, simulated, but for the optimizer's part of it; and of one
-    more whose gradients are used and dropped at once, where no ranks share the model"""
-    whole, shapes, at_once = {}, Counter(), not adapters and not ranks
+    """What a micro-batch allocates, simulated, whose gradients are used and dropped at once; where ranks
+    share the model, what two of a step do"""
+    whole, shapes = {}, Counter()
     c = TrainConfig(
         weights=weights if weights == 'bfloat16' else 'float32',
         activation_checkpointing=checkpointing,
@@ -360,7 +360,7 @@ def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chun
             shapes[product.strip('w')] += times * b.element_size() / 32
         return spread_model(model, 'fsdp', ranks, offload='offload' in shared).model
 
-    how = dict(autocast=weights == 'autocast', updates=weights == 'bfloat16', at_once=at_once, device=EXACT)
+    how = dict(autocast=weights == 'autocast', updates=weights == 'bfloat16', at_once=not ranks, device=EXACT)
     return trace_micro_batches(model_fn, B, sizes['T'], **how), whole, shapes
 
 
@@ -465,15 +465,17 @@ def record(kind, tied, adapters, weights, checkpointing, chunked, shared=''):
             for more in range(3)
         ]
 
-    def moments(trace, whole, shapes):
+    def namer(whole):
         def name(b):
             product, times = name_size(b.size, b.op, sizes | whole)
             return {product: times}
 
-        parts, standing = list_moments(trace, name)
-        return parts, standing | ({'weights': shapes} if shapes else {})
+        return name
 
-    steps, standing = zip(*(moments(*traced) for traced in traces))
+    standing = [
+        list_standing(trace, namer(whole)) | ({'weights': shapes} if shapes else {})
+        for trace, whole, shapes in traces
+    ]
 
     def constant(counters):
         return extend(
@@ -482,10 +484,11 @@ def record(kind, tied, adapters, weights, checkpointing, chunked, shared=''):
 
     divided = constant([shapes for _, _, shapes in traces]) if shared else {}
 
-    def law_of(*parts):
-        laws = [extend(*moment, first) for part in parts for moment in align([step[part] for step in steps])]
+    def law_of(micro):
+        passes = [*zip(*(list_moments(trace, namer(whole), micro) for trace, whole, _ in traces))]
+        laws = [extend(*moment, first) for steps in passes for moment in align(steps)]
         # some are found from both ends
-        found, least = [law for law in laws if law is not None], sum(len(steps[0][part]) for part in parts)
+        found, least = [law for law in laws if law is not None], sum(len(steps[0]) for steps in passes)
         assert len(found) >= 0.95 * least, (
             f'{len(found)} of {len(laws)} moments have a law, and a step of {first} blocks has {least}'
         )
@@ -494,13 +497,13 @@ def record(kind, tied, adapters, weights, checkpointing, chunked, shared=''):
     law = {
         'weights': constant([s['weights'] for s in standing]),
         'gradients': constant([s['gradients'] for s in standing]),
-        'first': law_of(0, 1),
-        'more': law_of(2, 3),
+        'first': law_of('first'),
+        'more': law_of('more'),
     }
     if 'offload' in shared:
         law['weights'] = {p: n for p, n in law['weights'].items() if 'w' not in p}
-    if len(steps[0]) > 4:
-        law['at_once'] = law_of(4, 5)
+    if not adapters and not shared:
+        law['at_once'] = law_of('at_once')
     law = {
         name: part
         for name, part in law.items()

@@ -420,7 +420,9 @@ def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=No
         )[0][..., :width]
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         zeros = torch.zeros_like(attn_mask, dtype=q.dtype)
-        attn_mask = zeros.masked_fill_(attn_mask.logical_not(), -math.inf)
+        # the mask inverted; its values aren't known, or a simulation would compute them in each block
+        inverted = q.new_zeros(attn_mask.shape, dtype=torch.bool)
+        attn_mask = zeros.masked_fill_(inverted, -math.inf)
     kept = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     if kind == 'cudnn':
         return _ATEN._scaled_dot_product_cudnn_attention(
