@@ -156,8 +156,8 @@ class CachedLaws:
             return None
         name = f'{way} {lora}' if lora else way
         kept = self.kept['laws'].items()
-        general = [law for known, law in kept if ',' not in known and 'chunks' not in known]
-        # where none of the ways without chunks had a law for any number of tokens, others won't
+        general = [law for known, law in kept if not any(mark in known for mark in (',', 'chunks', 'lora'))]
+        # where none of the ways without chunks and adapters had a law for any number of tokens, others won't
         law = self._find(name, way, lora) if self.extends and (any(general) or not general) else None
         if not self.alone and law:  # fewer tokens take no more than it says
             return {name: part for name, part in law.items() if name != 'from_tokens'}

@@ -690,7 +690,10 @@ class OwnModel(nn.Module):
         if how:
             how = Checkpointing() if how is True else how
             if not self.blocks:
-                problem, way_out = 'needs to know what is computed twice', 'give OwnModel its blocks'
+                problem, way_out = (
+                    'needs to know what is computed twice',
+                    'leave it out, or give OwnModel its blocks',
+                )
                 raise MemtrainError(problem, way_out, 'activation_checkpointing', True)
             if how.keep != 'nothing':
                 raise MemtrainError("is for memtrain's own GPT", 'leave it out', 'checkpoint_keep', how.keep)

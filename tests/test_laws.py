@@ -39,6 +39,13 @@ def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
     again.laws.kept['laws'] = {'autocast': None}
     with patch('memtrain.record_laws.record_law', side_effect=AssertionError):
         test_eq(again.laws.get('bfloat16'), None)
+    # adapters that a model can't have don't say that it has no laws
+    again.laws.kept['laws'] = {'bfloat16 lora 16': None}
+    with (
+        patch('memtrain.record_laws.record_law', return_value={'whole': 1}),
+        patch.object(again.laws, '_keep'),
+    ):
+        test_eq(again.laws.get('bfloat16'), {'whole': 1})
     # a law that begins at more tokens isn't asked about fewer: these have one of their own
     again.laws.kept['laws'] = {'bfloat16': {'from_tokens': 9000, 'more': 1}}
     with (

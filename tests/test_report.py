@@ -7,12 +7,14 @@ from memtrain.report import *
 import re, sysconfig, tempfile
 from pathlib import Path
 import torch
+from IPython.display import HTML
 from fastcore.test import test_eq, test_fail
 from memtrain.core import seed_everything
 from memtrain.model import GPT, GPTConfig, named_config, size_model
 from memtrain.prepare import prepare
 from memtrain.report import _tell_results
-from memtrain.train import TrainConfig, Trainer
+from memtrain.simulate import simulate
+from memtrain.train import TrainConfig, Trainer, model_step
 
 # %% ../nbs/reference/64_report.ipynb #9a3722c0
 def test_flops_are_those_of_the_matrix_products():
@@ -45,8 +47,9 @@ from memtrain.families import read_model
 from memtrain.model import GPT, GPTConfig, named_config, size_model
 from memtrain.prepare import prepare
 from memtrain.report import _tell_results
+from memtrain.simulate import simulate
 from memtrain.step_time import flops_per_token
-from memtrain.train import TrainConfig, Trainer
+from memtrain.train import TrainConfig, Trainer, model_step
 
 # %% ../nbs/proofs/report.ipynb #7178a7c6
 def test_the_rate_is_that_of_the_fastest_product():
@@ -118,7 +121,8 @@ def test_the_report_stands_alone_and_says_what_happened():
         page = (Path(d) / 'new/report.html').read_text()
         tags = Tags()
         tags.feed(page)
-        test_eq((tags.tags.count('svg'), tags.tags.count('script'), tags.links), (1, 0, []))
+        # of the two scripts' pictures one is drawn by the browser
+        test_eq((tags.tags.count('svg'), tags.tags.count('script'), tags.links), (1, 1, []))
         for said in (
             '2.250 nats per token, below the unigram entropy',
             'has learned from context',
@@ -127,6 +131,8 @@ def test_the_report_stands_alone_and_says_what_happened():
             '96 tokens/s',
             '12.50% of the time',
             '3.00 MiB of RAM, whole process',
+            'The process held at most 3.00 MiB of RAM',
+            '<td>--activation_checkpointing</td>',
             'MiB of RAM, whole process',
             'peak of each step',
             'def f(): pass',
@@ -146,8 +152,59 @@ def test_what_a_model_writes_is_only_text():
             make_run(Path(d) / 'run', sample='<script>alert(1)</script>', val_loss=3.6), Path(d) / 'r.html'
         )
         page = (Path(d) / 'r.html').read_text()
-        assert '<script>' not in page and '&lt;script&gt;' in page
+        assert page.count('<script>') == 1 and '<script>alert' not in page and '&lt;script&gt;alert' in page
         assert 'not below the unigram entropy' in page and 'not learned anything' in page
+
+# %% ../nbs/proofs/report.ipynb #cc7f0308
+def test_a_report_has_the_step_that_was_run_and_what_would_take_less():
+    with tempfile.TemporaryDirectory() as d:
+        summary = json.loads((make_run(Path(d) / 'run') / 'summary.json').read_text())
+        choices, steps = simulate_run(summary, seconds=1e9)
+        changed = ['use_mixed_precision', 'activation_checkpointing', 'loss_chunk_size', 'use_8bit_optimizer']
+        test_eq([*choices], changed)
+        test_eq(len(steps), 2 ** len(choices))
+        config = TrainConfig(**summary['config'])
+        alone = simulate(*model_step(lambda: GPT(GPTConfig(**summary['model'])), config), device='cpu')
+        test_eq(steps['0' * len(choices)]['peak'], alone.peak)
+        # no time: the step alone, and no changes
+        test_eq([*map(len, simulate_run(summary, seconds=0))], [0, 1])
+        # what was on already is no change
+        summary['config'] = dict(activation_checkpointing=True, weights='bfloat16')
+        test_eq([*simulate_run(summary)[0]], ['loss_chunk_size'])
+
+
+def test_what_cannot_be_simulated_has_a_report_without_it():
+    own = dict(kind='Net', folder=None, block_size=16, lora=0)
+    for changes, said in (
+        (dict(world_size=2), 'of several ranks'),
+        (dict(config=dict(compile=True)), 'are compiled'),
+        (dict(model=own), 'Net came from no folder'),
+    ):
+        with tempfile.TemporaryDirectory() as d:
+            summary = json.loads((make_run(Path(d) / 'run', **changes) / 'summary.json').read_text())
+            test_fail(lambda: simulate_run(summary), exc=MemtrainError, contains=said)
+            write_report(Path(d) / 'run', Path(d) / 'r.html')
+            page = (Path(d) / 'r.html').read_text()
+            assert (
+                'At most 3.00 MiB of RAM, whole process in a step.' in page
+                and 'mt-time' not in page.split('<h2>')[1]
+            )
+
+
+def test_the_line_that_runs_it_again_is_that_of_the_command():
+    with tempfile.TemporaryDirectory() as d:
+        run = make_run(Path(d) / 'run', device='cuda')
+        flags = dict(dataset_dir='my data', resume=True, plan=True, input_files=['a', 'b'], lr=0.1)
+        record = dict(command='train', folder='/home/<me>', flags=flags)
+        (run / 'command.json').write_text(json.dumps(record))
+        with patch('memtrain.report.measure_limit', return_value=None):
+            write_report(run, Path(d) / 'r.html')
+        page = (Path(d) / 'r.html').read_text()
+        line = "memtrain train --dataset_dir 'my data' --plan --input_files a b --lr 0.1"
+        assert f"cd '/home/&lt;me&gt;'\n{line}".replace("'", '&#x27;') in page
+        assert 'A step held at most 3.00 MiB of tensors on the GPU' in page
+        # settings that are the defaults are folded
+        assert page.index('training: lr') < page.index('<details>') < page.index('model: dropout')
 
 # %% ../nbs/proofs/report.ipynb #4ceb1795
 def test_the_share_of_the_limit_is_what_was_used_of_it():
