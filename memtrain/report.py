@@ -176,7 +176,7 @@ def simulate_run(
     device = torch.device(summary['device']).type
     if summary.get('world_size', 1) > 1 or config.compile or device not in ('cpu', 'cuda'):
         raise MemtrainError(
-            'steps that are compiled, of several ranks, or on other devices than a CPU or CUDA are not simulated'
+            'steps that are compiled, of several ranks, or on neither a CPU nor CUDA are not simulated'
         )
     if 'kind' in model and not model['folder']:
         raise MemtrainError(f"{model['kind']} came from no folder, so its steps can't be simulated again")
