@@ -18,7 +18,7 @@ from memtrain.measure import measure_step
 from memtrain.model import GPT, GPTConfig
 from memtrain.record_laws import _count_sums, _count_windows, _find_repeats
 from memtrain.simulate import simulate
-from memtrain.train import TrainConfig, model_step
+from memtrain.train import TrainConfig, apply_settings, model_step
 from memtrain.weights import open_model
 from torch.utils.checkpoint import checkpoint
 
