@@ -779,16 +779,16 @@ def _choose_model(args, vocab_size, seq_len=256):
             f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it',
             'prepare it with `memtrain prepare`',
         )
-    three = f"{option('n_layer')}, {option('n_head')} and {option('n_embd')}"
+    three = '--n_layer, --n_head and --n_embd'
     if given['n_experts'] is not None and missing:
         raise MemtrainError(
             'belong to a shape in numbers',
-            f"give {three} too, or a {option('config_file')}",
+            f'give {three} too, or a --config_file',
             'n_experts',
             given['n_experts'],
         )
     if 0 < len(missing) < len(numbers):
-        raise MemtrainError(f'a shape in numbers has {three}', f'give {option(missing[0])} too')
+        raise MemtrainError(f'a shape in numbers has {three}', f'give --{missing[0]} too')
     block_size = seq_len if args.seq_len is None else args.seq_len
     if not missing:
         return GPTConfig(vocab_size, block_size, **numbers, n_experts=given['n_experts'] or 0)

@@ -1967,7 +1967,7 @@ def test_a_shape_in_numbers_is_the_one_that_is_trained_and_changes_are_asked_for
             for args, said in (
                 (numbers[:4], 'a shape in numbers has --n_layer, --n_head and --n_embd: give --n_embd too'),
                 ((*numbers, '--target_params', '20k'), '--target_params and --n_layer each name a model'),
-                (('--n_experts', 4), '--n_experts 4 belong to a shape in numbers'),
+                (('--n_experts', 4), 'in numbers: give --n_layer, --n_head and --n_embd too'),
                 (('--n_layer', 1, '--n_head', 3, '--n_embd', 8), "isn't divisible by --n_head 3: take 9"),
                 (('--init_from', 'data', '--model', 'data'), '--init_from and --model each name a model'),
                 (('--lora', 2), '--lora 2 is for a model of transformers, --model: give the folder of one'),
