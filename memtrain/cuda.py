@@ -420,7 +420,7 @@ def _attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=No
         )[0][..., :width]
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         zeros = torch.zeros_like(attn_mask, dtype=q.dtype)
-        # the mask inverted; its values aren't known, or a simulation would compute them in each block
+        # stands for the inverted mask: its size is enough, and computing its values in each block takes long
         inverted = q.new_zeros(attn_mask.shape, dtype=torch.bool)
         attn_mask = zeros.masked_fill_(inverted, -math.inf)
     kept = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))

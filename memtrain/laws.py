@@ -157,7 +157,7 @@ class CachedLaws:
         name = f'{way} {lora}' if lora else way
         kept = self.kept['laws'].items()
         general = [law for known, law in kept if not any(mark in known for mark in (',', 'chunks', 'lora'))]
-        # where none of the ways without chunks and adapters had a law for any number of tokens, others won't
+        # where none of the ways without chunks or adapters has a law for any number of tokens, others won't
         law = self._find(name, way, lora) if self.extends and (any(general) or not general) else None
         if not self.alone and law:  # fewer tokens take no more than it says
             return {name: part for name, part in law.items() if name != 'from_tokens'}

@@ -36,7 +36,7 @@ from .weights import OwnModel, open_model, quiet_transformers
 # sizes as they are asked for, and no workspaces, which `predict_step` adds
 _KERNELS = kernels_of('cuda')
 UNROUNDED = replace(_KERNELS, round_size=lambda n: n, card=replace(_KERNELS.card, workspace=0))
-_UPDATE = 'optimizer state'  # how blocks of the optimizer are marked, of which there are no others
+_UPDATE = 'optimizer state'  # marks what stands for an update; SGD itself allocates nothing
 
 
 def trace_micro_batches(
@@ -95,7 +95,7 @@ def list_standing(
     trace: Trace,  # of `trace_micro_batches`
     name: Callable[[Any], dict[str, float]],  # of a block: products of sizes, and how many times each
 ) -> dict[str, Counter]:
-    "What weights and finished gradients take, by product"
+    "What weights and finished gradients take, by product; gradients that were dropped would have stayed"
     standing = {'weights': Counter(), 'gradients': Counter()}
     twice = len(_begins(trace)) > 1
     for (category, products), b in zip(_name_all(trace, name), trace.blocks):
@@ -109,7 +109,8 @@ _COPIES = 'aten::clone', 'aten::new_empty_strided'
 
 
 def _change_gradients(named, blocks, micro):
-    "(category, products, end) of each block, if gradients that were dropped had stayed; None where it isn't"
+    """(category, products, end) of each block as it would be in such a `micro`; None for one that wouldn't be
+    there"""
     for (category, products), b in zip(named, blocks):
         if category == 'update' and micro != 'at_once':
             yield None
@@ -246,7 +247,8 @@ _SPLIT = 'aten::sum', 'aten::mean'
 
 
 def _name_blocks(few, many, tokens, vocab_size, chunks):
-    "For each block of `few` what of its bytes grows with the tokens, since `many` has twice as many"
+    """For each block of `few` what of its bytes grows with the tokens, since `many` has twice as many; `S` is
+    what a sum takes that is split into parts"""
     if [b.op for b in few.blocks] != [b.op for b in many.blocks]:
         raise NoLaw('twice the tokens take other operations', 'simulate all')
     few_sums, many_sums = (_count_sums(n, vocab_size) for n in (tokens, 2 * tokens))
@@ -655,8 +657,15 @@ def record_law(
         both = a if b is None else {key: a[key] + more * (b[key] - a[key]) for key in a.keys() | b.keys()}
         return {key: float(n) for key, n in both.items() if abs(n) > 1e-6}
 
+    def settle(products):
+        "The same, of a law: sums are split into all parts"
+        settled = Counter()
+        for product, n in products.items():
+            settled['' if product == 'S' else product] += n
+        return dict(settled)
+
     standing = [list_standing(trace, name) for trace in traces]
-    law = {part: extend(*(found[part] for found in standing)) for part in ('weights', 'gradients')}
+    law = {part: settle(extend(*(held[part] for held in standing))) for part in ('weights', 'gradients')}
     law |= {'work': _extend_work(done, twice, longer, more, tokens), 'largest': largest}
     sizes, begin = np.repeat(T * np.arange(1, 513), 3), 0
 
@@ -666,13 +675,12 @@ def record_law(
         held, without = (np.array([_evaluate(m, sizes, vocab, parts) for m in moments]) for parts in (1, 0))
         law[micro] = []
         for moment in keep_highest(moments, held, 0.9999):
-            law[micro].append({})
+            kinds = {}
             for (category, product), n in moment.items():
-                products = law[micro][-1].setdefault(category, {})
-                product = '' if product == 'S' else product
-                products[product] = products.get(product, 0) + n
+                kinds.setdefault(category, {})[product] = n
+            law[micro].append({category: settle(products) for category, products in kinds.items()})
         # sums over fewer rows than these are split among fewer multiprocessors: where what they take isn't
-        # nothing next to the rest, the law doesn't hold yet
+        # nothing next to the moment and the weights, the law doesn't hold yet
         most = held.max(0)
         unsure = most - without.max(0) > 0.001 * (most + sum(law['weights'].values()))
         begin = max(begin, *sizes[unsure & (sizes < tokens)] + T, 0)

@@ -168,10 +168,12 @@ def _find_changes(config, tokens):
 def simulate_run(
     summary: dict,  # of a finished run
     documents: bool = False,  # whether rows held several, kept apart by a mask
-    seconds: float = 5,  # to be spent, about
+    most_events: int = 30_000,  # simulated in all, some ten seconds
 ) -> tuple[dict, dict[str, dict]]:  # for `draw_timelines`
     """A step of the run, and the same with changes that save memory, simulated where it ran: each with all
-    others, as far as the time goes"""
+    others, as many changes as `most_events` allow"""
+    if unknown := summary['config'].keys() - {f.name for f in fields(TrainConfig)}:
+        raise MemtrainError(f"the run is of another version of memtrain, with {', '.join(sorted(unknown))}")
     model, config = summary['model'], TrainConfig(**summary['config'])
     device = torch.device(summary['device']).type
     if summary.get('world_size', 1) > 1 or config.compile or device not in ('cpu', 'cuda'):
@@ -192,12 +194,9 @@ def simulate_run(
 
         return pack_timeline(simulate(*model_step(make, c, documents), device=device))
 
-    started = time.perf_counter()
-    alone = pack({})
-    took = time.perf_counter() - started
-    choices = {}
+    alone, choices = pack({}), {}
     for name, value in _find_changes(config, config.batch_size * model['block_size']).items():
-        if took * 2 ** (len(choices) + 1) <= seconds:
+        if alone['events'] * 2 ** (len(choices) + 1) <= most_events:
             choices[name] = value
     steps = {'0' * len(choices): alone}
     for on in [*itertools.product((False, True), repeat=len(choices))][1:]:
@@ -270,8 +269,8 @@ def _tell_results(s):
         'validation loss': f"{s['val_loss']:.4f} nats per token (perplexity {math.exp(s['val_loss']):.1f})",
         'unigram entropy of val': f"{s['unigram_entropy']:.4f} nats per token, "
         f"over {s['val_tokens']:,} tokens",
-        'loss of a uniform guess': f"{s['uniform_loss']:.4f}",
-        'training loss, last step': f"{s['train_loss']:.4f}",
+        'loss of a uniform guess': f"{s['uniform_loss']:.4f} nats per token",
+        'training loss, last step': f"{s['train_loss']:.4f} nats per token",
         'trained on': f"{format_count(s['tokens'])} tokens in {s['iters']} iterations, {s['seconds']:.0f} s",
         'speed': f"{s['tokens_per_second']:,.0f} tokens/s",
         'waiting for data': f"{s['waiting']:.2%} of the time",
@@ -288,36 +287,44 @@ def _table(rows, kind=''):
 
 def _tell_memory(s, command):
     "A sentence on the memory of the run with the summary `s`, and the HTML of its simulated step"
-    measured = f"{format_size(s['peak_memory'])} {_whose(s['device'])}"
+    held, share = (
+        f"The process held at most {format_size(s['peak_memory'])} of RAM",
+        'of it are the tensors of a step',
+    )
+    if torch.device(s['device']).type != 'cpu':
+        held, share = (
+            f"A step held at most {format_size(s['peak_memory'])} {_whose(s['device'])}",
+            'are predicted',
+        )
     try:
         documents = command.get('flags', {}).get('documents') in ('mask', 'pack')
         choices, steps = simulate_run(s, documents)
     except MemtrainError as e:
-        return f'At most {measured} in a step.', f'<p>{html.escape(e.tell())}</p>'
+        return f'{held}.', f'<p>No picture of a step: {html.escape(e.tell())}.</p>'
     base = steps['0' * len(choices)]['peak']
     rows = [('as it was run', format_size(base), '')]
     # each change alone, and all of them
     told = [key for key in steps if '1' in key and key.count('1') in (1, len(choices))]
+    told = [key for key in told if steps[key]['peak'] < 0.995 * base]
     for key in sorted(told, key=lambda key: steps[key]['peak']):
         made = [item for item, on in zip(choices.items(), key) if on == '1']
         flags = [f'--{name}' + ('' if value is True else f' {value}') for name, value in made]
-        share = f"{steps[key]['peak'] / base - 1:+.0%}".replace('-', '−')
-        rows.append((', '.join(flags), format_size(steps[key]['peak']), share))
-    held = format_size(s['peak_memory'])
-    said = f'The process held at most {held} of RAM; {format_size(base)} of it are the tensors of a step'
-    if torch.device(s['device']).type == 'cuda':
-        said = f'A step held at most {measured}; {format_size(base)} are predicted'
-    said += ', by simulation. ' + ('Below is what would have taken less.' if told else '')
+        less = f"−{1 - steps[key]['peak'] / base:.0%}"
+        rows.append((', '.join(flags), format_size(steps[key]['peak']), less))
+    said = f'{held}; {format_size(base)} {share}, by simulation.'
+    if len(rows) > 1:
+        said += ' Below is what would have taken less.'
     return said, draw_timelines(choices, steps) + _table(rows, 'sizes')
 
 
-def _tell_command(command):
-    "The line that runs a run again of whose command there is a record"
+def _tell_command(command, run_dir):
+    "The line that runs the run at `run_dir` again, beside it; of its `command` there is a record"
     words = ['memtrain', command['command']]
     for name, value in command['flags'].items():
-        if name != 'resume':
+        if name not in ('resume', 'report'):
             values = [] if value is True else value if isinstance(value, list) else [value]
             words += [f'--{name}', *map(str, values)]
+    words += ['--out_dir', f'{run_dir}_2']
     return f"<pre>cd {html.escape(shlex.quote(command['folder']))}\n{html.escape(shlex.join(words))}</pre>"
 
 
@@ -335,8 +342,7 @@ def _sort_settings(s):
             (usual if same else different).append((f'{group}: {name}', value))
     return different, usual
 
-
-#| exports
+# %% ../nbs/reference/64_report.ipynb #30b3280b
 def write_report(
     run_dir: str | Path,  # folder of a finished run
     dest: str | Path,  # the HTML file to write
@@ -379,7 +385,7 @@ def write_report(
         results=_table(_tell_results(s).items()),
         curves=drawn,
         sample=html.escape(s['sample']),
-        command=_tell_command(command) if command else '',
+        command=_tell_command(command, run_dir) if command else '',
         settings=_table(settings),
         defaults=_table(usual),
     )

@@ -159,15 +159,16 @@ def test_what_a_model_writes_is_only_text():
 def test_a_report_has_the_step_that_was_run_and_what_would_take_less():
     with tempfile.TemporaryDirectory() as d:
         summary = json.loads((make_run(Path(d) / 'run') / 'summary.json').read_text())
-        choices, steps = simulate_run(summary, seconds=1e9)
+        choices, steps = simulate_run(summary)
         changed = ['use_mixed_precision', 'activation_checkpointing', 'loss_chunk_size', 'use_8bit_optimizer']
         test_eq([*choices], changed)
         test_eq(len(steps), 2 ** len(choices))
         config = TrainConfig(**summary['config'])
         alone = simulate(*model_step(lambda: GPT(GPTConfig(**summary['model'])), config), device='cpu')
         test_eq(steps['0' * len(choices)]['peak'], alone.peak)
-        # no time: the step alone, and no changes
-        test_eq([*map(len, simulate_run(summary, seconds=0))], [0, 1])
+        # a large model: the step alone, and no changes; or as many as there is time for
+        test_eq([*map(len, simulate_run(summary, most_events=0))], [0, 1])
+        test_eq([*map(len, simulate_run(summary, most_events=5 * steps['0000']['events']))], [2, 4])
         # what was on already is no change
         summary['config'] = dict(activation_checkpointing=True, weights='bfloat16')
         test_eq([*simulate_run(summary)[0]], ['loss_chunk_size'])
@@ -179,6 +180,7 @@ def test_what_cannot_be_simulated_has_a_report_without_it():
         (dict(world_size=2), 'of several ranks'),
         (dict(config=dict(compile=True)), 'are compiled'),
         (dict(model=own), 'Net came from no folder'),
+        (dict(config=dict(gone=1)), 'another version of memtrain, with gone'),
     ):
         with tempfile.TemporaryDirectory() as d:
             summary = json.loads((make_run(Path(d) / 'run', **changes) / 'summary.json').read_text())
@@ -186,7 +188,8 @@ def test_what_cannot_be_simulated_has_a_report_without_it():
             write_report(Path(d) / 'run', Path(d) / 'r.html')
             page = (Path(d) / 'r.html').read_text()
             assert (
-                'At most 3.00 MiB of RAM, whole process in a step.' in page
+                'The process held at most 3.00 MiB of RAM.' in page
+                and said in page
                 and 'mt-time' not in page.split('<h2>')[1]
             )
 
@@ -200,7 +203,7 @@ def test_the_line_that_runs_it_again_is_that_of_the_command():
         with patch('memtrain.report.measure_limit', return_value=None):
             write_report(run, Path(d) / 'r.html')
         page = (Path(d) / 'r.html').read_text()
-        line = "memtrain train --dataset_dir 'my data' --plan --input_files a b --lr 0.1"
+        line = f"memtrain train --dataset_dir 'my data' --plan --input_files a b --lr 0.1 --out_dir {run}_2"
         assert f"cd '/home/&lt;me&gt;'\n{line}".replace("'", '&#x27;') in page
         assert 'A step held at most 3.00 MiB of tensors on the GPU' in page
         # settings that are the defaults are folded
