@@ -287,15 +287,10 @@ def _table(rows, kind=''):
 
 def _tell_memory(s, command):
     "A sentence on the memory of the run with the summary `s`, and the HTML of its simulated step"
-    held, share = (
-        f"The process held at most {format_size(s['peak_memory'])} of RAM",
-        'of it are the tensors of a step',
-    )
+    size = format_size(s['peak_memory'])
+    held, share = f'The process held at most {size} of RAM', 'of it are the tensors of a step'
     if torch.device(s['device']).type != 'cpu':
-        held, share = (
-            f"A step held at most {format_size(s['peak_memory'])} {_whose(s['device'])}",
-            'are predicted',
-        )
+        held, share = f"A step held at most {size} {_whose(s['device'])}", 'are predicted'
     try:
         documents = command.get('flags', {}).get('documents') in ('mask', 'pack')
         choices, steps = simulate_run(s, documents)
