@@ -95,12 +95,12 @@ fuzz: $(STAMP) ## Give every reader 100,000 inputs that no writer wrote; what is
 	$(BIN)/python tools/fuzz.py
 
 # README.md is touched because nbdev_docs makes it again, with Quarto, where it is older than the index.
-docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto), and follow its links
+docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto) and check what was built
 	touch README.md
 	$(BIN)/python tools/check_docs.py
 	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
 	$(BIN)/python tools/finish_site.py _docs
-	$(BIN)/linkchecker --config .github/linkchecker.ini --no-status _docs/index.html
+	$(BIN)/python tools/check_site.py _docs
 
 clean: ## Remove the environment and everything that can be made again, except demo/
 	rm -rf .venv .edit _proc _docs .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info nbs/.ipynb_checkpoints nbs/nbdev.yml nbs/sidebar.yml

@@ -152,7 +152,7 @@ def check_options(root: Path, pages: list[Page]) -> list[str]:
                     f"{page.name}: a figure without alt text: add '#| fig-alt' to its cell {c.get('id')}"
                 )
         silent = [o for o in re.findall(r"<img\b[^>]*>", page.markdown) if "alt=" not in o]
-        silent += [o.attrGet("src") for o in tokens(page.markdown) if o.type == "image" and not o.content]
+        silent += re.findall(r"!\[\]\(([^)\s]+)[^)]*\)(?!\{fig-alt=)", page.markdown)
         res += [f"{page.name}: an image without alt text, {o}: say what it shows" for o in silent]
     return res
 
@@ -167,15 +167,13 @@ def check_sidebar(root: Path, pages: list[Page]) -> list[str]:
             "nbs/_quarto.yml: isn't a link to ../_quarto.yml, so nbdev would write its own: "
             "ln -sfn ../_quarto.yml nbs/_quarto.yml"
         )
-    named = re.findall(r"[\w/.-]+\.(?:ipynb|svg|png|css|scss)\b", text)
+    named = [o.lstrip("/") for o in re.findall(r"[\w/.-]+\.(?:ipynb|svg|png|css|scss)\b", text)]
     for o in dict.fromkeys(named):
         if not (root / "nbs" / o).is_file():
             res.append(f"_quarto.yml: names {o}, which isn't in nbs/: correct it, or add the file")
     for page in pages:
         if page.path.relative_to(root / "nbs").as_posix() not in named:
-            res.append(
-                f"{page.name}: isn't in the sidebar: add it under website.sidebar.contents in _quarto.yml"
-            )
+            res.append(f"{page.name}: isn't in the sidebar: add it under website.sidebar in _quarto.yml")
     numbers = [o.path.name[:2] for o in pages if o.path.name[:2].isdigit()]
     twice = sorted({o for o in numbers if numbers.count(o) > 1})
     return res + [f"nbs: the number {n} is given twice: nbdev exports by the names of files" for n in twice]

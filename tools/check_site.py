@@ -1,10 +1,13 @@
-"""What is wrong with the site that Quarto built, in the folder that is given: markdown that stands on a
-page as it was written; and in a Chromium, scripts that fail, what is wider than a phone, and what axe-core
-finds wanting in contrast, names, alt text and structure (`npm install --no-save axe-core`). What isn't
-installed is said to be *not checked*. LinkChecker follows the links (`make docs`)."""
+"""What is wrong with the site that Quarto built, in the folder that is given. Markdown that stands on a page
+as it was written; links that lead nowhere (linkinator); and in a Chromium: scripts that fail, what is wider
+than a phone, what axe-core finds wanting in contrast, names, alt text and structure, what a page weighs, and
+whether the search finds the page that a newcomer's words mean (tools/queries.json). What isn't installed is
+said to be *not checked*: `npm install --no-save axe-core linkinator purgecss`."""
 
-import re, sys
+import functools, gzip, http.server, json, re, subprocess, sys, tempfile, threading
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from bs4 import BeautifulSoup
 
@@ -12,11 +15,50 @@ from browser import Browser, find_browser
 from common import report
 
 PHONE, SCREEN = (390, 844), (1440, 900)  # pixels
+HEAVY = 600_000  # bytes of a page with its scripts, styles and pictures, as a server sends them: compressed
+BASE = "memtrain"  # the folder on the server in which the published site lies
 NO_PROSE = "pre, code, script, style, textarea, svg, math, .math, .mt-calc"
 RAW = re.compile(r"\]\([^)\s]+\)|^#{1,6} |\*\*\w|^:::|\{[#.][\w-]+[^}]*\}|^\|.*\|$|`[^`\n]+`", re.M)
 AXE = "node_modules/axe-core/axe.min.js"
+LINKINATOR = "node_modules/.bin/linkinator"
+QUERIES = Path(__file__).with_name("queries.json")
+AMONG, MOST = 2, 2  # the right page is among the first two; of all queries two may fail
 FOUND = """axe.run({runOnly: ['wcag2a', 'wcag2aa']}).then(found => found.violations.map(o =>
   `${o.help} (${o.id}), ${o.nodes.length} times, first at ${o.nodes[0].target.join(' ')}`))"""
+LOADED = """performance.getEntriesByType('resource').map(o => o.name).concat(location.href)"""
+# What the search of Quarto lists for words that are typed into it, page by page.
+SEARCH = """(async words => {
+  const wait = ms => new Promise(done => setTimeout(done, ms));
+  const until = async found => {
+    for (let i = 0; i < 100 && !found(); i++) await wait(50);
+    return found();
+  };
+  if (!document.querySelector('.aa-Input')) document.querySelector('.aa-DetachedSearchButton').click();
+  const field = await until(() => document.querySelector('.aa-Input'));
+  field.value = words;
+  field.dispatchEvent(new Event('input', {bubbles: true}));
+  await wait(400);
+  const links = () => [...document.querySelectorAll('.aa-Panel a[href], .aa-List a[href]')].map(o => o.href);
+  for (let i = 0; i < 100 && !links().length; i++) await wait(50);
+  return [...new Set(links().map(o => new URL(o).pathname))];
+})"""
+
+
+@contextmanager
+def served(site: Path):
+    "The address under which the folder `site` is served while the block runs."
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    with tempfile.TemporaryDirectory() as root:
+        (Path(root) / BASE).symlink_to(site)
+        handler = functools.partial(Quiet, directory=root)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_port}/{BASE}/"
+            server.shutdown()
 
 
 def raw_markdown(page: Path) -> list[str]:
@@ -34,10 +76,35 @@ def raw_markdown(page: Path) -> list[str]:
     ]
 
 
-def seen(b: Browser, page: Path, axe: str) -> list[str]:
-    "What shows in the browser `b` alone."
-    b.open(page, *SCREEN)
+def broken_links(site: Path, linkinator: Path) -> list[str]:
+    "What linkinator finds: files and headings of the site that links lead to and that aren't there."
+    args = [linkinator.resolve(), ".", "--recurse", "--check-fragments", "--format", "JSON"]
+    # of others' pages it is theirs to say where they are
+    run = subprocess.run(
+        [*args, "--skip", "^https?://(?!localhost)"], cwd=site, capture_output=True, text=True
+    )
+    links = json.loads(run.stdout)["links"]
+    return [
+        f"{o['parent']}: a link to {o['url']}, which isn't there" for o in links if o["state"] == "BROKEN"
+    ]
+
+
+@functools.lru_cache(maxsize=None)
+def sent(path: Path) -> int:
+    "Bytes that a server sends for the file at `path`."
+    data = path.read_bytes()
+    return min(len(data), len(gzip.compress(data)))
+
+
+def seen(b: Browser, address: str, site: Path, page: Path, axe: str) -> list[str]:
+    "What shows in the browser `b` alone, of `page` of the folder `site`, served under `address`."
+    b.open(address + page.relative_to(site).as_posix(), *SCREEN)
     res = [f"a script fails: {o.splitlines()[0]}" for o in b.errors()]
+    paths = {urlsplit(o).path for o in b.run(LOADED)}
+    files = [site / o.removeprefix(f"/{BASE}/") for o in paths if not o.endswith("search.json")]
+    weight = sum(map(sent, filter(Path.is_file, files)))
+    if weight > HEAVY:
+        res.append(f"{weight / 1000:.0f} kB with all it loads, compressed, of {HEAVY / 1000:.0f} at most")
     if axe:
         b.run(f"{axe};0")
         res += b.run(FOUND)
@@ -48,23 +115,45 @@ def seen(b: Browser, page: Path, axe: str) -> list[str]:
     return res
 
 
-def check_site(site: Path, axe: Path = Path(AXE)) -> list[str]:
+def lost(b: Browser, address: str, queries: dict[str, list[str]]) -> list[str]:
+    "The `queries`, each with pages that answer it, that the search of the site doesn't lead to."
+    b.open(f"{address}index.html", *SCREEN)
+    res = []
+    for words, right in queries.items():
+        found = [o.removeprefix(f"/{BASE}/") for o in b.run(f"{SEARCH}({json.dumps(words)})")]
+        if not set(right) & set(found[:AMONG]):
+            res.append(f"search: '{words}' leads to {found[:4]}, not to {' or '.join(right)}")
+    print(f"search: {len(queries) - len(res)} of {len(queries)} queries lead to their page", file=sys.stderr)
+    return res if len(res) > MOST else []
+
+
+def check_site(site: Path, axe: Path = Path(AXE), linkinator: Path = Path(LINKINATOR)) -> list[str]:
     "Everything that is wrong with the site in the folder `site`."
     pages = [
         o for o in sorted(site.rglob("*.html")) if not {"assets", "site_libs"} & {*o.relative_to(site).parts}
     ]
     if not pages:
         return [f"{site}: no page in it: build the site first, with 'make docs'"]
-    found = [(o, line) for o in pages for line in raw_markdown(o)]
-    if find_browser():
-        source = axe.read_text(encoding="utf-8") if axe.is_file() else ""
-        with Browser() as b:
-            found += [(o, line) for o in pages for line in seen(b, o, source)]
+    found = [f"{o.relative_to(site)}: {line}" for o in pages for line in raw_markdown(o)]
+    if linkinator.exists():
+        found += broken_links(site, linkinator)
     else:
-        print("not checked: scripts, widths and contrast, since no Chromium is installed", file=sys.stderr)
+        print(f"not checked: links, since {linkinator} isn't there", file=sys.stderr)
     if not axe.is_file():
         print(f"not checked: contrast and names, since {axe} isn't there", file=sys.stderr)
-    return [f"{o.relative_to(site)}: {line}" for o, line in found]
+    if not find_browser():
+        print(
+            "not checked: scripts, widths, contrast, weight and search, since no Chromium is installed",
+            file=sys.stderr,
+        )
+        return found
+    source = axe.read_text(encoding="utf-8") if axe.is_file() else ""
+    with served(site) as address, Browser() as b:
+        for o in pages:
+            found += [f"{o.relative_to(site)}: {line}" for line in seen(b, address, site, o, source)]
+        if (site / "search.json").exists():
+            found += lost(b, address, json.loads(QUERIES.read_text(encoding="utf-8")))
+    return found
 
 
 if __name__ == "__main__":

@@ -1,44 +1,33 @@
 """The last touches on a site that Quarto built: a search over prose and names instead of code, with the words
-that others use; llms.txt, which lists the pages for language models."""
+that others use; style sheets and icons with what is used alone (`npm install --no-save purgecss`); llms.txt,
+which lists the pages for language models."""
 
-import configparser, json, re, sys
+import configparser, json, logging, os, re, subprocess, sys
 from pathlib import Path
 
 from bs4 import BeautifulSoup
+from fontTools.subset import Subsetter
+from fontTools.ttLib import TTFont
 
 from common import find_root, pages, read_page, report
-from site_pages import site_name
+from site_pages import GLOSSARY, site_name
 
-CODE = "pre, div.sourceCode, .cell-output-stdout, script, style, .mt-calc"
-
-
-def synonyms(root: Path) -> list[list[str]]:
-    "Groups of words for one thing, from the tables of the glossary: a term, and what it is also called."
-    path = root / "nbs/reference/69_glossary.ipynb"
-    text = (
-        "\n".join(c.source for c in read_page(path).cells if c.cell_type == "markdown")
-        if path.exists()
-        else ""
-    )
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", text, re.M)
-    return [
-        [term.strip(), *(o.strip() for o in others.split(","))]
-        for term, others in rows
-        if term.strip("-") and term != "term"
-    ]
+UNSEARCHED = "solutions/", "404"  # pages
+CODE = "#title-block-header, .colab, pre, div.sourceCode, .cell-output-stdout, script, style, .mt-calc"
 
 
-def also(text: str, groups: list[list[str]]) -> str:
-    "The other words for what `text` speaks of."
-    low = text.lower()
-    found = [
-        o
-        for group in groups
-        if any(re.search(rf"\b{re.escape(w.lower())}\b", low) for w in group)
-        for o in group
-        if o.lower() not in low
-    ]
-    return ", ".join(dict.fromkeys(found))
+def synonyms(root: Path) -> dict[str, list[str]]:
+    """{a page, as the site calls it: what people type who want it}: each term of the glossary with its other
+    names, for the page that the term's sentence leads to."""
+    path, found = root / "nbs" / GLOSSARY, {}
+    cells = read_page(path).cells if path.exists() else []
+    text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    for term, others, what in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", text, re.M):
+        link = re.search(r"\]\(([^)#]+\.ipynb)", what)
+        if link:
+            page = site_name(os.path.normpath(os.path.join(os.path.dirname(GLOSSARY), link[1])))
+            found.setdefault(page, []).extend([term, *others.split(", ")])
+    return found
 
 
 def prose(soup: BeautifulSoup, anchor: str) -> str | None:
@@ -54,27 +43,64 @@ def prose(soup: BeautifulSoup, anchor: str) -> str | None:
     return re.sub(r"\s+", " ", top.get_text(" ")).strip()
 
 
-def finish_search(site: Path, groups: list[list[str]]) -> list[str]:
-    "Make search.json of the folder `site` find prose and names."
+def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
+    """Make search.json of the folder `site` find prose and names. The entry of a page as a whole says what it
+    is about, and the `others` of its words; solutions are not found."""
     path = site / "search.json"
     if not path.exists():
         return [f"{path}: not there: Quarto writes it where website.search is on"]
-    soups, entries = {}, json.loads(path.read_text(encoding="utf-8"))
-    for o in entries:
+    soups, kept = {}, []
+    for o in json.loads(path.read_text(encoding="utf-8")):
         file, _, anchor = o["href"].partition("#")
+        if file.startswith(UNSEARCHED) or not (site / file).is_file():
+            continue
         if file not in soups:
-            soups[file] = (
-                BeautifulSoup((site / file).read_text(encoding="utf-8"), "html.parser")
-                if (site / file).is_file()
-                else None
-            )
-        said = prose(soups[file], anchor) if soups[file] else None
-        if said is not None:
-            o["text"] = said
-        more = also(f"{o.get('title', '')} {o.get('section', '')} {o['text']}", groups)
-        if more and "glossary" not in file:
-            o["text"] += f" (also: {more})"
-    path.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+            soups[file] = BeautifulSoup((site / file).read_text(encoding="utf-8"), "html.parser")
+        said = prose(soups[file], anchor)
+        if not anchor:
+            about = soups[file].select_one(".description")
+            words = [about.get_text().strip()] if about else []
+            if others.get(file):
+                words.append(", ".join(dict.fromkeys(others[file])))
+            # what the page says before its first heading is an entry of its own: a short text ranks higher
+            kept.append(o | dict(text=". ".join(words)))
+            begins = f"{file}#quarto-document-content"
+            o = o | dict(objectID=begins, href=begins)
+        kept.append(o | dict(text=said if said is not None else o["text"]))
+    path.write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")
+    return []
+
+
+def finish_sitemap(site: Path):
+    "Leave solutions out of the map that search engines read."
+    path = site / "sitemap.xml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        re.sub(r"\s*<url>\s*<loc>[^<]*/solutions/.*?</url>", "", text, flags=re.S), encoding="utf-8"
+    )
+
+
+def slim(site: Path, purgecss: Path = Path("node_modules/.bin/purgecss")) -> list[str]:
+    "Take out of Bootstrap's style sheets and icons what no page and no script of the folder `site` names."
+    sheets = [*(site / "site_libs/bootstrap").glob("*.css")]
+    if not purgecss.exists():
+        print(f"not made smaller: style sheets, since {purgecss} isn't there", file=sys.stderr)
+        return []
+    content = [f"{site}/**/*.html", f"{site}/**/*.js"]
+    subprocess.run(
+        [purgecss, "--css", *sheets, "--content", *content, "--font-face", "--output", sheets[0].parent],
+        check=True,
+    )
+    icons = sheets[0].parent / "bootstrap-icons.css"
+    points = {
+        int(o, 16) for o in re.findall(r'content: ?"\\(f[0-9a-f]+)"', icons.read_text(encoding="utf-8"))
+    }
+    logging.getLogger("fontTools").setLevel(logging.ERROR)  # two bytes more than it needs
+    font = TTFont(icons.with_suffix(".woff"))
+    small = Subsetter()
+    small.populate(unicodes=points)
+    small.subset(font)
+    font.save(icons.with_suffix(".woff"))
     return []
 
 
@@ -98,7 +124,8 @@ def llms_txt(root: Path) -> str:
 def finish(root: Path, site: Path) -> list[str]:
     "Finish what Quarto built from `root` in the folder `site`."
     (site / "llms.txt").write_text(llms_txt(root), encoding="utf-8")
-    return finish_search(site, synonyms(root))
+    finish_sitemap(site)
+    return finish_search(site, synonyms(root)) + slim(site)
 
 
 if __name__ == "__main__":

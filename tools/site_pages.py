@@ -43,7 +43,8 @@ def colab_link(conf, name: str) -> str:
 
 def colab_line(conf, name: str) -> str:
     "The line under a page's title."
-    return f"[Open in Colab]({colab_link(conf, name)}) and run there first: `!pip install git+{conf.git_url}`"
+    line = f"[Open in Colab]({colab_link(conf, name)}) and run there first: `!pip install git+{conf.git_url}`"
+    return f"::: {{.colab}}\n{line}\n:::"
 
 
 def first_figure(cells) -> str | None:
@@ -321,6 +322,16 @@ def breakable(md: str) -> str:
     return re.sub(r"^\|.*\|$", lambda row: re.sub(long_name, broken, row.group(0)), md, flags=re.M)
 
 
+def captioned(md: str) -> str:
+    "`md` whose pictures have their title beneath them, and for who can't see them what they show."
+
+    def picture(m):
+        what, where, title = m.groups()
+        return f'![{title or ""}]({where}){{fig-alt="{what}"}}'
+
+    return re.sub(r"""!\[([^]"]+)\]\(([^)\s]+)(?: "([^"]*)")?\)$""", picture, md, flags=re.M)
+
+
 def callouts(md: str) -> str:
     "What stands under a heading 'Limits' as a callout."
     m = re.match(r"(#{2,3} Limits[^\n]*\n)(.+)\Z", md.strip(), re.S)
@@ -364,10 +375,11 @@ class ForSite(Processor):
                 text = terms_named(prose, terms) if page == GLOSSARY else prose
                 if path.stem != HOME and page != GLOSSARY:
                     text = terms_linked(prose, terms, page, seen)
-                c.source = callouts(to_proofs(breakable(linked(summaries(text), known, page)), repo))
+                text = breakable(linked(summaries(captioned(text)), known, page))
+                c.source = callouts(to_proofs(text, repo))
             elif c.cell_type == "code":
                 self.code(c, prose, heading)
-            cells.append(as_html(c))
+            cells += as_html(c)
         figure = first_figure(cells)
         if figure and "image" not in front:
             dest = root / "_proc/figures" / f"{path.stem}.png"
@@ -413,11 +425,15 @@ def whole(c) -> str:
     return re.sub(r"^(#\|.*\n)+", "", c.source).strip() if len(definitions(c.source)) == 1 else ""
 
 
-def as_html(c):
-    "A cell of code that isn't shown and printed HTML, as that HTML."
-    found = [
-        "".join(o["data"]["text/html"]) for o in c.get("outputs", []) if "text/html" in o.get("data", {})
-    ]
-    if c.cell_type != "code" or not found or cell_options(c.source).get("echo") is not False:
-        return c
-    return mk_cell(raw(site_html("\n".join(found))), "markdown")
+def as_html(c) -> list:
+    """Cell `c`, and after it as HTML what of its outputs is HTML, for which Quarto would load a library of
+    scripts; that alone, where the code isn't shown."""
+    shown = [o for o in c.get("outputs", []) if "text/html" in o.get("data", {})]
+    if c.cell_type != "code" or not shown:
+        return [c]
+    text = "\n".join("".join(o["data"]["text/html"]) for o in shown)
+    html_of_it = mk_cell(raw(site_html(text)), "markdown")
+    if cell_options(c.source).get("echo") is False:
+        return [html_of_it]
+    c.outputs = [o for o in c.outputs if o not in shown]
+    return [c, html_of_it]

@@ -1,6 +1,6 @@
 "What the site makes of the notebooks, and the checks of what was built."
 
-import ast, configparser, json, sys
+import ast, configparser, json, random, sys
 from pathlib import Path
 
 import pytest, yaml
@@ -293,44 +293,81 @@ def test_width_scripts_and_what_axe_finds_are_seen_in_a_browser(tmp_path):
     assert all(o.startswith("bad.html: ") for o in found)
     found = check_site.check_site(tmp_path, tmp_path / "axe.js")
     assert found[-1] == "good.html: Say (alt), 1 times, first at p i"
+    (tmp_path / "bad.html").write_text(PAGE.replace("</main>", '<img src="x.bin" alt="x"></main>'))
+    (tmp_path / "x.bin").write_bytes(random.Random(0).randbytes(check_site.HEAVY))
+    (found,) = check_site.check_site(tmp_path, tmp_path / "none")
+    assert found.startswith("bad.html: 600 kB with all it loads")
+
+
+def test_what_links_lead_to_is_asked_of_linkinator(tmp_path):
+    links = [dict(url="here.html#x", state="BROKEN", parent="a.html"), dict(url="b", state="OK", parent="a")]
+    tool = tmp_path / "linkinator"
+    tool.write_text(f"#!/bin/sh\necho '{json.dumps(dict(links=links))}'; exit 1\n")
+    tool.chmod(0o755)
+    assert check_site.broken_links(tmp_path, tool) == ["a.html: a link to here.html#x, which isn't there"]
 
 
 def test_search_finds_prose_and_names_by_the_words_of_others(tmp_path):
     (tmp_path / "p.html").write_text(
-        '<main><section id="twice"><h2>Computing twice</h2><p>Gradient checkpointing saves.</p><pre>secret ='
-        ' code</pre><section id="in"><h3>Deeper</h3><p>inner</p></section></section></main>'
+        '<main><div class="description">Less memory</div><p>It begins.</p><section id="twice">'
+        "<h2>Computing twice</h2><p>Checkpointing saves.</p><pre>secret = code</pre>"
+        '<section id="in"><h3>Deeper</h3><p>inner</p></section></section></main>'
     )
-    (tmp_path / "search.json").write_text(
-        json.dumps(
-            [
-                dict(
-                    href="p.html#twice",
-                    title="P",
-                    section="Computing twice",
-                    text="Gradient checkpointing saves. secret = code",
-                ),
-                dict(href="q.html", title="Q", text="kept"),
-            ]
-        )
+    entries = [
+        dict(href="p.html", title="P", text="Less memory It begins. secret = code"),
+        dict(href="p.html#twice", title="P", section="Computing twice", text="Checkpointing saves. secret"),
+        dict(href="solutions/p.html", title="Solutions", text="the answer"),
+        dict(href="gone.html", title="Gone", text="no such page"),
+    ]
+    (tmp_path / "search.json").write_text(json.dumps(entries))
+    others = finish_site.synonyms(ROOT)
+    known = others["training/checkpointing.html"]
+    assert known[:2] == ["gradient checkpointing", "activation checkpointing"], "for the page that defines it"
+    assert "FSDP" in others["training/ranks.html"] and "FSDP" not in others["experts/traces.html"]
+    assert finish_site.finish_search(tmp_path, {"p.html": ["recomputation", "recomputation"]}) == []
+    page, begins, section = json.loads((tmp_path / "search.json").read_text())
+    assert page["text"] == "Less memory. recomputation"
+    assert begins["href"].startswith("p.html#") and "It begins." in begins["text"]
+    assert "secret" not in section["text"] and "inner" not in section["text"]
+    assert "recomputation" not in section["text"], "other words stand with the page, not with each section"
+    assert "not there" in finish_site.finish_search(tmp_path / "none", {})[0]
+
+
+def test_search_engines_are_not_led_to_solutions(tmp_path):
+    url = "  <url>\n    <loc>https://host/{}</loc>\n    <lastmod>2026</lastmod>\n  </url>\n"
+    text = (
+        "<urlset>\n"
+        + url.format("a.html")
+        + url.format("solutions/a.html")
+        + url.format("b.html")
+        + "</urlset>\n"
     )
-    groups = finish_site.synonyms(ROOT)
-    assert [
-        "gradient checkpointing",
-        "activation checkpointing",
-        "recomputation",
-        "rematerialization",
-    ] in groups
-    assert finish_site.finish_search(tmp_path, groups) == []
-    first, second = json.loads((tmp_path / "search.json").read_text())
+    (tmp_path / "sitemap.xml").write_text(text)
+    finish_site.finish_sitemap(tmp_path)
+    left = (tmp_path / "sitemap.xml").read_text()
+    assert "solutions" not in left and left.count("<url>") == left.count("</url>") == 2
+
+
+def test_pictures_have_words_beneath_and_words_for_who_cant_see_them():
     assert (
-        "secret" not in first["text"]
-        and "inner" not in first["text"]
-        and "activation checkpointing" in first["text"]
-        and second["text"] == "kept"
+        site_pages.captioned('A.\n\n![Bars](x.svg "What it costs")\n')
+        == 'A.\n\n![What it costs](x.svg){fig-alt="Bars"}\n'
     )
-    assert "isn't there" in finish_site.finish_search(tmp_path / "none", groups)[0].replace(
-        "not there", "isn't there"
-    )
+    assert site_pages.captioned("![Bars](x.svg)") == '![](x.svg){fig-alt="Bars"}'
+    same = "In a line ![Bars](x.svg) of text"
+    assert site_pages.captioned(same) == same
+
+
+def test_html_that_a_cell_shows_stands_beside_it():
+    shown = dict(output_type="display_data", data={"text/html": "<b>1</b>", "text/plain": "1"})
+    printed = dict(output_type="stream", name="stdout", text="2")
+    cell = site_pages.mk_cell("x", "code")
+    cell.outputs = [shown, printed]
+    first, second = site_pages.as_html(cell)
+    assert first.outputs == [printed] and "<b>1</b>" in second.source and second.cell_type == "markdown"
+    hidden = site_pages.mk_cell("#| echo: false\nx", "code")
+    hidden.outputs = [shown]
+    assert [o.cell_type for o in site_pages.as_html(hidden)] == ["markdown"]
 
 
 def test_llms_txt_lists_every_page():
