@@ -98,6 +98,7 @@ fuzz: $(STAMP) ## Give every reader 100,000 inputs that no writer wrote; what is
 docs: require-quarto $(STAMP) ## Render the site into _docs/ (needs Quarto) and check what was built
 	touch README.md
 	$(BIN)/python tools/check_docs.py
+	$(BIN)/python tools/answers.py
 	PYTHONPATH="$(CURDIR)/tools" $(BIN)/nbdev_docs
 	$(BIN)/python tools/finish_site.py _docs
 	$(BIN)/python tools/check_site.py _docs

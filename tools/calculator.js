@@ -232,6 +232,48 @@ function memtrain(data) {
     return {...card, ...data.other_card, memory, sheet};
   }
 
+  // --- an out-of-memory message ---
+  const UNITS = {bytes: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30}, SEGMENT = 2 ** 21;
+  // How each number has been called; memtrain/explain.py has all of them. # stands for the number.
+  const SAID = {asked: 'Tried to allocate #', total: 'total capaci?ty of #|# total capacity', free: 'of which # is free|# free;',
+    allocated: 'memory # is allocated by PyTorch|# already allocated', unallocated: '# is reserved by PyTorch but unallocated'};
+
+  function read_error(text) {  // {asked, total, free, allocated, unallocated}, each in bytes with half of the last digit printed
+    const found = {}, size = '([\\d.]+) (bytes|KiB|MiB|GiB)';
+    for (const [name, words] of Object.entries(SAID)) {
+      const m = text.match(words.replaceAll('#', size).replaceAll(/\s+/g, '\\s+'));
+      const [digits, unit] = m ? m.slice(1).filter(Boolean) : [];
+      if (digits) found[name] = {size: Number(digits) * UNITS[unit], error: .5 * 10 ** -(digits.split('.')[1] || '').length * UNITS[unit]};
+    }
+    if (!found.asked || !found.total) throw new Error("Paste PyTorch's message from 'Tried to allocate' on");
+    return found;
+  }
+
+  // Tensors of a step of `shape` that ask for a segment of the size `asked`: what they are, and which change makes them smaller.
+  function tensors_of(asked, shape, seq_len) {
+    const {d, f, h = shape.n_head} = {d: shape.n_embd, f: shape.mlp_width}, V = shape.vocab_size, found = [];
+    // A tensor of more than 10 MiB gets a segment of its own, rounded up to 2 MiB.
+    const fits = bytes => bytes > 10 * 2 ** 20 && Math.abs(Math.ceil(bytes / SEGMENT) * SEGMENT - asked.size) <= asked.error;
+    const n = x => x.toLocaleString('en'), kinds = [['float32', 4], ['bfloat16', 2]];
+    const windows = [...new Set([seq_len, ...Array.from({length: 12}, (_, i) => 2 ** (7 + i))])];
+    for (const [type, bytes] of kinds) {
+      for (const [cure, name, width] of [['logits', 'logits', V], ['activations', 'numbers inside the MLP', f], ['activations', 'numbers of a layer', d]])
+        for (let count = 1; count <= 512; count *= 2)  // windows at a time
+          for (const T of windows)
+            if (fits(count * T * width * bytes))
+              found.push({cure, usual: T === seq_len, tokens: count * T, text: `${n(count * T)} tokens × ${n(width)} ${name}, in ${type}`});
+      for (let count = 1; count <= 512; count *= 2)
+        for (const T of windows)
+          if (fits(count * h * T * T * bytes))
+            found.push({cure: 'scores', usual: T === seq_len, tokens: count * T, text: `attention's scores, ${count} × ${h} heads × ${n(T)} × ${n(T)}, in ${type}`});
+      for (const [name, rows, columns] of [['embedding', V, d], ["MLP's matrix", f, d]])
+        if (fits(rows * columns * bytes))
+          found.push({cure: 'weights', usual: false, tokens: 0, text: `the ${n(rows)} × ${n(columns)} ${name}, its gradient or a moment of it, in ${type}`});
+    }
+    const first = found.filter((o, i) => found.findIndex(p => p.text === o.text) === i);
+    return first.sort((a, b) => b.usual - a.usual || a.tokens - b.tokens);
+  }
+
   // --- words ---
   function format_size(n) {
     let size = Math.abs(n), i = 0;
@@ -245,5 +287,5 @@ function memtrain(data) {
     return Number((n / 10 ** power).toPrecision(3)) + unit;
   }
 
-  return {law_of, count, states, predict, seconds, plan, techniques, flags, read_model, sized, format_size, format_count};
+  return {read_error, tensors_of, law_of, count, states, predict, seconds, plan, techniques, flags, read_model, sized, format_size, format_count};
 }

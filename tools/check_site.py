@@ -116,12 +116,14 @@ def seen(b: Browser, address: str, site: Path, page: Path, axe: str) -> list[str
 
 
 def lost(b: Browser, address: str, queries: dict[str, list[str]]) -> list[str]:
-    "The `queries`, each with pages that answer it, that the search of the site doesn't lead to."
+    "Those of `queries`, each with the pages (or folders/) that answer it, that the site's search misses."
     b.open(f"{address}index.html", *SCREEN)
     res = []
     for words, right in queries.items():
         found = [o.removeprefix(f"/{BASE}/") for o in b.run(f"{SEARCH}({json.dumps(words)})")]
-        if not set(right) & set(found[:AMONG]):
+        if not any(
+            o == page or page.endswith("/") and o.startswith(page) for o in found[:AMONG] for page in right
+        ):
             res.append(f"search: '{words}' leads to {found[:4]}, not to {' or '.join(right)}")
     print(f"search: {len(queries) - len(res)} of {len(queries)} queries lead to their page", file=sys.stderr)
     return res if len(res) > MOST else []

@@ -1,6 +1,6 @@
 "The site's calculator: its JavaScript held against Python, and the widget in a real browser."
 
-import json, random, shutil, subprocess, sys
+import json, random, re, shutil, subprocess, sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from browser import Browser, find_browser
 from calculator import calculator, gathered
 from memtrain.core import MemtrainError, format_count, format_size
 from memtrain.estimate import Step
+from memtrain.explain import read_message
 from memtrain.families import count_weights, list_models, predict_step, read_model, shape_of
 from memtrain.model import GPTConfig, count_params
 from memtrain.optimizers import OPTIMIZERS, find_optimizer
@@ -170,6 +171,42 @@ def test_sizes_are_told_in_the_same_words():
     sizes = [0, 1, 1023, 1024, 1536, 102_399, 10**6, 2**30 - 1, 2**30, 12_345_678_901, 5 * 2**45]
     found = in_javascript("given => given.map(n => [m.format_size(n), m.format_count(n)])", sizes)
     assert found == [[format_size(n), format_count(n)] for n in sizes]
+
+
+MESSAGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of 23.57 "
+    "GiB of which 512.00 MiB is free. Of the allocated memory 21.10 GiB is allocated by PyTorch, and 800.00 "
+    "MiB is reserved by PyTorch but unallocated."
+)
+OLDER = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 20.00 GiB already "
+    "allocated; 1.50 GiB free; 21.00 GiB reserved in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize("text", [MESSAGE.format("1002.00 MiB"), MESSAGE.format("7.83\nGiB"), OLDER])
+def test_messages_are_read_as_explain_reads_them(text):
+    found, truth = in_javascript("text => m.read_error(text)", text), read_message(text)
+    for name in found:
+        assert found[name] == pytest.approx(vars(getattr(truth, name))), name
+    assert {"asked", "total", "free", "allocated"} <= {*found}
+
+
+def test_a_tensor_is_found_by_the_segment_that_it_asks_for():
+    shape = read_model("llama-3.1-8b", 2048)
+    given = [
+        [asdict(shape) | dict(mlp_width=shape.mlp_width), size]
+        for size in ("1002.00 MiB", "40.00 MiB", "1000.00 MiB")
+    ]
+    code = (
+        "given => given.map(([shape, size]) => m.tensors_of(m.read_error('Tried to allocate ' + size + "
+        "' total capacity of 23.57 GiB').asked, shape, 2048))"
+    )
+    logits, inner, none = in_javascript(code, given)
+    assert logits[0]["text"] == "2,048 tokens × 128,256 logits, in float32" and logits[0]["cure"] == "logits"
+    assert any(o["cure"] == "weights" and "128,256 × 4,096 embedding" in o["text"] for o in logits)
+    assert none == [], "no tensor of it has that size"
+    assert all(o["cure"] != "logits" for o in inner)
 
 
 # --- in a browser --------------------------------------------------------------------------------
@@ -439,6 +476,36 @@ def test_calculator_reads_configs_of_hugging_face_and_says_what_it_does_not_know
     assert "whose law was not recorded" in told(browser, "verdict")
     put(browser, pasted='{"hidden_size": 3')
     assert "isn't JSON" in told(browser, "verdict")
+
+
+def test_calculator_reads_an_out_of_memory_message(browser, page):
+    b = ready(browser.open(page))
+    put(b, error=MESSAGE.format("1002.00 MiB"))
+    assert "2,048 tokens × 128,256 logits, in float32" in told(b, "cause") and "use_liger_kernel" in told(
+        b, "cause"
+    )
+    assert "310 MiB left: take less" in told(b, "cause") and "expandable_segments" not in told(b, "cause")
+    assert b.run("document.querySelector('[name=gib]').value") == "23.57"
+    put(b, error=MESSAGE.format("3.00 GiB"))
+    assert "1.72 GiB were missing" in told(b, "cause")
+    put(b, error=MESSAGE.format("20.00 MiB"))
+    assert "1.28 GiB were there, in pieces" in told(b, "cause") and "small tensor" in told(b, "cause")
+    put(b, error=MESSAGE.format("1002.00 MiB"), model="gpt2")
+    assert "No tensor of gpt2 is that large" in told(b, "cause")
+    put(b, error="it died")
+    assert "Tried to allocate" in told(b, "verdict") and not told(b, "cause")
+    put(b, error="")
+    assert "GiB" in told(b, "peak")
+
+
+def test_calculator_says_what_training_costs(browser, page):
+    b = ready(browser.open(page))
+    put(b, model="gpt2", card="a100")
+    assert "$" not in told(b, "note")
+    put(b, price="2")
+    once = float(re.search(r"\$([\d.]+)", told(b, "note"))[1])
+    put(b, price="4")
+    assert float(re.search(r"\$([\d.]+)", told(b, "note"))[1]) == pytest.approx(2 * once, rel=0.06)
 
 
 def test_calculator_fits_a_phone(browser, page):

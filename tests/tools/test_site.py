@@ -1,15 +1,18 @@
 "What the site makes of the notebooks, and the checks of what was built."
 
 import ast, configparser, json, random, sys
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest, yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import check_docs, check_site, finish_site, site_pages
+import answers, check_docs, check_site, finish_site, site_pages
 from browser import find_browser
+from memtrain import core
 from test_tools import PNG, Project, with_output
 
 DEFINED = '''#| exports
@@ -368,6 +371,29 @@ def test_html_that_a_cell_shows_stands_beside_it():
     hidden = site_pages.mk_cell("#| echo: false\nx", "code")
     hidden.outputs = [shown]
     assert [o.cell_type for o in site_pages.as_html(hidden)] == ["markdown"]
+
+
+def test_answers_lead_to_the_calculator_as_they_were_asked():
+    from memtrain.families import list_models, predict_step, read_model
+    from memtrain.plan import usable_memory
+
+    names = list_models()
+    titles = [answers.title(o) for o in names]
+    assert len(set(titles)) == len(names) and {"Llama 3.1 8B", "Qwen 2.5 7B", "GPT-2 XL"} <= {*titles}
+    page = answers.answer("llama-3.1-8b")
+    step, held = answers.asked("llama-3.1-8b")["QLoRA"]
+    assert f"[**{core.format_size(held.peak)}**]({answers.address('llama-3.1-8b', step, 'rtx3090')})" in page
+    fields = dict(parse_qsl(urlsplit(answers.address("llama-3.1-8b", step, "rtx3090")).query))
+    form = (ROOT / "tools/calculator.html").read_text(encoding="utf-8")
+    assert fields["load_in_4bit"] == "1" and all(f'name="{o}"' in form for o in fields)
+    most = answers.most_windows("llama-3.1-8b", step, "rtx3090")
+    shape = read_model("llama-3.1-8b", step.seq_len)
+    fits = [
+        predict_step(shape, replace(step, batch_size=n), "rtx3090").peak <= usable_memory("rtx3090")
+        for n in (most, most + 1)
+    ]
+    assert fits == [True, False] and f">{most}<" not in page and f"[{most}](" in page
+    assert "[Llama 3.1 8B](llama-3.1-8b.html) | 8.03B |" in answers.overview(["llama-3.1-8b", "gpt2"])
 
 
 def test_llms_txt_lists_every_page():
