@@ -64,6 +64,12 @@ function memtrain(data) {
     return {w: step.ranks, g: all(true), R: all(false), a: all(true, true)};
   }
 
+  // Where in a step a moment lies, by what is held then; `most` is what activations take at their highest.
+  function phase(held, most) {
+    if (held['logits and loss'] > 0) return 'the loss';
+    return 2 * (held.activations || 0) > most ? 'backward begins' : 'backward ends';
+  }
+
   function predict(shape, step, card) {
     const law = need_law(shape, step), tokens = step.batch_size * step.seq_len;
     const half = step.weights === 'bfloat16', number = half ? 2 : 4, at_once = step.optimizer_in_backward;
@@ -85,15 +91,19 @@ function memtrain(data) {
       moments.push(...held(law.more, kept));
     if (kept) {  // the optimizer's step
       const largest = shape.n_embd * (step.lora || Math.max(shape.vocab_size, shape.mlp_width));
-      moments.push({gradients: kept, temporaries: updated(Math.floor(largest / (sizes.w || 1)))});
+      moments.push({gradients: kept, temporaries: updated(Math.floor(largest / (sizes.w || 1))), when: "the optimizer's step"});
     }
-    const best = moments.reduce((a, b) => total(b) > total(a) ? b : a);
-    best['optimizer state'] = states(Math.floor(gradients / number), step.optimizer, number);
-    best.temporaries = (best.temporaries || 0) + 2 * card.workspace;
-    const by_category = Object.fromEntries(data.categories.map(k => [k, k === 'weights' ? weights : best[k] || 0]));
+    const own = {weights, 'optimizer state': states(Math.floor(gradients / number), step.optimizer, number)};
+    const whole = ({when, ...found}) => {
+      const held = {...found, ...own, temporaries: (found.temporaries || 0) + 2 * card.workspace};
+      const by_category = Object.fromEntries(data.categories.map(k => [k, held[k] || 0]));
+      return {when: when || phase(found, most), by_category, peak: total(by_category)};
+    };
+    const most = Math.max(...moments.map(o => o.activations || 0));
+    const high = moments.map(whole), best = high.reduce((a, b) => b.peak > a.peak ? b : a);
     const {params, trained} = count(shape, step.lora), all = params + (step.lora ? trained : 0);
     const host = step.offload_to_cpu ? number * (all + 3 * trained) : 0;
-    return {peak: total(by_category), by_category, params: all, trained, host};
+    return {peak: best.peak, by_category: best.by_category, high, params: all, trained, host};
   }
 
   // --- time ---

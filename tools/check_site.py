@@ -25,6 +25,7 @@ QUERIES = Path(__file__).with_name("queries.json")
 AMONG, MOST = 2, 2  # the right page is among the first two; of all queries two may fail
 FOUND = """axe.run({runOnly: ['wcag2a', 'wcag2aa']}).then(found => found.violations.map(o =>
   `${o.help} (${o.id}), ${o.nodes.length} times, first at ${o.nodes[0].target.join(' ')}`))"""
+TOGGLE = "document.querySelector('.quarto-color-scheme-toggle')"  # from light to dark and back
 LOADED = """performance.getEntriesByType('resource').map(o => o.name).concat(location.href)"""
 # What the search of Quarto lists for words that are typed into it, page by page.
 SEARCH = """(async words => {
@@ -79,10 +80,9 @@ def raw_markdown(page: Path) -> list[str]:
 def broken_links(site: Path, linkinator: Path) -> list[str]:
     "What linkinator finds: files and headings of the site that links lead to and that aren't there."
     args = [linkinator.resolve(), ".", "--recurse", "--check-fragments", "--format", "JSON"]
-    # of others' pages it is theirs to say where they are
-    run = subprocess.run(
-        [*args, "--skip", "^https?://(?!localhost)"], cwd=site, capture_output=True, text=True
-    )
+    # Others' pages are theirs; what follows a ? is the calculator's, of a page that is asked for without it.
+    args += ["--skip", r"^https?://(?!localhost)|\?"]
+    run = subprocess.run(args, cwd=site, capture_output=True, text=True)
     links = json.loads(run.stdout)["links"]
     return [
         f"{o['parent']}: a link to {o['url']}, which isn't there" for o in links if o["state"] == "BROKEN"
@@ -107,7 +107,10 @@ def seen(b: Browser, address: str, site: Path, page: Path, axe: str) -> list[str
         res.append(f"{weight / 1000:.0f} kB with all it loads, compressed, of {HEAVY / 1000:.0f} at most")
     if axe:
         b.run(f"{axe};0")
-        res += b.run(FOUND)
+        for _ in range(1 + b.run(f"{TOGGLE} !== null")):
+            how = "in the dark: " * b.run("document.body.classList.contains('quarto-dark')")
+            res += [how + o for o in b.run(FOUND)]
+            b.run(f"{TOGGLE}?.click()")
     b.size(*PHONE)
     width = b.run("document.documentElement.scrollWidth")
     if width > PHONE[0]:
@@ -125,7 +128,8 @@ def lost(b: Browser, address: str, queries: dict[str, list[str]]) -> list[str]:
             o == page or page.endswith("/") and o.startswith(page) for o in found[:AMONG] for page in right
         ):
             res.append(f"search: '{words}' leads to {found[:4]}, not to {' or '.join(right)}")
-    print(f"search: {len(queries) - len(res)} of {len(queries)} queries lead to their page", file=sys.stderr)
+    told = [f"search: {len(queries) - len(res)} of {len(queries)} queries lead to their page", *res]
+    print(*told, sep="\n", file=sys.stderr)
     return res if len(res) > MOST else []
 
 

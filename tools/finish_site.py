@@ -44,8 +44,8 @@ def prose(soup: BeautifulSoup, anchor: str) -> str | None:
 
 
 def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
-    """Make search.json of the folder `site` find prose and names. The entry of a page as a whole says what it
-    is about, and the `others` of its words; solutions are not found."""
+    """Make search.json of the folder `site` find prose and names, and each page by the words that `others`
+    has for it; solutions are not found."""
     path = site / "search.json"
     if not path.exists():
         return [f"{path}: not there: Quarto writes it where website.search is on"]
@@ -58,13 +58,12 @@ def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
             soups[file] = BeautifulSoup((site / file).read_text(encoding="utf-8"), "html.parser")
         said = prose(soups[file], anchor)
         if not anchor:
-            about = soups[file].select_one(".description")
-            words = [about.get_text().strip()] if about else []
-            if others.get(file):
-                words.append(", ".join(dict.fromkeys(others[file])))
-            # what the page says before its first heading is an entry of its own: a short text ranks higher
-            kept.append(o | dict(text=". ".join(words)))
-            begins = f"{file}#quarto-document-content"
+            # Fuse ranks what is short higher: the page in a line, and a line for each of its words
+            found = soups[file].select_one(".description")
+            about, begins = found.get_text().strip() if found else "", f"{file}#quarto-document-content"
+            kept.append(o | dict(text=about))
+            for word in dict.fromkeys(others.get(file, [])):
+                kept.append(o | dict(objectID=f"{file}#{word}", href=begins, section=word, text=about))
             o = o | dict(objectID=begins, href=begins)
         kept.append(o | dict(text=said if said is not None else o["text"]))
     path.write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")

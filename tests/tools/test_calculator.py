@@ -498,6 +498,18 @@ def test_calculator_reads_an_out_of_memory_message(browser, page):
     assert "GiB" in told(b, "peak")
 
 
+def test_calculator_draws_the_high_points_of_a_step_in_order(browser, page):
+    b = ready(browser.open(page))
+    words = b.run("document.querySelector('[data-id=points] svg').getAttribute('aria-label')")
+    names = re.findall(r"[:,] ([a-z' ]+) [\d.]+ GiB", words)
+    assert names == ["between steps", "the loss", "backward begins", "backward ends", "the optimizer's step"]
+    assert f"the loss {told(b, 'peak')}" in words, "the peak is one of them"
+    put(b, loss_chunk_size="256", activation_checkpointing=True)
+    drawn = b.run("[...document.querySelectorAll('[data-id=points] text')].map(o => o.textContent)")
+    sizes = [float(o.split()[0]) for o in drawn if "GiB" in o]
+    assert f"{max(sizes):g} GiB" == told(b, "peak")
+
+
 def test_calculator_says_what_training_costs(browser, page):
     b = ready(browser.open(page))
     put(b, model="gpt2", card="a100")

@@ -328,8 +328,9 @@ def test_search_finds_prose_and_names_by_the_words_of_others(tmp_path):
     assert known[:2] == ["gradient checkpointing", "activation checkpointing"], "for the page that defines it"
     assert "FSDP" in others["training/ranks.html"] and "FSDP" not in others["experts/traces.html"]
     assert finish_site.finish_search(tmp_path, {"p.html": ["recomputation", "recomputation"]}) == []
-    page, begins, section = json.loads((tmp_path / "search.json").read_text())
-    assert page["text"] == "Less memory. recomputation"
+    page, word, begins, section = json.loads((tmp_path / "search.json").read_text())
+    assert page["text"] == "Less memory" and "section" not in page
+    assert word["section"] == "recomputation" and word["title"] == "P" and word["href"].startswith("p.html#")
     assert begins["href"].startswith("p.html#") and "It begins." in begins["text"]
     assert "secret" not in section["text"] and "inner" not in section["text"]
     assert "recomputation" not in section["text"], "other words stand with the page, not with each section"
