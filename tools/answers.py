@@ -12,17 +12,24 @@ from common import find_root
 DEST = "nbs/answers"
 SEQ_LEN = 2048  # tokens of a window, or as many as a model knows
 CARDS = "rtx3060", "rtx3090", "rtx5090", "a100-40gb", "l40s", "a100", "h200"
-# A way to train: its name, what it is, and the step (fields of `Step`) that it takes.
+# A way to train: its name, what it is, and the step (fields of `Step`) that it takes, a window at a time.
+ADDED = dict(gradient_accumulation_steps=16)
 LEAN = dict(weights="bfloat16", activation_checkpointing=True, loss_chunk_size=1024)
 WAYS = {
-    "as usual": ("all weights, AdamW in float32, bfloat16 autocast", dict(use_mixed_precision=True)),
+    "as usual": ("all weights, AdamW in float32, bfloat16 autocast", dict(use_mixed_precision=True, **ADDED)),
     "lean": (
-        "all weights, in bfloat16 with stochastic rounding; gradient checkpointing, a loss in chunks, the "
-        "optimizer in the backward pass",
-        LEAN | dict(optimizer_in_backward=True),
+        "all weights, in bfloat16 with stochastic rounding; gradient checkpointing, a loss in chunks; the "
+        "optimizer in the backward pass, so a step learns from what goes through the model at once",
+        dict(optimizer_in_backward=True, **LEAN),
     ),
-    "LoRA": ("adapters of rank 16, gradient checkpointing, a loss in chunks", LEAN | dict(lora=16)),
-    "QLoRA": ("the same, with the frozen weights in 4 bits", LEAN | dict(lora=16, load_in_4bit=True)),
+    "LoRA": (
+        "adapters of rank 16 beside frozen bfloat16 weights, gradient checkpointing, a loss in chunks",
+        dict(lora=16, **LEAN, **ADDED),
+    ),
+    "QLoRA": (
+        "the same, with the frozen weights in 4 bits",
+        dict(lora=16, load_in_4bit=True, **LEAN, **ADDED),
+    ),
 }
 FAMILIES = {
     "open_llama": "OpenLLaMA", "llama": "Llama", "codellama": "Code Llama", "mistral": "Mistral",
@@ -48,7 +55,7 @@ def address(name: str, step, card: str) -> str:
         model=name,
         seq_len=step.seq_len,
         batch_size=step.batch_size,
-        gradient_accumulation_steps=1,
+        gradient_accumulation_steps=step.gradient_accumulation_steps,
         loss_chunk_size=step.loss_chunk_size or "",
         use_mixed_precision="weights" if step.weights == "bfloat16" else "1",
         lora=step.lora,
@@ -91,12 +98,10 @@ def answer(name: str) -> str:
     "The page of the model `name`."
     from memtrain.core import format_count, format_size
     from memtrain.devices import find_device
-    from memtrain.families import predict_step, read_model
 
     found = asked(name)
     usual, whole = found["as usual"]
-    seq_len, shape = usual.seq_len, read_model(name, usual.seq_len)
-    more = predict_step(shape, replace(usual, gradient_accumulation_steps=2), "rtx3090").peak
+    seq_len = usual.seq_len
     said = ", ".join(f"{format_size(p.peak)} {way}" for way, (_, p) in found.items())
     rows = []
     for way, (step, p) in found.items():
@@ -120,7 +125,7 @@ description: "{said}: a window of {seq_len:,} tokens"
 ---
 
 What one training step of {title(name)} ({format_count(whole.params)} parameters) holds at its
-peak on a GPU, with one window of {seq_len:,} tokens at a time. The figures come from
+peak on a GPU, with one window of {seq_len:,} tokens at a time, 16 of them a step. The figures come from
 [recorded laws](../memory/families.html), which agree with PyTorch's allocator
 [to the byte on most steps that were measured](../memory/held.html). CUDA itself takes some hundred MiB
 more. A figure leads to the calculator, where you can change the step.
@@ -129,7 +134,7 @@ more. A figure leads to the calculator, where you can change the step.
 |:--|--:|--:|--:|--:|--:|
 {chr(10).join(rows)}
 
-The parts are those of the moment of the peak; 0 B of gradients means that it comes before the backward pass.
+The parts are those of the moment of the peak.
 
 {what}
 
@@ -141,9 +146,9 @@ Windows of {seq_len:,} tokens that fit at once, with an eighth of the card left 
 |:--|{"--:|" * len(found)}
 {chr(10).join(fits)}
 
-"no": not one window fits. To learn from more windows a step, [accumulate](../training/train.html): then the
-gradients of those before are held beside the activations, and "as usual" takes {format_size(more)}. For other
-windows, cards and optimizers, for the fastest of all ways that fit, and for the line that trains:
+"no": not one window fits. Windows that go through the model one after the other are
+[accumulated](../training/train.html). For other windows, cards and optimizers, for the fastest of all ways
+that fit, and for the line that trains:
 
 ```bash
 memtrain plan --gpu rtx3090 --model {name} --seq_len {seq_len}
@@ -171,8 +176,8 @@ title: "How much memory does it take to train a model?"
 description: "{len(names)} models from 70M to 405B parameters, four ways to train each"
 ---
 
-The peak of a training step with one window of {SEQ_LEN:,} tokens (1,024 for GPT-2) on an RTX 3090. A model's
-page says what that consists of and which cards it fits; for other steps there is
+The peak of a training step with one window of {SEQ_LEN:,} tokens (1,024 for GPT-2) at a time, 16 a step. A
+model's page says what that consists of and which cards it fits; for other steps there is
 [the calculator](../index.html#will-it-fit), and for a script as it stands `memtrain simulate`.
 
 | model | parameters | {" | ".join(WAYS)} |
