@@ -13,6 +13,7 @@ from common import find_root, pages, read_page, report
 from site_pages import GLOSSARY, site_name
 
 UNSEARCHED = "solutions/", "404"  # pages
+ALIKE = "answers/"  # of these the title alone is found: they say the same about one model each
 CODE = "#title-block-header, .colab, pre, div.sourceCode, .cell-output-stdout, script, style, .mt-calc"
 
 
@@ -56,6 +57,8 @@ def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
             continue
         if file not in soups:
             soups[file] = BeautifulSoup((site / file).read_text(encoding="utf-8"), "html.parser")
+        if file.startswith(ALIKE) and anchor:
+            continue
         said = prose(soups[file], anchor)
         if not anchor:
             # Fuse ranks what is short higher: the page in a line, and a line for each of its words
@@ -64,6 +67,8 @@ def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
             kept.append(o | dict(text=about))
             for word in dict.fromkeys(others.get(file, [])):
                 kept.append(o | dict(objectID=f"{file}#{word}", href=begins, section=word, text=about))
+            if file.startswith(ALIKE):
+                continue
             o = o | dict(objectID=begins, href=begins)
         kept.append(o | dict(text=said if said is not None else o["text"]))
     path.write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")

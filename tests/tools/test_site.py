@@ -321,19 +321,26 @@ def test_search_finds_prose_and_names_by_the_words_of_others(tmp_path):
         dict(href="p.html#twice", title="P", section="Computing twice", text="Checkpointing saves. secret"),
         dict(href="solutions/p.html", title="Solutions", text="the answer"),
         dict(href="gone.html", title="Gone", text="no such page"),
+        dict(href="answers/a.html", title="How much", text="it all"),
+        dict(href="answers/a.html#card", title="How much", section="Card", text="of a card"),
     ]
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers/a.html").write_text(
+        "<main><p>it all</p><section id='card'>of a card</section></main>"
+    )
     (tmp_path / "search.json").write_text(json.dumps(entries))
     others = finish_site.synonyms(ROOT)
     known = others["training/checkpointing.html"]
     assert known[:2] == ["gradient checkpointing", "activation checkpointing"], "for the page that defines it"
     assert "FSDP" in others["training/ranks.html"] and "FSDP" not in others["experts/traces.html"]
     assert finish_site.finish_search(tmp_path, {"p.html": ["recomputation", "recomputation"]}) == []
-    page, word, begins, section = json.loads((tmp_path / "search.json").read_text())
+    page, word, begins, section, answer = json.loads((tmp_path / "search.json").read_text())
     assert page["text"] == "Less memory" and "section" not in page
     assert word["section"] == "recomputation" and word["title"] == "P" and word["href"].startswith("p.html#")
     assert begins["href"].startswith("p.html#") and "It begins." in begins["text"]
     assert "secret" not in section["text"] and "inner" not in section["text"]
     assert "recomputation" not in section["text"], "other words stand with the page, not with each section"
+    assert answer["href"] == "answers/a.html" and answer["title"] == "How much"
     assert "not there" in finish_site.finish_search(tmp_path / "none", {})[0]
 
 
