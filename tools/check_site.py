@@ -110,7 +110,7 @@ def seen(b: Browser, address: str, site: Path, page: Path, axe: str) -> list[str
         for _ in range(1 + b.run(f"{TOGGLE} !== null")):
             how = "in the dark: " * b.run("document.body.classList.contains('quarto-dark')")
             res += [how + o for o in b.run(FOUND)]
-            b.run(f"{TOGGLE}?.click()")
+            b.run(f"{TOGGLE}?.click(), new Promise(done => setTimeout(done, 400))")  # colors change slowly
     b.size(*PHONE)
     width = b.run("document.documentElement.scrollWidth")
     if width > PHONE[0]:
