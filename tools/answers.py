@@ -128,7 +128,7 @@ What one training step of {title(name)} ({format_count(whole.params)} parameters
 peak on a GPU, with one window of {seq_len:,} tokens at a time, 16 of them a step. The figures come from
 [recorded laws](../memory/families.html), which agree with PyTorch's allocator
 [to the byte on most steps that were measured](../memory/held.html). CUDA itself takes some hundred MiB
-more. A figure leads to the calculator, where you can change the step.
+more. A figure leads to the calculator, where you can change the step. [All models](index.html).
 
 | way | peak | weights | gradients | optimizer states | activations and the rest |
 |:--|--:|--:|--:|--:|--:|
@@ -156,7 +156,7 @@ memtrain plan --gpu rtx3090 --model {name} --seq_len {seq_len}
 
 What each way does and what it costs: [gradient checkpointing](../training/checkpointing.html),
 [a loss in chunks](../training/loss.html), [optimizer states](../training/optim.html),
-[LoRA and QLoRA](../training/weights.html). All models: [how much memory](index.html).
+[LoRA and QLoRA](../training/weights.html).
 """
 
 
@@ -176,28 +176,31 @@ title: "How much memory does it take to train a model?"
 description: "{len(names)} models from 70M to 405B parameters, four ways to train each"
 ---
 
-The peak of a training step with one window of {SEQ_LEN:,} tokens (1,024 for GPT-2) at a time, 16 a step. A
+The peak of a training step with one window of {SEQ_LEN:,} tokens at a time, 16 a step. A
 model's page says what that consists of and which cards it fits; for other steps there is
 [the calculator](../index.html#will-it-fit), and for a script as it stands `memtrain simulate`.
+
+{ways}
 
 | model | parameters | {" | ".join(WAYS)} |
 |:--|--:|{"--:|" * len(WAYS)}
 {chr(10).join(rows)}
-
-{ways}
 """
 
 
 def make_answers(root: Path) -> list[str]:
     "Write the pages of the project at `root`, instead of those that are there."
     from memtrain.families import list_models
+    from memtrain.model import NAMED_MODELS
 
     dest = root / DEST
     shutil.rmtree(dest, ignore_errors=True)
     dest.mkdir()
-    for name in list_models():
+    # of a name that is our own GPT's too, the calculator would ask that one
+    names = [name for name in list_models() if name not in NAMED_MODELS]
+    for name in names:
         (dest / f"{name}.qmd").write_text(answer(name), encoding="utf-8")
-    (dest / "index.qmd").write_text(overview(list(list_models())), encoding="utf-8")
+    (dest / "index.qmd").write_text(overview(names), encoding="utf-8")
     return []
 
 

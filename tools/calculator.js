@@ -255,6 +255,8 @@ function memtrain(data) {
       const [digits, unit] = m ? m.slice(1).filter(Boolean) : [];
       if (digits) found[name] = {size: Number(digits) * UNITS[unit], error: .5 * 10 ** -(digits.split('.')[1] || '').length * UNITS[unit]};
     }
+    const others = text.matchAll(new RegExp(`Process \\d+ has ${size} memory in use`, 'g'));
+    found.others = [...others].reduce((n, m) => n + m[1] * UNITS[m[2]], 0);
     if (!found.asked || !found.total) throw new Error("Paste PyTorch's message from 'Tried to allocate' on");
     return found;
   }

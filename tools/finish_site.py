@@ -70,7 +70,7 @@ def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
             if file.startswith(ALIKE):
                 continue
             o = o | dict(objectID=begins, href=begins)
-        kept.append(o | dict(text=said if said is not None else o["text"]))
+        kept.append(o | dict(text=said if said is not None else o["text"].removeprefix("Skip to the page ")))
     path.write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")
     return []
 

@@ -187,6 +187,7 @@ OLDER = (
 @pytest.mark.parametrize("text", [MESSAGE.format("1002.00 MiB"), MESSAGE.format("7.83\nGiB"), OLDER])
 def test_messages_are_read_as_explain_reads_them(text):
     found, truth = in_javascript("text => m.read_error(text)", text), read_message(text)
+    assert found.pop("others") == 0
     for name in found:
         assert found[name] == pytest.approx(vars(getattr(truth, name))), name
     assert {"asked", "total", "free", "allocated"} <= {*found}
@@ -484,12 +485,16 @@ def test_calculator_reads_an_out_of_memory_message(browser, page):
     assert "2,048 tokens × 128,256 logits, in float32" in told(b, "cause") and "use_liger_kernel" in told(
         b, "cause"
     )
-    assert "310 MiB left: take less" in told(b, "cause") and "expandable_segments" not in told(b, "cause")
+    assert "310 MiB would be left" in told(b, "cause") and "expandable_segments" not in told(b, "cause")
     assert b.run("document.querySelector('[name=gib]').value") == "23.57"
     put(b, error=MESSAGE.format("3.00 GiB"))
-    assert "1.72 GiB were missing" in told(b, "cause")
+    assert "1.72 GiB are missing" in told(b, "cause") and "Other processes" not in told(b, "cause")
+    put(b, error=MESSAGE.format("3.00 GiB") + " Process 4242 has 15.00 GiB memory in use.")
+    assert "Other processes hold 15.0 GiB" in told(b, "cause")
     put(b, error=MESSAGE.format("20.00 MiB"))
-    assert "1.28 GiB were there, in pieces" in told(b, "cause") and "small tensor" in told(b, "cause")
+    assert "1.28 GiB were free, but not in one piece" in told(b, "cause") and "small tensor" in told(
+        b, "cause"
+    )
     put(b, error=MESSAGE.format("1002.00 MiB"), model="gpt2")
     assert "No tensor of gpt2 is that large" in told(b, "cause")
     put(b, error="it died")
