@@ -90,7 +90,7 @@ def most_windows(name: str, step, card: str) -> int:
 
     shape = read_model(name, step.seq_len)
     return find_largest(
-        lambda n: predict_step(shape, replace(step, batch_size=n), card).peak, usable_memory(card), most=1024
+        lambda n: predict_step(shape, replace(step, batch_size=n), card).peak, usable_memory(card), most=65536
     )
 
 

@@ -495,6 +495,8 @@ def test_calculator_reads_an_out_of_memory_message(browser, page):
     assert "1.28 GiB were free, but not in one piece" in told(b, "cause") and "small tensor" in told(
         b, "cause"
     )
+    put(b, card="a100")
+    assert b.run("document.querySelector('[name=card]').value") == "a100", "another card can be tried"
     put(b, error=MESSAGE.format("1002.00 MiB"), model="gpt2")
     assert "No tensor of gpt2 is that large" in told(b, "cause")
     put(b, error="it died")
@@ -513,6 +515,16 @@ def test_calculator_draws_the_high_points_of_a_step_in_order(browser, page):
     drawn = b.run("[...document.querySelectorAll('[data-id=points] text')].map(o => o.textContent)")
     sizes = [float(o.split()[0]) for o in drawn if "GiB" in o]
     assert f"{max(sizes):g} GiB" == told(b, "peak")
+
+
+def test_calculator_says_which_models_have_adapters_and_drops_4_bits_without_them(browser, page):
+    b = ready(browser.open(page))
+    put(b, load_in_4bit=True)
+    assert b.run("document.querySelector('[name=lora]').value") == "16"
+    put(b, lora="0")
+    assert not b.run("document.querySelector('[name=load_in_4bit]').checked") and "GiB" in told(b, "peak")
+    put(b, model="gpt2", lora="16")
+    assert "choose one of those, or set the rank to 0" in told(b, "verdict")
 
 
 def test_calculator_says_what_training_costs(browser, page):
