@@ -256,8 +256,10 @@ def import_streaming():
         ):
             sys.modules[name] = module = types.ModuleType(name)
             module.__getattr__, module.__spec__ = stand_in, importlib.util.spec_from_loader(name, None)
+    here = sys.path.pop(0)  # beside this file lies a streaming.py that isn't MosaicML's
     import streaming
 
+    sys.path.insert(0, here)
     return streaming
 
 

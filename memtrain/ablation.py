@@ -56,12 +56,10 @@ def list_techniques(
             batch_size,
         )
     four = dict(batch_size=batch_size // 4, gradient_accumulation_steps=4)
-    eight, half, twice, chunks = (
-        dict(use_8bit_optimizer=True),
-        dict(use_mixed_precision=True),
-        dict(activation_checkpointing=True),
-        dict(loss_chunk_size=loss_chunk_size),
-    )
+    eight = dict(use_8bit_optimizer=True)
+    half = dict(use_mixed_precision=True)
+    twice = dict(activation_checkpointing=True)
+    chunks = dict(loss_chunk_size=loss_chunk_size)
     together = {**half, **eight, **twice, **chunks}
     return {
         'plain': {},

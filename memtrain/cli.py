@@ -906,10 +906,8 @@ class _Sample(_OfRun, Command):
         import torch
         from memtrain.model import stream_tokens
 
-        prompt, device = (
-            sys.stdin.read() if self.prompt == '-' else self.prompt,
-            next(model.parameters()).device,
-        )
+        prompt = sys.stdin.read() if self.prompt == '-' else self.prompt
+        device = next(model.parameters()).device
         generator = torch.Generator(device).manual_seed(self.seed)
         begin = tokenizer.encode_batch([prompt])[0].tolist() if prompt else [tokenizer.eod_id]
         for i in range(self.num_samples):

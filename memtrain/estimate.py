@@ -165,22 +165,18 @@ class _Sizes:
         self.d, self.V = shape.n_embd, shape.vocab_size
         self.chunk = step.loss_chunk_size and min(step.loss_chunk_size, self.N)
         self.h = 2 if self.half else 4  # bytes of a number that a matrix product makes
-        self.x, self.y = (
-            4 * self.N * self.d,
-            self.h * self.N * self.d,
-        )  # the residual stream; as wide, of a product
+        self.x = 4 * self.N * self.d  # the residual stream
+        self.y = self.h * self.N * self.d  # as wide, of a product
         self.mask = self.N * self.d if self.cuda else self.y  # of dropout
         self.textbook = self.drop and not self.cuda  # attention with all its scores
         self.scores = 4 * self.B * self.n_head * self.T**2
         self.merged = self.n_head == 1 or self.T == 1  # heads lie side by side already
-        self.views = (
-            self.merged or self.B == 1
-        )  # q, k and v can be read as they lie, batched products need no copies
+        # q, k and v can be read as they lie, batched products need no copies
+        self.views = self.merged or self.B == 1
         self.rng = 0 if self.cuda else 5056  # state of the random numbers, of a checkpoint
         self.seeds = [(_A, 16), (_A, 8)] if self.cuda and self.half else []  # of the flash kernel's dropout
-        self.came = (
-            self.y if self.half or self.drop else 0
-        )  # gradient of a branch; in fp32 it is the stream's own
+        # gradient of a branch; in fp32 it is the stream's own
+        self.came = self.y if self.half or self.drop else 0
         self.probe = probe and self.half and not self.cuda
         self.threads = 0 if self.cuda else _threads()
 

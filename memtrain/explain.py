@@ -578,9 +578,8 @@ def find_growth(
             and max(sizes) <= 1.1 * min(sizes)
             and len(history.events) - times[-1][0] <= 1.5 * max(steps)  # it hasn't stopped
             and times[-1][0] - times[0][0] >= len(history.events) / 2  # not the layers of the last pass alone
-            and all(
-                frees[b] > frees[a] for (a, _), (b, _) in pairwise(times)
-            )  # a loop, not a model being built
+            # a loop, not a model being built
+            and all(frees[b] > frees[a] for (a, _), (b, _) in pairwise(times))
         ):
             found.append(Growth(label, sum(sizes) // len(sizes), len(times), sum(steps) // len(steps)))
     return sorted(found, key=lambda g: -g.size * g.times)

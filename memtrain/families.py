@@ -404,10 +404,8 @@ def _count_weights(shape, lora):
 def _share(shape, step):
     """What a law of FSDP speaks of besides: w, the ranks; g and R, numbers in a block and outside of all,
     which are gathered together; a, in a block's adapters"""
-    parts, number = (
-        find_law(shape, replace(step, offload_to_cpu=False))['weights'],
-        2 if step.weights == 'bfloat16' else 4,
-    )
+    parts = find_law(shape, replace(step, offload_to_cpu=False))['weights']
+    number = 2 if step.weights == 'bfloat16' else 4
 
     def gathered(inside, adapters=False):  # with what fills the last rank's part
         of = {

@@ -58,10 +58,8 @@ def permute(
     *key: int,  # another key, another permutation
 ) -> np.ndarray:  # int64, the shape of `i`
     "Where the positions `i` go in a permutation of 0 … `n` - 1"
-    low, high = (
-        np.uint64((n - 1).bit_length() // 2),
-        np.uint64((n - 1).bit_length() - (n - 1).bit_length() // 2),
-    )
+    low = np.uint64((n - 1).bit_length() // 2)
+    high = np.uint64((n - 1).bit_length() - (n - 1).bit_length() // 2)
     keys = random_numbers(6, n, *key)
     out = np.array(i, dtype=np.uint64)
     todo = np.ones(out.shape, bool)
@@ -120,10 +118,8 @@ class WindowOrder:
         blocks = self.known[2][q % 16 * self.pool :][: self.pool]
         k = len(blocks)
         noise = random_numbers(2 * self.block * k, self.seed, epoch, q, 1)
-        rounds, within = (
-            noise[: self.block * k].reshape(self.block, k),
-            noise[self.block * k :].reshape(k, self.block),
-        )
+        rounds = noise[: self.block * k].reshape(self.block, k)
+        within = noise[self.block * k :].reshape(k, self.block)
         order = np.argsort(rounds, axis=1)  # (block, k): in each round, the order of the blocks
         window = np.argsort(within, axis=1)  # (k, block): which of its windows a block gives in each round
         return (blocks[order] * self.block + window[order, np.arange(self.block)[:, None]]).ravel()
@@ -163,11 +159,9 @@ class ShardOrder:
         pool: int = 128,
     ):
         self.counts, self.seed, self.block, self.pool = np.asarray(counts, np.int64), seed, block, pool
-        self.first, self.n, self.near = (
-            np.cumsum(self.counts) - self.counts,
-            int(self.counts.sum()),
-            max(1, min(8, len(counts) // 16)),
-        )
+        self.first = np.cumsum(self.counts) - self.counts
+        self.n = int(self.counts.sum())
+        self.near = max(1, min(8, len(counts) // 16))
 
     def shards(
         self,
@@ -214,12 +208,10 @@ class _WindowReader:
 
     def __init__(self, shards, length):
         # room for one, though a rank may have none
-        self.shards, self.length, self.read, self.flat = (
-            shards,
-            length,
-            None,
-            np.empty(length + 1, shards.dtype),
-        )
+        self.shards = shards
+        self.length = length
+        self.read = None
+        self.flat = np.empty(length + 1, shards.dtype)
 
     def _wrap(self, first, sizes):
         "The same stretches; one that goes over the end of the data goes on at its beginning"
@@ -256,13 +248,11 @@ class _Cuts:
     "The windows of `length` tokens that one data set is cut into"
 
     def __init__(self, shards, length, order, shift, documents, base=0):
-        self.tokens, self.length, self.shift, self.split, self.base = (
-            len(shards),
-            length,
-            shift,
-            documents == 'split',
-            base,
-        )
+        self.tokens = len(shards)
+        self.length = length
+        self.shift = shift
+        self.split = documents == 'split'
+        self.base = base
         if self.split:
             self.ends = shards.document_ends()
             self.begins = np.concatenate([[0], self.ends[:-1]])
@@ -287,10 +277,8 @@ class _Cuts:
                     'shuffle',
                     'shards',
                 )
-            self.order, self.n = (
-                ShardOrder(counts, order['seed'], order['block'], order['pool']),
-                int(counts.sum()),
-            )
+            self.order = ShardOrder(counts, order['seed'], order['block'], order['pool'])
+            self.n = int(counts.sum())
         else:
             self.order = WindowOrder(self.n, **order)
 
@@ -300,9 +288,8 @@ class _Cuts:
         if self.by_shards and not self.split:
             o = self.order
             shard = np.searchsorted(o.first + o.counts, w, side='right')
-            over = (
-                np.diff(self.shards) - 1 - o.counts * self.length
-            )  # tokens of each shard that no window has
+            # tokens of each shard that no window has
+            over = np.diff(self.shards) - 1 - o.counts * self.length
             phase = (
                 random_numbers(len(over), o.seed, epoch, 4).astype(np.int64) % np.maximum(1, over + 1)
                 if self.shift and epoch
@@ -488,19 +475,15 @@ class EpochLoader(IterableDataset):
         ):
             if value < least:
                 raise MemtrainError(f'is less than {least}', argument=name, value=value)
-        self.path, self.n, self.batch_size, self.identity, self.pool_size = (
-            path,
-            n,
-            batch_size,
-            identity,
-            pool_size,
-        )
-        self.drop_last, self.keep_empty, self.prefetch, self.num_workers = (
-            drop_last,
-            keep_empty,
-            prefetch,
-            num_workers,
-        )
+        self.path = path
+        self.n = n
+        self.batch_size = batch_size
+        self.identity = identity
+        self.pool_size = pool_size
+        self.drop_last = drop_last
+        self.keep_empty = keep_empty
+        self.prefetch = prefetch
+        self.num_workers = num_workers
         self.rank, self.world_size = resolve_ranks(rank, world_size)
         if drop_last and n < batch_size * self.world_size:
             raise MemtrainError(
@@ -560,8 +543,17 @@ class EpochLoader(IterableDataset):
         refuse_second_sharing(self.path, self.world_size)
         if self.n - self.seen < (self.batch_size * self.world_size if self.drop_last else 1):
             self.set_epoch(self.epoch + 1)
-        if get_worker_info() and self.begin is None:
-            self.begin = self.seen
+        if get_worker_info():
+            # A loop was left early, its worker stays for the next one, and what it had made ahead is lost:
+            # the next begins where this one did, as in a new worker, or, where nothing is left, with the
+            # next epoch.
+            if self.begin is not None and not self.loaded:
+                if next(self._pools(), None):
+                    self.seen = self.begin
+                else:
+                    self.set_epoch(self.epoch + 1)
+            if self.begin is None:
+                self.begin = self.seen
         self.loops, self.loaded = (mine := self.loops + 1), False
         batches = self._by_workers() if self.num_workers else self.read_batches(self.epoch, self._pools())
         for batch, seen in read_ahead(batches, self.prefetch) if self.prefetch else batches:
@@ -615,12 +607,10 @@ class EpochLoader(IterableDataset):
                 1, self.n
             ):
                 raise ValueError(f"epoch {state['epoch']}, {state['seen']} of {self.n} windows seen")
-        self.epoch, self.seen, self.begin, self.loaded = (
-            state['epoch'],
-            state['seen'],
-            state.get('begin'),
-            True,
-        )
+        self.epoch = state['epoch']
+        self.seen = state['seen']
+        self.begin = state.get('begin')
+        self.loaded = True
 
 # %% ../nbs/data/24_loader.ipynb #7b761317
 class TokenLoader(EpochLoader):
@@ -710,12 +700,10 @@ class TokenLoader(EpochLoader):
             for p, b in zip(parts, bases)
         ]
         order, self.cuts = cuts[0].order, cuts[0] if weights is None else _Mixture(cuts, weights)
-        self.block_size, self.documents, self.pin_memory, self.transform = (
-            block_size,
-            documents,
-            pin_memory,
-            transform,
-        )
+        self.block_size = block_size
+        self.documents = documents
+        self.pin_memory = pin_memory
+        self.transform = transform
         self.device = device and torch.device(device)
         identity = {
             'seed': seed,
@@ -778,10 +766,8 @@ class TokenLoader(EpochLoader):
 
     def _batch(self, rows, targets):
         if self.device is None:
-            x, y = (
-                torch.from_numpy(rows[:, :-1].astype(np.int64)),
-                torch.from_numpy(rows[:, 1:].astype(np.int64)),
-            )
+            x = torch.from_numpy(rows[:, :-1].astype(np.int64))
+            y = torch.from_numpy(rows[:, 1:].astype(np.int64))
         else:
             narrow = torch.from_numpy(rows)
             # torch keeps these and uses them again
@@ -819,12 +805,10 @@ class GPTDataLoader:
             ),
             None,
         )
-        self.config, self.tokenizer, self.vocab_size, self._endless = (
-            config,
-            tokenizer,
-            size() if callable(size) else size,
-            {},
-        )
+        self.config = config
+        self.tokenizer = tokenizer
+        self.vocab_size = size() if callable(size) else size
+        self._endless = {}
         self.shards = (
             {split: TokenShards(dataset_dir, split) for split in ('train', 'val')} if dataset_dir else {}
         )

@@ -287,10 +287,8 @@ def memory_efficient_attention(
 
 
 def _xformers(module):
-    module.memory_efficient_attention, module.LowerTriangularMask = (
-        memory_efficient_attention,
-        LowerTriangularMask,
-    )
+    module.memory_efficient_attention = memory_efficient_attention
+    module.LowerTriangularMask = LowerTriangularMask
 
 
 def _compiled(told, forget):

@@ -649,10 +649,8 @@ def plan(
         model = replace(model, laws=laws.general)
     if or_lora and not lora and (laws is None or laws.reads == 'tokens'):
         methods += [(or_lora, False), (or_lora, True)]
-    block_size, allow = (
-        model.block_size if seq_len is None else seq_len,
-        _usable_techniques(model, device, allow),
-    )
+    block_size = model.block_size if seq_len is None else seq_len
+    allow = _usable_techniques(model, device, allow)
     tried, options, left_out = [], [], []
     for method in methods:
         if laws and options and method != methods[0]:  # which would be some simulations more

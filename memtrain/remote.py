@@ -81,10 +81,8 @@ def _ask_http(url, start=None, end=None, method='GET'):
         urllib.request.Request(urllib.parse.quote(url, safe=':/?&=%'), headers=wanted, method=method),
         timeout=30,
     ) as r:
-        data, total = (
-            r.read(),
-            r.headers.get('Content-Range', '').rpartition('/')[2] or r.headers.get('Content-Length'),
-        )
+        data = r.read()
+        total = r.headers.get('Content-Range', '').rpartition('/')[2] or r.headers.get('Content-Length')
         return (data[start:end] if start is not None and r.status == 200 else data), int(
             total
         ) if total and total.isdigit() else None
@@ -101,10 +99,10 @@ def _patiently(url, ask):
         except (FileNotFoundError, PermissionError, IsADirectoryError) as e:
             problem, last = e, True
         except Exception as e:
-            problem, last = (
-                e,
-                getattr(e, 'code', 0) in (400, 401, 403, 404, 405, 410, 416)
-                or type(e).__name__ in ('NoCredentialsError', 'RepositoryNotFoundError'),
+            problem = e
+            last = getattr(e, 'code', 0) in (400, 401, 403, 404, 405, 410, 416) or type(e).__name__ in (
+                'NoCredentialsError',
+                'RepositoryNotFoundError',
             )
         if last or time.monotonic() + wait > until:
             said = (str(problem).splitlines() or [''])[0]

@@ -104,11 +104,9 @@ class _Split:
             at += self.partial
         while at < len(ids):
             if self.file is None:
-                self.file, self.digest, self.tokens = (
-                    open(temporary(self.writer.dest, self.split), 'wb'),
-                    hashlib.sha256(),
-                    0,
-                )
+                self.file = open(temporary(self.writer.dest, self.split), 'wb')
+                self.digest = hashlib.sha256()
+                self.tokens = 0
                 self.ends, self.keys = [], []  # of the documents that end in this shard
             stop = min(len(ids), at + self.writer.tokens_per_shard - self.tokens)
             last, data = int(np.searchsorted(ends, stop, side='right')), ids[at:stop].tobytes()
@@ -151,13 +149,11 @@ class _Split:
             raise
         os.replace(self.file.name, temporary(dest, f'{name}.bin'))
         (dest / self.split).mkdir(exist_ok=True)
-        self.file, self.done, self.chain, self.partial, self.mark = (
-            None,
-            self.seen,
-            self.hash.hexdigest(),
-            partial,
-            self.writer.mark,
-        )
+        self.file = None
+        self.done = self.seen
+        self.chain = self.hash.hexdigest()
+        self.partial = partial
+        self.mark = self.writer.mark
         self.next = self.hash_with(key).hexdigest() if partial else ''
         self.writer.progress[self.split] = {
             k: getattr(self, k) for k in ('done', 'partial', 'chain', 'next', 'mark')
@@ -186,12 +182,10 @@ class ShardWriter(FolderWriter):
     """Writes documents of token ids into shards; the manifest appears when the `with` block ends without an
     exception"""
 
-    manifest_name, format, what, make = (
-        MANIFEST,
-        'memtrain-tokens',
-        'data set',
-        'prepare the data set with `memtrain prepare`',
-    )
+    manifest_name = MANIFEST
+    format = 'memtrain-tokens'
+    what = 'data set'
+    make = 'prepare the data set with `memtrain prepare`'
     shape = {
         'dtype': ('uint16', 'uint32'),
         'vocab_size': int,
@@ -234,12 +228,10 @@ class ShardWriter(FolderWriter):
         defaults: dict | None = None,  # what an option is where the interrupted run didn't know it yet
     ):
         check_whole(tokens_per_shard=int(tokens_per_shard))
-        self.dtype, self.tokens_per_shard, self.vocab_size, self.eod_id = (
-            dtype_for_vocab(vocab_size, dtype),
-            int(tokens_per_shard),
-            int(vocab_size),
-            eod_id,
-        )
+        self.dtype = dtype_for_vocab(vocab_size, dtype)
+        self.tokens_per_shard = int(tokens_per_shard)
+        self.vocab_size = int(vocab_size)
+        self.eod_id = eod_id
         if eod_id is not None and not 0 <= eod_id < vocab_size:
             raise MemtrainError(f'is outside the vocabulary of {vocab_size}', '', 'eod_id', eod_id)
         plan = dict(
@@ -533,12 +525,10 @@ class _Sources:
         self.remote, self.entries = remote, list(entries)
         if remote:
             self.limit = 16
-        self.files, self.offsets, self.dtype, self.arrays = (
-            [f for f, *_ in files],
-            [at for *_, at in files],
-            dtype,
-            list(arrays),
-        )
+        self.files = [f for f, *_ in files]
+        self.offsets = [at for *_, at in files]
+        self.dtype = dtype
+        self.arrays = list(arrays)
         # where each shard begins, and the end
         self.starts = np.cumsum([0] + ([len(a) for a in self.arrays] or [n for _, n, _ in files])).tolist()
         self.__setstate__(self.__dict__)
@@ -719,11 +709,9 @@ class TokenShards:
         parts: list['TokenShards'],  # of one vocabulary; all in files, or all in memory
     ) -> 'TokenShards':
         "Several data sets as one, one behind the other"
-        a, sources, told = (
-            parts[0],
-            [p.sources for p in parts],
-            '{0.path} has {0.dtype.name} ids of a vocabulary of {0.vocab_size} with end {0.eod_id}'.format,
-        )
+        a = parts[0]
+        sources = [p.sources for p in parts]
+        told = '{0.path} has {0.dtype.name} ids of a vocabulary of {0.vocab_size} with end {0.eod_id}'.format
         for p in parts[1:]:
             if told(p).removeprefix(str(p.path)) != told(a).removeprefix(str(a.path)):
                 raise MemtrainError(f'{told(p)}, {told(a)}: prepare both with one tokenizer')
@@ -1008,10 +996,8 @@ def verify(
         m = read_manifest(path)
     except MemtrainError as e:
         return [str(e)]
-    expected, width = (
-        [(TOKENIZER, None, m['tokenizer_sha256'])] if m['tokenizer_sha256'] else [],
-        np.dtype(m['dtype']).itemsize,
-    )
+    expected = [(TOKENIZER, None, m['tokenizer_sha256'])] if m['tokenizer_sha256'] else []
+    width = np.dtype(m['dtype']).itemsize
     for s in m['shards']:
         packed = 'zst' in s and (bool(url) or not (path / s['file']).exists())
         expected.append(

@@ -991,12 +991,10 @@ def _to_empty(self, *, device, recurse=True):
 
 def _patches(tracer):
     "Names of torch that have to do something else on fake tensors: (owner, name, what it is meanwhile)"
-    rng_state, make_subclass, resize, compiled = (
-        torch.get_rng_state,
-        torch.Tensor._make_subclass,
-        torch.UntypedStorage.resize_,
-        torch.compile,
-    )
+    rng_state = torch.get_rng_state
+    make_subclass = torch.Tensor._make_subclass
+    resize = torch.UntypedStorage.resize_
+    compiled = torch.compile
     here = threading.get_ident()
 
     def get_rng_state():  # a tensor of 5,056 bytes that is made behind the dispatcher

@@ -41,10 +41,8 @@ def _to_batch(rows, eod_id, documents='join'):
     if documents == 'pack':
         # in (B, T) positions, one row after the other; each row begins with one
         starts = np.flatnonzero(np.unpackbits(rows['starts'], axis=1, count=T))
-        sizes, nth = (
-            np.diff(starts, append=B * T),
-            np.arange(len(starts)) - np.searchsorted(starts // T, starts // T),
-        )
+        sizes = np.diff(starts, append=B * T)
+        nth = np.arange(len(starts)) - np.searchsorted(starts // T, starts // T)
         y.reshape(-1)[starts[nth > 0] - 1] = eod_id
         out += [
             np.repeat(nth, sizes).reshape(B, T),
@@ -133,10 +131,8 @@ class JoinedRows:
         if not len(behind) or self.masked and (behind == self.eod_id).all():
             return np.empty(0, self.kind)
         row = np.zeros(1, self.kind)
-        row['ids'], row['targets'] = (
-            np.pad(left, (0, self.length + 1 - len(left)), constant_values=self.eod_id),
-            len(left) - 1,
-        )
+        row['ids'] = np.pad(left, (0, self.length + 1 - len(left)), constant_values=self.eod_id)
+        row['targets'] = len(left) - 1
         return row
 
     def state(self):
@@ -1067,6 +1063,7 @@ class TokenStream(IterableDataset):
         self.rank, self.world_size = resolve_ranks(rank, world_size)
         self.source, self.tokenizer, self.threads, self.options = source, tokenizer, threads, options
         self._run = self._shares = None  # what makes the batches; for which share, of how many
+        self._loaded = False  # a state, and no loop has begun since
         self._opened = self._where()
         self._documents = self._open(*self._opened)
         self.tokenizer = self._documents.tokenizer  # opened once
@@ -1136,6 +1133,11 @@ class TokenStream(IterableDataset):
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         refuse_second_sharing(self._documents.name, self.world_size)
         run = self._running()
+        if get_worker_info() and run.made and not self._loaded and next(run.batches(), None) is not None:
+            # A loop was left early, its worker stays for the next one, and what it had made ahead is lost:
+            # the epoch begins anew, as in a new worker.
+            run.begin(run.epoch)
+        self._loaded = False
         for again in (False, True):  # a state may have been taken behind the last batch of its epoch
             begun, some = run.made > 0, False
             for rows in run.batches():
@@ -1231,6 +1233,7 @@ class TokenStream(IterableDataset):
             run = self._running()
             try:
                 run.load(state['at'])
+                self._loaded = True
             except BaseException:
                 run.begin(0)
                 raise

@@ -362,13 +362,11 @@ class _ZstdFile(io.RawIOBase):
     "The content of a .zst file, which may have several frames; an error if the last one is cut"
 
     def __init__(self, raw):
-        self.raw, self.frame, self.left, self.out, self.new = (
-            raw,
-            None,
-            b'',
-            memoryview(b''),
-            _zstandard().ZstdDecompressor,
-        )
+        self.raw = raw
+        self.frame = None
+        self.left = b''
+        self.out = memoryview(b'')
+        self.new = _zstandard().ZstdDecompressor
 
     def readable(self):
         return True
@@ -560,13 +558,11 @@ def _measure_column(path, key):
     bits of a row may stand for)"""
     import pyarrow.compute as pc
 
-    file, size, widest = (
-        _pyarrow().parquet.ParquetFile(
-            open_file(path) if as_url(path) else path, read_dictionary=[key], buffer_size=2**16
-        ),
-        0,
-        1,
+    file = _pyarrow().parquet.ParquetFile(
+        open_file(path) if as_url(path) else path, read_dictionary=[key], buffer_size=2**16
     )
+    size = 0
+    widest = 1
     for i in (i for i in range(len(file.schema)) if file.schema.column(i).path == key):
         for g in range(file.num_row_groups):
             # before its description is asked for: of a damaged one that ends the process

@@ -471,10 +471,8 @@ def _read_ranks(path):
         )
     if len(ranks) != len(set(ranks.values())) or not all(bytes([b]) in ranks for b in range(256)):
         raise ValueError('a rank is there twice, or one of the bytes is missing')
-    shown, end = (
-        {b: letter for letter, b in _LETTERS.items()},
-        known[2] if known[0] == len(ranks) else max(ranks.values()) + 1,
-    )
+    shown = {b: letter for letter, b in _LETTERS.items()}
+    end = known[2] if known[0] == len(ranks) else max(ranks.values()) + 1
     write = lambda token: ''.join(map(shown.__getitem__, token))
     merges = [
         tuple(map(write, _parts(token, ranks))) for token in sorted(ranks, key=ranks.get) if len(token) > 1
@@ -528,10 +526,8 @@ def _read_merges(path):
             f"{vocab}: a {kind} cuts words in a way that these files don't tell", 'give its tokenizer.json'
         )
     tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
-    tokenizer.pre_tokenizer, tokenizer.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     if '<|endoftext|>' in ids:
         tokenizer.add_special_tokens(['<|endoftext|>'])
     return BPETokenizer(tokenizer)

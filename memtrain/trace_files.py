@@ -743,10 +743,8 @@ class _Spool:
     def place(self, tensor):
         "Append the contents of a tensor of any sort; says what it is and where they lie"
         if isinstance(tensor, (LazyTensor, LazyBytes)):
-            outline, pieces = (
-                _outline(tensor),
-                [tensor.read()] if isinstance(tensor, LazyBytes) else tensor.chunks(),
-            )
+            outline = _outline(tensor)
+            pieces = [tensor.read()] if isinstance(tensor, LazyBytes) else tensor.chunks()
         elif isinstance(tensor, (bytes, bytearray)):
             outline, pieces = ('uint8', [len(tensor)], 'bytes'), [tensor]
         elif hasattr(tensor, 'untyped_storage'):

@@ -690,10 +690,8 @@ class OwnModel(nn.Module):
         if how:
             how = Checkpointing() if how is True else how
             if not self.blocks:
-                problem, way_out = (
-                    'needs to know what is computed twice',
-                    'leave it out, or give OwnModel its blocks',
-                )
+                problem = 'needs to know what is computed twice'
+                way_out = 'leave it out, or give OwnModel its blocks'
                 raise MemtrainError(problem, way_out, 'activation_checkpointing', True)
             if how.keep != 'nothing':
                 raise MemtrainError("is for memtrain's own GPT", 'leave it out', 'checkpoint_keep', how.keep)
@@ -868,10 +866,8 @@ def build_in_4bit(
             inner = bnb.functional.QuantState(
                 torch.empty(-(-blocks // 256)), code=torch.empty(256), blocksize=256, dtype=torch.float32
             )
-            scales, nested = (
-                torch.empty(blocks, dtype=torch.uint8),
-                dict(offset=torch.empty(()), state2=inner),
-            )
+            scales = torch.empty(blocks, dtype=torch.uint8)
+            nested = dict(offset=torch.empty(()), state2=inner)
         layer.weight = nn.Parameter(two_a_byte, requires_grad=False)
         layer.weight.quant_state = bnb.functional.QuantState(
             scales, shape, torch.empty(16), 64, kind, dtype, **nested

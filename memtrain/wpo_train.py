@@ -212,10 +212,8 @@ class WPOStep:
         self.factors, self.pairs, self.weights = self.k * d**2, self.k * self.batch * d, self.k * self.batch
         # what the trunk keeps, and one layer of it: of all centers, or of a chunk
         self.wide = (self.k if self.kind in ('dense', 'chunked') else self.here) * H
-        self.layers, self.double = (
-            2 * self.depth * self.wide,
-            8 / self.itemsize,
-        )  # a number of a sum, in numbers
+        self.layers = 2 * self.depth * self.wide
+        self.double = 8 / self.itemsize  # a number of a sum, in numbers
 
 # %% ../nbs/mixtures/41_wpo_train.ipynb #b3c207df
 def _dense_moments(c):

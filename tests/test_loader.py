@@ -755,3 +755,13 @@ def test_an_order_by_shards_visits_every_window_once_and_few_shards_at_a_time():
                     order.near, len(counts) if len(counts) < 5 else 0
                 )
     assert order.at(0, np.arange(order.n)).tolist() != order.at(1, np.arange(order.n)).tolist()
+
+# %% ../nbs/proofs/loader.ipynb #39ed93b5
+def test_a_loop_left_early_loses_no_window_of_workers_that_stay():
+    shards = TokenShards.from_array(np.arange(61 * 8 + 1))
+    for workers in ({}, {'persistent_workers': True}):
+        loader = DataLoader(TokenLoader(shards, 4, 8), batch_size=None, num_workers=2, **workers)
+        for n, _ in enumerate(loader):
+            if n == 3:
+                break
+        test_eq(sorted(first for x, _ in loader for first in x[:, 0].tolist()), list(range(0, 488, 8)))

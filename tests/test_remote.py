@@ -26,10 +26,8 @@ class LoopbackHandler(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self):
         LoopbackHandler.asked += 1
-        path, wanted = (
-            Path(self.translate_path(self.path)),
-            re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', '')),
-        )
+        path = Path(self.translate_path(self.path))
+        wanted = re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
         if not wanted or not path.is_file():
             return super().do_GET()
         data, a, b = path.read_bytes(), int(wanted[1]), int(wanted[2]) + 1

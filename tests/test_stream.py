@@ -43,11 +43,9 @@ def test_what_is_chosen_is_distinct_and_even():
 # %% ../nbs/data/25_stream.ipynb #d677efec
 def shuffled(n, size, batch_size, *key):
     "The order in which a buffer of `size` gives `n` rows"
-    buffer, left, out = (
-        _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key),
-        np.arange(n).view('V8'),
-        [],
-    )
+    buffer = _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key)
+    left = np.arange(n).view('V8')
+    out = []
     while len(left := buffer.put(left)) or buffer.held:
         out.append(buffer.draw(len(out)).view(np.int64))
     return np.concatenate(out)
@@ -975,6 +973,18 @@ def test_rows_take_the_oldest_piece_and_then_what_fits_best():
         most = max(most, len(pack.held))
     assert 0.9 * _POOL < most <= _POOL, most
 
+# %% ../nbs/proofs/stream.ipynb #d9d3d3c7
+def shuffled(n, size, batch_size, *key):
+    "The order in which a buffer of `size` gives `n` rows"
+    buffer, left, out = (
+        _ShuffleBuffer(size, batch_size, np.dtype(np.int64), *key),
+        np.arange(n).view('V8'),
+        [],
+    )
+    while len(left := buffer.put(left)) or buffer.held:
+        out.append(buffer.draw(len(out)).view(np.int64))
+    return np.concatenate(out)
+
 # %% ../nbs/proofs/stream.ipynb #39ee8090
 def test_a_buffer_gives_every_row_once_in_an_order_its_key_decides():
     for n, size, batch in ((1000, 100, 7), (50, 100, 16), (3, 0, 2), (100, 5, 8), (64, 64, 64)):
@@ -1198,6 +1208,9 @@ def test_ranks_and_workers_share_the_rows_out():
 def test_a_dataloader_of_the_user_shares_out_too():
     stream = open_stream(documents='split')
     with_workers = targets_of(DataLoader(stream, batch_size=None, num_workers=2))
+    staying = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
+    next(iter(staying))  # a loop that is left early, when workers have made more than one batch
+    assert targets_of(staying) == with_workers
     assert with_workers == targets_of(stream)
     fast = open_stream(documents='split', num_workers=1)
     test_fail(

@@ -1035,6 +1035,7 @@ def main() -> int:
     "Fuzz the readers that the command line names; the figures go to `results/fuzz.json` when all were"
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("readers", nargs="*", help="which; all by default")
+    p.add_argument("--part", help="I/N: every Nth reader, beginning with number I, from 0")
     p.add_argument("--inputs", type=int, default=100_000, help="of each reader")
     p.add_argument(
         "--minutes",
@@ -1047,12 +1048,16 @@ def main() -> int:
     p.add_argument("--keep", type=Path, default=Path("fuzz"), help="folder for what is found")
     p.add_argument("--show", type=int, help="the one input of this number: what is said of it")
     o = p.parse_args()
+    print(f"seed {o.seed}", flush=True)
     home, base, keep = Path.cwd(), scratch("fuzz"), o.keep.absolute()
     try:
         warm_up()
         readers = build(base)
         if unknown := set(o.readers) - set(readers):
             sys.exit(f"{', '.join(unknown)}: readers are {', '.join(readers)}")
+        if o.part:
+            first, parts = map(int, o.part.split("/"))
+            o.readers += list(readers)[first::parts]
         wrong = corpus(readers)
         for k, v in wrong.items():
             print(f"{k}: {v}")
