@@ -358,7 +358,7 @@ def to_dict(self: OutOfMemory) -> dict[str, Any]:  # sizes in bytes, each with i
     return {name: vars(o) if isinstance(o, Printed) else o for name, o in found.items()}
 
 # %% ../nbs/reference/76_explain.ipynb #0fa34ee6
-_SIZE = r'([\d.]+) (bytes|KiB|MiB|GiB)'
+_SIZE = r'(\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB)'
 # how each number has been called since PyTorch 1.8; # stands for the number
 _SAID = {
     'asked': 'Tried to allocate #',

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import memtrain
-from .core import CATEGORIES, MemtrainError, explain_damage, option, suggest
+from .core import CATEGORIES, MemtrainError, check_whole, explain_damage, option, suggest
 from .devices import workspace_on
 from .estimate import Step, find_simulated
-from .folders import read_json
+from .folders import check_shape, read_json
 from .optimizers import find_optimizer
 
 # %% ../nbs/memory/09_families.ipynb #4752a54c
@@ -158,10 +158,10 @@ def usual_length(
     fields: dict,  # of a config.json
 ) -> int:
     "Tokens of a window that the model was made for, at most 4,096"
-    inner = fields.get('text_config') or fields
-    return min(
-        4096, next((inner[k] for k in ('max_position_embeddings', 'n_positions') if inner.get(k)), 4096)
-    )
+    inner = fields.get('text_config')
+    inner = inner if isinstance(inner, dict) else fields
+    lengths = [inner.get(name) for name in ('max_position_embeddings', 'n_positions')]
+    return min([4096, *(n for n in lengths if isinstance(n, int) and n > 0)])
 
 
 def _plain(name):
@@ -195,6 +195,18 @@ def _masks_in(found):
     return found['num_hidden_layers'] - found['num_hidden_layers'] // every
 
 
+# what a law may be asked for by its sizes, and other fields that are looked at
+_SIZES = (
+    'num_hidden_layers n_layer num_attention_heads n_head hidden_size n_embd intermediate_size n_inner '
+    'vocab_size num_key_value_heads head_dim max_position_embeddings n_positions sliding_window'
+).split()
+_SHARES = 'rotary_pct partial_rotary_factor resid_pdrop embd_pdrop attn_pdrop'.split()
+_FIELDS = {'model_type?': (str, None), 'rope_parameters?': (dict, None), 'layer_types?': ([str], None)}
+_FIELDS |= {f'{name}?': (int, None) for name in [*_SIZES, 'sliding_window_pattern']}
+_FIELDS |= {f'{name}?': (float, int, None) for name in _SHARES}
+_FIELDS |= {f'{name}?': (bool, None) for name in ('tie_word_embeddings', 'use_sliding_window')}
+
+
 def read_model(
     # a name of `list_models` or a hub's OWNER/NAME among them; a config.json, or a folder with one
     source: str | Path,
@@ -202,6 +214,7 @@ def read_model(
 ) -> ModelShape:
     "The sizes of the model at `source`"
     found, where = find_config(source)
+    check_shape(found, _FIELDS, where, 'give the config.json of a model')
     kind = LIKE.get(found.get('model_type'), found.get('model_type'))
     if kind not in _packaged('laws.json'):
         known = [k for k in _packaged('laws.json') if 'memtrain' not in k and 'plain' not in k]
@@ -224,6 +237,8 @@ def read_model(
             'partial_rotary_factor', 0.25 if kind == 'gpt_neox' else 1.0
         )
         rotary = get('rotary_pct', 'partial_rotary_factor', default=usual)
+        if not isinstance(rotary, (int, float)) or not 0 <= rotary <= 1:
+            raise ValueError(f'{rotary!r} of a head are rotated')
         other = _other_than_recorded(found, kind, rotary)
         too_long = bool(seq_len) and seq_len > most
         masks = _masks_in(found) if KINDS[kind].masked else 0
@@ -247,6 +262,8 @@ def read_model(
             masks,
             str(source),
         )
+        for name in 'n_layer n_head n_embd mlp_width vocab_size block_size n_kv_head'.split():
+            check_whole(**{name: getattr(shape, name)})
     if too_long:
         raise MemtrainError(
             f'is more than the {most:,} positions of {source}', 'take as many, or fewer', 'seq_len', seq_len

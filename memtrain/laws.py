@@ -12,9 +12,17 @@ from importlib import metadata
 from pathlib import Path
 
 import memtrain
-from .core import MemtrainError
+from .core import MemtrainError, check_whole
 from .families import ModelShape, NoLaw, find_config, read_model, usual_length
-from .folders import cache_folder, check_shape, file_sha256, read_json, sha256_text, write_json
+from memtrain.folders import (
+    cache_folder,
+    check_shape,
+    checksum,
+    file_sha256,
+    read_json,
+    sha256_text,
+    write_json,
+)
 from .step_time import COUNTED
 
 # %% ../nbs/memory/36_laws.ipynb #45525711
@@ -28,11 +36,34 @@ _LAW |= {'more?': _MOMENTS, 'at_once?': _MOMENTS, 'work': dict.fromkeys(COUNTED,
 _LAW |= {'from_tokens?': int}
 _SIZES = 'n_layer n_head n_embd mlp_width vocab_size block_size n_kv_head'.split()
 _MODEL = {'kind': str, 'head_size': (int, None)} | dict.fromkeys(_SIZES, int)
+# what the products are made of: the sizes of a model, and of a step (N, T, c, r, E)
+_LETTERS = set('LHDdqkupfVPSNTcrE')
 _KEPT = {
     'model': _MODEL
     | {'reads': str, 'params': int, 'block_params': int, 'few': int, 'period': int, 'primes': [int]},
     'laws': {str: (_LAW, None)},
+    'checksum': str,
 }
+
+
+def _find_letters(part):
+    "The letters in all products of a law or a `part` of it"
+    if isinstance(part, list):
+        return set().union(*map(_find_letters, part))
+    if not isinstance(part, dict):
+        return set()
+    here = {letter for name, times in part.items() if isinstance(times, float) for letter in name}
+    return here.union(*map(_find_letters, part.values()))
+
+
+def _check_kept(kept, file):
+    "Raise a `MemtrainError` if what was `kept` in `file` isn't what we wrote"
+    check_shape(kept, _KEPT, file)
+    check_whole(
+        **{name: kept['model'][name] for name in 'n_layer n_head n_embd vocab_size few period'.split()}
+    )
+    if kept['checksum'] != checksum(kept) or not _find_letters(kept['laws']) <= _LETTERS:
+        raise MemtrainError(f'{file}: damaged, its checksum or its letters are others', 'remove it')
 
 
 @contextlib.contextmanager
@@ -72,7 +103,7 @@ class CachedLaws:
         self.file = cache_folder() / 'laws' / f'{sha256_text(key)[:24]}.json'
         try:
             self.kept = read_json(self.file)
-            check_shape(self.kept, _KEPT, self.file)
+            _check_kept(self.kept, self.file)
         except MemtrainError:  # there is none yet, or it is damaged
             from memtrain.record_laws import describe_model
 
@@ -88,6 +119,7 @@ class CachedLaws:
     def _keep(self):
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.kept['checksum'] = checksum(self.kept)
             write_json(self.file, self.kept)
         except (OSError, MemtrainError):
             pass  # a cache that can't be written is no reason not to answer

@@ -599,3 +599,9 @@ def test_a_log_is_read_from_its_end():
         path.write_bytes(b'\xff step 1: loss 2.5\n' * 1_000_000 + MET['need'][0].encode())
         test_eq(explain(path).verdict, 'need')
         test_eq(explain(str(path)).verdict, 'need')
+
+# %% ../nbs/proofs/explain.ipynb #5eb81f94
+def test_a_message_without_its_numbers_is_told_to_be_cut():
+    for asked in ('6..16 GiB', '. GiB', 'some GiB'):
+        text = f'CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 8.00 GiB'
+        test_fail(lambda: read_message(text), exc=MemtrainError, contains='cut off: allocated, asked')

@@ -86,7 +86,7 @@ def test_solution_the_longest_window():
     assert 30_000 < tokens < 131_072 and need(tokens) <= usable_memory('16gb') < need(tokens + 1)
 
 # %% ../nbs/proofs/families.ipynb #ecf5e1ee
-import gc, json, tempfile
+import gc, json, math, tempfile
 import torch._dynamo
 from dataclasses import replace
 from pathlib import Path
@@ -123,22 +123,31 @@ def test_a_model_is_read_from_a_name_a_file_or_a_folder():
         path.write_text(json.dumps(list_models()['llama-3-8b']))
         for source in (d, path):
             test_eq(replace(read_model(source), name=''), replace(llama, name=''))
-        path.write_text(
-            json.dumps(
-                dict(
-                    model_type='llama',
-                    num_hidden_layers=2,
-                    num_attention_heads=2,
-                    hidden_size=64,
-                    vocab_size=96,
-                    max_position_embeddings=128,
-                )
-            )
+        small = dict(
+            model_type='llama',
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            hidden_size=64,
+            vocab_size=96,
+            max_position_embeddings=128,
         )
+        path.write_text(json.dumps(small))
         own = read_model(path)
         test_eq((own.mlp_width, own.positions, own.tie_weights, own.block_size), (256, 0, False, 128))
         path.write_text('{"model_type": "llama", "hidden_size": 64}')
         test_fail(lambda: read_model(path), exc=MemtrainError, contains='config.json')
+        for field, value in (
+            ('hidden_size', '64'),
+            ('num_hidden_layers', math.nan),
+            ('num_attention_heads', 0),
+            ('vocab_size', None),
+            ('model_type', ['llama']),
+            ('rope_parameters', [1]),
+            ('partial_rotary_factor', '0.5'),
+            ('rope_parameters', {'partial_rotary_factor': 'x'}),
+        ):
+            path.write_text(json.dumps(small | {field: value}))
+            test_fail(lambda: read_model(path), exc=MemtrainError, contains='config.json')
         path.write_text('[]')
         test_fail(lambda: read_model(path), exc=MemtrainError, contains='is no JSON object')
         path.write_text('{"model_type": "mamba"}')

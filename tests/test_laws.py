@@ -25,6 +25,7 @@ def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
     with patch.dict('os.environ', MEMTRAIN_CACHE=str(folder)):
         shape = read_any_model(folder, 512)
         found = predict_step(shape, step)
+    found_law = shape.laws.get('bfloat16', tokens=8 * 512)
     with (
         patch('memtrain.record_laws.record_law', side_effect=AssertionError),
         patch.dict('os.environ', MEMTRAIN_CACHE=str(folder)),
@@ -63,12 +64,21 @@ def test_a_law_is_kept_and_a_damaged_file_is_made_anew():
     code = 'import sys, memtrain.laws as m; m.CachedLaws(sys.argv[1], 512); assert "torch" not in sys.modules'
     env = {**os.environ, 'MEMTRAIN_CACHE': str(folder)}
     subprocess.run([sys.executable, '-c', code, folder], env=env, check=True)
-    # half a file is as good as none
+    # half a file is as good as none, and so is one in which a number was changed, or that speaks of a size
+    # that no step has
     text = again.laws.file.read_text()
-    again.laws.file.write_text(text[: len(text) // 2])
-    with patch.dict('os.environ', MEMTRAIN_CACHE=str(folder)):
-        anew = CachedLaws(folder, 512)
-    test_eq((anew.kept['laws'], anew.kept['model']), ({}, again.laws.kept['model']))
+    changed = json.loads(text)
+    changed['laws'] = {'bfloat16': found_law | {'weights': {'Q': 1.0}}}
+    for damaged in (
+        text[: len(text) // 2],
+        text.replace(f'"params": {found.params}', f'"params": {found.params + 1}'),
+        json.dumps(changed | {'checksum': checksum(changed)}),
+    ):
+        assert damaged != text
+        again.laws.file.write_text(damaged)
+        with patch.dict('os.environ', MEMTRAIN_CACHE=str(folder)):
+            anew = CachedLaws(folder, 512)
+        test_eq((anew.kept['laws'], anew.kept['model']), ({}, again.laws.kept['model']))
     shutil.rmtree(folder)
 
 

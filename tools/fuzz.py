@@ -585,6 +585,161 @@ def use_tokenizer(path) -> None:
     tokenizer.decode(ids[:-1])
 
 
+def explain_file(path) -> None:
+    "What an out-of-memory message or a memory snapshot says, in words"
+    from memtrain.explain import explain
+
+    str(explain(path))
+
+
+def predict_config(path) -> None:
+    "What a step of the model in a config.json holds, by the laws that come with memtrain"
+    from memtrain.estimate import Step
+    from memtrain.families import predict_step, read_model
+
+    for lora in (0, 16):
+        predict_step(read_model(path), Step(batch_size=2, lora=lora))
+
+
+FRAMES = [
+    {"filename": "/home/me/train.py", "line": 12, "name": "step"},
+    {"filename": "x.cpp", "line": 0, "name": "at::empty"},
+]
+SNAPSHOT = {
+    "segments": [
+        {
+            "device": 0,
+            "address": 2**21,
+            "total_size": 2**21,
+            "stream": 0,
+            "segment_type": "small",
+            "allocated_size": 1024,
+            "active_size": 1024,
+            "blocks": [
+                {
+                    "address": 2**21,
+                    "size": 1024,
+                    "requested_size": 1000,
+                    "state": "active_allocated",
+                    "frames": FRAMES,
+                },
+                {
+                    "address": 2**21 + 1024,
+                    "size": 2**21 - 1024,
+                    "requested_size": 0,
+                    "state": "inactive",
+                    "frames": [],
+                },
+            ],
+        }
+    ],
+    "device_traces": [
+        [
+            {
+                "action": "segment_alloc",
+                "addr": 2**21,
+                "size": 2**21,
+                "stream": 0,
+                "time_us": 0,
+                "frames": FRAMES,
+            },
+            {"action": "alloc", "addr": 2**21, "size": 1024, "stream": 0, "time_us": 1, "frames": FRAMES},
+            {
+                "action": "alloc",
+                "addr": 2**21 + 1024,
+                "size": 512,
+                "stream": 0,
+                "time_us": 2,
+                "frames": FRAMES,
+            },
+            {
+                "action": "free_requested",
+                "addr": 2**21 + 1024,
+                "size": 512,
+                "stream": 0,
+                "time_us": 3,
+                "frames": FRAMES,
+            },
+            {
+                "action": "free_completed",
+                "addr": 2**21 + 1024,
+                "size": 512,
+                "stream": 0,
+                "time_us": 3,
+                "frames": FRAMES,
+            },
+            {
+                "action": "oom",
+                "addr": 0,
+                "size": 2**34,
+                "stream": 0,
+                "time_us": 4,
+                "device_free": 2**30,
+                "frames": FRAMES,
+            },
+        ]
+    ],
+    "allocator_settings": {"expandable_segments": False},
+}
+MESSAGES = (  # as PyTorch 2.2 and later word it, and 1.x
+    "Traceback (most recent call last):\n"
+    '  File "/home/me/train.py", line 12, in step\n'
+    "    loss.backward()\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of "
+    "23.69 GiB of which 1.12 GiB is free. Including non-PyTorch memory, this process has 22.56 GiB memory in "
+    "use. Of the allocated memory 20.34 GiB is allocated by PyTorch, and 1.70 GiB is reserved by PyTorch but "
+    "unallocated. If reserved but unallocated memory is large try setting ...",
+    "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 6.05 GiB "
+    "already allocated; 17.31 MiB free; 6.16 GiB reserved in total by PyTorch)",
+)
+LLAMA = dict(
+    model_type="llama",
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=512,
+    max_position_embeddings=256,
+)
+GPT2 = dict(model_type="gpt2", n_embd=64, n_layer=4, n_head=4, n_positions=256, vocab_size=512)
+UNUSUAL = dict(  # a kind whose laws don't come with memtrain
+    model_type="starcoder2",
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=512,
+    max_position_embeddings=256,
+)
+
+
+def keep_laws() -> None:
+    "The file of the laws of a small model, found by simulation, in the folder `laws`"
+    from memtrain.laws import CachedLaws
+
+    Path("unusual").mkdir()
+    Path("unusual/config.json").write_text(json.dumps(UNUSUAL))
+    os.environ["MEMTRAIN_CACHE"] = "."
+    CachedLaws("unusual", 64).get("float32")
+
+
+def use_laws(_) -> None:
+    "Laws that were kept are read and used; what isn't among them is not simulated"
+    from memtrain.core import MemtrainError
+    from memtrain.estimate import Step
+    from memtrain.families import predict_step
+    from memtrain.laws import CachedLaws
+
+    class Kept(CachedLaws):
+        def _run(self, function, *args):
+            raise MemtrainError("it isn't kept")
+
+    os.environ["MEMTRAIN_CACHE"] = "."
+    predict_step(Kept("../unusual", 64).shape, Step(batch_size=2, seq_len=64))
+
+
 def build(base: Path) -> dict[str, Reader]:
     "All readers, with seeds that were just written"
     import numpy as np, torch
@@ -654,8 +809,9 @@ def build(base: Path) -> dict[str, Reader]:
             )
             Path("nano/train.bin").write_bytes(np.arange(50, dtype="<u2").tobytes())
 
-        if (done := forked(begin)).status:
-            raise SystemExit(done.said)
+        for make in (begin, keep_laws):
+            if (done := forked(make, seconds=600)).status:
+                raise SystemExit(done.said)
         rows = [f"record {i} " + "text " * (i % 7) for i in range(200)]
         for name, how in (
             ("a", {}),
@@ -816,6 +972,20 @@ def build(base: Path) -> dict[str, Reader]:
         ),
         "log": Reader(file_reader("metrics.jsonl", read_metrics), seed("plain/metrics.jsonl"), jsonl),
         "parquet": Reader(file_reader("in.parquet", read_text), seed("a.parquet", "b.parquet", "c.parquet")),
+        "memory snapshot": Reader(
+            file_reader("in.pickle", explain_file), [pickle.dumps(SNAPSHOT, p) for p in (2, 4)], change_pickle
+        ),
+        "out-of-memory message": Reader(file_reader("in.txt", explain_file), [o.encode() for o in MESSAGES]),
+        "config.json": Reader(
+            file_reader("config.json", predict_config),
+            [json.dumps(LLAMA).encode(), json.dumps(GPT2).encode()],
+            jsonish,
+        ),
+        "laws in the cache": Reader(
+            file_reader(next(map(str, Path("laws").glob("*.json"))), use_laws),
+            seed(*map(str, Path("laws").glob("*.json"))),
+            jsonish,
+        ),
         "jsonl": Reader(file_reader("in.jsonl", read_text), [lines(30)], jsonl),
         "text": Reader(file_reader("in.txt", read_text), seed("text/0.txt")),
         "gz": Reader(
@@ -894,6 +1064,7 @@ def enter(work: Path) -> None:
         "plain",
         "predictor",
         "mixture",
+        "laws",
     ):
         shutil.copytree(f"../{o}", o)
 
