@@ -1152,6 +1152,17 @@ def _tell_simulated(what):
         print(f'simulating a step: {what}', file=sys.stderr)
 
 
+def _read_lengths(given):
+    "The lengths that are `given`: numbers with commas between them, or a file of numbers"
+    text = Path(given).read_text(errors='replace') if Path(given).is_file() else given
+    numbers = re.split(r'[\s,]+', text.strip())
+    if not all(n.isdecimal() and len(n) < 10 and int(n) for n in numbers):
+        raise MemtrainError(
+            'is no list of whole numbers and no file of them', 'give such as 512,480,512', 'lengths', given
+        )
+    return [int(n) for n in numbers]
+
+
 def _share(held):
     "A line for each category of what is `held` at a peak"
     peak = sum(held.values())
@@ -1170,6 +1181,9 @@ class _Estimate(_Shaped, Command):
     # instead of a training step, a text of --seq_len tokens that the model reads and goes on writing
     sampling: bool = False
     evaluation: bool = False  # instead of a training step, an evaluation between two of them
+    # tokens of batches that come one after the other, such as 512,480,512, or a file of such numbers: what
+    # their allocator reserves on a card, and what would reserve less
+    lengths: str | None = None
     json: bool = False  # print JSON instead of tables
     takes = {
         'settings:TrainConfig': 'batch_size gradient_accumulation_steps use_mixed_precision '
@@ -1202,6 +1216,8 @@ class _Estimate(_Shaped, Command):
             raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
         if self.evaluation:
             return self._evaluate(config, own, usable)
+        if self.lengths is not None:
+            return self._spread(config, own, usable)
         if self.sampling:
             usual = TrainConfig()
             for name in settings.keys() - {'batch_size', 'weights'}:
@@ -1320,22 +1336,56 @@ class _Estimate(_Shaped, Command):
         made = {'seq_len': shape.block_size, 'described': _describe_shape(shape), 'fields': asdict(shape)}
         yield lambda: apply_settings(GPT(shape), config), made
 
-    def _evaluate(self, config, own, usable):
-        "Print what is held while a batch is evaluated between two steps; the exit status"
+    def _refuse_others(self, what, flag, config, usable, but=()):
+        "Raise a `MemtrainError` for what `what`, which `flag` asks for, can't be combined with"
         from memtrain.devices import split_cards
-        from memtrain.sampling import simulate_evaluation
 
-        for name in ('plot', 'sampling'):
+        for name in {'plot', 'sampling', 'lengths'} - {*but}:
             if given := getattr(self, name):
-                raise MemtrainError(
-                    'is not for an evaluation', f"leave out {option('evaluation')}", name, given
-                )
+                raise MemtrainError(f'is not for {what}', f'leave out {option(flag)}', name, given)
         if config.parallel != 'ddp':
-            problem = 'divides a model among cards, and an evaluation takes one'
+            problem = f'divides a model among cards, and {what} takes one'
             raise MemtrainError(problem, 'leave it out', 'parallel', config.parallel)
         if usable and split_cards(self.device)[0] > 1:
-            problem = 'means several cards, and an evaluation takes one'
+            problem = f'means several cards, and {what} takes one'
             raise MemtrainError(problem, 'name it', 'device', self.device)
+
+    def _spread(self, config, own, usable):
+        "Print what batches of unequal lengths reserve; the exit status"
+        from memtrain.devices import find_device
+        from memtrain.sampling import simulate_lengths
+
+        self._refuse_others('a spread of lengths', 'lengths', config, usable, ['lengths'])
+        if usable is None:
+            raise MemtrainError(
+                'needs a card', f"name one: {option('device')} rtx3090", 'lengths', self.lengths
+            )
+        if self.seq_len is not None:
+            raise MemtrainError('is the longest of the lengths', 'leave it out', 'seq_len', self.seq_len)
+        lengths = _read_lengths(self.lengths)
+        self.seq_len = max(lengths)
+        _tell_simulated('steps of each of the lengths')
+        with self._opened(config, own) if self.model else self._own(config) as (make, made):
+            found = simulate_lengths(make, config, lengths, self.device)
+        values = {name: (r.allocated, r.reserved) for name, r in found.items()}
+        if self.json:
+            sizes = {name: {'allocated': a, 'reserved': r} for name, (a, r) in values.items()}
+            print(json.dumps({'lengths': lengths, 'ways': sizes, 'device': self.device}, indent=1))
+            return 0
+        card, of = find_device(self.device), f'{min(lengths)} to {max(lengths)} tokens'
+        print(f"{made['described']}; {config.batch_size} windows of {of}, on {card.name}\n")
+        room = f'of {format_size(card.capacity)} for segments'
+        print(f'{"batches":<34} {"allocated":>10} {"reserved":>10}   {room}')
+        for name, (allocated, reserved) in values.items():
+            too_large = '   too large' * (reserved > card.capacity)
+            print(f'{name:<34} {format_size(allocated):>10} {format_size(reserved):>10}{too_large}')
+        return 0
+
+    def _evaluate(self, config, own, usable):
+        "Print what is held while a batch is evaluated between two steps; the exit status"
+        from memtrain.sampling import simulate_evaluation
+
+        self._refuse_others('an evaluation', 'evaluation', config, usable)
         _tell_simulated('and an evaluation')
         with self._opened(config, own) if self.model else self._own(config) as (make, made):
             held = simulate_evaluation(make, config, self._place())
@@ -1355,14 +1405,9 @@ class _Estimate(_Shaped, Command):
 
     def _sample(self, config, own, usable):
         "Print what the model holds while it reads a text and goes on writing; the exit status"
-        from memtrain.devices import split_cards
         from memtrain.sampling import simulate_sampling
 
-        if self.plot:
-            raise MemtrainError('shows a training step', f"leave out {option('sampling')}", 'plot')
-        if usable and split_cards(self.device)[0] > 1:
-            problem = 'means several cards, and sampling takes one'
-            raise MemtrainError(problem, 'name it', 'device', self.device)
+        self._refuse_others('a text that is written', 'sampling', config, usable, ['sampling'])
         _tell_simulated('a model that samples')
         with self._opened(config, own) if self.model else self._own(config) as (make, made):
             found = simulate_sampling(make, made['seq_len'], config.batch_size, self._place())

@@ -195,10 +195,13 @@ def model_step(
     c: TrainConfig,  # how it is trained
     documents: bool = False,  # whether rows hold several, whose mask takes memory too
     ranks: Ranks | None = None,  # that share the model as `c.parallel` says; one process by default
+    # tokens of the windows of one micro-batch after the other, again from the first; the model's by default
+    lengths: Sequence[int] = (),
 ) -> tuple[Callable, Callable, Callable]:  # model, optimizer and step function
     """The same for the model of `make`, on rows of random tokens, of `documents` where they are to be kept
     apart"""
     model = spread = None
+    coming = itertools.cycle(lengths)
 
     def model_fn():
         nonlocal model, spread
@@ -208,7 +211,7 @@ def model_step(
         return model
 
     def make_batch(model, device):
-        shape = 2, c.batch_size, model.config.block_size
+        shape = 2, c.batch_size, next(coming, model.config.block_size)
         ids = torch.randint(model.config.vocab_size, shape, device=device)
         return (*ids, *torch.zeros(shape, dtype=torch.int64, device=device)) if documents else tuple(ids)
 

@@ -38,7 +38,7 @@ from fastcore.test import test_eq, test_fail
 from dataclasses import asdict, replace
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.lazypickle import iter_pickle
-from memtrain.model import GPT, generate, size_model
+from memtrain.model import GPT, GPTConfig, generate, size_model
 from memtrain.plan import Option, usable_memory
 from memtrain.cli import _Train
 from memtrain.command_line import CommandLine
@@ -46,7 +46,7 @@ from memtrain.core import MemtrainError
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
-from memtrain.sampling import simulate_evaluation, simulate_sampling
+from memtrain.sampling import simulate_evaluation, simulate_lengths, simulate_sampling
 from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses, sample_text
 from memtrain.text import TextOptions
 
@@ -804,6 +804,32 @@ def test_estimate_tells_what_an_evaluation_holds():
         (['--parallel', 'fsdp'], "--parallel 'fsdp' divides a model"),
     ):
         assert said in only_line(run_here('estimate', '--evaluation', *model, *flags)), said
+
+# %% ../nbs/proofs/cli.ipynb #b93fea1d
+def test_estimate_tells_what_batches_of_unequal_length_reserve():
+    model = ['--config_file', 'x.json', '--device', 'rtx3090', '--batch_size', '4']
+    shape = GPTConfig(vocab_size=64, block_size=96, n_layer=1, n_head=2, n_embd=32)
+    with tempfile.TemporaryDirectory() as d:
+        Path(d, 'x.json').write_text(json.dumps(asdict(replace(shape, block_size=1024))))
+        Path(d, 'lengths').write_text('96\n40, 96')
+        run = run_here('estimate', *model, '--lengths', 'lengths', '--json', cwd=d)
+        found = json.loads(run.stdout)
+        held = simulate_lengths(lambda: GPT(shape), TrainConfig(batch_size=4), [96, 40, 96], 'rtx3090')
+        test_eq(found['lengths'], [96, 40, 96])
+        test_eq(
+            {k: v['reserved'] for k, v in found['ways'].items()}, {k: r.reserved for k, r in held.items()}
+        )
+        run = run_here('estimate', *model, '--lengths', '96,40', cwd=d)
+        assert '4 windows of 40 to 96 tokens, on rtx3090' in run.stdout and 'as they come' in run.stdout, run
+        for flags, said in (
+            (['--lengths', '96,x'], '512,480,512'),
+            (['--lengths', '0'], '512,480,512'),
+            (['--lengths', '96', '--seq_len', '96'], '--seq_len 96 is the longest of the lengths'),
+            (['--lengths', '96', '--device', 'cuda'], 'name one: --device rtx3090'),
+            (['--lengths', '96', '--device', '2x24gb'], 'means several cards'),
+            (['--lengths', '96', '--sampling'], 'leave out --lengths'),
+        ):
+            assert said in only_line(run_here('estimate', *model, *flags, cwd=d)), said
 
 # %% ../nbs/proofs/cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():

@@ -14,7 +14,23 @@ from memtrain.model import GPT, GPTConfig, eval_mode
 from memtrain.sampling import _sampling_step
 from memtrain.settings import TrainConfig
 from memtrain.simulate import simulate
-from memtrain.train import gpt_step
+from memtrain.train import gpt_step, model_step
+
+# %% ../nbs/memory/37_sampling.ipynb #b6afe124
+def test_batches_come_in_the_lengths_that_were_given():
+    make = lambda: GPT(GPTConfig(512, 64, 2, 2, 64))
+    config = TrainConfig(batch_size=4, gradient_accumulation_steps=2)
+    trace = simulate(*model_step(make, config, lengths=[64, 48, 16]), device='rtx3090', steps=2)
+    drawn = [b.size for b in trace.blocks if b.op == 'aten::randint']
+    test_eq(drawn, [2 * 4 * length * 8 for length in (64, 48, 16, 64)])
+    even = simulate_lengths(make, config, [64] * 4, 'rtx3090')
+    test_eq(even['as they come'].reserved, even['all as long as the longest'].reserved)
+    test_eq(even['a longest one first'].reserved, even['all as long as the longest'].reserved)
+    spread = simulate_lengths(make, config, [64, 48, 64, 48], 'rtx3090')
+    test_eq(spread['all as long as the longest'].reserved, even['as they come'].reserved)
+    assert spread['as they come, expandable segments'].profile.expandable
+    test_fail(lambda: simulate_lengths(make, config, [64, 0], 'rtx3090'), contains='1 or more')
+    test_fail(lambda: simulate_lengths(make, config, [], 'rtx3090'), contains='no lengths')
 
 # %% ../nbs/memory/37_sampling.ipynb #56189454
 def test_what_sampling_holds_is_what_a_cpu_measures():
