@@ -1261,7 +1261,10 @@ def main() -> int:
     if not o.readers:
         from memtrain.core import save_result
 
-        save_result("fuzz", {k: {**r, "findings": len(r["findings"])} for k, r in found.items()}, "make fuzz")
+        told = {k: {**r, "findings": len(r["findings"])} for k, r in found.items()}
+        limited = o.minutes < float("inf")
+        command = f"python tools/fuzz.py --minutes {o.minutes:g} --seed {o.seed}" if limited else "make fuzz"
+        save_result("fuzz", told, command)
     return 1 if wrong or any(r["findings"] for r in found.values()) else 0
 
 
