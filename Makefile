@@ -63,15 +63,15 @@ lab: $(STAMP) ## Open the book in JupyterLab, at its index (ARGS=--allow-root an
 export: $(STAMP) ## Regenerate modules, tests and README.md from the notebooks
 	$(BIN)/python tools/export.py
 
-run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/reference/60_core.ipynb for one)
+run: $(STAMP) ## Execute notebooks in fresh processes and store their outputs (NB=nbs/reference/88_core.ipynb for one)
 	$(BIN)/python tools/run_notebooks.py $(if $(NB),"$(NB)")
 
-open: require-nb $(STAMP) ## Open NB=nbs/reference/60_core.ipynb as a script, .edit/60_core.py
+open: require-nb $(STAMP) ## Open NB=nbs/reference/88_core.ipynb as a script, .edit/88_core.py
 	@mkdir -p .edit
 	$(BIN)/jupytext --quiet --to py:percent --output "$(SCRIPT)" "$(NB)"
 	@echo "Edit $(SCRIPT), then: make save NB=$(NB)"
 
-save: require-script $(STAMP) ## Put the script back into NB=nbs/reference/60_core.ipynb, keeping ids and outputs, and export
+save: require-script $(STAMP) ## Put the script back into NB=nbs/reference/88_core.ipynb, keeping ids and outputs, and export
 	$(BIN)/jupytext --quiet --update --to ipynb --output "$(NB)" "$(SCRIPT)"
 	$(BIN)/python tools/export.py
 
@@ -111,7 +111,7 @@ clean: ## Remove the environment and everything that can be made again, except d
 	@echo "make $@: no such target: 'make help' lists them" >&2; exit 2
 
 require-nb:
-	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/reference/60_core.ipynb" >&2; exit 1; }
+	@[ -n "$(NB)" ] || { echo "which notebook? for example: make $(firstword $(MAKECMDGOALS)) NB=nbs/reference/88_core.ipynb" >&2; exit 1; }
 	@[ -f "$(NB)" ] || { echo "$(NB): no such notebook: give one of nbs/*/*.ipynb" >&2; exit 1; }
 
 require-script: require-nb

@@ -143,7 +143,7 @@ print(json.dumps([k for k, _ in f.calls]))
 
 
 def test_every_promise_names_tests_that_are_there():
-    page = json.loads((ROOT / "nbs/reference/67_rely.ipynb").read_text(encoding="utf-8"))
+    page = json.loads((ROOT / "nbs/reference/75_rely.ipynb").read_text(encoding="utf-8"))
     named = {
         name
         for c in page["cells"]

@@ -3,7 +3,7 @@ seconds for all, and what Quarto is handed is read: links and what they lead to,
 pictures. Then what is stored: errors, paths of one machine, outputs older than their code. What Quarto
 makes of it isn't checked here: tools/check_site.py reads the site that it built."""
 
-import ast, os, re, sys
+import ast, json, os, re, sys
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -313,7 +313,25 @@ def check_names(root: Path, pages: list[Page]) -> list[str]:
     return res
 
 
-CHECKS = check_links, check_options, check_sidebar, check_outputs, check_calculator, check_names
+def check_results(root: Path, pages: list[Page]) -> list[str]:
+    "Commands of stored results: the page or script that measures must be there."
+    res = []
+    for path in sorted(root.glob("results/*.json")):
+        command = json.loads(path.read_text(encoding="utf-8"))["command"]
+        gone = [o for o in re.findall(r"[\w./-]+\.(?:ipynb|py)\b", command) if not (root / o).exists()]
+        res += [f"results/{path.name}: its command names {o}, which is gone: correct it" for o in gone]
+    return res
+
+
+CHECKS = (
+    check_links,
+    check_options,
+    check_sidebar,
+    check_outputs,
+    check_calculator,
+    check_names,
+    check_results,
+)
 
 
 def findings(root: Path) -> list[str]:

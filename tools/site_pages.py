@@ -20,7 +20,7 @@ HOME = "index"
 WIDE = 100  # characters of a line in a signature
 LONG = 10  # lines of an example, beyond which what it shows comes first and its code is folded
 FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
-GLOSSARY = "reference/69_glossary.ipynb"
+GLOSSARY = "reference/71_glossary.ipynb"
 LINK_OR_NAME = re.compile(
     r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\([^)\s]*[^)]*\)|<a\b.*?</a>|<[^>\n]+>|``.+?``|`([^`\n]+)`", re.S
 )

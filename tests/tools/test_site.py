@@ -128,16 +128,16 @@ def test_the_first_use_of_a_term_leads_to_the_glossary():
     )
 
     def linked(md):
-        return site_pages.terms_linked(md, terms, "memory/07_plan.ipynb", seen)
+        return site_pages.terms_linked(md, terms, "memory/11_plan.ipynb", seen)
 
     assert (
         linked("## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA Peak, a peak.")
         == "## The peak\n\n| peak |\n\n`peak` $peak$ [the peak](x)\n\nA"
-        " [Peak](../reference/69_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
+        " [Peak](../reference/71_glossary.ipynb#term-peak){.term title=\"The most\"}, a peak."
     )
     assert (
         linked("the peak of an activation")
-        == 'the peak of an [activation](../reference/69_glossary.ipynb#term-activations){.term title="What is'
+        == 'the peak of an [activation](../reference/71_glossary.ipynb#term-activations){.term title="What is'
         ' kept"}'
     )
     assert (
@@ -157,14 +157,14 @@ def test_the_first_use_of_a_term_leads_to_the_glossary():
 
 
 def test_names_are_linked_where_that_makes_a_link_and_nowhere_else():
-    known = {"Trace": ("memory/01_measure.ipynb", "Trace"), "plan": ("memory/07_plan.ipynb", "doc-plan")}
+    known = {"Trace": ("memory/02_measure.ipynb", "Trace"), "plan": ("memory/11_plan.ipynb", "doc-plan")}
 
     def linked(md):
-        return site_pages.linked(md, known, "memory/07_plan.ipynb")
+        return site_pages.linked(md, known, "memory/11_plan.ipynb")
 
     assert (
         linked("a `Trace`, `plan()`, `other`")
-        == "a [`Trace`](01_measure.ipynb#Trace), [`plan()`](#doc-plan), `other`"
+        == "a [`Trace`](02_measure.ipynb#Trace), [`plan()`](#doc-plan), `other`"
     )
     for same in (
         "[the `Trace` of it](x.ipynb)",
@@ -177,18 +177,18 @@ def test_names_are_linked_where_that_makes_a_link_and_nowhere_else():
     ):
         assert linked(same) == same
     assert (
-        site_pages.linked("`Trace`", known, "data/20_shards.ipynb")
-        == "[`Trace`](../memory/01_measure.ipynb#Trace)"
+        site_pages.linked("`Trace`", known, "data/30_shards.ipynb")
+        == "[`Trace`](../memory/02_measure.ipynb#Trace)"
     )
 
 
 def test_small_things_of_a_page():
     assert (
-        site_pages.site_name("memory/03_estimate.ipynb") == "memory/estimate.html"
+        site_pages.site_name("memory/04_estimate.ipynb") == "memory/estimate.html"
         and site_pages.site_name("index.ipynb") == "index.html"
     )
     assert (
-        site_pages.site_html('<a href="memory/03_estimate.ipynb#x">') == '<a href="memory/estimate.html#x">'
+        site_pages.site_html('<a href="memory/04_estimate.ipynb#x">') == '<a href="memory/estimate.html#x">'
     )
     assert (
         site_pages.to_proofs("[x](../proofs/core.ipynb)", "https://host/r")
@@ -240,7 +240,7 @@ def prepared(tmp_path, monkeypatch):
         o.unlink()
     monkeypatch.chdir(project.root)
     assert check_docs.findings(project.root) == []
-    return check_docs.Page(project.root / "nbs/reference/60_core.ipynb")
+    return check_docs.Page(project.root / "nbs/reference/88_core.ipynb")
 
 
 def test_preparing_runs_nothing_and_folds_what_was_said(prepared):
@@ -259,8 +259,8 @@ def test_preparing_runs_nothing_and_folds_what_was_said(prepared):
     assert figure.startswith("#| fig-alt:") and "code-fold" not in figure
     assert next(o for o in text if "x19" in o).startswith("#| code-fold: true")
     assert next(o for o in text if "y19" in o).count("code-fold") == 1, "what a cell says itself stands"
-    assert "/figures/" in text[0] and (root / "_proc/figures/60_core.png").is_file()
-    colab = "https://colab.research.google.com/github/memtrain/memtrain/blob/main/nbs/reference/60_core.ipynb"
+    assert "/figures/" in text[0] and (root / "_proc/figures/88_core.png").is_file()
+    colab = "https://colab.research.google.com/github/memtrain/memtrain/blob/main/nbs/reference/88_core.ipynb"
     assert f"]({colab})" in text[1]
 
 
