@@ -1599,10 +1599,12 @@ class _PlanCommand(_Shaped, Command):
         from memtrain.plan import tell_elsewhere
 
         if not found.options:
+            step = found.closest.step
+            packed = f"add {option('load_in_4bit')}, " * (step.lora > 0 and not step.load_in_4bit)
             raise MemtrainError(
                 found.verdict(self.name, self.gpu, self.count)
-                + f", with {' '.join(found.closest.flags)}; take a smaller model, a shorter "
-                f"{option('block_size')} or a larger card"
+                + f", with {' '.join(found.closest.flags)}; "
+                + f"{packed}take a smaller model, a shorter {option('block_size')} or a larger card"
             )
         print(found.verdict(self.name, self.gpu, self.count))
         cards = split_cards(self.gpu)[0]

@@ -18,6 +18,7 @@ from typing import Any, Iterator, Sequence
 from fastcore.basics import patch
 
 from .core import GIB, KIB, MIB, MemtrainError, check_whole, explain_damage, format_size
+from .folders import check_shape
 from .lazy import SourceFile
 from .lazypickle import read_pickle
 
@@ -358,7 +359,7 @@ def to_dict(self: OutOfMemory) -> dict[str, Any]:  # sizes in bytes, each with i
     return {name: vars(o) if isinstance(o, Printed) else o for name, o in found.items()}
 
 # %% ../nbs/reference/87_explain.ipynb #0fa34ee6
-_SIZE = r'(\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB)'
+_SIZE = r'(\d{1,15}(?:\.\d+)?) (bytes|KiB|MiB|GiB)'
 # how each number has been called since PyTorch 1.8; # stands for the number
 _SAID = {
     'asked': 'Tried to allocate #',
@@ -669,7 +670,7 @@ class MemorySnapshot:
         lines += [f'  {name:<14}{format_size(size):>9}   {what}' for name, size, what in rows if size]
         if found.holes:
             lines.append(
-                f'Fragmentation: {found.holes / found.reserved:.1%} of what is reserved are holes; '
+                f'Fragmentation: {found.holes / max(1, found.reserved):.1%} of what is reserved are holes; '
                 f'expandable segments could give back up to {format_size(found.pages)} of them.'
             )
         return lines
@@ -761,10 +762,25 @@ def explain_text(
     )
 
 
+# what is counted; frames are looked at where they are shown
+_SNAPSHOT = {
+    'segments': [
+        {
+            'total_size': int,
+            'device?': int,
+            'blocks': [{'size': int, 'state': str, 'requested_size?': int, 'address?': int}],
+        }
+    ],
+    'device_traces': [[{'action': str, 'size?': int, 'addr?': int, 'device_free?': int}]],
+}
+
+
 def _explain_snapshot(path, top):
     "The snapshot in the pickle `path`"
     found = read_pickle(path)
     if isinstance(found, list):  # of torch.cuda.memory_snapshot(), without a record
         found = {'segments': found, 'device_traces': []}
-    with explain_damage(path, 'write it with torch.cuda.memory._dump_snapshot', 'no memory snapshot'):
+    way_out = 'write it with torch.cuda.memory._dump_snapshot'
+    with explain_damage(path, way_out, 'no memory snapshot', ours=True):
+        check_shape(found, _SNAPSHOT, 'it')
         return MemorySnapshot.read(found, top)

@@ -10,7 +10,7 @@ __all__ = ['SLICE_ON_GPU', 'RECORDS', 'OPTIMIZERS', 'Optimizer', 'find_optimizer
 # closed form, recorded laws, plans, and the checks of `TrainConfig`. A record costs a dozen lines. Only its
 # `build` imports torch, when it is called: plans and `--help` do without.
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .core import MemtrainError, option
@@ -128,24 +128,29 @@ def _build_bf16(groups, c):
     return BF16AdamW(groups, c.lr, (c.beta1, c.beta2), rounding=rounding, seed=c.seed)
 
 # %% ../nbs/reference/78_optimizers.ipynb #4a609b4c
+# bitsandbytes'; on a CPU slice by slice
+_ADAMW_8BIT = Optimizer(
+    'adamw8bit',
+    _build_8bit,
+    lambda n: 2 * _eight_bits(n),
+    moved=30,
+    moved_on_host=25 * 28,
+    tables=2,
+    held=_unpacked,
+    scalars=12,
+)
+# the same with one moment
+_LION_8BIT = Optimizer(
+    'lion8bit', _build_8bit, _eight_bits, moved=21, moved_on_host=15 * 28, tables=1, held=_unpacked
+)
 _ALL = (
     # torch's, fused
     Optimizer('adamw', _build_adamw, lambda n: (4 * n, 4 * n), 28, 28, counter=4, scalars=12),
-    # bitsandbytes'; on a CPU slice by slice
-    Optimizer(
-        'adamw8bit',
-        _build_8bit,
-        lambda n: 2 * _eight_bits(n),
-        moved=30,
-        moved_on_host=25 * 28,
-        tables=2,
-        held=_unpacked,
-        scalars=12,
-    ),
-    # the same with one moment
-    Optimizer(
-        'lion8bit', _build_8bit, _eight_bits, moved=21, moved_on_host=15 * 28, tables=1, held=_unpacked
-    ),
+    _ADAMW_8BIT,
+    _LION_8BIT,
+    # the same for bfloat16 weights, rounded to the nearest; these and gradients have half the bytes
+    replace(_ADAMW_8BIT, weights='bfloat16', moved=24),
+    replace(_LION_8BIT, weights='bfloat16', moved=15),
     # torch's without momentum, and with
     Optimizer('sgd', _build_sgd, lambda n: (), 12, 12),
     Optimizer('sgd-momentum', _build_sgd, lambda n: (4 * n,), 20, 20),

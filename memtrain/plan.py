@@ -331,6 +331,9 @@ class Plan:
     left_out: str = ''  # lines on what couldn't be predicted, and on what would take more RAM
     # bytes that such a step of the whole model takes at least without offloading; 0 where it wasn't tried
     whole: int = 0
+    # where none of these ways trains the whole model: bytes on the card, and of RAM, of a window at a time in
+    # bfloat16 with paged 8-bit states, if that fits
+    paged: tuple[int, int] | None = None
     within: float = WITHIN  # the factor by which times may be off
 
     @property
@@ -348,8 +351,19 @@ class Plan:
         tokens: int = 10**8,  # to be trained on
     ) -> str:
         "What somebody who asked wants to hear, in a line or two"
-        if not self.options:
-            return f"{name} doesn't fit {device}: {self._tell_closest()}"
+        told = f"{name} doesn't fit {device}: {self._tell_closest()}"
+        if self.options:
+            told = self._tell_best(name, device, tokens)
+        if not self.paged:
+            return told
+        needs, of_ram = map(format_size, self.paged)
+        return (
+            f'{told}\nOne window at a time, in bfloat16 and with 8-bit states, at most {of_ram} of them in '
+            f'RAM, the whole model takes {needs}: memtrain train with {_PAGED_FLAGS}'
+        )
+
+    def _tell_best(self, name, device, tokens):
+        "The first of the options, and why the whole model isn't"
         best, step = self.options[0], self.options[0].step
         each = ' each' * (step.ranks > 1)
         if best.method == 'whole':
@@ -358,8 +372,9 @@ class Plan:
             head = f'{name} trains with {best.method} on {device}'
         else:
             windows = step.batch_size * step.gradient_accumulation_steps * step.ranks
+            windows = f'{windows} window' + 's' * (windows > 1)
             head = (
-                f"{name} doesn't train whole on {device}: a step of {windows} windows takes "
+                f"{name} doesn't train whole on {device}: a step of {windows} takes "
                 f'{format_size(self.whole)} at least, and {format_size(self.budget)}{each} are there.'
             )
             if offloaded := next((o for o in self.options if o.method == 'whole'), None):
@@ -615,6 +630,36 @@ def _plan_method(model, device, budget, ram, steps, rows):
     return within, [line for line in told if line]
 
 # %% ../nbs/memory/11_plan.ipynb #1d79932e
+# what torchtune does with an 8B on 24 GB
+_PAGED = Step(
+    1,
+    weights='bfloat16',
+    optimizer='adamw8bit',
+    optimizer_in_backward=True,
+    activation_checkpointing=True,
+    loss_chunk_size=1024,
+)
+_PAGED_FLAGS = (
+    '--weights bfloat16 --use_8bit_optimizer --paged_optimizer --optimizer_in_backward --grad_clip 0 '
+    '--activation_checkpointing --loss_chunk_size 1024 --batch_size 1'
+)
+
+
+def _page(model, device, budget, ram, seq_len):
+    "The bytes on the card and in RAM of a step with paged states, or None where it doesn't fit"
+    cards, card = split_cards(device)
+    if cards > 1 or card.startswith(('cpu', 'mac')):
+        return None  # CUDA's pages
+    try:
+        shape = model if hasattr(model, 'kind') else shape_of(model)
+        found = predict_step(shape, replace(_PAGED, seq_len=seq_len))
+    except MemtrainError:
+        return None
+    # of a number two bytes are paged, a moment each; the scales of their blocks stay on the card
+    paged = 2 * found.trained
+    return (found.peak - paged, paged) if found.peak - paged <= budget and paged <= ram else None
+
+
 def plan(
     # a `GPTConfig`, or what `read_model` gives; or, for any other model, a function of a `Step` that gives
     # what `simulate` takes
@@ -674,6 +719,8 @@ def plan(
     if capability and capability < (8, 0) and any(o.step.weights == 'bfloat16' for o in options):
         left_out.append(f'{device} computes in bfloat16 no faster than in float32, and is priced so')
     times = [o.seconds for o in tried if o.seconds]
+    fits = lora or any(o.method == 'whole' and not o.host for o in options)
+    paged = None if fits or laws else _page(model, device, budget, ram, block_size)
     return Plan(
         budget,
         sorted(options, key=lambda o: o.host > 0),
@@ -682,6 +729,7 @@ def plan(
         None if has_data_sheet(device) else priced_as(device).name,
         '\n'.join(left_out),
         min((o.peak for o in tried if o.method == 'whole' and not o.host), default=0),
+        paged,
         uncertainty(device),
     )
 

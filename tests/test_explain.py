@@ -602,6 +602,22 @@ def test_a_log_is_read_from_its_end():
 
 # %% ../nbs/proofs/explain.ipynb #5eb81f94
 def test_a_message_without_its_numbers_is_told_to_be_cut():
-    for asked in ('6..16 GiB', '. GiB', 'some GiB'):
+    for asked in ('6..16 GiB', '. GiB', 'some GiB', '9' * 400 + ' GiB'):
         text = f'CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 8.00 GiB'
         test_fail(lambda: read_message(text), exc=MemtrainError, contains='cut off: allocated, asked')
+
+# %% ../nbs/proofs/explain.ipynb #44ed9593
+def test_a_snapshot_that_counts_no_bytes_is_refused():
+    block = {'size': 512, 'state': 'active_allocated'}
+    segment = {'total_size': 2**21, 'address': 2**21, 'blocks': [block]}
+    event = {'action': 'alloc', 'addr': 2**21, 'size': 512}
+    for segments, events in (
+        ([segment | {'total_size': [1]}], []),
+        ([segment | {'blocks': [block | {'size': 'x'}]}], []),
+        ([segment], [event | {'size': None}]),
+        ([segment], [{'action': 'oom', 'size': 512, 'device_free': []}]),
+    ):
+        with tempfile.TemporaryDirectory() as d:
+            path = Path(d, 'x.pickle')
+            path.write_bytes(pickle.dumps({'segments': segments, 'device_traces': [events]}))
+            test_fail(lambda: explain(path), exc=MemtrainError, contains='_dump_snapshot')

@@ -113,14 +113,15 @@ def test_settings_that_exclude_each_other_say_so():
         for w in ('bfloat16', 'bfloat16-master')
         for kw, said in (
             (dict(use_mixed_precision=True), 'leave out use_mixed_precision'),
-            (dict(use_8bit_optimizer=True), 'leave out use_8bit_optimizer'),
             (dict(optimizer='sgd'), "optimizer 'sgd' doesn't update weights"),
         )
     ]
+    wrong.append((dict(weights='bfloat16-master', use_8bit_optimizer=True), 'leave out use_8bit_optimizer'))
     for settings, said in wrong:
         test_fail(lambda: TrainConfig(**settings), exc=MemtrainError, contains=said)
     for settings in (
         dict(optimizer='lion', use_8bit_optimizer=True),
+        dict(weights='bfloat16', use_8bit_optimizer=True, paged_optimizer=True),
         half,
         dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),
         dict(optimizer_in_backward=True, grad_clip=0),
