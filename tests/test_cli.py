@@ -2467,6 +2467,8 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('trian', 'did you mean train?'),
         ('train --lrr 3', '--lrr is no flag of train: did you mean --lr?'),
         ('prepare --input_fils x', 'did you mean --input_files?'),
+        ('train --tyro-print-completion tcsh', '--tyro-print-completion tcsh: give bash, zsh or fish'),
+        ('train --tyro-print-completion', '--tyro-print-completion: give bash, zsh or fish'),
     ):
         run = run_here(*line.split())
         assert run.returncode == 2 and said in only_line(run), run.stderr
