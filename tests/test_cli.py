@@ -2235,6 +2235,14 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
             (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'),
             (('export-model', 'run', 'x', '--to', 'gguf'), "isn't one of"),
             (('export-model', 'run', 'out'), "isn't empty"),
+            (
+                ('sample', 'data'),
+                'data is a data set, no run: give the folder of a run of memtrain train, or',
+            ),
+            (('eval', '.', '--input_file', '1.txt'), 'is no run and no model, it has neither'),
+            (('collect-traces', '--run_dir', 'out'), 'out is a model, no run: give it as --model'),
+            (('collect-traces', '--run_dir', 'run'), 'run is a run without experts'),
+            (('collect-traces', '--run_dir', 'nowhere'), 'nowhere is no folder'),
         ):
             run = run_here(*args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, (args, run.stderr)
@@ -2556,6 +2564,8 @@ def test_each_command_takes_each_kind_of_run_or_says_why_not():
                 run = run_here(*line.format(kind).split(), cwd=d)
                 shutil.rmtree(d / 'out', ignore_errors=True)
                 assert run.returncode == 0 or run.returncode == 1 and only_line(run), (kind, line, run)
+                if (kind, i) == ('own', 5):
+                    assert 'export-model own FOLDER --to hf' in run.stderr, run.stderr
                 worked.setdefault(kind, []).append(run.returncode == 0)
         of = {kind: ''.join('.x'[not ok] for ok in row) for kind, row in worked.items()}
         for kind, row in of.items():  # what it is for works; two ranks' batch isn't one's
