@@ -298,7 +298,7 @@ def name_flag(
         return f'{name}, of --{named},'
     if name == 'input_files' and self.given.get('dataset_id'):
         return '--dataset_id'
-    flag = name if name in self.given else _WORDS.get(name)
+    flag = name if name in self.given else _WORDS.get(name, self.kind.older.get(name))
     return f'--{flag}' if flag in self.given else name
 
 

@@ -2488,6 +2488,7 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),
         ('prepare --input_file nowhere --out_dir x', 'nowhere: no such file or folder: check --input_files'),
         ('export nowhere x --format llm.c', 'nowhere'),
+        ('export nowhere x --to numpy', "--to 'numpy' isn't one of nanogpt, llm.c"),
     ):
         run = run_here(*line.split())
         assert run.returncode == 1 and said in only_line(run), (line, run.stderr)
