@@ -1957,9 +1957,14 @@ def _run(argv):
         print(usage)
         return 0
     if not argv or argv[0] not in COMMANDS:
-        unknown = argv and f"{argv[0]!r} is not a command: {suggest(argv[0], [*COMMANDS])}"
-        print(f'memtrain: {unknown}It is one of {", ".join(COMMANDS)}' if argv else usage, file=sys.stderr)
-        return 2
+        if not argv:
+            print(usage, file=sys.stderr)
+            return 2
+        told = f"{argv[0]!r} is not a command: "
+        if (word := argv[0].lower().lstrip('-')) in ('help', 'version'):
+            whose = f'{argv[1]} ' if word == 'help' and argv[1:] and argv[1] in COMMANDS else ''
+            return _fail(f'{told}did you mean memtrain {whose}--{word}?', 2)
+        return _fail(f"{told}{suggest(argv[0], [*COMMANDS])}It is one of {', '.join(COMMANDS)}", 2)
     command, line = None, CommandLine(argv[0], COMMANDS[argv[0]])
     try:
         with line:

@@ -2473,6 +2473,9 @@ def test_every_command_takes_every_place():
 def test_what_was_meant_is_said_and_neighbours_words_are_taken():
     for line, said in (
         ('trian', 'did you mean train?'),
+        ('help', "'help' is not a command: did you mean memtrain --help?"),
+        ('help train', 'did you mean memtrain train --help?'),
+        ('version', 'did you mean memtrain --version?'),
         ('train --lrr 3', '--lrr is no flag of train: did you mean --lr?'),
         ('prepare --input_fils x', 'did you mean --input_files?'),
         ('train --tyro-print-completion tcsh', '--tyro-print-completion tcsh: give bash, zsh or fish'),
