@@ -274,6 +274,7 @@ class CommandLine:
             if flag in _COMPLETIONS and typed[flag] not in ('bash', 'zsh', 'fish'):
                 shell = f' {typed[flag]}' * bool(typed[flag])
                 _refuse(f"--{flag.replace('_', '-')}{shell}: give bash, zsh or fish, there is no other")
+        self._check_numbers(typed)
         fields = []
         for flags in self.declared.values():
             for flag, f in flags.items():
@@ -282,6 +283,22 @@ class CommandLine:
         options = make_dataclass(self.kind.__name__, fields, kw_only=True)
         prog, description = f'memtrain {self.name}', self.kind.__doc__
         return vars(tyro.cli(options, args=argv, prog=prog, description=description, use_underscores=True))
+
+    def _check_numbers(self, typed):
+        "End the process where a word that was `typed` for a number is none"
+        for flag, f in ((k, f) for flags in self.declared.values() for k, f in flags.items() if k in typed):
+            kind = self.kind.types.get(f.name, f.type)
+            plain, *others = [a for a in typing.get_args(kind) or (kind,) if a not in (type(None), ...)]
+            none = typed[flag] == 'None' or not typed[flag] and typing.get_origin(kind) is tuple
+            if none or others or plain not in (int, float):
+                continue
+            try:
+                plain(typed[flag])
+            except ValueError:
+                wanted = 'a whole number' if plain is int else 'a number'
+                like = f', such as {f.default}' * (type(f.default) in (int, float))
+                wrong = f" {typed[flag]!r} isn't {wanted}: give one" if typed[flag] else f': give {wanted}'
+                _refuse(f'--{flag}{wrong}{like}')
 
 # %% ../nbs/reference/73_command_line.ipynb #1fe9d31f
 @patch

@@ -2478,6 +2478,11 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('version', 'did you mean memtrain --version?'),
         ('train --lrr 3', '--lrr is no flag of train: did you mean --lr?'),
         ('prepare --input_fils x', 'did you mean --input_files?'),
+        ('train --lr abc', "--lr 'abc' isn't a number: give one, such as 0.001"),
+        ('train --max_iters=3.5', "--max_iters '3.5' isn't a whole number: give one, such as 300"),
+        ('train --seq_len a', "--seq_len 'a' isn't a whole number: give one"),
+        ('train --batch_size --lr 1', '--batch_size: give a whole number'),
+        ('collect-traces --layers x', "--layers 'x' isn't a whole number"),
         ('train --tyro-print-completion tcsh', '--tyro-print-completion tcsh: give bash, zsh or fish'),
         ('train --tyro-print-completion', '--tyro-print-completion: give bash, zsh or fish'),
     ):
