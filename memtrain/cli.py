@@ -978,6 +978,9 @@ class _Eval(_OfRun, Command):
                 )
         else:
             texts = list(self._read_texts())
+            if not any(texts):
+                places = ', '.join('standard input' if p == '-' else str(p) for p in self.input_file)
+                raise MemtrainError(f'{places}: empty, there is nothing to evaluate', 'give text')
             ids, _ = tokenizer.encode_documents(texts)
             tokens = np.insert(ids.astype(np.int64), 0, tokenizer.eod_id)
             size = sum(len(text.encode()) for text in texts)

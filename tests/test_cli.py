@@ -2198,6 +2198,11 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
                 run_here('eval', 'run', '--input_file', '-', '--json', cwd=d).stdout,
                 json.dumps(of_file) + '\n',
             )
+        (d / 'empty.txt').touch()
+        for place, called in (('-', 'standard input'), ('empty.txt', 'empty.txt')):
+            with patch('sys.stdin', io.TextIOWrapper(io.BytesIO())):
+                run = run_here('eval', 'run', '--input_file', place, cwd=d)
+            assert run.returncode == 1 and f'{called}: empty, there is nothing' in only_line(run), run
         with patch('sys.stdin', io.StringIO('the ')):
             assert run_here(
                 'sample', 'run', '--prompt', '-', '--max_new_tokens', 8, '--temperature', 0, cwd=d
