@@ -978,6 +978,9 @@ class _Eval(_OfRun, Command):
                 )
         else:
             texts = list(self._read_texts())
+            if not any(texts):
+                places = ', '.join('standard input' if p == '-' else str(p) for p in self.input_file)
+                raise MemtrainError(f'{places}: empty, there is nothing to evaluate', 'give text')
             ids, _ = tokenizer.encode_documents(texts)
             tokens = np.insert(ids.astype(np.int64), 0, tokenizer.eod_id)
             size = sum(len(text.encode()) for text in texts)
@@ -1959,9 +1962,14 @@ def _run(argv):
         print(usage)
         return 0
     if not argv or argv[0] not in COMMANDS:
-        unknown = argv and f"{argv[0]!r} is not a command: {suggest(argv[0], [*COMMANDS])}"
-        print(f'memtrain: {unknown}It is one of {", ".join(COMMANDS)}' if argv else usage, file=sys.stderr)
-        return 2
+        if not argv:
+            print(usage, file=sys.stderr)
+            return 2
+        told = f"{argv[0]!r} is not a command: "
+        if (word := argv[0].lower().lstrip('-')) in ('help', 'version'):
+            whose = f'{argv[1]} ' if word == 'help' and argv[1:] and argv[1] in COMMANDS else ''
+            return _fail(f'{told}did you mean memtrain {whose}--{word}?', 2)
+        return _fail(f"{told}{suggest(argv[0], [*COMMANDS])}It is one of {', '.join(COMMANDS)}", 2)
     command, line = None, CommandLine(argv[0], COMMANDS[argv[0]])
     try:
         with line:

@@ -9,7 +9,7 @@ __all__ = ['RoutingTrace', 'Gate', 'find_gates', 'read_gate', 'collect_traces', 
 # Traces from a model: a hook on each gate hands over what it saw, which goes to a `TraceWriter` sample by
 # sample. The logits are computed from the gate's weight, since what a gate returns isn't the same
 # everywhere. Collecting costs the model's forward pass, and holds the model and one batch of hidden states.
-import itertools, re
+import itertools, re, shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable
@@ -25,7 +25,7 @@ from .model import GPT
 from .ranks import choose_device
 from .shards import TOKENIZER, TokenShards
 from .trace_files import TraceWriter, open_traces
-from .weights import read_run
+from .weights import OwnConfig, read_run
 
 # %% ../nbs/experts/43_collect.ipynb #bb8a44d2
 @dataclass
@@ -261,13 +261,22 @@ def collect_run(
 ) -> dict:  # the manifest
     "Collect traces in `out` from the model of `run_dir` on `samples` windows of `dataset_dir`"
     check_whole(samples=samples)
+    if Path(run_dir, 'config.json').exists():
+        raise MemtrainError(f'{run_dir} is a model, no run', f"give it as {option('model')}")
     model, belongs = read_run(run_dir)
-    model = model.to(choose_device(device)).eval()
+    if isinstance(model.config, OwnConfig):
+        run = shlex.quote(str(run_dir))
+        raise MemtrainError(
+            f'{run_dir} is a run of a {model.config.kind}, no GPT of memtrain',
+            f'if it has experts, memtrain export-model {run} FOLDER --to hf and then '
+            'memtrain collect-traces --model FOLDER',
+        )
     if not getattr(model.config, 'n_experts', 0):
         raise MemtrainError(
-            f'{run_dir} is no run of a GPT of memtrain with experts, which have what is traced',
-            f"train one: memtrain train with {option('n_experts')}",
+            f'{run_dir} is a run without experts, which have what is traced',
+            'train one: memtrain train with --n_experts 8',
         )
+    model = model.to(choose_device(device)).eval()
     if target_traces is None:
         target_traces = samples * model.config.n_layer
     samples = -(-target_traces // model.config.n_layer)

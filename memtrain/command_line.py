@@ -197,6 +197,15 @@ def _split_script(kind, argv):
     return argv[: at + 1], argv[at + 1 :]
 
 # %% ../nbs/reference/73_command_line.ipynb #0596ea44
+_COMPLETIONS = 'tyro_print_completion', 'tyro_write_completion'
+
+
+def _refuse(problem):
+    "End the process for a line that can't be understood"
+    print(f'memtrain: {problem}', file=sys.stderr)
+    sys.exit(2)
+
+
 class CommandLine:
     """One command as it was typed. As a context it keeps the copies of what came from elsewhere, for as long
     as the command runs"""
@@ -256,23 +265,40 @@ class CommandLine:
 
     def _read_values(self, argv, begun):
         "{flag: value} of the words, and of what was `begun` for flags that aren't among them"
-        for flag in _find_typed(argv).keys() - self.given.keys():
+        typed = _find_typed(argv)
+        for flag in typed.keys() - self.given.keys():
             if not flag.startswith('tyro'):
                 meant = suggest(flag, {k: f'--{k}' for k in self.given})
-                print(
-                    f'memtrain: --{flag} is no flag of {self.name}: {meant}'
-                    f'memtrain {self.name} --help lists them',
-                    file=sys.stderr,
-                )
-                sys.exit(2)
+                _refuse(f'--{flag} is no flag of {self.name}: {meant}memtrain {self.name} --help lists them')
+            # tyro writes for these; for others it wants a package, and ends in a traceback without it
+            if flag in _COMPLETIONS and typed[flag] not in ('bash', 'zsh', 'fish'):
+                shell = f' {typed[flag]}' * bool(typed[flag])
+                _refuse(f"--{flag.replace('_', '-')}{shell}: give bash, zsh or fish, there is no other")
+        self._check_numbers(typed)
         fields = []
         for flags in self.declared.values():
             for flag, f in flags.items():
-                typed = Annotated[self.kind.types.get(f.name, f.type), tyro.conf.arg(help=f.help)]
-                fields.append((flag, typed, field(default=begun.get(flag, f.default))))
+                kind = Annotated[self.kind.types.get(f.name, f.type), tyro.conf.arg(help=f.help)]
+                fields.append((flag, kind, field(default=begun.get(flag, f.default))))
         options = make_dataclass(self.kind.__name__, fields, kw_only=True)
         prog, description = f'memtrain {self.name}', self.kind.__doc__
         return vars(tyro.cli(options, args=argv, prog=prog, description=description, use_underscores=True))
+
+    def _check_numbers(self, typed):
+        "End the process where a word that was `typed` for a number is none"
+        for flag, f in ((k, f) for flags in self.declared.values() for k, f in flags.items() if k in typed):
+            kind = self.kind.types.get(f.name, f.type)
+            plain, *others = [a for a in typing.get_args(kind) or (kind,) if a not in (type(None), ...)]
+            none = typed[flag] == 'None' or not typed[flag] and typing.get_origin(kind) is tuple
+            if none or others or plain not in (int, float):
+                continue
+            try:
+                plain(typed[flag])
+            except ValueError:
+                wanted = 'a whole number' if plain is int else 'a number'
+                like = f', such as {f.default}' * (type(f.default) in (int, float))
+                wrong = f" {typed[flag]!r} isn't {wanted}: give one" if typed[flag] else f': give {wanted}'
+                _refuse(f'--{flag}{wrong}{like}')
 
 # %% ../nbs/reference/73_command_line.ipynb #1fe9d31f
 @patch
@@ -289,7 +315,7 @@ def name_flag(
         return f'{name}, of --{named},'
     if name == 'input_files' and self.given.get('dataset_id'):
         return '--dataset_id'
-    flag = name if name in self.given else _WORDS.get(name)
+    flag = name if name in self.given else _WORDS.get(name, self.kind.older.get(name))
     return f'--{flag}' if flag in self.given else name
 
 

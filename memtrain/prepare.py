@@ -38,7 +38,7 @@ from memtrain.pipeline import (
     sample_corpus,
     speed_up,
 )
-from .remote import file_size
+from .remote import as_url, file_size
 from memtrain.shards import (
     MANIFEST,
     TOKENIZER,
@@ -117,7 +117,7 @@ def _make_tokenizer(name, corpus):
 # %% ../nbs/data/33_prepare.ipynb #f853feec
 def _check_splits(files, options, documents, wanted):
     "An error if one of the splits `wanted` has none of the `documents`, counted by split"
-    first, more, total = files[0], len(files) - 1, sum(documents.values())
+    first, more, total = as_url(files[0]) or files[0], len(files) - 1, sum(documents.values())
     if not total:
         filtered = ' that passes the filter' if options.filter else ''
         others = f', nor in the other {more} files' if more else ''

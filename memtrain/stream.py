@@ -298,7 +298,7 @@ from memtrain.pipeline import (
     sample_corpus,
     speed_up,
 )
-from .remote import file_size
+from .remote import as_url, file_size
 from .shards import TokenShards, dtype_for_vocab
 from memtrain.text import (
     Chunk,
@@ -346,7 +346,7 @@ class _Files(_Source):
 
     def __init__(self, inputs, exclude=()):
         self.files = find_files(inputs, exclude)
-        sizes, first = list(map(file_size, self.files)), str(self.files[0])
+        sizes, first = list(map(file_size, self.files)), as_url(self.files[0]) or str(self.files[0])
         self.bytes = sum(sizes)
         self.name = first if len(self.files) == 1 else f'{first} and {len(self.files) - 1:,} other files'
         named = _sha256([p.name, s] for p, s in zip(self.files, sizes))

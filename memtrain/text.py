@@ -162,6 +162,11 @@ def path_exists(name: str | Path) -> bool:
         return False
 
 # %% ../nbs/data/31_text.ipynb #8b76cada
+def _tell(path):
+    "What a person calls `path`: an address with both of its slashes, of which a `Path` keeps one"
+    return as_url(path) or path
+
+
 def _expand(item, argument):
     "(root, files) of one thing a user named; `root` is what patterns for excluding are relative to"
     if not str(item):
@@ -207,7 +212,7 @@ def _is_binary(path):
             return b'\0' in f.read(8192) and path.suffix not in _NOT_TEXT
     except OSError as e:
         raise MemtrainError(
-            f'{path}: {e.strerror}',
+            f'{_tell(path)}: {e.strerror}',
             f"was it moved? Make it readable, or leave it out with {option('exclude')}",
         ) from None
 
@@ -236,7 +241,7 @@ def find_files(
     for item in inputs:
         root, files = _expand(item, argument)
         if not files and as_url(item):
-            raise MemtrainError(f'{item}: no file is there', f'check {option(argument)}')
+            raise MemtrainError(f'{_tell(item)}: no file is there', f'check {option(argument)}')
         named = files == [Path(find_place(item))]
         if named and is_excluded(Path(files[0].name)):
             continue
@@ -268,7 +273,7 @@ def find_files(
             continue
         if named and not texts:
             raise MemtrainError(
-                f"{item}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)",
+                f"{_tell(item)}: has zero bytes, so it isn't UTF-8 text (UTF-16 has them too)",
                 "if it holds tokens, as nanoGPT's train.bin does, give its folder to memtrain train "
                 '--dataset_dir; else convert it, or leave it out'
                 if str(item).endswith('.bin')
@@ -276,7 +281,7 @@ def find_files(
             )
         if not texts:
             raise MemtrainError(
-                f'{item}: no text in it ({len(files)} files, all hidden, excluded, binary or of a '
+                f'{_tell(item)}: no text in it ({len(files)} files, all hidden, excluded, binary or of a '
                 f'prepared data set)',
                 f"check {option('input_files')} and {option('exclude')}",
             )
@@ -332,7 +337,7 @@ def _check_unpacked(path, size, most):
     "An error if the file at `path` makes `size` bytes of at `most` so many"
     if size > most:
         raise MemtrainError(
-            f'{path}: unpacks to more than {most:,} bytes, {_RATIO} times what it has',
+            f'{_tell(path)}: unpacks to more than {most:,} bytes, {_RATIO} times what it has',
             f"unpack it yourself if that is text, or leave it out with {option('exclude')}",
         )
 
@@ -388,7 +393,7 @@ class _ZstdFile(io.RawIOBase):
 
 def _damaged(path, e):
     return MemtrainError(
-        f'{path}: damaged {path.suffix} file ({e})',
+        f'{_tell(path)}: damaged {path.suffix} file ({e})',
         f"copy it again, or leave it out with {option('exclude')}",
     )
 
@@ -409,7 +414,7 @@ def _open_bytes(path):
             raise _damaged(path, e) from None
         if isinstance(e, OSError):
             raise MemtrainError(
-                f'{path}: {e.strerror or e}',
+                f'{_tell(path)}: {e.strerror or e}',
                 f"was it moved? Make it readable, or leave it out with {option('exclude')}",
             ) from None
         raise
@@ -481,7 +486,7 @@ def _line_parts(path, options):
                 held.append(piece[end:])
                 size += len(held[-1])
             if size > limit and not options.skip_broken:
-                raise _too_long(f'{path}, line {line}', options)
+                raise _too_long(f'{_tell(path)}, line {line}', options)
         if size:
             yield Part(path, 'lines', line, [b''.join(held)], raw.tell())
 
@@ -506,7 +511,7 @@ def column_texts(
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise MemtrainError(
-            f'{path}: column {key!r} holds {kind}, not text', f"choose with {option('text_key')}"
+            f'{_tell(path)}: column {key!r} holds {kind}, not text', f"choose with {option('text_key')}"
         )
     return (
         column.cast(pa.large_string())
@@ -526,7 +531,8 @@ def _row_parts(path, options):
         key = _find_key(key, names)
         if key not in names:
             raise MemtrainError(
-                f"{path}: no column {key!r}; it has {', '.join(names)}", f"choose with {option('text_key')}"
+                f"{_tell(path)}: no column {key!r}; it has {', '.join(names)}",
+                f"choose with {option('text_key')}",
             )
         own, made = file_size(path), 0
         _check_unpacked(
@@ -668,9 +674,9 @@ def decode_part(
     "The documents in `part`"
     if part.kind == 'text':
         return (yield from map(_decode, part.data))
-    rows = part.kind == 'rows'
+    rows, path = part.kind == 'rows', _tell(part.path)
     for number, data in enumerate(part.data, part.first) if rows else _numbered_lines(part):
-        where = f"{part.path}, {'row' if rows else 'line'} {number}"
+        where = f"{path}, {'row' if rows else 'line'} {number}"
         try:
             if not isinstance(data, bytes):
                 raise MemtrainError(f'{type(data).__name__}, not text').at(where)

@@ -529,7 +529,7 @@ class Trainer:
         self.best = min(self.best, on_main(self.ranks, self._best_kept))
         if self.iter > config.max_iters:
             raise MemtrainError(
-                f'{self.out} is at iteration {self.iter} already',
+                f'is less than the {self.iter} iterations that {self.out} has behind it',
                 f'give {self.iter} or more',
                 'max_iters',
                 config.max_iters,

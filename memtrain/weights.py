@@ -48,7 +48,7 @@ from memtrain.model import (
 )
 from .ranks import choose_device
 from .runs import load_checkpoint, load_weights
-from .shards import META, TOKENIZER, pack_meta
+from .shards import MANIFEST, META, TOKENIZER, pack_meta
 from .tokenization import load_tokenizer
 
 # %% ../nbs/training/27_weights.ipynb #3ccf9e98
@@ -483,6 +483,17 @@ def load_run(
     return TrainedModel(model.to(choose_device(device)).eval(), tokenizer, model.config)
 
 
+def _tell_kind(folder):
+    "What a `folder` without a checkpoint is, for an error"
+    if not folder.is_dir():
+        return 'no folder'
+    if (folder / MANIFEST).exists():
+        return 'a data set, no run'
+    if (folder / 'ckpt.pt').exists():
+        return "a model in nanoGPT's format, which is only written here"
+    return 'no run and no model, it has neither checkpoint.pt nor config.json'
+
+
 def read_run(
     folder: str | Path,  # of a run
     block_size: int | None = None,  # tokens of a window, where it is to be less than the model was made for
@@ -491,6 +502,11 @@ def read_run(
     path = Path(folder) / 'best.pt'
     if not path.exists():
         path = path.with_name('checkpoint.pt')
+    if not path.exists():
+        raise MemtrainError(
+            f'{folder} is {_tell_kind(Path(folder))}',
+            "give the folder of a run of memtrain train, or one with a model's config.json",
+        )
     mapped = path.name == 'checkpoint.pt'  # most of it is the optimizer's
     found = load_checkpoint(path, mapped=mapped)
     if 'begun' in found:

@@ -2198,6 +2198,11 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
                 run_here('eval', 'run', '--input_file', '-', '--json', cwd=d).stdout,
                 json.dumps(of_file) + '\n',
             )
+        (d / 'empty.txt').touch()
+        for place, called in (('-', 'standard input'), ('empty.txt', 'empty.txt')):
+            with patch('sys.stdin', io.TextIOWrapper(io.BytesIO())):
+                run = run_here('eval', 'run', '--input_file', place, cwd=d)
+            assert run.returncode == 1 and f'{called}: empty, there is nothing' in only_line(run), run
         with patch('sys.stdin', io.StringIO('the ')):
             assert run_here(
                 'sample', 'run', '--prompt', '-', '--max_new_tokens', 8, '--temperature', 0, cwd=d
@@ -2235,6 +2240,14 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
             (('export-model', 'nowhere', 'x'), 'nowhere: no such folder'),
             (('export-model', 'run', 'x', '--to', 'gguf'), "isn't one of"),
             (('export-model', 'run', 'out'), "isn't empty"),
+            (
+                ('sample', 'data'),
+                'data is a data set, no run: give the folder of a run of memtrain train, or',
+            ),
+            (('eval', '.', '--input_file', '1.txt'), 'is no run and no model, it has neither'),
+            (('collect-traces', '--run_dir', 'out'), 'out is a model, no run: give it as --model'),
+            (('collect-traces', '--run_dir', 'run'), 'run is a run without experts'),
+            (('collect-traces', '--run_dir', 'nowhere'), 'nowhere is no folder'),
         ):
             run = run_here(*args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, (args, run.stderr)
@@ -2465,8 +2478,18 @@ def test_every_command_takes_every_place():
 def test_what_was_meant_is_said_and_neighbours_words_are_taken():
     for line, said in (
         ('trian', 'did you mean train?'),
+        ('help', "'help' is not a command: did you mean memtrain --help?"),
+        ('help train', 'did you mean memtrain train --help?'),
+        ('version', 'did you mean memtrain --version?'),
         ('train --lrr 3', '--lrr is no flag of train: did you mean --lr?'),
         ('prepare --input_fils x', 'did you mean --input_files?'),
+        ('train --lr abc', "--lr 'abc' isn't a number: give one, such as 0.001"),
+        ('train --max_iters=3.5', "--max_iters '3.5' isn't a whole number: give one, such as 300"),
+        ('train --seq_len a', "--seq_len 'a' isn't a whole number: give one"),
+        ('train --batch_size --lr 1', '--batch_size: give a whole number'),
+        ('collect-traces --layers x', "--layers 'x' isn't a whole number"),
+        ('train --tyro-print-completion tcsh', '--tyro-print-completion tcsh: give bash, zsh or fish'),
+        ('train --tyro-print-completion', '--tyro-print-completion: give bash, zsh or fish'),
     ):
         run = run_here(*line.split())
         assert run.returncode == 2 and said in only_line(run), run.stderr
@@ -2478,6 +2501,7 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),
         ('prepare --input_file nowhere --out_dir x', 'nowhere: no such file or folder: check --input_files'),
         ('export nowhere x --format llm.c', 'nowhere'),
+        ('export nowhere x --to numpy', "--to 'numpy' isn't one of nanogpt, llm.c"),
     ):
         run = run_here(*line.split())
         assert run.returncode == 1 and said in only_line(run), (line, run.stderr)
@@ -2554,6 +2578,8 @@ def test_each_command_takes_each_kind_of_run_or_says_why_not():
                 run = run_here(*line.format(kind).split(), cwd=d)
                 shutil.rmtree(d / 'out', ignore_errors=True)
                 assert run.returncode == 0 or run.returncode == 1 and only_line(run), (kind, line, run)
+                if (kind, i) == ('own', 5):
+                    assert 'export-model own FOLDER --to hf' in run.stderr, run.stderr
                 worked.setdefault(kind, []).append(run.returncode == 0)
         of = {kind: ''.join('.x'[not ok] for ok in row) for kind, row in worked.items()}
         for kind, row in of.items():  # what it is for works; two ranks' batch isn't one's

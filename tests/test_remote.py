@@ -200,7 +200,7 @@ def test_ranks_share_the_cache_and_what_a_killed_one_left_goes():
 def test_text_far_away_is_prepared_and_streamed_as_text_here():
     import gzip
     from memtrain.prepare import prepare
-    from memtrain.stream import collect_tokens
+    from memtrain.stream import collect_tokens, open_source
 
     with tempfile.TemporaryDirectory() as d, serve(d) as (address, _):
         d = Path(d)
@@ -222,6 +222,15 @@ def test_text_far_away_is_prepared_and_streamed_as_text_here():
             prepare([f'{address}/a.txt', f'{address}/b.jsonl.gz'], d / 'there', tokenization='bytes').seconds
             is None
         )
+        # what is told has both slashes, also where a Path was given
+        test_eq(open_source([Path(f'{address}/a.txt')]).name, f'{address}/a.txt')
+        (d / 'cut.gz').write_bytes(gzip.compress(bytes(range(1, 128)) * 99)[:-9])
+        (d / 'none.jsonl').write_text('{"body": "text"}')
+        (d / 'empty.txt').touch()
+        for name, said in (('cut.gz', 'damaged'), ('none.jsonl', 'line 1'), ('empty.txt', 'empty')):
+            make = lambda: prepare([Path(f'{address}/{name}')], d / 'new', tokenization='bytes')
+            test_fail(make, contains=f'{address}/{name}', exc=MemtrainError)
+            test_fail(make, contains=said, exc=MemtrainError)
 
 
 def test_an_address_is_known_with_one_slash_too_and_a_file_system_of_fsspec_is_read():

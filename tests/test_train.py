@@ -1727,7 +1727,7 @@ def test_a_run_does_not_go_back_and_forgets_what_does_not_compare():
         test_fail(
             lambda: tiny(d, max_iters=3)(resume=True),
             exc=MemtrainError,
-            contains='is at iteration 6 already: give 6 or more',
+            contains='has behind it: give 6 or more',
         )
         (Path(d) / 'file').touch()
         test_fail(lambda: tiny(d)('file'), exc=MemtrainError, contains='file is a file: choose a folder')

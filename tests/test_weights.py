@@ -267,7 +267,7 @@ def test_what_we_have_not_is_refused():
             (d / family / 'model.safetensors').unlink()
             test_fail(lambda: load_run(d / family), exc=MemtrainError, contains='has no *.safetensors')
         test_fail(lambda: load_run(d / 'nothing'), exc=MemtrainError, contains='no such folder')
-        test_fail(lambda: load_run(d), exc=MemtrainError, contains='no such checkpoint')
+        test_fail(lambda: load_run(d), exc=MemtrainError, contains='is no run and no model')
 
 
 def test_a_tensor_is_read_as_it_is_stored_or_not_at_all():
