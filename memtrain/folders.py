@@ -10,7 +10,7 @@ __all__ = ['IMAGES', 'UNFINISHED', 'COMMAND', 'publish_files', 'temporary', 'ato
            'write_command', 'read_command', 'FolderWriter']
 
 # %% ../nbs/reference/89_folders.ipynb #679e08ac
-import contextlib, hashlib, json, math, os, re, reprlib, secrets, shlex, shutil, socket, sys
+import contextlib, hashlib, json, os, re, reprlib, secrets, shlex, shutil, socket, sys
 import textwrap, threading, time, weakref
 from pathlib import Path
 from typing import Any, IO, Iterable, Iterator, Sequence
@@ -417,16 +417,14 @@ def _misfits(value, shape, where):
         and value != shape
         or shape is int
         and not 0 <= value < 2**63
-        or shape is float
-        and not math.isfinite(value)
     ):
         yield f"{where or 'it'} is {reprlib.repr(value)}"
 
 
 def check_shape(
     value: Any,  # read from a file: of dicts, lists, strings and numbers
-    # a type (int: a count, from 0 to 2^63 - 1; float: finite), None, a text, [shape of all items], {name:
-    # shape; 'name?' may be missing}, {str: shape of all values}, or a tuple of several
+    # a type (int: a count, from 0 to 2^63 - 1), None, a text, [shape of all items], {name: shape; 'name?' may
+    # be missing}, {str: shape of all values}, or a tuple of several
     shape: Any,
     source: str | Path,  # what it was read from, for the error
     hint: str = 'make it anew',  # the way out

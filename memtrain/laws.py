@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import memtrain
-from .core import MemtrainError, check_whole
+from .core import MemtrainError, check_whole, explain_damage
 from .families import ModelShape, NoLaw, find_config, read_model, usual_length
 from memtrain.folders import (
     cache_folder,
@@ -62,6 +62,8 @@ def _check_kept(kept, file):
     check_whole(
         **{name: kept['model'][name] for name in 'n_layer n_head n_embd vocab_size few period'.split()}
     )
+    with explain_damage(file, 'remove it'):
+        json.dumps(kept, allow_nan=False)  # refuses NaN and infinity, which are no bytes
     if kept['checksum'] != checksum(kept) or not _find_letters(kept['laws']) <= _LETTERS:
         raise MemtrainError(f'{file}: damaged, its checksum or its letters are others', 'remove it')
 

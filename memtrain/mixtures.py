@@ -348,6 +348,7 @@ def load_mixture(
     with explain_damage(path, again, 'parts of the mixture are missing or damaged', ours=True):
         shape, numbers = found['shape'], sum(t.numel() for t in found['net'].values())
         d, hidden, depth = shape['dim'], shape['hidden'], shape['depth']
+        check_whole(dim=d, hidden=hidden, depth=depth, rank=shape.get('rank', 1))
         # before memory is taken for it
         if max(d * hidden * shape.get('rank', d // 2), hidden**2 * (depth - 1), depth) > numbers:
             raise ValueError(f'a network of the shape {shape} has more than {numbers:,} numbers')
