@@ -89,11 +89,14 @@ class PrepareOptions(TextOptions):
     append: bool = setting(False, kept=False)  # add files to a finished data set
     # files, folders and patterns that val is made of; all others are train
     val_files: tuple[str | Path, ...] = setting((), kept=False)
+    # so many broken records are left out and named in skipped.jsonl, one more is an error
+    max_broken: int = setting(0, lambda v: v >= 0, 'is less than 0', kept=False)
 
     def __post_init__(self):
         self.tokenization = str(self.tokenization)
         one = isinstance(self.val_files, (str, Path))
         self.val_files = (self.val_files,) if one else tuple(self.val_files)
+        self.skip_broken = self.max_broken > 0
 
     def splits(self) -> list[str]:
         "The splits that a data set has with these options"
@@ -177,6 +180,7 @@ class _Sink:
 
     def __init__(self, writer, options, tokenizer, old):
         self.writer, self.counts, self.documents = writer, dict.fromkeys(COUNTS, 0), Counter()
+        self.broken, self.max_broken = [], options.max_broken  # what was wrong with records that are left out
         out, memory = writer.dest, parse_size(options.dedup_memory)
         self.seen = SeenKeys(out, memory) if options.dedup else None
         self.lines = SeenKeys(out, memory, 'lines') if options.dedup_lines else None
@@ -197,6 +201,12 @@ class _Sink:
     def take(self, number, done):
         "Write what is new in `done`, which came of the chunk `number`"
         self.writer.mark = number
+        self.broken += done.broken
+        if len(self.broken) > self.max_broken:
+            raise MemtrainError(
+                f'more than {self.max_broken} broken records; the first is {self.broken[0]}',
+                f"mend them, or raise {option('max_broken')}",
+            )
         for name, n in done.counts.items():
             self.counts[name] += n
         for split, docs in done.splits.items():
@@ -311,6 +321,9 @@ class Prepared:
         if run.get('skipped'):
             files = '1 file that is' if run['skipped'] == 1 else f"{run['skipped']:,} files that are"
             lines.append(f'left out: {files} no text, named in {self.path}/{SKIPPED}')
+        if run.get('broken'):
+            records = '1 broken record' if run['broken'] == 1 else f"{run['broken']:,} broken records"
+            lines.append(f'left out: {records}, named in {self.path}/{SKIPPED}')
         if self.seconds is None:
             lines.append('It was prepared before, from files of the same names and sizes; nothing was done')
         else:
@@ -439,7 +452,7 @@ def _write(out, corpus, files, old):
             'sources': before['sources'] + sources,
             'counts': {k: n + before['counts'].get(k, 0) for k, n in sink.counts.items()},
         }
-    return sink.counts, tokenizer.engine
+    return sink, tokenizer.engine
 
 
 def _peak_rss():
@@ -474,11 +487,14 @@ def prepare(
         )
     with contextlib.closing(open_pool(options.engine, options.workers)) as pool, lock_folder(out):
         corpus = Corpus(partial(read_chunks, files, options), sum(map(file_size, files)), options, pool)
-        counts, engine = _write(out, corpus, files, old)
+        sink, engine = _write(out, corpus, files, old)
         skipped = [p for p in skipped if out.resolve() not in p.resolve().parents]
-        if skipped:
+        left_out = [{'path': str(p), 'why': 'has zero bytes'} for p in skipped]
+        left_out += [{'record': e.where.rstrip(': '), 'why': str(e)} for e in sink.broken]
+        if left_out:
             with atomic_write(out / SKIPPED, 'w') as f:
-                f.writelines(json.dumps({'path': str(p), 'why': 'has zero bytes'}) + '\n' for p in skipped)
+                f.writelines(json.dumps(line) + '\n' for line in left_out)
+    counts = sink.counts
     run = dict(engine=engine, workers=pool.name, peak=_peak_rss(), bytes=counts['bytes'], counts=counts)
-    run['skipped'] = len(skipped)
+    run |= {'skipped': len(skipped), 'broken': len(sink.broken)}
     return Prepared(read_manifest(out), time.perf_counter() - started, str(out), run)

@@ -62,9 +62,15 @@ _EXCLUDED = (
         'leave it out',
     ),
     (
+        'weights',
+        lambda c: c.weights == 'bfloat16-master' and c.use_8bit_optimizer,
+        'have an optimizer of their own',
+        _leave('use_8bit_optimizer'),
+    ),
+    (
         'optimizer',
         lambda c: c.weights != 'float32' and (c.step().optimizer, c.weights) not in RECORDS,
-        f"doesn't update {option('weights')} in bfloat16 so, adamw does",
+        f"doesn't update {option('weights')} in bfloat16, adamw does",
         _leave('optimizer'),
     ),
     (
@@ -90,12 +96,6 @@ _EXCLUDED = (
         lambda c: c.weights != 'float32' and c.use_mixed_precision,
         'compute in bfloat16 already',
         _leave('use_mixed_precision'),
-    ),
-    (
-        'weights',
-        lambda c: c.weights == 'bfloat16-master' and c.use_8bit_optimizer,
-        'have an optimizer of their own',
-        _leave('use_8bit_optimizer'),
     ),
     (
         'checkpoint_every',

@@ -98,6 +98,7 @@ import ctypes, itertools, json, mmap, os, subprocess, sys, sysconfig, tempfile, 
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np, torch
+from torch.utils.data import DataLoader
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import MIB, MemtrainError, format_size, load_result, recorded

@@ -1127,3 +1127,24 @@ def test_a_mixed_folder_is_prepared_and_what_was_left_out_is_named():
         (d / 'train.bin').write_bytes(bytes(99))
         test_fail(lambda: prepare(d / 'train.bin', d / 'x', **how), contains='memtrain train --dataset_dir')
         test_fail(lambda: prepare(d / 'in', d / 'y', text_key='words', **how), contains="under 'words'")
+
+# %% ../nbs/proofs/prepare.ipynb #0dfd006d
+def test_broken_records_are_left_out_as_many_as_were_allowed():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        records = [json.dumps({'text': f'record {i}'}) for i in range(30)]
+        records[4], records[9] = '{"text": "cut', '[1]'
+        (d / 'a.jsonl').write_text('\n'.join(records))
+        how = dict(tokenization='bytes', val_fraction=0, filter=False)
+        test_fail(lambda: prepare(d / 'a.jsonl', d / 'none', **how), contains='a.jsonl, line 5: not JSON')
+        test_fail(
+            lambda: prepare(d / 'a.jsonl', d / 'one', max_broken=1, **how),
+            contains='more than 1 broken records; the first is',
+        )
+        done = prepare(d / 'a.jsonl', d / 'one', max_broken=2, resume=True, **how)  # what was begun goes on
+        test_eq(done.manifest['counts']['documents'], 28)
+        told = [json.loads(line) for line in (d / 'one/skipped.jsonl').read_text().splitlines()]
+        test_eq([Path(o['record']).name for o in told], ['a.jsonl, line 5', 'a.jsonl, line 10'])
+        assert 'not JSON' in told[0]['why'] and 'left out: 2 broken records, named in ' in str(done)
+        test_eq(verify(d / 'one'), [])
+        test_fail(lambda: prepare(d / 'a.jsonl', d / 'x', max_broken=-1, **how), contains='less than 0')

@@ -171,7 +171,7 @@ def test_a_report_has_the_step_that_was_run_and_what_would_take_less():
         test_eq([*map(len, simulate_run(summary, most_events=5 * steps['0000']['events']))], [2, 4])
         # what was on already is no change
         summary['config'] = dict(activation_checkpointing=True, weights='bfloat16')
-        test_eq([*simulate_run(summary)[0]], ['loss_chunk_size'])
+        test_eq([*simulate_run(summary)[0]], ['loss_chunk_size', 'use_8bit_optimizer'])
 
 
 def test_what_cannot_be_simulated_has_a_report_without_it():
