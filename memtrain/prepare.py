@@ -96,7 +96,11 @@ class PrepareOptions(TextOptions):
         self.tokenization = str(self.tokenization)
         one = isinstance(self.val_files, (str, Path))
         self.val_files = (self.val_files,) if one else tuple(self.val_files)
-        self.skip_broken = self.max_broken > 0
+
+    @property
+    def skip_broken(self) -> bool:
+        "Whether broken records are told, not raised"
+        return self.max_broken > 0
 
     def splits(self) -> list[str]:
         "The splits that a data set has with these options"
