@@ -1343,8 +1343,8 @@ class _Estimate(_Shaped, Command):
         "Raise a `MemtrainError` for what `what`, which `flag` asks for, can't be combined with"
         from memtrain.devices import split_cards
 
-        for name in {'plot', 'sampling', 'lengths'} - {*but}:
-            if given := getattr(self, name):
+        for name in ('plot', 'sampling', 'lengths'):
+            if name not in but and (given := getattr(self, name)):
                 raise MemtrainError(f'is not for {what}', f'leave out {option(flag)}', name, given)
         if config.parallel != 'ddp':
             problem = f'divides a model among cards, and {what} takes one'
@@ -1604,10 +1604,11 @@ class _PlanCommand(_Shaped, Command):
         if not found.options:
             step = found.closest.step
             packed = f"add {option('load_in_4bit')}, " * (step.lora > 0 and not step.load_in_4bit)
+            paged = f'. {found.tell_paged()}' * bool(found.paged)
             raise MemtrainError(
                 found.verdict(self.name, self.gpu, self.count)
                 + f", with {' '.join(found.closest.flags)}; "
-                + f"{packed}take a smaller model, a shorter {option('block_size')} or a larger card"
+                + f"{packed}take a smaller model, a shorter {option('block_size')} or a larger card{paged}"
             )
         print(found.verdict(self.name, self.gpu, self.count))
         cards = split_cards(self.gpu)[0]

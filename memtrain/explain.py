@@ -781,6 +781,6 @@ def _explain_snapshot(path, top):
     if isinstance(found, list):  # of torch.cuda.memory_snapshot(), without a record
         found = {'segments': found, 'device_traces': []}
     way_out = 'write it with torch.cuda.memory._dump_snapshot'
-    with explain_damage(path, way_out, 'no memory snapshot', ours=True):
-        check_shape(found, _SNAPSHOT, 'it')
+    check_shape(found, _SNAPSHOT, f'{path}: no memory snapshot', way_out)
+    with explain_damage(path, way_out, 'no memory snapshot'):
         return MemorySnapshot.read(found, top)

@@ -331,9 +331,8 @@ class Plan:
     left_out: str = ''  # lines on what couldn't be predicted, and on what would take more RAM
     # bytes that such a step of the whole model takes at least without offloading; 0 where it wasn't tried
     whole: int = 0
-    # where none of these ways trains the whole model: bytes on the card, and of RAM, of a window at a time in
-    # bfloat16 with paged 8-bit states, if that fits
-    paged: tuple[int, int] | None = None
+    # where none of these ways trains the whole model: a window at a time in bfloat16 with paged 8-bit states
+    paged: Option | None = None
     within: float = WITHIN  # the factor by which times may be off
 
     @property
@@ -351,15 +350,19 @@ class Plan:
         tokens: int = 10**8,  # to be trained on
     ) -> str:
         "What somebody who asked wants to hear, in a line or two"
-        told = f"{name} doesn't fit {device}: {self._tell_closest()}"
-        if self.options:
-            told = self._tell_best(name, device, tokens)
+        if not self.options:
+            return f"{name} doesn't fit {device}: {self._tell_closest()}"
+        told = [self._tell_best(name, device, tokens), self.tell_paged()]
+        return '\n'.join(filter(None, told))
+
+    def tell_paged(self) -> str:
+        "The way that is left to train the whole model, or nothing"
         if not self.paged:
-            return told
-        needs, of_ram = map(format_size, self.paged)
+            return ''
+        needs, of_ram = map(format_size, (self.paged.peak, self.paged.host))
         return (
-            f'{told}\nOne window at a time, in bfloat16 and with 8-bit states, at most {of_ram} of them in '
-            f'RAM, the whole model takes {needs}: memtrain train with {_PAGED_FLAGS}'
+            f'One window at a time, in bfloat16 and with 8-bit states, at most {of_ram} of them in RAM, the '
+            f'whole model takes {needs}: memtrain train with {" ".join(self.paged.flags)}'
         )
 
     def _tell_best(self, name, device, tokens):
@@ -639,25 +642,22 @@ _PAGED = Step(
     activation_checkpointing=True,
     loss_chunk_size=1024,
 )
-_PAGED_FLAGS = (
-    '--weights bfloat16 --use_8bit_optimizer --paged_optimizer --optimizer_in_backward --grad_clip 0 '
-    '--activation_checkpointing --loss_chunk_size 1024 --batch_size 1'
-)
 
 
 def _page(model, device, budget, ram, seq_len):
-    "The bytes on the card and in RAM of a step with paged states, or None where it doesn't fit"
+    "A step of the whole model with paged states, or None where it doesn't fit"
     cards, card = split_cards(device)
     if cards > 1 or card.startswith(('cpu', 'mac')):
         return None  # CUDA's pages
     try:
-        shape = model if hasattr(model, 'kind') else shape_of(model)
-        found = predict_step(shape, replace(_PAGED, seq_len=seq_len))
+        shape, step = model if hasattr(model, 'kind') else shape_of(model), replace(_PAGED, seq_len=seq_len)
+        found = predict_step(shape, step)
     except MemtrainError:
         return None
     # of a number two bytes are paged, a moment each; the scales of their blocks stay on the card
-    paged = 2 * found.trained
-    return (found.peak - paged, paged) if found.peak - paged <= budget and paged <= ram else None
+    host = 2 * found.trained
+    option = Option(replace(step, paged_optimizer=True), found.peak - host, None, host=host)
+    return option if option.peak <= budget and host <= ram else None
 
 
 def plan(

@@ -116,9 +116,8 @@ def simulate_evaluation(
 
 # %% ../nbs/memory/14_sampling.ipynb #346b27ca
 def simulate_lengths(
-    make: Callable[
-        [], Any
-    ],  # makes a `GPT` or an `OwnModel`, whose windows may have the longest of `lengths`
+    # makes a `GPT` or an `OwnModel`, whose windows may have the longest of `lengths`
+    make: Callable[[], Any],
     config: TrainConfig,  # how it is trained
     lengths: Sequence[int],  # tokens of the windows of one micro-batch after the other
     card: str | Device,  # such as rtx3090

@@ -334,6 +334,7 @@ def test_settings_that_change_no_number_leave_the_weights_as_they_were():
         dict(use_8bit_optimizer=True),
         dict(use_8bit_optimizer=True, optimizer='lion'),
         dict(weights='bfloat16'),
+        dict(weights='bfloat16', use_8bit_optimizer=True),
         dict(weights='bfloat16-master'),
         dict(optimizer='sgd'),
     ):
@@ -751,6 +752,7 @@ def test_every_setting_resumes_to_the_digit():
                 dict(weights='bfloat16'),
                 dict(weights='bfloat16-master'),
                 dict(use_8bit_optimizer=True, optimizer='lion'),
+                dict(weights='bfloat16', use_8bit_optimizer=True),
                 dict(optimizer='sgd'),
                 dict(optimizer_in_backward=True, grad_clip=0),
                 dict(activation_checkpointing=True, checkpoint_every=2, checkpoint_keep='attention'),

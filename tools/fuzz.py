@@ -703,16 +703,7 @@ LLAMA = dict(
     max_position_embeddings=256,
 )
 GPT2 = dict(model_type="gpt2", n_embd=64, n_layer=4, n_head=4, n_positions=256, vocab_size=512)
-UNUSUAL = dict(  # a kind whose laws don't come with memtrain
-    model_type="starcoder2",
-    hidden_size=64,
-    intermediate_size=128,
-    num_hidden_layers=4,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    vocab_size=512,
-    max_position_embeddings=256,
-)
+UNUSUAL = LLAMA | dict(model_type="starcoder2")  # a kind whose laws don't come with memtrain
 
 
 def keep_laws() -> None:
