@@ -251,15 +251,17 @@ def run_suite(suite: Suite, checkout: Path, seconds: int) -> dict:
         try:
             subprocess.run(command, cwd=checkout, env=env, timeout=seconds)
             cases = list(ET.parse(report).iter('testcase'))
-            ours = {line.rpartition('::')[2] for line in used.read_text().splitlines()}
+            # of file::class::test, or of file::test
+            ours = {'.'.join(line.split('::')[1:]) for line in used.read_text().splitlines()}
         finally:
             copy.unlink()
     found = {'version': version(suite.library), 'passed': [], 'differs': {}, 'failed': {}}
     for case in cases:
         wrong = [o for o in case if o.tag in ('failure', 'error')]
-        if case.get('name') not in ours and not wrong or case.find('skipped') is not None:
+        last = case.get('classname').rpartition('.')[2]
+        name = case.get('name') if last == copy.stem else f'{last}.{case.get("name")}'
+        if name not in ours and not wrong or case.find('skipped') is not None:
             continue
-        name = f'{case.get("classname").rpartition(".")[2]}.{case.get("name")}'
         reason = next((why for part, why in suite.differs.items() if part in name), None)
         if not wrong:
             found['passed'].append(name)
