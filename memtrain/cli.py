@@ -50,7 +50,7 @@ class _Prepare(Command):
 
     takes = {'prepare:prepare': 'input_files out_dir', 'prepare:PrepareOptions': ''}
     needs, finished = ('input_files',), 'dataset_metadata.json'
-    far, piped = ('input_files', 'val_files'), ('input_files',)
+    far, piped = ('input_files', 'val_files', 'tokenization'), ('input_files',)
     types = {'input_files': tuple[str, ...], 'dedup_memory': str}
     older = {'input_file': 'input_files'}
 
@@ -111,7 +111,7 @@ class _Export(Command):
     dest: tyro.conf.Positional[str | Path]  # folder to write, empty or not there
     to: str = 'nanogpt'  # nanogpt, or llm.c, which modded-nanogpt reads too
     split: str | None = None  # train, val or test; all there are by default
-    older = {'format': 'to'}
+    far, older = ('path',), {'format': 'to'}
 
     def run(self) -> int:  # exit status
         "Export, and list the files"
@@ -179,6 +179,26 @@ class _ShardTraces(Command):
         return 0
 
 # %% ../nbs/reference/72_cli.ipynb #e48c0b86
+# what folders of models, of runs and of traces have for us
+_MODEL_FILES = (
+    'config.json',
+    'generation_config.json',
+    'model.safetensors',
+    'model.safetensors.index.json',
+    '*.safetensors',
+    'tokenizer.json',
+    'tokenizer_config.json',
+    'tokenizer.model',
+    'special_tokens_map.json',
+    'vocab.json',
+    'merges.txt',
+    'tokenizer_state.json',
+    'best.pt',
+    'checkpoint.pt',
+)
+_TRACE_FILES = 'trace_metadata.json', '*.safetensors', '*.pkl'
+
+
 @dataclass
 class _CollectTraces(Command):
     "Collect routing traces from a trained GPT with experts, or from any mixture of experts in a folder"
@@ -206,6 +226,7 @@ class _CollectTraces(Command):
     resume: bool = False  # resume an interrupted run
     takes = {'collect:collect_run': 'dataset_dir split batch_size device seed'}
     needs, far, piped = ('run_dir', 'model'), ('dataset_dir', 'input_file'), ('input_file',)
+    copied = {'run_dir': _MODEL_FILES, 'model': _MODEL_FILES}
 
     @classmethod
     def find_begun(cls, out_dir: str | None) -> str | None:  # a folder
@@ -295,6 +316,7 @@ class _TrainPredictor(Command):
         'routing:PredictorConfig': '',
     }
     types, needs = {'change': tuple[str, ...]}, ('shard_dir',)
+    copied = {'shard_dir': _TRACE_FILES}
 
     def run(
         self,
@@ -408,6 +430,7 @@ class _Train(_RunFlags, Command):
     needs = ('dataset_dir', 'input_file', 'dataset_id')
     either = (('max_iters', 'epochs'),)
     far, fetched, piped = ('dataset_dir', 'input_file', 'dataset_id'), ('config_file',), ('input_file',)
+    copied = {'model': _MODEL_FILES, 'init_from': _MODEL_FILES}
     types = {'cache_size': str}
     # what a person is doing with them: the ten that matter first, then the others
     groups = {
@@ -823,12 +846,11 @@ def _describe_data(data):
 
 def _check_tokenizer(start, data):
     "An error where `data` has other ids than the model in `start`, if it has a tokenizer"
-    from memtrain.folders import sha256_text
-    from memtrain.tokenization import load_tokenizer
+    from memtrain.tokenization import load_tokenizer, same_ids
 
     if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')):
         return
-    if sha256_text(load_tokenizer(start).state()) != data.identity['tokenizer_sha256']:
+    if not same_ids(load_tokenizer(start), data.tokenizer):
         raise MemtrainError(
             f'{data.name} has another tokenizer than {start}',
             f"give {option('tokenization')} {start}, here for text, or to memtrain prepare",
@@ -869,6 +891,7 @@ class _OfRun:
 
     takes = {'weights:load_run': 'folder device'}
     types = {'folder': tyro.conf.Positional[str]}
+    copied = {'folder': _MODEL_FILES}
 
     def open(
         self,
@@ -964,14 +987,15 @@ class _Eval(_OfRun, Command):
         model, tokenizer, config = self.open(**where)
         import math
         import numpy as np
-        from memtrain.folders import sha256_text
         from memtrain.shards import TokenShards
+        from memtrain.tokenization import load_tokenizer, same_ids
         from memtrain.train import evaluate_tokens
 
         size = None
         if self.dataset_dir:
             tokens = TokenShards(self.dataset_dir, self.split)
-            if (tokens.manifest or {}).get('tokenizer_sha256') not in (None, sha256_text(tokenizer.state())):
+            made = (tokens.manifest or {}).get('tokenizer_sha256')
+            if made and not same_ids(load_tokenizer(self.dataset_dir), tokenizer):
                 raise MemtrainError(
                     f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}',
                     f'prepare it with memtrain prepare --tokenization {where["folder"]}',
@@ -1023,6 +1047,7 @@ class _ExportModel(Command):
 
     takes = {'weights:export_model': ''}
     types = {'run': tyro.conf.Positional[str], 'dest': tyro.conf.Positional[str]}
+    copied = {'run': _MODEL_FILES}
     older = {'format': 'to'}
 
     def run(
@@ -1056,7 +1081,7 @@ class _Shaped:
     vocab_size: int | None = None  # ids; GPT-2's 50257, or what the data set or the file says
     dataset_dir: str | Path | None = None  # a prepared data set, whose vocabulary is meant
 
-    far, fetched = ('dataset_dir',), ('config_file', 'model')
+    far, fetched, copied = ('dataset_dir',), ('config_file', 'model'), {'model': ('config.json',)}
 
     def shape(self) -> Any:
         "The `GPTConfig`, or what `read_model` gives"
@@ -1103,9 +1128,9 @@ class _Shaped:
     def flags(self) -> str:
         "What tells `memtrain train` the same model"
         name = next(k for k in ('target_params', 'model_name', 'config_file', 'model') if getattr(self, k))
-        value = getattr(self, name)
+        value = self.addresses.get(name, getattr(self, name))
         # train takes a folder
-        if name == 'model' and not Path(value).is_dir():
+        if name == 'model' and name not in self.addresses and not Path(value).is_dir():
             value = Path(value).parent if Path(value).is_file() else Path(value).name
         return f'--{name} {shlex.quote(str(value))}'
 
@@ -1117,6 +1142,7 @@ class _ExpertCache(Command):
     # for experts, such as 10GiB; by default what the other weights and the context leave on the card
     memory: str | None = None
     takes = {'expert_cache:replay_folder': 'shard_dir model gpu predictor ahead'}
+    copied = {'shard_dir': _TRACE_FILES}
     needs = ('shard_dir', 'model')
 
     def run(

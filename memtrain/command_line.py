@@ -137,6 +137,8 @@ class Command:
     finished: ClassVar[str] = '-'  # the file of a folder in which there is nothing left to do
     far: ClassVar[tuple] = ()  # flags whose places may be addresses
     fetched: ClassVar[tuple] = ()  # flags whose places are copied here, where they are addresses
+    # {flags whose places are folders: names of the files that are copied here, where they are addresses}
+    copied: ClassVar[dict[str, tuple]] = {}
     piped: ClassVar[tuple] = ()  # flags that take - for standard input
 
     @classmethod
@@ -218,6 +220,7 @@ class CommandLine:
         self.name, self.kind, self.declared = name, kind, _declared_by(kind)
         # {flag: its value}, all that there are: errors name no others
         self.given: dict[str, Any] = {flag: None for flags in self.declared.values() for flag in flags}
+        self.addresses: dict[str, str] = {}  # {flag: where its folder, which was copied here, lies}
         self._copies = contextlib.ExitStack()
 
     def __enter__(self) -> 'CommandLine':
@@ -246,7 +249,7 @@ class CommandLine:
             values = {f.name: self._find_places(flag, f, self.given[flag]) for flag, f in flags.items()}
             if what == self.kind.__name__:
                 command = self.kind(**values)
-                command.theirs = theirs
+                command.theirs, command.addresses = theirs, self.addresses
                 command.check_paths()
             elif what[0].isupper() and '.' not in what and self.kind.takes[where][:1] in ('', '-'):
                 made.append(getattr(import_module(f'memtrain.{module}'), what)(**values))
@@ -441,11 +444,14 @@ def _find_places(self: CommandLine, flag, declared, typed):
         return f.name
     if '/' not in typed and not typed.startswith('~'):
         return typed  # most are names here, and to know addresses takes an import
-    from memtrain.remote import as_url, file_size, find_place, read_pieces
+    from memtrain.remote import as_url, fetch_folder, file_size, find_place, read_pieces
 
     place = find_place(typed)
     if not as_url(place) or flag in self.kind.far:
         return place
+    if flag in self.kind.copied and not place.endswith('.json'):
+        self.addresses[flag] = place
+        return str(fetch_folder(place, self.kind.copied[flag], named=True))
     if flag in self.kind.fetched:
         with self._open_copy(Path(place).name) as f:
             f.writelines(read_pieces(place, file_size(place)))

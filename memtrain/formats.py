@@ -30,6 +30,7 @@ from memtrain.shards import (
     TOKENIZER,
     ShardWriter,
     TokenShards,
+    find_here,
     list_splits,
     pack_meta,
     read_meta,
@@ -98,7 +99,7 @@ def export_shards(
 ) -> dict[str, int]:  # tokens of each file
     """Write the data set at `path` to `dest` in another `format`, in pieces of a million tokens; all files or
     none"""
-    path, dest = Path(path), Path(dest)
+    dest, here = Path(dest), find_here(path)
     if format not in ('nanogpt', 'llm.c'):
         raise MemtrainError("isn't one of nanogpt, llm.c", '', 'format', format)
     if not 1 <= tokens_per_shard < 2**31:
@@ -115,13 +116,11 @@ def export_shards(
         ShardWriter.find_unfinished(dest)
     splits = {name: TokenShards(path, name, dtype) for name in names}
     total = sum(len(t) * (1 + (t.dtype.itemsize > 2)) for t in splits.values())
-    state = (
-        (path / TOKENIZER).read_text()
-        if (path / TOKENIZER).exists()
-        else read_meta(path / META)
-        if (path / META).exists()
-        else '{}'
-    )
+    state = '{}'
+    if (here / TOKENIZER).exists():
+        state = (here / TOKENIZER).read_text(encoding='utf-8')
+    elif (here / META).exists():
+        state = read_meta(here / META)
     meta = (
         pack_meta(json.loads(state)['chars'])
         if format == 'nanogpt' and json.loads(state).get('kind') == 'char'

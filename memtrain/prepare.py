@@ -58,14 +58,13 @@ from memtrain.text import (
     find_files,
     hash_chunk_lines,
     hash_lines,
-    path_exists,
     read_chunks,
     resolve_split,
     setting,
     sign_text,
     take_sample,
 )
-from .tokenization import ByteTokenizer, CharTokenizer, load_from_hub, load_tokenizer, train_bpe
+from .tokenization import CharTokenizer, load_tokenizer, open_tokenizer, train_bpe
 
 # %% ../nbs/data/33_prepare.ipynb #49d51ad1
 @dataclass(kw_only=True)
@@ -113,13 +112,11 @@ def _letters(chunk, options):
 
 def _make_tokenizer(name, corpus):
     "The tokenizer that the option `tokenization` names"
-    if name == 'bytes':
-        return ByteTokenizer()
     if name == 'char':
         return CharTokenizer(set().union(*corpus.results('collecting the alphabet', _letters)))
     if name == 'train-bpe':
         return train_bpe(sample_corpus(corpus), corpus.options.vocab_size)
-    return load_tokenizer(name) if path_exists(name) else load_from_hub(name)
+    return open_tokenizer(name)
 
 # %% ../nbs/data/33_prepare.ipynb #f853feec
 def _check_splits(files, options, documents, wanted):

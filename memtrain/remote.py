@@ -5,7 +5,8 @@ checked"""
 
 # %% auto #0
 __all__ = ['PATIENCE', 'PIECE', 'AT_ONCE', 'CACHE_SIZE', 'as_url', 'find_place', 'read_range', 'file_size',
-           'list_files', 'read_pieces', 'RemoteFile', 'hash_remote', 'open_file', 'Cache', 'RemoteFolder']
+           'list_files', 'read_pieces', 'RemoteFile', 'hash_remote', 'open_file', 'Cache', 'RemoteFolder',
+           'fetch_folder']
 
 # %% ../nbs/data/37_remote.ipynb #21da7cbd
 # What lies in a bucket is fetched whole, checked against its sha256 and kept in a folder that all processes
@@ -13,14 +14,15 @@ __all__ = ['PATIENCE', 'PIECE', 'AT_ONCE', 'CACHE_SIZE', 'as_url', 'find_place',
 # (to look, to make room, to rename); a file's own lock for as long as somebody reads or fetches it, and only
 # what is unlocked is removed. Every question is asked again for `PATIENCE` seconds. Memory: two pieces of 1
 # MiB a file.
-import contextlib, hashlib, io, itertools, os, re, threading, time
+import contextlib, hashlib, io, itertools, os, re, shutil, sys, threading, time
 from collections import deque
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
-from .core import MemtrainError, parse_size
-from .folders import atomic_write, cache_folder, sha256_text
+from .core import MemtrainError, format_size, parse_size, progress
+from .folders import atomic_write, cache_folder, explain_errors, read_json, sha256_text, write_json
 
 try:
     import fcntl
@@ -56,6 +58,8 @@ def find_place(
 
 # %% ../nbs/data/37_remote.ipynb #f4089ab5
 PATIENCE = 60.0  # seconds that a server may be away
+_whole_only = set()  # hosts that give a file whole, whatever part is asked for
+_waited_for = {}  # {host: when it was last told that it doesn't answer}
 
 
 @lru_cache(maxsize=64)
@@ -72,25 +76,47 @@ def _file_system(scheme):
         ) from None
 
 
-def _ask_http(url, start=None, end=None, method='GET'):
-    "(bytes, size of the whole file or None) of an address of HTTP"
+def _open_http(url, method='GET', **headers):
+    "The answer to a question for `url`"
     import urllib.parse, urllib.request  # which takes longer than reading what lies here
 
-    wanted = {} if start is None else {'Range': f'bytes={start}-{end - 1}'}
-    with urllib.request.urlopen(
-        urllib.request.Request(urllib.parse.quote(url, safe=':/?&=%'), headers=wanted, method=method),
-        timeout=30,
-    ) as r:
-        data = r.read()
-        total = r.headers.get('Content-Range', '').rpartition('/')[2] or r.headers.get('Content-Length')
-        return (data[start:end] if start is not None and r.status == 200 else data), int(
-            total
-        ) if total and total.isdigit() else None
+    quoted = urllib.parse.quote(url, safe=':/?&=%')
+    return urllib.request.urlopen(urllib.request.Request(quoted, headers=headers, method=method), timeout=30)
+
+
+def _read_http(url, start=None, end=None):
+    "The bytes from `start` to `end` of the file at `url`"
+    if start is None:
+        with _open_http(url) as r:
+            return r.read()
+    with _open_http(url, Range=f'bytes={start}-{end - 1}') as r:
+        if r.status != 200:
+            return r.read()
+        _whole_only.add(_host(url))
+        return r.read(end)[start:]
+
+
+def _host(url):
+    return url.partition('://')[2].partition('/')[0]
+
+
+def _describe(url):
+    "(bytes, None where it isn't told; what this version of it has and others haven't) of the file at `url`"
+    if not url.startswith('http'):
+        files = _file_system(url.partition(':')[0])
+        return files.size(url), files.ukey(url)
+    with _open_http(url, 'HEAD') as r:
+        if r.url.endswith('/') and r.headers.get_content_type() == 'text/html':
+            raise MemtrainError(
+                f'{url}: a folder, which HTTP has no list of', 'give the address of each file in it'
+            )
+        size, version = r.headers.get('Content-Length'), r.headers.get('ETag', r.headers.get('Last-Modified'))
+        return int(size) if size and size.isdigit() else None, version
 
 
 def _patiently(url, ask):
     "What `ask` gives; what a network may do is tried again for `PATIENCE` seconds"
-    until, wait = time.monotonic() + PATIENCE, 0.05
+    begun, wait = time.monotonic(), 0.05
     while True:
         try:
             return ask()
@@ -104,12 +130,17 @@ def _patiently(url, ask):
                 'NoCredentialsError',
                 'RepositoryNotFoundError',
             )
-        if last or time.monotonic() + wait > until:
-            said = (str(problem).splitlines() or [''])[0]
+        said = (str(problem).splitlines() or [''])[0]
+        if last or time.monotonic() + wait > begun + PATIENCE:
             raise MemtrainError(
                 f"{url}: can't be read ({type(problem).__name__}{': ' * bool(said)}{said})",
                 'check its name, the network and your credentials',
             ) from None
+        now, host = time.monotonic(), _host(url)
+        # a moment's trouble isn't worth a line; of many threads that wait for one host one tells it
+        if now > begun + 1 and now > _waited_for.get(host, -PATIENCE) + PATIENCE:
+            _waited_for[host] = now
+            print(f'{url}: no answer ({said}), asked again for {PATIENCE:g} s', file=sys.stderr, flush=True)
         time.sleep(wait)
         wait = min(5.0, 2 * wait)
 
@@ -124,7 +155,7 @@ def read_range(
 
     def ask():
         if scheme in ('http', 'https'):
-            return _ask_http(url, start, end)[0]
+            return _read_http(url, start, end)
         return _file_system(scheme).cat_file(url, start=start, end=end)
 
     def whole():
@@ -144,14 +175,10 @@ def file_size(path: str | Path) -> int:  # bytes
     if not (url := as_url(path)):
         return os.stat(path).st_size
     if url not in _sizes:
-        if url.startswith('http'):
-            _sizes[url] = _patiently(url, lambda: _ask_http(url, method='HEAD')[1])
-        else:
-            _sizes[url] = _patiently(url, lambda: _file_system(url.partition(':')[0]).size(url))
-        if _sizes[url] is None:
-            raise MemtrainError(
-                f"{_sizes.pop(url) or url}: the server doesn't tell its size", 'copy the file here'
-            )
+        size, _ = _patiently(url, lambda: _describe(url))
+        if size is None:
+            raise MemtrainError(f"{url}: the server doesn't tell its size", 'copy the file here')
+        _sizes[url] = size
     return _sizes[url]
 
 
@@ -199,9 +226,41 @@ def read_pieces(
         coming = deque(pool.submit(ask, at) for at in itertools.islice(places, AT_ONCE))
         while coming:
             yield coming.popleft().result()
+            if _host(url) in _whole_only and (at := next(places, None)) is not None:
+                # each piece would cost the file up to there
+                yield from (one.result() for one in coming)
+                yield from _read_through(url, at, size)
+                return
             coming.extend(pool.submit(ask, at) for at in itertools.islice(places, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read_through(url, at, size):
+    "The file at `url` from `at` on, piece by piece in one answer; where that breaks off, in another"
+    from http.client import HTTPException
+
+    while at < size:
+        begun, behind = at, 0
+        with (
+            contextlib.closing(_patiently(url, lambda: _open_http(url))) as answer,
+            contextlib.suppress(OSError, HTTPException),
+        ):
+            while data := answer.read(PIECE):
+                new = data[max(0, at - behind) :]
+                behind += len(data)
+                at += len(new)
+                if new:
+                    yield new
+        if at == begun:
+            raise _too_short(url, at, size)
+
+
+def _too_short(url, at, size):
+    "The error for a file that ends at `at` and not after `size` bytes"
+    return MemtrainError(
+        f'{url}: ended after {at:,} of {size:,} bytes', 'was it changed while it was read? Run again'
+    )
 
 
 class RemoteFile(io.RawIOBase):
@@ -236,10 +295,7 @@ class RemoteFile(io.RawIOBase):
             first, data = self.held = self.at, read_range(self.url, self.at, min(self.size, self.at + PIECE))
         part = data[self.at - first :][: len(buffer)]
         if not part:
-            raise MemtrainError(
-                f'{self.url}: ended after {self.at:,} of {self.size:,} bytes',
-                'was it changed while it was read? Run again',
-            )
+            raise _too_short(self.url, self.at, self.size)
         buffer[: len(part)] = part
         self.at += len(part)
         return len(part)
@@ -263,6 +319,20 @@ def open_file(path: str | Path) -> Any:  # a binary file
 CACHE_SIZE = '10GB'
 
 
+@contextlib.contextmanager
+def _alone(folder):
+    "Be the only process in this block, of all that take it for the `folder`, which is made"
+    if fcntl is None:
+        raise MemtrainError('a cache needs the locks of POSIX', 'copy the data set here')
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder / '.lock', os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 class Cache:
     "Files by their sha256 in a `folder` of at most `size` bytes, shared by all processes of a machine"
 
@@ -272,27 +342,17 @@ class Cache:
         folder: str | Path | None = None,
         size: str | int | None = None,  # bytes; MEMTRAIN_CACHE_SIZE, or 10 GB, by default
     ):
-        if fcntl is None:
-            raise MemtrainError('a cache needs the locks of POSIX', 'copy the data set here')
         self.folder = cache_folder(folder)
         self.size = parse_size(
             size if size is not None else os.environ.get('MEMTRAIN_CACHE_SIZE', CACHE_SIZE)
         )
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            with _alone(self.folder):
+                pass
         except OSError as e:
             raise MemtrainError(
                 f"can't be made ({e.strerror})", 'choose another folder', 'cache_dir', str(self.folder)
             ) from None
-
-    @contextlib.contextmanager
-    def _alone(self):
-        fd = os.open(self.folder / '.lock', os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
     def _make_room(self, needed):
         "Whether `needed` bytes have room, now that what nobody uses and was used longest ago is gone"
@@ -331,7 +391,7 @@ class Cache:
         path = self.folder / sha256
         part = path.with_suffix('.part')
         while True:
-            with self._alone():
+            with _alone(self.folder):
                 with contextlib.suppress(FileNotFoundError):
                     fd = os.open(path, os.O_RDWR)
                     fcntl.flock(fd, fcntl.LOCK_SH)
@@ -347,11 +407,11 @@ class Cache:
         try:
             self._fetch(fd, url, size, sha256)
         except BaseException:
-            with self._alone():
+            with _alone(self.folder):
                 part.unlink()
             os.close(fd)
             raise
-        with self._alone():
+        with _alone(self.folder):
             os.rename(part, path)
             fcntl.flock(fd, fcntl.LOCK_SH)
         return fd
@@ -476,3 +536,99 @@ class RemoteFolder:
         "The order in which the files of `entries` are going to be needed"
         entries = list(entries)
         self.next = dict(zip(entries, entries[1:]))
+
+# %% ../nbs/data/37_remote.ipynb #f0bebd86
+_VERSIONS = '.versions.json'  # of the files of a copy: {name: [bytes, what tells this version from others]}
+
+
+def fetch_folder(
+    url: str,  # of a folder
+    # of the files that are wanted, such as config.json or *.safetensors; HTTP lists no folder, so there a name
+    # with a star finds nothing
+    names: Iterable[str],
+    named: bool = False,  # and those that a JSON among them names: a model's parts, a set's shards
+    cache_dir: str | Path | None = None,  # as for `Cache`
+) -> Path:  # a folder here, with those of them that there are
+    "A copy in the cache of the files in the folder at `url`; what has changed there is fetched again"
+    url, names = url.rstrip('/'), list(names)
+    here = cache_folder(cache_dir) / 'copies' / sha256_text(url)[:24] / url.rpartition('/')[2]
+    with explain_errors(here), _alone(here):
+        kept, found = _read_versions(here / _VERSIONS), {}
+        left = _find_names(url, names)
+        while left:
+            name = left.pop(0)
+            if name in found or not (described := _patiently(url, lambda: _look(f'{url}/{name}'))):
+                continue
+            found[name] = list(described)
+            if kept.get(name) != found[name] or None in found[name] or not (here / name).exists():
+                _fetch_file(f'{url}/{name}', here / name)
+                write_json(here / _VERSIONS, kept | found)
+            if named and name.endswith('.json'):
+                left += _names_in(here / name)
+        for path in here.iterdir():
+            if path.name not in found and not path.name.startswith('.'):
+                path.unlink()
+        write_json(here / _VERSIONS, found)
+    if not found:
+        shown = ', '.join(names[:4])
+        raise MemtrainError(f'{url}: none of {shown} is there, or none may be read', 'check the address')
+    return here
+
+
+def _read_versions(path):
+    "What a copy says of its files; one that can't say it is made anew"
+    with contextlib.suppress(MemtrainError):
+        if isinstance(found := read_json(path), dict):
+            return found
+    return {}
+
+
+def _find_names(url, names):
+    "Those of `names`, some of which are patterns, that the folder at `url` may have"
+    if url.startswith('http'):
+        return [name for name in names if '*' not in name]
+    inside = [name.rpartition('/') for name in list_files(url)]
+    depth = url.count('/')
+    return [
+        name
+        for folder, _, name in inside
+        if folder.count('/') == depth and any(fnmatch(name, n) for n in names)
+    ]
+
+
+def _look(url):
+    "As `_describe`; None where there is no such file, or none that may be read"
+    try:
+        return _describe(url)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        if getattr(e, 'code', 0) not in (403, 404, 410):
+            raise
+        return None
+
+
+def _names_in(path):
+    "The files in its folder that the JSON at `path` names: a model's parts, or a set's shards"
+    found = read_json(path)
+    if not isinstance(found, dict):
+        return []
+    parts, shards = found.get('weight_map'), found.get('shards')
+    named = [*parts.values()] if isinstance(parts, dict) else []
+    if isinstance(shards, list):
+        named += [value for shard in shards if isinstance(shard, dict) for value in shard.values()]
+    # no name leads elsewhere, and a checksum has no dot
+    named = {n for n in named if isinstance(n, str) and re.fullmatch(r'\w[\w-]*(\.[\w-]+)+', n)}
+    return sorted(named)
+
+
+def _fetch_file(url, path):
+    _sizes.pop(url, None)  # it may have changed since
+    size = file_size(url)
+    if size > (free := shutil.disk_usage(path.parent).free):
+        problem = f'{url} has {format_size(size)}, {format_size(free)} are free in {path.parent}'
+        raise MemtrainError(problem, 'make room, or set MEMTRAIN_CACHE to a folder of another disk')
+    with atomic_write(path) as f, progress(total=size, desc=f'fetching {path.name}', unit='B') as bar:
+        for data in read_pieces(url, size):
+            f.write(data)
+            bar.update(len(data))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DIFFICULT_TEXTS', 'RANKS', 'FOREIGN_TOKENIZERS', 'HUB_PATIENCE', 'ByteTokenizer', 'CharTokenizer',
            'BPETokenizer', 'train_bpe', 'to_tiktoken', 'add_ends', 'load_tokenizer', 'SentencePieceTokenizer',
-           'load_from_hub', 'open_tokenizer']
+           'load_from_hub', 'open_tokenizer', 'same_ids']
 
 # %% ../nbs/data/32_tokenization.ipynb #621ebf48
 # A tokenizer here is anything with `encode_documents` (all ids of many texts, each with its end),
@@ -14,6 +14,7 @@ __all__ = ['DIFFICULT_TEXTS', 'RANKS', 'FOREIGN_TOKENIZERS', 'HUB_PATIENCE', 'By
 # gave the same ids on difficult texts and on a sample of yours. A thread's copy of tiktoken costs some 220
 # bytes an id.
 import base64, contextlib, hashlib, json, re, threading, urllib.request, weakref
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -23,7 +24,8 @@ import numpy as np
 
 from .core import MemtrainError, explain_damage, option
 from .folders import file_sha256, read_json
-from .shards import MANIFEST, META, TOKENIZER, find_here, read_manifest, read_meta
+from .remote import as_url, fetch_folder, find_place
+from .shards import MANIFEST, META, TOKENIZER, read_manifest, read_meta
 from .text import encode_text, is_file_name, path_exists
 
 # %% ../nbs/data/32_tokenization.ipynb #10a1bc4f
@@ -368,7 +370,7 @@ def load_tokenizer(
     path: str | Path,
 ) -> Any:  # one of ours
     "The tokenizer kept at `path`; for a data set, checked to be the one that made its shards"
-    path = find_here(path).expanduser()
+    path = _bring(path)
     if (path / MANIFEST).exists():
         expected, path = read_manifest(path)['tokenizer_sha256'], path / TOKENIZER
         if not path.exists():
@@ -394,6 +396,17 @@ def load_tokenizer(
         path, 'give a tokenizer.json of the tokenizers library', 'not a tokenizer', ours=True
     ):
         return _tokenizer_of(path.read_text(encoding='utf-8'), state)
+
+
+def _bring(path):
+    "The file or folder at `path` here; of what lies far away, a copy of the files that tell a tokenizer"
+    if not (url := as_url(path)):
+        return Path(find_place(path))
+    folder, _, name = url.rpartition('/')
+    names = (TOKENIZER, 'tokenizer.json', 'tokenizer_config.json', *FOREIGN_TOKENIZERS)
+    if any(fnmatch(name, n) for n in names) or is_file_name(name):
+        return fetch_folder(folder, (name, *names)) / name
+    return fetch_folder(url, (MANIFEST, *names))
 
 
 def _tokenizer_of(text, state):
@@ -727,8 +740,10 @@ def open_tokenizer(
     if hasattr(tokenizer, 'encode_documents'):
         return tokenizer
     if isinstance(tokenizer, (str, Path)):
-        if path_exists(tokenizer) or isinstance(tokenizer, Path) or is_file_name(tokenizer):
-            return load_tokenizer(tokenizer)
+        place = find_place(tokenizer)
+        is_path = isinstance(tokenizer, Path) or as_url(place) or is_file_name(place)
+        if is_path or path_exists(place):
+            return load_tokenizer(place)
         return ByteTokenizer() if tokenizer == 'bytes' else load_from_hub(str(tokenizer))
     inner = getattr(tokenizer, 'backend_tokenizer', tokenizer)
     if type(inner).__module__.partition('.')[0] == 'tokenizers':
@@ -740,3 +755,22 @@ def open_tokenizer(
             f'a {type(tokenizer).__name__} is no tokenizer: give a path, or an object with encode(text)'
         )
     return _OtherTokenizer(tokenizer)
+
+# %% ../nbs/data/32_tokenization.ipynb #48c4b8a4
+def same_ids(
+    a: Any,  # a tokenizer of ours
+    b: Any,  # another
+) -> bool:
+    """Whether `a` and `b` give the same ids: to each token's text, to all of these in a row, and to
+    `DIFFICULT_TEXTS`"""
+    if a.state() == b.state():
+        return True
+    if 'other' in (a.kind, b.kind) or (a.vocab_size, a.eod_id) != (b.vocab_size, b.eod_id):
+        return False
+    tokens, others = ([t.decode([i]) for i in range(t.vocab_size) if i != t.eod_id] for t in (a, b))
+    if tokens != others:
+        return False
+    # an alphabet has no ids for the others
+    difficult = [] if 'char' in (a.kind, b.kind) else DIFFICULT_TEXTS
+    texts = [*tokens, ''.join(tokens), *difficult]
+    return all(map(np.array_equal, a.encode_documents(texts), b.encode_documents(texts)))

@@ -2404,23 +2404,26 @@ def test_every_command_takes_every_place():
         make_texts(d / 'in', 30)
         (d / 'e.txt').write_text(''.join(f'{i}: the cat sat on the mat.\n' for i in range(600)))
         (d / 'e.txt.gz').write_bytes(gzip.compress((d / 'e.txt').read_bytes()))
-        write_traces(d / 't.pkl')
+        (d / 't.pkl').write_bytes(pickle.dumps(_routed()))
         (d / 'error.txt').write_text(OLD_ERROR)
         shape = dict(vocab_size=257, block_size=16, n_layer=1, n_head=1, n_embd=8)
         (d / 'm.json').write_text(json.dumps(shape))
         run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
-        fsspec.filesystem('memory').put(f'{d}/', '/places', recursive=True)
         train = 'train --config_file m.json --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
         run_here(*f'{train} --dataset_dir data --out_dir run'.split(), cwd=d)
+        run_here(*'export-model run hf --to hf'.split(), cwd=d)
+        run_here(*'shard-traces --input_file t.pkl --out_dir t'.split(), cwd=d)
+        fsspec.filesystem('memory').put(f'{d}/', '/places', recursive=True)
         text = f'{train} --tokenization bytes --document_kib 1'
         here = ['{}', f'file://{d}/{{}}', f'{http}/{{}}', 'memory://places/{}']
-        data, disk = [p.format('data') for p in here], [p.format('run') for p in here[:2]]
+        data, runs, hf = ([p.format(name) for p in here] for name in ('data', 'run', 'hf'))
+        learn = '--kind linear --window 1 --epochs 1 --device cpu'
         several = ['in', 'in/*.txt', f'file://{d}/in', 'memory://places/in', 'memory://places/in/*.txt']
         for line, places in (
             ('verify {}', data),
             ('estimate --target_params 1M --dataset_dir {}', data),
             ('plan --gpu cpu --target_params 100k --seq_len 16 --dataset_dir {}', data),
-            ('export {} OUT', data[:2]),
+            ('export {} OUT', data),
             (f'{train} --dataset_dir {{}} --out_dir OUT', data),
             (f'{text} --input_file {{}} --out_dir OUT', [*(p.format('e.txt') for p in here), '-']),
             (f'{text} --use_streaming --input_file {{}} --out_dir OUT', [p.format('e.txt.gz') for p in here]),
@@ -2437,10 +2440,16 @@ def test_every_command_takes_every_place():
             ('estimate --config_file {}', [p.format('m.json') for p in here]),
             ('shard-traces --out_dir OUT --input_file {}', [*(p.format('t.pkl') for p in here), '-']),
             ('explain {}', [p.format('error.txt') for p in here]),
-            ('sample {} --max_new_tokens 2', disk),
-            ('eval {} --input_file e.txt', disk),
-            ('export-model {} OUT', disk),
-            ('train --init_from {} --dataset_dir data --max_iters 1 --out_dir OUT', disk),
+            ('sample {} --max_new_tokens 2', runs + hf),
+            ('eval {} --input_file e.txt', runs + hf),
+            ('export-model {} OUT', runs),
+            ('train --init_from {} --dataset_dir data --max_iters 1 --out_dir OUT', runs),
+            ('train --model {} --seq_len 16 --dataset_dir data --max_iters 1 --out_dir OUT', hf),
+            ('estimate --model {}', hf),
+            ('plan --gpu 24gb --model {}', hf),
+            ('prepare --input_files in --out_dir OUT --tokenization {}', data + hf),
+            (f'{train} --input_file e.txt --document_kib 1 --tokenization {{}} --out_dir OUT', data + hf),
+            (f'train-predictor --shard_dir {{}} {learn} --out_dir OUT', [p.format('t') for p in here]),
         ):
             told = []
             for i, place in enumerate(places):
@@ -2453,14 +2462,15 @@ def test_every_command_takes_every_place():
                 shutil.rmtree(d / f'out{i}', ignore_errors=True)
             assert all(numbers == told[0] for numbers in told), (told, line)
         for line, said in (
-            ('sample {}', 'far'),
-            ('export-model {} out', 'far'),
-            ('train --init_from {} --dataset_dir data', 'far'),
-            ('train-predictor --shard_dir {}', 'far'),
-            ('collect-traces --run_dir {}', 'far'),
-            ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'far'),
+            ('expert-cache --shard_dir t --model {}', 'lies far away'),
+            ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'lies far away'),
+            ('collect-traces --run_dir {}', 'experts'),
+            (
+                'prepare --input_files {} --tokenization bytes --out_dir x',
+                'a folder, which HTTP has no list of',
+            ),
         ):
-            assert 'lies far away' in only_line(run_here(*line.format(f'{http}/run').split(), cwd=d)), line
+            assert said in only_line(run_here(*line.format(f'{http}/run').split(), cwd=d)), line
         for line in (
             'verify {}',
             'prepare --tokenization bytes --out_dir x --input_files {}',

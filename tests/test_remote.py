@@ -316,7 +316,8 @@ def test_solution_questions_caches_and_flipped_bits():
         assert [x.tolist() for x, _ in again] != batches[20_000]  # nobody notices
 
 # %% ../nbs/proofs/remote.ipynb #dd33f164
-import contextlib, hashlib, importlib.util, json, os, subprocess, sys, tempfile
+import contextlib, functools, hashlib, http.server, importlib.util, io, json, os, socket, subprocess, sys
+import tempfile, threading
 from pathlib import Path
 from unittest import mock
 import numpy as np
@@ -464,3 +465,114 @@ def test_what_is_in_the_cache_is_announced_and_what_is_not_is_left_alone():
             [(0, 20, os.POSIX_FADV_WILLNEED)],
         )
         test_eq(list(again.sources.fds), [1])
+
+# %% ../nbs/proofs/remote.ipynb #c29620aa
+class PlainHandler(http.server.SimpleHTTPRequestHandler):
+    "What was asked for; and answers that break off, until there were so many `faults`"
+
+    asked, faults = [], 0
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        PlainHandler.asked.append(self.path)
+        super().do_GET()
+
+    def copyfile(self, source, out):
+        if PlainHandler.faults and '_part' in self.path:
+            PlainHandler.faults -= 1
+            return out.write(source.read(2_500_000))
+        super().copyfile(source, out)
+
+
+@contextlib.contextmanager
+def serve_plainly(folder):
+    "The address of `folder`"
+    handler = functools.partial(PlainHandler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+    threading.Thread(target=server.serve_forever, kwargs=dict(poll_interval=0.01), daemon=True).start()
+    PlainHandler.asked.clear()
+    try:
+        yield f'http://127.0.0.1:{server.server_port}'
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def make_model(folder):
+    "What looks like the folder of a model in two parts, with more that nobody asks for"
+    folder.mkdir()
+    parts = {'a': '_part-1.safetensors', 'b': '_part-2.safetensors', 'c': '../away.safetensors'}
+    (folder / 'model.safetensors.index.json').write_text(json.dumps({'weight_map': parts}))
+    (folder / 'config.json').write_text('{}')
+    (folder / 'notes.txt').write_text('none of it')
+    (folder.parent / 'away.safetensors').write_text('elsewhere')
+    for name in [*parts.values()][:2]:
+        (folder / name).write_bytes(os.urandom(6 * 2**20 + 17))
+
+
+_NAMES = 'config.json', 'model.safetensors.index.json', 'tokenizer.json', '*.safetensors'
+
+
+def test_a_folder_of_a_model_is_copied_and_what_changed_is_fetched_again():
+    import fsspec
+
+    with tempfile.TemporaryDirectory() as d, serve_plainly(d) as address:
+        d = Path(d)
+        make_model(d / 'model')
+        fsspec.filesystem('memory').put(f'{d}/', '/copied', recursive=True)
+        wanted = sorted(p.name for p in (d / 'model').iterdir() if p.suffix != '.txt')
+        for url in (f'{address}/model', 'memory://copied/model/'):
+            copy = fetch_folder(url, _NAMES, True, d / 'cache')
+            test_eq(copy.name, 'model')
+            test_eq(sorted(p.name for p in copy.glob('[!.]*')), wanted)
+            for name in wanted:
+                test_eq((copy / name).read_bytes(), (d / 'model' / name).read_bytes())
+        # a part isn't asked for once for each of its pieces
+        assert PlainHandler.asked.count('/model/_part-1.safetensors') <= 4, PlainHandler.asked
+        PlainHandler.asked.clear()
+        (d / 'model/config.json').write_text('{"other": 1}')
+        (d / 'model/_part-2.safetensors').unlink()
+        copy = fetch_folder(f'{address}/model', _NAMES, True, d / 'cache')
+        test_eq(PlainHandler.asked, ['/model/config.json'])
+        test_eq((copy / 'config.json').read_text(), '{"other": 1}')
+        assert not (copy / '_part-2.safetensors').exists() and (copy / '_part-1.safetensors').exists()
+        (copy / '.versions.json').write_text('[')
+        fetch_folder(f'{address}/model', _NAMES, True, d / 'cache')
+        assert '/model/_part-1.safetensors' in PlainHandler.asked
+        for url in (f'{address}/nothing', 'memory://copied/nothing'):
+            said = f'{url}: none of config.json, model.safetensors.index.json, tokenizer.json'
+            test_fail(lambda: fetch_folder(url, _NAMES, True, d / 'cache'), contains=said, exc=MemtrainError)
+        with mock.patch('shutil.disk_usage', lambda path: mock.Mock(free=10)):
+            full = lambda: fetch_folder(f'{address}/model', _NAMES, True, d / 'other')
+            test_fail(full, contains='10 B are free in ', exc=MemtrainError)
+
+# %% ../nbs/proofs/remote.ipynb #4a69e1ad
+def test_an_answer_that_breaks_off_is_asked_for_again_from_where_it_did():
+    with tempfile.TemporaryDirectory() as d, serve_plainly(d) as address:
+        path = Path(d) / 'x_part'
+        path.write_bytes(os.urandom(6 * 2**20 + 17))
+        PlainHandler.faults = 3
+        found = b''.join(read_pieces(f'{address}/x_part', path.stat().st_size))
+        test_eq([found == path.read_bytes(), PlainHandler.faults], [True, 0])
+        cut = lambda: list(read_pieces(f'{address}/x_part', path.stat().st_size + 2**21))
+        test_fail(cut, contains='was it changed while it was read?', exc=MemtrainError)
+
+# %% ../nbs/proofs/remote.ipynb #8c8a44df
+def test_a_page_that_lists_a_folder_is_no_file():
+    with tempfile.TemporaryDirectory() as d, serve_plainly(d) as address:
+        (Path(d) / 'in').mkdir()
+        for url in (f'{address}/in', f'{address}/in/'):
+            said = f'{url}: a folder, which HTTP has no list of: give the address of each file in it'
+            test_fail(lambda: list_files(url), contains=said, exc=MemtrainError)
+
+# %% ../nbs/proofs/remote.ipynb #0974ccb9
+def test_who_waits_for_a_server_is_told_what_for():
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        url = f'http://127.0.0.1:{free.getsockname()[1]}/x'
+    told = io.StringIO()
+    with mock.patch('memtrain.remote.PATIENCE', 4), contextlib.redirect_stderr(told):
+        test_fail(lambda: file_size(url), contains=f"{url}: can't be read (URLError", exc=MemtrainError)
+    test_eq(told.getvalue().count(f'{url}: no answer (<urlopen error'), 1)

@@ -465,3 +465,30 @@ def test_a_tokenizer_that_contradicts_itself_is_an_error():
         contains='gone/tokenizer.json: No such file',
         exc=MemtrainError,
     )
+
+# %% ../nbs/proofs/tokenization.ipynb #95eb5dfd
+def test_the_same_ids_are_known_in_whatever_file_they_come():
+    from memtrain.weights import to_tokenizers
+
+    def merged(*merges):
+        vocab = {t: i for i, t in enumerate(['a', 'b', 'c', 'ab', 'bc', '<|endoftext|>'])}
+        made = Tokenizer(models.BPE(vocab, [tuple(m) for m in merges]))
+        made.add_special_tokens(['<|endoftext|>'])
+        return BPETokenizer(made)
+
+    # the same words, learned in another order: "abc" is ab c, or a bc
+    first, second = merged('ab', 'bc'), merged('bc', 'ab')
+    test_eq([t.encode_batch(['abc'])[0].tolist() for t in (first, second)], [[3, 2], [0, 4]])
+    for ours in (ByteTokenizer(), CharTokenizer('eél ')):
+        theirs = open_tokenizer(to_tokenizers(ours))
+        assert same_ids(ours, theirs) and same_ids(theirs, ours) and ours.state() != theirs.state()
+    for a, b in (
+        (first, second),
+        (CharTokenizer('ab'), CharTokenizer('ac')),
+        (CharTokenizer('ab'), ByteTokenizer()),
+        (
+            open_tokenizer(type('Own', (), dict(vocab_size=257, encode=lambda _, text: [1]))()),
+            ByteTokenizer(),
+        ),
+    ):
+        assert same_ids(a, a) and not same_ids(a, b) and not same_ids(b, a)
