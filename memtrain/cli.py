@@ -36,7 +36,7 @@ from memtrain.core import (
     set_rng_state,
     suggest,
 )
-from .folders import IMAGES, UNFINISHED, check_output, lock_folder, recording, save_figure
+from .folders import IMAGES, check_output, lock_folder, read_command, recording, save_figure
 
 # From a shell to the functions of the pages. Each command is a dataclass of the flags that only a shell has,
 # with a `run` that imports its module, calls its function and prints what came of it; what all commands
@@ -231,11 +231,15 @@ class _CollectTraces(Command):
     @classmethod
     def find_begun(cls, out_dir: str | None) -> str | None:  # a folder
         "The one folder within `out_dir` that was begun and isn't finished"
-        found = sorted(Path(out_dir or cls.out_dir).glob(f'*/{UNFINISHED}'))
+        within = Path(out_dir or cls.out_dir)
+        found = [path for path in sorted(within.glob('*')) if path.is_dir() and read_command(path)]
         if len(found) > 1:
-            names = ', '.join(path.parent.name for path in found)
+            names = ', '.join(path.name for path in found)
             raise MemtrainError(f'{names} are all unfinished', f"say which by {option('run_dir')}")
-        return str(found[0].parent) if found else None
+        if not found:
+            way_out = f"name what to collect from, by {option('run_dir')} or {option('model')}"
+            raise MemtrainError(f'{within}: nothing in it is unfinished', way_out)
+        return str(found[0])
 
     def run(
         self,

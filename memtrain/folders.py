@@ -7,7 +7,7 @@ __all__ = ['IMAGES', 'UNFINISHED', 'COMMAND', 'publish_files', 'temporary', 'ato
            'check_writable', 'check_output', 'save_figure', 'explain_errors', 'write_json', 'read_json',
            'cache_folder', 'sha256_text', 'file_sha256', 'checksum', 'verify_files', 'lock_folder',
            'remove_temporary', 'check_empty', 'check_shape', 'check_names', 'read_manifest', 'recording',
-           'write_command', 'read_command', 'FolderWriter']
+           'write_command', 'noting_command', 'read_command', 'FolderWriter']
 
 # %% ../nbs/reference/89_folders.ipynb #679e08ac
 import contextlib, hashlib, json, os, re, reprlib, secrets, shlex, shutil, socket, sys
@@ -524,6 +524,7 @@ def read_manifest(
 
 # %% ../nbs/reference/89_folders.ipynb #6279bf24
 COMMAND = 'command.json'
+_BEGINNING = f'.{COMMAND}.tmp'  # until a journal says the same; whoever begins anew removes it
 _asked: dict = {}  # of the command that works now; a global, since a writer may note it from another thread
 
 
@@ -549,16 +550,39 @@ def write_command(
         write_json(Path(folder) / COMMAND, _asked)
 
 
+@contextlib.contextmanager
+def noting_command(
+    folder: str | Path,  # that is begun, whose lock is held
+) -> Iterator[None]:
+    """Keep in `folder` how the command was asked for that begins it, unless the block fails: what is killed or
+    interrupted before anything is whole can go on by the folder alone, too"""
+    _note_command(folder)
+    try:
+        yield
+    except Exception:
+        (Path(folder) / _BEGINNING).unlink(missing_ok=True)
+        raise
+
+
+def _note_command(folder):
+    if _asked:
+        write_json(Path(folder) / _BEGINNING, _asked)
+
+
 def read_command(
     folder: str | Path,  # of a run, or an unfinished one of parts
 ) -> dict | None:  # what `recording` was given; None where none is kept
     "How the command was asked for that began `folder`"
-    found, value, at = None, (str, int, float, bool, None), Path(folder) / COMMAND
-    if at.is_file():
-        found = read_json(at, 'give the whole command line again')
-    elif (at := Path(folder) / UNFINISHED).is_file():
+    found, value = None, (str, int, float, bool, None)
+    places = [Path(folder, name) for name in (COMMAND, UNFINISHED, _BEGINNING)]
+    at = next((place for place in places if place.is_file()), None)
+    if at is None:
+        return None
+    if at.name == UNFINISHED:
         with open(at, encoding='utf-8') as f, contextlib.suppress(ValueError, RecursionError):
             found = json.JSONDecoder().raw_decode(f.read())[0].get('command')
+    else:
+        found = read_json(at, 'give the whole command line again')
     if found is not None:
         shape = {'command': str, 'folder': str, 'flags': {str: (*value, [value])}}
         check_shape(found, shape, at, 'give the whole command line again')
@@ -597,6 +621,7 @@ class FolderWriter:
             self.progress = found['progress'] if found else {}  # what else a run that resumes must know
             self.open, self.noted = True, False
             self.sweep()
+            _note_command(dest)
         except BaseException:
             self.lock.release()
             raise
@@ -706,6 +731,7 @@ class FolderWriter:
             self.dest / UNFINISHED,
             {'plan': self.plan, 'shards': self.shards, **appends, **asked, 'progress': self.progress},
         )
+        (self.dest / _BEGINNING).unlink(missing_ok=True)
         self.noted = True
 
     def add(
@@ -732,7 +758,8 @@ class FolderWriter:
         "Write the manifest; from here on the folder opens"
         manifest = {**manifest, 'checksum': checksum(manifest)}
         write_json(self.dest / self.manifest_name, manifest)
-        (self.dest / UNFINISHED).unlink(missing_ok=True)
+        for note in (UNFINISHED, _BEGINNING):
+            (self.dest / note).unlink(missing_ok=True)
         if name:
             with contextlib.suppress(OSError):
                 self.lock.move(name)
@@ -744,6 +771,9 @@ class FolderWriter:
         "Drop what isn't whole; without a whole part, everything"
         self.open = False
         self.sweep()
+        # an interruption, unlike an error, is followed by --resume
+        if isinstance(sys.exc_info()[1], (KeyboardInterrupt, SystemExit)):
+            _note_command(self.dest)
         begun = len(self.shards) > len(self.base['shards'] if self.base else ())
         for name in () if begun else (*self.beside, UNFINISHED):
             (self.dest / name).unlink(missing_ok=True)

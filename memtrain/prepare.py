@@ -28,7 +28,7 @@ except ImportError:
     resource = None  # Windows
 
 from .core import delegates, MemtrainError, format_size, option, parse_size, progress
-from .folders import atomic_write, lock_folder
+from .folders import atomic_write, lock_folder, noting_command
 from memtrain.pipeline import (
     Corpus,
     Settings,
@@ -486,7 +486,8 @@ def prepare(
             f'{out}: all files to prepare lie in this folder, where the data set would go',
             f"choose another {option('out_dir')}",
         )
-    with contextlib.closing(open_pool(options.engine, options.workers)) as pool, lock_folder(out):
+    pool = contextlib.closing(open_pool(options.engine, options.workers))
+    with pool as pool, lock_folder(out), noting_command(out):
         corpus = Corpus(partial(read_chunks, files, options), sum(map(file_size, files)), options, pool)
         sink, engine = _write(out, corpus, files, old)
         skipped = [p for p in skipped if out.resolve() not in p.resolve().parents]

@@ -2338,6 +2338,25 @@ def test_any_command_goes_on_by_its_folder_alone():
             assert f'{out}: goes on as it was begun, memtrain {name} ' in run.stdout, run.stdout
             test_eq(read_made(d / out), read_made(theirs))
         run_here(*'collect-traces --run_dir c --target_traces 8 --output_suffix whole'.split(), cwd=d)
+        # interrupted before anything is whole, or killed there
+        for place, line in (
+            ('memtrain.prepare._make_tokenizer', 'prepare --input_files in --tokenization bytes --out_dir g'),
+            (
+                'memtrain.shards.ShardWriter.write_many',
+                'prepare --input_files in --tokenization bytes --out_dir h',
+            ),
+            ('memtrain.trace_files._Packer.add', 'shard-traces --input_file t.pkl --out_dir i'),
+        ):
+            with patch(place, side_effect=KeyboardInterrupt):
+                test_eq(run_here(*line.split(), cwd=d).returncode, 130)
+            name, out = line.split()[0], d / line.split()[-1]
+            test_eq([p.name for p in out.iterdir() if p.name != '.lock'], ['.command.json.tmp'])
+            run = run_here(name, '--out_dir', out.name, '--resume', cwd=d)
+            assert run.returncode == 0 and 'goes on as it was begun' in run.stdout, (line, run)
+            assert not [*out.glob('.command*')]
+            with patch(place, side_effect=MemtrainError('no')):
+                test_eq(run_here(*line.split()[:-1], 'failed', cwd=d).returncode, 1)
+            assert not (d / 'failed').exists()
         more = '--shard_data --shard_size_mb 0.001 --output_suffix x'
         run_interrupted(f'collect-traces --run_dir c --target_traces 40 {more}', d)
         run = run_here('collect-traces', '--resume', cwd=d)
@@ -2345,7 +2364,7 @@ def test_any_command_goes_on_by_its_folder_alone():
         for line, status, said in (
             ('prepare --out_dir a --resume', 0, 'a is finished, there is nothing to resume'),
             ('shard-traces --out_dir b --resume', 0, 'b is finished, there is nothing to resume'),
-            ('collect-traces --resume', 1, 'no folder to resume is named: give its --out_dir'),
+            ('collect-traces --resume', 1, 'routing_data: nothing in it is unfinished: name what to collect'),
             ('prepare --out_dir none --resume', 1, 'none: no such folder, so nothing was begun there'),
             ('train --out_dir in --resume', 1, "in doesn't say how it was begun: give the whole command"),
             ('train --resume', 1, 'no folder to resume is named: give its --out_dir'),
