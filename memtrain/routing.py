@@ -421,9 +421,8 @@ class PredictorTrainer:
                 raise MemtrainError(f'{path} is no checkpoint of a predictor', 'choose another folder')
             with explain_damage(path):
                 check_shape(found, {'epoch': int, 'iter': int, 'best': float, 'best_epoch': int}, path)
-                self.folder.changed = check_same(
-                    path, found['belongs'], self.belongs, change=change, may_change=('lr', 'epochs')
-                )
+                asked = dict(change=change, may_change=('lr', 'epochs'), longer=('epochs',))
+                self.folder.changed = check_same(path, found['belongs'], self.belongs, **asked)
                 self.net.load_state_dict(found['model_state'])
                 self.optimizer.load_state_dict(found['optimizer'])
                 self.iter, self.steps, self.best, self.best_epoch, self.kept = (

@@ -193,10 +193,12 @@ def check_same(
     notes: dict[str, str] | None = None,  # by name, what else there is to say about it
     change: Collection[str] = (),  # names that may differ because somebody asks for it
     may_change: Collection[str] = (),  # those that one may ask for
+    longer: Collection[str] = (),  # names of numbers that may be larger without being asked for
 ) -> dict[str, list]:  # what differs because it was asked for: [before, now] by name
     """Raise where the checkpoint at `path` was made with something else than is `wanted`, but for what
     `change` names"""
     found = {**(defaults or {}), **found}
+    change = [*change, *(n for n in longer if isinstance(found.get(n), int) and wanted[n] > found[n])]
     for name in change:
         if name not in may_change:
             raise MemtrainError(

@@ -851,6 +851,7 @@ class WPOTrainer:
                 defaults={f.name: f.default for f in fields(WPOConfig)} | _EARLIER,
                 change=self.change,
                 may_change=('lr', 'max_iters'),
+                longer=('max_iters',),
                 notes={'max_iters': ' (the learning rate of each step follows from how many there will be)'},
             )
             self.net.load_state_dict(c['net'])

@@ -664,12 +664,15 @@ def test_a_broken_run_goes_on_exactly():
             exc=MemtrainError,
             contains='lr 0.0001 isn\'t the 0.001 that',
         )
-        longer = short(max_iters=36)
         test_fail(
-            lambda: WPOTrainer(longer, d / 'law_broken', 'cpu', resume=True),
+            lambda: WPOTrainer(short(max_iters=26), d / 'law_broken', 'cpu', resume=True),
             exc=MemtrainError,
-            contains='max_iters 36 isn\'t the 27 that',
+            contains='max_iters 26 isn\'t the 27 that',
         )
+        # longer needs no word, and isn't the run that was meant to be as long from its first step on
+        longer = short(max_iters=36)
+        test_eq(WPOTrainer(longer, d / 'law_broken', 'cpu', resume=True).run()['step'], 36)
+        test_eq(losses(d / 'law_broken')[:27], losses(d / 'law_whole'))
         WPOTrainer(longer, d / 'longer', 'cpu').run()
         assert (
             losses(d / 'longer')[:27] != losses(d / 'law_whole')
@@ -813,9 +816,9 @@ def test_a_checkpoint_with_the_first_names_is_resumed():
             WPOTrainer(short(max_iters=6), d, 'cpu', resume=True).run()['nll_held_out'], whole['nll_held_out']
         )
         test_fail(
-            lambda: WPOTrainer(short(max_iters=7), d, 'cpu', resume=True),
+            lambda: WPOTrainer(short(max_iters=5), d, 'cpu', resume=True),
             exc=MemtrainError,
-            contains="max_iters 7 isn't the 6 that",
+            contains="max_iters 5 isn't the 6 that",
         )
 
 # %% ../nbs/proofs/wpo_train.ipynb #8f3b5eb0
