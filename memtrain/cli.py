@@ -19,7 +19,14 @@ import tyro
 from fastcore.basics import patch
 
 from . import __version__
-from .command_line import Command, CommandLine, check_place, format_flags, list_changed
+from memtrain.command_line import (
+    Command,
+    CommandLine,
+    check_place,
+    format_flags,
+    list_changed,
+    write_completion,
+)
 from memtrain.core import (
     MemtrainError,
     check_whole,
@@ -1977,7 +1984,10 @@ def _any_name(out):
 def _run(argv):
     "Run the command that `argv` begins with; its exit status"
     commands = [f'  {name:<16} {command.__doc__}' for name, command in COMMANDS.items()]
-    more = '`memtrain COMMAND --help` lists the flags of a command; `memtrain --version` tells the version.'
+    more = (
+        '`memtrain COMMAND --help` lists the flags of a command, `memtrain --version` tells the version,\n'
+        '`memtrain --completion bash`, zsh or fish prints what lets a shell complete them.'
+    )
     first = [
         'To begin with:',
         '  memtrain prepare --input_files FOLDER --out_dir data      your text as tokens',
@@ -1991,6 +2001,11 @@ def _run(argv):
         return 0
     if argv[:1] in (['--help'], ['-h']):
         print(usage)
+        return 0
+    if argv[:1] == ['--completion']:
+        if argv[1:] not in (['bash'], ['zsh'], ['fish']):
+            return _fail(f"{' '.join(argv)}: give bash, zsh or fish, there is no other", 2)
+        print(write_completion(argv[1], COMMANDS))
         return 0
     if not argv or argv[0] not in COMMANDS:
         if not argv:

@@ -2517,8 +2517,16 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('train --seq_len a', "--seq_len 'a' isn't a whole number: give one"),
         ('train --batch_size --lr 1', '--batch_size: give a whole number'),
         ('collect-traces --layers x', "--layers 'x' isn't a whole number"),
-        ('train --tyro-print-completion tcsh', '--tyro-print-completion tcsh: give bash, zsh or fish'),
-        ('train --tyro-print-completion', '--tyro-print-completion: give bash, zsh or fish'),
+        ('--completion tcsh', '--completion tcsh: give bash, zsh or fish'),
+        ('--completion', '--completion: give bash, zsh or fish'),
+        ('plan --price 1 a 2', "--price 'a' isn't a number: give one"),
+        ('prepare --input_files x', 'prepare needs --out_dir: folder of the data set'),
+        ('train --out_dir --lr 1', '--out_dir: give a path'),
+        ('export a', 'export needs DEST: folder to write'),
+        ('export a b c', "'c' is one word too many: memtrain export --help tells what it takes"),
+        ('train --out_dir x --use_streaming here', "'here' is one word too many"),
+        ('train --no_dedup --use_streaming 1 --max_iters 3 4', "'1' is one word too many"),
+        ('sample', 'sample needs FOLDER: folder of a run'),
     ):
         run = run_here(*line.split())
         assert run.returncode == 2 and said in only_line(run), run.stderr
@@ -2540,6 +2548,22 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
     same = [run_here(*f'{shape} {word} 24gb'.split()).stdout for word in ('--gpu', '--device')]
     assert same[0] == same[1] != ''
     assert 'To begin with:' in run_here('--help').stdout
+
+
+def test_a_shell_completes_commands_and_their_flags():
+    script = run_here('--completion', 'bash').stdout
+    for words, found in (
+        (['ver'], ['verify']),
+        (['train', '--use_s'], ['--use_streaming']),
+        (['verify', '--pa'], []),  # a word of its own, no flag
+        (['verify', 'da'], []),  # a path, which the shell completes
+    ):
+        typed = f"COMP_WORDS=(memtrain {' '.join(words)}); COMP_CWORD={len(words)}; _memtrain"
+        shell = ['bash', '-c', f'{script}\n{typed}; echo "${{COMPREPLY[@]}}"']
+        test_eq(subprocess.run(shell, capture_output=True, text=True, check=True).stdout.split(), found)
+    fish = run_here('--completion', 'fish').stdout
+    assert "__fish_seen_subcommand_from verify' -l" not in fish and ' -l use_streaming' in fish
+    assert run_here('--completion', 'zsh').stdout.endswith(script)
 
 
 def test_help_begins_with_the_ten_flags_that_matter_first():

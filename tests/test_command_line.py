@@ -6,12 +6,13 @@ from memtrain.command_line import *
 # %% ../nbs/reference/73_command_line.ipynb #5f3a326d
 from fastcore.test import test_eq
 
-# %% ../nbs/reference/73_command_line.ipynb #6b591ad7
+# %% ../nbs/reference/73_command_line.ipynb #6dd4ede0
 from memtrain.command_line import _find_typed
 
 
 def test_words_and_flags_become_each_other():
-    test_eq(_find_typed(['--a', '--no-b', '--c=d e', 'f']), {'a': '', 'b': 'no', 'c': 'd e'})
+    found = {'': ['x'], 'a': [], 'b': ['no'], 'c': ['d e', 'f'], 'g': ['1', '-']}
+    test_eq(_find_typed(['x', '--a', '--no-b', '--c=d e', 'f', '--g', '1', '-']), found)
     test_eq(format_flags({'a': True, 'b': ('x y', 1), 'c': False}), ['--a', "--b 'x y' 1", '--no_c'])
     test_eq(
         list_changed({'val_fraction': 2, 'seed': 0, 'other': 1}, 'prepare:PrepareOptions'), ['val_fraction']
