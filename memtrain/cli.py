@@ -408,9 +408,10 @@ class _Train(_RunFlags, Command):
     # what windows do at the ends of documents: join, mask, split, or, of a stream, pack
     documents: str = 'join'
     # of text: train-bpe (the default), bytes, char, the path of a tokenizer.json or a data set, or a name on
-    # the hub
+    # the hub; of a data set only where that doesn't tell its own, as nanoGPT's of BPE
     tokenization: str | None = None
-    vocab_size: int | None = None  # of text, for train-bpe: ids in all; 8192 by default
+    # of text, for train-bpe: ids in all, 8192 by default; of a data set without a tokenizer: its ids
+    vocab_size: int | None = None
     # of text: so many broken records are skipped, one more is an error; 100 of a stream, else none
     max_broken: int | None = None
     target_params: str | None = None  # size of the model, such as 2M; 2M unless the model is given otherwise
@@ -518,6 +519,10 @@ def _check(self: _Train):
         self._check_own()
     stream, prepared = not self.use_streaming, bool(self.dataset_dir)
     of_text = [k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None]
+    from memtrain.shards import TokenShards
+
+    if prepared and not TokenShards(self.dataset_dir).manifest:  # these two tell whose ids they are
+        of_text = [k for k in of_text if k == 'max_broken']
     of_text += list_changed(vars(self.text), 'text:TextOptions') + ['use_streaming'] * self.use_streaming
     of_stream = [k for where in self.streams for k in list_changed(self.stream, where)]
     read_as_is = (
@@ -588,11 +593,18 @@ def _open_data(self: _Train):
     "(ids in the vocabulary, what makes the `TrainingData` for a block size), as the flags ask for"
     from memtrain.shards import MANIFEST, TokenShards
     from memtrain.stream import open_source
+    from memtrain.tokenization import IdTokenizer, open_tokenizer
     from memtrain.train import hold_text, open_shards, open_stream
 
     if self.dataset_dir:
-        vocab_size = TokenShards(self.dataset_dir).vocab_size
-        return vocab_size, lambda n: open_shards(self.dataset_dir, self.config, n, self.documents)
+        tokenizer, vocab_size = None, TokenShards(self.dataset_dir).vocab_size
+        if self.tokenization:  # of a data set that doesn't tell its own
+            tokenizer = open_tokenizer(self.tokenization)
+        elif self.vocab_size:
+            tokenizer = IdTokenizer(self.vocab_size)
+        how = self.dataset_dir, self.config
+        vocab_size = vocab_size or tokenizer and tokenizer.vocab_size
+        return vocab_size, lambda n: open_shards(*how, n, self.documents, tokenizer)
     for path in map(Path, self.input_file or [self.dataset_id]):  # files of JSON that nobody wants to learn
         saved = any((path / name).exists() for name in ('dataset_info.json', 'dataset_dict.json'))
         if (path / MANIFEST).exists():
@@ -809,10 +821,11 @@ def _choose_model(args, vocab_size, seq_len=256):
     if vocab_size is not None and (given['init_from'] or given['model']):
         return None  # which has its shape
     if vocab_size is None:
-        raise MemtrainError(
-            f'{args.dataset_dir} has no manifest, so nothing tells which tokenizer made it',
-            'prepare it with `memtrain prepare`',
-        )
+        count = 'give --vocab_size, 50257 for the ids of GPT-2'
+        if isinstance(args, _Shaped):
+            raise MemtrainError(f"{args.dataset_dir} doesn't tell how many ids it has", f'{count}, instead')
+        problem = f"{args.dataset_dir} doesn't tell which tokenizer made it"
+        raise MemtrainError(problem, f'name it by --tokenization, or {count}')
     three = '--n_layer, --n_head and --n_embd'
     if given['n_experts'] is not None and missing:
         raise MemtrainError(

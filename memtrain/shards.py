@@ -746,6 +746,13 @@ class TokenShards:
         return self.manifest and self.manifest['vocab_size']
 
     @property
+    def checksum(self) -> str:
+        "What tells these tokens from others: the manifest's, or without one that of the files' names and lengths"
+        if self.manifest:
+            return self.manifest['checksum']
+        return checksum({path.name: n for path, n in zip(self.files, np.diff(self.starts).tolist())})
+
+    @property
     def eod_id(self) -> int | None:
         "The id behind each document; None where there is none"
         return self.manifest and self.manifest['eod_id']

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DIFFICULT_TEXTS', 'RANKS', 'FOREIGN_TOKENIZERS', 'HUB_PATIENCE', 'ByteTokenizer', 'CharTokenizer',
            'BPETokenizer', 'train_bpe', 'to_tiktoken', 'add_ends', 'load_tokenizer', 'SentencePieceTokenizer',
-           'load_from_hub', 'open_tokenizer', 'same_ids']
+           'load_from_hub', 'open_tokenizer', 'IdTokenizer', 'same_ids']
 
 # %% ../nbs/data/32_tokenization.ipynb #621ebf48
 # A tokenizer here is anything with `encode_documents` (all ids of many texts, each with its end),
@@ -22,7 +22,7 @@ from typing import Any, Iterable
 
 import numpy as np
 
-from .core import MemtrainError, explain_damage, option
+from .core import MemtrainError, check_whole, explain_damage, option
 from .folders import file_sha256, read_json
 from .remote import as_url, fetch_folder, find_place
 from .shards import MANIFEST, META, TOKENIZER, read_manifest, read_meta
@@ -416,6 +416,8 @@ def _tokenizer_of(text, state):
         return ByteTokenizer()
     if kind == 'char' and isinstance(state.get('chars'), str):
         return CharTokenizer(state['chars'])
+    if kind == 'ids':
+        return IdTokenizer(state['vocab_size'])
     if kind == 'sentencepiece':
         return SentencePieceTokenizer(base64.b64decode(state['model'], validate=True))
     from tokenizers import Tokenizer
@@ -756,6 +758,33 @@ def open_tokenizer(
         )
     return _OtherTokenizer(tokenizer)
 
+# %% ../nbs/data/32_tokenization.ipynb #d61f90c7
+class IdTokenizer:
+    "Ids without a text, as files of others have that don't tell what made them"
+
+    kind, engine = 'ids', 'none'
+
+    def __init__(
+        self,
+        vocab_size: int,  # ids that there may be; the last one ends a document, as GPT-2's does
+    ):
+        check_whole(vocab_size=vocab_size)
+        self.vocab_size, self.eod_id = vocab_size, vocab_size - 1
+
+    def encode_documents(self, texts: list[str]) -> Any:
+        "An error: no text has ids"
+        raise MemtrainError('these ids have no text', 'train with the tokenizer that made them')
+
+    encode_batch = encode_documents
+
+    def decode(self, ids: Iterable[int]) -> str:
+        "The `ids` themselves, in digits"
+        return ''.join(f'{i} ' for i in ids)
+
+    def state(self) -> str:
+        "What `load_tokenizer` needs to make this tokenizer again, as JSON"
+        return json.dumps({'kind': self.kind, 'vocab_size': self.vocab_size})
+
 # %% ../nbs/data/32_tokenization.ipynb #48c4b8a4
 def same_ids(
     a: Any,  # a tokenizer of ours
@@ -765,7 +794,7 @@ def same_ids(
     `DIFFICULT_TEXTS`"""
     if a.state() == b.state():
         return True
-    if 'other' in (a.kind, b.kind) or (a.vocab_size, a.eod_id) != (b.vocab_size, b.eod_id):
+    if {'other', 'ids'} & {a.kind, b.kind} or (a.vocab_size, a.eod_id) != (b.vocab_size, b.eod_id):
         return False
     tokens, others = ([t.decode([i]) for i in range(t.vocab_size) if i != t.eod_id] for t in (a, b))
     if tokens != others:

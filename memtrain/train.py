@@ -306,21 +306,29 @@ def open_shards(
     c: TrainConfig,  # `batch_size`, `gradient_accumulation_steps` and `seed` are used
     block_size: int,  # tokens per window
     documents: str = 'join',  # 'join', 'mask' or 'split': what windows do at the ends of documents
+    tokenizer: Any = None,  # that made it, where it doesn't tell: bare files of ids, as nanoGPT's of BPE
 ) -> TrainingData:
-    "The data set at `dataset_dir`, as `prepare` has made it"
+    "The data set at `dataset_dir`, as `prepare` has made it, or one of others"
     train = TokenShards(dataset_dir)
-    if train.manifest is None:
+    told = train.manifest and load_tokenizer(dataset_dir)
+    if not (tokenizer := told or tokenizer):
         raise MemtrainError(
-            f'{dataset_dir} has no manifest, so nothing tells which tokenizer made it',
-            'prepare it with `memtrain prepare`',
+            f"{dataset_dir} doesn't tell which tokenizer made it",
+            f"name it by {option('tokenization')}, or say how many ids it has by {option('vocab_size')}",
         )
+    made, val = train.manifest and train.manifest['tokenizer_sha256'], TokenShards(dataset_dir, 'val')
+    if not made:  # nobody has counted its ids; a card that meets another stops without a word of them
+        largest = max(int(shards[: 2**24].max()) for shards in (train, val))
+        if largest >= (known := tokenizer.vocab_size):
+            problem = f'is less than {dataset_dir} has: its ids go up to {largest}'
+            raise MemtrainError(problem, 'give the tokenizer that made it, or more', 'vocab_size', known)
     return TrainingData(
         _open_train(train, c, block_size, documents),
-        _open_val(TokenShards(dataset_dir, 'val'), c, block_size, documents),
-        load_tokenizer(dataset_dir),
+        _open_val(val, c, block_size, documents),
+        tokenizer,
         str(dataset_dir),
-        train.manifest['checksum'],
-        {'data': 'shards', 'tokenizer_sha256': train.manifest['tokenizer_sha256']},
+        train.checksum,
+        {'data': 'shards', 'tokenizer_sha256': made or sha256_text(tokenizer.state())},
     )
 
 
@@ -496,7 +504,7 @@ class Trainer:
 
     def _check(self, shape, config):
         "Raise where data, model of this `shape` and ranks don't go together"
-        known = self.val.shards.vocab_size
+        known = self.val.shards.vocab_size or self.tokenizer.vocab_size
         if known > shape.vocab_size:
             raise MemtrainError(
                 f'{self.data.name} has a vocabulary of {known:,}, the model one of {shape.vocab_size:,}',
@@ -959,7 +967,7 @@ def summarise(
         'train_loss': steps[-1]['loss'],
         'val_loss': [m['val_loss'] for m in metrics if 'val_loss' in m][-1],
         'unigram_entropy': unigram_entropy(shards),
-        'uniform_loss': math.log(shards.vocab_size),
+        'uniform_loss': math.log(shards.vocab_size or trainer.tokenizer.vocab_size),
         'val_tokens': len(shards),
         'tokens': tokens,
         'seconds': seconds,

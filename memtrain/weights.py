@@ -536,6 +536,8 @@ def export_model(
     if to not in _FORMATS:
         raise MemtrainError(f"isn't one of {', '.join(_FORMATS)}", '', 'to', to)
     model, tokenizer, _ = load_run(run, 'cpu')
+    if tokenizer and tokenizer.kind == 'ids':
+        tokenizer = None  # which other programs have no word for
     dest = Path(dest)
     tmp = dest / '.export.tmp'
     with lock_folder(dest):

@@ -2503,6 +2503,38 @@ def test_every_command_takes_every_place():
                 run = run_here(*line.format(place).split(), cwd=d)
                 assert run.returncode == 1 and 'nothing' in only_line(run), (line, place, run.stderr)
 
+# %% ../nbs/proofs/cli.ipynb #ca4fcb51
+def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
+    with tempfile.TemporaryDirectory() as d:
+        d = Path(d)
+        make_texts(d / 'in', 30)
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        run_here(*'export data bare'.split(), cwd=d)  # nanoGPT's, without a meta.pkl: bytes are no alphabet
+        shape = '--n_layer 1 --n_head 1 --n_embd 8 --seq_len 16'
+        line = f'train --dataset_dir bare {shape} --batch_size 2 --max_iters 2 --eval_batches 1 --device cpu'
+        assert "doesn't tell which tokenizer made it" in only_line(run_here(*line.split(), cwd=d))
+        ids = run_here(*f'{line} --vocab_size 257 --out_dir ids'.split(), cwd=d)
+        text = run_here(*f'{line} --tokenization data --out_dir text'.split(), cwd=d)
+        known = run_here(*f'{line.replace("bare", "data")} --out_dir known'.split(), cwd=d)
+        losses = [re.search(r'val loss [\d.]+', run.stdout)[0] for run in (ids, text, known)]
+        assert losses[0] == losses[1] == losses[2], (losses, ids.stderr)
+        assert re.fullmatch(
+            r'(\d+ ){1,4}\n', run_here(*'sample ids --max_new_tokens 4'.split(), cwd=d).stdout
+        )
+        assert 'these ids have no text' in only_line(run_here(*'eval ids --input_file in'.split(), cwd=d))
+        test_eq(run_here(*'eval ids --dataset_dir bare'.split(), cwd=d).returncode, 0)
+        for to in ('hf', 'safetensors'):
+            test_eq(run_here('export-model', 'ids', to, '--to', to, cwd=d).returncode, 0)
+        more = run_here(*'train --out_dir ids --resume --max_iters 3'.split(), cwd=d)
+        assert 'resumed after iteration 2' in more.stdout, more.stderr
+        for wrong, said in (
+            ('--dataset_dir data --tokenization bytes', "--tokenization is for text, and data has been"),
+            ('--dataset_dir bare --vocab_size 3', '--vocab_size 3 is less than bare has: its ids go up to 25'),
+        ):
+            assert said in only_line(run_here(*f'{line} {wrong} --out_dir wrong'.split(), cwd=d)), wrong
+        told = only_line(run_here(*'plan --gpu 24gb --target_params 1M --dataset_dir bare'.split(), cwd=d))
+        assert "bare doesn't tell how many ids it has: give --vocab_size" in told
+
 # %% ../nbs/proofs/cli.ipynb #be81d423
 def test_what_was_meant_is_said_and_neighbours_words_are_taken():
     for line, said in (

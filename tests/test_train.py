@@ -730,7 +730,7 @@ def test_a_run_in_the_wrong_place_says_so():
         test_fail(lambda: tiny(d)('new', device='cuda:99'), contains="device 'cuda:99' can't be used")
         (Path(d) / 'bare').mkdir()
         np.arange(99, dtype='<u4').tofile(Path(d) / 'bare/x.bin')
-        test_fail(lambda: tiny(d)('new', data='bare'), contains='bare has no manifest')
+        test_fail(lambda: tiny(d)('new', data='bare'), contains="bare doesn't tell which tokenizer made it")
         (Path(d) / 'data/tokenizer_state.json').write_text('{"kind": "bytes"}')
         test_fail(
             lambda: tiny(d)('new'), contains="tokenizer_state.json isn't the tokenizer that made these shards"
