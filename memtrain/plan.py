@@ -901,7 +901,13 @@ def find_optimal_batch_size(
         return deepcopy(model, memo)
 
     def need(n):
-        return simulate(copied, optimizer_fn, step_of(n), device=place).peak
+        try:
+            return simulate(copied, optimizer_fn, step_of(n), device=place).peak
+        except RuntimeError as e:
+            if 'be on the same device' not in str(e):
+                raise
+            way_out = 'make them where it is: device=next(model.parameters()).device'
+            raise MemtrainError('makes tensors elsewhere than the model is', way_out, 'loss_fn') from None
 
     n = find_largest(need, budget)
     if confirm or (confirm is None and here):

@@ -29,6 +29,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    FakeTensorDeviceMismatchError,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
@@ -446,6 +447,8 @@ class Values:
             if op == 'aten::index' and self.knows(_fakes(args[1])):
                 return self.select(func, *args)
             return self.guess(func, args, e)
+        except FakeTensorDeviceMismatchError as e:  # in the words of a card that is there
+            raise RuntimeError(str(e).replace(str(STAND_IN), 'cuda:0')) from None
         results = _fakes([out])
         for t in results:
             t.constant = None  # fake tensors know some values themselves, but then forget where they lie

@@ -876,6 +876,9 @@ def test_the_batch_size_of_any_model_and_confirming_it():
         raise KeyError('mine')
 
     test_fail(lambda: find_optimal_batch_size(model, 'cpu', loss_fn=bad, budget=MIB), exc=KeyError)
+    # a batch that is made on the CPU, for a model on a card
+    said = 'loss_fn makes tensors elsewhere than the model is: make them where it is'
+    test_fail(lambda: find_optimal_batch_size(model, 'rtx3090', loss), contains=said, exc=MemtrainError)
 
 # %% ../nbs/proofs/plan.ipynb #f80e8426
 def _wide():

@@ -893,3 +893,13 @@ def test_simulate_leaves_to_ram_what_lies_there():
     # of the token table alone, the one parameter of more than 100,000 numbers, bitsandbytes pages the moments
     test_eq(parts['optimizer state'] - left['optimizer state'], 2 * 2048 * 64)
     assert paged < eight
+
+# %% ../nbs/proofs/simulate.ipynb #bb198e9e
+def test_simulate_says_where_tensors_are_in_the_words_of_a_card():
+    def step(model, optimizer):
+        model(torch.randn(2, 3))
+
+    at_home = lambda: simulate(
+        lambda: torch.nn.Linear(3, 3, device='cuda'), lambda p: torch.optim.SGD(p), step
+    )
+    test_fail(at_home, contains='at least two devices, cpu and cuda:0', exc=RuntimeError)
