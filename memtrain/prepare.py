@@ -361,7 +361,7 @@ def _find_sources(input_files, out, options, skipped):
 
 def _as_source(path, options):
     "What the manifest says of the file at `path`"
-    entry = {'path': str(path), 'bytes': file_size(path)}
+    entry = {'path': as_url(path) or str(path), 'bytes': file_size(path)}
     if options.val_files:
         entry['split'] = 'val' if str(path) in options.val_paths else 'train'
     return entry

@@ -213,6 +213,7 @@ def test_text_far_away_is_prepared_and_streamed_as_text_here():
             for w, name in ((d, 'here'), (address, 'there'))
         )
         test_eq([s['sha256'] for s in there['shards']], [s['sha256'] for s in here['shards']])
+        test_eq([s['path'] for s in there['sources']], [f'{address}/a.txt', f'{address}/b.jsonl.gz'])
         held = collect_tokens([f'{address}/a.txt', f'{address}/b.jsonl.gz'], 'bytes')
         test_eq(
             {k: v[:].tolist() for k, v in held.items()},
