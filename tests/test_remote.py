@@ -492,6 +492,7 @@ def serve_plainly(folder):
     "The address of `folder`"
     handler = functools.partial(PlainHandler, directory=str(folder))
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+    server.handle_error = lambda *_: None  # who reads the beginning of a file alone breaks off
     threading.Thread(target=server.serve_forever, kwargs=dict(poll_interval=0.01), daemon=True).start()
     PlainHandler.asked.clear()
     try:
@@ -529,7 +530,7 @@ def test_a_folder_of_a_model_is_copied_and_what_changed_is_fetched_again():
             test_eq(copy.name, 'model')
             test_eq(sorted(p.name for p in copy.glob('[!.]*')), wanted)
             for name in wanted:
-                test_eq((copy / name).read_bytes(), (d / 'model' / name).read_bytes())
+                assert (copy / name).read_bytes() == (d / 'model' / name).read_bytes()
         # a part isn't asked for once for each of its pieces
         assert PlainHandler.asked.count('/model/_part-1.safetensors') <= 4, PlainHandler.asked
         PlainHandler.asked.clear()
