@@ -140,7 +140,9 @@ def _patiently(url, ask):
         # a moment's trouble isn't worth a line; of many threads that wait for one host one tells it
         if now > begun + 1 and now > _waited_for.get(host, -PATIENCE) + PATIENCE:
             _waited_for[host] = now
-            print(f'{url}: no answer ({said}), asked again for {PATIENCE:g} s', file=sys.stderr, flush=True)
+            print(
+                f'{url}: not read yet ({said}), tried again for {PATIENCE:g} s', file=sys.stderr, flush=True
+            )
         time.sleep(wait)
         wait = min(5.0, 2 * wait)
 

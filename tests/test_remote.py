@@ -577,4 +577,4 @@ def test_who_waits_for_a_server_is_told_what_for():
     told = io.StringIO()
     with mock.patch('memtrain.remote.PATIENCE', 4), contextlib.redirect_stderr(told):
         test_fail(lambda: file_size(url), contains=f"{url}: can't be read (URLError", exc=MemtrainError)
-    test_eq(told.getvalue().count(f'{url}: no answer (<urlopen error'), 1)
+    test_eq(told.getvalue().count(f'{url}: not read yet (<urlopen error'), 1)
