@@ -554,8 +554,8 @@ def write_command(
 def noting_command(
     folder: str | Path,  # that is begun, whose lock is held
 ) -> Iterator[None]:
-    """Keep in `folder` how the command was asked for that begins it, unless the block fails: what is killed or
-    interrupted before anything is whole can go on by the folder alone, too"""
+    """Keep in `folder` how the command was asked for that begins it, unless the block fails: what is killed
+    or interrupted before anything is whole goes on by the folder alone, too"""
     _note_command(folder)
     try:
         yield

@@ -545,8 +545,8 @@ _VERSIONS = '.versions.json'  # of the files of a copy: {name: [bytes, what tell
 
 def fetch_folder(
     url: str,  # of a folder
-    # of the files that are wanted, such as config.json or *.safetensors; HTTP lists no folder, so there a name
-    # with a star finds nothing
+    # of the files that are wanted, such as config.json or *.safetensors; HTTP lists no folder, so that a name
+    # with a star finds nothing there
     names: Iterable[str],
     named: bool = False,  # and those that a JSON among them names: a model's parts, a set's shards
     cache_dir: str | Path | None = None,  # as for `Cache`

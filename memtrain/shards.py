@@ -747,7 +747,7 @@ class TokenShards:
 
     @property
     def checksum(self) -> str:
-        "What tells these tokens from others: the manifest's, or without one that of the files' names and lengths"
+        "What tells these tokens from others: of the manifest, or without one of names and lengths of files"
         if self.manifest:
             return self.manifest['checksum']
         return checksum({path.name: n for path, n in zip(self.files, np.diff(self.starts).tolist())})
