@@ -521,8 +521,9 @@ def _check(self: _Train):
     of_text = [k for k in ('tokenization', 'vocab_size', 'max_broken') if getattr(self, k) is not None]
     from memtrain.shards import TokenShards
 
-    if prepared and not TokenShards(self.dataset_dir).manifest:  # these two tell whose ids they are
-        of_text = [k for k in of_text if k == 'max_broken']
+    whose = [k for k in of_text if k != 'max_broken']
+    if prepared and whose and not TokenShards(self.dataset_dir).manifest:
+        of_text = [k for k in of_text if k not in whose]  # of ids that don't say whose they are
     of_text += list_changed(vars(self.text), 'text:TextOptions') + ['use_streaming'] * self.use_streaming
     of_stream = [k for where in self.streams for k in list_changed(self.stream, where)]
     read_as_is = (

