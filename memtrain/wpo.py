@@ -23,7 +23,8 @@ from .core import MIB, MemtrainError, check_whole, nbytes, option
 # autograd over whole factors ('dense', 'chunked'), panels of factors that are made twice and dropped
 # ('matrix_free'), and products with the last layer's weights, where the likelihood alone counts ('basis').
 # Memory is the network, its gradient and some 14 to 128 MiB, whatever K is; the price is that panels are
-# computed a second time, a fifth of a step.
+# computed a second time, a fifth of a step, for the centers that have a weight for some sample: in many
+# dimensions few have.
 
 # %% ../nbs/mixtures/50_wpo.ipynb #5f964dfc
 def unsoftplus(
@@ -372,9 +373,18 @@ class Sums:
         return self.top + self.s.log(), self.v / self.s[:, None], self.r / self.s
 
 # %% ../nbs/mixtures/56_wpo_exact.ipynb #0895c379
+# smaller weights are taken for 0: no sum shows them, and near 1e-38 float32 products get slow
+_TINY = 1e-30
+
+
 def _small(w):
-    "The weights `w` without those that no sum shows: near 1e-38 float32 products get slow"
-    return w.masked_fill(w < 1e-30, 0)
+    "The weights `w` without those that no sum shows"
+    return w.masked_fill(w < _TINY, 0)
+
+
+def _counts(a, top):
+    "Which centers have a weight for some sample, from log weights (K, B) and what the sum is at least (B,)"
+    return (a - top > math.log(_TINY)).any(1)
 
 
 def _slope(v, r, found, likelihood):
@@ -384,14 +394,14 @@ def _slope(v, r, found, likelihood):
     matched = 2 * (r - r_mean) - 2 * torch.einsum('bd,kbd->kb', v_mean, v - v_mean)
     return (1 - likelihood) * matched - likelihood
 
-
+# %% ../nbs/mixtures/56_wpo_exact.ipynb #0df655d9
 class _Chunked(torch.autograd.Function):
     "The loss a chunk of centers at a time; the factors of a chunk by autograd, for any net with a `cholesky`"
 
     @staticmethod
     def forward(ctx, job, log_mixing, *params):
-        found, _ = job.sum_up()
-        ctx.job = job
+        found, _, parts = job.sum_up()
+        ctx.job, ctx.parts = job, parts
         ctx.save_for_backward(*found)
         return job.value(found)
 
@@ -401,7 +411,7 @@ class _Chunked(torch.autograd.Function):
         params = [job.log_mixing, *job.net.parameters()]
         wanted = [p for p in params if p is not None and p.requires_grad]
         total = [torch.zeros_like(p) for p in wanted]
-        for part in job.parts():
+        for part in ctx.parts:
             with torch.enable_grad():
                 a, v, r, _ = job.terms(part)
                 w = _small((a.double() - found[0]).exp())
@@ -441,36 +451,45 @@ class _Panels(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, job, log_mixing, h, *params):
-        found, kept = job.sum_up(h)
+        found, kept, parts = job.sum_up(h)
+        whole = job.parts()
         # of several chunks each is walked again
-        ctx.job, ctx.kept = job, kept if len(job.parts()) == 1 else None
+        ctx.again = [job.pick(whole[0], kept, found[0])] if len(whole) == 1 else [(p, None) for p in parts]
+        ctx.job = job
         ctx.save_for_backward(h, *found)
         return job.value(found)
 
     @staticmethod
     def backward(ctx, g):
         job, (h, *found), lm = ctx.job, ctx.saved_tensors, ctx.job.log_mixing
-        panels, parts = [p for pair in zip(job.net.weights, job.net.biases) for p in pair], job.parts()
+        panels = [p for pair in zip(job.net.weights, job.net.biases) for p in pair]
+        filled = job.into_grad
         if job.into_grad:
             for p in panels:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             grads = [p.grad for p in panels]
         else:  # the first chunk fills weights that are empty
-            grads = [torch.empty_like(p) if p.dim() == 2 and parts else torch.zeros_like(p) for p in panels]
+            grads = [torch.empty_like(p) if p.dim() == 2 else torch.zeros_like(p) for p in panels]
         dh, mixed = torch.zeros_like(h), None if lm is None or not lm.requires_grad else torch.zeros_like(lm)
-        for part in parts:
-            kept = ctx.kept or job.terms(part, h)
+        for part, kept in ctx.again:
+            if kept is None:
+                part, kept = job.pick(part, job.terms(part, h), found[0])
+            if not len(kept[0]):
+                continue
             pulls = _pulls(kept, found, g.double() / len(job.x), job.likelihood)
             if mixed is not None:
                 mixed[part] = pulls[0].sum(1).to(mixed.dtype)
-            old = int(part.start > 0 or job.into_grad)
+            old, filled = int(filled), True
             if job.basis:
                 back = job.net._walk_basis_back(
-                    h[part], job.x, job.centers[part], kept[3], pulls[0], grads, old
+                    h[part], job.x, job.centers[part], job.origin, kept[3], pulls[0], grads, old
                 )
             else:
                 back = job.net._walk_back(h[part], *kept[3], *pulls, grads, old)
             dh[part] = back
+        if not filled:  # none of these centers counts, others' do
+            for grad in grads:
+                grad.zero_()
         return None, mixed, dh, *([None] * len(grads) if job.into_grad else grads)
 
 
@@ -557,11 +576,9 @@ def _columns(self: FactorNet, k, h, x, of_x, centers):
 
 
 @patch
-def _walk_basis(self: FactorNet, h, x, centers, keep=True):
+def _walk_basis(self: FactorNet, h, x, centers, origin, keep=True):
     """Log weights without mixing (K, B) in float64 for `h` (K, hidden), and, to go back, for each panel y,
-    the diagonal, and what x and centers project to"""
-    # the smaller they are, the smaller what is rounded
-    origin = centers.mean(0)
+    the diagonal, and what x and centers project to, as seen from `origin`"""
     x, centers, kept = x - origin, centers - origin, []
     logdet = h.new_zeros(len(h), dtype=torch.float64)
     squares = h.new_zeros(len(h), len(x), dtype=torch.float64)
@@ -608,9 +625,9 @@ def _columns_back(self: FactorNet, k, h, points, ga, gdet, kept, dweight, dbias,
 
 
 @patch
-def _walk_basis_back(self: FactorNet, h, x, centers, kept, at_a, grads, old):
+def _walk_basis_back(self: FactorNet, h, x, centers, origin, kept, at_a, grads, old):
     "Add the gradients of weights and biases, from what pulls at a, to `old` times `grads`; gives that of `h`"
-    points = torch.cat([x, centers]) - centers.mean(0)
+    points = torch.cat([x, centers]) - origin
     ga, gdet = at_a.t().to(h.dtype)[:, None], at_a.sum(1).to(h.dtype)[:, None]
     return sum(
         self._columns_back(k, h, points, ga, gdet, kept[k], *grads[2 * k : 2 * k + 2], old)
@@ -686,8 +703,15 @@ class _Job:
             and uses_basis(x.shape[1], net.hidden, K, len(x), gradient=True)
         )
 
-    def parts(self, method=None):
-        "Slices of the centers"
+    @functools.cached_property
+    def origin(self):
+        "Where the basis measures from, (d,)"
+        # the smaller the points, the smaller what is rounded; one for all parts, so that both passes round
+        # alike whatever their parts are: a weight is a difference of what they round
+        return self.centers.mean(0)
+
+    def parts(self, method=None, among=None):
+        "Slices of the centers, or parts of the numbers `among` of some of them"
         (B, d), size = self.x.shape, self.chunk_size
         if size is None:
             _, panel = getattr(self.net, 'spans', [(0, d)])[0]
@@ -695,6 +719,8 @@ class _Job:
             network = nbytes(list(self.net.parameters()))
             hidden = getattr(self.net, 'hidden', 0)
             size = choose_chunk(method, d, B, network, panel, self.x.element_size(), hidden)
+        if among is not None:
+            return [among[i : i + size] for i in range(0, len(among), size)]
         return [slice(i, min(i + size, len(self.centers))) for i in range(0, len(self.centers), size)]
 
     def prior(self, part):
@@ -714,7 +740,7 @@ class _Job:
             return a + self.prior(part), v, r, None
         h = self.net.trunk(centers) if h is None else h[part]
         if self.basis:
-            a, kept = self.net._walk_basis(h, self.x, centers)
+            a, kept = self.net._walk_basis(h, self.x, centers, self.origin)
             return a + self.prior(part), self.x.new_empty(*a.shape, 0), torch.zeros_like(a), kept
         u, y, v, logdet, trace = self.net._walk(h, self.x, centers, with_v)
         a = logdet[:, None] - y.double().square().sum(2) / 2 + self.prior(part)
@@ -723,16 +749,34 @@ class _Job:
         return a, v, v.double().square().sum(2) - trace[:, None], (u, y)
 
     def sum_up(self, h=None):
-        """The log of the sum of weights, the means of v and of r over all centers; and the terms of the last
-        part"""
+        """The log of the sum of weights, the means of v and of r over all centers; the terms of the last
+        part; and the parts of a second pass"""
         sums, kept = Sums(self.x if self.likelihood < 1 else self.x[:, :0]), None
+        counts = torch.zeros(len(self.centers), dtype=torch.bool, device=self.x.device)
         for part in self.parts():
             kept = self.terms(part, h)
             sums.add(self.check(kept[0], part), *kept[1:3])
+            # what is nothing next to the largest so far will be nothing next to the sum of all
+            counts[part] = _counts(kept[0], sums.top)
         if self.merge is not None:
             self.merge(sums)
         self.check_alone(sums.top)
-        return sums.finish(), kept
+        return sums.finish(), kept, self.parts(among=None if counts.all() else counts.nonzero()[:, 0])
+
+    def pick(self, part, kept, log_sum):
+        "The centers of `part` that count next to `log_sum` (B,), that of all weights, and their `kept` terms"
+        a, v, r, more = kept
+        some = _counts(a, log_sum)
+        if some.all():
+            return part, kept
+        some = some.nonzero()[:, 0]
+        if self.basis:
+            # one panel after the other: what is left of it makes room for the next
+            for k, (y, diagonal, raw, of_x, of_centers) in enumerate(more):
+                more[k] = y[..., some], diagonal[some], raw[some], of_x, of_centers[some]
+        else:
+            more = [t[some] for t in more]
+        return torch.arange(len(self.centers), device=a.device)[part][some], (a[some], v[some], r[some], more)
 
     def log_total(self):
         """The log of the sum of all mixing weights, of other processes' centers too: a scalar in float64, by
@@ -947,7 +991,8 @@ def log_weights(self: _Job, part):
         return _terms(self.net, self.x, centers, False)[0] + self.prior(part)
     h = self.net.trunk(centers)
     if uses_basis(self.x.shape[1], self.net.hidden, len(centers), len(self.x)):
-        found = [self.net._walk_basis(h, x, centers, keep=False)[0] for x in self.x.split(2048)]
+        some = self.x.split(2048)
+        found = [self.net._walk_basis(h, x, centers, self.origin, keep=False)[0] for x in some]
         return torch.cat(found, 1) + self.prior(part)
     _, y, _, logdet, _ = self.net._walk(h, self.x, centers, with_v=False)
     return logdet[:, None] - y.double().square().sum(2) / 2 + self.prior(part)

@@ -789,8 +789,8 @@ class WPOTrainer:
         self.mixture = replace(m, **moved, whitening=m.whitening and m.whitening.to(self.device))
         self.net, self.centers = self.mixture.net, self.mixture.centers
         self.log_mixing = self.mixture.log_mixing if c.start == 'clusters' else None
-        # neither makes copies of all parameters
-        kind = {'fused': True} if self.device.type == 'cuda' else {'foreach': False}
+        # neither makes copies of all parameters, and fused goes through each once instead of a dozen times
+        kind = {'fused': True} if self.device.type in ('cpu', 'cuda') else {'foreach': False}
         self.optimizer = torch.optim.AdamW(self.net.parameters(), c.lr, weight_decay=c.weight_decay, **kind)
         self.generator = make_generator(c.seed, 0)
         self.belongs = {k: v for k, v in asdict(c).items() if k not in _MAY_DIFFER}

@@ -399,6 +399,51 @@ def test_float32_is_near():
                     and error(h) <= 5e-5
                 ), (found, wanted, error(h), error(base))
 
+# %% ../nbs/proofs/wpo.ipynb #78b6fdd7
+def test_the_second_pass_is_for_centers_that_count():
+    torch.manual_seed(0)
+    d, K, own = 40, 60, [1, 25, 25, 59]
+    net, mu = FactorNet(d, 8, 2, panel=16).double(), 4 * torch.randn(K, d).double()
+    x, seen = mu[own] + torch.randn(4, d).double() / 2, []
+
+    def gradient(*args, **kw):
+        net.zero_grad()
+        ism_loss(net, x, mu, *args, **kw).backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters()])
+
+    def noted(walk):
+        def counted(self, h, *rest):
+            seen.append(len(h))
+            return walk(self, h, *rest)
+
+        return counted
+
+    for likelihood, name in ((0.0, '_walk_back'), (0.5, '_walk_back'), (1.0, '_walk_basis_back')):
+        wanted = gradient('dense', likelihood=likelihood)
+        with patch.object(FactorNet, name, noted(getattr(FactorNet, name))):
+            for size in (None, 1, 7, 50, 60):
+                seen.clear()
+                test_close(gradient(chunk_size=size, likelihood=likelihood), wanted, eps=1e-12)
+                test_eq(sum(seen), 3)
+        test_close(gradient('chunked', 7, likelihood=likelihood), wanted, eps=1e-12)
+
+
+def test_a_process_whose_centers_count_for_nothing_has_no_gradient():
+    net, x, mu = FactorNet(6, 8, 2).double(), torch.randn(4, 6).double(), torch.randn(9, 6).double()
+
+    def outweigh(sums):
+        top = sums.top + 100
+        sums.rescale(top)
+        sums.s += 1
+
+    for likelihood, size in itertools.product((0.0, 1.0), (None, 2)):
+        for into_grad in (False, True):
+            net.zero_grad()
+            given = dict(chunk_size=size, likelihood=likelihood, into_grad=into_grad)
+            ism_loss(net, x, mu, merge=outweigh, **given).backward()
+            for p in net.parameters():
+                test_eq(p.grad, torch.zeros_like(p))
+
 # %% ../nbs/proofs/wpo.ipynb #51d4fa40
 def test_a_weight_of_almost_one_keeps_its_score():
     net, x, mu = random_case(4, 6, 1)
