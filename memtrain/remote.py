@@ -553,7 +553,9 @@ def fetch_folder(
 ) -> Path:  # a folder here, with those of them that there are
     "A copy in the cache of the files in the folder at `url`; what has changed there is fetched again"
     url, names = url.rstrip('/'), list(names)
-    here = cache_folder(cache_dir) / 'copies' / sha256_text(url)[:24] / url.rpartition('/')[2]
+    # whose name tells the model's, as that of a folder does
+    called = re.sub(r'[^\w.-]', '_', url.rpartition('/')[2]).strip('.') or 'folder'
+    here = cache_folder(cache_dir) / 'copies' / sha256_text(url)[:24] / called
     with explain_errors(here), _alone(here):
         kept, found = _read_versions(here / _VERSIONS), {}
         left = _find_names(url, names)
@@ -567,10 +569,10 @@ def fetch_folder(
                 write_json(here / _VERSIONS, kept | found)
             if named and name.endswith('.json'):
                 left += _names_in(here / name)
-        for path in here.iterdir():
-            if path.name not in found and not path.name.startswith('.'):
-                path.unlink()
-        write_json(here / _VERSIONS, found)
+        for name in kept.keys() - found.keys():
+            if any(fnmatch(name, wanted) for wanted in names):  # gone there; others were wanted before
+                (here / name).unlink(missing_ok=True)
+        write_json(here / _VERSIONS, {k: v for k, v in (kept | found).items() if (here / k).exists()})
     if not found:
         shown = ', '.join(names[:4])
         raise MemtrainError(f'{url}: none of {shown} is there, or none may be read', 'check the address')
@@ -581,7 +583,7 @@ def _read_versions(path):
     "What a copy says of its files; one that can't say it is made anew"
     with contextlib.suppress(MemtrainError):
         if isinstance(found := read_json(path), dict):
-            return found
+            return {name: described for name, described in found.items() if Path(name).name == name}
     return {}
 
 

@@ -540,6 +540,14 @@ def test_a_folder_of_a_model_is_copied_and_what_changed_is_fetched_again():
         test_eq(PlainHandler.asked, ['/model/config.json'])
         test_eq((copy / 'config.json').read_text(), '{"other": 1}')
         assert not (copy / '_part-2.safetensors').exists() and (copy / '_part-1.safetensors').exists()
+        # who wants less leaves the rest for whoever wants more again
+        fetch_folder(f'{address}/model', ['config.json'], False, d / 'cache')
+        PlainHandler.asked.clear()
+        fetch_folder(f'{address}/model', _NAMES, True, d / 'cache')
+        test_eq(PlainHandler.asked, [])
+        test_eq(
+            fetch_folder(f'{address}/model/..', ['away*', 'away.safetensors'], False, d).parts[-3], 'copies'
+        )
         (copy / '.versions.json').write_text('[')
         fetch_folder(f'{address}/model', _NAMES, True, d / 'cache')
         assert '/model/_part-1.safetensors' in PlainHandler.asked
