@@ -565,8 +565,13 @@ def noting_command(
 
 
 def _note_command(folder):
-    if _asked:
+    if not _asked:
+        return
+    try:
         write_json(Path(folder) / _BEGINNING, _asked)
+    except OSError:  # also where it has its name, and the folder couldn't be synced
+        (Path(folder) / _BEGINNING).unlink(missing_ok=True)
+        raise
 
 
 def read_command(
