@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from common import find_root
 
 DEST = "nbs/answers"
+SIDEBAR = "book"  # of _quarto.yml: who lands here from a search can reach the other pages
 SEQ_LEN = 2048  # tokens of a window, or as many as a model knows
 CARDS = "rtx3060", "rtx3090", "rtx5090", "a100-40gb", "l40s", "a100", "h200"
 # A way to train: its name, what it is, and the step (fields of `Step`) that it takes, a window at a time.
@@ -67,15 +68,30 @@ def address(name: str, step, card: str) -> str:
     return f"../index.html?{urlencode(fields)}#calculator"
 
 
+def is_own(name: str) -> bool:
+    "Whether the calculator takes `name` for our own GPT of that shape, as `--model_name` does."
+    from memtrain.model import NAMED_MODELS
+
+    return name in NAMED_MODELS
+
+
+def shape_named(name: str, seq_len: int | None = None):
+    "The sizes of the model that the calculator calls `name`."
+    from memtrain.families import read_model, shape_of
+    from memtrain.model import NAMED_MODELS, GPTConfig
+
+    return shape_of(GPTConfig(**NAMED_MODELS[name])) if is_own(name) else read_model(name, seq_len)
+
+
 def asked(name: str) -> dict:
     "{way: (its step with one window, what that holds)} of the model `name`, where a law tells it."
-    from memtrain.families import NoLaw, predict_step, read_model
+    from memtrain.families import NoLaw, predict_step
     from memtrain.settings import Step
 
-    longest = read_model(name).block_size
-    shape, found = read_model(name, min(SEQ_LEN, longest)), {}
+    seq_len = min(SEQ_LEN, shape_named(name).block_size)
+    shape, found = shape_named(name, seq_len), {}
     for way, (_, fields) in WAYS.items():
-        step = Step(batch_size=1, seq_len=shape.block_size, **fields)
+        step = Step(batch_size=1, seq_len=seq_len, **fields)
         try:
             found[way] = step, predict_step(shape, step, "rtx3090")
         except NoLaw:
@@ -85,10 +101,10 @@ def asked(name: str) -> dict:
 
 def most_windows(name: str, step, card: str) -> int:
     "The largest micro-batch of windows of `step` that fits `card`."
-    from memtrain.families import predict_step, read_model
+    from memtrain.families import predict_step
     from memtrain.plan import find_largest, usable_memory
 
-    shape = read_model(name, step.seq_len)
+    shape = shape_named(name, step.seq_len)
     return find_largest(
         lambda n: predict_step(shape, replace(step, batch_size=n), card).peak, usable_memory(card), most=65536
     )
@@ -119,12 +135,14 @@ def answer(name: str) -> str:
             cells.append(f"[{n or 'no'}]({link})")
         fits.append(f"| {card}, {format_size(find_device(card).memory)} | {' | '.join(cells)} |")
     what = "\n".join(f"* **{way}**: {WAYS[way][0]}." for way in found)
+    made = " as `memtrain train --model_name` makes it, without dropout" * is_own(name)
     return f"""---
 title: "How much memory does it take to train {title(name)}?"
 description: "{said}: a window of {seq_len:,} tokens"
+sidebar: {SIDEBAR}
 ---
 
-What one training step of {title(name)} ({format_count(whole.params)} parameters) holds at its
+What one training step of {title(name)} ({format_count(whole.params)} parameters{made}) holds at its
 peak on a GPU, with one window of {seq_len:,} tokens at a time, 16 of them a step. The figures come from
 [recorded laws](../memory/families.html), which agree with PyTorch's allocator
 [to the byte on most steps that were measured](../memory/held.html). CUDA itself takes some hundred MiB
@@ -151,7 +169,7 @@ Windows of {seq_len:,} tokens that fit at once, with an eighth of the card left 
 that fit, and for the line that trains:
 
 ```bash
-memtrain plan --gpu rtx3090 --model {name} --seq_len {seq_len}
+memtrain plan --gpu rtx3090 --{"model_name" if is_own(name) else "model"} {name} --seq_len {seq_len}
 ```
 
 What each way does and what it costs: [gradient checkpointing](../training/checkpointing.html),
@@ -173,7 +191,8 @@ def overview(names: list[str]) -> str:
     ways = "\n".join(f"* **{way}**: {what}." for way, (what, _) in WAYS.items())
     return f"""---
 title: "How much memory does it take to train a model?"
-description: "{len(names)} models from 70M to 405B parameters, four ways to train each"
+description: "{len(names)} models from 70M to 405B parameters, up to four ways to train each"
+sidebar: {SIDEBAR}
 ---
 
 The peak of a training step with one window of {SEQ_LEN:,} tokens at a time, 16 a step. A
@@ -191,13 +210,11 @@ model's page says what that consists of and which cards it fits; for other steps
 def make_answers(root: Path) -> list[str]:
     "Write the pages of the project at `root`, instead of those that are there."
     from memtrain.families import list_models
-    from memtrain.model import NAMED_MODELS
 
     dest = root / DEST
     shutil.rmtree(dest, ignore_errors=True)
     dest.mkdir()
-    # of a name that is our own GPT's too, the calculator would ask that one
-    names = [name for name in list_models() if name not in NAMED_MODELS]
+    names = [*list_models()]
     for name in names:
         (dest / f"{name}.qmd").write_text(answer(name), encoding="utf-8")
     (dest / "index.qmd").write_text(overview(names), encoding="utf-8")

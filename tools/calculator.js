@@ -2,7 +2,6 @@
 // do, for the site's calculator. `data` is what tools/calculator.py takes of the package; tests/tools/test_calculator.py
 // holds thousands of answers against Python's. Shapes and steps are plain objects with the fields of ModelShape and Step.
 function memtrain(data) {
-  const GATHERED = 2 ** 22, UPDATE = 34;
   const total = parts => Object.values(parts).reduce((a, b) => a + b, 0);
   const way_of = s => [
     s.weights !== 'float32' ? s.weights : s.use_mixed_precision ? 'autocast' : 'float32',
@@ -49,8 +48,13 @@ function memtrain(data) {
     return {params: numbers(weights, sizes), block: numbers(block, {...sizes, L: 1}), trained: numbers(gradients, sizes)};
   }
 
-  function states(n, optimizer, number = 4) {  // bytes; those of bitsandbytes have a scale a block, and tables
-    const {moments, tables} = data.optimizers[optimizer];
+  function optimizer_of(step) {
+    const found = data.optimizers[step.weights][step.optimizer];
+    if (!found) throw new Error(`${step.optimizer} doesn't update weights in ${step.weights}`);
+    return found;
+  }
+
+  function states(n, {moments, number, tables}) {  // bytes; those of bitsandbytes have a scale a block, and tables
     if (!tables) return moments * number * n;
     return n < 4096 ? 4 * n * moments : moments * (n + 4 * Math.ceil(n / 256)) + 1024 * tables;
   }
@@ -73,13 +77,13 @@ function memtrain(data) {
   function predict(shape, step, card) {
     const law = need_law(shape, step), tokens = step.batch_size * step.seq_len;
     const half = step.weights === 'bfloat16', number = half ? 2 : 4, at_once = step.optimizer_in_backward;
-    if (half && step.optimizer !== 'adamw') throw new Error(`${step.optimizer} doesn't update weights in bfloat16`);
+    const optimizer = optimizer_of(step);
     let sizes = {...sizes_of(shape), N: tokens, T: step.seq_len, c: Math.min(step.loss_chunk_size || tokens, tokens),
       r: step.lora, E: tokens > 3072 ? Math.floor(tokens / 10) + Math.min(tokens, shape.vocab_size) : 0};
     if (sizes.k === sizes.q && !data.kinds[shape.kind].scores && !data.kinds[shape.kind].masked) sizes.T = 0;
     if (step.parallel === 'fsdp') sizes = {...sizes, ...gathered(shape, step, sizes)};
     const weights = evaluate(law.weights, sizes), gradients = evaluate(law.gradients, sizes);
-    const kept = at_once ? 0 : gradients, updated = n => half ? UPDATE * Math.min(GATHERED, n) : 0;
+    const kept = at_once ? 0 : gradients, updated = n => optimizer.held * Math.min(data.slice, n);
     const held = (moments, gradients) => moments.map(moment => {
       const {update = 0, ...found} = Object.fromEntries(Object.entries(moment).map(([k, v]) => [k, evaluate(v, sizes)]));
       found.gradients = (found.gradients || 0) + gradients;
@@ -93,7 +97,9 @@ function memtrain(data) {
       const largest = shape.n_embd * (step.lora || Math.max(shape.vocab_size, shape.mlp_width));
       moments.push({gradients: kept, temporaries: updated(Math.floor(largest / (sizes.w || 1))), when: "the optimizer's step"});
     }
-    const own = {weights, 'optimizer state': states(Math.floor(gradients / number), step.optimizer, number)};
+    // States that are paged can all be in RAM: a byte of each number's two moments. Their scales stay on the card.
+    const updates = Math.floor(gradients / number), paged = step.paged_optimizer ? optimizer.moments * updates : 0;
+    const own = {weights, 'optimizer state': states(updates, optimizer) - paged};
     const whole = ({when, ...found}) => {
       const held = {...found, ...own, temporaries: (found.temporaries || 0) + 2 * card.workspace};
       const by_category = Object.fromEntries(data.categories.map(k => [k, held[k] || 0]));
@@ -102,7 +108,7 @@ function memtrain(data) {
     const most = Math.max(...moments.map(o => o.activations || 0));
     const high = moments.map(whole), best = high.reduce((a, b) => b.peak > a.peak ? b : a);
     const {params, trained} = count(shape, step.lora), all = params + (step.lora ? trained : 0);
-    const host = step.offload_to_cpu ? number * (all + 3 * trained) : 0;
+    const host = step.offload_to_cpu ? number * (all + 3 * trained) : paged;
     return {peak: best.peak, by_category: best.by_category, high, params: all, trained, host};
   }
 
@@ -129,19 +135,19 @@ function memtrain(data) {
     const scores = 4 * shape.n_layer * sizes_of(shape).q * step.seq_len;
     const computing = tokens * (products + (3.5 + again) * scores / 2 / data.attention) / rate / card.reached;
     const chunks = step.loss_chunk_size ? Math.ceil(tokens / step.loss_chunk_size) : 0;
-    const update = data.optimizers[step.optimizer].moved, mine = fsdp ? trained / step.ranks : trained;
+    const optimizer = optimizer_of(step), mine = fsdp ? trained / step.ranks : trained;
     const moved = tokens * shape.n_layer * (3 + again) * move_activations(shape, step)
       + shape.vocab_size * (data.logit_bytes * tokens + 12 * chunks * shape.n_embd)
-      + mine * (update * !step.offload_to_cpu + 12 * (passes - 1)) / (half ? 2 : 1)
+      + mine * (optimizer.moved * !step.offload_to_cpu + 3 * number * (passes - 1))
       + params * passes * (6 * step.use_mixed_precision + (10 + 5 * again) * step.load_in_4bit);
     const of_block = data.blocks[shape.kind], adapters = data.adapter_launches * of_block.matrices * frozen;
     const kernels = shape.n_layer * (of_block.kernels + adapters) * (1 + .3 * again) + 50;
     const tensors = shape.n_layer * (frozen ? 2 * of_block.matrices : of_block.tensors);
-    const updates = (half ? data.kernels : data.optimizers[step.optimizer].kernels) * (tensors + mine / data.slice) * !step.offload_to_cpu;
+    const updates = optimizer.kernels * (tensors + mine / data.slice) * !step.offload_to_cpu;
     const gathered = passes * (2 * (step.load_in_4bit ? .5 : number) * params + number * trained);
     const sending = (1 - 1 / step.ranks) * (fsdp ? gathered : 2 * number * trained) / card.link;
     const offloading = step.offload_to_cpu ? gathered / step.ranks / card.bus
-      + trained / step.ranks * update * (half ? data.slower_on_host : 1) / data.host / data.reached : 0;
+      + trained / step.ranks * optimizer.moved_on_host / data.host / data.reached : 0;
     return Math.max(computing + moved / card.bandwidth / data.memory, sending)
       + (passes * kernels + 20 * chunks + updates) * data.launch + offloading;
   }
@@ -169,7 +175,7 @@ function memtrain(data) {
     return found;
   }
 
-  const techniques = s => Object.entries({mixed_precision: s.use_mixed_precision, '8bit_optimizer': s.optimizer === 'adamw8bit',
+  const techniques = s => Object.entries({mixed_precision: s.use_mixed_precision, '8bit_optimizer': s.optimizer.endsWith('8bit'),
     activation_checkpointing: s.activation_checkpointing, loss_chunks: s.loss_chunk_size, bf16_weights: s.weights === 'bfloat16',
     optimizer_in_backward: s.optimizer_in_backward, fsdp: s.parallel === 'fsdp', offload: s.offload_to_cpu})
     .filter(o => o[1]).map(o => o[0]);
@@ -181,7 +187,7 @@ function memtrain(data) {
       fsdp: '--parallel fsdp', offload: '--offload_to_cpu'};
     return [`--batch_size ${s.batch_size}`, `--gradient_accumulation_steps ${s.gradient_accumulation_steps}`,
       `--seq_len ${s.seq_len}`, ...(s.lora ? [`--lora ${s.lora}`] : []), ...(s.load_in_4bit ? ['--load_in_4bit'] : []),
-      ...techniques(s).map(name => on[name])];
+      ...techniques(s).map(name => on[name]), ...(s.paged_optimizer ? ['--paged_optimizer'] : [])];
   }
 
   // The options that fit, the cheapest first, and the closest of all that were tried.
@@ -200,6 +206,17 @@ function memtrain(data) {
     }
     best.sort((a, b) => a.step.offload_to_cpu - b.step.offload_to_cpu);
     return {options: best, closest: found.reduce((a, b) => b.peak < a.peak ? b : a)};
+  }
+
+  // What is left to train the whole model on one card: a window at a time in bfloat16, with 8-bit states that go to
+  // RAM where the card is full. How long that takes depends on how many do.
+  function page(shape, card, seq_len) {
+    const step = {batch_size: 1, seq_len, gradient_accumulation_steps: 1, use_mixed_precision: false, optimizer: 'adamw8bit',
+      activation_checkpointing: true, loss_chunk_size: 1024, weights: 'bfloat16', optimizer_in_backward: true, lora: 0,
+      load_in_4bit: false, ranks: 1, parallel: 'ddp', offload_to_cpu: false, paged_optimizer: true};
+    if (!law_of(shape, step)) return null;
+    const {peak, host} = predict(shape, step, card);
+    return {step, peak, host};
   }
 
   // --- models ---
@@ -299,5 +316,5 @@ function memtrain(data) {
     return Number((n / 10 ** power).toPrecision(3)) + unit;
   }
 
-  return {read_error, tensors_of, law_of, count, states, predict, seconds, plan, techniques, flags, read_model, sized, format_size, format_count};
+  return {read_error, tensors_of, law_of, count, states, optimizer_of, predict, seconds, plan, page, techniques, flags, read_model, sized, format_size, format_count};
 }

@@ -30,6 +30,25 @@ def card(name: str) -> dict:
     )
 
 
+def optimizers(weights: str) -> dict:
+    "What the calculator knows of each optimizer that updates such `weights`, if a formula knows its states."
+    from memtrain.optimizers import RECORDS
+
+    return {
+        o.name: dict(
+            moments=len(o.moments(1)),
+            number=max(o.moments(1), default=0),  # bytes of a moment's number; of those in 8 bits another
+            tables=o.tables,
+            held=o.held_on_gpu(1),  # for a moment, for each number of a slice that is updated
+            moved=o.moved,
+            moved_on_host=o.moved_on_host,
+            kernels=o.kernels,
+        )
+        for o in RECORDS.values()
+        if o.weights == weights and o.moments
+    }
+
+
 def gathered(root: Path) -> dict:
     "What the calculator asks of the package at `root`, by the names that tools/calculator.js has for it."
     from memtrain.devices import DEVICES, find_device
@@ -37,7 +56,7 @@ def gathered(root: Path) -> dict:
     from memtrain.core import CATEGORIES
     from memtrain.measure import CATEGORY_COLORS
     from memtrain.model import NAMED_MODELS
-    from memtrain.optimizers import OPTIMIZERS, SLICE_ON_GPU, find_optimizer
+    from memtrain.optimizers import SLICE_ON_GPU
     from memtrain.plan import MARGIN
     from memtrain import step_time
 
@@ -51,11 +70,7 @@ def gathered(root: Path) -> dict:
             workspace=find_device("24gb").workspace,
             within=step_time.uncertainty("24gb"),
         ),
-        optimizers={
-            o.name: dict(moments=len(o.moments(1)), tables=o.tables, moved=o.moved, kernels=o.kernels)
-            for o in map(find_optimizer, OPTIMIZERS)
-            if o.moments  # of the others only a simulation knows
-        },
+        optimizers={weights: optimizers(weights) for weights in ("float32", "bfloat16")},
         categories=CATEGORIES,
         colors=CATEGORY_COLORS,
         margin=MARGIN,
@@ -63,8 +78,6 @@ def gathered(root: Path) -> dict:
         launch=step_time.LAUNCH_SECONDS,
         blocks={kind: block._asdict() for kind, block in step_time.BLOCKS.items()},
         adapter_launches=step_time.ADAPTER_LAUNCHES,
-        # of AdamW on weights in bfloat16, and numbers of a slice
-        kernels=find_optimizer("adamw", "bfloat16").kernels,
         slice=SLICE_ON_GPU,
         attention=step_time.ATTENTION_REACHED,
         memory=step_time.MEMORY_REACHED,
@@ -73,7 +86,6 @@ def gathered(root: Path) -> dict:
         like=LIKE,
         kinds={name: asdict(kind) for name, kind in KINDS.items()},
         host=DEVICES["cpu"].bandwidth,
-        slower_on_host=30,
     )
 
 

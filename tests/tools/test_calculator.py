@@ -14,9 +14,9 @@ from calculator import calculator, gathered
 from memtrain.core import MemtrainError, format_count, format_size
 from memtrain.estimate import Step
 from memtrain.explain import read_message
-from memtrain.families import count_weights, list_models, predict_step, read_model, shape_of
+from memtrain.families import count_weights, has_law, list_models, predict_step, read_model, shape_of
 from memtrain.model import GPTConfig, count_params
-from memtrain.optimizers import OPTIMIZERS, find_optimizer
+from memtrain.optimizers import RECORDS
 from memtrain.plan import Option, plan, usable_memory
 from memtrain.step_time import format_seconds, predict_seconds
 
@@ -51,8 +51,11 @@ def draw_shape(rng):
     return shape_of(config)
 
 
-# of the others no formula knows the states
-KNOWN = [name for name in OPTIMIZERS if find_optimizer(name).moments]
+# by the weights that they update; of the others no formula knows the states
+KNOWN = {
+    weights: [o.name for o in RECORDS.values() if o.weights == weights and o.moments]
+    for weights in ("float32", "bfloat16")
+}
 
 
 def draw_step(rng, adapters):
@@ -64,8 +67,7 @@ def draw_step(rng, adapters):
         seq_len=rng.choice([1, 31, 128, 1000, 2048]),
         gradient_accumulation_steps=rng.choice([1, 1, 4]),
         use_mixed_precision=rng.random() < 0.4,
-        # others don't update bfloat16
-        optimizer=rng.choice(KNOWN) if weights == "float32" else "adamw",
+        optimizer=rng.choice(KNOWN[weights]),
         activation_checkpointing=rng.random() < 0.5,
         loss_chunk_size=rng.choice([None, 1, 256, 1024]),
         weights=weights,
@@ -127,6 +129,38 @@ def test_plans_are_the_same():
         for o, (peak, seconds, techniques, flags) in zip([*p.options, p.closest], found, strict=True):
             assert (o.peak, [*o.techniques], o.flags) == (peak, techniques, flags)
             assert seconds == pytest.approx(predict_seconds(shape, o.step, card), rel=1e-12)
+
+
+def test_steps_take_as_long_whatever_optimizer_they_have():
+    rng, drawn = random.Random(2), []
+    while len(drawn) < 300:
+        shape = read_model(rng.choice([*list_models()])) if len(drawn) % 2 else draw_shape(rng)
+        step = draw_step(rng, adapters=False)
+        if has_law(shape, step):
+            drawn.append((shape, step))
+    code = "given => given.map(([shape, step]) => m.seconds(shape, step, data.cards.h100))"
+    found = in_javascript(code, [(asdict(shape), asdict(step)) for shape, step in drawn])
+    assert found == pytest.approx([predict_seconds(*o, "h100") for o in drawn], rel=1e-12)
+
+
+def test_what_pages_of_states_leave_on_the_card_is_the_same():
+    names = ["llama-3.1-8b", "qwen3-8b", "gemma-2-9b", "mistral-7b", "llama-3-70b", "phi-3-mini-4k", "gpt2-xl"]
+    cards, drawn = ["t4", "rtx3090", "rtx5090", "l40s"], []
+    for name in names:
+        shape = read_model(name, 1024)
+        drawn += [(shape, card, plan(shape, card, global_batch=4, ram=2**60).paged) for card in cards]
+    code = "given => given.map(([shape, card]) => m.page(shape, data.cards[card], 1024))"
+    told = in_javascript(code, [(asdict(shape), card) for shape, card, _ in drawn])
+    # where everything fits that way, or nothing does, there is no word of it
+    compared = [(o, found) for (_, _, o), found in zip(drawn, told) if o]
+    assert len(compared) >= 5
+    for (shape, card, o), found in zip(drawn, told):
+        if o:
+            on_card = predict_step(shape, replace(o.step, paged_optimizer=False), card).peak - o.host
+            assert (found["peak"], found["host"]) == (on_card, o.host)
+            assert {k: v for k, v in asdict(o.step).items() if k in found["step"]} == found["step"]
+    flags = "given => given.map(step => m.flags(step))"
+    assert in_javascript(flags, [found["step"] for _, found in compared]) == [o.flags for o, _ in compared]
 
 
 def test_models_and_configs_are_read_the_same(tmp_path):
@@ -261,6 +295,15 @@ def put(b, **fields):
         )
 
 
+def until(selector):
+    "What waits in the page for `selector` to be there, as long as a plan may take."
+    return (
+        "new Promise((done, failed) => { const end = Date.now() + 20000, look = () => "
+        f"document.querySelector('{selector}') ? done() : Date.now() > end ? failed('{selector}') : "
+        "setTimeout(look, 20); look(); })"
+    )
+
+
 def told(b, name):
     return b.run(f"document.querySelector('[data-id={name}]').textContent")
 
@@ -301,8 +344,8 @@ def test_calculator_begins_with_the_question_of_most_and_answers_it(browser, pag
     # and how long it takes
     rate = float(f"{best.tokens_per_second:.2g}")
     assert f"{rate:,.0f} tokens/s: {format_seconds(10**8 / best.tokens_per_second)} for 100M" in told(
-        browser, "note"
-    ), told(browser, "note")
+        browser, "pace"
+    ), told(browser, "pace")
     # nothing that the card alone can do: what takes RAM says how much
     put(browser, model="llama-3-70b", lora="0")
     browser.run(
@@ -389,8 +432,8 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     )
     peak = told(browser, "peak")
     assert told(ready(browser.open(browser.run("location.href"))), "peak") == peak
-    put(browser, optimizer="adamw8bit")
-    assert "have an optimizer of their own" in told(browser, "verdict"), "what train refuses is refused here"
+    put(browser, optimizer="sgd")
+    assert "doesn't update weights in bfloat16" in told(browser, "verdict"), "what train refuses is refused here"
     put(
         browser,
         model="gpt2",
@@ -527,14 +570,95 @@ def test_calculator_says_which_models_have_adapters_and_drops_4_bits_without_the
     assert "choose one of those, or set the rank to 0" in told(b, "verdict")
 
 
+def price(b):
+    "The dollars in the line on time."
+    return float(re.search(r"\$([\d,]+(\.\d+)?)", told(b, "pace"))[1].replace(",", ""))
+
+
 def test_calculator_says_what_training_costs(browser, page):
     b = ready(browser.open(page))
     put(b, model="gpt2", card="a100")
-    assert "$" not in told(b, "note")
+    assert "for 100M tokens." in told(b, "pace"), told(b, "pace")
     put(b, price="2")
-    once = float(re.search(r"\$([\d.]+)", told(b, "note"))[1])
+    once = price(b)
     put(b, price="4")
-    assert float(re.search(r"\$([\d.]+)", told(b, "note"))[1]) == pytest.approx(2 * once, rel=0.06)
+    assert price(b) == pytest.approx(2 * once, rel=0.06)
+    put(b, tokens="1000")
+    assert "for 1B tokens, $" in told(b, "pace")
+    assert price(b) == pytest.approx(20 * once, rel=0.06)
+    # and where it doesn't fit, of what would
+    put(b, model="llama-3.1-8b", seq_len="2048", card="rtx3090")
+    assert not told(b, "pace")
+    b.run(until("[data-best]"))
+    assert "for 1B tokens, $" in b.run("document.querySelector('[data-best]').textContent")
+
+
+def test_calculator_offers_paged_states_where_nothing_else_trains_the_whole_model(browser, page):
+    b = ready(browser.open(page))
+    b.run(until("[data-paged]"))
+    paged = plan(read_model("llama-3.1-8b", 2048), "rtx3090", global_batch=16, or_lora=16, ram=2**60).paged
+    b.run("document.querySelector('[data-paged]').click()")
+    assert told(b, "peak") == format_size(paged.peak) and "It fits" in told(b, "verdict")
+    assert f"with up to {format_size(paged.host)} in RAM" in told(b, "verdict") and not told(b, "pace")
+    assert told(b, "line").endswith(" ".join(paged.flags))
+    assert told(ready(b.open(b.run("location.href"))), "peak") == format_size(paged.peak)
+    put(b, card="a100", batch_size="2")  # where it isn't needed
+    assert "GiB" in told(b, "peak") and not b.errors()
+
+
+def test_calculator_loads_what_is_frozen_in_bfloat16_until_told_otherwise(browser, page):
+    b = ready(browser.open(page))
+    put(b, lora="8")
+    assert b.run("document.querySelector('[name=use_mixed_precision]').value") == "weights"
+    half = told(b, "peak")
+    put(b, use_mixed_precision="1")
+    assert "stays in float32" in told(b, "note") and told(b, "peak") != half
+    put(b, lora="16")
+    assert b.run("document.querySelector('[name=use_mixed_precision]').value") == "1", "that was asked for"
+
+
+CONFIG = dict(
+    model_type="llama",
+    num_hidden_layers=2,
+    hidden_size=512,
+    num_attention_heads=8,
+    intermediate_size=1024,
+    vocab_size=32000,
+    max_position_embeddings=4096,
+)
+
+
+def drop(b, name, text):
+    "Drop a file with `text` on the calculator, and wait until it is read."
+    b.run(
+        "new Promise(done => { const held = new DataTransfer(), root = document.querySelector('.mt-calc');"
+        f" held.items.add(new File([{json.dumps(text)}], {json.dumps(name)}));"
+        " for (const kind of ['dragover', 'drop'])"
+        " root.dispatchEvent(new DragEvent(kind, {dataTransfer: held, bubbles: true, cancelable: true}));"
+        " setTimeout(done, 200); })"
+    )
+
+
+def test_a_config_can_be_dropped_or_chosen(browser, page, tmp_path):
+    b = ready(browser.open(page))
+    drop(b, "config.json", json.dumps(CONFIG))
+    assert b.run("document.querySelector('[name=model]').value") == ""
+    assert b.run("document.querySelector('[name=n_embd]').value") == "512" and "GiB" in told(b, "peak")
+    assert not b.run("document.querySelector('.mt-calc').classList.contains('over')")
+    drop(b, "photo.png", "no JSON")
+    assert "isn't JSON" in told(b, "verdict")
+    drop(b, "train.log", MESSAGE.format("1002.00 MiB"))
+    assert "What asked for 1002 MiB" in told(b, "cause") and b.run(
+        "document.querySelector('[data-id=died]').open"
+    )
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG | dict(hidden_size=1024)))
+    b.send("DOM.enable")
+    root = b.send("DOM.getDocument")["root"]["nodeId"]
+    field = b.send("DOM.querySelector", nodeId=root, selector="[name=file]")["nodeId"]
+    b.send("DOM.setFileInputFiles", nodeId=field, files=[str(path)])
+    b.run("new Promise(done => setTimeout(done, 200))")
+    assert b.run("document.querySelector('[name=n_embd]').value") == "1024" and not b.errors()
 
 
 def test_calculator_fits_a_phone(browser, page):

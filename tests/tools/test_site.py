@@ -404,6 +404,20 @@ def test_answers_lead_to_the_calculator_as_they_were_asked():
     assert "[Llama 3.1 8B](llama-3.1-8b.html) | 8.03B |" in answers.overview(["llama-3.1-8b", "gpt2"])
 
 
+def test_answers_about_our_own_gpt_say_so_and_all_have_the_book_beside_them():
+    from memtrain.families import predict_step, shape_of
+    from memtrain.model import NAMED_MODELS, GPTConfig
+
+    page, (step, held) = answers.answer("gpt2"), answers.asked("gpt2")["as usual"]
+    assert held == predict_step(shape_of(GPTConfig(**NAMED_MODELS["gpt2"])), step)
+    assert step.seq_len == 1024 and "--model_name gpt2 " in page and "--model gpt2" not in page
+    assert "LoRA" not in answers.asked("gpt2"), "no adapters are trained beside it"
+    sidebars = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]
+    assert answers.SIDEBAR in [o["id"] for o in sidebars]
+    for made in (page, answers.overview(["gpt2"])):
+        assert yaml.safe_load(made.split("---")[1])["sidebar"] == answers.SIDEBAR
+
+
 def test_llms_txt_lists_every_page():
     text = finish_site.llms_txt(ROOT)
     assert (
