@@ -112,6 +112,30 @@ function memtrain(data) {
     return {peak: best.peak, by_category: best.by_category, high, params: all, trained, host};
   }
 
+  // --- sampling ---
+  // Bytes of the tensors that a law of sampling lists: {letters and bytes a number: [how many, how many more a block]}.
+  function add_tensors(law, sizes, rounded = n => 512 * Math.ceil(n / 512)) {
+    return Object.entries(law).reduce((sum, [name, [once, more]]) => {
+      const [letters, times] = name.split(' ');
+      const bytes = [...letters].reduce((n, letter) => n * sizes[letter], Number(times));
+      return sum + (once + more * sizes.L) * rounded(Math.floor(bytes));
+    }, 0);
+  }
+
+  // What a model holds that reads `seq_len` tokens less two, and writes those, of so many texts at a time.
+  function sample(shape, weights, batch_size, seq_len, card) {
+    const laws = data.sampling[shape.kind] || {}, way = weights + (shape.tie_weights ? ' tied' : '');
+    const law = (shape.n_kv_head || shape.n_head) === shape.n_head && laws[`${way} each`] || laws[way];
+    if (!law) throw new Error(`No law of sampling was recorded for ${shape.kind}: the line below simulates it`);
+    if (seq_len < 4) throw new Error('Give the text 4 tokens or more');
+    const sizes = {...sizes_of(shape), h: shape.n_kv_head || shape.n_head, B: batch_size, T: seq_len, m: seq_len - 1, n: seq_len - 2, W: card.workspace};
+    const held = add_tensors(law.weights, sizes), exact = n => n;
+    const most = moments => held + Math.max(...moments.map(o => add_tensors(o, sizes)));
+    const found = {weights: held, cache: add_tensors(law.cache, sizes), reading: most(law.reading), writing: most(law.writing),
+      growth: add_tensors(law.cache, sizes, exact) - add_tensors(law.before, sizes, exact)};
+    return {...found, peak: Math.max(found.reading, found.writing)};
+  }
+
   // --- time ---
   function move_activations(shape, step) {  // bytes between products, of a token in a block's forward pass
     const {d, q, k, f} = {...sizes_of(shape), d: shape.n_embd}, known = data.kinds[shape.kind], gpt2 = known.like_gpt2;
@@ -225,6 +249,8 @@ function memtrain(data) {
     return config.num_hidden_layers - Math.floor(config.num_hidden_layers / (config.sliding_window_pattern || 6));
   }
 
+  const has_window = config => !!config.sliding_window && config.use_sliding_window !== false;
+
   function read_model(config, seq_len, name = 'FOLDER') {  // of a config.json, as transformers writes it
     const kind = data.like[config.model_type] || config.model_type;
     if (!data.laws[kind]) throw new Error(`is of the type '${kind}', whose law was not recorded: simulate it`);
@@ -316,5 +342,5 @@ function memtrain(data) {
     return Number((n / 10 ** power).toPrecision(3)) + unit;
   }
 
-  return {read_error, tensors_of, law_of, count, states, optimizer_of, predict, seconds, plan, page, techniques, flags, read_model, sized, format_size, format_count};
+  return {read_error, tensors_of, law_of, count, states, optimizer_of, predict, sample, has_window, seconds, plan, page, techniques, flags, read_model, sized, format_size, format_count};
 }

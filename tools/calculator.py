@@ -62,6 +62,8 @@ def gathered(root: Path) -> dict:
 
     return dict(
         laws=json.loads((root / "memtrain/laws.json").read_text(encoding="utf-8")),
+        # by benchmarks/sampling_laws.py
+        sampling=json.loads(Path(__file__).with_name("sampling_laws.json").read_text(encoding="utf-8")),
         models=list_models(),
         named=NAMED_MODELS,
         cards={name: card(name) for name in DEVICES if name != "cpu"},

@@ -1,5 +1,5 @@
 """The last touches on a site that Quarto built: a search over prose and names instead of code, with the words
-that others use; style sheets and icons with what is used alone (`npm install --no-save purgecss`); llms.txt,
+that others use, also for whole sentences; style sheets and icons with what is used alone (`npm install --no-save purgecss`); llms.txt,
 which lists the pages for language models."""
 
 import configparser, json, logging, os, re, subprocess, sys
@@ -14,6 +14,7 @@ from site_pages import GLOSSARY, site_name
 
 UNSEARCHED = "solutions/", "404"  # pages
 ALIKE = "answers/"  # of these the title alone is found: they say the same about one model each
+SENTENCES = Path(__file__).with_name("search.js")
 CODE = "#title-block-header, .colab, pre, div.sourceCode, .cell-output-stdout, script, style, .mt-calc"
 
 
@@ -75,6 +76,17 @@ def finish_search(site: Path, others: dict[str, list[str]]) -> list[str]:
     return []
 
 
+def answer_sentences(site: Path) -> list[str]:
+    "Have the search of the folder `site` find something for a question in a sentence."
+    path = site / "site_libs/quarto-search/quarto-search.js"
+    if not path.exists():
+        return [f"{path}: not there: Quarto writes it where website.search is on"]
+    path.write_text(
+        path.read_text(encoding="utf-8") + SENTENCES.read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    return []
+
+
 def finish_sitemap(site: Path):
     "Leave solutions out of the map that search engines read."
     path = site / "sitemap.xml"
@@ -129,7 +141,7 @@ def finish(root: Path, site: Path) -> list[str]:
     "Finish what Quarto built from `root` in the folder `site`."
     (site / "llms.txt").write_text(llms_txt(root), encoding="utf-8")
     finish_sitemap(site)
-    return finish_search(site, synonyms(root)) + slim(site)
+    return finish_search(site, synonyms(root)) + answer_sentences(site) + slim(site)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,26 @@ sys.path.insert(0, str(ROOT / "tools"))
 from browser import Browser, find_browser
 from calculator import calculator, gathered
 from memtrain.core import MemtrainError, format_count, format_size
+from memtrain.devices import find_device
 from memtrain.estimate import Step
 from memtrain.explain import read_message
-from memtrain.families import count_weights, has_law, list_models, predict_step, read_model, shape_of
-from memtrain.model import GPTConfig, count_params
+from memtrain.families import (
+    count_weights,
+    find_config,
+    has_law,
+    list_models,
+    predict_step,
+    read_model,
+    shape_of,
+)
+from memtrain.model import GPT, GPTConfig, count_params
 from memtrain.optimizers import RECORDS
 from memtrain.plan import Option, plan, usable_memory
+from memtrain.record_laws import config_folder, open_any
+from memtrain.sampling import simulate_sampling
+from memtrain.settings import TrainConfig
 from memtrain.step_time import format_seconds, predict_seconds
+from memtrain.train import apply_settings
 
 
 def in_javascript(code, given):
@@ -144,7 +157,7 @@ def test_steps_take_as_long_whatever_optimizer_they_have():
 
 
 def test_what_pages_of_states_leave_on_the_card_is_the_same():
-    names = ["llama-3.1-8b", "qwen3-8b", "gemma-2-9b", "mistral-7b", "llama-3-70b", "phi-3-mini-4k", "gpt2-xl"]
+    names = "llama-3.1-8b qwen3-8b gemma-2-9b mistral-7b llama-3-70b phi-3-mini gpt2-xl".split()
     cards, drawn = ["t4", "rtx3090", "rtx5090", "l40s"], []
     for name in names:
         shape = read_model(name, 1024)
@@ -161,6 +174,62 @@ def test_what_pages_of_states_leave_on_the_card_is_the_same():
             assert {k: v for k, v in asdict(o.step).items() if k in found["step"]} == found["step"]
     flags = "given => given.map(step => m.flags(step))"
     assert in_javascript(flags, [found["step"] for _, found in compared]) == [o.flags for o, _ in compared]
+
+
+def draw_text(rng):
+    "What makes a random model of two or three blocks, its shape, and a text that it reads: tokens and rows"
+    weights, blocks = rng.choice(["bfloat16", "float32"]), rng.choice([2, 3])
+    tokens, rows = rng.choice([8, 16, 100, 1000]), rng.choice([1, 3, 8])
+    shape = replace(draw_shape(rng), n_layer=blocks)
+    llama = dict(norm="rms", positions="rotary", mlp="swiglu", mlp_hidden=shape.mlp_width)
+    config = GPTConfig(
+        shape.vocab_size,
+        shape.block_size,
+        blocks,
+        shape.n_head,
+        shape.n_embd,
+        n_kv_head=shape.n_kv_head,
+        tie_weights=shape.tie_weights,
+        **(llama if shape.kind == "memtrain_llama" else {}),
+    )
+    settings = TrainConfig(weights=weights)
+    return (lambda: apply_settings(GPT(config), settings)), shape, weights, rows, tokens
+
+
+def numbers_of(found):
+    return [found.weights, found.cache, found.growth, found.reading, found.writing]
+
+
+SAMPLED = """given => given.map(([shape, ...how]) => {
+  const e = m.sample(shape, ...how, data.cards.a100);
+  return [e.weights, e.cache, e.growth, e.reading, e.writing];
+})"""
+
+
+def test_what_a_model_that_writes_holds_is_the_same():
+    rng = random.Random(3)
+    drawn = [draw_text(rng) for _ in range(60)]
+    found = in_javascript(SAMPLED, [(asdict(shape), *how) for _, shape, *how in drawn])
+    truth = [numbers_of(simulate_sampling(make, tokens, rows, "a100")) for make, *_, rows, tokens in drawn]
+    assert [(o[1:], a, b) for o, a, b in zip(drawn, found, truth) if a != b] == []
+
+
+OTHERS = "llama-3.2-1b", "qwen3-0.6b", "gpt2", "pythia-160m", "gemma-2b", "olmo-2-7b", "phi-4", "smollm3-3b"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_so_is_what_others_models_hold(name):
+    pytest.importorskip("transformers")
+    fields, _ = find_config(name)
+    drawn = [(weights, rows, n) for weights in ("bfloat16", "float32") for rows, n in ((1, 1000), (3, 64))]
+    # four blocks of it, since some have one in four that is unlike the others
+    with config_folder(fields, 4) as folder:
+        shape = read_model(folder)
+        truth = [
+            numbers_of(simulate_sampling(lambda: open_any(folder, n, weights=weights)[0], n, rows, "a100"))
+            for weights, rows, n in drawn
+        ]
+    assert in_javascript(SAMPLED, [(asdict(shape), *how) for how in drawn]) == truth
 
 
 def test_models_and_configs_are_read_the_same(tmp_path):
@@ -433,7 +502,8 @@ def test_calculator_knows_other_models_and_every_way_of_a_step(browser, page):
     peak = told(browser, "peak")
     assert told(ready(browser.open(browser.run("location.href"))), "peak") == peak
     put(browser, optimizer="sgd")
-    assert "doesn't update weights in bfloat16" in told(browser, "verdict"), "what train refuses is refused here"
+    said = told(browser, "verdict")
+    assert "doesn't update weights in bfloat16" in said, "what train refuses is refused here"
     put(
         browser,
         model="gpt2",
@@ -604,6 +674,36 @@ def test_calculator_offers_paged_states_where_nothing_else_trains_the_whole_mode
     assert told(ready(b.open(b.run("location.href"))), "peak") == format_size(paged.peak)
     put(b, card="a100", batch_size="2")  # where it isn't needed
     assert "GiB" in told(b, "peak") and not b.errors()
+
+
+def test_calculator_says_what_it_takes_to_run_a_model(browser, page):
+    b = ready(browser.open(page))
+    put(b, task="sampling", seq_len="4096", batch_size="4")
+    shape = asdict(read_model("llama-3.1-8b", 4096))
+    (found,) = in_javascript(SAMPLED, [(shape, "bfloat16", 4, 4096)])  # which are held against simulations
+    weights, cache, growth, *peaks = found
+    card = find_device("rtx3090").workspace - find_device("a100").workspace
+    assert told(b, "peak") == format_size(max(peaks) + card) and "It fits" in told(b, "verdict")
+    legend = told(b, "legend")
+    assert f"weights {format_size(weights)}" in legend and f"KV cache {format_size(cache)}" in legend
+    assert cache == 2 * 2 * 32 * 8 * 128 * 4 * 4096 and format_size(growth) in told(b, "note")
+    room = int(re.search(r"room for about ([\d,]+) tokens", told(b, "note"))[1].replace(",", ""))
+    assert 4096 < room < 131072
+    line = "memtrain estimate --sampling --model llama-3.1-8b --seq_len 4096 --batch_size 4"
+    assert told(b, "line") == f"{line} --weights bfloat16 --device rtx3090"
+    shown = "document.querySelector('[name={}]').offsetParent !== null"
+    assert not b.run(shown.format("optimizer")) and b.run(shown.format("seq_len"))
+    peak = told(b, "peak")
+    assert told(ready(b.open(b.run("location.href"))), "peak") == peak
+    b.run("document.querySelector('[data-id=changes] button').click()")
+    assert told(b, "peak") != peak
+    put(b, use_mixed_precision="")
+    assert "bfloat16 weights" in told(b, "changes") and "It doesn't fit" in told(b, "verdict")
+    put(b, model="gemma-2-9b", seq_len="2048")
+    assert "has a window" in told(b, "verdict") and "--model gemma-2-9b" in told(b, "line")
+    put(b, task="", model="gpt2")
+    assert b.run(shown.format("optimizer")) and told(b, "line").startswith("memtrain train")
+    assert not b.errors()
 
 
 def test_calculator_loads_what_is_frozen_in_bfloat16_until_told_otherwise(browser, page):

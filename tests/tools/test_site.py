@@ -1,6 +1,6 @@
 "What the site makes of the notebooks, and the checks of what was built."
 
-import ast, configparser, json, random, sys
+import ast, configparser, json, random, shutil, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import answers, check_docs, check_site, finish_site, site_pages
-from browser import find_browser
+from browser import Browser, find_browser
 from memtrain import core
 from test_tools import PNG, Project, with_output
 
@@ -342,6 +342,68 @@ def test_search_finds_prose_and_names_by_the_words_of_others(tmp_path):
     assert "recomputation" not in section["text"], "other words stand with the page, not with each section"
     assert answer["href"] == "answers/a.html" and answer["title"] == "How much"
     assert "not there" in finish_site.finish_search(tmp_path / "none", {})[0]
+
+
+def test_questions_in_a_sentence_are_ranked_by_their_words():
+    if not shutil.which("node"):
+        pytest.skip("Node isn't installed here: the search isn't run")
+    entries = [
+        dict(title="Planning", section="Which card fits?", text="The largest model that fits a card."),
+        dict(title="Tokenizers", text="Two engines, one of them fast."),
+        dict(title="Loading batches", section="Resuming", text="A loader goes on where it was."),
+        dict(title="Killed and resumed", text="What a checkpoint of training holds."),
+    ]
+    script = f"""{finish_site.SENTENCES.read_text(encoding="utf-8")}
+      const titles = words => rankByWords(words, {json.dumps(entries)}).map(o => o.title);
+      const asked = ['Does my model fit the GPU?', 'how do I resume training after a crash', 'is it',
+        'tokenizer'];
+      console.log(JSON.stringify(asked.map(titles)));"""
+    run = subprocess.run(["node", "-"], input=script, capture_output=True, text=True, check=True)
+    fits, resumes, nothing, one_word = json.loads(run.stdout)
+    assert fits == ["Planning"] and resumes[0] == "Killed and resumed"
+    assert nothing == one_word == [], "a single word is found as it is"
+
+
+def test_the_search_of_quarto_is_given_sentences(tmp_path):
+    assert "not there" in finish_site.answer_sentences(tmp_path)[0]
+    path = tmp_path / "site_libs/quarto-search/quarto-search.js"
+    path.parent.mkdir(parents=True)
+    path.write_text("async function fuseSearch() {}\n")
+    assert finish_site.answer_sentences(tmp_path) == []
+    made = path.read_text(encoding="utf-8")
+    assert made.startswith("async function fuseSearch() {}\n") and "fuseSearch = async" in made
+
+
+def test_a_table_that_is_too_wide_for_a_phone_is_cards_there(tmp_path):
+    if not find_browser():
+        pytest.skip("no chromium is installed here: the table isn't tried in a browser")
+    script = yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))["format"]["html"]
+    names = ["name", *(f"a_rather_long_name {i}" for i in range(5))]
+    table = "".join(
+        f"<{part}><tr>{''.join(f'<{cell}>{o}</{cell}>' for o in row)}</tr></{part}>"
+        for part, cell, row in (
+            ("thead", "th", names),
+            ("tbody", "td", ["<b>it</b> is", *map(str, range(5))]),
+        )
+    )
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<!doctype html><meta name="viewport" content="width=device-width"><style>'
+        f"{(ROOT / 'nbs/styles.css').read_text(encoding='utf-8')}</style><main><table>{table}</table>"
+        f"<table><thead><tr><th>a<th>b</thead><tr><td>1<td>2</table></main>"
+        f"{script['include-after-body'][0]['text']}",
+        encoding="utf-8",
+    )
+    classes = "[...document.querySelectorAll('table')].map(o => o.className)"
+    said = "getComputedStyle(document.querySelectorAll('tbody td')[2], '::before').content"
+    with Browser() as b:
+        b.open(page, width=390)
+        assert b.run(classes) == ["cards", ""], "one that fits stays as it is"
+        assert b.run("document.querySelector('table').scrollWidth") <= 390 - 16
+        assert b.run(said) == '"a_rather_long_name 1"'
+        assert b.run("document.querySelector('td').textContent") == "it is"
+        b.open(page, width=1440)
+        assert b.run(classes) == ["", ""]
 
 
 def test_search_engines_are_not_led_to_solutions(tmp_path):
