@@ -1,6 +1,6 @@
 """The last touches on a site that Quarto built: a search over prose and names instead of code, with the words
-that others use, also for whole sentences; style sheets and icons with what is used alone (`npm install --no-save purgecss`); llms.txt,
-which lists the pages for language models."""
+that others use, also for whole sentences; style sheets and icons with what is used alone (`npm install
+--no-save purgecss`); llms.txt, which lists the pages for language models."""
 
 import configparser, json, logging, os, re, subprocess, sys
 from pathlib import Path
