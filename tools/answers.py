@@ -140,7 +140,7 @@ def answer(name: str) -> str:
 title: "How much memory does it take to train {title(name)}?"
 description: "{said}: a window of {seq_len:,} tokens"
 sidebar: {SIDEBAR}
-repo-actions: [issue]
+repo-actions: false
 ---
 
 What one training step of {title(name)} ({format_count(whole.params)} parameters{made}) holds at its
@@ -194,7 +194,7 @@ def overview(names: list[str]) -> str:
 title: "How much memory does it take to train a model?"
 description: "{len(names)} models from 70M to 405B parameters, up to four ways to train each"
 sidebar: {SIDEBAR}
-repo-actions: [issue]
+repo-actions: false
 ---
 
 The peak of a training step with one window of {SEQ_LEN:,} tokens at a time, 16 a step. A

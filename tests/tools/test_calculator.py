@@ -764,6 +764,8 @@ def test_a_config_can_be_dropped_or_chosen(browser, page, tmp_path):
 def test_calculator_fits_a_phone(browser, page):
     ready(browser.open(page, width=390))
     browser.run("document.querySelectorAll('.mt-calc details').forEach(o => o.open = true)")
+    put(browser, price="2.5", tokens="1500")
+    browser.run(until("[data-best]"))
     assert browser.run("document.documentElement.scrollWidth") <= 390
 
 
