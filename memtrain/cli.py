@@ -202,6 +202,7 @@ _MODEL_FILES = (
     'tokenizer_state.json',
     'best.pt',
     'checkpoint.pt',
+    'summary.json',
 )
 _TRACE_FILES = 'trace_metadata.json', '*.safetensors', '*.pkl'
 
@@ -950,6 +951,7 @@ class _Sample(_OfRun, Command):
         where: dict,  # arguments of `load_run`
     ) -> int:  # exit status
         "Print the text as it comes"
+        check_whole(num_samples=self.num_samples, max_new_tokens=self.max_new_tokens)
         model, tokenizer, _ = self.open(**where)
         import torch
         from memtrain.model import stream_tokens
@@ -1020,6 +1022,10 @@ class _Eval(_OfRun, Command):
         if self.dataset_dir:
             tokens = TokenShards(self.dataset_dir, self.split)
             made = (tokens.manifest or {}).get('tokenizer_sha256')
+            known = config.vocab_size
+            if not made and (largest := int(tokens[: 2**24].max())) >= known:
+                problem = f'{self.dataset_dir} has ids up to {largest}, {where["folder"]} knows {known}'
+                raise MemtrainError(problem, 'give what its own tokenizer made')
             if made and not same_ids(load_tokenizer(self.dataset_dir), tokenizer):
                 raise MemtrainError(
                     f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}',
@@ -1592,6 +1598,8 @@ class _PlanCommand(_Shaped, Command):
             raise MemtrainError(
                 f'are {len(self.price)} prices for {len(cards)} cards', 'give one, or one for each', 'price'
             )
+        if negative := [price for price in self.price if price < 0]:
+            raise MemtrainError('is less than 0', 'give what an hour costs', 'price', negative[0])
         self._check_without()
         shape = self.shape()
         if self.model:

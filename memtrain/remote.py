@@ -106,7 +106,8 @@ def _describe(url):
         files = _file_system(url.partition(':')[0])
         return files.size(url), files.ukey(url)
     with _open_http(url, 'HEAD') as r:
-        if r.url.endswith('/') and r.headers.get_content_type() == 'text/html':
+        _, _, path = r.url.partition('://')[2].partition('/')
+        if (not path or path.endswith('/')) and r.headers.get_content_type() == 'text/html':
             raise MemtrainError(
                 f'{url}: a folder, which HTTP has no list of', 'give the address of each file in it'
             )

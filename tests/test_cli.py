@@ -2525,6 +2525,11 @@ def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
         )
         assert 'these ids have no text' in only_line(run_here(*'eval ids --input_file in'.split(), cwd=d))
         test_eq(run_here(*'eval ids --dataset_dir bare'.split(), cwd=d).returncode, 0)
+        (d / 'wide').mkdir()
+        np.full(99, 300, np.uint16).tofile(d / 'wide/val.bin')
+        assert 'wide has ids up to 300, ids knows 257' in only_line(
+            run_here(*'eval ids --dataset_dir wide'.split(), cwd=d)
+        )
         for to in ('hf', 'safetensors'):
             test_eq(run_here('export-model', 'ids', to, '--to', to, cwd=d).returncode, 0)
         more = run_here(*'train --out_dir ids --resume --max_iters 3'.split(), cwd=d)
@@ -2567,6 +2572,9 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
     for line, said in (
         ('plan --gpu rtx3091 --model_name gpt2', 'did you mean rtx3090?'),
         ('plan --gpu 24gb --model llama-3-8c', 'did you mean llama-3-8b?'),
+        ('plan --gpu 24gb --model_name gpt2 --price -1', "--price -1.0 is less than 0: give what an hour"),
+        ('sample x --num_samples 0', '--num_samples 0'),
+        ('sample x --max_new_tokens -3', '--max_new_tokens -3'),
         ('sample --run_dir nowhere', 'nowhere: no such folder'),
         ('collect-traces nowhere', 'nowhere'),
         ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),

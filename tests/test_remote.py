@@ -573,7 +573,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again_from_where_it_did():
 def test_a_page_that_lists_a_folder_is_no_file():
     with tempfile.TemporaryDirectory() as d, serve_plainly(d) as address:
         (Path(d) / 'in').mkdir()
-        for url in (f'{address}/in', f'{address}/in/'):
+        for url in (f'{address}/in', f'{address}/in/', address):
             said = f'{url}: a folder, which HTTP has no list of: give the address of each file in it'
             test_fail(lambda: list_files(url), contains=said, exc=MemtrainError)
 
