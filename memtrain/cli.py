@@ -973,7 +973,7 @@ class _Sample(_OfRun, Command):
                 generator,
                 tokenizer.vocab_size,
             ):
-                if new.item() == tokenizer.eod_id:
+                if new.item() == tokenizer.eod_id and tokenizer.kind != 'ids':  # whose end nobody knows
                     break
                 ids.append(new.item())
                 text = tokenizer.decode(ids)
