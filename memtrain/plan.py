@@ -651,7 +651,7 @@ def _page(model, device, budget, ram, seq_len):
         return None  # CUDA's pages
     try:
         shape, step = model if hasattr(model, 'kind') else shape_of(model), replace(_PAGED, seq_len=seq_len)
-        found = predict_step(shape, step)
+        found = predict_step(shape, step, card)
     except MemtrainError:
         return None
     # of a number two bytes are paged, a moment each; the scales of their blocks stay on the card
