@@ -28,6 +28,7 @@ from memtrain.families import KINDS
 from memtrain.model import GPT, GPTConfig
 from memtrain.ranks import Ranks, spread_model
 from memtrain.record_laws import align, keep_highest, list_moments, list_standing, trace_micro_batches
+from memtrain.simulate import Tracer
 from memtrain.train import TrainConfig, apply_settings
 from memtrain.weights import OwnModel
 
@@ -307,7 +308,19 @@ def name_shape(shape, sizes):
     return letters, times
 
 
-def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chunked, shared='', ranks=None):
+def trace_step(
+    kind,
+    sizes,
+    blocks,
+    tied,
+    adapters,
+    weights,
+    checkpointing,
+    chunked,
+    shared='',
+    ranks=None,
+    kind_of_tracer=Tracer,
+):
     """What a micro-batch allocates, simulated, whose gradients are used and dropped at once; where ranks
     share the model, what two of a step do"""
     whole, shapes = {}, Counter()
@@ -360,7 +373,13 @@ def trace_step(kind, sizes, blocks, tied, adapters, weights, checkpointing, chun
             shapes[product.strip('w')] += times * b.element_size() / 32
         return spread_model(model, 'fsdp', ranks, offload='offload' in shared).model
 
-    how = dict(autocast=weights == 'autocast', updates=weights == 'bfloat16', at_once=not ranks, device=EXACT)
+    how = dict(
+        autocast=weights == 'autocast',
+        updates=weights == 'bfloat16',
+        at_once=not ranks,
+        device=EXACT,
+        kind=kind_of_tracer,
+    )
     return trace_micro_batches(model_fn, B, sizes['T'], **how), whole, shapes
 
 

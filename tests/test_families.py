@@ -419,7 +419,7 @@ def test_parts_of_ranks_are_rounded_up():
 
 # %% ../nbs/proofs/families.ipynb #a8f0b353
 def hold_a_rank(shape, step):
-    "How far the law is off what `simulate` finds of FSDP's code"
+    "How far the law is off what `simulate` finds"
     import torch
 
     c, ranks = apply_step(TrainConfig(), step), Ranks(0, step.ranks, torch.device('cuda'))
@@ -432,19 +432,29 @@ def hold_a_rank(shape, step):
     )
 
 
+OWN_GPT = GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=512)
+OWN_LLAMA = replace(
+    OWN_GPT,
+    n_layer=5,
+    norm='rms',
+    positions='rotary',
+    mlp='swiglu',
+    n_kv_head=2,
+    tie_weights=False,
+    bias=False,
+)
+
+
+def test_laws_of_our_own_layers_are_as_new_as_the_layers():
+    ways = [{}, dict(use_mixed_precision=True), dict(weights='bfloat16', optimizer_in_backward=True)]
+    for shape in (OWN_GPT, OWN_LLAMA):
+        for kw in (*ways, ways[1] | dict(activation_checkpointing=True, gradient_accumulation_steps=2)):
+            assert abs(hold_a_rank(shape, Step(2, 256, **kw))) < 0.001, (shape, kw)
+
+
 def test_laws_of_fsdp_hold_for_other_sizes_and_ranks():
-    gpt = GPTConfig(vocab_size=4096, block_size=256, n_layer=4, n_head=4, n_embd=512)
+    gpt, llama = OWN_GPT, OWN_LLAMA
     assert abs(hold_a_rank(gpt, Step(2, 256, ranks=4, parallel='fsdp'))) < 0.002
-    llama = replace(
-        gpt,
-        n_layer=5,
-        norm='rms',
-        positions='rotary',
-        mlp='swiglu',
-        n_kv_head=2,
-        tie_weights=False,
-        bias=False,
-    )
     saved = dict(activation_checkpointing=True, loss_chunk_size=128, parallel='fsdp')
     # which don't divide its MLP of 1,368
     assert abs(hold_a_rank(llama, Step(2, 256, 2, True, ranks=16, **saved))) < 0.001

@@ -74,32 +74,38 @@ function memtrain(data) {
     return 2 * (held.activations || 0) > most ? 'backward begins' : 'backward ends';
   }
 
-  function predict(shape, step, card) {
+  // What holds all through a step: the sizes that its law speaks of, and bytes of weights, gradients and states.
+  function standing(shape, step) {
     const law = need_law(shape, step), tokens = step.batch_size * step.seq_len;
-    const half = step.weights === 'bfloat16', number = half ? 2 : 4, at_once = step.optimizer_in_backward;
-    const optimizer = optimizer_of(step);
+    const number = step.weights === 'bfloat16' ? 2 : 4, optimizer = optimizer_of(step);
     let sizes = {...sizes_of(shape), N: tokens, T: step.seq_len, c: Math.min(step.loss_chunk_size || tokens, tokens),
       r: step.lora, E: tokens > 3072 ? Math.floor(tokens / 10) + Math.min(tokens, shape.vocab_size) : 0};
     if (sizes.k === sizes.q && !data.kinds[shape.kind].scores && !data.kinds[shape.kind].masked) sizes.T = 0;
     if (step.parallel === 'fsdp') sizes = {...sizes, ...gathered(shape, step, sizes)};
     const weights = evaluate(law.weights, sizes), gradients = evaluate(law.gradients, sizes);
-    const kept = at_once ? 0 : gradients, updated = n => optimizer.held * Math.min(data.slice, n);
+    const updates = Math.floor(gradients / number);
+    // States that are paged can all be in RAM: a byte of each number's two moments. Their scales stay on the card.
+    const paged = step.paged_optimizer ? optimizer.moments * updates : 0;
+    const updated = n => optimizer.held * Math.min(data.slice, n);
+    const largest = shape.n_embd * (step.lora || Math.max(shape.vocab_size, shape.mlp_width));
+    return {law, sizes, number, paged, kept: step.optimizer_in_backward ? 0 : gradients,
+      updated, update: updated(Math.floor(largest / (sizes.w || 1))),
+      own: {weights, 'optimizer state': states(updates, optimizer) - paged}};
+  }
+  // Gradients of several micro-batches are added up; those of DDP lie in buckets all the while.
+  const adds_up = step => step.gradient_accumulation_steps > 1 || (step.ranks > 1 && step.parallel === 'ddp');
+
+  function predict(shape, step, card) {
+    const {law, sizes, number, paged, kept, updated, update, own} = standing(shape, step);
     const held = (moments, gradients) => moments.map(moment => {
-      const {update = 0, ...found} = Object.fromEntries(Object.entries(moment).map(([k, v]) => [k, evaluate(v, sizes)]));
+      const {update: slices = 0, ...found} = Object.fromEntries(Object.entries(moment).map(([k, v]) => [k, evaluate(v, sizes)]));
       found.gradients = (found.gradients || 0) + gradients;
-      found.temporaries = (found.temporaries || 0) + updated(update);
+      found.temporaries = (found.temporaries || 0) + updated(slices);
       return found;
     });
-    const moments = held(at_once ? law.at_once : law.first, 0);
-    if (step.gradient_accumulation_steps > 1 || (step.ranks > 1 && step.parallel === 'ddp'))
-      moments.push(...held(law.more, kept));
-    if (kept) {  // the optimizer's step
-      const largest = shape.n_embd * (step.lora || Math.max(shape.vocab_size, shape.mlp_width));
-      moments.push({gradients: kept, temporaries: updated(Math.floor(largest / (sizes.w || 1))), when: "the optimizer's step"});
-    }
-    // States that are paged can all be in RAM: a byte of each number's two moments. Their scales stay on the card.
-    const updates = Math.floor(gradients / number), paged = step.paged_optimizer ? optimizer.moments * updates : 0;
-    const own = {weights, 'optimizer state': states(updates, optimizer) - paged};
+    const moments = held(step.optimizer_in_backward ? law.at_once : law.first, 0);
+    if (adds_up(step)) moments.push(...held(law.more, kept));
+    if (kept) moments.push({gradients: kept, temporaries: update, when: "the optimizer's step"});
     const whole = ({when, ...found}) => {
       const held = {...found, ...own, temporaries: (found.temporaries || 0) + 2 * card.workspace};
       const by_category = Object.fromEntries(data.categories.map(k => [k, held[k] || 0]));
@@ -110,6 +116,64 @@ function memtrain(data) {
     const {params, trained} = count(shape, step.lora), all = params + (step.lora ? trained : 0);
     const host = step.offload_to_cpu ? number * (all + 3 * trained) : paged;
     return {peak: best.peak, by_category: best.by_category, high, params: all, trained, host};
+  }
+
+  // --- the film of a step ---
+  const WHOLE_COPIES = ['clone', 'new_empty_strided'];  // of a gradient; later ones are added where they lie
+  // What a film's moments make and free, in their order, by the numbers of its tensors, for so many further blocks.
+  function unroll({passes}, parts, further) {
+    const read = (text, phase) => {
+      const numbers = [...text.matchAll(/([-+]?)(\d+)/g)].map(([, sign, n]) => [sign, Number(n)]);
+      const of = sign => numbers.filter(o => o[0] === sign).map(o => o[1]);
+      return {phase, made: of('')[0], freed: [...of('-'), ...Array(further).fill(of('+')).flat()]};
+    };
+    return passes.flatMap((three, i) => three.flatMap((part, j) => {
+      const moments = parts[part].split(' ').map(text => read(text, ['forward', 'backward'][i]));
+      return Array(j === 1 ? further : 1).fill(moments).flat();
+    }));
+  }
+
+  // Each moment of a step from what benchmarks/films.py recorded of its kind of model: the phase, the tensor that is
+  // made, and bytes by category; of several micro-batches the last one. `alive` says how many of which tensors are
+  // held at a moment. Null where no such step was recorded. A loss in chunks is played as in the film, in seven.
+  function play(recorded, shape, step, card) {
+    const film = recorded.films[[...way_of(step), ...(shape.tie_weights ? ['tied'] : [])].join(' ')];
+    if (!film || shape.n_layer < film.blocks) return null;
+    const {sizes, kept, updated, update, own} = standing(shape, step), more = adds_up(step), at_once = step.optimizer_in_backward;
+    const tensors = recorded.tensors.map(([named, phase, op, module, letters, times]) => {
+      // scores of T × T go where no heads share keys, and with them the T of `sizes`; rows of positions stay
+      const known = letters.includes('N') ? sizes : {...sizes, T: step.seq_len};
+      const numbers = evaluate({[letters]: times}, known), gradient = named === 'gradients', updates = named === 'update';
+      const category = updates ? 'temporaries' : gradient && more ? (phase === 'forward' ? 'activations' : 'temporaries') : named;
+      const left_out = updates ? !at_once : gradient && more && WHOLE_COPIES.includes(op);
+      return {op, module, letters, times, category, bytes: left_out ? 0 : updates ? updated(numbers) : numbers,
+        stays: gradient && !more && !at_once};
+    });
+    const unrolled = unroll(film, recorded.parts, shape.n_layer - film.blocks), place = k => data.categories.indexOf(k);
+    const held = data.categories.map(k => own[k] || 0);
+    held[place('temporaries')] = 2 * card.workspace;
+    const between = [...held], moments = [{phase: 'between steps', held: between}];
+    if (more) held[place('gradients')] += kept;
+    const free = t => { if (!t.stays) held[place(t.category)] -= t.bytes; };
+    unrolled.forEach(({phase, made, freed}, at) => {
+      const tensor = tensors[made];
+      if (tensor) held[place(tensor.category)] += tensor.bytes;
+      if (tensor && tensor.bytes) moments.push({phase, tensor, at, held: [...held]});
+      freed.forEach(n => free(tensors[n]));
+    });
+    const last = [...between];
+    last[place('gradients')] += kept;
+    last[place('temporaries')] += update;
+    if (kept) moments.push({phase: 'optimizer', held: last});
+    const alive = ({at = -1}) => {
+      const counts = tensors.map(() => 0);
+      unrolled.slice(0, at + 1).forEach(({made, freed}, i) => {
+        if (made !== undefined) counts[made]++;
+        if (i < at) freed.forEach(n => { if (!tensors[n].stays) counts[n]--; });
+      });
+      return tensors.map((tensor, i) => ({...tensor, count: counts[i], total: counts[i] * tensor.bytes})).filter(o => o.total > 0);
+    };
+    return {moments, alive, sizes};
   }
 
   // --- sampling ---
@@ -342,5 +406,5 @@ function memtrain(data) {
     return Number((n / 10 ** power).toPrecision(3)) + unit;
   }
 
-  return {read_error, tensors_of, law_of, count, states, optimizer_of, predict, sample, has_window, seconds, plan, page, techniques, flags, read_model, sized, format_size, format_count};
+  return {read_error, tensors_of, law_of, count, states, optimizer_of, predict, play, sample, has_window, seconds, plan, page, techniques, flags, read_model, sized, format_size, format_count};
 }
