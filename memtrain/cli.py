@@ -2049,8 +2049,7 @@ def _run(argv):
     except MemtrainError as e:
         return _fail(e.tell(line.name_flag), getattr(e, 'status', 1))
     except KeyboardInterrupt:
-        more = ', and --resume resumes behind what was finished' if _resumes(command, line.given) else ''
-        return _fail(f'interrupted; nothing is half-written{more}', 130)
+        return _fail(f'interrupted; nothing is half-written{_tell_kept(command, line)}', 130)
     except (MemoryError, RuntimeError) as e:
         if not is_out_of_memory(e):
             raise
@@ -2066,13 +2065,16 @@ def _run(argv):
         return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 
 
-def _resumes(command, given):
-    "Whether `--resume` resumes the `command` that was interrupted, whose flags were `given`"
-    return (
-        'resume' in given
-        and getattr(command, 'out_dir', given.get('out_dir', '')) is not None
-        and not given.get('index_only')
-    )
+def _tell_kept(command, line):
+    "How the `command` of a `line` that was interrupted goes on, where it has a `--resume`"
+    out = getattr(command, 'out_dir', line.given.get('out_dir'))
+    if 'resume' not in line.given or out is None or line.given.get('index_only'):
+        return ''
+    for folder in (Path(out), *Path(out).glob('*/')):
+        with contextlib.suppress(MemtrainError, OSError):
+            if (read_command(folder) or {}).get('command') == line.name:
+                return ', and --resume resumes behind what was finished'
+    return ', and nothing was kept yet: run the same line again'
 
 
 def _fail(message, status=1):

@@ -1463,17 +1463,23 @@ def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
         ('shard-traces --input_file x --output_dir y', True),
         ('shard-traces --input_file x --output_dir y --index_only', False),
     ):
+        more = ', and nothing was kept yet: run the same line again' * goes_on
         with patch.object(COMMANDS[line.split()[0]], 'run', side_effect=KeyboardInterrupt):
             run = run_here(*line.split())
-        test_eq(
-            (run.returncode, run.stderr),
-            (
-                130,
-                'memtrain: interrupted; nothing is half-written'
-                + ', and --resume resumes behind what was finished' * goes_on
-                + '\n',
-            ),
-        )
+        expected = f'memtrain: interrupted; nothing is half-written{more}\n'
+        test_eq((run.returncode, run.stderr), (130, expected))
+    from memtrain.runs import Run
+
+    with tempfile.TemporaryDirectory() as d:
+        make_texts(Path(d, 'in'), 40)
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        line = 'train --dataset_dir data --out_dir run --target_params 20k --max_iters 1 --device cpu'
+        for place, said in (('open', 'nothing was kept yet'), ('go', '--resume resumes')):
+            with patch.object(Run, place, side_effect=KeyboardInterrupt):
+                run = run_here(*line.split(), cwd=d)
+            assert said in only_line(run), run.stderr
+        run = run_here(*'train --out_dir run --resume'.split(), cwd=d)
+        assert run.returncode == 0, run.stderr
 
 # %% ../nbs/proofs/cli.ipynb #71a86e8e
 def write_traces(path, samples=5, layers=3, tokens=7, width=16):
