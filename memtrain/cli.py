@@ -87,6 +87,7 @@ class _Verify(Command):
         from memtrain.shards import MANIFEST, read_manifest, verify
         from memtrain.trace_files import TraceFolder, is_traces, verify_traces
 
+        check_place('', self.path, way_out='give the folder of a data set, or of traces')
         if is_traces(self.path):
             problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
             manifest = TraceFolder.read_manifest
@@ -103,10 +104,12 @@ class _Verify(Command):
             return 0
         for line in problems:
             print(f'memtrain: {line}', file=sys.stderr)
-        print(
-            'Next: copy what is named from where it is whole, or make the data anew in another folder; '
-            'the same input and settings give the same bytes'
-        )
+        with contextlib.suppress(MemtrainError):  # one that can't be read has told the way out
+            manifest(self.path)
+            print(
+                'Next: copy what is named from where it is whole, or make the data anew in another folder; '
+                'the same input and settings give the same bytes'
+            )
         return 1
 
 # %% ../nbs/reference/72_cli.ipynb #b4d822c2
@@ -601,7 +604,7 @@ def _open_data(self: _Train):
     if self.dataset_dir:
         tokenizer, vocab_size = None, TokenShards(self.dataset_dir).vocab_size
         if self.tokenization:  # of a data set that doesn't tell its own
-            tokenizer = open_tokenizer(self.tokenization)
+            tokenizer = open_tokenizer(self.tokenization, text=False)
         elif self.vocab_size:
             tokenizer = IdTokenizer(self.vocab_size)
         how = self.dataset_dir, self.config
@@ -876,11 +879,11 @@ def _check_tokenizer(start, data):
 
     if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')):
         return
-    if not same_ids(load_tokenizer(start), data.tokenizer):
-        raise MemtrainError(
-            f'{data.name} has another tokenizer than {start}',
-            f"give {option('tokenization')} {start}, here for text, or to memtrain prepare",
-        )
+    if not same_ids(known := load_tokenizer(start), data.tokenizer):
+        way_out = f"give {option('tokenization')} {start}, here for text, or to memtrain prepare"
+        if known.kind == 'ids':
+            way_out = 'give ids of the tokenizer that made those it was trained on'
+        raise MemtrainError(f'{data.name} has another tokenizer than {start}', way_out)
 
 
 def _describe_shape(m, model=None):
@@ -1027,10 +1030,11 @@ class _Eval(_OfRun, Command):
                 problem = f'{self.dataset_dir} has ids up to {largest}, {where["folder"]} knows {known}'
                 raise MemtrainError(problem, 'give what its own tokenizer made')
             if made and not same_ids(load_tokenizer(self.dataset_dir), tokenizer):
-                raise MemtrainError(
-                    f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}',
-                    f'prepare it with memtrain prepare --tokenization {where["folder"]}',
-                )
+                way_out = f'prepare it with memtrain prepare --tokenization {where["folder"]}'
+                if tokenizer.kind == 'ids':
+                    way_out = 'give ids of the tokenizer that made those it was trained on'
+                problem = f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}'
+                raise MemtrainError(problem, way_out)
         else:
             texts = list(self._read_texts())
             if not any(texts):

@@ -2275,11 +2275,13 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
             w.write(range(200))
         for args, said in (
             (('verify', f'{d}/all'), f'{d}/all/data in it is one'),
+            (('verify', f'{d}/none'), f'{d}/none: no such file or folder: give the folder of a data set'),
             (('train', '--dataset_id', f'{d}/all/data', '--out_dir', f'{d}/r'), 'give it as --dataset_dir'),
         ):
-            with redirect_stderr(io.StringIO()) as err:
+            with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
                 test_eq(main(list(args)), 1)
             assert said in err.getvalue(), err.getvalue()
+            assert 'Next:' not in out.getvalue()
     with patch(
         'memtrain.trace_files.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
     ) as split:
@@ -2545,6 +2547,13 @@ def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
             ('--dataset_dir bare --vocab_size 3', '--vocab_size 3 is less than bare has: its ids go'),
         ):
             assert said in only_line(run_here(*f'{line} {wrong} --out_dir wrong'.split(), cwd=d)), wrong
+        for text in ('prepare --input_files in --out_dir no', f'{line} --input_file in'):
+            told = only_line(
+                run_here(*text.replace('--dataset_dir bare', '').split(), '--tokenization', 'ids', cwd=d)
+            )
+            assert "--tokenization 'ids' knows ids and no text: give the tokenizer that made" in told
+        told = only_line(run_here(*'eval ids --dataset_dir data'.split(), cwd=d))
+        assert 'than ids: give ids of the tokenizer' in told, told
         told = only_line(run_here(*'plan --gpu 24gb --target_params 1M --dataset_dir bare'.split(), cwd=d))
         assert "bare doesn't tell how many ids it has: give --vocab_size" in told
 
