@@ -83,29 +83,32 @@ class _Verify(Command):
 
     def run(self) -> int:  # exit status
         "Print a line for each file that isn't what it was; 1 if there is any"
-        from memtrain.remote import as_url
+        from memtrain.remote import as_url, fetch_folder
         from memtrain.shards import MANIFEST, read_manifest, verify
         from memtrain.trace_files import TraceFolder, is_traces, verify_traces
 
         check_place('', self.path, way_out='give the folder of a data set, or of traces')
-        if is_traces(self.path):
+        url = as_url(self.path)
+        # of what lies far away, the manifest that there is tells which it is
+        here = fetch_folder(url, (MANIFEST, TraceFolder.manifest_name)) if url else Path(self.path)
+        if is_traces(here):
             problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
             manifest = TraceFolder.read_manifest
         else:
-            here = as_url(self.path) or (Path(self.path) / MANIFEST).exists()
-            if inside := [] if here else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}')):
+            found = (here / MANIFEST).exists()
+            if inside := [] if found else sorted(p.parent for p in here.glob(f'*/{MANIFEST}')):
                 raise MemtrainError(
                     f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that'
                 )
             problems, manifest = verify(self.path), read_manifest
         if not problems:
-            shards = len(manifest(self.path)['shards'])
+            shards = len(manifest(here)['shards'])
             print(f'{self.path}: {shards} shards, every byte as it was written')
             return 0
         for line in problems:
             print(f'memtrain: {line}', file=sys.stderr)
         with contextlib.suppress(MemtrainError):  # one that can't be read has told the way out
-            manifest(self.path)
+            manifest(here)
             print(
                 'Next: copy what is named from where it is whole, or make the data anew in another folder; '
                 'the same input and settings give the same bytes'

@@ -2450,6 +2450,7 @@ def test_every_command_takes_every_place():
         several = ['in', 'in/*.txt', f'file://{d}/in', 'memory://places/in', 'memory://places/in/*.txt']
         for line, places in (
             ('verify {}', data),
+            ('verify {}', [p.format('t') for p in here]),
             ('estimate --target_params 1M --dataset_dir {}', data),
             ('plan --gpu cpu --target_params 100k --seq_len 16 --dataset_dir {}', data),
             ('export {} OUT', data),
@@ -2490,6 +2491,11 @@ def test_every_command_takes_every_place():
                 told.append(numbers)
                 shutil.rmtree(d / f'out{i}', ignore_errors=True)
             assert all(numbers == told[0] for numbers in told), (told, line)
+        shard = next((d / 't').glob('shard_*'))
+        shard.write_bytes(shard.read_bytes()[:-1] + b'?')
+        run = run_here('verify', f'{http}/t', cwd=d)
+        test_eq(run.returncode, 1)
+        assert f'{http}/t/{shard.name}: changed since it was written' in only_line(run)
         for line, said in (
             ('expert-cache --shard_dir t --model {}', 'lies far away'),
             ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'lies far away'),
