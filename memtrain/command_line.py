@@ -415,7 +415,9 @@ def _read_begun(self: CommandLine, argv):
         return {}
     if typed.keys() & {*self.kind.needs}:
         return {}  # a whole line: what isn't in it is the default, and is held against the run
-    folder = self.kind.find_begun(next(iter(typed.get('out_dir', [])), None))
+    declared = {flag: f for flags in self.declared.values() for flag, f in flags.items()}
+    out_dir = next(iter(typed.get('out_dir', [])), None)
+    folder = self.kind.find_begun(self._find_places('out_dir', declared['out_dir'], out_dir))
     found = folder and read_command(folder)
     if not found or found['command'] != self.name:
         self._refuse_begun(folder)

@@ -2373,6 +2373,8 @@ def test_any_command_goes_on_by_its_folder_alone():
         assert run.returncode == 0 and 'c_traces_x_shards: 40 traces' in run.stdout, run.stderr
         for line, status, said in (
             ('prepare --out_dir a --resume', 0, 'a is finished, there is nothing to resume'),
+            (f'prepare --out_dir file://{d}/a --resume', 0, 'a is finished, there is nothing to resume'),
+            ('train --out_dir s3://bucket/c --resume', 1, "--out_dir 's3://bucket/c' lies far away"),
             ('shard-traces --out_dir b --resume', 0, 'b is finished, there is nothing to resume'),
             ('collect-traces --resume', 1, 'routing_data: nothing in it is unfinished: name what to collect'),
             ('prepare --out_dir none --resume', 1, 'none: no such folder, so nothing was begun there'),
