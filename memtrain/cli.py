@@ -599,9 +599,9 @@ def _check_own(self: _Train):
 @patch
 def _open_data(self: _Train):
     "(ids in the vocabulary, what makes the `TrainingData` for a block size), as the flags ask for"
-    from memtrain.shards import MANIFEST, TokenShards
+    from memtrain.shards import MANIFEST, TOKENIZER, TokenShards
     from memtrain.stream import open_source
-    from memtrain.tokenization import IdTokenizer, open_tokenizer
+    from memtrain.tokenization import IdTokenizer, load_tokenizer, open_tokenizer
     from memtrain.train import hold_text, open_shards, open_stream
 
     if self.dataset_dir:
@@ -610,6 +610,9 @@ def _open_data(self: _Train):
             tokenizer = open_tokenizer(self.tokenization, text=False)
         elif self.vocab_size:
             tokenizer = IdTokenizer(self.vocab_size)
+        elif not vocab_size and self.init_from and Path(self.init_from, TOKENIZER).exists():
+            begun = load_tokenizer(self.init_from)
+            tokenizer = begun if begun.kind == 'ids' else None  # of ids again; of a text they may be others'
         how = self.dataset_dir, self.config
         vocab_size = vocab_size or tokenizer and tokenizer.vocab_size
         return vocab_size, lambda n: open_shards(*how, n, self.documents, tokenizer)

@@ -2542,10 +2542,13 @@ def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
         assert 'these ids have no text' in only_line(run_here(*'eval ids --input_file in'.split(), cwd=d))
         test_eq(run_here(*'eval ids --dataset_dir bare'.split(), cwd=d).returncode, 0)
         (d / 'wide').mkdir()
-        np.full(99, 300, np.uint16).tofile(d / 'wide/val.bin')
+        for split in ('train', 'val'):
+            np.full(99, 300, np.uint16).tofile(d / f'wide/{split}.bin')
         assert 'wide has ids up to 300, ids knows 257' in only_line(
             run_here(*'eval ids --dataset_dir wide'.split(), cwd=d)
         )
+        begun = run_here(*f"{line.replace(shape, '--init_from ids')} --out_dir begun".split(), cwd=d)
+        test_eq(begun.returncode, 0)  # its ids are those of its start, which has no text either
         for to in ('hf', 'safetensors'):
             test_eq(run_here('export-model', 'ids', to, '--to', to, cwd=d).returncode, 0)
         more = run_here(*'train --out_dir ids --resume --max_iters 3'.split(), cwd=d)
@@ -2553,6 +2556,7 @@ def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
         for wrong, said in (
             ('--dataset_dir data --tokenization bytes', "--tokenization is for text, and data has been"),
             ('--dataset_dir bare --vocab_size 3', '--vocab_size 3 is less than bare has: its ids go'),
+            ('--dataset_dir wide --tokenization data', '--tokenization has 257 ids, fewer than wide has'),
         ):
             assert said in only_line(run_here(*f'{line} {wrong} --out_dir wrong'.split(), cwd=d)), wrong
         for text in ('prepare --input_files in --out_dir no', f'{line} --input_file in'):
