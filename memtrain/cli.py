@@ -2057,7 +2057,7 @@ def _run(argv):
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
     except MemtrainError as e:
-        return _fail(e.tell(line.name_flag), getattr(e, 'status', 1))
+        return _fail(line.tell(e), getattr(e, 'status', 1))
     except KeyboardInterrupt:
         return _fail(f'interrupted; nothing is half-written{_tell_kept(command, line)}', 130)
     except (MemoryError, RuntimeError) as e:

@@ -222,6 +222,7 @@ class CommandLine:
         # {flag: its value}, all that there are: errors name no others
         self.given: dict[str, Any] = {flag: None for flags in self.declared.values() for flag in flags}
         self.addresses: dict[str, str] = {}  # {flag: where its folder, which was copied here, lies}
+        self.copies: dict[str, str] = {}  # {folder of such a copy: that address}
         self._copies = contextlib.ExitStack()
 
     def __enter__(self) -> 'CommandLine':
@@ -343,6 +344,18 @@ def name_flag(
         return '--dataset_id'
     flag = name if name in self.given else _WORDS.get(name, self.kind.older.get(name))
     return f'--{flag}' if flag in self.given else name
+
+
+@patch
+def tell(
+    self: CommandLine,
+    error: MemtrainError,  # of the command
+) -> str:  # one line
+    "The `error` in the words of who typed this line: its flags, and the addresses of what was copied here"
+    said = error.tell(self.name_flag)
+    for here, address in self.copies.items():
+        said = said.replace(here, address)
+    return said
 
 
 @patch
@@ -476,7 +489,9 @@ def _find_places(self: CommandLine, flag, declared, typed):
         return place
     if flag in self.kind.copied and not place.endswith('.json'):
         self.addresses[flag] = place
-        return str(fetch_folder(place, self.kind.copied[flag], named=True))
+        here = str(fetch_folder(place, self.kind.copied[flag], named=True))
+        self.copies[here] = place.rstrip('/')
+        return here
     if flag in self.kind.fetched:
         with self._open_copy(Path(place).name) as f:
             f.writelines(read_pieces(place, file_size(place)))

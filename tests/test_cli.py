@@ -2443,6 +2443,7 @@ def test_every_command_takes_every_place():
         train = 'train --config_file m.json --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
         run_here(*f'{train} --dataset_dir data --out_dir run'.split(), cwd=d)
         run_here(*'export-model run hf --to hf'.split(), cwd=d)
+        run_here(*'prepare --input_files in --out_dir other --tokenization char'.split(), cwd=d)
         run_here(*'shard-traces --input_file t.pkl --out_dir t'.split(), cwd=d)
         fsspec.filesystem('memory').put(f'{d}/', '/places', recursive=True)
         text = f'{train} --tokenization bytes --document_kib 1'
@@ -2501,7 +2502,8 @@ def test_every_command_takes_every_place():
         for line, said in (
             ('expert-cache --shard_dir t --model {}', 'lies far away'),
             ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'lies far away'),
-            ('collect-traces --run_dir {}', 'experts'),
+            ('collect-traces --run_dir {}', f'memtrain: {http}/run is a run without experts'),
+            ('eval {} --dataset_dir other', f'than {http}/run: prepare it with memtrain prepare'),
             (
                 'prepare --input_files {} --tokenization bytes --out_dir x',
                 'a folder, which HTTP has no list of',
