@@ -2595,6 +2595,8 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('train --out_dir x --use_streaming here', "'here' is one word too many"),
         ('train --no_dedup --use_streaming 1 --max_iters 3 4', "'1' is one word too many"),
         ('sample', 'sample needs FOLDER: folder of a run'),
+        ('sample -x', '-x is no flag of sample, a file would be ./-x: memtrain sample --help lists them'),
+        ('prepare --input_files a -q --out_dir z', '-q is no flag of prepare'),
     ):
         run = run_here(*line.split())
         assert run.returncode == 2 and said in only_line(run), run.stderr
@@ -2604,6 +2606,7 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('plan --gpu 24gb --model_name gpt2 --price -1', "--price -1.0 is less than 0: give what an hour"),
         ('sample x --num_samples 0', '--num_samples 0'),
         ('sample x --max_new_tokens -3', '--max_new_tokens -3'),
+        ('sample nowhere --prompt -x', 'nowhere: no such folder'),
         ('sample --run_dir nowhere', 'nowhere: no such folder'),
         ('collect-traces nowhere', 'nowhere'),
         ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),
