@@ -279,7 +279,7 @@ class CommandLine:
             fields.append((flag, kind, field(default=begun.get(flag, f.default))))
         options = make_dataclass(self.kind.__name__, fields, kw_only=True)
         how = dict(prog=f'memtrain {self.name}', description=self.kind.__doc__, use_underscores=True)
-        words: list[str] = []
+        words = []
         for word in argv:
             # a value that begins with a dash is only understood where it is joined to its flag
             last = words[-1] if words else ''
