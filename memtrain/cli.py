@@ -83,30 +83,36 @@ class _Verify(Command):
 
     def run(self) -> int:  # exit status
         "Print a line for each file that isn't what it was; 1 if there is any"
-        from memtrain.remote import as_url
+        from memtrain.remote import as_url, fetch_folder
         from memtrain.shards import MANIFEST, read_manifest, verify
         from memtrain.trace_files import TraceFolder, is_traces, verify_traces
 
-        if is_traces(self.path):
+        check_place('', self.path, way_out='give the folder of a data set, or of traces')
+        url = as_url(self.path)
+        # of what lies far away, the manifest that there is tells which it is
+        here = fetch_folder(url, (MANIFEST, TraceFolder.manifest_name)) if url else Path(self.path)
+        if is_traces(here):
             problems = [f'{file}: {problem}' for file, problem in verify_traces(self.path)]
             manifest = TraceFolder.read_manifest
         else:
-            here = as_url(self.path) or (Path(self.path) / MANIFEST).exists()
-            if inside := [] if here else sorted(p.parent for p in Path(self.path).glob(f'*/{MANIFEST}')):
+            found = (here / MANIFEST).exists()
+            if inside := [] if found else sorted(p.parent for p in here.glob(f'*/{MANIFEST}')):
                 raise MemtrainError(
                     f'{self.path} is no data set, {shlex.quote(str(inside[0]))} in it is one', 'verify that'
                 )
             problems, manifest = verify(self.path), read_manifest
         if not problems:
-            shards = len(manifest(self.path)['shards'])
+            shards = len(manifest(here)['shards'])
             print(f'{self.path}: {shards} shards, every byte as it was written')
             return 0
         for line in problems:
             print(f'memtrain: {line}', file=sys.stderr)
-        print(
-            'Next: copy what is named from where it is whole, or make the data anew in another folder; '
-            'the same input and settings give the same bytes'
-        )
+        with contextlib.suppress(MemtrainError):  # one that can't be read has told the way out
+            manifest(here)
+            print(
+                'Next: copy what is named from where it is whole, or make the data anew in another folder; '
+                'the same input and settings give the same bytes'
+            )
         return 1
 
 # %% ../nbs/reference/72_cli.ipynb #b4d822c2
@@ -593,17 +599,20 @@ def _check_own(self: _Train):
 @patch
 def _open_data(self: _Train):
     "(ids in the vocabulary, what makes the `TrainingData` for a block size), as the flags ask for"
-    from memtrain.shards import MANIFEST, TokenShards
+    from memtrain.shards import MANIFEST, TOKENIZER, TokenShards
     from memtrain.stream import open_source
-    from memtrain.tokenization import IdTokenizer, open_tokenizer
+    from memtrain.tokenization import IdTokenizer, load_tokenizer, open_tokenizer
     from memtrain.train import hold_text, open_shards, open_stream
 
     if self.dataset_dir:
         tokenizer, vocab_size = None, TokenShards(self.dataset_dir).vocab_size
         if self.tokenization:  # of a data set that doesn't tell its own
-            tokenizer = open_tokenizer(self.tokenization)
+            tokenizer = open_tokenizer(self.tokenization, text=False)
         elif self.vocab_size:
             tokenizer = IdTokenizer(self.vocab_size)
+        elif not vocab_size and self.init_from and Path(self.init_from, TOKENIZER).exists():
+            begun = load_tokenizer(self.init_from)
+            tokenizer = begun if begun.kind == 'ids' else None  # of ids again; of a text they may be others'
         how = self.dataset_dir, self.config
         vocab_size = vocab_size or tokenizer and tokenizer.vocab_size
         return vocab_size, lambda n: open_shards(*how, n, self.documents, tokenizer)
@@ -876,11 +885,11 @@ def _check_tokenizer(start, data):
 
     if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')):
         return
-    if not same_ids(load_tokenizer(start), data.tokenizer):
-        raise MemtrainError(
-            f'{data.name} has another tokenizer than {start}',
-            f"give {option('tokenization')} {start}, here for text, or to memtrain prepare",
-        )
+    if not same_ids(known := load_tokenizer(start), data.tokenizer):
+        way_out = f"give {option('tokenization')} {start}, here for text, or to memtrain prepare"
+        if known.kind == 'ids':
+            way_out = 'give ids of the tokenizer that made those it was trained on'
+        raise MemtrainError(f'{data.name} has another tokenizer than {start}', way_out)
 
 
 def _describe_shape(m, model=None):
@@ -1027,10 +1036,11 @@ class _Eval(_OfRun, Command):
                 problem = f'{self.dataset_dir} has ids up to {largest}, {where["folder"]} knows {known}'
                 raise MemtrainError(problem, 'give what its own tokenizer made')
             if made and not same_ids(load_tokenizer(self.dataset_dir), tokenizer):
-                raise MemtrainError(
-                    f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}',
-                    f'prepare it with memtrain prepare --tokenization {where["folder"]}',
-                )
+                way_out = f'prepare it with memtrain prepare --tokenization {where["folder"]}'
+                if tokenizer.kind == 'ids':
+                    way_out = 'give ids of the tokenizer that made those it was trained on'
+                problem = f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}'
+                raise MemtrainError(problem, way_out)
         else:
             texts = list(self._read_texts())
             if not any(texts):
@@ -2047,10 +2057,9 @@ def _run(argv):
         sys.stdout.flush()  # a reader that has gone is noticed here, and not at exit
         return status
     except MemtrainError as e:
-        return _fail(e.tell(line.name_flag), getattr(e, 'status', 1))
+        return _fail(line.tell(e), getattr(e, 'status', 1))
     except KeyboardInterrupt:
-        more = ', and --resume resumes behind what was finished' if _resumes(command, line.given) else ''
-        return _fail(f'interrupted; nothing is half-written{more}', 130)
+        return _fail(f'interrupted; nothing is half-written{_tell_kept(command, line)}', 130)
     except (MemoryError, RuntimeError) as e:
         if not is_out_of_memory(e):
             raise
@@ -2066,13 +2075,16 @@ def _run(argv):
         return _fail(f'{e.filename or "disk"}: {e.strerror or e}')
 
 
-def _resumes(command, given):
-    "Whether `--resume` resumes the `command` that was interrupted, whose flags were `given`"
-    return (
-        'resume' in given
-        and getattr(command, 'out_dir', given.get('out_dir', '')) is not None
-        and not given.get('index_only')
-    )
+def _tell_kept(command, line):
+    "How the `command` of a `line` that was interrupted goes on, where it has a `--resume`"
+    out = getattr(command, 'out_dir', line.given.get('out_dir'))
+    if 'resume' not in line.given or out is None or line.given.get('index_only'):
+        return ''
+    for folder in (Path(out), *Path(out).glob('*/')):
+        with contextlib.suppress(MemtrainError, OSError):
+            if (read_command(folder) or {}).get('command') == line.name:
+                return ', and --resume resumes behind what was finished'
+    return ', and nothing was kept yet: run the same line again'
 
 
 def _fail(message, status=1):

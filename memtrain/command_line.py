@@ -222,6 +222,7 @@ class CommandLine:
         # {flag: its value}, all that there are: errors name no others
         self.given: dict[str, Any] = {flag: None for flags in self.declared.values() for flag in flags}
         self.addresses: dict[str, str] = {}  # {flag: where its folder, which was copied here, lies}
+        self.copies: dict[str, str] = {}  # {folder of such a copy: that address}
         self._copies = contextlib.ExitStack()
 
     def __enter__(self) -> 'CommandLine':
@@ -270,13 +271,23 @@ class CommandLine:
     def _read_values(self, argv, begun):
         "{flag: value} of the words, and of what was `begun` for flags that aren't among them"
         self._check_words(_find_typed(argv), begun)
-        fields = []
+        fields, single = [], set()
         for flag, f, kind in self._list_flags():
+            if kind is not bool and typing.get_origin(kind) not in (tuple, Annotated):
+                single.add(f'--{flag}')
             kind = Annotated[kind, tyro.conf.arg(help=f.help)]
             fields.append((flag, kind, field(default=begun.get(flag, f.default))))
         options = make_dataclass(self.kind.__name__, fields, kw_only=True)
         how = dict(prog=f'memtrain {self.name}', description=self.kind.__doc__, use_underscores=True)
-        return vars(tyro.cli(options, args=argv, **how))
+        words = []
+        for word in argv:
+            # a value that begins with a dash is only understood where it is joined to its flag
+            last = words[-1] if words else ''
+            if word.startswith('-') and last[:2] + last[2:].replace('-', '_') in single:
+                words[-1] += f'={word}'
+            else:
+                words.append(word)
+        return vars(tyro.cli(options, args=words, **how))
 
     def _list_flags(self):
         "(flag, what declares it, its type for a shell) of each"
@@ -291,7 +302,7 @@ class CommandLine:
             meant = suggest(flag, {k: f'--{k}' for k in self.given})
             _refuse(f'--{flag} is no flag of {self.name}: {meant}{more} lists them')
         # words that no flag takes belong to the places that have none
-        loose, places = typed[''], []
+        loose, places, in_several = typed[''], [], []
         for flag, f, kind in self._list_flags():
             several = typing.get_origin(kind) is tuple
             if typing.get_origin(kind) is Annotated:
@@ -300,6 +311,7 @@ class CommandLine:
                 words = typed[flag]
                 taken = len(words) if several else words[:1] == ['no'] if kind is bool else 1
                 loose = loose + words[taken:]
+                in_several += words * several
                 self._check_values(flag, f, kind, words[:taken])
             elif f.default is MISSING and flag not in begun:
                 _refuse(f'{self.name} needs --{flag}: {f.help}')
@@ -308,6 +320,9 @@ class CommandLine:
                 _refuse(f'{self.name} needs {flag.upper()}: {f.help}')
         if len(loose) > len(places):
             _refuse(f'{loose[len(places)]!r} is one word too many: {more} tells what it takes')
+        for word in loose + in_several:
+            if re.match(r'-[^\d.]', word):
+                _refuse(f'{word} is no flag of {self.name}, a file would be ./{word}: {more} lists them')
 
     def _check_values(self, flag, declared, kind, words):
         "End the process where the `words` behind a flag aren't values of its `kind`"
@@ -343,6 +358,18 @@ def name_flag(
         return '--dataset_id'
     flag = name if name in self.given else _WORDS.get(name, self.kind.older.get(name))
     return f'--{flag}' if flag in self.given else name
+
+
+@patch
+def tell(
+    self: CommandLine,
+    error: MemtrainError,  # of the command
+) -> str:  # one line
+    "The `error` in the words of who typed this line: its flags, and the addresses of what was copied here"
+    said = error.tell(self.name_flag)
+    for here, address in self.copies.items():
+        said = said.replace(here, address)
+    return said
 
 
 @patch
@@ -415,7 +442,9 @@ def _read_begun(self: CommandLine, argv):
         return {}
     if typed.keys() & {*self.kind.needs}:
         return {}  # a whole line: what isn't in it is the default, and is held against the run
-    folder = self.kind.find_begun(next(iter(typed.get('out_dir', [])), None))
+    declared = {flag: f for flags in self.declared.values() for flag, f in flags.items()}
+    out_dir = next(iter(typed.get('out_dir', [])), None)
+    folder = self.kind.find_begun(self._find_places('out_dir', declared['out_dir'], out_dir))
     found = folder and read_command(folder)
     if not found or found['command'] != self.name:
         self._refuse_begun(folder)
@@ -474,7 +503,9 @@ def _find_places(self: CommandLine, flag, declared, typed):
         return place
     if flag in self.kind.copied and not place.endswith('.json'):
         self.addresses[flag] = place
-        return str(fetch_folder(place, self.kind.copied[flag], named=True))
+        here = str(fetch_folder(place, self.kind.copied[flag], named=True))
+        self.copies[here] = place.rstrip('/')
+        return here
     if flag in self.kind.fetched:
         with self._open_copy(Path(place).name) as f:
             f.writelines(read_pieces(place, file_size(place)))

@@ -776,10 +776,14 @@ class FolderWriter:
         "Drop what isn't whole; without a whole part, everything"
         self.open = False
         self.sweep()
-        # an interruption, unlike an error, is followed by --resume
-        if isinstance(sys.exc_info()[1], (KeyboardInterrupt, SystemExit)):
-            _note_command(self.dest)
         begun = len(self.shards) > len(self.base['shards'] if self.base else ())
+        error = sys.exc_info()[1]
+        # an interruption, unlike an error, is followed by --resume
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            _note_command(self.dest)
+        elif begun and isinstance(error, MemtrainError) and option('resume') not in error.way_out:
+            goes_on = f"{option('resume')} goes on behind the {len(self.shards)} shards that are whole"
+            error.way_out = '; '.join(filter(None, (error.way_out, goes_on)))
         for name in () if begun else (*self.beside, UNFINISHED):
             (self.dest / name).unlink(missing_ok=True)
         self.lock.release()

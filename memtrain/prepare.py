@@ -380,11 +380,14 @@ def _find_new(files, out, old, options):
     def names(sources):
         return Counter((PurePath(s['path']).name, s['bytes'], s.get('split')) for s in sources)
 
-    if names(old['sources']) != names(_as_source(p, options) for p in files):
+    before, now = names(old['sources']), names(_as_source(p, options) for p in files)
+    if before != now:
+        way_out = f"choose another {option('out_dir')}, or remove it first"
+        if before <= now:  # the text of a changed file would be there as it was, too
+            way_out += f", or add the new files with {option('append')}"
         raise MemtrainError(
             f"{out} was prepared from other files ({len(old['sources'])}, now {len(files)} or changed)",
-            f"choose another {option('out_dir')}, remove it first, or add the new files with "
-            f"{option('append')}",
+            way_out,
         )
     return []
 

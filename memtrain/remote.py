@@ -58,6 +58,8 @@ def find_place(
 
 # %% ../nbs/data/37_remote.ipynb #f4089ab5
 PATIENCE = 60.0  # seconds that a server may be away
+_FIRST_PATIENCE = 3.0  # where a host that has never answered refuses: the address is wrong more likely
+_answered = set()  # hosts that have
 _whole_only = set()  # hosts that give a file whole, whatever part is asked for
 _waited_for = {}  # {host: when it was last told that it doesn't answer}
 
@@ -81,7 +83,14 @@ def _open_http(url, method='GET', **headers):
     import urllib.parse, urllib.request  # which takes longer than reading what lies here
 
     quoted = urllib.parse.quote(url, safe=':/?&=%')
-    return urllib.request.urlopen(urllib.request.Request(quoted, headers=headers, method=method), timeout=30)
+    request = urllib.request.Request(quoted, headers=headers, method=method)
+    waiting = threading.Timer(1.5, _tell_waiting, (url, 'no answer', PATIENCE))
+    waiting.daemon = True
+    waiting.start()
+    try:
+        return urllib.request.urlopen(request, timeout=30)
+    finally:
+        waiting.cancel()
 
 
 def _read_http(url, start=None, end=None):
@@ -115,35 +124,48 @@ def _describe(url):
         return int(size) if size and size.isdigit() else None, version
 
 
+def _tell_waiting(url, said, patience):
+    "Say that `url` is waited for; of many threads that wait for one host one tells it"
+    now, host = time.monotonic(), _host(url)
+    if now > _waited_for.get(host, -PATIENCE) + PATIENCE:
+        _waited_for[host] = now
+        print(f'{url}: not read yet ({said}), tried again for {patience:g} s', file=sys.stderr, flush=True)
+
+
 def _patiently(url, ask):
     "What `ask` gives; what a network may do is tried again for `PATIENCE` seconds"
-    begun, wait = time.monotonic(), 0.05
+    begun, wait, host = time.monotonic(), 0.05, _host(url)
     while True:
+        patience, way_out = PATIENCE, 'check its name, the network and your credentials'
         try:
-            return ask()
+            found = ask()
+            _answered.add(host)
+            return found
         except MemtrainError:
             raise
         except (FileNotFoundError, PermissionError, IsADirectoryError) as e:
             problem, last = e, True
         except Exception as e:
             problem = e
-            last = getattr(e, 'code', 0) in (400, 401, 403, 404, 405, 410, 416) or type(e).__name__ in (
+            reason = type(e if hasattr(e, 'code') else getattr(e, 'reason', e)).__name__
+            last = getattr(e, 'code', 0) in (400, 401, 403, 404, 405, 410, 416) or reason in (
                 'NoCredentialsError',
                 'RepositoryNotFoundError',
+                'SSLCertVerificationError',
             )
+            if hasattr(e, 'code'):
+                _answered.add(host)
+            if host not in _answered and reason in ('ConnectionRefusedError', 'SSLError'):
+                patience, way_out = (
+                    min(PATIENCE, _FIRST_PATIENCE),
+                    'check its port, and whether it is http or https',
+                )
         said = (str(problem).splitlines() or [''])[0]
-        if last or time.monotonic() + wait > begun + PATIENCE:
-            raise MemtrainError(
-                f"{url}: can't be read ({type(problem).__name__}{': ' * bool(said)}{said})",
-                'check its name, the network and your credentials',
-            ) from None
-        now, host = time.monotonic(), _host(url)
-        # a moment's trouble isn't worth a line; of many threads that wait for one host one tells it
-        if now > begun + 1 and now > _waited_for.get(host, -PATIENCE) + PATIENCE:
-            _waited_for[host] = now
-            print(
-                f'{url}: not read yet ({said}), tried again for {PATIENCE:g} s', file=sys.stderr, flush=True
-            )
+        if last or time.monotonic() + wait > begun + patience:
+            kind = type(problem).__name__
+            raise MemtrainError(f"{url}: can't be read ({kind}{': ' * bool(said)}{said})", way_out) from None
+        if time.monotonic() > begun + 1:  # a moment's trouble isn't worth a line
+            _tell_waiting(url, said, patience)
         time.sleep(wait)
         wait = min(5.0, 2 * wait)
 

@@ -737,6 +737,7 @@ def open_tokenizer(
     # one of ours, a path, 'bytes', a name on the hub, or an object of tokenizers, transformers, tiktoken or
     # with `encode(text)`
     tokenizer: Any,
+    text: bool = True,  # whether it has to encode some, as one of bare ids can't
 ) -> Any:  # with `encode_documents`, `vocab_size`, `eod_id`
     "`tokenizer` as one that knows the end of a document and encodes many texts at once"
     if hasattr(tokenizer, 'encode_documents'):
@@ -745,7 +746,11 @@ def open_tokenizer(
         place = find_place(tokenizer)
         is_path = isinstance(tokenizer, Path) or as_url(place) or is_file_name(place)
         if is_path or path_exists(place):
-            return load_tokenizer(place)
+            found = load_tokenizer(place)
+            if text and found.kind == 'ids':
+                problem, way_out = 'knows ids and no text', 'give the tokenizer that made its ids'
+                raise MemtrainError(problem, way_out, 'tokenization', str(tokenizer))
+            return found
         return ByteTokenizer() if tokenizer == 'bytes' else load_from_hub(str(tokenizer))
     inner = getattr(tokenizer, 'backend_tokenizer', tokenizer)
     if type(inner).__module__.partition('.')[0] == 'tokenizers':

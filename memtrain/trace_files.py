@@ -39,6 +39,7 @@ from memtrain.folders import (
 )
 from .lazy import ITEMSIZE, LazyBytes, LazyTensor, Record, SourceFile, contiguous_strides
 from .lazypickle import PickleIndex, build_index, is_index, iter_pickle
+from .remote import as_url, fetch_folder, file_size, hash_remote
 
 # %% ../nbs/reference/94_trace_files.ipynb #2ab09b1d
 def _is_tensor(value):
@@ -408,18 +409,20 @@ def is_traces(
 
 
 def verify_traces(
-    path: str | Path,  # folder of traces
+    path: str | Path,  # folder of traces, or its address
 ) -> list[tuple[str, str]]:  # (file, problem), empty when all is well
     "Check the manifest in the folder `path`, and every file that it names, against their checksums"
-    manifest = Path(path) / _MANIFEST
+    url = as_url(path)
+    folder = fetch_folder(url, (_MANIFEST,)) if url else Path(path)
+    manifest, named = folder / _MANIFEST, f'{url or path}/{_MANIFEST}'
     try:
-        m = TraceFolder.read_manifest(path)
+        m = TraceFolder.read_manifest(folder)
     except MemtrainError as e:
-        return [(str(manifest), str(e).removeprefix(str(manifest)).lstrip(': '))]
+        return [(named, str(e).replace(str(manifest), named).removeprefix(named).lstrip(': '))]
     # as it is written, and as it was once: no byte of it may be another, those between its values included
     texts = (json.dumps(m, indent=1, ensure_ascii=was) + '\n' for was in (False, True))
     as_written = manifest.read_bytes() in (text.encode('utf-8', 'backslashreplace') for text in texts)
-    problems = [] if as_written else [(str(manifest), 'changed since it was written')]
+    problems = [] if as_written else [(named, 'changed since it was written')]
     expected = []
     for s in m['shards']:
         for key, n in _SHARD_PARTS:
@@ -427,7 +430,13 @@ def verify_traces(
                 expected.append((s[key], s[n], s['sha256' if key == 'file' else f'{key}_sha256']))
     if 'metadata_sha256' in m:
         expected.append((_SEED_METADATA, None, m['metadata_sha256']))
-    return problems + verify_files(path, expected)
+    if not url:
+        return problems + verify_files(path, expected)
+    for name, size, sha256 in expected:
+        file = f'{url}/{name}'
+        if hash_remote(file, file_size(file) if size is None else size) != sha256:
+            problems.append((file, 'changed since it was written (its size or its sha256 differs)'))
+    return problems
 
 # %% ../nbs/reference/94_trace_files.ipynb #808baa0f
 _ROW = struct.Struct('<5q')  # in a shard's table: where a trace's line begins, layer, sample, item, bytes

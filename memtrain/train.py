@@ -320,8 +320,13 @@ def open_shards(
     if not made:  # nobody has counted its ids; a card that meets another stops without a word of them
         largest = max(int(shards[: 2**24].max()) for shards in (train, val))
         if largest >= (known := tokenizer.vocab_size):
-            problem = f'is less than {dataset_dir} has: its ids go up to {largest}'
-            raise MemtrainError(problem, 'give the tokenizer that made it, or more', 'vocab_size', known)
+            said, way_out = (
+                f'{dataset_dir} has: its ids go up to {largest}',
+                'give the tokenizer that made it',
+            )
+            if tokenizer.kind == 'ids':
+                raise MemtrainError(f'is less than {said}', f'{way_out}, or more', 'vocab_size', known)
+            raise MemtrainError(f'has {known:,} ids, fewer than {said}', way_out, 'tokenization')
     return TrainingData(
         _open_train(train, c, block_size, documents),
         _open_val(val, c, block_size, documents),

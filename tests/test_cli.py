@@ -1463,17 +1463,23 @@ def test_ctrl_c_tells_of_resuming_where_a_run_can_be_gone_on_with():
         ('shard-traces --input_file x --output_dir y', True),
         ('shard-traces --input_file x --output_dir y --index_only', False),
     ):
+        more = ', and nothing was kept yet: run the same line again' * goes_on
         with patch.object(COMMANDS[line.split()[0]], 'run', side_effect=KeyboardInterrupt):
             run = run_here(*line.split())
-        test_eq(
-            (run.returncode, run.stderr),
-            (
-                130,
-                'memtrain: interrupted; nothing is half-written'
-                + ', and --resume resumes behind what was finished' * goes_on
-                + '\n',
-            ),
-        )
+        expected = f'memtrain: interrupted; nothing is half-written{more}\n'
+        test_eq((run.returncode, run.stderr), (130, expected))
+    from memtrain.runs import Run
+
+    with tempfile.TemporaryDirectory() as d:
+        make_texts(Path(d, 'in'), 40)
+        run_here(*'prepare --input_files in --out_dir data --tokenization bytes'.split(), cwd=d)
+        line = 'train --dataset_dir data --out_dir run --target_params 20k --max_iters 1 --device cpu'
+        for place, said in (('open', 'nothing was kept yet'), ('go', '--resume resumes')):
+            with patch.object(Run, place, side_effect=KeyboardInterrupt):
+                run = run_here(*line.split(), cwd=d)
+            assert said in only_line(run), run.stderr
+        run = run_here(*'train --out_dir run --resume'.split(), cwd=d)
+        assert run.returncode == 0, run.stderr
 
 # %% ../nbs/proofs/cli.ipynb #71a86e8e
 def write_traces(path, samples=5, layers=3, tokens=7, width=16):
@@ -2269,11 +2275,13 @@ def test_a_command_says_the_way_where_it_was_given_the_wrong_folder_or_too_few_s
             w.write(range(200))
         for args, said in (
             (('verify', f'{d}/all'), f'{d}/all/data in it is one'),
+            (('verify', f'{d}/none'), f'{d}/none: no such file or folder: give the folder of a data set'),
             (('train', '--dataset_id', f'{d}/all/data', '--out_dir', f'{d}/r'), 'give it as --dataset_dir'),
         ):
-            with redirect_stderr(io.StringIO()) as err:
+            with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
                 test_eq(main(list(args)), 1)
             assert said in err.getvalue(), err.getvalue()
+            assert 'Next:' not in out.getvalue()
     with patch(
         'memtrain.trace_files.split_samples', side_effect=MemtrainError('of its 1 samples none falls to val')
     ) as split:
@@ -2365,6 +2373,8 @@ def test_any_command_goes_on_by_its_folder_alone():
         assert run.returncode == 0 and 'c_traces_x_shards: 40 traces' in run.stdout, run.stderr
         for line, status, said in (
             ('prepare --out_dir a --resume', 0, 'a is finished, there is nothing to resume'),
+            (f'prepare --out_dir file://{d}/a --resume', 0, 'a is finished, there is nothing to resume'),
+            ('train --out_dir s3://bucket/c --resume', 1, "--out_dir 's3://bucket/c' lies far away"),
             ('shard-traces --out_dir b --resume', 0, 'b is finished, there is nothing to resume'),
             ('collect-traces --resume', 1, 'routing_data: nothing in it is unfinished: name what to collect'),
             ('prepare --out_dir none --resume', 1, 'none: no such folder, so nothing was begun there'),
@@ -2433,6 +2443,7 @@ def test_every_command_takes_every_place():
         train = 'train --config_file m.json --max_iters 1 --batch_size 2 --eval_batches 1 --device cpu'
         run_here(*f'{train} --dataset_dir data --out_dir run'.split(), cwd=d)
         run_here(*'export-model run hf --to hf'.split(), cwd=d)
+        run_here(*'prepare --input_files in --out_dir other --tokenization char'.split(), cwd=d)
         run_here(*'shard-traces --input_file t.pkl --out_dir t'.split(), cwd=d)
         fsspec.filesystem('memory').put(f'{d}/', '/places', recursive=True)
         text = f'{train} --tokenization bytes --document_kib 1'
@@ -2442,6 +2453,7 @@ def test_every_command_takes_every_place():
         several = ['in', 'in/*.txt', f'file://{d}/in', 'memory://places/in', 'memory://places/in/*.txt']
         for line, places in (
             ('verify {}', data),
+            ('verify {}', [p.format('t') for p in here]),
             ('estimate --target_params 1M --dataset_dir {}', data),
             ('plan --gpu cpu --target_params 100k --seq_len 16 --dataset_dir {}', data),
             ('export {} OUT', data),
@@ -2482,10 +2494,16 @@ def test_every_command_takes_every_place():
                 told.append(numbers)
                 shutil.rmtree(d / f'out{i}', ignore_errors=True)
             assert all(numbers == told[0] for numbers in told), (told, line)
+        shard = next((d / 't').glob('shard_*'))
+        shard.write_bytes(shard.read_bytes()[:-1] + b'?')
+        run = run_here('verify', f'{http}/t', cwd=d)
+        test_eq(run.returncode, 1)
+        assert f'{http}/t/{shard.name}: changed since it was written' in only_line(run)
         for line, said in (
             ('expert-cache --shard_dir t --model {}', 'lies far away'),
             ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'lies far away'),
-            ('collect-traces --run_dir {}', 'experts'),
+            ('collect-traces --run_dir {}', f'memtrain: {http}/run is a run without experts'),
+            ('eval {} --dataset_dir other', f'than {http}/run: prepare it with memtrain prepare'),
             (
                 'prepare --input_files {} --tokenization bytes --out_dir x',
                 'a folder, which HTTP has no list of',
@@ -2526,10 +2544,13 @@ def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
         assert 'these ids have no text' in only_line(run_here(*'eval ids --input_file in'.split(), cwd=d))
         test_eq(run_here(*'eval ids --dataset_dir bare'.split(), cwd=d).returncode, 0)
         (d / 'wide').mkdir()
-        np.full(99, 300, np.uint16).tofile(d / 'wide/val.bin')
+        for split in ('train', 'val'):
+            np.full(99, 300, np.uint16).tofile(d / f'wide/{split}.bin')
         assert 'wide has ids up to 300, ids knows 257' in only_line(
             run_here(*'eval ids --dataset_dir wide'.split(), cwd=d)
         )
+        begun = run_here(*f"{line.replace(shape, '--init_from ids')} --out_dir begun".split(), cwd=d)
+        test_eq(begun.returncode, 0)  # its ids are those of its start, which has no text either
         for to in ('hf', 'safetensors'):
             test_eq(run_here('export-model', 'ids', to, '--to', to, cwd=d).returncode, 0)
         more = run_here(*'train --out_dir ids --resume --max_iters 3'.split(), cwd=d)
@@ -2537,8 +2558,16 @@ def test_ids_that_dont_tell_their_tokenizer_are_trained_on():
         for wrong, said in (
             ('--dataset_dir data --tokenization bytes', "--tokenization is for text, and data has been"),
             ('--dataset_dir bare --vocab_size 3', '--vocab_size 3 is less than bare has: its ids go'),
+            ('--dataset_dir wide --tokenization data', '--tokenization has 257 ids, fewer than wide has'),
         ):
             assert said in only_line(run_here(*f'{line} {wrong} --out_dir wrong'.split(), cwd=d)), wrong
+        for text in ('prepare --input_files in --out_dir no', f'{line} --input_file in'):
+            told = only_line(
+                run_here(*text.replace('--dataset_dir bare', '').split(), '--tokenization', 'ids', cwd=d)
+            )
+            assert "--tokenization 'ids' knows ids and no text: give the tokenizer that made" in told
+        told = only_line(run_here(*'eval ids --dataset_dir data'.split(), cwd=d))
+        assert 'than ids: give ids of the tokenizer' in told, told
         told = only_line(run_here(*'plan --gpu 24gb --target_params 1M --dataset_dir bare'.split(), cwd=d))
         assert "bare doesn't tell how many ids it has: give --vocab_size" in told
 
@@ -2566,6 +2595,8 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('train --out_dir x --use_streaming here', "'here' is one word too many"),
         ('train --no_dedup --use_streaming 1 --max_iters 3 4', "'1' is one word too many"),
         ('sample', 'sample needs FOLDER: folder of a run'),
+        ('sample -x', '-x is no flag of sample, a file would be ./-x: memtrain sample --help lists them'),
+        ('prepare --input_files a -q --out_dir z', '-q is no flag of prepare'),
     ):
         run = run_here(*line.split())
         assert run.returncode == 2 and said in only_line(run), run.stderr
@@ -2575,6 +2606,7 @@ def test_what_was_meant_is_said_and_neighbours_words_are_taken():
         ('plan --gpu 24gb --model_name gpt2 --price -1', "--price -1.0 is less than 0: give what an hour"),
         ('sample x --num_samples 0', '--num_samples 0'),
         ('sample x --max_new_tokens -3', '--max_new_tokens -3'),
+        ('sample nowhere --prompt -x', 'nowhere: no such folder'),
         ('sample --run_dir nowhere', 'nowhere: no such folder'),
         ('collect-traces nowhere', 'nowhere'),
         ('train --input_files nowhere', 'nowhere: no such file or folder: check --input_file'),

@@ -324,6 +324,19 @@ def killed(w):
     w.lock.release()
     (w.dest / '.lock').write_text('')
 
+# %% ../nbs/proofs/folders.ipynb #8cb2ec14
+def test_an_error_after_a_whole_part_says_that_resuming_goes_on():
+    with tempfile.TemporaryDirectory() as d:
+        for parts in (0, 2):
+            try:
+                with Notes(Path(d) / f'notes{parts}', {}) as w:
+                    for i in range(parts):
+                        w.write(str(i))
+                    raise MemtrainError('the server is gone', 'check its name')
+            except MemtrainError as e:
+                more = f'; resume goes on behind the {parts} shards that are whole' if parts else ''
+                test_eq(str(e), f'the server is gone: check its name{more}')
+
 # %% ../nbs/proofs/folders.ipynb #e25e1a65
 def test_a_folder_is_finished_resumed_or_left():
     with tempfile.TemporaryDirectory() as d:

@@ -318,7 +318,7 @@ def test_solution_questions_caches_and_flipped_bits():
 
 # %% ../nbs/proofs/remote.ipynb #dd33f164
 import contextlib, functools, hashlib, http.server, importlib.util, io, json, os, socket, subprocess, sys
-import tempfile, threading
+import tempfile, threading, time
 from pathlib import Path
 from unittest import mock
 import numpy as np
@@ -582,7 +582,18 @@ def test_who_waits_for_a_server_is_told_what_for():
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         url = f'http://127.0.0.1:{free.getsockname()[1]}/x'
-    told = io.StringIO()
-    with mock.patch('memtrain.remote.PATIENCE', 4), contextlib.redirect_stderr(told):
-        test_fail(lambda: file_size(url), contains=f"{url}: can't be read (URLError", exc=MemtrainError)
+    told, refused = io.StringIO(), f"{url}: can't be read (URLError"
+    begun = time.monotonic()
+    # nobody has ever answered there
+    test_fail(lambda: file_size(url), contains='check its port, and whether it is', exc=MemtrainError)
+    assert time.monotonic() - begun < 20
+    answered = mock.patch('memtrain.remote._answered', {url.split('/')[2]})
+    with mock.patch('memtrain.remote.PATIENCE', 4), answered, contextlib.redirect_stderr(told):
+        test_fail(lambda: file_size(url), contains=refused, exc=MemtrainError)
     test_eq(told.getvalue().count(f'{url}: not read yet (<urlopen error'), 1)
+    impatient = mock.patch('memtrain.remote.PATIENCE', 0.1)
+    with socket.create_server(('127.0.0.1', 0)) as mute, impatient, contextlib.redirect_stderr(told):
+        url = f'http://127.0.0.1:{mute.getsockname()[1]}/x'
+        threading.Timer(2.5, lambda: mute.accept()[0].close()).start()
+        test_fail(lambda: file_size(url), contains=f"{url}: can't be read", exc=MemtrainError)
+    assert f'{url}: not read yet (no answer)' in told.getvalue()
