@@ -68,9 +68,11 @@ function memtrain(data) {
     return {w: step.ranks, g: all(true), R: all(false), a: all(true, true)};
   }
 
-  // Where in a step a moment lies, by what is held then; `most` is what activations take at their highest.
-  function phase(held, most) {
+  // Where in a step a moment lies, by what is held then; `most` is what activations take at their highest. Copies of
+  // all blocks' weights are autocast's, which it drops when the forward pass ends.
+  function phase(held, most, copies) {
     if (held['logits and loss'] > 0) return 'the loss';
+    if (copies) return 'forward ends';
     return 2 * (held.activations || 0) > most ? 'backward begins' : 'backward ends';
   }
 
@@ -101,15 +103,16 @@ function memtrain(data) {
       const {update: slices = 0, ...found} = Object.fromEntries(Object.entries(moment).map(([k, v]) => [k, evaluate(v, sizes)]));
       found.gradients = (found.gradients || 0) + gradients;
       found.temporaries = (found.temporaries || 0) + updated(slices);
+      found.copies = Object.keys(moment.temporaries || {}).some(letters => /^L[^N]*$/.test(letters));
       return found;
     });
     const moments = held(step.optimizer_in_backward ? law.at_once : law.first, 0);
     if (adds_up(step)) moments.push(...held(law.more, kept));
     if (kept) moments.push({gradients: kept, temporaries: update, when: "the optimizer's step"});
-    const whole = ({when, ...found}) => {
+    const whole = ({when, copies, ...found}) => {
       const held = {...found, ...own, temporaries: (found.temporaries || 0) + 2 * card.workspace};
       const by_category = Object.fromEntries(data.categories.map(k => [k, held[k] || 0]));
-      return {when: when || phase(found, most), by_category, peak: total(by_category)};
+      return {when: when || phase(found, most, copies), by_category, peak: total(by_category)};
     };
     const most = Math.max(...moments.map(o => o.activations || 0));
     const high = moments.map(whole), best = high.reduce((a, b) => b.peak > a.peak ? b : a);
