@@ -1,6 +1,6 @@
 "The site's calculator: its JavaScript held against Python, and the widget in a real browser."
 
-import json, random, re, shutil, subprocess, sys
+import functools, json, random, re, shutil, subprocess, sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -35,14 +35,19 @@ from memtrain.step_time import format_seconds, predict_seconds
 from memtrain.train import apply_settings
 
 
+@functools.cache
+def arithmetic():
+    "The calculator's, and what it knows, in JavaScript."
+    source = (ROOT / "tools/calculator.js").read_text(encoding="utf-8")
+    return f"{source}\nconst data = {json.dumps(gathered(ROOT))}, m = memtrain(data);"
+
+
 def in_javascript(code, given):
     "What `code`, a function of `given` that knows the calculator's arithmetic as `m`, gives."
     if not shutil.which("node"):
         pytest.skip("Node isn't installed here: the calculator's JavaScript isn't run")
-    source = (ROOT / "tools/calculator.js").read_text(encoding="utf-8")
-    script = f"""{source}
-      const data = {json.dumps(gathered(ROOT))}, m = memtrain(data), given = {json.dumps(given)};
-      process.stdout.write(JSON.stringify(({code})(given)));"""
+    script = f"""{arithmetic()}
+      process.stdout.write(JSON.stringify(({code})({json.dumps(given)})));"""
     done = subprocess.run(["node", "-"], input=script, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     return json.loads(done.stdout)
