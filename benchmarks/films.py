@@ -162,7 +162,6 @@ def main():
                 without.append(way)
                 continue
             first, film = found
-
             passes = [
                 [parts.setdefault(write(part, tensors), len(parts)) for part in three] for three in film
             ]

@@ -594,6 +594,13 @@ def test_who_waits_for_a_server_is_told_what_for():
     impatient = mock.patch('memtrain.remote.PATIENCE', 0.1)
     with socket.create_server(('127.0.0.1', 0)) as mute, impatient, contextlib.redirect_stderr(told):
         url = f'http://127.0.0.1:{mute.getsockname()[1]}/x'
-        threading.Timer(2.5, lambda: mute.accept()[0].close()).start()
+
+        def hang_up():  # when the line is there, however busy this machine is
+            end = time.monotonic() + 60
+            while '(no answer)' not in told.getvalue() and time.monotonic() < end:
+                time.sleep(0.05)
+            mute.accept()[0].close()
+
+        threading.Thread(target=hang_up).start()
         test_fail(lambda: file_size(url), contains=f"{url}: can't be read", exc=MemtrainError)
     assert f'{url}: not read yet (no answer)' in told.getvalue()
