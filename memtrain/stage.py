@@ -13,9 +13,11 @@ __all__ = ['Overlay', 'divert_files', 'Unknown', 'is_installed', 'count_operatio
 # script: when enough optimizer steps are done, the hook behind the step delivers what was seen and ends the
 # process, so that neither `finally` nor `except BaseException` nor atexit of the script runs. It costs what
 # simulating the steps costs, about 0.4 ms an operation, and what importing the script's libraries costs.
-import argparse, builtins, contextlib, ctypes, errno, functools, importlib.machinery, importlib.util, io, json
-import os, pathlib, re, runpy, shutil, signal, socket, subprocess, sys, traceback, weakref
+import argparse, builtins, concurrent.futures, contextlib, ctypes, errno, functools, importlib.machinery
+import importlib.util, io, json, os, pathlib, re, runpy, shutil, signal, socket, subprocess, sys, traceback
+import weakref
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -573,6 +575,51 @@ def isolate(
     offline = dict(HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', WANDB_MODE='disabled')
     os.environ.update(offline | dict(TOKENIZERS_PARALLELISM='false'))
 
+# %% ../nbs/reference/82_stage.ipynb #90ef97fc
+def _pools_are_threads(contexts):
+    "`multiprocessing.context`, or multiprocess's: a `Pool` is a thread, and what a `Manager` has is here"
+    # A simulation is its thread's, so another thread has no card, as a process of the pool hadn't. It is one
+    # thread: functions that are written for processes may change what threads would share.
+    package = contexts.__package__
+
+    def pool(self, processes=None, initializer=None, initargs=(), *args, **kwargs):
+        # datasets looks whether a process of its pool has died
+        importlib.import_module(f'{package}.dummy').DummyProcess.pid = None
+        return importlib.import_module(f'{package}.pool').ThreadPool(1, initializer, initargs)
+
+    class Manager(contextlib.nullcontext):
+        def __init__(self):
+            super().__init__(self)
+
+        def __getattr__(self, name):
+            return getattr(importlib.import_module(f'{package}.dummy'), name)
+
+        def shutdown(self):
+            "There is no process that would end"
+
+    contexts.BaseContext.Pool, contexts.BaseContext.Manager = pool, lambda self: Manager()
+    # packages that are imported already have both as their own
+    for home in (sys.modules[package], *[torch.multiprocessing] * (package == 'multiprocessing')):
+        home.Pool, home.Manager = contexts._default_context.Pool, contexts._default_context.Manager
+
+
+def _executor_of_threads(module):
+    "`concurrent.futures.process`, with one thread, as `_pools_are_threads`"
+
+    class ProcessPoolExecutor(ThreadPoolExecutor):
+        def __init__(self, max_workers=None, mp_context=None, initializer=None, initargs=(), **kwargs):
+            super().__init__(1, initializer=initializer, initargs=initargs)
+
+    module.ProcessPoolExecutor = concurrent.futures.ProcessPoolExecutor = ProcessPoolExecutor
+
+
+# what changes modules whose processes would know nothing of the simulation
+_ONE_PROCESS = {
+    'multiprocessing.context': _pools_are_threads,
+    'multiprocess.context': _pools_are_threads,
+    'concurrent.futures.process': _executor_of_threads,
+}
+
 # %% ../nbs/reference/82_stage.ipynb #b39a7cbe
 def _real_data(make, tracer):
     "`torch.nn.Parameter.__new__`, of tensors that are fake from birth: else they can't move to the card"
@@ -1031,7 +1078,7 @@ class _Run:
             torch.optim.Optimizer.__init__ = self.made_optimizer(torch.optim.Optimizer.__init__)
             shapes = Shapes(**self.asked['stand_in']) if self.asked['stand_in'] is not None else None
             _Imports.kernels = modules_of_kernels(self.told, self.tracer.values.forget)
-            _Imports.changes = changes_for(shapes, self.told) | _Imports.kernels
+            _Imports.changes = changes_for(shapes, self.told) | _Imports.kernels | _ONE_PROCESS
             for name in set(sys.modules) & set(_Imports.changes):
                 _Imports.changes[name](sys.modules[name])
             if shapes:

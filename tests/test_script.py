@@ -851,3 +851,38 @@ for step in range(3):
     assert not asked.failed, asked
     assert any('resnet50' in note for note in asked.notes), asked.notes
     test_eq(sum(b.size for b in asked.trace.alive() if b.category == 'weights'), 64 * 64 * 4 + 512)
+
+# %% ../nbs/proofs/script.ipynb #aa3317ad
+def test_pools_of_processes_work_in_a_thread():
+    prepared = run_text(
+        """
+import multiprocessing, torch
+from concurrent.futures import ProcessPoolExecutor
+from datasets import Dataset
+
+def remember(factor):
+    global scale
+    scale = factor
+
+def scaled(number):
+    assert not torch.zeros(1).is_cuda
+    return number * scale
+
+with multiprocessing.get_context('spawn').Pool(3, remember, [5], maxtasksperchild=10) as pool:
+    assert pool.map(scaled, range(3)) == list(pool.imap(scaled, range(3))) == [0, 5, 10]
+with ProcessPoolExecutor(2, initializer=remember, initargs=(3,)) as pool:
+    assert list(pool.map(scaled, range(3))) == [0, 3, 6]
+shared = multiprocessing.Manager()
+shared.Queue().put(1)
+rows = Dataset.from_dict(dict(x=list(range(64)))).map(lambda row: dict(x=scaled(row['x'])), num_proc=2)
+rows = rows.filter(lambda row: row['x'], num_proc=2)
+assert list(rows['x'])[:3] == [3, 6, 9], rows['x']
+model = torch.nn.Linear(63, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(3):
+    model(torch.tensor(list(rows['x']), dtype=torch.float32).cuda()).sum().backward()
+    optimizer.step()
+""",
+        gpu='a100',
+    )
+    assert not prepared.failed, prepared

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Random networks that others trained on an A100, run as the scripts that trained them stand.
+
+    python benchmarks/gpumemnet.py CLONE ROWS.csv [ROWS.csv ...]   # writes results/gpumemnet.json
+
+GPUMemNet (itu-rad/GPUMemNet on GitHub; arXiv 2602.17817) trained thousands of random MLPs, CNNs and
+transformers for a minute each, and wrote down what nvidia-smi saw. CLONE is that repository: its scripts run
+as they stand against a card that isn't there, with the arguments that a row's file name records and its
+launchers passed. A line of ROWS is `filename,total_parameters,max_gpu_memory_mib,status,...`: columns of its
+data sets. torchsummary and modelsummary have to be installed, since the scripts import them.
+
+What isn't in a file name: an epoch has 4,096 samples (transformers: `num_samples`), so its last batch is
+smaller. Here an epoch is two whole batches and that last one: the same shapes in the same order, in fewer
+steps. Dense CNNs are left out: where they shrink was decided by a coin that wasn't written down.
+
+What the process itself took on the card is no part of a network: it is learned, for each kind of networks,
+from the eight smallest of the rows, which aren't scored."""
+
+from __future__ import annotations
+
+import argparse, csv, re, statistics, time
+from dataclasses import replace
+from pathlib import Path
+
+from memtrain.allocator import reserve
+from memtrain.core import MIB, load_result, progress, results_dir, save_result
+from memtrain.devices import find_device
+from memtrain.script import simulate_script
+
+COMMAND = 'python benchmarks/gpumemnet.py CLONE ROWS.csv [ROWS.csv ...]'
+CARD = 'a100-40gb'
+SMALLEST = 8  # rows of a kind that tell what the process takes
+EPOCH = 4096  # samples, where the launchers name no number
+SCRIPTS = {
+    'mlp': 'NeuroNetGen_scripts/MLP/mlp_next.py',
+    'cnn': 'NeuroNetGen_scripts/CNN/cnn_with_model_summary.py',
+    'transformer': 'NeuroNetGen_scripts/Transformer/transformer.py',
+}
+
+
+def fields_of(filename):
+    "What a file name records; `dropout` stands there twice: the rate, then whether it is used"
+    pairs = re.findall(r'([a-z_]+):([^:]+?)(?=_[a-z_]+:|\.out$)', filename)
+    return {
+        f'{name}_used' if name == 'dropout' and value in ('True', 'False') else name: value
+        for name, value in pairs
+    }
+
+
+def kind_of(fields):
+    return 'transformer' if 'embedding_size' in fields else 'cnn' if 'base_filters' in fields else 'mlp'
+
+
+def command_of(fields):
+    "The script, and the arguments that its launcher passed"
+    kind, f = kind_of(fields), fields
+    batch = int(f['batch_size' if kind == 'transformer' else 'batch'])
+    samples = int(f.get('num_samples', EPOCH))
+    samples = samples if samples < 3 * batch else 2 * batch + samples % batch
+    if kind == 'transformer':
+        names = (
+            'input_size embedding_size num_layers num_heads ff_hidden_size dropout_rate seq_length'.split()
+        )
+        flags = {name: f[name] for name in names} | dict(output_size=f['num_classes'])
+    elif kind == 'cnn':
+        flags = dict(
+            channels=f['input_channels'],
+            num_classes=f['num_classes'],
+            depth=f['depth'],
+            architecture=f['arch'],
+            base_num_filters=f['base_filters'],
+            activation_function=f['act'],
+            dropout_rate=f['dropout'],
+        )
+    else:
+        flags = dict(
+            input_size=f['input'],
+            output_size=f['output'],
+            depth=f['depth'],
+            architecture=f['arch'],
+            activation=f['act'],
+            dropout_rate=f['dropout'],
+        )
+    words = [word for name, value in flags.items() for word in (f'--{name}', value)]
+    words += ['--batch_size', str(batch), '--num_samples', str(samples)]
+    if kind == 'cnn':
+        words += ['--input_size', f['input_size'], f['input_size']]
+    words += ['--use_dropout'] * (f.get('dropout_used') == 'True')
+    words += ['--use_batch_norm'] * (f.get('batchnorm') == 'True')
+    return SCRIPTS[kind], words
+
+
+def predict(clone, fields, card):
+    "Bytes that the script of a row reserves on `card`, and whether it runs out of memory there"
+    script, words = command_of(fields)
+    start = time.perf_counter()
+    run = simulate_script(clone / script, words, gpu=CARD, steps=5, limit=120)
+    if run.failed:
+        return dict(reserved=None, error=str(run).splitlines()[0])
+    held = reserve(run.trace, card, card.capacity)
+    return dict(
+        reserved=held.reserved,
+        oom=not held.fits,
+        weights=sum(b.size for b in run.trace.blocks if b.category == 'weights' and b.phase == 'build'),
+        ended=run.ended,
+        seconds=round(time.perf_counter() - start, 2),
+    )
+
+
+def measure_off(rows, process):
+    "How far off the predictions of `rows` are, as shares of what was measured and of what is the network's"
+    offs = [abs(r['ours']['reserved'] + process - r['measured']) for r in rows]
+    whole = sorted(off / r['measured'] for off, r in zip(offs, rows, strict=True))
+    above = sorted(off / max(r['measured'] - process, MIB) for off, r in zip(offs, rows, strict=True))
+    last = int(0.9 * (len(rows) - 1))
+    return dict(
+        rows=len(rows),
+        median=statistics.median(whole),
+        p90=whole[last],
+        worst=whole[-1],
+        median_of_network=statistics.median(above),
+        p90_of_network=above[last],
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument('clone', type=Path)
+    parser.add_argument('rows', type=Path, nargs='+')
+    args = parser.parse_args()
+    rows = []
+    for path in args.rows:
+        with path.open(newline='') as file:
+            for line in csv.DictReader(file):
+                fields = fields_of(line['filename'])
+                row = dict(filename=line['filename'], kind=kind_of(fields), status=line['status'])
+                row |= dict(
+                    parameters=int(line['total_parameters']), measured=int(line['max_gpu_memory_mib']) * MIB
+                )
+                rows += [row] if fields.get('arch') != 'dense' else []
+    known = {}
+    if (results_dir() / 'gpumemnet.json').exists():  # a run that was interrupted goes on
+        known = {r['filename']: r['ours'] for r in load_result('gpumemnet').values['rows'] if 'ours' in r}
+    summary = {}
+    for kind in sorted({row['kind'] for row in rows}):
+        mine = sorted((r for r in rows if r['kind'] == kind), key=lambda r: (r['status'], -r['measured']))
+        mine.reverse()  # those that trained first, the smallest first
+        card = find_device(CARD)
+        for n, row in enumerate(progress(mine, desc=kind)):
+            if n == SMALLEST:
+                learned = [r['measured'] - r['ours']['reserved'] for r in mine[:n] if r['ours']['reserved']]
+                card = replace(card, context=int(statistics.median(learned)))
+            if row['filename'] not in known:
+                known[row['filename']] = predict(args.clone, fields_of(row['filename']), card)
+                save_result('gpumemnet', dict(card=CARD, rows=rows), COMMAND)
+            row['ours'], row['scored'] = known[row['filename']], n >= SMALLEST
+        trained = [r for r in mine if r['scored'] and r['status'] == 'SUCCESSFUL' and r['ours']['reserved']]
+        verdicts = [r['ours']['oom'] == (r['status'] != 'SUCCESSFUL') for r in mine if r['ours']['reserved']]
+        summary[kind] = measure_off([r for r in trained if not r['ours']['oom']], card.context)
+        summary[kind] |= dict(process=card.context, verdicts=len(verdicts), wrong=verdicts.count(False))
+    save_result('gpumemnet', dict(card=CARD, summary=summary, rows=rows), COMMAND)
+
+
+if __name__ == '__main__':
+    main()
