@@ -31,6 +31,11 @@ COMMAND = 'python benchmarks/gpumemnet.py CLONE ROWS.csv [ROWS.csv ...]'
 CARD = 'a100-40gb'
 SMALLEST = 8  # rows of a kind that tell what the process takes
 EPOCH = 4096  # samples, where the launchers name no number
+# what file names are made of
+NAMES = (
+    'input_channels|num_classes|base_filters|input_size|embedding_size|num_layers|num_heads|ff_hidden_size|'
+    'dropout_rate|seq_length|num_samples|batch_size|batchnorm|dropout|depth|arch|batch|act|input|output'
+)
 SCRIPTS = {
     'mlp': 'NeuroNetGen_scripts/MLP/mlp_next.py',
     'cnn': 'NeuroNetGen_scripts/CNN/cnn_with_model_summary.py',
@@ -40,11 +45,11 @@ SCRIPTS = {
 
 def fields_of(filename):
     "What a file name records; `dropout` stands there twice: the rate, then whether it is used"
-    pairs = re.findall(r'([a-z_]+):([^:]+?)(?=_[a-z_]+:|\.out$)', filename)
-    return {
-        f'{name}_used' if name == 'dropout' and value in ('True', 'False') else name: value
-        for name, value in pairs
+    pairs = re.findall(rf'(?:^|_)({NAMES}):(.*?)(?=_(?:{NAMES}):|\.out$)', filename)
+    used = {
+        'dropout_used': value for name, value in pairs if value in ('True', 'False') and name == 'dropout'
     }
+    return dict(reversed(pairs)) | used
 
 
 def kind_of(fields):
