@@ -881,15 +881,10 @@ def _describe_data(data):
 
 def _check_tokenizer(start, data):
     "An error where `data` has other ids than the model in `start`, if it has a tokenizer"
-    from memtrain.tokenization import load_tokenizer, same_ids
+    from memtrain.tokenization import check_same_ids, load_tokenizer
 
-    if not any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')):
-        return
-    if not same_ids(known := load_tokenizer(start), data.tokenizer):
-        way_out = f"give {option('tokenization')} {start}, here for text, or to memtrain prepare"
-        if known.kind == 'ids':
-            way_out = 'give ids of the tokenizer that made those it was trained on'
-        raise MemtrainError(f'{data.name} has another tokenizer than {start}', way_out)
+    if any(Path(start, name).exists() for name in ('tokenizer_state.json', 'tokenizer.json')):
+        check_same_ids(start, load_tokenizer(start), data.name, data.tokenizer)
 
 
 def _describe_shape(m, model=None):
@@ -1024,7 +1019,7 @@ class _Eval(_OfRun, Command):
         import math
         import numpy as np
         from memtrain.shards import TokenShards
-        from memtrain.tokenization import load_tokenizer, same_ids
+        from memtrain.tokenization import check_same_ids, load_tokenizer
         from memtrain.train import evaluate_tokens
 
         size = None
@@ -1035,12 +1030,8 @@ class _Eval(_OfRun, Command):
             if not made and (largest := int(tokens[: 2**24].max())) >= known:
                 problem = f'{self.dataset_dir} has ids up to {largest}, {where["folder"]} knows {known}'
                 raise MemtrainError(problem, 'give what its own tokenizer made')
-            if made and not same_ids(load_tokenizer(self.dataset_dir), tokenizer):
-                way_out = f'prepare it with memtrain prepare --tokenization {where["folder"]}'
-                if tokenizer.kind == 'ids':
-                    way_out = 'give ids of the tokenizer that made those it was trained on'
-                problem = f'{self.dataset_dir} was made with another tokenizer than {where["folder"]}'
-                raise MemtrainError(problem, way_out)
+            if made:
+                check_same_ids(where['folder'], tokenizer, self.dataset_dir, load_tokenizer(self.dataset_dir))
         else:
             texts = list(self._read_texts())
             if not any(texts):

@@ -23,7 +23,8 @@ from .folders import read_json
 from .loader import TokenLoader
 from .model import GPT
 from .ranks import choose_device
-from .shards import TOKENIZER, TokenShards
+from .shards import TokenShards
+from .tokenization import IdTokenizer, check_same_ids, load_tokenizer
 from .trace_files import TraceWriter, open_traces
 from .weights import OwnConfig, read_run
 
@@ -290,12 +291,13 @@ def collect_run(
             f"prepare one with its tokenizer, and give it as {option('dataset_dir')}",
         )
     shards = TokenShards(data, split)
-    if (shards.manifest or {}).get('tokenizer_sha256') != belongs.get('tokenizer_sha256'):
-        tokenizer = Path(run_dir) / TOKENIZER
-        raise MemtrainError(
-            f'{data} was made with another tokenizer than {run_dir}',
-            f'give the data set of the run, or one prepared with {option("tokenization")} {tokenizer}',
+    made, learnt = (of.get('tokenizer_sha256') for of in (shards.manifest or {}, belongs))
+    if made != learnt:  # bare ids have none
+        known, others = (
+            load_tokenizer(folder) if its else IdTokenizer(1)
+            for folder, its in ((run_dir, learnt), (data, made))
         )
+        check_same_ids(run_dir, known, data, others)
     loader = TokenLoader(shards, batch_size, model.config.block_size, seed=seed, rank=0, world_size=1)
     batches = itertools.islice(loader, -(-samples // batch_size))
     # a run that is resumed has the same

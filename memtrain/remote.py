@@ -14,7 +14,7 @@ __all__ = ['PATIENCE', 'PIECE', 'AT_ONCE', 'CACHE_SIZE', 'as_url', 'find_place',
 # (to look, to make room, to rename); a file's own lock for as long as somebody reads or fetches it, and only
 # what is unlocked is removed. Every question is asked again for `PATIENCE` seconds. Memory: two pieces of 1
 # MiB a file.
-import contextlib, hashlib, io, itertools, os, re, shutil, sys, threading, time
+import contextlib, hashlib, io, itertools, multiprocessing, os, re, shutil, sys, threading, time
 from collections import deque
 from fnmatch import fnmatch
 from functools import lru_cache
@@ -155,11 +155,11 @@ def _patiently(url, ask):
             )
             if hasattr(e, 'code'):
                 _answered.add(host)
-            if host not in _answered and reason in ('ConnectionRefusedError', 'SSLError'):
-                patience, way_out = (
-                    min(PATIENCE, _FIRST_PATIENCE),
-                    'check its port, and whether it is http or https',
-                )
+            # a worker that was spawned reads what the process that began it has read
+            known = host in _answered or multiprocessing.parent_process()
+            if not known and reason in ('ConnectionRefusedError', 'SSLError'):
+                patience = min(PATIENCE, _FIRST_PATIENCE)
+                way_out = 'check its port, and whether it is http or https'
         said = (str(problem).splitlines() or [''])[0]
         if last or time.monotonic() + wait > begun + patience:
             kind = type(problem).__name__

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DIFFICULT_TEXTS', 'RANKS', 'FOREIGN_TOKENIZERS', 'HUB_PATIENCE', 'ByteTokenizer', 'CharTokenizer',
            'BPETokenizer', 'train_bpe', 'to_tiktoken', 'add_ends', 'load_tokenizer', 'SentencePieceTokenizer',
-           'load_from_hub', 'open_tokenizer', 'IdTokenizer', 'same_ids']
+           'load_from_hub', 'open_tokenizer', 'IdTokenizer', 'same_ids', 'check_same_ids']
 
 # %% ../nbs/data/32_tokenization.ipynb #621ebf48
 # A tokenizer here is anything with `encode_documents` (all ids of many texts, each with its end),
@@ -808,3 +808,18 @@ def same_ids(
     difficult = [] if 'char' in (a.kind, b.kind) else DIFFICULT_TEXTS
     texts = [*tokens, ''.join(tokens), *difficult]
     return all(map(np.array_equal, a.encode_documents(texts), b.encode_documents(texts)))
+
+
+def check_same_ids(
+    folder: str | Path,  # of what was trained
+    known: Any,  # its tokenizer
+    name: str | Path,  # of the data
+    tokenizer: Any,  # of the data
+) -> None:
+    "An error where the `tokenizer` of the data `name` gives other ids than `known`, which lies in `folder`"
+    if same_ids(known, tokenizer):
+        return
+    way_out = f'make its ids with --tokenization {folder}'  # in train or in prepare, whoever asks
+    if known.kind == 'ids':
+        way_out = 'give ids of the tokenizer that made those it was trained on'
+    raise MemtrainError(f'{name} has another tokenizer than {folder}', way_out)

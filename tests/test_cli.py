@@ -1697,6 +1697,8 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
             (0, ['run_traces.pkl', 'run_traces_x_shards']),
         )
         test_eq([t.layer_id for t in iter_pickle(d / 'routing_data/run_traces.pkl')], [0, 1, 2, 3] * 2)
+        (d / 'bare').mkdir()
+        np.arange(64, dtype=np.uint16).tofile(d / 'bare/val.bin')
         for args, said in (
             (('--run_dir', 'run'), 'run_traces.pkl is there already'),
             (
@@ -1715,6 +1717,10 @@ def test_a_model_with_experts_is_trained_traced_and_predicted():
             (('--run_dir', 'run', '--output_suffix', 'a/b'), 'leave out the slash'),
             (('--run_dir', 'none', '--output_suffix', 'y'), 'none'),
             (('--run_dir', 'run', '--output_suffix', 'y', '--target_traces', 3), '4 traces'),
+            (
+                ('--run_dir', 'run', '--output_suffix', 'y', '--dataset_dir', 'bare'),
+                'bare has another tokenizer than run: make its ids with --tokenization run',
+            ),
         ):
             run = run_here('collect-traces', *args, cwd=d)
             assert run.returncode == 1 and said in run.stderr, run.stderr
@@ -2238,8 +2244,7 @@ def test_a_run_is_sampled_measured_and_exported_by_its_folder_alone():
         for args, said in (
             (
                 ('eval', 'run', '--dataset_dir', 'other', '--split', 'train'),
-                'other was made with another tokenizer than run: prepare it with memtrain prepare '
-                '--tokenization run',
+                'other has another tokenizer than run: make its ids with --tokenization run',
             ),
             (('eval', 'run'), 'on what? give --dataset_dir DIR, or --input_file FILE'),
             (('eval', 'run', '--input_file', 'none'), "none: no such file or folder: check --input_file"),

@@ -590,6 +590,10 @@ def test_who_waits_for_a_server_is_told_what_for():
     answered = mock.patch('memtrain.remote._answered', {url.split('/')[2]})
     with mock.patch('memtrain.remote.PATIENCE', 4), answered, contextlib.redirect_stderr(told):
         test_fail(lambda: file_size(url), contains=refused, exc=MemtrainError)
+    # a worker can't know whether anybody has
+    spawned = mock.patch('multiprocessing.parent_process', lambda: 'the one that began it')
+    with mock.patch('memtrain.remote.PATIENCE', 0.1), spawned:
+        test_fail(lambda: file_size(url), contains='check its name, the network', exc=MemtrainError)
     test_eq(told.getvalue().count(f'{url}: not read yet (<urlopen error'), 1)
     impatient = mock.patch('memtrain.remote.PATIENCE', 0.1)
     with socket.create_server(('127.0.0.1', 0)) as mute, impatient, contextlib.redirect_stderr(told):
