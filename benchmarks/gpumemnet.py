@@ -132,20 +132,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('clone', type=Path)
     parser.add_argument('rows', type=Path, nargs='+')
+    parser.add_argument(
+        '--again', action='store_true', help='predict what has been predicted again; `first` stays'
+    )
     args = parser.parse_args()
     rows = []
     for path in args.rows:
         with path.open(newline='') as file:
             for line in csv.DictReader(file):
                 fields = fields_of(line['filename'])
-                row = dict(filename=line['filename'], kind=kind_of(fields), status=line['status'])
+                row = dict(
+                    filename=line['filename'], kind=kind_of(fields), status=line['status'], sample=path.stem
+                )
                 row |= dict(
                     parameters=int(line['total_parameters']), measured=int(line['max_gpu_memory_mib']) * MIB
                 )
-                rows += [row] if fields.get('arch') != 'dense' else []
+                # where training ended before anybody looked, nothing was measured
+                rows += [row] if fields.get('arch') != 'dense' and row['measured'] else []
     known = {}
     if (results_dir() / 'gpumemnet.json').exists():  # a run that was interrupted goes on
-        known = {r['filename']: r['ours'] for r in load_result('gpumemnet').values['rows'] if 'ours' in r}
+        known = {r['filename']: r for r in load_result('gpumemnet').values['rows'] if 'ours' in r}
     summary = {}
     for kind in sorted({row['kind'] for row in rows}):
         mine = sorted((r for r in rows if r['kind'] == kind), key=lambda r: (r['status'], -r['measured']))
@@ -155,10 +161,15 @@ def main():
             if n == SMALLEST:
                 learned = [r['measured'] - r['ours']['reserved'] for r in mine[:n] if r['ours']['reserved']]
                 card = replace(card, context=int(statistics.median(learned)))
-            if row['filename'] not in known:
-                known[row['filename']] = predict(args.clone, fields_of(row['filename']), card)
-                save_result('gpumemnet', dict(card=CARD, rows=rows), COMMAND)
-            row['ours'], row['scored'] = known[row['filename']], n >= SMALLEST
+            before = known.get(row['filename'])
+            if before is None or args.again and 'again' not in before:
+                row['ours'] = predict(args.clone, fields_of(row['filename']), card)
+                row['first'] = before.get('first', before['ours']) if before else row['ours']
+                row |= dict(again=True) if before else {}
+                known[row['filename']] = row
+                save_result('gpumemnet', dict(card=CARD, rows=[*known.values()]), COMMAND)
+            row |= known[row['filename']]
+            row['scored'] = n >= SMALLEST
         trained = [r for r in mine if r['scored'] and r['status'] == 'SUCCESSFUL' and r['ours']['reserved']]
         verdicts = [r['ours']['oom'] == (r['status'] != 'SUCCESSFUL') for r in mine if r['ours']['reserved']]
         summary[kind] = measure_off([r for r in trained if not r['ours']['oom']], card.context)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .core import MIB, format_size
-from .cuda import EMPTY_CACHE, WORKSPACE
+from .cuda import CUDNN_WORKSPACE, EMPTY_CACHE, WORKSPACE
 from .devices import Device, find_device
 from .measure import Block, Trace
 
@@ -296,6 +296,9 @@ class Replay:
             else _Segments(*limits, downwards=profile.addresses_go_down)
         )
         self.pieces, self.besides = {}, besides or {}  # what serves a block, by the block's number
+        # numbers of blocks that may be missing: a convolution that gets no workspace is computed in another
+        # way, with less (`try_plans` in PyTorch's aten/src/ATen/native/cudnn/Conv_v8.cpp); here, with none
+        self.dispensable = set()
         self.line = []  # bytes allocated and reserved after each event, up to where memory ran out
         self.releases = []  # events at which it gave back what it held unused, since memory was short
 
@@ -315,6 +318,8 @@ class Replay:
                 continue  # has no block
             if b.start >= since:
                 moves[b.start - since].append((b.size, i))
+                if b.op == CUDNN_WORKSPACE:
+                    self.dispensable.add(i)
             if b.end is not None and b.end >= since:
                 moves[b.end - since].append((None, i))
         for event, sizes in self.besides.items():
@@ -327,7 +332,9 @@ class Replay:
         before = self.heap.releases
         for size, i in move:
             if size is None:
-                self.heap.release(self.pieces.pop(i))
+                piece = self.pieces.pop(i)
+                if piece is not None:
+                    self.heap.release(piece)
                 continue
             if size == 0:
                 self.heap.empty()
@@ -336,7 +343,7 @@ class Replay:
             if self.heap.releases > before:
                 self.releases.append(len(self.line))
                 before = self.heap.releases
-            if piece is None:
+            if piece is None and i not in self.dispensable:
                 return False
             self.pieces[i] = piece
         self.line.append((self.heap.allocated, self.heap.reserved))

@@ -46,6 +46,7 @@ from .core import MemtrainError, check_whole, format_size, local_part
 from memtrain.cuda import (
     CUBLAS,
     CUDA_TEMPORARIES,
+    CUDNN_WORKSPACE,
     EMPTY_CACHE,
     LT_WORKSPACE,
     ON_HOST,
@@ -252,10 +253,8 @@ _KERNELS_IN_PYTHON = 'bitsandbytes::optimizer_update_8bit_blockwise', 'bitsandby
 _OPAQUE = {
     'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: "
     'four gates and a cell for each step, the least, are in this figure',
-    'aten::convolution': 'the workspace that cuDNN chooses for a convolution while it runs is not in this '
-    'figure '
-    '(in 16 bits, where channels are no multiple of 8, often copies of input and output with channels up to '
-    'one); '
+    'aten::convolution': 'what cuDNN works with in a convolution is in this figure as copies of its operands '
+    'for tensor cores, and not at all for 32 bits on GeForce cards; it may choose another way. '
     'CUDNN_CONV_WSCAP_DBG caps it, in MiB',
 }
 
@@ -934,10 +933,11 @@ class Tracer(TorchDispatchMode):
                 self.resized(t.untyped_storage(), op, category)
         rule = self.kernels.temporaries.get(op)
         sizes = rule(func, args, kwargs, out) if rule else ()
+        by_cudnn = not self.on_cpu and op.startswith('aten::convolution')
         for together in sizes if sizes and isinstance(sizes[0], list) else [sizes]:
             taken = [self.kernels.round_size(n) for n in together if n]
             for i, n in enumerate(taken):
-                self.alloc(('temporary', i), n, op, category)
+                self.alloc(('temporary', i), n, CUDNN_WORKSPACE if by_cudnn else op, category)
             for i in range(len(taken)):
                 self.free(('temporary', i))
         if self.script and op in CUBLAS and any(map(on_cuda, _fakes(args))):

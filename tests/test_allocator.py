@@ -31,7 +31,7 @@ import numpy as np, torch
 from fastcore.test import test_eq, test_fail
 from hypothesis import given, settings, strategies as st
 from memtrain.core import GIB, MIB, format_size, load_result
-from memtrain.cuda import EMPTY_CACHE
+from memtrain.cuda import CUDNN_WORKSPACE, EMPTY_CACHE
 from memtrain.devices import DEVICES, Device, find_device
 from memtrain.estimate import simulate
 from memtrain.measure import TraceBuilder, measure_step
@@ -358,3 +358,16 @@ def test_an_emptied_cache_is_given_back():
     # the segment of 64 MiB has gone, and one of 20 has come for the last tensor
     test_eq([n // MIB for n in found.timeline[:, 1]], [22, 86, 86, 22, 22, 42])
     test_eq((found.reserved, found.releases), (86 * MIB, ()))
+
+# %% ../nbs/proofs/allocator.ipynb #381a033d
+def test_a_convolution_does_without_the_workspace_that_it_cannot_get():
+    b = TraceBuilder('forward')
+    b.alloc('x', 100 * MIB, 'empty')
+    b.alloc('copies', 64 * MIB, CUDNN_WORKSPACE)
+    b.free('copies')
+    b.alloc('y', 20 * MIB, 'aten::convolution')
+    card = Device('card', 24 * GIB)
+    for room, most in ((None, 164), (170 * MIB, 164), (130 * MIB, 120)):
+        found = reserve(b.finish(), card, room)
+        test_eq((found.fits, found.reserved // MIB), (True, most))
+    assert not reserve(b.finish(), card, 110 * MIB).fits

@@ -81,7 +81,7 @@ from torch._dynamo.trace_rules import get_torch_obj_rule_map
 from torch.utils.data import DataLoader
 from memtrain.allocator import reserve
 from memtrain.core import load_result
-from memtrain.cuda import WORKSPACE
+from memtrain.cuda import CUDNN_WORKSPACE, WORKSPACE
 from memtrain.devices import find_device
 from memtrain.estimate import Step, estimate, simulate
 from memtrain.core import CATEGORIES
@@ -385,6 +385,26 @@ def test_kernels_with_temporaries_hold_them_beside_their_results():
         [len(made(lambda x: x.detach().sort(-1)[0], 'sort', *shape)) for shape in ((128, 4096), (16, 8192))],
         [2, 2],
     )
+
+# %% ../nbs/proofs/cuda.ipynb #6582d2dc
+def test_convolutions_in_fp32_copy_their_operands_where_a_card_has_tensor_cores_for_them():
+    def step(model, optimizer):
+        model(torch.randn(4, 32, 64, 64, device='cuda')).sum().backward()
+
+    def workspace(card):
+        trace = simulate(lambda: nn.Conv2d(32, 64, 3, padding=1), torch.optim.SGD, step, device=card, steps=1)
+        return max(
+            (b.size for b in trace.blocks if b.op == CUDNN_WORKSPACE and b.phase == 'forward'), default=0
+        )
+
+    x, y, weight = 4 * 32 * 64 * 64 * 4, 4 * 64 * 64 * 64 * 4, 64 * 32 * 3 * 3 * 4
+    test_eq([workspace(card) for card in ('a100', 'h100', 'rtx3090', 't4')], [x + y + weight] * 2 + [0] * 2)
+    before = torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cudnn.allow_tf32 = False
+        test_eq(workspace('a100'), 0)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 # %% ../nbs/proofs/cuda.ipynb #bd8e0949
 def test_rms_norm_is_one_kernel_unless_its_weight_has_another_dtype():

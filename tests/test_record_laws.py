@@ -6,6 +6,7 @@ from memtrain.record_laws import *
 # %% ../nbs/reference/80_record_laws.ipynb #daf33e3c
 from collections import Counter
 from dataclasses import fields
+from importlib.util import find_spec
 from types import SimpleNamespace
 from unittest.mock import Mock, patch
 
@@ -185,9 +186,8 @@ def test_a_law_begins_where_it_makes_no_difference_how_sums_are_split():
 
 # %% ../nbs/reference/80_record_laws.ipynb #68d69057
 def test_denoisers_are_given_what_they_ask_for():
-    import pytest
-
-    pytest.importorskip('diffusers')
+    if not find_spec('diffusers'):
+        return print('diffusers is not here: it is for Python 3.11 and newer')
     small = dict(in_channels=4, out_channels=4, sample_size=8, norm_num_groups=4)
     blocks = dict(layers_per_block=1, block_out_channels=[16, 32])
     plain = small | blocks | dict(_class_name='UNet2DModel', up_block_types=['UpBlock2D'] * 2)
