@@ -132,9 +132,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('clone', type=Path)
     parser.add_argument('rows', type=Path, nargs='+')
-    parser.add_argument(
-        '--again', action='store_true', help='predict what has been predicted again; `first` stays'
-    )
+    parser.add_argument('--again', choices=SCRIPTS, help='predict rows of this kind again; `first` stays')
     args = parser.parse_args()
     rows = []
     for path in args.rows:
@@ -162,7 +160,7 @@ def main():
                 learned = [r['measured'] - r['ours']['reserved'] for r in mine[:n] if r['ours']['reserved']]
                 card = replace(card, context=int(statistics.median(learned)))
             before = known.get(row['filename'])
-            if before is None or args.again and 'again' not in before:
+            if before is None or args.again == kind and 'again' not in before:
                 row['ours'] = predict(args.clone, fields_of(row['filename']), card)
                 row['first'] = before.get('first', before['ours']) if before else row['ours']
                 row |= dict(again=True) if before else {}
