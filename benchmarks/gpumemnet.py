@@ -42,6 +42,40 @@ SCRIPTS = {
     'transformer': 'NeuroNetGen_scripts/Transformer/transformer.py',
 }
 
+# the flags of a script, and the names that a file name has for their values
+FLAGS = {
+    'mlp': dict(
+        input_size='input',
+        output_size='output',
+        depth='depth',
+        architecture='arch',
+        activation='act',
+        dropout_rate='dropout',
+        batch_size='batch',
+    ),
+    'cnn': dict(
+        channels='input_channels',
+        num_classes='num_classes',
+        depth='depth',
+        architecture='arch',
+        base_num_filters='base_filters',
+        activation_function='act',
+        dropout_rate='dropout',
+        batch_size='batch',
+    ),
+    'transformer': dict(
+        input_size='input_size',
+        embedding_size='embedding_size',
+        num_layers='num_layers',
+        num_heads='num_heads',
+        ff_hidden_size='ff_hidden_size',
+        dropout_rate='dropout_rate',
+        seq_length='seq_length',
+        output_size='num_classes',
+        batch_size='batch_size',
+    ),
+}
+
 
 def fields_of(filename):
     "What a file name records; `dropout` stands there twice: the rate, then whether it is used"
@@ -58,40 +92,15 @@ def kind_of(fields):
 
 def command_of(fields):
     "The script, and the arguments that its launcher passed"
-    kind, f = kind_of(fields), fields
-    batch = int(f['batch_size' if kind == 'transformer' else 'batch'])
-    samples = int(f.get('num_samples', EPOCH))
-    samples = samples if samples < 3 * batch else 2 * batch + samples % batch
-    if kind == 'transformer':
-        names = (
-            'input_size embedding_size num_layers num_heads ff_hidden_size dropout_rate seq_length'.split()
-        )
-        flags = {name: f[name] for name in names} | dict(output_size=f['num_classes'])
-    elif kind == 'cnn':
-        flags = dict(
-            channels=f['input_channels'],
-            num_classes=f['num_classes'],
-            depth=f['depth'],
-            architecture=f['arch'],
-            base_num_filters=f['base_filters'],
-            activation_function=f['act'],
-            dropout_rate=f['dropout'],
-        )
-    else:
-        flags = dict(
-            input_size=f['input'],
-            output_size=f['output'],
-            depth=f['depth'],
-            architecture=f['arch'],
-            activation=f['act'],
-            dropout_rate=f['dropout'],
-        )
-    words = [word for name, value in flags.items() for word in (f'--{name}', value)]
-    words += ['--batch_size', str(batch), '--num_samples', str(samples)]
+    kind = kind_of(fields)
+    flags = {flag: fields[name] for flag, name in FLAGS[kind].items()}
+    batch, samples = int(flags['batch_size']), int(fields.get('num_samples', EPOCH))
+    flags['num_samples'] = samples if samples < 3 * batch else 2 * batch + samples % batch
+    words = [str(word) for flag, value in flags.items() for word in (f'--{flag}', value)]
     if kind == 'cnn':
-        words += ['--input_size', f['input_size'], f['input_size']]
-    words += ['--use_dropout'] * (f.get('dropout_used') == 'True')
-    words += ['--use_batch_norm'] * (f.get('batchnorm') == 'True')
+        words += ['--input_size', fields['input_size'], fields['input_size']]
+    words += ['--use_dropout'] * (fields.get('dropout_used') == 'True')
+    words += ['--use_batch_norm'] * (fields.get('batchnorm') == 'True')
     return SCRIPTS[kind], words
 
 

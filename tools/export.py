@@ -56,13 +56,14 @@ def fold_heads(root: Path):
 
 
 def fold_cells(root: Path):
-    "Fold in JupyterLab what the site folds or hides; what else a cell says of itself there goes."
+    "Fold in JupyterLab and on Colab what the site folds or hides; what else a cell says of itself there goes."
     for o in pages(root):
         nb, folded = read_nb(o), []
         for c in read_page(o).cells:
             only_there = c.cell_type == "code" and "site" in c.directives_  # HTML with styles and scripts
             hidden = {"source_hidden": True} | ({"outputs_hidden": True} if only_there else {})
-            folded.append({"jupyter": hidden} if is_aside(c) or only_there else {})
+            # Colab shows the output of a "form", and its code when asked
+            folded.append({"cellView": "form", "jupyter": hidden} if is_aside(c) or only_there else {})
         if [c.metadata for c in nb.cells] != folded:
             for c, metadata in zip(nb.cells, folded):
                 c.metadata = metadata

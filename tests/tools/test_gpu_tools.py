@@ -369,3 +369,34 @@ def check_search(largest, start, most):
 
 def test_the_search_finds_the_largest_from_anywhere():
     check_search()
+
+
+def test_what_a_file_name_records_is_what_its_script_is_given():
+    from gpumemnet import command_of, fields_of
+
+    def flags_of(filename):
+        script, words = command_of(fields_of(filename))
+        return script.rpartition("/")[2], " ".join(words)
+
+    script, words = flags_of(
+        "input:2346_output:197_depth:2_arch:pyramid_batch:996_act:leaky_relu_dropout:0.34_dropout:True_batchnorm:False.out"
+    )
+    assert (script, words.count("--")) == ("mlp_next.py", 9)
+    # an epoch of 4,096 is four batches and one of 112; two and that one have the same shapes
+    assert (
+        "--activation leaky_relu --dropout_rate 0.34 --batch_size 996 --num_samples 2104 --use_dropout"
+        in words
+    )
+    script, words = flags_of(
+        "input_channels:3_num_classes:453_depth:22_arch:reverse_pyramid_base_filters:98_batch:62_input_size:174_act:gelu"
+        "_dropout:0.5_dropout:False_batchnorm:True.out"
+    )
+    assert script == "cnn_with_model_summary.py" and "--architecture reverse_pyramid" in words
+    assert words.endswith("--batch_size 62 --num_samples 128 --input_size 174 174 --use_batch_norm"), words
+    script, words = flags_of(
+        "num_classes:86_embedding_size:512_num_layers:5_num_heads:8_ff_hidden_size:1270_dropout_rate:0.35_seq_length:512"
+        "_input_size:476691_num_samples:75_batch_size:32.out"
+    )
+    assert script == "transformer.py" and words.endswith(
+        "--output_size 86 --batch_size 32 --num_samples 75"
+    ), words

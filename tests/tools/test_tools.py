@@ -730,7 +730,7 @@ def test_the_house_finds_a_test_in_another_room(tmp_path):
     only(check_house.findings(tmp_path), "benchmarks/rooms.py", "_own from core")
 
 
-def test_what_the_site_folds_is_folded_in_jupyterlab(project):
+def test_what_the_site_folds_is_folded_in_jupyterlab_and_on_colab(project):
     folded = (
         "#| hide\n1",
         "#| test\n2",
@@ -745,10 +745,11 @@ def test_what_the_site_folds_is_folded_in_jupyterlab(project):
     path = project.root / "nbs/reference/88_core.ipynb"
     export.fold_cells(project.root)
     states = {c.source: c.metadata for c in nbio.read_nb(path).cells}
-    assert all(states[source] == {"jupyter": {"source_hidden": True}} for source in folded), states
+    closed = {"cellView": "form", "jupyter": {"source_hidden": True}}
+    assert all(states[source] == closed for source in folded), states
     assert not any(states[source] for source in shown), states
     hidden = {"source_hidden": True, "outputs_hidden": True}  # it is for the site alone
-    assert states["#| site\n#| echo: false\n0"] == {"jupyter": hidden}
+    assert states["#| site\n#| echo: false\n0"] == closed | {"jupyter": hidden}
     nb = nbio.read_nb(path)
     for c in nb.cells:
         c.metadata = {"jupyter": {"source_hidden": c.source == "6"}}
