@@ -176,6 +176,7 @@ def main():
                 known[row['filename']] = row
                 save_result('gpumemnet', dict(card=CARD, rows=[*known.values()]), COMMAND)
             row |= known[row['filename']]
+            row.setdefault('first', row['ours'])
             row['scored'] = n >= SMALLEST
         trained = [r for r in mine if r['scored'] and r['status'] == 'SUCCESSFUL' and r['ours']['reserved']]
         verdicts = [r['ours']['oom'] == (r['status'] != 'SUCCESSFUL') for r in mine if r['ours']['reserved']]
