@@ -68,7 +68,7 @@ class _Split:
 
     def __init__(self, writer, split, done=0, partial=0, chain='', next='', mark=0):
         self.writer, self.split, self.file = writer, split, None
-        # as the table above has it
+        # as `unfinished.json` has it
         self.done, self.partial, self.chain, self.next, self.mark = done, partial, chain, next, mark
         self.seen, self.hash = 0, hashlib.blake2b(digest_size=16)
         # what the hash must be behind n documents

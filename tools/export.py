@@ -56,7 +56,7 @@ def fold_heads(root: Path):
 
 
 def fold_cells(root: Path):
-    "Fold in JupyterLab and on Colab what the site folds or hides; what else a cell says of itself there goes."
+    "Fold in JupyterLab and on Colab what the site folds or hides; other metadata of cells goes."
     for o in pages(root):
         nb, folded = read_nb(o), []
         for c in read_page(o).cells:
