@@ -2508,7 +2508,7 @@ def test_every_command_takes_every_place():
             ('expert-cache --shard_dir t --model {}', 'lies far away'),
             ('prepare --input_files e.txt --tokenization bytes --out_dir {}', 'lies far away'),
             ('collect-traces --run_dir {}', f'memtrain: {http}/run is a run without experts'),
-            ('eval {} --dataset_dir other', f'than {http}/run: prepare it with memtrain prepare'),
+            ('eval {} --dataset_dir other', f'than {http}/run: make its ids with --tokenization {http}/run'),
             (
                 'prepare --input_files {} --tokenization bytes --out_dir x',
                 'a folder, which HTTP has no list of',
