@@ -254,7 +254,7 @@ _OPAQUE = {
     'aten::mkldnn_rnn_layer': "what cuDNN keeps of an LSTM for the backward pass isn't known: "
     'four gates and a cell for each step, the least, are in this figure',
     'aten::convolution': 'what cuDNN works with in a convolution is in this figure as copies of its operands '
-    'for tensor cores, and not at all for 32 bits on GeForce cards; it may choose another way. '
+    'for tensor cores (in 32 bits on an A100, and from an H100 on); it may choose another way. '
     'CUDNN_CONV_WSCAP_DBG caps it, in MiB',
 }
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'benchmarks'))
 
 from gpu_tools import *
+from gpumemnet import command_of, fields_of
 
 
 from memtrain.ablation import predict_peak
@@ -372,8 +373,6 @@ def test_the_search_finds_the_largest_from_anywhere():
 
 
 def test_what_a_file_name_records_is_what_its_script_is_given():
-    from gpumemnet import command_of, fields_of
-
     def flags_of(filename):
         script, words = command_of(fields_of(filename))
         return script.rpartition("/")[2], " ".join(words)
