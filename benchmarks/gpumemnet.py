@@ -121,22 +121,6 @@ def predict(clone, fields, card):
     )
 
 
-def measure_off(rows, process):
-    "How far off the predictions of `rows` are, as shares of what was measured and of what is the network's"
-    offs = [abs(r['ours']['reserved'] + process - r['measured']) for r in rows]
-    whole = sorted(off / r['measured'] for off, r in zip(offs, rows, strict=True))
-    above = sorted(off / max(r['measured'] - process, MIB) for off, r in zip(offs, rows, strict=True))
-    last = int(0.9 * (len(rows) - 1))
-    return dict(
-        rows=len(rows),
-        median=statistics.median(whole),
-        p90=whole[last],
-        worst=whole[-1],
-        median_of_network=statistics.median(above),
-        p90_of_network=above[last],
-    )
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('clone', type=Path)
@@ -159,7 +143,7 @@ def main():
     known = {}
     if (results_dir() / 'gpumemnet.json').exists():  # a run that was interrupted goes on
         known = {r['filename']: r for r in load_result('gpumemnet').values['rows'] if 'ours' in r}
-    summary = {}
+    process = {}
     for kind in sorted({row['kind'] for row in rows}):
         mine = sorted((r for r in rows if r['kind'] == kind), key=lambda r: (r['status'], -r['measured']))
         mine.reverse()  # those that trained first, the smallest first
@@ -178,11 +162,8 @@ def main():
             row |= known[row['filename']]
             row.setdefault('first', row['ours'])
             row['scored'] = n >= SMALLEST
-        trained = [r for r in mine if r['scored'] and r['status'] == 'SUCCESSFUL' and r['ours']['reserved']]
-        verdicts = [r['ours']['oom'] == (r['status'] != 'SUCCESSFUL') for r in mine if r['ours']['reserved']]
-        summary[kind] = measure_off([r for r in trained if not r['ours']['oom']], card.context)
-        summary[kind] |= dict(process=card.context, verdicts=len(verdicts), wrong=verdicts.count(False))
-    save_result('gpumemnet', dict(card=CARD, summary=summary, rows=rows), COMMAND)
+        process[kind] = card.context
+    save_result('gpumemnet', dict(card=CARD, process=process, rows=rows), COMMAND)
 
 
 if __name__ == '__main__':
