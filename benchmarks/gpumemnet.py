@@ -155,12 +155,11 @@ def main():
             before = known.get(row['filename'])
             if before is None or args.again == kind and 'again' not in before:
                 row['ours'] = predict(args.clone, fields_of(row['filename']), card)
-                row['first'] = before.get('first', before['ours']) if before else row['ours']
+                row['first'] = before['first'] if before else row['ours']
                 row |= dict(again=True) if before else {}
                 known[row['filename']] = row
                 save_result('gpumemnet', dict(card=CARD, rows=[*known.values()]), COMMAND)
             row |= known[row['filename']]
-            row.setdefault('first', row['ours'])
             row['scored'] = n >= SMALLEST
         process[kind] = card.context
     save_result('gpumemnet', dict(card=CARD, process=process, rows=rows), COMMAND)
