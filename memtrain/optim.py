@@ -26,10 +26,11 @@ from .core import MemtrainError, is_distributed, local_part, option
 # %% ../nbs/training/22_optim.ipynb #97aa3c85
 def _import_8bit():
     "The module `bitsandbytes.optim`, without the warnings it greets with"
-    # it misses a kernel for 4-bit layers, of which there are none here
-    log = logging.getLogger('bitsandbytes.backends.cpu.ops')
-    level = log.level
-    log.setLevel(logging.ERROR)
+    # it misses a kernel for 4-bit layers, of which there are none here, and a module it imports misses triton
+    logs = [logging.getLogger(n) for n in ('bitsandbytes.backends.cpu.ops', 'torch.utils.flop_counter')]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         return import_module('bitsandbytes.optim')
     except (ImportError, OSError, RuntimeError) as e:  # the latter two: no library for this machine in it
@@ -38,7 +39,8 @@ def _import_8bit():
             f"pip install bitsandbytes, or train without"
         ) from None
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
 
 # %% ../nbs/training/22_optim.ipynb #e7e5e9a6
 def all_params(

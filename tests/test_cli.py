@@ -42,7 +42,7 @@ from memtrain.model import GPT, GPTConfig, generate, size_model
 from memtrain.plan import Option, usable_memory
 from memtrain.cli import _Train
 from memtrain.command_line import CommandLine
-from memtrain.core import MemtrainError
+from memtrain.core import MemtrainError, format_size
 from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
@@ -830,6 +830,35 @@ def test_estimate_tells_what_batches_of_unequal_length_reserve():
             (['--lengths', '96', '--sampling'], 'leave out --lengths'),
         ):
             assert said in only_line(run_here('estimate', *model, *flags, cwd=d)), said
+
+# %% ../nbs/proofs/cli.ipynb #c9d70312
+def test_plan_holds_its_ways_against_batches_of_unequal_length():
+    shape = GPTConfig(vocab_size=8192, block_size=1024, n_layer=1, n_head=2, n_embd=32)
+    ways = 'mixed_precision 8bit_optimizer activation_checkpointing bf16_weights optimizer_in_backward'
+    # tensors of the first way are within that budget, and segments of neither are within the second card
+    line = ['plan', '--config_file', 'x.json', '--budget', '2GiB', '--global_batch', '8', '--without']
+    line += [*ways.split(), '--lengths', '256,200', '--gpu']
+    with tempfile.TemporaryDirectory() as d:
+        Path(d, 'x.json').write_text(json.dumps(asdict(shape)))
+        told = run_here(*line, '0.6gb', cwd=d).stdout
+        config = TrainConfig(batch_size=8, loss_chunk_size=1024)
+        held = simulate_lengths(lambda: GPT(replace(shape, block_size=256)), config, [256, 200], '0.6gb')
+        reserved = {name: format_size(of.reserved) for name, of in held.items()}
+        for name, size in reserved.items():
+            assert re.search(rf'^{name} .* {size}$', told, re.MULTILINE), (name, size, told)
+        assert 'left out: --batch_size 8 --gradient_accumulation_steps 1 --seq_len 256: such' in told, told
+        assert re.search('^memtrain train .*--loss_chunk_size 1024$', told, re.MULTILINE), told
+        none = only_line(run_here(*line, '0.42gb', cwd=d))
+        assert f'reserve {min(reserved.values())} at least, 30.1 MiB are there' in none, none
+        model = 'plan', '--config_file', 'x.json', '--lengths', '96'
+        for flags, said in (
+            (['--gpu', 'cpu'], 'takes one card'),
+            (['--gpu', '2x24gb'], 'takes one card'),
+            (['--gpu', 'rtx3090,t4'], 'takes one card'),
+            (['--seq_len', '96'], '--seq_len 96 is the longest of the lengths'),
+            (['--lengths', '9,x'], "--lengths '9,x' is no list"),
+        ):
+            assert said in only_line(run_here(*model, *flags, cwd=d)), said
 
 # %% ../nbs/proofs/cli.ipynb #f77eba36
 def test_each_way_to_the_data_trains_on_real_text():
