@@ -3,20 +3,20 @@
 
     python benchmarks/litgpt_memory.py   # writes results/litgpt_memory.json; needs litgpt and lightning
 
-The rows are those of one card in tutorials/resource-tables.md of Lightning-AI/litgpt (20 October 2023, commit
-8641822, PyTorch 2.1, bitsandbytes 0.41.1): what `torch.cuda.max_memory_allocated` said, in units of 10⁹ bytes,
-where the first micro-batch holds the longest text. Each runs in `simulate_script` as the repository's script
-did: Fabric makes the model, and a micro-batch goes forward and backward with the logits in chunks of 128.
+The rows are those of one card in tutorials/resource-tables.md of Lightning-AI/litgpt (20 October 2023,
+commit 8641822, PyTorch 2.1, bitsandbytes 0.41.1): what `torch.cuda.max_memory_allocated` said, in units of
+10⁹ bytes, where the first micro-batch holds the longest text. Each runs in `simulate_script` as the
+repository's script did: Fabric makes the model, and a micro-batch goes forward and backward with the logits
+in chunks of 128.
 
-bitsandbytes is part of such a run. Up to its release 0.43 a product with a weight of 4 bits kept its input for
-the backward pass (`ctx.tensors = (A, B)` in MatMul4Bit of autograd/_functions.py), and Fabric packed weights
-that it had made float16, so that each product made a float16 matrix and then a copy of it in bfloat16. `then`
-is the step with both, `today` the one with what is installed."""
+bitsandbytes is part of such a run. Up to its release 0.43 a product with a weight of 4 bits kept its input
+for the backward pass (`ctx.tensors = (A, B)` in MatMul4Bit of autograd/_functions.py), and Fabric packed
+weights that it had made float16, so that each product made a float16 matrix and then a copy of it in
+bfloat16. `then` is the step with both, `today` the one with what is installed."""
 
 from __future__ import annotations
 
 import argparse, importlib, importlib.metadata, sys
-from pathlib import Path
 
 COMMAND = 'python benchmarks/litgpt_memory.py'
 # method, model, tokens of its longest text, weights in 4 bits, windows, 10⁹ bytes

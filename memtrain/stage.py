@@ -84,6 +84,16 @@ class Overlay:
         self.written[full] = there
         return there
 
+    def forget(
+        self,
+        path: Any,  # of a file or an empty folder
+    ):
+        "What is at `path` is there no longer, for whoever asks from now on"
+        full = os.path.abspath(os.fsdecode(path))
+        self.written.pop(full, None)
+        if os.path.lexists(full):
+            self.gone.add(full)
+
     def listdir(
         self,
         path: Any = '.',  # of a folder
@@ -169,26 +179,21 @@ def divert_files(
     def writes(function, name):
         def instead(path, *args, **kw):
             place = real(path, True)
-            if name in ('rmdir', 'unlink', 'remove'):
-                full = os.path.abspath(os.fsdecode(path))
-                if os.path.lexists(full) and place != path:
-                    overlay.gone.add(full)
-                    overlay.written.pop(full, None)
-                    if not os.path.lexists(place):
-                        return None
+            if name in ('rmdir', 'unlink', 'remove') and place != path and os.path.lexists(path):
+                overlay.forget(path)
+                if not os.path.lexists(place):
+                    return None
             return function(place, *args, **kw)
 
         return functools.wraps(function)(instead)
 
     def moves(function, name):
         def instead(source, dest, *args, **kw):
-            whole = os.path.abspath(os.fsdecode(source))
-            there = source if name == 'symlink' else real(source, name in ('rename', 'replace'))
+            leaves = name in ('rename', 'replace')
+            there = source if name == 'symlink' else real(source, leaves)
             out = function(there, real(dest, True), *args, **kw)
-            if name in ('rename', 'replace'):
-                overlay.written.pop(whole, None)
-                if os.path.lexists(whole):
-                    overlay.gone.add(whole)
+            if leaves:
+                overlay.forget(source)
             return out
 
         return functools.wraps(function)(instead)

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / 'benchmarks'))
 
 from gpu_tools import *
 from gpumemnet import command_of, fields_of
+from litgpt_memory import unpack_as_then
 
 
 from memtrain.ablation import predict_peak
@@ -399,3 +400,22 @@ def test_what_a_file_name_records_is_what_its_script_is_given():
     assert script == "transformer.py" and words.endswith(
         "--output_size 86 --batch_size 32 --num_samples 75"
     ), words
+
+
+def test_a_product_as_it_was_keeps_its_input_and_makes_the_weight_twice(monkeypatch):
+    bitsandbytes = pytest.importorskip('bitsandbytes')
+    kind = bitsandbytes.nn.Linear4bit
+    monkeypatch.setattr(kind, 'forward', kind.forward)  # put back afterwards
+    layer = kind(64, 128, quant_type='nf4', compute_dtype=torch.bfloat16).to('cpu')
+    x = torch.randn(3, 64, dtype=torch.bfloat16, requires_grad=True)
+    today = layer(x)
+    unpack_as_then()
+    made, then = [], torch.Tensor.to
+    with monkeypatch.context() as m:
+        m.setattr(torch.Tensor, 'to', lambda t, *how, **more: made.append(t.dtype) or then(t, *how, **more))
+        was = layer(x)
+    assert torch.allclose(was, today, atol=0.1), (was, today)
+    assert made[-1] == torch.float16, made
+    assert was.grad_fn.kept[0] is x
+    was.sum().backward()
+    assert x.grad.shape == x.shape
