@@ -438,11 +438,13 @@ _WORDS_100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| "
     r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# letters as they begin a word and as they end one, and what may come after them
+_LARGE, _SMALL = r'\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}', r'\p{Ll}\p{Lm}\p{Lo}\p{M}'
 _SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _WORDS_200K = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{_SUFFIX}"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_SUFFIX}"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    rf'[^\r\n\p{{L}}\p{{N}}]?[{_LARGE}]*[{_SMALL}]+{_SUFFIX}|'
+    rf'[^\r\n\p{{L}}\p{{N}}]?[{_LARGE}]+[{_SMALL}]*{_SUFFIX}|'
+    r'\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+'
 )
 RANKS = {
     'r50k_base': (50256, _GPT2_WORDS, 50256),
