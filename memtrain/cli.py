@@ -24,6 +24,7 @@ from memtrain.command_line import (
     check_place,
     format_flags,
     list_changed,
+    read_typed,
     write_completion,
 )
 from memtrain.core import (
@@ -303,7 +304,7 @@ class _CollectTraces(Command):
 
         for place in self.input_file:
             check_place('input_file', place)
-        limit = None if self.memory_limit is None else parse_size(self.memory_limit)
+        limit = read_typed('memory_limit', self.memory_limit, parse_size)
         mine = dict(text_key=self.text_key, seq_len=self.seq_len, what=self.what, dtype=self.dtype, say=print)
         chosen = dict(layers=self.layers or None, memory_limit=limit, input_file=list(self.input_file))
         return lambda out, **writer: collect_folder(self.model, out, **how, **mine, **chosen, **writer)
@@ -1032,7 +1033,7 @@ class _ExpertCache(Command):
         "Replay, and print what is waited for"
         from memtrain.expert_cache import replay_folder
 
-        memory = None if self.memory is None else parse_size(self.memory)
+        memory = read_typed('memory', self.memory, parse_size)
         found = replay_folder(**how, memory=memory, say=print)
         sizes, every = found.sizes, found.sizes.layers * found.sizes.experts
         each, whole, rest = map(format_size, (sizes.expert, every * sizes.expert, sizes.rest))

@@ -5,7 +5,7 @@ resumes"""
 
 # %% auto #0
 __all__ = ['Flag', 'read_flags', 'list_changed', 'format_flags', 'Command', 'CommandLine', 'check_place',
-           'write_completion']
+           'read_typed', 'write_completion']
 
 # %% ../nbs/reference/73_command_line.ipynb #959ee6e3
 import ast, contextlib, glob, itertools, os, re, shlex, shutil, sys, tempfile, textwrap, typing
@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, make_dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, Callable, ClassVar
 
 import tyro
 from fastcore.basics import patch
@@ -535,6 +535,19 @@ def check_place(
         if argument and way_out:
             raise MemtrainError(f'no such {kind}', way_out, argument, place)
         raise MemtrainError(f'{place}: no such {kind}', way_out or f'check {option(argument)}')
+
+
+def read_typed(
+    argument: str,  # the flag
+    typed: str | None,  # behind it; None where nothing was given
+    read: Callable[[str], int],  # `parse_size`, `parse_count`
+) -> int | None:  # None for nothing
+    "What `read` makes of the words that were `typed`; its error names the flag"
+    try:
+        return None if typed is None else read(typed)
+    except MemtrainError as e:
+        problem = e.problem.removeprefix(f'{typed!r} ')
+        raise MemtrainError(problem, e.way_out, argument, typed) from None
 
 # %% ../nbs/reference/73_command_line.ipynb #6b591ad7
 _BASH = """_memtrain() {{

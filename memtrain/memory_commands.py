@@ -14,7 +14,7 @@ from typing import Any
 
 import tyro
 
-from .command_line import Command
+from .command_line import Command, read_typed
 from memtrain.core import (
     MemtrainError,
     check_whole,
@@ -600,8 +600,8 @@ class _PlanCommand(_Shaped, Command):
 
         check_whole(rows=self.rows, global_batch=self.global_batch)
         # a count that isn't one is told before the shape it is for
-        _read_count('target_params', self.target_params)
-        self.count = _read_count('tokens', self.tokens)
+        read_typed('target_params', self.target_params, parse_count)
+        self.count = read_typed('tokens', self.tokens, parse_count)
         if any(own.values()) and not self.model:
             name = next(name for name, value in own.items() if value)
             raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
@@ -696,10 +696,10 @@ class _PlanCommand(_Shaped, Command):
         return plan(
             shape,
             card,
-            parse_size(self.budget) if self.budget else None,
+            read_typed('budget', self.budget, parse_size),
             self.global_batch,
             allow=tuple(t for t in TECHNIQUES if t not in self.without),
-            ram=parse_size(self.ram) if self.ram else None,
+            ram=read_typed('ram', self.ram, parse_size),
             or_lora=16 * bool(self.model),
             rows=self.rows,
             **own,
@@ -783,15 +783,6 @@ class _PlanCommand(_Shaped, Command):
         print(f'\n{compare_cards(plans, self.count, prices)}')
         return 0 if any(found.options for found in plans.values()) else 1
 
-
-def _read_count(name, typed):
-    "The number that was `typed` for the flag `name`, if there is one"
-    try:
-        return None if typed is None else parse_count(typed)
-    except MemtrainError:
-        way_out = 'write a number, or one with k, M, B or T, such as 124M or 1.3B'
-        raise MemtrainError('is no count', way_out, name, typed) from None
-
 # %% ../nbs/reference/98_memory_commands.ipynb #804c1d19
 @dataclass
 class _Simulate(Command):
@@ -832,7 +823,7 @@ class _Simulate(Command):
         if self.snapshot:
             check_output('snapshot', self.snapshot)
         before, recorded = self._read_compared()
-        budget = None if self.budget is None else parse_size(self.budget)
+        budget = read_typed('budget', self.budget, parse_size)
         stand_in = dict(chars=self.chars, pixels=self.pixels) if self.stand_in else None
         what = self.module or self.script, self.theirs
         how |= dict(gpu=self.gpu, module=bool(self.module), stand_in=stand_in, told=_tell_seconds)
