@@ -41,16 +41,7 @@ def choose_model(
     "The shape that the flags of `args` ask for, for `vocab_size` ids and windows of `seq_len` tokens"
     from memtrain.model import NAMED_MODELS, GPTConfig, named_config, size_model
 
-    names = [
-        'target_params',
-        'config_file',
-        'init_from',
-        'model',
-        'model_name',
-        'n_layer',
-        'n_head',
-        'n_embd',
-    ]
+    names = 'target_params config_file init_from model model_name n_layer n_head n_embd'.split()
     given = {k: getattr(args, k, None) for k in (*names, 'n_experts')}
     if trains and args.model_name not in NAMED_MODELS:
         given['model_name'] = None
@@ -60,14 +51,14 @@ def choose_model(
     ways += [option(k) for k, v in numbers.items() if v is not None][:1]
     if len(ways) > 1:
         raise MemtrainError(f"{' and '.join(ways)} each name a model", 'give one of them')
-    if vocab_size is not None and (given['init_from'] or given['model']):
-        return None  # which has its shape
     if vocab_size is None:
         count = 'give --vocab_size, 50257 for the ids of GPT-2'
         if not trains:
             raise MemtrainError(f"{args.dataset_dir} doesn't tell how many ids it has", f'{count}, instead')
         problem = f"{args.dataset_dir} doesn't tell which tokenizer made it"
         raise MemtrainError(problem, f'name it by --tokenization, or {count}')
+    if given['init_from'] or given['model']:
+        return None
     three = '--n_layer, --n_head and --n_embd'
     if given['n_experts'] is not None and missing:
         raise MemtrainError(
@@ -125,17 +116,6 @@ def _tell_simulated(what):
     "Say what takes its time now, to somebody who waits for it"
     if sys.stderr.isatty():
         print(f'simulating a step: {what}', file=sys.stderr)
-
-
-def _read_lengths(given):
-    "The lengths that are `given`: numbers with commas between them, or a file of numbers"
-    text = Path(given).read_text(errors='replace') if Path(given).is_file() else given
-    numbers = re.split(r'[\s,]+', text.strip())
-    if not all(n.isdecimal() and len(n) < 10 and int(n) for n in numbers):
-        raise MemtrainError(
-            'is no list of whole numbers and no file of them', 'give such as 512,480,512', 'lengths', given
-        )
-    return [int(n) for n in numbers]
 
 
 def _tabulate_lengths(found, card):
@@ -196,15 +176,11 @@ class _Shaped:
                 'config_file',
                 self.config_file,
             )
-        from memtrain.shards import TokenShards
+        vocab = 50257 if self.vocab_size is None else self.vocab_size
+        if self.dataset_dir:
+            from memtrain.shards import TokenShards
 
-        vocab = (
-            TokenShards(self.dataset_dir).vocab_size
-            if self.dataset_dir
-            else 50257
-            if self.vocab_size is None
-            else self.vocab_size
-        )
+            vocab = TokenShards(self.dataset_dir).vocab_size
         return choose_model(self, vocab, seq_len=1024, trains=False)
 
     @contextlib.contextmanager
@@ -252,6 +228,22 @@ class _Shaped:
         "The model that is meant, to be made on fake tensors within the context"
         return self._open_other(config, own, writes) if self.model else self._open_ours(config)
 
+    def read_lengths(
+        self,
+        given: str,  # numbers with commas between them, or a file of numbers
+    ) -> list[int]:  # tokens; a window has the longest of them
+        "The lengths of micro-batches that were `given`"
+        if self.seq_len is not None:
+            raise MemtrainError('is the longest of the lengths', 'leave it out', 'seq_len', self.seq_len)
+        text = Path(given).read_text(errors='replace') if Path(given).is_file() else given
+        numbers = re.split(r'[\s,]+', text.strip())
+        if not all(n.isdecimal() and len(n) < 10 and int(n) for n in numbers):
+            problem = 'is no list of whole numbers and no file of them'
+            raise MemtrainError(problem, 'give such as 512,480,512', 'lengths', given)
+        lengths = [int(n) for n in numbers]
+        self.seq_len = max(lengths)
+        return lengths
+
     def simulate_lengths(
         self,
         config: Any,  # `TrainConfig`
@@ -262,7 +254,6 @@ class _Shaped:
         "What batches of unequal `lengths` make the allocator of `card` reserve"
         from memtrain.sampling import simulate_lengths
 
-        self.seq_len = max(lengths)
         _tell_simulated('steps of each of the lengths')
         with self.open_to_simulate(config, own) as (make, made):
             return simulate_lengths(make, config, lengths, card), made
@@ -436,9 +427,7 @@ class _Estimate(_Shaped, Command):
             raise MemtrainError(
                 'needs a card', f"name one: {option('device')} rtx3090", 'lengths', self.lengths
             )
-        if self.seq_len is not None:
-            raise MemtrainError('is the longest of the lengths', 'leave it out', 'seq_len', self.seq_len)
-        lengths = _read_lengths(self.lengths)
+        lengths = self.read_lengths(self.lengths)
         found, made = self.simulate_lengths(config, own, lengths, self.device)
         if self.json:
             ways = {name: {'allocated': of.allocated, 'reserved': of.reserved} for name, of in found.items()}
@@ -606,7 +595,7 @@ class _PlanCommand(_Shaped, Command):
             name = next(name for name, value in own.items() if value)
             raise MemtrainError(f"is for {option('model')}", 'leave it out', name)
         cards = self._read_cards()
-        lengths = self._read_lengths(cards)
+        lengths = self._find_lengths(cards)
         if len(self.price) not in (0, 1, len(cards)):
             raise MemtrainError(
                 f'are {len(self.price)} prices for {len(cards)} cards', 'give one, or one for each', 'price'
@@ -639,19 +628,15 @@ class _PlanCommand(_Shaped, Command):
                 raise MemtrainError(e.problem, f'{e.way_out}, or several as 8x80gb', 'gpu', name) from None
         return names
 
-    def _read_lengths(self, cards):
+    def _find_lengths(self, cards):
         "The lengths that were given, if any; all else that was asked has to go with them"
         if self.lengths is None:
             return []
         if len(cards) > 1 or re.match(r'cpu|cuda|mac|\d+x', self.gpu):
             problem = 'takes one card, whose allocator is known'
             raise MemtrainError(problem, f"name one: {option('gpu')} rtx3090", 'lengths', self.lengths)
-        if self.seq_len is not None:
-            raise MemtrainError('is the longest of the lengths', 'leave it out', 'seq_len', self.seq_len)
-        lengths = _read_lengths(self.lengths)
-        self.seq_len = max(lengths)
         self.without = *self.without, 'fsdp', 'offload'  # whose steps aren't one process's to simulate
-        return lengths
+        return self.read_lengths(self.lengths)
 
     def _keep_what_holds(self, found, lengths):
         """The plan `found` without the ways before the first that the card holds with batches of such
