@@ -14,7 +14,7 @@ from typing import Any
 
 import tyro
 
-from .command_line import Command, read_typed
+from .command_line import Command, check_place, read_typed
 from memtrain.core import (
     MemtrainError,
     check_whole,
@@ -123,7 +123,9 @@ def _tabulate_lengths(found, card):
     from memtrain.devices import find_device
 
     capacity = find_device(card).capacity
-    lines = [f'{"batches":<34} {"allocated":>10} {"reserved":>10}   of {format_size(capacity)} for segments']
+    lines = [
+        f'{"batches":<34} {"allocated":>10} {"reserved":>10}   of {format_size(capacity)}, holes included'
+    ]
     for name, of in found.items():
         too_large = '   too large' * (of.reserved > capacity)
         lines.append(f'{name:<34} {format_size(of.allocated):>10} {format_size(of.reserved):>10}{too_large}')
@@ -233,14 +235,14 @@ class _Shaped:
         given: str,  # numbers with commas between them, or a file of numbers
     ) -> list[int]:  # tokens; a window has the longest of them
         "The lengths of micro-batches that were `given`"
-        if self.seq_len is not None:
-            raise MemtrainError('is the longest of the lengths', 'leave it out', 'seq_len', self.seq_len)
         text = Path(given).read_text(errors='replace') if Path(given).is_file() else given
         numbers = re.split(r'[\s,]+', text.strip())
         if not all(n.isdecimal() and len(n) < 10 and int(n) for n in numbers):
             problem = 'is no list of whole numbers and no file of them'
             raise MemtrainError(problem, 'give such as 512,480,512', 'lengths', given)
         lengths = [int(n) for n in numbers]
+        if self.seq_len not in (None, max(lengths)):
+            raise MemtrainError('is the longest of the lengths', 'leave it out', 'seq_len', self.seq_len)
         self.seq_len = max(lengths)
         return lengths
 
@@ -853,6 +855,7 @@ class _Simulate(Command):
         "The peak that --json printed before, or a snapshot; None for what isn't there"
         if self.compare is None:
             return None, None
+        check_place('compare', self.compare, 'file', 'name what --json printed before, or a memory snapshot')
         try:
             with open(self.compare, 'rb') as f:
                 is_pickle = f.read(1) == b'\x80'

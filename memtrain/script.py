@@ -104,12 +104,16 @@ class ScriptRun:
         "What each of the last steps left on the card, beyond what the one before it had left"
         if len(self.marks) < 3:
             return {}
-        first, second, third = (_sum_lines(self.trace.alive(event - 1)) for event in self.marks[-3:])
-        grown = {
-            line: third[line] - second.get(line, 0)
-            for line in third
-            if third[line] > second.get(line, 0) > first.get(line, 0)
-        }
+        left = [self.trace.alive(event - 1) for event in self.marks[-3:]]
+        sizes, counts = map(_sum_lines, left), (Counter(map(own_frame, blocks)) for blocks in left)
+        (first, second, third), (few, more, most) = sizes, counts
+        grown = {}
+        for line in third:
+            before, last = second.get(line, 0) - first.get(line, 0), third[line] - second.get(line, 0)
+            # a batch that happens to be longer than the one before is no leak: that leaves a block more, or
+            # makes one of them longer by as much again
+            if before > 0 and last > 0 and (few[line] < more[line] < most[line] or before == last):
+                grown[line] = last
         return dict(sorted(grown.items(), key=lambda item: -item[1]))
 
     def predict_seconds(
@@ -299,10 +303,15 @@ def _tell(run):
         for what, file, line, n in run.assumed[:_TOP]:
             yield f'  {_short((file, line), run.script)}: {what}' + (f' ({n} times)' if n > 1 else '')
     yield from (f'Note: {note}' for note in run.notes)
+    if len({r.profile.capability for r in run.cards}) > 1:
+        largest = max(run.cards, key=lambda r: r.profile.memory).profile.name
+        yield f'Note: kernels are those of {largest}, for all of these; where it is close, ask for one alone'
     if run.written:
         some = ', '.join(os.path.relpath(f) for f in run.written[:4]) + (' …' if run.written[4:] else '')
         yield f'Written by the script, and gone: {some}'
     yield f'{run.ended}; {run.operations:,} operations on the card, {run.took:.0f} s here'
+    if run.ended.endswith(' steps'):
+        yield 'What only later steps do, such as an evaluation, is not in this: --steps 100 takes more'
 
 # %% ../nbs/reference/81_script.ipynb #6a4c287a
 def find_cards(
@@ -480,7 +489,7 @@ def find_advice(
     at_once: int = 2,  # simulations that run at the same time
     **how: Any,  # the other arguments that `run` was simulated with
 ) -> list[Advice]:  # what reserves less, the least at the end
-    "Simulate the script at `path` again, each time with one thing changed; then with all that helped"
+    "Simulate the script at `path` again, each time with one thing changed; then with all, if that helps"
     # gradients that are added up, or limited as a whole, are needed all at once
     apart = run.backwards <= len(run.marks) and not run.clips
     tried = [((name,), {}) for name in REMEDIES if apart or name != 'step in backward']
@@ -507,7 +516,8 @@ def find_advice(
         if '8-bit optimizer' in names:  # which takes the place of the other
             names = tuple(name for name in names if name != 'fused optimizer')
         together = attempt((names, next((flags for (_, flags), _ in single if flags), {})))
-        found += [replace(together, lines=[])] if together else []
+        if together and together.reserved < min(a.reserved for a in found):
+            found.append(replace(together, lines=[]))
     cards = [replace(r.profile, expandable=True) for r in run.cards]
     expanded = [reserve(run.trace, card, card.capacity) for card in cards]
     line = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # in the environment of the script'

@@ -819,12 +819,12 @@ def test_estimate_tells_what_batches_of_unequal_length_reserve():
         test_eq(
             {k: v['reserved'] for k, v in found['ways'].items()}, {k: r.reserved for k, r in held.items()}
         )
-        run = run_here('estimate', *model, '--lengths', '96,40', cwd=d)
+        run = run_here('estimate', *model, '--lengths', '96,40', '--seq_len', '96', cwd=d)
         assert '4 windows of 40 to 96 tokens, on rtx3090' in run.stdout and 'as they come' in run.stdout, run
         for flags, said in (
             (['--lengths', '96,x'], '512,480,512'),
             (['--lengths', '0'], '512,480,512'),
-            (['--lengths', '96', '--seq_len', '96'], '--seq_len 96 is the longest of the lengths'),
+            (['--lengths', '96', '--seq_len', '64'], '--seq_len 64 is the longest of the lengths'),
             (['--lengths', '96', '--device', 'cuda'], 'name one: --device rtx3090'),
             (['--lengths', '96', '--device', '2x24gb'], 'means several cards'),
             (['--lengths', '96', '--sampling'], 'leave out --lengths'),
@@ -855,7 +855,7 @@ def test_plan_holds_its_ways_against_batches_of_unequal_length():
             (['--gpu', 'cpu'], 'takes one card'),
             (['--gpu', '2x24gb'], 'takes one card'),
             (['--gpu', 'rtx3090,t4'], 'takes one card'),
-            (['--seq_len', '96'], '--seq_len 96 is the longest of the lengths'),
+            (['--seq_len', '64'], '--seq_len 64 is the longest of the lengths'),
             (['--lengths', '9,x'], "--lengths '9,x' is no list"),
         ):
             assert said in only_line(run_here(*model, *flags, cwd=d)), said

@@ -162,6 +162,27 @@ def test_a_leak_is_told_with_its_line():
     test_eq({(line, size) for (_, line), size in run.grows.items()}, {(9, 512)})
     assert 'Each step leaves 512 B more, asked for at train.py:9' in str(run), str(run)
 
+# %% ../nbs/proofs/script.ipynb #19f5a012
+_LONGER = '''
+import torch
+table = torch.nn.Embedding(100, 8).cuda()
+optimizer = torch.optim.SGD(table.parameters())
+seen = torch.zeros(4, 128, dtype=torch.int64).cuda()
+for length in (100, 300, 800, 1500, 2900):
+    x = torch.randint(100, (4, length)).cuda()
+    MORE
+    table(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+'''
+
+
+def test_a_batch_that_happens_to_be_longer_is_no_leak():
+    test_eq(run_text(_LONGER.replace('MORE', 'pass'), steps=4).grows, {})
+    longer = run_text(_LONGER.replace('MORE', 'seen = torch.cat([seen, x[:, :64]], 1)'), steps=4)
+    test_eq({(line, size) for (_, line), size in longer.grows.items()}, {(8, 4 * 64 * 8)})
+    assert longer.ended == 'stopped after 4 steps' and '--steps 100 takes more' in str(longer), longer
+
 # %% ../nbs/proofs/script.ipynb #945b514e
 _GAN = '''
 import torch
