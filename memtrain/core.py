@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['KIB', 'MIB', 'GIB', 'CATEGORIES', 'option', 'MemtrainError', 'suggest', 'check_whole',
-           'is_out_of_memory', 'explain_damage', 'delegates', 'format_size', 'parse_size', 'parse_count',
-           'format_count', 'format_windows', 'markdown_table', 'align_rows', 'summarize_misses',
-           'is_distributed', 'local_part', 'nbytes', 'seed_everything', 'get_rng_state', 'set_rng_state',
-           'progress', 'Result', 'get_machine', 'describe_machine', 'get_versions', 'results_dir',
-           'save_result', 'load_result', 'recorded']
+           'is_out_of_memory', 'explain_damage', 'quiet_logs', 'delegates', 'format_size', 'parse_size',
+           'parse_count', 'format_count', 'format_windows', 'markdown_table', 'align_rows',
+           'summarize_misses', 'is_distributed', 'local_part', 'nbytes', 'seed_everything', 'get_rng_state',
+           'set_rng_state', 'progress', 'Result', 'get_machine', 'describe_machine', 'get_versions',
+           'results_dir', 'save_result', 'load_result', 'recorded']
 
 # %% ../nbs/reference/88_core.ipynb #e9ea55e4
-import contextlib, json, os, platform, random, re, statistics, subprocess, sys
+import contextlib, json, logging, os, platform, random, re, statistics, subprocess, sys
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib import metadata
@@ -125,6 +125,22 @@ def explain_damage(
         said = (str(e).splitlines() or [''])[0]
         told = f'{type(e).__name__}: {said}' if said else type(e).__name__
         raise MemtrainError(f'{source}: {problem} ({told})', way_out) from None
+
+# %% ../nbs/reference/88_core.ipynb #13d45d16
+@contextlib.contextmanager
+def quiet_logs(
+    *names: str,  # of loggers
+) -> Iterator[None]:
+    "Within the block the loggers of these `names` report errors alone"
+    logs = [logging.getLogger(name) for name in names]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
 
 # %% ../nbs/reference/88_core.ipynb #0d4c867e
 _F = TypeVar('_F', bound=Callable)

@@ -646,6 +646,8 @@ class _PlanCommand(_Shaped, Command):
         from memtrain.devices import find_device
         from memtrain.settings import TrainConfig, apply_step
 
+        if not found.options:
+            return found, {}
         capacity, left_out = find_device(self.gpu).capacity, [found.left_out] * bool(found.left_out)
         for i, best in enumerate(found.options):
             step = best.step
@@ -660,8 +662,6 @@ class _PlanCommand(_Shaped, Command):
             left_out.append(
                 f'left out: {" ".join(best.flags)}: such batches reserve {format_size(least)} at least'
             )
-        if not found.options:
-            return found, {}
         raise MemtrainError(
             f'batches of {min(lengths)} to {max(lengths)} tokens reserve {format_size(least)} at least, '
             f'{format_size(capacity)} are there; take a shorter longest one, a smaller model or a larger card'
@@ -742,7 +742,7 @@ class _PlanCommand(_Shaped, Command):
             return 0
         print(self._line(best, cards))
         if spread:
-            print('(whose windows are all of the longest length, the third of these lines)')
+            print('(its windows are all as long as the longest, the third row)')
         if self.model:
             for tool, words in elsewhere.items():
                 print(f'{tool}: {words}')

@@ -12,7 +12,7 @@ __all__ = ['all_params', 'make_8bit', 'round_stochastically', 'BF16AdamW', 'Muon
 # updates in the middle of the backward pass. Each is a `torch.optim.Optimizer` or works on one, so loops
 # and checkpoints need nothing new. What they cost in time stands on the page; what they hold, as numbers
 # for predictions, in `memtrain.optimizers`.
-import hashlib, logging, weakref
+import hashlib, weakref
 from functools import cache, partial
 from importlib import import_module
 from itertools import chain
@@ -21,26 +21,20 @@ from typing import Any, Callable, Iterable
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .core import MemtrainError, is_distributed, local_part, option
+from .core import MemtrainError, is_distributed, local_part, option, quiet_logs
 
 # %% ../nbs/training/22_optim.ipynb #97aa3c85
 def _import_8bit():
     "The module `bitsandbytes.optim`, without the warnings it greets with"
     # it misses a kernel for 4-bit layers, of which there are none here, and a module it imports misses triton
-    logs = [logging.getLogger(n) for n in ('bitsandbytes.backends.cpu.ops', 'torch.utils.flop_counter')]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.ERROR)
-    try:
-        return import_module('bitsandbytes.optim')
-    except (ImportError, OSError, RuntimeError) as e:  # the latter two: no library for this machine in it
-        raise MemtrainError(
-            f"8-bit states need bitsandbytes, which can't be imported ({str(e).splitlines()[0]}): "
-            f"pip install bitsandbytes, or train without"
-        ) from None
-    finally:
-        for log, level in zip(logs, levels):
-            log.setLevel(level)
+    with quiet_logs('bitsandbytes.backends.cpu.ops', 'torch.utils.flop_counter'):
+        try:
+            return import_module('bitsandbytes.optim')
+        except (ImportError, OSError, RuntimeError) as e:  # the latter two: no library for this machine in it
+            raise MemtrainError(
+                f"8-bit states need bitsandbytes, which can't be imported ({str(e).splitlines()[0]}): "
+                f"pip install bitsandbytes, or train without"
+            ) from None
 
 # %% ../nbs/training/22_optim.ipynb #e7e5e9a6
 def all_params(

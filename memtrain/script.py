@@ -105,8 +105,8 @@ class ScriptRun:
         if len(self.marks) < 3:
             return {}
         left = [self.trace.alive(event - 1) for event in self.marks[-3:]]
-        sizes, counts = map(_sum_lines, left), (Counter(map(own_frame, blocks)) for blocks in left)
-        (first, second, third), (few, more, most) = sizes, counts
+        first, second, third = map(_sum_lines, left)
+        few, more, most = (Counter(map(own_frame, blocks)) for blocks in left)
         grown = {}
         for line in third:
             before, last = second.get(line, 0) - first.get(line, 0), third[line] - second.get(line, 0)

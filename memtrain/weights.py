@@ -12,7 +12,7 @@ __all__ = ['find_family', 'StoredTensor', 'read_header', 'find_tensors', 'read_t
 # `save_pretrained` leaves. A table of names is the whole translation between the last two. Models that aren't
 # ours are wrapped by `OwnModel`, which gives them the loss and the switches that training asks a GPT for.
 # Loading holds the model and one tensor; a 4-bit model is packed as it is read.
-import contextlib, json, logging, math, os, shutil, warnings
+import contextlib, json, math, os, shutil, warnings
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
-from .core import MemtrainError, explain_damage, option
+from .core import MemtrainError, explain_damage, option, quiet_logs
 from memtrain.folders import (
     check_empty,
     file_sha256,
@@ -826,36 +826,22 @@ def _import_for_others(name):
 def quiet_transformers():
     """transformers; while the block runs neither it nor peft warns of what nobody asked for, and no bars are
     drawn"""
-    # peft imports these two, which miss kernels
-    logs = [logging.getLogger(name) for name in ('bitsandbytes', 'torch.utils.flop_counter')]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.ERROR)
-
-    def restore():
-        for log, level in zip(logs, levels):
-            log.setLevel(level)
-
-    try:
+    with quiet_logs('bitsandbytes', 'torch.utils.flop_counter'):  # which peft imports, and which miss kernels
         transformers = _import_for_others('transformers')
-    except MemtrainError:
-        restore()
-        raise
-    bars = transformers.utils.logging
-    drawn, verbosity = bars.is_progress_bar_enabled(), bars.get_verbosity()
-    bars.disable_progress_bar()
-    bars.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            # peft speaks of patterns that it made itself, and asks for something by its old name
-            warnings.filterwarnings('ignore', 'The following (rank|alpha)_pattern keys', RuntimeWarning)
-            warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
-            yield transformers
-    finally:
-        restore()
-        bars.set_verbosity(verbosity)
-        if drawn:
-            bars.enable_progress_bar()
+        bars = transformers.utils.logging
+        drawn, verbosity = bars.is_progress_bar_enabled(), bars.get_verbosity()
+        bars.disable_progress_bar()
+        bars.set_verbosity_error()
+        try:
+            with warnings.catch_warnings():
+                # peft speaks of patterns that it made itself, and asks for something by its old name
+                warnings.filterwarnings('ignore', 'The following (rank|alpha)_pattern keys', RuntimeWarning)
+                warnings.filterwarnings('ignore', '.is_gradient_checkpointing', FutureWarning)
+                yield transformers
+        finally:
+            bars.set_verbosity(verbosity)
+            if drawn:
+                bars.enable_progress_bar()
 
 
 def build_in_4bit(

@@ -91,7 +91,7 @@ def test_progress_writes_plain_lines_to_a_log():
 
 
 # %% ../nbs/proofs/core.ipynb #1ac786da
-import io, os, pickle, random, re, subprocess, sys, tempfile, time
+import contextlib, io, logging, os, pickle, random, re, subprocess, sys, tempfile, time
 from pathlib import Path
 import numpy as np, torch
 from fastcore.test import test_eq, test_fail
@@ -321,3 +321,12 @@ def test_an_error_crosses_processes_with_its_fields():
         (str(again), again.argument, again.value), ('step 3: lr -1.5 is less than 1: give more', 'lr', -1.5)
     )
     test_eq(str(MemtrainError('a sentence')), 'a sentence')
+
+# %% ../nbs/proofs/core.ipynb #8bb065e8
+def test_logs_are_loud_again_after_an_error_in_the_block():
+    first, second = (logging.getLogger(f'memtrain.quiet.{n}') for n in (1, 2))
+    first.setLevel(logging.DEBUG)
+    with contextlib.suppress(KeyError), quiet_logs(first.name, second.name):
+        test_eq((first.level, second.level), (logging.ERROR, logging.ERROR))
+        raise KeyError
+    test_eq((first.level, second.level), (logging.DEBUG, logging.NOTSET))
