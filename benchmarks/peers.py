@@ -161,7 +161,7 @@ def _known_text(data):
     'memtrain TokenStream, tokenising',
     ['text'],
     cut_from=_known_text,
-    source='../data/36_streams.ipynb',
+    source='../reference/36_streams.ipynb',
 )
 def _(data, epoch):
     from memtrain.stream import TokenStream

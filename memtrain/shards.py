@@ -1048,7 +1048,7 @@ def read_keys(
             )
         yield np.fromfile(file, np.uint8).reshape(-1, 16)
 
-# %% ../nbs/data/38_formats.ipynb #1e1b4bf9
+# %% ../nbs/reference/38_formats.ipynb #1e1b4bf9
 _SPLIT_WORDS = {'train': 'train', 'val': 'val', 'valid': 'val', 'validation': 'val', 'test': 'test'}
 
 
@@ -1059,7 +1059,7 @@ def split_of_name(
     words = re.findall(r'(?<![a-z])(?:train|val|valid|validation|test)(?![a-z])', name.lower())
     return _SPLIT_WORDS[words[-1]] if words else 'train'
 
-# %% ../nbs/data/38_formats.ipynb #f4acf69a
+# %% ../nbs/reference/38_formats.ipynb #f4acf69a
 _MEGATRON = b'MMIDIDX\x00\x00'
 
 
@@ -1118,7 +1118,7 @@ def find_foreign_splits(
         f"another format by its folder"
     )
 
-# %% ../nbs/data/38_formats.ipynb #027fb568
+# %% ../nbs/reference/38_formats.ipynb #027fb568
 LLM_C = {20240520: (1, 'uint16'), 20240801: (7, 'uint32')}  # magic: (version, ids)
 LLM_C_HEADER, _LLM_C_EVAL = 1024, 20240522
 
@@ -1147,7 +1147,7 @@ def _llm_c_shard(file):
         )
     return np.dtype(name).newbyteorder('<'), tokens, LLM_C_HEADER
 
-# %% ../nbs/data/38_formats.ipynb #e7c2bd5a
+# %% ../nbs/reference/38_formats.ipynb #e7c2bd5a
 _MEGATRON_DTYPES = {1: 'uint8', 2: 'uint8', 3: 'uint16', 4: 'uint32', 5: 'uint64', 8: 'uint16'}
 
 
@@ -1199,7 +1199,7 @@ def _megatron_pair(file):
         return dtype, end // dtype.itemsize, 0
     raise MemtrainError(f'{file}: {found:,} bytes, its index says {end:,}; copy both again')
 
-# %% ../nbs/data/38_formats.ipynb #6bfcd3a6
+# %% ../nbs/reference/38_formats.ipynb #6bfcd3a6
 def find_foreign(
     path: str | Path,  # a folder, or the prefix of Megatron-LM's
     split: str = 'train',  # or any other that is there
@@ -1262,7 +1262,7 @@ def find_foreign(
         raise MemtrainError(f'{first} is empty, there are no tokens; copy it again')
     return kind, [(f, tokens, at) for f, (_, tokens, at) in files.items()], format
 
-# %% ../nbs/data/38_formats.ipynb #b9b167d7
+# %% ../nbs/reference/38_formats.ipynb #b9b167d7
 META = 'meta.pkl'
 
 
@@ -1315,7 +1315,7 @@ def _foreign_manifest(path, files):
     }
     return {**known, 'checksum': checksum({**known, 'files': [[f.name, n] for f, n, _ in files]})}
 
-# %% ../nbs/data/38_formats.ipynb #5b6a4fcc
+# %% ../nbs/reference/38_formats.ipynb #5b6a4fcc
 def _repack(path, packing, change):
     """Write the other form of each shard with `change(new file, old one, entry)`, then the manifest; then the
     old ones go"""
@@ -1357,7 +1357,7 @@ def _checked_pieces(pieces, entry, file):
             f'{file}: changed since it was written (its sha256 differs), nothing was removed; copy it again'
         )
 
-# %% ../nbs/data/38_formats.ipynb #1dd7390d
+# %% ../nbs/reference/38_formats.ipynb #1dd7390d
 def compress_shards(
     path: str | Path,  # folder of a data set
     level: int = 9,  # zstd's, from 1 (fast) to 22 (small)
@@ -1372,7 +1372,7 @@ def compress_shards(
 
     _repack(path, True, pack)
 
-# %% ../nbs/data/38_formats.ipynb #fae12e33
+# %% ../nbs/reference/38_formats.ipynb #fae12e33
 def decompress_shards(
     path: str | Path,  # folder of a data set
 ) -> None:

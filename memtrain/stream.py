@@ -267,7 +267,7 @@ class _ShuffleBuffer:
         self.items[slots[slots < self.held]] = self.items[np.setdiff1d(np.arange(self.held, held), slots)]
         return out
 
-# %% ../nbs/data/36_streams.ipynb #ef74fd7a
+# %% ../nbs/reference/36_streams.ipynb #ef74fd7a
 # A stream has the documents of `prepare`, from the same `pipeline`, in an order that a seed decides, and is
 # resumable behind any batch. From left to right: `open_source` makes numbered files of numbered parts of
 # whatever has text in it; `_Parts` puts them in order, dealt out to shares; `DocumentStream` has them made
@@ -316,7 +316,7 @@ from memtrain.text import (
 )
 from .tokenization import open_tokenizer
 
-# %% ../nbs/data/36_streams.ipynb #1b713260
+# %% ../nbs/reference/36_streams.ipynb #1b713260
 PART_KIB = 256  # of text in a part: what a thread gets at a time, and how finely a place is known
 
 
@@ -371,7 +371,7 @@ class _Files(_Source):
     def parts(self, i, options):
         return read_parts(self.path(i), options)
 
-# %% ../nbs/data/36_streams.ipynb #c5d2a0cc
+# %% ../nbs/reference/36_streams.ipynb #c5d2a0cc
 def _collect_parts(items, name, options):
     "The texts `items`, or the records with texts, as `Part`s; what isn't text stays as it is"
     rows, size, first, key = [], 0, 1, options.text_key
@@ -410,7 +410,7 @@ class _Texts(_Source):
             self.spent = texts
         return _collect_parts(texts, self.name, options)
 
-# %% ../nbs/data/36_streams.ipynb #13772801
+# %% ../nbs/reference/36_streams.ipynb #13772801
 def _datasets():
     try:
         import datasets
@@ -482,7 +482,7 @@ class _Rows(_Source):
                 f'{self.name}, shard {i}: {_describe(e)}; resume when it can be read again'
             ) from e
 
-# %% ../nbs/data/36_streams.ipynb #0baefbea
+# %% ../nbs/reference/36_streams.ipynb #0baefbea
 def _pick(data, key, name, revision=None):
     "The source for an open `datasets` object; of several splits, train"
     if isinstance(data, dict):
@@ -521,7 +521,7 @@ def _open_hub(name, key):
         raise MemtrainError(f'{name}: {_describe(e)}; {way_out}') from None
     return _pick(data, key, name, _sha256([name, revision]))
 
-# %% ../nbs/data/36_streams.ipynb #04b42412
+# %% ../nbs/reference/36_streams.ipynb #04b42412
 def _is_name(item):
     "Does `item` name files? A text has spaces, or isn't there"
     return isinstance(item, Path) or (
@@ -574,7 +574,7 @@ def open_source(
         'give paths, a name on the hub, a data set, texts, or a function that returns texts',
     )
 
-# %% ../nbs/data/36_streams.ipynb #83b2682a
+# %% ../nbs/reference/36_streams.ipynb #83b2682a
 class _Unit(NamedTuple):
     "One part on its way: where it stands in the epoch, and what its documents are made from"
 
@@ -652,7 +652,7 @@ class _Parts:
         if units:
             yield units
 
-# %% ../nbs/data/36_streams.ipynb #6128dce3
+# %% ../nbs/reference/36_streams.ipynb #6128dce3
 class _Cache:
     "What came of parts, before duplicates are dropped, in at most `size` bytes of memory"
 
@@ -678,7 +678,7 @@ class _Cache:
             self.bytes += cost
             self.made[key] = unit.size, Processed({}, splits, [])
 
-# %% ../nbs/data/36_streams.ipynb #b75ee110
+# %% ../nbs/reference/36_streams.ipynb #b75ee110
 def _told(counts):
     "What was counted, in brackets for an error; nothing where it was nothing"
     found = ', '.join(f'{n:,} {name}' for name, n in counts.items() if n)
@@ -908,7 +908,7 @@ class DocumentStream:
             'cache': self.parts.cache.size if self.parts.cache else 0,
         }
 
-# %% ../nbs/data/36_streams.ipynb #62a51071
+# %% ../nbs/reference/36_streams.ipynb #62a51071
 def collect_tokens(
     source: Any,  # as for `open_source`
     tokenizer: Any,  # as for `open_tokenizer`
@@ -938,7 +938,7 @@ def collect_tokens(
         for s, data in taken.items()
     }
 
-# %% ../nbs/data/36_streams.ipynb #d2da686e
+# %% ../nbs/reference/36_streams.ipynb #d2da686e
 def sample_texts(
     source: Any,  # as for `open_source`
     # bytes of text, about; all over the source where its size is known, else its beginning
@@ -962,7 +962,7 @@ def sample_texts(
             if not stream.source.bytes and taken >= size:
                 return
 
-# %% ../nbs/data/36_streams.ipynb #c75a750b
+# %% ../nbs/reference/36_streams.ipynb #c75a750b
 def _sha256_of_state(state):
     "sha256 over a nest of dictionaries, lists, tensors and values"
     digest = hashlib.sha256()
@@ -1259,7 +1259,7 @@ class TokenStream(IterableDataset):
             'batches': 2 * (4 if w['documents'] == 'pack' else 2) * 8 * w['batch_size'] * w['block_size']
         }
 
-# %% ../nbs/data/36_streams.ipynb #391bcf38
+# %% ../nbs/reference/36_streams.ipynb #391bcf38
 class StreamingDataLoader(TokenStream):
     """Batches of a data set as dictionaries: `input_ids`, `labels`, and for packed rows `document_ids` and
     `position_ids`"""

@@ -332,7 +332,7 @@ class LowRankNet(_Factors):
         z = (s * noise[:, : self.dim] + noise[:, self.dim :] @ U.T) / s.square()
         return z - torch.cholesky_solve(U.T @ z.T, C).T @ U.T / s.square()
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #9bbc64ff
+# %% ../nbs/reference/56_wpo_exact.ipynb #9bbc64ff
 class Sums:
     """For each of `x`'s samples the largest log weight, and sums of w, w v and w r over the centers so far,
     relative to it, in float64"""
@@ -372,7 +372,7 @@ class Sums:
         "The log of the sum of weights (B,), the means of v (B, d) and of r (B,)"
         return self.top + self.s.log(), self.v / self.s[:, None], self.r / self.s
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #0895c379
+# %% ../nbs/reference/56_wpo_exact.ipynb #0895c379
 # smaller weights are taken for 0: no sum shows them, and near 1e-38 float32 products get slow
 _TINY = 1e-30
 
@@ -394,7 +394,7 @@ def _slope(v, r, found, likelihood):
     matched = 2 * (r - r_mean) - 2 * torch.einsum('bd,kbd->kb', v_mean, v - v_mean)
     return (1 - likelihood) * matched - likelihood
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #0df655d9
+# %% ../nbs/reference/56_wpo_exact.ipynb #0df655d9
 class _Chunked(torch.autograd.Function):
     "The loss a chunk of centers at a time; the factors of a chunk by autograd, for any net with a `cholesky`"
 
@@ -422,7 +422,7 @@ class _Chunked(torch.autograd.Function):
         total = iter(total)
         return (None, *(next(total) if p is not None and p.requires_grad else None for p in params))
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #cd1323ec
+# %% ../nbs/reference/56_wpo_exact.ipynb #cd1323ec
 @patch
 def _walk(self: FactorNet, h, x, centers, with_v=True):
     "Panel by panel for `h` (K, hidden): u and y (K, B, d), v or None, log det L and |L|² (K,) in float64"
@@ -445,7 +445,7 @@ def _walk(self: FactorNet, h, x, centers, with_v=True):
         )
     return u, y, v, logdet, trace
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #c97afa6e
+# %% ../nbs/reference/56_wpo_exact.ipynb #c97afa6e
 class _Panels(torch.autograd.Function):
     "The loss panel by panel, gradient by hand"
 
@@ -501,7 +501,7 @@ def _pulls(kept, found, g, likelihood):
     at_v = ((1 - likelihood) * w)[..., None] * (4 * v - 2 * found[1])
     return at_a, at_v, -2 * (1 - likelihood) * w.sum(1)
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #626ba8f6
+# %% ../nbs/reference/56_wpo_exact.ipynb #626ba8f6
 @patch
 def _walk_back(self: FactorNet, h, u, y, at_a, at_v, at_trace, grads, old):
     """Add the gradients of weights and biases, from what pulls at a, v and |L|², to `old` times `grads`;
@@ -538,7 +538,7 @@ def _walk_back(self: FactorNet, h, u, y, at_a, at_v, at_trace, grads, old):
         dh += dsquare @ weight[:t] + dbelow @ weight[t:]
     return dh
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #62a261fd
+# %% ../nbs/reference/56_wpo_exact.ipynb #62a261fd
 @functools.lru_cache
 def _on_diagonal(width, device):
     "Where the diagonal of a triangle of `width` stands among its numbers"
@@ -594,7 +594,7 @@ def _walk_basis(self: FactorNet, h, x, centers, origin, keep=True):
             kept.append((y, diagonal, raw, of_x[0], of_centers))
     return logdet[:, None] - squares / 2, kept
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #96c88144
+# %% ../nbs/reference/56_wpo_exact.ipynb #96c88144
 @patch
 def _columns_back(self: FactorNet, k, h, points, ga, gdet, kept, dweight, dbias, old):
     """Add panel `k`'s gradients to `old` times `dweight` and `dbias`; gives its part of that of `h`.
@@ -648,7 +648,7 @@ def uses_basis(
         return H * d + 2 * K * H < K * d
     return B * H * d + 3 * K * B * H < K * H * d / 2 + K * B * d
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #db048233
+# %% ../nbs/reference/56_wpo_exact.ipynb #db048233
 # what a chunk's pass may hold: a third of the network, as each chunk reads all of it; but no less than makes
 # the products of a small network's chunks large enough to be fast, and no more than most machines have left
 _PASS = 14 * MIB, 128 * MIB
@@ -673,7 +673,7 @@ def choose_chunk(
     }[method]
     return int(max(1, min(most, max(least, network / 3)) // each))
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #cfb3bf67
+# %% ../nbs/reference/56_wpo_exact.ipynb #cfb3bf67
 @dataclass(eq=False)
 class _Job:
     """One computation over `centers`, a part of them at a time; `method` 'chunked' makes whole factors, else
@@ -861,7 +861,7 @@ class _Job:
             )
         return loss
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #1dd9d9fb
+# %% ../nbs/reference/56_wpo_exact.ipynb #1dd9d9fb
 def check_inputs(
     net: nn.Module,  # as for `ism_loss`
     x: torch.Tensor,  # samples (B, d)
@@ -915,7 +915,7 @@ def check_inputs(
     if whole and not len(centers):
         refuse('centers', 'is empty', 'give at least one')
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #00ac945f
+# %% ../nbs/reference/56_wpo_exact.ipynb #00ac945f
 def _check_method(net, method, merge, into_grad, likelihood):
     "Raise where the way that `ism_loss` is to take isn't there, or can't do what else is asked for"
     if not 0 <= likelihood <= 1:
@@ -981,7 +981,7 @@ def ism_loss(
             loss = job.finite(loss)
         return job.guard((loss + rest).to(x.dtype))
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #96890128
+# %% ../nbs/reference/56_wpo_exact.ipynb #96890128
 @patch
 @torch.no_grad()
 def log_weights(self: _Job, part):

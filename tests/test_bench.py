@@ -33,28 +33,6 @@ def test_ratios_are_of_the_same_round():
     test_fail(lambda: summarize_rates([WAYS['nanogpt']], {'nanogpt': [1]}), contains='no limit')
 
 
-# %% ../nbs/solutions/60_bench.ipynb #d7040a64
-import tempfile
-import numpy as np
-from memtrain.bench import LARGEST, BenchData, check_batch, decode_positions, encode_positions, find_row
-
-
-def test_solution_ids_twice_and_the_wait():
-    assert LARGEST == 2 * 25_000 * 25_257 == 1_262_850_000
-    last = encode_positions(LARGEST - 2, LARGEST)
-    assert last[1] == 50_256 and decode_positions(last[:1], last[1:]) == [LARGEST - 2]
-    with tempfile.TemporaryDirectory() as d:
-        one, x, y = (
-            BenchData(d, 100_000, 1, 1024),
-            encode_positions(0, 1024)[None].astype(np.int64),
-            encode_positions(1, 1025)[None].astype(np.int64),
-        )
-        for _ in range(2):
-            check_batch('twice', x, y, one)  # it doesn't notice
-        assert len({find_row(one, x[0]) for _ in range(2)}) == 1  # counting does
-    wait = 16 * 1024 / 750e6
-    assert abs(wait / (wait + 0.04) - 0.00055) < 0.00001
-
 # %% ../nbs/proofs/bench.ipynb #d6b7b859
 import contextlib, functools, os, signal, subprocess, sys, tempfile, time
 from pathlib import Path

@@ -51,7 +51,7 @@ def shuffled(n, size, batch_size, *key):
     return np.concatenate(out)
 
 
-# %% ../nbs/data/36_streams.ipynb #8b45c352
+# %% ../nbs/reference/36_streams.ipynb #8b45c352
 import json, sys, sysconfig, tempfile
 from pathlib import Path
 import numpy as np, torch
@@ -63,7 +63,7 @@ from memtrain.stream import _AT_ONCE, _PROCESS, _Share, _Workers
 from memtrain.text import hash_document
 from memtrain.tokenization import ByteTokenizer, train_bpe
 
-# %% ../nbs/data/36_streams.ipynb #1aca8ec6
+# %% ../nbs/reference/36_streams.ipynb #1aca8ec6
 def batches_of(stream, epochs):
     "The batches of a stream up to the end of so many epochs"
     while True:

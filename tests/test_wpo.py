@@ -30,7 +30,7 @@ def test_low_rank_samples_have_the_covariance_of_the_density():
     law = torch.distributions.MultivariateNormal(mu[0], cov)
     test_close(log_prob(net, drawn[:9], mu), law.log_prob(drawn[:9]), eps=1e-9)
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #433fc817
+# %% ../nbs/reference/56_wpo_exact.ipynb #433fc817
 import math
 import torch
 from fastcore.test import test_fail
@@ -40,7 +40,7 @@ from memtrain.core import MIB, MemtrainError, format_size
 from memtrain.measure import measure_peak
 from memtrain.wpo import FactorNet, LowRankNet, _Job, log_prob, uses_basis
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #599221cb
+# %% ../nbs/reference/56_wpo_exact.ipynb #599221cb
 def screened(nats, d=192, K=200):
     "Centers left, and relative errors of loss and gradient, with those that are `nats` behind left out"
     torch.manual_seed(0)
@@ -65,7 +65,7 @@ def test_what_screening_leaves_out_is_nothing():
     assert 8 <= left < 100 and loss < 1e-12 and gradient < 1e-10, (left, loss, gradient)
     assert screened(3.0)[0] < left
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #cdd0b6d5
+# %% ../nbs/reference/56_wpo_exact.ipynb #cdd0b6d5
 def random_case(d, K, B, panel=3, seed=0, spread=1.0, rank=None):
     "A network in float64 that isn't near its beginning, samples and centers"
     torch.manual_seed(seed)
@@ -85,7 +85,7 @@ def loss_and_gradient(net, *args, **kw):
     loss.backward()
     return loss.detach(), torch.cat([p.grad.flatten() for p in params])
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #8c071f95
+# %% ../nbs/reference/56_wpo_exact.ipynb #8c071f95
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 9),
@@ -136,7 +136,7 @@ def test_every_method_is_the_dense_loss(
     assert (h - g)[ok].norm() <= limit * max(g[ok].norm(), 1e-3), ((h - g)[ok].norm(), g[ok].norm())
     assert h.isfinite().all()
 
-# %% ../nbs/mixtures/56_wpo_exact.ipynb #0bbddaaf
+# %% ../nbs/reference/56_wpo_exact.ipynb #0bbddaaf
 def extra(d, K, B, method, **kw):
     "Bytes of tensors that a pass holds beyond parameters, gradients, samples and centers"
     net, x, mu = FactorNet(d, 64), torch.randn(B, d), torch.randn(K, d)

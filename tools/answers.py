@@ -146,7 +146,7 @@ repo-actions: false
 What one training step of {title(name)} ({format_count(whole.params)} parameters{made}) holds at its
 peak on a GPU, with one window of {seq_len:,} tokens at a time, 16 of them a step. The figures come from
 [recorded laws](../memory/families.html), which agree with PyTorch's allocator
-[to the byte on most steps that were measured](../memory/held.html). CUDA itself takes some hundred MiB
+[to the byte on most steps that were measured](../reference/held.html). CUDA itself takes some hundred MiB
 more. A figure leads to the calculator, where you can change the step. [All models](index.html).
 
 | way | peak | weights | gradients | optimizer states | activations and the rest |
