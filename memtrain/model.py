@@ -624,7 +624,8 @@ def named_config(
 ) -> GPTConfig:
     "The published shape `name`, with another `vocab_size` or `block_size` if given"
     if name not in NAMED_MODELS:
-        raise MemtrainError(f'{name!r} is not a model with a name', f'take one of {", ".join(NAMED_MODELS)}')
+        way_out = f'take one of {", ".join(NAMED_MODELS)}'
+        raise MemtrainError('is not a model with a name', way_out, 'model_name', name)
     asked = {'vocab_size': vocab_size, 'block_size': block_size}
     return GPTConfig(**{**NAMED_MODELS[name], **{k: v for k, v in asked.items() if v is not None}})
 

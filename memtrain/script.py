@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .allocator import Reserved, reserve
-from .core import MemtrainError, check_whole, format_size
+from .core import MemtrainError, check_whole, format_size, option
 from .devices import DEVICES, Device, find_device
 from .explain import MemorySnapshot
 from .measure import Block, Trace
@@ -320,7 +320,14 @@ def find_cards(
     "The cards that are meant by `gpu`; a `MemtrainError` if one isn't known"
     if gpu == 'all':
         return sorted((d for d in DEVICES.values() if d.caching), key=lambda d: d.memory)
-    cards = [find_device(name.strip()) for name in gpu.split(',')]
+    names = [name.strip() for name in gpu.split(',')]
+    for name in names:
+        if several := re.fullmatch(r'(\d+)x(.+)', name):
+            way_out = f"take {option('gpu')} {several[2]} with {option('nproc')} {several[1]}"
+            raise MemtrainError('is several cards', way_out, 'gpu', gpu)
+        if name == 'all':
+            raise MemtrainError('names cards besides all of them', 'give all, or names', 'gpu', gpu)
+    cards = [find_device(name) for name in names]
     if any(not d.caching for d in cards):
         raise MemtrainError('is no GPU', 'name a card, such as rtx3090, or a size such as 24gb', 'gpu', gpu)
     return cards

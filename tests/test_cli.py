@@ -252,7 +252,7 @@ def test_the_line_of_a_plan_is_accepted_by_train():
 def test_estimate_and_plan_tell_what_is_wrong_in_one_line():
     for argv, message in (
         ('estimate', 'which model? give --target_params'),
-        ('estimate --model_name gpt3', "'gpt3' is not a model with a name"),
+        ('estimate --model_name gpt3', "--model_name 'gpt3' is not a model with a name"),
         (
             'estimate --target_params 1M --model_name gpt2',
             '--target_params and --model_name each name a model',

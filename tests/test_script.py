@@ -601,6 +601,8 @@ def test_arguments_that_mean_nothing_are_refused():
         path.write_text('pass')
         test_fail(lambda: simulate_script(path, gpu='rtx9999'), contains='rtx9999')
         test_fail(lambda: simulate_script(path, gpu='cpu'), contains='is no GPU')
+        test_fail(lambda: simulate_script(path, gpu='2x24gb'), contains='gpu 24gb with nproc 2')
+        test_fail(lambda: simulate_script(path, gpu='rtx3090,all'), contains='give all, or names')
         test_fail(lambda: simulate_script(path, nproc=0), contains='nproc')
         test_fail(lambda: simulate_script(path, steps=0), contains='steps')
         test_fail(lambda: simulate_script(Path(folder, 'b.py')), contains='is no file')
