@@ -1137,6 +1137,7 @@ class _Run:
         "What a reader has to know of an exception of the script"
         frames = [[f.filename, f.lineno, f.line] for f in traceback.extract_tb(error.__traceback__)]
         told = error.tell() if isinstance(error, MemtrainError) else str(error)
+        told = told.replace('FakeTensor', 'Tensor')  # as a card would have said it
         if isinstance(error, ImportError) and (error.name or '').partition('.')[0] in _OF_CUDA:
             told += ': made of kernels for CUDA, whose memory is not known here; @memtrain.keeps can tell it'
         return dict(kind=type(error).__name__, message=told, frames=frames)

@@ -580,6 +580,8 @@ def test_a_script_that_ends_itself_is_told():
     begin = 'import os, sys, torch\nx = torch.ones(1 << 20, device="cuda")\n'
     error = run_text(begin + 'def f():\n    return {}["loss"]\nf()')
     test_eq((error.error['kind'], error.error['message'], error.trace.peak), ('KeyError', "'loss'", 4 * MIB))
+    added = run_text("import torch\ntorch.ones(2, device='cuda') + 'x'")
+    assert "'Tensor' and 'str'" in added.error['message'], added.error
     assert 'train.py ended with its own error, at train.py:4' in str(error), str(error)
     for end, told in (('sys.exit(3)', 'status 3'), ('os._exit(4)', 'status 4'), ('pass', 'came to its end')):
         run = run_text(begin + end)
