@@ -457,7 +457,7 @@ class _Estimate(_Shaped, Command):
             return 0
         windows = format_windows(config.batch_size, made['seq_len'])
         print(f"{made['described']}; {windows} at a time, on {self.device}\n")
-        instead = f"take a smaller {option('batch_size')}"
+        instead = 'take a smaller --batch_size'
         print(f'peak {format_size(peak)} in an evaluation{self._fit(peak, usable, instead)}')
         print('\n'.join(_share(held)))
         return 0
@@ -481,8 +481,11 @@ class _Estimate(_Shaped, Command):
             f"{made['described']}; {format_windows(config.batch_size, made['seq_len'])}, on {self.device}\n"
         )
         instead = 'take fewer tokens'
+        if config.batch_size > 1:
+            instead += ', or one text at a time (--batch_size 1)'
         if usable and found.weights > usable:
-            instead = 'its weights alone are'
+            halved = '; --weights bfloat16 halves them' if config.weights == 'float32' else ''
+            instead = f'its weights alone are{halved}'
         print(f'peak {format_size(found.peak)}, {when}{self._fit(found.peak, usable, instead)}')
         sizes = {'weights': found.weights, 'KV cache': found.cache, 'per further token': found.growth}
         for name, n in (

@@ -78,7 +78,10 @@ def run_here(*args, cwd=None):
         status = e.code
     finally:
         os.chdir(before)
-    return subprocess.CompletedProcess(args, status, out.getvalue(), err.getvalue())
+    run = subprocess.CompletedProcess(args, status, out.getvalue(), err.getvalue())
+    # flags are named as they are typed, in what is printed too
+    assert '\x02' not in run.stdout + run.stderr, run
+    return run
 
 
 def only_line(run):
@@ -786,7 +789,9 @@ def test_estimate_tells_what_sampling_holds():
         assert said in only_line(run_here('estimate', '--sampling', *model, *flags)), said
     large = '--target_params 1B --vocab_size 512 --seq_len 64 --device 1gb'.split()
     run = run_here('estimate', '--sampling', *large)
-    assert 'its weights alone are' in run.stdout, run
+    assert 'its weights alone are; --weights bfloat16 halves them' in run.stdout, run
+    many = '--target_params 10M --vocab_size 512 --seq_len 1024 --batch_size 512 --device 1gb'.split()
+    assert 'or one text at a time (--batch_size 1)' in run_here('estimate', '--sampling', *many).stdout
 
 
 def test_estimate_tells_what_an_evaluation_holds():
@@ -797,6 +802,8 @@ def test_estimate_tells_what_an_evaluation_holds():
     test_eq((values['by_category'], values['peak']), (held, sum(held.values())))
     run = run_here('estimate', '--evaluation', *model, '--weights', 'bfloat16', '--device', 'rtx3090')
     assert 'in an evaluation; it fits rtx3090' in run.stdout, run
+    many = '--target_params 10M --vocab_size 512 --seq_len 1024 --batch_size 512 --device 1gb'.split()
+    assert 'take a smaller --batch_size' in run_here('estimate', '--evaluation', *many).stdout
     for flags, said in (
         (['--sampling'], 'leave out --evaluation'),
         (['--plot', 'a.png'], 'leave out --evaluation'),
