@@ -1290,7 +1290,8 @@ def test_a_name_keeps_its_shape_with_another_vocabulary():
         named_config,
         args=('gpt3',),
         exc=MemtrainError,
-        contains="model_name 'gpt3' is not a model with a name: take one of gpt2, gpt2-medium, gpt2-large",
+        contains="model_name 'gpt3' is not a model with a name: "
+        "take one of gpt2, gpt2-medium, gpt2-large, gpt2-xl",
     )
     test_fail(
         named_config, args=('gpt2',), kwargs={'vocab_size': 0}, exc=MemtrainError, contains='vocab_size 0'
