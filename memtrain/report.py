@@ -18,7 +18,7 @@ from string import Template
 import matplotlib, memtrain, numpy as np, torch
 from matplotlib.figure import Figure
 
-from .core import CATEGORIES, MemtrainError, describe_machine, format_count, format_size
+from .core import CATEGORIES, MemtrainError, describe_machine, format_count, format_size, progress
 from .families import read_model
 from .folders import atomic_write, read_json
 from .measure import CATEGORY_COLORS, Trace
@@ -199,7 +199,8 @@ def simulate_run(
         if alone['events'] * 2 ** (len(choices) + 1) <= most_events:
             choices[name] = value
     steps = {'0' * len(choices): alone}
-    for on in [*itertools.product((False, True), repeat=len(choices))][1:]:
+    ways = [*itertools.product((False, True), repeat=len(choices))][1:]
+    for on in progress(ways, desc='simulating what saves memory', unit='step'):
         made = {name: value for (name, value), chosen in zip(choices.items(), on) if chosen}
         steps[''.join('01'[chosen] for chosen in on)] = pack(made)
     return choices, steps

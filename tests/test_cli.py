@@ -47,6 +47,7 @@ from memtrain.ranks import Ranks, launch_ranks
 from memtrain.shards import ShardWriter, TokenShards
 from memtrain.runs import Stopped, ToldElsewhere, load_checkpoint
 from memtrain.sampling import simulate_evaluation, simulate_lengths, simulate_sampling
+from memtrain.report import simulate_run
 from memtrain.train import OutOfMemory, TrainConfig, evaluate_tokens, gpt_step, losses, sample_text
 from memtrain.text import TextOptions
 
@@ -71,8 +72,10 @@ def run_here(*args, cwd=None):
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     os.chdir(cwd or before)
     try:
-        # the sample at the end would take most of a short run
-        with redirect_stdout(out), redirect_stderr(err), patch.object(sample_text, '__defaults__', (9, 0.8)):
+        # the sample at the end, and a report's steps with each change, would take most of a short run
+        short = patch.object(sample_text, '__defaults__', (9, 0.8))
+        alone = patch.object(simulate_run, '__defaults__', (False, 0))
+        with redirect_stdout(out), redirect_stderr(err), short, alone:
             status = main(list(map(str, args)))
     except SystemExit as e:
         status = e.code

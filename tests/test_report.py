@@ -103,6 +103,10 @@ def make_run(folder, **changes):
     return folder
 
 
+# a report's step as it was run alone: with each change, simulating takes some ten seconds
+as_it_was_run = patch.object(simulate_run, '__defaults__', (False, 0))
+
+
 class Tags(HTMLParser):
     def __init__(self):
         super().__init__()
@@ -146,6 +150,7 @@ def test_the_report_stands_alone_and_says_what_happened():
             assert said in page, said
 
 # %% ../nbs/proofs/report.ipynb #7a99e3f5
+@as_it_was_run
 def test_what_a_model_writes_is_only_text():
     with tempfile.TemporaryDirectory() as d:
         write_report(
@@ -194,6 +199,7 @@ def test_what_cannot_be_simulated_has_a_report_without_it():
             )
 
 
+@as_it_was_run
 def test_the_line_that_runs_it_again_is_that_of_the_command():
     with tempfile.TemporaryDirectory() as d:
         run = make_run(Path(d) / 'run', device='cuda')
@@ -241,6 +247,7 @@ def test_a_limit_is_never_below_what_was_reached():
             assert found.endswith(said) and not rates, found
 
 
+@as_it_was_run
 def test_models_of_others_have_a_report_too():
     own = dict(kind='LlamaForCausalLM', vocab_size=40, block_size=16, start=None, lora=0, lora_alpha=None)
     config = dict(
@@ -284,6 +291,7 @@ def test_bfloat16_weights_are_held_against_products_of_bfloat16():
         assert 'reach here in bfloat16' in _tell_results(s)['against the limit']
 
 # %% ../nbs/proofs/report.ipynb #90bceac5
+@as_it_was_run
 def test_a_drawing_has_the_same_bytes_each_time():
     with tempfile.TemporaryDirectory() as d:
         run, pages = make_run(Path(d) / 'run'), []
