@@ -168,7 +168,7 @@ def _find_changes(config, tokens):
 def simulate_run(
     summary: dict,  # of a finished run
     documents: bool = False,  # whether rows held several, kept apart by a mask
-    most_events: int = 30_000,  # simulated in all, some ten seconds
+    most_events: int = 30_000,  # simulated in all, ten to thirty seconds
 ) -> tuple[dict, dict[str, dict]]:  # for `draw_timelines`
     """A step of the run, and the same with changes that save memory, simulated where it ran: each with all
     others, as many changes as `most_events` allow"""

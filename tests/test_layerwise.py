@@ -744,7 +744,7 @@ def held():
 
 T, model = int(sys.argv[2]), StreamedModel(sys.argv[1])
 model.run(torch.zeros(1, 1, dtype=torch.int64))  # what kernels and libraries keep
-n, planned = plan_block(model, T, 50 << 20, 4)
+n, planned = plan_block(model, T, 100 << 20, 4)
 before = held()
 model.run(torch.randint(64, (n, T)), 4)
 print(n, held() - before, planned)

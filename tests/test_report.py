@@ -103,7 +103,7 @@ def make_run(folder, **changes):
     return folder
 
 
-# a report's step as it was run alone: with each change, simulating takes some ten seconds
+# a report's step as it was run alone: with each change, simulating takes ten to thirty seconds
 as_it_was_run = patch.object(simulate_run, '__defaults__', (False, 0))
 
 
